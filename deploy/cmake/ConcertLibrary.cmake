@@ -1,0 +1,66 @@
+# concert_library(NAME SOURCES ... [DEPS ...] [TESTONLY])
+#
+# Makes a static library in the room (top-level folder) of the calling CMakeLists.txt and checks, at
+# configure time, that its DEPS obey the one-way dependencies of docs/architecture.md:
+#
+#   proto, policies  <-  kernels  <-  daemon          proto  <-  client
+#
+# concert_executable() is the same for programs. Targets that are not concert's own are not checked.
+set(CONCERT_MAY_USE_proto "")
+set(CONCERT_MAY_USE_policies "")
+set(CONCERT_MAY_USE_kernels proto policies)
+set(CONCERT_MAY_USE_client proto)
+set(CONCERT_MAY_USE_daemon proto policies kernels)
+set(CONCERT_MAY_USE_tests proto policies kernels client daemon)
+
+define_property(TARGET PROPERTY CONCERT_ROOM BRIEF_DOCS "Top-level folder a concert target lives in")
+
+function(_concert_setup target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  file(RELATIVE_PATH where "${CMAKE_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REGEX REPLACE "/.*" "" room "${where}")
+  set_target_properties(${target} PROPERTIES CONCERT_ROOM "${room}")
+  foreach(dep IN LISTS ARG_DEPS)
+    if(TARGET ${dep})
+      get_target_property(dep_room ${dep} CONCERT_ROOM)
+      if(dep_room AND NOT dep_room STREQUAL room AND NOT dep_room IN_LIST CONCERT_MAY_USE_${room})
+        message(FATAL_ERROR
+          "${target} (in ${room}/) may not depend on ${dep} (in ${dep_room}/): see docs/architecture.md")
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+function(concert_library target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${target} STATIC ${ARG_SOURCES})
+    target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}")
+    target_link_libraries(${target} PUBLIC ${ARG_DEPS})
+  else()
+    add_library(${target} INTERFACE)
+    target_include_directories(${target} INTERFACE "${CMAKE_SOURCE_DIR}")
+    target_link_libraries(${target} INTERFACE ${ARG_DEPS})
+  endif()
+  _concert_setup(${target} DEPS ${ARG_DEPS})
+endfunction()
+
+function(concert_executable target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${target} ${ARG_SOURCES})
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS})
+  _concert_setup(${target} DEPS ${ARG_DEPS})
+endfunction()
+
+# concert_test(NAME SOURCES ... DEPS ...): a GoogleTest program registered with CTest under NAME, with a
+# time limit so that a hang is a failure. LABELS select what tests/run starts.
+function(concert_test target)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  concert_executable(${target} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${target} COMMAND ${target})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,33 @@
+# Every third-party package, found once. Debian 12 and Ubuntu 24.04 ship all of them.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(Eigen3 REQUIRED NO_MODULE)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(SQLite3 REQUIRED)
+# gRPC, toml++ and libsystemd have no CMake config on Debian 12, but pkg-config files.
+pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
+pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+pkg_check_modules(SYSTEMD REQUIRED IMPORTED_TARGET libsystemd)
+find_library(GRPCPP_REFLECTION_LIBRARY grpc++_reflection REQUIRED)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+if(CONCERT_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()
+
+# The cuda device needs the toolkit's headers and nvcc at build time; libcuda, cuBLASLt and NCCL are
+# opened at run time, so that one binary starts on nodes with and without a GPU.
+set(CONCERT_WITH_CUDA OFF)
+if(NOT CONCERT_CUDA STREQUAL "off")
+  find_package(CUDAToolkit QUIET)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND NCCL_INCLUDE_DIR)
+    set(CONCERT_WITH_CUDA ON)
+  elseif(CONCERT_CUDA STREQUAL "on")
+    message(FATAL_ERROR "CONCERT_CUDA=on, but the CUDA toolkit, nvcc or nccl.h was not found")
+  endif()
+endif()
+message(STATUS "concert: cuda device ${CONCERT_WITH_CUDA}")

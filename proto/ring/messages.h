@@ -1,0 +1,139 @@
+// The sentences of failed ops. The daemon's hot path stores a message number and up to five numbers
+// (concert_completion); whoever shows the failure renders the sentence from this one table. C11 and C++20.
+//
+// CONCERT_MESSAGES(X) calls X(name, value, template). In a template, %0..%4 stand for args[0..4] in decimal,
+// %f0 for the name of the field args[0] (concert_field), %k0 for the name of op kind args[0] and
+// %d0 for the name of dtype args[0]. Values are part of the ABI: append, never renumber.
+#ifndef CONCERT_PROTO_RING_MESSAGES_H_
+#define CONCERT_PROTO_RING_MESSAGES_H_
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "proto/ring/ring_abi.h"
+
+#define CONCERT_MESSAGES(X)                                                                             \
+  X(NONE, 0, "no message")                                                                              \
+  X(UNKNOWN_KIND, 1, "kind is %0, which this daemon does not know; the highest kind is %1")             \
+  X(FIELD_RANGE, 2, "%f0 is %1; it must be between %2 and %3")                                          \
+  X(FIELD_VALUE, 3, "%f0 is %1, which is not one of its values; the highest is %2")                     \
+  X(RESERVED_NOT_ZERO, 4, "a reserved field or flag of the %k0 descriptor is not zero; "                \
+                          "set it to zero or check the daemon's feature bits")                          \
+  X(NO_BUFFER, 5, "%f0.buffer is %1, which is not a buffer of this session; register it first")         \
+  X(BUFFER_MISSING, 6, "%f0 is required for this op but its buffer is 0")                               \
+  X(OUT_OF_BOUNDS, 7, "%f0 needs %1 bytes at offset %2, but buffer %3 has only %4 bytes")               \
+  X(MISALIGNED, 8, "%f0.offset %1 is not a multiple of %2 bytes")                                       \
+  X(STRIDE_TOO_SMALL, 9, "%f0 is %1; a row holds %2 elements, so it must be at least that")             \
+  X(OVERFLOW, 10, "the extent of %f0 does not fit in 64 bits; check sizes and strides")                 \
+  X(OVERLAP, 11, "%f0 overlaps %f1; an output may not share memory with an input unless it is the same range") \
+  X(WRONG_GPU, 12, "%f0 lies on GPU %1, but the queue is on GPU %2; allocate it there or use pool memory") \
+  X(NO_TIMELINE, 13, "waits[%0].timeline is unknown: session %1 has no timeline %2")                    \
+  X(FOREIGN_TIMELINE, 14, "waits[%0].timeline belongs to session %1 of another user")                   \
+  X(WAIT_TIMEOUT, 15, "waited %0 ms for timeline %1 of session %2 to reach %3; it stood at %4")         \
+  X(NO_COMMUNICATOR, 16, "communicator %0 is not one this session has joined")                          \
+  X(COLLECTIVE_MISMATCH, 17, "rank %0 submitted %k1 of %2 elements, rank %3 something else; "           \
+                             "all ranks must agree on kind, dtype, reduction, root and count (op %4)")  \
+  X(RANK_MISSING, 18, "rank %0 of communicator %1 did not submit op %2 within %3 ms")                   \
+  X(RANK_NOT_JOINED, 19, "rank %0 of communicator %1 did not join within %2 ms")                        \
+  X(RANK_LEFT, 20, "rank %0 left communicator %1")                                                      \
+  X(COLLECTIVE_SEQUENCE, 21, "sequence is %0, but this rank's next op in communicator %1 is %2")        \
+  X(DRAINING, 22, "the daemon is draining and accepts no new ops")                                      \
+  X(DRAIN_TIMEOUT, 23, "the op did not finish within the daemon's drain time of %0 s")                  \
+  X(DEVICE_ERROR, 24, "GPU %0 failed to run the op (%k1): device error %2")                             \
+  X(UNSUPPORTED, 25, "%f0 = %1 is not supported for %k2 on this device")                                \
+  X(RING_PROTOCOL, 26, "ring of GPU %0: tail is %1 while head is %2 and capacity %3")                   \
+  X(RING_SEQUENCE, 27, "ring of GPU %0: descriptor at position %1 carries sequence %2; "                \
+                       "it was torn, stale or replayed")                                                \
+  X(RING_TICKET, 28, "queue %0: ticket is %1, but the next one is %2")                                  \
+  X(NO_QUEUE, 29, "ring of GPU %0: queue %1 is not a queue of this ring")                               \
+  X(SESSION_CLOSED, 30, "the session was closed by the daemon")                                         \
+  X(WAIT_UNREACHABLE, 31, "waits[%0] asks for value %1 of a timeline whose last submitted op is %2 "    \
+                          "and whose queue is gone")                                                    \
+  X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")
+
+enum concert_message {
+#define X(name, value, text) CONCERT_MESSAGE_##name = value,
+  CONCERT_MESSAGES(X)
+#undef X
+};
+
+#define CONCERT_FIELDS(X)                                                                       \
+  X(NONE, 0, "field") X(M, 1, "m") X(N, 2, "n") X(K, 3, "k") X(BATCH, 4, "batch")               \
+  X(A, 5, "a") X(W, 6, "w") X(C, 7, "c") X(D, 8, "d") X(BIAS, 9, "bias")                        \
+  X(LDA, 10, "lda") X(LDW, 11, "ldw") X(LDC, 12, "ldc") X(LDD, 13, "ldd")                       \
+  X(STRIDE_A, 14, "stride_a") X(STRIDE_W, 15, "stride_w") X(STRIDE_C, 16, "stride_c")           \
+  X(STRIDE_D, 17, "stride_d") X(DTYPE, 18, "dtype") X(ACTIVATION, 19, "activation")             \
+  X(FLAGS, 20, "flags") X(WAIT_COUNT, 21, "wait_count") X(COUNT, 22, "count")                   \
+  X(SRC, 23, "src") X(DST, 24, "dst") X(ROOT, 25, "root") X(REDUCTION, 26, "reduction")         \
+  X(BYTES, 27, "bytes") X(ALPHA, 28, "alpha") X(BETA, 29, "beta") X(KIND, 30, "kind")
+
+enum concert_field {
+#define X(name, value, text) CONCERT_FIELD_##name = value,
+  CONCERT_FIELDS(X)
+#undef X
+};
+
+static inline const char* concert_message_template(uint32_t message) {
+  switch (message) {
+#define X(name, value, text) \
+  case value:                \
+    return text;
+    CONCERT_MESSAGES(X)
+#undef X
+  }
+  return "message %0 of a newer daemon";
+}
+
+static inline const char* concert_field_name(uint64_t field) {
+  switch (field) {
+#define X(name, value, text) \
+  case value:                \
+    return text;
+    CONCERT_FIELDS(X)
+#undef X
+  }
+  return "field";
+}
+
+static inline const char* concert_op_kind_name(uint64_t kind) {
+  static const char* const kNames[] = {"invalid",        "gemm",       "copy",      "all_reduce", "all_gather",
+                                       "reduce_scatter", "all_to_all", "broadcast", "barrier"};
+  return kind < sizeof(kNames) / sizeof(kNames[0]) ? kNames[kind] : "unknown";
+}
+
+static inline const char* concert_dtype_name(uint64_t dtype) {
+  static const char* const kNames[] = {"invalid", "bf16", "fp16", "fp32"};
+  return dtype < sizeof(kNames) / sizeof(kNames[0]) ? kNames[dtype] : "unknown";
+}
+
+/* Renders `message` with `args` into out[0..size), always terminated, cut if too long. Returns the length. */
+static inline size_t concert_render_message(uint32_t message, const uint64_t args[5], char* out, size_t size) {
+  const char* t = concert_message_template(message);
+  size_t used = 0;
+  char number[24];
+  if (size == 0) return 0;
+  for (; *t != '\0' && used + 1 < size; ++t) {
+    char form = 0;
+    const char* word = number;
+    if (*t != '%') {
+      out[used++] = *t;
+      continue;
+    }
+    ++t;
+    if (*t == 'f' || *t == 'k' || *t == 'd') form = *t++;
+    const uint64_t arg = args[(unsigned)(*t - '0') % 5u];
+    switch (form) {
+      case 'f': word = concert_field_name(arg); break;
+      case 'k': word = concert_op_kind_name(arg); break;
+      case 'd': word = concert_dtype_name(arg); break;
+      default: snprintf(number, sizeof(number), "%" PRIu64, arg); break;
+    }
+    while (*word != '\0' && used + 1 < size) out[used++] = *word++;
+  }
+  out[used] = '\0';
+  return used;
+}
+
+#endif  // CONCERT_PROTO_RING_MESSAGES_H_

@@ -1,0 +1,349 @@
+// The shared-memory ABI between a client process and concertd. C11 and C++20; depends on nothing.
+//
+// A session has two memory regions, both memfds that the daemon makes, sizes, seals against resizing and
+// passes with SCM_RIGHTS in the reply to Hello (see control_abi.h):
+//
+//   client region   written by the client (and its GPU), read by the daemon, which trusts nothing in it
+//     +-----------------------------+ 0
+//     | submit control, one per ring| concert_submit_control[ring_count]
+//     +-----------------------------+ layout.waiters_offset
+//     | futex waiter counts         | uint32_t[max_queues]
+//     +-----------------------------+ layout.user_timelines_offset
+//     | user timelines              | concert_timeline[max_user_timelines]
+//     +-----------------------------+ layout.rings[i].descriptors_offset
+//     | descriptors of ring i       | concert_descriptor[capacity]
+//     +-----------------------------+ layout.client_bytes
+//
+//   daemon region   written by the daemon and the GPU, mapped read-only by the client
+//     +-----------------------------+ 0
+//     | session page                | concert_session_page
+//     +-----------------------------+ layout.ring_states_offset
+//     | ring states, one per ring   | concert_ring_state[ring_count]
+//     +-----------------------------+ layout.timelines_offset
+//     | queue timelines             | concert_timeline[max_queues]
+//     +-----------------------------+ layout.rings[i].completions_offset
+//     | completions of ring i       | concert_completion[completion_capacity]
+//     +-----------------------------+ layout.daemon_bytes
+//
+// The daemon region carries F_SEAL_FUTURE_WRITE, so that a timeline the dispatcher sees was written by the
+// GPU or the daemon and never by the client. Every offset is a multiple of 64 bytes; the layout is chosen by
+// the daemon and travels in the Hello reply, so that it can change without a new ABI version. There is one
+// ring per session and GPU.
+//
+// Life of a descriptor (slot = position % capacity; positions count from 0 and never wrap):
+//
+//             client writes slot,              daemon copies the slot, then
+//             then stores tail (release)       stores head (release)
+//   [Free] ---------------------------> [Published] ---------------------> [Free]
+//      ^                                                                     |
+//      +------ tail - head < capacity: the client may write the slot --------+
+//
+// Life of an op, as the client sees it:
+//
+//   Published -> accepted -> running -> its queue's timeline reaches the op's ticket
+//        \-> bad op: a completion entry is published first, then the timeline reaches the ticket
+//
+// Memory ordering, both ends of each pair:
+//   submit_control.tail        client: store-release after the descriptors; daemon: load-acquire before them.
+//   ring_state.head            daemon: store-release after copying; client: load-acquire before reusing slots.
+//   ring_state.completion_tail daemon: store-release after the entries; client: load-acquire before them.
+//   submit_control.completion_head  client: store-release after reading; daemon: load-acquire before reuse.
+//   timeline.value             GPU or daemon: system-scope store after the op's results; client: load-acquire.
+//   ring_state.sleeping        Dekker pair with tail. Client: store tail, full fence, load sleeping; if it is
+//                              not zero, write the ring's eventfd. Daemon: store sleeping = 1, full fence, load
+//                              every tail; only if all are unchanged does it sleep.
+//   waiters[queue]             Dekker pair with the timeline. Client: add 1, full fence, load the timeline,
+//                              FUTEX_WAIT on the low half of the value. Daemon: see the timeline, full fence,
+//                              load waiters; if it is not zero, FUTEX_WAKE.
+//
+// The tail is a lone, aligned 64-bit word and nothing here assumes that a CPU wrote it: a client's CUDA graph
+// may ring it with a stream write-value.
+//
+// Compatibility: the major version must match. Minor versions only append: fields into reserved space (which
+// must be zero), values to enums, bits to features. A daemon refuses a non-zero reserved field, so a client
+// that uses a new field must first have seen its feature bit.
+#ifndef CONCERT_PROTO_RING_RING_ABI_H_
+#define CONCERT_PROTO_RING_RING_ABI_H_
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONCERT_ABI_MAJOR 1
+#define CONCERT_ABI_MINOR 0
+#define CONCERT_SESSION_MAGIC 0x31545245434e4f43ull /* "CONCERT1", little-endian */
+
+enum {
+  CONCERT_MAX_RINGS = 16,          /* GPUs of a node */
+  CONCERT_MAX_QUEUES = 256,        /* of a session */
+  CONCERT_MAX_USER_TIMELINES = 64, /* of a session */
+  CONCERT_MAX_WAITS = 4,           /* of an op */
+};
+
+/* Feature bits of the Hello exchange. */
+#define CONCERT_FEATURE_CUDA_MEMORY (1ull << 0) /* pool and imported CUDA memory */
+#define CONCERT_FEATURE_HOST_MEMORY (1ull << 1) /* buffers are memfds that both sides map (sim) */
+
+/* Kinds of op. Values are part of the ABI; new kinds are appended. */
+enum concert_op_kind {
+  CONCERT_OP_INVALID = 0,
+  CONCERT_OP_GEMM = 1,
+  CONCERT_OP_COPY = 2,
+  CONCERT_OP_ALL_REDUCE = 3,
+  CONCERT_OP_ALL_GATHER = 4,
+  CONCERT_OP_REDUCE_SCATTER = 5,
+  CONCERT_OP_ALL_TO_ALL = 6,
+  CONCERT_OP_BROADCAST = 7,
+  CONCERT_OP_BARRIER = 8,
+};
+
+enum concert_dtype_abi {
+  CONCERT_ABI_BF16 = 1,
+  CONCERT_ABI_FP16 = 2,
+  CONCERT_ABI_FP32 = 3,
+};
+
+enum concert_activation_abi {
+  CONCERT_ABI_ACT_NONE = 0,
+  CONCERT_ABI_ACT_RELU = 1,
+  CONCERT_ABI_ACT_GELU = 2, /* tanh approximation, as cuBLASLt's epilogue */
+  CONCERT_ABI_ACT_SILU = 3,
+};
+
+enum concert_reduction_abi {
+  CONCERT_ABI_SUM = 0,
+  CONCERT_ABI_MAX = 1,
+  CONCERT_ABI_MIN = 2,
+};
+
+/* Bits of concert_gemm_body.flags. */
+#define CONCERT_GEMM_ALLOW_TF32 (1u << 0) /* fp32 operands may be rounded to tf32 */
+
+/* A timeline id names a timeline node-wide: session id in the high half, index in the low half. User
+ * timelines (signalled by the client or its GPU) have CONCERT_TIMELINE_USER set in the index. */
+#define CONCERT_TIMELINE_USER 0x80000000u
+#define CONCERT_TIMELINE_ID(session, index) (((uint64_t)(session) << 32) | (uint32_t)(index))
+
+/* `bytes` from `offset` of a registered buffer; buffer 0 means "none". */
+struct concert_operand {
+  uint32_t buffer;
+  uint32_t reserved;
+  uint64_t offset;
+};
+
+struct concert_wait {
+  uint64_t timeline; /* id; 0: unused slot */
+  uint64_t value;    /* satisfied when the timeline is >= value */
+};
+
+/* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
+ * ld* are row strides and stride_* distances between batch members, in elements. */
+struct concert_gemm_body {
+  uint32_t m, n, k;
+  uint32_t batch; /* >= 1 */
+  struct concert_operand a, w, c, d, bias;
+  uint64_t lda, ldw, ldc, ldd;
+  uint64_t stride_a, stride_w, stride_c, stride_d;
+  float alpha, beta;
+  uint8_t dtype;      /* of A, W, C, D and bias */
+  uint8_t activation; /* concert_activation_abi */
+  uint16_t flags;
+  uint32_t reserved0;
+  uint64_t reserved1[2];
+};
+
+/* `count` elements: all_reduce and broadcast: of src and of dst; all_gather: of src (dst holds ranks * count);
+ * reduce_scatter: of dst (src holds ranks * count); all_to_all: per peer (both hold ranks * count);
+ * barrier: 0. src and dst may be the same range where NCCL allows in-place use. */
+struct concert_collective_body {
+  uint32_t communicator;
+  uint32_t root;     /* broadcast only */
+  uint64_t sequence; /* this rank's op number in the communicator, from 0 */
+  uint64_t count;
+  struct concert_operand src, dst;
+  uint8_t dtype;
+  uint8_t reduction;
+  uint8_t reserved0[6];
+  uint64_t reserved1[16];
+};
+
+struct concert_copy_body {
+  struct concert_operand src, dst;
+  uint64_t bytes;
+  uint64_t reserved[19];
+};
+
+struct concert_descriptor {
+  /* Line 0. `sequence` is the ring position + 1: a torn, stale or replayed slot does not match. */
+  uint64_t sequence;
+  uint64_t ticket; /* value that the queue's timeline takes; previous ticket of the queue + 1 */
+  uint32_t queue;  /* index in the session */
+  uint16_t kind;   /* concert_op_kind */
+  uint16_t flags;  /* none defined yet */
+  uint32_t wait_count;
+  uint32_t reserved0;
+  uint64_t deadline_ns; /* hint on CLOCK_MONOTONIC; 0: none */
+  uint64_t reserved1[3];
+  /* Line 1. */
+  struct concert_wait waits[CONCERT_MAX_WAITS];
+  /* Lines 2 to 4. */
+  union {
+    struct concert_gemm_body gemm;
+    struct concert_collective_body collective;
+    struct concert_copy_body copy;
+    uint8_t raw[192];
+  } body;
+};
+
+/* An op that did not succeed. The sentence is made by the reader from `message` and `args` (messages.h). */
+struct concert_completion {
+  uint64_t sequence; /* completion position + 1 */
+  uint64_t ticket;
+  uint32_t queue;
+  uint16_t status;  /* concert_status_abi, never 0 */
+  uint16_t message; /* concert_message */
+  uint64_t args[5];
+};
+
+/* Statuses of ops and of control replies; numbers follow the gRPC codes of the same meaning. */
+enum concert_status_abi {
+  CONCERT_ABI_OK = 0,
+  CONCERT_ABI_CANCELLED = 1,           /* drained, or its session or communicator went away */
+  CONCERT_ABI_INVALID_ARGUMENT = 3,    /* a bad field; the message names it */
+  CONCERT_ABI_DEADLINE_EXCEEDED = 4,   /* a wait or a missing rank outlasted its bound */
+  CONCERT_ABI_NOT_FOUND = 5,           /* an unknown or released handle */
+  CONCERT_ABI_PERMISSION_DENIED = 7,   /* a handle of another uid */
+  CONCERT_ABI_RESOURCE_EXHAUSTED = 8,  /* a quota or a full table */
+  CONCERT_ABI_FAILED_PRECONDITION = 9, /* right request, wrong state */
+  CONCERT_ABI_UNIMPLEMENTED = 12,
+  CONCERT_ABI_INTERNAL = 13,           /* the device failed */
+  CONCERT_ABI_UNAVAILABLE = 14,        /* draining, or no daemon */
+};
+
+/* One producer word and one consumer word, each alone on its cache line. */
+struct concert_submit_control {
+  uint64_t tail; /* descriptors published */
+  uint64_t reserved0[7];
+  uint64_t completion_head; /* completions read */
+  uint64_t reserved1[7];
+};
+
+struct concert_ring_state {
+  uint64_t head;     /* descriptors consumed */
+  uint32_t sleeping; /* the dispatcher waits on the ring's eventfd */
+  uint32_t reserved0;
+  uint64_t reserved1[6];
+  uint64_t completion_tail; /* completions published */
+  uint64_t reserved2[7];
+};
+
+/* One timeline per cache line, so that queues do not share lines. */
+struct concert_timeline {
+  uint64_t value;
+  uint64_t reserved[7];
+};
+
+enum concert_session_state {
+  CONCERT_SESSION_RUNNING = 1,
+  CONCERT_SESSION_DRAINING = 2, /* no new ops are accepted */
+  CONCERT_SESSION_CLOSED = 3,   /* the daemon dropped the session; close_status and close_message say why */
+};
+
+struct concert_session_page {
+  uint64_t magic;
+  uint16_t abi_major, abi_minor;
+  uint32_t session; /* id, never 0, never reused in a daemon's life */
+  uint64_t features;
+  uint32_t state; /* concert_session_state */
+  uint16_t close_status;
+  uint16_t close_message; /* concert_message */
+  uint64_t close_args[5];
+  uint64_t reserved[7];
+};
+
+struct concert_ring_layout {
+  uint32_t gpu;
+  uint32_t capacity;            /* descriptors; a power of two */
+  uint32_t completion_capacity; /* a power of two, >= capacity: an accepted op has a slot reserved */
+  uint32_t reserved;
+  uint64_t descriptors_offset; /* in the client region */
+  uint64_t completions_offset; /* in the daemon region */
+};
+
+struct concert_layout {
+  uint64_t client_bytes, daemon_bytes;
+  uint64_t waiters_offset, user_timelines_offset;  /* in the client region */
+  uint64_t ring_states_offset, timelines_offset;   /* in the daemon region */
+  uint32_t ring_count, max_queues, max_user_timelines, reserved;
+  struct concert_ring_layout rings[CONCERT_MAX_RINGS];
+};
+
+#define CONCERT_ABI_ASSERT(type, field, offset) \
+  static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
+
+static_assert(sizeof(struct concert_operand) == 16, "ABI");
+static_assert(sizeof(struct concert_wait) == 16, "ABI");
+static_assert(sizeof(struct concert_descriptor) == 320, "ABI: five cache lines");
+CONCERT_ABI_ASSERT(concert_descriptor, sequence, 0);
+CONCERT_ABI_ASSERT(concert_descriptor, ticket, 8);
+CONCERT_ABI_ASSERT(concert_descriptor, queue, 16);
+CONCERT_ABI_ASSERT(concert_descriptor, kind, 20);
+CONCERT_ABI_ASSERT(concert_descriptor, flags, 22);
+CONCERT_ABI_ASSERT(concert_descriptor, wait_count, 24);
+CONCERT_ABI_ASSERT(concert_descriptor, deadline_ns, 32);
+CONCERT_ABI_ASSERT(concert_descriptor, waits, 64);
+CONCERT_ABI_ASSERT(concert_descriptor, body, 128);
+static_assert(sizeof(struct concert_gemm_body) == 192, "ABI");
+CONCERT_ABI_ASSERT(concert_gemm_body, m, 0);
+CONCERT_ABI_ASSERT(concert_gemm_body, n, 4);
+CONCERT_ABI_ASSERT(concert_gemm_body, k, 8);
+CONCERT_ABI_ASSERT(concert_gemm_body, batch, 12);
+CONCERT_ABI_ASSERT(concert_gemm_body, a, 16);
+CONCERT_ABI_ASSERT(concert_gemm_body, w, 32);
+CONCERT_ABI_ASSERT(concert_gemm_body, c, 48);
+CONCERT_ABI_ASSERT(concert_gemm_body, d, 64);
+CONCERT_ABI_ASSERT(concert_gemm_body, bias, 80);
+CONCERT_ABI_ASSERT(concert_gemm_body, lda, 96);
+CONCERT_ABI_ASSERT(concert_gemm_body, stride_a, 128);
+CONCERT_ABI_ASSERT(concert_gemm_body, alpha, 160);
+CONCERT_ABI_ASSERT(concert_gemm_body, beta, 164);
+CONCERT_ABI_ASSERT(concert_gemm_body, dtype, 168);
+CONCERT_ABI_ASSERT(concert_gemm_body, activation, 169);
+CONCERT_ABI_ASSERT(concert_gemm_body, flags, 170);
+static_assert(sizeof(struct concert_collective_body) == 192, "ABI");
+CONCERT_ABI_ASSERT(concert_collective_body, communicator, 0);
+CONCERT_ABI_ASSERT(concert_collective_body, root, 4);
+CONCERT_ABI_ASSERT(concert_collective_body, sequence, 8);
+CONCERT_ABI_ASSERT(concert_collective_body, count, 16);
+CONCERT_ABI_ASSERT(concert_collective_body, src, 24);
+CONCERT_ABI_ASSERT(concert_collective_body, dst, 40);
+CONCERT_ABI_ASSERT(concert_collective_body, dtype, 56);
+CONCERT_ABI_ASSERT(concert_collective_body, reduction, 57);
+static_assert(sizeof(struct concert_copy_body) == 192, "ABI");
+CONCERT_ABI_ASSERT(concert_copy_body, src, 0);
+CONCERT_ABI_ASSERT(concert_copy_body, dst, 16);
+CONCERT_ABI_ASSERT(concert_copy_body, bytes, 32);
+static_assert(sizeof(struct concert_completion) == 64, "ABI: one cache line");
+CONCERT_ABI_ASSERT(concert_completion, ticket, 8);
+CONCERT_ABI_ASSERT(concert_completion, queue, 16);
+CONCERT_ABI_ASSERT(concert_completion, status, 20);
+CONCERT_ABI_ASSERT(concert_completion, message, 22);
+CONCERT_ABI_ASSERT(concert_completion, args, 24);
+static_assert(sizeof(struct concert_submit_control) == 128, "ABI");
+CONCERT_ABI_ASSERT(concert_submit_control, tail, 0);
+CONCERT_ABI_ASSERT(concert_submit_control, completion_head, 64);
+static_assert(sizeof(struct concert_ring_state) == 128, "ABI");
+CONCERT_ABI_ASSERT(concert_ring_state, head, 0);
+CONCERT_ABI_ASSERT(concert_ring_state, sleeping, 8);
+CONCERT_ABI_ASSERT(concert_ring_state, completion_tail, 64);
+static_assert(sizeof(struct concert_timeline) == 64, "ABI");
+static_assert(sizeof(struct concert_session_page) == 128, "ABI");
+CONCERT_ABI_ASSERT(concert_session_page, session, 12);
+CONCERT_ABI_ASSERT(concert_session_page, features, 16);
+CONCERT_ABI_ASSERT(concert_session_page, state, 24);
+CONCERT_ABI_ASSERT(concert_session_page, close_status, 28);
+CONCERT_ABI_ASSERT(concert_session_page, close_args, 32);
+static_assert(sizeof(struct concert_ring_layout) == 32, "ABI");
+static_assert(sizeof(struct concert_layout) == 64 + 32 * CONCERT_MAX_RINGS, "ABI");
+
+#endif  // CONCERT_PROTO_RING_RING_ABI_H_
