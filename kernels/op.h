@@ -1,0 +1,75 @@
+// An admitted op: a descriptor whose every field has been checked and whose operands are addresses. Plain data;
+// copied freely; owns nothing.
+#ifndef CONCERT_KERNELS_OP_H_
+#define CONCERT_KERNELS_OP_H_
+
+#include <array>
+#include <cstdint>
+
+#include "policies/work.h"
+#include "proto/ring/ring_abi.h"
+
+namespace concert::kernels {
+
+using policies::Dtype;
+using policies::DtypeBytes;
+
+enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
+enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
+
+// Address in the device's address space (a host pointer on sim); 0: the operand is absent.
+using Address = uint64_t;
+
+// D = act(alpha * A * W^T + beta * C + bias); layouts as concert_gemm_body.
+struct GemmArgs {
+  uint32_t m, n, k, batch;
+  Address a, w, c, d, bias;
+  uint64_t lda, ldw, ldc, ldd;                      // elements
+  uint64_t stride_a, stride_w, stride_c, stride_d;  // elements
+  float alpha, beta;
+  Dtype dtype;
+  Activation activation;
+  bool allow_tf32;
+};
+
+// One rank's part of a collective; counts as concert_collective_body.
+struct CollectiveArgs {
+  uint32_t communicator;
+  uint32_t root;
+  uint64_t sequence;
+  uint64_t count;
+  Address src, dst;
+  uint64_t src_bytes, dst_bytes;
+  Dtype dtype;
+  Reduction reduction;
+};
+
+struct CopyArgs {
+  Address src, dst;
+  uint64_t bytes;
+};
+
+struct Op {
+  uint16_t kind = CONCERT_OP_INVALID;
+  policies::Priority priority = policies::Priority::kNormal;
+  uint32_t session = 0;  // id
+  uint32_t queue = 0;    // index in the session
+  uint64_t ticket = 0;
+  uint64_t deadline_ns = 0;
+  uint32_t wait_count = 0;
+  std::array<concert_wait, CONCERT_MAX_WAITS> waits;
+  // Handles of the buffers used, so that none is unmapped under the op. 0 terminates.
+  std::array<uint32_t, 5> buffers;
+  uint8_t buffer_count = 0;
+  policies::Work work;
+  union {
+    GemmArgs gemm;
+    CollectiveArgs collective;
+    CopyArgs copy;
+  };
+  Op() : waits{}, buffers{}, gemm{} {}
+};
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_OP_H_

@@ -1,0 +1,65 @@
+// The table of op kinds. A kind is one row here and one folder beside this file; nothing else in concert knows
+// how many kinds there are. To add a kind: append it to concert_op_kind, write its folder, add its row.
+#ifndef CONCERT_KERNELS_OP_TABLE_H_
+#define CONCERT_KERNELS_OP_TABLE_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "kernels/failure.h"
+#include "kernels/op.h"
+#include "proto/ring/ring_abi.h"
+
+namespace concert::kernels {
+
+namespace cuda {
+struct LaunchContext;      // kernels/cuda_api/launch_context.h
+struct CollectiveContext;  // kernels/cuda_api/launch_context.h
+}  // namespace cuda
+
+// A buffer as admission sees it.
+struct BufferRange {
+  Address address = 0;
+  uint64_t bytes = 0;  // 0: no such buffer
+  int32_t gpu = 0;     // where it lies
+  bool pool = false;   // every GPU's kernels may touch it
+};
+
+// What admission may look at besides the descriptor.
+struct AdmitContext {
+  int32_t gpu = 0;                       // of the ring
+  std::span<const BufferRange> buffers;  // by handle; entry 0 is never valid
+  uint32_t ranks = 0;                    // collectives: of the communicator, already looked up
+};
+
+struct OpKind {
+  uint16_t kind;
+  std::string_view name;
+  bool collective;
+
+  // Checks `descriptor` (a private copy) and fills in op.work, op.buffers and the arguments. The header fields
+  // (queue, ticket, waits) are the caller's business. Allocates nothing.
+  Failure (*admit)(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
+
+  // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in rank order.
+  // Addresses are host pointers.
+  void (*compute)(std::span<const Op* const> parts);
+
+  // Enqueues one op on the context's stream. Null for collectives and in builds without CUDA.
+  absl::Status (*launch)(cuda::LaunchContext& context, const Op& op);
+
+  // Enqueues all ranks' parts. Null but for collectives in builds with CUDA.
+  absl::Status (*launch_collective)(cuda::CollectiveContext& context, std::span<const Op* const> parts);
+};
+
+// All kinds, ordered by their number.
+std::span<const OpKind> AllOpKinds();
+
+// Null for an unknown number. Constant time.
+const OpKind* FindOpKind(uint16_t kind);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_OP_TABLE_H_

@@ -1,0 +1,54 @@
+// What the scheduler of one GPU knows now: the whole input of a decision.
+#ifndef CONCERT_POLICIES_SNAPSHOT_H_
+#define CONCERT_POLICIES_SNAPSHOT_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "policies/lanes.h"
+#include "policies/work.h"
+
+namespace concert::policies {
+
+// An op that may be launched at once: all it depends on has completed or is launched on a lane it can be
+// ordered behind.
+struct ReadyOp {
+  uint32_t op;       // the scheduler's handle
+  uint32_t session;
+  Priority priority = Priority::kNormal;
+  Lane after = kNoLane;  // lane of an unfinished predecessor: launching there needs no cross-lane wait
+  Time ready_at = 0;
+  Time deadline = 0;     // hint; 0: none
+  int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
+  Work work;
+};
+
+// A launched op that has not finished.
+struct RunningOp {
+  uint32_t session;
+  Lane lane;
+  Time launched_at;
+  Time expected_end;
+  Work work;
+};
+
+struct LaneState {
+  uint32_t in_flight = 0;  // unfinished ops
+  Time busy_until = 0;     // predicted; in the past when idle
+};
+
+struct Snapshot {
+  Time now = 0;
+  const DeviceModel* device = nullptr;
+  // Highest priority first, then least-served session, then longest ready. At most kMaxReady.
+  std::span<const ReadyOp> ready;
+  std::span<const RunningOp> running;
+  std::array<LaneState, kLaneCount> lanes;
+};
+
+inline constexpr int kMaxReady = 256;
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_SNAPSHOT_H_

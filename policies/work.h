@@ -1,0 +1,50 @@
+// What one op costs, whatever its kind: the only view of an op that policies and the cost model have.
+#ifndef CONCERT_POLICIES_WORK_H_
+#define CONCERT_POLICIES_WORK_H_
+
+#include <cstdint>
+
+namespace concert::policies {
+
+// Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a clock.
+using Time = int64_t;
+
+enum class Category : uint8_t { kGemm, kCollective, kCopy, kBarrier };
+inline constexpr int kCategoryCount = 4;
+
+// Values equal those of the ring ABI.
+enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3 };
+
+// Bytes of one element.
+constexpr uint32_t DtypeBytes(Dtype dtype) { return dtype == Dtype::kFp32 ? 4 : 2; }
+
+enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
+
+struct Work {
+  Category category = Category::kBarrier;
+  Dtype dtype = Dtype::kBf16;
+  bool allow_tf32 = false;
+  uint8_t ranks = 1;          // of a collective
+  uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
+  uint64_t flops = 0;
+  uint64_t hbm_bytes = 0;     // each input read once, each output written once
+  uint64_t link_bytes = 0;    // sent by this rank over GPU links (collectives)
+};
+
+// What the cost model knows of a GPU. Rates are what real kernels reach, not the data sheet.
+struct DeviceModel {
+  int sm_count = 132;
+  double tensor_flops = 790e12;    // bf16 and fp16, dense (docs/benchmarks: measured on an H200)
+  double tf32_flops = 395e12;
+  double fp32_flops = 50e12;
+  double hbm_bytes_per_s = 4.2e12;
+  double link_bytes_per_s = 380e9;  // one direction, to a peer
+  double launch_us = 3.0;           // host time from Launch() to the kernel's start on an idle GPU
+  double kernel_floor_us = 2.2;     // shortest time of any kernel, start to visible completion
+  double collective_floor_us = 12.0;
+  int copy_engines = 3;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_WORK_H_
