@@ -1,4 +1,5 @@
-// Why one op failed, as numbers: what a completion entry carries. Making one formats and allocates nothing.
+// Why one op failed, as numbers: what a completion entry carries. Making one formats and allocates
+// nothing.
 #ifndef CONCERT_KERNELS_FAILURE_H_
 #define CONCERT_KERNELS_FAILURE_H_
 
@@ -25,8 +26,8 @@ struct Failure {
   }
 };
 
-inline Failure InvalidArgument(concert_message message, uint64_t a0 = 0, uint64_t a1 = 0, uint64_t a2 = 0,
-                               uint64_t a3 = 0, uint64_t a4 = 0) {
+inline Failure InvalidArgument(concert_message message, uint64_t a0 = 0, uint64_t a1 = 0,
+                               uint64_t a2 = 0, uint64_t a3 = 0, uint64_t a4 = 0) {
   return {CONCERT_ABI_INVALID_ARGUMENT, message, {a0, a1, a2, a3, a4}};
 }
 

@@ -1,5 +1,5 @@
-// An admitted op: a descriptor whose every field has been checked and whose operands are addresses. Plain data;
-// copied freely; owns nothing.
+// An admitted op: a descriptor whose every field has been checked and whose operands are addresses.
+// Plain data; copied freely; owns nothing.
 #ifndef CONCERT_KERNELS_OP_H_
 #define CONCERT_KERNELS_OP_H_
 

@@ -1,5 +1,6 @@
-// The table of op kinds. A kind is one row here and one folder beside this file; nothing else in concert knows
-// how many kinds there are. To add a kind: append it to concert_op_kind, write its folder, add its row.
+// The table of op kinds. A kind is one row here and one folder beside this file; nothing else in
+// concert knows how many kinds there are. To add a kind: append it to concert_op_kind, write its
+// folder, add its row.
 #ifndef CONCERT_KERNELS_OP_TABLE_H_
 #define CONCERT_KERNELS_OP_TABLE_H_
 
@@ -39,19 +40,20 @@ struct OpKind {
   std::string_view name;
   bool collective;
 
-  // Checks `descriptor` (a private copy) and fills in op.work, op.buffers and the arguments. The header fields
-  // (queue, ticket, waits) are the caller's business. Allocates nothing.
+  // Checks `descriptor` (a private copy) and fills in op.work, op.buffers and the arguments. The
+  // header fields (queue, ticket, waits) are the caller's business. Allocates nothing.
   Failure (*admit)(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-  // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in rank order.
-  // Addresses are host pointers.
+  // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in
+  // rank order. Addresses are host pointers.
   void (*compute)(std::span<const Op* const> parts);
 
   // Enqueues one op on the context's stream. Null for collectives and in builds without CUDA.
   absl::Status (*launch)(cuda::LaunchContext& context, const Op& op);
 
   // Enqueues all ranks' parts. Null but for collectives in builds with CUDA.
-  absl::Status (*launch_collective)(cuda::CollectiveContext& context, std::span<const Op* const> parts);
+  absl::Status (*launch_collective)(cuda::CollectiveContext& context,
+                                    std::span<const Op* const> parts);
 };
 
 // All kinds, ordered by their number.

@@ -1,5 +1,5 @@
-// Predicted times from first principles: roofline, waves of tiles, latency floors. Pure functions of the
-// device model and the work. All results in microseconds.
+// Predicted times from first principles: roofline, waves of tiles, latency floors. Pure functions
+// of the device model and the work. All results in microseconds.
 #ifndef CONCERT_POLICIES_COST_MODEL_H_
 #define CONCERT_POLICIES_COST_MODEL_H_
 

@@ -1,5 +1,5 @@
-// The fixed lanes of every GPU. A lane is a stream at a priority; work on one lane runs in order. Every device
-// has all of them from its start, so that a plan can name a lane by number.
+// The fixed lanes of every GPU. A lane is a stream at a priority; work on one lane runs in order.
+// Every device has all of them from its start, so that a plan can name a lane by number.
 #ifndef CONCERT_POLICIES_LANES_H_
 #define CONCERT_POLICIES_LANES_H_
 
@@ -11,9 +11,10 @@ namespace concert::policies {
 
 using Lane = uint8_t;
 
-inline constexpr Lane kFirstNormalLane = 0;   // GEMMs and copies
+inline constexpr Lane kFirstNormalLane = 0;  // GEMMs and copies
 inline constexpr int kNormalLaneCount = 8;
-inline constexpr Lane kFirstHighLane = 8;     // the same, launched ahead of waiting blocks of other lanes
+inline constexpr Lane kFirstHighLane =
+    8;  // the same, launched ahead of waiting blocks of other lanes
 inline constexpr int kHighLaneCount = 4;
 inline constexpr Lane kCollectiveLane = 12;      // collectives at normal priority
 inline constexpr Lane kHighCollectiveLane = 13;  // collectives at high priority
@@ -21,9 +22,12 @@ inline constexpr int kLaneCount = 14;
 inline constexpr Lane kNoLane = 255;
 
 constexpr bool IsHighPriority(Lane lane) {
-  return (lane >= kFirstHighLane && lane < kFirstHighLane + kHighLaneCount) || lane == kHighCollectiveLane;
+  return (lane >= kFirstHighLane && lane < kFirstHighLane + kHighLaneCount) ||
+         lane == kHighCollectiveLane;
 }
-constexpr bool IsCollectiveLane(Lane lane) { return lane == kCollectiveLane || lane == kHighCollectiveLane; }
+constexpr bool IsCollectiveLane(Lane lane) {
+  return lane == kCollectiveLane || lane == kHighCollectiveLane;
+}
 
 }  // namespace concert::policies
 

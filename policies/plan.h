@@ -21,22 +21,22 @@ enum class Form : uint8_t {
 // Why this plan. Shown in words by the admin API (ReasonText).
 enum class Reason : uint8_t {
   kNothingReady,
-  kHeldBack,           // something is ready, but the policy waits for what runs
+  kHeldBack,  // something is ready, but the policy waits for what runs
   kOnlyOneReady,
-  kPolicyOrder,        // the policy never chooses (serial, streams)
-  kPriorityFirst,      // a higher class goes alone before the rest
-  kCompanyFaster,      // predicted: together is faster than one after the other
-  kCompanyNotFaster,   // do-no-harm: together was predicted slower
-  kCollective,         // a collective goes out at once
+  kPolicyOrder,       // the policy never chooses (serial, streams)
+  kPriorityFirst,     // a higher class goes alone before the rest
+  kCompanyFaster,     // predicted: together is faster than one after the other
+  kCompanyNotFaster,  // do-no-harm: together was predicted slower
+  kCollective,        // a collective goes out at once
 };
 
 struct PlannedLaunch {
-  uint16_t first = 0;   // ops[first, first + count) of the plan
+  uint16_t first = 0;  // ops[first, first + count) of the plan
   uint16_t count = 0;
   Form form = Form::kSingle;
   Lane lane = 0;
-  uint16_t sm_budget = 0;     // SMs the launch may use; 0: all
-  float predicted_us = 0;     // from its start to its end, in the company of this plan
+  uint16_t sm_budget = 0;  // SMs the launch may use; 0: all
+  float predicted_us = 0;  // from its start to its end, in the company of this plan
 };
 
 // Holds up to kMaxReady ops in fixed storage. Reused from decision to decision; Clear() is cheap.
@@ -65,7 +65,11 @@ struct Plan {
   // Adds a launch of one op. REQUIRES: !full().
   PlannedLaunch& AddSingle(uint16_t ready_index, Form form, Lane lane, float predicted_us_of_op) {
     PlannedLaunch& launch = launches[launch_count++];
-    launch = {.first = op_count, .count = 1, .form = form, .lane = lane, .predicted_us = predicted_us_of_op};
+    launch = {.first = op_count,
+              .count = 1,
+              .form = form,
+              .lane = lane,
+              .predicted_us = predicted_us_of_op};
     ops[op_count++] = ready_index;
     return launch;
   }

@@ -1,6 +1,6 @@
-// The seam every policy implements, and the registry of all of them. A policy is pure: same snapshots in, same
-// plans out; no CUDA, I/O, threads or clock; no allocation in Decide. To add one, write a file pair and a row
-// in registry.cc.
+// The seam every policy implements, and the registry of all of them. A policy is pure: same
+// snapshots in, same plans out; no CUDA, I/O, threads or clock; no allocation in Decide. To add
+// one, write a file pair and a row in registry.cc.
 #ifndef CONCERT_POLICIES_POLICY_H_
 #define CONCERT_POLICIES_POLICY_H_
 
@@ -17,11 +17,12 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // Decides what to launch now. `plan` is cleared first. An empty plan means "wait until something finishes or
-  // becomes ready"; a policy must not return one while ops are ready and nothing is running. Ops not named in
-  // the plan stay ready. Collectives may only go to a collective lane and other work only to the other lanes.
-  // Called by the scheduler while it has room for more launches; at most 20 us for kMaxReady ops, 1 us for a
-  // signature seen before. Not thread-safe: one instance per scheduler.
+  // Decides what to launch now. `plan` is cleared first. An empty plan means "wait until something
+  // finishes or becomes ready"; a policy must not return one while ops are ready and nothing is
+  // running. Ops not named in the plan stay ready. Collectives may only go to a collective lane and
+  // other work only to the other lanes. Called by the scheduler while it has room for more
+  // launches; at most 20 us for kMaxReady ops, 1 us for a signature seen before. Not thread-safe:
+  // one instance per scheduler.
   virtual void Decide(const Snapshot& snapshot, Plan& plan) = 0;
 };
 

@@ -1,11 +1,12 @@
-// The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends implement
-// this: cuda/ and sim/. tests/conformance runs one suite against both.
+// The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
+// implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread. Launch, Signal and
-// Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the collective
-// issuer for what LaunchCollective enqueues (Order onto a collective lane is the dispatcher's). Backends make
-// those two safe beside each other and beside the memory functions. Everything that Launch, Signal, Order and
-// LaunchCollective need exists before traffic: they allocate nothing and never wait for the GPU.
+// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread. Launch,
+// Signal and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other
+// lanes, the collective issuer for what LaunchCollective enqueues (Order onto a collective lane is
+// the dispatcher's). Backends make those two safe beside each other and beside the memory
+// functions. Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
+// they allocate nothing and never wait for the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_DEVICE_H_
 #define CONCERT_DAEMON_DEVICE_DEVICE_H_
 
@@ -30,9 +31,9 @@ using policies::Lane;
 
 // What a GPU is and can do. Capabilities are probed when the device opens, never looked up by name.
 struct DeviceInfo {
-  int gpu = 0;            // index on this node
-  std::string backend;    // "sim" or "cuda"
-  std::string name;       // "NVIDIA H200"
+  int gpu = 0;          // index on this node
+  std::string backend;  // "sim" or "cuda"
+  std::string name;     // "NVIDIA H200"
   std::array<uint8_t, 16> uuid{};
   uint64_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for Hopper; 0 on sim
@@ -43,21 +44,22 @@ struct DeviceInfo {
 // A range of memory that kernels of the GPU can address. Made and freed by the control thread.
 struct Allocation {
   Address address = 0;
-  uint64_t bytes = 0;       // usable; rounded up from what was asked
+  uint64_t bytes = 0;  // usable; rounded up from what was asked
   int gpu = 0;
-  bool pool = false;        // every GPU's kernels may touch it
-  int export_fd = -1;       // the caller's to pass on and close; -1 if there is nothing to export
+  bool pool = false;   // every GPU's kernels may touch it
+  int export_fd = -1;  // the caller's to pass on and close; -1 if there is nothing to export
   uint64_t backend_handle = 0;
 };
 
 struct ImportRequest {
-  uint32_t kind = 0;        // concert_import_kind
-  int fd = -1;              // borrowed
+  uint32_t kind = 0;  // concert_import_kind
+  int fd = -1;        // borrowed
   uint64_t offset = 0, bytes = 0, allocation_bytes = 0;
   std::array<uint8_t, 64> ipc_handle{};
 };
 
-// Store `value` to the 64-bit word at `address` when all earlier work on the lane is done and visible.
+// Store `value` to the 64-bit word at `address` when all earlier work on the lane is done and
+// visible.
 struct TimelineWrite {
   Address address = 0;  // from RegisterHostMemory
   uint64_t value = 0;
@@ -76,9 +78,10 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
-  // Starts `ops` as one launch on `lane`, in `form`, on at most `sm_budget` SMs (0: all). On an error nothing
-  // of it was started, except after a device fault, which healthy() then reports.
-  virtual absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form, int sm_budget) = 0;
+  // Starts `ops` as one launch on `lane`, in `form`, on at most `sm_budget` SMs (0: all). On an
+  // error nothing of it was started, except after a device fault, which healthy() then reports.
+  virtual absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
+                              int sm_budget) = 0;
   // Performs `writes` once all work enqueued on `lane` so far is done.
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.
@@ -103,23 +106,23 @@ class Node {
   virtual int gpu_count() const = 0;
   virtual Device& gpu(int index) = 0;
 
-  // Makes [data, data + bytes), page-aligned, writable by every GPU's Signal. Returns the device address of
-  // `data`. The memory must outlive the registration.
+  // Makes [data, data + bytes), page-aligned, writable by every GPU's Signal. Returns the device
+  // address of `data`. The memory must outlive the registration.
   virtual absl::StatusOr<Address> RegisterHostMemory(void* data, uint64_t bytes) = 0;
   virtual void UnregisterHostMemory(void* data) = 0;
 
-  // Prepares collectives among ranks on these GPUs (rank i on gpus[i]); a list seen before costs nothing. May
-  // take a second. UNIMPLEMENTED, naming the reason, for a list that cannot be served.
+  // Prepares collectives among ranks on these GPUs (rank i on gpus[i]); a list seen before costs
+  // nothing. May take a second. UNIMPLEMENTED, naming the reason, for a list that cannot be served.
   virtual absl::Status Connect(std::span<const int> gpus) = 0;
-  // Starts all ranks' parts, in rank order, then their signals. Called by one thread only, so that every GPU
-  // sees one order. REQUIRES: Connect succeeded for the same GPUs.
+  // Starts all ranks' parts, in rank order, then their signals. Called by one thread only, so that
+  // every GPU sees one order. REQUIRES: Connect succeeded for the same GPUs.
   virtual absl::Status LaunchCollective(std::span<const RankPart> parts) = 0;
 };
 
 struct NodeOptions {
   std::string device = "auto";  // auto, cuda, sim
   int sim_gpus = 2;
-  bool sim_pacing = true;       // sim: real-time pacing; false: as fast as the CPU computes
+  bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
 };
 
 struct NodeChoice {
@@ -127,7 +130,8 @@ struct NodeChoice {
   std::string why;  // for the log: what was taken and why
 };
 
-// Opens the backend that `options.device` asks for; "auto" takes cuda where a usable GPU is, else sim.
+// Opens the backend that `options.device` asks for; "auto" takes cuda where a usable GPU is, else
+// sim.
 absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options);
 
 }  // namespace concert::daemon

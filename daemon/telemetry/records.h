@@ -1,6 +1,6 @@
 // What a dispatcher tells the rest of the daemon about what it did. Plain data through a bounded
-// single-producer ring (record_ring.h): the hot path writes numbers and never formats, counts or locks. The
-// telemetry thread owns everything made of them.
+// single-producer ring (record_ring.h): the hot path writes numbers and never formats, counts or
+// locks. The telemetry thread owns everything made of them.
 #ifndef CONCERT_DAEMON_TELEMETRY_RECORDS_H_
 #define CONCERT_DAEMON_TELEMETRY_RECORDS_H_
 
@@ -23,7 +23,7 @@ struct OpRecord {
   uint16_t company;  // other ops in its plan
   policies::Dtype dtype;
   policies::Category category;
-  uint64_t plan;     // 0: it failed before any plan
+  uint64_t plan;  // 0: it failed before any plan
   uint64_t flops, bytes;
   Time admitted_at, ready_at, launched_at;
   Time started_at;   // launched_at, or when its lane's previous work was seen to end if later
@@ -40,7 +40,7 @@ struct PlanRecord {
   float predicted_us, serial_us;
   float decide_us;
   uint16_t op_count, launch_count;
-  uint16_t session_count;                        // distinct sessions
+  uint16_t session_count;  // distinct sessions
   policies::Reason reason;
   policies::Form form;                           // of its largest launch
   std::array<uint32_t, kMaxListed> sessions;     // of the first ops

@@ -16,7 +16,8 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
 
-add_compile_options(-Wall -Wextra -Werror -fno-omit-frame-pointer)
+# Designated initialisers name what matters and leave the rest zero.
+add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer)
 
 if(CONCERT_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all)

@@ -51,7 +51,9 @@
   X(SESSION_CLOSED, 30, "the session was closed by the daemon")                                         \
   X(WAIT_UNREACHABLE, 31, "waits[%0] asks for value %1 of a timeline whose last submitted op is %2 "    \
                           "and whose queue is gone")                                                    \
-  X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")
+  X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")  \
+  X(RANK_REFUSED, 33, "op %1 of communicator %2 failed on rank %0 before it could start; that rank's error says why") \
+  X(DEVICE_LOST, 34, "GPU %0 has faulted and runs nothing any more; the daemon must be restarted")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

@@ -1,0 +1,38 @@
+// The one clock of the daemon, and where its spinning threads live.
+#ifndef CONCERT_DAEMON_CLOCK_H_
+#define CONCERT_DAEMON_CLOCK_H_
+
+#include <sched.h>
+#include <time.h>
+
+#include <cstdint>
+
+namespace concert::daemon {
+
+// CLOCK_MONOTONIC in nanoseconds: about 20 ns through the vDSO.
+inline int64_t NowNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+// Pins the calling thread to the `index`-th allowed CPU from the end, so that spinning threads
+// share no CPU with each other. Does nothing where fewer than four CPUs are allowed: there a pinned
+// spinner would starve the rest.
+inline void PinToCpuOfItsOwn(int index) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 4) return;
+  int left = index % CPU_COUNT(&allowed);
+  for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_CLOCK_H_

@@ -1,0 +1,56 @@
+// The thread that launches collectives: it owns the rendezvous and is the only caller of
+// Node::LaunchCollective, so that every GPU sees one order.
+#ifndef CONCERT_DAEMON_SCHED_COLLECTIVE_ISSUER_H_
+#define CONCERT_DAEMON_SCHED_COLLECTIVE_ISSUER_H_
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "daemon/device/device.h"
+#include "daemon/sched/messages.h"
+#include "daemon/sched/rendezvous.h"
+
+namespace concert::daemon {
+
+class CollectiveIssuer {
+ public:
+  struct Options {
+    Rendezvous::Options rendezvous;
+    int64_t spin_ns = 200'000;
+  };
+
+  CollectiveIssuer(const Options& options, Node& node);
+  ~CollectiveIssuer();
+
+  // `dispatchers` by GPU: where outcomes go. They outlive the thread.
+  void Start(std::vector<DispatcherMailbox*> dispatchers);
+  void Stop();
+
+  IssuerMailbox& mailbox() { return mailbox_; }
+
+  // One turn of the loop, for tests. True if it did anything.
+  bool Turn(policies::Time now);
+
+ private:
+  void Run();
+  void Handle(const IssuerMessage& message, policies::Time now);
+  void Launch(const Rendezvous::Matched& matched);
+  void Answer(const Rendezvous::Part& part, DispatcherMessage::Type type,
+              const kernels::Failure& failure);
+
+  const Options options_;
+  Node& node_;
+  IssuerMailbox mailbox_;
+  std::vector<DispatcherMailbox*> dispatchers_;
+  Rendezvous rendezvous_;
+  Rendezvous::Outcomes outcomes_;
+  std::vector<RankPart> rank_parts_;
+  policies::Time next_expiry_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_COLLECTIVE_ISSUER_H_

@@ -1,0 +1,307 @@
+#include "daemon/sched/dispatcher.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "daemon/check.h"
+
+namespace concert::daemon {
+namespace {
+
+using kernels::Failure;
+
+constexpr uint32_t kMailboxCapacity = 8192;
+constexpr Time kHealthCheckPeriodNs = 10'000'000;
+constexpr size_t kMaxWatchesPerTurn = 256;
+
+// Sleeping with work on the GPU must be short: nothing rings when a timeline advances.
+constexpr int64_t kNapNs = 50'000;
+constexpr int64_t kIdleSleepNs = 500'000'000;
+
+}  // namespace
+
+Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
+                       std::unique_ptr<policies::Policy> policy, ControlMailbox& control,
+                       IssuerMailbox& issuer, RecordRing& records)
+    : options_(options),
+      device_(device),
+      control_(control),
+      issuer_(issuer),
+      records_(records),
+      mailbox_(kMailboxCapacity),
+      scheduler_(options.scheduler, device.info().model, std::move(policy)),
+      epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
+  CONCERT_CHECK(epoll_fd_ >= 0);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, mailbox_.wake_fd(), &event) == 0);
+}
+
+Dispatcher::~Dispatcher() {
+  Stop();
+  close(epoll_fd_);
+}
+
+void Dispatcher::Start() { thread_ = std::thread(&Dispatcher::Run, this); }
+
+void Dispatcher::Stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true, std::memory_order_release);
+  // Any message wakes it; this one changes nothing.
+  while (!mailbox_.TryPush(DispatcherMessage(DispatcherMessage::Type::kWake))) sched_yield();
+  thread_.join();
+}
+
+void Dispatcher::Run() {
+  pthread_setname_np(pthread_self(), ("gpu" + std::to_string(gpu())).c_str());
+  if (options_.pin) PinToCpuOfItsOwn(gpu());
+  Time idle_since = NowNs();
+  while (!stop_.load(std::memory_order_acquire)) {
+    const Time now = NowNs();
+    if (Turn(now)) {
+      idle_since = now;
+    } else if (now - idle_since > options_.spin_ns) {
+      Sleep();
+    } else {
+      __builtin_ia32_pause();
+    }
+  }
+}
+
+bool Dispatcher::Turn(Time now) {
+  bool progress = ReadRings();
+  progress |= HandleMessages();
+  progress |= Admit(now);
+  progress |= PollTimelines(now);
+  progress |= PollWatches();
+  actions_.Clear();
+  scheduler_.Step(now, actions_);
+  progress |= !actions_.list.empty();
+  Execute(actions_, now);
+  if (progress) FlushRecords();
+  if (!removing_.empty()) ReleaseSessions();
+  if (now >= next_health_check_) CheckHealth(now);
+  gauges_.plans_in_flight.store(static_cast<uint32_t>(scheduler_.plans_in_flight()),
+                                std::memory_order_relaxed);
+  gauges_.ready_ops.store(scheduler_.ready_count(), std::memory_order_relaxed);
+  gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
+  return progress;
+}
+
+// Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops
+// that time is a nap, since neither the GPU nor another session's timeline can ring.
+void Dispatcher::Sleep() {
+  const bool nap = !scheduler_.idle() || !removing_.empty();
+  mailbox_.PrepareSleep();  // ends with a full fence
+  for (SessionPort* port : rings_) port->SetSleeping(true);
+  // Full fence: pairs with the client's between storing the tail and loading `sleeping`.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool work = !mailbox_.empty();
+  for (SessionPort* port : rings_) {
+    work |=
+        !port->broken && !port->removing && (port->TailMoved() || (!nap && port->TailPending()));
+  }
+  if (!work) {
+    const timespec timeout{.tv_sec = 0, .tv_nsec = nap ? kNapNs : kIdleSleepNs};
+    std::array<epoll_event, 16> events;
+    gauges_.sleeps.fetch_add(1, std::memory_order_relaxed);
+    const int count =
+        epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
+    for (int i = 0; i < count; ++i) {
+      const SessionPort* port = static_cast<const SessionPort*>(events[i].data.ptr);
+      uint64_t rung;
+      // Non-blocking; a client may have taken the count away again, which harms only itself.
+      if (port != nullptr) [[maybe_unused]]
+        const ssize_t n = read(port->link().event_fd, &rung, sizeof(rung));
+    }
+  }
+  for (SessionPort* port : rings_) port->SetSleeping(false);
+  mailbox_.FinishSleep();
+}
+
+bool Dispatcher::PollTimelines(Time now) {
+  bool progress = false;
+  // Backwards, since TimelineSeen may replace the current entry by the last one.
+  for (size_t i = scheduler_.active_queues().size(); i > 0; --i) {
+    const QueueId queue = scheduler_.active_queues()[i - 1];
+    const QueueOwner& owner = owner_of_[queue];
+    // Acquire: pairs with the device's write after the op's results.
+    const uint64_t value = LoadAcquire(owner.port->timeline(owner.queue));
+    if (value < scheduler_.OldestTicket(queue)) continue;
+    scheduler_.TimelineSeen(queue, value, now);
+    owner.port->WakeWaiters(owner.queue);
+    progress = true;
+  }
+  return progress;
+}
+
+bool Dispatcher::PollWatches() {
+  bool progress = false;
+  size_t examined = 0;
+  for (size_t i = 0; i < watches_.size() && examined < kMaxWatchesPerTurn; ++examined) {
+    const Watch& watch = watches_[i];
+    const uint64_t value = LoadAcquire(*watch.word);
+    scheduler_.slot(watch.op).watched_values[watch.index] = value;
+    if (value < watch.value) {
+      ++i;
+      continue;
+    }
+    scheduler_.WaitSatisfied(watch.op, watch.index);
+    watches_[i] = watches_.back();
+    watches_.pop_back();
+    progress = true;
+  }
+  // Those beyond the limit have their turn next.
+  if (watches_.size() > kMaxWatchesPerTurn) {
+    std::rotate(watches_.begin(), watches_.begin() + kMaxWatchesPerTurn, watches_.end());
+  }
+  return progress;
+}
+
+void Dispatcher::DropWatches(OpId op) {
+  std::erase_if(watches_, [op](const Watch& watch) { return watch.op == op; });
+}
+
+void Dispatcher::Execute(const Actions& actions, Time) {
+  for (const Action& action : actions.list) {
+    switch (action.type) {
+      case Action::Type::kLaunch:
+        Launch(actions, action);
+        break;
+      case Action::Type::kOffer:
+        Offer(actions, action);
+        break;
+      case Action::Type::kComplete:
+        Complete(actions.OpsOf(action)[0]);
+        break;
+      case Action::Type::kRelease:
+        Release(actions.OpsOf(action)[0]);
+        break;
+    }
+  }
+}
+
+void Dispatcher::Launch(const Actions& actions, const Action& action) {
+  std::array<const Op*, policies::kMaxReady> ops;
+  std::array<TimelineWrite, policies::kMaxReady> writes;
+  const std::span<const OpId> ids = actions.OpsOf(action);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Op& op = scheduler_.slot(ids[i]).op;
+    ops[i] = &op;
+    writes[i] = PortOf(ids[i]).TimelineWriteFor(op.queue, op.ticket);
+  }
+  absl::Status status;
+  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
+    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
+  }
+  if (status.ok()) {
+    status = device_.Launch(action.lane, {ops.data(), ids.size()}, action.form, action.sm_budget);
+  }
+  if (!status.ok()) {
+    for (const OpId id : ids) {
+      const Op& op = scheduler_.slot(id).op;
+      const Failure failure{
+          CONCERT_ABI_INTERNAL,
+          CONCERT_MESSAGE_DEVICE_ERROR,
+          {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
+      // Before the signal: whoever sees the ticket sees why the op failed.
+      PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+      scheduler_.LaunchFailed(id, failure);
+    }
+    gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!device_.Signal(action.lane, {writes.data(), ids.size()}).ok()) next_health_check_ = 0;
+}
+
+void Dispatcher::Offer(const Actions& actions, const Action& action) {
+  const OpId id = actions.OpsOf(action)[0];
+  OpSlot& slot = scheduler_.slot(id);
+  slot.offered = true;
+  absl::Status status;
+  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
+    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
+  }
+  SessionPort& port = PortOf(id);
+  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
+  if (!status.ok() || member == nullptr) {
+    slot.offered = false;
+    scheduler_.PartFailed(id, member == nullptr
+                                  ? Failure{CONCERT_ABI_CANCELLED,
+                                            CONCERT_MESSAGE_NO_COMMUNICATOR,
+                                            {slot.op.collective.communicator}}
+                                  : Failure{CONCERT_ABI_INTERNAL,
+                                            CONCERT_MESSAGE_DEVICE_ERROR,
+                                            {static_cast<uint64_t>(gpu()), slot.op.kind,
+                                             static_cast<uint64_t>(status.raw_code())}});
+    return;
+  }
+  IssuerMessage message(IssuerMessage::Type::kPart);
+  message.communicator = member->membership.communicator;
+  message.rank = member->membership.rank;
+  message.part = {.op = &slot.op,
+                  .id = id,
+                  .gpu = options_.scheduler.gpu,
+                  .lane = action.lane,
+                  .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
+  // The box holds more than all dispatchers may have offered (Scheduler::kMaxCollectives each).
+  CONCERT_CHECK(issuer_.TryPush(message));
+}
+
+// Ends an op that the device does not end.
+void Dispatcher::Complete(OpId id) {
+  const OpSlot& slot = scheduler_.slot(id);
+  SessionPort& port = PortOf(id);
+  port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
+  port.WakeWaiters(slot.op.queue);
+  const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
+  if (kind == nullptr || !kind->collective || slot.offered) return;
+  // The other ranks must not wait for a part that will never come.
+  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
+  if (member == nullptr) return;
+  IssuerMessage message(IssuerMessage::Type::kRefuse);
+  message.communicator = member->membership.communicator;
+  message.rank = member->membership.rank;
+  message.refused_sequence = slot.op.collective.sequence;
+  // A full box costs the other ranks only their timeout.
+  issuer_.TryPush(message);
+}
+
+// Lets go of what an ended op held.
+void Dispatcher::Release(OpId id) {
+  const OpSlot& slot = scheduler_.slot(id);
+  SessionPort& port = PortOf(id);
+  if (slot.watched_waits != 0) DropWatches(id);
+  for (int i = 0; i < slot.op.buffer_count; ++i) {
+    const uint32_t handle = slot.op.buffers[i];
+    --port.buffer_uses[handle];
+    if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
+  }
+  const uint32_t queue = slot.op.queue;
+  --port.unfinished;
+  scheduler_.FreeOp(id);
+  ReleaseQueueIfEnded(port, queue);
+}
+
+void Dispatcher::CheckHealth(Time now) {
+  next_health_check_ = now + kHealthCheckPeriodNs;
+  if (!gauges_.healthy.load(std::memory_order_relaxed) || device_.healthy().ok()) return;
+  gauges_.healthy.store(false, std::memory_order_relaxed);
+  refuse_ = {CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {static_cast<uint64_t>(gpu())}};
+  scheduler_.FailAll(refuse_);
+}
+
+// Hands over what ended; the ring counts what it has no room for.
+void Dispatcher::FlushRecords() {
+  for (const OpRecord& record : scheduler_.op_records()) records_.Push(record);
+  for (const PlanRecord& record : scheduler_.plan_records()) records_.Push(record);
+  scheduler_.op_records().clear();
+  scheduler_.plan_records().clear();
+}
+
+}  // namespace concert::daemon

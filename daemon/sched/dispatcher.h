@@ -1,0 +1,133 @@
+// The thread of one GPU: reads the sessions' rings, admits ops, lets the scheduler decide,
+// launches, and watches timelines. Everything it touches it owns or reads as shared memory; others
+// reach it through its mailbox.
+#ifndef CONCERT_DAEMON_SCHED_DISPATCHER_H_
+#define CONCERT_DAEMON_SCHED_DISPATCHER_H_
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "daemon/clock.h"
+#include "daemon/device/device.h"
+#include "daemon/sched/messages.h"
+#include "daemon/sched/scheduler.h"
+#include "daemon/sched/session_port.h"
+#include "daemon/telemetry/record_ring.h"
+
+namespace concert::daemon {
+
+struct DispatcherOptions {
+  SchedulerOptions scheduler;
+  int64_t spin_ns = 200'000;           // without anything to do before it sleeps
+  bool pin = true;                     // to a CPU of its own, where there are enough
+  uint32_t max_ops_per_session = 256;  // admitted and unfinished; the rest stays in the ring
+};
+
+// Numbers for the admin API, updated once per turn.
+struct DispatcherGauges {
+  std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, sessions{0};
+  std::atomic<uint64_t> sleeps{0}, launch_errors{0};
+  std::atomic<bool> healthy{true};
+};
+
+class Dispatcher {
+ public:
+  // `control`, `issuer` and `records` outlive the dispatcher.
+  Dispatcher(const DispatcherOptions& options, Device& device,
+             std::unique_ptr<policies::Policy> policy, ControlMailbox& control,
+             IssuerMailbox& issuer, RecordRing& records);
+  ~Dispatcher();
+
+  void Start();
+  // Ends the thread after its current turn; what is in flight is left alone.
+  void Stop();
+
+  DispatcherMailbox& mailbox() { return mailbox_; }
+  const DispatcherGauges& gauges() const { return gauges_; }
+  int gpu() const { return options_.scheduler.gpu; }
+
+  // One turn of the loop, for tests and benchmarks that drive it themselves. True if it did
+  // anything.
+  bool Turn(Time now);
+
+ private:
+  // A wait on a word that this scheduler does not own: another GPU's queue or a user timeline.
+  struct Watch {
+    OpId op;
+    uint8_t index;  // into op.waits
+    uint32_t session;
+    const uint64_t* word;
+    uint64_t value;
+  };
+
+  void Run();
+  void Sleep();
+
+  // Messages (dispatcher_messages.cc).
+  bool HandleMessages();
+  void Handle(const DispatcherMessage& message);
+  void HandleForSession(SessionPort& port, const DispatcherMessage& message);
+  void AddSession(const SessionLink& link);
+  void RemoveSession(SessionPort& port);
+  void ReleaseSessions();
+  void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
+  void ReleaseQueueIfEnded(SessionPort& port, uint32_t queue);
+  void Tell(ControlEvent event);
+  void Break(SessionPort& port, const kernels::Failure& why);
+
+  // Admission (admission.cc).
+  bool ReadRings();
+  bool Admit(Time now);
+  bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
+  kernels::Failure AdmitHeader(const SessionPort& port, const concert_descriptor& descriptor,
+                               OpId id);
+  kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
+                              OpId id);
+  kernels::Failure AdmitBody(SessionPort& port, const concert_descriptor& descriptor, Op& op);
+
+  // Progress and launching (dispatcher.cc).
+  bool PollTimelines(Time now);
+  bool PollWatches();
+  void DropWatches(OpId op);
+  void Execute(const Actions& actions, Time now);
+  void Launch(const Actions& actions, const Action& action);
+  void Offer(const Actions& actions, const Action& action);
+  void Complete(OpId op);
+  void Release(OpId op);
+  void CheckHealth(Time now);
+  void FlushRecords();
+  SessionPort& PortOf(OpId op) { return *ports_.find(scheduler_.slot(op).op.session)->second; }
+
+  const DispatcherOptions options_;
+  Device& device_;
+  ControlMailbox& control_;
+  IssuerMailbox& issuer_;
+  RecordRing& records_;
+  DispatcherMailbox mailbox_;
+  Scheduler scheduler_;
+  DispatcherGauges gauges_;
+
+  absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
+  std::vector<SessionPort*> rings_;  // sessions with a ring here, in order of arrival
+  std::vector<SessionPort*> removing_;
+  size_t next_ring_ = 0;  // round robin: who is admitted first
+  struct QueueOwner {
+    SessionPort* port = nullptr;
+    uint32_t queue = 0;
+  };
+  std::vector<QueueOwner> owner_of_;  // by scheduler queue id
+  std::vector<Watch> watches_;
+  Actions actions_;
+  kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
+  Time next_health_check_ = 0;
+  int epoll_fd_ = -1;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_DISPATCHER_H_

@@ -1,0 +1,205 @@
+// What other threads ask of a dispatcher, and how it lets go of sessions, queues and buffers.
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "daemon/check.h"
+#include "daemon/sched/dispatcher.h"
+
+namespace concert::daemon {
+
+using kernels::Failure;
+
+bool Dispatcher::HandleMessages() {
+  DispatcherMessage message;
+  bool any = false;
+  while (mailbox_.TryPop(message)) {
+    Handle(message);
+    any = true;
+  }
+  return any;
+}
+
+void Dispatcher::Handle(const DispatcherMessage& message) {
+  using Type = DispatcherMessage::Type;
+  switch (message.type) {
+    case Type::kWake:
+      return;
+    case Type::kPartLaunched:
+      scheduler_.PartLaunched(message.part.op, NowNs());
+      return;
+    case Type::kPartFailed:
+      scheduler_.PartFailed(message.part.op, message.part.failure);
+      return;
+    case Type::kSetPolicy: {
+      std::unique_ptr<policies::Policy> policy(message.policy);
+      scheduler_.SetPolicy(policy);
+      return;
+    }
+    case Type::kDrain:
+      refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
+      return;
+    case Type::kFailAll:
+      refuse_ = message.part.failure;
+      scheduler_.FailAll(message.part.failure);
+      return;
+    case Type::kAddSession:
+      AddSession(message.link);
+      return;
+    default:
+      break;
+  }
+  const auto found = ports_.find(message.session);
+  CONCERT_CHECK(found != ports_.end());
+  HandleForSession(*found->second, message);
+}
+
+void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& message) {
+  using Type = DispatcherMessage::Type;
+  switch (message.type) {
+    case Type::kRemoveSession:
+      RemoveSession(port);
+      return;
+    case Type::kAddQueue: {
+      const QueueId id = scheduler_.AddQueue(message.session, message.queue.priority);
+      CONCERT_CHECK(id != kNone);  // the control thread counts queues
+      port.queues[message.queue.queue] = {
+          .id = id, .next_ticket = message.queue.next_ticket, .removing = false};
+      if (owner_of_.size() <= id) owner_of_.resize(id + 1);
+      owner_of_[id] = {&port, message.queue.queue};
+      return;
+    }
+    case Type::kRemoveQueue:
+      port.queues[message.queue.queue].removing = true;
+      scheduler_.RemoveQueue(port.queues[message.queue.queue].id);
+      ReleaseQueueIfEnded(port, message.queue.queue);
+      return;
+    case Type::kAddBuffer: {
+      const uint32_t handle = message.buffer.handle;
+      if (port.buffers.size() <= handle) {
+        port.buffers.resize(handle + 1);
+        port.buffer_uses.resize(handle + 1);
+        port.buffer_releasing.resize(handle + 1);
+      }
+      port.buffers[handle] = message.buffer.range;
+      return;
+    }
+    case Type::kReleaseBuffer:
+      // From here on no new op finds it.
+      port.buffers[message.buffer.handle] = {};
+      port.buffer_releasing[message.buffer.handle] = true;
+      ReleaseBufferIfUnused(port, message.buffer.handle);
+      return;
+    case Type::kAddMembership:
+      port.members.push_back({message.membership, 0});
+      return;
+    case Type::kRemoveMembership:
+      std::erase_if(port.members, [&](const SessionPort::Member& member) {
+        return member.membership.handle == message.membership.handle;
+      });
+      return;
+    default:
+      CONCERT_CHECK(false);
+  }
+}
+
+void Dispatcher::AddSession(const SessionLink& link) {
+  auto port = std::make_unique<SessionPort>(link);
+  if (port->has_ring()) {
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = port.get()}};
+    CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, link.event_fd, &event) == 0);
+    rings_.push_back(port.get());
+  }
+  ports_.emplace(link.session, std::move(port));
+  gauges_.sessions.store(static_cast<uint32_t>(ports_.size()), std::memory_order_relaxed);
+}
+
+void Dispatcher::RemoveSession(SessionPort& port) {
+  port.removing = true;
+  // Ops of other sessions that wait for this one's timelines on watched words would wait for
+  // unmapped memory.
+  for (size_t i = 0; i < watches_.size();) {
+    const Watch watch = watches_[i];
+    if (watch.session != port.link().session) {
+      ++i;
+      continue;
+    }
+    scheduler_.Fail(watch.op, {CONCERT_ABI_CANCELLED,
+                               CONCERT_MESSAGE_WAIT_UNREACHABLE,
+                               {watch.index, watch.value, LoadAcquire(*watch.word)}});
+    scheduler_.slot(watch.op).watched_waits = 0;
+    DropWatches(watch.op);
+  }
+  for (SessionPort::QueueEntry& queue : port.queues) {
+    if (queue.id != kNone && !queue.removing) {
+      queue.removing = true;
+      scheduler_.RemoveQueue(queue.id);
+    }
+  }
+  if (port.has_ring()) {
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, port.link().event_fd, nullptr);
+    std::erase(rings_, &port);
+  }
+  removing_.push_back(&port);
+}
+
+// Answers for removed sessions of which nothing is left here.
+void Dispatcher::ReleaseSessions() {
+  for (size_t i = 0; i < removing_.size();) {
+    SessionPort& port = *removing_[i];
+    const bool ended =
+        port.unfinished == 0 &&
+        std::all_of(port.queues.begin(), port.queues.end(), [&](const SessionPort::QueueEntry& q) {
+          return q.id == kNone || scheduler_.QueueEnded(q.id);
+        });
+    if (!ended) {
+      ++i;
+      continue;
+    }
+    for (const SessionPort::QueueEntry& queue : port.queues) {
+      if (queue.id != kNone) scheduler_.ReclaimQueue(queue.id);
+    }
+    const uint32_t session = port.link().session;
+    removing_[i] = removing_.back();
+    removing_.pop_back();
+    ports_.erase(session);
+    gauges_.sessions.store(static_cast<uint32_t>(ports_.size()), std::memory_order_relaxed);
+    Tell({.type = ControlEvent::Type::kSessionReleased, .session = session});
+  }
+}
+
+void Dispatcher::ReleaseBufferIfUnused(SessionPort& port, uint32_t handle) {
+  if (port.buffer_uses[handle] > 0) return;
+  port.buffer_releasing[handle] = false;
+  Tell({.type = ControlEvent::Type::kBufferReleased,
+        .session = port.link().session,
+        .handle = handle});
+}
+
+void Dispatcher::ReleaseQueueIfEnded(SessionPort& port, uint32_t queue) {
+  SessionPort::QueueEntry& entry = port.queues[queue];
+  if (!entry.removing || port.removing || entry.id == kNone || !scheduler_.QueueEnded(entry.id))
+    return;
+  owner_of_[entry.id] = {};
+  scheduler_.ReclaimQueue(entry.id);
+  entry = {};
+  Tell({.type = ControlEvent::Type::kQueueReleased,
+        .session = port.link().session,
+        .handle = queue});
+}
+
+void Dispatcher::Tell(ControlEvent event) {
+  event.gpu = options_.scheduler.gpu;
+  // The control thread never waits for a dispatcher, so it empties its box; its events per turn are
+  // bounded.
+  while (!control_.TryPush(event)) sched_yield();
+}
+
+void Dispatcher::Break(SessionPort& port, const Failure& why) {
+  port.broken = true;
+  Tell(
+      {.type = ControlEvent::Type::kSessionBroken, .session = port.link().session, .failure = why});
+}
+
+}  // namespace concert::daemon

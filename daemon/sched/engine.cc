@@ -1,0 +1,94 @@
+#include "daemon/sched/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+
+namespace concert::daemon {
+namespace {
+
+constexpr uint32_t kControlMailboxCapacity = 1 << 14;
+
+absl::Status UnknownPolicy(std::string_view name) {
+  std::string message = "policy is '" + std::string(name) + "'; use one of";
+  for (const policies::PolicyInfo& info : policies::AllPolicies())
+    message += " " + std::string(info.name);
+  return absl::InvalidArgumentError(message);
+}
+
+}  // namespace
+
+void Post(DispatcherMailbox& box, const DispatcherMessage& message) {
+  while (!box.TryPush(message)) sched_yield();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Node& node) {
+  if (policies::FindPolicy(options.policy) == nullptr) return UnknownPolicy(options.policy);
+  return std::unique_ptr<Engine>(new Engine(options, node));
+}
+
+Engine::Engine(const EngineOptions& options, Node& node)
+    : node_(node), control_(kControlMailboxCapacity), issuer_(options.issuer, node) {
+  const policies::PolicyInfo& policy = *policies::FindPolicy(options.policy);
+  for (int gpu = 0; gpu < node.gpu_count(); ++gpu) {
+    DispatcherOptions dispatcher = options.dispatcher;
+    dispatcher.scheduler.gpu = static_cast<uint8_t>(gpu);
+    records_.push_back(std::make_unique<RecordRing>(dispatcher.scheduler.gpu));
+    dispatchers_.push_back(std::make_unique<Dispatcher>(
+        dispatcher, node.gpu(gpu), policy.make(node.gpu(gpu).info().model), control_,
+        issuer_.mailbox(), *records_.back()));
+  }
+}
+
+Engine::~Engine() { Stop(); }
+
+void Engine::Start() {
+  std::vector<DispatcherMailbox*> boxes;
+  for (const auto& dispatcher : dispatchers_) boxes.push_back(&dispatcher->mailbox());
+  issuer_.Start(std::move(boxes));
+  for (const auto& dispatcher : dispatchers_) dispatcher->Start();
+}
+
+void Engine::Stop() {
+  // The issuer first: it waits for room in the dispatchers' boxes, which they make only while they
+  // run.
+  issuer_.Stop();
+  for (const auto& dispatcher : dispatchers_) dispatcher->Stop();
+}
+
+absl::Status Engine::SetPolicy(std::string_view name) {
+  const policies::PolicyInfo* info = policies::FindPolicy(name);
+  if (info == nullptr) return UnknownPolicy(name);
+  for (const auto& dispatcher : dispatchers_) {
+    DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
+    message.policy = info->make(node_.gpu(dispatcher->gpu()).info().model).release();
+    Post(dispatcher->mailbox(), message);
+  }
+  return absl::OkStatus();
+}
+
+void Engine::BeginDrain() {
+  for (const auto& dispatcher : dispatchers_) {
+    Post(dispatcher->mailbox(), DispatcherMessage(DispatcherMessage::Type::kDrain));
+  }
+}
+
+void Engine::FailAll(const kernels::Failure& failure) {
+  IssuerMessage parts(IssuerMessage::Type::kFailAll);
+  parts.failure = failure;
+  while (!issuer_.mailbox().TryPush(parts)) sched_yield();
+  for (const auto& dispatcher : dispatchers_) {
+    DispatcherMessage message(DispatcherMessage::Type::kFailAll);
+    message.part = {.op = kNone, .failure = failure};
+    Post(dispatcher->mailbox(), message);
+  }
+}
+
+bool Engine::idle() const {
+  return std::all_of(dispatchers_.begin(), dispatchers_.end(), [](const auto& dispatcher) {
+    return dispatcher->gauges().unfinished_ops.load(std::memory_order_relaxed) == 0;
+  });
+}
+
+}  // namespace concert::daemon

@@ -1,0 +1,67 @@
+// The scheduling core of a node: one dispatcher per GPU, the collective issuer and their boxes. No
+// globals and no sockets, so that it can also be linked into a single process.
+#ifndef CONCERT_DAEMON_SCHED_ENGINE_H_
+#define CONCERT_DAEMON_SCHED_ENGINE_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/device/device.h"
+#include "daemon/sched/collective_issuer.h"
+#include "daemon/sched/dispatcher.h"
+#include "daemon/sched/messages.h"
+#include "daemon/telemetry/record_ring.h"
+
+namespace concert::daemon {
+
+struct EngineOptions {
+  std::string policy = "auto";
+  DispatcherOptions dispatcher;  // the same for every GPU; scheduler.gpu is filled in
+  CollectiveIssuer::Options issuer;
+};
+
+class Engine {
+ public:
+  // INVALID_ARGUMENT for an unknown policy, listing those there are. `node` outlives the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Node& node);
+  ~Engine();
+
+  void Start();
+  void Stop();
+
+  Node& node() { return node_; }
+  int gpu_count() const { return static_cast<int>(dispatchers_.size()); }
+  Dispatcher& dispatcher(int gpu) { return *dispatchers_[static_cast<size_t>(gpu)]; }
+  IssuerMailbox& issuer() { return issuer_.mailbox(); }
+  ControlMailbox& control() { return control_; }
+  RecordRing& records(int gpu) { return *records_[static_cast<size_t>(gpu)]; }
+
+  // Any thread. Takes effect at each GPU's next decision.
+  absl::Status SetPolicy(std::string_view name);
+  // Any thread. New ops are refused from here on; accepted ones go on.
+  void BeginDrain();
+  // Any thread. Ends every op with `failure`.
+  void FailAll(const kernels::Failure& failure);
+  // Any thread. Whether nothing accepted is unfinished; a hint until BeginDrain.
+  bool idle() const;
+
+ private:
+  Engine(const EngineOptions& options, Node& node);
+
+  Node& node_;
+  ControlMailbox control_;
+  CollectiveIssuer issuer_;
+  std::vector<std::unique_ptr<RecordRing>> records_;
+  std::vector<std::unique_ptr<Dispatcher>> dispatchers_;
+};
+
+// Pushes, waiting as long as the box is full. For threads that no dispatcher waits for.
+void Post(DispatcherMailbox& box, const DispatcherMessage& message);
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_ENGINE_H_

@@ -1,0 +1,123 @@
+// What the daemon's threads tell each other: control -> dispatchers and issuer, dispatchers <->
+// issuer, and dispatchers -> control. Plain data; pointers name who owns what they point at.
+#ifndef CONCERT_DAEMON_SCHED_MESSAGES_H_
+#define CONCERT_DAEMON_SCHED_MESSAGES_H_
+
+#include <cstdint>
+
+#include "daemon/device/device.h"
+#include "daemon/sched/mailbox.h"
+#include "daemon/sched/op_pool.h"
+#include "daemon/session/session_memory.h"
+#include "kernels/failure.h"
+#include "kernels/op_table.h"
+#include "policies/policy.h"
+
+namespace concert::daemon {
+
+// A session as a dispatcher knows it. `memory` is the control thread's and stays valid until every
+// dispatcher has answered kRemoveSession with kSessionReleased.
+struct SessionLink {
+  uint32_t session = 0;
+  uint32_t uid = 0;
+  int32_t ring = -1;              // of this dispatcher's GPU in the session's layout; -1: none
+  int32_t event_fd = -1;          // rung by the client when the dispatcher sleeps
+  Address timelines_address = 0;  // device address of memory->timelines()
+  SessionMemory* memory = nullptr;
+};
+
+// A rank's membership of a communicator. The handle a client uses is communicator << 8 | rank.
+struct Membership {
+  uint32_t handle = 0;
+  uint32_t communicator = 0;
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+};
+
+struct DispatcherMessage {
+  enum class Type : uint8_t {
+    kAddSession,
+    kRemoveSession,  // cancel what is not launched; answer kSessionReleased when nothing is left
+    kAddQueue,
+    kRemoveQueue,  // answer kQueueReleased when its ops are done
+    kAddBuffer,
+    kReleaseBuffer,  // answer kBufferReleased when no op uses it
+    kAddMembership,
+    kRemoveMembership,
+    kPartLaunched,
+    kPartFailed,
+    kSetPolicy,  // `policy` passes to the dispatcher
+    kDrain,      // refuse new ops
+    kFailAll,    // `failure`: end everything now
+    kWake,       // nothing; ends a sleep
+  };
+  Type type;
+  uint32_t session = 0;
+  union {
+    SessionLink link;
+    struct {
+      uint32_t queue;
+      policies::Priority priority;
+      uint64_t next_ticket;
+    } queue;
+    struct {
+      uint32_t handle;
+      kernels::BufferRange range;
+    } buffer;
+    Membership membership;
+    struct {
+      OpId op;
+      kernels::Failure failure;  // of kPartFailed and kFailAll
+    } part;
+    policies::Policy* policy;
+  };
+  DispatcherMessage() : type(Type::kDrain), link{} {}
+  explicit DispatcherMessage(Type t, uint32_t s = 0) : type(t), session(s), link{} {}
+};
+
+// Dispatchers -> control thread.
+struct ControlEvent {
+  enum class Type : uint8_t { kSessionReleased, kQueueReleased, kBufferReleased, kSessionBroken };
+  Type type;
+  uint8_t gpu = 0;
+  uint32_t session = 0;
+  uint32_t handle = 0;       // queue index or buffer
+  kernels::Failure failure;  // kSessionBroken: what the client did
+};
+
+// To the collective issuer: from dispatchers (parts) and the control thread (communicators).
+struct IssuerMessage {
+  enum class Type : uint8_t {
+    kPart,  // a part is ready; `op` stays untouched until the answer (kPartLaunched or kPartFailed)
+    kRefuse,   // a rank's part failed before it was ready
+    kJoin,     // a rank joined
+    kLeave,    // a rank left: parts that need it fail
+    kFailAll,  // `failure`: give back every part
+    kWake,     // nothing; ends a sleep
+  };
+  Type type;
+  uint32_t communicator = 0;
+  uint32_t rank = 0;
+  union {
+    struct {
+      const Op* op;
+      OpId id;
+      uint8_t gpu;
+      Lane lane;
+      TimelineWrite signal;
+    } part;
+    uint32_t ranks;  // of kJoin
+    uint64_t refused_sequence;
+    kernels::Failure failure;
+  };
+  IssuerMessage() : type(Type::kFailAll), failure{} {}
+  explicit IssuerMessage(Type t) : type(t), failure{} {}
+};
+
+using DispatcherMailbox = Mailbox<DispatcherMessage>;
+using ControlMailbox = Mailbox<ControlEvent>;
+using IssuerMailbox = Mailbox<IssuerMessage>;
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_MESSAGES_H_

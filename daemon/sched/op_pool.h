@@ -1,0 +1,104 @@
+// Fixed storage for admitted ops. Memory is reserved once and touched only as far as it is used.
+#ifndef CONCERT_DAEMON_SCHED_OP_POOL_H_
+#define CONCERT_DAEMON_SCHED_OP_POOL_H_
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "daemon/check.h"
+#include "kernels/failure.h"
+#include "kernels/op.h"
+#include "policies/lanes.h"
+
+namespace concert::daemon {
+
+using OpId = uint32_t;
+using QueueId = uint32_t;  // a slot of the scheduler's queue table
+inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+enum class OpState : uint8_t {
+  kQueued,    // in its queue, not launched
+  kReady,     // on the ready list
+  kOffered,   // a collective's part, given to the rendezvous
+  kLaunched,  // enqueued on the device
+};
+
+// An op and what the scheduler knows of it.
+struct OpSlot {
+  // A wait on a queue of the same scheduler: it can be paid on the device.
+  struct LocalWait {
+    QueueId queue;
+    uint64_t value;
+  };
+
+  kernels::Op op;
+  kernels::Failure failure;  // not ok: the op will not run, or did not run well
+  QueueId queue = kNone;
+  OpId next = kNone;  // in its queue
+  OpState state = OpState::kQueued;
+  bool offered = false;    // the rendezvous has or had it
+  bool may_launch = true;  // false: failed before launch; it only waits for its turn to complete
+  uint8_t watched_waits =
+      0;  // bit i: op.waits[i] is watched by the dispatcher and not yet satisfied
+  uint8_t local_wait_count = 0;
+  std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
+  // By index into op.waits: what the dispatcher last saw of a watched wait's timeline, for the
+  // timeout's sentence.
+  std::array<uint64_t, CONCERT_MAX_WAITS> watched_values{};
+  policies::Lane lane = policies::kNoLane;
+  uint16_t plan = 0;  // slot of its plan; valid once launched or offered
+  float solo_us = 0;
+  policies::Time admitted_at = 0, front_since = 0, ready_at = 0, launched_at = 0;
+};
+
+class OpPool {
+ public:
+  explicit OpPool(uint32_t capacity)
+      : capacity_(capacity),
+        storage_(
+            static_cast<OpSlot*>(::operator new(sizeof(OpSlot) * capacity, std::align_val_t(64)))) {
+  }
+  ~OpPool() { ::operator delete(storage_, std::align_val_t(64)); }
+  OpPool(const OpPool&) = delete;
+  OpPool& operator=(const OpPool&) = delete;
+
+  // kNone if the pool is exhausted.
+  OpId Allocate() {
+    OpId id;
+    if (free_ != kNone) {
+      id = free_;
+      free_ = storage_[id].next;
+    } else if (touched_ < capacity_) {
+      id = touched_++;
+    } else {
+      return kNone;
+    }
+    ++used_;
+    new (&storage_[id]) OpSlot;
+    return id;
+  }
+  void Free(OpId id) {
+    CONCERT_CHECK(used_ > 0);
+    storage_[id].next = free_;
+    free_ = id;
+    --used_;
+  }
+  OpSlot& operator[](OpId id) { return storage_[id]; }
+  const OpSlot& operator[](OpId id) const { return storage_[id]; }
+  uint32_t used() const { return used_; }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<OpSlot>);
+  const uint32_t capacity_;
+  OpSlot* const storage_;
+  uint32_t touched_ = 0;  // slots [0, touched_) have been used
+  uint32_t used_ = 0;
+  OpId free_ = kNone;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_OP_POOL_H_

@@ -1,0 +1,263 @@
+// The scheduler of one GPU as a pure state machine: events in, actions out. It knows no threads,
+// clocks, devices or shared memory; the dispatcher feeds it and carries out what it says, and tests
+// drive it the same way.
+//
+// Life of an op here:
+//
+//   Submit ──> queued ──(front of its queue, all it depends on done or launched)──> ready
+//     ready ──(a plan names it)──> launched ──(timeline seen)──> finished
+//     ready ──(a collective)──> offered ──(all ranks there)──> launched
+//   A failed op keeps its place in its queue and completes, with its failure, when all before it
+//   have finished: so a timeline never overtakes an op.
+//
+// Dependencies are paid on the device: an op is ready as soon as what it depends on is *launched*,
+// and the launch action names the lanes it must be ordered behind.
+#ifndef CONCERT_DAEMON_SCHED_SCHEDULER_H_
+#define CONCERT_DAEMON_SCHED_SCHEDULER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "daemon/sched/op_pool.h"
+#include "daemon/telemetry/records.h"
+#include "kernels/failure.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+#include "policies/snapshot.h"
+
+namespace concert::daemon {
+
+using policies::Lane;
+using policies::Time;
+
+struct SchedulerOptions {
+  uint8_t gpu = 0;
+  uint32_t max_ops = 1 << 16;
+  uint32_t max_queues = 1 << 14;
+  // Late binding: hold back while `depth` plans are in flight and the device still has `backlog_ns`
+  // of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
+  // draining the device.
+  int depth = 2;
+  int64_t backlog_ns = 15'000;
+  int64_t wait_timeout_ns = 10'000'000'000;  // of an op's waits, from when it is first in its queue
+};
+
+// What the dispatcher must do, in order.
+struct Action {
+  enum class Type : uint8_t {
+    kLaunch,    // launch ops on lane, behind the lanes of order_mask, then signal their timelines
+    kOffer,     // give the op (a collective's part) to the rendezvous; order its lane behind
+                // order_mask first
+    kComplete,  // publish the failure of the op if it has one, then store its ticket to its
+                // timeline
+    kRelease,  // the op has ended: drop what it holds (buffers, completion slot); its slot is freed
+               // after this
+  };
+  Type type;
+  Lane lane;
+  policies::Form form;
+  uint16_t sm_budget;
+  uint16_t order_mask;    // bit i: lane i
+  uint16_t first, count;  // ops [first, first + count) of Actions::ops
+};
+
+// Output of Step, in fixed storage.
+struct Actions {
+  static constexpr size_t kMax = 1024;
+  std::vector<Action> list;
+  std::vector<OpId> ops;
+  Actions() {
+    list.reserve(kMax);
+    ops.reserve(kMax);
+  }
+  void Clear() {
+    list.clear();
+    ops.clear();
+  }
+  std::span<const OpId> OpsOf(const Action& action) const {
+    return {ops.data() + action.first, action.count};
+  }
+  // Room for the largest plan and what completes beside it.
+  bool HasRoom() const {
+    return list.size() + policies::kMaxReady < kMax && ops.size() + policies::kMaxReady < kMax;
+  }
+};
+
+class Scheduler {
+ public:
+  Scheduler(const SchedulerOptions& options, const policies::DeviceModel& device,
+            std::unique_ptr<policies::Policy> policy);
+
+  // --- Events ---
+
+  // Queues of sessions. A removed queue's unlaunched ops are cancelled; the queue ends when the
+  // rest has finished. kNone if the table is full.
+  QueueId AddQueue(uint32_t session, policies::Priority priority);
+  void RemoveQueue(QueueId queue);
+
+  // A slot for an op that is about to be admitted; kNone when the pool is full. Fill op(),
+  // local_waits, watched_waits and, if it was refused, failure; then Submit.
+  OpId AllocateOp() { return pool_.Allocate(); }
+  // Appends to its queue. Tickets of a queue are consecutive.
+  void Submit(OpId op, QueueId queue, Time now);
+
+  // The dispatcher saw the timeline of op.waits[index] reach its value.
+  void WaitSatisfied(OpId op, int index);
+  // The op can never run. REQUIRES: not launched or offered.
+  void Fail(OpId op, const kernels::Failure& failure);
+  // Outcome of an offered part: enqueued on the device, or failed.
+  void PartLaunched(OpId op, Time now);
+  void PartFailed(OpId op, const kernels::Failure& failure);
+  // The device refused to launch this op; its timeline is still signalled in order.
+  void LaunchFailed(OpId op, const kernels::Failure& failure);
+  // The queue's timeline reads `value`: every op up to that ticket has finished.
+  void TimelineSeen(QueueId queue, uint64_t value, Time now);
+  // Every op fails with `failure`, what runs included: the device is gone, or the drain time is
+  // over.
+  void FailAll(const kernels::Failure& failure);
+  void SetPolicy(std::unique_ptr<policies::Policy>& policy) { policy_.swap(policy); }
+
+  // --- The step ---
+
+  // Appends what is to be done now. Call until the events are used up and nothing is appended.
+  void Step(Time now, Actions& actions);
+
+  // --- Views ---
+
+  // Queues with launched or offered work: those whose timelines the dispatcher should read.
+  // TimelineSeen changes the list.
+  std::span<const QueueId> active_queues() const { return active_; }
+  // Ticket of the queue's oldest unfinished op. REQUIRES: the queue is active.
+  uint64_t OldestTicket(QueueId queue) const { return pool_[queues_[queue].head].op.ticket; }
+
+  OpSlot& slot(OpId op) { return pool_[op]; }
+  const OpSlot& slot(OpId op) const { return pool_[op]; }
+  // After the op's kRelease action has been carried out.
+  void FreeOp(OpId op) { pool_.Free(op); }
+  bool idle() const { return pool_.used() == 0; }
+  uint32_t unfinished() const { return pool_.used(); }
+  int plans_in_flight() const { return plans_in_flight_; }
+  uint32_t ready_count() const { return static_cast<uint32_t>(ready_.size()); }
+  // True once a removed queue has nothing left; its slot is kept until ReclaimQueue.
+  bool QueueEnded(QueueId queue) const { return queues_[queue].ended; }
+  void ReclaimQueue(QueueId queue);
+
+  // What ended since the caller last cleared them; to be taken after every step.
+  std::vector<OpRecord>& op_records() { return op_records_; }
+  std::vector<PlanRecord>& plan_records() { return plan_records_; }
+
+ private:
+  enum class ListedAs : uint8_t { kNot, kBlocked, kReady };
+
+  struct Queue {
+    bool used = false;
+    bool removed = false;
+    bool ended = false;
+    bool active = false;
+    ListedAs listed = ListedAs::kNot;
+    policies::Priority priority = policies::Priority::kNormal;
+    uint32_t session = 0;
+    uint32_t waiters = 0;     // local waits of other ops on this queue
+    uint32_t list_index = 0;  // in blocked_ or ready_
+    uint32_t active_index = 0;
+    OpId head = kNone;           // oldest unfinished
+    OpId front = kNone;          // first that is neither launched nor offered
+    OpId tail = kNone;           // newest
+    OpId last_launched = kNone;  // newest of [head, front)
+    uint32_t share = 0;          // index into shares_
+    uint64_t submitted = 0, launched = 0, finished = 0;  // tickets
+  };
+
+  // What a session has been given lately, for fair sharing.
+  struct Share {
+    uint32_t queues = 0;  // that refer to it
+    int64_t served_ns = 0;
+    uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
+  };
+
+  struct LaneInfo {
+    uint32_t in_flight = 0;
+    Time busy_until = 0;
+    Time last_finish = 0;
+    OpId last_op = kNone;
+  };
+
+  struct PlanSlot {
+    bool compute = false;  // counts against the depth
+    uint16_t remaining = 0;
+    float solo_sum_us = 0;
+    PlanRecord record;
+  };
+
+  static constexpr int kMaxComputePlans = 64;   // in flight
+  static constexpr int kMaxCollectives = 1024;  // offered or in flight
+
+  // Readiness (scheduler.cc).
+  bool WaitsMet(OpSlot& slot);
+  void CheckTimeouts(OpSlot& slot, Time now);
+  void Evaluate(QueueId queue, Time now, Actions& actions);
+  void EvaluateBlocked(Time now, Actions& actions);
+  void CompleteFront(QueueId queue, Time now, Actions& actions);
+  void List(QueueId queue, ListedAs as);
+  void Unlist(QueueId queue);
+  void SetActive(QueueId queue, bool active);
+  void ReturnToQueue(QueueId queue, OpId op);
+  void Release(OpId op, Actions& actions);
+  void MaybeEnd(QueueId queue);
+
+  // Deciding (scheduler_decide.cc).
+  bool HasRoom(Time now) const;
+  bool BuildSnapshot(Time now, bool collectives_only);
+  bool Decide(Time now, bool collectives_only, Actions& actions);
+  void Apply(Time now, Actions& actions);
+  void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, Actions& actions);
+  void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
+  uint16_t MarkLaunched(OpId op, OpState state, Lane lane, uint16_t plan, float predicted_us,
+                        Time now);
+  uint16_t OrderMask(const OpSlot& slot, Lane lane) const;
+  Lane LaneAfter(const Queue& queue) const;
+  uint16_t OpenPlan(Time now, bool compute, policies::Reason reason, float predicted_us,
+                    float serial_us);
+  void AddToPlan(uint16_t plan, const OpSlot& slot);
+
+  // Ending (scheduler.cc).
+  void Finish(OpId op, Time now);
+  void LeavePlan(OpSlot& slot, Time started_at, Time now);
+
+  const SchedulerOptions options_;
+  const policies::DeviceModel device_;
+  std::unique_ptr<policies::Policy> policy_;
+  OpPool pool_;
+  std::vector<Queue> queues_;
+  std::vector<QueueId> free_queues_;
+  std::vector<QueueId> active_, blocked_, ready_;
+  std::vector<OpId> finished_;  // finished in TimelineSeen, released by the next Step
+  std::vector<Share> shares_;
+  std::vector<uint32_t> free_shares_;
+  absl::flat_hash_map<uint32_t, uint32_t> share_of_session_;
+  std::array<LaneInfo, policies::kLaneCount> lanes_;
+  std::vector<PlanSlot> plans_;
+  std::vector<uint16_t> free_plans_;
+  int plans_in_flight_ = 0;  // compute plans
+  int collectives_in_flight_ = 0;
+  uint64_t next_plan_ = 1;
+  bool progressed_ =
+      false;  // something was launched, finished, satisfied or failed since blocked_ was scanned
+  Time next_timeout_scan_ = 0;
+
+  // Scratch of one decision.
+  policies::Snapshot snapshot_;
+  policies::Plan plan_;
+  std::vector<policies::ReadyOp> candidates_;
+  std::vector<policies::RunningOp> snapshot_running_;
+  std::vector<OpRecord> op_records_;
+  std::vector<PlanRecord> plan_records_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_SCHEDULER_H_

@@ -1,0 +1,132 @@
+#include "daemon/sched/session_port.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstring>
+
+namespace concert::daemon {
+namespace {
+
+kernels::Failure BrokenRing(const concert_ring_layout& ring, concert_message message, uint64_t a1,
+                            uint64_t a2) {
+  return {CONCERT_ABI_INVALID_ARGUMENT, message, {ring.gpu, a1, a2, ring.capacity}};
+}
+
+}  // namespace
+
+SessionPort::SessionPort(const SessionLink& link) : link_(link) {
+  queues.resize(link.memory->layout().max_queues);
+  buffers.resize(1);  // handle 0 is "none"
+  buffer_uses.resize(1);
+  buffer_releasing.resize(1);
+}
+
+SessionPort::Member* SessionPort::FindMember(uint32_t handle) {
+  for (Member& member : members) {
+    if (member.membership.handle == handle) return &member;
+  }
+  return nullptr;
+}
+
+bool SessionPort::ReadTail(kernels::Failure& broken_why) {
+  const uint32_t ring = static_cast<uint32_t>(link_.ring);
+  // Acquire: pairs with the client's release of the tail after writing descriptors.
+  const uint64_t tail = LoadAcquire(link_.memory->submit_control(ring).tail);
+  const concert_ring_layout& layout = link_.memory->layout().rings[ring];
+  if (tail < tail_ || tail - head_ > layout.capacity) {
+    broken_why = BrokenRing(layout, CONCERT_MESSAGE_RING_PROTOCOL, tail, head_);
+    return false;
+  }
+  tail_ = tail;
+  return true;
+}
+
+uint32_t SessionPort::Available(kernels::Failure& broken_why) {
+  const uint64_t published = tail_ - head_;
+  if (published == 0) return 0;
+  const uint32_t ring = static_cast<uint32_t>(link_.ring);
+  const concert_ring_layout& layout = link_.memory->layout().rings[ring];
+  // Every admitted op has a completion slot in reserve, so that no failure is ever lost.
+  if (completion_tail_ - completion_head_ + unfinished + published > layout.completion_capacity) {
+    // Acquire: pairs with the client's release after it has read the entries.
+    const uint64_t head = LoadAcquire(link_.memory->submit_control(ring).completion_head);
+    if (head < completion_head_ || head > completion_tail_) {
+      broken_why = BrokenRing(layout, CONCERT_MESSAGE_RING_PROTOCOL, head, completion_tail_);
+      return 0;
+    }
+    completion_head_ = head;
+  }
+  const uint64_t reserved = completion_tail_ - completion_head_ + unfinished;
+  const uint64_t spare = layout.completion_capacity - reserved;
+  return static_cast<uint32_t>(published < spare ? published : spare);
+}
+
+bool SessionPort::Read(concert_descriptor& descriptor, kernels::Failure& broken_why) {
+  const uint32_t ring = static_cast<uint32_t>(link_.ring);
+  const concert_ring_layout& layout = link_.memory->layout().rings[ring];
+  std::memcpy(&descriptor, &link_.memory->descriptors(ring)[head_ & (layout.capacity - 1)],
+              sizeof(descriptor));
+  // The compiler must not read the shared slot again in place of the copy.
+  asm volatile("" ::: "memory");
+  if (descriptor.sequence != head_ + 1) {
+    broken_why = BrokenRing(layout, CONCERT_MESSAGE_RING_SEQUENCE, head_, descriptor.sequence);
+    return false;
+  }
+  ++head_;
+  return true;
+}
+
+void SessionPort::PublishHead() {
+  if (published_head_ == head_) return;
+  published_head_ = head_;
+  // Release: pairs with the client's acquire before it reuses the slots.
+  StoreRelease(link_.memory->ring_state(static_cast<uint32_t>(link_.ring)).head, head_);
+}
+
+void SessionPort::SetSleeping(bool sleeping) {
+  concert_ring_state& state = link_.memory->ring_state(static_cast<uint32_t>(link_.ring));
+  std::atomic_ref<uint32_t>(state.sleeping).store(sleeping ? 1 : 0, std::memory_order_relaxed);
+}
+
+bool SessionPort::TailMoved() const {
+  return LoadAcquire(link_.memory->submit_control(static_cast<uint32_t>(link_.ring)).tail) != tail_;
+}
+
+void SessionPort::PublishCompletion(uint32_t queue, uint64_t ticket,
+                                    const kernels::Failure& failure) {
+  const uint32_t ring = static_cast<uint32_t>(link_.ring);
+  const concert_ring_layout& layout = link_.memory->layout().rings[ring];
+  concert_completion& entry =
+      link_.memory->completions(ring)[completion_tail_ & (layout.completion_capacity - 1)];
+  entry.sequence = completion_tail_ + 1;
+  entry.ticket = ticket;
+  entry.queue = queue;
+  entry.status = static_cast<uint16_t>(failure.status);
+  entry.message = static_cast<uint16_t>(failure.message);
+  for (size_t i = 0; i < failure.args.size(); ++i) entry.args[i] = failure.args[i];
+  ++completion_tail_;
+  // Release: pairs with the client's acquire before it reads entries.
+  StoreRelease(link_.memory->ring_state(ring).completion_tail, completion_tail_);
+}
+
+void SessionPort::AdvanceTimeline(uint32_t queue, uint64_t ticket) {
+  std::atomic_ref<uint64_t> word(link_.memory->timeline(queue));
+  uint64_t value = word.load(std::memory_order_relaxed);
+  // Release: whoever sees the ticket sees the completion entry that explains it.
+  while (value < ticket && !word.compare_exchange_weak(value, ticket, std::memory_order_release)) {
+  }
+}
+
+void SessionPort::WakeWaiters(uint32_t queue) {
+  // Full fence: pairs with the client's between adding to `waiters` and reading the timeline.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (LoadRelaxed(link_.memory->waiters(queue)) == 0) return;
+  // Little-endian: the futex word is the low half of the timeline.
+  syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace concert::daemon

@@ -1,0 +1,66 @@
+#include "daemon/sched/mailbox.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <thread>
+#include <vector>
+
+namespace concert::daemon {
+namespace {
+
+struct Message {
+  int producer;
+  int number;
+};
+
+TEST(MailboxTest, RefusesWhenFullAndGoesOnWhenEmptied) {
+  Mailbox<Message> box(4);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(box.TryPush({0, i}));
+  EXPECT_FALSE(box.TryPush({0, 4}));
+  Message message;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(box.TryPop(message));
+    EXPECT_EQ(message.number, i);
+  }
+  EXPECT_FALSE(box.TryPop(message));
+  EXPECT_TRUE(box.TryPush({0, 5}));
+}
+
+// Every message of every producer arrives once and in its producer's order, with a consumer that
+// sleeps whenever it finds nothing: a lost wake-up would end in the poll's time limit.
+TEST(MailboxTest, ManyProducersOneSleepingConsumer) {
+  constexpr int kProducers = 3, kEach = 20'000;
+  Mailbox<Message> box(64);
+  std::vector<std::thread> producers;
+  for (int p = 0; p < kProducers; ++p) {
+    producers.emplace_back([&box, p] {
+      for (int i = 0; i < kEach; ++i) {
+        while (!box.TryPush({p, i})) std::this_thread::yield();
+      }
+    });
+  }
+  std::vector<int> next(kProducers);
+  int received = 0;
+  bool lost = false;
+  while (received < kProducers * kEach && !lost) {
+    Message message;
+    if (box.TryPop(message)) {
+      EXPECT_EQ(message.number, next[message.producer]++);
+      ++received;
+      continue;
+    }
+    box.PrepareSleep();
+    if (box.empty()) {
+      pollfd wait{.fd = box.wake_fd(), .events = POLLIN, .revents = 0};
+      lost = poll(&wait, 1, 20'000) == 0;
+    }
+    box.FinishSleep();
+  }
+  EXPECT_FALSE(lost);
+  for (std::thread& producer : producers) producer.join();
+  EXPECT_EQ(received, kProducers * kEach);
+}
+
+}  // namespace
+}  // namespace concert::daemon

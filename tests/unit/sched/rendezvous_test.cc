@@ -1,0 +1,158 @@
+#include "daemon/sched/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace concert::daemon {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr uint32_t kCommunicator = 5;
+
+class RendezvousTest : public testing::Test {
+ protected:
+  RendezvousTest() : rendezvous_({.timeout_ns = 1'000'000, .max_open = 8}) {}
+
+  void JoinAll(uint32_t ranks) {
+    for (uint32_t rank = 0; rank < ranks; ++rank) rendezvous_.Join(kCommunicator, rank, ranks);
+  }
+
+  Rendezvous::Part MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
+                            uint64_t count = 256) {
+    Op& op = ops_.emplace_back();
+    op.kind = kind;
+    op.collective = {.communicator = kCommunicator,
+                     .sequence = sequence,
+                     .count = count,
+                     .src = 0x10000 * (rank + 1),
+                     .dst = 0x10000 * (rank + 1) + 0x8000,
+                     .src_bytes = 1024,
+                     .dst_bytes = 1024,
+                     .dtype = kernels::Dtype::kFp32};
+    return {.op = &op, .id = static_cast<OpId>(ops_.size()), .gpu = static_cast<uint8_t>(rank)};
+  }
+  void Arrive(uint32_t rank, const Rendezvous::Part& part) {
+    rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
+  }
+
+  Rendezvous rendezvous_;
+  Rendezvous::Outcomes out_;
+  std::deque<Op> ops_;
+  policies::Time now_ = 0;
+};
+
+TEST_F(RendezvousTest, MatchesInRankOrderWhateverTheOrderOfArrival) {
+  JoinAll(3);
+  const Rendezvous::Part p0 = MakePart(0, 0), p1 = MakePart(1, 0), p2 = MakePart(2, 0);
+  Arrive(2, p2);
+  Arrive(0, p0);
+  EXPECT_THAT(out_.matched, IsEmpty());
+  EXPECT_TRUE(rendezvous_.waiting());
+  Arrive(1, p1);
+  ASSERT_THAT(out_.matched, SizeIs(1));
+  ASSERT_THAT(out_.matched[0].parts, SizeIs(3));
+  EXPECT_EQ(out_.matched[0].parts[0].id, p0.id);
+  EXPECT_EQ(out_.matched[0].parts[1].id, p1.id);
+  EXPECT_EQ(out_.matched[0].parts[2].id, p2.id);
+  EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, SequencesMayMatchOutOfOrder) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  Arrive(0, MakePart(0, 1));
+  Arrive(1, MakePart(1, 1));
+  ASSERT_THAT(out_.matched, SizeIs(1));
+  EXPECT_EQ(out_.matched[0].parts[0].op->collective.sequence, 1u);
+}
+
+TEST_F(RendezvousTest, DisagreementFailsEveryRankTheLateOneToo) {
+  JoinAll(3);
+  Arrive(0, MakePart(0, 0));
+  Arrive(1, MakePart(1, 0, CONCERT_OP_ALL_GATHER, 128));
+  ASSERT_THAT(out_.failed, SizeIs(2));
+  EXPECT_EQ(out_.failed[0].failure.ToString(),
+            "rank 1 submitted all_gather of 128 elements, rank 0 something else; all ranks must "
+            "agree on kind, "
+            "dtype, reduction, root and count (op 0)");
+  Arrive(2, MakePart(2, 0));
+  EXPECT_THAT(out_.failed, SizeIs(3));
+  EXPECT_FALSE(rendezvous_.waiting());
+  // The next op is unharmed.
+  for (uint32_t rank = 0; rank < 3; ++rank) Arrive(rank, MakePart(rank, 1));
+  EXPECT_THAT(out_.matched, SizeIs(1));
+}
+
+TEST_F(RendezvousTest, NamesTheMissingRank) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  now_ = 999'999;
+  rendezvous_.Expire(now_, out_);
+  EXPECT_THAT(out_.failed, IsEmpty());
+  now_ = 1'000'000;
+  rendezvous_.Expire(now_, out_);
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  EXPECT_EQ(out_.failed[0].failure.ToString(),
+            "rank 1 of communicator 5 did not submit op 0 within 1 ms");
+  // The late rank hears of it too instead of waiting for the others.
+  Arrive(1, MakePart(1, 0));
+  EXPECT_THAT(out_.failed, SizeIs(2));
+}
+
+TEST_F(RendezvousTest, NamesARankThatNeverJoined) {
+  rendezvous_.Join(kCommunicator, 0, 2);
+  Arrive(0, MakePart(0, 0));
+  rendezvous_.Expire(2'000'000, out_);
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  EXPECT_EQ(out_.failed[0].failure.ToString(), "rank 1 of communicator 5 did not join within 1 ms");
+}
+
+TEST_F(RendezvousTest, ARankThatLeavesFailsWhatIsOpenAndWhatComesLater) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  rendezvous_.Leave(kCommunicator, 1, out_);
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  EXPECT_EQ(out_.failed[0].failure.ToString(), "rank 1 left communicator 5");
+  Arrive(0, MakePart(0, 1));
+  EXPECT_THAT(out_.failed, SizeIs(2));
+  rendezvous_.Leave(kCommunicator, 0, out_);
+  Arrive(0, MakePart(0, 2));
+  EXPECT_EQ(out_.failed.back().failure.status, CONCERT_ABI_NOT_FOUND);
+}
+
+TEST_F(RendezvousTest, ARefusedPartFailsTheOthersAtOnce) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  rendezvous_.Refuse(kCommunicator, 1, 0, now_, out_);
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANK_REFUSED);
+  // Refused before anyone came.
+  rendezvous_.Refuse(kCommunicator, 1, 1, now_, out_);
+  Arrive(0, MakePart(0, 1));
+  EXPECT_THAT(out_.failed, SizeIs(2));
+  EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, RanksMayNotShareMemory) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  Rendezvous::Part part = MakePart(1, 0);
+  ops_.back().collective.dst = 0x10000 + 0x8000 + 512;
+  Arrive(1, part);
+  ASSERT_THAT(out_.failed, SizeIs(2));
+  EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANKS_SHARE_MEMORY);
+}
+
+TEST_F(RendezvousTest, OpenOpsAreBounded) {
+  JoinAll(2);
+  for (uint64_t sequence = 0; sequence < 9; ++sequence) Arrive(0, MakePart(0, sequence));
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANK_MISSING);
+}
+
+}  // namespace
+}  // namespace concert::daemon

@@ -1,0 +1,456 @@
+// The scheduler as a pure step: events in, actions out, no threads and no device.
+#include "daemon/sched/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace concert::daemon {
+namespace {
+
+using kernels::Failure;
+using policies::Category;
+using policies::Form;
+using policies::Plan;
+using policies::Priority;
+using policies::Snapshot;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Launches every ready op as a plan of its own: GEMMs behind their predecessor or on alternating
+// lanes.
+class EachAlone : public policies::Policy {
+ public:
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    plan.Clear();
+    const policies::ReadyOp& op = snapshot.ready[0];
+    Lane lane = policies::kCollectiveLane;
+    if (op.work.category != Category::kCollective) {
+      lane = op.after != policies::kNoLane ? op.after : static_cast<Lane>(next_++ % 2);
+    }
+    plan.AddSingle(0, Form::kSingle, lane, 10);
+    plan.predicted_us = plan.serial_us = 10;
+  }
+
+ private:
+  int next_ = 0;
+};
+
+class SchedulerTest : public testing::Test {
+ protected:
+  explicit SchedulerTest(SchedulerOptions options = {.depth = 2,
+                                                     .backlog_ns = 0,
+                                                     .wait_timeout_ns = 1'000'000'000})
+      : scheduler_(options, policies::DeviceModel{}, std::make_unique<EachAlone>()) {}
+
+  QueueId AddQueue(uint32_t session = 1, Priority priority = Priority::kNormal) {
+    const QueueId queue = scheduler_.AddQueue(session, priority);
+    session_of_[queue] = session;
+    return queue;
+  }
+
+  OpId Submit(QueueId queue, std::vector<OpSlot::LocalWait> waits = {},
+              Category category = Category::kGemm, Failure failure = {}) {
+    const OpId id = scheduler_.AllocateOp();
+    OpSlot& slot = scheduler_.slot(id);
+    slot.op.session = session_of_[queue];
+    slot.op.ticket = ++tickets_[queue];
+    slot.op.work = {.category = category,
+                    .m = 64,
+                    .n = 64,
+                    .k = 64,
+                    .batch = 1,
+                    .flops = 1000,
+                    .hbm_bytes = 1000};
+    for (const OpSlot::LocalWait& wait : waits) {
+      slot.op.waits[slot.op.wait_count++] = {
+          CONCERT_TIMELINE_ID(session_of_[wait.queue], wait.queue), wait.value};
+      slot.local_waits[slot.local_wait_count++] = wait;
+    }
+    slot.failure = failure;
+    scheduler_.Submit(id, queue, now_);
+    return id;
+  }
+
+  // Steps and files the actions.
+  void Step() {
+    actions_.Clear();
+    scheduler_.Step(now_, actions_);
+    for (const Action& action : actions_.list) {
+      for (const OpId op : actions_.OpsOf(action)) {
+        switch (action.type) {
+          case Action::Type::kLaunch:
+            launched_.push_back(op);
+            order_mask_[op] = action.order_mask;
+            lane_[op] = action.lane;
+            break;
+          case Action::Type::kOffer:
+            offered_.push_back(op);
+            order_mask_[op] = action.order_mask;
+            break;
+          case Action::Type::kComplete:
+            completed_.push_back(op);
+            failure_[op] = scheduler_.slot(op).failure;
+            break;
+          case Action::Type::kRelease:
+            released_.push_back(op);
+            scheduler_.FreeOp(op);
+            break;
+        }
+      }
+    }
+  }
+
+  void Finish(QueueId queue, uint64_t ticket) { scheduler_.TimelineSeen(queue, ticket, now_); }
+
+  Scheduler scheduler_;
+  Time now_ = 1;
+  Actions actions_;
+  std::map<QueueId, uint32_t> session_of_;
+  std::map<QueueId, uint64_t> tickets_;
+  std::vector<OpId> launched_, offered_, completed_, released_;
+  std::map<OpId, uint16_t> order_mask_;
+  std::map<OpId, Lane> lane_;
+  std::map<OpId, Failure> failure_;
+};
+
+TEST_F(SchedulerTest, LaunchesAChainWithoutWaitingForCompletions) {
+  const QueueId queue = AddQueue();
+  const OpId first = Submit(queue);
+  const OpId second = Submit(queue);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(first, second));
+  // The second follows on the same lane, so nothing else orders it.
+  EXPECT_EQ(lane_[first], lane_[second]);
+  EXPECT_EQ(order_mask_[second], 0);
+}
+
+TEST_F(SchedulerTest, HoldsBackAtItsDepth) {
+  const QueueId queue = AddQueue();
+  const OpId first = Submit(queue);
+  const OpId second = Submit(queue);
+  const OpId third = Submit(queue);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(first, second));
+  Finish(queue, 1);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(first, second, third));
+}
+
+class BacklogTest : public SchedulerTest {
+ protected:
+  BacklogTest() : SchedulerTest({.depth = 2, .backlog_ns = 50'000}) {}
+};
+
+TEST_F(BacklogTest, GoesOnPastItsDepthWhileThePredictedWorkIsShort) {
+  const QueueId queue = AddQueue();
+  for (int i = 0; i < 20; ++i) Submit(queue);
+  Step();
+  // Each op is predicted to take 10 us: five fill the backlog.
+  EXPECT_GT(launched_.size(), 2u);
+  EXPECT_LT(launched_.size(), 10u);
+}
+
+TEST_F(SchedulerTest, OrdersACrossQueueWaitOnTheDevice) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId producer = Submit(a);
+  const OpId consumer = Submit(b, {{a, 1}});
+  Step();
+  ASSERT_THAT(launched_, ElementsAre(producer, consumer));
+  ASSERT_NE(lane_[producer], lane_[consumer]);
+  EXPECT_EQ(order_mask_[consumer], 1u << lane_[producer]);
+}
+
+TEST_F(SchedulerTest, BlocksAWaitWhoseProducerIsNotThereYet) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId consumer = Submit(b, {{a, 1}});
+  Step();
+  EXPECT_THAT(launched_, IsEmpty());
+  const OpId producer = Submit(a);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(producer, consumer));
+}
+
+TEST_F(SchedulerTest, FailsAWaitThatIsNeverSatisfiedAndGoesOn) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId stuck = Submit(b, {{a, 7}});
+  const OpId after = Submit(b);
+  Step();
+  now_ += 999'000'000;
+  Step();
+  EXPECT_THAT(completed_, IsEmpty());
+  now_ += 2'000'000;
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(stuck));
+  EXPECT_EQ(failure_[stuck].status, CONCERT_ABI_DEADLINE_EXCEEDED);
+  EXPECT_EQ(failure_[stuck].ToString(),
+            "waited 1000 ms for timeline 0 of session 1 to reach 7; it stood at 0");
+  EXPECT_THAT(launched_, ElementsAre(after));
+}
+
+TEST_F(SchedulerTest, AFailedOpCompletesOnlyAfterAllBeforeIt) {
+  const QueueId queue = AddQueue();
+  const OpId good = Submit(queue);
+  const OpId bad =
+      Submit(queue, {}, Category::kGemm,
+             kernels::InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_M, 0, 1, 2));
+  const OpId later = Submit(queue);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(good));
+  EXPECT_THAT(completed_, IsEmpty());
+  Finish(queue, 1);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(bad));
+  EXPECT_THAT(released_, ElementsAre(good, bad));
+  EXPECT_THAT(launched_, ElementsAre(good, later));
+}
+
+TEST_F(SchedulerTest, AWatchedWaitHoldsTheOpUntilItIsSatisfied) {
+  const QueueId queue = AddQueue();
+  const OpId id = scheduler_.AllocateOp();
+  OpSlot& slot = scheduler_.slot(id);
+  slot.op.ticket = 1;
+  slot.watched_waits = 1;
+  scheduler_.Submit(id, queue, now_);
+  Step();
+  EXPECT_THAT(launched_, IsEmpty());
+  scheduler_.WaitSatisfied(id, 0);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(id));
+}
+
+TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
+  const QueueId queue = AddQueue();
+  const OpId part = Submit(queue, {}, Category::kCollective);
+  const OpId after = Submit(queue);
+  Step();
+  EXPECT_THAT(offered_, ElementsAre(part));
+  EXPECT_THAT(launched_, IsEmpty());
+  scheduler_.PartLaunched(part, now_);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(after));
+  EXPECT_EQ(order_mask_[after], 1u << policies::kCollectiveLane);
+}
+
+TEST_F(SchedulerTest, AnOfferedPartDoesNotUseUpTheDepth) {
+  const QueueId collectives = AddQueue(), gemms = AddQueue();
+  Submit(collectives, {}, Category::kCollective);
+  Submit(gemms);
+  Submit(gemms);
+  Step();
+  EXPECT_EQ(offered_.size(), 1u);
+  EXPECT_EQ(launched_.size(), 2u);
+}
+
+TEST_F(SchedulerTest, CollectivesAreOfferedEvenAtFullDepth) {
+  const QueueId gemms = AddQueue(), collectives = AddQueue();
+  for (int i = 0; i < 4; ++i) Submit(gemms);
+  Step();
+  ASSERT_EQ(launched_.size(), 2u);
+  Submit(collectives, {}, Category::kCollective);
+  Step();
+  EXPECT_EQ(offered_.size(), 1u);
+}
+
+TEST_F(SchedulerTest, AFailedPartCompletesInOrder) {
+  const QueueId queue = AddQueue();
+  const OpId gemm = Submit(queue);
+  const OpId part = Submit(queue, {}, Category::kCollective);
+  const OpId after = Submit(queue);
+  Step();
+  ASSERT_THAT(offered_, ElementsAre(part));
+  scheduler_.PartFailed(
+      part, {CONCERT_ABI_DEADLINE_EXCEEDED, CONCERT_MESSAGE_RANK_MISSING, {1, 1, 0, 5}});
+  Step();
+  EXPECT_THAT(completed_, IsEmpty());  // the GEMM before it still runs
+  Finish(queue, 1);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(part));
+  EXPECT_THAT(launched_, ElementsAre(gemm, after));
+}
+
+TEST_F(SchedulerTest, ARemovedQueueCancelsWhatHasNotStartedAndEndsWithTheRest) {
+  const QueueId queue = AddQueue();
+  for (int i = 0; i < 4; ++i) Submit(queue);
+  Step();
+  ASSERT_EQ(launched_.size(), 2u);
+  scheduler_.RemoveQueue(queue);
+  Step();
+  EXPECT_FALSE(scheduler_.QueueEnded(queue));
+  Finish(queue, 2);
+  Step();
+  EXPECT_EQ(completed_.size(), 2u);
+  EXPECT_EQ(failure_[completed_[0]].status, CONCERT_ABI_CANCELLED);
+  EXPECT_TRUE(scheduler_.QueueEnded(queue));
+  EXPECT_TRUE(scheduler_.idle());
+  scheduler_.ReclaimQueue(queue);
+  EXPECT_EQ(AddQueue(), queue);  // the slot is used again
+}
+
+TEST_F(SchedulerTest, WaitingOnAQueueThatGoesAwayFails) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId waits = Submit(b, {{a, 3}});
+  Step();
+  scheduler_.RemoveQueue(a);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(waits));
+  EXPECT_EQ(failure_[waits].message, CONCERT_MESSAGE_WAIT_UNREACHABLE);
+  EXPECT_TRUE(scheduler_.QueueEnded(a));
+}
+
+TEST_F(SchedulerTest, FailAllEndsRunningAndQueuedOps) {
+  const QueueId queue = AddQueue(), collectives = AddQueue();
+  for (int i = 0; i < 3; ++i) Submit(queue);
+  const OpId part = Submit(collectives, {}, Category::kCollective);
+  Step();
+  scheduler_.FailAll({CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {0}});
+  Step();
+  EXPECT_EQ(completed_.size(), 3u);  // the rendezvous still holds the part
+  scheduler_.PartLaunched(part, now_);
+  Step();
+  EXPECT_EQ(completed_.size(), 4u);
+  EXPECT_TRUE(scheduler_.idle());
+  EXPECT_EQ(scheduler_.plans_in_flight(), 0);
+  // What comes later runs as before.
+  Submit(queue);
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);
+}
+
+TEST_F(SchedulerTest, HigherPriorityGoesFirstThenTheLeastServedSession) {
+  const QueueId low = AddQueue(1, Priority::kLow), greedy = AddQueue(2), modest = AddQueue(3),
+                high = AddQueue(4, Priority::kHigh);
+  for (int i = 0; i < 4; ++i) Submit(greedy);
+  Step();
+  Finish(greedy, 2);
+  Step();
+  Finish(greedy, 4);
+  Step();
+  launched_.clear();
+  const OpId low_op = Submit(low), greedy_op = Submit(greedy), modest_op = Submit(modest),
+             high_op = Submit(high);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(high_op, modest_op));
+  Finish(high, 1);
+  Finish(modest, 1);
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(high_op, modest_op, greedy_op, low_op));
+}
+
+TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
+  const QueueId queue = AddQueue(9);
+  Submit(queue);
+  Step();
+  now_ += 42'000;
+  Finish(queue, 1);
+  ASSERT_EQ(scheduler_.op_records().size(), 1u);
+  const OpRecord& op = scheduler_.op_records()[0];
+  EXPECT_EQ(op.session, 9u);
+  EXPECT_EQ(op.finished_at - op.started_at, 42'000);
+  ASSERT_EQ(scheduler_.plan_records().size(), 1u);
+  const PlanRecord& plan = scheduler_.plan_records()[0];
+  EXPECT_FLOAT_EQ(plan.predicted_us, 10);
+  EXPECT_EQ(plan.finished_at - plan.started_at, 42'000);
+  EXPECT_EQ(plan.session_count, 1);
+  EXPECT_EQ(plan.sessions[0], 9u);
+}
+
+// A seeded random walk over every event, checked against what must always hold: each queue's ops
+// end in ticket order and exactly once, an op is never launched before what it waits for, and
+// everything drains.
+TEST_F(SchedulerTest, RandomWalkKeepsTheInvariants) {
+  const uint32_t seed = testing::UnitTest::GetInstance()->random_seed() + 17;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  std::vector<QueueId> queues;
+  for (uint32_t i = 0; i < 6; ++i)
+    queues.push_back(AddQueue(1 + i % 3, static_cast<Priority>(static_cast<int>(pick(3)) - 1)));
+  std::map<QueueId, uint64_t> on_device;  // newest launched ticket
+  std::map<OpId, std::pair<QueueId, uint64_t>> op_of;
+  std::map<QueueId, std::deque<uint64_t>> outstanding;
+  std::set<std::pair<QueueId, uint64_t>> offered;
+  size_t seen_launched = 0, seen_offered = 0, seen_released = 0;
+
+  const auto step = [&] {
+    now_ += 1000;
+    Step();
+    for (; seen_launched < launched_.size(); ++seen_launched) {
+      const auto [queue, ticket] = op_of[launched_[seen_launched]];
+      ASSERT_GT(ticket, on_device[queue]);
+      on_device[queue] = ticket;
+    }
+    for (; seen_offered < offered_.size(); ++seen_offered)
+      offered.insert(op_of[offered_[seen_offered]]);
+    for (; seen_released < released_.size(); ++seen_released) {
+      const auto [queue, ticket] = op_of[released_[seen_released]];
+      ASSERT_EQ(outstanding[queue].front(), ticket) << "out of order in queue " << queue;
+      outstanding[queue].pop_front();
+    }
+  };
+  const auto submit = [&] {
+    const QueueId queue = queues[pick(6)];
+    std::vector<OpSlot::LocalWait> waits;
+    const QueueId other = queues[pick(6)];
+    // Only on what is submitted already, so that no cycle of waits can form.
+    if (pick(3) == 0 && other != queue && tickets_[other] > 0)
+      waits.push_back({other, 1 + pick(static_cast<uint32_t>(tickets_[other]))});
+    const Failure failure =
+        pick(10) == 0 ? kernels::InvalidArgument(CONCERT_MESSAGE_OVERFLOW, 1) : Failure{};
+    const OpId id =
+        Submit(queue, waits, pick(5) == 0 ? Category::kCollective : Category::kGemm, failure);
+    op_of[id] = {queue, tickets_[queue]};
+    outstanding[queue].push_back(tickets_[queue]);
+  };
+  const auto settle_offered = [&](bool fail) {
+    if (offered.empty()) return;
+    const auto [queue, ticket] = *offered.begin();
+    for (const auto& [id, where] : op_of) {
+      if (where != *offered.begin()) continue;
+      if (fail) {
+        scheduler_.PartFailed(id, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+      } else {
+        scheduler_.PartLaunched(id, now_);
+        on_device[queue] = ticket;
+      }
+      break;
+    }
+    offered.erase(offered.begin());
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    switch (pick(4)) {
+      case 0:
+        submit();
+        break;
+      case 1: {
+        const QueueId queue = queues[pick(6)];
+        Finish(queue, on_device[queue]);
+        break;
+      }
+      case 2:
+        settle_offered(pick(4) == 0);
+        break;
+      default:
+        step();
+        if (HasFatalFailure()) return;
+    }
+  }
+  for (int i = 0; i < 50'000 && !scheduler_.idle(); ++i) {
+    settle_offered(false);
+    for (const QueueId queue : queues) Finish(queue, on_device[queue]);
+    step();
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_TRUE(scheduler_.idle());
+  EXPECT_EQ(scheduler_.plans_in_flight(), 0);
+}
+
+}  // namespace
+}  // namespace concert::daemon
