@@ -11,6 +11,8 @@
 
 namespace concert::policies {
 
+inline constexpr int kMaxReady = 256;
+
 // An op that may be launched at once: all it depends on has completed or is launched on a lane it can be
 // ordered behind.
 struct ReadyOp {
@@ -31,6 +33,7 @@ struct RunningOp {
   Time launched_at;
   Time expected_end;
   Work work;
+  Priority priority = Priority::kNormal;
 };
 
 struct LaneState {
@@ -46,8 +49,6 @@ struct Snapshot {
   std::span<const RunningOp> running;
   std::array<LaneState, kLaneCount> lanes;
 };
-
-inline constexpr int kMaxReady = 256;
 
 }  // namespace concert::policies
 

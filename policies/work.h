@@ -29,6 +29,8 @@ struct Work {
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;     // each input read once, each output written once
   uint64_t link_bytes = 0;    // sent by this rank over GPU links (collectives)
+
+  friend bool operator==(const Work&, const Work&) = default;
 };
 
 // What the cost model knows of a GPU. Rates are what real kernels reach, not the data sheet.
