@@ -15,8 +15,45 @@ double RooflineUs(const DeviceModel& device, const Work& work);
 // One op alone on `sm_count` SMs (0: all), from its start to its end.
 double SoloUs(const DeviceModel& device, const Work& work, int sm_count = 0);
 
-// All of `works` launched side by side on lanes of their own, from the first start to the last end.
+// All of `works` launched side by side on lanes of their own, from the first start to the last end. At least
+// the longest of them alone; more than all of them one after the other when company loses.
 double CompanyUs(const DeviceModel& device, std::span<const Work* const> works);
+
+// What one op takes of the GPU while it runs: all that CompanyUs needs to know of it.
+struct OpCost {
+  double solo_us = 0;    // alone, as SoloUs
+  double busy_us = 0;    // solo_us without the kernel floor
+  double hbm_us = 0;     // its share of the memory's time
+  double sm_share = 0;   // mean share of the SMs it holds while busy, 0 to 1
+  double crowding = 0;   // extra busy_us per unit of sm_share when another GEMM wants the same SMs
+};
+
+OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count = 0);
+
+// Sums up ops one at a time, so that a policy can judge every prefix of a list in one pass.
+class Company {
+ public:
+  explicit Company(const DeviceModel& device) : floor_us_(device.kernel_floor_us) {}
+
+  void Add(const OpCost& cost);
+  double CompanyUs() const;                         // all side by side
+  double SerialUs() const { return serial_us_; }    // one after the other
+  double LongestUs() const { return longest_us_; }  // the longest alone
+  // Everything gets the SMs and the memory bandwidth it wants: nobody delays anybody.
+  bool Fits() const;
+
+ private:
+  double floor_us_;
+  int count_ = 0;
+  double serial_us_ = 0;
+  double longest_us_ = 0;
+  double sm_us_ = 0;
+  double hbm_us_ = 0;
+  double hbm_share_ = 0;
+  double sm_share_ = 0;
+  double crowding_us_ = 0;
+  double gemm_share_ = 0, largest_gemm_share_ = 0;
+};
 
 }  // namespace concert::policies
 

@@ -11,8 +11,15 @@
 
 namespace concert::policies {
 
+<<<<<<< HEAD
 // An op that may be launched at once: all it depends on has completed or is launched on a lane it
 // can be ordered behind.
+=======
+inline constexpr int kMaxReady = 256;
+
+// An op that may be launched at once: all it depends on has completed or is launched on a lane it can be
+// ordered behind.
+>>>>>>> policies
 struct ReadyOp {
   uint32_t op;  // the scheduler's handle
   uint32_t session;
@@ -32,6 +39,7 @@ struct RunningOp {
   Time launched_at;
   Time expected_end;
   Work work;
+  Priority priority = Priority::kNormal;
 };
 
 struct LaneState {
@@ -47,8 +55,6 @@ struct Snapshot {
   std::span<const RunningOp> running;
   std::array<LaneState, kLaneCount> lanes;
 };
-
-inline constexpr int kMaxReady = 256;
 
 }  // namespace concert::policies
 

@@ -29,8 +29,15 @@ struct Work {
   uint8_t ranks = 1;                        // of a collective
   uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
   uint64_t flops = 0;
+<<<<<<< HEAD
   uint64_t hbm_bytes = 0;   // each input read once, each output written once
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
+=======
+  uint64_t hbm_bytes = 0;     // each input read once, each output written once
+  uint64_t link_bytes = 0;    // sent by this rank over GPU links (collectives)
+
+  friend bool operator==(const Work&, const Work&) = default;
+>>>>>>> policies
 };
 
 // What the cost model knows of a GPU. Rates are what real kernels reach, not the data sheet.

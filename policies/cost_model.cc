@@ -1,0 +1,194 @@
+#include "policies/cost_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace concert::policies {
+namespace {
+
+// The constants below were fitted together to 32 measured groups (one H200, cuBLASLt 13.1, bf16,
+// CUDA graphs): the rows of tests/unit/policies/measured_groups.h, e.g. eight 16x2048x1024
+// take 35.7 us one after the other and 21.5 us on streams; four 4096x4096x4096 take 722 and 869 us.
+// docs/adr/0003-roofline-and-waves.md.
+
+// From a block's start to its first multiply, and from its last to its result in memory.
+constexpr double kFillUs = 0.9;
+// What one SM can draw from L2 and HBM. A hand-written kernel measured 108e9.
+constexpr double kSmBytesPerS = 117e9;
+// Share of hbm_bytes_per_s that a GEMM's operand streams reach: 3.7 of 4.2 TB/s.
+constexpr double kHbmEfficiency = 0.88;
+// Reducing the two halves of a GEMM split along K; only long sums are worth it.
+constexpr double kSplitUs = 2.2;
+constexpr uint64_t kMinKPerSplit = 1024;
+// A kernel that fills the GPU is preferred to one with fewer blocks even if that takes longer, up
+// to this share: variants are chosen alone and hoard SMs.
+constexpr double kHoarding = 0.485;
+// Rows that are no multiple of 16 bytes cannot use the tensor memory accelerator (2048x1024x479).
+constexpr double kUnalignedFactor = 10;
+// Between the starts of two launches on different lanes (eight LoRA GEMMs of 6.9 us: 10.4 us on
+// streams).
+constexpr double kIssueUs = 0.33;
+// Blocks of two GEMMs do not fit on one SM: the second's pipeline fills only after the first has
+// left.
+constexpr double kHandoverUs = 1.56;
+// Waves of different GEMMs that alternate evict each other's tiles from L2; per wave beyond the
+// first.
+constexpr double kWaveCrowding = 0.05;
+// SMs that a collective's kernel holds: NCCL's default is 16 blocks for messages of some MiB.
+constexpr double kCollectiveSms = 16;
+
+constexpr uint64_t kBlockK = 64;
+
+// Tiles of cuBLASLt's Hopper kernels and their operand-swapped forms, as powers of two.
+struct Tile {
+  int log2_m, log2_n;
+};
+constexpr std::array<Tile, 10> kTiles = {
+    {{4, 6}, {5, 6}, {6, 6}, {7, 6}, {6, 7}, {4, 7}, {5, 7}, {7, 7}, {8, 7}, {7, 8}}};
+
+constexpr uint64_t CeilShift(uint64_t value, int shift) {
+  return (value + (uint64_t{1} << shift) - 1) >> shift;
+}
+
+double PeakFlops(const DeviceModel& device, const Work& work) {
+  if (work.dtype != Dtype::kFp32) return device.tensor_flops;
+  return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
+}
+
+// How a GEMM lies on the SMs.
+struct Layout {
+  double us = 0;     // fill, waves and split, without the floor
+  double share = 0;  // mean share of the SMs in use
+  double waves = 1;
+};
+
+Layout LayOut(double blocks, double block_us, double extra_us, double sms) {
+  const double waves = static_cast<double>(static_cast<uint64_t>((blocks + sms - 1) / sms));
+  return {.us = waves * block_us + extra_us, .share = blocks / (waves * sms), .waves = waves};
+}
+
+Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
+  const uint64_t element = DtypeBytes(work.dtype);
+  const bool aligned = work.k * element % 16 == 0;
+  const double flops_us = 2e6 * kBlockK * device.sm_count / PeakFlops(device, work);
+  const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / kSmBytesPerS;
+  const double k_blocks = static_cast<double>((work.k + kBlockK - 1) / kBlockK);
+  Layout best;
+  double best_merit = 0;
+  const auto consider = [&](const Layout& layout) {
+    const double merit = layout.us * (1 - kHoarding * layout.share);
+    if (best_merit > 0 && merit >= best_merit) return;
+    best = layout;
+    best_merit = merit;
+  };
+  for (const Tile tile : kTiles) {
+    const double blocks = static_cast<double>(CeilShift(work.m, tile.log2_m)) *
+                          static_cast<double>(CeilShift(work.n, tile.log2_n)) *
+                          std::max(1u, work.batch);
+    const double rows = 1 << tile.log2_m, columns = 1 << tile.log2_n;
+    const double step_us = std::max(flops_us * rows * columns, bytes_us * (rows + columns)) *
+                           (aligned ? 1 : kUnalignedFactor);
+    consider(LayOut(blocks, k_blocks * step_us, kFillUs, sms));
+    if (2 * blocks <= sms && work.k >= 2 * kMinKPerSplit) {
+      consider(LayOut(2 * blocks, k_blocks / 2 * step_us, kFillUs + kSplitUs, sms));
+    }
+  }
+  return best;
+}
+
+OpCost GemmCost(const DeviceModel& device, const Work& work, double sms) {
+  OpCost cost;
+  cost.hbm_us =
+      1e6 * static_cast<double>(work.hbm_bytes) / (device.hbm_bytes_per_s * kHbmEfficiency);
+  const Layout layout = BestLayout(device, work, sms);
+  cost.busy_us = std::max({layout.us, cost.hbm_us, RooflineUs(device, work)});
+  cost.sm_share = layout.share * sms / device.sm_count;
+  cost.crowding = kHandoverUs + kWaveCrowding * (layout.waves - 1) * cost.busy_us;
+  return cost;
+}
+
+double LinkUs(const DeviceModel& device, const Work& work) {
+  return 1e6 * static_cast<double>(work.link_bytes) / device.link_bytes_per_s;
+}
+
+OpCost CollectiveCost(const DeviceModel& device, const Work& work) {
+  OpCost cost;
+  cost.hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
+  cost.busy_us = std::max(cost.hbm_us, LinkUs(device, work)) +
+                 std::max(0.0, device.collective_floor_us - device.kernel_floor_us);
+  cost.sm_share = std::min(1.0, kCollectiveSms / device.sm_count);
+  return cost;
+}
+
+OpCost CopyCost(const DeviceModel& device, const Work& work) {
+  OpCost cost;
+  cost.hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
+  cost.busy_us = std::max(cost.hbm_us, LinkUs(device, work));
+  return cost;
+}
+
+}  // namespace
+
+double RooflineUs(const DeviceModel& device, const Work& work) {
+  const double flops_us = static_cast<double>(work.flops) / PeakFlops(device, work);
+  const double hbm_us = static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
+  const double link_us = static_cast<double>(work.link_bytes) / device.link_bytes_per_s;
+  return 1e6 * std::max({flops_us, hbm_us, link_us});
+}
+
+OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count) {
+  const int sms = sm_count <= 0 ? device.sm_count : std::min(sm_count, device.sm_count);
+  OpCost cost;
+  switch (work.category) {
+    case Category::kGemm:
+      cost = GemmCost(device, work, sms);
+      break;
+    case Category::kCollective:
+      cost = CollectiveCost(device, work);
+      break;
+    case Category::kCopy:
+      cost = CopyCost(device, work);
+      break;
+    case Category::kBarrier:
+      break;
+  }
+  cost.solo_us = device.kernel_floor_us + cost.busy_us;
+  return cost;
+}
+
+double SoloUs(const DeviceModel& device, const Work& work, int sm_count) {
+  return CostOf(device, work, sm_count).solo_us;
+}
+
+double CompanyUs(const DeviceModel& device, std::span<const Work* const> works) {
+  Company company(device);
+  for (const Work* work : works) company.Add(CostOf(device, *work));
+  return company.CompanyUs();
+}
+
+void Company::Add(const OpCost& cost) {
+  ++count_;
+  serial_us_ += cost.solo_us;
+  longest_us_ = std::max(longest_us_, cost.solo_us);
+  sm_us_ += cost.sm_share * cost.busy_us;
+  hbm_us_ += cost.hbm_us;
+  hbm_share_ += cost.busy_us > 0 ? cost.hbm_us / cost.busy_us : 0;
+  sm_share_ += cost.sm_share;
+  if (cost.crowding > 0) {
+    crowding_us_ += cost.sm_share * cost.crowding;
+    gemm_share_ += cost.sm_share;
+    largest_gemm_share_ = std::max(largest_gemm_share_, cost.sm_share);
+  }
+}
+
+double Company::CompanyUs() const {
+  if (count_ < 2) return serial_us_;
+  const double rivalry = std::min(1.0, gemm_share_ - largest_gemm_share_);
+  const double shared_us = std::max(sm_us_ + rivalry * crowding_us_, hbm_us_);
+  return std::max(longest_us_ + (count_ - 1) * kIssueUs, floor_us_ + shared_us);
+}
+
+bool Company::Fits() const { return sm_share_ <= 1 && hbm_share_ <= 1; }
+
+}  // namespace concert::policies

@@ -1,0 +1,35 @@
+// Which lane an op of a plan goes to.
+#ifndef CONCERT_POLICIES_LANE_BOOK_H_
+#define CONCERT_POLICIES_LANE_BOOK_H_
+
+#include <array>
+#include <cstdint>
+
+#include "policies/lanes.h"
+#include "policies/snapshot.h"
+
+namespace concert::policies {
+
+// Lanes for GEMMs and copies of one plan, kept balanced: until every lane of a kind has an op of
+// the plan, no lane gets two.
+class LaneBook {
+ public:
+  explicit LaneBook(const Snapshot& snapshot);
+
+  // A normal or a high lane: `op`'s predecessor's if it is of that kind and free in this plan (no
+  // cross-lane wait), else the one that is idle soonest. `run_time_us` is added to the lane's
+  // backlog.
+  Lane Take(const ReadyOp& op, bool high, double run_time_us);
+
+ private:
+  struct Load {
+    int planned = 0;
+    Time busy_until = 0;  // not before now
+    uint32_t in_flight = 0;
+  };
+  std::array<Load, kLaneCount> loads_;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_LANE_BOOK_H_

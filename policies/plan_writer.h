@@ -1,0 +1,56 @@
+// Writes a plan and keeps its predictions: what every policy does the same way.
+#ifndef CONCERT_POLICIES_PLAN_WRITER_H_
+#define CONCERT_POLICIES_PLAN_WRITER_H_
+
+#include <algorithm>
+
+#include "policies/cost_memo.h"
+#include "policies/plan.h"
+#include "policies/snapshot.h"
+
+namespace concert::policies {
+
+class PlanWriter {
+ public:
+  // Clears `plan`.
+  PlanWriter(const Snapshot& snapshot, CostMemo& memo, Plan& plan)
+      : snapshot_(snapshot), memo_(memo), plan_(plan), company_(memo.device()) {
+    plan.Clear();
+  }
+
+  bool full() const { return plan_.full(); }
+  const OpCost& CostOfReady(int index) { return memo_.Of(snapshot_.ready[index].work); }
+
+  // Adds one launch of snapshot.ready[index]. REQUIRES: !full().
+  void Add(int index, Form form, Lane lane) {
+    const OpCost& cost = CostOfReady(index);
+    company_.Add(cost);
+    plan_.AddSingle(static_cast<uint16_t>(index), form, lane, static_cast<float>(cost.solo_us));
+  }
+
+  // The last step: the reason, and the predictions for launches that run `together` or one by one.
+  // Side by side, each launch is taken to be slowed in the same ratio, but to end no later than the
+  // plan.
+  void Finish(Reason reason, bool together) {
+    plan_.reason = reason;
+    plan_.serial_us = static_cast<float>(company_.SerialUs());
+    plan_.predicted_us = together ? static_cast<float>(company_.CompanyUs()) : plan_.serial_us;
+    if (!together || plan_.empty()) return;
+    const double slowdown = std::max(1.0, company_.CompanyUs() / company_.LongestUs());
+    for (int i = 0; i < plan_.launch_count; ++i) {
+      if (plan_.launches[i].form == Form::kStreams) {
+        plan_.launches[i].predicted_us *= static_cast<float>(slowdown);
+      }
+    }
+  }
+
+ private:
+  const Snapshot& snapshot_;
+  CostMemo& memo_;
+  Plan& plan_;
+  Company company_;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_PLAN_WRITER_H_

@@ -1,0 +1,64 @@
+#include <array>
+
+#include "policies/auto.h"
+#include "policies/policy.h"
+#include "policies/priority.h"
+#include "policies/serial.h"
+#include "policies/streams.h"
+
+namespace concert::policies {
+namespace {
+
+constexpr std::array<PolicyInfo, 4> kPolicies = {{
+    {"auto", "company where it is predicted faster, never where it is predicted slower", MakeAuto},
+    {"serial", "one op after the other", MakeSerial},
+    {"streams", "every ready op at once, no priorities", MakeStreams},
+    {"priority", "every ready op at once, high priority on lanes that go first", MakePriority},
+}};
+
+}  // namespace
+
+std::span<const PolicyInfo> AllPolicies() { return kPolicies; }
+
+const PolicyInfo* FindPolicy(std::string_view name) {
+  for (const PolicyInfo& policy : kPolicies) {
+    if (policy.name == name) return &policy;
+  }
+  return nullptr;
+}
+
+std::string_view ReasonText(Reason reason) {
+  switch (reason) {
+    case Reason::kNothingReady:
+      return "nothing is ready";
+    case Reason::kHeldBack:
+      return "waits for what runs";
+    case Reason::kOnlyOneReady:
+      return "only one op is ready";
+    case Reason::kPolicyOrder:
+      return "the policy always does so";
+    case Reason::kPriorityFirst:
+      return "a higher priority goes first";
+    case Reason::kCompanyFaster:
+      return "together is predicted faster";
+    case Reason::kCompanyNotFaster:
+      return "together is not predicted faster";
+    case Reason::kCollective:
+      return "a collective goes out at once";
+  }
+  return "unknown";
+}
+
+std::string_view FormName(Form form) {
+  switch (form) {
+    case Form::kSingle:
+      return "single";
+    case Form::kStreams:
+      return "streams";
+    case Form::kGroup:
+      return "group";
+  }
+  return "unknown";
+}
+
+}  // namespace concert::policies

@@ -1,0 +1,73 @@
+// Time of one Decide: target 1 us for a known signature, 20 us otherwise.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "policies/policy.h"
+#include "tests/unit/policies/works.h"
+
+namespace concert::policies {
+namespace {
+
+// `count` ready GEMMs; `salt` makes every shape of one snapshot differ from those of others.
+Scene SceneOf(int64_t count, uint32_t salt) {
+  Scene scene;
+  for (int64_t i = 0; i < count; ++i) {
+    scene.Ready(Gemm(1 + static_cast<uint32_t>(i) % 512, 1024 + 8 * salt, 4096));
+  }
+  scene.Running(Gemm(64, 1536, 4096), 0).Running(Gemm(64, 1536, 4096), 1);
+  return scene;
+}
+
+void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
+  const Scene scene = SceneOf(state.range(0), 0);
+  const auto policy = info.make(scene.device);
+  const Snapshot snapshot = scene.Get();
+  Plan plan;
+  for (auto _ : state) {
+    policy->Decide(snapshot, plan);
+    benchmark::DoNotOptimize(plan);
+  }
+}
+
+// Every decision sees shapes that no decision before it has seen: neither costs nor choices are
+// known.
+void DecideUnseen(benchmark::State& state, const PolicyInfo& info) {
+  Scene scene = SceneOf(state.range(0), 0);
+  const auto policy = info.make(scene.device);
+  const Snapshot snapshot = scene.Get();
+  Plan plan;
+  uint32_t salt = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    ++salt;
+    for (ReadyOp& op : scene.ready) op.work = Gemm(op.work.m, 1024 + 8 * (salt % 100000), 4096);
+    state.ResumeTiming();
+    policy->Decide(snapshot, plan);
+    benchmark::DoNotOptimize(plan);
+  }
+}
+
+}  // namespace
+}  // namespace concert::policies
+
+int main(int argc, char** argv) {
+  using concert::policies::PolicyInfo;
+  for (const PolicyInfo& info : concert::policies::AllPolicies()) {
+    const std::string name(info.name);
+    benchmark::RegisterBenchmark((name + "/known").c_str(), concert::policies::DecideKnown, info)
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64)
+        ->Arg(256);
+    benchmark::RegisterBenchmark((name + "/unseen").c_str(), concert::policies::DecideUnseen, info)
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64)
+        ->Arg(256);
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,153 @@
+// What each policy is for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string_view>
+
+#include "policies/cost_model.h"
+#include "policies/policy.h"
+#include "tests/unit/policies/works.h"
+
+namespace concert::policies {
+namespace {
+
+Plan Decide(std::string_view policy, const Scene& scene) {
+  Plan plan;
+  FindPolicy(policy)->make(scene.device)->Decide(scene.Get(), plan);
+  return plan;
+}
+
+std::set<int> LanesOf(const Plan& plan) {
+  std::set<int> lanes;
+  for (const PlannedLaunch& launch : plan.launch_span()) lanes.insert(launch.lane);
+  return lanes;
+}
+
+const Work kSmall = Gemm(64, 1536, 4096);
+const Work kLarge = Gemm(4096, 4096, 4096);
+
+TEST(RegistryTest, AutoIsTheDefaultAndNamesAreFound) {
+  EXPECT_EQ(AllPolicies().front().name, "auto");
+  for (const PolicyInfo& info : AllPolicies()) EXPECT_EQ(FindPolicy(info.name), &info);
+  EXPECT_EQ(FindPolicy("no_such_policy"), nullptr);
+}
+
+TEST(SerialTest, UsesOneLaneWithoutBubbles) {
+  const Plan plan = Decide("serial", Scene().Running(kSmall, 0).Ready(kSmall).Ready(kLarge));
+  EXPECT_EQ(plan.launch_count, 2);
+  EXPECT_THAT(LanesOf(plan), testing::ElementsAre(0));
+  EXPECT_FLOAT_EQ(plan.predicted_us, plan.serial_us);
+}
+
+TEST(SerialTest, NeverOverlapsACollective) {
+  const Work collective = AllReduce(1 << 20);
+  EXPECT_EQ(Decide("serial", Scene().Running(kSmall, 0).Ready(collective)).reason,
+            Reason::kHeldBack);
+  EXPECT_TRUE(Decide("serial", Scene().Running(collective, kCollectiveLane).Ready(kSmall)).empty());
+  const Plan mixed = Decide("serial", Scene().Ready(collective).Ready(kSmall));
+  EXPECT_EQ(mixed.launch_count, 1);
+  EXPECT_EQ(mixed.launches[0].lane, kCollectiveLane);
+}
+
+TEST(StreamsTest, SpreadsOverLanesAndFollowsPredecessors) {
+  Scene scene;
+  scene.Running(kSmall, 5).Ready(kSmall, Priority::kNormal, 5);
+  for (int i = 0; i < 7; ++i) scene.Ready(kSmall);
+  const Plan plan = Decide("streams", scene);
+  EXPECT_EQ(plan.launches[0].lane, 5);
+  EXPECT_EQ(LanesOf(plan).size(), 8u);
+}
+
+TEST(StreamsTest, KeepsCompanyEvenWhereItLoses) {
+  const Plan plan =
+      Decide("streams", Scene().Ready(kLarge).Ready(kLarge).Ready(kLarge).Ready(kLarge));
+  EXPECT_EQ(plan.launch_count, 4);
+  EXPECT_GT(plan.predicted_us, plan.serial_us);
+}
+
+TEST(PriorityTest, HighClassGoesFirstOnHighLanes) {
+  const Plan plan = Decide(
+      "priority", Scene().Ready(kSmall, Priority::kHigh).Ready(kSmall).Ready(AllReduce(1 << 20)));
+  ASSERT_EQ(plan.launch_count, 3);
+  EXPECT_TRUE(IsHighPriority(plan.launches[0].lane));
+  EXPECT_EQ(plan.launches[1].lane, kHighCollectiveLane);
+  EXPECT_FALSE(IsHighPriority(plan.launches[2].lane));
+}
+
+TEST(AutoTest, RunsSmallGemmsInCompany) {
+  Scene scene;
+  for (int i = 0; i < 8; ++i) scene.Ready(kSmall);
+  const Plan plan = Decide("auto", scene);
+  EXPECT_EQ(plan.reason, Reason::kCompanyFaster);
+  EXPECT_EQ(plan.launch_count, 8);
+  EXPECT_EQ(LanesOf(plan).size(), 8u);
+  EXPECT_LT(plan.predicted_us, plan.serial_us);
+}
+
+TEST(AutoTest, RunsLargeGemmsAlone) {
+  const Plan plan = Decide("auto", Scene().Ready(kLarge).Ready(kLarge));
+  EXPECT_EQ(plan.reason, Reason::kCompanyNotFaster);
+  EXPECT_EQ(plan.launch_count, 1);
+  EXPECT_EQ(plan.launches[0].form, Form::kSingle);
+}
+
+TEST(AutoTest, QueuesALargeGemmBehindARunningOne) {
+  const Plan plan = Decide("auto", Scene().Running(kLarge, 3).Ready(kLarge));
+  ASSERT_EQ(plan.launch_count, 1);
+  EXPECT_EQ(plan.launches[0].lane, 3);
+}
+
+TEST(AutoTest, RunsASmallGemmBesideARunningSmallOne) {
+  const Plan plan = Decide("auto", Scene().Running(kSmall, 3).Ready(kSmall));
+  ASSERT_EQ(plan.launch_count, 1);
+  EXPECT_NE(plan.launches[0].lane, 3);
+}
+
+TEST(AutoTest, ChainsStayOnTheirLanes) {
+  Scene scene;
+  for (Lane lane = 0; lane < 8; ++lane) {
+    scene.Running(kSmall, lane).Ready(kSmall, Priority::kNormal, lane);
+  }
+  const Plan plan = Decide("auto", scene);
+  ASSERT_GT(plan.launch_count, 1);
+  for (const PlannedLaunch& launch : plan.launch_span()) {
+    EXPECT_EQ(launch.lane, scene.ready[plan.OpsOf(launch)[0]].after);
+  }
+}
+
+TEST(AutoTest, SendsCollectivesAtOnceAndFirst) {
+  const Plan plan =
+      Decide("auto", Scene().Running(kLarge, 0).Ready(kLarge).Ready(AllReduce(1 << 20)));
+  ASSERT_EQ(plan.launch_count, 2);
+  EXPECT_EQ(plan.launches[0].lane, kHighCollectiveLane);
+  EXPECT_EQ(Decide("auto", Scene().Ready(AllReduce(1 << 20))).reason, Reason::kCollective);
+}
+
+TEST(AutoTest, ALowerClassWaitsForAHigherOne) {
+  const Plan together =
+      Decide("auto", Scene().Ready(kSmall, Priority::kHigh).Ready(kSmall, Priority::kNormal));
+  ASSERT_EQ(together.launch_count, 1);
+  EXPECT_EQ(together.OpsOf(together.launches[0])[0], 0);
+  EXPECT_EQ(together.reason, Reason::kPriorityFirst);
+
+  const Plan held = Decide("auto", Scene().Running(kLarge, 8, Priority::kHigh).Ready(kLarge));
+  EXPECT_TRUE(held.empty());
+  EXPECT_EQ(held.reason, Reason::kHeldBack);
+}
+
+TEST(AutoTest, ALowerClassMayUseWhatAHigherOneLeaves) {
+  const Work tiny = Gemm(16, 16, 512);
+  const Plan plan = Decide("auto", Scene().Running(tiny, 8, Priority::kHigh).Ready(tiny));
+  ASSERT_EQ(plan.launch_count, 1);
+  EXPECT_FALSE(IsHighPriority(plan.launches[0].lane));
+}
+
+TEST(AutoTest, AHigherClassDoesNotQueueBehindALowerOne) {
+  const Plan plan = Decide("auto", Scene().Running(kLarge, 0).Ready(kLarge, Priority::kHigh));
+  ASSERT_EQ(plan.launch_count, 1);
+  EXPECT_TRUE(IsHighPriority(plan.launches[0].lane));
+}
+
+}  // namespace
+}  // namespace concert::policies

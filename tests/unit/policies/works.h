@@ -1,0 +1,69 @@
+// Works and snapshots for tests and benchmarks of policies.
+#ifndef CONCERT_TESTS_UNIT_POLICIES_WORKS_H_
+#define CONCERT_TESTS_UNIT_POLICIES_WORKS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "policies/snapshot.h"
+#include "policies/work.h"
+
+namespace concert::policies {
+
+inline Work Gemm(uint32_t m, uint32_t n, uint32_t k, uint32_t batch = 1) {
+  Work work{.category = Category::kGemm, .m = m, .n = n, .k = k, .batch = batch};
+  const uint64_t rows = uint64_t{batch} * m, weights = uint64_t{batch} * n * k;
+  work.flops = 2 * rows * n * k;
+  work.hbm_bytes = 2 * (rows * k + weights + rows * n);
+  return work;
+}
+
+inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
+  return {.category = Category::kCollective,
+          .ranks = ranks,
+          .hbm_bytes = 2 * bytes,
+          .link_bytes = bytes};
+}
+
+inline Work Copy(uint64_t bytes) { return {.category = Category::kCopy, .hbm_bytes = 2 * bytes}; }
+
+// A snapshot that owns its lists.
+struct Scene {
+  DeviceModel device;
+  std::vector<ReadyOp> ready;
+  std::vector<RunningOp> running;
+  Time now = 1'000'000;
+
+  Scene& Ready(const Work& work, Priority priority = Priority::kNormal, Lane after = kNoLane) {
+    ready.push_back({.op = static_cast<uint32_t>(ready.size()),
+                     .session = 1,
+                     .priority = priority,
+                     .after = after,
+                     .work = work});
+    return *this;
+  }
+  Scene& Running(const Work& work, Lane lane, Priority priority = Priority::kNormal) {
+    running.push_back({.session = 1,
+                       .lane = lane,
+                       .launched_at = now - 1'000,
+                       .expected_end = now + 10'000,
+                       .work = work,
+                       .priority = priority});
+    return *this;
+  }
+  Snapshot Get() const {
+    Snapshot snapshot{
+        .now = now, .device = &device, .ready = ready, .running = running, .lanes = {}};
+    for (const RunningOp& op : running) {
+      LaneState& lane = snapshot.lanes[op.lane];
+      ++lane.in_flight;
+      lane.busy_until = std::max(lane.busy_until, op.expected_end);
+    }
+    return snapshot;
+  }
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_TESTS_UNIT_POLICIES_WORKS_H_
