@@ -51,7 +51,8 @@
   X(SESSION_CLOSED, 30, "the session was closed by the daemon")                                         \
   X(WAIT_UNREACHABLE, 31, "waits[%0] asks for value %1 of a timeline whose last submitted op is %2 "    \
                           "and whose queue is gone")                                                    \
-  X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")
+  X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")  \
+  X(BATCH_OVERLAP, 33, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
