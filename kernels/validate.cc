@@ -20,16 +20,17 @@ Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero) {
 }
 
 bool HeaderReservedIsZero(const concert_descriptor& descriptor) {
-  return (descriptor.flags | descriptor.reserved0 | descriptor.reserved1[0] | descriptor.reserved1[1] |
-          descriptor.reserved1[2]) == 0;
+  return (descriptor.flags | descriptor.reserved0 | descriptor.reserved1[0] |
+          descriptor.reserved1[1] | descriptor.reserved1[2]) == 0;
 }
 
-std::optional<uint64_t> SpanElements(uint64_t rows, uint64_t columns, uint64_t row_stride, uint64_t batch,
-                                     uint64_t batch_stride) {
+std::optional<uint64_t> SpanElements(uint64_t rows, uint64_t columns, uint64_t row_stride,
+                                     uint64_t batch, uint64_t batch_stride) {
   uint64_t batches, matrix, span;
   if (__builtin_mul_overflow(batch - 1, batch_stride, &batches) ||
       __builtin_mul_overflow(rows - 1, row_stride, &matrix) ||
-      __builtin_add_overflow(matrix, columns, &matrix) || __builtin_add_overflow(batches, matrix, &span)) {
+      __builtin_add_overflow(matrix, columns, &matrix) ||
+      __builtin_add_overflow(batches, matrix, &span)) {
     return std::nullopt;
   }
   return span;
@@ -45,14 +46,16 @@ uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-OperandResolver::OperandResolver(const concert_descriptor& descriptor, const AdmitContext& context, Op& op)
+OperandResolver::OperandResolver(const concert_descriptor& descriptor, const AdmitContext& context,
+                                 Op& op)
     : descriptor_(descriptor), context_(context), op_(op) {
   op.buffers.fill(0);
   op.buffer_count = 0;
 }
 
 Failure OperandResolver::Resolve(concert_field field, const concert_operand& operand,
-                                 std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range) {
+                                 std::optional<uint64_t> elements, uint32_t element_bytes,
+                                 ByteRange& range) {
   CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor_, operand.reserved == 0));
   if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
   if (operand.buffer >= context_.buffers.size() || context_.buffers[operand.buffer].bytes == 0) {
@@ -72,8 +75,8 @@ Failure OperandResolver::Resolve(concert_field field, const concert_operand& ope
     return InvalidArgument(CONCERT_MESSAGE_MISALIGNED, field, operand.offset, element_bytes);
   }
   if (end > buffer.bytes) {
-    return InvalidArgument(CONCERT_MESSAGE_OUT_OF_BOUNDS, field, bytes, operand.offset, operand.buffer,
-                           buffer.bytes);
+    return InvalidArgument(CONCERT_MESSAGE_OUT_OF_BOUNDS, field, bytes, operand.offset,
+                           operand.buffer, buffer.bytes);
   }
   range = {buffer.address + operand.offset, buffer.address + end};
   op_.buffers[op_.buffer_count++] = operand.buffer;

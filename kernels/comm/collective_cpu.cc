@@ -12,8 +12,8 @@ namespace {
 
 using Parts = std::span<const Op* const>;
 
-// Elements reduced at a time: all ranks' sources of a chunk are read before any destination of it is written,
-// which is what makes in-place reductions right.
+// Elements reduced at a time: all ranks' sources of a chunk are read before any destination of it
+// is written, which is what makes in-place reductions right.
 constexpr uint64_t kChunk = 4096;
 using Chunk = std::array<float, kChunk>;
 

@@ -10,7 +10,7 @@ struct Shape {
   bool src_all_ranks;  // src holds ranks * count elements, else count
   bool dst_all_ranks;
   bool reduces;
-  bool in_place;       // src and dst may coincide: the smaller one is a slot of the larger
+  bool in_place;  // src and dst may coincide: the smaller one is a slot of the larger
 };
 
 Shape ShapeOf(uint16_t kind) {
@@ -28,8 +28,9 @@ Shape ShapeOf(uint16_t kind) {
   }
 }
 
-// Bytes one rank sends over links by the best known algorithm: ring all_reduce moves 2 (r - 1) / r of the data
-// (Patarasuk and Yuan 2009), the others r - 1 slots; a pipelined broadcast passes the data on once.
+// Bytes one rank sends over links by the best known algorithm: ring all_reduce moves 2 (r - 1) / r
+// of the data (Patarasuk and Yuan 2009), the others r - 1 slots; a pipelined broadcast passes the
+// data on once.
 uint64_t LinkBytes(uint16_t kind, uint64_t slot_bytes, uint64_t ranks) {
   switch (kind) {
     case CONCERT_OP_ALL_REDUCE:
@@ -43,29 +44,34 @@ uint64_t LinkBytes(uint16_t kind, uint64_t slot_bytes, uint64_t ranks) {
   }
 }
 
-Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& context, const Shape& shape) {
+Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& context,
+                     const Shape& shape) {
   const concert_collective_body& body = descriptor.body.collective;
   uint64_t reserved = body.src.reserved | body.dst.reserved;
   for (const uint8_t byte : body.reserved0) reserved |= byte;
   for (const uint64_t word : body.reserved1) reserved |= word;
-  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+  CONCERT_RETURN_IF_FAILED(
+      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
   if (context.ranks == 0) {
     return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
   }
   const bool barrier = descriptor.kind == CONCERT_OP_BARRIER;
   if (!barrier || body.dtype != 0) CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype));
   const bool broadcast = descriptor.kind == CONCERT_OP_BROADCAST;
-  CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_ROOT, body.root, 0, broadcast ? context.ranks - 1 : 0));
+  CONCERT_RETURN_IF_FAILED(
+      CheckRange(CONCERT_FIELD_ROOT, body.root, 0, broadcast ? context.ranks - 1 : 0));
   if (body.reduction > (shape.reduces ? CONCERT_ABI_MIN : 0)) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_REDUCTION, body.reduction,
                            shape.reduces ? CONCERT_ABI_MIN : 0);
   }
-  return CheckRange(CONCERT_FIELD_COUNT, body.count, barrier ? 0 : 1, barrier ? 0 : kMaxCollectiveCount);
+  return CheckRange(CONCERT_FIELD_COUNT, body.count, barrier ? 0 : 1,
+                    barrier ? 0 : kMaxCollectiveCount);
 }
 
 bool IsSlotOf(const ByteRange& small, const ByteRange& large) {
   const uint64_t slot = small.end - small.begin;
-  return small.begin >= large.begin && small.end <= large.end && (small.begin - large.begin) % slot == 0;
+  return small.begin >= large.begin && small.end <= large.end &&
+         (small.begin - large.begin) % slot == 0;
 }
 
 Failure CheckOverlap(const Shape& shape, const ByteRange& src, const ByteRange& dst) {
@@ -74,8 +80,8 @@ Failure CheckOverlap(const Shape& shape, const ByteRange& src, const ByteRange& 
   return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_DST, CONCERT_FIELD_SRC);
 }
 
-Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext& context, const Shape& shape,
-                        Op& op, ByteRange& src, ByteRange& dst) {
+Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext& context,
+                        const Shape& shape, Op& op, ByteRange& src, ByteRange& dst) {
   const concert_collective_body& body = descriptor.body.collective;
   OperandResolver resolver(descriptor, context, op);
   if (descriptor.kind == CONCERT_OP_BARRIER) {

@@ -10,7 +10,8 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
   const concert_copy_body& body = descriptor.body.copy;
   uint64_t reserved = 0;
   for (const uint64_t word : body.reserved) reserved |= word;
-  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+  CONCERT_RETURN_IF_FAILED(
+      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_BYTES, body.bytes, 1, kMaxCopyBytes));
   OperandResolver resolver(descriptor, context, op);
   ByteRange src, dst;
@@ -29,7 +30,8 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
 
 void ComputeCopy(std::span<const Op* const> parts) {
   const CopyArgs& args = parts[0]->copy;
-  std::memcpy(reinterpret_cast<void*>(args.dst), reinterpret_cast<const void*>(args.src), args.bytes);
+  std::memcpy(reinterpret_cast<void*>(args.dst), reinterpret_cast<const void*>(args.src),
+              args.bytes);
 }
 
 }  // namespace concert::kernels

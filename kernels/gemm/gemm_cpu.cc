@@ -1,5 +1,5 @@
-// The reference GEMM. Blocks of the operands are upcast to fp32 and multiplied by Eigen, so that the whole
-// thing stays in cache and no operand-sized temporary exists.
+// The reference GEMM. Blocks of the operands are upcast to fp32 and multiplied by Eigen, so that
+// the whole thing stays in cache and no operand-sized temporary exists.
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 namespace concert::kernels {
 namespace {
 
-// 256 x 256 of D and two 256 x 512 panels are 1.3 MB of fp32: a core's L2, and each upcast element is used for
-// 256 multiply-adds.
+// 256 x 256 of D and two 256 x 512 panels are 1.3 MB of fp32: a core's L2, and each upcast element
+// is used for 256 multiply-adds.
 constexpr Eigen::Index kBlockRows = 256;
 constexpr Eigen::Index kBlockColumns = 256;
 constexpr Eigen::Index kBlockDepth = 512;
@@ -18,8 +18,8 @@ constexpr Eigen::Index kBlockDepth = 512;
 using Panel = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 template <typename T>
-using Matrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, Eigen::Unaligned,
-                          Eigen::OuterStride<>>;
+using Matrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
+                          Eigen::Unaligned, Eigen::OuterStride<>>;
 
 // Storage of one thread's blocks: allocated once per thread, at most 1.3 MB.
 struct Scratch {
@@ -35,7 +35,8 @@ float Activate(Activation activation, float x) {
     case Activation::kRelu:
       return x < 0 ? 0 : x;  // keeps NaN
     case Activation::kGelu: {
-      // The tanh approximation of Hendrycks and Gimpel, arXiv:1606.08415, which cuBLASLt's epilogue uses.
+      // The tanh approximation of Hendrycks and Gimpel, arXiv:1606.08415, which cuBLASLt's epilogue
+      // uses.
       constexpr float kSqrt2OverPi = 0.7978845608f;
       return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
     }
@@ -46,14 +47,17 @@ float Activate(Activation activation, float x) {
 }
 
 template <typename T>
-Matrix<T> MatrixAt(Address address, uint64_t first, uint64_t rows, uint64_t columns, uint64_t row_stride) {
+Matrix<T> MatrixAt(Address address, uint64_t first, uint64_t rows, uint64_t columns,
+                   uint64_t row_stride) {
   return {reinterpret_cast<T*>(address) + first, static_cast<Eigen::Index>(rows),
-          static_cast<Eigen::Index>(columns), Eigen::OuterStride<>(static_cast<Eigen::Index>(row_stride))};
+          static_cast<Eigen::Index>(columns),
+          Eigen::OuterStride<>(static_cast<Eigen::Index>(row_stride))};
 }
 
 // The accumulated block at (row, column) of batch member `index` becomes a block of D.
 template <typename T, typename Block>
-void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::Index column, const Block& sums) {
+void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::Index column,
+                const Block& sums) {
   const T* bias = reinterpret_cast<const T*>(args.bias);
   for (Eigen::Index i = 0; i < sums.rows(); ++i) {
     const uint64_t r = static_cast<uint64_t>(row + i);

@@ -9,8 +9,9 @@ namespace {
 
 Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_body& body) {
   CONCERT_RETURN_IF_FAILED(CheckReserved(
-      descriptor, HeaderReservedIsZero(descriptor) && body.reserved0 == 0 &&
-                      (body.reserved1[0] | body.reserved1[1] | body.c.reserved | body.bias.reserved) == 0));
+      descriptor,
+      HeaderReservedIsZero(descriptor) && body.reserved0 == 0 &&
+          (body.reserved1[0] | body.reserved1[1] | body.c.reserved | body.bias.reserved) == 0));
   CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype));
   if (body.activation > CONCERT_ABI_ACT_SILU) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_ACTIVATION, body.activation,
@@ -38,7 +39,8 @@ Failure CheckRowStrides(const concert_gemm_body& body, bool reads_c) {
   return reads_c ? CheckRowStride(CONCERT_FIELD_LDC, body.ldc, body.n) : Failure{};
 }
 
-// The matrices of D must be disjoint: one after the other, or interleaved by rows (as heads of attention are).
+// The matrices of D must be disjoint: one after the other, or interleaved by rows (as heads of
+// attention are).
 Failure CheckBatchOfD(const concert_gemm_body& body) {
   if (body.batch == 1) return {};
   const std::optional<uint64_t> matrix = SpanElements(body.m, body.n, body.ldd, 1, 0);
@@ -46,29 +48,30 @@ Failure CheckBatchOfD(const concert_gemm_body& body) {
   if (body.stride_d >= *matrix) return {};
   const std::optional<uint64_t> row_of_all = SpanElements(body.batch, body.n, body.stride_d, 1, 0);
   if (body.stride_d >= body.n && row_of_all && body.ldd >= *row_of_all) return {};
-  return InvalidArgument(CONCERT_MESSAGE_BATCH_OVERLAP, CONCERT_FIELD_STRIDE_D, body.stride_d, *matrix,
-                         CONCERT_FIELD_D);
+  return InvalidArgument(CONCERT_MESSAGE_BATCH_OVERLAP, CONCERT_FIELD_STRIDE_D, body.stride_d,
+                         *matrix, CONCERT_FIELD_D);
 }
 
 struct Ranges {
   ByteRange a, w, c, d, bias;
 };
 
-Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body, bool reads_c, Ranges& ranges) {
+Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body, bool reads_c,
+                        Ranges& ranges) {
   const uint32_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
-      CONCERT_FIELD_A, body.a, SpanElements(body.m, body.k, body.lda, body.batch, body.stride_a), element,
-      ranges.a));
+      CONCERT_FIELD_A, body.a, SpanElements(body.m, body.k, body.lda, body.batch, body.stride_a),
+      element, ranges.a));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
-      CONCERT_FIELD_W, body.w, SpanElements(body.n, body.k, body.ldw, body.batch, body.stride_w), element,
-      ranges.w));
+      CONCERT_FIELD_W, body.w, SpanElements(body.n, body.k, body.ldw, body.batch, body.stride_w),
+      element, ranges.w));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
-      CONCERT_FIELD_D, body.d, SpanElements(body.m, body.n, body.ldd, body.batch, body.stride_d), element,
-      ranges.d));
+      CONCERT_FIELD_D, body.d, SpanElements(body.m, body.n, body.ldd, body.batch, body.stride_d),
+      element, ranges.d));
   if (reads_c) {
     CONCERT_RETURN_IF_FAILED(resolver.Resolve(
-        CONCERT_FIELD_C, body.c, SpanElements(body.m, body.n, body.ldc, body.batch, body.stride_c), element,
-        ranges.c));
+        CONCERT_FIELD_C, body.c, SpanElements(body.m, body.n, body.ldc, body.batch, body.stride_c),
+        element, ranges.c));
   }
   if (body.bias.buffer != 0) {
     CONCERT_RETURN_IF_FAILED(
@@ -96,7 +99,8 @@ policies::Work WorkOf(const concert_gemm_body& body, bool reads_c) {
   uint64_t elements = SaturatingMultiply(m * k, matrices(body.stride_a));
   elements = SaturatingAdd(elements, SaturatingMultiply(n * k, matrices(body.stride_w)));
   elements = SaturatingAdd(elements, SaturatingMultiply(m * n, batch));
-  if (reads_c) elements = SaturatingAdd(elements, SaturatingMultiply(m * n, matrices(body.stride_c)));
+  if (reads_c)
+    elements = SaturatingAdd(elements, SaturatingMultiply(m * n, matrices(body.stride_c)));
   if (body.bias.buffer != 0) elements = SaturatingAdd(elements, n);
 
   policies::Work work;
