@@ -1,0 +1,56 @@
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/device/device.h"
+#include "daemon/device/sim/sim_node.h"
+
+#ifdef CONCERT_WITH_CUDA
+#include "daemon/device/cuda/cuda_node.h"
+#endif
+
+namespace concert::daemon {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Node>> OpenCuda() {
+#ifdef CONCERT_WITH_CUDA
+  return cuda::OpenCudaNode();
+#else
+  return absl::UnimplementedError("this concertd was built without CUDA");
+#endif
+}
+
+absl::StatusOr<std::unique_ptr<Node>> OpenSim(const NodeOptions& options) {
+  sim::SimOptions sim_options;
+  sim_options.gpus = options.sim_gpus;
+  sim_options.pace = options.sim_pacing ? sim::Pace::kRealTime : sim::Pace::kFlatOut;
+  return sim::SimNode::Open(sim_options);
+}
+
+std::string Gpus(int count) { return absl::StrCat(count, count == 1 ? " GPU" : " GPUs"); }
+
+}  // namespace
+
+absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options) {
+  const bool automatic = options.device == "auto";
+  if (!automatic && options.device != "cuda" && options.device != "sim") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device is '", options.device, "'; it must be auto, cuda or sim"));
+  }
+  std::string why = "the configuration asks for it";
+  if (options.device != "sim") {
+    absl::StatusOr<std::unique_ptr<Node>> node = OpenCuda();
+    if (node.ok()) {
+      const int count = (*node)->gpu_count();
+      return NodeChoice{*std::move(node), absl::StrCat("using cuda with ", Gpus(count))};
+    }
+    if (!automatic) return node.status();
+    why = absl::StrCat("no usable GPU: ", node.status().message());
+  }
+  absl::StatusOr<std::unique_ptr<Node>> node = OpenSim(options);
+  if (!node.ok()) return node.status();
+  return NodeChoice{*std::move(node),
+                    absl::StrCat(why, "; using the simulator with ", Gpus(options.sim_gpus))};
+}
+
+}  // namespace concert::daemon

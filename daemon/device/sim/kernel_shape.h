@@ -1,0 +1,34 @@
+// How the simulator sees one kernel: tiles that each hold an SM for a while and draw on HBM
+// meanwhile. Its own model of a GPU, deliberately not the cost model of policies/: what a policy
+// predicts must be able to be wrong.
+#ifndef CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
+#define CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
+
+#include <cstdint>
+
+#include "policies/work.h"
+
+namespace concert::daemon::sim {
+
+struct KernelShape {
+  int64_t tiles = 1;
+  double tile_ns = 0;     // on an SM of its own, HBM to spare
+  double tile_bytes = 0;  // HBM traffic of a tile
+  double floor_ns = 0;    // from the first tile's start, the kernel takes at least this long
+
+  // Adds the tiles of `other` (a group launch): counts add up, per-tile costs become the mean.
+  void Merge(const KernelShape& other);
+};
+
+// The shape a library would choose for a GEMM: 128 x 128 tiles of D (64 rows for m <= 64), and K
+// split over SMs that would stay empty. At most kMaxTiles tiles, larger ones if need be, so that
+// simulating a kernel takes bounded time.
+inline constexpr int64_t kMaxTiles = 16384;
+KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Work& work);
+
+// FLOP/s of the whole GPU for the work's dtype.
+double PeakFlops(const policies::DeviceModel& device, const policies::Work& work);
+
+}  // namespace concert::daemon::sim
+
+#endif  // CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_

@@ -1,0 +1,69 @@
+#include "daemon/device/sim/sim_device.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/op_table.h"
+
+namespace concert::daemon::sim {
+
+SimDevice::SimDevice(int index, uint64_t memory_bytes, const policies::DeviceModel& model,
+                     SimExecutor& executor)
+    : memory_(index, memory_bytes), executor_(executor) {
+  info_.gpu = index;
+  info_.backend = "sim";
+  info_.name = absl::StrCat("concert simulator, ", model.sm_count, " SMs");
+  static constexpr char kUuid[] =
+      "concert-sim-gpu";  // and the index: the same on every node and run
+  std::copy(std::begin(kUuid), std::end(kUuid) - 1, info_.uuid.begin());
+  info_.uuid.back() = static_cast<uint8_t>(index);
+  info_.memory_bytes = memory_bytes;
+  info_.peer_access = true;
+  info_.model = model;
+}
+
+absl::Status SimDevice::CheckLaunchable() {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  int left = launches_to_fail_.load(std::memory_order_relaxed);
+  while (left > 0) {
+    if (launches_to_fail_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+      return absl::InternalError("injected launch failure");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimDevice::Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
+                               int sm_budget) {
+  if (lane >= policies::kLaneCount || policies::IsCollectiveLane(lane) || ops.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("launch of ", ops.size(), " ops on lane ", lane));
+  }
+  const bool group = form == policies::Form::kGroup;
+  for (const Op* op : ops) {
+    const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
+    if (kind == nullptr || kind->collective || (group && op->kind != CONCERT_OP_GEMM)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
+    }
+  }
+  if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
+  return executor_.Launch(info_.gpu, lane, ops, form, sm_budget);
+}
+
+absl::Status SimDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  return executor_.Signal(info_.gpu, lane, writes);
+}
+
+absl::Status SimDevice::Order(Lane lane, Lane before) {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  return executor_.Order(info_.gpu, lane, before);
+}
+
+absl::Status SimDevice::healthy() const {
+  if (!executor_.faulted(info_.gpu)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("simulated GPU ", info_.gpu, " has faulted"));
+}
+
+}  // namespace concert::daemon::sim

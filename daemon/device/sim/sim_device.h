@@ -1,0 +1,54 @@
+// One simulated GPU. See sim_node.h.
+#ifndef CONCERT_DAEMON_DEVICE_SIM_SIM_DEVICE_H_
+#define CONCERT_DAEMON_DEVICE_SIM_SIM_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "daemon/device/device.h"
+#include "daemon/device/sim/sim_executor.h"
+#include "daemon/device/sim/sim_memory.h"
+
+namespace concert::daemon::sim {
+
+class SimDevice final : public Device {
+ public:
+  // `executor` outlives the device.
+  SimDevice(int index, uint64_t memory_bytes, const policies::DeviceModel& model,
+            SimExecutor& executor);
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_.Allocate(bytes); }
+  absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    return memory_.Import(request);
+  }
+  void Free(const Allocation& allocation) override { memory_.Free(allocation); }
+
+  absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
+                      int sm_budget) override;
+  absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
+  absl::Status Order(Lane lane, Lane before) override;
+  absl::Status healthy() const override;
+
+  uint64_t used_bytes() const { return memory_.used_bytes(); }
+
+  // Fault injection, from any thread. FailLaunches: the next `count` launches return INTERNAL and
+  // start nothing; the GPU stays healthy. Fault: as an illegal address does on a real GPU: what has
+  // not ended never will, healthy() says so and every later call fails.
+  void FailLaunches(int count) { launches_to_fail_.store(count, std::memory_order_relaxed); }
+  void Fault() { executor_.Fault(info_.gpu); }
+
+  // Consumes one injected failure, if any is left, and returns it.
+  absl::Status CheckLaunchable();
+
+ private:
+  DeviceInfo info_;
+  SimMemory memory_;
+  SimExecutor& executor_;
+  std::atomic<int> launches_to_fail_{0};
+};
+
+}  // namespace concert::daemon::sim
+
+#endif  // CONCERT_DAEMON_DEVICE_SIM_SIM_DEVICE_H_

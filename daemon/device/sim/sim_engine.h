@@ -1,0 +1,186 @@
+// A discrete-event model of the GPUs of a node: what runs where, and when it ends. Pure: no
+// threads, clocks, memory of operands or numbers. Deterministic: the same calls give the same
+// completions.
+//
+// Lanes are FIFO queues; an item starts when the one before it is done, its launch latency has
+// passed and what it needs is free:
+//   kernel      SMs. Tiles take free SMs one by one; lanes of high priority first, then whoever
+//   holds fewest.
+//               No preemption: a tile keeps its SM to its end. All running tiles share HBM.
+//   copy        one of the GPU's copy engines; shares HBM, never SMs.
+//   collective  a few SMs on every GPU it touches, held from the first one on as real ones do: it
+//   moves once
+//               all its lanes have reached it and all its SMs are there. Shares links and HBM.
+//   mark        nothing: ends when all before it on the lane has.
+//   order       nothing: ends when what was on the other lane at its enqueueing has.
+//
+// Between two events everything progresses at constant rates, set by max-min fair shares of HBM
+// (per GPU) and of the links (per GPU, among collectives).
+#ifndef CONCERT_DAEMON_DEVICE_SIM_SIM_ENGINE_H_
+#define CONCERT_DAEMON_DEVICE_SIM_SIM_ENGINE_H_
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "daemon/device/sim/kernel_shape.h"
+#include "policies/lanes.h"
+#include "policies/work.h"
+
+namespace concert::daemon::sim {
+
+using policies::Lane;
+using policies::Time;
+
+inline constexpr Time kNever = std::numeric_limits<Time>::max();
+
+// One lane that a collective runs on.
+struct CollectivePart {
+  int gpu = 0;
+  Lane lane = policies::kCollectiveLane;
+  double link_bytes = 0;  // sent by this GPU
+  double hbm_bytes = 0;
+};
+
+// An item with a cookie that ended. Order items end silently.
+struct Completion {
+  Time time = 0;
+  int gpu = 0;  // a collective's first
+  uint64_t cookie = 0;
+};
+
+class SimEngine {
+ public:
+  static constexpr size_t kMaxGpus = 16;
+  static constexpr size_t kMaxParts = 16;  // of a collective
+  static constexpr int kMaxLaneCapacity = 1 << 16;
+
+  // REQUIRES: 1 to kMaxGpus GPUs, each with at least 2 SMs and a copy engine. Each lane holds
+  // `lane_capacity` items; nothing is allocated after construction.
+  SimEngine(std::span<const policies::DeviceModel> gpus, int lane_capacity);
+
+  Time now() const { return now_; }
+
+  // Items that still fit on the lane.
+  int Room(int gpu, Lane lane) const;
+  // Collectives that still fit, on any lanes.
+  int CollectiveRoom() const { return static_cast<int>(free_groups_.size()); }
+
+  // Enqueue an item at the host's time `at` (the past counts as now). REQUIRES: Room() for it.
+  void EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
+                     uint64_t cookie);
+  void EnqueueCopy(int gpu, Lane lane, Time at, uint64_t bytes, uint64_t cookie);
+  void EnqueueMark(int gpu, Lane lane, Time at, uint64_t cookie);
+  void EnqueueOrder(int gpu, Lane lane, Lane before, Time at);
+  // REQUIRES: CollectiveRoom(), and (gpu, lane) of the parts are distinct.
+  void EnqueueCollective(std::span<const CollectivePart> parts, Time at, uint64_t cookie);
+
+  // When the next thing happens, at the earliest; kNever when everything has ended.
+  Time NextEvent() const;
+
+  // Moves time to `until` (backwards: no effect) and appends what ended up to then, in order.
+  void AdvanceTo(Time until, std::vector<Completion>& done);
+
+ private:
+  // What has at most this left has ended: rounding errors of double arithmetic.
+  static constexpr double kDoneNs = 1e-3;
+
+  enum class ItemType : uint8_t { kKernel, kCopy, kCollective, kMark, kOrder };
+
+  struct Item {
+    ItemType type;
+    Lane before;     // order
+    uint16_t group;  // collective
+    int sm_limit;    // kernel
+    Time ready_at;
+    uint64_t until;  // order: items of `before` that must have ended
+    uint64_t cookie;
+    KernelShape shape;
+    double bytes;  // copy
+  };
+
+  // Tiles of one kernel that started together.
+  struct Wave {
+    int sms;
+    double left_ns;  // at full rate
+  };
+
+  struct LaneState {
+    std::vector<Item> items;  // ring buffer
+    uint64_t enqueued = 0, ended = 0;
+    // Of the item at the head, once it has started:
+    bool started = false;
+    uint64_t start_order = 0;
+    int sms = 0;  // held
+    int64_t tiles_left = 0;
+    std::vector<Wave> waves;
+    double left_ns = 0;       // copy, at full rate
+    bool has_engine = false;  // copy
+    Time earliest_end = kNever;
+    double rate = 1;  // kernel and copy: share of full rate
+
+    bool empty() const { return enqueued == ended; }
+    Item& head() { return items[ended % items.size()]; }
+    const Item& head() const { return items[ended % items.size()]; }
+  };
+
+  struct Group {  // a collective in flight
+    std::array<CollectivePart, kMaxParts> parts;
+    size_t part_count = 0;
+    size_t parts_ready = 0;  // hold all their SMs
+    double solo_ns = 0, left_ns = 0, rate = 1;
+
+    bool moving() const { return parts_ready == part_count; }
+    std::span<const CollectivePart> part_span() const { return {parts.data(), part_count}; }
+  };
+
+  struct Gpu {
+    policies::DeviceModel model;
+    std::array<LaneState, policies::kLaneCount> lanes;
+    int free_sms = 0;
+    int free_copy_engines = 0;
+
+    int collective_sms() const;
+  };
+
+  Item& Push(int gpu, Lane lane, ItemType type, Time at, uint64_t cookie);
+
+  // sim_engine.cc: the order of events.
+  void Settle(std::vector<Completion>& done);
+  bool StartHeads(Gpu& gpu);
+  bool EndHeads(int gpu_index, std::vector<Completion>& done);
+  bool HeadEnded(const Gpu& gpu, const LaneState& lane) const;
+  void EndCollective(uint16_t group_index);
+  static void EndHead(LaneState& lane);
+  Time NextEventOf(const LaneState& lane) const;
+
+  // sim_resources.cc: who holds what and how fast it goes.
+  void AssignSms(Gpu& gpu);
+  LaneState* NextForSm(Gpu& gpu);
+  int SmsWanted(const Gpu& gpu, const LaneState& lane) const;
+  void AssignCopyEngines(Gpu& gpu);
+  double SoloNs(const Group& group) const;
+  void SetRates();
+  void ShareLinks(int gpu_index);
+  void ShareHbm(int gpu_index);
+  double HbmDemand(int gpu_index, const LaneState& lane) const;
+  void Progress(Time until);
+  void ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns);
+
+  // Null unless the head is a collective whose SMs are all there.
+  Group* MovingGroup(const LaneState& lane);
+  const Group* MovingGroup(const LaneState& lane) const;
+
+  std::vector<Gpu> gpus_;
+  std::vector<Group> groups_;
+  std::vector<uint16_t> free_groups_;
+  Time now_ = 0;
+  uint64_t starts_ = 0;
+  bool settled_ = true;  // nothing was enqueued since Settle()
+};
+
+}  // namespace concert::daemon::sim
+
+#endif  // CONCERT_DAEMON_DEVICE_SIM_SIM_ENGINE_H_

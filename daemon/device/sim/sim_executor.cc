@@ -1,0 +1,263 @@
+#include "daemon/device/sim/sim_executor.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/op_table.h"
+
+namespace concert::daemon::sim {
+namespace {
+
+using kernels::FindOpKind;
+
+uint32_t PoolSize(size_t gpus, int lane_capacity) {
+  // Groups carry many ops per item and idle lanes none: four full lanes per GPU are plenty.
+  return static_cast<uint32_t>(gpus) * static_cast<uint32_t>(lane_capacity) * 4;
+}
+
+void Write(const TimelineWrite& write) {
+  // Release: pairs with the reader's acquire load of the timeline, so that it sees the results
+  // computed before.
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(write.address))
+      .store(write.value, std::memory_order_release);
+}
+
+// The lanes of a collective: ranks on one GPU and lane share one part of the model.
+struct ModelParts {
+  std::array<CollectivePart, SimEngine::kMaxParts> parts;
+  size_t count = 0;
+
+  std::span<const CollectivePart> span() const { return {parts.data(), count}; }
+};
+
+ModelParts MergeParts(std::span<const RankPart> ranks) {
+  ModelParts merged;
+  const bool crosses_gpus = std::any_of(
+      ranks.begin(), ranks.end(), [&](const RankPart& rank) { return rank.gpu != ranks[0].gpu; });
+  for (const RankPart& rank : ranks) {
+    const auto same = [&](const CollectivePart& part) {
+      return part.gpu == rank.gpu && part.lane == rank.lane;
+    };
+    const auto end = merged.parts.begin() + merged.count;
+    auto part = std::find_if(merged.parts.begin(), end, same);
+    if (part == end) {
+      *part = {.gpu = rank.gpu, .lane = rank.lane};
+      ++merged.count;
+    }
+    // Each GPU forwards once for all its ranks: what they exchange among themselves stays in its
+    // HBM.
+    const double link_bytes = crosses_gpus ? static_cast<double>(rank.op->work.link_bytes) : 0;
+    part->link_bytes = std::max(part->link_bytes, link_bytes);
+    part->hbm_bytes += static_cast<double>(rank.op->work.hbm_bytes);
+  }
+  return merged;
+}
+
+}  // namespace
+
+SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity)
+    : pace_(pace),
+      models_(gpus.begin(), gpus.end()),
+      engine_(gpus, lane_capacity),
+      ops_(PoolSize(gpus.size(), lane_capacity)),
+      writes_(PoolSize(gpus.size(), lane_capacity)) {
+  done_.reserve(gpus.size() * policies::kLaneCount * static_cast<size_t>(lane_capacity));
+  if (pace != Pace::kVirtual) pacer_ = std::thread(&SimExecutor::Pacer, this);
+}
+
+SimExecutor::~SimExecutor() {
+  if (!pacer_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  pacer_.join();
+}
+
+Time SimExecutor::HostTime() const {
+  return pace_ == Pace::kRealTime ? MonotonicNow() : engine_.now();
+}
+
+Time SimExecutor::Now() {
+  std::lock_guard lock(mutex_);
+  return HostTime();
+}
+
+absl::Status SimExecutor::CheckRoom(int gpu, Lane lane, int items, size_t ops,
+                                    size_t writes) const {
+  if (engine_.Room(gpu, lane) >= items && ops_.available() >= ops &&
+      writes_.available() >= writes) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      "the simulated lane is full; launch again when some of its work has ended");
+}
+
+uint32_t SimExecutor::ChainOps(std::span<const Op* const> ops) {
+  uint32_t first = ChainPool<Op>::kEnd;
+  for (size_t i = ops.size(); i-- > 0;) first = ops_.Prepend(*ops[i], first);
+  return first;
+}
+
+void SimExecutor::EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) {
+  const Op* one[] = {&op};
+  if (op.work.category == policies::Category::kGemm)
+    return EnqueueGroup(gpu, lane, at, one, sm_budget);
+  // Half of a copy's HBM traffic is what it moves.
+  engine_.EnqueueCopy(gpu, lane, at, op.work.hbm_bytes / 2,
+                      Cookie(Payload::kLaunch, ChainOps(one)));
+}
+
+void SimExecutor::EnqueueGroup(int gpu, Lane lane, Time at, std::span<const Op* const> ops,
+                               int sm_budget) {
+  const policies::DeviceModel& model = models_[static_cast<size_t>(gpu)];
+  KernelShape shape = ShapeOfGemm(model, ops[0]->work);
+  for (const Op* op : ops.subspan(1)) shape.Merge(ShapeOfGemm(model, op->work));
+  engine_.EnqueueKernel(gpu, lane, at, shape, sm_budget, Cookie(Payload::kLaunch, ChainOps(ops)));
+}
+
+void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
+                                std::span<const TimelineWrite> writes) {
+  uint32_t first = ChainPool<TimelineWrite>::kEnd;
+  for (size_t i = writes.size(); i-- > 0;) first = writes_.Prepend(writes[i], first);
+  engine_.EnqueueMark(gpu, lane, at, Cookie(Payload::kWrites, first));
+}
+
+absl::Status SimExecutor::Launch(int gpu, Lane lane, std::span<const Op* const> ops,
+                                 policies::Form form, int sm_budget) {
+  const bool group = form == policies::Form::kGroup;
+  {
+    std::lock_guard lock(mutex_);
+    const int items = group ? 1 : static_cast<int>(ops.size());
+    if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), 0); !status.ok())
+      return status;
+    const Time at = HostTime();
+    if (group) {
+      EnqueueGroup(gpu, lane, at, ops, sm_budget);
+    } else {
+      for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, sm_budget);
+    }
+  }
+  Wake();
+  return absl::OkStatus();
+}
+
+absl::Status SimExecutor::Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes) {
+  {
+    std::lock_guard lock(mutex_);
+    if (absl::Status status = CheckRoom(gpu, lane, 1, 0, writes.size()); !status.ok())
+      return status;
+    EnqueueWrites(gpu, lane, HostTime(), writes);
+  }
+  Wake();
+  return absl::OkStatus();
+}
+
+absl::Status SimExecutor::Order(int gpu, Lane lane, Lane before) {
+  std::lock_guard lock(mutex_);
+  if (absl::Status status = CheckRoom(gpu, lane, 1, 0, 0); !status.ok()) return status;
+  engine_.EnqueueOrder(gpu, lane, before, HostTime());
+  return absl::OkStatus();
+}
+
+absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
+  const ModelParts merged = MergeParts(ranks);
+  std::array<const Op*, SimEngine::kMaxParts> ops;
+  std::transform(ranks.begin(), ranks.end(), ops.begin(),
+                 [](const RankPart& rank) { return rank.op; });
+  {
+    std::lock_guard lock(mutex_);
+    for (const RankPart& rank : ranks) {
+      // One item for the collective, at most one per rank for the signals.
+      const int items = 1 + static_cast<int>(ranks.size());
+      absl::Status status = CheckRoom(rank.gpu, rank.lane, items, ranks.size(), ranks.size());
+      if (!status.ok()) return status;
+    }
+    if (engine_.CollectiveRoom() == 0) {
+      return absl::ResourceExhaustedError("too many simulated collectives are in flight");
+    }
+    const Time at = HostTime();
+    const uint32_t chain = ChainOps({ops.data(), ranks.size()});
+    engine_.EnqueueCollective(merged.span(), at, Cookie(Payload::kCollective, chain));
+    for (const RankPart& rank : ranks) {
+      if (rank.signal.address != 0) EnqueueWrites(rank.gpu, rank.lane, at, {&rank.signal, 1});
+    }
+  }
+  Wake();
+  return absl::OkStatus();
+}
+
+void SimExecutor::Wake() {
+  if (pace_ != Pace::kVirtual) wake_.notify_one();
+}
+
+Time SimExecutor::NextEvent() {
+  std::lock_guard lock(mutex_);
+  return engine_.NextEvent();
+}
+
+void SimExecutor::AdvanceTo(Time until) {
+  assert(pace_ == Pace::kVirtual);
+  std::lock_guard lock(mutex_);
+  engine_.AdvanceTo(until, done_);
+  for (const Completion& completion : done_) Execute(completion);
+  ReleaseDone();
+}
+
+void SimExecutor::Pacer() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const Time next = engine_.NextEvent();
+    if (next == kNever) {
+      wake_.wait(lock);
+      continue;
+    }
+    if (pace_ == Pace::kRealTime && next > MonotonicNow()) {
+      wake_.wait_until(lock, MonotonicPoint(next));
+      continue;
+    }
+    engine_.AdvanceTo(pace_ == Pace::kRealTime ? MonotonicNow() : next, done_);
+    lock.unlock();
+    for (const Completion& completion : done_) Execute(completion);
+    lock.lock();
+    ReleaseDone();
+  }
+}
+
+void SimExecutor::Execute(const Completion& completion) const {
+  const uint32_t first = static_cast<uint32_t>(completion.cookie);
+  const auto payload = static_cast<Payload>(completion.cookie >> 32);
+  if (faulted(completion.gpu)) return;
+  if (payload == Payload::kWrites) {
+    for (uint32_t i = first; i != ChainPool<TimelineWrite>::kEnd; i = writes_.Next(i))
+      Write(writes_[i]);
+    return;
+  }
+  std::array<const Op*, SimEngine::kMaxParts> parts;
+  size_t count = 0;
+  for (uint32_t i = first; i != ChainPool<Op>::kEnd; i = ops_.Next(i)) {
+    const Op* op = &ops_[i];
+    if (payload == Payload::kLaunch) {
+      FindOpKind(op->kind)->compute({&op, 1});
+    } else {
+      parts[count++] = op;
+    }
+  }
+  if (payload == Payload::kCollective) FindOpKind(parts[0]->kind)->compute({parts.data(), count});
+}
+
+void SimExecutor::ReleaseDone() {
+  for (const Completion& completion : done_) {
+    const uint32_t first = static_cast<uint32_t>(completion.cookie);
+    if (static_cast<Payload>(completion.cookie >> 32) == Payload::kWrites) {
+      writes_.Release(first);
+    } else {
+      ops_.Release(first);
+    }
+  }
+  done_.clear();
+}
+
+}  // namespace concert::daemon::sim

@@ -1,0 +1,96 @@
+// Runs launches of a simulated node: the engine says when each ends, the executor then computes its
+// numbers and writes its timelines, in that order. One engine and one lock for the node: a
+// simulator need not scale.
+//
+// In virtual pace everything happens inside AdvanceTo on the caller's thread. In the other paces a
+// pacer thread does it; numbers are computed outside of the lock, so that a launch never waits for
+// them. When the CPU is slower than the modelled GPU, ends come late but in order; the model's own
+// times do not slip.
+#ifndef CONCERT_DAEMON_DEVICE_SIM_SIM_EXECUTOR_H_
+#define CONCERT_DAEMON_DEVICE_SIM_SIM_EXECUTOR_H_
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/device/device.h"
+#include "daemon/device/sim/chain_pool.h"
+#include "daemon/device/sim/sim_clock.h"
+#include "daemon/device/sim/sim_engine.h"
+
+namespace concert::daemon::sim {
+
+class SimExecutor {
+ public:
+  SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity);
+  ~SimExecutor();  // what has not ended is dropped
+
+  SimExecutor(const SimExecutor&) = delete;
+  SimExecutor& operator=(const SimExecutor&) = delete;
+
+  // As Device's and Node's functions. RESOURCE_EXHAUSTED when a lane is full; then nothing was
+  // enqueued.
+  absl::Status Launch(int gpu, Lane lane, std::span<const Op* const> ops, policies::Form form,
+                      int sm_budget);
+  absl::Status Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes);
+  absl::Status Order(int gpu, Lane lane, Lane before);
+  absl::Status LaunchCollective(std::span<const RankPart> parts);
+
+  // The model's time: virtual, or CLOCK_MONOTONIC.
+  Time Now();
+
+  // Virtual pace only. NextEvent() is kNever when all work has ended.
+  Time NextEvent();
+  void AdvanceTo(Time until);
+
+  // Work of this GPU that has not ended never will: no results, no timelines. Any thread.
+  void Fault(int gpu) { faulted_[static_cast<size_t>(gpu)].store(true, std::memory_order_relaxed); }
+  bool faulted(int gpu) const {
+    return faulted_[static_cast<size_t>(gpu)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  // What a completion's cookie stands for: a type in the high half, the first of a chain in the low
+  // half.
+  enum class Payload : uint32_t { kLaunch, kCollective, kWrites };
+  static uint64_t Cookie(Payload payload, uint32_t first) {
+    return static_cast<uint64_t>(payload) << 32 | first;
+  }
+
+  Time HostTime() const;
+  absl::Status CheckRoom(int gpu, Lane lane, int items, size_t ops, size_t writes) const;
+  uint32_t ChainOps(std::span<const Op* const> ops);
+  void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget);
+  void EnqueueGroup(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget);
+  void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes);
+  void Wake();
+
+  void Pacer();
+  void Execute(const Completion& completion) const;
+  void ReleaseDone();
+
+  const Pace pace_;
+  std::vector<policies::DeviceModel> models_;
+  std::array<std::atomic<bool>, SimEngine::kMaxGpus> faulted_{};
+
+  std::mutex mutex_;  // guards the engine and the pools' free lists; a chain in flight belongs to
+                      // its completion
+  std::condition_variable wake_;
+  SimEngine engine_;
+  ChainPool<Op> ops_;
+  ChainPool<TimelineWrite> writes_;
+  bool stop_ = false;
+
+  std::vector<Completion> done_;  // the advancing thread's
+  std::thread pacer_;
+};
+
+}  // namespace concert::daemon::sim
+
+#endif  // CONCERT_DAEMON_DEVICE_SIM_SIM_EXECUTOR_H_

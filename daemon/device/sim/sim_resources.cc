@@ -1,0 +1,205 @@
+// The engine's resources: SMs, copy engines, HBM bandwidth, links.
+#include <algorithm>
+#include <array>
+
+#include "daemon/device/sim/fair_share.h"
+#include "daemon/device/sim/sim_engine.h"
+
+namespace concert::daemon::sim {
+
+// What NCCL's default ring takes on an H200 (16 of 132), on smaller models an eighth: two
+// collectives, one per collective lane, always fit beside each other, so that none can wait for SMs
+// that the other holds.
+int SimEngine::Gpu::collective_sms() const { return std::clamp(model.sm_count / 8, 1, 16); }
+
+int SimEngine::SmsWanted(const Gpu& gpu, const LaneState& lane) const {
+  if (lane.empty() || !lane.started) return 0;
+  const Item& item = lane.head();
+  if (item.type == ItemType::kCollective) return gpu.collective_sms() - lane.sms;
+  if (item.type != ItemType::kKernel) return 0;
+  return static_cast<int>(std::min<int64_t>(lane.tiles_left, item.sm_limit - lane.sms));
+}
+
+// High lanes first, then whoever holds fewest, then whoever started first.
+SimEngine::LaneState* SimEngine::NextForSm(Gpu& gpu) {
+  LaneState* best = nullptr;
+  bool best_high = false;
+  for (size_t i = 0; i < gpu.lanes.size(); ++i) {
+    LaneState& lane = gpu.lanes[i];
+    if (SmsWanted(gpu, lane) <= 0) continue;
+    const bool high = policies::IsHighPriority(static_cast<Lane>(i));
+    const bool better =
+        best == nullptr ||
+        (high != best_high ? high
+                           : (lane.sms != best->sms ? lane.sms < best->sms
+                                                    : lane.start_order < best->start_order));
+    if (better) {
+      best = &lane;
+      best_high = high;
+    }
+  }
+  return best;
+}
+
+void SimEngine::AssignSms(Gpu& gpu) {
+  std::array<int, policies::kLaneCount> before;
+  for (size_t i = 0; i < before.size(); ++i) before[i] = gpu.lanes[i].sms;
+  while (gpu.free_sms > 0) {
+    LaneState* lane = NextForSm(gpu);
+    if (lane == nullptr) break;
+    --gpu.free_sms;
+    ++lane->sms;
+    if (lane->head().type == ItemType::kKernel) --lane->tiles_left;
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    LaneState& lane = gpu.lanes[i];
+    const int gained = lane.sms - before[i];
+    if (gained == 0) continue;
+    if (lane.head().type == ItemType::kCollective) {
+      if (lane.sms == gpu.collective_sms()) ++groups_[lane.head().group].parts_ready;
+      continue;
+    }
+    lane.waves.push_back({gained, lane.head().shape.tile_ns});
+    if (lane.earliest_end == kNever) {
+      lane.earliest_end = now_ + static_cast<Time>(lane.head().shape.floor_ns);
+    }
+  }
+}
+
+void SimEngine::AssignCopyEngines(Gpu& gpu) {
+  while (gpu.free_copy_engines > 0) {
+    LaneState* first = nullptr;  // copies know no priority: first come, first served
+    for (LaneState& lane : gpu.lanes) {
+      if (lane.empty() || !lane.started || lane.head().type != ItemType::kCopy || lane.has_engine)
+        continue;
+      if (first == nullptr || lane.start_order < first->start_order) first = &lane;
+    }
+    if (first == nullptr) return;
+    --gpu.free_copy_engines;
+    first->has_engine = true;
+    first->earliest_end = now_ + static_cast<Time>(gpu.model.kernel_floor_us * 1e3);
+  }
+}
+
+SimEngine::Group* SimEngine::MovingGroup(const LaneState& lane) {
+  if (lane.empty() || !lane.started || lane.head().type != ItemType::kCollective) return nullptr;
+  Group& group = groups_[lane.head().group];
+  return group.moving() ? &group : nullptr;
+}
+
+const SimEngine::Group* SimEngine::MovingGroup(const LaneState& lane) const {
+  return const_cast<SimEngine*>(this)->MovingGroup(lane);
+}
+
+// Latency, then the slowest GPU's bytes over its links or through its HBM.
+double SimEngine::SoloNs(const Group& group) const {
+  double floor_ns = 0, bytes_ns = 0;
+  for (const CollectivePart& part : group.part_span()) {
+    const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
+    floor_ns = std::max(floor_ns, model.collective_floor_us * 1e3);
+    bytes_ns = std::max({bytes_ns, part.link_bytes / model.link_bytes_per_s * 1e9,
+                         part.hbm_bytes / model.hbm_bytes_per_s * 1e9});
+  }
+  return std::max(1.0, floor_ns + bytes_ns);
+}
+
+void SimEngine::SetRates() {
+  for (const Gpu& gpu : gpus_) {
+    for (const LaneState& lane : gpu.lanes) {
+      if (Group* group = MovingGroup(lane)) group->rate = 1;
+    }
+  }
+  for (size_t i = 0; i < gpus_.size(); ++i) ShareLinks(static_cast<int>(i));
+  for (size_t i = 0; i < gpus_.size(); ++i) ShareHbm(static_cast<int>(i));
+}
+
+// Collectives that cross the same GPU's links get equal shares; a collective goes as fast as its
+// slowest GPU.
+void SimEngine::ShareLinks(int gpu_index) {
+  std::array<Group*, policies::kLaneCount> users;
+  size_t count = 0;
+  for (const LaneState& lane : gpus_[static_cast<size_t>(gpu_index)].lanes) {
+    Group* group = MovingGroup(lane);
+    if (group == nullptr ||
+        std::find(users.begin(), users.begin() + count, group) != users.begin() + count) {
+      continue;
+    }
+    const auto crosses = [gpu_index](const CollectivePart& part) {
+      return part.gpu == gpu_index && part.link_bytes > 0;
+    };
+    const auto parts = group->part_span();
+    if (std::any_of(parts.begin(), parts.end(), crosses)) users[count++] = group;
+  }
+  for (size_t i = 0; i < count; ++i)
+    users[i]->rate = std::min(users[i]->rate, 1.0 / static_cast<double>(count));
+}
+
+// HBM bytes per ns that the lane's running item would move at its present rate without sharing.
+double SimEngine::HbmDemand(int gpu_index, const LaneState& lane) const {
+  if (lane.empty() || !lane.started) return 0;
+  const Item& item = lane.head();
+  switch (item.type) {
+    case ItemType::kKernel:
+      return lane.sms * item.shape.tile_bytes / item.shape.tile_ns;
+    case ItemType::kCopy:
+      // Read and written; what another GPU's HBM takes of it is not modelled.
+      return lane.has_engine
+                 ? 2 * gpus_[static_cast<size_t>(gpu_index)].model.link_bytes_per_s / 1e9
+                 : 0;
+    case ItemType::kCollective: {
+      const Group* group = MovingGroup(lane);
+      if (group == nullptr) return 0;
+      double bytes = 0;
+      for (const CollectivePart& part : group->part_span()) {
+        const LaneState& its_lane = gpus_[static_cast<size_t>(part.gpu)].lanes[part.lane];
+        if (&its_lane == &lane) bytes += part.hbm_bytes;
+      }
+      return bytes / group->solo_ns * group->rate;
+    }
+    case ItemType::kMark:
+    case ItemType::kOrder:
+      return 0;
+  }
+  return 0;
+}
+
+void SimEngine::ShareHbm(int gpu_index) {
+  Gpu& gpu = gpus_[static_cast<size_t>(gpu_index)];
+  std::array<double, policies::kLaneCount> demands;
+  for (size_t i = 0; i < demands.size(); ++i) demands[i] = HbmDemand(gpu_index, gpu.lanes[i]);
+  const double cap = FairCap(demands, gpu.model.hbm_bytes_per_s / 1e9);
+  for (size_t i = 0; i < demands.size(); ++i) {
+    const double share = demands[i] > cap ? cap / demands[i] : 1;
+    gpu.lanes[i].rate = share;
+    if (Group* group = MovingGroup(gpu.lanes[i])) group->rate *= share;
+  }
+}
+
+void SimEngine::Progress(Time until) {
+  const double elapsed_ns = static_cast<double>(until - now_);
+  now_ = until;
+  for (Gpu& gpu : gpus_) {
+    for (LaneState& lane : gpu.lanes) ProgressLane(gpu, lane, elapsed_ns);
+  }
+}
+
+void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
+  if (lane.empty() || !lane.started) return;
+  if (Group* group = MovingGroup(lane)) {
+    // Once for all its lanes.
+    const CollectivePart& first = group->parts[0];
+    const bool is_first = &gpus_[static_cast<size_t>(first.gpu)].lanes[first.lane] == &lane;
+    if (is_first) group->left_ns -= elapsed_ns * group->rate;
+    return;
+  }
+  if (lane.has_engine) lane.left_ns -= elapsed_ns * lane.rate;
+  for (Wave& wave : lane.waves) {
+    wave.left_ns -= elapsed_ns * lane.rate;
+    if (wave.left_ns > kDoneNs) continue;
+    gpu.free_sms += wave.sms;
+    lane.sms -= wave.sms;
+  }
+  std::erase_if(lane.waves, [](const Wave& wave) { return wave.left_ns <= kDoneNs; });
+}
+
+}  // namespace concert::daemon::sim

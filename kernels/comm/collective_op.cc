@@ -1,0 +1,135 @@
+#include "kernels/comm/collective_op.h"
+
+#include "kernels/validate.h"
+
+namespace concert::kernels {
+namespace {
+
+// How a kind of collective reads and writes one rank's memory. Sizes are in multiples of count.
+struct Shape {
+  bool src_all_ranks;  // src holds ranks * count elements, else count
+  bool dst_all_ranks;
+  bool reduces;
+  bool in_place;  // src and dst may coincide: the smaller one is a slot of the larger
+};
+
+Shape ShapeOf(uint16_t kind) {
+  switch (kind) {
+    case CONCERT_OP_ALL_REDUCE:
+      return {.src_all_ranks = false, .dst_all_ranks = false, .reduces = true, .in_place = true};
+    case CONCERT_OP_ALL_GATHER:
+      return {.src_all_ranks = false, .dst_all_ranks = true, .reduces = false, .in_place = true};
+    case CONCERT_OP_REDUCE_SCATTER:
+      return {.src_all_ranks = true, .dst_all_ranks = false, .reduces = true, .in_place = true};
+    case CONCERT_OP_ALL_TO_ALL:
+      return {.src_all_ranks = true, .dst_all_ranks = true, .reduces = false, .in_place = false};
+    default:  // broadcast; a barrier has no operands
+      return {.src_all_ranks = false, .dst_all_ranks = false, .reduces = false, .in_place = true};
+  }
+}
+
+// Bytes one rank sends over links by the best known algorithm: ring all_reduce moves 2 (r - 1) / r
+// of the data (Patarasuk and Yuan 2009), the others r - 1 slots; a pipelined broadcast passes the
+// data on once.
+uint64_t LinkBytes(uint16_t kind, uint64_t slot_bytes, uint64_t ranks) {
+  switch (kind) {
+    case CONCERT_OP_ALL_REDUCE:
+      return SaturatingMultiply(slot_bytes / ranks, 2 * (ranks - 1));
+    case CONCERT_OP_BROADCAST:
+      return ranks > 1 ? slot_bytes : 0;
+    case CONCERT_OP_BARRIER:
+      return 0;
+    default:
+      return SaturatingMultiply(slot_bytes, ranks - 1);
+  }
+}
+
+Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& context,
+                     const Shape& shape) {
+  const concert_collective_body& body = descriptor.body.collective;
+  uint64_t reserved = body.src.reserved | body.dst.reserved;
+  for (const uint8_t byte : body.reserved0) reserved |= byte;
+  for (const uint64_t word : body.reserved1) reserved |= word;
+  CONCERT_RETURN_IF_FAILED(
+      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+  if (context.ranks == 0) {
+    return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
+  }
+  const bool barrier = descriptor.kind == CONCERT_OP_BARRIER;
+  if (!barrier || body.dtype != 0) CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype));
+  const bool broadcast = descriptor.kind == CONCERT_OP_BROADCAST;
+  CONCERT_RETURN_IF_FAILED(
+      CheckRange(CONCERT_FIELD_ROOT, body.root, 0, broadcast ? context.ranks - 1 : 0));
+  if (body.reduction > (shape.reduces ? CONCERT_ABI_MIN : 0)) {
+    return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_REDUCTION, body.reduction,
+                           shape.reduces ? CONCERT_ABI_MIN : 0);
+  }
+  return CheckRange(CONCERT_FIELD_COUNT, body.count, barrier ? 0 : 1,
+                    barrier ? 0 : kMaxCollectiveCount);
+}
+
+bool IsSlotOf(const ByteRange& small, const ByteRange& large) {
+  const uint64_t slot = small.end - small.begin;
+  return small.begin >= large.begin && small.end <= large.end &&
+         (small.begin - large.begin) % slot == 0;
+}
+
+Failure CheckOverlap(const Shape& shape, const ByteRange& src, const ByteRange& dst) {
+  if (!src.Overlaps(dst)) return {};
+  if (shape.in_place && (IsSlotOf(src, dst) || IsSlotOf(dst, src))) return {};
+  return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_DST, CONCERT_FIELD_SRC);
+}
+
+Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext& context,
+                        const Shape& shape, Op& op, ByteRange& src, ByteRange& dst) {
+  const concert_collective_body& body = descriptor.body.collective;
+  OperandResolver resolver(descriptor, context, op);
+  if (descriptor.kind == CONCERT_OP_BARRIER) {
+    CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_SRC, body.src.buffer, 0, 0));
+    return CheckRange(CONCERT_FIELD_DST, body.dst.buffer, 0, 0);
+  }
+  const uint32_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
+  // One row per slot, back to back.
+  const auto elements = [&](bool all_ranks) {
+    return SpanElements(all_ranks ? context.ranks : 1, body.count, body.count, 1, 0);
+  };
+  CONCERT_RETURN_IF_FAILED(
+      resolver.Resolve(CONCERT_FIELD_SRC, body.src, elements(shape.src_all_ranks), element, src));
+  CONCERT_RETURN_IF_FAILED(
+      resolver.Resolve(CONCERT_FIELD_DST, body.dst, elements(shape.dst_all_ranks), element, dst));
+  return CheckOverlap(shape, src, dst);
+}
+
+}  // namespace
+
+Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
+  const concert_collective_body& body = descriptor.body.collective;
+  const Shape shape = ShapeOf(descriptor.kind);
+  CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor, context, shape));
+  ByteRange src, dst;
+  CONCERT_RETURN_IF_FAILED(ResolveOperands(descriptor, context, shape, op, src, dst));
+
+  const bool barrier = descriptor.kind == CONCERT_OP_BARRIER;
+  const Dtype dtype = barrier ? Dtype::kFp32 : static_cast<Dtype>(body.dtype);
+  const uint64_t src_bytes = src.end - src.begin, dst_bytes = dst.end - dst.begin;
+  op.kind = descriptor.kind;
+  op.work = {};
+  op.work.category = barrier ? policies::Category::kBarrier : policies::Category::kCollective;
+  op.work.dtype = dtype;
+  op.work.ranks = static_cast<uint8_t>(context.ranks);
+  op.work.hbm_bytes = src_bytes + dst_bytes;
+  op.work.link_bytes = LinkBytes(descriptor.kind, body.count * DtypeBytes(dtype), context.ranks);
+  op.collective = {.communicator = body.communicator,
+                   .root = body.root,
+                   .sequence = body.sequence,
+                   .count = body.count,
+                   .src = src.begin,
+                   .dst = dst.begin,
+                   .src_bytes = src_bytes,
+                   .dst_bytes = dst_bytes,
+                   .dtype = dtype,
+                   .reduction = static_cast<Reduction>(body.reduction)};
+  return {};
+}
+
+}  // namespace concert::kernels

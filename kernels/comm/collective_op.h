@@ -1,0 +1,41 @@
+// Collectives: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, barrier. Counts as
+// concert_collective_body; in-place rules as NCCL's.
+#ifndef CONCERT_KERNELS_COMM_COLLECTIVE_OP_H_
+#define CONCERT_KERNELS_COMM_COLLECTIVE_OP_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "kernels/failure.h"
+#include "kernels/op.h"
+#include "kernels/op_table.h"
+
+namespace concert::kernels {
+
+inline constexpr uint64_t kMaxCollectiveCount = uint64_t{1} << 40;
+
+// Checks one rank's part; that the ranks agree is the rendezvous' business. Rules beyond bounds:
+// - count >= 1, but 0 for a barrier, which has no operands either.
+// - src and dst of every rank are present (of broadcast too: src of other ranks than the root is
+// not read).
+// - reduction is 0 but for all_reduce and reduce_scatter; root is 0 but for broadcast, where root <
+// ranks.
+// - src and dst are disjoint or in place: the same range (all_reduce, broadcast), src one of the
+// `ranks` slots
+//   of dst (all_gather; the rank's own, or its results are undefined), dst one of the slots of src
+//   (reduce_scatter, likewise). all_to_all is never in place.
+Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
+
+// One part per rank, in rank order, all of one kind, count, dtype, reduction and root. Reductions
+// add in rank order in fp32 and round once, so that every rank gets the same bits. max and min
+// ignore NaN as fmax does.
+void ComputeCollective(std::span<const Op* const> parts);
+
+namespace cuda {
+// Defined in builds with CUDA only.
+absl::Status LaunchCollective(CollectiveContext& context, std::span<const Op* const> parts);
+}  // namespace cuda
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_COMM_COLLECTIVE_OP_H_

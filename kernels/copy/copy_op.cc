@@ -1,0 +1,37 @@
+#include "kernels/copy/copy_op.h"
+
+#include <cstring>
+
+#include "kernels/validate.h"
+
+namespace concert::kernels {
+
+Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
+  const concert_copy_body& body = descriptor.body.copy;
+  uint64_t reserved = 0;
+  for (const uint64_t word : body.reserved) reserved |= word;
+  CONCERT_RETURN_IF_FAILED(
+      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+  CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_BYTES, body.bytes, 1, kMaxCopyBytes));
+  OperandResolver resolver(descriptor, context, op);
+  ByteRange src, dst;
+  CONCERT_RETURN_IF_FAILED(resolver.Resolve(CONCERT_FIELD_SRC, body.src, body.bytes, 1, src));
+  CONCERT_RETURN_IF_FAILED(resolver.Resolve(CONCERT_FIELD_DST, body.dst, body.bytes, 1, dst));
+  if (dst.Overlaps(src)) {
+    return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_DST, CONCERT_FIELD_SRC);
+  }
+  op.kind = CONCERT_OP_COPY;
+  op.work = {};
+  op.work.category = policies::Category::kCopy;
+  op.work.hbm_bytes = 2 * body.bytes;  // read and written
+  op.copy = {.src = src.begin, .dst = dst.begin, .bytes = body.bytes};
+  return {};
+}
+
+void ComputeCopy(std::span<const Op* const> parts) {
+  const CopyArgs& args = parts[0]->copy;
+  std::memcpy(reinterpret_cast<void*>(args.dst), reinterpret_cast<const void*>(args.src),
+              args.bytes);
+}
+
+}  // namespace concert::kernels

@@ -1,0 +1,29 @@
+// Copy: `bytes` bytes from src to dst, by the GPU's copy engines.
+#ifndef CONCERT_KERNELS_COPY_COPY_OP_H_
+#define CONCERT_KERNELS_COPY_COPY_OP_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "kernels/failure.h"
+#include "kernels/op.h"
+#include "kernels/op_table.h"
+
+namespace concert::kernels {
+
+inline constexpr uint64_t kMaxCopyBytes = uint64_t{1} << 40;
+
+// Any byte offsets. src and dst may not overlap. Both lie on the ring's GPU or in pool memory.
+Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
+
+// One part.
+void ComputeCopy(std::span<const Op* const> parts);
+
+namespace cuda {
+// Defined in builds with CUDA only.
+absl::Status LaunchCopy(LaunchContext& context, const Op& op);
+}  // namespace cuda
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_COPY_COPY_OP_H_

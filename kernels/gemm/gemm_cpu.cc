@@ -1,0 +1,118 @@
+// The reference GEMM. Blocks of the operands are upcast to fp32 and multiplied by Eigen, so that
+// the whole thing stays in cache and no operand-sized temporary exists.
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/gemm/gemm_op.h"
+
+namespace concert::kernels {
+namespace {
+
+// 256 x 256 of D and two 256 x 512 panels are 1.3 MB of fp32: a core's L2, and each upcast element
+// is used for 256 multiply-adds.
+constexpr Eigen::Index kBlockRows = 256;
+constexpr Eigen::Index kBlockColumns = 256;
+constexpr Eigen::Index kBlockDepth = 512;
+
+using Panel = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+template <typename T>
+using Matrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
+                          Eigen::Unaligned, Eigen::OuterStride<>>;
+
+// Storage of one thread's blocks: allocated once per thread, at most 1.3 MB.
+struct Scratch {
+  Panel a{kBlockRows, kBlockDepth};
+  Panel w{kBlockColumns, kBlockDepth};
+  Panel d{kBlockRows, kBlockColumns};
+};
+
+float Activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x < 0 ? 0 : x;  // keeps NaN
+    case Activation::kGelu: {
+      // The tanh approximation of Hendrycks and Gimpel, arXiv:1606.08415, which cuBLASLt's epilogue
+      // uses.
+      constexpr float kSqrt2OverPi = 0.7978845608f;
+      return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+    }
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+  }
+  return x;
+}
+
+template <typename T>
+Matrix<T> MatrixAt(Address address, uint64_t first, uint64_t rows, uint64_t columns,
+                   uint64_t row_stride) {
+  return {reinterpret_cast<T*>(address) + first, static_cast<Eigen::Index>(rows),
+          static_cast<Eigen::Index>(columns),
+          Eigen::OuterStride<>(static_cast<Eigen::Index>(row_stride))};
+}
+
+// The accumulated block at (row, column) of batch member `index` becomes a block of D.
+template <typename T, typename Block>
+void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::Index column,
+                const Block& sums) {
+  const T* bias = reinterpret_cast<const T*>(args.bias);
+  for (Eigen::Index i = 0; i < sums.rows(); ++i) {
+    const uint64_t r = static_cast<uint64_t>(row + i);
+    const T* c = reinterpret_cast<const T*>(args.c) + index * args.stride_c + r * args.ldc;
+    T* d = reinterpret_cast<T*>(args.d) + index * args.stride_d + r * args.ldd;
+    for (Eigen::Index j = 0; j < sums.cols(); ++j) {
+      float x = args.alpha * sums(i, j);
+      if (args.c != 0) x += args.beta * static_cast<float>(c[column + j]);
+      if (args.bias != 0) x += static_cast<float>(bias[column + j]);
+      d[column + j] = static_cast<T>(Activate(args.activation, x));
+    }
+  }
+}
+
+template <typename T>
+void ComputeMatrix(const GemmArgs& args, uint64_t index, Scratch& scratch) {
+  const Matrix<T> a = MatrixAt<T>(args.a, index * args.stride_a, args.m, args.k, args.lda);
+  const Matrix<T> w = MatrixAt<T>(args.w, index * args.stride_w, args.n, args.k, args.ldw);
+  for (Eigen::Index row = 0; row < a.rows(); row += kBlockRows) {
+    const Eigen::Index rows = std::min(kBlockRows, a.rows() - row);
+    for (Eigen::Index column = 0; column < w.rows(); column += kBlockColumns) {
+      const Eigen::Index columns = std::min(kBlockColumns, w.rows() - column);
+      auto sums = scratch.d.topLeftCorner(rows, columns);
+      sums.setZero();
+      for (Eigen::Index depth = 0; depth < a.cols(); depth += kBlockDepth) {
+        const Eigen::Index width = std::min(kBlockDepth, a.cols() - depth);
+        auto a_block = scratch.a.topLeftCorner(rows, width);
+        auto w_block = scratch.w.topLeftCorner(columns, width);
+        a_block = a.block(row, depth, rows, width).template cast<float>();
+        w_block = w.block(column, depth, columns, width).template cast<float>();
+        sums.noalias() += a_block * w_block.transpose();
+      }
+      StoreBlock<T>(args, index, row, column, sums);
+    }
+  }
+}
+
+template <typename T>
+void ComputeBatch(const GemmArgs& args) {
+  thread_local Scratch scratch;
+  for (uint64_t index = 0; index < args.batch; ++index) ComputeMatrix<T>(args, index, scratch);
+}
+
+}  // namespace
+
+void ComputeGemm(std::span<const Op* const> parts) {
+  const GemmArgs& args = parts[0]->gemm;
+  switch (args.dtype) {
+    case Dtype::kBf16:
+      return ComputeBatch<Eigen::bfloat16>(args);
+    case Dtype::kFp16:
+      return ComputeBatch<Eigen::half>(args);
+    case Dtype::kFp32:
+      return ComputeBatch<float>(args);
+  }
+}
+
+}  // namespace concert::kernels

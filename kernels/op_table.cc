@@ -1,0 +1,54 @@
+#include "kernels/op_table.h"
+
+#include <array>
+
+#include "kernels/comm/collective_op.h"
+#include "kernels/copy/copy_op.h"
+#include "kernels/gemm/gemm_op.h"
+
+namespace concert::kernels {
+namespace {
+
+#ifdef CONCERT_WITH_CUDA
+constexpr auto kLaunchGemm = &cuda::LaunchGemm;
+constexpr auto kLaunchCopy = &cuda::LaunchCopy;
+constexpr auto kLaunchCollective = &cuda::LaunchCollective;
+#else
+constexpr auto kLaunchGemm = nullptr;
+constexpr auto kLaunchCopy = nullptr;
+constexpr auto kLaunchCollective = nullptr;
+#endif
+
+constexpr OpKind Collective(uint16_t kind, std::string_view name) {
+  return {kind, name, true, AdmitCollective, ComputeCollective, nullptr, kLaunchCollective};
+}
+
+// Row i is kind i + 1.
+constexpr std::array kOpKinds = {
+    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, ComputeGemm, kLaunchGemm, nullptr},
+    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, ComputeCopy, kLaunchCopy, nullptr},
+    Collective(CONCERT_OP_ALL_REDUCE, "all_reduce"),
+    Collective(CONCERT_OP_ALL_GATHER, "all_gather"),
+    Collective(CONCERT_OP_REDUCE_SCATTER, "reduce_scatter"),
+    Collective(CONCERT_OP_ALL_TO_ALL, "all_to_all"),
+    Collective(CONCERT_OP_BROADCAST, "broadcast"),
+    Collective(CONCERT_OP_BARRIER, "barrier"),
+};
+
+constexpr bool RowsAreInOrder() {
+  for (size_t i = 0; i < kOpKinds.size(); ++i) {
+    if (kOpKinds[i].kind != i + 1) return false;
+  }
+  return true;
+}
+static_assert(RowsAreInOrder(), "FindOpKind indexes by kind");
+
+}  // namespace
+
+std::span<const OpKind> AllOpKinds() { return kOpKinds; }
+
+const OpKind* FindOpKind(uint16_t kind) {
+  return kind >= 1 && kind <= kOpKinds.size() ? &kOpKinds[kind - 1] : nullptr;
+}
+
+}  // namespace concert::kernels
