@@ -34,10 +34,12 @@ bool Scheduler::HasRoom(Time now) const {
   return busy_until - now < options_.backlog_ns;
 }
 
-// The lane on which the queue's next op would follow its predecessor with nothing in between.
+// The lane on which the queue's next op would follow its predecessor with nothing in between. Collective lanes
+// are never shared with other work.
 Lane Scheduler::LaneAfter(const Queue& queue) const {
   if (queue.last_launched == kNone) return policies::kNoLane;
   const OpSlot& previous = pool_[queue.last_launched];
+  if (policies::IsCollectiveLane(previous.lane)) return policies::kNoLane;
   return lanes_[previous.lane].last_op == queue.last_launched ? previous.lane : policies::kNoLane;
 }
 
@@ -75,7 +77,8 @@ bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
                                    .lane = slot.lane,
                                    .launched_at = slot.launched_at,
                                    .expected_end = lanes_[slot.lane].busy_until,
-                                   .work = slot.op.work});
+                                   .work = slot.op.work,
+                                   .priority = queue.priority});
     }
   }
   snapshot_.now = now;
