@@ -74,7 +74,8 @@ void Dispatcher::Run() {
 }
 
 bool Dispatcher::Turn(Time now) {
-  bool progress = ReadRings();
+  const bool published = ReadRings();
+  bool progress = published;
   progress |= HandleMessages();
   progress |= Admit(now);
   progress |= PollTimelines(now);
@@ -90,6 +91,9 @@ bool Dispatcher::Turn(Time now) {
                                 std::memory_order_relaxed);
   gauges_.ready_ops.store(scheduler_.ready_count(), std::memory_order_relaxed);
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
+  gauges_.turns.fetch_add(1, std::memory_order_relaxed);
+  if (!refuse_.ok())
+    gauges_.drained.store(!published && scheduler_.idle(), std::memory_order_relaxed);
   return progress;
 }
 

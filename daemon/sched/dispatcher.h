@@ -30,7 +30,9 @@ struct DispatcherOptions {
 struct DispatcherGauges {
   std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, sessions{0};
   std::atomic<uint64_t> sleeps{0}, launch_errors{0};
+  std::atomic<uint64_t> turns{0};  // a heartbeat: grows at least every half second
   std::atomic<bool> healthy{true};
+  std::atomic<bool> drained{false};  // new ops are refused and everything published has ended
 };
 
 class Dispatcher {

@@ -23,21 +23,21 @@ void Post(DispatcherMailbox& box, const DispatcherMessage& message) {
   while (!box.TryPush(message)) sched_yield();
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Node& node) {
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Node& node,
+                                                       std::span<RecordRing* const> records) {
   if (policies::FindPolicy(options.policy) == nullptr) return UnknownPolicy(options.policy);
-  return std::unique_ptr<Engine>(new Engine(options, node));
+  return std::unique_ptr<Engine>(new Engine(options, node, records));
 }
 
-Engine::Engine(const EngineOptions& options, Node& node)
+Engine::Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records)
     : node_(node), control_(kControlMailboxCapacity), issuer_(options.issuer, node) {
   const policies::PolicyInfo& policy = *policies::FindPolicy(options.policy);
   for (int gpu = 0; gpu < node.gpu_count(); ++gpu) {
     DispatcherOptions dispatcher = options.dispatcher;
     dispatcher.scheduler.gpu = static_cast<uint8_t>(gpu);
-    records_.push_back(std::make_unique<RecordRing>(dispatcher.scheduler.gpu));
     dispatchers_.push_back(std::make_unique<Dispatcher>(
         dispatcher, node.gpu(gpu), policy.make(node.gpu(gpu).info().model), control_,
-        issuer_.mailbox(), *records_.back()));
+        issuer_.mailbox(), *records[static_cast<size_t>(gpu)]));
   }
 }
 
@@ -85,9 +85,10 @@ void Engine::FailAll(const kernels::Failure& failure) {
   }
 }
 
-bool Engine::idle() const {
+bool Engine::drained() const {
   return std::all_of(dispatchers_.begin(), dispatchers_.end(), [](const auto& dispatcher) {
-    return dispatcher->gauges().unfinished_ops.load(std::memory_order_relaxed) == 0;
+    const DispatcherGauges& gauges = dispatcher->gauges();
+    return gauges.drained.load(std::memory_order_relaxed);
   });
 }
 

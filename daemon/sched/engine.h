@@ -4,6 +4,7 @@
 #define CONCERT_DAEMON_SCHED_ENGINE_H_
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,10 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // INVALID_ARGUMENT for an unknown policy, listing those there are. `node` outlives the engine.
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Node& node);
+  // INVALID_ARGUMENT for an unknown policy, listing those there are. `node` and `records`, one ring
+  // per GPU, outlive the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Node& node,
+                                                        std::span<RecordRing* const> records);
   ~Engine();
 
   void Start();
@@ -38,7 +41,6 @@ class Engine {
   Dispatcher& dispatcher(int gpu) { return *dispatchers_[static_cast<size_t>(gpu)]; }
   IssuerMailbox& issuer() { return issuer_.mailbox(); }
   ControlMailbox& control() { return control_; }
-  RecordRing& records(int gpu) { return *records_[static_cast<size_t>(gpu)]; }
 
   // Any thread. Takes effect at each GPU's next decision.
   absl::Status SetPolicy(std::string_view name);
@@ -46,16 +48,15 @@ class Engine {
   void BeginDrain();
   // Any thread. Ends every op with `failure`.
   void FailAll(const kernels::Failure& failure);
-  // Any thread. Whether nothing accepted is unfinished; a hint until BeginDrain.
-  bool idle() const;
+  // Any thread. Whether, after BeginDrain, everything that clients had published has ended.
+  bool drained() const;
 
  private:
-  Engine(const EngineOptions& options, Node& node);
+  Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records);
 
   Node& node_;
   ControlMailbox control_;
   CollectiveIssuer issuer_;
-  std::vector<std::unique_ptr<RecordRing>> records_;
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;
 };
 

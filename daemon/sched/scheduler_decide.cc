@@ -34,8 +34,8 @@ bool Scheduler::HasRoom(Time now) const {
   return busy_until - now < options_.backlog_ns;
 }
 
-// The lane on which the queue's next op would follow its predecessor with nothing in between. Collective lanes
-// are never shared with other work.
+// The lane on which the queue's next op would follow its predecessor with nothing in between.
+// Collective lanes are never shared with other work.
 Lane Scheduler::LaneAfter(const Queue& queue) const {
   if (queue.last_launched == kNone) return policies::kNoLane;
   const OpSlot& previous = pool_[queue.last_launched];

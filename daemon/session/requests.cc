@@ -216,6 +216,7 @@ void Server::HandleHello(Session& session, const Packet& packet) {
   std::vector<int> fds = {session.memory->client_fd(), session.memory->daemon_fd()};
   for (const UniqueFd& fd : session.event_fds) fds.push_back(fd.get());
   Send(session, packet, absl::OkStatus(), reply, fds);
+  if (options_.on_open) options_.on_open(session);
   // Close above may have ended the session; its memory stays until the dispatchers let go.
   session.memory->CloseFds();
 }

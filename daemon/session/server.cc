@@ -222,6 +222,7 @@ void Server::HandleControlEvent(const ControlEvent& event) {
     case ControlEvent::Type::kSessionBroken:
       if (session.state == Session::State::kClosing) return;
       counters_.broken.fetch_add(1, std::memory_order_relaxed);
+      if (options_.on_broken) options_.on_broken(session, event.failure);
       Close(session, event.failure);
       return;
   }
@@ -257,6 +258,7 @@ void Server::FinishClose(Session& session) {
   }
   if (session.timelines_registered)
     engine_.node().UnregisterHostMemory(session.memory->timelines());
+  if (options_.on_close) options_.on_close(session);
   Usage& usage = usage_[session.uid];
   if (--usage.sessions == 0) usage_.erase(session.uid);
   sessions_.erase(session.id);

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -34,6 +35,9 @@ struct ServerOptions {
   uint64_t max_buffer_bytes_per_uid = uint64_t{1} << 40;
   uint32_t ring_capacity = 1024;
   int64_t hello_timeout_ns = 2'000'000'000;
+  // Called on the control thread.
+  std::function<void(const Session&)> on_open, on_close;
+  std::function<void(const Session&, const kernels::Failure&)> on_broken;
 };
 
 // A session as the admin API shows it.

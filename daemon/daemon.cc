@@ -1,0 +1,253 @@
+#include "daemon/daemon.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/clock.h"
+#include "daemon/service/log.h"
+#include "daemon/service/systemd_notify.h"
+
+#ifndef CONCERT_VERSION
+#error "CONCERT_VERSION comes from CMake"
+#endif
+
+namespace concert::daemon {
+namespace {
+
+constexpr int kTickMs = 250;
+constexpr int kDrainTickMs = 5;
+// After the drain's time: how long the ends of ops may take to reach their clients.
+constexpr int64_t kGiveUpNs = 2'000'000'000;
+
+// Sessions take a socket and an eventfd per GPU: the default soft limit of 1,024 descriptors is
+// soon reached.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string Describe(const Session& session) {
+  return absl::StrCat("session ", session.id, " (", session.name, ", uid ", session.uid, ", pid ",
+                      session.pid, ")");
+}
+
+}  // namespace
+
+Daemon::Daemon(const Config& config) : config_(config), policy_(config.policy) {}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  const absl::Status status = daemon->Open();
+  if (!status.ok()) return status;
+  return daemon;
+}
+
+absl::Status Daemon::Open() {
+  RaiseDescriptorLimit();
+  info_ = {.version = CONCERT_VERSION,
+           .pid = static_cast<uint32_t>(getpid()),
+           .started_at = NowNs(),
+           .client_socket = config_.socket};
+  absl::StatusOr<NodeChoice> choice = OpenNode({.device = config_.device,
+                                                .sim_gpus = static_cast<int>(config_.sim_gpus),
+                                                .sim_pacing = config_.sim_pacing});
+  if (!choice.ok()) return choice.status();
+  choice_ = *std::move(choice);
+  info_.backend = choice_.node->gpu(0).info().backend;
+  info_.backend_reason = choice_.why;
+  Log(LogLevel::kInfo, choice_.why);
+
+  telemetry_ = std::make_unique<Telemetry>([] { return NowNs(); });
+  std::vector<RecordRing*> rings;
+  for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
+    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu)));
+  }
+  EngineOptions options;
+  options.policy = config_.policy;
+  options.dispatcher.spin_ns = config_.spin_us * 1'000;
+  options.dispatcher.pin = config_.pin_dispatchers;
+  options.dispatcher.scheduler.depth = static_cast<int>(config_.depth);
+  options.dispatcher.scheduler.backlog_ns = config_.backlog_us * 1'000;
+  options.dispatcher.scheduler.wait_timeout_ns = config_.wait_timeout_ms * 1'000'000;
+  options.dispatcher.scheduler.max_ops =
+      static_cast<uint32_t>(config_.max_sessions) * options.dispatcher.max_ops_per_session;
+  options.dispatcher.scheduler.max_queues =
+      static_cast<uint32_t>(config_.max_sessions) * CONCERT_MAX_QUEUES;
+  options.issuer.spin_ns = options.dispatcher.spin_ns;
+  options.issuer.rendezvous.timeout_ns = config_.collective_timeout_ms * 1'000'000;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options, *choice_.node, rings);
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  absl::StatusOr<std::unique_ptr<AdminServer>> admin =
+      AdminServer::Start(config_.admin_socket, *this, *telemetry_);
+  if (!admin.ok()) return admin.status();
+  admin_ = *std::move(admin);
+
+  turns_seen_.resize(static_cast<size_t>(engine_->gpu_count()));
+  telemetry_->Start();
+  engine_->Start();
+  server_->Start();
+  return absl::OkStatus();
+}
+
+ServerOptions Daemon::MakeServerOptions() {
+  ServerOptions options{
+      .socket_path = config_.socket,
+      .max_sessions = static_cast<size_t>(config_.max_sessions),
+      .max_sessions_per_uid = static_cast<size_t>(config_.max_sessions_per_uid),
+      .max_buffer_bytes_per_uid = static_cast<uint64_t>(config_.max_buffer_bytes_per_uid),
+      .ring_capacity = static_cast<uint32_t>(config_.ring_capacity)};
+  // Clients cause these lines, so they are limited.
+  const auto limiter = std::make_shared<LogLimiter>(20, 100);
+  options.on_open = [limiter](const Session& session) {
+    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened");
+  };
+  options.on_close = [this, limiter](const Session& session) {
+    telemetry_->EndSession(session.id);
+    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " ended");
+  };
+  options.on_broken = [limiter](const Session& session, const kernels::Failure& why) {
+    LogLimited(*limiter, LogLevel::kWarning,
+               Describe(session) + " broke the protocol: " + why.ToString());
+  };
+  return options;
+}
+
+Daemon::~Daemon() {
+  // Clients first, while the engine can still end their ops; then what the threads stand on.
+  if (server_) server_->Stop();
+  if (admin_) admin_->Stop();
+  if (engine_) engine_->Stop();
+  if (telemetry_) telemetry_->Stop();
+}
+
+void Daemon::Serve(int stop_fd) {
+  Log(LogLevel::kInfo, absl::StrCat("serving on ", config_.socket, ", admin on ",
+                                    config_.admin_socket, ", policy ", PolicyName()));
+  NotifyReady(absl::StrCat(engine_->gpu_count(), " GPUs"));
+  for (;;) {
+    pollfd stop{.fd = stop_fd, .events = POLLIN, .revents = 0};
+    const bool told = poll(&stop, draining() ? 0 : 1, draining() ? kDrainTickMs : kTickMs) > 0;
+    if (told && !draining()) Drain(0).IgnoreError();
+    Tick();
+    if (!draining()) continue;
+    const int64_t now = NowNs();
+    const int64_t deadline = drain_deadline_ns_.load();
+    if (engine_->drained()) break;
+    if (now > deadline && !gave_up_) {
+      gave_up_ = true;
+      Log(LogLevel::kWarning, "the drain's time is over; ending what still runs");
+      engine_->FailAll({CONCERT_ABI_CANCELLED,
+                        CONCERT_MESSAGE_DRAIN_TIMEOUT,
+                        {static_cast<uint64_t>(config_.drain_s)}});
+    }
+    if (now > deadline + kGiveUpNs) break;
+  }
+  Log(LogLevel::kInfo, "drained; stopping");
+}
+
+// Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.
+void Daemon::Tick() {
+  if (DispatchersAlive()) NotifyWatchdog();
+  const std::string status =
+      absl::StrCat(server_->Sessions().size(), " sessions, ", engine_->gpu_count(), " GPUs",
+                   draining() ? ", draining" : "");
+  if (status == notified_) return;
+  notified_ = status;
+  NotifyStatus(status);
+}
+
+bool Daemon::DispatchersAlive() {
+  bool alive = true;
+  for (int gpu = 0; gpu < engine_->gpu_count(); ++gpu) {
+    const uint64_t turns = engine_->dispatcher(gpu).gauges().turns.load(std::memory_order_relaxed);
+    uint64_t& seen = turns_seen_[static_cast<size_t>(gpu)];
+    // Two sleeps fit between ticks of a drain; a turn that is missing then is seen at the next
+    // tick.
+    if (turns == seen && !draining())
+      alive = turns != 0 && NowNs() - info_.started_at < 1'000'000'000;
+    seen = turns;
+  }
+  return alive;
+}
+
+DaemonInfo Daemon::Info() const { return info_; }
+
+policies::Time Daemon::Now() const { return NowNs(); }
+
+std::vector<DeviceStatus> Daemon::Devices() const {
+  std::vector<DeviceStatus> devices;
+  for (int gpu = 0; gpu < engine_->gpu_count(); ++gpu) {
+    const DispatcherGauges& gauges = engine_->dispatcher(gpu).gauges();
+    const uint32_t unfinished = gauges.unfinished_ops.load(std::memory_order_relaxed);
+    const uint32_t ready = gauges.ready_ops.load(std::memory_order_relaxed);
+    devices.push_back({.info = choice_.node->gpu(gpu).info(),
+                       .health = choice_.node->gpu(gpu).healthy(),
+                       .plans_in_flight = gauges.plans_in_flight.load(std::memory_order_relaxed),
+                       .ready_ops = ready,
+                       .queued_ops = unfinished - std::min(unfinished, ready)});
+  }
+  return devices;
+}
+
+std::vector<SessionInfo> Daemon::Sessions() const {
+  std::vector<SessionInfo> sessions;
+  for (const SessionSummary& summary : server_->Sessions()) {
+    SessionInfo& session = sessions.emplace_back();
+    session.id = summary.id;
+    session.uid = summary.uid;
+    session.pid = static_cast<uint32_t>(summary.pid);
+    session.client_name = summary.name;
+    session.connected_at = summary.connected_at_ns;
+    session.queues = summary.queues;
+    session.buffers = summary.buffers;
+    session.registered_bytes = summary.buffer_bytes;
+    session.gpus.assign(summary.gpus.begin(), summary.gpus.end());
+  }
+  return sessions;
+}
+
+std::vector<PolicyDescription> Daemon::Policies() const {
+  std::vector<PolicyDescription> descriptions;
+  for (const policies::PolicyInfo& info : policies::AllPolicies()) {
+    descriptions.push_back({std::string(info.name), std::string(info.summary)});
+  }
+  return descriptions;
+}
+
+std::string Daemon::PolicyName() const {
+  absl::MutexLock lock(&mutex_);
+  return policy_;
+}
+
+absl::Status Daemon::SetPolicy(std::string_view name) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Status status = engine_->SetPolicy(name);
+  if (status.ok()) policy_ = name;
+  return status;
+}
+
+absl::Status Daemon::Drain(uint32_t seconds) {
+  const int64_t limit_s = seconds == 0 ? config_.drain_s : seconds;
+  int64_t expected = 0;
+  if (!drain_deadline_ns_.compare_exchange_strong(expected, NowNs() + limit_s * 1'000'000'000)) {
+    return absl::FailedPreconditionError("the daemon is draining already");
+  }
+  Log(LogLevel::kInfo, absl::StrCat("draining for at most ", limit_s, " s"));
+  NotifyStopping("draining");
+  server_->BeginDrain();
+  engine_->BeginDrain();
+  return absl::OkStatus();
+}
+
+}  // namespace concert::daemon

@@ -1,0 +1,49 @@
+// concertd: reads its configuration, serves until it is told to stop, drains, ends.
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <cstdio>
+
+#include "daemon/config/config.h"
+#include "daemon/daemon.h"
+#include "daemon/service/log.h"
+
+namespace {
+
+// Blocks the signals in every thread to come and returns a descriptor that reads them.
+int CatchStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signalfd(-1, &signals, SFD_CLOEXEC);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using concert::daemon::Log;
+  using concert::daemon::LogLevel;
+  const auto command = concert::daemon::ParseCommandLine(argc, argv);
+  if (!command.ok()) {
+    std::fprintf(stderr, "concertd: %s\n", std::string(command.status().message()).c_str());
+    return 2;
+  }
+  if (command->print) {
+    std::fputs(command->print->c_str(), stdout);
+    return 0;
+  }
+  const concert::daemon::Config& config = command->loaded.config;
+  if (const auto level = concert::daemon::ParseLogLevel(config.log_level))
+    concert::daemon::SetLogLevel(*level);
+  const int stop_fd = CatchStopSignals();
+  const auto daemon = concert::daemon::Daemon::Start(config);
+  if (!daemon.ok()) {
+    Log(LogLevel::kError, daemon.status().ToString());
+    return 1;
+  }
+  (*daemon)->Serve(stop_fd);
+  return 0;
+}
