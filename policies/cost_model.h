@@ -24,6 +24,7 @@ struct OpCost {
   double solo_us = 0;    // alone, as SoloUs
   double busy_us = 0;    // solo_us without the kernel floor
   double hbm_us = 0;     // its share of the memory's time
+  double hbm_share = 0;  // share of the memory's bandwidth it draws while busy, 0 to 1
   double sm_share = 0;   // mean share of the SMs it holds while busy, 0 to 1
   double crowding = 0;   // extra busy_us per unit of sm_share when another GEMM wants the same SMs
 };
