@@ -1,5 +1,5 @@
-// Predicted times from first principles: roofline, waves of tiles, latency floors. Pure functions of the
-// device model and the work. All results in microseconds.
+// Predicted times from first principles: roofline, waves of tiles, latency floors. Pure functions
+// of the device model and the work. All results in microseconds.
 #ifndef CONCERT_POLICIES_COST_MODEL_H_
 #define CONCERT_POLICIES_COST_MODEL_H_
 
@@ -15,8 +15,8 @@ double RooflineUs(const DeviceModel& device, const Work& work);
 // One op alone on `sm_count` SMs (0: all), from its start to its end.
 double SoloUs(const DeviceModel& device, const Work& work, int sm_count = 0);
 
-// All of `works` launched side by side on lanes of their own, from the first start to the last end. At least
-// the longest of them alone; more than all of them one after the other when company loses.
+// All of `works` launched side by side on lanes of their own, from the first start to the last end.
+// At least the longest of them alone; more than all of them one after the other when company loses.
 double CompanyUs(const DeviceModel& device, std::span<const Work* const> works);
 
 // What one op takes of the GPU while it runs: all that CompanyUs needs to know of it.
