@@ -31,16 +31,14 @@ struct Candidates {
   Priority priority = Priority::kNormal;
   std::array<int, kMaxCompany> index{};  // into Snapshot::ready
   std::array<Lane, kMaxCompany> lane{};
+  std::array<OpCost, kMaxCompany> cost;
   int count = 0;
-  int ready_gemms = 0;  // of all classes
-  bool lower_class_waits = false;
 
   bool high() const { return priority == Priority::kHigh; }
   int limit() const { return high() ? kHighLaneCount : kMaxCompany; }
 
   void Offer(int ready_index, const ReadyOp& op) {
-    if (ready_gemms++ == 0) priority = op.priority;
-    lower_class_waits |= op.priority != priority;
+    if (count == 0) priority = op.priority;
     if (op.priority == priority && count < limit()) index[count++] = ready_index;
   }
 };
@@ -52,7 +50,7 @@ struct Proposal {
 };
 
 // Streams: the first c side by side, beside what runs on other lanes, for the c that gains most.
-// Nothing if company does not gain; counts the works' costs once per degree.
+// Nothing if company does not gain.
 std::optional<Proposal> ProposeStreams(const Signature& signature, CostMemo& memo) {
   std::optional<Proposal> best;
   Company alone(memo.device());
@@ -105,13 +103,13 @@ class AutoPolicy final : public Policy {
     }
     const Choice choice = ChooseCached(snapshot, fronts, gemms, lanes);
     if (choice.form == Form::kSingle) {
-      writer.Add(gemms.index[0], Form::kSingle, SerialLane(fronts, gemms));
+      writer.Add(gemms.index[0], Form::kSingle, SerialLane(fronts, gemms), gemms.cost[0]);
     } else {
       for (int i = 0; i < choice.count && !writer.full(); ++i) {
-        writer.Add(gemms.index[i], choice.form, gemms.lane[i]);
+        writer.Add(gemms.index[i], choice.form, gemms.lane[i], gemms.cost[i]);
       }
     }
-    writer.Finish(ReasonOf(choice, gemms), true);
+    writer.Finish(ReasonOf(choice, gemms, snapshot), true);
   }
 
  private:
@@ -170,24 +168,25 @@ class AutoPolicy final : public Policy {
 
   Choice ChooseCached(const Snapshot& snapshot, const Fronts& fronts, Candidates& gemms,
                       LaneBook& lanes) {
-    Signature signature;
+    signature_.Clear();
     std::array<int8_t, kLaneCount> follower;
     follower.fill(-1);
     for (int i = 0; i < gemms.count; ++i) {
       const ReadyOp& op = snapshot.ready[gemms.index[i]];
-      signature.AddGemm(op.work);
-      gemms.lane[i] = lanes.Take(op, gemms.high(), memo_.Of(op.work).solo_us);
+      const uint64_t hash = HashWork(op.work);
+      signature_.AddGemm(op.work, hash);
+      gemms.cost[i] = memo_.Of(op.work, hash);
+      gemms.lane[i] = lanes.Take(op, gemms.high(), gemms.cost[i].solo_us);
       follower[gemms.lane[i]] = static_cast<int8_t>(i);
     }
     // Work of a lower class is no reason to wait.
     for (size_t lane = 0; lane < fronts.size(); ++lane) {
       if (fronts[lane] == nullptr || fronts[lane]->priority != gemms.priority) continue;
-      signature.AddFront(fronts[lane]->work, follower[lane]);
+      signature_.AddFront(fronts[lane]->work, follower[lane]);
     }
-    const uint64_t hash = HashSignature(signature);
-    if (const std::optional<Choice> known = cache_.Find(signature, hash)) return *known;
-    const Choice choice = Choose(signature, memo_);
-    cache_.Insert(signature, hash, choice);
+    if (const std::optional<Choice> known = cache_.Find(signature_)) return *known;
+    const Choice choice = Choose(signature_, memo_);
+    cache_.Insert(signature_, choice);
     return choice;
   }
 
@@ -202,15 +201,17 @@ class AutoPolicy final : public Policy {
     return last == nullptr ? gemms.lane[0] : last->lane;
   }
 
-  static Reason ReasonOf(const Choice& choice, const Candidates& gemms) {
+  static Reason ReasonOf(const Choice& choice, const Candidates& gemms, const Snapshot& snapshot) {
     if (choice.form != Form::kSingle) return Reason::kCompanyFaster;
-    if (gemms.ready_gemms == 1) return Reason::kOnlyOneReady;
-    if (gemms.count == 1 && gemms.lower_class_waits) return Reason::kPriorityFirst;
+    if (snapshot.ready.size() == 1) return Reason::kOnlyOneReady;
+    const bool lower_class_waits = snapshot.ready.back().priority < gemms.priority;
+    if (gemms.count == 1 && lower_class_waits) return Reason::kPriorityFirst;
     return Reason::kCompanyNotFaster;
   }
 
   CostMemo memo_;
   PlanCache cache_;
+  Signature signature_;  // of the decision at hand
 };
 
 }  // namespace

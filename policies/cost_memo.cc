@@ -5,27 +5,24 @@ namespace {
 
 constexpr uint64_t Pack(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
 
-// Multiply-and-fold with the odd constant of the golden ratio (Knuth, TAOCP vol. 3, 6.4).
-constexpr uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 32);
-}
-
 }  // namespace
 
+// Multilinear hashing (Carter and Wegman, 1979): the products are independent, so the CPU overlaps
+// them. The factors are random odd numbers.
 uint64_t HashWork(const Work& work) {
   const uint32_t kind = static_cast<uint32_t>(work.category) << 24 |
                         static_cast<uint32_t>(work.dtype) << 16 | uint32_t{work.allow_tf32} << 8 |
                         work.ranks;
-  uint64_t hash = Mix(kind, Pack(work.m, work.n));
-  hash = Mix(hash, Pack(work.k, work.batch));
-  hash = Mix(hash, work.flops);
-  hash = Mix(hash, work.hbm_bytes);
-  return Mix(hash, work.link_bytes);
+  const uint64_t sum = (Pack(work.m, work.n) + kind) * 0x9e3779b97f4a7c15u +
+                       Pack(work.k, work.batch) * 0xc2b2ae3d27d4eb4fu +
+                       work.flops * 0x165667b19e3779f9u + work.hbm_bytes * 0xd6e8feb86659fd93u +
+                       work.link_bytes * 0xa0761d6478bd642fu + kind * 0xe7037ed1a0b428dbu;
+  const uint64_t folded = (sum ^ sum >> 32) * 0x9e3779b97f4a7c15u;
+  return folded ^ folded >> 32;
 }
 
-const OpCost& CostMemo::Of(const Work& work) {
-  Slot& slot = slots_[HashWork(work) % kSlots];
+const OpCost& CostMemo::Of(const Work& work, uint64_t hash) {
+  Slot& slot = slots_[hash % kSlots];
   if (!slot.used || !(slot.work == work)) {
     slot = {.used = true, .work = work, .cost = CostOf(device_, work)};
   }

@@ -20,8 +20,9 @@ class CostMemo {
  public:
   explicit CostMemo(const DeviceModel& device) : device_(device) {}
 
-  // The reference is valid until the next call.
-  const OpCost& Of(const Work& work);
+  // The reference is valid until the next call. `hash` is HashWork(work).
+  const OpCost& Of(const Work& work) { return Of(work, HashWork(work)); }
+  const OpCost& Of(const Work& work, uint64_t hash);
   const DeviceModel& device() const { return device_; }
 
  private:

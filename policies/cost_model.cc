@@ -154,6 +154,7 @@ OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count) {
       break;
   }
   cost.solo_us = device.kernel_floor_us + cost.busy_us;
+  cost.hbm_share = cost.busy_us > 0 ? cost.hbm_us / cost.busy_us : 0;
   return cost;
 }
 
@@ -173,7 +174,7 @@ void Company::Add(const OpCost& cost) {
   longest_us_ = std::max(longest_us_, cost.solo_us);
   sm_us_ += cost.sm_share * cost.busy_us;
   hbm_us_ += cost.hbm_us;
-  hbm_share_ += cost.busy_us > 0 ? cost.hbm_us / cost.busy_us : 0;
+  hbm_share_ += cost.hbm_share;
   sm_share_ += cost.sm_share;
   if (cost.crowding > 0) {
     crowding_us_ += cost.sm_share * cost.crowding;

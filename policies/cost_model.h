@@ -15,8 +15,8 @@ double RooflineUs(const DeviceModel& device, const Work& work);
 // One op alone on `sm_count` SMs (0: all), from its start to its end.
 double SoloUs(const DeviceModel& device, const Work& work, int sm_count = 0);
 
-// All of `works` launched side by side on lanes of their own, from the first start to the last end. At least
-// the longest of them alone; more than all of them one after the other when company loses.
+// All of `works` launched side by side on lanes of their own, from the first start to the last end.
+// At least the longest of them alone; more than all of them one after the other when company loses.
 double CompanyUs(const DeviceModel& device, std::span<const Work* const> works);
 
 // What one op takes of the GPU while it runs: all that CompanyUs needs to know of it.
@@ -24,6 +24,7 @@ struct OpCost {
   double solo_us = 0;    // alone, as SoloUs
   double busy_us = 0;    // solo_us without the kernel floor
   double hbm_us = 0;     // its share of the memory's time
+  double hbm_share = 0;  // share of the memory's bandwidth it draws while busy, 0 to 1
   double sm_share = 0;   // mean share of the SMs it holds while busy, 0 to 1
   double crowding = 0;   // extra busy_us per unit of sm_share when another GEMM wants the same SMs
 };

@@ -22,12 +22,11 @@ class LaneBook {
   Lane Take(const ReadyOp& op, bool high, double run_time_us);
 
  private:
-  struct Load {
-    int planned = 0;
-    Time busy_until = 0;  // not before now
-    uint32_t in_flight = 0;
-  };
-  std::array<Load, kLaneCount> loads_;
+  // One number to compare lanes by: ops of this plan, then whether it is busy, then the backlog in
+  // ns.
+  static constexpr uint64_t kPlanned = uint64_t{1} << 56;
+  static constexpr uint64_t kBusy = uint64_t{1} << 55;
+  std::array<uint64_t, kLaneCount> rank_;
 };
 
 }  // namespace concert::policies

@@ -30,15 +30,15 @@ struct Signature {
   std::array<Front, kMaxFronts> fronts;
   uint8_t gemm_count = 0;
   uint8_t front_count = 0;
+  uint64_t hash = 0;  // of all of the above, in order
 
-  void AddGemm(const Work& work) { gemms[gemm_count++] = work; }
-  void AddFront(const Work& work, int follower) {
-    fronts[front_count++] = {.work = work, .follower = static_cast<int8_t>(follower)};
-  }
+  void Clear();
+  void AddGemm(const Work& work, uint64_t work_hash);  // the latter is HashWork(work)
+  void AddFront(const Work& work, int follower);
 };
 
+// Compares everything but the hash.
 bool operator==(const Signature& a, const Signature& b);
-uint64_t HashSignature(const Signature& signature);
 
 // The first `count` of a signature's GEMMs, in `form`.
 struct Choice {
@@ -51,8 +51,8 @@ struct Choice {
 // so a choice never depends on the hash. Not thread-safe.
 class PlanCache {
  public:
-  std::optional<Choice> Find(const Signature& signature, uint64_t hash) const;
-  void Insert(const Signature& signature, uint64_t hash, Choice choice);
+  std::optional<Choice> Find(const Signature& signature) const;
+  void Insert(const Signature& signature, Choice choice);
 
  private:
   static constexpr int kSlots = 512;

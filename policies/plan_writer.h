@@ -22,8 +22,8 @@ class PlanWriter {
   const OpCost& CostOfReady(int index) { return memo_.Of(snapshot_.ready[index].work); }
 
   // Adds one launch of snapshot.ready[index]. REQUIRES: !full().
-  void Add(int index, Form form, Lane lane) {
-    const OpCost& cost = CostOfReady(index);
+  void Add(int index, Form form, Lane lane) { Add(index, form, lane, CostOfReady(index)); }
+  void Add(int index, Form form, Lane lane, const OpCost& cost) {
     company_.Add(cost);
     plan_.AddSingle(static_cast<uint16_t>(index), form, lane, static_cast<float>(cost.solo_us));
   }

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "policies/cost_memo.h"
 #include "tests/unit/policies/works.h"
 
 namespace concert::policies {
@@ -11,28 +12,29 @@ namespace {
 
 Signature Of(const Work& gemm) {
   Signature signature;
-  signature.AddGemm(gemm);
+  signature.Clear();
+  signature.AddGemm(gemm, HashWork(gemm));
   return signature;
 }
 
 TEST(PlanCacheTest, FindsWhatWasInserted) {
   const auto cache = std::make_unique<PlanCache>();
   const Signature signature = Of(Gemm(64, 64, 64));
-  const uint64_t hash = HashSignature(signature);
-  EXPECT_FALSE(cache->Find(signature, hash));
+  EXPECT_FALSE(cache->Find(signature));
   const Choice choice{.form = Form::kStreams, .count = 3};
-  cache->Insert(signature, hash, choice);
-  EXPECT_EQ(cache->Find(signature, hash), choice);
+  cache->Insert(signature, choice);
+  EXPECT_EQ(cache->Find(signature), choice);
 }
 
 TEST(PlanCacheTest, EqualHashesOfDifferentSignaturesAreNoHit) {
   const auto cache = std::make_unique<PlanCache>();
-  const Signature first = Of(Gemm(64, 64, 64)), second = Of(Gemm(64, 64, 128));
-  cache->Insert(first, 7, {});
-  EXPECT_FALSE(cache->Find(second, 7));
-  EXPECT_TRUE(cache->Find(first, 7));
-  cache->Insert(second, 7, {});
-  EXPECT_FALSE(cache->Find(first, 7));
+  Signature first = Of(Gemm(64, 64, 64)), second = Of(Gemm(64, 64, 128));
+  first.hash = second.hash = 7;
+  cache->Insert(first, {});
+  EXPECT_FALSE(cache->Find(second));
+  EXPECT_TRUE(cache->Find(first));
+  cache->Insert(second, {});
+  EXPECT_FALSE(cache->Find(first));
 }
 
 TEST(PlanCacheTest, EveryPartOfTheSignatureCounts) {
@@ -43,9 +45,9 @@ TEST(PlanCacheTest, EveryPartOfTheSignatureCounts) {
   EXPECT_FALSE(a == b);
   EXPECT_FALSE(b == c);
   EXPECT_FALSE(a == d);
-  EXPECT_NE(HashSignature(a), HashSignature(b));
-  EXPECT_NE(HashSignature(b), HashSignature(c));
-  EXPECT_NE(HashSignature(a), HashSignature(d));
+  EXPECT_NE(a.hash, b.hash);
+  EXPECT_NE(b.hash, c.hash);
+  EXPECT_NE(a.hash, d.hash);
 }
 
 }  // namespace
