@@ -1,0 +1,110 @@
+#include "tests/conformance/backend.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "daemon/device/sim/sim_node.h"
+#include "proto/ring/control_abi.h"
+
+#ifdef CONCERT_WITH_CUDA
+#include "daemon/device/cuda/cuda_memory.h"
+#include "daemon/device/cuda/cuda_node.h"
+#endif
+
+namespace concert::daemon::conformance {
+namespace {
+
+bool PollFor(const uint64_t& word, uint64_t value) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  std::atomic_ref<uint64_t> timeline(const_cast<uint64_t&>(word));
+  // Acquire: pairs with the device's store of the timeline after the results.
+  while (timeline.load(std::memory_order_acquire) < value) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+class SimBackend final : public Backend {
+ public:
+  explicit SimBackend(sim::Pace pace) : pace_(pace) {
+    sim::SimOptions options;
+    options.pace = pace;
+    node_ = *sim::SimNode::Open(options);
+  }
+
+  Node& node() override { return *node_; }
+  void Write(Address to, const void* from, uint64_t bytes) override {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  }
+  void Read(void* to, Address from, uint64_t bytes) override {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  }
+  uint32_t export_kind() const override { return CONCERT_IMPORT_MEMFD; }
+  bool WaitFor(const uint64_t& word, uint64_t value) override {
+    if (pace_ != sim::Pace::kVirtual) return PollFor(word, value);
+    node_->RunUntilIdle();
+    return word >= value;
+  }
+  bool Fault(int gpu) override {
+    node_->gpu(gpu).Fault();
+    return true;
+  }
+
+ private:
+  const sim::Pace pace_;
+  std::unique_ptr<sim::SimNode> node_;
+};
+
+#ifdef CONCERT_WITH_CUDA
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::unique_ptr<Node> node) : node_(std::move(node)) {}
+
+  Node& node() override { return *node_; }
+  void Write(Address to, const void* from, uint64_t bytes) override {
+    const absl::Status status = cuda::CopyToDevice(to, from, bytes);
+    if (!status.ok())
+      throw std::runtime_error(status.ToString());  // ends the test with the message
+  }
+  void Read(void* to, Address from, uint64_t bytes) override {
+    const absl::Status status = cuda::CopyToHost(to, from, bytes);
+    if (!status.ok()) throw std::runtime_error(status.ToString());
+  }
+  uint32_t export_kind() const override { return CONCERT_IMPORT_CUDA_VMM; }
+  bool WaitFor(const uint64_t& word, uint64_t value) override { return PollFor(word, value); }
+  bool Fault(int) override { return false; }
+
+ private:
+  std::unique_ptr<Node> node_;
+};
+
+absl::StatusOr<std::shared_ptr<Backend>> OpenCudaBackend() {
+  // Contexts and communicators take seconds to make.
+  static const auto opened = []() -> absl::StatusOr<std::shared_ptr<Backend>> {
+    absl::StatusOr<std::unique_ptr<Node>> node = cuda::OpenCudaNode();
+    if (!node.ok()) return node.status();
+    return std::make_shared<CudaBackend>(*std::move(node));
+  }();
+  return opened;
+}
+#else
+absl::StatusOr<std::shared_ptr<Backend>> OpenCudaBackend() {
+  return absl::UnimplementedError("built without CUDA");
+}
+#endif
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Backend>> OpenBackend(const std::string& name) {
+  if (name == "sim_virtual") return std::make_shared<SimBackend>(sim::Pace::kVirtual);
+  if (name == "sim_real_time") return std::make_shared<SimBackend>(sim::Pace::kRealTime);
+  if (name == "sim_flat_out") return std::make_shared<SimBackend>(sim::Pace::kFlatOut);
+  return OpenCudaBackend();
+}
+
+}  // namespace concert::daemon::conformance

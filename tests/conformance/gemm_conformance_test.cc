@@ -1,0 +1,226 @@
+// GEMMs of every backend against an fp64 reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/conformance/device_fixture.h"
+
+namespace concert::daemon::conformance {
+namespace {
+
+struct GemmCase {
+  const char* name;
+  uint32_t m, n, k;
+  uint32_t batch = 1;
+  uint32_t padding = 0;  // of every row, elements
+  float alpha = 1, beta = 0;
+  bool bias = false;
+  bool in_place = false;     // C is D
+  bool shared_w = false;     // one W for the whole batch
+  bool interleaved = false;  // D as [m, batch, n], as heads of attention
+};
+
+// Sizes around tile edges, one element, and long K.
+constexpr GemmCase kCases[] = {
+    {.name = "one_element", .m = 1, .n = 1, .k = 1},
+    {.name = "odd_sizes", .m = 65, .n = 127, .k = 33},
+    {.name = "gemv", .m = 1, .n = 301, .k = 1000},
+    {.name = "aligned", .m = 128, .n = 256, .k = 64, .alpha = 0.5f},
+    {.name = "padded_rows", .m = 31, .n = 17, .k = 48, .padding = 8},
+    {.name = "bias", .m = 40, .n = 72, .k = 24, .bias = true},
+    {.name = "beta", .m = 48, .n = 40, .k = 96, .padding = 3, .alpha = -1.5f, .beta = 0.75f},
+    {.name = "in_place_beta_bias",
+     .m = 33,
+     .n = 64,
+     .k = 64,
+     .beta = 1,
+     .bias = true,
+     .in_place = true},
+    {.name = "batch", .m = 19, .n = 24, .k = 40, .batch = 5, .beta = 2, .bias = true},
+    {.name = "batch_shared_w", .m = 16, .n = 24, .k = 40, .batch = 3, .shared_w = true},
+    {.name = "batch_interleaved", .m = 16, .n = 32, .k = 64, .batch = 4, .interleaved = true},
+    {.name = "long_k", .m = 20, .n = 260, .k = 1500},
+};
+
+double Activate(uint8_t activation, double x) {
+  switch (activation) {
+    case CONCERT_ABI_ACT_RELU:
+      return std::fmax(x, 0);
+    case CONCERT_ABI_ACT_GELU:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case CONCERT_ABI_ACT_SILU:
+      return x / (1 + std::exp(-x));
+    default:
+      return x;
+  }
+}
+
+class GemmConformanceTest : public DeviceTest {
+ protected:
+  struct Data {
+    std::vector<double> a, w, c, bias;
+  };
+
+  static concert_gemm_body BodyOf(const GemmCase& test, Dtype dtype, uint8_t activation) {
+    concert_gemm_body body{};
+    body.m = test.m;
+    body.n = test.n;
+    body.k = test.k;
+    body.batch = test.batch;
+    body.lda = body.ldw = test.k + test.padding;
+    body.ldc = test.n + test.padding;
+    body.ldd = test.interleaved ? uint64_t{test.n} * test.batch : test.n + test.padding;
+    body.stride_a = body.lda * test.m;
+    body.stride_w = test.shared_w ? 0 : body.ldw * test.n;
+    body.stride_c = body.ldc * test.m;
+    body.stride_d = test.interleaved ? test.n : body.ldd * test.m;
+    body.alpha = test.alpha;
+    body.beta = test.beta;
+    body.dtype = static_cast<uint8_t>(dtype);
+    body.activation = activation;
+    return body;
+  }
+
+  static Data MakeData(const GemmCase& test, const concert_gemm_body& body, Dtype dtype) {
+    return {.a = RandomNumbers(dtype, body.lda * test.m * test.batch, 11),
+            .w = RandomNumbers(dtype, body.ldw * test.n * test.batch, 12),
+            .c = RandomNumbers(dtype, body.ldc * test.m * test.batch, 13),
+            .bias = RandomNumbers(dtype, test.n, 14)};
+  }
+
+  // Puts operands into buffers of their own, D poisoned, and admits.
+  Op MakeOp(const GemmCase& test, concert_gemm_body body, Dtype dtype, const Data& data) {
+    const uint64_t d_bytes =
+        body.ldd * test.m * (test.interleaved ? 1 : test.batch) * DtypeBytes(dtype);
+    body.a.buffer = NewBuffer(Encode(dtype, data.a));
+    body.w.buffer = NewBuffer(Encode(dtype, data.w));
+    body.d.buffer = test.in_place ? NewBuffer(Encode(dtype, data.c)) : NewPoisoned(d_bytes);
+    if (test.in_place) body.c.buffer = body.d.buffer;
+    if (!test.in_place && test.beta != 0) body.c.buffer = NewBuffer(Encode(dtype, data.c));
+    if (test.bias) body.bias.buffer = NewBuffer(Encode(dtype, data.bias));
+    d_buffer_ = body.d.buffer;
+    d_elements_ = d_bytes / DtypeBytes(dtype);
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_GEMM;
+    descriptor.body.gemm = body;
+    return Admit(descriptor);
+  }
+
+  static double Expected(const GemmCase& test, const concert_gemm_body& body, const Data& data,
+                         uint64_t b, uint64_t i, uint64_t j) {
+    double sum = 0;
+    for (uint64_t p = 0; p < test.k; ++p) {
+      sum += data.a[b * body.stride_a + i * body.lda + p] *
+             data.w[b * body.stride_w + j * body.ldw + p];
+    }
+    sum *= test.alpha;
+    if (test.beta != 0) sum += test.beta * data.c[b * body.stride_c + i * body.ldc + j];
+    if (test.bias) sum += data.bias[j];
+    return Activate(body.activation, sum);
+  }
+
+  // D's elements are right, and what lies between its rows is untouched.
+  void CheckD(const GemmCase& test, const concert_gemm_body& body, Dtype dtype, const Data& data) {
+    const std::vector<double> d = Decode(dtype, Read(d_buffer_, d_elements_ * DtypeBytes(dtype)));
+    std::vector<bool> written(d.size(), false);
+    std::vector<double> got, want;
+    for (uint64_t b = 0; b < test.batch; ++b) {
+      for (uint64_t i = 0; i < test.m; ++i) {
+        for (uint64_t j = 0; j < test.n; ++j) {
+          const uint64_t at = b * body.stride_d + i * body.ldd + j;
+          written[at] = true;
+          got.push_back(d[at]);
+          want.push_back(Expected(test, body, data, b, i, j));
+        }
+      }
+    }
+    EXPECT_LE(RelativeError(got, want), Tolerance(dtype));
+    for (size_t at = 0; at < d.size(); ++at) {
+      if (written[at]) continue;
+      ASSERT_TRUE(test.in_place ? d[at] == data.c[at] : std::isnan(d[at]))
+          << "gap at " << at << " was written";
+    }
+  }
+
+  uint32_t d_buffer_ = 0;
+  uint64_t d_elements_ = 0;
+};
+
+TEST_P(GemmConformanceTest, MatchesTheReference) {
+  for (const GemmCase& test : kCases) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+      for (uint8_t activation = CONCERT_ABI_ACT_NONE; activation <= CONCERT_ABI_ACT_SILU;
+           ++activation) {
+        SCOPED_TRACE(std::string(test.name) + ", dtype " + std::to_string(static_cast<int>(dtype)) +
+                     ", activation " + std::to_string(activation));
+        const concert_gemm_body body = BodyOf(test, dtype, activation);
+        // One element can be near 0 after relu or by chance: no scale to be relative to.
+        if (test.m * test.n == 1 && activation != CONCERT_ABI_ACT_NONE) continue;
+        const Data data = MakeData(test, body, dtype);
+        Run(MakeOp(test, body, dtype, data));
+        CheckD(test, body, dtype, data);
+      }
+    }
+  }
+}
+
+TEST_P(GemmConformanceTest, RoundsOnceToNearestEven) {
+  const GemmCase test{.name = "rounding", .m = 8, .n = 8, .k = 512};
+  const concert_gemm_body body = BodyOf(test, Dtype::kBf16, CONCERT_ABI_ACT_NONE);
+  Data data = MakeData(test, body, Dtype::kBf16);
+  std::fill(data.a.begin(), data.a.end(), 1.0);
+  std::fill(data.w.begin(), data.w.end(), 1.0 / 512);
+  data.w[0] += 1.0 / 256;         // column 0 sums to 1 + 2^-8: a tie, and 1 is even
+  data.w[body.ldw] += 3.0 / 256;  // column 1 to 1 + 3 * 2^-8: a tie, and 1 + 2^-6 is even
+  Run(MakeOp(test, body, Dtype::kBf16, data));
+  EXPECT_EQ(Decode(Dtype::kBf16, Read(d_buffer_, 6)), (std::vector<double>{1, 1.015625, 1}));
+}
+
+TEST_P(GemmConformanceTest, AGroupIsOneLaunch) {
+  const GemmCase cases[] = {{.name = "small", .m = 16, .n = 32, .k = 64},
+                            {.name = "wide", .m = 64, .n = 200, .k = 72}};
+  const concert_gemm_body bodies[] = {BodyOf(cases[0], Dtype::kBf16, 0),
+                                      BodyOf(cases[1], Dtype::kBf16, 0)};
+  const Data data[] = {MakeData(cases[0], bodies[0], Dtype::kBf16),
+                       MakeData(cases[1], bodies[1], Dtype::kBf16)};
+  const Op first = MakeOp(cases[0], bodies[0], Dtype::kBf16, data[0]);
+  const uint32_t first_d = d_buffer_;
+  const uint64_t first_elements = d_elements_;
+  const Op second = MakeOp(cases[1], bodies[1], Dtype::kBf16, data[1]);
+  const Op* ops[] = {&first, &second};
+  const absl::Status status = gpu().Launch(2, ops, policies::Form::kGroup, 0);
+  if (absl::IsUnimplemented(status)) GTEST_SKIP() << status;
+  ASSERT_TRUE(status.ok()) << status;
+  Signal(2, 0, 1);
+  WaitFor(0, 1);
+  CheckD(cases[1], bodies[1], Dtype::kBf16, data[1]);
+  d_buffer_ = first_d;
+  d_elements_ = first_elements;
+  CheckD(cases[0], bodies[0], Dtype::kBf16, data[0]);
+}
+
+// D of the first is A of the second, on one lane: no timeline in between.
+TEST_P(GemmConformanceTest, DependentGemmsRunBackToBack) {
+  const GemmCase test{.name = "chain", .m = 64, .n = 64, .k = 64};
+  const concert_gemm_body body = BodyOf(test, Dtype::kFp32, CONCERT_ABI_ACT_NONE);
+  const Data data = MakeData(test, body, Dtype::kFp32);
+  const Op first = MakeOp(test, body, Dtype::kFp32, data);
+  Op second = MakeOp(test, body, Dtype::kFp32, data);
+  second.gemm.a = first.gemm.d;
+  Launch(1, {&first});
+  Launch(1, {&second});
+  Signal(1, 0, 1);
+  WaitFor(0, 1);
+  Data chained = data;
+  for (uint64_t i = 0; i < test.m; ++i) {
+    for (uint64_t j = 0; j < test.n; ++j)
+      chained.a[i * body.lda + j] = Expected(test, body, data, 0, i, j);
+  }
+  CheckD(test, body, Dtype::kFp32, chained);
+}
+
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(GemmConformanceTest);
+
+}  // namespace
+}  // namespace concert::daemon::conformance

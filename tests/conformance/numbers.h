@@ -1,0 +1,77 @@
+// Numbers of the ABI's dtypes as doubles and back, and how far apart two results are.
+#ifndef CONCERT_TESTS_CONFORMANCE_NUMBERS_H_
+#define CONCERT_TESTS_CONFORMANCE_NUMBERS_H_
+
+#include <Eigen/Core>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "policies/work.h"
+
+namespace concert::daemon::conformance {
+
+using policies::Dtype;
+using Bytes = std::vector<uint8_t>;
+
+template <typename T>
+Bytes EncodeAs(const std::vector<double>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const T value = static_cast<T>(static_cast<float>(values[i]));
+    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+  }
+  return bytes;
+}
+
+template <typename T>
+std::vector<double> DecodeAs(const Bytes& bytes) {
+  std::vector<double> values(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < values.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<double>(static_cast<float>(value));
+  }
+  return values;
+}
+
+inline Bytes Encode(Dtype dtype, const std::vector<double>& values) {
+  if (dtype == Dtype::kBf16) return EncodeAs<Eigen::bfloat16>(values);
+  return dtype == Dtype::kFp16 ? EncodeAs<Eigen::half>(values) : EncodeAs<float>(values);
+}
+
+inline std::vector<double> Decode(Dtype dtype, const Bytes& bytes) {
+  if (dtype == Dtype::kBf16) return DecodeAs<Eigen::bfloat16>(bytes);
+  return dtype == Dtype::kFp16 ? DecodeAs<Eigen::half>(bytes) : DecodeAs<float>(bytes);
+}
+
+// Values in [-1, 1] that the dtype represents exactly.
+inline std::vector<double> RandomNumbers(Dtype dtype, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  std::vector<double> values(count);
+  for (double& value : values) value = uniform(random);
+  return Decode(dtype, Encode(dtype, values));
+}
+
+// || got - want || / || want ||, Frobenius; infinite when a number is not finite.
+inline double RelativeError(const std::vector<double>& got, const std::vector<double>& want) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  const double error = std::sqrt(difference / norm);
+  return std::isfinite(error) ? error : INFINITY;
+}
+
+inline double Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-5 : 1e-2; }
+
+// 0xff everywhere is NaN in every dtype: an element that a kernel forgot shows.
+inline constexpr uint8_t kPoison = 0xff;
+
+}  // namespace concert::daemon::conformance
+
+#endif  // CONCERT_TESTS_CONFORMANCE_NUMBERS_H_

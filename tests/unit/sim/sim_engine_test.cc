@@ -1,0 +1,275 @@
+#include "daemon/device/sim/sim_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/device/sim/fair_share.h"
+
+namespace concert::daemon::sim {
+namespace {
+
+using policies::DeviceModel;
+using policies::kCollectiveLane;
+using policies::kFirstHighLane;
+using policies::kHighCollectiveLane;
+
+// Round numbers; nothing has a latency or a floor.
+DeviceModel PlainModel() {
+  DeviceModel model;
+  model.sm_count = 8;
+  model.hbm_bytes_per_s = 1000e9;  // 1000 bytes per ns
+  model.link_bytes_per_s = 100e9;  // 100 bytes per ns
+  model.launch_us = 0;
+  model.kernel_floor_us = 0;
+  model.collective_floor_us = 0;
+  model.copy_engines = 2;
+  return model;
+}
+
+KernelShape Tiles(int64_t count, double ns, double bytes = 0) {
+  return {.tiles = count, .tile_ns = ns, .tile_bytes = bytes, .floor_ns = 0};
+}
+
+class SimEngineTest : public testing::Test {
+ protected:
+  explicit SimEngineTest(int gpus = 2, DeviceModel model = PlainModel())
+      : engine_(std::vector(static_cast<size_t>(gpus), model), 64) {}
+
+  // Runs everything; ends_[cookie] is when it ended.
+  void Run() {
+    std::vector<Completion> done;
+    for (Time next = engine_.NextEvent(); next != kNever; next = engine_.NextEvent()) {
+      engine_.AdvanceTo(next, done);
+    }
+    for (const Completion& completion : done) ends_[completion.cookie] = completion.time;
+  }
+
+  SimEngine engine_;
+  std::array<Time, 64> ends_{};
+};
+
+TEST_F(SimEngineTest, TilesRunInWaves) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(8, 100), 0, 1);
+  engine_.EnqueueKernel(1, 0, 0, Tiles(9, 100), 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 200) << "the ninth tile is a wave of its own";
+}
+
+TEST_F(SimEngineTest, SmLimitStretchesAKernel) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(8, 100), 2, 1);
+  engine_.EnqueueKernel(0, 1, 0, Tiles(6, 100), 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 400);
+  EXPECT_EQ(ends_[2], 100) << "the six SMs left are the other kernel's";
+}
+
+TEST_F(SimEngineTest, ALaneRunsInOrder) {
+  engine_.EnqueueKernel(0, 3, 0, Tiles(1, 100), 0, 1);
+  engine_.EnqueueMark(0, 3, 0, 2);
+  engine_.EnqueueKernel(0, 3, 0, Tiles(1, 50), 0, 3);
+  Run();
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 100);
+  EXPECT_EQ(ends_[3], 150);
+}
+
+TEST_F(SimEngineTest, KernelsShareSmsFairly) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(8, 100), 0, 1);
+  engine_.EnqueueKernel(0, 1, 0, Tiles(8, 100), 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 200) << "four SMs each";
+  EXPECT_EQ(ends_[2], 200);
+}
+
+TEST_F(SimEngineTest, HighLanesTakeFreedSmsFirstButPreemptNothing) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(24, 100), 0, 1);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(10, done);
+  engine_.EnqueueKernel(0, kFirstHighLane, 10, Tiles(8, 100), 0, 2);
+  Run();
+  EXPECT_EQ(ends_[2], 200) << "waits for the running wave, then takes every SM";
+  EXPECT_EQ(ends_[1], 400);
+}
+
+TEST_F(SimEngineTest, RunningKernelsShareHbm) {
+  // Alone each would draw 4 x 200 = 800 of 1000 bytes per ns.
+  engine_.EnqueueKernel(0, 0, 0, Tiles(4, 100, 20000), 0, 1);
+  engine_.EnqueueKernel(0, 1, 0, Tiles(4, 100, 20000), 0, 2);
+  engine_.EnqueueKernel(1, 0, 0, Tiles(4, 100, 20000), 0, 3);
+  Run();
+  EXPECT_EQ(ends_[3], 100);
+  EXPECT_EQ(ends_[1], 160) << "500 of the 800 bytes per ns it wants";
+  EXPECT_EQ(ends_[2], 160);
+}
+
+TEST_F(SimEngineTest, ASmallHbmDemandIsServedInFull) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(1, 100, 10000), 0, 1);  // 100 bytes per ns
+  engine_.EnqueueKernel(0, 1, 0, Tiles(6, 100, 30000), 0, 2);  // 1800 bytes per ns
+  Run();
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 190) << "half done after 100 ns at 900 of 1800, then 1000 of 1800";
+}
+
+TEST_F(SimEngineTest, CopiesUseCopyEnginesNotSms) {
+  for (Lane lane = 0; lane < 3; ++lane) engine_.EnqueueCopy(0, lane, 0, 10000, lane);
+  engine_.EnqueueKernel(0, 3, 0, Tiles(8, 100), 0, 3);
+  Run();
+  EXPECT_EQ(ends_[0], 100) << "10 000 bytes at 100 per ns";
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 200) << "there are two engines";
+  EXPECT_EQ(ends_[3], 100) << "all SMs are free for the kernel";
+}
+
+TEST_F(SimEngineTest, OrderWaitsForWhatWasEnqueuedBefore) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(1, 100), 0, 1);
+  engine_.EnqueueOrder(0, 1, 0, 0);
+  engine_.EnqueueKernel(0, 0, 0, Tiles(1, 500), 0, 2);
+  engine_.EnqueueKernel(0, 1, 0, Tiles(1, 50), 0, 3);
+  Run();
+  EXPECT_EQ(ends_[3], 150) << "after the first kernel, not after the second";
+  EXPECT_EQ(ends_[2], 600);
+}
+
+TEST_F(SimEngineTest, ACollectiveWaitsForAllItsGpus) {
+  engine_.EnqueueKernel(1, kCollectiveLane, 0, Tiles(1, 300), 0, 1);
+  const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 10000},
+                                             {.gpu = 1, .link_bytes = 10000}};
+  engine_.EnqueueCollective(parts, 0, 2);
+  engine_.EnqueueMark(0, kCollectiveLane, 0, 3);
+  Run();
+  EXPECT_EQ(ends_[2], 400);
+  EXPECT_EQ(ends_[3], 400);
+}
+
+TEST_F(SimEngineTest, ACollectiveWaitsBehindAFullGrid) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(8, 250), 0, 1);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(1, done);
+  engine_.EnqueueCollective(
+      std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, 1, 2);
+  Run();
+  EXPECT_EQ(ends_[2], 350);
+}
+
+TEST_F(SimEngineTest, CollectivesShareLinks) {
+  std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 10000},
+                                       {.gpu = 1, .link_bytes = 10000}};
+  engine_.EnqueueCollective(parts, 0, 1);
+  for (CollectivePart& part : parts) part.lane = kHighCollectiveLane;
+  engine_.EnqueueCollective(parts, 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 200);
+  EXPECT_EQ(ends_[2], 200);
+  EXPECT_EQ(engine_.CollectiveRoom(), 64) << "ended collectives free their place";
+}
+
+class SimEngineLatencyTest : public SimEngineTest {
+ protected:
+  static DeviceModel Model() {
+    DeviceModel model = PlainModel();
+    model.launch_us = 3;
+    return model;
+  }
+  SimEngineLatencyTest() : SimEngineTest(1, Model()) {}
+};
+
+TEST_F(SimEngineLatencyTest, LatencyIsPaidOnceByABackToBackLane) {
+  engine_.EnqueueKernel(0, 0, 1000, {.tiles = 1, .tile_ns = 100, .floor_ns = 2000}, 0, 1);
+  engine_.EnqueueKernel(0, 0, 1500, Tiles(1, 100), 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 1000 + 3000 + 2000) << "launch latency, then the floor";
+  EXPECT_EQ(ends_[2], 6100) << "its latency passed while the first ran";
+}
+
+TEST(FairCapTest, SmallDemandsInFullLargeOnesEqually) {
+  const double demands[] = {10, 80, 60};
+  EXPECT_DOUBLE_EQ(FairCap(demands, 100), 45);
+  EXPECT_GT(FairCap(demands, 150), 1e300);
+  EXPECT_GT(FairCap({}, 1), 1e300);
+}
+
+TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
+  const DeviceModel model;
+  policies::Work work;
+  work.m = 16, work.n = 1024, work.k = 8192, work.batch = 1;
+  work.hbm_bytes = 2 * (16 * 8192 + 1024 * 8192 + 16 * 1024);
+  EXPECT_EQ(ShapeOfGemm(model, work).tiles, 8 * 16);
+  work.m = 8192, work.n = 8192;
+  EXPECT_EQ(ShapeOfGemm(model, work).tiles, 64 * 64);
+  work.m = 1 << 24, work.n = 1 << 24;
+  EXPECT_EQ(ShapeOfGemm(model, work).tiles, kMaxTiles) << "simulating takes bounded time";
+}
+
+// Two engines fed the same random work give the same completions, however time is cut into steps,
+// and all resources are free at the end.
+TEST(SimEngineRandomTest, DeterministicAndComplete) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto run = [seed](Time step) {
+      std::mt19937_64 random(seed);
+      const auto below = [&random](uint64_t n) { return static_cast<int>(random() % n); };
+      SimEngine engine(std::vector(2, DeviceModel{}), 256);
+      for (int i = 0; i < 200; ++i) {
+        const int gpu = below(2);
+        const Lane lane = static_cast<Lane>(below(12));
+        const Time at = below(100000);
+        const uint64_t cookie = static_cast<uint64_t>(i);
+        switch (below(5)) {
+          case 0:
+            engine.EnqueueKernel(
+                gpu, lane, at, Tiles(1 + below(500), 100 + below(5000), below(100000)), 0, cookie);
+            break;
+          case 1:
+            engine.EnqueueCopy(gpu, lane, at, random() % 10000000, cookie);
+            break;
+          case 2:
+            engine.EnqueueMark(gpu, lane, at, cookie);
+            break;
+          case 3:
+            engine.EnqueueOrder(gpu, lane, static_cast<Lane>(below(12)), at);
+            break;
+          case 4:
+            engine.EnqueueCollective(
+                std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 1e6, .hbm_bytes = 2e6},
+                                            {.gpu = 1, .link_bytes = 1e6, .hbm_bytes = 2e6}},
+                at, cookie);
+            break;
+        }
+      }
+      std::vector<Completion> done;
+      while (engine.NextEvent() != kNever) engine.AdvanceTo(engine.now() + step, done);
+      for (int gpu = 0; gpu < 2; ++gpu) {
+        for (int lane = 0; lane < policies::kLaneCount; ++lane) {
+          EXPECT_EQ(engine.Room(gpu, static_cast<Lane>(lane)), 256);
+        }
+      }
+      std::vector<std::pair<uint64_t, Time>> ends;
+      for (const Completion& completion : done)
+        ends.emplace_back(completion.cookie, completion.time);
+      return ends;
+    };
+    const auto once = run(10000000);
+    EXPECT_GT(once.size(), 100u);
+    EXPECT_EQ(once, run(10000000));
+    const auto stepped = run(777);
+    ASSERT_EQ(stepped.size(), once.size());
+    for (const auto& [cookie, time] : stepped) {
+      const auto same = [c = cookie](const auto& end) { return end.first == c; };
+      const auto it = std::find_if(once.begin(), once.end(), same);
+      ASSERT_NE(it, once.end());
+      // Each step may round an end up to the next ns.
+      EXPECT_NEAR(static_cast<double>(it->second), static_cast<double>(time), 1000) << cookie;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace concert::daemon::sim
