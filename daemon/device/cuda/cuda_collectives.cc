@@ -1,0 +1,191 @@
+#include "daemon/device/cuda/cuda_collectives.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/op_table.h"
+
+namespace concert::daemon::cuda {
+namespace {
+
+using kernels::cuda::CollectiveRank;
+using kernels::cuda::Nccl;
+
+bool AllEqual(std::span<const int> gpus) {
+  return std::all_of(gpus.begin(), gpus.end(), [&](int gpu) { return gpu == gpus.front(); });
+}
+
+bool AllDistinct(std::span<const int> gpus) {
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
+
+}  // namespace
+
+CudaCollectives::~CudaCollectives() {
+  for (const Connection& connection : connections_) {
+    for (ncclComm_t comm : connection.comms) api_.nccl->ncclCommDestroy(comm);
+  }
+}
+
+const CudaCollectives::Connection* CudaCollectives::Find(std::span<const int> gpus) const {
+  const size_t count = count_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    if (std::ranges::equal(connections_[i].gpus, gpus)) return &connections_[i];
+  }
+  return nullptr;
+}
+
+absl::Status CudaCollectives::CheckServable(std::span<const int> gpus) const {
+  const std::string list = absl::StrJoin(gpus, ", ");
+  if (gpus.empty() || gpus.size() > kMaxRanks) {
+    return absl::UnimplementedError(
+        absl::StrCat(gpus.size(), " ranks; a communicator has 1 to ", kMaxRanks));
+  }
+  for (int gpu : gpus) {
+    if (gpu < 0 || gpu >= static_cast<int>(devices_.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("GPU ", gpu, " of (", list, ") does not exist"));
+    }
+  }
+  if (AllEqual(gpus)) return absl::OkStatus();
+  if (!AllDistinct(gpus)) {
+    return absl::UnimplementedError(
+        absl::StrCat("ranks are on GPUs (", list,
+                     "): some share a GPU and some do not; use one GPU for all or one for each"));
+  }
+  if (!api_.nccl.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "collectives between GPUs (", list, ") need NCCL: ", api_.nccl_status.message(),
+        "; install libnccl.so.2 or add it to the library path"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
+  if (Find(gpus) != nullptr) return absl::OkStatus();
+  if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
+  const size_t count = count_.load(std::memory_order_relaxed);
+  if (count == kMaxConnections) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the node serves ", kMaxConnections, " different lists of GPUs; reuse one of them"));
+  }
+  Connection connection;
+  connection.gpus.assign(gpus.begin(), gpus.end());
+  if (!AllEqual(gpus)) {
+    const Nccl& nccl = *api_.nccl;
+    connection.comms.resize(gpus.size());
+    const ncclResult_t result = nccl.ncclCommInitAll(
+        connection.comms.data(), static_cast<int>(gpus.size()), connection.gpus.data());
+    if (result != ncclSuccess) return nccl.ToStatus(result, "ncclCommInitAll");
+    auto destroy = absl::MakeCleanup([&] {
+      for (ncclComm_t comm : connection.comms) nccl.ncclCommDestroy(comm);
+    });
+    if (absl::Status status = WarmUp(connection); !status.ok()) return status;
+    std::move(destroy).Cancel();
+  }
+  connections_[count] = std::move(connection);
+  count_.store(count + 1, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::Status CudaCollectives::WarmUp(const Connection& connection) {
+  const size_t rank_count = connection.gpus.size();
+  std::vector<CollectiveRank> ranks;
+  std::vector<Op> ops(rank_count);
+  std::vector<const Op*> op_pointers;
+  for (size_t rank = 0; rank < rank_count; ++rank) {
+    const CudaDevice& device = *devices_[connection.gpus[rank]];
+    ranks.push_back({.gpu = connection.gpus[rank],
+                     .context = device.context(),
+                     .stream = device.control_stream(),
+                     .event = device.control_event(),
+                     .comm = connection.comms[rank]});
+    constexpr uint64_t kHalf = CudaDevice::kScratchBytes / 2;
+    ops[rank].collective = {.communicator = 0,
+                            .root = 0,
+                            .sequence = 0,
+                            .count = kHalf / kMaxRanks / 4,
+                            .src = device.scratch(),
+                            .dst = device.scratch() + kHalf,
+                            .src_bytes = kHalf,
+                            .dst_bytes = kHalf,
+                            .dtype = policies::Dtype::kFp32,
+                            .reduction = kernels::Reduction::kSum};
+    op_pointers.push_back(&ops[rank]);
+  }
+  for (uint16_t kind : {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
+                        CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
+    for (Op& op : ops) op.kind = kind;
+    if (absl::Status status = Enqueue(connection, ranks, op_pointers); !status.ok()) return status;
+    for (const CollectiveRank& rank : ranks) {
+      CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, rank.gpu, cuStreamSynchronize, rank.stream);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaCollectives::Enqueue(const Connection& connection,
+                                      std::span<const CollectiveRank> ranks,
+                                      std::span<const Op* const> ops) {
+  const uint16_t number = ops.front()->kind;
+  const kernels::OpKind* kind = kernels::FindOpKind(number);
+  if (kind == nullptr || kind->launch_collective == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("op kind ", number, " has no CUDA collective launcher"));
+  }
+  const CudaDevice& leader = *devices_[ranks.front().gpu];
+  kernels::cuda::CollectiveContext context = {
+      .api = api_,
+      .ranks = ranks,
+      .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
+      .sm_count = leader.info().model.sm_count};
+  const std::lock_guard lock(launch_mutex_);
+  CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
+  return kind->launch_collective(context, ops);
+}
+
+absl::Status CudaCollectives::Launch(std::span<const RankPart> parts) {
+  std::array<int, kMaxRanks> gpus;
+  std::array<CollectiveRank, kMaxRanks> ranks;
+  std::array<const Op*, kMaxRanks> ops;
+  const size_t count = parts.size();
+  if (count == 0 || count > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(count, " parts; a collective has 1 to ", kMaxRanks));
+  }
+  for (size_t rank = 0; rank < count; ++rank) gpus[rank] = parts[rank].gpu;
+  const Connection* connection = Find({gpus.data(), count});
+  if (connection == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "GPUs (", absl::StrJoin(gpus.begin(), gpus.begin() + count, ", "), ") are not connected"));
+  }
+  for (size_t rank = 0; rank < count; ++rank) {
+    const RankPart& part = parts[rank];
+    const CudaDevice& device = *devices_[part.gpu];
+    ops[rank] = part.op;
+    ranks[rank] = {.gpu = part.gpu,
+                   .context = device.context(),
+                   .stream = device.stream(part.lane),
+                   .event = device.issuer_event(part.lane),
+                   .comm = connection->comms.empty() ? nullptr : connection->comms[rank]};
+  }
+  absl::Status status = Enqueue(*connection, {ranks.data(), count}, {ops.data(), count});
+  for (const RankPart& part : parts) {
+    if (!status.ok()) break;
+    status = devices_[part.gpu]->Signal(part.lane, {&part.signal, 1});
+  }
+  if (!status.ok()) {
+    // Some GPUs may have begun what others never will: none of them can be trusted to finish.
+    for (const RankPart& part : parts) devices_[part.gpu]->Fault(status).IgnoreError();
+  }
+  return status;
+}
+
+}  // namespace concert::daemon::cuda

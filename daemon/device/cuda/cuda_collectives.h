@@ -1,0 +1,65 @@
+// Collectives among the GPUs of a node: which lists of GPUs can be served, their NCCL
+// communicators, launches.
+#ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_COLLECTIVES_H_
+#define CONCERT_DAEMON_DEVICE_CUDA_CUDA_COLLECTIVES_H_
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/device/cuda/cuda_device.h"
+#include "kernels/cuda_api/launch_context.h"
+
+namespace concert::daemon::cuda {
+
+class CudaCollectives {
+ public:
+  CudaCollectives(const kernels::cuda::CudaApi& api,
+                  std::span<const std::unique_ptr<CudaDevice>> devices)
+      : api_(api), devices_(devices) {}
+  CudaCollectives(const CudaCollectives&) = delete;
+  CudaCollectives& operator=(const CudaCollectives&) = delete;
+  ~CudaCollectives();
+
+  // As Node's. Control thread.
+  absl::Status Connect(std::span<const int> gpus);
+  // As Node's LaunchCollective. The collective issuer's thread.
+  absl::Status Launch(std::span<const RankPart> parts);
+
+ private:
+  static constexpr size_t kMaxConnections = 64;
+  static constexpr size_t kMaxRanks = 64;
+
+  struct Connection {
+    std::vector<int> gpus;          // of rank i
+    std::vector<ncclComm_t> comms;  // of rank i; empty where all ranks share one GPU
+  };
+
+  const Connection* Find(std::span<const int> gpus) const;
+  absl::Status CheckServable(std::span<const int> gpus) const;
+  // Runs every kind once on the control streams: NCCL allocates and loads kernels at their first
+  // use.
+  absl::Status WarmUp(const Connection& connection);
+  absl::Status Enqueue(const Connection& connection,
+                       std::span<const kernels::cuda::CollectiveRank> ranks,
+                       std::span<const Op* const> ops);
+
+  const kernels::cuda::CudaApi& api_;
+  const std::span<const std::unique_ptr<CudaDevice>> devices_;
+  // Grows only. The control thread fills an entry, then stores count_ (release); the issuer loads
+  // count_ (acquire) before it reads entries.
+  std::array<Connection, kMaxConnections> connections_;
+  std::atomic<size_t> count_ = 0;
+  // One group at a time, so that a warm-up and the issuer's launch reach all GPUs in one order.
+  // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a
+  // new list connects.
+  std::mutex launch_mutex_;
+};
+
+}  // namespace concert::daemon::cuda
+
+#endif  // CONCERT_DAEMON_DEVICE_CUDA_CUDA_COLLECTIVES_H_

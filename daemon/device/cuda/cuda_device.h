@@ -1,0 +1,103 @@
+// One CUDA GPU: its primary context, lanes, kernels and memory. Everything exists once Open
+// returns.
+#ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_DEVICE_H_
+#define CONCERT_DAEMON_DEVICE_CUDA_CUDA_DEVICE_H_
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/device/cuda/cuda_memory.h"
+#include "daemon/device/device.h"
+#include "kernels/cuda_api/cuda_api.h"
+#include "kernels/cuda_api/kernel_image.h"
+#include "kernels/gemm/gemm_cache.h"
+
+namespace concert::daemon::cuda {
+
+class CudaDevice : public Device {
+ public:
+  // Opens GPU `gpu` of `gpu_count` and runs one small GEMM per dtype, so that cuBLASLt is loaded
+  // before traffic. `api` must outlive the device.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const kernels::cuda::CudaApi& api,
+                                                          int gpu, int gpu_count);
+  ~CudaDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
+  absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    return memory_->Import(request);
+  }
+  void Free(const Allocation& allocation) override { memory_->Free(allocation); }
+  absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
+                      int sm_budget) override;
+  absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
+  absl::Status Order(Lane lane, Lane before) override;
+  // Asks the driver (about 1 us).
+  absl::Status healthy() const override;
+
+  // For the node's collectives.
+  CUcontext context() const { return context_; }
+  CUstream stream(Lane lane) const { return lanes_[lane].stream; }
+  CUevent issuer_event(Lane lane) const { return lanes_[lane].issuer_event; }
+  const kernels::cuda::KernelTable& kernel_table() const { return kernels_.table(); }
+  CUstream control_stream() const { return control_stream_; }
+  CUevent control_event() const { return control_event_; }
+  // kScratchBytes for the control thread's warm-ups.
+  CUdeviceptr scratch() const { return scratch_; }
+  static constexpr uint64_t kScratchBytes = 1 << 20;
+  // Lets this GPU reach `peer`'s memory directly.
+  absl::Status EnablePeer(const CudaDevice& peer);
+  // Records that a launch failed after part of it had started: the lanes hold work that nobody can
+  // account for.
+  absl::Status Fault(absl::Status status);
+
+  // Blocking; control thread. For tests and tools.
+  absl::Status CopyToHost(void* host, Address source, uint64_t bytes) {
+    return memory_->CopyToHost(host, source, bytes);
+  }
+  absl::Status CopyToDevice(Address destination, const void* host, uint64_t bytes) {
+    return memory_->CopyToDevice(destination, host, bytes);
+  }
+
+ private:
+  struct LaneState {
+    CUstream stream = nullptr;
+    // One event per waiting thread is enough: a stream that waits for an event waits for what the
+    // event recorded at that moment, whatever it records later.
+    CUevent dispatcher_event = nullptr;
+    CUevent issuer_event = nullptr;
+  };
+
+  CudaDevice(const kernels::cuda::CudaApi& api, int gpu)
+      : api_(api), driver_(api.driver), gpu_(gpu) {}
+  absl::Status Init(int gpu_count);
+  absl::Status CreateLanes();
+  absl::Status CreateWorkspaces();
+  absl::Status WarmUp();
+
+  const kernels::cuda::CudaApi& api_;
+  const kernels::cuda::Driver& driver_;
+  const int gpu_;
+  CUdevice device_ = -1;
+  CUcontext context_ = nullptr;
+  DeviceInfo info_;
+  std::array<LaneState, policies::kLaneCount> lanes_;
+  CUstream control_stream_ = nullptr;
+  CUevent control_event_ = nullptr;
+  CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
+  CUdeviceptr scratch_ = 0;
+  cublasLtHandle_t cublaslt_ = nullptr;
+  kernels::cuda::KernelImage kernels_;
+  kernels::cuda::GemmCache gemm_cache_;
+  std::optional<CudaMemory> memory_;
+  std::atomic<bool> faulted_ = false;
+};
+
+}  // namespace concert::daemon::cuda
+
+#endif  // CONCERT_DAEMON_DEVICE_CUDA_CUDA_DEVICE_H_

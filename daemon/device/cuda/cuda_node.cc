@@ -1,0 +1,93 @@
+#include "daemon/device/cuda/cuda_node.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "daemon/device/cuda/cuda_collectives.h"
+#include "daemon/device/cuda/cuda_device.h"
+
+namespace concert::daemon {
+namespace cuda {
+namespace {
+
+using kernels::cuda::CudaApi;
+
+class CudaNode : public Node {
+ public:
+  CudaNode(std::unique_ptr<CudaApi> api, std::vector<std::unique_ptr<CudaDevice>> devices)
+      : api_(std::move(api)), devices_(std::move(devices)), collectives_(*api_, devices_) {}
+
+  int gpu_count() const override { return static_cast<int>(devices_.size()); }
+  Device& gpu(int index) override { return *devices_[index]; }
+
+  absl::StatusOr<Address> RegisterHostMemory(void* data, uint64_t bytes) override {
+    const kernels::cuda::Driver& driver = api_->driver;
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, 0, cuCtxSetCurrent, devices_[0]->context());
+    // Portable: one registration serves the contexts of all GPUs.
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, 0, cuMemHostRegister, data, bytes,
+                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUdeviceptr address = 0;
+    const CUresult result = driver.cuMemHostGetDevicePointer(&address, data, 0);
+    if (result != CUDA_SUCCESS) {
+      driver.cuMemHostUnregister(data);
+      return driver.ToStatus(result, "cuMemHostGetDevicePointer", 0);
+    }
+    return address;
+  }
+
+  void UnregisterHostMemory(void* data) override {
+    api_->driver.cuCtxSetCurrent(devices_[0]->context());
+    api_->driver.cuMemHostUnregister(data);
+  }
+
+  absl::Status Connect(std::span<const int> gpus) override { return collectives_.Connect(gpus); }
+  absl::Status LaunchCollective(std::span<const RankPart> parts) override {
+    return collectives_.Launch(parts);
+  }
+
+ private:
+  // Destroyed from last to first: communicators, GPUs, then the libraries.
+  const std::unique_ptr<CudaApi> api_;
+  const std::vector<std::unique_ptr<CudaDevice>> devices_;
+  CudaCollectives collectives_;
+};
+
+absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(const CudaApi& api) {
+  int count = 0;
+  CONCERT_RETURN_IF_DRIVER_ERROR(api.driver, 0, cuDeviceGetCount, &count);
+  std::vector<std::unique_ptr<CudaDevice>> devices;
+  for (int gpu = 0; gpu < count; ++gpu) {
+    absl::StatusOr<std::unique_ptr<CudaDevice>> device = CudaDevice::Open(api, gpu, count);
+    if (!device.ok()) return device.status();
+    devices.push_back(*std::move(device));
+  }
+  for (const auto& device : devices) {
+    if (!device->info().peer_access) continue;
+    for (const auto& peer : devices) {
+      if (peer == device) continue;
+      if (absl::Status status = device->EnablePeer(*peer); !status.ok()) return status;
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+}  // namespace cuda
+
+absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode() {
+  absl::StatusOr<kernels::cuda::CudaApi> loaded = kernels::cuda::LoadCudaApi();
+  if (!loaded.ok()) return loaded.status();
+  auto api = std::make_unique<kernels::cuda::CudaApi>(*std::move(loaded));
+  absl::StatusOr<std::vector<std::unique_ptr<cuda::CudaDevice>>> devices = cuda::OpenDevices(*api);
+  if (!devices.ok()) return devices.status();
+  auto node = std::make_unique<cuda::CudaNode>(std::move(api), *std::move(devices));
+  // The list that nearly everyone uses is connected before traffic. If it cannot be, the node still
+  // serves single GPUs, and whoever asks for this list is told why.
+  std::vector<int> all(node->gpu_count());
+  std::iota(all.begin(), all.end(), 0);
+  node->Connect(all).IgnoreError();
+  return node;
+}
+
+}  // namespace concert::daemon

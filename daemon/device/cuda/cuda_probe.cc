@@ -1,0 +1,84 @@
+#include "daemon/device/cuda/cuda_probe.h"
+
+#include <cstring>
+
+namespace concert::daemon::cuda {
+namespace {
+
+using kernels::cuda::Driver;
+
+// The GPU that the defaults of policies::DeviceModel were measured on (one H200), as its attributes
+// read.
+constexpr double kReferenceSms = 132;
+constexpr double kReferenceClockKhz = 1980e3;
+// 4.2e12 bytes/s measured of the 4.9e12 that bus width and memory clock promise.
+constexpr double kHbmEfficiency = 0.86;
+// Before Hopper an SM's tensor cores do half of the work per clock.
+constexpr double kAmpereTensorShare = 0.5;
+// Without peer access bytes between GPUs go through PCIe and host memory.
+constexpr double kHostLinkBytesPerSecond = 12e9;
+
+// 0 if the driver does not say.
+int Attribute(const Driver& driver, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
+bool ReachesAllPeers(const Driver& driver, int gpu, int gpu_count) {
+  for (int peer = 0; peer < gpu_count; ++peer) {
+    int can = 0;
+    if (peer == gpu) continue;
+    if (driver.cuDeviceCanAccessPeer(&can, gpu, peer) != CUDA_SUCCESS || can == 0) return false;
+    if (driver.cuDeviceCanAccessPeer(&can, peer, gpu) != CUDA_SUCCESS || can == 0) return false;
+  }
+  return true;
+}
+
+policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const DeviceInfo& info) {
+  policies::DeviceModel model;
+  model.sm_count = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const double clock_khz = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  const double scale =
+      model.sm_count / kReferenceSms * (clock_khz > 0 ? clock_khz / kReferenceClockKhz : 1);
+  const double tensor_scale = scale * (info.compute_capability >= 90 ? 1 : kAmpereTensorShare);
+  model.tensor_flops *= tensor_scale;
+  model.tf32_flops *= tensor_scale;
+  model.fp32_flops *= scale;
+  const double memory_khz = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+  const double bus_bytes =
+      Attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
+  // Twice: the memory moves data on both edges of its clock.
+  if (memory_khz > 0 && bus_bytes > 0)
+    model.hbm_bytes_per_s = kHbmEfficiency * 2e3 * memory_khz * bus_bytes;
+  if (!info.peer_access) model.link_bytes_per_s = kHostLinkBytesPerSecond;
+  model.copy_engines = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceInfo> ProbeDevice(const Driver& driver, int gpu, int gpu_count) {
+  CUdevice device;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuDeviceGet, &device, gpu);
+  char name[256] = {};
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuDeviceGetName, name, sizeof(name) - 1, device);
+  CUuuid uuid;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuDeviceGetUuid, &uuid, device);
+  size_t memory_bytes = 0;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuDeviceTotalMem, &memory_bytes, device);
+  DeviceInfo info;
+  info.gpu = gpu;
+  info.backend = "cuda";
+  info.name = name;
+  static_assert(sizeof(uuid.bytes) == sizeof(info.uuid));
+  std::memcpy(info.uuid.data(), uuid.bytes, sizeof(uuid.bytes));
+  info.memory_bytes = memory_bytes;
+  info.compute_capability =
+      10 * Attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+      Attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  info.peer_access = ReachesAllPeers(driver, gpu, gpu_count);
+  info.model = EstimateModel(driver, device, info);
+  return info;
+}
+
+}  // namespace concert::daemon::cuda

@@ -1,0 +1,12 @@
+#include "kernels/copy/copy_cuda.h"
+
+namespace concert::kernels::cuda {
+
+absl::Status LaunchCopy(LaunchContext& context, const Op& op) {
+  // Unified addressing: the driver sees from the addresses whether the copy stays on the GPU.
+  const CUresult result =
+      context.api.driver.cuMemcpyDtoDAsync(op.copy.dst, op.copy.src, op.copy.bytes, context.stream);
+  return context.api.driver.ToStatus(result, "cuMemcpyDtoDAsync", context.gpu);
+}
+
+}  // namespace concert::kernels::cuda

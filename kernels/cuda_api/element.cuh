@@ -1,0 +1,38 @@
+// Elements in device code: the three dtypes, all computed with in fp32 and rounded once to nearest
+// even.
+#ifndef CONCERT_KERNELS_CUDA_API_ELEMENT_CUH_
+#define CONCERT_KERNELS_CUDA_API_ELEMENT_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace concert::kernels::cuda {
+
+__device__ inline float ToFloat(float x) { return x; }
+__device__ inline float ToFloat(__half x) { return __half2float(x); }
+__device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T>
+__device__ T FromFloat(float x);
+template <>
+__device__ inline float FromFloat<float>(float x) {
+  return x;
+}
+template <>
+__device__ inline __half FromFloat<__half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat16 FromFloat<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+// `kWidth` elements read and written at once; 16 bytes where kWidth is not 1.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T values[kWidth];
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_CUDA_API_ELEMENT_CUH_

@@ -1,0 +1,59 @@
+// concert's own CUDA kernels: fatbins that the build embeds (concert_embed_kernels in
+// deploy/cmake), loaded through the driver, so that nothing links the CUDA runtime.
+#ifndef CONCERT_KERNELS_CUDA_API_KERNEL_IMAGE_H_
+#define CONCERT_KERNELS_CUDA_API_KERNEL_IMAGE_H_
+
+#include <array>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/driver.h"
+#include "policies/work.h"
+
+namespace concert::kernels::cuda {
+
+inline constexpr int kDtypeCount = 3;
+
+// Row of `dtype` in the tables below.
+constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype) - 1; }
+
+// One GPU's kernels. Every function is loaded when this is made, never during traffic. Immutable
+// afterwards. The last index says whether the kernel moves 16 bytes at a time (1) or one element
+// (0).
+struct KernelTable {
+  std::array<CUfunction, kDtypeCount> fallback_gemm{};
+  std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
+  std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
+  std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
+  // By log2 of the word's bytes.
+  std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
+};
+
+// Owns the modules of one context.
+class KernelImage {
+ public:
+  // Loads everything into the current context.
+  static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);
+
+  KernelImage() = default;
+  KernelImage(KernelImage&& other) noexcept { *this = std::move(other); }
+  KernelImage& operator=(KernelImage&& other) noexcept;
+  ~KernelImage();
+
+  const KernelTable& table() const { return table_; }
+
+ private:
+  absl::Status LoadModules(int gpu);
+  absl::Status Find(CUmodule module, const char* name, CUfunction& function) const;
+  absl::Status FindAll();
+
+  const Driver* driver_ = nullptr;
+  int gpu_ = 0;
+  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr;
+  KernelTable table_;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_CUDA_API_KERNEL_IMAGE_H_

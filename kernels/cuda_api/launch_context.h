@@ -1,0 +1,50 @@
+// What a launcher needs of the device it launches on. Both contexts only borrow; the device owns
+// everything.
+#ifndef CONCERT_KERNELS_CUDA_API_LAUNCH_CONTEXT_H_
+#define CONCERT_KERNELS_CUDA_API_LAUNCH_CONTEXT_H_
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/cuda_api/cuda_api.h"
+#include "kernels/cuda_api/kernel_image.h"
+
+namespace concert::kernels::cuda {
+
+class GemmCache;  // kernels/gemm/gemm_cache.h
+
+// For ops of one GPU. REQUIRES: the GPU's context is current; one thread at a time per GPU.
+struct LaunchContext {
+  const CudaApi& api;
+  const KernelTable& kernels;
+  cublasLtHandle_t cublaslt;
+  GemmCache& gemm_cache;
+  int gpu;
+  CUstream stream;
+  CUdeviceptr workspace;  // this stream's own
+  size_t workspace_bytes;
+  int sm_budget;  // SMs the op should use; 0: all. cuBLASLt takes it as a hint
+};
+
+// One rank of a collective.
+struct CollectiveRank {
+  int gpu;
+  CUcontext context;
+  CUstream stream;
+  CUevent event;    // for ordering between ranks' streams; the collective issuer's own
+  ncclComm_t comm;  // null where all ranks share one GPU
+};
+
+// For all ranks of one collective. REQUIRES: one thread at a time per node.
+struct CollectiveContext {
+  const CudaApi& api;
+  std::span<const CollectiveRank> ranks;  // in rank order
+  // Where all ranks share one GPU: its kernels and SMs. Null: every rank has a GPU and `comm` of
+  // its own.
+  const KernelTable* shared_gpu_kernels;
+  int sm_count;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_CUDA_API_LAUNCH_CONTEXT_H_

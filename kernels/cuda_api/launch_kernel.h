@@ -1,0 +1,32 @@
+// Enqueues one of concert's own kernels, whose only parameter is a struct passed by value.
+#ifndef CONCERT_KERNELS_CUDA_API_LAUNCH_KERNEL_H_
+#define CONCERT_KERNELS_CUDA_API_LAUNCH_KERNEL_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/cuda_api/driver.h"
+
+namespace concert::kernels::cuda {
+
+// Blocks for `items` items at one per thread, at most `max_blocks`: the kernels loop over the rest.
+inline unsigned BlocksFor(uint64_t items, int threads, unsigned max_blocks) {
+  const uint64_t blocks = items / threads + (items % threads != 0);
+  return static_cast<unsigned>(std::clamp<uint64_t>(blocks, 1, max_blocks));
+}
+
+// REQUIRES: the context of `function` is current, and `stream` belongs to it.
+template <typename Args>
+absl::Status LaunchKernel(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
+                          int threads, CUstream stream, const Args& args) {
+  void* parameters[] = {const_cast<Args*>(&args)};
+  const CUresult result =
+      driver.cuLaunchKernel(function, blocks, 1, 1, static_cast<unsigned>(threads), 1, 1,
+                            /*sharedMemBytes=*/0, stream, parameters, nullptr);
+  return driver.ToStatus(result, "cuLaunchKernel", gpu);
+}
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_CUDA_API_LAUNCH_KERNEL_H_

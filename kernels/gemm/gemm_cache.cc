@@ -1,0 +1,55 @@
+#include "kernels/gemm/gemm_cache.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/hash/hash.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+constexpr uint64_t kVectorBytes =
+    16;  // cuBLASLt's kernels may read the bias this wide, whatever they declare
+
+uint8_t AlignmentLog2(Address address) {
+  return static_cast<uint8_t>(std::min(std::countr_zero(address), 8));
+}
+
+}  // namespace
+
+GemmKey GemmKey::Of(const GemmArgs& args, int sm_budget) {
+  GemmKey key;
+  key.m = args.m, key.n = args.n, key.k = args.k, key.batch = args.batch;
+  key.lda = args.lda, key.ldw = args.ldw, key.ldd = args.ldd;
+  key.has_c = args.beta != 0.0f;  // NaN too
+  key.ldc = key.has_c ? args.ldc : args.ldd;
+  if (args.batch > 1) {  // strides of a lone member do not matter
+    key.stride_a = args.stride_a, key.stride_w = args.stride_w, key.stride_d = args.stride_d;
+    key.stride_c = key.has_c ? args.stride_c : args.stride_d;
+  }
+  key.dtype = args.dtype;
+  key.activation = args.activation;
+  key.allow_tf32 = args.dtype == Dtype::kFp32 && args.allow_tf32;
+  key.has_bias = args.bias != 0;
+  key.bias_aligned = args.bias % kVectorBytes == 0;
+  key.align_a = AlignmentLog2(args.a), key.align_w = AlignmentLog2(args.w),
+  key.align_d = AlignmentLog2(args.d);
+  key.align_c = key.has_c ? AlignmentLog2(args.c) : key.align_d;
+  key.sm_budget = static_cast<uint16_t>(sm_budget);
+  return key;
+}
+
+GemmEntry& GemmCache::Find(const GemmKey& key) {
+  const size_t set = absl::Hash<GemmKey>()(key) % kSets;
+  GemmEntry* const first = &entries_[set * kWays];
+  for (GemmEntry* entry = first; entry != first + kWays; ++entry) {
+    if (entry->path != GemmPath::kUnplanned && entry->key == key) return *entry;
+  }
+  GemmEntry& victim = first[next_victim_[set]];
+  next_victim_[set] = (next_victim_[set] + 1) % kWays;
+  victim.key = key;
+  victim.path = GemmPath::kUnplanned;
+  return victim;
+}
+
+}  // namespace concert::kernels::cuda

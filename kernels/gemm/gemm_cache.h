@@ -1,0 +1,78 @@
+// How each GEMM seen before is run: cuBLASLt's descriptors and algorithm, made once and reused.
+#ifndef CONCERT_KERNELS_GEMM_GEMM_CACHE_H_
+#define CONCERT_KERNELS_GEMM_GEMM_CACHE_H_
+
+#include <cublasLt.h>
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace concert::kernels::cuda {
+
+// All that cuBLASLt's choice depends on.
+struct GemmKey {
+  uint32_t m = 0, n = 0, k = 0, batch = 0;
+  uint64_t lda = 0, ldw = 0, ldc = 0, ldd = 0;
+  uint64_t stride_a = 0, stride_w = 0, stride_c = 0, stride_d = 0;
+  Dtype dtype = Dtype::kBf16;
+  Activation activation = Activation::kNone;
+  bool allow_tf32 = false;
+  bool has_c = false;
+  bool has_bias = false;
+  bool bias_aligned = false;
+  // log2 of what the address is a multiple of, at most 8: cuBLASLt asks for no more than 256 bytes.
+  uint8_t align_a = 0, align_w = 0, align_c = 0, align_d = 0;
+  uint16_t sm_budget = 0;
+
+  static GemmKey Of(const GemmArgs& args, int sm_budget);
+  bool operator==(const GemmKey&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const GemmKey& x) {
+    return H::combine(std::move(h), x.m, x.n, x.k, x.batch, x.lda, x.ldw, x.ldc, x.ldd, x.stride_a,
+                      x.stride_w, x.stride_c, x.stride_d, x.dtype, x.activation, x.allow_tf32,
+                      x.has_c, x.has_bias, x.bias_aligned, x.align_a, x.align_w, x.align_c,
+                      x.align_d, x.sm_budget);
+  }
+};
+
+enum class GemmPath : uint8_t {
+  kUnplanned,
+  kFused,         // cuBLASLt with its own epilogue, or none needed
+  kThenEpilogue,  // cuBLASLt, then the epilogue kernel
+  kFallback,      // the fallback kernel
+};
+
+// The names are cuBLASLt's view: its matrix A is W and its B is A, because it is column-major.
+struct GemmEntry {
+  GemmKey key;
+  GemmPath path = GemmPath::kUnplanned;
+  cublasLtMatmulDescOpaque_t matmul;
+  cublasLtMatrixLayoutOpaque_t w, a, c, d;
+  cublasLtMatmulAlgo_t algo;
+};
+
+// A fixed-size, set-associative table. One thread at a time.
+class GemmCache {
+ public:
+  GemmCache() : entries_(kSets * kWays) {}
+
+  // The entry of `key`. If it was not there, the set's oldest entry makes room and has path
+  // kUnplanned. Stays valid until the next call.
+  GemmEntry& Find(const GemmKey& key);
+
+ private:
+  // 1024 problems: some 30 shapes of a model x 30 batch sizes. 0.8 MB.
+  static constexpr size_t kSets = 256;
+  static constexpr size_t kWays = 4;
+
+  std::vector<GemmEntry> entries_;
+  std::array<uint8_t, kSets> next_victim_{};
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_GEMM_GEMM_CACHE_H_
