@@ -14,7 +14,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Node>> OpenCuda() {
 #ifdef CONCERT_WITH_CUDA
-  return cuda::OpenCudaNode();
+  return OpenCudaNode();
 #else
   return absl::UnimplementedError("this concertd was built without CUDA");
 #endif

@@ -11,7 +11,7 @@
 #include "proto/ring/control_abi.h"
 
 #ifdef CONCERT_WITH_CUDA
-#include "daemon/device/cuda/cuda_memory.h"
+#include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/cuda_node.h"
 #endif
 
@@ -67,12 +67,12 @@ class CudaBackend final : public Backend {
 
   Node& node() override { return *node_; }
   void Write(Address to, const void* from, uint64_t bytes) override {
-    const absl::Status status = cuda::CopyToDevice(to, from, bytes);
+    const absl::Status status = static_cast<CudaDevice&>(node_->gpu(0)).CopyToDevice(to, from, bytes);
     if (!status.ok())
       throw std::runtime_error(status.ToString());  // ends the test with the message
   }
   void Read(void* to, Address from, uint64_t bytes) override {
-    const absl::Status status = cuda::CopyToHost(to, from, bytes);
+    const absl::Status status = static_cast<CudaDevice&>(node_->gpu(0)).CopyToHost(to, from, bytes);
     if (!status.ok()) throw std::runtime_error(status.ToString());
   }
   uint32_t export_kind() const override { return CONCERT_IMPORT_CUDA_VMM; }
@@ -86,7 +86,7 @@ class CudaBackend final : public Backend {
 absl::StatusOr<std::shared_ptr<Backend>> OpenCudaBackend() {
   // Contexts and communicators take seconds to make.
   static const auto opened = []() -> absl::StatusOr<std::shared_ptr<Backend>> {
-    absl::StatusOr<std::unique_ptr<Node>> node = cuda::OpenCudaNode();
+    absl::StatusOr<std::unique_ptr<Node>> node = OpenCudaNode();
     if (!node.ok()) return node.status();
     return std::make_shared<CudaBackend>(*std::move(node));
   }();
