@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -11,6 +10,8 @@
 #include "proto/ring/control_abi.h"
 
 #ifdef CONCERT_WITH_CUDA
+#include <gtest/gtest.h>
+
 #include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/cuda_node.h"
 #endif
@@ -38,10 +39,10 @@ class SimBackend final : public Backend {
   }
 
   Node& node() override { return *node_; }
-  void Write(Address to, const void* from, uint64_t bytes) override {
+  void Write(int /*gpu*/, Address to, const void* from, uint64_t bytes) override {
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   }
-  void Read(void* to, Address from, uint64_t bytes) override {
+  void Read(int /*gpu*/, void* to, Address from, uint64_t bytes) override {
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
   }
   uint32_t export_kind() const override { return CONCERT_IMPORT_MEMFD; }
@@ -66,20 +67,21 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(std::unique_ptr<Node> node) : node_(std::move(node)) {}
 
   Node& node() override { return *node_; }
-  void Write(Address to, const void* from, uint64_t bytes) override {
-    const absl::Status status = static_cast<CudaDevice&>(node_->gpu(0)).CopyToDevice(to, from, bytes);
-    if (!status.ok())
-      throw std::runtime_error(status.ToString());  // ends the test with the message
+  void Write(int gpu, Address to, const void* from, uint64_t bytes) override {
+    const absl::Status status = DeviceAt(gpu).CopyToDevice(to, from, bytes);
+    EXPECT_TRUE(status.ok()) << status;
   }
-  void Read(void* to, Address from, uint64_t bytes) override {
-    const absl::Status status = static_cast<CudaDevice&>(node_->gpu(0)).CopyToHost(to, from, bytes);
-    if (!status.ok()) throw std::runtime_error(status.ToString());
+  void Read(int gpu, void* to, Address from, uint64_t bytes) override {
+    const absl::Status status = DeviceAt(gpu).CopyToHost(to, from, bytes);
+    EXPECT_TRUE(status.ok()) << status;
   }
   uint32_t export_kind() const override { return CONCERT_IMPORT_CUDA_VMM; }
   bool WaitFor(const uint64_t& word, uint64_t value) override { return PollFor(word, value); }
   bool Fault(int) override { return false; }
 
  private:
+  cuda::CudaDevice& DeviceAt(int gpu) { return static_cast<cuda::CudaDevice&>(node_->gpu(gpu)); }
+
   std::unique_ptr<Node> node_;
 };
 

@@ -17,8 +17,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Node& node() = 0;
-  virtual void Write(Address to, const void* from, uint64_t bytes) = 0;
-  virtual void Read(void* to, Address from, uint64_t bytes) = 0;
+  // Memory of `gpu`. REQUIRES: no launched work uses it.
+  virtual void Write(int gpu, Address to, const void* from, uint64_t bytes) = 0;
+  virtual void Read(int gpu, void* to, Address from, uint64_t bytes) = 0;
   // What Allocate's export_fd is imported as: a concert_import_kind.
   virtual uint32_t export_kind() const = 0;
   // Lets all launched work end, or waits until `word` reaches `value`; false if it does not within

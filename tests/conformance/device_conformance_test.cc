@@ -38,9 +38,9 @@ TEST_P(DeviceConformanceTest, AllocationsAreZeroedAndRoundedUp) {
     EXPECT_GE(allocation->bytes, 100001u);
     EXPECT_TRUE(allocation->pool);
     Bytes content(allocation->bytes);
-    backend_->Read(content.data(), allocation->address, content.size());
+    backend_->Read(0, content.data(), allocation->address, content.size());
     EXPECT_EQ(content, Bytes(content.size(), 0));
-    backend_->Write(allocation->address, Pattern(content.size(), 1).data(), content.size());
+    backend_->Write(0, allocation->address, Pattern(content.size(), 1).data(), content.size());
     close(allocation->export_fd);
     gpu().Free(*allocation);
   }
@@ -67,9 +67,9 @@ TEST_P(DeviceConformanceTest, AnExportedAllocationCanBeImported) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(imported->bytes, 8192u);
   const Bytes pattern = Pattern(8192, 2);
-  backend_->Write(own->address + 4096, pattern.data(), pattern.size());
+  backend_->Write(0, own->address + 4096, pattern.data(), pattern.size());
   Bytes seen(8192);
-  backend_->Read(seen.data(), imported->address, seen.size());
+  backend_->Read(0, seen.data(), imported->address, seen.size());
   EXPECT_EQ(seen, pattern);
   gpu().Free(*imported);
   gpu().Free(*own);

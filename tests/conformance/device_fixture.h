@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -66,11 +67,11 @@ class DeviceTest : public testing::TestWithParam<std::string> {
 
   Address AddressOf(uint32_t buffer) const { return buffers_[buffer].address; }
   void Write(uint32_t buffer, const Bytes& content) {
-    backend_->Write(AddressOf(buffer), content.data(), content.size());
+    backend_->Write(buffers_[buffer].gpu, AddressOf(buffer), content.data(), content.size());
   }
   Bytes Read(uint32_t buffer, uint64_t bytes, uint64_t offset = 0) {
     Bytes content(bytes);
-    backend_->Read(content.data(), AddressOf(buffer) + offset, bytes);
+    backend_->Read(buffers_[buffer].gpu, content.data(), AddressOf(buffer) + offset, bytes);
     return content;
   }
 

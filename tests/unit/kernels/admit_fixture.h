@@ -1,0 +1,74 @@
+// Buffers that do not exist, and good descriptors to spoil. Admission reads no operand.
+#ifndef CONCERT_TESTS_UNIT_KERNELS_ADMIT_FIXTURE_H_
+#define CONCERT_TESTS_UNIT_KERNELS_ADMIT_FIXTURE_H_
+
+#include <array>
+
+#include "kernels/op_table.h"
+
+namespace concert::kernels {
+
+// Handles: 1, 2, 3: 1 MiB each on GPU 0. 4: freed. 5: imported on GPU 1. 6: pool on GPU 1. 7: base
+// address that is odd, 1 KiB.
+inline constexpr uint64_t kMiB = 1 << 20;
+inline constexpr std::array<BufferRange, 8> kBuffers = {{
+    {},
+    {0x10000000, kMiB, 0, true},
+    {0x20000000, kMiB, 0, false},
+    {0x30000000, kMiB, 0, true},
+    {},
+    {0x50000000, kMiB, 1, false},
+    {0x60000000, kMiB, 1, true},
+    {0x70000001, 1024, 0, false},
+}};
+
+inline AdmitContext Context(uint32_t ranks = 0) {
+  return {.gpu = 0, .buffers = kBuffers, .ranks = ranks};
+}
+
+// A 64 x 32 x 16 bf16 GEMM: A and W in buffer 1, C and bias in 2, D in 3.
+inline concert_descriptor GoodGemm() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_GEMM;
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.m = 64, body.n = 32, body.k = 16, body.batch = 1;
+  body.a = {1, 0, 0};
+  body.w = {1, 0, 65536};
+  body.c = {2, 0, 0};
+  body.d = {3, 0, 0};
+  body.bias = {2, 0, 65536};
+  body.lda = body.ldw = 16;
+  body.ldc = body.ldd = 32;
+  body.alpha = body.beta = 1;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
+inline concert_descriptor GoodCopy() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_COPY;
+  descriptor.body.copy.src = {1, 0, 3};
+  descriptor.body.copy.dst = {2, 0, 5};
+  descriptor.body.copy.bytes = 1001;
+  return descriptor;
+}
+
+inline concert_descriptor GoodCollective(uint16_t kind) {
+  concert_descriptor descriptor{};
+  descriptor.kind = kind;
+  concert_collective_body& body = descriptor.body.collective;
+  body.dtype = CONCERT_ABI_FP32;
+  if (kind == CONCERT_OP_BARRIER) return descriptor;
+  body.count = 1000;
+  body.src = {1, 0, 0};
+  body.dst = {2, 0, 0};
+  return descriptor;
+}
+
+inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
+  return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
+}
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_TESTS_UNIT_KERNELS_ADMIT_FIXTURE_H_

@@ -1,0 +1,169 @@
+// Random descriptors: none crashes admission, and none that it accepts reaches out of its buffers.
+// The oracle redoes the arithmetic in 128 bits, where nothing here can overflow.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/unit/kernels/admit_fixture.h"
+
+namespace concert::kernels {
+namespace {
+
+using Wide = unsigned __int128;
+
+class Fuzzer {
+ public:
+  explicit Fuzzer(uint64_t seed) : random_(seed) {}
+
+  uint64_t Below(uint64_t n) { return random_() % n; }
+
+  // Mostly small, sometimes at an edge of some type, sometimes anything.
+  uint64_t Number() {
+    switch (Below(8)) {
+      case 0:
+        return random_();
+      case 1:
+        return (uint64_t{1} << Below(64)) + Below(3) - 1;
+      case 2:
+        return UINT64_MAX / (1 + Below(70000));
+      default:
+        return Below(70);
+    }
+  }
+
+  // A good descriptor with a few 8-byte words, fields or bytes replaced.
+  concert_descriptor Descriptor() {
+    const uint16_t kind = static_cast<uint16_t>(1 + Below(8));
+    concert_descriptor descriptor = kind == CONCERT_OP_GEMM   ? GoodGemm()
+                                    : kind == CONCERT_OP_COPY ? GoodCopy()
+                                                              : GoodCollective(kind);
+    // The words that hold numbers; the rest is reserved and mostly leads to a refusal.
+    const uint64_t words = kind == CONCERT_OP_GEMM ? 21 : kind == CONCERT_OP_COPY ? 5 : 8;
+    for (uint64_t i = Below(5); i-- > 0;) {
+      uint8_t* word = descriptor.body.raw + 8 * Below(words);
+      const uint64_t number = Number();
+      const uint32_t half = static_cast<uint32_t>(number);
+      if (Below(2) == 0) {
+        std::memcpy(word, &number, 8);
+      } else {
+        std::memcpy(word + 4 * Below(2), &half, 4);
+      }
+    }
+    if (kind == CONCERT_OP_GEMM && Below(3) == 0) {
+      concert_gemm_body& body = descriptor.body.gemm;
+      body.batch = static_cast<uint32_t>(Below(9));
+      body.stride_d = Below(3000);
+      body.ldd = Below(400);
+    }
+    if (Below(50) == 0) descriptor.body.raw[Below(192)] = static_cast<uint8_t>(random_());
+    return descriptor;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// `elements` of `element_bytes` at `address` lie in the buffer.
+void CheckInside(const concert_operand& operand, Address address, Wide elements,
+                 Wide element_bytes) {
+  ASSERT_LT(operand.buffer, kBuffers.size());
+  const BufferRange& buffer = kBuffers[operand.buffer];
+  ASSERT_GT(buffer.bytes, 0u);
+  ASSERT_TRUE(buffer.gpu == 0 || buffer.pool);
+  EXPECT_EQ(Wide{address}, Wide{buffer.address} + operand.offset);
+  EXPECT_EQ(address % static_cast<uint64_t>(element_bytes), 0u);
+  EXPECT_TRUE(Wide{operand.offset} + elements * element_bytes <= Wide{buffer.bytes});
+}
+
+Wide Span(Wide rows, Wide columns, Wide row_stride, Wide batch, Wide batch_stride) {
+  return (batch - 1) * batch_stride + (rows - 1) * row_stride + columns;
+}
+
+bool Disjoint(Address a, Wide a_bytes, Address b, Wide b_bytes) {
+  return Wide{a} + a_bytes <= Wide{b} || Wide{b} + b_bytes <= Wide{a};
+}
+
+void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
+  const Wide element = DtypeBytes(args.dtype);
+  const Wide a = Span(args.m, args.k, args.lda, args.batch, args.stride_a);
+  const Wide w = Span(args.n, args.k, args.ldw, args.batch, args.stride_w);
+  const Wide c = Span(args.m, args.n, args.ldc, args.batch, args.stride_c);
+  const Wide d = Span(args.m, args.n, args.ldd, args.batch, args.stride_d);
+  CheckInside(body.a, args.a, a, element);
+  CheckInside(body.w, args.w, w, element);
+  CheckInside(body.d, args.d, d, element);
+  EXPECT_TRUE(Disjoint(args.d, d * element, args.a, a * element));
+  EXPECT_TRUE(Disjoint(args.d, d * element, args.w, w * element));
+  EXPECT_EQ(args.c != 0, body.beta != 0);
+  if (args.c != 0) {
+    CheckInside(body.c, args.c, c, element);
+    EXPECT_TRUE(Disjoint(args.d, d * element, args.c, c * element) ||
+                (args.c == args.d && args.ldc == args.ldd));
+  }
+  if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, element);
+  // No element of D is written twice, the slow way.
+  EXPECT_GE(args.ldd, args.n);
+  if (args.batch == 1) return;
+  std::vector<bool> written(static_cast<size_t>(d));
+  for (uint64_t b = 0; b < args.batch; ++b) {
+    for (uint64_t i = 0; i < args.m; ++i) {
+      for (uint64_t j = 0; j < args.n; ++j) {
+        auto element_written = written[b * args.stride_d + i * args.ldd + j];
+        ASSERT_FALSE(element_written);
+        element_written = true;
+      }
+    }
+  }
+}
+
+void CheckCollective(uint16_t kind, const concert_collective_body& body, const CollectiveArgs& args,
+                     Wide ranks) {
+  if (kind == CONCERT_OP_BARRIER) return;
+  const bool wide_src = kind == CONCERT_OP_REDUCE_SCATTER || kind == CONCERT_OP_ALL_TO_ALL;
+  const bool wide_dst = kind == CONCERT_OP_ALL_GATHER || kind == CONCERT_OP_ALL_TO_ALL;
+  const Wide element = DtypeBytes(args.dtype);
+  CheckInside(body.src, args.src, Wide{args.count} * (wide_src ? ranks : 1), element);
+  CheckInside(body.dst, args.dst, Wide{args.count} * (wide_dst ? ranks : 1), element);
+  EXPECT_LT(args.root, static_cast<uint32_t>(ranks));
+}
+
+TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
+  constexpr uint64_t kSeed = 20261121, kRounds = 400000;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  Fuzzer fuzzer(kSeed);
+  std::array<uint64_t, 9> accepted{}, refused{};
+  for (uint64_t round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
+    const concert_descriptor descriptor = fuzzer.Descriptor();
+    const uint32_t ranks = static_cast<uint32_t>(1 + fuzzer.Below(16));
+    Op op;
+    const Failure failure = Admit(descriptor, op, ranks);
+    if (!failure.ok()) {
+      ++refused[descriptor.kind];
+      EXPECT_NE(failure.message, CONCERT_MESSAGE_NONE);
+      continue;
+    }
+    ++accepted[descriptor.kind];
+    SCOPED_TRACE("round " + std::to_string(round));
+    EXPECT_EQ(op.kind, descriptor.kind);
+    if (op.kind == CONCERT_OP_GEMM) {
+      CheckGemm(descriptor.body.gemm, op.gemm);
+    } else if (op.kind == CONCERT_OP_COPY) {
+      CheckInside(descriptor.body.copy.src, op.copy.src, op.copy.bytes, 1);
+      CheckInside(descriptor.body.copy.dst, op.copy.dst, op.copy.bytes, 1);
+      EXPECT_TRUE(Disjoint(op.copy.src, op.copy.bytes, op.copy.dst, op.copy.bytes));
+    } else {
+      CheckCollective(op.kind, descriptor.body.collective, op.collective, ranks);
+    }
+  }
+  for (uint16_t kind = 1; kind <= CONCERT_OP_BARRIER; ++kind) {
+    EXPECT_GT(accepted[kind], 1000u)
+        << "the fuzzer hardly reaches the accepting paths of kind " << kind;
+    EXPECT_GT(refused[kind], 1000u) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace concert::kernels

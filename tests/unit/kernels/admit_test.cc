@@ -1,0 +1,297 @@
+// Every kind of bad input, and the sentence that it gets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/unit/kernels/admit_fixture.h"
+
+namespace concert::kernels {
+namespace {
+
+constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+
+struct BadCase {
+  const char* name;
+  concert_descriptor good;
+  std::function<void(concert_descriptor&)> spoil;
+  std::string sentence;
+};
+
+using D = concert_descriptor;
+
+std::vector<BadCase> BadGemms() {
+  const D good = GoodGemm();
+  const std::string reserved =
+      "a reserved field or flag of the gemm descriptor is not zero; set it to zero or check the "
+      "daemon's feature bits";
+  return {
+      {"dtype", good, [](D& d) { d.body.gemm.dtype = 4; },
+       "dtype is 4, which is not one of its values; the highest is 3"},
+      {"no_dtype", good, [](D& d) { d.body.gemm.dtype = 0; },
+       "dtype is 0, which is not one of its values; the highest is 3"},
+      {"activation", good, [](D& d) { d.body.gemm.activation = 9; },
+       "activation is 9, which is not one of its values; the highest is 3"},
+      {"flags", good, [](D& d) { d.body.gemm.flags = 6; },
+       "flags is 6, which is not one of its values; the highest is 1"},
+      {"zero_m", good, [](D& d) { d.body.gemm.m = 0; },
+       "m is 0; it must be between 1 and 16777216"},
+      {"huge_n", good, [](D& d) { d.body.gemm.n = UINT32_MAX; },
+       "n is 4294967295; it must be between 1 and 16777216"},
+      {"zero_k", good, [](D& d) { d.body.gemm.k = 0; },
+       "k is 0; it must be between 1 and 16777216"},
+      {"huge_batch", good, [](D& d) { d.body.gemm.batch = 65537; },
+       "batch is 65537; it must be between 1 and 65536"},
+      {"lda", good, [](D& d) { d.body.gemm.lda = 15; },
+       "lda is 15; a row holds 16 elements, so it must be at least that"},
+      {"ldw", good, [](D& d) { d.body.gemm.ldw = 0; },
+       "ldw is 0; a row holds 16 elements, so it must be at least that"},
+      {"ldc", good, [](D& d) { d.body.gemm.ldc = 31; },
+       "ldc is 31; a row holds 32 elements, so it must be at least that"},
+      {"ldd", good, [](D& d) { d.body.gemm.ldd = 31; },
+       "ldd is 31; a row holds 32 elements, so it must be at least that"},
+      {"past_the_end", good, [](D& d) { d.body.gemm.d.offset = kMiB - 4094; },
+       "d needs 4096 bytes at offset 1044482, but buffer 3 has only 1048576 bytes"},
+      {"offset_overflows", good, [](D& d) { d.body.gemm.a.offset = kHuge - 1; },
+       "the extent of a does not fit in 64 bits; check sizes and strides"},
+      {"stride_overflows", good, [](D& d) { d.body.gemm.lda = kHuge / 4; },
+       "the extent of a does not fit in 64 bits; check sizes and strides"},
+      {"batch_overflows", good,
+       [](D& d) {
+         d.body.gemm.batch = 2;
+         d.body.gemm.stride_d = 2048;
+         d.body.gemm.stride_w = kHuge;
+       },
+       "the extent of w does not fit in 64 bits; check sizes and strides"},
+      {"bytes_overflow", good,
+       [](D& d) {
+         d.body.gemm.batch = 2;
+         d.body.gemm.stride_d = 2048;
+         d.body.gemm.stride_w = kHuge / 2;
+       },
+       "the extent of w does not fit in 64 bits; check sizes and strides"},
+      {"misaligned", good, [](D& d) { d.body.gemm.w.offset = 65537; },
+       "w.offset 65537 is not a multiple of 2 bytes"},
+      {"misaligned_base", good,
+       [](D& d) {
+         d.body.gemm.bias = {7, 0, 0};
+       },
+       "bias.offset 0 is not a multiple of 2 bytes"},
+      {"no_a", good, [](D& d) { d.body.gemm.a.buffer = 0; },
+       "a is required for this op but its buffer is 0"},
+      {"no_d", good, [](D& d) { d.body.gemm.d.buffer = 0; },
+       "d is required for this op but its buffer is 0"},
+      {"beta_without_c", good, [](D& d) { d.body.gemm.c.buffer = 0; },
+       "c is required for this op but its buffer is 0"},
+      {"nan_beta_without_c", good,
+       [](D& d) {
+         d.body.gemm.c.buffer = 0;
+         d.body.gemm.beta = NAN;
+       },
+       "c is required for this op but its buffer is 0"},
+      {"foreign_handle", good, [](D& d) { d.body.gemm.a.buffer = 77; },
+       "a.buffer is 77, which is not a buffer of this session; register it first"},
+      {"freed_handle", good, [](D& d) { d.body.gemm.w.buffer = 4; },
+       "w.buffer is 4, which is not a buffer of this session; register it first"},
+      {"wrong_gpu", good, [](D& d) { d.body.gemm.a.buffer = 5; },
+       "a lies on GPU 1, but the queue is on GPU 0; allocate it there or use pool memory"},
+      {"d_overlaps_a", good,
+       [](D& d) {
+         d.body.gemm.d = {1, 0, 2046};
+       },
+       "d overlaps a; an output may not share memory with an input unless it is the same range"},
+      {"d_is_a", good, [](D& d) { d.body.gemm.d = d.body.gemm.a; },
+       "d overlaps a; an output may not share memory with an input unless it is the same range"},
+      {"d_overlaps_w", good,
+       [](D& d) {
+         d.body.gemm.d = {1, 0, 65536 - 4094};
+       },
+       "d overlaps w; an output may not share memory with an input unless it is the same range"},
+      {"d_overlaps_bias", good, [](D& d) { d.body.gemm.d = d.body.gemm.bias; },
+       "d overlaps bias; an output may not share memory with an input unless it is the same range"},
+      {"d_overlaps_c", good,
+       [](D& d) {
+         d.body.gemm.d = {2, 0, 64};
+       },
+       "d overlaps c; an output may not share memory with an input unless it is the same range"},
+      {"c_in_place_other_stride", good,
+       [](D& d) {
+         d.body.gemm.d = d.body.gemm.c;
+         d.body.gemm.ldc = 33;
+       },
+       "d overlaps c; an output may not share memory with an input unless it is the same range"},
+      {"batch_of_d_overlaps", good,
+       [](D& d) {
+         d.body.gemm.batch = 2;
+         d.body.gemm.stride_d = 2047;
+       },
+       "stride_d is 2047, so matrices of the batch share elements of d; one spans 2048 elements"},
+      {"reserved", good, [](D& d) { d.body.gemm.reserved1[1] = 1; }, reserved},
+      {"reserved_of_operand", good, [](D& d) { d.body.gemm.a.reserved = 1; }, reserved},
+      {"reserved_of_header", good, [](D& d) { d.reserved1[2] = 1; }, reserved},
+      {"header_flags", good, [](D& d) { d.flags = 1; }, reserved},
+  };
+}
+
+std::vector<BadCase> BadOthers() {
+  const D reduce = GoodCollective(CONCERT_OP_ALL_REDUCE),
+          gather = GoodCollective(CONCERT_OP_ALL_GATHER);
+  const D broadcast = GoodCollective(CONCERT_OP_BROADCAST),
+          barrier = GoodCollective(CONCERT_OP_BARRIER);
+  const D exchange = GoodCollective(CONCERT_OP_ALL_TO_ALL), copy = GoodCopy();
+  const std::string overlap =
+      "dst overlaps src; an output may not share memory with an input unless it is the same range";
+  return {
+      {"copy_zero", copy, [](D& d) { d.body.copy.bytes = 0; },
+       "bytes is 0; it must be between 1 and 1099511627776"},
+      {"copy_past_end", copy, [](D& d) { d.body.copy.bytes = kMiB - 4; },
+       "dst needs 1048572 bytes at offset 5, but buffer 2 has only 1048576 bytes"},
+      {"copy_overlap", copy,
+       [](D& d) {
+         d.body.copy.dst = {1, 0, 1003};
+       },
+       overlap},
+      {"copy_reserved", copy, [](D& d) { d.body.copy.reserved[18] = 1; },
+       "a reserved field or flag of the copy descriptor is not zero; set it to zero or check the "
+       "daemon's feature bits"},
+      {"count_zero", reduce, [](D& d) { d.body.collective.count = 0; },
+       "count is 0; it must be between 1 and 1099511627776"},
+      {"count_huge", reduce, [](D& d) { d.body.collective.count = kHuge; },
+       "count is 18446744073709551615; it must be between 1 and 1099511627776"},
+      {"reduction", reduce, [](D& d) { d.body.collective.reduction = 3; },
+       "reduction is 3, which is not one of its values; the highest is 2"},
+      {"gather_reduction", gather, [](D& d) { d.body.collective.reduction = 1; },
+       "reduction is 1, which is not one of its values; the highest is 0"},
+      {"gather_dst_short", gather, [](D& d) { d.body.collective.count = 65537; },
+       "dst needs 1048592 bytes at offset 0, but buffer 2 has only 1048576 bytes"},
+      {"gather_not_a_slot", gather,
+       [](D& d) {
+         d.body.collective.src = {2, 0, 2000};
+       },
+       overlap},
+      {"reduce_shifted", reduce,
+       [](D& d) {
+         d.body.collective.dst = {1, 0, 4};
+       },
+       overlap},
+      {"exchange_in_place", exchange, [](D& d) { d.body.collective.dst = d.body.collective.src; },
+       overlap},
+      {"root", broadcast, [](D& d) { d.body.collective.root = 4; },
+       "root is 4; it must be between 0 and 3"},
+      {"root_of_reduce", reduce, [](D& d) { d.body.collective.root = 1; },
+       "root is 1; it must be between 0 and 0"},
+      {"broadcast_no_src", broadcast, [](D& d) { d.body.collective.src.buffer = 0; },
+       "src is required for this op but its buffer is 0"},
+      {"misaligned", reduce, [](D& d) { d.body.collective.src.offset = 2; },
+       "src.offset 2 is not a multiple of 4 bytes"},
+      {"dtype", reduce, [](D& d) { d.body.collective.dtype = 200; },
+       "dtype is 200, which is not one of its values; the highest is 3"},
+      {"barrier_count", barrier, [](D& d) { d.body.collective.count = 1; },
+       "count is 1; it must be between 0 and 0"},
+      {"barrier_operand", barrier, [](D& d) { d.body.collective.src.buffer = 1; },
+       "src is 1; it must be between 0 and 0"},
+      {"reserved", reduce, [](D& d) { d.body.collective.reserved0[5] = 1; },
+       "a reserved field or flag of the all_reduce descriptor is not zero; set it to zero or check "
+       "the daemon's feature bits"},
+  };
+}
+
+TEST(AdmitTest, BadInputGetsItsSentence) {
+  for (const auto& cases : {BadGemms(), BadOthers()}) {
+    for (const BadCase& bad : cases) {
+      SCOPED_TRACE(bad.name);
+      Op op;
+      EXPECT_TRUE(Admit(bad.good, op).ok()) << Admit(bad.good, op).ToString();
+      concert_descriptor descriptor = bad.good;
+      bad.spoil(descriptor);
+      const Failure failure = Admit(descriptor, op);
+      EXPECT_EQ(failure.ToString(), bad.sentence);
+      EXPECT_EQ(failure.status, failure.message == CONCERT_MESSAGE_NO_BUFFER
+                                    ? CONCERT_ABI_NOT_FOUND
+                                    : CONCERT_ABI_INVALID_ARGUMENT);
+    }
+  }
+}
+
+TEST(AdmitTest, UnknownCommunicatorIsNotFound) {
+  Op op;
+  concert_descriptor descriptor = GoodCollective(CONCERT_OP_ALL_REDUCE);
+  descriptor.body.collective.communicator = 12;
+  const Failure failure = Admit(descriptor, op, /*ranks=*/0);
+  EXPECT_EQ(failure.status, CONCERT_ABI_NOT_FOUND);
+  EXPECT_EQ(failure.ToString(), "communicator 12 is not one this session has joined");
+}
+
+TEST(AdmitTest, FillsInAGemm) {
+  Op op;
+  concert_descriptor descriptor = GoodGemm();
+  descriptor.body.gemm.alpha = NAN;
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.kind, CONCERT_OP_GEMM);
+  EXPECT_EQ(op.gemm.w, 0x10000000u + 65536);
+  EXPECT_EQ(op.gemm.bias, 0x20000000u + 65536);
+  EXPECT_EQ(op.work.flops, 2u * 64 * 32 * 16);
+  EXPECT_EQ(op.work.hbm_bytes, 2u * (64 * 16 + 32 * 16 + 2 * 64 * 32 + 32));
+  EXPECT_EQ(op.buffer_count, 5);
+  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2));
+}
+
+TEST(AdmitTest, ZeroBetaIgnoresC) {
+  Op op;
+  concert_descriptor descriptor = GoodGemm();
+  descriptor.body.gemm.beta = 0;
+  descriptor.body.gemm.c = {99, 0, kHuge};
+  descriptor.body.gemm.ldc = 0;
+  descriptor.body.gemm.bias = {};
+  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  EXPECT_EQ(op.gemm.c, 0u);
+  EXPECT_EQ(op.buffer_count, 3);
+}
+
+TEST(AdmitTest, AcceptsInPlaceInterleavedBatchesAndPoolOfOtherGpus) {
+  Op op;
+  concert_descriptor descriptor = GoodGemm();
+  descriptor.body.gemm.d = descriptor.body.gemm.c;
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  descriptor = GoodGemm();
+  descriptor.body.gemm.batch = 4;
+  descriptor.body.gemm.stride_d = 32;
+  descriptor.body.gemm.ldd = 128;
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  descriptor = GoodGemm();
+  descriptor.body.gemm.a.buffer = 6;
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  descriptor = GoodCollective(CONCERT_OP_ALL_GATHER);
+  descriptor.body.collective.src = {2, 0, 4000};
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+}
+
+TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
+  Op op;
+  ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_ALL_REDUCE), op).ok());
+  EXPECT_EQ(op.work.category, policies::Category::kCollective);
+  EXPECT_EQ(op.work.link_bytes, 6000u) << "2 * 3 / 4 of 4000 bytes";
+  ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_ALL_GATHER), op).ok());
+  EXPECT_EQ(op.work.link_bytes, 12000u);
+  EXPECT_EQ(op.collective.dst_bytes, 16000u);
+  ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_BARRIER), op).ok());
+  EXPECT_EQ(op.work.category, policies::Category::kBarrier);
+  EXPECT_EQ(op.buffer_count, 0);
+}
+
+TEST(OpTableTest, KindsAreFoundByNumber) {
+  EXPECT_EQ(FindOpKind(0), nullptr);
+  EXPECT_EQ(FindOpKind(9), nullptr);
+  EXPECT_EQ(FindOpKind(UINT16_MAX), nullptr);
+  for (const OpKind& kind : AllOpKinds()) {
+    EXPECT_EQ(FindOpKind(kind.kind), &kind);
+    EXPECT_EQ(kind.name, concert_op_kind_name(kind.kind));
+  }
+}
+
+}  // namespace
+}  // namespace concert::kernels
