@@ -1,0 +1,528 @@
+// The C++20 wrapper of concert.h: header-only, move-only owners, designated initialisers.
+//
+//   concert::Session session = concert::Session::Connect().value();
+//   concert::Queue queue = session.CreateQueue({.gpu = 0, .priority = concert::kHigh}).value();
+//   concert::Buffer y = session.Allocate(y_bytes).value();
+//   concert::Ticket up = queue.Gemm({.m = 64, .n = 14336, .k = 4096, .a = x, .w = w, .d = y});
+//   concert::Status status = up.Wait();
+//
+// Errors, without exceptions. Making something returns a Result<T>: test ok(), or call value(),
+// which prints the sentence and aborts when there is no value. Doing something returns a Status.
+// Submitting returns a Ticket in any case: one that could not be submitted has failed already, so
+// that a chain of ops needs one check, at its Wait(). An op that should wait for such a ticket
+// fails with the same status.
+//
+// Threads and lifetimes are those of concert.h. A Ticket must not outlive its Session object (the
+// last() of a queue and tickets are plain moments; only waiting for them needs the session).
+#ifndef CONCERT_CONCERT_HPP_
+#define CONCERT_CONCERT_HPP_
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "concert/concert.h"
+
+namespace concert {
+
+enum Priority : int32_t {
+  kLow = CONCERT_PRIORITY_LOW,
+  kNormal = CONCERT_PRIORITY_NORMAL,
+  kHigh = CONCERT_PRIORITY_HIGH
+};
+enum Dtype : uint32_t { kBf16 = CONCERT_BF16, kFp16 = CONCERT_FP16, kFp32 = CONCERT_FP32 };
+enum Activation : uint32_t {
+  kNone = CONCERT_ACTIVATION_NONE,
+  kRelu = CONCERT_ACTIVATION_RELU,
+  kGelu = CONCERT_ACTIVATION_GELU,
+  kSilu = CONCERT_ACTIVATION_SILU
+};
+enum Reduction : uint32_t {
+  kSum = CONCERT_REDUCTION_SUM,
+  kMax = CONCERT_REDUCTION_MAX,
+  kMin = CONCERT_REDUCTION_MIN
+};
+enum class Fallback : uint32_t {
+  kEnvironment = CONCERT_FALLBACK_ENVIRONMENT,
+  kNone = CONCERT_FALLBACK_NONE,
+  kCublas = CONCERT_FALLBACK_CUBLAS
+};
+
+// OK, or a code and a sentence.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  explicit Status(const concert_error& error)
+      : code_(static_cast<concert_code>(error.code)), message_(error.message) {}
+
+  bool ok() const { return code_ == CONCERT_OK; }
+  concert_code code() const { return code_; }
+  const std::string& message() const { return message_; }
+  // "OK", or "INVALID_ARGUMENT: m is 0; it must be between 1 and 1048576".
+  std::string ToString() const {
+    return ok() ? "OK" : std::string(concert_code_name(code_)) + ": " + message_;
+  }
+  void IgnoreError() const {}
+  // Prints the sentence and aborts unless ok().
+  void Check() const {
+    if (ok()) return;
+    std::fprintf(stderr, "concert: %s\n", ToString().c_str());
+    std::abort();
+  }
+
+ private:
+  concert_code code_ = CONCERT_OK;
+  std::string message_;
+};
+
+// A T, or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}                   // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}           // NOLINT
+  Result(const concert_error& error) : status_(Status(error)) {}  // NOLINT
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  // Each aborts with the sentence unless ok().
+  T& value() & { return status_.Check(), *value_; }
+  T&& value() && { return status_.Check(), std::move(*value_); }
+  T& operator*() & { return value(); }
+  T* operator->() { return &value(); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+namespace detail {
+template <auto Function>
+struct Calls {
+  template <typename T>
+  void operator()(T* handle) const {
+    Function(handle);
+  }
+};
+template <typename T, auto Function>
+using Handle = std::unique_ptr<T, Calls<Function>>;
+}  // namespace detail
+
+// A registered range of memory. Unregistered when destroyed.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(concert_buffer* handle) : handle_(handle) {}
+
+  concert_buffer* get() const { return handle_.get(); }
+  uint64_t bytes() const { return concert_buffer_bytes(get()); }
+  // Host pointer on sim, device pointer on cuda; see concert_buffer_address.
+  Result<void*> Address() const {
+    concert_error error;
+    void* address = nullptr;
+    if (concert_buffer_address(get(), &address, &error) != CONCERT_OK) return error;
+    return address;
+  }
+  Status Write(const void* data, uint64_t bytes, uint64_t offset = 0) const {
+    concert_error error;
+    if (concert_buffer_write(get(), offset, data, bytes, &error) != CONCERT_OK)
+      return Status(error);
+    return {};
+  }
+  Status Read(void* data, uint64_t bytes, uint64_t offset = 0) const {
+    concert_error error;
+    if (concert_buffer_read(get(), offset, data, bytes, &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
+
+ private:
+  detail::Handle<concert_buffer, concert_buffer_free> handle_;
+};
+
+// From `offset` bytes in a buffer. A Buffer converts to its beginning; the default is "none".
+struct Slice {
+  Slice() = default;
+  Slice(const Buffer& buffer, uint64_t offset = 0)
+      : buffer(buffer.get()), offset(offset) {}  // NOLINT
+
+  concert_slice Abi() const { return {buffer, offset}; }
+
+  concert_buffer* buffer = nullptr;
+  uint64_t offset = 0;
+};
+
+// The moment when an op is done. Cheap to copy.
+class [[nodiscard]] Ticket {
+ public:
+  Ticket() = default;  // no moment: waits skip it, Wait returns at once
+  Ticket(concert_session* session, concert_ticket ticket) : session_(session), ticket_(ticket) {}
+  explicit Ticket(Status failure) : failure_(std::make_shared<const Status>(std::move(failure))) {}
+
+  // OK, or why the op could not be submitted. What became of a submitted op is told by Wait and
+  // Poll.
+  Status submit_status() const { return failure_ ? *failure_ : Status(); }
+  concert_ticket get() const { return ticket_; }
+
+  // Blocks until the op is done and returns its outcome. See concert_wait.
+  Status Wait() const { return WaitNanoseconds(-1); }
+  Status Wait(std::chrono::nanoseconds timeout) const { return WaitNanoseconds(timeout.count()); }
+  // True when there is nothing more to wait for. Never blocks. Then Wait() returns the outcome at
+  // once.
+  bool Done() const {
+    if (failure_ || ticket_.timeline == 0) return true;
+    int done = 0;
+    concert_poll(session_, ticket_, &done, nullptr);
+    return done != 0;
+  }
+  // Makes later work of a CUDA stream wait; this thread goes on. See concert_wait_on_stream.
+  Status WaitOn(void* stream) const {
+    if (failure_) return *failure_;
+    if (ticket_.timeline == 0) return {};
+    concert_error error;
+    if (concert_wait_on_stream(session_, ticket_, stream, &error) != CONCERT_OK)
+      return Status(error);
+    return {};
+  }
+
+ private:
+  Status WaitNanoseconds(int64_t timeout_ns) const {
+    if (failure_) return *failure_;
+    if (ticket_.timeline == 0) return {};
+    concert_error error;
+    if (concert_wait(session_, ticket_, timeout_ns, &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
+
+  concert_session* session_ = nullptr;
+  concert_ticket ticket_{};
+  std::shared_ptr<const Status> failure_;
+};
+
+// A rank's place in a communicator. Left when destroyed.
+class Communicator {
+ public:
+  Communicator() = default;
+  explicit Communicator(concert_communicator* handle) : handle_(handle) {}
+  concert_communicator* get() const { return handle_.get(); }
+
+ private:
+  detail::Handle<concert_communicator, concert_communicator_leave> handle_;
+};
+
+// A counter that the client or its GPU raises and that ops wait for.
+class UserTimeline {
+ public:
+  UserTimeline() = default;
+  UserTimeline(concert_session* session, concert_user_timeline* handle)
+      : session_(session), handle_(handle) {}
+
+  concert_user_timeline* get() const { return handle_.get(); }
+  Ticket At(uint64_t value) const { return {session_, concert_user_timeline_ticket(get(), value)}; }
+  Status Signal(uint64_t value) const {
+    concert_error error;
+    if (concert_user_timeline_signal(get(), value, &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
+  Status SignalOn(void* stream, uint64_t value) const {
+    concert_error error;
+    if (concert_user_timeline_signal_on_stream(get(), value, stream, &error) != CONCERT_OK) {
+      return Status(error);
+    }
+    return {};
+  }
+
+ private:
+  concert_session* session_ = nullptr;
+  detail::Handle<concert_user_timeline, concert_user_timeline_destroy> handle_;
+};
+
+// D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times; see
+// concert_gemm.
+struct GemmOp {
+  uint32_t m = 0, n = 0, k = 0, batch = 1;
+  Slice a{}, w{}, c{}, d{}, bias{};
+  uint64_t lda = 0, ldw = 0, ldc = 0, ldd = 0;
+  uint64_t stride_a = 0, stride_w = 0, stride_c = 0, stride_d = 0;
+  float alpha = 1, beta = 0;
+  Dtype dtype = kBf16;
+  Activation activation = kNone;
+  bool allow_tf32 = false;
+};
+
+// One rank's part of a collective. `data` stands for src and dst when both are the same.
+struct CollectiveOp {
+  Slice data{};
+  Slice src{}, dst{};
+  uint64_t count = 0;  // elements; see concert_collective
+  Dtype dtype = kBf16;
+  Reduction reduction = kSum;
+  uint32_t root = 0;
+};
+
+struct CopyOp {
+  Slice src{}, dst{};
+  uint64_t bytes = 0;
+};
+
+// Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
+class Waits {
+ public:
+  Waits() = default;
+  Waits(std::initializer_list<Ticket> tickets) {
+    for (const Ticket& ticket : tickets) Add(ticket);
+  }
+  void Add(const Ticket& ticket) {
+    if (count_ < tickets_.size()) tickets_[count_++] = ticket;
+  }
+  const Ticket* begin() const { return tickets_.data(); }
+  const Ticket* end() const { return tickets_.data() + count_; }
+
+ private:
+  std::array<Ticket, CONCERT_WAITS_MAX + 1> tickets_;  // one more, for the C ABI to refuse
+  size_t count_ = 0;
+};
+
+struct SubmitOptions {
+  Waits waits{};
+  uint64_t deadline_ns = 0;  // a hint, on CLOCK_MONOTONIC
+};
+
+// An ordered line of ops. One thread at a time.
+class Queue {
+ public:
+  Queue() = default;
+  Queue(concert_session* session, concert_queue* handle) : session_(session), handle_(handle) {}
+
+  concert_queue* get() const { return handle_.get(); }
+  // The moment when everything submitted so far is done.
+  Ticket last() const { return {session_, concert_queue_last(get())}; }
+
+  Ticket Gemm(const GemmOp& op, const SubmitOptions& options = {}) {
+    concert_gemm gemm = {};
+    gemm.struct_size = sizeof(gemm);
+    gemm.m = op.m, gemm.n = op.n, gemm.k = op.k, gemm.batch = op.batch;
+    gemm.dtype = op.dtype;
+    gemm.activation = op.activation;
+    gemm.flags = op.allow_tf32 ? CONCERT_GEMM_TF32 : 0;
+    gemm.a = op.a.Abi(), gemm.w = op.w.Abi(), gemm.c = op.c.Abi(), gemm.d = op.d.Abi();
+    gemm.bias = op.bias.Abi();
+    gemm.lda = op.lda, gemm.ldw = op.ldw, gemm.ldc = op.ldc, gemm.ldd = op.ldd;
+    gemm.stride_a = op.stride_a, gemm.stride_w = op.stride_w;
+    gemm.stride_c = op.stride_c, gemm.stride_d = op.stride_d;
+    gemm.alpha = op.alpha, gemm.beta = op.beta;
+    return Submit(concert_submit_gemm, gemm, options);
+  }
+  Ticket AllReduce(const Communicator& group, const CollectiveOp& op, const SubmitOptions& o = {}) {
+    return Collective(CONCERT_ALL_REDUCE, group, op, o);
+  }
+  Ticket AllGather(const Communicator& group, const CollectiveOp& op, const SubmitOptions& o = {}) {
+    return Collective(CONCERT_ALL_GATHER, group, op, o);
+  }
+  Ticket ReduceScatter(const Communicator& group, const CollectiveOp& op,
+                       const SubmitOptions& o = {}) {
+    return Collective(CONCERT_REDUCE_SCATTER, group, op, o);
+  }
+  Ticket AllToAll(const Communicator& group, const CollectiveOp& op, const SubmitOptions& o = {}) {
+    return Collective(CONCERT_ALL_TO_ALL, group, op, o);
+  }
+  Ticket Broadcast(const Communicator& group, const CollectiveOp& op, const SubmitOptions& o = {}) {
+    return Collective(CONCERT_BROADCAST, group, op, o);
+  }
+  Ticket Barrier(const Communicator& group, const SubmitOptions& options = {}) {
+    return Collective(CONCERT_BARRIER, group, {}, options);
+  }
+  Ticket Copy(const CopyOp& op, const SubmitOptions& options = {}) {
+    concert_copy copy = {};
+    copy.struct_size = sizeof(copy);
+    copy.src = op.src.Abi(), copy.dst = op.dst.Abi(), copy.bytes = op.bytes;
+    return Submit(concert_submit_copy, copy, options);
+  }
+
+ private:
+  Ticket Collective(concert_collective_kind kind, const Communicator& group, const CollectiveOp& op,
+                    const SubmitOptions& options) {
+    concert_collective collective = {};
+    collective.struct_size = sizeof(collective);
+    collective.kind = kind;
+    collective.communicator = group.get();
+    collective.src = (op.src.buffer ? op.src : op.data).Abi();
+    collective.dst = (op.dst.buffer ? op.dst : op.data).Abi();
+    collective.count = op.count;
+    collective.dtype = kind == CONCERT_BARRIER ? 0u : static_cast<uint32_t>(op.dtype);
+    collective.reduction = op.reduction;
+    collective.root = op.root;
+    return Submit(concert_submit_collective, collective, options);
+  }
+
+  template <typename Function, typename Op>
+  Ticket Submit(Function submit, const Op& op, const SubmitOptions& options) {
+    std::array<concert_ticket, CONCERT_WAITS_MAX + 1> waits;
+    uint32_t count = 0;
+    for (const Ticket& wait : options.waits) {
+      if (Status failed = wait.submit_status(); !failed.ok()) return Ticket(std::move(failed));
+      waits[count++] = wait.get();
+    }
+    concert_submit_options abi = {};
+    abi.struct_size = sizeof(abi);
+    abi.wait_count = count;
+    abi.waits = waits.data();
+    abi.deadline_ns = options.deadline_ns;
+    concert_ticket ticket;
+    concert_error error;
+    if (submit(get(), &op, &abi, &ticket, &error) != CONCERT_OK) return Ticket(Status(error));
+    return {session_, ticket};
+  }
+
+  concert_session* session_ = nullptr;
+  detail::Handle<concert_queue, concert_queue_destroy> handle_;
+};
+
+// Ops submitted to queues of the GPU while it lives are handed over together when it ends.
+class Batch {
+ public:
+  Batch(concert_session* session, uint32_t gpu) : session_(session), gpu_(gpu) {}
+  Batch(Batch&& other) noexcept
+      : session_(std::exchange(other.session_, nullptr)), gpu_(other.gpu_) {}
+  Batch& operator=(Batch&&) = delete;
+  ~Batch() { End().IgnoreError(); }
+
+  // Hands over now; once.
+  Status End() {
+    concert_session* session = std::exchange(session_, nullptr);
+    concert_error error;
+    if (session == nullptr) return {};
+    if (concert_batch_end(session, gpu_, &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
+
+ private:
+  concert_session* session_;
+  uint32_t gpu_;
+};
+
+// As concert_connect_options; 0 and empty mean the default.
+struct ConnectOptions {
+  std::string socket_path{};
+  std::string client_name{};
+  uint64_t gpu_mask = 0;
+  std::chrono::nanoseconds timeout{0};
+  std::chrono::nanoseconds submit_timeout{0};
+  Fallback fallback = Fallback::kEnvironment;
+};
+
+struct QueueOptions {
+  uint32_t gpu = 0;
+  Priority priority = kNormal;
+};
+
+struct JoinOptions {
+  std::string name{};
+  uint32_t rank = 0;
+  uint32_t ranks = 1;
+  uint32_t gpu = 0;
+};
+
+// A connection to the daemon. Closed when destroyed.
+class Session {
+ public:
+  Session() = default;
+  static Result<Session> Connect(const ConnectOptions& options = {}) {
+    concert_connect_options abi = {};
+    abi.struct_size = sizeof(abi);
+    abi.fallback = static_cast<uint32_t>(options.fallback);
+    abi.socket_path = options.socket_path.empty() ? nullptr : options.socket_path.c_str();
+    abi.client_name = options.client_name.empty() ? nullptr : options.client_name.c_str();
+    abi.gpu_mask = options.gpu_mask;
+    abi.timeout_ns = options.timeout.count();
+    abi.submit_timeout_ns = options.submit_timeout.count();
+    concert_error error;
+    concert_session* handle = nullptr;
+    if (concert_connect(&abi, &handle, &error) != CONCERT_OK) return error;
+    return Session(handle);
+  }
+
+  concert_session* get() const { return handle_.get(); }
+  uint32_t id() const { return concert_session_id(get()); }
+  bool is_local() const { return concert_session_is_local(get()) != 0; }
+  uint32_t gpu_count() const { return concert_gpu_count(get()); }
+  Result<concert_gpu> GpuInfo(uint32_t index) const {
+    concert_gpu gpu = {};
+    gpu.struct_size = sizeof(gpu);
+    concert_error error;
+    if (concert_gpu_info_get(get(), index, &gpu, &error) != CONCERT_OK) return error;
+    return gpu;
+  }
+
+  // Zeroed memory made by the daemon.
+  Result<Buffer> Allocate(uint64_t bytes, uint32_t gpu = 0) const {
+    concert_error error;
+    concert_buffer* handle = nullptr;
+    if (concert_buffer_allocate(get(), gpu, bytes, &handle, &error) != CONCERT_OK) return error;
+    return Buffer(handle);
+  }
+  // The client's own memory, from cudaMalloc.
+  Result<Buffer> Import(const void* device_pointer, uint64_t bytes, uint32_t gpu = 0) const {
+    concert_import import = {};
+    import.memory = CONCERT_MEMORY_CUDA_POINTER;
+    import.gpu = gpu;
+    import.pointer = reinterpret_cast<uintptr_t>(device_pointer);
+    import.bytes = bytes;
+    return Import(import);
+  }
+  // Any kind of memory; struct_size is filled in.
+  Result<Buffer> Import(concert_import import) const {
+    import.struct_size = sizeof(import);
+    concert_error error;
+    concert_buffer* handle = nullptr;
+    if (concert_buffer_import(get(), &import, &handle, &error) != CONCERT_OK) return error;
+    return Buffer(handle);
+  }
+  Result<Queue> CreateQueue(const QueueOptions& options = {}) const {
+    concert_error error;
+    concert_queue* handle = nullptr;
+    if (concert_queue_create(get(), options.gpu, options.priority, &handle, &error) != CONCERT_OK) {
+      return error;
+    }
+    return Queue(get(), handle);
+  }
+  Result<Communicator> Join(const JoinOptions& options) const {
+    concert_join join = {};
+    join.struct_size = sizeof(join);
+    join.rank = options.rank, join.ranks = options.ranks, join.gpu = options.gpu;
+    join.name = options.name.c_str();
+    concert_error error;
+    concert_communicator* handle = nullptr;
+    if (concert_communicator_join(get(), &join, &handle, &error) != CONCERT_OK) return error;
+    return Communicator(handle);
+  }
+  Result<UserTimeline> CreateUserTimeline() const {
+    concert_error error;
+    concert_user_timeline* handle = nullptr;
+    if (concert_user_timeline_create(get(), &handle, &error) != CONCERT_OK) return error;
+    return UserTimeline(get(), handle);
+  }
+  // See concert_batch_begin.
+  Result<Batch> BeginBatch(uint32_t gpu = 0) const {
+    concert_error error;
+    if (concert_batch_begin(get(), gpu, &error) != CONCERT_OK) return error;
+    return Batch(get(), gpu);
+  }
+  // A ticket from another process or kept as plain data, to wait for it here or to let an op wait
+  // for it.
+  Ticket TicketOf(concert_ticket ticket) const { return {get(), ticket}; }
+
+ private:
+  explicit Session(concert_session* handle) : handle_(handle) {}
+  detail::Handle<concert_session, concert_session_close> handle_;
+};
+
+}  // namespace concert
+
+#endif  // CONCERT_CONCERT_HPP_

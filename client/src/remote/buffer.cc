@@ -1,0 +1,175 @@
+#include "client/src/remote/buffer.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "client/src/failure.h"
+#include "proto/ring/control_abi.h"
+
+namespace concert::client {
+namespace {
+
+// What the daemon is told about memory of the client's. `pointer` memory is looked up in CUDA.
+int Describe(const concert_import& import, const concert_gpu& info, concert_import_buffer* request,
+             concert_error* error) {
+  request->gpu = import.gpu;
+  request->kind = import.memory;
+  request->offset = import.offset;
+  request->bytes = import.bytes;
+  request->allocation_bytes =
+      import.allocation_bytes != 0 ? import.allocation_bytes : import.offset + import.bytes;
+  std::memcpy(request->ipc_handle, import.ipc_handle, sizeof(request->ipc_handle));
+  switch (import.memory) {
+    case CONCERT_MEMORY_CUDA_IPC:
+      return CONCERT_OK;
+    case CONCERT_MEMORY_CUDA_VMM:
+    case CONCERT_MEMORY_MEMFD:
+      if (import.fd >= 0) return CONCERT_OK;
+      return Fail(error, CONCERT_INVALID_ARGUMENT, "fd is %d", import.fd);
+    case CONCERT_MEMORY_CUDA_POINTER: {
+      if (import.offset != 0 || import.allocation_bytes != 0) {
+        return Fail(error, CONCERT_INVALID_ARGUMENT,
+                    "offset and allocation_bytes must be 0 for a pointer: they are found out");
+      }
+      cuda::PointerInfo found;
+      if (int code = cuda::DescribePointer(info.uuid, import.pointer, &found, error)) return code;
+      request->kind = CONCERT_IMPORT_CUDA_IPC;
+      request->offset = import.pointer - found.base;
+      request->allocation_bytes = found.allocation_bytes;
+      std::memcpy(request->ipc_handle, found.ipc_handle, sizeof(request->ipc_handle));
+      return CONCERT_OK;
+    }
+  }
+  return Fail(error, CONCERT_INVALID_ARGUMENT, "memory is %u; it must be between 1 and %d",
+              import.memory, CONCERT_MEMORY_CUDA_POINTER);
+}
+
+}  // namespace
+
+RemoteBuffer::RemoteBuffer(std::shared_ptr<RemoteSession> session, const concert_gpu& info,
+                           uint64_t bytes, concert_memory memory)
+    : concert_buffer(bytes), session_(std::move(session)), info_(info), memory_(memory) {}
+
+int RemoteBuffer::Allocate(std::shared_ptr<RemoteSession> session, const concert_gpu& info,
+                           uint32_t gpu, uint64_t bytes, concert_buffer** buffer,
+                           concert_error* error) {
+  concert_allocate_buffer request{};
+  request.gpu = gpu;
+  request.bytes = bytes;
+  concert_buffer_reply reply;
+  std::vector<UniqueFd> fds;
+  if (int code = session->control().Call(CONCERT_CONTROL_ALLOCATE_BUFFER, &request, &reply, -1,
+                                         &fds, error)) {
+    return code;
+  }
+  const bool sim = info.backend == CONCERT_BACKEND_SIM;
+  const concert_memory memory = sim ? CONCERT_MEMORY_MEMFD : CONCERT_MEMORY_CUDA_VMM;
+  std::unique_ptr<RemoteBuffer> made(new RemoteBuffer(std::move(session), info, bytes, memory));
+  made->id = reply.buffer;
+  made->allocation_bytes_ = reply.allocation_bytes;
+  if (fds.size() != 1 || reply.allocation_bytes < bytes) {
+    return Fail(error, CONCERT_INTERNAL,
+                "the daemon answered an allocation of %llu bytes with %llu bytes and %zu fds",
+                static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(reply.allocation_bytes), fds.size());
+  }
+  made->fd_ = std::move(fds[0]);
+  *buffer = made.release();
+  return CONCERT_OK;
+}
+
+int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_gpu& info,
+                         const concert_import& import, concert_buffer** buffer,
+                         concert_error* error) {
+  concert_import_buffer request{};
+  if (int code = Describe(import, info, &request, error)) return code;
+  const auto memory = static_cast<concert_memory>(import.memory);
+  const bool has_fd = memory == CONCERT_MEMORY_CUDA_VMM || memory == CONCERT_MEMORY_MEMFD;
+  std::unique_ptr<RemoteBuffer> made(
+      new RemoteBuffer(std::move(session), info, import.bytes, memory));
+  made->offset_ = request.offset;
+  made->allocation_bytes_ = request.allocation_bytes;
+  if (memory == CONCERT_MEMORY_CUDA_POINTER) made->address_ = import.pointer;
+  if (has_fd) {
+    made->fd_ = UniqueFd(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
+    if (!made->fd_.valid()) {
+      return Fail(error, CONCERT_INVALID_ARGUMENT, "fd %d: %s", import.fd, strerror(errno));
+    }
+  }
+  concert_buffer_reply reply;
+  if (int code = made->session_->control().Call(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply,
+                                                has_fd ? import.fd : -1, nullptr, error)) {
+    return code;
+  }
+  made->id = reply.buffer;
+  *buffer = made.release();
+  return CONCERT_OK;
+}
+
+RemoteBuffer::~RemoteBuffer() {
+  cuda::UnmapVmm(vmm_);
+  if (id == 0) return;
+  concert_release_buffer request{};
+  request.buffer = id;
+  concert_control_reply reply;
+  session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+}
+
+int RemoteBuffer::MapMemory(concert_error* error) {
+  switch (memory_) {
+    case CONCERT_MEMORY_CUDA_POINTER:
+      return CONCERT_OK;  // the address came with it
+    case CONCERT_MEMORY_CUDA_IPC:
+      return Fail(error, CONCERT_FAILED_PRECONDITION,
+                  "a buffer imported by its CUDA IPC handle has its address in the process that "
+                  "exported it");
+    case CONCERT_MEMORY_MEMFD:
+      host_ = Mapping(fd_.get(), allocation_bytes_, PROT_READ | PROT_WRITE);
+      if (!host_.valid()) {
+        return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot map the buffer: %s",
+                    strerror(errno));
+      }
+      address_ = reinterpret_cast<uintptr_t>(host_.data()) + offset_;
+      return CONCERT_OK;
+    case CONCERT_MEMORY_CUDA_VMM:
+      if (int code = cuda::MapVmm(info_.uuid, fd_.get(), allocation_bytes_, &vmm_, error)) {
+        return code;
+      }
+      address_ = vmm_.address + offset_;
+      return CONCERT_OK;
+  }
+  return Fail(error, CONCERT_INTERNAL, "the buffer has an unknown kind of memory");
+}
+
+int RemoteBuffer::Address(void** address, concert_error* error) {
+  const std::lock_guard lock(mutex_);
+  if (address_ == 0) {
+    if (int code = MapMemory(error)) return code;
+  }
+  *address = reinterpret_cast<void*>(address_);
+  return CONCERT_OK;
+}
+
+int RemoteBuffer::Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) {
+  void* address = nullptr;
+  if (int code = Address(&address, error)) return code;
+  const uint64_t to = reinterpret_cast<uintptr_t>(address) + offset;
+  if (!on_host()) return cuda::CopyToDevice(info_.uuid, to, data, bytes, error);
+  std::memcpy(reinterpret_cast<void*>(to), data, bytes);
+  return CONCERT_OK;
+}
+
+int RemoteBuffer::Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) {
+  void* address = nullptr;
+  if (int code = Address(&address, error)) return code;
+  const uint64_t from = reinterpret_cast<uintptr_t>(address) + offset;
+  if (!on_host()) return cuda::CopyToHost(info_.uuid, data, from, bytes, error);
+  std::memcpy(data, reinterpret_cast<const void*>(from), bytes);
+  return CONCERT_OK;
+}
+
+}  // namespace concert::client

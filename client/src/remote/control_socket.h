@@ -1,0 +1,54 @@
+// The control protocol's client end (proto/ring/control_abi.h): one request at a time, each bounded
+// in time.
+#ifndef CONCERT_CLIENT_SRC_REMOTE_CONTROL_SOCKET_H_
+#define CONCERT_CLIENT_SRC_REMOTE_CONTROL_SOCKET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include "client/src/owners.h"
+#include "concert/concert.h"
+#include "proto/ring/control_abi.h"
+
+namespace concert::client {
+
+class ControlSocket {
+ public:
+  // *no_daemon: nobody listens there, as opposed to a daemon that refuses.
+  int Connect(const char* path, int64_t timeout_ns, bool* no_daemon, concert_error* error);
+
+  // Sends `request` (its header is filled in here), with `send_fd` unless that is -1, and receives
+  // the reply and its fds. A reply that is not OK becomes the error. Thread-safe.
+  template <typename Request, typename Reply>
+  int Call(concert_control_type type, Request* request, Reply* reply, int send_fd,
+           std::vector<UniqueFd>* fds, concert_error* error) {
+    static_assert(std::is_same_v<decltype(Request::header), concert_control_header>);
+    request->header = {CONCERT_CONTROL_MAGIC, static_cast<uint16_t>(type),
+                       static_cast<uint16_t>(sizeof(Request)), 0, 0};
+    return Transact(&request->header, send_fd, reply, sizeof(Reply), fds, error);
+  }
+
+  // True when the daemon has closed its end or died. One system call.
+  bool HungUp() const;
+
+  // Ends the session; later calls fail. Thread-safe.
+  void Shutdown();
+
+ private:
+  int Transact(concert_control_header* request, int send_fd, void* reply, size_t reply_bytes,
+               std::vector<UniqueFd>* fds, concert_error* error);
+  int Send(const concert_control_header* request, int send_fd, concert_error* error);
+
+  UniqueFd socket_;
+  int64_t timeout_ns_ = 0;
+  std::atomic<bool> shut_down_{false};
+  std::mutex mutex_;  // one request and its reply
+  uint32_t next_request_ = 1;
+};
+
+}  // namespace concert::client
+
+#endif  // CONCERT_CLIENT_SRC_REMOTE_CONTROL_SOCKET_H_

@@ -1,0 +1,95 @@
+#include "client/src/remote/ring.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "client/src/remote/shared_word.h"
+
+namespace concert::client {
+
+Ring::Ring(const Regions& regions, uint32_t index, UniqueFd eventfd, Outcomes* outcomes)
+    : layout_(regions.layout().rings[index]),
+      control_(regions.submit_control(index)),
+      state_(regions.ring_state(index)),
+      descriptors_(regions.descriptors(index)),
+      completions_(regions.completions(index)),
+      outcomes_(outcomes),
+      eventfd_(std::move(eventfd)) {}
+
+Ring::Pushed Ring::Push(concert_descriptor* descriptor, uint64_t* collective_sequence) {
+  const std::lock_guard lock(submit_mutex_);
+  if (written_ - head_seen_ >= layout_.capacity) {
+    Publish();  // what a batch holds back must not keep the ring full
+    // Acquire: the daemon has copied the slots before head, so they may be written again.
+    const uint64_t head = LoadAcquire(&state_.head);
+    if (written_ - head > layout_.capacity) return Pushed::kBroken;
+    head_seen_ = head;
+    if (written_ - head == layout_.capacity) return Pushed::kFull;
+  }
+  if (collective_sequence != nullptr)
+    descriptor->body.collective.sequence = (*collective_sequence)++;
+  descriptor->sequence = written_ + 1;
+  descriptors_[written_ & (layout_.capacity - 1)] = *descriptor;
+  ++written_;
+  if (batches_ == 0) {
+    Publish();
+  } else {
+    deferred_.store(true, std::memory_order_release);
+  }
+  return Pushed::kYes;
+}
+
+void Ring::Publish() {
+  if (published_ == written_) return;
+  published_ = written_;
+  deferred_.store(false, std::memory_order_release);
+  // Release: pairs with the daemon's load-acquire of tail before it reads the descriptors.
+  StoreRelease(&control_.tail, written_);
+  Wake();
+}
+
+void Ring::Wake() {
+  // Full fence: Dekker pair with the daemon's "store sleeping, full fence, load every tail".
+  FullFence();
+  if (LoadAcquire(&state_.sleeping) == 0) return;
+  const uint64_t one = 1;
+  // It can only fail when the counter is at its maximum, and then the dispatcher wakes anyway.
+  [[maybe_unused]] const ssize_t written = write(eventfd_.get(), &one, sizeof(one));
+}
+
+void Ring::PublishDeferred() {
+  const std::lock_guard lock(submit_mutex_);
+  Publish();
+}
+
+void Ring::BeginBatch() {
+  const std::lock_guard lock(submit_mutex_);
+  ++batches_;
+}
+
+bool Ring::EndBatch() {
+  const std::lock_guard lock(submit_mutex_);
+  if (batches_ == 0) return false;
+  if (--batches_ == 0) Publish();
+  return true;
+}
+
+void Ring::Drain() {
+  if (LoadAcquire(&state_.completion_tail) == drained_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(drain_mutex_);
+  uint64_t head = drained_.load(std::memory_order_relaxed);
+  // Acquire: the entries before completion_tail are written.
+  const uint64_t tail = LoadAcquire(&state_.completion_tail);
+  if (tail - head > layout_.completion_capacity) return;  // impossible; take nothing from it
+  for (; head != tail; ++head) {
+    const concert_completion entry = completions_[head & (layout_.completion_capacity - 1)];
+    if (entry.sequence == head + 1) outcomes_->Add(entry);
+  }
+  // Release: the entries have been read, so the daemon may reuse them. `drained_` comes after the
+  // outcomes, so that whoever skips draining because of it finds the outcomes there.
+  StoreRelease(&control_.completion_head, head);
+  drained_.store(head, std::memory_order_release);
+}
+
+}  // namespace concert::client

@@ -1,0 +1,73 @@
+// One GPU's ring, from the client's end: publishes descriptors, drains completions. Thread-safe.
+#ifndef CONCERT_CLIENT_SRC_REMOTE_RING_H_
+#define CONCERT_CLIENT_SRC_REMOTE_RING_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "client/src/owners.h"
+#include "client/src/remote/outcomes.h"
+#include "client/src/remote/regions.h"
+#include "proto/ring/ring_abi.h"
+
+namespace concert::client {
+
+class Ring {
+ public:
+  enum class Pushed { kYes, kFull, kBroken };
+
+  // `regions` and `outcomes` outlive the ring.
+  Ring(const Regions& regions, uint32_t index, UniqueFd eventfd, Outcomes* outcomes);
+
+  uint32_t gpu() const { return layout_.gpu; }
+  uint32_t capacity() const { return layout_.capacity; }
+
+  // Copies `descriptor` into the next slot, with its sequence, and publishes it unless a batch is
+  // open. `collective_sequence`, if not null, is the communicator's op counter: taken and raised
+  // here, so that numbers and ring positions of a communicator have one order and a failed push
+  // takes none. Never blocks for long: the lock is held while one descriptor is copied. kBroken:
+  // the daemon's head is impossible.
+  Pushed Push(concert_descriptor* descriptor, uint64_t* collective_sequence);
+
+  void BeginBatch();
+  // False when none was open.
+  bool EndBatch();
+  // Publishes what an open batch has collected. Cheap when there is nothing.
+  void Flush() {
+    if (deferred_.load(std::memory_order_acquire)) PublishDeferred();
+  }
+
+  // Moves the published completions to the outcomes. Cheap when there are none.
+  void Drain();
+
+  // Wakes the dispatcher if it sleeps. The caller's store comes before this; see ring_abi.h on
+  // `sleeping`.
+  void Wake();
+
+ private:
+  void PublishDeferred();
+  void Publish();  // REQUIRES: submit_mutex_
+
+  const concert_ring_layout layout_;
+  concert_submit_control& control_;
+  const concert_ring_state& state_;
+  concert_descriptor* const descriptors_;
+  const concert_completion* const completions_;
+  Outcomes* const outcomes_;
+  const UniqueFd eventfd_;
+
+  std::mutex submit_mutex_;
+  uint64_t written_ = 0;    // descriptors in their slots
+  uint64_t published_ = 0;  // of them, those the tail covers
+  uint64_t head_seen_ = 0;  // a past head: room that is certain without reading the daemon's line
+  uint32_t batches_ = 0;    // open
+  std::atomic<bool> deferred_{false};  // written_ != published_
+
+  std::mutex drain_mutex_;
+  std::atomic<uint64_t> drained_{0};  // completions read; written under drain_mutex_
+};
+
+}  // namespace concert::client
+
+#endif  // CONCERT_CLIENT_SRC_REMOTE_RING_H_

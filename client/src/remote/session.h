@@ -1,0 +1,114 @@
+// A session with a daemon.
+#ifndef CONCERT_CLIENT_SRC_REMOTE_SESSION_H_
+#define CONCERT_CLIENT_SRC_REMOTE_SESSION_H_
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "client/src/handles.h"
+#include "client/src/owners.h"
+#include "client/src/remote/control_socket.h"
+#include "client/src/remote/outcomes.h"
+#include "client/src/remote/regions.h"
+#include "client/src/remote/ring.h"
+
+namespace concert::client {
+
+class RemoteSession final : public concert_session {
+ public:
+  // *no_daemon: nobody listens at `path`, so that a fallback may be tried.
+  static int Connect(const char* path, const concert_connect_options& options,
+                     std::shared_ptr<concert_session>* session, bool* no_daemon,
+                     concert_error* error);
+  ~RemoteSession() override;
+
+  uint32_t id() const override { return id_; }
+  bool is_local() const override { return false; }
+  std::span<const concert_gpu> gpus() const override { return {gpus_.data(), gpu_count_}; }
+  void Close() override;
+
+  int Allocate(uint32_t gpu, uint64_t bytes, concert_buffer** buffer,
+               concert_error* error) override;
+  int Import(const concert_import& import, concert_buffer** buffer, concert_error* error) override;
+  int CreateQueue(uint32_t gpu, int32_t priority, concert_queue** queue,
+                  concert_error* error) override;
+  int Join(const concert_join& join, concert_communicator** communicator,
+           concert_error* error) override;
+  int CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) override;
+  int BeginBatch(uint32_t gpu, concert_error* error) override;
+  int EndBatch(uint32_t gpu, concert_error* error) override;
+  int Poll(concert_ticket ticket, bool* done, concert_error* error) override;
+  int Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) override;
+  int WaitOnStream(concert_ticket ticket, void* stream, concert_error* error) override;
+
+  // ---- For the session's own handles ----
+
+  ControlSocket& control() { return control_; }
+  const concert_gpu* FindGpu(uint32_t gpu, concert_error* error) const;
+
+  // UNAVAILABLE, and why, when the session has ended. Without `thorough` it costs one load; with
+  // it, the socket is asked too, at most every 10 ms, because a killed daemon leaves its pages as
+  // they were.
+  int CheckOpen(bool thorough, concert_error* error);
+  int64_t submit_timeout_ns() const { return submit_timeout_ns_; }
+
+  // User timelines.
+  uint64_t* user_timeline(uint32_t index) { return regions_.user_timeline(index); }
+  void ReleaseUserTimeline(uint32_t index);
+  void SignalUserTimeline(uint32_t index, uint64_t value);
+  int SignalUserTimelineOnStream(uint32_t index, uint64_t value, void* stream,
+                                 concert_error* error);
+
+ private:
+  // What a ticket of this session is watched through.
+  struct Watch {
+    const uint64_t* word = nullptr;
+    uint32_t* waiters = nullptr;
+    Ring* ring = nullptr;  // null: a user timeline, which has no outcomes
+    uint32_t queue = 0;
+    int64_t nap_ns = 0;  // longest sleep before everything is looked at again
+  };
+
+  int Handshake(const concert_connect_options& options, concert_error* error);
+  int Adopt(const concert_hello_reply& reply, std::vector<UniqueFd> fds, concert_error* error);
+  Ring* FindRing(uint32_t gpu, concert_error* error) const;
+  int Find(concert_ticket ticket, Watch* watch, concert_error* error);
+  static bool Reached(const Watch& watch, uint64_t value);
+  int Outcome(const Watch& watch, uint64_t ticket, concert_error* error);
+  bool SpinUntilReached(const Watch& watch, uint64_t value, int64_t limit_ns);
+  static void Sleep(const Watch& watch, uint64_t value, int64_t limit_ns);
+  int RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
+                       concert_error* error);
+
+  ControlSocket control_;
+  Regions regions_;
+  uint32_t id_ = 0;
+  int64_t submit_timeout_ns_ = 0;
+  std::array<concert_gpu, CONCERT_MAX_RINGS> gpus_{};
+  uint32_t gpu_count_ = 0;
+  Outcomes outcomes_;
+  std::vector<std::unique_ptr<Ring>> rings_;
+  // The ring of each queue, set when it is created; null: no such queue yet.
+  std::array<std::atomic<Ring*>, CONCERT_MAX_QUEUES> queue_rings_{};
+
+  std::atomic<bool> lost_{false};
+  std::atomic<int64_t> hangup_checked_ns_{0};
+
+  std::mutex user_timelines_mutex_;
+  std::bitset<CONCERT_MAX_USER_TIMELINES> user_timelines_used_;
+  std::array<uint32_t, CONCERT_MAX_USER_TIMELINES>
+      user_waiters_{};  // as waiters[], in this process
+
+  std::mutex cuda_mutex_;
+  std::atomic<bool> daemon_region_registered_{false};
+  std::atomic<bool> client_region_registered_{false};
+};
+
+}  // namespace concert::client
+
+#endif  // CONCERT_CLIENT_SRC_REMOTE_SESSION_H_

@@ -1,0 +1,213 @@
+// Waiting: for a queue's timeline, which the daemon or its GPU raises, or for a user timeline.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "client/src/clock.h"
+#include "client/src/cuda/driver.h"
+#include "client/src/failure.h"
+#include "client/src/remote/session.h"
+#include "client/src/remote/shared_word.h"
+#include "client/src/remote/user_timeline.h"
+
+namespace concert::client {
+namespace {
+
+// As long as a sleep in the kernel and its wake-up cost, some 10 to 20 us with the scheduler:
+// spinning that long loses at most a factor of two against knowing the time beforehand, and covers
+// the ops of a decode step.
+constexpr int64_t kSpinNs = 20'000;
+
+// The daemon wakes sleepers, so this only bounds how late its death is noticed.
+constexpr int64_t kQueueNapNs = 100'000'000;
+// Nobody wakes sleepers when a GPU raises a user timeline.
+constexpr int64_t kUserNapNs = 200'000;
+
+unsigned long long Printable(uint64_t value) { return value; }
+
+long Futex(const uint64_t* word, int operation, uint32_t value, const timespec* timeout) {
+  // The low half, little-endian. Not FUTEX_PRIVATE: the daemon wakes through its own mapping.
+  return syscall(SYS_futex, reinterpret_cast<const uint32_t*>(word), operation, value, timeout,
+                 nullptr, 0);
+}
+
+}  // namespace
+
+int RemoteSession::Find(concert_ticket ticket, Watch* watch, concert_error* error) {
+  const auto session = static_cast<uint32_t>(ticket.timeline >> 32);
+  const auto index = static_cast<uint32_t>(ticket.timeline);
+  if (session != id_) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT,
+                "the ticket is of session %u, this is session %u; let an op wait for it instead",
+                session, id_);
+  }
+  if ((index & CONCERT_TIMELINE_USER) != 0) {
+    const uint32_t user = index & ~CONCERT_TIMELINE_USER;
+    if (user < regions_.layout().max_user_timelines) {
+      *watch = {regions_.user_timeline(user), &user_waiters_[user], nullptr, 0, kUserNapNs};
+      return CONCERT_OK;
+    }
+  } else if (index < regions_.layout().max_queues) {
+    Ring* ring = queue_rings_[index].load(std::memory_order_acquire);
+    if (ring != nullptr) {
+      *watch = {regions_.timeline(index), regions_.waiters(index), ring, index, kQueueNapNs};
+      return CONCERT_OK;
+    }
+  }
+  return Fail(error, CONCERT_INVALID_ARGUMENT,
+              "the ticket's timeline %u is not one of this session", index);
+}
+
+bool RemoteSession::Reached(const Watch& watch, uint64_t value) {
+  // Acquire: the op's results and its completion entry are written before its timeline.
+  return LoadAcquire(watch.word) >= value;
+}
+
+int RemoteSession::Outcome(const Watch& watch, uint64_t ticket, concert_error* error) {
+  if (watch.ring == nullptr) return CONCERT_OK;
+  watch.ring->Drain();
+  return outcomes_.Of(watch.queue, ticket, error);
+}
+
+int RemoteSession::Poll(concert_ticket ticket, bool* done, concert_error* error) {
+  *done = true;
+  if (ticket.timeline == 0) return CONCERT_OK;
+  Watch watch;
+  if (int code = Find(ticket, &watch, error)) return code;
+  if (Reached(watch, ticket.value)) return Outcome(watch, ticket.value, error);
+  if (watch.ring != nullptr) watch.ring->Flush();
+  if (int code = CheckOpen(/*thorough=*/true, error)) {
+    // The timeline may have moved between the two looks; what is done stays done.
+    return Reached(watch, ticket.value) ? Outcome(watch, ticket.value, error) : code;
+  }
+  *done = false;
+  return CONCERT_OK;
+}
+
+bool RemoteSession::SpinUntilReached(const Watch& watch, uint64_t value, int64_t limit_ns) {
+  const int64_t until_ns = NowNs() + std::min(limit_ns, kSpinNs);
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (Reached(watch, value)) return true;
+      CpuRelax();
+    }
+  } while (NowNs() < until_ns);
+  return false;
+}
+
+void RemoteSession::Sleep(const Watch& watch, uint64_t value, int64_t limit_ns) {
+  __atomic_fetch_add(watch.waiters, 1, __ATOMIC_SEQ_CST);
+  // Full fence: Dekker pair with "see the timeline, full fence, load waiters" of whoever raises it.
+  // Either we see the new value here or it sees us there.
+  FullFence();
+  const uint64_t now = LoadAcquire(watch.word);
+  if (now < value) {
+    const timespec nap{limit_ns / 1'000'000'000, limit_ns % 1'000'000'000};
+    Futex(watch.word, FUTEX_WAIT, static_cast<uint32_t>(now), &nap);
+  }
+  __atomic_fetch_sub(watch.waiters, 1, __ATOMIC_SEQ_CST);
+}
+
+int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) {
+  if (ticket.timeline == 0) return CONCERT_OK;
+  Watch watch;
+  if (int code = Find(ticket, &watch, error)) return code;
+  if (Reached(watch, ticket.value)) return Outcome(watch, ticket.value, error);
+  if (watch.ring != nullptr) watch.ring->Flush();
+  const Deadline deadline(timeout_ns);
+  if (SpinUntilReached(watch, ticket.value, deadline.Left(kSpinNs))) {
+    return Outcome(watch, ticket.value, error);
+  }
+  for (;;) {
+    bool done = false;
+    const int code = Poll(ticket, &done, error);
+    if (done || code != CONCERT_OK) return code;
+    // The daemon admits no more ops when the ring's completions pile up.
+    if (watch.ring != nullptr) watch.ring->Drain();
+    const int64_t left_ns = deadline.Left(watch.nap_ns);
+    if (left_ns == 0) {
+      return Fail(error, CONCERT_DEADLINE_EXCEEDED,
+                  "timeline %u stands at %llu and did not reach %llu within %.3f ms",
+                  static_cast<uint32_t>(ticket.timeline), Printable(LoadAcquire(watch.word)),
+                  Printable(ticket.value), static_cast<double>(timeout_ns) / 1e6);
+    }
+    Sleep(watch, ticket.value, left_ns);
+  }
+}
+
+int RemoteSession::RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
+                                    concert_error* error) {
+  if (done->load(std::memory_order_acquire)) return CONCERT_OK;
+  const std::lock_guard lock(cuda_mutex_);
+  if (done->load(std::memory_order_relaxed)) return CONCERT_OK;
+  if (int code = cuda::RegisterHost(region.data(), region.bytes(), read_only, error)) return code;
+  done->store(true, std::memory_order_release);
+  return CONCERT_OK;
+}
+
+int RemoteSession::WaitOnStream(concert_ticket ticket, void* stream, concert_error* error) {
+  if (ticket.timeline == 0) return CONCERT_OK;
+  Watch watch;
+  if (int code = Find(ticket, &watch, error)) return code;
+  if (watch.ring != nullptr) watch.ring->Flush();
+  if (gpu_count_ > 0 && gpus_[0].backend != CONCERT_BACKEND_CUDA) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "the daemon runs on simulated GPUs, which have no CUDA streams; use concert_wait");
+  }
+  if (Reached(watch, ticket.value)) return CONCERT_OK;
+  if (int code = CheckOpen(/*thorough=*/true, error)) return code;
+  const bool user = watch.ring == nullptr;
+  if (int code =
+          user ? RegisterWithCuda(regions_.client(), false, &client_region_registered_, error)
+               : RegisterWithCuda(regions_.daemon(), true, &daemon_region_registered_, error)) {
+    return code;
+  }
+  return cuda::StreamWait(stream, watch.word, ticket.value, error);
+}
+
+int RemoteSession::CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) {
+  const std::lock_guard lock(user_timelines_mutex_);
+  for (uint32_t i = 0; i < regions_.layout().max_user_timelines; ++i) {
+    if (user_timelines_used_[i]) continue;
+    auto self = std::static_pointer_cast<RemoteSession>(shared_from_this());
+    *timeline = new RemoteUserTimeline(std::move(self), i);
+    user_timelines_used_[i] = true;
+    StoreRelease<uint64_t>(regions_.user_timeline(i), 0);
+    return CONCERT_OK;
+  }
+  return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "all %u user timelines of the session are in use",
+              regions_.layout().max_user_timelines);
+}
+
+void RemoteSession::ReleaseUserTimeline(uint32_t index) {
+  const std::lock_guard lock(user_timelines_mutex_);
+  user_timelines_used_[index] = false;
+}
+
+void RemoteSession::SignalUserTimeline(uint32_t index, uint64_t value) {
+  uint64_t* word = regions_.user_timeline(index);
+  uint64_t now = LoadAcquire(word);
+  // Release: what the caller wrote before comes before the signal.
+  while (now < value && !__atomic_compare_exchange_n(word, &now, value, /*weak=*/true,
+                                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  }
+  // Full fence: Dekker pair with Sleep().
+  FullFence();
+  if (LoadAcquire(&user_waiters_[index]) != 0) Futex(word, FUTEX_WAKE, INT_MAX, nullptr);
+  // Ops of any GPU may wait for it, and a dispatcher that sleeps does not look.
+  for (const auto& ring : rings_) ring->Wake();
+}
+
+int RemoteSession::SignalUserTimelineOnStream(uint32_t index, uint64_t value, void* stream,
+                                              concert_error* error) {
+  if (int code = RegisterWithCuda(regions_.client(), false, &client_region_registered_, error)) {
+    return code;
+  }
+  return cuda::StreamWrite(stream, regions_.user_timeline(index), value, error);
+}
+
+}  // namespace concert::client
