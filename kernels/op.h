@@ -57,7 +57,7 @@ struct Op {
   uint64_t ticket = 0;
   uint64_t deadline_ns = 0;
   uint32_t wait_count = 0;
-  std::array<concert_wait, CONCERT_MAX_WAITS> waits;
+  std::array<concert_wait_entry, CONCERT_MAX_WAITS> waits;
   // Handles of the buffers used, so that none is unmapped under the op. 0 terminates.
   std::array<uint32_t, 5> buffers;
   uint8_t buffer_count = 0;

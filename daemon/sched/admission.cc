@@ -129,7 +129,7 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
   OpSlot& slot = scheduler_.slot(id);
   slot.op.wait_count = descriptor.wait_count;
   for (uint32_t i = 0; i < descriptor.wait_count; ++i) {
-    const concert_wait& wait = slot.op.waits[i] = descriptor.waits[i];
+    const concert_wait_entry& wait = slot.op.waits[i] = descriptor.waits[i];
     const uint32_t session = static_cast<uint32_t>(wait.timeline >> 32);
     const uint32_t index = static_cast<uint32_t>(wait.timeline);
     const auto found = ports_.find(session);

@@ -78,6 +78,7 @@ bool Dispatcher::Turn(Time now) {
   bool progress = published;
   progress |= HandleMessages();
   progress |= Admit(now);
+  if (!queue_removals_.empty()) RemoveQueues();
   progress |= PollTimelines(now);
   progress |= PollWatches();
   actions_.Clear();

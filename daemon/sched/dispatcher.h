@@ -74,6 +74,7 @@ class Dispatcher {
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
   void AddSession(const SessionLink& link);
   void RemoveSession(SessionPort& port);
+  void RemoveQueues();
   void ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueueIfEnded(SessionPort& port, uint32_t queue);
@@ -115,6 +116,12 @@ class Dispatcher {
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
   std::vector<SessionPort*> rings_;  // sessions with a ring here, in order of arrival
   std::vector<SessionPort*> removing_;
+  struct QueueRemoval {
+    SessionPort* port;
+    uint32_t queue;
+    uint64_t position;  // of the ring: what lies before it still runs
+  };
+  std::vector<QueueRemoval> queue_removals_;
   size_t next_ring_ = 0;  // round robin: who is admitted first
   struct QueueOwner {
     SessionPort* port = nullptr;

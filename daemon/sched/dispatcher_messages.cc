@@ -70,11 +70,14 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       owner_of_[id] = {&port, message.queue.queue};
       return;
     }
-    case Type::kRemoveQueue:
-      port.queues[message.queue.queue].removing = true;
-      scheduler_.RemoveQueue(port.queues[message.queue.queue].id);
-      ReleaseQueueIfEnded(port, message.queue.queue);
+    case Type::kRemoveQueue: {
+      // What the client published before it asked still runs. The tail is read again, since it may
+      // have moved between this turn's reading and the client's request.
+      Failure why;
+      if (!port.broken && !port.ReadTail(why)) Break(port, why);
+      queue_removals_.push_back({&port, message.queue.queue, port.tail()});
       return;
+    }
     case Type::kAddBuffer: {
       const uint32_t handle = message.buffer.handle;
       if (port.buffers.size() <= handle) {
@@ -131,10 +134,12 @@ void Dispatcher::RemoveSession(SessionPort& port) {
     scheduler_.slot(watch.op).watched_waits = 0;
     DropWatches(watch.op);
   }
+  std::erase_if(queue_removals_,
+                [&](const QueueRemoval& removal) { return removal.port == &port; });
   for (SessionPort::QueueEntry& queue : port.queues) {
     if (queue.id != kNone && !queue.removing) {
       queue.removing = true;
-      scheduler_.RemoveQueue(queue.id);
+      scheduler_.RemoveQueue(queue.id, true);
     }
   }
   if (port.has_ring()) {
@@ -142,6 +147,23 @@ void Dispatcher::RemoveSession(SessionPort& port) {
     std::erase(rings_, &port);
   }
   removing_.push_back(&port);
+}
+
+// Removes queues whose clients asked for it, once all that was published before is admitted.
+void Dispatcher::RemoveQueues() {
+  for (size_t i = 0; i < queue_removals_.size();) {
+    const QueueRemoval removal = queue_removals_[i];
+    if (removal.port->head() < removal.position && !removal.port->broken) {
+      ++i;
+      continue;
+    }
+    queue_removals_[i] = queue_removals_.back();
+    queue_removals_.pop_back();
+    SessionPort::QueueEntry& entry = removal.port->queues[removal.queue];
+    entry.removing = true;
+    scheduler_.RemoveQueue(entry.id, false);
+    ReleaseQueueIfEnded(*removal.port, removal.queue);
+  }
 }
 
 // Answers for removed sessions of which nothing is left here.

@@ -76,11 +76,11 @@ QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority) {
   return id;
 }
 
-void Scheduler::RemoveQueue(QueueId id) {
+void Scheduler::RemoveQueue(QueueId id, bool cancel) {
   Queue& queue = queues_[id];
   CONCERT_CHECK(queue.used && !queue.removed);
   queue.removed = true;
-  for (OpId op = queue.front; op != kNone; op = pool_[op].next) {
+  for (OpId op = cancel ? queue.front : kNone; op != kNone; op = pool_[op].next) {
     if (pool_[op].state != OpState::kOffered && pool_[op].may_launch) {
       Fail(op, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_SESSION_CLOSED, {}});
     }
@@ -335,7 +335,7 @@ bool Scheduler::WaitsMet(OpSlot& slot) {
 void Scheduler::CheckTimeouts(OpSlot& slot, Time now) {
   if (now - slot.front_since < options_.wait_timeout_ns) return;
   for (uint32_t i = 0; i < slot.op.wait_count; ++i) {
-    const concert_wait& wait = slot.op.waits[i];
+    const concert_wait_entry& wait = slot.op.waits[i];
     uint64_t stood_at = slot.watched_values[i];
     bool unmet = (slot.watched_waits >> i & 1u) != 0;
     for (int j = 0; j < slot.local_wait_count && !unmet; ++j) {

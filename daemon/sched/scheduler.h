@@ -94,10 +94,10 @@ class Scheduler {
 
   // --- Events ---
 
-  // Queues of sessions. A removed queue's unlaunched ops are cancelled; the queue ends when the
-  // rest has finished. kNone if the table is full.
+  // Queues of sessions. A removed queue takes no more ops and ends when those it has are finished;
+  // `cancel` ends those that have not started. AddQueue returns kNone if the table is full.
   QueueId AddQueue(uint32_t session, policies::Priority priority);
-  void RemoveQueue(QueueId queue);
+  void RemoveQueue(QueueId queue, bool cancel);
 
   // A slot for an op that is about to be admitted; kNone when the pool is full. Fill op(),
   // local_waits, watched_waits and, if it was refused, failure; then Submit.

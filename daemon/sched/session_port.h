@@ -45,6 +45,8 @@ class SessionPort {
   bool TailMoved() const;
   // Whether something published has not been consumed.
   bool TailPending() const { return tail_ != head_; }
+  uint64_t tail() const { return tail_; }  // as last read
+  uint64_t head() const { return head_; }
 
   // --- Completions and timelines ---
 

@@ -131,7 +131,7 @@ struct concert_operand {
   uint64_t offset;
 };
 
-struct concert_wait {
+struct concert_wait_entry {
   uint64_t timeline; /* id; 0: unused slot */
   uint64_t value;    /* satisfied when the timeline is >= value */
 };
@@ -185,7 +185,7 @@ struct concert_descriptor {
   uint64_t deadline_ns; /* hint on CLOCK_MONOTONIC; 0: none */
   uint64_t reserved1[3];
   /* Line 1. */
-  struct concert_wait waits[CONCERT_MAX_WAITS];
+  struct concert_wait_entry waits[CONCERT_MAX_WAITS];
   /* Lines 2 to 4. */
   union {
     struct concert_gemm_body gemm;
@@ -282,7 +282,7 @@ struct concert_layout {
   static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
 
 static_assert(sizeof(struct concert_operand) == 16, "ABI");
-static_assert(sizeof(struct concert_wait) == 16, "ABI");
+static_assert(sizeof(struct concert_wait_entry) == 16, "ABI");
 static_assert(sizeof(struct concert_descriptor) == 320, "ABI: five cache lines");
 CONCERT_ABI_ASSERT(concert_descriptor, sequence, 0);
 CONCERT_ABI_ASSERT(concert_descriptor, ticket, 8);

@@ -281,7 +281,7 @@ TEST_F(SchedulerTest, ARemovedQueueCancelsWhatHasNotStartedAndEndsWithTheRest) {
   for (int i = 0; i < 4; ++i) Submit(queue);
   Step();
   ASSERT_EQ(launched_.size(), 2u);
-  scheduler_.RemoveQueue(queue);
+  scheduler_.RemoveQueue(queue, true);
   Step();
   EXPECT_FALSE(scheduler_.QueueEnded(queue));
   Finish(queue, 2);
@@ -294,11 +294,24 @@ TEST_F(SchedulerTest, ARemovedQueueCancelsWhatHasNotStartedAndEndsWithTheRest) {
   EXPECT_EQ(AddQueue(), queue);  // the slot is used again
 }
 
+TEST_F(SchedulerTest, AQueueRemovedWithoutCancellingRunsOut) {
+  const QueueId queue = AddQueue();
+  for (int i = 0; i < 4; ++i) Submit(queue);
+  Step();
+  scheduler_.RemoveQueue(queue, false);
+  Finish(queue, 2);
+  Step();
+  EXPECT_EQ(launched_.size(), 4u);
+  Finish(queue, 4);
+  Step();
+  EXPECT_TRUE(scheduler_.QueueEnded(queue));
+}
+
 TEST_F(SchedulerTest, WaitingOnAQueueThatGoesAwayFails) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId waits = Submit(b, {{a, 3}});
   Step();
-  scheduler_.RemoveQueue(a);
+  scheduler_.RemoveQueue(a, false);
   Step();
   EXPECT_THAT(completed_, ElementsAre(waits));
   EXPECT_EQ(failure_[waits].message, CONCERT_MESSAGE_WAIT_UNREACHABLE);

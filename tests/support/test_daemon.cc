@@ -1,0 +1,80 @@
+#include "tests/support/test_daemon.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "daemon/check.h"
+
+namespace concert::test {
+
+// The client has a Session of its own.
+using daemon::Engine;
+using daemon::EngineOptions;
+using daemon::RecordRing;
+using daemon::Server;
+using daemon::ServerOptions;
+namespace sim = daemon::sim;
+
+TestDaemon::TestDaemon(const TestDaemonOptions& options) {
+  char folder[] = "/tmp/concert-test-XXXXXX";
+  CONCERT_CHECK(mkdtemp(folder) != nullptr);
+  folder_ = folder;
+  socket_ = folder_ + "/concert.sock";
+
+  sim::SimOptions sim;
+  sim.gpus = options.gpus;
+  sim.pace = sim::Pace::kFlatOut;
+  node_ = sim::SimNode::Open(sim).value();
+
+  std::vector<RecordRing*> rings;
+  for (int gpu = 0; gpu < options.gpus; ++gpu) {
+    rings_.push_back(std::make_unique<RecordRing>(static_cast<uint8_t>(gpu)));
+    rings.push_back(rings_.back().get());
+  }
+  EngineOptions engine;
+  engine.policy = options.policy;
+  engine.dispatcher.pin = false;
+  engine.dispatcher.spin_ns = 20'000;
+  engine.dispatcher.scheduler.wait_timeout_ns =
+      std::chrono::nanoseconds(options.wait_timeout).count();
+  engine.issuer.spin_ns = 20'000;
+  engine.issuer.rendezvous.timeout_ns =
+      std::chrono::nanoseconds(options.collective_timeout).count();
+  engine_ = Engine::Create(engine, *node_, rings).value();
+
+  ServerOptions server;
+  server.socket_path = socket_;
+  server.ring_capacity = 256;
+  if (options.adjust_server) options.adjust_server(server);
+  server_ = Server::Create(server, *engine_).value();
+  engine_->Start();
+  server_->Start();
+}
+
+TestDaemon::~TestDaemon() {
+  Stop();
+  rmdir(folder_.c_str());
+}
+
+void TestDaemon::Stop() {
+  server_.reset();
+  engine_.reset();
+}
+
+Session TestDaemon::Connect(const std::string& name) const {
+  return Session::Connect({.socket_path = socket_, .client_name = name}).value();
+}
+
+bool TestDaemon::WaitUntilEmpty() const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!server_->Sessions().empty()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace concert::test
