@@ -48,7 +48,8 @@ class Telemetry {
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
-  // The ring for the dispatcher of `gpu`; lives as long as this object. Call before Start.
+  // The ring for the dispatcher of `gpu`; lives as long as this object. Call
+  // before Start and before anyone else has this object.
   RecordRing* AddRing(uint8_t gpu, size_t capacity = RecordRing::kDefaultCapacity);
 
   // Without it, records are only taken when somebody asks for a snapshot.

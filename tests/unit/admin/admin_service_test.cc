@@ -1,6 +1,7 @@
 // The admin API over a real Unix socket, against a fake daemon, with gRPC's own client and with
 // concertctl.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -171,6 +172,41 @@ TEST_F(AdminTest, PlansNewestFirstAndAtMostAsManyAsAsked) {
   EXPECT_THAT(plan.text(), HasSubstr("2 GEMMs (sessions 3, 7)"));
   request.set_max_plan_count(257);
   Call<v1::ListPlansResponse>(&Stub::ListPlans, request, StatusCode::INVALID_ARGUMENT);
+}
+
+// One call with raw protobuf bytes, for services whose .proto is not packaged.
+std::string RawCall(const std::string& path, const std::string& method,
+                    const std::string& request) {
+  const auto channel = grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Slice slice(request);
+  const grpc::ByteBuffer bytes(&slice, 1);
+  grpc::CompletionQueue queue;
+  const auto call = grpc::GenericStub(channel).PrepareUnaryCall(&context, method, bytes, &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  grpc::Slice text;
+  EXPECT_TRUE(answer.DumpToSingleSlice(&text).ok());
+  return std::string(reinterpret_cast<const char*>(text.begin()), text.size());
+}
+
+TEST_F(AdminTest, HealthAndReflectionAreServed) {
+  // HealthCheckRequest{service = 1} -> HealthCheckResponse{status = SERVING}
+  EXPECT_EQ(RawCall(path_, "/grpc.health.v1.Health/Check",
+                    "\x0a\x17"
+                    "concert.v1.AdminService"),
+            "\x08\x01");
+  // ServerReflectionRequest{list_services = ""}
+  EXPECT_THAT(RawCall(path_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                      std::string("\x3a\x00", 2)),
+              HasSubstr("concert.v1.AdminService"));
 }
 
 class WatchTest : public AdminTest {
