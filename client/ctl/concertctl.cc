@@ -52,6 +52,12 @@ Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, cons
   };
 }
 
+// gRPC wraps the cause ("No such file or directory") in several layers that end with ": ".
+std::string LastClause(const std::string& message) {
+  const size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
 class App {
  public:
   App() {
@@ -179,8 +185,8 @@ class App {
     if (status.ok()) return kExitOk;
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
-        err << "concertctl: no concertd answers on " << options_.socket << " ("
-            << status.error_message() << "); is it running, and may you use its admin socket?\n";
+        err << "concertctl: no concertd answers on " << options_.socket << ": "
+            << LastClause(status.error_message()) << "\n";
         return kExitNoDaemon;
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         err << "concertctl: concertd did not answer on " << options_.socket << " within "

@@ -3,7 +3,6 @@
 #ifndef CONCERT_DAEMON_SERVICE_LOG_H_
 #define CONCERT_DAEMON_SERVICE_LOG_H_
 
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>

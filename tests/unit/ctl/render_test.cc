@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "client/ctl/json.h"
 #include "client/ctl/screen.h"
 #include "client/ctl/table.h"
@@ -237,6 +239,28 @@ TEST(UnitsTest, ThreeDigitsAndTheUnit) {
 TEST(ScreenTest, FitCutsLinesAndColumns) {
   EXPECT_EQ(Fit("abcdef\ngh\nij\n", 2, 4), "abcd\ngh");
   EXPECT_EQ(Fit("", 5, 5), "");
+}
+
+TEST(ScreenTest, FullScreenRedrawsInPlaceAndRestoresTheTerminal) {
+  std::ostringstream out;
+  {
+    Screen screen(out, true);
+    screen.Show("first\n");
+    screen.Show("second\n");
+  }
+  EXPECT_EQ(out.str(),
+            "\x1b[?1049h\x1b[?25l"
+            "\x1b[Hfirst\x1b[K\x1b[J"
+            "\x1b[Hsecond\x1b[K\x1b[J"
+            "\x1b[?25h\x1b[?1049l");
+}
+
+TEST(ScreenTest, PlainTextElsewhere) {
+  std::ostringstream out;
+  Screen screen(out, false);
+  screen.Show("first\n");
+  screen.Show("second\n");
+  EXPECT_EQ(out.str(), "first\n\nsecond\n");
 }
 
 }  // namespace
