@@ -126,21 +126,27 @@ TEST(RenderTest, Devices) {
   broken->set_gpu(1);
   broken->set_healthy(false);
   broken->set_health_message("device error 700");
-  EXPECT_EQ(RenderDevices(devices), R"(GPU  DEVICE  NAME          MEMORY  SMS  PEERS  POLICY  PLANS  READY  QUEUED  HEALTH                    UUID
+  EXPECT_EQ(
+      RenderDevices(devices),
+      R"(GPU  DEVICE  NAME          MEMORY  SMS  PEERS  POLICY  PLANS  READY  QUEUED  HEALTH                    UUID
   0  cuda    NVIDIA H200  141 GiB  132  yes    auto        2      5       0  ok                        GPU-1
   1  cuda    NVIDIA H200  141 GiB  132  yes    auto        2      5       0  failed: device error 700  GPU-1
 )");
 }
 
 TEST(RenderTest, Sessions) {
-  EXPECT_EQ(RenderSessions(Sessions()), R"(SESSION   UID   PID  CLIENT     CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
+  EXPECT_EQ(RenderSessions(Sessions()),
+            R"(SESSION   UID   PID  CLIENT     CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
       3  1000  5003  server-a  1 min 30 s       2        3    1.50 GiB  0,1
      12  1000  5012  b          6 min 0 s       2       12    6.00 GiB  0
 )");
   EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
 }
 
-TEST(RenderTest, Stats) { EXPECT_EQ(RenderStats(Totals()), R"(GPU 0: 400 plans, 25 % in company; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
+TEST(RenderTest, Stats) {
+  EXPECT_EQ(
+      RenderStats(Totals()),
+      R"(GPU 0: 400 plans, 25 % in company; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
 
 GPU     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
 0    1.00 k       0  1.00 T  1000 MiB  0.500     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
@@ -154,7 +160,8 @@ SESSION    OPS  FAILED   FLOP    BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P
 
 SESSION  SHARED PLANS WITH SESSIONS (PLANS)
       3  2 (118), 7 (113), others (120), ...
-)"); }
+)");
+}
 
 TEST(RenderTest, FailuresAreListedByStatus) {
   v1::Stats stats;
@@ -169,14 +176,19 @@ TEST(RenderTest, FailuresAreListedByStatus) {
             std::string::npos);
 }
 
-TEST(RenderTest, Watch) { EXPECT_EQ(WatchTitle() + RenderWatchLine(Delta()), R"(     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
+TEST(RenderTest, Watch) {
+  EXPECT_EQ(
+      WatchTitle() + RenderWatchLine(Delta()),
+      R"(     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
        500       0.50       0.52      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
-)"); }
+)");
+}
 
 TEST(RenderTest, TopListsTheBusiestFirstAndQuietOnesToo) {
   v1::ListSessionsResponse sessions = Sessions();
   sessions.mutable_sessions()->SwapElements(0, 1);
-  EXPECT_EQ(RenderTop(Status(), sessions, Delta()), R"(concertd 0.1.0, up 2 h 10 min, running, policy auto, 2 sessions
+  EXPECT_EQ(RenderTop(Status(), sessions, Delta()),
+            R"(concertd 0.1.0, up 2 h 10 min, running, policy auto, 2 sessions
 
 GPU  OPS/S  TFLOP/S  GB/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
   0    500     0.50  0.52  25 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
