@@ -1,0 +1,213 @@
+#include "client/ctl/concertctl.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "client/ctl/connection.h"
+#include "client/ctl/json.h"
+#include "client/ctl/live.h"
+#include "client/ctl/render.h"
+
+#ifndef CONCERT_VERSION
+#error "CONCERT_VERSION must be defined by the build"
+#endif
+
+namespace concert::ctl {
+namespace {
+
+constexpr char kDefaultSocket[] = "/run/concert/admin.sock";
+
+struct Options {
+  std::string socket = kDefaultSocket;
+  uint32_t timeout_ms = 5000;
+  bool json = false;
+  uint32_t plan_count = 20;
+  uint32_t drain_seconds = 0;
+  std::string policy;
+  LiveOptions live;
+};
+
+// The parsed command line's command, given a connection.
+using Command = std::function<grpc::Status(Connection&, const Options&, std::ostream&)>;
+
+// A command that makes one call and prints its answer, as JSON or by `render`.
+template <typename Request, typename Response, typename Render>
+Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                      Response*),
+             Render render, std::function<void(const Options&, Request&)> fill = nullptr) {
+  return [=](Connection& connection, const Options& options, std::ostream& out) {
+    Request request;
+    if (fill != nullptr) fill(options, request);
+    Response response;
+    const grpc::Status status = connection.Call(method, request, &response);
+    if (!status.ok()) return status;
+    if (options.json) {
+      out << ToJson(response).dump(2) << "\n";
+    } else {
+      out << render(response);
+    }
+    return status;
+  };
+}
+
+// gRPC wraps the cause ("No such file or directory") in several layers that end with ": ".
+std::string LastClause(const std::string& message) {
+  const size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+class App {
+ public:
+  App() {
+    app_.set_version_flag("--version", "concertctl " CONCERT_VERSION);
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.add_option("--socket", options_.socket, "Admin socket of the daemon")
+        ->envname("CONCERT_ADMIN_SOCKET")
+        ->capture_default_str();
+    app_.add_option("--timeout-ms", options_.timeout_ms, "How long to wait for an answer")
+        ->check(CLI::Range(1, 3'600'000))
+        ->capture_default_str();
+    app_.add_flag("--json", options_.json, "Print JSON: raw numbers, units in the names");
+    AddLists();
+    AddPolicy();
+    AddDrain();
+    AddLive();
+  }
+
+  int Run(int argc, const char* const* argv, std::ostream& out, std::ostream& err, bool terminal) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::Success& help) {
+      app_.exit(help, out, err);
+      return kExitOk;
+    } catch (const CLI::ParseError& error) {
+      app_.exit(error, out, err);
+      return kExitUsage;
+    }
+    options_.live.json = options_.json;
+    options_.live.terminal = terminal;
+    Connection connection(options_.socket, std::chrono::milliseconds(options_.timeout_ms));
+    return Report(command_(connection, options_, out), err);
+  }
+
+ private:
+  void Add(CLI::App& parent, const char* name, const char* help, Command command) {
+    parent.add_subcommand(name, help)->callback([this, command = std::move(command)] {
+      command_ = command;
+    });
+  }
+
+  void AddLists() {
+    Add(app_, "status", "What the daemon is and whether it accepts work",
+        Show(&Connection::Stub::GetStatus, RenderStatus));
+    Add(app_, "devices", "The GPUs of this node",
+        Show(&Connection::Stub::ListDevices, RenderDevices));
+    Add(app_, "sessions", "The connected clients",
+        Show(&Connection::Stub::ListSessions, RenderSessions));
+    Add(app_, "stats", "Totals since the daemon started, by GPU, kind of op and session",
+        Show(&Connection::Stub::GetStats,
+             [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));
+    Add(app_, "plans", "What ran together lately, and why",
+        Show(&Connection::Stub::ListPlans, RenderPlans,
+             std::function([](const Options& options, v1::ListPlansRequest& request) {
+               request.set_max_plan_count(options.plan_count);
+             })));
+    app_.get_subcommand("plans")
+        ->add_option("-n,--last", options_.plan_count, "How many plans, newest first")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+  }
+
+  void AddPolicy() {
+    CLI::App* policy = app_.add_subcommand("policy", "Get, set or list scheduling policies");
+    policy->require_subcommand(1);
+    policy->fallthrough();
+    Add(*policy, "get", "The policy in use",
+        Show(&Connection::Stub::GetPolicy,
+             [](const v1::GetPolicyResponse& response) { return response.policy() + "\n"; }));
+    Add(*policy, "list", "All policies; * marks the one in use",
+        Show(&Connection::Stub::ListPolicies, RenderPolicies));
+    const auto fill = [](const Options& options, v1::SetPolicyRequest& request) {
+      request.set_policy(options.policy);
+    };
+    Add(*policy, "set", "Use another policy from the next decision on",
+        Show(
+            &Connection::Stub::SetPolicy,
+            [this](const v1::SetPolicyResponse& response) {
+              return "policy " + options_.policy + " (was " + response.previous_policy() + ")\n";
+            },
+            std::function<void(const Options&, v1::SetPolicyRequest&)>(fill)));
+    policy->get_subcommand("set")
+        ->add_option("NAME", options_.policy, "Name of the policy")
+        ->required();
+  }
+
+  void AddDrain() {
+    const auto fill = [](const Options& options, v1::DrainRequest& request) {
+      request.set_timeout_seconds(options.drain_seconds);
+    };
+    Add(app_, "drain", "Accept no new ops, finish the accepted ones, then exit",
+        Show(
+            &Connection::Stub::Drain,
+            [](const v1::DrainResponse&) { return std::string("draining\n"); },
+            std::function<void(const Options&, v1::DrainRequest&)>(fill)));
+    app_.get_subcommand("drain")
+        ->add_option(
+            "--drain-s", options_.drain_seconds,
+            "Seconds until unfinished ops complete with a status (default: the daemon's drain_s)")
+        ->check(CLI::Range(1, 3600));
+  }
+
+  void AddLive() {
+    Add(app_, "watch", "One line of rates per interval",
+        [](Connection& connection, const Options& options, std::ostream& out) {
+          return Watch(connection, options.live, out);
+        });
+    Add(app_, "top", "A live table of GPUs and sessions",
+        [](Connection& connection, const Options& options, std::ostream& out) {
+          return Top(connection, options.live, out);
+        });
+    for (const char* name : {"watch", "top"}) {
+      CLI::App* command = app_.get_subcommand(name);
+      command->add_option("-i,--interval-ms", options_.live.interval_ms, "Interval")
+          ->check(CLI::Range(50, 3'600'000))
+          ->capture_default_str();
+      command
+          ->add_option("-n,--count", options_.live.count, "Intervals to show; 0: until interrupted")
+          ->capture_default_str();
+    }
+  }
+
+  int Report(const grpc::Status& status, std::ostream& err) const {
+    if (status.ok()) return kExitOk;
+    switch (status.error_code()) {
+      case grpc::StatusCode::UNAVAILABLE:
+        err << "concertctl: no concertd answers on " << options_.socket << ": "
+            << LastClause(status.error_message()) << "\n";
+        return kExitNoDaemon;
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        err << "concertctl: concertd did not answer on " << options_.socket << " within "
+            << options_.timeout_ms << " ms\n";
+        return kExitFailed;
+      default:
+        err << "concertctl: " << status.error_message() << "\n";
+        return kExitFailed;
+    }
+  }
+
+  CLI::App app_{"Shows what concertd does and tells it what to do.", "concertctl"};
+  Options options_;
+  Command command_;
+};
+
+}  // namespace
+
+int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                  bool terminal) {
+  return App().Run(argc, argv, out, err, terminal);
+}
+
+}  // namespace concert::ctl

@@ -1,0 +1,20 @@
+// concertctl as a function, so that tests can call it.
+#ifndef CONCERT_CLIENT_CTL_CONCERTCTL_H_
+#define CONCERT_CLIENT_CTL_CONCERTCTL_H_
+
+#include <ostream>
+
+namespace concert::ctl {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;  // the daemon refused, or did not answer in time
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitNoDaemon = 3;
+
+// Runs one command. `terminal` says whether `out` is one: `top` then takes the whole screen.
+int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                  bool terminal);
+
+}  // namespace concert::ctl
+
+#endif  // CONCERT_CLIENT_CTL_CONCERTCTL_H_

@@ -1,0 +1,137 @@
+#include "client/ctl/live.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "client/ctl/json.h"
+#include "client/ctl/render.h"
+#include "client/ctl/screen.h"
+
+namespace concert::ctl {
+namespace {
+
+// A deadline for each message of a stream: cancels the call when Touch() has not been called for
+// `limit`.
+class MessageDeadline {
+ public:
+  MessageDeadline(grpc::ClientContext& context, std::chrono::milliseconds limit)
+      : context_(context), limit_(limit), thread_(&MessageDeadline::Run, this) {}
+  ~MessageDeadline() {
+    {
+      std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void Touch() {
+    std::lock_guard lock(mutex_);
+    ++touches_;
+    changed_.notify_all();
+  }
+  bool expired() {
+    std::lock_guard lock(mutex_);
+    return expired_;
+  }
+
+ private:
+  void Run() {
+    std::unique_lock lock(mutex_);
+    while (!done_) {
+      const uint64_t before = touches_;
+      if (changed_.wait_for(lock, limit_, [&] { return done_ || touches_ != before; })) continue;
+      expired_ = true;
+      context_.TryCancel();
+      return;
+    }
+  }
+
+  grpc::ClientContext& context_;
+  const std::chrono::milliseconds limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t touches_ = 0;
+  bool done_ = false, expired_ = false;
+  std::thread thread_;
+};
+
+// Calls `on_message` for each message until it returns false (OK) or the stream fails.
+grpc::Status Follow(Connection& connection, const LiveOptions& options,
+                    const std::function<bool(const v1::WatchStatsResponse&)>& on_message) {
+  grpc::ClientContext context;
+  v1::WatchStatsRequest request;
+  request.set_interval_ms(options.interval_ms);
+  const auto limit = connection.timeout() + std::chrono::milliseconds(options.interval_ms);
+  MessageDeadline deadline(context, limit);
+  const auto reader = connection.stub().WatchStats(&context, request);
+  v1::WatchStatsResponse message;
+  while (reader->Read(&message)) {
+    deadline.Touch();
+    if (on_message(message)) continue;
+    context.TryCancel();
+    while (reader->Read(&message)) {
+    }
+    reader->Finish();
+    return grpc::Status::OK;
+  }
+  grpc::Status status = reader->Finish();
+  if (deadline.expired()) {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED,
+            "no message from the daemon for " + std::to_string(limit.count()) + " ms"};
+  }
+  if (status.ok()) return {grpc::StatusCode::UNAVAILABLE, "the daemon ended the watch"};
+  return status;
+}
+
+}  // namespace
+
+grpc::Status Watch(Connection& connection, const LiveOptions& options, std::ostream& out) {
+  uint64_t shown = 0;
+  return Follow(connection, options, [&](const v1::WatchStatsResponse& message) {
+    if (options.json) {
+      out << ToJson(message).dump() << std::endl;
+    } else if (message.interval_seconds() > 0) {
+      if (shown % 20 == 0) out << WatchTitle();
+      out << RenderWatchLine(message) << std::flush;
+    }
+    // The first message holds the totals: no interval yet, so no rates.
+    if (message.interval_seconds() > 0) ++shown;
+    return out.good() && (options.count == 0 || shown < options.count);
+  });
+}
+
+grpc::Status Top(Connection& connection, const LiveOptions& options, std::ostream& out) {
+  const bool full_screen = options.terminal && !options.json;
+  Screen screen(out, full_screen);
+  if (full_screen) screen.Show("waiting one interval before the first rates ...\n");
+  uint64_t shown = 0;
+  grpc::Status failure;
+  const grpc::Status status =
+      Follow(connection, options, [&](const v1::WatchStatsResponse& message) {
+        if (message.interval_seconds() <= 0) return true;
+        v1::GetStatusResponse daemon;
+        v1::ListSessionsResponse sessions;
+        failure = connection.Call(&Connection::Stub::GetStatus, v1::GetStatusRequest(), &daemon);
+        if (failure.ok()) {
+          failure = connection.Call(&Connection::Stub::ListSessions, v1::ListSessionsRequest(),
+                                    &sessions);
+        }
+        if (!failure.ok()) return false;
+        if (options.json) {
+          nlohmann::ordered_json object = {{"status", ToJson(daemon)},
+                                           {"sessions", ToJson(sessions)["sessions"]},
+                                           {"delta", ToJson(message)}};
+          out << object.dump() << std::endl;
+        } else {
+          screen.Show(RenderTop(daemon, sessions, message));
+        }
+        ++shown;
+        return out.good() && (options.count == 0 || shown < options.count);
+      });
+  return failure.ok() ? status : failure;
+}
+
+}  // namespace concert::ctl

@@ -1,0 +1,285 @@
+#include "client/ctl/render.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "client/ctl/table.h"
+
+namespace concert::ctl {
+namespace {
+
+std::string Fixed(double value, int decimals) {
+  char text[64];
+  snprintf(text, sizeof(text), "%.*f", decimals, value);
+  return text;
+}
+
+std::string StateText(v1::DaemonState state) {
+  switch (state) {
+    case v1::DAEMON_STATE_RUNNING:
+      return "running";
+    case v1::DAEMON_STATE_DRAINING:
+      return "draining: accepts no new ops";
+    default:
+      return "in a state this concertctl does not know";
+  }
+}
+
+// "3 failed (2 INVALID_ARGUMENT, 1 CANCELLED)"
+std::string FailuresText(const v1::OpStats& ops) {
+  std::string text = std::to_string(ops.failed_op_count());
+  const char* separator = " (";
+  for (const v1::FailureCount& failure : ops.failures()) {
+    text += separator + std::to_string(failure.op_count()) + " " + failure.status();
+    separator = ", ";
+  }
+  return ops.failures().empty() ? text : text + ")";
+}
+
+// "7 (120), 3 (8), ...": with whom, and in how many plans.
+std::string CompanionsText(const v1::SessionStats& session) {
+  constexpr int kShown = 3;
+  std::string text;
+  for (int i = 0; i < session.companions_size() && i < kShown; ++i) {
+    const v1::Companion& companion = session.companions(i);
+    if (i > 0) text += ", ";
+    text += companion.session_id() == 0 ? "others" : std::to_string(companion.session_id());
+    text += " (" + std::to_string(companion.plan_count()) + ")";
+  }
+  return session.companions_size() > kShown ? text + ", ..." : text;
+}
+
+// The columns that every set of ops has, as totals.
+const std::vector<Table::Column> kOpColumns = {{"OPS"},     {"FAILED"},  {"FLOP"},     {"BYTES"},
+                                               {"GPU S"},   {"COMPANY"}, {"WAIT P50"}, {"P99"},
+                                               {"RUN P50"}, {"P99"}};
+
+std::vector<std::string> OpCells(const v1::OpStats& ops) {
+  return {Count(ops.op_count()),
+          Count(ops.failed_op_count()),
+          Count(static_cast<double>(ops.flop_count())),
+          Bytes(ops.moved_bytes()),
+          Fixed(ops.gpu_seconds(), 3),
+          Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
+          Micros(ops.queue_wait().p50_us()),
+          Micros(ops.queue_wait().p99_us()),
+          Micros(ops.run_time().p50_us()),
+          Micros(ops.run_time().p99_us())};
+}
+
+Table OpTable(const std::string& title) {
+  std::vector<Table::Column> columns = {{title, Align::kLeft}};
+  columns.insert(columns.end(), kOpColumns.begin(), kOpColumns.end());
+  return Table(columns);
+}
+
+void AddOps(Table& table, const std::string& name, const v1::OpStats& ops) {
+  std::vector<std::string> cells = {name};
+  for (std::string& cell : OpCells(ops)) cells.push_back(std::move(cell));
+  table.AddRow(std::move(cells));
+}
+
+// The same as rates over an interval.
+Table RateTable(std::vector<Table::Column> columns) {
+  for (const char* title :
+       {"OPS/S", "TFLOP/S", "GB/S", "GPU", "COMPANY", "WAIT P50", "P99", "RUN P50", "P99"}) {
+    columns.push_back({title});
+  }
+  return Table(std::move(columns));
+}
+
+void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& ops,
+              double seconds) {
+  for (std::string& cell : std::vector<std::string>{
+           Count(ops.op_count() / seconds), Fixed(ops.flop_count() / seconds * 1e-12, 2),
+           Fixed(ops.moved_bytes() / seconds * 1e-9, 2), Percent(ops.gpu_seconds(), seconds),
+           Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
+           Micros(ops.queue_wait().p50_us()), Micros(ops.queue_wait().p99_us()),
+           Micros(ops.run_time().p50_us()), Micros(ops.run_time().p99_us())}) {
+    cells.push_back(std::move(cell));
+  }
+  table.AddRow(std::move(cells));
+}
+
+std::string TopGpus(const v1::WatchStatsResponse& delta) {
+  Table table = RateTable({{"GPU"}});
+  for (const v1::DeviceStats& device : delta.stats().devices()) {
+    AddRates(table, {std::to_string(device.gpu())}, device.ops(), delta.interval_seconds());
+  }
+  return table.Render();
+}
+
+// Every connected session, the busiest first; sessions without work in the interval show zeros.
+std::string TopSessions(const v1::ListSessionsResponse& sessions,
+                        const v1::WatchStatsResponse& delta) {
+  static const v1::OpStats kQuiet;
+  std::map<uint32_t, const v1::OpStats*> ops_by_session;
+  for (const v1::SessionStats& stats : delta.stats().sessions()) {
+    ops_by_session[stats.session_id()] = &stats.ops();
+  }
+  std::vector<std::pair<const v1::Session*, const v1::OpStats*>> rows;
+  for (const v1::Session& session : sessions.sessions()) {
+    const auto it = ops_by_session.find(session.session_id());
+    rows.emplace_back(&session, it == ops_by_session.end() ? &kQuiet : it->second);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second->gpu_seconds() > b.second->gpu_seconds();
+  });
+  Table table = RateTable({{"SESSION"}, {"UID"}, {"PID"}, {"CLIENT", Align::kLeft}});
+  for (const auto& [session, ops] : rows) {
+    AddRates(table,
+             {std::to_string(session->session_id()), std::to_string(session->uid()),
+              std::to_string(session->pid()), session->client_name()},
+             *ops, delta.interval_seconds());
+  }
+  return table.Render();
+}
+
+std::string GpuPlansText(const v1::DeviceStats& device) {
+  std::string text = "GPU " + std::to_string(device.gpu()) + ": " + Count(device.plan_count()) +
+                     " plans, " + Percent(device.company_plan_count(), device.plan_count()) +
+                     " in company; took " + Fixed(device.actual_seconds(), 3) + " s, predicted " +
+                     Fixed(device.predicted_seconds(), 3) + " s, one after the other " +
+                     Fixed(device.serial_seconds(), 3) + " s";
+  if (device.dropped_record_count() > 0) {
+    text += "; " + Count(device.dropped_record_count()) + " records lost";
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string RenderStatus(const v1::GetStatusResponse& status) {
+  std::string out = "concertd " + status.version() + ", pid " + std::to_string(status.pid()) +
+                    ", up " + Seconds(status.uptime_seconds()) + ", " + StateText(status.state()) +
+                    "\n";
+  out += "device    " + status.backend() + " (" + status.backend_reason() + ")\n";
+  out += "GPUs      " + std::to_string(status.healthy_device_count()) + " of " +
+         std::to_string(status.device_count()) + " healthy\n";
+  out += "policy    " + status.policy() + "\n";
+  out += "sessions  " + std::to_string(status.session_count()) + " on " + status.client_socket() +
+         "\n";
+  out += "ops       " + Count(status.op_count()) + ", " + Count(status.failed_op_count()) +
+         " failed\n";
+  return out;
+}
+
+std::string RenderDevices(const v1::ListDevicesResponse& devices) {
+  Table table({{"GPU"},
+               {"DEVICE", Align::kLeft},
+               {"NAME", Align::kLeft},
+               {"MEMORY"},
+               {"SMS"},
+               {"PEERS", Align::kLeft},
+               {"POLICY", Align::kLeft},
+               {"PLANS"},
+               {"READY"},
+               {"QUEUED"},
+               {"HEALTH", Align::kLeft},
+               {"UUID", Align::kLeft}});
+  for (const v1::Device& device : devices.devices()) {
+    table.AddRow({std::to_string(device.gpu()), device.backend(), device.name(),
+                  Bytes(device.memory_bytes()), std::to_string(device.sm_count()),
+                  device.peer_access() ? "yes" : "no", device.policy(),
+                  std::to_string(device.plans_in_flight_count()),
+                  std::to_string(device.ready_op_count()), std::to_string(device.queued_op_count()),
+                  device.healthy() ? "ok" : "failed: " + device.health_message(), device.uuid()});
+  }
+  return table.Render();
+}
+
+std::string RenderSessions(const v1::ListSessionsResponse& sessions) {
+  if (sessions.sessions().empty()) return "no sessions\n";
+  Table table({{"SESSION"},
+               {"UID"},
+               {"PID"},
+               {"CLIENT", Align::kLeft},
+               {"CONNECTED"},
+               {"QUEUES"},
+               {"BUFFERS"},
+               {"REGISTERED"},
+               {"GPUS", Align::kLeft}});
+  for (const v1::Session& session : sessions.sessions()) {
+    std::string gpus;
+    for (const uint32_t gpu : session.gpus())
+      gpus += (gpus.empty() ? "" : ",") + std::to_string(gpu);
+    table.AddRow({std::to_string(session.session_id()), std::to_string(session.uid()),
+                  std::to_string(session.pid()), session.client_name(),
+                  Seconds(session.connected_seconds()), std::to_string(session.queue_count()),
+                  std::to_string(session.buffer_count()), Bytes(session.registered_bytes()), gpus});
+  }
+  return table.Render();
+}
+
+std::string RenderStats(const v1::Stats& stats) {
+  std::string out;
+  for (const v1::DeviceStats& device : stats.devices()) out += GpuPlansText(device);
+  Table gpus = OpTable("GPU"), kinds = OpTable("KIND"), sessions = OpTable("SESSION");
+  for (const v1::DeviceStats& device : stats.devices())
+    AddOps(gpus, std::to_string(device.gpu()), device.ops());
+  for (const v1::KindStats& kind : stats.kinds()) AddOps(kinds, kind.kind(), kind.ops());
+  for (const v1::SessionStats& session : stats.sessions()) {
+    AddOps(sessions, std::to_string(session.session_id()) + (session.ended() ? " (ended)" : ""),
+           session.ops());
+  }
+  if (stats.departed().op_count() > 0) AddOps(sessions, "departed", stats.departed());
+  out += "\n" + gpus.Render();
+  if (!kinds.empty()) out += "\n" + kinds.Render();
+  if (!sessions.empty()) out += "\n" + sessions.Render();
+  if (stats.total().failed_op_count() > 0) out += "\nfailed: " + FailuresText(stats.total()) + "\n";
+  Table company({{"SESSION"}, {"SHARED PLANS WITH SESSIONS (PLANS)", Align::kLeft}});
+  for (const v1::SessionStats& session : stats.sessions()) {
+    if (session.companions().empty()) continue;
+    company.AddRow({std::to_string(session.session_id()), CompanionsText(session)});
+  }
+  return company.empty() ? out : out + "\n" + company.Render();
+}
+
+std::string RenderPlans(const v1::ListPlansResponse& plans) {
+  if (plans.plans().empty()) return "no plan has ended yet\n";
+  std::string out;
+  for (const v1::Plan& plan : plans.plans()) out += plan.text() + "\n";
+  return out;
+}
+
+std::string RenderPolicies(const v1::ListPoliciesResponse& policies) {
+  Table table({{"", Align::kLeft}, {"POLICY", Align::kLeft}, {"WHAT IT DOES", Align::kLeft}});
+  for (const v1::Policy& policy : policies.policies()) {
+    table.AddRow(
+        {policy.name() == policies.current_policy() ? "*" : "", policy.name(), policy.summary()});
+  }
+  return table.Render();
+}
+
+std::string WatchTitle() {
+  return "     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50  "
+         "       P99  "
+         "DROPPED\n";
+}
+
+std::string RenderWatchLine(const v1::WatchStatsResponse& delta) {
+  const v1::OpStats& ops = delta.stats().total();
+  const double seconds = delta.interval_seconds();
+  const double gpus = std::max(1, delta.stats().devices_size());
+  char line[256];
+  snprintf(line, sizeof(line), "%10s %10.2f %10.2f %9s %8s %11s %11s %11s %11s %8llu\n",
+           Count(ops.op_count() / seconds).c_str(), ops.flop_count() / seconds * 1e-12,
+           ops.moved_bytes() / seconds * 1e-9, Percent(ops.gpu_seconds(), seconds * gpus).c_str(),
+           Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()).c_str(),
+           Micros(ops.queue_wait().p50_us()).c_str(), Micros(ops.queue_wait().p99_us()).c_str(),
+           Micros(ops.run_time().p50_us()).c_str(), Micros(ops.run_time().p99_us()).c_str(),
+           static_cast<unsigned long long>(delta.dropped_count()));
+  return line;
+}
+
+std::string RenderTop(const v1::GetStatusResponse& status, const v1::ListSessionsResponse& sessions,
+                      const v1::WatchStatsResponse& delta) {
+  return "concertd " + status.version() + ", up " + Seconds(status.uptime_seconds()) + ", " +
+         StateText(status.state()) + ", policy " + status.policy() + ", " +
+         std::to_string(status.session_count()) + " sessions\n\n" + TopGpus(delta) + "\n" +
+         TopSessions(sessions, delta);
+}
+
+}  // namespace concert::ctl

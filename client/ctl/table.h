@@ -1,0 +1,41 @@
+// Aligned text tables and numbers with units for people.
+#ifndef CONCERT_CLIENT_CTL_TABLE_H_
+#define CONCERT_CLIENT_CTL_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace concert::ctl {
+
+enum class Align { kLeft, kRight };
+
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    Align align = Align::kRight;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // REQUIRES: one cell per column.
+  void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  bool empty() const { return rows_.empty(); }
+
+  // Title line and rows, each ended by a newline, without trailing spaces.
+  std::string Render() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string Bytes(uint64_t bytes);               // "1.50 GiB"
+std::string Count(double count);                 // "950", "12.3 k", "4.56 M"
+std::string Micros(double us);                   // "8.2 us", "1.53 ms", "2.40 s"
+std::string Seconds(double seconds);             // "42 s", "3 min 5 s", "2 h 10 min", "4 d 1 h"
+std::string Percent(double part, double whole);  // "37 %"; "-" when whole is 0
+
+}  // namespace concert::ctl
+
+#endif  // CONCERT_CLIENT_CTL_TABLE_H_

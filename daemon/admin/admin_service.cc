@@ -1,0 +1,143 @@
+#include "daemon/admin/admin_service.h"
+
+#include <algorithm>
+#include <string>
+
+#include "daemon/admin/to_proto.h"
+
+namespace concert::daemon::admin {
+namespace {
+
+constexpr uint32_t kDefaultPlanCount = 20;
+constexpr uint32_t kMaxDrainSeconds = 3600;
+
+// absl and gRPC number their codes alike.
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};
+}
+
+grpc::Status OutOfRange(const char* field, uint32_t value, uint32_t highest) {
+  return {grpc::StatusCode::INVALID_ARGUMENT, std::string(field) + " is " + std::to_string(value) +
+                                                  "; it must be at most " +
+                                                  std::to_string(highest)};
+}
+
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
+                                const grpc::Status& status = grpc::Status::OK) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+}  // namespace
+
+AdminService::AdminService(DaemonControl& control, Telemetry& telemetry)
+    : control_(control), telemetry_(telemetry), watches_(telemetry) {}
+
+AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
+                                             v1::GetStatusResponse* response) {
+  const DaemonInfo info = control_.Info();
+  const auto devices = control_.Devices();
+  const auto snapshot = telemetry_.Snapshot();
+  response->set_version(info.version);
+  response->set_pid(info.pid);
+  response->set_state(control_.draining() ? v1::DAEMON_STATE_DRAINING : v1::DAEMON_STATE_RUNNING);
+  response->set_uptime_seconds(static_cast<double>(control_.Now() - info.started_at) * 1e-9);
+  response->set_backend(info.backend);
+  response->set_backend_reason(info.backend_reason);
+  response->set_policy(control_.PolicyName());
+  response->set_device_count(devices.size());
+  response->set_healthy_device_count(
+      std::count_if(devices.begin(), devices.end(),
+                    [](const DeviceStatus& device) { return device.health.ok(); }));
+  response->set_session_count(control_.Sessions().size());
+  response->set_op_count(snapshot->stats.total.op_count);
+  response->set_failed_op_count(snapshot->stats.total.FailureCount());
+  response->set_client_socket(info.client_socket);
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::ListDevices(Context* context, const v1::ListDevicesRequest*,
+                                               v1::ListDevicesResponse* response) {
+  const std::string policy = control_.PolicyName();
+  for (const DeviceStatus& status : control_.Devices()) {
+    v1::Device* device = response->add_devices();
+    FillDevice(status, device);
+    device->set_policy(policy);
+  }
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::ListSessions(Context* context, const v1::ListSessionsRequest*,
+                                                v1::ListSessionsResponse* response) {
+  const Time now = control_.Now();
+  for (const SessionInfo& session : control_.Sessions()) {
+    FillSession(session, now, response->add_sessions());
+  }
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::GetStats(Context* context, const v1::GetStatsRequest*,
+                                            v1::GetStatsResponse* response) {
+  const auto snapshot = telemetry_.Snapshot();
+  FillStats(snapshot->stats, snapshot->taken_at, response->mutable_stats());
+  return Reply(context);
+}
+
+grpc::ServerWriteReactor<v1::WatchStatsResponse>* AdminService::WatchStats(
+    Context*, const v1::WatchStatsRequest* request) {
+  return watches_.Open(request->interval_ms());
+}
+
+AdminService::Unary* AdminService::ListPlans(Context* context, const v1::ListPlansRequest* request,
+                                             v1::ListPlansResponse* response) {
+  if (request->max_plan_count() > Telemetry::kMaxPlans) {
+    return Reply(context,
+                 OutOfRange("max_plan_count", request->max_plan_count(), Telemetry::kMaxPlans));
+  }
+  const size_t wanted =
+      request->max_plan_count() == 0 ? kDefaultPlanCount : request->max_plan_count();
+  const auto snapshot = telemetry_.Snapshot();
+  response->set_now_ns(snapshot->taken_at);
+  const size_t count = std::min(wanted, snapshot->plans.size());
+  for (size_t i = 0; i < count; ++i) FillPlan(snapshot->plans[i], response->add_plans());
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::GetPolicy(Context* context, const v1::GetPolicyRequest*,
+                                             v1::GetPolicyResponse* response) {
+  response->set_policy(control_.PolicyName());
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::ListPolicies(Context* context, const v1::ListPoliciesRequest*,
+                                                v1::ListPoliciesResponse* response) {
+  for (const PolicyDescription& description : control_.Policies()) {
+    v1::Policy* policy = response->add_policies();
+    policy->set_name(description.name);
+    policy->set_summary(description.summary);
+  }
+  response->set_current_policy(control_.PolicyName());
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::SetPolicy(Context* context, const v1::SetPolicyRequest* request,
+                                             v1::SetPolicyResponse* response) {
+  if (request->policy().empty()) {
+    return Reply(context,
+                 {grpc::StatusCode::INVALID_ARGUMENT, "policy is empty; give the name of one"});
+  }
+  response->set_previous_policy(control_.PolicyName());
+  return Reply(context, ToGrpc(control_.SetPolicy(request->policy())));
+}
+
+AdminService::Unary* AdminService::Drain(Context* context, const v1::DrainRequest* request,
+                                         v1::DrainResponse*) {
+  if (request->timeout_seconds() > kMaxDrainSeconds) {
+    return Reply(context,
+                 OutOfRange("timeout_seconds", request->timeout_seconds(), kMaxDrainSeconds));
+  }
+  return Reply(context, ToGrpc(control_.Drain(request->timeout_seconds())));
+}
+
+}  // namespace concert::daemon::admin

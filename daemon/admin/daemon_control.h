@@ -1,0 +1,74 @@
+// What the admin API may ask of the daemon and tell it to do: the seam between daemon/admin and the
+// rest. All of it is thread-safe, is called from gRPC threads and returns within milliseconds.
+#ifndef CONCERT_DAEMON_ADMIN_DAEMON_CONTROL_H_
+#define CONCERT_DAEMON_ADMIN_DAEMON_CONTROL_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/device/device.h"
+
+namespace concert::daemon {
+
+// Fixed for the daemon's life.
+struct DaemonInfo {
+  std::string version;
+  uint32_t pid = 0;
+  policies::Time started_at = 0;
+  std::string backend;         // "sim" or "cuda"
+  std::string backend_reason;  // NodeChoice::why
+  std::string client_socket;
+};
+
+struct SessionInfo {
+  uint32_t id = 0;
+  uint32_t uid = 0, pid = 0;  // from SO_PEERCRED
+  std::string client_name;    // as the client wrote it: may hold any bytes
+  policies::Time connected_at = 0;
+  uint32_t queues = 0;
+  uint32_t buffers = 0;
+  uint64_t registered_bytes = 0;
+  std::vector<uint32_t> gpus;  // it has a ring for
+};
+
+struct DeviceStatus {
+  DeviceInfo info;
+  absl::Status health;
+  uint32_t plans_in_flight = 0;
+  uint32_t ready_ops = 0;
+  uint32_t queued_ops = 0;  // admitted and not yet ready
+};
+
+struct PolicyDescription {
+  std::string name;
+  std::string summary;  // one line
+};
+
+class DaemonControl {
+ public:
+  virtual ~DaemonControl() = default;
+
+  virtual DaemonInfo Info() const = 0;
+  virtual bool draining() const = 0;
+  // The clock of all times here and in records.
+  virtual policies::Time Now() const = 0;
+
+  virtual std::vector<DeviceStatus> Devices() const = 0;  // by GPU index
+  virtual std::vector<SessionInfo> Sessions() const = 0;  // by id
+
+  virtual std::vector<PolicyDescription> Policies() const = 0;
+  virtual std::string PolicyName() const = 0;
+  // From the next decision of every GPU on. NOT_FOUND, listing all names, for an unknown one.
+  virtual absl::Status SetPolicy(std::string_view name) = 0;
+
+  // Begins to drain and returns; 0 seconds means the configured time. FAILED_PRECONDITION when it
+  // drains already.
+  virtual absl::Status Drain(uint32_t seconds) = 0;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_ADMIN_DAEMON_CONTROL_H_

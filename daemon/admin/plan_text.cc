@@ -1,0 +1,83 @@
+#include "daemon/admin/plan_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "policies/policy.h"
+#include "proto/ring/messages.h"
+
+namespace concert::daemon {
+namespace {
+
+int ListedOps(const PlanRecord& plan) {
+  return std::min<int>(plan.op_count, PlanRecord::kMaxListed);
+}
+
+std::string CountOf(int count, const char* noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+// "5 GEMMs", "2 GEMMs and 1 all_reduce", "18 ops" when not all are listed.
+std::string OpsText(const PlanRecord& plan) {
+  if (plan.op_count > PlanRecord::kMaxListed) return CountOf(plan.op_count, "op");
+  std::vector<std::pair<uint16_t, int>> counts;  // in order of appearance
+  for (int i = 0; i < ListedOps(plan); ++i) {
+    const auto it = std::find_if(counts.begin(), counts.end(),
+                                 [&](const auto& entry) { return entry.first == plan.kinds[i]; });
+    if (it == counts.end()) {
+      counts.emplace_back(plan.kinds[i], 1);
+    } else {
+      ++it->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [kind, count] : counts) {
+    if (kind == CONCERT_OP_GEMM) {
+      words.push_back(CountOf(count, "GEMM"));
+    } else {
+      words.push_back(absl::StrCat(count, " ", concert_op_kind_name(kind)));
+    }
+  }
+  return absl::StrJoin(words, " and ");
+}
+
+std::string SessionsText(const PlanRecord& plan) {
+  const int listed = ListedOps(plan);
+  std::string ids = absl::StrJoin(plan.sessions.begin(), plan.sessions.begin() + listed, ", ");
+  if (plan.op_count > listed) ids += ", ...";
+  return absl::StrCat(listed == 1 ? "session " : "sessions ", ids);
+}
+
+// "group of 5 GEMMs (sessions ...) in 1 launch"
+std::string WorkText(const PlanRecord& plan) {
+  const std::string ops = absl::StrCat(OpsText(plan), " (", SessionsText(plan), ")");
+  switch (plan.form) {
+    case policies::Form::kSingle:
+      return ops;
+    case policies::Form::kStreams:
+      return absl::StrCat(ops, " side by side on ", CountOf(plan.launch_count, "lane"));
+    case policies::Form::kGroup:
+      return absl::StrCat(
+          "group of ", ops, " in ",
+          plan.launch_count == 1 ? "one launch" : absl::StrCat(plan.launch_count, " launches"));
+  }
+  return ops;
+}
+
+}  // namespace
+
+std::string PlanText(int gpu, const PlanRecord& plan) {
+  const double actual_us = static_cast<double>(plan.finished_at - plan.started_at) / 1e3;
+  std::string text = absl::StrFormat("GPU %d: %s: predicted %.1f us, took %.1f us", gpu,
+                                     WorkText(plan), plan.predicted_us, actual_us);
+  if (plan.op_count > 1)
+    absl::StrAppendFormat(&text, "; one after the other %.1f us", plan.serial_us);
+  const std::string_view reason = policies::ReasonText(plan.reason);
+  absl::StrAppend(&text, " (", absl::string_view(reason.data(), reason.size()), ")");
+  return text;
+}
+
+}  // namespace concert::daemon

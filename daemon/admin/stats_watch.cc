@@ -1,0 +1,178 @@
+#include "daemon/admin/stats_watch.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/admin/to_proto.h"
+
+namespace concert::daemon::admin {
+
+// One stream. gRPC destroys it (OnDone) only after Finish, and Finish is only called when no write
+// is under way, so that whoever has set `writing_` may use the watch without the lock.
+class StatsWatches::Watch final : public Reactor {
+ public:
+  Watch(StatsWatches& owner, std::chrono::milliseconds interval)
+      : owner_(owner), interval_(interval), due_(Clock::now()) {}
+
+  // A watch that is refused: never in owner.watches_.
+  Watch(StatsWatches& owner, const grpc::Status& refusal) : owner_(owner), interval_(0) {
+    finished_ = true;
+    Finish(refusal);
+  }
+
+  // Under owner_.mutex_. True: the caller must call WriteNext after releasing it.
+  bool Due(Clock::time_point now) {
+    if (finished_ || now < due_) return false;
+    due_ = now + interval_;
+    if (writing_) ++dropped_;
+    return !writing_ && (writing_ = true);
+  }
+  Clock::time_point due() const { return due_; }
+
+  // REQUIRES: Due() was true.
+  void WriteNext(std::shared_ptr<const TelemetrySnapshot> snapshot, uint64_t dropped) {
+    response_.Clear();
+    response_.set_sequence_number(++sequence_);
+    response_.set_dropped_count(dropped);
+    if (sent_ == nullptr) {
+      FillStats(snapshot->stats, snapshot->taken_at, response_.mutable_stats());
+    } else {
+      Stats delta = snapshot->stats;
+      delta.Subtract(sent_->stats);
+      response_.set_interval_seconds(static_cast<double>(snapshot->taken_at - sent_->taken_at) *
+                                     1e-9);
+      FillStats(delta, snapshot->taken_at, response_.mutable_stats());
+    }
+    sent_ = std::move(snapshot);
+    StartWrite(&response_);
+  }
+  uint64_t dropped() const { return dropped_; }
+
+  // Under owner_.mutex_.
+  void End(const grpc::Status& status) {
+    if (ending_) return;
+    ending_ = true;
+    status_ = status;
+    FinishIfIdle();
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(owner_.mutex_);
+    writing_ = false;
+    if (!ok && !ending_) {
+      ending_ = true;
+      status_ = grpc::Status(grpc::StatusCode::CANCELLED, "the watcher went away");
+    }
+    FinishIfIdle();
+  }
+  void OnCancel() override {
+    std::lock_guard lock(owner_.mutex_);
+    End(grpc::Status(grpc::StatusCode::CANCELLED, "the watcher went away"));
+  }
+  void OnDone() override {
+    {
+      std::lock_guard lock(owner_.mutex_);
+      owner_.watches_.erase(this);
+      // Notified under the lock: the owner may be destroyed as soon as it is released.
+      owner_.changed_.notify_all();
+    }
+    delete this;
+  }
+
+ private:
+  void FinishIfIdle() {
+    if (!ending_ || writing_ || finished_) return;
+    finished_ = true;
+    Finish(status_);
+  }
+
+  StatsWatches& owner_;
+  const std::chrono::milliseconds interval_;
+  // Under owner_.mutex_:
+  Clock::time_point due_;
+  bool writing_ = false, ending_ = false, finished_ = false;
+  uint64_t dropped_ = 0;
+  grpc::Status status_;
+  // Of whoever has set writing_:
+  uint64_t sequence_ = 0;
+  std::shared_ptr<const TelemetrySnapshot> sent_;
+  v1::WatchStatsResponse response_;
+};
+
+StatsWatches::StatsWatches(Telemetry& telemetry)
+    : telemetry_(telemetry), thread_(&StatsWatches::Run, this) {}
+
+StatsWatches::~StatsWatches() { Stop(); }
+
+void StatsWatches::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (Watch* watch : watches_) {
+      watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down"));
+    }
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+grpc::Status StatsWatches::Admit(uint32_t interval_ms) const {
+  if (interval_ms < kMinIntervalMs || interval_ms > kMaxIntervalMs) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            "interval_ms is " + std::to_string(interval_ms) + "; it must be between " +
+                std::to_string(kMinIntervalMs) + " and " + std::to_string(kMaxIntervalMs) +
+                ", or 0 for " + std::to_string(kDefaultIntervalMs)};
+  }
+  if (stopping_) return {grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down"};
+  if (watches_.size() >= kMaxWatches) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+            "all " + std::to_string(kMaxWatches) + " watches are in use; end one or use GetStats"};
+  }
+  return grpc::Status::OK;
+}
+
+StatsWatches::Reactor* StatsWatches::Open(uint32_t interval_ms) {
+  if (interval_ms == 0) interval_ms = kDefaultIntervalMs;
+  std::lock_guard lock(mutex_);
+  if (const grpc::Status admitted = Admit(interval_ms); !admitted.ok()) {
+    return new Watch(*this, admitted);
+  }
+  Watch* watch = new Watch(*this, std::chrono::milliseconds(interval_ms));
+  watches_.insert(watch);
+  changed_.notify_all();
+  return watch;
+}
+
+std::vector<StatsWatches::Watch*> StatsWatches::TakeDue(Clock::time_point now,
+                                                        Clock::time_point* next) {
+  std::vector<Watch*> due;
+  *next = now + std::chrono::hours(1);
+  for (Watch* watch : watches_) {
+    if (watch->Due(now)) due.push_back(watch);
+    *next = std::min(*next, watch->due());
+  }
+  return due;
+}
+
+void StatsWatches::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    Clock::time_point next;
+    const std::vector<Watch*> due = TakeDue(Clock::now(), &next);
+    if (due.empty()) {
+      changed_.wait_until(lock, next);
+      continue;
+    }
+    std::vector<uint64_t> dropped;
+    for (const Watch* watch : due) dropped.push_back(watch->dropped());
+    lock.unlock();
+    // Half the shortest interval: two ticks of one watch never share a snapshot.
+    const auto snapshot = telemetry_.Snapshot(Time{kMinIntervalMs} * 1'000'000 / 2);
+    for (size_t i = 0; i < due.size(); ++i) due[i]->WriteNext(snapshot, dropped[i]);
+    lock.lock();
+  }
+}
+
+}  // namespace concert::daemon::admin

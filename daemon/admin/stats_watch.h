@@ -1,0 +1,54 @@
+// The open WatchStats streams. One thread ticks for all of them; a watch whose last message is
+// still on its way when its next is due skips it and counts it as dropped, so that a slow reader
+// gets the latest and never a backlog.
+#ifndef CONCERT_DAEMON_ADMIN_STATS_WATCH_H_
+#define CONCERT_DAEMON_ADMIN_STATS_WATCH_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "daemon/telemetry/telemetry.h"
+#include "proto/concert/v1/admin.grpc.pb.h"
+
+namespace concert::daemon::admin {
+
+class StatsWatches {
+ public:
+  using Reactor = grpc::ServerWriteReactor<v1::WatchStatsResponse>;
+
+  static constexpr uint32_t kMinIntervalMs = 50;
+  static constexpr uint32_t kMaxIntervalMs = 3'600'000;
+  static constexpr uint32_t kDefaultIntervalMs = 1000;
+  static constexpr size_t kMaxWatches = 32;
+
+  // `telemetry` must outlive this.
+  explicit StatsWatches(Telemetry& telemetry);
+  ~StatsWatches();
+
+  // Begins a watch. gRPC owns the result; a refused watch is finished with its status.
+  Reactor* Open(uint32_t interval_ms);
+  void Stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class Watch;
+
+  void Run();
+  // Under mutex_: the watches to write to now, marked as writing, and when the next is due.
+  std::vector<Watch*> TakeDue(Clock::time_point now, Clock::time_point* next);
+  grpc::Status Admit(uint32_t interval_ms) const;
+
+  Telemetry& telemetry_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::set<Watch*> watches_;
+  std::thread thread_;
+};
+
+}  // namespace concert::daemon::admin
+
+#endif  // CONCERT_DAEMON_ADMIN_STATS_WATCH_H_

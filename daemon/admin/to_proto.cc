@@ -1,0 +1,170 @@
+#include "daemon/admin/to_proto.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/admin/plan_text.h"
+#include "policies/policy.h"
+#include "proto/ring/messages.h"
+
+namespace concert::daemon::admin {
+namespace {
+
+double ToSeconds(Time duration_ns) { return static_cast<double>(duration_ns) * 1e-9; }
+
+// protobuf strings must be UTF-8 and terminals must not see control characters; clients choose
+// their names.
+std::string Printable(const std::string& text) { return absl::CHexEscape(text); }
+
+std::string UuidText(const std::array<uint8_t, 16>& uuid) {
+  const std::string hex = absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
+  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
+                      hex.substr(16, 4), "-", hex.substr(20));
+}
+
+void FillDistribution(const Histogram& histogram, v1::Distribution* out) {
+  out->set_count(histogram.count());
+  out->set_mean_us(histogram.MeanUs());
+  out->set_p50_us(histogram.QuantileUs(0.5));
+  out->set_p90_us(histogram.QuantileUs(0.9));
+  out->set_p99_us(histogram.QuantileUs(0.99));
+  out->set_max_us(histogram.MaxUs());
+}
+
+void FillOps(const OpStats& stats, v1::OpStats* out) {
+  out->set_op_count(stats.op_count);
+  out->set_failed_op_count(stats.FailureCount());
+  for (int status = 0; status < OpStats::kStatusCount; ++status) {
+    if (stats.failures[status] == 0) continue;
+    v1::FailureCount* failure = out->add_failures();
+    failure->set_status(std::string(StatusName(status)));
+    failure->set_op_count(stats.failures[status]);
+  }
+  out->set_moved_bytes(stats.bytes);
+  out->set_flop_count(stats.flops);
+  out->set_gpu_seconds(stats.gpu_seconds);
+  out->set_company_op_count(stats.company_op_count);
+  FillDistribution(stats.queue_wait, out->mutable_queue_wait());
+  FillDistribution(stats.run_time, out->mutable_run_time());
+}
+
+void FillDeviceStats(int gpu, const DeviceStats& stats, v1::DeviceStats* out) {
+  out->set_gpu(gpu);
+  FillOps(stats.ops, out->mutable_ops());
+  out->set_plan_count(stats.plan_count);
+  out->set_company_plan_count(stats.company_plan_count);
+  out->set_predicted_seconds(stats.predicted_seconds);
+  out->set_actual_seconds(stats.actual_seconds);
+  out->set_serial_seconds(stats.serial_seconds);
+  out->set_dropped_record_count(stats.dropped_record_count);
+}
+
+void FillSessionStats(uint32_t id, const SessionStats& stats, v1::SessionStats* out) {
+  out->set_session_id(id);
+  out->set_ended(stats.ended_at != 0);
+  FillOps(stats.ops, out->mutable_ops());
+  const auto& by_session = stats.companions.plans_by_session();
+  std::vector<std::pair<uint32_t, uint64_t>> companions(by_session.begin(), by_session.end());
+  std::stable_sort(companions.begin(), companions.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (const auto& [session, plans] : companions) {
+    v1::Companion* companion = out->add_companions();
+    companion->set_session_id(session);
+    companion->set_plan_count(plans);
+  }
+}
+
+v1::PlanForm ToProto(policies::Form form) {
+  switch (form) {
+    case policies::Form::kSingle:
+      return v1::PLAN_FORM_SINGLE;
+    case policies::Form::kStreams:
+      return v1::PLAN_FORM_STREAMS;
+    case policies::Form::kGroup:
+      return v1::PLAN_FORM_GROUP;
+  }
+  return v1::PLAN_FORM_UNSPECIFIED;
+}
+
+void FillPlannedOp(const PlanRecord& plan, int index, v1::PlannedOp* out) {
+  const policies::Work& work = plan.works[index];
+  out->set_session_id(plan.sessions[index]);
+  out->set_kind(concert_op_kind_name(plan.kinds[index]));
+  out->set_m(work.m);
+  out->set_n(work.n);
+  out->set_k(work.k);
+  out->set_batch_count(work.batch);
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(work.dtype)));
+}
+
+}  // namespace
+
+void FillStats(const Stats& stats, Time now, v1::Stats* out) {
+  out->set_now_ns(now);
+  FillOps(stats.total, out->mutable_total());
+  for (const auto& [gpu, device] : stats.devices) FillDeviceStats(gpu, device, out->add_devices());
+  for (const auto& [kind, ops] : stats.kinds) {
+    v1::KindStats* kind_stats = out->add_kinds();
+    kind_stats->set_kind(concert_op_kind_name(kind));
+    FillOps(ops, kind_stats->mutable_ops());
+  }
+  for (const auto& [id, session] : stats.sessions)
+    FillSessionStats(id, session, out->add_sessions());
+  FillOps(stats.departed, out->mutable_departed());
+}
+
+void FillPlan(const RecentPlan& plan, v1::Plan* out) {
+  const PlanRecord& record = plan.record;
+  out->set_plan_id(record.plan);
+  out->set_gpu(plan.gpu);
+  out->set_decided_at_ns(record.decided_at);
+  out->set_started_at_ns(record.started_at);
+  out->set_finished_at_ns(record.finished_at);
+  out->set_predicted_us(record.predicted_us);
+  out->set_actual_us(static_cast<double>(record.finished_at - record.started_at) * 1e-3);
+  out->set_serial_us(record.serial_us);
+  out->set_decide_us(record.decide_us);
+  out->set_op_count(record.op_count);
+  out->set_launch_count(record.launch_count);
+  out->set_session_count(record.session_count);
+  out->set_form(ToProto(record.form));
+  out->set_reason(std::string(policies::ReasonText(record.reason)));
+  const int listed = std::min<int>(record.op_count, PlanRecord::kMaxListed);
+  for (int i = 0; i < listed; ++i) FillPlannedOp(record, i, out->add_ops());
+  out->set_text(PlanText(plan.gpu, record));
+}
+
+void FillDevice(const DeviceStatus& device, v1::Device* out) {
+  const DeviceInfo& info = device.info;
+  out->set_gpu(info.gpu);
+  out->set_backend(info.backend);
+  out->set_name(Printable(info.name));
+  out->set_uuid(UuidText(info.uuid));
+  out->set_memory_bytes(info.memory_bytes);
+  out->set_sm_count(info.model.sm_count);
+  out->set_compute_capability(info.compute_capability);
+  out->set_peer_access(info.peer_access);
+  out->set_healthy(device.health.ok());
+  out->set_health_message(Printable(std::string(device.health.message())));
+  out->set_plans_in_flight_count(device.plans_in_flight);
+  out->set_ready_op_count(device.ready_ops);
+  out->set_queued_op_count(device.queued_ops);
+}
+
+void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
+  out->set_session_id(session.id);
+  out->set_uid(session.uid);
+  out->set_pid(session.pid);
+  out->set_client_name(Printable(session.client_name));
+  out->set_connected_seconds(ToSeconds(std::max<Time>(0, now - session.connected_at)));
+  out->set_queue_count(session.queues);
+  out->set_buffer_count(session.buffers);
+  out->set_registered_bytes(session.registered_bytes);
+  for (const uint32_t gpu : session.gpus) out->add_gpus(gpu);
+}
+
+}  // namespace concert::daemon::admin

@@ -1,0 +1,216 @@
+#include "daemon/config/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <sstream>
+#include <type_traits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace concert::daemon {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status Refuse(const Setting& setting, std::string_view value, const std::string& origin) {
+  return absl::InvalidArgumentError(absl::StrCat(origin, ": ", View(setting.key), " is ",
+                                                 View(value), "; it must be ", setting.Allowed()));
+}
+
+// Levenshtein distance.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({change, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+absl::Status UnknownKey(std::string_view key, const std::string& origin) {
+  const auto settings = AllSettings();
+  const auto nearest =
+      std::min_element(settings.begin(), settings.end(), [&](const auto& a, const auto& b) {
+        return EditDistance(key, a.key) < EditDistance(key, b.key);
+      });
+  return absl::InvalidArgumentError(absl::StrCat(origin, ": unknown key '", View(key),
+                                                 "'; did you mean '", View(nearest->key), "'?"));
+}
+
+// One overload per type of setting; each checks what the table allows.
+absl::Status Set(const Setting& setting, std::string Config::*member, const std::string& value,
+                 const std::string& origin, Config& config) {
+  if (setting.choices != nullptr) {
+    const std::vector<std::string> choices = setting.choices();
+    if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
+      return Refuse(setting, absl::StrCat("'", value, "'"), origin);
+    }
+  } else if (value.empty() || value.front() != '/') {
+    return Refuse(setting, absl::StrCat("'", value, "'"), origin);
+  }
+  config.*member = value;
+  return absl::OkStatus();
+}
+absl::Status Set(const Setting& setting, int64_t Config::*member, int64_t value,
+                 const std::string& origin, Config& config) {
+  if (value < setting.min || value > setting.max)
+    return Refuse(setting, absl::StrCat(value), origin);
+  if (member == &Config::ring_capacity && !std::has_single_bit(static_cast<uint64_t>(value))) {
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", View(setting.key), " is ", value,
+                                                   "; it must be a power of two"));
+  }
+  config.*member = value;
+  return absl::OkStatus();
+}
+absl::Status Set(const Setting&, bool Config::*member, bool value, const std::string&,
+                 Config& config) {
+  config.*member = value;
+  return absl::OkStatus();
+}
+
+template <typename T>
+using ValueOf = std::remove_cvref_t<decltype(std::declval<Config>().*std::declval<T>())>;
+
+absl::Status ApplyNode(const Setting& setting, const toml::node& node, const std::string& origin,
+                       LoadedConfig& loaded) {
+  const absl::Status status = std::visit(
+      [&](auto member) -> absl::Status {
+        using T = ValueOf<decltype(member)>;
+        // Exact: no silent conversion of 1.5, "7" or 1 to another type.
+        if (const auto value = node.value_exact<T>()) {
+          return Set(setting, member, *value, origin, loaded.config);
+        }
+        std::ostringstream text;
+        node.visit([&](const auto& concrete) { text << concrete; });
+        return Refuse(setting, text.str(), origin);
+      },
+      setting.member);
+  if (status.ok()) loaded.origins[&setting - AllSettings().data()] = origin;
+  return status;
+}
+
+std::string Quoted(const std::string& value) {
+  const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  });
+  if (plain) return absl::StrCat("\"", value, "\"");
+  std::ostringstream out;
+  out << toml::value<std::string>(value);
+  return out.str();
+}
+
+std::string ValueText(const Setting& setting, const Config& config) {
+  return std::visit(
+      [&](auto member) -> std::string {
+        using T = ValueOf<decltype(member)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          return Quoted(config.*member);
+        } else if constexpr (std::is_same_v<T, bool>) {
+          return config.*member ? "true" : "false";
+        } else {
+          return absl::StrCat(config.*member);
+        }
+      },
+      setting.member);
+}
+
+}  // namespace
+
+absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedConfig& config) {
+  toml::table table;
+  try {
+    table = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", error.source().begin.line, ": ", View(error.description())));
+  }
+  for (const auto& [key, node] : table) {
+    const std::string origin = absl::StrCat(path, ":", node.source().begin.line);
+    const auto settings = AllSettings();
+    const auto setting = std::find_if(settings.begin(), settings.end(),
+                                      [&](const Setting& row) { return row.key == key.str(); });
+    if (setting == settings.end()) return UnknownKey(key.str(), origin);
+    if (absl::Status status = ApplyNode(*setting, node, origin, config); !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyText(const Setting& setting, std::string_view value, const std::string& origin,
+                       LoadedConfig& loaded) {
+  const absl::Status status = std::visit(
+      [&](auto member) -> absl::Status {
+        using T = ValueOf<decltype(member)>;
+        T parsed{};
+        bool understood = true;
+        if constexpr (std::is_same_v<T, std::string>) {
+          parsed = std::string(value);
+        } else if constexpr (std::is_same_v<T, bool>) {
+          understood = absl::SimpleAtob(View(value), &parsed);
+        } else {
+          understood = absl::SimpleAtoi(View(value), &parsed);
+        }
+        if (!understood) return Refuse(setting, absl::StrCat("'", View(value), "'"), origin);
+        return Set(setting, member, parsed, origin, loaded.config);
+      },
+      setting.member);
+  if (status.ok()) loaded.origins[&setting - AllSettings().data()] = origin;
+  return status;
+}
+
+absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& getenv,
+                              LoadedConfig& config) {
+  for (const Setting& setting : AllSettings()) {
+    const std::string name = setting.EnvName();
+    const char* value = getenv(name.c_str());
+    if (value == nullptr) continue;
+    if (absl::Status status = ApplyText(setting, value, name, config); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyFile(const std::string& path, LoadedConfig& config) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the configuration file ", path));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) return absl::NotFoundError(absl::StrCat(path, " is not a readable file"));
+  config.file = path;
+  return ApplyToml(text, path, config);
+}
+
+std::string RenderToml(const LoadedConfig& loaded) {
+  std::string out =
+      "# concertd's settings. A flag overrides an environment variable, which overrides this "
+      "file.\n";
+  for (const Setting& setting : AllSettings()) {
+    const std::string& origin = loaded.origins[&setting - AllSettings().data()];
+    absl::StrAppend(&out, "\n# ", View(setting.help), "\n# ", setting.Documented(), "; ",
+                    setting.EnvName(), ", ", setting.FlagName(), "\n", View(setting.key), " = ",
+                    ValueText(setting, loaded.config), "  # ", origin, "\n");
+  }
+  return out;
+}
+
+std::string RenderMarkdown() {
+  std::string out = "| Key | Default | Allowed | Meaning |\n|---|---|---|---|\n";
+  for (const Setting& setting : AllSettings()) {
+    absl::StrAppend(&out, "| `", View(setting.key), "` | `", ValueText(setting, Config{}), "` | ",
+                    setting.Documented(), " | ", View(setting.help), " |\n");
+  }
+  return out;
+}
+
+}  // namespace concert::daemon

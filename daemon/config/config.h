@@ -1,0 +1,112 @@
+// concertd's settings. One table (settings.cc) has a row per setting; the TOML file, the
+// environment, the command line, --print-config, deploy/concert.toml and the table in
+// docs/operations.md all come from it. To add a setting, add a member here and a row there.
+//
+// Precedence: flag > environment > file > default. A setting `spin_us` is the key `spin_us` in the
+// file, the variable CONCERT_SPIN_US and the flag --spin-us.
+#ifndef CONCERT_DAEMON_CONFIG_CONFIG_H_
+#define CONCERT_DAEMON_CONFIG_CONFIG_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace concert::daemon {
+
+struct Config {
+  std::string device = "auto";
+  int64_t sim_gpus = 2;
+  bool sim_pacing = true;
+
+  std::string socket = "/run/concert/concert.sock";
+  std::string admin_socket = "/run/concert/admin.sock";
+
+  std::string policy = "auto";
+  int64_t depth = 2;
+  int64_t backlog_us = 15;
+  int64_t spin_us = 200;
+  bool pin_dispatchers = true;
+
+  int64_t wait_timeout_ms = 60'000;
+  int64_t collective_timeout_ms = 10'000;
+  int64_t drain_s = 10;
+
+  int64_t ring_capacity = 1024;
+  int64_t max_sessions = 1024;
+  int64_t max_sessions_per_uid = 256;
+  int64_t max_buffer_bytes_per_uid = int64_t{1} << 40;
+
+  std::string log_level = "info";
+
+  bool operator==(const Config&) const = default;
+};
+
+struct Setting {
+  using Member = std::variant<std::string Config::*, int64_t Config::*, bool Config::*>;
+
+  std::string_view key;
+  Member member;
+  // Integers: the allowed range.
+  int64_t min = 0, max = 0;
+  // Strings: the allowed values; null: any that is not empty.
+  std::vector<std::string> (*choices)() = nullptr;
+  // How files and guides describe the allowed values, where what is allowed may grow elsewhere.
+  std::string_view documented = {};
+  std::string_view help = {};  // one sentence
+
+  std::string EnvName() const;   // CONCERT_SPIN_US
+  std::string FlagName() const;  // --spin-us
+  std::string Allowed() const;   // "0 to 100000", "auto, cuda or sim", "true or false"
+  std::string Documented() const;
+};
+
+std::span<const Setting> AllSettings();
+
+inline constexpr std::string_view kDefaultConfigPath = "/etc/concert/concert.toml";
+
+// A configuration and, for each row of AllSettings(), where its value came from: "default",
+// "/etc/concert/concert.toml:12", "CONCERT_SPIN_US" or "--spin-us".
+struct LoadedConfig {
+  Config config;
+  std::vector<std::string> origins;
+  std::string file;  // what was read; empty if none
+
+  LoadedConfig();
+};
+
+// Each changes what it names and records the origin. INVALID_ARGUMENT names origin, key, value and
+// what is allowed.
+absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedConfig& config);
+absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& getenv,
+                              LoadedConfig& config);
+absl::Status ApplyText(const Setting& setting, std::string_view value, const std::string& origin,
+                       LoadedConfig& config);
+
+// NOT_FOUND if the file does not exist.
+absl::Status ApplyFile(const std::string& path, LoadedConfig& config);
+
+// Valid TOML with each setting's meaning, range and origin as comments.
+std::string RenderToml(const LoadedConfig& config);
+// The settings as a Markdown table, for docs/operations.md.
+std::string RenderMarkdown();
+
+struct CommandLine {
+  LoadedConfig loaded;
+  // Set for --help, --version, --check-config and --print-config: print it and exit with 0.
+  std::optional<std::string> print;
+};
+
+// Reads everything: flags, environment, file. `argv[0]` is the program.
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_CONFIG_CONFIG_H_

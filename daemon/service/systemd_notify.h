@@ -1,0 +1,26 @@
+// What concertd tells systemd (sd_notify(3)). All of it does nothing when systemd did not start us.
+// Thread-safe.
+#ifndef CONCERT_DAEMON_SERVICE_SYSTEMD_NOTIFY_H_
+#define CONCERT_DAEMON_SERVICE_SYSTEMD_NOTIFY_H_
+
+#include <chrono>
+#include <string>
+
+namespace concert::daemon {
+
+// Everything is up: GPUs, sockets, threads.
+void NotifyReady(const std::string& status);
+// One line for `systemctl status`, e.g. "3 sessions, 2 GPUs".
+void NotifyStatus(const std::string& status);
+void NotifyStopping(const std::string& status);
+// Start-up or shutdown needs this much longer from now.
+void NotifyExtendTimeout(std::chrono::microseconds timeout);
+
+// How often systemd expects NotifyWatchdog at the least; zero: never. Call that one from a
+// heartbeat of the threads that do the work, never from a timer, or a hung daemon looks well.
+std::chrono::microseconds WatchdogInterval();
+void NotifyWatchdog();
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SERVICE_SYSTEMD_NOTIFY_H_

@@ -1,0 +1,105 @@
+// What the ops and plans of all GPUs did, made of records: per session, per op kind, per GPU.
+// Everything is bounded, whatever clients do. Value types; not thread-safe (telemetry.h owns the
+// live ones).
+#ifndef CONCERT_DAEMON_TELEMETRY_STATS_H_
+#define CONCERT_DAEMON_TELEMETRY_STATS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string_view>
+
+#include "daemon/telemetry/histogram.h"
+#include "daemon/telemetry/records.h"
+
+namespace concert::daemon {
+
+// concert_status_abi as gRPC spells it, e.g. "INVALID_ARGUMENT".
+std::string_view StatusName(uint16_t status);
+
+// Failed ops count in `op_count` and `failures` only, so that a flood of bad ops does not hide what
+// works.
+struct OpStats {
+  static constexpr int kStatusCount = 17;  // gRPC codes; the last slot also takes unknown ones
+
+  uint64_t op_count = 0;
+  std::array<uint64_t, kStatusCount> failures{};  // by status; [0] stays 0
+  uint64_t bytes = 0;
+  uint64_t flops = 0;
+  double gpu_seconds = 0;
+  uint64_t company_op_count = 0;
+  Histogram queue_wait;  // ready -> started
+  Histogram run_time;    // started -> finished
+
+  void Add(const OpRecord& record);
+  void Merge(const OpStats& other);
+  // What was added since `earlier`, an older copy.
+  void Subtract(const OpStats& earlier);
+  uint64_t FailureCount() const;
+};
+
+// How many plans a session shared with each other session (and with itself, if it had several ops
+// in one).
+class Companions {
+ public:
+  static constexpr size_t kMaxListed = 32;
+
+  // When the list is full, new sessions count under 0.
+  void Add(uint32_t session, uint64_t plans = 1);
+  void Subtract(const Companions& earlier);
+  const std::map<uint32_t, uint64_t>& plans_by_session() const { return plans_; }
+
+ private:
+  std::map<uint32_t, uint64_t> plans_;
+};
+
+struct SessionStats {
+  OpStats ops;
+  Companions companions;
+  Time last_active_at = 0;
+  Time ended_at = 0;  // 0: still connected
+};
+
+struct DeviceStats {
+  OpStats ops;
+  uint64_t plan_count = 0;
+  uint64_t company_plan_count = 0;  // of more than one op
+  double predicted_seconds = 0;
+  double actual_seconds = 0;
+  double serial_seconds = 0;
+  uint64_t dropped_record_count = 0;
+
+  void Add(const PlanRecord& record);
+  void Subtract(const DeviceStats& earlier);
+};
+
+struct Stats {
+  // Sessions listed at once; beyond that, and kKeepEnded after its end, a session is folded into
+  // `departed`.
+  static constexpr size_t kMaxSessions = 2048;
+  static constexpr Time kKeepEnded = 60'000'000'000;  // 60 s
+
+  OpStats total;
+  std::map<uint8_t, DeviceStats> devices;
+  std::map<uint16_t, OpStats> kinds;
+  std::map<uint32_t, SessionStats> sessions;
+  OpStats departed;
+
+  void Add(const Record& record);
+  // The session has disconnected. Records of it may still come.
+  void EndSession(uint32_t session, Time now);
+  // Folds sessions that ended long enough ago.
+  void FoldEnded(Time now);
+  // What was added since `earlier`, an older copy; kinds and sessions with nothing new are removed.
+  // Folding moves counts to `departed` as if they were new there.
+  void Subtract(const Stats& earlier);
+
+ private:
+  SessionStats& SessionFor(uint32_t session);
+  void AddCompany(const PlanRecord& plan);
+  std::map<uint32_t, SessionStats>::iterator Fold(std::map<uint32_t, SessionStats>::iterator it);
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_TELEMETRY_STATS_H_

@@ -1,0 +1,72 @@
+#include "daemon/telemetry/telemetry.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace concert::daemon {
+
+Telemetry::Telemetry(std::function<Time()> now) : now_(std::move(now)) {}
+
+Telemetry::~Telemetry() { Stop(); }
+
+RecordRing* Telemetry::AddRing(uint8_t gpu, size_t capacity) {
+  stats_.devices[gpu];  // listed from the start, with zeros
+  return rings_.emplace_back(std::make_unique<RecordRing>(gpu, capacity)).get();
+}
+
+void Telemetry::Start() { thread_ = std::thread(&Telemetry::Run, this); }
+
+void Telemetry::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Telemetry::EndSession(uint32_t session) {
+  std::lock_guard lock(mutex_);
+  DrainLocked();  // the session's last records come before its end
+  stats_.EndSession(session, now_());
+}
+
+std::shared_ptr<const TelemetrySnapshot> Telemetry::Snapshot(Time max_age) {
+  std::lock_guard lock(mutex_);
+  const Time now = now_();
+  if (latest_ != nullptr && max_age > 0 && now - latest_->taken_at <= max_age) return latest_;
+  DrainLocked();
+  auto snapshot = std::make_shared<TelemetrySnapshot>();
+  snapshot->taken_at = now;
+  snapshot->stats = stats_;
+  snapshot->plans.assign(plans_.rbegin(), plans_.rend());
+  latest_ = std::move(snapshot);
+  return latest_;
+}
+
+void Telemetry::Run() {
+  auto pause = kBusyPause;
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const size_t drained = DrainLocked();
+    pause = drained > 0 ? kBusyPause : std::min(pause * 2, kIdlePause);
+    stop_changed_.wait_for(lock, pause, [this] { return stopping_; });
+  }
+}
+
+size_t Telemetry::DrainLocked() {
+  size_t drained = 0;
+  for (const auto& ring : rings_) {
+    drained += ring->Drain([this](const Record& record) {
+      stats_.Add(record);
+      if (record.type != Record::Type::kPlan) return;
+      if (plans_.size() == kMaxPlans) plans_.pop_front();
+      plans_.push_back({record.gpu, record.plan});
+    });
+    stats_.devices[ring->gpu()].dropped_record_count = ring->dropped();
+  }
+  stats_.FoldEnded(now_());
+  return drained;
+}
+
+}  // namespace concert::daemon

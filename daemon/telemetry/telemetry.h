@@ -1,0 +1,86 @@
+// Turns the dispatchers' records into statistics and a list of recent plans. One thread empties all
+// rings every few milliseconds while there is traffic and rests up to 50 ms at a time when there is
+// none.
+//
+// Threads: everything here may be called from any thread but a dispatcher, whose only contact is
+// its ring.
+#ifndef CONCERT_DAEMON_TELEMETRY_TELEMETRY_H_
+#define CONCERT_DAEMON_TELEMETRY_TELEMETRY_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/telemetry/record_ring.h"
+#include "daemon/telemetry/stats.h"
+
+namespace concert::daemon {
+
+struct RecentPlan {
+  uint8_t gpu;
+  PlanRecord record;
+};
+
+// Immutable once published.
+struct TelemetrySnapshot {
+  Time taken_at = 0;
+  Stats stats;
+  std::vector<RecentPlan> plans;  // newest first, at most Telemetry::kMaxPlans
+};
+
+class Telemetry {
+ public:
+  static constexpr size_t kMaxPlans = 256;
+  static constexpr std::chrono::milliseconds kBusyPause{5};
+  static constexpr std::chrono::milliseconds kIdlePause{50};
+  // Snapshots younger than this are shared between readers. A copy of 100 sessions takes about 0.2
+  // ms.
+  static constexpr Time kDefaultMaxAge = 20'000'000;  // 20 ms
+
+  // `now` is the clock of the records.
+  explicit Telemetry(std::function<Time()> now);
+  ~Telemetry();
+  Telemetry(const Telemetry&) = delete;
+  Telemetry& operator=(const Telemetry&) = delete;
+
+  // The ring for the dispatcher of `gpu`; lives as long as this object. Call
+  // before Start and before anyone else has this object.
+  RecordRing* AddRing(uint8_t gpu, size_t capacity = RecordRing::kDefaultCapacity);
+
+  // Without it, records are only taken when somebody asks for a snapshot.
+  void Start();
+  // Stops the thread; what is in the rings stays readable through Snapshot. Idempotent.
+  void Stop();
+
+  // The session has disconnected; its numbers are kept for a while.
+  void EndSession(uint32_t session);
+
+  // Everything recorded up to `max_age` ns ago or later. Never null.
+  std::shared_ptr<const TelemetrySnapshot> Snapshot(Time max_age = kDefaultMaxAge);
+
+ private:
+  void Run();
+  size_t
+  DrainLocked();  // REQUIRES: mutex_ held, which also makes its holder the rings' one consumer
+
+  const std::function<Time()> now_;
+  std::vector<std::unique_ptr<RecordRing>> rings_;  // fixed after Start
+
+  std::mutex mutex_;
+  std::condition_variable stop_changed_;
+  bool stopping_ = false;
+  Stats stats_;
+  std::deque<RecentPlan> plans_;  // oldest first
+  std::shared_ptr<const TelemetrySnapshot> latest_;
+
+  std::thread thread_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_TELEMETRY_TELEMETRY_H_

@@ -1,0 +1,91 @@
+// A DaemonControl with fixed answers that remembers what it was told.
+#ifndef CONCERT_TESTS_UNIT_ADMIN_FAKE_DAEMON_CONTROL_H_
+#define CONCERT_TESTS_UNIT_ADMIN_FAKE_DAEMON_CONTROL_H_
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/admin/daemon_control.h"
+
+namespace concert::daemon {
+
+class FakeDaemonControl final : public DaemonControl {
+ public:
+  DaemonInfo Info() const override {
+    return {.version = "1.2.3",
+            .pid = 77,
+            .started_at = Now() - 90'500'000'000,
+            .backend = "sim",
+            .backend_reason = "no usable GPU: libcuda.so.1 not found",
+            .client_socket = "/run/c.sock"};
+  }
+  bool draining() const override {
+    std::lock_guard lock(mutex_);
+    return drain_seconds_.has_value();
+  }
+  policies::Time Now() const override {
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
+  std::vector<DeviceStatus> Devices() const override {
+    DeviceStatus good, bad;
+    good.info.name = "Simulated GPU";
+    good.info.backend = "sim";
+    good.info.memory_bytes = 1 << 30;
+    good.info.uuid[0] = 0xab;
+    good.plans_in_flight = 2;
+    good.ready_ops = 5;
+    bad = good;
+    bad.info.gpu = 1;
+    bad.health = absl::InternalError("GPU 1 faulted");
+    return {good, bad};
+  }
+  std::vector<SessionInfo> Sessions() const override {
+    return {{.id = 3,
+             .uid = 1000,
+             .pid = 42,
+             .client_name = "evil\x1b[2J\xff",
+             .connected_at = Now() - 60'000'000'000,
+             .queues = 2,
+             .buffers = 4,
+             .registered_bytes = 1 << 20,
+             .gpus = {0, 1}}};
+  }
+  std::vector<PolicyDescription> Policies() const override {
+    return {{"auto", "Chooses."}, {"serial", "One by one."}};
+  }
+  std::string PolicyName() const override {
+    std::lock_guard lock(mutex_);
+    return policy_;
+  }
+  absl::Status SetPolicy(std::string_view name) override {
+    std::lock_guard lock(mutex_);
+    if (name != "auto" && name != "serial") {
+      return absl::NotFoundError("no policy '" + std::string(name) + "'; there are auto, serial");
+    }
+    policy_ = name;
+    return absl::OkStatus();
+  }
+  absl::Status Drain(uint32_t seconds) override {
+    std::lock_guard lock(mutex_);
+    if (drain_seconds_.has_value())
+      return absl::FailedPreconditionError("the daemon drains already");
+    drain_seconds_ = seconds;
+    return absl::OkStatus();
+  }
+  std::optional<uint32_t> drain_seconds() const {
+    std::lock_guard lock(mutex_);
+    return drain_seconds_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string policy_ = "auto";
+  std::optional<uint32_t> drain_seconds_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_TESTS_UNIT_ADMIN_FAKE_DAEMON_CONTROL_H_

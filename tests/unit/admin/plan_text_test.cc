@@ -1,0 +1,47 @@
+#include "daemon/admin/plan_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/telemetry/records_for_test.h"
+
+namespace concert::daemon {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(PlanTextTest, GroupSaysWhoAndWhatItGained) {
+  PlanRecord plan = PlanOf(1, {3, 3, 7, 8, 8});
+  plan.form = policies::Form::kGroup;
+  plan.launch_count = 1;
+  EXPECT_THAT(
+      PlanText(0, plan),
+      StartsWith(
+          "GPU 0: group of 5 GEMMs (sessions 3, 3, 7, 8, 8) in one launch: predicted 41.0 us, "
+          "took 43.0 us; one after the other 96.0 us ("));
+}
+
+TEST(PlanTextTest, StreamsNamesLanesAndMixedKinds) {
+  PlanRecord plan = PlanOf(1, {3, 7, 9});
+  plan.kinds[2] = CONCERT_OP_ALL_REDUCE;
+  EXPECT_THAT(
+      PlanText(1, plan),
+      StartsWith("GPU 1: 2 GEMMs and 1 all_reduce (sessions 3, 7, 9) side by side on 3 lanes: "));
+}
+
+TEST(PlanTextTest, SingleHasNothingToCompareWith) {
+  const std::string text = PlanText(0, PlanOf(1, {3}));
+  EXPECT_THAT(text, StartsWith("GPU 0: 1 GEMM (session 3): predicted 41.0 us, took 43.0 us ("));
+  EXPECT_THAT(text, Not(HasSubstr("one after the other")));
+}
+
+TEST(PlanTextTest, MoreOpsThanListed) {
+  PlanRecord plan = PlanOf(1, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  plan.op_count = 40;
+  EXPECT_THAT(PlanText(0, plan),
+              HasSubstr("40 ops (sessions 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...)"));
+}
+
+}  // namespace
+}  // namespace concert::daemon

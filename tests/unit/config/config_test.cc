@@ -1,0 +1,199 @@
+#include "daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace concert::daemon {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string OriginOf(const LoadedConfig& loaded, std::string_view key) {
+  for (size_t i = 0; i < AllSettings().size(); ++i) {
+    if (AllSettings()[i].key == key) return loaded.origins[i];
+  }
+  return "no such key";
+}
+
+std::string ErrorOf(std::string_view toml) {
+  LoadedConfig loaded;
+  return std::string(ApplyToml(toml, "c.toml", loaded).message());
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class TempFile {
+ public:
+  explicit TempFile(const std::string& text)
+      : path_(testing::TempDir() + "concert_config_test.toml") {
+    std::ofstream(path_) << text;
+  }
+  ~TempFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+absl::StatusOr<CommandLine> Parse(std::vector<const char*> args) {
+  args.insert(args.begin(), "concertd");
+  return ParseCommandLine(static_cast<int>(args.size()), args.data());
+}
+
+TEST(ConfigTest, FileSetsValuesOfEveryTypeWithTheirLines) {
+  LoadedConfig loaded;
+  ASSERT_TRUE(
+      ApplyToml("device = \"sim\"\n\nsim_gpus = 4\nsim_pacing = false\n", "c.toml", loaded).ok());
+  EXPECT_EQ(loaded.config.device, "sim");
+  EXPECT_EQ(loaded.config.sim_gpus, 4);
+  EXPECT_FALSE(loaded.config.sim_pacing);
+  EXPECT_EQ(OriginOf(loaded, "sim_gpus"), "c.toml:3");
+  EXPECT_EQ(OriginOf(loaded, "depth"), "default");
+}
+
+TEST(ConfigTest, UnknownKeyNamesLineAndNearestKey) {
+  EXPECT_EQ(ErrorOf("device = \"sim\"\nspin_uss = 3\n"),
+            "c.toml:2: unknown key 'spin_uss'; did you mean 'spin_us'?");
+  EXPECT_EQ(ErrorOf("[polcy]\nname = 1\n"),
+            "c.toml:1: unknown key 'polcy'; did you mean 'policy'?");
+}
+
+TEST(ConfigTest, OutOfRangeNamesKeyValueRangeAndLine) {
+  EXPECT_EQ(ErrorOf("depth = 65\n"), "c.toml:1: depth is 65; it must be 1 to 64");
+  EXPECT_EQ(ErrorOf("\ndepth = 0\n"), "c.toml:2: depth is 0; it must be 1 to 64");
+  EXPECT_EQ(ErrorOf("device = \"tpu\"\n"),
+            "c.toml:1: device is 'tpu'; it must be auto, cuda or sim");
+  EXPECT_EQ(ErrorOf("socket = \"x.sock\"\n"),
+            "c.toml:1: socket is 'x.sock'; it must be an absolute path");
+  EXPECT_THAT(ErrorOf("ring_capacity = 1000\n"),
+              HasSubstr("ring_capacity is 1000; it must be a power of two"));
+}
+
+TEST(ConfigTest, PolicyMustBeARegisteredOne) {
+  LoadedConfig loaded;
+  EXPECT_TRUE(ApplyToml("policy = \"serial\"", "c.toml", loaded).ok());
+  EXPECT_THAT(ErrorOf("policy = \"fastest\""), HasSubstr("policy is 'fastest'; it must be "));
+  EXPECT_THAT(ErrorOf("policy = \"fastest\""), HasSubstr("serial"));
+}
+
+TEST(ConfigTest, WrongTypesAreRefusedNotConverted) {
+  EXPECT_EQ(ErrorOf("depth = 2.0"), "c.toml:1: depth is 2.0; it must be 1 to 64");
+  EXPECT_THAT(ErrorOf("depth = \"2\""), HasSubstr("depth is '2'"));
+  EXPECT_THAT(ErrorOf("sim_pacing = 1"), HasSubstr("sim_pacing is 1; it must be true or false"));
+  EXPECT_THAT(ErrorOf("depth = [1, 2]"), HasSubstr("depth is [ 1, 2 ]"));
+}
+
+TEST(ConfigTest, SyntaxErrorsNameTheLine) {
+  EXPECT_THAT(ErrorOf("depth = 2\ndevice = \n"), testing::StartsWith("c.toml:2: "));
+  EXPECT_THAT(ErrorOf("depth = 2\ndepth = 3\n"), testing::StartsWith("c.toml:2: "));
+}
+
+TEST(ConfigTest, EnvironmentUsesUpperCaseNames) {
+  const std::map<std::string, const char*> env = {{"CONCERT_SPIN_US", "0"},
+                                                  {"CONCERT_PIN_DISPATCHERS", "false"}};
+  const auto getenv = [&env](const char* name) {
+    const auto it = env.find(name);
+    return it == env.end() ? nullptr : it->second;
+  };
+  LoadedConfig loaded;
+  ASSERT_TRUE(ApplyEnvironment(getenv, loaded).ok());
+  EXPECT_EQ(loaded.config.spin_us, 0);
+  EXPECT_FALSE(loaded.config.pin_dispatchers);
+  EXPECT_EQ(OriginOf(loaded, "spin_us"), "CONCERT_SPIN_US");
+}
+
+TEST(ConfigTest, BadEnvironmentNamesTheVariable) {
+  LoadedConfig loaded;
+  const auto getenv = [](const char* name) {
+    return std::string(name) == "CONCERT_DEPTH" ? "many" : nullptr;
+  };
+  EXPECT_EQ(ApplyEnvironment(getenv, loaded).message(),
+            "CONCERT_DEPTH: depth is 'many'; it must be 1 to 64");
+}
+
+TEST(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const TempFile file("depth = 3\nspin_us = 30\nbacklog_us = 300\n");
+  setenv("CONCERT_DEPTH", "4", 1);
+  setenv("CONCERT_SPIN_US", "40", 1);
+  const auto line = Parse({"--config", file.path().c_str(), "--depth", "5"});
+  unsetenv("CONCERT_DEPTH");
+  unsetenv("CONCERT_SPIN_US");
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_FALSE(line->print.has_value());
+  EXPECT_EQ(line->loaded.config.depth, 5);
+  EXPECT_EQ(line->loaded.config.spin_us, 40);
+  EXPECT_EQ(line->loaded.config.backlog_us, 300);
+  EXPECT_EQ(line->loaded.config.sim_gpus, Config{}.sim_gpus);
+  EXPECT_EQ(OriginOf(line->loaded, "depth"), "--depth");
+  EXPECT_EQ(OriginOf(line->loaded, "spin_us"), "CONCERT_SPIN_US");
+  EXPECT_EQ(OriginOf(line->loaded, "backlog_us"), file.path() + ":3");
+}
+
+TEST(CommandLineTest, NamedFileMustExist) {
+  EXPECT_EQ(Parse({"--config", "/nonexistent/concert.toml"}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(CommandLineTest, BadFlagsAreErrorsWithTheirName) {
+  EXPECT_EQ(Parse({"--depth", "99"}).status().message(),
+            "--depth: depth is 99; it must be 1 to 64");
+  EXPECT_THAT(std::string(Parse({"--no-such-flag"}).status().message()),
+              HasSubstr("--no-such-flag"));
+}
+
+TEST(CommandLineTest, CheckConfigReportsAndStillRefuses) {
+  const TempFile good("depth = 3\n");
+  const auto line = Parse({"--config", good.path().c_str(), "--check-config"});
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(*line->print, "configuration " + good.path() + " is valid\n");
+  const TempFile bad("depht = 3\n");
+  EXPECT_THAT(
+      std::string(Parse({"--config", bad.path().c_str(), "--check-config"}).status().message()),
+      HasSubstr("did you mean 'depth'?"));
+}
+
+TEST(CommandLineTest, HelpNamesEverySetting) {
+  const auto line = Parse({"--help"});
+  ASSERT_TRUE(line.ok());
+  for (const Setting& setting : AllSettings())
+    EXPECT_THAT(*line->print, HasSubstr(setting.FlagName()));
+}
+
+TEST(CommandLineTest, PrintedConfigReadsBackAsTheSameConfig) {
+  const auto line =
+      Parse({"--print-config", "--depth", "7", "--device", "sim", "--socket", "/tmp/a \"b\".sock"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(*line->print, HasSubstr("depth = 7  # --depth"));
+  LoadedConfig again;
+  ASSERT_TRUE(ApplyToml(*line->print, "printed", again).ok());
+  EXPECT_EQ(again.config, line->loaded.config);
+}
+
+TEST(SettingsTest, DefaultsAreValid) {
+  LoadedConfig again;
+  ASSERT_TRUE(ApplyToml(RenderToml(LoadedConfig()), "defaults", again).ok());
+  EXPECT_EQ(again.config, Config{});
+}
+
+TEST(SettingsTest, ExampleFileIsThePrintedDefaults) {
+  EXPECT_EQ(ReadFile(CONCERT_SOURCE_DIR "/deploy/concert.toml"), RenderToml(LoadedConfig()))
+      << "refresh it: env -i concertd --print-config > deploy/concert.toml";
+}
+
+TEST(SettingsTest, OperationsGuideHasTheTable) {
+  EXPECT_THAT(ReadFile(CONCERT_SOURCE_DIR "/docs/operations.md"), HasSubstr(RenderMarkdown()));
+}
+
+}  // namespace
+}  // namespace concert::daemon

@@ -1,0 +1,279 @@
+// Golden outputs of concertctl for fixed data.
+#include "client/ctl/render.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "client/ctl/json.h"
+#include "client/ctl/screen.h"
+#include "client/ctl/table.h"
+
+namespace concert::ctl {
+namespace {
+
+void FillOps(v1::OpStats* ops, uint64_t count, double gpu_seconds) {
+  ops->set_op_count(count);
+  ops->set_moved_bytes(count << 20);
+  ops->set_flop_count(count * 1'000'000'000);
+  ops->set_gpu_seconds(gpu_seconds);
+  ops->set_company_op_count(count / 2);
+  ops->mutable_queue_wait()->set_p50_us(8.2);
+  ops->mutable_queue_wait()->set_p99_us(1530);
+  ops->mutable_run_time()->set_p50_us(41);
+  ops->mutable_run_time()->set_p99_us(2.4e6);
+}
+
+v1::GetStatusResponse Status() {
+  v1::GetStatusResponse status;
+  status.set_version("0.1.0");
+  status.set_pid(4242);
+  status.set_state(v1::DAEMON_STATE_RUNNING);
+  status.set_uptime_seconds(7805);
+  status.set_backend("cuda");
+  status.set_backend_reason("2 usable GPUs");
+  status.set_policy("auto");
+  status.set_device_count(2);
+  status.set_healthy_device_count(2);
+  status.set_session_count(2);
+  status.set_op_count(1'234'567);
+  status.set_failed_op_count(3);
+  status.set_client_socket("/run/concert/concert.sock");
+  return status;
+}
+
+v1::ListSessionsResponse Sessions() {
+  v1::ListSessionsResponse sessions;
+  for (const uint32_t id : {3u, 12u}) {
+    v1::Session* session = sessions.add_sessions();
+    session->set_session_id(id);
+    session->set_uid(1000);
+    session->set_pid(5000 + id);
+    session->set_client_name(id == 3 ? "server-a" : "b");
+    session->set_connected_seconds(id * 30);
+    session->set_queue_count(2);
+    session->set_buffer_count(id);
+    session->set_registered_bytes(uint64_t{id} << 29);
+    session->add_gpus(0);
+    if (id == 3) session->add_gpus(1);
+  }
+  return sessions;
+}
+
+v1::Stats Totals() {
+  v1::Stats stats;
+  FillOps(stats.mutable_total(), 1000, 0.5);
+  v1::DeviceStats* device = stats.add_devices();
+  FillOps(device->mutable_ops(), 1000, 0.5);
+  device->set_plan_count(400);
+  device->set_company_plan_count(100);
+  device->set_predicted_seconds(0.48);
+  device->set_actual_seconds(0.5);
+  device->set_serial_seconds(0.9);
+  device->set_dropped_record_count(12);
+  v1::KindStats* kind = stats.add_kinds();
+  kind->set_kind("gemm");
+  FillOps(kind->mutable_ops(), 1000, 0.5);
+  v1::SessionStats* quiet = stats.add_sessions();
+  quiet->set_session_id(2);
+  quiet->set_ended(true);
+  FillOps(quiet->mutable_ops(), 200, 0.1);
+  v1::SessionStats* session = stats.add_sessions();
+  session->set_session_id(3);
+  FillOps(session->mutable_ops(), 800, 0.4);
+  for (const uint32_t other : {2u, 7u, 0u, 9u}) {
+    v1::Companion* companion = session->add_companions();
+    companion->set_session_id(other);
+    companion->set_plan_count(120 - other);
+  }
+  return stats;
+}
+
+v1::WatchStatsResponse Delta() {
+  v1::WatchStatsResponse delta;
+  delta.set_sequence_number(2);
+  delta.set_dropped_count(1);
+  delta.set_interval_seconds(2);
+  *delta.mutable_stats() = Totals();
+  return delta;
+}
+
+TEST(RenderTest, Status) {
+  EXPECT_EQ(RenderStatus(Status()), R"(concertd 0.1.0, pid 4242, up 2 h 10 min, running
+device    cuda (2 usable GPUs)
+GPUs      2 of 2 healthy
+policy    auto
+sessions  2 on /run/concert/concert.sock
+ops       1.23 M, 3 failed
+)");
+}
+
+TEST(RenderTest, Devices) {
+  v1::ListDevicesResponse devices;
+  v1::Device* device = devices.add_devices();
+  device->set_backend("cuda");
+  device->set_name("NVIDIA H200");
+  device->set_uuid("GPU-1");
+  device->set_memory_bytes(uint64_t{141} << 30);
+  device->set_sm_count(132);
+  device->set_peer_access(true);
+  device->set_healthy(true);
+  device->set_policy("auto");
+  device->set_plans_in_flight_count(2);
+  device->set_ready_op_count(5);
+  v1::Device* broken = devices.add_devices();
+  *broken = *device;
+  broken->set_gpu(1);
+  broken->set_healthy(false);
+  broken->set_health_message("device error 700");
+  EXPECT_EQ(
+      RenderDevices(devices),
+      R"(GPU  DEVICE  NAME          MEMORY  SMS  PEERS  POLICY  PLANS  READY  QUEUED  HEALTH                    UUID
+  0  cuda    NVIDIA H200  141 GiB  132  yes    auto        2      5       0  ok                        GPU-1
+  1  cuda    NVIDIA H200  141 GiB  132  yes    auto        2      5       0  failed: device error 700  GPU-1
+)");
+}
+
+TEST(RenderTest, Sessions) {
+  EXPECT_EQ(RenderSessions(Sessions()),
+            R"(SESSION   UID   PID  CLIENT     CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
+      3  1000  5003  server-a  1 min 30 s       2        3    1.50 GiB  0,1
+     12  1000  5012  b          6 min 0 s       2       12    6.00 GiB  0
+)");
+  EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
+}
+
+TEST(RenderTest, Stats) {
+  EXPECT_EQ(
+      RenderStats(Totals()),
+      R"(GPU 0: 400 plans, 25 % in company; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
+
+GPU     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
+0    1.00 k       0  1.00 T  1000 MiB  0.500     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+
+KIND     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
+gemm  1.00 k       0  1.00 T  1000 MiB  0.500     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+
+SESSION    OPS  FAILED   FLOP    BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
+2 (ended)  200       0  200 G  200 MiB  0.100     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+3          800       0  800 G  800 MiB  0.400     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+
+SESSION  SHARED PLANS WITH SESSIONS (PLANS)
+      3  2 (118), 7 (113), others (120), ...
+)");
+}
+
+TEST(RenderTest, FailuresAreListedByStatus) {
+  v1::Stats stats;
+  stats.mutable_total()->set_op_count(5);
+  stats.mutable_total()->set_failed_op_count(3);
+  for (const char* name : {"CANCELLED", "INVALID_ARGUMENT"}) {
+    v1::FailureCount* failure = stats.mutable_total()->add_failures();
+    failure->set_status(name);
+    failure->set_op_count(name[0] == 'C' ? 1 : 2);
+  }
+  EXPECT_NE(RenderStats(stats).find("failed: 3 (1 CANCELLED, 2 INVALID_ARGUMENT)\n"),
+            std::string::npos);
+}
+
+TEST(RenderTest, Watch) {
+  EXPECT_EQ(
+      WatchTitle() + RenderWatchLine(Delta()),
+      R"(     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
+       500       0.50       0.52      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
+)");
+}
+
+TEST(RenderTest, TopListsTheBusiestFirstAndQuietOnesToo) {
+  v1::ListSessionsResponse sessions = Sessions();
+  sessions.mutable_sessions()->SwapElements(0, 1);
+  EXPECT_EQ(RenderTop(Status(), sessions, Delta()),
+            R"(concertd 0.1.0, up 2 h 10 min, running, policy auto, 2 sessions
+
+GPU  OPS/S  TFLOP/S  GB/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
+  0    500     0.50  0.52  25 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+
+SESSION   UID   PID  CLIENT    OPS/S  TFLOP/S  GB/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
+      3  1000  5003  server-a    400     0.40  0.42  20 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+     12  1000  5012  b             0     0.00  0.00   0 %        -    0.0 us   0.0 us   0.0 us  0.0 us
+)");
+}
+
+TEST(RenderTest, Plans) {
+  v1::ListPlansResponse plans;
+  EXPECT_EQ(RenderPlans(plans), "no plan has ended yet\n");
+  plans.add_plans()->set_text("second");
+  plans.add_plans()->set_text("first");
+  EXPECT_EQ(RenderPlans(plans), "second\nfirst\n");
+}
+
+TEST(RenderTest, Policies) {
+  v1::ListPoliciesResponse policies;
+  policies.set_current_policy("serial");
+  for (const char* name : {"auto", "serial"}) {
+    v1::Policy* policy = policies.add_policies();
+    policy->set_name(name);
+    policy->set_summary("Text.");
+  }
+  EXPECT_EQ(RenderPolicies(policies),
+            "   POLICY  WHAT IT DOES\n   auto    Text.\n*  serial  Text.\n");
+}
+
+TEST(JsonTest, KeepsNamesNumbersAndEmptyFields) {
+  EXPECT_EQ(
+      ToJson(Status()).dump(),
+      R"({"version":"0.1.0","pid":4242,"state":"DAEMON_STATE_RUNNING","uptime_seconds":7805.0,)"
+      R"("backend":"cuda","backend_reason":"2 usable GPUs","policy":"auto","device_count":2,)"
+      R"("healthy_device_count":2,"session_count":2,"op_count":1234567,"failed_op_count":3,)"
+      R"("client_socket":"/run/concert/concert.sock"})");
+  EXPECT_EQ(ToJson(Sessions())["sessions"][0]["gpus"].dump(), "[0,1]");
+  EXPECT_EQ(ToJson(v1::GetStatsResponse())["stats"]["total"]["op_count"], 0);
+}
+
+TEST(UnitsTest, ThreeDigitsAndTheUnit) {
+  EXPECT_EQ(Bytes(0), "0 B");
+  EXPECT_EQ(Bytes(1023), "1023 B");
+  EXPECT_EQ(Bytes(1536), "1.50 KiB");
+  EXPECT_EQ(Bytes(uint64_t{141} << 30), "141 GiB");
+  EXPECT_EQ(Count(999), "999");
+  EXPECT_EQ(Count(12'345), "12.3 k");
+  EXPECT_EQ(Count(999'999), "1.00 M");
+  EXPECT_EQ(Micros(0.64), "0.6 us");
+  EXPECT_EQ(Micros(1530), "1.53 ms");
+  EXPECT_EQ(Micros(2.4e6), "2.40 s");
+  EXPECT_EQ(Seconds(59.9), "59 s");
+  EXPECT_EQ(Seconds(90), "1 min 30 s");
+  EXPECT_EQ(Seconds(4 * 86400 + 3601), "4 d 1 h");
+  EXPECT_EQ(Percent(1, 0), "-");
+  EXPECT_EQ(Percent(1, 3), "33 %");
+}
+
+TEST(ScreenTest, FitCutsLinesAndColumns) {
+  EXPECT_EQ(Fit("abcdef\ngh\nij\n", 2, 4), "abcd\ngh");
+  EXPECT_EQ(Fit("", 5, 5), "");
+}
+
+TEST(ScreenTest, FullScreenRedrawsInPlaceAndRestoresTheTerminal) {
+  std::ostringstream out;
+  {
+    Screen screen(out, true);
+    screen.Show("first\n");
+    screen.Show("second\n");
+  }
+  EXPECT_EQ(out.str(),
+            "\x1b[?1049h\x1b[?25l"
+            "\x1b[Hfirst\x1b[K\x1b[J"
+            "\x1b[Hsecond\x1b[K\x1b[J"
+            "\x1b[?25h\x1b[?1049l");
+}
+
+TEST(ScreenTest, PlainTextElsewhere) {
+  std::ostringstream out;
+  Screen screen(out, false);
+  screen.Show("first\n");
+  screen.Show("second\n");
+  EXPECT_EQ(out.str(), "first\n\nsecond\n");
+}
+
+}  // namespace
+}  // namespace concert::ctl

@@ -1,0 +1,70 @@
+// Records with chosen numbers.
+#ifndef CONCERT_TESTS_UNIT_TELEMETRY_RECORDS_FOR_TEST_H_
+#define CONCERT_TESTS_UNIT_TELEMETRY_RECORDS_FOR_TEST_H_
+
+#include <initializer_list>
+
+#include "daemon/telemetry/records.h"
+#include "proto/ring/ring_abi.h"
+
+namespace concert::daemon {
+
+// Ready at 1 ms, waited `wait_us`, ran `run_us`.
+inline OpRecord GoodOp(uint32_t session, uint16_t kind = CONCERT_OP_GEMM, int64_t wait_us = 10,
+                       int64_t run_us = 40, uint16_t company = 0) {
+  OpRecord op{};
+  op.session = session;
+  op.kind = kind;
+  op.company = company;
+  op.dtype = policies::Dtype::kBf16;
+  op.plan = 1;
+  op.flops = 1'000'000;
+  op.bytes = 4096;
+  op.admitted_at = 900'000;
+  op.ready_at = 1'000'000;
+  op.launched_at = op.ready_at + wait_us * 1000;
+  op.started_at = op.launched_at;
+  op.finished_at = op.started_at + run_us * 1000;
+  op.gpu_us = 20;
+  return op;
+}
+
+inline OpRecord FailedOp(uint32_t session, uint16_t status) {
+  OpRecord op = GoodOp(session);
+  op.status = status;
+  op.plan = 0;
+  return op;
+}
+
+// One GEMM per entry of `sessions`, side by side.
+inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) {
+  PlanRecord plan{};
+  plan.plan = id;
+  plan.decided_at = 1'000'000;
+  plan.started_at = 1'010'000;
+  plan.finished_at = 1'053'000;
+  plan.predicted_us = 41;
+  plan.serial_us = 96;
+  plan.decide_us = 0.5;
+  plan.op_count = sessions.size();
+  plan.launch_count = sessions.size();
+  plan.reason =
+      sessions.size() > 1 ? policies::Reason::kCompanyFaster : policies::Reason::kOnlyOneReady;
+  plan.form = sessions.size() > 1 ? policies::Form::kStreams : policies::Form::kSingle;
+  int i = 0;
+  for (const uint32_t session : sessions) {
+    plan.sessions[i] = session;
+    plan.kinds[i] = CONCERT_OP_GEMM;
+    plan.works[i].category = policies::Category::kGemm;
+    plan.works[i].m = 64;
+    plan.works[i].n = 4096;
+    plan.works[i].k = 1024;
+    plan.works[i].batch = 1;
+    ++i;
+  }
+  return plan;
+}
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_TESTS_UNIT_TELEMETRY_RECORDS_FOR_TEST_H_

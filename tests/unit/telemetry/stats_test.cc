@@ -1,0 +1,155 @@
+#include "daemon/telemetry/stats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/telemetry/records_for_test.h"
+
+namespace concert::daemon {
+namespace {
+
+using testing::ElementsAre;
+using testing::Pair;
+
+Record RecordOf(const OpRecord& op, uint8_t gpu = 0) {
+  Record record;
+  record.type = Record::Type::kOp;
+  record.gpu = gpu;
+  record.op = op;
+  return record;
+}
+Record RecordOf(const PlanRecord& plan, uint8_t gpu = 0) {
+  Record record;
+  record.type = Record::Type::kPlan;
+  record.gpu = gpu;
+  record.plan = plan;
+  return record;
+}
+
+TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
+  Stats stats;
+  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM), 0));
+  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_ALL_REDUCE, 10, 40, 2), 1));
+  stats.Add(RecordOf(GoodOp(2, CONCERT_OP_GEMM), 1));
+  EXPECT_EQ(stats.total.op_count, 3u);
+  EXPECT_EQ(stats.total.company_op_count, 1u);
+  EXPECT_EQ(stats.total.flops, 3'000'000u);
+  EXPECT_EQ(stats.total.bytes, 3 * 4096u);
+  EXPECT_NEAR(stats.total.gpu_seconds, 60e-6, 1e-9);
+  EXPECT_EQ(stats.devices.at(0).ops.op_count, 1u);
+  EXPECT_EQ(stats.devices.at(1).ops.op_count, 2u);
+  EXPECT_EQ(stats.kinds.at(CONCERT_OP_GEMM).op_count, 2u);
+  EXPECT_EQ(stats.kinds.at(CONCERT_OP_ALL_REDUCE).op_count, 1u);
+  EXPECT_EQ(stats.sessions.at(1).ops.op_count, 2u);
+  EXPECT_EQ(stats.sessions.at(2).ops.op_count, 1u);
+}
+
+TEST(StatsTest, WaitIsFromReadyToStartedAndRunFromThereToFinished) {
+  Stats stats;
+  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM, 10, 40)));
+  EXPECT_NEAR(stats.total.queue_wait.QuantileUs(0.5), 10, 0.32);
+  EXPECT_NEAR(stats.total.run_time.QuantileUs(0.5), 40, 1.3);
+  OpRecord never_ready = GoodOp(1, CONCERT_OP_GEMM, 10, 40);
+  never_ready.ready_at = 0;  // then from admission, 100 us earlier
+  Stats other;
+  other.Add(RecordOf(never_ready));
+  EXPECT_NEAR(other.total.queue_wait.QuantileUs(0.5), 110, 3.6);
+}
+
+TEST(StatsTest, FailedOpsCountByStatusAndLeaveTheRestAlone) {
+  Stats stats;
+  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_INVALID_ARGUMENT)));
+  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_CANCELLED)));
+  stats.Add(RecordOf(FailedOp(1, 999)));
+  EXPECT_EQ(stats.total.op_count, 3u);
+  EXPECT_EQ(stats.total.FailureCount(), 3u);
+  EXPECT_EQ(stats.total.failures[CONCERT_ABI_INVALID_ARGUMENT], 1u);
+  EXPECT_EQ(stats.total.failures[OpStats::kStatusCount - 1], 1u);
+  EXPECT_EQ(stats.total.flops, 0u);
+  EXPECT_EQ(stats.total.queue_wait.count(), 0u);
+}
+
+TEST(StatsTest, PlansCountPerDeviceWithPredictedAndActualTime) {
+  Stats stats;
+  stats.Add(RecordOf(PlanOf(1, {3}), 2));
+  stats.Add(RecordOf(PlanOf(2, {3, 4}), 2));
+  const DeviceStats& device = stats.devices.at(2);
+  EXPECT_EQ(device.plan_count, 2u);
+  EXPECT_EQ(device.company_plan_count, 1u);
+  EXPECT_NEAR(device.predicted_seconds, 82e-6, 1e-9);
+  EXPECT_NEAR(device.actual_seconds, 86e-6, 1e-9);
+  EXPECT_NEAR(device.serial_seconds, 192e-6, 1e-9);
+}
+
+TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {
+  Stats stats;
+  stats.Add(RecordOf(PlanOf(1, {3, 7, 3, 7, 9})));
+  stats.Add(RecordOf(PlanOf(2, {3, 9})));
+  stats.Add(RecordOf(PlanOf(3, {5})));  // alone
+  EXPECT_THAT(stats.sessions.at(3).companions.plans_by_session(),
+              ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 2)));
+  EXPECT_THAT(stats.sessions.at(7).companions.plans_by_session(),
+              ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 1)));
+  EXPECT_THAT(stats.sessions.at(9).companions.plans_by_session(),
+              ElementsAre(Pair(3, 2), Pair(7, 1)));
+  EXPECT_FALSE(stats.sessions.contains(5));
+}
+
+TEST(StatsTest, CompanionListIsBounded) {
+  Companions companions;
+  for (uint32_t session = 1; session <= 100; ++session) companions.Add(session);
+  EXPECT_EQ(companions.plans_by_session().size(), Companions::kMaxListed);
+  EXPECT_EQ(companions.plans_by_session().at(0), 100 - (Companions::kMaxListed - 1));
+}
+
+TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
+  Stats stats;
+  stats.Add(RecordOf(GoodOp(1)));
+  stats.Add(RecordOf(GoodOp(2)));
+  stats.EndSession(1, 1000);
+  stats.FoldEnded(1000 + Stats::kKeepEnded - 1);
+  EXPECT_TRUE(stats.sessions.contains(1));
+  stats.FoldEnded(1000 + Stats::kKeepEnded);
+  EXPECT_FALSE(stats.sessions.contains(1));
+  EXPECT_TRUE(stats.sessions.contains(2));
+  EXPECT_EQ(stats.departed.op_count, 1u);
+  EXPECT_EQ(stats.total.op_count, 2u);
+}
+
+TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
+  Stats stats;
+  for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
+    OpRecord op = GoodOp(session);
+    op.finished_at += session;
+    stats.Add(RecordOf(op));
+  }
+  stats.EndSession(5, 1);
+  stats.Add(RecordOf(GoodOp(100'000)));  // the ended one makes room
+  EXPECT_FALSE(stats.sessions.contains(5));
+  stats.Add(RecordOf(GoodOp(100'001)));  // then the one quiet for longest
+  EXPECT_FALSE(stats.sessions.contains(100'000));
+  EXPECT_TRUE(stats.sessions.contains(1));
+  EXPECT_EQ(stats.sessions.size(), Stats::kMaxSessions);
+  EXPECT_EQ(stats.departed.op_count, 2u);
+}
+
+TEST(StatsTest, SubtractLeavesWhatWasAdded) {
+  Stats earlier;
+  earlier.Add(RecordOf(GoodOp(1)));
+  earlier.Add(RecordOf(GoodOp(2, CONCERT_OP_COPY)));
+  earlier.Add(RecordOf(PlanOf(1, {1, 2})));
+  Stats delta = earlier;
+  delta.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM, 100, 400)));
+  delta.Add(RecordOf(PlanOf(2, {1, 3})));
+  delta.Subtract(earlier);
+  EXPECT_EQ(delta.total.op_count, 1u);
+  EXPECT_NEAR(delta.total.run_time.QuantileUs(0.5), 400, 13);
+  EXPECT_EQ(delta.devices.at(0).plan_count, 1u);
+  ASSERT_EQ(delta.sessions.size(), 1u);
+  EXPECT_THAT(delta.sessions.at(1).companions.plans_by_session(), ElementsAre(Pair(3, 1)));
+  EXPECT_TRUE(delta.kinds.contains(CONCERT_OP_GEMM));
+  EXPECT_FALSE(delta.kinds.contains(CONCERT_OP_COPY));
+}
+
+}  // namespace
+}  // namespace concert::daemon
