@@ -9,11 +9,10 @@
 // Errors, without exceptions. Making something returns a Result<T>: test ok(), or call value(),
 // which prints the sentence and aborts when there is no value. Doing something returns a Status.
 // Submitting returns a Ticket in any case: one that could not be submitted has failed already, so
-// that a chain of ops needs one check, at its Wait(). An op that should wait for such a ticket
-// fails with the same status.
+// that there is one place to look for an op's outcome, its Wait(). An op that should wait for such
+// a ticket fails with the same status.
 //
-// Threads and lifetimes are those of concert.h. A Ticket must not outlive its Session object (the
-// last() of a queue and tickets are plain moments; only waiting for them needs the session).
+// Threads and lifetimes are those of concert.h. Wait for a Ticket only while its session is open.
 #ifndef CONCERT_CONCERT_HPP_
 #define CONCERT_CONCERT_HPP_
 

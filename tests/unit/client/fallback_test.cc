@@ -1,0 +1,127 @@
+// CONCERT_FALLBACK=cublas on a real GPU, against a double-precision reference. Skips without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "concert/concert.hpp"
+
+namespace concert {
+namespace {
+
+using testing::HasSubstr;
+
+class FallbackTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<Session> session =
+        Session::Connect({.socket_path = "/nonexistent", .fallback = Fallback::kCublas});
+    if (!session.ok()) GTEST_SKIP() << session.status().message();
+    session_ = std::move(session).value();
+    queue_ = session_.CreateQueue({.priority = kHigh}).value();
+  }
+
+  std::vector<float> Random(size_t count) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = uniform(random_);
+    return values;
+  }
+
+  Buffer Upload(const std::vector<float>& values) {
+    Buffer buffer = session_.Allocate(values.size() * sizeof(float)).value();
+    buffer.Write(values.data(), values.size() * sizeof(float)).Check();
+    return buffer;
+  }
+
+  std::vector<float> Download(const Buffer& buffer) {
+    std::vector<float> values(buffer.bytes() / sizeof(float));
+    buffer.Read(values.data(), buffer.bytes()).Check();
+    return values;
+  }
+
+  std::mt19937 random_{20260101};
+  Session session_;
+  Queue queue_;
+};
+
+double Gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+TEST_F(FallbackTest, GemmWithEverythingMatchesTheReference) {
+  constexpr uint32_t kM = 48, kN = 80, kK = 64, kBatch = 2;
+  const std::vector<float> a = Random(kBatch * kM * kK), w = Random(kN * kK);
+  const std::vector<float> c = Random(kBatch * kM * kN), bias = Random(kN);
+  const Buffer a_buffer = Upload(a), w_buffer = Upload(w), c_buffer = Upload(c);
+  const Buffer bias_buffer = Upload(bias);
+  const Buffer d_buffer = Upload(std::vector<float>(kBatch * kM * kN, NAN));
+  for (Activation activation : {kNone, kRelu, kGelu}) {
+    const Ticket ticket = queue_.Gemm({.m = kM,
+                                       .n = kN,
+                                       .k = kK,
+                                       .batch = kBatch,
+                                       .a = a_buffer,
+                                       .w = w_buffer,
+                                       .c = c_buffer,
+                                       .d = d_buffer,
+                                       .bias = bias_buffer,
+                                       .stride_w = CONCERT_STRIDE_SHARED,
+                                       .alpha = 0.5f,
+                                       .beta = 2.0f,
+                                       .dtype = kFp32,
+                                       .activation = activation});
+    ASSERT_TRUE(ticket.Wait().ok()) << ticket.Wait().message();
+    const std::vector<float> d = Download(d_buffer);
+    for (size_t row = 0; row < kBatch * kM; ++row) {
+      for (size_t col = 0; col < kN; ++col) {
+        double sum = 0;
+        for (size_t k = 0; k < kK; ++k) sum += double{a[row * kK + k]} * w[col * kK + k];
+        double expected = 0.5 * sum + 2.0 * c[row * kN + col] + bias[col];
+        if (activation == kRelu) expected = std::max(expected, 0.0);
+        if (activation == kGelu) expected = Gelu(expected);
+        ASSERT_NEAR(d[row * kN + col], expected, 2e-3) << row << "," << col << " " << activation;
+      }
+    }
+  }
+}
+
+TEST_F(FallbackTest, OpsWaitAcrossQueuesAndForTheClient) {
+  const std::vector<float> values = Random(256);
+  const Buffer from = Upload(values), middle = Upload(std::vector<float>(256, NAN));
+  const Buffer to = Upload(std::vector<float>(256, NAN));
+  Queue second = session_.CreateQueue().value();
+  UserTimeline gate = session_.CreateUserTimeline().value();
+  const Ticket one =
+      queue_.Copy({.src = from, .dst = middle, .bytes = 1024}, {.waits = {gate.At(1)}});
+  const Ticket two = second.Copy({.src = middle, .dst = to, .bytes = 1024}, {.waits = {one}});
+  EXPECT_FALSE(one.Done());
+  EXPECT_EQ(two.Wait(std::chrono::milliseconds(5)).code(), CONCERT_DEADLINE_EXCEEDED);
+  gate.Signal(1).Check();
+  ASSERT_TRUE(two.Wait().ok());
+  EXPECT_EQ(Download(to), values);
+}
+
+TEST_F(FallbackTest, BadOpsAreRefusedBeforeTheyReachTheGpu) {
+  const Buffer small = session_.Allocate(64).value();
+  EXPECT_THAT(
+      queue_.Gemm({.m = 8, .n = 8, .k = 8, .a = small, .w = small, .d = small}).Wait().message(),
+      HasSubstr("a at offset 0 does not fit in its buffer of 64 bytes"));
+  EXPECT_EQ(queue_
+                .Gemm({.m = 1,
+                       .n = 1,
+                       .k = 8,
+                       .a = small,
+                       .w = small,
+                       .d = {small, 32},
+                       .activation = kSilu})
+                .Wait()
+                .code(),
+            CONCERT_UNIMPLEMENTED);
+  EXPECT_EQ(session_.Join({.name = "g"}).status().code(), CONCERT_UNIMPLEMENTED);
+}
+
+}  // namespace
+}  // namespace concert
