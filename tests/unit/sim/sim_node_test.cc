@@ -1,0 +1,239 @@
+// The simulated node beyond what every backend promises: virtual time, bounds, imports, injected
+// faults.
+#include "daemon/device/sim/sim_node.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "daemon/device/device.h"
+#include "proto/ring/control_abi.h"
+
+namespace {
+
+std::atomic<uint64_t> heap_allocations{0};
+
+}  // namespace
+
+// Not inlined: gcc would see malloc meet delete and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  heap_allocations.fetch_add(1, std::memory_order_relaxed);
+  void* data = std::malloc(bytes);
+  if (data == nullptr) std::abort();
+  return data;
+}
+[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, size_t) noexcept { std::free(data); }
+
+namespace concert::daemon::sim {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<SimNode> Open(SimOptions options = {}) {
+  options.pace = Pace::kVirtual;
+  return *SimNode::Open(options);
+}
+
+// A copy whose operands are in `bytes`, which it moves by `bytes.size() / 2`.
+Op HalfCopy(std::vector<uint8_t>& bytes) {
+  Op op;
+  op.kind = CONCERT_OP_COPY;
+  op.work.category = policies::Category::kCopy;
+  op.copy.src = reinterpret_cast<Address>(bytes.data());
+  op.copy.dst = op.copy.src + bytes.size() / 2;
+  op.copy.bytes = bytes.size() / 2;
+  op.work.hbm_bytes = bytes.size();
+  return op;
+}
+
+absl::Status LaunchOne(SimNode& node, const Op& op, Lane lane = 0) {
+  const Op* ops[] = {&op};
+  return node.gpu(0).Launch(lane, ops, policies::Form::kSingle, 0);
+}
+
+absl::Status SignalOne(SimNode& node, uint64_t& word, uint64_t value, Lane lane = 0) {
+  const TimelineWrite write{reinterpret_cast<Address>(&word), value};
+  return node.gpu(0).Signal(lane, {&write, 1});
+}
+
+TEST(SimNodeTest, NothingHappensBeforeItsTime) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<uint8_t> bytes(8192, 0);
+  bytes[0] = 1;
+  uint64_t word = 0;
+  ASSERT_TRUE(LaunchOne(*node, HalfCopy(bytes)).ok());
+  ASSERT_TRUE(SignalOne(*node, word, 5).ok());
+  const policies::DeviceModel model;
+  // 4096 bytes take less than the floor: latency and floor are all there is.
+  const Time end = static_cast<Time>((model.launch_us + model.kernel_floor_us) * 1e3);
+  node->AdvanceTo(end - 1);
+  EXPECT_EQ(word, 0u);
+  EXPECT_EQ(bytes[4096], 0);
+  EXPECT_EQ(node->NextEvent(), end);
+  node->AdvanceTo(end);
+  EXPECT_EQ(word, 5u);
+  EXPECT_EQ(bytes[4096], 1);
+  EXPECT_EQ(node->NextEvent(), kNever);
+  EXPECT_EQ(node->Now(), end);
+}
+
+TEST(SimNodeTest, AFullLaneIsRefusedAndDrains) {
+  SimOptions options;
+  options.lane_capacity = 4;
+  const std::unique_ptr<SimNode> node = Open(options);
+  std::vector<uint8_t> bytes(64);
+  const Op op = HalfCopy(bytes);
+  for (int round = 0; round < 50; ++round) {  // more than any pool holds: places come back
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(LaunchOne(*node, op).ok());
+    EXPECT_EQ(LaunchOne(*node, op).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(LaunchOne(*node, op, 1).ok()) << "other lanes have room";
+    node->RunUntilIdle();
+  }
+}
+
+TEST(SimNodeTest, SteadyStateAllocatesNothing) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<uint8_t> bytes(64);
+  const Op op = HalfCopy(bytes);
+  uint64_t word = 0;
+  Op barrier;
+  barrier.kind = CONCERT_OP_BARRIER;
+  barrier.collective.dtype = policies::Dtype::kFp32;
+  const RankPart parts[] = {{0, policies::kCollectiveLane, &barrier, {}},
+                            {1, policies::kCollectiveLane, &barrier, {}}};
+  const uint64_t before = heap_allocations.load();
+  for (uint64_t i = 1; i <= 100; ++i) {
+    ASSERT_TRUE(LaunchOne(*node, op).ok());
+    ASSERT_TRUE(node->gpu(0).Order(1, 0).ok());
+    ASSERT_TRUE(SignalOne(*node, word, i, 1).ok());
+    ASSERT_TRUE(node->LaunchCollective(parts).ok());
+    node->RunUntilIdle();
+    ASSERT_EQ(word, i);
+  }
+  EXPECT_EQ(heap_allocations.load(), before);
+}
+
+TEST(SimNodeTest, InjectedLaunchFailuresStartNothing) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<uint8_t> bytes(64);
+  const Op op = HalfCopy(bytes);
+  node->gpu(0).FailLaunches(2);
+  EXPECT_EQ(LaunchOne(*node, op).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(LaunchOne(*node, op).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(node->NextEvent(), kNever);
+  EXPECT_TRUE(node->gpu(0).healthy().ok());
+  EXPECT_TRUE(LaunchOne(*node, op).ok());
+}
+
+TEST(SimNodeTest, AFaultDropsWhatIsInFlight) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<uint8_t> bytes(64, 1);
+  uint64_t word = 0;
+  ASSERT_TRUE(LaunchOne(*node, HalfCopy(bytes)).ok());
+  ASSERT_TRUE(SignalOne(*node, word, 1).ok());
+  node->gpu(0).Fault();
+  node->RunUntilIdle();
+  EXPECT_EQ(word, 0u);
+  EXPECT_FALSE(node->gpu(0).healthy().ok());
+  EXPECT_TRUE(node->gpu(1).healthy().ok());
+}
+
+TEST(SimNodeTest, MemoryIsLimitedAndComesBack) {
+  SimOptions options;
+  options.memory_bytes = 1 << 20;
+  const std::unique_ptr<SimNode> node = Open(options);
+  SimDevice& gpu = node->gpu(0);
+  const absl::StatusOr<Allocation> most = gpu.Allocate((1 << 20) - 4096);
+  ASSERT_TRUE(most.ok()) << most.status();
+  const absl::Status full = gpu.Allocate(4097).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(full.message(),
+              HasSubstr("GPU 0 has 4096 of 1048576 bytes left, but 4097 were asked for"));
+  close(most->export_fd);
+  gpu.Free(*most);
+  EXPECT_EQ(gpu.used_bytes(), 0u);
+}
+
+// A memfd of 8192 bytes with these seals.
+int Memfd(unsigned flags, int seals) {
+  const int fd = memfd_create("test", MFD_CLOEXEC | flags);
+  if (fd >= 0 && ftruncate(fd, (flags & MFD_HUGETLB) ? 2 << 20 : 8192) != 0) std::abort();
+  if (seals != 0 && fcntl(fd, F_ADD_SEALS, seals) != 0) std::abort();
+  return fd;
+}
+
+TEST(SimMemoryTest, ImportsOnlyWhatCannotHurt) {
+  const std::unique_ptr<SimNode> node = Open();
+  SimDevice& gpu = node->gpu(0);
+  const auto import = [&gpu](int fd, uint32_t kind = CONCERT_IMPORT_MEMFD,
+                             uint64_t allocation_bytes = 8192) {
+    const absl::StatusOr<Allocation> allocation =
+        gpu.Import({.kind = kind,
+                    .fd = fd,
+                    .offset = 100,
+                    .bytes = 5000,
+                    .allocation_bytes = allocation_bytes});
+    if (!allocation.ok()) return allocation.status();
+    EXPECT_FALSE(allocation->pool);
+    EXPECT_EQ(allocation->address % 4096, 100u);
+    gpu.Free(*allocation);
+    return absl::OkStatus();
+  };
+  const int good = Memfd(MFD_ALLOW_SEALING, F_SEAL_SHRINK);
+  EXPECT_TRUE(import(good).ok()) << import(good);
+  EXPECT_THAT(import(good, CONCERT_IMPORT_CUDA_IPC).message(), HasSubstr("import kind is 1"));
+  EXPECT_THAT(import(good, CONCERT_IMPORT_MEMFD, 8193).message(),
+              HasSubstr("does not fit the memfd of 8192 bytes"));
+  EXPECT_THAT(import(good, CONCERT_IMPORT_MEMFD, 5099).message(), HasSubstr("does not fit"));
+  const int open = Memfd(MFD_ALLOW_SEALING, 0);
+  EXPECT_THAT(import(open).message(), HasSubstr("is not sealed; add F_SEAL_SHRINK"));
+  const int read_only = Memfd(MFD_ALLOW_SEALING, F_SEAL_SHRINK | F_SEAL_WRITE);
+  EXPECT_THAT(import(read_only).message(), HasSubstr("cannot be mapped for writing"));
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  EXPECT_THAT(import(pipes[0]).message(), HasSubstr("is not a memfd"));
+  const int huge = Memfd(MFD_ALLOW_SEALING | MFD_HUGETLB, 0);
+  if (huge >= 0) {  // where the kernel has huge pages
+    ASSERT_EQ(fcntl(huge, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    EXPECT_THAT(import(huge).message(), HasSubstr("make it without MFD_HUGETLB"));
+    close(huge);
+  }
+  for (const int fd : {good, open, read_only, pipes[0], pipes[1]}) close(fd);
+  EXPECT_EQ(gpu.used_bytes(), 0u);
+}
+
+TEST(OpenNodeTest, SaysWhatItTookAndWhy) {
+  const absl::StatusOr<NodeChoice> sim = OpenNode({.device = "sim", .sim_gpus = 3});
+  ASSERT_TRUE(sim.ok()) << sim.status();
+  EXPECT_EQ(sim->node->gpu_count(), 3);
+  EXPECT_EQ(sim->why, "the configuration asks for it; using the simulator with 3 GPUs");
+
+  const absl::StatusOr<NodeChoice> automatic = OpenNode({.sim_gpus = 1});
+  ASSERT_TRUE(automatic.ok()) << automatic.status();
+  if (automatic->node->gpu(0).info().backend == "sim") {
+    EXPECT_THAT(automatic->why, testing::StartsWith("no usable GPU: "));
+    EXPECT_THAT(automatic->why, testing::EndsWith("; using the simulator with 1 GPU"));
+    EXPECT_FALSE(OpenNode({.device = "cuda"}).ok());
+  }
+}
+
+TEST(OpenNodeTest, RefusesBadOptions) {
+  EXPECT_EQ(OpenNode({.device = "tpu"}).status().message(),
+            "device is 'tpu'; it must be auto, cuda or sim");
+  EXPECT_EQ(OpenNode({.device = "sim", .sim_gpus = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenNode({.device = "sim", .sim_gpus = 17}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace concert::daemon::sim
