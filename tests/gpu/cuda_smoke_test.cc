@@ -279,6 +279,38 @@ TEST_F(GpuTest, MeasureHostCosts) {
   PrintQuantiles("Signal alone until the word is seen", signal_only);
 }
 
+// Host time per Launch while the GPU is busy, for cuBLASLt's kernels and for concert's own.
+TEST_F(GpuTest, MeasureLaunchBursts) {
+  HostMirror memory(device(), 64 << 20, 0);
+  struct Shape {
+    const char* what;
+    uint32_t size;
+    uint64_t offset;  // bytes
+    uint16_t kind;
+  };
+  for (const Shape& shape : {Shape{"128^3 GEMM", 128, 0, CONCERT_OP_GEMM},
+                             Shape{"1024^3 GEMM", 1024, 0, CONCERT_OP_GEMM},
+                             Shape{"unaligned 128^3 GEMM", 128, 2, CONCERT_OP_GEMM},
+                             Shape{"copy of 64 KiB", 128, 0, CONCERT_OP_COPY}}) {
+    Op op = SquareGemm(memory.address() + shape.offset, memory.address() + (8 << 20),
+                       memory.address() + (16 << 20), shape.size);
+    op.kind = shape.kind;
+    if (shape.kind == CONCERT_OP_COPY)
+      op.copy = {memory.address(), memory.address() + (16 << 20), 64 << 10};
+    const Op* ops[] = {&op};
+    std::vector<double> each;
+    constexpr int kBurst = 16;
+    for (int i = 0; i < 200; ++i) {
+      const Clock::time_point start = Clock::now();
+      for (int j = 0; j < kBurst; ++j)
+        ASSERT_OK(device().Launch(0, ops, policies::Form::kSingle, 0));
+      each.push_back(MicrosecondsSince(start) / kBurst);
+      Finish(0);
+    }
+    PrintQuantiles((std::string("Launch in bursts of 16, ") + shape.what + ", host").c_str(), each);
+  }
+}
+
 TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
   constexpr uint32_t kSize = 8192;
   const uint64_t step = uint64_t{kSize} * kSize * 2;
