@@ -29,30 +29,6 @@ absl::StatusOr<Driver> Driver::Load() {
   return driver;
 }
 
-bool Driver::IsSticky(CUresult result) {
-  switch (result) {
-    case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_UNKNOWN:
-      return true;
-    default:  // cuda.h's enum, which grows with every release
-      return false;
-  }
-}
-
 absl::Status Driver::Failed(CUresult result, const char* call, int gpu) const {
   const char* name = "an unknown CUresult";
   const char* text = "";

@@ -1,0 +1,216 @@
+// Collectives of the cuda device against a double-precision reference: ranks on one GPU, and one
+// per GPU.
+#include <numeric>
+#include <string>
+
+#include "proto/ring/messages.h"
+#include "tests/gpu/gpu_fixture.h"
+
+namespace concert::tests {
+namespace {
+
+using kernels::Reduction;
+
+constexpr uint32_t kSeed = 20261121;
+
+struct CollectiveCase {
+  uint16_t kind = 0;
+  Dtype dtype = Dtype::kBf16;
+  Reduction reduction = Reduction::kSum;
+  uint64_t count = 0;
+  uint64_t offset = 0;  // elements between aligned memory and each operand
+  bool in_place = false;
+  bool two_lanes = false;
+
+  bool reduces() const {
+    return kind == CONCERT_OP_ALL_REDUCE || kind == CONCERT_OP_REDUCE_SCATTER;
+  }
+  bool big_src() const {
+    return kind == CONCERT_OP_REDUCE_SCATTER || kind == CONCERT_OP_ALL_TO_ALL;
+  }
+  bool big_dst() const { return kind == CONCERT_OP_ALL_GATHER || kind == CONCERT_OP_ALL_TO_ALL; }
+  std::string ToString(size_t ranks) const {
+    return std::string(concert_op_kind_name(kind)) + ", " + std::to_string(ranks) +
+           " ranks, dtype " + concert_dtype_name(static_cast<uint64_t>(dtype)) + ", reduction " +
+           std::to_string(static_cast<int>(reduction)) + ", count " + std::to_string(count) +
+           ", offset " + std::to_string(offset) + (in_place ? ", in place" : "") + ", seed " +
+           std::to_string(kSeed);
+  }
+};
+
+class CollectiveTest : public GpuTest {
+ protected:
+  void Run(const CollectiveCase& test, const std::vector<int>& gpus) {
+    SCOPED_TRACE(test.ToString(gpus.size()));
+    const size_t ranks = gpus.size();
+    const uint64_t element = DtypeBytes(test.dtype);
+    const uint64_t src_count = test.count * (test.big_src() ? ranks : 1);
+    const uint64_t dst_count = test.count * (test.big_dst() ? ranks : 1);
+    std::vector<std::unique_ptr<HostMirror>> src, dst;
+    std::vector<Op> ops(ranks);
+    std::vector<daemon::RankPart> parts(ranks);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      src.push_back(
+          std::make_unique<HostMirror>(device(gpus[rank]), (test.offset + src_count) * element));
+      dst.push_back(
+          std::make_unique<HostMirror>(device(gpus[rank]), (test.offset + dst_count) * element));
+      src[rank]->FillRandom(test.dtype, test.offset * element, random_);
+      kernels::CollectiveArgs& args = ops[rank].collective;
+      ops[rank].kind = test.kind;
+      args = {};
+      args.root = test.kind == CONCERT_OP_BROADCAST ? static_cast<uint32_t>(ranks - 1) : 0;
+      args.count = test.count;
+      args.src = src[rank]->address() + test.offset * element;
+      args.dst = test.in_place ? args.src : dst[rank]->address() + test.offset * element;
+      args.src_bytes = src_count * element, args.dst_bytes = dst_count * element;
+      args.dtype = test.dtype, args.reduction = test.reduction;
+      parts[rank].gpu = gpus[rank];
+      parts[rank].lane = test.two_lanes && rank % 2 == 1 ? policies::kHighCollectiveLane
+                                                         : policies::kCollectiveLane;
+      parts[rank].op = &ops[rank];
+      parts[rank].signal = {TimelineAddress(static_cast<int>(rank)),
+                            Timeline(static_cast<int>(rank)) + 1};
+    }
+    std::vector<std::vector<uint8_t>> inputs;  // in place, the result replaces its mirror
+    for (const auto& mirror : src) inputs.push_back(mirror->bytes());
+    ASSERT_OK(node().LaunchCollective(parts));
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      ASSERT_TRUE(WaitFor(static_cast<int>(rank), parts[rank].signal.value))
+          << device(gpus[rank]).healthy();
+    }
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      HostMirror& result = test.in_place ? *src[rank] : *dst[rank];
+      result.Download();
+      double error = 0, norm = 0;
+      for (uint64_t i = 0; i < dst_count; ++i) {
+        const double expected = Expected(test, inputs, rank, i);
+        const double got =
+            ElementToDouble(test.dtype, &result.bytes()[(test.offset + i) * element]);
+        error += (got - expected) * (got - expected);
+        norm += expected * expected;
+      }
+      EXPECT_TRUE(std::sqrt(error) <= (test.reduces() ? 1e-2 : 0) * std::sqrt(norm))
+          << "rank " << rank;
+    }
+  }
+
+  // Element `i` of rank `rank`'s result.
+  static double Expected(const CollectiveCase& test,
+                         const std::vector<std::vector<uint8_t>>& inputs, size_t rank, uint64_t i) {
+    const size_t ranks = inputs.size();
+    const auto at = [&](size_t from, uint64_t index) {
+      return ElementToDouble(test.dtype,
+                             &inputs[from][(test.offset + index) * DtypeBytes(test.dtype)]);
+    };
+    switch (test.kind) {
+      case CONCERT_OP_ALL_GATHER:
+        return at(i / test.count, i % test.count);
+      case CONCERT_OP_ALL_TO_ALL:
+        return at(i / test.count, rank * test.count + i % test.count);
+      case CONCERT_OP_BROADCAST:
+        return at(ranks - 1, i);
+      default:
+        break;
+    }
+    const uint64_t index = test.kind == CONCERT_OP_REDUCE_SCATTER ? rank * test.count + i : i;
+    double result = at(0, index);
+    for (size_t from = 1; from < ranks; ++from) {
+      const double x = at(from, index);
+      if (test.reduction == Reduction::kSum) result += x;
+      if (test.reduction == Reduction::kMax) result = std::max(result, x);
+      if (test.reduction == Reduction::kMin) result = std::min(result, x);
+    }
+    return result;
+  }
+
+  void RunAll(const std::vector<int>& gpus) {
+    ASSERT_OK(node().Connect(gpus));
+    for (const uint16_t kind :
+         {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
+          CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
+      for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+        for (const uint64_t count : {uint64_t{4096}, uint64_t{1}, uint64_t{1003}}) {
+          CollectiveCase test = {
+              .kind = kind, .dtype = dtype, .count = count, .two_lanes = count == 1003};
+          Run(test, gpus);
+          if (HasFatalFailure()) return;
+        }
+        Run({.kind = kind, .dtype = dtype, .count = 512, .offset = 1}, gpus);
+        for (const Reduction reduction : {Reduction::kMax, Reduction::kMin}) {
+          CollectiveCase test = {
+              .kind = kind, .dtype = dtype, .reduction = reduction, .count = 520};
+          if (test.reduces()) Run(test, gpus);
+        }
+      }
+    }
+    Run({.kind = CONCERT_OP_ALL_REDUCE, .count = 100000, .in_place = true}, gpus);
+    Run({.kind = CONCERT_OP_BROADCAST, .count = 1001, .in_place = true}, gpus);
+  }
+
+  std::mt19937 random_{kSeed};
+};
+
+TEST_F(CollectiveTest, OneGpuOneRank) { RunAll({0}); }
+TEST_F(CollectiveTest, OneGpuTwoRanks) { RunAll({0, 0}); }
+TEST_F(CollectiveTest, OneGpuFourRanks) { RunAll({0, 0, 0, 0}); }
+
+TEST_F(CollectiveTest, OneRankPerGpu) {
+  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  std::vector<int> gpus(node().gpu_count());
+  std::iota(gpus.begin(), gpus.end(), 0);
+  RunAll(gpus);
+  std::reverse(gpus.begin(), gpus.end());
+  RunAll(gpus);
+}
+
+TEST_F(CollectiveTest, MixedListsAreRefused) {
+  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  const int gpus[] = {0, 0, 1};
+  EXPECT_EQ(node().Connect(gpus).code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(CollectiveTest, UnknownListsAreRefused) {
+  const int missing[] = {0, node().gpu_count()};
+  EXPECT_EQ(node().Connect(missing).code(), absl::StatusCode::kInvalidArgument);
+  const int never_connected[] = {0, 0, 0};
+  Op op;
+  op.kind = CONCERT_OP_BARRIER;
+  std::vector<daemon::RankPart> parts(3);
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = {.gpu = never_connected[i], .op = &op, .signal = {}};
+  EXPECT_EQ(node().LaunchCollective(parts).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A barrier on two lanes: neither rank's signal may come before both lanes' earlier work is done.
+TEST_F(CollectiveTest, BarrierWaitsForEveryRank) {
+  const std::vector<int> gpus =
+      node().gpu_count() > 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 0};
+  ASSERT_OK(node().Connect(gpus));
+  constexpr uint64_t kBytes = 512 << 20;
+  HostMirror from(device(gpus[1]), kBytes, 0x11), to(device(gpus[1]), kBytes, 0);
+  Op copy;
+  copy.kind = CONCERT_OP_COPY;
+  copy.copy = {from.address(), to.address(), kBytes};
+  const Op* ops[] = {&copy};
+  ASSERT_OK(device(gpus[1]).Launch(0, ops, policies::Form::kSingle, 0));
+  const daemon::TimelineWrite copied = {TimelineAddress(2), Timeline(2) + 1};
+  ASSERT_OK(device(gpus[1]).Signal(0, {&copied, 1}));
+  ASSERT_OK(device(gpus[1]).Order(policies::kHighCollectiveLane, 0));
+  Op barrier;
+  barrier.kind = CONCERT_OP_BARRIER;
+  barrier.collective = {};
+  std::vector<daemon::RankPart> parts(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    parts[rank] = {.gpu = gpus[rank],
+                   .lane = rank == 0 ? policies::kCollectiveLane : policies::kHighCollectiveLane,
+                   .op = &barrier,
+                   .signal = {TimelineAddress(rank), Timeline(rank) + 1}};
+  }
+  ASSERT_OK(node().LaunchCollective(parts));
+  ASSERT_TRUE(WaitFor(0, parts[0].signal.value));
+  EXPECT_GE(Timeline(2), copied.value) << "rank 0 passed the barrier before rank 1's work was done";
+  ASSERT_TRUE(WaitFor(1, parts[1].signal.value));
+}
+
+}  // namespace
+}  // namespace concert::tests

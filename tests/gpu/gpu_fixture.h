@@ -1,0 +1,186 @@
+// What GPU tests share: the opened node, a second process, elements on the host, waiting for a
+// signal.
+#ifndef CONCERT_TESTS_GPU_GPU_FIXTURE_H_
+#define CONCERT_TESTS_GPU_GPU_FIXTURE_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "daemon/device/cuda/cuda_device.h"
+#include "daemon/device/cuda/cuda_node.h"
+#include "tests/gpu/client_process.h"
+
+namespace concert::tests {
+
+using daemon::Address;
+using daemon::Allocation;
+using daemon::cuda::CudaDevice;
+using kernels::Op;
+using policies::Dtype;
+using policies::DtypeBytes;
+
+#define ASSERT_OK(expression)                           \
+  do {                                                  \
+    const absl::Status concert_status = (expression);   \
+    ASSERT_TRUE(concert_status.ok()) << concert_status; \
+  } while (false)
+
+inline double ElementToDouble(Dtype dtype, const uint8_t* bytes) {
+  switch (dtype) {
+    case Dtype::kBf16: {
+      __nv_bfloat16 x;
+      std::memcpy(&x, bytes, sizeof(x));
+      return __bfloat162float(x);
+    }
+    case Dtype::kFp16: {
+      __half x;
+      std::memcpy(&x, bytes, sizeof(x));
+      return __half2float(x);
+    }
+    case Dtype::kFp32:
+      break;
+  }
+  float x;
+  std::memcpy(&x, bytes, sizeof(x));
+  return x;
+}
+
+inline void ElementFromFloat(Dtype dtype, float value, uint8_t* bytes) {
+  switch (dtype) {
+    case Dtype::kBf16: {
+      const __nv_bfloat16 x = __float2bfloat16(value);
+      std::memcpy(bytes, &x, sizeof(x));
+      return;
+    }
+    case Dtype::kFp16: {
+      const __half x = __float2half(value);
+      std::memcpy(bytes, &x, sizeof(x));
+      return;
+    }
+    case Dtype::kFp32:
+      std::memcpy(bytes, &value, sizeof(value));
+      return;
+  }
+}
+
+// Memory of a GPU with its contents on the host.
+class HostMirror {
+ public:
+  HostMirror(CudaDevice& device, uint64_t bytes, uint8_t fill = 0xff)
+      : device_(device), bytes_(bytes, fill) {
+    absl::StatusOr<Allocation> allocation = device.Allocate(bytes);
+    if (!allocation.ok()) {
+      ADD_FAILURE() << allocation.status();
+      return;
+    }
+    allocation_ = *allocation;
+    close(allocation_.export_fd);
+    Upload();
+  }
+  HostMirror(const HostMirror&) = delete;
+  HostMirror& operator=(const HostMirror&) = delete;
+  ~HostMirror() { device_.Free(allocation_); }
+
+  Address address() const { return allocation_.address; }
+  std::vector<uint8_t>& bytes() { return bytes_; }
+  void Upload() {
+    EXPECT_TRUE(device_.CopyToDevice(allocation_.address, bytes_.data(), bytes_.size()).ok());
+  }
+  void Download() {
+    EXPECT_TRUE(device_.CopyToHost(bytes_.data(), allocation_.address, bytes_.size()).ok());
+  }
+  void FillRandom(Dtype dtype, uint64_t offset, std::mt19937& random) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (uint64_t at = offset; at + DtypeBytes(dtype) <= bytes_.size(); at += DtypeBytes(dtype)) {
+      ElementFromFloat(dtype, uniform(random), &bytes_[at]);
+    }
+    Upload();
+  }
+
+ private:
+  CudaDevice& device_;
+  std::vector<uint8_t> bytes_;
+  Allocation allocation_;
+};
+
+// Started once per program: the client first, because CUDA does not survive a fork.
+class GpuEnvironment : public testing::Environment {
+ public:
+  void SetUp() override {
+    client_ = std::make_unique<ClientProcess>();
+    const auto start = std::chrono::steady_clock::now();
+    absl::StatusOr<std::unique_ptr<daemon::Node>> node = daemon::OpenCudaNode();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    status_ = node.status();
+    if (!node.ok()) return;
+    node_ = *std::move(node);
+    timelines_ =
+        mmap(nullptr, kTimelineBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    absl::StatusOr<Address> address = node_->RegisterHostMemory(timelines_, kTimelineBytes);
+    ASSERT_TRUE(address.ok()) << address.status();
+    timelines_address_ = *address;
+    std::printf("[ MEASURED ] OpenCudaNode: %.2f s, %d GPU(s)\n", took.count(), node_->gpu_count());
+  }
+  void TearDown() override {
+    if (node_ != nullptr) node_->UnregisterHostMemory(timelines_);
+    node_.reset();
+    client_.reset();
+  }
+
+  static constexpr uint64_t kTimelineBytes = 64 * 1024;
+  absl::Status status_;
+  std::unique_ptr<daemon::Node> node_;
+  std::unique_ptr<ClientProcess> client_;
+  void* timelines_ = nullptr;
+  Address timelines_address_ = 0;
+};
+
+// Defined by cuda_smoke_test.cc; owned by GoogleTest.
+extern GpuEnvironment* const kEnvironment;
+
+class GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (kEnvironment->node_ == nullptr) GTEST_SKIP() << "no usable GPU: " << kEnvironment->status_;
+  }
+  daemon::Node& node() { return *kEnvironment->node_; }
+  CudaDevice& device(int gpu = 0) { return static_cast<CudaDevice&>(node().gpu(gpu)); }
+  ClientProcess& client() { return *kEnvironment->client_; }
+
+  // Timeline `index`: one word on a cache line of its own.
+  Address TimelineAddress(int index) const { return kEnvironment->timelines_address_ + 64 * index; }
+  volatile uint64_t& Timeline(int index) const {
+    return *reinterpret_cast<volatile uint64_t*>(static_cast<char*>(kEnvironment->timelines_) +
+                                                 64 * index);
+  }
+  // Whether the timeline reaches `value` within 20 s.
+  bool WaitFor(int index, uint64_t value) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (Timeline(index) < value) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    }
+    return true;
+  }
+  // Signals `index` behind all work of `lane` and waits for it.
+  void Finish(policies::Lane lane, int gpu = 0, int index = 0) {
+    const uint64_t value = Timeline(index) + 1;
+    const daemon::TimelineWrite write = {TimelineAddress(index), value};
+    ASSERT_OK(device(gpu).Signal(lane, {&write, 1}));
+    ASSERT_TRUE(WaitFor(index, value)) << device(gpu).healthy();
+  }
+};
+
+}  // namespace concert::tests
+
+#endif  // CONCERT_TESTS_GPU_GPU_FIXTURE_H_
