@@ -1,0 +1,119 @@
+#include "tests/bench/daemon_contender.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace concert::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// No batch takes this long, not even on the simulator's CPU.
+constexpr std::chrono::seconds kBatchLimit(120);
+constexpr int kPollsPerClockRead = 1024;
+
+concert::Dtype ToClient(policies::Dtype dtype) { return static_cast<concert::Dtype>(dtype); }
+
+}  // namespace
+
+absl::Status ToAbsl(const Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+absl::StatusOr<std::unique_ptr<DaemonContender>> DaemonContender::Make(
+    const Session& session, const GemmWorkload& workload, const std::vector<uint8_t>& image) {
+  std::unique_ptr<DaemonContender> contender(new DaemonContender(session, workload));
+  Result<Buffer> buffer = session.Allocate(workload.bytes());
+  if (!buffer.ok()) return ToAbsl(buffer.status());
+  contender->buffer_ = std::move(buffer).value();
+  if (Status written = contender->buffer_.Write(image.data(), image.size()); !written.ok())
+    return ToAbsl(written);
+  for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
+    Result<Queue> queue = session.CreateQueue();
+    if (!queue.ok()) return ToAbsl(queue.status());
+    contender->queues_.push_back(std::move(queue).value());
+  }
+  contender->in_flight_.assign(kBatchesInFlight, std::vector<Ticket>(workload.gemms()));
+  return contender;
+}
+
+absl::StatusOr<double> DaemonContender::Run(int batches) {
+  Clock::time_point first_done;
+  for (int batch = 0; batch < batches + kBatchesInFlight; ++batch) {
+    const int oldest = batch - kBatchesInFlight;
+    if (oldest >= 0) {
+      if (absl::Status done = WaitFor(oldest); !done.ok()) return done;
+      if (oldest == 0) first_done = Clock::now();
+    }
+    if (batch < batches) {
+      if (absl::Status submitted = Submit(batch); !submitted.ok()) return submitted;
+    }
+  }
+  const std::chrono::duration<double, std::micro> between_first_and_last =
+      Clock::now() - first_done;
+  return between_first_and_last.count() / (batches - 1);
+}
+
+absl::Status DaemonContender::Submit(int batch) {
+  const int set = batch % workload_.sets();
+  std::vector<Ticket>& tickets = in_flight_[batch % kBatchesInFlight];
+  Result<Batch> together = session_.BeginBatch();
+  if (!together.ok()) return ToAbsl(together.status());
+  for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
+    const GemmShape& shape = workload_.shape(gemm);
+    const GemmPlace& place = workload_.place(set, gemm);
+    tickets[gemm] = queues_[gemm].Gemm({.m = shape.m,
+                                        .n = shape.n,
+                                        .k = shape.k,
+                                        .a = Slice(buffer_, place.a),
+                                        .w = Slice(buffer_, place.w),
+                                        .d = Slice(buffer_, place.d),
+                                        .dtype = ToClient(shape.dtype)});
+  }
+  return ToAbsl(together->End());
+}
+
+// Polls: a sleeping client's wake-up would be measured as the daemon's time.
+absl::Status DaemonContender::WaitFor(int batch) {
+  const Clock::time_point limit = Clock::now() + kBatchLimit;
+  for (Ticket& ticket : in_flight_[batch % kBatchesInFlight]) {
+    for (int polls = 1; !ticket.Done(); ++polls) {
+      if (polls % kPollsPerClockRead == 0 && Clock::now() > limit) {
+        return absl::DeadlineExceededError("a batch did not finish in 120 s");
+      }
+    }
+    if (Status outcome = ticket.Wait(); !outcome.ok()) return ToAbsl(outcome);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DaemonContender::PoisonOutputs() {
+  for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
+    const std::vector<uint8_t> poison = workload_.Poison(gemm);
+    for (int set = 0; set < workload_.sets(); ++set) {
+      const Status status =
+          buffer_.Write(poison.data(), poison.size(), workload_.place(set, gemm).d);
+      if (!status.ok()) return ToAbsl(status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> DaemonContender::WorstError() {
+  double worst = 0;
+  for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
+    std::vector<uint8_t> output(workload_.output_bytes(gemm));
+    for (int set = 0; set < workload_.sets(); ++set) {
+      const Status status =
+          buffer_.Read(output.data(), output.size(), workload_.place(set, gemm).d);
+      if (!status.ok()) return ToAbsl(status);
+      const double error = workload_.RelativeError(set, gemm, output);
+      if (std::isnan(error)) return error;
+      worst = std::max(worst, error);
+    }
+  }
+  return worst;
+}
+
+}  // namespace concert::bench

@@ -1,0 +1,204 @@
+#include "tests/bench/gemm_workload.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "Eigen/Core"
+
+namespace concert::bench {
+namespace {
+
+// Three times the 60 MB of L2 of an H200: with less, weights of a set that comes round again are
+// still cached.
+constexpr double kRotatedBytes = 180e6;
+constexpr int kMinSets = 2;  // a batch never waits for the outputs of the one before it
+constexpr int kMaxSets = 64;
+constexpr uint64_t kAlignment = 256;  // of cudaMalloc
+
+// SplitMix64 (Steele, Lea and Flood, 2014): one multiply-xorshift chain per number, any seed is
+// good.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  // In [-1, 1), from 24 bits.
+  float Uniform() { return static_cast<float>(Next() >> 40) * 0x1p-23f - 1.0f; }
+
+ private:
+  uint64_t state_;
+};
+
+template <typename T>
+void FillRandom(uint8_t* data, uint64_t count, Random& random) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const T value(random.Uniform());
+    std::memcpy(data + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void FillRandom(Dtype dtype, uint8_t* data, uint64_t count, Random& random) {
+  switch (dtype) {
+    case Dtype::kBf16:
+      return FillRandom<Eigen::bfloat16>(data, count, random);
+    case Dtype::kFp16:
+      return FillRandom<Eigen::half>(data, count, random);
+    case Dtype::kFp32:
+      return FillRandom<float>(data, count, random);
+  }
+}
+
+template <typename T>
+void LoadRow(const uint8_t* data, uint64_t count, double* row) {
+  for (uint64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
+    row[i] = static_cast<double>(static_cast<float>(value));
+  }
+}
+
+// One row of a matrix, upcast.
+void LoadRow(Dtype dtype, const uint8_t* data, uint64_t count, double* row) {
+  switch (dtype) {
+    case Dtype::kBf16:
+      return LoadRow<Eigen::bfloat16>(data, count, row);
+    case Dtype::kFp16:
+      return LoadRow<Eigen::half>(data, count, row);
+    case Dtype::kFp32:
+      return LoadRow<float>(data, count, row);
+  }
+}
+
+double Dot(const double* x, const double* y, uint64_t count) {
+  double sum = 0;
+  for (uint64_t i = 0; i < count; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// The signs of one projection, the same for the reference and the check.
+std::vector<double> Signs(uint64_t seed, int projection, uint32_t count) {
+  Random random(seed ^ (0xA5A5A5A5u + static_cast<uint64_t>(projection)));
+  std::vector<double> signs(count);
+  for (double& sign : signs) sign = (random.Next() >> 63) != 0 ? 1.0 : -1.0;
+  return signs;
+}
+
+// Calls work(i) for i in [0, count) on all cores.
+template <typename Work>
+void ForEach(int count, const Work& work) {
+  std::atomic<int> next{0};
+  std::vector<std::jthread> threads;
+  const int workers = std::min<int>(count, std::max(1u, std::thread::hardware_concurrency()));
+  for (int i = 0; i < workers; ++i) {
+    threads.emplace_back([&] {
+      for (int item; (item = next.fetch_add(1)) < count;) work(item);
+    });
+  }
+}
+
+uint64_t Reserve(uint64_t& end, uint64_t bytes) {
+  const uint64_t begin = end;
+  end = (end + bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return begin;
+}
+
+}  // namespace
+
+GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed)
+    : scenario_(&scenario), seed_(seed) {
+  double set_bytes = 0;
+  for (const GemmShape& shape : scenario.gemms) set_bytes += shape.bytes();
+  const int sets = static_cast<int>(
+      std::clamp<double>(std::ceil(kRotatedBytes / set_bytes), kMinSets, kMaxSets));
+  for (int set = 0; set < sets; ++set) {
+    std::vector<GemmPlace>& places = places_.emplace_back();
+    for (const GemmShape& shape : scenario.gemms) {
+      const uint64_t element = DtypeBytes(shape.dtype);
+      GemmPlace& place = places.emplace_back();
+      place.a = Reserve(bytes_, element * shape.m * shape.k);
+      place.w = Reserve(bytes_, element * shape.n * shape.k);
+      place.d = Reserve(bytes_, element * shape.m * shape.n);
+    }
+  }
+}
+
+uint64_t GemmWorkload::output_bytes(int gemm) const {
+  return uint64_t{DtypeBytes(shape(gemm).dtype)} * shape(gemm).m * shape(gemm).n;
+}
+
+std::vector<uint8_t> GemmWorkload::MakeImage() {
+  std::vector<uint8_t> image(bytes_, 0xFF);
+  references_.assign(sets(), std::vector<Reference>(gemms()));
+  ForEach(sets(), [&](int set) { MakeInputs(set, image); });
+  ForEach(sets() * gemms(), [&](int item) {
+    const int set = item / gemms(), gemm = item % gemms();
+    references_[set][gemm] = MakeReference(set, gemm, image);
+  });
+  return image;
+}
+
+void GemmWorkload::MakeInputs(int set, std::vector<uint8_t>& image) const {
+  Random random(seed_ + static_cast<uint64_t>(set) * 0x1000003u);
+  for (int gemm = 0; gemm < gemms(); ++gemm) {
+    const GemmShape& s = shape(gemm);
+    FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
+    FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
+  }
+}
+
+GemmWorkload::Reference GemmWorkload::MakeReference(int set, int gemm,
+                                                    const std::vector<uint8_t>& image) const {
+  const GemmShape& s = shape(gemm);
+  const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
+  std::vector<std::vector<double>> signs;
+  for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
+
+  std::vector<double> row(s.k);
+  std::vector<std::vector<double>> projected(kProjections, std::vector<double>(s.k));  // W^T x
+  for (uint32_t j = 0; j < s.n; ++j) {
+    LoadRow(s.dtype, image.data() + place(set, gemm).w + j * row_bytes, s.k, row.data());
+    for (int p = 0; p < kProjections; ++p) {
+      for (uint32_t i = 0; i < s.k; ++i) projected[p][i] += signs[p][j] * row[i];
+    }
+  }
+  Reference reference(uint64_t{kProjections} * s.m);
+  for (uint32_t i = 0; i < s.m; ++i) {
+    LoadRow(s.dtype, image.data() + place(set, gemm).a + i * row_bytes, s.k, row.data());
+    for (int p = 0; p < kProjections; ++p) {
+      reference[uint64_t{s.m} * p + i] = Dot(row.data(), projected[p].data(), s.k);
+    }
+  }
+  return reference;
+}
+
+double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const {
+  const GemmShape& s = shape(gemm);
+  const Reference& reference = references_[set][gemm];
+  const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.n;
+  std::vector<std::vector<double>> signs;
+  for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
+
+  double error = 0, norm = 0;
+  std::vector<double> row(s.n);
+  for (uint32_t i = 0; i < s.m; ++i) {
+    LoadRow(s.dtype, output.data() + i * row_bytes, s.n, row.data());
+    for (int p = 0; p < kProjections; ++p) {
+      const double expected = reference[uint64_t{s.m} * p + i];
+      const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
+      error += difference * difference;
+      norm += expected * expected;
+    }
+  }
+  return std::sqrt(error / norm);
+}
+
+double GemmWorkload::Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-4 : 1e-2; }
+
+}  // namespace concert::bench

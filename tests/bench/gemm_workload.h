@@ -1,0 +1,71 @@
+// The operands of a scenario's GEMMs: random inputs, poisoned outputs, and the check of results.
+#ifndef CONCERT_TESTS_BENCH_GEMM_WORKLOAD_H_
+#define CONCERT_TESTS_BENCH_GEMM_WORKLOAD_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/bench/scenario_file.h"
+
+namespace concert::bench {
+
+// Byte offsets of one GEMM's operands in the workload's one range of memory. Rows have no gaps.
+struct GemmPlace {
+  uint64_t a = 0, w = 0, d = 0;
+};
+
+// Several operand sets for one scenario, all in one range of memory. Batches take the sets in turn,
+// so that by the time a set comes round again its weights have left the L2 cache.
+//
+// The check is the Freivalds projection: for random x of +-1, D x must equal A (W^T x). It costs a
+// matrix-vector product instead of a GEMM, covers every element of D, and for independent signs the
+// mean of |(D - R) x|^2 is |D - R|^2 in the Frobenius norm, so that the ratio below estimates the
+// relative Frobenius error against the result R of exact arithmetic on the rounded inputs (computed
+// in double precision).
+class GemmWorkload {
+ public:
+  // Deterministic for a seed.
+  GemmWorkload(const GemmScenario& scenario, uint64_t seed);
+
+  const GemmScenario& scenario() const { return *scenario_; }
+  int sets() const { return static_cast<int>(places_.size()); }
+  int gemms() const { return static_cast<int>(scenario_->gemms.size()); }
+  const GemmShape& shape(int gemm) const { return scenario_->gemms[gemm]; }
+  const GemmPlace& place(int set, int gemm) const { return places_[set][gemm]; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t output_bytes(int gemm) const;
+
+  // The whole range: inputs random in [-1, 1), outputs all NaN. Computes the references as it goes.
+  std::vector<uint8_t> MakeImage();
+  // What outputs hold before a run: NaN in every element.
+  std::vector<uint8_t> Poison(int gemm) const {
+    return std::vector<uint8_t>(output_bytes(gemm), 0xFF);
+  }
+
+  // Relative Frobenius error of `output`, D of this GEMM in this set; NaN if any element is.
+  // REQUIRES: MakeImage was called.
+  double RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const;
+
+  // The largest error a right result may have: rounding of D to its dtype, with room for the order
+  // of sums.
+  static double Tolerance(Dtype dtype);
+
+ private:
+  static constexpr int kProjections = 4;
+
+  // R x for the projections, [projection][row].
+  using Reference = std::vector<double>;
+
+  void MakeInputs(int set, std::vector<uint8_t>& image) const;
+  Reference MakeReference(int set, int gemm, const std::vector<uint8_t>& image) const;
+
+  const GemmScenario* scenario_;
+  uint64_t seed_;
+  uint64_t bytes_ = 0;
+  std::vector<std::vector<GemmPlace>> places_;      // [set][gemm]
+  std::vector<std::vector<Reference>> references_;  // [set][gemm]
+};
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_GEMM_WORKLOAD_H_

@@ -1,0 +1,104 @@
+// The check must find every way a result can be wrong, and must accept a right one.
+#include "tests/bench/gemm_workload.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "Eigen/Core"
+#include "gtest/gtest.h"
+
+namespace concert::bench {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+
+template <typename T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+template <typename T>
+Matrix<T> Load(const std::vector<uint8_t>& image, uint64_t offset, uint32_t rows,
+               uint32_t columns) {
+  Matrix<T> matrix(rows, columns);
+  std::memcpy(matrix.data(), image.data() + offset, sizeof(T) * rows * columns);
+  return matrix;
+}
+
+// The right result, rounded once.
+template <typename T>
+std::vector<uint8_t> Compute(const GemmWorkload& workload, const std::vector<uint8_t>& image,
+                             int set, int gemm) {
+  const GemmShape& s = workload.shape(gemm);
+  const GemmPlace& place = workload.place(set, gemm);
+  const Matrix<float> a = Load<T>(image, place.a, s.m, s.k).template cast<float>();
+  const Matrix<float> w = Load<T>(image, place.w, s.n, s.k).template cast<float>();
+  const Matrix<T> d = (a * w.transpose()).template cast<T>();
+  std::vector<uint8_t> output(workload.output_bytes(gemm));
+  std::memcpy(output.data(), d.data(), output.size());
+  return output;
+}
+
+GemmScenario Scenario(Dtype dtype) {
+  return {.name = "x",
+          .group = "",
+          .gemms = {{33, 70, 129, dtype}, {64, 16, 512, dtype}},
+          .unsupported = ""};
+}
+
+template <typename T>
+void ExpectRightResultsPass(Dtype dtype, double least, double most) {
+  const GemmScenario scenario = Scenario(dtype);
+  GemmWorkload workload(scenario, kSeed);
+  const std::vector<uint8_t> image = workload.MakeImage();
+  for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
+    const double error = workload.RelativeError(1, gemm, Compute<T>(workload, image, 1, gemm));
+    EXPECT_GT(error, least);
+    EXPECT_LT(error, most);
+    EXPECT_LT(most, GemmWorkload::Tolerance(dtype));
+  }
+}
+
+TEST(GemmWorkloadTest, ARightResultHasTheErrorOfItsRounding) {
+  ExpectRightResultsPass<Eigen::bfloat16>(Dtype::kBf16, 5e-4, 4e-3);
+  ExpectRightResultsPass<Eigen::half>(Dtype::kFp16, 5e-5, 5e-4);
+  ExpectRightResultsPass<float>(Dtype::kFp32, 1e-9, 1e-6);
+}
+
+TEST(GemmWorkloadTest, EveryPoisonedElementIsFound) {
+  const GemmScenario scenario = Scenario(Dtype::kBf16);
+  GemmWorkload workload(scenario, kSeed);
+  const std::vector<uint8_t> image = workload.MakeImage();
+  EXPECT_TRUE(std::isnan(workload.RelativeError(0, 0, workload.Poison(0))));
+  std::vector<uint8_t> output = Compute<Eigen::bfloat16>(workload, image, 0, 0);
+  output[output.size() - 2] = output[output.size() - 1] = 0xFF;  // one element was never written
+  EXPECT_TRUE(std::isnan(workload.RelativeError(0, 0, output)));
+}
+
+TEST(GemmWorkloadTest, AnotherSetsResultAndAMissingTileAreFound) {
+  const GemmScenario scenario = Scenario(Dtype::kBf16);
+  GemmWorkload workload(scenario, kSeed);
+  const std::vector<uint8_t> image = workload.MakeImage();
+  EXPECT_GT(workload.RelativeError(0, 0, Compute<Eigen::bfloat16>(workload, image, 1, 0)), 0.5);
+  std::vector<uint8_t> output = Compute<Eigen::bfloat16>(workload, image, 0, 0);
+  std::fill(output.begin(), output.begin() + 2 * 70, 0);  // one row of 33
+  EXPECT_GT(workload.RelativeError(0, 0, output), 0.05);
+}
+
+TEST(GemmWorkloadTest, SetsAreEnoughToLeaveTheCacheAndNeverOverlap) {
+  const GemmScenario scenario = {
+      .name = "x", .group = "", .gemms = {{16, 2048, 1024}}, .unsupported = ""};
+  GemmWorkload workload(scenario, kSeed);
+  EXPECT_GE(workload.bytes(), 180'000'000u);
+  uint64_t end = 0;
+  for (int set = 0; set < workload.sets(); ++set) {
+    const GemmPlace& place = workload.place(set, 0);
+    EXPECT_GE(place.a, end);
+    EXPECT_GE(place.w, place.a + 2 * 16 * 1024);
+    EXPECT_GE(place.d, place.w + 2 * 2048 * 1024);
+    end = place.d + workload.output_bytes(0);
+  }
+  EXPECT_LE(end, workload.bytes());
+}
+
+}  // namespace
+}  // namespace concert::bench

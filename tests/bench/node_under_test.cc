@@ -1,0 +1,68 @@
+#include "tests/bench/node_under_test.h"
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+
+#include "tests/bench/daemon_contender.h"
+
+namespace concert::bench {
+namespace {
+
+// The bundle carries its commit in a file; in a checkout git knows it.
+std::string Commit() {
+  std::string commit;
+  if (std::ifstream file(ProgramFolder() + "/../commit.txt"); file >> commit) return commit;
+  const std::string command =
+      "git -C '" + ProgramFolder() + "' describe --always --dirty --abbrev=40 2>/dev/null";
+  if (FILE* git = popen(command.c_str(), "r"); git != nullptr) {
+    char line[128] = "";
+    if (std::fgets(line, sizeof(line), git) != nullptr) commit = line;
+    pclose(git);
+  }
+  while (!commit.empty() && commit.back() == '\n') commit.pop_back();
+  return commit.empty() ? "unknown" : commit;
+}
+
+std::string UtcNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<NodeUnderTest> OpenNodeUnderTest(const RunOptions& options) {
+  NodeUnderTest node;
+  node.socket = options.socket;
+  if (node.socket.empty()) {
+    auto daemon = PrivateDaemon::Start({.device = options.device, .policy = options.policy});
+    if (!daemon.ok()) return daemon.status();
+    node.daemon = *std::move(daemon);
+    node.socket = node.daemon->socket();
+  }
+  Result<Session> session = Session::Connect(
+      {.socket_path = node.socket, .client_name = "concert-bench", .fallback = Fallback::kNone});
+  if (!session.ok()) return ToAbsl(session.status());
+  node.session = std::move(session).value();
+  Result<concert_gpu> gpu = node.session.GpuInfo(0);
+  if (!gpu.ok()) return ToAbsl(gpu.status());
+  node.gpu = *gpu;
+  return node;
+}
+
+nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) {
+  return {{"device", node.is_sim() ? "sim" : "cuda"},
+          {"gpu", node.gpu.name},
+          {"gpus", node.session.gpu_count()},
+          {"commit", Commit()},
+          {"date", UtcNow()},
+          // A running daemon's policy is its operator's choice.
+          {"policy", node.daemon ? options.policy : "as the daemon at --socket has it"},
+          {"rounds", options.rounds}};
+}
+
+}  // namespace concert::bench

@@ -1,0 +1,42 @@
+// A concertd for one benchmark, with sockets of its own in a temporary folder.
+#ifndef CONCERT_TESTS_BENCH_PRIVATE_DAEMON_H_
+#define CONCERT_TESTS_BENCH_PRIVATE_DAEMON_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tests/bench/child_process.h"
+
+namespace concert::bench {
+
+class PrivateDaemon {
+ public:
+  struct Options {
+    std::string device = "auto";
+    std::string policy = "auto";
+  };
+
+  // Starts the concertd beside this program and waits until it accepts clients. The error carries
+  // the end of its log.
+  static absl::StatusOr<std::unique_ptr<PrivateDaemon>> Start(const Options& options);
+  // Stops it and removes the folder.
+  ~PrivateDaemon();
+
+  std::string socket() const { return folder_ + "/concert.sock"; }
+  std::string admin_socket() const { return folder_ + "/admin.sock"; }
+  // The last lines that it logged.
+  std::string LogTail() const;
+
+ private:
+  PrivateDaemon(std::string folder, ChildProcess process)
+      : folder_(std::move(folder)), process_(std::move(process)) {}
+  absl::Status WaitUntilReady();
+
+  std::string folder_;
+  ChildProcess process_;
+};
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_PRIVATE_DAEMON_H_

@@ -1,0 +1,133 @@
+#include "tests/bench/result_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/bench/statistics.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+
+double RoundToNanosecond(double us) { return std::round(us * 1000) / 1000; }
+
+absl::Status Wrong(const std::string& where, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("result file: ", where, " ", what));
+}
+
+// Times are positive numbers; a missing value is left out, never zero or null.
+absl::Status ValidateTimes(const json& times, const std::string& where) {
+  if (!times.is_object() || times.empty()) return Wrong(where, "must be an object of times");
+  for (const auto& [form, spread] : times.items()) {
+    const std::string name = absl::StrCat(where, ".", form);
+    if (!spread.is_object() || !spread.contains("p50")) return Wrong(name, "has no p50");
+    for (const auto& [quantile, value] : spread.items()) {
+      if (!value.is_number() || value.get<double>() <= 0) {
+        return Wrong(absl::StrCat(name, ".", quantile),
+                     absl::StrCat("is ", value.dump(), ", not a time"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateOverhead(const json& scenario, const std::string& where) {
+  for (const char* key : {"local_us", "ring_us", "added_us"}) {
+    for (const char* quantile : {"p50", "p90", "p99"}) {
+      if (!scenario.contains(key) || !scenario[key].is_object() ||
+          !scenario[key].contains(quantile) || !scenario[key][quantile].is_number()) {
+        return Wrong(absl::StrCat(where, ".", key, ".", quantile), "is missing");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+json NewResult(std::string_view suite) {
+  return {{"schema", 1},
+          {"suite", suite},
+          {"header", json::object()},
+          {"scenarios", json::array()},
+          {"summary", json::object()}};
+}
+
+json Spread(std::span<const double> samples_us) {
+  return {{"p50", RoundToNanosecond(Quantile(samples_us, 0.5))},
+          {"p10", RoundToNanosecond(Quantile(samples_us, 0.1))},
+          {"p90", RoundToNanosecond(Quantile(samples_us, 0.9))}};
+}
+
+absl::Status ValidateResult(const json& result) {
+  if (!result.is_object() || result.value("schema", json()) != 1)
+    return Wrong("schema", "must be 1");
+  if (!result.value("suite", json()).is_string()) return Wrong("suite", "must be a name");
+  for (const char* key : {"header", "summary"}) {
+    if (!result.value(key, json()).is_object()) return Wrong(key, "must be an object");
+  }
+  for (const char* key : {"device", "gpu", "gpus", "commit", "date", "policy", "rounds"}) {
+    if (!result["header"].contains(key)) return Wrong(absl::StrCat("header.", key), "is missing");
+  }
+  if (!result.value("scenarios", json()).is_array()) return Wrong("scenarios", "must be a list");
+  for (const json& scenario : result["scenarios"]) {
+    if (!scenario.is_object() || !scenario.value("name", json()).is_string()) {
+      return Wrong("scenarios", "has an entry without a name");
+    }
+    const std::string where = scenario["name"];
+    const absl::Status status =
+        result["suite"] == "overhead"
+            ? ValidateOverhead(scenario, where)
+            : ValidateTimes(scenario.value("times_us", json()), where + ".times_us");
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteResult(const json& result, const std::string& path) {
+  if (absl::Status status = ValidateResult(result); !status.ok()) return status;
+  const std::string partial = absl::StrCat(path, ".partial");
+  std::ofstream file(partial);
+  file << result.dump(1) << "\n";
+  file.close();
+  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
+    std::remove(partial.c_str());
+    return absl::PermissionDeniedError(absl::StrCat("cannot write --out ", path));
+  }
+  return absl::OkStatus();
+}
+
+json SpeedupSummary(const json& scenarios, double tolerance) {
+  std::map<std::string, std::vector<double>> speedups;
+  json lost = json::array();
+  for (const json& scenario : scenarios) {
+    const json& times = scenario["times_us"];
+    if (!times.contains("concert")) continue;
+    const double concert_us = times["concert"]["p50"];
+    double best_us = std::numeric_limits<double>::infinity();
+    for (const auto& [form, spread] : times.items()) {
+      if (form == "concert") continue;
+      const double form_us = spread["p50"];
+      speedups[form].push_back(form_us / concert_us);
+      best_us = std::min(best_us, form_us);
+    }
+    if (concert_us > best_us * (1 + tolerance)) lost.push_back(scenario["name"]);
+  }
+  json summary = {
+      {"scenarios", scenarios.size()}, {"lost_to_best_baseline", lost}, {"tolerance", tolerance}};
+  for (const auto& [form, ratios] : speedups) {
+    summary["speedup_over"][form] = {{"geomean", GeometricMean(ratios)},
+                                     {"worst", *std::min_element(ratios.begin(), ratios.end())},
+                                     {"best", *std::max_element(ratios.begin(), ratios.end())}};
+  }
+  return summary;
+}
+
+}  // namespace concert::bench

@@ -1,0 +1,88 @@
+#include "tests/bench/result_file.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json GemmResult() {
+  json result = NewResult("gemm");
+  result["header"] = {{"device", "sim"}, {"gpu", "simulated"}, {"gpus", 1},   {"commit", "abc"},
+                      {"date", "today"}, {"policy", "auto"},   {"rounds", 20}};
+  result["scenarios"] = {
+      {{"name", "a"}, {"times_us", {{"concert", {{"p50", 10.0}}}, {"serial", {{"p50", 20.0}}}}}}};
+  return result;
+}
+
+TEST(ResultFileTest, SpreadIsInNanosecondSteps) {
+  EXPECT_EQ(Spread(std::vector<double>{1.00049, 1.00049, 1.00049}),
+            (json{{"p50", 1.0}, {"p10", 1.0}, {"p90", 1.0}}));
+}
+
+TEST(ResultFileTest, ValidationNamesWhatIsWrong) {
+  EXPECT_TRUE(ValidateResult(GemmResult()).ok());
+
+  json result = GemmResult();
+  result["schema"] = 2;
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("schema"));
+  result = GemmResult();
+  result["header"].erase("commit");
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("header.commit"));
+  result = GemmResult();
+  result["scenarios"][0]["times_us"]["serial"]["p50"] = 0;
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("a.times_us.serial.p50 is 0"));
+  result = GemmResult();
+  result["scenarios"][0]["times_us"]["serial"] = json::object();
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("a.times_us.serial has no p50"));
+  EXPECT_THAT(ValidateResult(json::array()).message(), HasSubstr("schema"));
+}
+
+TEST(ResultFileTest, OverheadHasThreeTriplesOfPercentiles) {
+  json result = GemmResult();
+  const json triple = {{"p50", 1.0}, {"p90", 2.0}, {"p99", 3.0}};
+  result["suite"] = "overhead";
+  result["scenarios"] = {
+      {{"name", "idle"}, {"local_us", triple}, {"ring_us", triple}, {"added_us", triple}}};
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  result["scenarios"][0]["added_us"].erase("p99");
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("idle.added_us.p99"));
+}
+
+TEST(ResultFileTest, SummaryNamesTheScenariosThatLostToTheBestBaseline) {
+  const json scenarios = json::parse(R"([
+    {"name": "won", "times_us": {"concert": {"p50": 10}, "serial": {"p50": 40}, "streams": {"p50": 20}}},
+    {"name": "even", "times_us": {"concert": {"p50": 10.1}, "serial": {"p50": 10}, "streams": {"p50": 20}}},
+    {"name": "lost", "times_us": {"concert": {"p50": 10}, "serial": {"p50": 10}, "streams": {"p50": 5}}}])");
+  const json summary = SpeedupSummary(scenarios, 0.02);
+  EXPECT_EQ(summary["lost_to_best_baseline"], json({"lost"}));
+  EXPECT_NEAR(summary["speedup_over"]["serial"]["geomean"].get<double>(),
+              std::cbrt(4 * (10 / 10.1) * 1), 1e-9);
+  EXPECT_NEAR(summary["speedup_over"]["streams"]["worst"].get<double>(), 0.5, 1e-9);
+}
+
+TEST(ResultFileTest, WritesWholeFilesOnly) {
+  const std::string path = testing::TempDir() + "/concert_result_file_test.json";
+  std::filesystem::remove(path);
+  json bad = GemmResult();
+  bad.erase("header");
+  EXPECT_FALSE(WriteResult(bad, path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(WriteResult(GemmResult(), path).ok());
+  std::ifstream file(path);
+  EXPECT_EQ(json::parse(file), GemmResult());
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  EXPECT_THAT(WriteResult(GemmResult(), "/no/such/folder/x.json").message(),
+              HasSubstr("/no/such/folder"));
+}
+
+}  // namespace
+}  // namespace concert::bench

@@ -1,0 +1,45 @@
+// Suite files: {"suite": NAME, "scenarios": [...]}, as tests/bench/scenarios/ has them.
+#ifndef CONCERT_TESTS_BENCH_SCENARIO_FILE_H_
+#define CONCERT_TESTS_BENCH_SCENARIO_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "policies/work.h"
+
+namespace concert::bench {
+
+using policies::Dtype;
+
+// C[m,n] = A[m,k] * W[n,k]^T
+struct GemmShape {
+  uint32_t m = 0, n = 0, k = 0;
+  Dtype dtype = Dtype::kBf16;
+
+  double flops() const { return 2.0 * m * n * k; }
+  // Each operand moved once.
+  double bytes() const { return DtypeBytes(dtype) * (1.0 * m * k + 1.0 * n * k + 1.0 * m * n); }
+};
+
+// GEMMs that become ready together.
+struct GemmScenario {
+  std::string name;
+  std::string group;             // the file's "class": equal, mixed, ...
+  std::vector<GemmShape> gemms;  // with every "count" written out
+  std::string unsupported;       // why concert cannot run it yet; empty: it can
+};
+
+// Scenarios of a "gemm" suite whose name matches `filter` (ECMAScript; empty: all). Every error is
+// a sentence that names the file, the scenario, the key, its value and what is allowed.
+absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& path,
+                                                            const std::string& filter);
+absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
+                                                             const std::string& path,
+                                                             const std::string& filter);
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_SCENARIO_FILE_H_

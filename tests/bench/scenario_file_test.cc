@@ -1,0 +1,101 @@
+#include "tests/bench/scenario_file.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace concert::bench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Suite(const std::string& scenarios) {
+  return R"({"suite": "gemm", "scenarios": [)" + scenarios + "]}";
+}
+
+std::string ErrorOf(const std::string& text, const std::string& filter = "") {
+  const auto scenarios = ParseGemmScenarios(text, "x.json", filter);
+  return scenarios.ok() ? "" : std::string(scenarios.status().message());
+}
+
+TEST(ScenarioFileTest, WritesCountsOutAndDefaultsToBf16) {
+  const auto scenarios = ParseGemmScenarios(
+      Suite(R"({"name": "a", "class": "mixed", "gemms": [{"m": 1, "n": 2, "k": 3, "count": 2},
+                {"m": 4, "n": 5, "k": 6, "dtype": "fp32"}]})"),
+      "x.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  ASSERT_EQ(scenarios->size(), 1u);
+  const GemmScenario& scenario = scenarios->front();
+  EXPECT_EQ(scenario.group, "mixed");
+  ASSERT_EQ(scenario.gemms.size(), 3u);
+  EXPECT_EQ(scenario.gemms[1].n, 2u);
+  EXPECT_EQ(scenario.gemms[1].dtype, Dtype::kBf16);
+  EXPECT_EQ(scenario.gemms[2].dtype, Dtype::kFp32);
+  EXPECT_DOUBLE_EQ(scenario.gemms[2].flops(), 2 * 4 * 5 * 6);
+  EXPECT_DOUBLE_EQ(scenario.gemms[2].bytes(), 4 * (4 * 6 + 5 * 6 + 4 * 5));
+}
+
+TEST(ScenarioFileTest, FilterSelectsByName) {
+  const std::string suite = Suite(R"({"name": "ab", "gemms": [{"m": 1, "n": 1, "k": 1}]},
+                                     {"name": "bc", "gemms": [{"m": 1, "n": 1, "k": 1}]})");
+  EXPECT_EQ(ParseGemmScenarios(suite, "x.json", "b")->size(), 2u);
+  EXPECT_EQ(ParseGemmScenarios(suite, "x.json", "^b")->front().name, "bc");
+  EXPECT_THAT(ErrorOf(suite, "zzz"), AllOf(HasSubstr("x.json"), HasSubstr("zzz")));
+  EXPECT_THAT(ErrorOf(suite, "["), HasSubstr("no regular expression"));
+}
+
+TEST(ScenarioFileTest, BadFilesGetASentence) {
+  EXPECT_THAT(ErrorOf("{"), HasSubstr("x.json is not valid JSON"));
+  EXPECT_THAT(ErrorOf(R"({"suite": "c3", "scenarios": []})"), HasSubstr("no gemm suite"));
+  EXPECT_THAT(ErrorOf(R"({"suite": "gemm"})"), HasSubstr("no gemm suite"));
+  EXPECT_THAT(ErrorOf(Suite("7")), HasSubstr("scenario 0 is not an object"));
+  EXPECT_THAT(ErrorOf(Suite(R"({"gemms": []})")), HasSubstr("scenario 0 has no name"));
+  EXPECT_THAT(ErrorOf(Suite(R"({"name": "a", "gemms": []})")), HasSubstr("'a': gemms must be"));
+  EXPECT_THAT(ErrorOf(Suite(R"({"name": "a", "gemms": [7]})")),
+              HasSubstr("GEMM 0 is not an object"));
+  EXPECT_THAT(ErrorOf(Suite(R"({"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1}], "repeat": 2})")),
+              HasSubstr("'a': unknown key 'repeat'"));
+}
+
+TEST(ScenarioFileTest, BadFieldsAreNamedWithTheirValue) {
+  const auto gemm = [](const std::string& fields) {
+    return Suite(R"({"name": "a", "gemms": [{)" + fields + "}]}");
+  };
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 0, "n": 1, "k": 1)")),
+              AllOf(HasSubstr("m is 0"), HasSubstr("between 1")));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": -4, "k": 1)")), HasSubstr("n is -4"));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": 1)")), HasSubstr("k is missing"));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1.5, "n": 1, "k": 1)")), HasSubstr("m is 1.5"));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 99999999999, "n": 1, "k": 1)")), HasSubstr("m is 99999999999"));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": 1, "k": 1, "count": 0)")), HasSubstr("count is 0"));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": 1, "k": 1, "dtype": "int8")")),
+              AllOf(HasSubstr("dtype is \"int8\""), HasSubstr("bf16")));
+  EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": 1, "k": 1, "mm": 1)")), HasSubstr("unknown key 'mm'"));
+}
+
+TEST(ScenarioFileTest, Fp8IsKnownButUnsupported) {
+  const auto scenarios = ParseGemmScenarios(
+      Suite(R"({"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1, "dtype": "fp8_e4m3"}]})"), "x.json",
+      "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  EXPECT_THAT(scenarios->front().unsupported, HasSubstr("fp8_e4m3"));
+}
+
+TEST(ScenarioFileTest, NamesAreUnique) {
+  EXPECT_THAT(ErrorOf(Suite(R"({"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1}]},
+                               {"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1}]})")),
+              HasSubstr("two scenarios are named 'a'"));
+}
+
+TEST(ScenarioFileTest, ThePublicSuiteParses) {
+  const auto scenarios = ReadGemmScenarios(CONCERT_SCENARIOS "/gemm.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  EXPECT_GE(scenarios->size(), 50u);
+  EXPECT_THAT(ReadGemmScenarios("/no/such/file", "").status().message(),
+              HasSubstr("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace concert::bench

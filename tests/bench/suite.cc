@@ -1,0 +1,29 @@
+#include "tests/bench/suite.h"
+
+#include <array>
+
+#include "tests/bench/gemm_suite.h"
+#include "tests/bench/overhead_suite.h"
+
+namespace concert::bench {
+namespace {
+
+constexpr std::array kSuites = {
+    Suite{"gemm", "GEMMs that become ready together, against cuBLASLt called directly", "gemm.json",
+          RunGemmSuite, PrintGemmResult},
+    Suite{"overhead", "what the way through the ring and the daemon adds to a tiny kernel's launch",
+          "", RunOverheadSuite, PrintOverheadResult},
+};
+
+}  // namespace
+
+std::span<const Suite> AllSuites() { return kSuites; }
+
+const Suite* FindSuite(std::string_view name) {
+  for (const Suite& suite : kSuites) {
+    if (suite.name == name) return &suite;
+  }
+  return nullptr;
+}
+
+}  // namespace concert::bench
