@@ -2,8 +2,8 @@
 // all-reduce when it has company, and checks a sample of the results against a reference computed
 // on the CPU. Prints one line of JSON; exit 1 when a result is wrong or an op fails.
 //
-//   demo_server --socket /run/concert/concert.sock --layers 64x1024x512,64x512x1024 --steps 100
-//   demo_server --rank 0 --ranks 2 & demo_server --rank 1 --ranks 2
+//   concert_demo --socket /run/concert/concert.sock --layers 64x1024x512,64x512x1024 --steps 100
+//   concert_demo --rank 0 --ranks 2 & concert_demo --rank 1 --ranks 2
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -81,7 +81,7 @@ struct Checks {
       return;
     }
     if (failed++ < 8) {
-      std::fprintf(stderr, "demo_server: %s[%llu] is %g, expected %g\n", what,
+      std::fprintf(stderr, "concert_demo: %s[%llu] is %g, expected %g\n", what,
                    static_cast<unsigned long long>(element), actual, expected);
     }
   }
@@ -212,7 +212,7 @@ int Run(const Arguments& arguments) {
   concert::Result<Session> connected =
       Session::Connect({.socket_path = arguments.socket, .client_name = arguments.name});
   if (!connected.ok()) {
-    std::fprintf(stderr, "demo_server: %s\n", connected.status().ToString().c_str());
+    std::fprintf(stderr, "concert_demo: %s\n", connected.status().ToString().c_str());
     return 1;
   }
   Session session = std::move(connected).value();
@@ -231,7 +231,7 @@ int Run(const Arguments& arguments) {
     const Status status =
         RunStep(session, queue, arguments.gpu, layers, reduction ? &*reduction : nullptr);
     if (!status.ok()) {
-      std::fprintf(stderr, "demo_server: step %u: %s\n", step, status.ToString().c_str());
+      std::fprintf(stderr, "concert_demo: step %u: %s\n", step, status.ToString().c_str());
       return 1;
     }
   }
@@ -255,11 +255,11 @@ int Run(const Arguments& arguments) {
 // ----------------------------------------------------------------------------------------------
 
 constexpr char kUsage[] =
-    "demo_server [--socket PATH] [--name NAME] [--layers MxNxK,...] [--steps N] [--gpu N]\n"
+    "concert_demo [--socket PATH] [--name NAME] [--layers MxNxK,...] [--steps N] [--gpu N]\n"
     "            [--rank N --ranks N] [--reduce-elements N] [--seed N]\n";
 
 [[noreturn]] void Usage(const std::string& why) {
-  std::fprintf(stderr, "demo_server: %s\n%s", why.c_str(), kUsage);
+  std::fprintf(stderr, "concert_demo: %s\n%s", why.c_str(), kUsage);
   std::exit(2);
 }
 
