@@ -1,10 +1,12 @@
 #include "tests/bench/scenario_file.h"
 
+#include <regex.h>
+
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -125,13 +127,14 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
     return absl::InvalidArgumentError(absl::StrCat(
         path, " is no gemm suite; it must be {\"suite\": \"gemm\", \"scenarios\": [...]}"));
   }
-  std::regex wanted;
-  try {
-    wanted = std::regex(filter);
-  } catch (const std::regex_error& error) {
+  regex_t wanted;
+  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    char why[128];
+    regerror(error, &wanted, why, sizeof(why));
     return absl::InvalidArgumentError(
-        absl::StrCat("--filter '", filter, "' is no regular expression: ", error.what()));
+        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
   }
+  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
   std::vector<GemmScenario> scenarios;
   std::set<std::string> names;
   for (size_t i = 0; i < file["scenarios"].size(); ++i) {
@@ -141,7 +144,8 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": two scenarios are named '", scenario->name, "'"));
     }
-    if (std::regex_search(scenario->name, wanted)) scenarios.push_back(*std::move(scenario));
+    if (regexec(&wanted, scenario->name.c_str(), 0, nullptr, 0) == 0)
+      scenarios.push_back(*std::move(scenario));
   }
   if (scenarios.empty()) {
     return absl::NotFoundError(absl::StrCat("no scenario of ", path, " matches '", filter, "'"));

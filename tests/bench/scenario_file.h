@@ -32,8 +32,8 @@ struct GemmScenario {
   std::string unsupported;       // why concert cannot run it yet; empty: it can
 };
 
-// Scenarios of a "gemm" suite whose name matches `filter` (ECMAScript; empty: all). Every error is
-// a sentence that names the file, the scenario, the key, its value and what is allowed.
+// Scenarios of a "gemm" suite whose name matches `filter` (POSIX extended; empty: all). Every error
+// is a sentence that names the file, the scenario, the key, its value and what is allowed.
 absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& path,
                                                             const std::string& filter);
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
