@@ -18,19 +18,33 @@ using daemon::Server;
 using daemon::ServerOptions;
 namespace sim = daemon::sim;
 
+namespace {
+
+std::shared_ptr<daemon::Node> MakeNode(int sim_gpus) {
+  const char* device = std::getenv("CONCERT_TEST_DEVICE");
+  if (device == nullptr || std::string(device) != "cuda") {
+    sim::SimOptions options;
+    options.gpus = sim_gpus;
+    options.pace = sim::Pace::kFlatOut;
+    return sim::SimNode::Open(options).value();
+  }
+  // Contexts and communicators take seconds to make, so that all tests of a process share them.
+  static const std::shared_ptr<daemon::Node> cuda =
+      std::move(daemon::OpenNode({.device = "cuda"}).value().node);
+  return cuda;
+}
+
+}  // namespace
+
 TestDaemon::TestDaemon(const TestDaemonOptions& options) {
   char folder[] = "/tmp/concert-test-XXXXXX";
   CONCERT_CHECK(mkdtemp(folder) != nullptr);
   folder_ = folder;
   socket_ = folder_ + "/concert.sock";
 
-  sim::SimOptions sim;
-  sim.gpus = options.gpus;
-  sim.pace = sim::Pace::kFlatOut;
-  node_ = sim::SimNode::Open(sim).value();
-
+  node_ = MakeNode(options.gpus);
   std::vector<RecordRing*> rings;
-  for (int gpu = 0; gpu < options.gpus; ++gpu) {
+  for (int gpu = 0; gpu < node_->gpu_count(); ++gpu) {
     rings_.push_back(std::make_unique<RecordRing>(static_cast<uint8_t>(gpu)));
     rings.push_back(rings_.back().get());
   }

@@ -30,7 +30,9 @@ class TestDaemon {
   ~TestDaemon();
 
   const std::string& socket() const { return socket_; }
-  daemon::sim::SimNode& node() { return *node_; }
+  int gpu_count() const { return node_->gpu_count(); }
+  // REQUIRES: the node is the simulator.
+  daemon::sim::SimNode& node() { return dynamic_cast<daemon::sim::SimNode&>(*node_); }
   daemon::Engine& engine() { return *engine_; }
   daemon::Server& server() { return *server_; }
 
@@ -43,7 +45,7 @@ class TestDaemon {
 
  private:
   std::string folder_, socket_;
-  std::unique_ptr<daemon::sim::SimNode> node_;
+  std::shared_ptr<daemon::Node> node_;
   std::vector<std::unique_ptr<daemon::RecordRing>> rings_;
   std::unique_ptr<daemon::Engine> engine_;
   std::unique_ptr<daemon::Server> server_;

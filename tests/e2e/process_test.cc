@@ -1,0 +1,88 @@
+// The programs as they are shipped: concertd, two demo clients that reduce together, a drain.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/include/concert/concert.hpp"
+#include "tests/bench/child_process.h"
+#include "tests/bench/private_daemon.h"
+
+namespace concert::test {
+namespace {
+
+std::string Device() {
+  const char* device = std::getenv("CONCERT_TEST_DEVICE");
+  return device == nullptr ? "sim" : device;
+}
+
+// Runs a shell command; its exit status and output.
+std::pair<int, std::string> RunShell(const std::string& command) {
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, n);
+  return {WEXITSTATUS(pclose(pipe)), output};
+}
+
+TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {
+  const auto daemon = bench::PrivateDaemon::Start({.device = Device()});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Session session = Session::Connect({.socket_path = (*daemon)->socket()}).value();
+  const uint32_t second_gpu = session.gpu_count() > 1 ? 1 : 0;
+  const std::string demo = bench::ProgramFolder() + "/concert_demo --socket " +
+                           (*daemon)->socket() +
+                           " --steps 20 --layers 32x256x128,32x128x256 --ranks 2";
+  std::pair<int, std::string> one, two;
+  std::thread first([&] { one = RunShell(demo + " --rank 0"); });
+  two = RunShell(demo + " --rank 1 --gpu " + std::to_string(second_gpu));
+  first.join();
+  EXPECT_EQ(one.first, 0) << one.second << (*daemon)->LogTail();
+  EXPECT_EQ(two.first, 0) << two.second << (*daemon)->LogTail();
+  EXPECT_NE(one.second.find("\"checks_failed\": 0"), std::string::npos) << one.second;
+
+  const std::string ctl =
+      bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() + " ";
+  const std::pair<int, std::string> plans = RunShell(ctl + "plans --json");
+  EXPECT_EQ(plans.first, 0) << plans.second;
+  EXPECT_NE(plans.second.find("all_reduce"), std::string::npos);
+}
+
+TEST(ProcessTest, SigtermDrainsWhatWasAccepted) {
+  auto daemon = bench::PrivateDaemon::Start({.device = Device()});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Session session = Session::Connect({.socket_path = (*daemon)->socket()}).value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer from = session.Allocate(1 << 20).value(), to = session.Allocate(1 << 20).value();
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 200; ++i) {
+    tickets.push_back(queue.Copy({.src = from, .dst = to, .bytes = 1 << 20}));
+  }
+  const std::pair<int, std::string> drained =
+      RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() + " drain");
+  EXPECT_EQ(drained.first, 0) << drained.second;
+  // Every op has an outcome: it ran, or it was refused with a sentence.
+  int refused = 0;
+  for (const Ticket& ticket : tickets) {
+    const Status status = ticket.Wait(std::chrono::seconds(20));
+    EXPECT_TRUE(status.ok() || status.code() == CONCERT_UNAVAILABLE) << status.ToString();
+    refused += status.ok() ? 0 : 1;
+  }
+  EXPECT_LT(refused, 200);
+}
+
+TEST(ProcessTest, ConcertctlSaysThatThereIsNoDaemon) {
+  const std::pair<int, std::string> status =
+      RunShell(bench::ProgramFolder() + "/concertctl --socket /nonexistent/admin.sock status");
+  EXPECT_EQ(status.first, 3);
+  EXPECT_EQ(std::count(status.second.begin(), status.second.end(), '\n'), 1) << status.second;
+}
+
+}  // namespace
+}  // namespace concert::test
