@@ -259,7 +259,8 @@ void PrintGemmResult(const json& result, std::ostream& out) {
                            time("serial") / concert_us, time("streams") / concert_us);
   }
   const json& summary = result["summary"];
-  for (const auto& [form, speedup] : summary.value("speedup_over", json::object()).items()) {
+  const json speedups = summary.value("speedup_over", json::object());
+  for (const auto& [form, speedup] : speedups.items()) {
     out << absl::StrFormat("over %-8s geomean %.2fx, worst %.2fx, best %.2fx\n", form,
                            speedup["geomean"].get<double>(), speedup["worst"].get<double>(),
                            speedup["best"].get<double>());
