@@ -91,14 +91,14 @@ v1::PlanForm ToProto(policies::Form form) {
 }
 
 void FillPlannedOp(const PlanRecord& plan, int index, v1::PlannedOp* out) {
-  const policies::Work& work = plan.works[index];
+  const PlanRecord::Shape& shape = plan.shapes[index];
   out->set_session_id(plan.sessions[index]);
   out->set_kind(concert_op_kind_name(plan.kinds[index]));
-  out->set_m(work.m);
-  out->set_n(work.n);
-  out->set_k(work.k);
-  out->set_batch_count(work.batch);
-  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(work.dtype)));
+  out->set_m(shape.m);
+  out->set_n(shape.n);
+  out->set_k(shape.k);
+  out->set_batch_count(shape.batch);
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(shape.dtype)));
 }
 
 }  // namespace
@@ -127,7 +127,6 @@ void FillPlan(const RecentPlan& plan, v1::Plan* out) {
   out->set_predicted_us(record.predicted_us);
   out->set_actual_us(static_cast<double>(record.finished_at - record.started_at) * 1e-3);
   out->set_serial_us(record.serial_us);
-  out->set_decide_us(record.decide_us);
   out->set_op_count(record.op_count);
   out->set_launch_count(record.launch_count);
   out->set_session_count(record.session_count);

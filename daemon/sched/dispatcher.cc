@@ -20,6 +20,10 @@ constexpr uint32_t kMailboxCapacity = 8192;
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
 constexpr size_t kMaxWatchesPerTurn = 256;
 
+// An idle turn every few microseconds.
+constexpr uint32_t kGlancesPerIdleTurn = 64;
+constexpr size_t kMaxRecordsKept = 256;
+
 // Sleeping with work on the GPU must be short: nothing rings when a timeline advances.
 constexpr int64_t kNapNs = 50'000;
 constexpr int64_t kIdleSleepNs = 500'000'000;
@@ -61,22 +65,39 @@ void Dispatcher::Run() {
   pthread_setname_np(pthread_self(), ("gpu" + std::to_string(gpu())).c_str());
   if (options_.pin) PinToCpuOfItsOwn(gpu());
   Time idle_since = NowNs();
-  while (!stop_.load(std::memory_order_acquire)) {
+  for (uint32_t glances = 1; !stop_.load(std::memory_order_acquire); ++glances) {
+    // Reading the clock costs more than a glance at everything that may have moved, so an idle
+    // dispatcher looks at the clock, and with it at timeouts, only now and then.
+    if (!Glance() && glances % kGlancesPerIdleTurn != 0) {
+      __builtin_ia32_pause();
+      continue;
+    }
     const Time now = NowNs();
     if (Turn(now)) {
       idle_since = now;
     } else if (now - idle_since > options_.spin_ns) {
       Sleep();
-    } else {
-      __builtin_ia32_pause();
     }
   }
 }
 
+// Whether a turn would find something to do.
+bool Dispatcher::Glance() const {
+  if (busy_ || !mailbox_.empty()) return true;
+  for (const SessionPort* port : rings_) {
+    if (!port->broken && !port->removing && port->TailMoved()) return true;
+  }
+  for (const QueueId queue : scheduler_.active_queues()) {
+    const QueueOwner& owner = owner_of_[queue];
+    if (LoadRelaxed(owner.port->timeline(owner.queue)) >= scheduler_.OldestTicket(queue)) return true;
+  }
+  return std::any_of(watches_.begin(), watches_.end(),
+                     [](const Watch& watch) { return LoadRelaxed(*watch.word) >= watch.value; });
+}
+
 bool Dispatcher::Turn(Time now) {
   const bool published = ReadRings();
-  bool progress = published;
-  progress |= HandleMessages();
+  bool progress = HandleMessages();
   progress |= Admit(now);
   if (!queue_removals_.empty()) RemoveQueues();
   progress |= PollTimelines(now);
@@ -85,16 +106,19 @@ bool Dispatcher::Turn(Time now) {
   scheduler_.Step(now, actions_);
   progress |= !actions_.list.empty();
   Execute(actions_, now);
-  if (progress) FlushRecords();
+  // Records are for later: they go out when there is nothing better to do, or in good time.
+  if (!progress || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!removing_.empty()) ReleaseSessions();
   if (now >= next_health_check_) CheckHealth(now);
   gauges_.plans_in_flight.store(static_cast<uint32_t>(scheduler_.plans_in_flight()),
                                 std::memory_order_relaxed);
   gauges_.ready_ops.store(scheduler_.ready_count(), std::memory_order_relaxed);
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
-  gauges_.turns.fetch_add(1, std::memory_order_relaxed);
-  if (!refuse_.ok())
+  gauges_.turns.store(++turns_, std::memory_order_relaxed);
+  if (!refuse_.ok()) {
     gauges_.drained.store(!published && scheduler_.idle(), std::memory_order_relaxed);
+  }
+  busy_ = progress;
   return progress;
 }
 

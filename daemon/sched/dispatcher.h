@@ -66,6 +66,7 @@ class Dispatcher {
   };
 
   void Run();
+  bool Glance() const;
   void Sleep();
 
   // Messages (dispatcher_messages.cc).
@@ -132,6 +133,8 @@ class Dispatcher {
   Actions actions_;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
+  bool busy_ = true;                    // the last turn did something: there may be more
+  uint64_t turns_ = 0;
   int epoll_fd_ = -1;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -25,6 +25,7 @@
 #include "daemon/sched/op_pool.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
+#include "policies/cost_memo.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "policies/snapshot.h"
@@ -213,6 +214,7 @@ class Scheduler {
   bool HasRoom(Time now) const;
   bool BuildSnapshot(Time now, bool collectives_only);
   bool Decide(Time now, bool collectives_only, Actions& actions);
+  float SoloUs(OpId op);
   void Apply(Time now, Actions& actions);
   void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
@@ -230,6 +232,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   const policies::DeviceModel device_;
+  policies::CostMemo costs_;
   std::unique_ptr<policies::Policy> policy_;
   OpPool pool_;
   std::vector<Queue> queues_;

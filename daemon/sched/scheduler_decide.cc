@@ -3,7 +3,6 @@
 
 #include "daemon/check.h"
 #include "daemon/sched/scheduler.h"
-#include "policies/cost_model.h"
 
 namespace concert::daemon {
 namespace {
@@ -119,6 +118,10 @@ void Scheduler::Apply(Time now, Actions& actions) {
   }
 }
 
+float Scheduler::SoloUs(OpId op) {
+  return static_cast<float>(costs_.Of(pool_[op].op.work).solo_us);
+}
+
 void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Actions& actions) {
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
@@ -133,7 +136,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Act
   for (const uint16_t index : plan_.OpsOf(launch)) {
     const OpId op = snapshot_.ready[index].op;
     action.order_mask |= MarkLaunched(op, OpState::kLaunched, launch.lane, plan,
-                                      policies::SoloUs(device_, pool_[op].op.work), now);
+                                      SoloUs(op), now);
     actions.ops.push_back(op);
   }
   LaneInfo& lane = lanes_[launch.lane];
@@ -144,7 +147,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Act
 
 void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const OpId op = snapshot_.ready[plan_.ops[launch.first]].op;
-  const float solo_us = static_cast<float>(policies::SoloUs(device_, pool_[op].op.work));
+  const float solo_us = SoloUs(op);
   const uint16_t plan = OpenPlan(now, false, policies::Reason::kCollective, solo_us, solo_us);
   ++plans_[plan].record.launch_count;
   const uint16_t mask = MarkLaunched(op, OpState::kOffered, launch.lane, plan, solo_us, now);
@@ -240,7 +243,8 @@ void Scheduler::AddToPlan(uint16_t id, const OpSlot& slot) {
   if (record.op_count < PlanRecord::kMaxListed) {
     record.sessions[record.op_count] = slot.op.session;
     record.kinds[record.op_count] = slot.op.kind;
-    record.works[record.op_count] = slot.op.work;
+    const policies::Work& work = slot.op.work;
+    record.shapes[record.op_count] = {work.m, work.n, work.k, work.batch, work.dtype};
   }
   ++record.op_count;
   Share& share = shares_[queues_[slot.queue].share];

@@ -369,7 +369,7 @@ absl::Status Server::CheckNewBuffer(const Session& session, uint32_t gpu, uint64
   return absl::OkStatus();
 }
 
-uint32_t Server::AddBuffer(Session& session, const Allocation& allocation) {
+uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes) {
   const uint32_t handle = session.next_buffer++;
   session.buffers[handle] = {
       .allocation = allocation, .charged_bytes = allocation.bytes, .releases_due = 0};
@@ -378,7 +378,7 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation) {
     DispatcherMessage message(DispatcherMessage::Type::kAddBuffer, session.id);
     message.buffer = {.handle = handle,
                       .range = {.address = allocation.address,
-                                .bytes = allocation.bytes,
+                                .bytes = bytes,
                                 .gpu = allocation.gpu,
                                 .pool = allocation.pool}};
     Tell(gpu, message);
@@ -397,7 +397,7 @@ void Server::HandleAllocateBuffer(Session& session, const Packet& packet) {
     status = allocation.status();
     if (allocation.ok()) {
       exported = UniqueFd(allocation->export_fd);
-      reply.buffer = AddBuffer(session, *allocation);
+      reply.buffer = AddBuffer(session, *allocation, request.bytes);
       reply.allocation_bytes = allocation->bytes;
     }
   }
@@ -421,7 +421,7 @@ void Server::HandleImportBuffer(Session& session, const Packet& packet) {
         engine_.node().gpu(static_cast<int>(request.gpu)).Import(import);
     status = allocation.status();
     if (allocation.ok()) {
-      reply.buffer = AddBuffer(session, *allocation);
+      reply.buffer = AddBuffer(session, *allocation, request.bytes);
       reply.allocation_bytes = allocation->bytes;
     }
   }

@@ -121,7 +121,8 @@ class Server {
   void Leave(Session& session, const Membership& membership, int gpu);
   absl::Status OpenSession(Session& session, const concert_hello& hello);
   absl::Status CheckNewBuffer(const Session& session, uint32_t gpu, uint64_t bytes);
-  uint32_t AddBuffer(Session& session, const Allocation& allocation);
+  // Ops may use the `bytes` that the client asked for, not what they were rounded up to.
+  uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes);
   bool HasRing(const Session& session, uint32_t gpu) const;
   template <typename Reply>
   void Send(Session& session, const Packet& request, const absl::Status& status, Reply& reply,

@@ -35,17 +35,23 @@ struct OpRecord {
 struct PlanRecord {
   static constexpr int kMaxListed = 16;
 
+  // As policies::Work; zero where it means nothing.
+  struct Shape {
+    uint32_t m, n, k, batch;
+    policies::Dtype dtype;
+  };
+
   uint64_t plan;  // counts from 1 per GPU
   Time decided_at, started_at, finished_at;
   float predicted_us, serial_us;
-  float decide_us;
   uint16_t op_count, launch_count;
   uint16_t session_count;  // distinct sessions
   policies::Reason reason;
   policies::Form form;                           // of its largest launch
-  std::array<uint32_t, kMaxListed> sessions;     // of the first ops
-  std::array<uint16_t, kMaxListed> kinds;        // of the first ops
-  std::array<policies::Work, kMaxListed> works;  // of the first ops
+  // Of the first ops.
+  std::array<uint32_t, kMaxListed> sessions;
+  std::array<uint16_t, kMaxListed> kinds;
+  std::array<Shape, kMaxListed> shapes;
 };
 
 struct Record {

@@ -79,6 +79,8 @@ class RemoteSession final : public concert_session {
   Ring* FindRing(uint32_t gpu, concert_error* error) const;
   int Find(concert_ticket ticket, Watch* watch, concert_error* error);
   static bool Reached(const Watch& watch, uint64_t value);
+  // One look at the timeline; `thorough`: at the socket too, now and then.
+  int Look(const Watch& watch, uint64_t value, bool thorough, bool* done, concert_error* error);
   int Outcome(const Watch& watch, uint64_t ticket, concert_error* error);
   bool SpinUntilReached(const Watch& watch, uint64_t value, int64_t limit_ns);
   static void Sleep(const Watch& watch, uint64_t value, int64_t limit_ns);
@@ -98,6 +100,7 @@ class RemoteSession final : public concert_session {
 
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> hangup_checked_ns_{0};
+  std::atomic<uint32_t> polls_{0};
 
   std::mutex user_timelines_mutex_;
   std::bitset<CONCERT_MAX_USER_TIMELINES> user_timelines_used_;

@@ -24,6 +24,8 @@ constexpr int64_t kSpinNs = 20'000;
 
 // The daemon wakes sleepers, so this only bounds how late its death is noticed.
 constexpr int64_t kQueueNapNs = 100'000'000;
+// Bounds how many polls late a caller that only polls notices the daemon's death.
+constexpr uint32_t kPollsPerThoroughLook = 16;
 // Nobody wakes sleepers when a GPU raises a user timeline.
 constexpr int64_t kUserNapNs = 200'000;
 
@@ -73,19 +75,27 @@ int RemoteSession::Outcome(const Watch& watch, uint64_t ticket, concert_error* e
   return outcomes_.Of(watch.queue, ticket, error);
 }
 
+int RemoteSession::Look(const Watch& watch, uint64_t value, bool thorough, bool* done,
+                        concert_error* error) {
+  *done = true;
+  if (Reached(watch, value)) return Outcome(watch, value, error);
+  if (watch.ring != nullptr) watch.ring->Flush();
+  if (int code = CheckOpen(thorough, error)) {
+    // The timeline may have moved between the two looks; what is done stays done.
+    return Reached(watch, value) ? Outcome(watch, value, error) : code;
+  }
+  *done = false;
+  return CONCERT_OK;
+}
+
 int RemoteSession::Poll(concert_ticket ticket, bool* done, concert_error* error) {
   *done = true;
   if (ticket.timeline == 0) return CONCERT_OK;
   Watch watch;
   if (int code = Find(ticket, &watch, error)) return code;
-  if (Reached(watch, ticket.value)) return Outcome(watch, ticket.value, error);
-  if (watch.ring != nullptr) watch.ring->Flush();
-  if (int code = CheckOpen(/*thorough=*/true, error)) {
-    // The timeline may have moved between the two looks; what is done stays done.
-    return Reached(watch, ticket.value) ? Outcome(watch, ticket.value, error) : code;
-  }
-  *done = false;
-  return CONCERT_OK;
+  // Reading the clock, which a thorough look does, costs more than all else here.
+  const bool thorough = polls_.fetch_add(1, std::memory_order_relaxed) % kPollsPerThoroughLook == 0;
+  return Look(watch, ticket.value, thorough, done, error);
 }
 
 bool RemoteSession::SpinUntilReached(const Watch& watch, uint64_t value, int64_t limit_ns) {
@@ -124,7 +134,7 @@ int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error
   }
   for (;;) {
     bool done = false;
-    const int code = Poll(ticket, &done, error);
+    const int code = Look(watch, ticket.value, /*thorough=*/true, &done, error);
     if (done || code != CONCERT_OK) return code;
     // The daemon admits no more ops when the ring's completions pile up.
     if (watch.ring != nullptr) watch.ring->Drain();

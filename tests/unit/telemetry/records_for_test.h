@@ -45,7 +45,6 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   plan.finished_at = 1'053'000;
   plan.predicted_us = 41;
   plan.serial_us = 96;
-  plan.decide_us = 0.5;
   plan.op_count = sessions.size();
   plan.launch_count = sessions.size();
   plan.reason =
@@ -55,11 +54,7 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   for (const uint32_t session : sessions) {
     plan.sessions[i] = session;
     plan.kinds[i] = CONCERT_OP_GEMM;
-    plan.works[i].category = policies::Category::kGemm;
-    plan.works[i].m = 64;
-    plan.works[i].n = 4096;
-    plan.works[i].k = 1024;
-    plan.works[i].batch = 1;
+    plan.shapes[i] = {.m = 64, .n = 4096, .k = 1024, .batch = 1, .dtype = policies::Dtype::kBf16};
     ++i;
   }
   return plan;

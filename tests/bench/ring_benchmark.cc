@@ -1,0 +1,145 @@
+// What the service itself costs: ops from libconcert through ring, dispatcher and scheduler to a
+// device that does nothing and is done at once. Real processes have the client in one process and
+// the rest in another; here they are two threads, which share no more than the mapped regions.
+#include <benchmark/benchmark.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "client/include/concert/concert.hpp"
+#include "daemon/check.h"
+#include "daemon/device/device.h"
+#include "daemon/sched/engine.h"
+#include "daemon/session/server.h"
+#include "daemon/telemetry/telemetry.h"
+
+namespace concert::bench {
+namespace {
+
+using daemon::Address;
+using daemon::Lane;
+
+// Launches nothing; a signal is stored by the caller.
+class NullDevice : public daemon::Device {
+ public:
+  NullDevice() { info_.backend = "sim", info_.name = "null"; }
+  const daemon::DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
+    const int fd = memfd_create("concert-null", MFD_CLOEXEC);
+    CONCERT_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+    return daemon::Allocation{.address = next_ += 1 << 20, .bytes = bytes, .export_fd = fd};
+  }
+  absl::StatusOr<daemon::Allocation> Import(const daemon::ImportRequest&) override {
+    return absl::UnimplementedError("the null device imports nothing");
+  }
+  void Free(const daemon::Allocation&) override {}
+  absl::Status Launch(Lane, std::span<const daemon::Op* const>, policies::Form, int) override {
+    return absl::OkStatus();
+  }
+  absl::Status Signal(Lane, std::span<const daemon::TimelineWrite> writes) override {
+    for (const daemon::TimelineWrite& write : writes) {
+      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(write.address))
+          .store(write.value, std::memory_order_release);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Order(Lane, Lane) override { return absl::OkStatus(); }
+  absl::Status healthy() const override { return absl::OkStatus(); }
+
+ private:
+  daemon::DeviceInfo info_;
+  Address next_ = 0;
+};
+
+class NullNode : public daemon::Node {
+ public:
+  int gpu_count() const override { return 1; }
+  daemon::Device& gpu(int) override { return device_; }
+  absl::StatusOr<Address> RegisterHostMemory(void* data, uint64_t) override {
+    return reinterpret_cast<Address>(data);
+  }
+  void UnregisterHostMemory(void*) override {}
+  absl::Status Connect(std::span<const int>) override { return absl::OkStatus(); }
+  absl::Status LaunchCollective(std::span<const daemon::RankPart>) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  NullDevice device_;
+};
+
+// Engine, telemetry and control socket on a null node, and a session with one queue.
+class NullService {
+ public:
+  explicit NullService(const std::string& policy) {
+    char folder[] = "/tmp/concert-ring-XXXXXX";
+    CONCERT_CHECK(mkdtemp(folder) != nullptr);
+    folder_ = folder;
+    telemetry_ = std::make_unique<daemon::Telemetry>([] { return daemon::NowNs(); });
+    daemon::RecordRing* ring = telemetry_->AddRing(0);
+    daemon::EngineOptions options;
+    options.policy = policy;
+    engine_ = daemon::Engine::Create(options, node_, std::span(&ring, 1)).value();
+    daemon::ServerOptions server;
+    server.socket_path = folder_ + "/concert.sock";
+    server_ = daemon::Server::Create(server, *engine_).value();
+    telemetry_->Start();
+    engine_->Start();
+    server_->Start();
+    session_ = Session::Connect({.socket_path = server.socket_path}).value();
+    queue_ = session_.CreateQueue({}).value();
+    a_ = session_.Allocate(512).value(), w_ = session_.Allocate(512).value();
+    d_ = session_.Allocate(512).value();
+  }
+  ~NullService() {
+    d_ = Buffer(), w_ = Buffer(), a_ = Buffer(), queue_ = Queue(), session_ = Session();
+    server_.reset();
+    engine_.reset();
+    telemetry_.reset();
+    rmdir(folder_.c_str());
+  }
+
+  Ticket Submit() { return queue_.Gemm({.m = 16, .n = 16, .k = 16, .a = a_, .w = w_, .d = d_}); }
+
+ private:
+  std::string folder_;
+  NullNode node_;
+  std::unique_ptr<daemon::Telemetry> telemetry_;
+  std::unique_ptr<daemon::Engine> engine_;
+  std::unique_ptr<daemon::Server> server_;
+  Session session_;
+  Queue queue_;
+  Buffer a_, w_, d_;
+};
+
+// One op at a time: submit until its timeline is seen.
+void RoundTrip(benchmark::State& state, const char* policy) {
+  NullService service(policy);
+  for (auto _ : state) {
+    const Ticket ticket = service.Submit();
+    while (!ticket.Done()) {
+    }
+  }
+}
+BENCHMARK_CAPTURE(RoundTrip, auto, "auto") -> UseRealTime();
+BENCHMARK_CAPTURE(RoundTrip, serial, "serial")->UseRealTime();
+
+// As fast as one session can: the ring kept full, outcomes taken at the end.
+void Throughput(benchmark::State& state, const char* policy) {
+  NullService service(policy);
+  Ticket last;
+  for (auto _ : state) last = service.Submit();
+  last.Wait().Check();
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK_CAPTURE(Throughput, auto, "auto") -> UseRealTime();
+BENCHMARK_CAPTURE(Throughput, serial, "serial")->UseRealTime();
+
+}  // namespace
+}  // namespace concert::bench
+
+BENCHMARK_MAIN();
