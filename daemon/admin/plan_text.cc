@@ -25,10 +25,11 @@ std::string OpsText(const PlanRecord& plan) {
   if (plan.op_count > PlanRecord::kMaxListed) return CountOf(plan.op_count, "op");
   std::vector<std::pair<uint16_t, int>> counts;  // in order of appearance
   for (int i = 0; i < ListedOps(plan); ++i) {
-    const auto it = std::find_if(counts.begin(), counts.end(),
-                                 [&](const auto& entry) { return entry.first == plan.kinds[i]; });
+    const auto it = std::find_if(counts.begin(), counts.end(), [&](const auto& entry) {
+      return entry.first == plan.ops[i].kind;
+    });
     if (it == counts.end()) {
-      counts.emplace_back(plan.kinds[i], 1);
+      counts.emplace_back(plan.ops[i].kind, 1);
     } else {
       ++it->second;
     }
@@ -46,7 +47,9 @@ std::string OpsText(const PlanRecord& plan) {
 
 std::string SessionsText(const PlanRecord& plan) {
   const int listed = ListedOps(plan);
-  std::string ids = absl::StrJoin(plan.sessions.begin(), plan.sessions.begin() + listed, ", ");
+  std::string ids = absl::StrJoin(
+      plan.ops.begin(), plan.ops.begin() + listed, ", ",
+      [](std::string* out, const PlanRecord::Listed& op) { absl::StrAppend(out, op.session); });
   if (plan.op_count > listed) ids += ", ...";
   return absl::StrCat(listed == 1 ? "session " : "sessions ", ids);
 }

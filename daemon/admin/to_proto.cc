@@ -91,14 +91,14 @@ v1::PlanForm ToProto(policies::Form form) {
 }
 
 void FillPlannedOp(const PlanRecord& plan, int index, v1::PlannedOp* out) {
-  const PlanRecord::Shape& shape = plan.shapes[index];
-  out->set_session_id(plan.sessions[index]);
-  out->set_kind(concert_op_kind_name(plan.kinds[index]));
-  out->set_m(shape.m);
-  out->set_n(shape.n);
-  out->set_k(shape.k);
-  out->set_batch_count(shape.batch);
-  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(shape.dtype)));
+  const PlanRecord::Listed& op = plan.ops[index];
+  out->set_session_id(op.session);
+  out->set_kind(concert_op_kind_name(op.kind));
+  out->set_m(op.m);
+  out->set_n(op.n);
+  out->set_k(op.k);
+  out->set_batch_count(op.batch);
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(op.dtype)));
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ class Dispatcher {
   void Release(OpId op);
   void CheckHealth(Time now);
   void FlushRecords();
-  SessionPort& PortOf(OpId op) { return *ports_.find(scheduler_.slot(op).op.session)->second; }
+  SessionPort& PortOf(OpId op) { return *owner_of_[scheduler_.slot(op).queue].port; }
 
   const DispatcherOptions options_;
   Device& device_;

@@ -241,10 +241,14 @@ void Scheduler::AddToPlan(uint16_t id, const OpSlot& slot) {
   ++plan.remaining;
   plan.solo_sum_us += slot.solo_us;
   if (record.op_count < PlanRecord::kMaxListed) {
-    record.sessions[record.op_count] = slot.op.session;
-    record.kinds[record.op_count] = slot.op.kind;
     const policies::Work& work = slot.op.work;
-    record.shapes[record.op_count] = {work.m, work.n, work.k, work.batch, work.dtype};
+    record.ops[record.op_count] = {.session = slot.op.session,
+                                   .kind = slot.op.kind,
+                                   .dtype = work.dtype,
+                                   .m = work.m,
+                                   .n = work.n,
+                                   .k = work.k,
+                                   .batch = work.batch};
   }
   ++record.op_count;
   Share& share = shares_[queues_[slot.queue].share];

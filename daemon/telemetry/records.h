@@ -4,8 +4,11 @@
 #ifndef CONCERT_DAEMON_TELEMETRY_RECORDS_H_
 #define CONCERT_DAEMON_TELEMETRY_RECORDS_H_
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "policies/plan.h"
 #include "policies/work.h"
@@ -35,11 +38,24 @@ struct OpRecord {
 struct PlanRecord {
   static constexpr int kMaxListed = 16;
 
-  // As policies::Work; zero where it means nothing.
-  struct Shape {
-    uint32_t m, n, k, batch;
+  // One op of the plan; its shape as in policies::Work, zero where it means nothing.
+  struct Listed {
+    uint32_t session;
+    uint16_t kind;  // concert_op_kind
     policies::Dtype dtype;
+    uint32_t m, n, k, batch;
   };
+
+  PlanRecord() = default;
+  PlanRecord(const PlanRecord& other) { *this = other; }
+  // Copies what is listed and no more: most plans hold one op, and a record goes through two
+  // copies.
+  PlanRecord& operator=(const PlanRecord& other) {
+    const size_t listed = std::min<size_t>(other.op_count, kMaxListed);
+    std::memcpy(static_cast<void*>(this), &other,
+                offsetof(PlanRecord, ops) + listed * sizeof(Listed));
+    return *this;
+  }
 
   uint64_t plan;  // counts from 1 per GPU
   Time decided_at, started_at, finished_at;
@@ -47,22 +63,26 @@ struct PlanRecord {
   uint16_t op_count, launch_count;
   uint16_t session_count;  // distinct sessions
   policies::Reason reason;
-  policies::Form form;                           // of its largest launch
-  // Of the first ops.
-  std::array<uint32_t, kMaxListed> sessions;
-  std::array<uint16_t, kMaxListed> kinds;
-  std::array<Shape, kMaxListed> shapes;
+  policies::Form form;                 // of its largest launch
+  std::array<Listed, kMaxListed> ops;  // the first of them; last, for operator=
 };
 
 struct Record {
-  enum class Type : uint8_t { kOp, kPlan, kWake };
+  enum class Type : uint8_t { kOp, kPlan };
   Type type;
   uint8_t gpu;
   union {
     OpRecord op;
     PlanRecord plan;
   };
-  Record() : type(Type::kWake), gpu(0), op{} {}
+  Record() : type(Type::kOp), gpu(0), op{} {}
+  Record(const Record& other) : type(other.type), gpu(other.gpu), op{} {
+    if (type == Type::kPlan) {
+      plan = other.plan;
+    } else {
+      op = other.op;
+    }
+  }
 };
 
 }  // namespace concert::daemon

@@ -116,16 +116,16 @@ void Stats::Add(const Record& record) {
       device.Add(record.plan);
       AddCompany(record.plan);
       break;
-    case Record::Type::kWake:
-      break;
   }
 }
 
 void Stats::AddCompany(const PlanRecord& plan) {
   const int listed = std::min<int>(plan.op_count, PlanRecord::kMaxListed);
   if (listed < 2) return;
-  std::array<uint32_t, PlanRecord::kMaxListed> sorted = plan.sessions;
+  std::array<uint32_t, PlanRecord::kMaxListed> sorted;
   const auto end = sorted.begin() + listed;
+  std::transform(plan.ops.begin(), plan.ops.begin() + listed, sorted.begin(),
+                 [](const PlanRecord::Listed& op) { return op.session; });
   std::sort(sorted.begin(), end);
   for (auto self = sorted.begin(); self != end; self = std::upper_bound(self, end, *self)) {
     Companions& companions = SessionFor(*self).companions;

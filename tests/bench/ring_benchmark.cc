@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client/include/concert/concert.hpp"
 #include "daemon/check.h"
@@ -75,7 +76,7 @@ class NullNode : public daemon::Node {
 // Engine, telemetry and control socket on a null node, and a session with one queue.
 class NullService {
  public:
-  explicit NullService(const std::string& policy) {
+  explicit NullService(const std::string& policy, size_t queues = 1) {
     char folder[] = "/tmp/concert-ring-XXXXXX";
     CONCERT_CHECK(mkdtemp(folder) != nullptr);
     folder_ = folder;
@@ -91,19 +92,21 @@ class NullService {
     engine_->Start();
     server_->Start();
     session_ = Session::Connect({.socket_path = server.socket_path}).value();
-    queue_ = session_.CreateQueue({}).value();
+    for (size_t i = 0; i < queues; ++i) queues_.push_back(session_.CreateQueue({}).value());
     a_ = session_.Allocate(512).value(), w_ = session_.Allocate(512).value();
     d_ = session_.Allocate(512).value();
   }
   ~NullService() {
-    d_ = Buffer(), w_ = Buffer(), a_ = Buffer(), queue_ = Queue(), session_ = Session();
+    d_ = Buffer(), w_ = Buffer(), a_ = Buffer(), queues_.clear(), session_ = Session();
     server_.reset();
     engine_.reset();
     telemetry_.reset();
     rmdir(folder_.c_str());
   }
 
-  Ticket Submit() { return queue_.Gemm({.m = 16, .n = 16, .k = 16, .a = a_, .w = w_, .d = d_}); }
+  Ticket Submit(size_t queue = 0) {
+    return queues_[queue].Gemm({.m = 16, .n = 16, .k = 16, .a = a_, .w = w_, .d = d_});
+  }
 
  private:
   std::string folder_;
@@ -112,7 +115,7 @@ class NullService {
   std::unique_ptr<daemon::Engine> engine_;
   std::unique_ptr<daemon::Server> server_;
   Session session_;
-  Queue queue_;
+  std::vector<Queue> queues_;
   Buffer a_, w_, d_;
 };
 
@@ -128,16 +131,23 @@ void RoundTrip(benchmark::State& state, const char* policy) {
 BENCHMARK_CAPTURE(RoundTrip, auto, "auto") -> UseRealTime();
 BENCHMARK_CAPTURE(RoundTrip, serial, "serial")->UseRealTime();
 
-// As fast as one session can: the ring kept full, outcomes taken at the end.
-void Throughput(benchmark::State& state, const char* policy) {
-  NullService service(policy);
-  Ticket last;
-  for (auto _ : state) last = service.Submit();
-  last.Wait().Check();
+// As fast as one session can, the ring kept full: a chain on one queue, and ops of 64 queues that
+// are all ready.
+void Throughput(benchmark::State& state, const char* policy, size_t queues) {
+  NullService service(policy, queues);
+  std::vector<Ticket> last(queues);
+  size_t next = 0;
+  for (auto _ : state) {
+    last[next] = service.Submit(next);
+    next = (next + 1) % queues;
+  }
+  for (const Ticket& ticket : last) ticket.Wait().Check();
   state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK_CAPTURE(Throughput, auto, "auto") -> UseRealTime();
-BENCHMARK_CAPTURE(Throughput, serial, "serial")->UseRealTime();
+BENCHMARK_CAPTURE(Throughput, chain_auto, "auto", 1)->UseRealTime();
+BENCHMARK_CAPTURE(Throughput, chain_serial, "serial", 1)->UseRealTime();
+BENCHMARK_CAPTURE(Throughput, wide_auto, "auto", 64)->UseRealTime();
+BENCHMARK_CAPTURE(Throughput, wide_streams, "streams", 64)->UseRealTime();
 
 }  // namespace
 }  // namespace concert::bench

@@ -24,7 +24,7 @@ TEST(PlanTextTest, GroupSaysWhoAndWhatItGained) {
 
 TEST(PlanTextTest, StreamsNamesLanesAndMixedKinds) {
   PlanRecord plan = PlanOf(1, {3, 7, 9});
-  plan.kinds[2] = CONCERT_OP_ALL_REDUCE;
+  plan.ops[2].kind = CONCERT_OP_ALL_REDUCE;
   EXPECT_THAT(
       PlanText(1, plan),
       StartsWith("GPU 1: 2 GEMMs and 1 all_reduce (sessions 3, 7, 9) side by side on 3 lanes: "));

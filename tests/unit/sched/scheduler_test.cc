@@ -372,7 +372,7 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_FLOAT_EQ(plan.predicted_us, 10);
   EXPECT_EQ(plan.finished_at - plan.started_at, 42'000);
   EXPECT_EQ(plan.session_count, 1);
-  EXPECT_EQ(plan.sessions[0], 9u);
+  EXPECT_EQ(plan.ops[0].session, 9u);
 }
 
 // A seeded random walk over every event, checked against what must always hold: each queue's ops

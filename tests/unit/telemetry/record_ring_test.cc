@@ -22,7 +22,7 @@ TEST(RecordRingTest, KeepsOrderTypeAndGpu) {
   EXPECT_EQ(seen[1].type, Record::Type::kPlan);
   EXPECT_EQ(seen[1].gpu, 3);
   EXPECT_EQ(seen[1].plan.plan, 9u);
-  EXPECT_EQ(seen[1].plan.sessions[1], 8u);
+  EXPECT_EQ(seen[1].plan.ops[1].session, 8u);
   EXPECT_EQ(ring.Drain([](const Record&) {}), 0u);
 }
 

@@ -52,9 +52,13 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   plan.form = sessions.size() > 1 ? policies::Form::kStreams : policies::Form::kSingle;
   int i = 0;
   for (const uint32_t session : sessions) {
-    plan.sessions[i] = session;
-    plan.kinds[i] = CONCERT_OP_GEMM;
-    plan.shapes[i] = {.m = 64, .n = 4096, .k = 1024, .batch = 1, .dtype = policies::Dtype::kBf16};
+    plan.ops[i] = {.session = session,
+                   .kind = CONCERT_OP_GEMM,
+                   .dtype = policies::Dtype::kBf16,
+                   .m = 64,
+                   .n = 4096,
+                   .k = 1024,
+                   .batch = 1};
     ++i;
   }
   return plan;
