@@ -13,15 +13,16 @@ namespace concert::policies {
 
 inline constexpr int kMaxReady = 256;
 
-// An op that may be launched at once: all it depends on has completed or is launched on a lane it can be
-// ordered behind.
+// An op that may be launched at once: all it depends on has completed or is launched on a lane it
+// can be ordered behind.
 struct ReadyOp {
-  uint32_t op;       // the scheduler's handle
+  uint32_t op;  // the scheduler's handle
   uint32_t session;
   Priority priority = Priority::kNormal;
-  Lane after = kNoLane;  // lane of an unfinished predecessor: launching there needs no cross-lane wait
+  Lane after =
+      kNoLane;  // lane of an unfinished predecessor: launching there needs no cross-lane wait
   Time ready_at = 0;
-  Time deadline = 0;     // hint; 0: none
+  Time deadline = 0;              // hint; 0: none
   int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
   Work work;
 };

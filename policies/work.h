@@ -1,4 +1,5 @@
-// What one op costs, whatever its kind: the only view of an op that policies and the cost model have.
+// What one op costs, whatever its kind: the only view of an op that policies and the cost model
+// have.
 #ifndef CONCERT_POLICIES_WORK_H_
 #define CONCERT_POLICIES_WORK_H_
 
@@ -6,7 +7,8 @@
 
 namespace concert::policies {
 
-// Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a clock.
+// Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a
+// clock.
 using Time = int64_t;
 
 enum class Category : uint8_t { kGemm, kCollective, kCopy, kBarrier };
@@ -24,11 +26,11 @@ struct Work {
   Category category = Category::kBarrier;
   Dtype dtype = Dtype::kBf16;
   bool allow_tf32 = false;
-  uint8_t ranks = 1;          // of a collective
+  uint8_t ranks = 1;                        // of a collective
   uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
   uint64_t flops = 0;
-  uint64_t hbm_bytes = 0;     // each input read once, each output written once
-  uint64_t link_bytes = 0;    // sent by this rank over GPU links (collectives)
+  uint64_t hbm_bytes = 0;   // each input read once, each output written once
+  uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
 
   friend bool operator==(const Work&, const Work&) = default;
 };
@@ -36,7 +38,7 @@ struct Work {
 // What the cost model knows of a GPU. Rates are what real kernels reach, not the data sheet.
 struct DeviceModel {
   int sm_count = 132;
-  double tensor_flops = 790e12;    // bf16 and fp16, dense (docs/benchmarks: measured on an H200)
+  double tensor_flops = 790e12;  // bf16 and fp16, dense (docs/benchmarks: measured on an H200)
   double tf32_flops = 395e12;
   double fp32_flops = 50e12;
   double hbm_bytes_per_s = 4.2e12;

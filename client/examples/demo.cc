@@ -45,7 +45,6 @@ struct Arguments {
 };
 
 // ---- bf16
-// ---------------------------------------------------------------------------------------------------
 
 uint16_t ToBf16(float value) {
   uint32_t bits;
@@ -70,7 +69,6 @@ std::vector<uint16_t> RandomBf16(uint64_t count, uint32_t seed) {
 }
 
 // ---- Checks
-// -------------------------------------------------------------------------------------------------
 
 struct Checks {
   uint64_t passed = 0, failed = 0;
@@ -103,7 +101,6 @@ std::vector<uint16_t> Download(const Buffer& buffer) {
 }
 
 // ---- The work
-// -----------------------------------------------------------------------------------------------
 
 // y = relu(x * w^T), bf16.
 class Layer {
@@ -252,7 +249,6 @@ int Run(const Arguments& arguments) {
 }
 
 // ---- Arguments
-// ----------------------------------------------------------------------------------------------
 
 constexpr char kUsage[] =
     "concert_demo [--socket PATH] [--name NAME] [--layers MxNxK,...] [--steps N] [--gpu N]\n"

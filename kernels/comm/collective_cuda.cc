@@ -41,7 +41,6 @@ absl::Status Fork(const CollectiveContext& context) {
 }
 
 // ---- All ranks on one GPU
-// --------------------------------------------------------------------------------
 
 bool IsReduction(uint16_t kind) {
   return kind == CONCERT_OP_ALL_REDUCE || kind == CONCERT_OP_REDUCE_SCATTER;
@@ -125,7 +124,6 @@ absl::Status LaunchLocal(CollectiveContext& context, std::span<const Op* const> 
 }
 
 // ---- Every rank on a GPU of its own
-// ----------------------------------------------------------------------
 
 ncclDataType_t NcclType(Dtype dtype) {
   switch (dtype) {

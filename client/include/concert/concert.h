@@ -150,9 +150,8 @@ typedef enum concert_memory {
   CONCERT_MEMORY_CUDA_POINTER = 4 /* pointer: anywhere in a cuMemAlloc or cudaMalloc allocation */
 } concert_memory;
 
-/* The client's own memory. It stays the client's, must outlive the buffer, and only kernels of
- * `gpu` and the copy engines use it. For CUDA_POINTER, offset and allocation_bytes are found out
- * and must be 0. */
+/* The client's own memory. It stays the client's, must outlive the buffer, and only ops on queues
+ * of `gpu` use it. For CUDA_POINTER, offset and allocation_bytes are found out and must be 0. */
 typedef struct concert_import {
   uint32_t struct_size;
   uint32_t memory;           /* concert_memory */

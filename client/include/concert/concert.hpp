@@ -64,7 +64,7 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == CONCERT_OK; }
   concert_code code() const { return code_; }
   const std::string& message() const { return message_; }
-  // "OK", or "INVALID_ARGUMENT: m is 0; it must be between 1 and 1048576".
+  // "OK", or "INVALID_ARGUMENT: m is 0; it must be between 1 and 16777216".
   std::string ToString() const {
     return ok() ? "OK" : std::string(concert_code_name(code_)) + ": " + message_;
   }

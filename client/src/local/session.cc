@@ -184,7 +184,6 @@ class LocalUserTimeline final : public concert_user_timeline {
 };
 
 // ---- Ops
-// ----------------------------------------------------------------------------------------------------
 
 uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
 
@@ -263,7 +262,6 @@ int LocateGemm(const concert_gemm& op, GemmAddresses* to, concert_error* error) 
 }
 
 // ---- LocalBuffer
-// --------------------------------------------------------------------------------------------
 
 LocalBuffer::~LocalBuffer() {
   if (!owned_) return;
@@ -280,7 +278,6 @@ int LocalBuffer::Read(uint64_t offset, void* data, uint64_t bytes, concert_error
 }
 
 // ---- LocalQueue
-// ---------------------------------------------------------------------------------------------
 
 int LocalQueue::Open(int32_t priority, concert_error* error) {
   const cuda::Api& api = session_->api();
@@ -357,7 +354,6 @@ int LocalQueue::Submit(const concert_copy& op, const concert_submit_options& opt
 }
 
 // ---- LocalSession
-// -------------------------------------------------------------------------------------------
 
 int LocalSession::Open(concert_error* error) {
   if (int code = cuda::LoadApi(&api_, error)) return code;
