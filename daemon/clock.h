@@ -9,6 +9,15 @@
 
 namespace concert::daemon {
 
+// Tells the CPU that this thread spins.
+inline void CpuRelax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // CLOCK_MONOTONIC in nanoseconds: about 20 ns through the vDSO.
 inline int64_t NowNs() {
   timespec t;

@@ -19,6 +19,8 @@ namespace concert::daemon {
 namespace {
 
 constexpr int kTickMs = 250;
+// An idle dispatcher turns every half second.
+constexpr int64_t kHeartbeatLimitNs = 3'000'000'000;
 constexpr int kDrainTickMs = 5;
 // After the drain's time: how long the ends of ops may take to reach their clients.
 constexpr int64_t kGiveUpNs = 2'000'000'000;
@@ -93,7 +95,7 @@ absl::Status Daemon::Open() {
   if (!admin.ok()) return admin.status();
   admin_ = *std::move(admin);
 
-  turns_seen_.resize(static_cast<size_t>(engine_->gpu_count()));
+  heartbeats_.resize(static_cast<size_t>(engine_->gpu_count()), {.seen_at = NowNs()});
   telemetry_->Start();
   engine_->Start();
   server_->Start();
@@ -131,7 +133,7 @@ Daemon::~Daemon() {
   if (telemetry_) telemetry_->Stop();
 }
 
-void Daemon::Serve(int stop_fd) {
+bool Daemon::Serve(int stop_fd) {
   Log(LogLevel::kInfo, absl::StrCat("serving on ", config_.socket, ", admin on ",
                                     config_.admin_socket, ", policy ", PolicyName()));
   NotifyReady(absl::StrCat(engine_->gpu_count(), " GPUs"));
@@ -149,11 +151,12 @@ void Daemon::Serve(int stop_fd) {
       Log(LogLevel::kWarning, "the drain's time is over; ending what still runs");
       engine_->FailAll({CONCERT_ABI_CANCELLED,
                         CONCERT_MESSAGE_DRAIN_TIMEOUT,
-                        {static_cast<uint64_t>(config_.drain_s)}});
+                        {static_cast<uint64_t>(drain_limit_s_.load())}});
     }
     if (now > deadline + kGiveUpNs) break;
   }
-  Log(LogLevel::kInfo, "drained; stopping");
+  Log(LogLevel::kInfo, gave_up_ ? "stopping with work on the GPU" : "drained; stopping");
+  return !gave_up_;
 }
 
 // Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.
@@ -168,15 +171,13 @@ void Daemon::Tick() {
 }
 
 bool Daemon::DispatchersAlive() {
+  const int64_t now = NowNs();
   bool alive = true;
   for (int gpu = 0; gpu < engine_->gpu_count(); ++gpu) {
     const uint64_t turns = engine_->dispatcher(gpu).gauges().turns.load(std::memory_order_relaxed);
-    uint64_t& seen = turns_seen_[static_cast<size_t>(gpu)];
-    // Two sleeps fit between ticks of a drain; a turn that is missing then is seen at the next
-    // tick.
-    if (turns == seen && !draining())
-      alive = turns != 0 && NowNs() - info_.started_at < 1'000'000'000;
-    seen = turns;
+    Heartbeat& heartbeat = heartbeats_[static_cast<size_t>(gpu)];
+    if (turns != heartbeat.turns) heartbeat = {turns, now};
+    alive &= now - heartbeat.seen_at < kHeartbeatLimitNs;
   }
   return alive;
 }
@@ -243,6 +244,7 @@ absl::Status Daemon::Drain(uint32_t seconds) {
   if (!drain_deadline_ns_.compare_exchange_strong(expected, NowNs() + limit_s * 1'000'000'000)) {
     return absl::FailedPreconditionError("the daemon is draining already");
   }
+  drain_limit_s_.store(limit_s);
   Log(LogLevel::kInfo, absl::StrCat("draining for at most ", limit_s, " s"));
   NotifyStopping("draining");
   server_->BeginDrain();

@@ -29,8 +29,10 @@ class Daemon : public DaemonControl {
   ~Daemon() override;
 
   // Serves until a drain that was asked for, here or through the admin API, is over. `stop_fd`
-  // becomes readable when the process should drain (a signalfd of SIGTERM and SIGINT).
-  void Serve(int stop_fd);
+  // becomes readable when the process should drain (a signalfd of SIGTERM and SIGINT). False if the
+  // drain's time ran out and the GPU may still run what clients were told has ended: then the
+  // process should end without freeing their memory.
+  bool Serve(int stop_fd);
 
   // DaemonControl; any thread.
   DaemonInfo Info() const override;
@@ -59,8 +61,13 @@ class Daemon : public DaemonControl {
   std::unique_ptr<AdminServer> admin_;
 
   std::atomic<int64_t> drain_deadline_ns_{0};  // 0: not draining
-  bool gave_up_ = false;                       // the drain's time is over and everything was ended
-  std::vector<uint64_t> turns_seen_;           // by GPU: the heartbeat at the last tick
+  std::atomic<int64_t> drain_limit_s_{0};
+  bool gave_up_ = false;  // the drain's time is over and everything was ended
+  struct Heartbeat {
+    uint64_t turns = 0;
+    int64_t seen_at = 0;
+  };
+  std::vector<Heartbeat> heartbeats_;  // by GPU
   std::string notified_;
 
   mutable absl::Mutex mutex_;

@@ -3,6 +3,7 @@
 #include <sys/signalfd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
@@ -44,6 +45,8 @@ int main(int argc, char** argv) {
     Log(LogLevel::kError, daemon.status().ToString());
     return 1;
   }
-  (*daemon)->Serve(stop_fd);
+  // Unmapping memory under a running kernel would fault the GPU; the end of the process does it in
+  // order.
+  if (!(*daemon)->Serve(stop_fd)) std::_Exit(1);
   return 0;
 }

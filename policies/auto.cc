@@ -93,6 +93,12 @@ class AutoPolicy final : public Policy {
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     PlanWriter writer(snapshot, memo_, plan);
     if (snapshot.ready.empty()) return;
+    if (OneGemmAlone(snapshot)) {
+      const ReadyOp& op = snapshot.ready[0];
+      writer.Add(0, Form::kSingle,
+                 op.priority == Priority::kHigh ? kFirstHighLane : kFirstNormalLane);
+      return writer.Finish(Reason::kOnlyOneReady, true);
+    }
     LaneBook lanes(snapshot);
     Candidates gemms = AddOthers(snapshot, lanes, writer);
     if (gemms.count == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
@@ -113,6 +119,12 @@ class AutoPolicy final : public Policy {
   }
 
  private:
+  // The commonest decision, and the one whose time a lone client feels.
+  static bool OneGemmAlone(const Snapshot& snapshot) {
+    return snapshot.running.empty() && snapshot.ready.size() == 1 &&
+           snapshot.ready[0].work.category == Category::kGemm;
+  }
+
   // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies and
   // barriers are cheap company. Returns the GEMMs.
   static Candidates AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {

@@ -24,7 +24,8 @@ class PlanWriter {
   // Adds one launch of snapshot.ready[index]. REQUIRES: !full().
   void Add(int index, Form form, Lane lane) { Add(index, form, lane, CostOfReady(index)); }
   void Add(int index, Form form, Lane lane, const OpCost& cost) {
-    company_.Add(cost);
+    // A collective starts when its last rank is there, so the scheduler gives it a plan of its own.
+    if (snapshot_.ready[index].work.category != Category::kCollective) company_.Add(cost);
     plan_.AddSingle(static_cast<uint16_t>(index), form, lane, static_cast<float>(cost.solo_us));
   }
 
@@ -35,7 +36,7 @@ class PlanWriter {
     plan_.reason = reason;
     plan_.serial_us = static_cast<float>(company_.SerialUs());
     plan_.predicted_us = together ? static_cast<float>(company_.CompanyUs()) : plan_.serial_us;
-    if (!together || plan_.empty()) return;
+    if (!together || company_.LongestUs() == 0) return;
     const double slowdown = std::max(1.0, company_.CompanyUs() / company_.LongestUs());
     for (int i = 0; i < plan_.launch_count; ++i) {
       if (plan_.launches[i].form == Form::kStreams) {

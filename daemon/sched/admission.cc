@@ -19,26 +19,33 @@ bool IsZero(const void* data, size_t bytes) {
   return std::all_of(p, p + bytes, [](unsigned char c) { return c == 0; });
 }
 
+Failure CheckHeader(const concert_descriptor& descriptor) {
+  if (descriptor.flags != 0 || descriptor.reserved0 != 0 ||
+      !IsZero(descriptor.reserved1, sizeof(descriptor.reserved1))) {
+    return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
+  }
+  if (descriptor.wait_count > CONCERT_MAX_WAITS) {
+    return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
+                           descriptor.wait_count, 0, CONCERT_MAX_WAITS);
+  }
+  return {};
+}
+
 }  // namespace
 
 // Reads every tail before the mailbox is read: a handle that the control thread gave out before the
 // client published an op that uses it is then known by the time the op is admitted.
-bool Dispatcher::ReadRings() {
-  bool any = false;
+void Dispatcher::ReadRings() {
   for (SessionPort* port : rings_) {
     if (port->broken || port->removing) continue;
     Failure why;
-    if (!port->ReadTail(why)) {
-      Break(*port, why);
-      continue;
-    }
-    any |= port->TailPending();
+    if (!port->ReadTail(why)) Break(*port, why);
   }
-  return any;
 }
 
 bool Dispatcher::Admit(Time now) {
   bool progress = false;
+  unread_ = false;
   for (size_t i = 0; i < rings_.size(); ++i) {
     SessionPort& port = *rings_[(next_ring_ + i) % rings_.size()];
     if (port.broken || port.removing) continue;
@@ -48,6 +55,8 @@ bool Dispatcher::Admit(Time now) {
       Break(port, why);
       continue;
     }
+    // A client that does not take its failures is not waited for.
+    unread_ |= available > 0;
     available = std::min(
         {available, kBatch,
          options_.max_ops_per_session - std::min(options_.max_ops_per_session, port.unfinished)});
@@ -90,10 +99,7 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
-  slot.failure = refuse_;
-  if (slot.failure.ok()) slot.failure = AdmitHeader(port, descriptor, id);
-  if (slot.failure.ok()) slot.failure = AdmitBody(port, descriptor, slot.op);
-  if (slot.failure.ok()) slot.failure = AdmitWaits(port, descriptor, id);
+  slot.failure = refuse_.ok() ? AdmitOp(port, descriptor, id) : refuse_;
   if (!slot.failure.ok()) {
     DropWatches(id);
     slot.local_wait_count = 0;
@@ -106,19 +112,46 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   return true;
 }
 
-Failure Dispatcher::AdmitHeader(const SessionPort&, const concert_descriptor& descriptor, OpId) {
-  if (kernels::FindOpKind(descriptor.kind) == nullptr) {
+Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
+  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
+  if (kind == nullptr) {
     return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
                            kernels::AllOpKinds().back().kind);
   }
-  if (descriptor.flags != 0 || descriptor.reserved0 != 0 ||
-      !IsZero(descriptor.reserved1, sizeof(descriptor.reserved1))) {
-    return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
+  kernels::AdmitContext context{.gpu = options_.scheduler.gpu, .buffers = port.buffers};
+  SessionPort::Member* member = nullptr;
+  Failure failure;
+  if (kind->collective) {
+    failure = AdmitMember(port, descriptor.body.collective, member);
+    if (member == nullptr) return failure;
+    context.ranks = member->membership.ranks;
   }
-  if (descriptor.wait_count > CONCERT_MAX_WAITS) {
-    return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
-                           descriptor.wait_count, 0, CONCERT_MAX_WAITS);
+  Op& op = scheduler_.slot(id).op;
+  failure = CheckHeader(descriptor);
+  if (failure.ok()) failure = kind->admit(descriptor, context, op);
+  if (failure.ok()) failure = AdmitWaits(port, descriptor, id);
+  if (member != nullptr) {
+    // Complete tells the other ranks of a part that failed here, so it must know whose it is.
+    op.collective.communicator = descriptor.body.collective.communicator;
+    op.collective.sequence = descriptor.body.collective.sequence;
+    op.work.category = policies::Category::kCollective;
   }
+  return failure;
+}
+
+// Finds the rank that submits and counts its op: one that fails later on still has its number.
+Failure Dispatcher::AdmitMember(SessionPort& port, const concert_collective_body& body,
+                                SessionPort::Member*& member) {
+  SessionPort::Member* found = port.FindMember(body.communicator);
+  if (found == nullptr) {
+    return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
+  }
+  if (body.sequence != found->next_sequence) {
+    return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
+                           found->membership.communicator, found->next_sequence);
+  }
+  ++found->next_sequence;
+  member = found;
   return {};
 }
 
@@ -157,34 +190,6 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
     watches_.push_back({id, static_cast<uint8_t>(i), session, &word, wait.value});
   }
   return {};
-}
-
-Failure Dispatcher::AdmitBody(SessionPort& port, const concert_descriptor& descriptor, Op& op) {
-  const kernels::OpKind& kind = *kernels::FindOpKind(descriptor.kind);
-  kernels::AdmitContext context{.gpu = options_.scheduler.gpu, .buffers = port.buffers};
-  SessionPort::Member* member = nullptr;
-  if (kind.collective) {
-    const concert_collective_body& body = descriptor.body.collective;
-    member = port.FindMember(body.communicator);
-    if (member == nullptr) {
-      return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
-    }
-    if (body.sequence != member->next_sequence) {
-      return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
-                             member->membership.communicator, member->next_sequence);
-    }
-    context.ranks = member->membership.ranks;
-  }
-  const Failure failure = kind.admit(descriptor, context, op);
-  if (member != nullptr) {
-    // A part that fails here still counts, and Complete tells the other ranks: so it must know
-    // whose it is.
-    ++member->next_sequence;
-    op.collective.communicator = descriptor.body.collective.communicator;
-    op.collective.sequence = descriptor.body.collective.sequence;
-    op.work.category = policies::Category::kCollective;
-  }
-  return failure;
 }
 
 }  // namespace concert::daemon

@@ -50,7 +50,7 @@ void CollectiveIssuer::Run() {
       continue;
     }
     if (now - idle_since < options_.spin_ns) {
-      __builtin_ia32_pause();
+      CpuRelax();
       continue;
     }
     mailbox_.PrepareSleep();

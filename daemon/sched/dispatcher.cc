@@ -41,6 +41,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       mailbox_(kMailboxCapacity),
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
+  watches_.reserve(4 * kMaxWatchesPerTurn);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, mailbox_.wake_fd(), &event) == 0);
@@ -69,7 +70,7 @@ void Dispatcher::Run() {
     // Reading the clock costs more than a glance at everything that may have moved, so an idle
     // dispatcher looks at the clock, and with it at timeouts, only now and then.
     if (!Glance() && glances % kGlancesPerIdleTurn != 0) {
-      __builtin_ia32_pause();
+      CpuRelax();
       continue;
     }
     const Time now = NowNs();
@@ -89,14 +90,16 @@ bool Dispatcher::Glance() const {
   }
   for (const QueueId queue : scheduler_.active_queues()) {
     const QueueOwner& owner = owner_of_[queue];
-    if (LoadRelaxed(owner.port->timeline(owner.queue)) >= scheduler_.OldestTicket(queue)) return true;
+    if (LoadRelaxed(owner.port->timeline(owner.queue)) >= scheduler_.OldestTicket(queue))
+      return true;
   }
-  return std::any_of(watches_.begin(), watches_.end(),
+  const auto end = watches_.begin() + std::min(watches_.size(), kMaxWatchesPerTurn);
+  return std::any_of(watches_.begin(), end,
                      [](const Watch& watch) { return LoadRelaxed(*watch.word) >= watch.value; });
 }
 
 bool Dispatcher::Turn(Time now) {
-  const bool published = ReadRings();
+  ReadRings();
   bool progress = HandleMessages();
   progress |= Admit(now);
   if (!queue_removals_.empty()) RemoveQueues();
@@ -108,6 +111,7 @@ bool Dispatcher::Turn(Time now) {
   Execute(actions_, now);
   // Records are for later: they go out when there is nothing better to do, or in good time.
   if (!progress || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
+  if (!ending_queues_.empty()) ReleaseQueues();
   if (!removing_.empty()) ReleaseSessions();
   if (now >= next_health_check_) CheckHealth(now);
   gauges_.plans_in_flight.store(static_cast<uint32_t>(scheduler_.plans_in_flight()),
@@ -116,7 +120,7 @@ bool Dispatcher::Turn(Time now) {
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
   gauges_.turns.store(++turns_, std::memory_order_relaxed);
   if (!refuse_.ok()) {
-    gauges_.drained.store(!published && scheduler_.idle(), std::memory_order_relaxed);
+    gauges_.drained.store(!unread_ && scheduler_.idle(), std::memory_order_relaxed);
   }
   busy_ = progress;
   return progress;
@@ -125,15 +129,17 @@ bool Dispatcher::Turn(Time now) {
 // Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops
 // that time is a nap, since neither the GPU nor another session's timeline can ring.
 void Dispatcher::Sleep() {
-  const bool nap = !scheduler_.idle() || !removing_.empty();
+  bool nap = !scheduler_.idle() || !removing_.empty();
   mailbox_.PrepareSleep();  // ends with a full fence
   for (SessionPort* port : rings_) port->SetSleeping(true);
   // Full fence: pairs with the client's between storing the tail and loading `sleeping`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool work = !mailbox_.empty();
   for (SessionPort* port : rings_) {
-    work |=
-        !port->broken && !port->removing && (port->TailMoved() || (!nap && port->TailPending()));
+    if (port->broken || port->removing) continue;
+    work |= port->TailMoved();
+    // Published but not admitted: the client must first take its failures, and does not ring then.
+    nap |= port->TailPending();
   }
   if (!work) {
     const timespec timeout{.tv_sec = 0, .tv_nsec = nap ? kNapNs : kIdleSleepNs};
@@ -277,8 +283,9 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
                   .gpu = options_.scheduler.gpu,
                   .lane = action.lane,
                   .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
-  // The box holds more than all dispatchers may have offered (Scheduler::kMaxCollectives each).
-  CONCERT_CHECK(issuer_.TryPush(message));
+  if (issuer_.TryPush(message)) return;
+  slot.offered = false;
+  scheduler_.PartFailed(id, {CONCERT_ABI_RESOURCE_EXHAUSTED, CONCERT_MESSAGE_COLLECTIVES_FULL, {}});
 }
 
 // Ends an op that the device does not end.
@@ -311,10 +318,8 @@ void Dispatcher::Release(OpId id) {
     --port.buffer_uses[handle];
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
-  const uint32_t queue = slot.op.queue;
   --port.unfinished;
   scheduler_.FreeOp(id);
-  ReleaseQueueIfEnded(port, queue);
 }
 
 void Dispatcher::CheckHealth(Time now) {

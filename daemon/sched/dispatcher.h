@@ -78,19 +78,19 @@ class Dispatcher {
   void RemoveQueues();
   void ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
-  void ReleaseQueueIfEnded(SessionPort& port, uint32_t queue);
+  void ReleaseQueues();
   void Tell(ControlEvent event);
   void Break(SessionPort& port, const kernels::Failure& why);
 
   // Admission (admission.cc).
-  bool ReadRings();
+  void ReadRings();
   bool Admit(Time now);
   bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
-  kernels::Failure AdmitHeader(const SessionPort& port, const concert_descriptor& descriptor,
-                               OpId id);
+  kernels::Failure AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id);
+  kernels::Failure AdmitMember(SessionPort& port, const concert_collective_body& body,
+                               SessionPort::Member*& member);
   kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
                               OpId id);
-  kernels::Failure AdmitBody(SessionPort& port, const concert_descriptor& descriptor, Op& op);
 
   // Progress and launching (dispatcher.cc).
   bool PollTimelines(Time now);
@@ -123,6 +123,7 @@ class Dispatcher {
     uint64_t position;  // of the ring: what lies before it still runs
   };
   std::vector<QueueRemoval> queue_removals_;
+  std::vector<std::pair<SessionPort*, uint32_t>> ending_queues_;  // removed, not yet ended
   size_t next_ring_ = 0;  // round robin: who is admitted first
   struct QueueOwner {
     SessionPort* port = nullptr;
@@ -133,7 +134,8 @@ class Dispatcher {
   Actions actions_;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
-  bool busy_ = true;                    // the last turn did something: there may be more
+  bool unread_ = false;  // the last turn found ops published that it could admit
+  bool busy_ = true;     // the last turn did something: there may be more
   uint64_t turns_ = 0;
   int epoll_fd_ = -1;
   std::atomic<bool> stop_{false};

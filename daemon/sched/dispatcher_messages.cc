@@ -38,7 +38,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       return;
     }
     case Type::kDrain:
-      refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
+      if (refuse_.ok()) refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
       return;
     case Type::kFailAll:
       refuse_ = message.part.failure;
@@ -136,6 +136,7 @@ void Dispatcher::RemoveSession(SessionPort& port) {
   }
   std::erase_if(queue_removals_,
                 [&](const QueueRemoval& removal) { return removal.port == &port; });
+  std::erase_if(ending_queues_, [&](const auto& ending) { return ending.first == &port; });
   for (SessionPort::QueueEntry& queue : port.queues) {
     if (queue.id != kNone && !queue.removing) {
       queue.removing = true;
@@ -162,7 +163,7 @@ void Dispatcher::RemoveQueues() {
     SessionPort::QueueEntry& entry = removal.port->queues[removal.queue];
     entry.removing = true;
     scheduler_.RemoveQueue(entry.id, false);
-    ReleaseQueueIfEnded(*removal.port, removal.queue);
+    ending_queues_.emplace_back(removal.port, removal.queue);
   }
 }
 
@@ -199,16 +200,25 @@ void Dispatcher::ReleaseBufferIfUnused(SessionPort& port, uint32_t handle) {
         .handle = handle});
 }
 
-void Dispatcher::ReleaseQueueIfEnded(SessionPort& port, uint32_t queue) {
-  SessionPort::QueueEntry& entry = port.queues[queue];
-  if (!entry.removing || port.removing || entry.id == kNone || !scheduler_.QueueEnded(entry.id))
-    return;
-  owner_of_[entry.id] = {};
-  scheduler_.ReclaimQueue(entry.id);
-  entry = {};
-  Tell({.type = ControlEvent::Type::kQueueReleased,
-        .session = port.link().session,
-        .handle = queue});
+// Answers for removed queues of which nothing is left: no op of theirs and none that waits for
+// them.
+void Dispatcher::ReleaseQueues() {
+  for (size_t i = 0; i < ending_queues_.size();) {
+    const auto [port, queue] = ending_queues_[i];
+    SessionPort::QueueEntry& entry = port->queues[queue];
+    if (!scheduler_.QueueEnded(entry.id)) {
+      ++i;
+      continue;
+    }
+    ending_queues_[i] = ending_queues_.back();
+    ending_queues_.pop_back();
+    owner_of_[entry.id] = {};
+    scheduler_.ReclaimQueue(entry.id);
+    entry = {};
+    Tell({.type = ControlEvent::Type::kQueueReleased,
+          .session = port->link().session,
+          .handle = queue});
+  }
 }
 
 void Dispatcher::Tell(ControlEvent event) {

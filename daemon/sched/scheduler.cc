@@ -19,7 +19,11 @@ uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
 
 Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceModel& device,
                      std::unique_ptr<policies::Policy> policy)
-    : options_(options), device_(device), costs_(device), policy_(std::move(policy)), pool_(options.max_ops) {
+    : options_(options),
+      device_(device),
+      costs_(device),
+      policy_(std::move(policy)),
+      pool_(options.max_ops) {
   plans_.resize(kMaxComputePlans + kMaxCollectives);
   for (size_t i = plans_.size(); i > 0; --i) free_plans_.push_back(static_cast<uint16_t>(i - 1));
   finished_.reserve(options.max_ops);

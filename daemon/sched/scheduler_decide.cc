@@ -44,12 +44,12 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 
 bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
   candidates_.clear();
-  const bool offer = collectives_in_flight_ < kMaxCollectives;
+  int collectives_left = kMaxCollectives - collectives_in_flight_;
   for (const QueueId id : ready_) {
     const Queue& queue = queues_[id];
     const OpSlot& slot = pool_[queue.front];
     const bool collective = slot.op.work.category == Category::kCollective;
-    if (collective ? !offer : collectives_only) continue;
+    if (collective ? collectives_left-- <= 0 : collectives_only) continue;
     candidates_.push_back({.op = queue.front,
                            .session = queue.session,
                            .priority = queue.priority,
@@ -135,8 +135,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Act
   if (launch.count > 1 || record.launch_count == 1) record.form = launch.form;
   for (const uint16_t index : plan_.OpsOf(launch)) {
     const OpId op = snapshot_.ready[index].op;
-    action.order_mask |= MarkLaunched(op, OpState::kLaunched, launch.lane, plan,
-                                      SoloUs(op), now);
+    action.order_mask |= MarkLaunched(op, OpState::kLaunched, launch.lane, plan, SoloUs(op), now);
     actions.ops.push_back(op);
   }
   LaneInfo& lane = lanes_[launch.lane];
@@ -204,8 +203,7 @@ uint16_t Scheduler::OrderMask(const OpSlot& slot, Lane lane) const {
     const Queue& other = queues_[slot.local_waits[i].queue];
     const uint64_t value = slot.local_waits[i].value;
     if (other.finished >= value) continue;
-    // Every op up to the awaited one: they may be on different lanes, and each was ordered behind
-    // the one before.
+    // The awaited op stands for all before it: each was ordered behind the one before.
     for (OpId op = other.head; op != other.front; op = pool_[op].next) {
       if (pool_[op].op.ticket == value) mask |= static_cast<uint16_t>(1u << pool_[op].lane);
     }
