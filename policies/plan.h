@@ -48,7 +48,8 @@ struct Plan {
   uint16_t op_count = 0;
   uint16_t launch_count = 0;
   Reason reason = Reason::kNothingReady;
-  // Of the plan's compute; collectives start when their ranks are there and have plans of their own.
+  // Of the plan's compute; collectives start when their ranks are there and have plans of their
+  // own.
   float predicted_us = 0;  // from the first start to the last end
   float serial_us = 0;     // the same ops one after the other with their best solo kernels
 
