@@ -109,8 +109,9 @@ bool Dispatcher::Turn(Time now) {
   scheduler_.Step(now, actions_);
   progress |= !actions_.list.empty();
   Execute(actions_, now);
-  // Records are for later: they go out when there is nothing better to do, or in good time.
-  if (!progress || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
+  // Records are for later: a client that waited for what just ended submits its next op now.
+  const bool idle = !progress && !busy_;
+  if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!ending_queues_.empty()) ReleaseQueues();
   if (!removing_.empty()) ReleaseSessions();
   if (now >= next_health_check_) CheckHealth(now);
