@@ -1,6 +1,6 @@
 // concert.v1.AdminService over a DaemonControl and the telemetry. All calls use gRPC's callback
-// API: none holds a thread while it waits, so that slow and dead clients cost a few hundred bytes
-// each.
+// API: none holds a thread while it waits. A slow or dead watcher costs memory (its last message
+// and the snapshot that the next delta starts from), bounded by StatsWatches::kMaxWatches.
 //
 // Only admin_server.cc includes this file (gRPC headers are slow to compile).
 #ifndef CONCERT_DAEMON_ADMIN_ADMIN_SERVICE_H_

@@ -38,8 +38,9 @@ class Telemetry {
   static constexpr size_t kMaxPlans = 256;
   static constexpr std::chrono::milliseconds kBusyPause{5};
   static constexpr std::chrono::milliseconds kIdlePause{50};
-  // Snapshots younger than this are shared between readers. A copy of 100 sessions takes about 0.2
-  // ms.
+  // Snapshots younger than this are shared between readers. Making one took a median of 0.07 ms
+  // with 100 sessions and 2.0 ms with Stats::kMaxSessions (release build, busy 2-core x86 virtual
+  // machine).
   static constexpr Time kDefaultMaxAge = 20'000'000;  // 20 ms
 
   // `now` is the clock of the records.
