@@ -90,9 +90,12 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
+  uint32_t ranks = 0;
+  const Failure membership = AdmitMember(port, descriptor, slot.op, ranks);
   slot.failure = refuse_;
-  if (slot.failure.ok()) slot.failure = AdmitHeader(port, descriptor, id);
-  if (slot.failure.ok()) slot.failure = AdmitBody(port, descriptor, slot.op);
+  if (slot.failure.ok()) slot.failure = AdmitHeader(descriptor);
+  if (slot.failure.ok()) slot.failure = membership;
+  if (slot.failure.ok()) slot.failure = AdmitBody(port, descriptor, ranks, slot.op);
   if (slot.failure.ok()) slot.failure = AdmitWaits(port, descriptor, id);
   if (!slot.failure.ok()) {
     DropWatches(id);
@@ -106,7 +109,7 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   return true;
 }
 
-Failure Dispatcher::AdmitHeader(const SessionPort&, const concert_descriptor& descriptor, OpId) {
+Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor) {
   if (kernels::FindOpKind(descriptor.kind) == nullptr) {
     return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
                            kernels::AllOpKinds().back().kind);
@@ -147,7 +150,8 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
       return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_TIMELINE, {i, session, index}};
     }
     if (!user && other.queues[number].id != kNone) {
-      slot.local_waits[slot.local_wait_count++] = {other.queues[number].id, wait.value};
+      slot.local_waits[slot.local_wait_count++] = {other.queues[number].id, wait.value,
+                                                   static_cast<uint8_t>(i)};
       continue;
     }
     const uint64_t& word =
@@ -159,31 +163,37 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
   return {};
 }
 
-Failure Dispatcher::AdmitBody(SessionPort& port, const concert_descriptor& descriptor, Op& op) {
+// Counts a collective's part as the rank's next. Before anything else about the op is checked: a
+// part that is refused still counts, and Complete tells the other ranks, so it must know whose it
+// is.
+Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
+                                uint32_t& ranks) {
+  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
+  if (kind == nullptr || !kind->collective) return {};
+  const concert_collective_body& body = descriptor.body.collective;
+  SessionPort::Member* member = port.FindMember(body.communicator);
+  if (member == nullptr) {
+    return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
+  }
+  if (body.sequence != member->next_sequence) {
+    return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
+                           member->membership.communicator, member->next_sequence);
+  }
+  ++member->next_sequence;
+  ranks = member->membership.ranks;
+  op.collective.communicator = body.communicator;
+  op.collective.sequence = body.sequence;
+  return {};
+}
+
+Failure Dispatcher::AdmitBody(const SessionPort& port, const concert_descriptor& descriptor,
+                              uint32_t ranks, Op& op) {
   const kernels::OpKind& kind = *kernels::FindOpKind(descriptor.kind);
-  kernels::AdmitContext context{.gpu = options_.scheduler.gpu, .buffers = port.buffers};
-  SessionPort::Member* member = nullptr;
-  if (kind.collective) {
-    const concert_collective_body& body = descriptor.body.collective;
-    member = port.FindMember(body.communicator);
-    if (member == nullptr) {
-      return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
-    }
-    if (body.sequence != member->next_sequence) {
-      return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
-                             member->membership.communicator, member->next_sequence);
-    }
-    context.ranks = member->membership.ranks;
-  }
+  const kernels::AdmitContext context{
+      .gpu = options_.scheduler.gpu, .buffers = port.buffers, .ranks = ranks};
   const Failure failure = kind.admit(descriptor, context, op);
-  if (member != nullptr) {
-    // A part that fails here still counts, and Complete tells the other ranks: so it must know
-    // whose it is.
-    ++member->next_sequence;
-    op.collective.communicator = descriptor.body.collective.communicator;
-    op.collective.sequence = descriptor.body.collective.sequence;
-    op.work.category = policies::Category::kCollective;
-  }
+  // A barrier too meets its ranks at the rendezvous.
+  if (kind.collective) op.work.category = policies::Category::kCollective;
   return failure;
 }
 

@@ -78,7 +78,7 @@ bool Dispatcher::Turn(Time now) {
   bool progress = published;
   progress |= HandleMessages();
   progress |= Admit(now);
-  if (!queue_removals_.empty()) RemoveQueues();
+  if (!removals_.empty()) FinishRemovals();
   progress |= PollTimelines(now);
   progress |= PollWatches();
   actions_.Clear();
@@ -92,6 +92,7 @@ bool Dispatcher::Turn(Time now) {
                                 std::memory_order_relaxed);
   gauges_.ready_ops.store(scheduler_.ready_count(), std::memory_order_relaxed);
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
+  gauges_.queues.store(scheduler_.queue_count(), std::memory_order_relaxed);
   gauges_.turns.fetch_add(1, std::memory_order_relaxed);
   if (!refuse_.ok())
     gauges_.drained.store(!published && scheduler_.idle(), std::memory_order_relaxed);
@@ -101,29 +102,24 @@ bool Dispatcher::Turn(Time now) {
 // Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops
 // that time is a nap, since neither the GPU nor another session's timeline can ring.
 void Dispatcher::Sleep() {
-  const bool nap = !scheduler_.idle() || !removing_.empty();
+  // Nor does a client that makes room for the completions its ring waits for.
+  const bool nap = !scheduler_.idle() || !removing_.empty() ||
+                   std::any_of(rings_.begin(), rings_.end(), [](const SessionPort* port) {
+                     return !port->broken && port->TailPending();
+                   });
   mailbox_.PrepareSleep();  // ends with a full fence
   for (SessionPort* port : rings_) port->SetSleeping(true);
   // Full fence: pairs with the client's between storing the tail and loading `sleeping`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool work = !mailbox_.empty();
   for (SessionPort* port : rings_) {
-    work |=
-        !port->broken && !port->removing && (port->TailMoved() || (!nap && port->TailPending()));
+    work |= !port->broken && !port->removing && port->TailMoved();
   }
   if (!work) {
     const timespec timeout{.tv_sec = 0, .tv_nsec = nap ? kNapNs : kIdleSleepNs};
     std::array<epoll_event, 16> events;
     gauges_.sleeps.fetch_add(1, std::memory_order_relaxed);
-    const int count =
-        epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
-    for (int i = 0; i < count; ++i) {
-      const SessionPort* port = static_cast<const SessionPort*>(events[i].data.ptr);
-      uint64_t rung;
-      // Non-blocking; a client may have taken the count away again, which harms only itself.
-      if (port != nullptr) [[maybe_unused]]
-        const ssize_t n = read(port->link().event_fd, &rung, sizeof(rung));
-    }
+    epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
   }
   for (SessionPort* port : rings_) port->SetSleeping(false);
   mailbox_.FinishSleep();
@@ -216,6 +212,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
           {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
       // Before the signal: whoever sees the ticket sees why the op failed.
       PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+      scheduler_.slot(id).reported = true;
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
@@ -253,7 +250,7 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
                   .gpu = options_.scheduler.gpu,
                   .lane = action.lane,
                   .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
-  // The box holds more than all dispatchers may have offered (Scheduler::kMaxCollectives each).
+  // kRoomForParts of the box is left to parts by all other senders.
   CONCERT_CHECK(issuer_.TryPush(message));
 }
 
@@ -261,7 +258,7 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
 void Dispatcher::Complete(OpId id) {
   const OpSlot& slot = scheduler_.slot(id);
   SessionPort& port = PortOf(id);
-  port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
   port.WakeWaiters(slot.op.queue);
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
@@ -273,8 +270,9 @@ void Dispatcher::Complete(OpId id) {
   message.communicator = member->membership.communicator;
   message.rank = member->membership.rank;
   message.refused_sequence = slot.op.collective.sequence;
-  // A full box costs the other ranks only their timeout.
-  issuer_.TryPush(message);
+  // Refusals may come in any number, so they leave room for the parts, which Offer relies on. One
+  // that is dropped costs the other ranks only their timeout.
+  if (issuer_.HasRoom(kRoomForParts)) issuer_.TryPush(message);
 }
 
 // Lets go of what an ended op held.
@@ -288,9 +286,16 @@ void Dispatcher::Release(OpId id) {
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
   const uint32_t queue = slot.op.queue;
+  const std::array<OpSlot::LocalWait, CONCERT_MAX_WAITS> waits = slot.local_waits;
+  const int wait_count = slot.local_wait_count;
   --port.unfinished;
   scheduler_.FreeOp(id);
   ReleaseQueueIfEnded(port, queue);
+  // A removed queue also stays for those that wait on it; this op may have been the last.
+  for (int i = 0; i < wait_count; ++i) {
+    const QueueOwner owner = owner_of_[waits[static_cast<size_t>(i)].queue];
+    if (owner.port != nullptr) ReleaseQueueIfEnded(*owner.port, owner.queue);
+  }
 }
 
 void Dispatcher::CheckHealth(Time now) {
