@@ -156,7 +156,7 @@ bool Daemon::Serve(int stop_fd) {
     if (now > deadline + kGiveUpNs) break;
   }
   Log(LogLevel::kInfo, gave_up_ ? "stopping with work on the GPU" : "drained; stopping");
-  return !gave_up_;
+  return engine_->drained();
 }
 
 // Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.

@@ -19,18 +19,6 @@ bool IsZero(const void* data, size_t bytes) {
   return std::all_of(p, p + bytes, [](unsigned char c) { return c == 0; });
 }
 
-Failure CheckHeader(const concert_descriptor& descriptor) {
-  if (descriptor.flags != 0 || descriptor.reserved0 != 0 ||
-      !IsZero(descriptor.reserved1, sizeof(descriptor.reserved1))) {
-    return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
-  }
-  if (descriptor.wait_count > CONCERT_MAX_WAITS) {
-    return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
-                           descriptor.wait_count, 0, CONCERT_MAX_WAITS);
-  }
-  return {};
-}
-
 }  // namespace
 
 // Reads every tail before the mailbox is read: a handle that the control thread gave out before the
@@ -99,7 +87,13 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
-  slot.failure = refuse_.ok() ? AdmitOp(port, descriptor, id) : refuse_;
+  uint32_t ranks = 0;
+  const Failure membership = AdmitMember(port, descriptor, slot.op, ranks);
+  slot.failure = refuse_;
+  if (slot.failure.ok()) slot.failure = AdmitHeader(descriptor);
+  if (slot.failure.ok()) slot.failure = membership;
+  if (slot.failure.ok()) slot.failure = AdmitBody(port, descriptor, ranks, slot.op);
+  if (slot.failure.ok()) slot.failure = AdmitWaits(port, descriptor, id);
   if (!slot.failure.ok()) {
     DropWatches(id);
     slot.local_wait_count = 0;
@@ -112,46 +106,19 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   return true;
 }
 
-Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
-  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
-  if (kind == nullptr) {
+Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor) {
+  if (kernels::FindOpKind(descriptor.kind) == nullptr) {
     return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
                            kernels::AllOpKinds().back().kind);
   }
-  kernels::AdmitContext context{.gpu = options_.scheduler.gpu, .buffers = port.buffers};
-  SessionPort::Member* member = nullptr;
-  Failure failure;
-  if (kind->collective) {
-    failure = AdmitMember(port, descriptor.body.collective, member);
-    if (member == nullptr) return failure;
-    context.ranks = member->membership.ranks;
+  if (descriptor.flags != 0 || descriptor.reserved0 != 0 ||
+      !IsZero(descriptor.reserved1, sizeof(descriptor.reserved1))) {
+    return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
   }
-  Op& op = scheduler_.slot(id).op;
-  failure = CheckHeader(descriptor);
-  if (failure.ok()) failure = kind->admit(descriptor, context, op);
-  if (failure.ok()) failure = AdmitWaits(port, descriptor, id);
-  if (member != nullptr) {
-    // Complete tells the other ranks of a part that failed here, so it must know whose it is.
-    op.collective.communicator = descriptor.body.collective.communicator;
-    op.collective.sequence = descriptor.body.collective.sequence;
-    op.work.category = policies::Category::kCollective;
+  if (descriptor.wait_count > CONCERT_MAX_WAITS) {
+    return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
+                           descriptor.wait_count, 0, CONCERT_MAX_WAITS);
   }
-  return failure;
-}
-
-// Finds the rank that submits and counts its op: one that fails later on still has its number.
-Failure Dispatcher::AdmitMember(SessionPort& port, const concert_collective_body& body,
-                                SessionPort::Member*& member) {
-  SessionPort::Member* found = port.FindMember(body.communicator);
-  if (found == nullptr) {
-    return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
-  }
-  if (body.sequence != found->next_sequence) {
-    return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
-                           found->membership.communicator, found->next_sequence);
-  }
-  ++found->next_sequence;
-  member = found;
   return {};
 }
 
@@ -180,7 +147,8 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
       return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_TIMELINE, {i, session, index}};
     }
     if (!user && other.queues[number].id != kNone) {
-      slot.local_waits[slot.local_wait_count++] = {other.queues[number].id, wait.value};
+      slot.local_waits[slot.local_wait_count++] = {other.queues[number].id, wait.value,
+                                                   static_cast<uint8_t>(i)};
       continue;
     }
     const uint64_t& word =
@@ -190,6 +158,40 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
     watches_.push_back({id, static_cast<uint8_t>(i), session, &word, wait.value});
   }
   return {};
+}
+
+// Counts a collective's part as the rank's next. Before anything else about the op is checked: a
+// part that is refused still counts, and Complete tells the other ranks, so it must know whose it
+// is.
+Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
+                                uint32_t& ranks) {
+  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
+  if (kind == nullptr || !kind->collective) return {};
+  const concert_collective_body& body = descriptor.body.collective;
+  SessionPort::Member* member = port.FindMember(body.communicator);
+  if (member == nullptr) {
+    return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
+  }
+  if (body.sequence != member->next_sequence) {
+    return InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_SEQUENCE, body.sequence,
+                           member->membership.communicator, member->next_sequence);
+  }
+  ++member->next_sequence;
+  ranks = member->membership.ranks;
+  op.collective.communicator = body.communicator;
+  op.collective.sequence = body.sequence;
+  return {};
+}
+
+Failure Dispatcher::AdmitBody(const SessionPort& port, const concert_descriptor& descriptor,
+                              uint32_t ranks, Op& op) {
+  const kernels::OpKind& kind = *kernels::FindOpKind(descriptor.kind);
+  const kernels::AdmitContext context{
+      .gpu = options_.scheduler.gpu, .buffers = port.buffers, .ranks = ranks};
+  const Failure failure = kind.admit(descriptor, context, op);
+  // A barrier too meets its ranks at the rendezvous.
+  if (kind.collective) op.work.category = policies::Category::kCollective;
+  return failure;
 }
 
 }  // namespace concert::daemon

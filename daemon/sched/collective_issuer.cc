@@ -14,6 +14,7 @@ using kernels::Failure;
 // Room for every part that the dispatchers of a full node may have offered, and for control
 // messages beside.
 constexpr uint32_t kMailboxCapacity = 1 << 15;
+static_assert(kMailboxCapacity > kRoomForParts);
 constexpr policies::Time kExpiryPeriodNs = 10'000'000;
 constexpr int kIdleSleepMs = 500;
 constexpr int kWaitingSleepMs = 10;

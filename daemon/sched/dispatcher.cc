@@ -102,7 +102,7 @@ bool Dispatcher::Turn(Time now) {
   ReadRings();
   bool progress = HandleMessages();
   progress |= Admit(now);
-  if (!queue_removals_.empty()) RemoveQueues();
+  if (!removals_.empty()) FinishRemovals();
   progress |= PollTimelines(now);
   progress |= PollWatches();
   actions_.Clear();
@@ -119,6 +119,7 @@ bool Dispatcher::Turn(Time now) {
                                 std::memory_order_relaxed);
   gauges_.ready_ops.store(scheduler_.ready_count(), std::memory_order_relaxed);
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
+  gauges_.queues.store(scheduler_.queue_count(), std::memory_order_relaxed);
   gauges_.turns.store(++turns_, std::memory_order_relaxed);
   if (!refuse_.ok()) {
     gauges_.drained.store(!unread_ && scheduler_.idle(), std::memory_order_relaxed);
@@ -146,15 +147,7 @@ void Dispatcher::Sleep() {
     const timespec timeout{.tv_sec = 0, .tv_nsec = nap ? kNapNs : kIdleSleepNs};
     std::array<epoll_event, 16> events;
     gauges_.sleeps.fetch_add(1, std::memory_order_relaxed);
-    const int count =
-        epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
-    for (int i = 0; i < count; ++i) {
-      const SessionPort* port = static_cast<const SessionPort*>(events[i].data.ptr);
-      uint64_t rung;
-      // Non-blocking; a client may have taken the count away again, which harms only itself.
-      if (port != nullptr) [[maybe_unused]]
-        const ssize_t n = read(port->link().event_fd, &rung, sizeof(rung));
-    }
+    epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
   }
   for (SessionPort* port : rings_) port->SetSleeping(false);
   mailbox_.FinishSleep();
@@ -247,6 +240,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
           {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
       // Before the signal: whoever sees the ticket sees why the op failed.
       PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+      scheduler_.slot(id).reported = true;
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
@@ -284,16 +278,15 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
                   .gpu = options_.scheduler.gpu,
                   .lane = action.lane,
                   .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
-  if (issuer_.TryPush(message)) return;
-  slot.offered = false;
-  scheduler_.PartFailed(id, {CONCERT_ABI_RESOURCE_EXHAUSTED, CONCERT_MESSAGE_COLLECTIVES_FULL, {}});
+  // kRoomForParts of the box is left to parts by all other senders.
+  CONCERT_CHECK(issuer_.TryPush(message));
 }
 
 // Ends an op that the device does not end.
 void Dispatcher::Complete(OpId id) {
   const OpSlot& slot = scheduler_.slot(id);
   SessionPort& port = PortOf(id);
-  port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
   port.WakeWaiters(slot.op.queue);
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
@@ -305,8 +298,9 @@ void Dispatcher::Complete(OpId id) {
   message.communicator = member->membership.communicator;
   message.rank = member->membership.rank;
   message.refused_sequence = slot.op.collective.sequence;
-  // A full box costs the other ranks only their timeout.
-  issuer_.TryPush(message);
+  // Refusals may come in any number, so they leave room for the parts, which Offer relies on. One
+  // that is dropped costs the other ranks only their timeout.
+  if (issuer_.HasRoom(kRoomForParts)) issuer_.TryPush(message);
 }
 
 // Lets go of what an ended op held.

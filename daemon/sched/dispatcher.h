@@ -28,7 +28,7 @@ struct DispatcherOptions {
 
 // Numbers for the admin API, updated once per turn.
 struct DispatcherGauges {
-  std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, sessions{0};
+  std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, queues{0}, sessions{0};
   std::atomic<uint64_t> sleeps{0}, launch_errors{0};
   std::atomic<uint64_t> turns{0};  // a heartbeat: grows at least every half second
   std::atomic<bool> healthy{true};
@@ -65,6 +65,15 @@ class Dispatcher {
     uint64_t value;
   };
 
+  // A queue or buffer that its client has given up.
+  struct Removal {
+    enum class What : uint8_t { kQueue, kBuffer };
+    SessionPort* port;
+    What what;
+    uint32_t handle;    // index of the queue, or buffer
+    uint64_t position;  // of the ring: what lies before it may still use it
+  };
+
   void Run();
   bool Glance() const;
   void Sleep();
@@ -75,7 +84,8 @@ class Dispatcher {
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
   void AddSession(const SessionLink& link);
   void RemoveSession(SessionPort& port);
-  void RemoveQueues();
+  void RemoveLater(SessionPort& port, Removal::What what, uint32_t handle);
+  void FinishRemovals();
   void ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueues();
@@ -86,11 +96,13 @@ class Dispatcher {
   void ReadRings();
   bool Admit(Time now);
   bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
-  kernels::Failure AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id);
-  kernels::Failure AdmitMember(SessionPort& port, const concert_collective_body& body,
-                               SessionPort::Member*& member);
+  static kernels::Failure AdmitHeader(const concert_descriptor& descriptor);
   kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
                               OpId id);
+  kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
+                               uint32_t& ranks);
+  kernels::Failure AdmitBody(const SessionPort& port, const concert_descriptor& descriptor,
+                             uint32_t ranks, Op& op);
 
   // Progress and launching (dispatcher.cc).
   bool PollTimelines(Time now);
@@ -117,12 +129,7 @@ class Dispatcher {
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
   std::vector<SessionPort*> rings_;  // sessions with a ring here, in order of arrival
   std::vector<SessionPort*> removing_;
-  struct QueueRemoval {
-    SessionPort* port;
-    uint32_t queue;
-    uint64_t position;  // of the ring: what lies before it still runs
-  };
-  std::vector<QueueRemoval> queue_removals_;
+  std::vector<Removal> removals_;
   std::vector<std::pair<SessionPort*, uint32_t>> ending_queues_;  // removed, not yet ended
   size_t next_ring_ = 0;  // round robin: who is admitted first
   struct QueueOwner {

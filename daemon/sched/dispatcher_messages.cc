@@ -42,7 +42,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       return;
     case Type::kFailAll:
       refuse_ = message.part.failure;
-      scheduler_.FailAll(message.part.failure);
+      scheduler_.FailQueued(message.part.failure);
       return;
     case Type::kAddSession:
       AddSession(message.link);
@@ -70,14 +70,9 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       owner_of_[id] = {&port, message.queue.queue};
       return;
     }
-    case Type::kRemoveQueue: {
-      // What the client published before it asked still runs. The tail is read again, since it may
-      // have moved between this turn's reading and the client's request.
-      Failure why;
-      if (!port.broken && !port.ReadTail(why)) Break(port, why);
-      queue_removals_.push_back({&port, message.queue.queue, port.tail()});
+    case Type::kRemoveQueue:
+      RemoveLater(port, Removal::What::kQueue, message.queue.queue);
       return;
-    }
     case Type::kAddBuffer: {
       const uint32_t handle = message.buffer.handle;
       if (port.buffers.size() <= handle) {
@@ -89,10 +84,7 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       return;
     }
     case Type::kReleaseBuffer:
-      // From here on no new op finds it.
-      port.buffers[message.buffer.handle] = {};
-      port.buffer_releasing[message.buffer.handle] = true;
-      ReleaseBufferIfUnused(port, message.buffer.handle);
+      RemoveLater(port, Removal::What::kBuffer, message.buffer.handle);
       return;
     case Type::kAddMembership:
       port.members.push_back({message.membership, 0});
@@ -110,7 +102,9 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
 void Dispatcher::AddSession(const SessionLink& link) {
   auto port = std::make_unique<SessionPort>(link);
   if (port->has_ring()) {
-    epoll_event event{.events = EPOLLIN, .data = {.ptr = port.get()}};
+    // Edge-triggered: every ring wakes, and nothing need be read. A read could block for ever,
+    // since the client shares the descriptor's flags and may clear O_NONBLOCK.
+    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = port.get()}};
     CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, link.event_fd, &event) == 0);
     rings_.push_back(port.get());
   }
@@ -122,20 +116,14 @@ void Dispatcher::RemoveSession(SessionPort& port) {
   port.removing = true;
   // Ops of other sessions that wait for this one's timelines on watched words would wait for
   // unmapped memory.
-  for (size_t i = 0; i < watches_.size();) {
-    const Watch watch = watches_[i];
-    if (watch.session != port.link().session) {
-      ++i;
-      continue;
-    }
+  std::erase_if(watches_, [&](const Watch& watch) {
+    if (watch.session != port.link().session) return false;
     scheduler_.Fail(watch.op, {CONCERT_ABI_CANCELLED,
                                CONCERT_MESSAGE_WAIT_UNREACHABLE,
                                {watch.index, watch.value, LoadAcquire(*watch.word)}});
-    scheduler_.slot(watch.op).watched_waits = 0;
-    DropWatches(watch.op);
-  }
-  std::erase_if(queue_removals_,
-                [&](const QueueRemoval& removal) { return removal.port == &port; });
+    return true;  // the op's other watches go when it is released
+  });
+  std::erase_if(removals_, [&](const Removal& removal) { return removal.port == &port; });
   std::erase_if(ending_queues_, [&](const auto& ending) { return ending.first == &port; });
   for (SessionPort::QueueEntry& queue : port.queues) {
     if (queue.id != kNone && !queue.removing) {
@@ -150,20 +138,36 @@ void Dispatcher::RemoveSession(SessionPort& port) {
   removing_.push_back(&port);
 }
 
-// Removes queues whose clients asked for it, once all that was published before is admitted.
-void Dispatcher::RemoveQueues() {
-  for (size_t i = 0; i < queue_removals_.size();) {
-    const QueueRemoval removal = queue_removals_[i];
-    if (removal.port->head() < removal.position && !removal.port->broken) {
+// What the client published before it asked may still use the queue or buffer. The tail is read
+// again, since it may have moved between this turn's reading and the client's request.
+void Dispatcher::RemoveLater(SessionPort& port, Removal::What what, uint32_t handle) {
+  Failure why;
+  if (!port.broken && !port.ReadTail(why)) Break(port, why);
+  removals_.push_back({&port, what, handle, port.tail()});
+}
+
+// Removes queues and buffers once all that was published before is admitted.
+void Dispatcher::FinishRemovals() {
+  for (size_t i = 0; i < removals_.size();) {
+    const Removal removal = removals_[i];
+    SessionPort& port = *removal.port;
+    if (port.head() < removal.position && !port.broken) {
       ++i;
       continue;
     }
-    queue_removals_[i] = queue_removals_.back();
-    queue_removals_.pop_back();
-    SessionPort::QueueEntry& entry = removal.port->queues[removal.queue];
-    entry.removing = true;
-    scheduler_.RemoveQueue(entry.id, false);
-    ending_queues_.emplace_back(removal.port, removal.queue);
+    removals_[i] = removals_.back();
+    removals_.pop_back();
+    if (removal.what == Removal::What::kQueue) {
+      SessionPort::QueueEntry& entry = port.queues[removal.handle];
+      entry.removing = true;
+      scheduler_.RemoveQueue(entry.id, false);
+      ending_queues_.emplace_back(&port, removal.handle);
+    } else {
+      // From here on no new op finds it.
+      port.buffers[removal.handle] = {};
+      port.buffer_releasing[removal.handle] = true;
+      ReleaseBufferIfUnused(port, removal.handle);
+    }
   }
 }
 
@@ -181,7 +185,9 @@ void Dispatcher::ReleaseSessions() {
       continue;
     }
     for (const SessionPort::QueueEntry& queue : port.queues) {
-      if (queue.id != kNone) scheduler_.ReclaimQueue(queue.id);
+      if (queue.id == kNone) continue;
+      owner_of_[queue.id] = {};
+      scheduler_.ReclaimQueue(queue.id);
     }
     const uint32_t session = port.link().session;
     removing_[i] = removing_.back();

@@ -46,7 +46,8 @@ class Engine {
   absl::Status SetPolicy(std::string_view name);
   // Any thread. New ops are refused from here on; accepted ones go on.
   void BeginDrain();
-  // Any thread. Ends every op with `failure`.
+  // Any thread. Ends every op with `failure`, now and from here on, but for those that a GPU runs:
+  // nothing can call them back, and their memory must stay until they end.
   void FailAll(const kernels::Failure& failure);
   // Any thread. Whether, after BeginDrain, everything that clients had published has ended.
   bool drained() const;

@@ -60,6 +60,13 @@ class Mailbox {
     }
   }
 
+  // Whether `count` more messages fit, as of a moment ago. Any thread.
+  bool HasRoom(uint32_t count) const {
+    // Cells are freed in order: if the last of them is free, all are.
+    const uint64_t last = tail_.load(std::memory_order_relaxed) + count - 1;
+    return cells_[last & mask_].sequence.load(std::memory_order_relaxed) == last;
+  }
+
   // False if the box is empty. Consumer thread only.
   bool TryPop(T& message) {
     Cell& cell = cells_[head_ & mask_];

@@ -48,7 +48,7 @@ struct DispatcherMessage {
     kPartFailed,
     kSetPolicy,  // `policy` passes to the dispatcher
     kDrain,      // refuse new ops
-    kFailAll,    // `failure`: end everything now
+    kFailAll,    // `failure`: end everything that does not run yet
     kWake,       // nothing; ends a sleep
   };
   Type type;
@@ -113,6 +113,11 @@ struct IssuerMessage {
   IssuerMessage() : type(Type::kFailAll), failure{} {}
   explicit IssuerMessage(Type t) : type(t), failure{} {}
 };
+
+// What of the issuer's box is kept for parts, which must always fit: all that the dispatchers of a
+// full node may have offered (Scheduler::kMaxCollectives each), and slack for senders that look at
+// the room at the same time.
+inline constexpr uint32_t kRoomForParts = CONCERT_MAX_RINGS * 1024 + 64;
 
 using DispatcherMailbox = Mailbox<DispatcherMessage>;
 using ControlMailbox = Mailbox<ControlEvent>;

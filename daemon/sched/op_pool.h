@@ -32,6 +32,7 @@ struct OpSlot {
   struct LocalWait {
     QueueId queue;
     uint64_t value;
+    uint8_t index = 0;  // into op.waits
   };
 
   kernels::Op op;
@@ -40,6 +41,7 @@ struct OpSlot {
   OpId next = kNone;  // in its queue
   OpState state = OpState::kQueued;
   bool offered = false;    // the rendezvous has or had it
+  bool reported = false;   // its completion entry is published
   bool may_launch = true;  // false: failed before launch; it only waits for its turn to complete
   uint8_t watched_waits =
       0;  // bit i: op.waits[i] is watched by the dispatcher and not yet satisfied

@@ -72,8 +72,8 @@ void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::
     return;
   }
   Communicator& communicator = found->second;
-  if (!communicator.broken.ok()) {
-    out.failed.push_back({part, communicator.broken});
+  if (const Failure& why = closed_.ok() ? communicator.broken : closed_; !why.ok()) {
+    out.failed.push_back({part, why});
     return;
   }
   const uint64_t sequence = part.op->collective.sequence;
@@ -175,6 +175,7 @@ void Rendezvous::Expire(policies::Time now, Outcomes& out) {
 }
 
 void Rendezvous::FailAll(const Failure& failure, Outcomes& out) {
+  closed_ = failure;
   for (auto& [id, communicator] : communicators_) {
     for (auto& [sequence, open] : communicator.open) Fail(open, failure, out);
   }

@@ -64,7 +64,7 @@ class Rendezvous {
               Outcomes& out);
   // Fails what has waited too long, naming a rank that is missing.
   void Expire(policies::Time now, Outcomes& out);
-  // Gives back every part.
+  // Gives back every part, those that come later too.
   void FailAll(const kernels::Failure& failure, Outcomes& out);
 
   // Whether anything waits, and so Expire is worth calling.
@@ -96,6 +96,7 @@ class Rendezvous {
 
   const Options options_;
   absl::flat_hash_map<uint32_t, Communicator> communicators_;
+  kernels::Failure closed_;  // not ok: FailAll was called
   size_t open_parts_ = 0;
 };
 

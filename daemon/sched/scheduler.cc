@@ -84,13 +84,20 @@ void Scheduler::RemoveQueue(QueueId id, bool cancel) {
   Queue& queue = queues_[id];
   CONCERT_CHECK(queue.used && !queue.removed);
   queue.removed = true;
-  for (OpId op = cancel ? queue.front : kNone; op != kNone; op = pool_[op].next) {
-    if (pool_[op].state != OpState::kOffered && pool_[op].may_launch) {
-      Fail(op, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_SESSION_CLOSED, {}});
-    }
-  }
+  if (cancel) FailFrom(queue.front, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_SESSION_CLOSED, {}});
   progressed_ = true;
   MaybeEnd(id);
+}
+
+// Fails `op` and those after it in its queue, but for parts that the rendezvous has.
+void Scheduler::FailFrom(OpId op, const Failure& failure) {
+  for (; op != kNone; op = pool_[op].next) {
+    if (pool_[op].state != OpState::kOffered && pool_[op].may_launch) Fail(op, failure);
+  }
+}
+
+void Scheduler::FailQueued(const Failure& failure) {
+  for (const Queue& queue : queues_) FailFrom(queue.front, failure);
 }
 
 void Scheduler::MaybeEnd(QueueId id) {
@@ -327,7 +334,7 @@ bool Scheduler::WaitsMet(OpSlot& slot) {
     if (other.removed && other.submitted < wait.value) {
       slot.failure = {CONCERT_ABI_CANCELLED,
                       CONCERT_MESSAGE_WAIT_UNREACHABLE,
-                      {static_cast<uint64_t>(i), wait.value, other.submitted}};
+                      {wait.index, wait.value, other.submitted}};
       slot.may_launch = false;
     }
     return false;
@@ -344,8 +351,7 @@ void Scheduler::CheckTimeouts(OpSlot& slot, Time now) {
     bool unmet = (slot.watched_waits >> i & 1u) != 0;
     for (int j = 0; j < slot.local_wait_count && !unmet; ++j) {
       const Queue& other = queues_[slot.local_waits[j].queue];
-      if (slot.local_waits[j].value != wait.value || other.session != SessionOf(wait.timeline))
-        continue;
+      if (slot.local_waits[j].index != i) continue;
       stood_at = other.finished;
       unmet = other.finished < wait.value && other.launched < wait.value;
     }

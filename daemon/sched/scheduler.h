@@ -117,8 +117,11 @@ class Scheduler {
   void LaunchFailed(OpId op, const kernels::Failure& failure);
   // The queue's timeline reads `value`: every op up to that ticket has finished.
   void TimelineSeen(QueueId queue, uint64_t value, Time now);
-  // Every op fails with `failure`, what runs included: the device is gone, or the drain time is
-  // over.
+  // Every op that has not been launched fails with `failure`. Of offered parts the rendezvous says
+  // what becomes.
+  void FailQueued(const kernels::Failure& failure);
+  // Every op fails with `failure`, what runs included: the device is gone and touches no memory and
+  // no timeline any more.
   void FailAll(const kernels::Failure& failure);
   void SetPolicy(std::unique_ptr<policies::Policy>& policy) { policy_.swap(policy); }
 
@@ -143,6 +146,10 @@ class Scheduler {
   uint32_t unfinished() const { return pool_.used(); }
   int plans_in_flight() const { return plans_in_flight_; }
   uint32_t ready_count() const { return static_cast<uint32_t>(ready_.size()); }
+  // Queues that are not reclaimed.
+  uint32_t queue_count() const {
+    return static_cast<uint32_t>(queues_.size() - free_queues_.size());
+  }
   // True once a removed queue has nothing left; its slot is kept until ReclaimQueue.
   bool QueueEnded(QueueId queue) const { return queues_[queue].ended; }
   void ReclaimQueue(QueueId queue);
@@ -203,6 +210,7 @@ class Scheduler {
   void Evaluate(QueueId queue, Time now, Actions& actions);
   void EvaluateBlocked(Time now, Actions& actions);
   void CompleteFront(QueueId queue, Time now, Actions& actions);
+  void FailFrom(OpId op, const kernels::Failure& failure);
   void List(QueueId queue, ListedAs as);
   void Unlist(QueueId queue);
   void SetActive(QueueId queue, bool active);

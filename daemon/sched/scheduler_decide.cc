@@ -44,12 +44,12 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 
 bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
   candidates_.clear();
-  int collectives_left = kMaxCollectives - collectives_in_flight_;
+  int offers_left = kMaxCollectives - collectives_in_flight_;
   for (const QueueId id : ready_) {
     const Queue& queue = queues_[id];
     const OpSlot& slot = pool_[queue.front];
     const bool collective = slot.op.work.category == Category::kCollective;
-    if (collective ? collectives_left-- <= 0 : collectives_only) continue;
+    if (collective ? offers_left-- <= 0 : collectives_only) continue;
     candidates_.push_back({.op = queue.front,
                            .session = queue.session,
                            .priority = queue.priority,

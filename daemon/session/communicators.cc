@@ -18,12 +18,12 @@ absl::StatusOr<Communicators::Joined> Communicators::Join(uint32_t uid, const st
   }
   auto [entry, added] = by_name_.try_emplace({uid, name}, next_);
   if (added) {
-    // Numbers share a 32-bit handle with the rank.
-    if (next_ >> 24 != 0) {
-      by_name_.erase(entry);
-      return absl::ResourceExhaustedError("2^24 communicators were made; restart the daemon");
-    }
-    communicators_[next_++] = {.key = entry->first, .gpu_of_rank = std::vector<int>(ranks, -1)};
+    // Numbers share a 32-bit handle with the rank, so after 2^24 they start again. Some are always
+    // free, since sessions and their communicators are counted.
+    while (next_ == 0 || communicators_.contains(next_)) next_ = (next_ + 1) & 0xffffff;
+    entry->second = next_;
+    communicators_[next_] = {.key = entry->first, .gpu_of_rank = std::vector<int>(ranks, -1)};
+    next_ = (next_ + 1) & 0xffffff;
   }
   const uint32_t id = entry->second;
   Communicator& communicator = communicators_[id];

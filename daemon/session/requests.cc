@@ -22,6 +22,8 @@ constexpr size_t kMaxFds = 4;
 // Handles are never reused, and every one costs the dispatchers a table entry.
 constexpr uint32_t kMaxBufferHandles = 1u << 20;
 constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 46;
+// Communicators of one session: every one is looked up by its ops and remembered by the issuer.
+constexpr size_t kMaxMemberships = 256;
 
 // Text from a fixed array that need not end in zero.
 template <size_t N>
@@ -95,7 +97,8 @@ bool Server::Receive(Session& session, Packet& packet) {
   message.msg_controllen = sizeof(control);
   const ssize_t size = recvmsg(session.socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  for (cmsghdr* part = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr; part != nullptr;
+  // An empty packet looks like the end of the connection, but fds may have come with it.
+  for (cmsghdr* part = size >= 0 ? CMSG_FIRSTHDR(&message) : nullptr; part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -162,7 +165,7 @@ void Server::Send(Session& session, const Packet& request, const absl::Status& s
                  .reserved = 0};
   head.status = AbiStatus(status);
   const size_t length = std::min(status.message().size(), sizeof(head.message) - 1);
-  std::memcpy(head.message, status.message().data(), length);
+  status.message().copy(head.message, length);
   head.message[length] = '\0';
 
   iovec data{&reply, sizeof(Reply)};
@@ -356,6 +359,11 @@ absl::Status Server::CheckNewBuffer(const Session& session, uint32_t gpu, uint64
     return absl::InvalidArgumentError(
         absl::StrCat("bytes is ", bytes, "; it must be between 1 and ", kMaxBufferBytes));
   }
+  const size_t buffers = usage_[session.uid].buffers;
+  if (buffers >= options_.max_buffers_per_uid) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "uid ", session.uid, " holds ", buffers, " buffers and may hold no more; release some"));
+  }
   const uint64_t used = usage_[session.uid].buffer_bytes;
   if (used + bytes > options_.max_buffer_bytes_per_uid) {
     return absl::ResourceExhaustedError(
@@ -374,6 +382,7 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
   session.buffers[handle] = {
       .allocation = allocation, .charged_bytes = allocation.bytes, .releases_due = 0};
   usage_[session.uid].buffer_bytes += allocation.bytes;
+  ++usage_[session.uid].buffers;
   for (const int gpu : session.gpus) {
     DispatcherMessage message(DispatcherMessage::Type::kAddBuffer, session.id);
     message.buffer = {.handle = handle,
@@ -454,6 +463,11 @@ void Server::HandleJoinCommunicator(Session& session, const Packet& packet) {
   if (!HasRing(session, request.gpu)) {
     status = absl::InvalidArgumentError(
         absl::StrCat("gpu is ", request.gpu, ", which this session has no ring on"));
+    return Send(session, packet, status, reply);
+  }
+  if (session.memberships.size() >= kMaxMemberships) {
+    status = absl::ResourceExhaustedError(absl::StrCat(
+        "the session is in ", kMaxMemberships, " communicators and may join no more; leave some"));
     return Send(session, packet, status, reply);
   }
   const int gpu = static_cast<int>(request.gpu);

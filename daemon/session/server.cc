@@ -121,7 +121,7 @@ void Server::Run() {
     if (drain_.load(std::memory_order_acquire) && !draining_) {
       draining_ = true;
       for (const auto& [id, session] : sessions_) {
-        if (session->memory) session->memory->MarkDraining();
+        if (session->state == Session::State::kOpen) session->memory->MarkDraining();
       }
     }
     std::array<epoll_event, 64> events;
@@ -254,7 +254,7 @@ void Server::Close(Session& session, const Failure& why) {
 void Server::FinishClose(Session& session) {
   for (const auto& [handle, buffer] : session.buffers) {
     engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
-    usage_[session.uid].buffer_bytes -= buffer.charged_bytes;
+    Uncharge(session, buffer);
   }
   if (session.timelines_registered)
     engine_.node().UnregisterHostMemory(session.memory->timelines());
@@ -264,12 +264,18 @@ void Server::FinishClose(Session& session) {
   sessions_.erase(session.id);
 }
 
+void Server::Uncharge(const Session& session, const Session::Buffer& buffer) {
+  Usage& usage = usage_[session.uid];
+  usage.buffer_bytes -= buffer.charged_bytes;
+  --usage.buffers;
+}
+
 void Server::FinishBuffer(Session& session, uint32_t handle) {
   const auto found = session.buffers.find(handle);
   CONCERT_CHECK(found != session.buffers.end());
   if (--found->second.releases_due > 0) return;
   engine_.node().gpu(found->second.allocation.gpu).Free(found->second.allocation);
-  usage_[session.uid].buffer_bytes -= found->second.charged_bytes;
+  Uncharge(session, found->second);
   session.buffers.erase(found);
 }
 
@@ -285,7 +291,7 @@ void Server::Tell(int gpu, const DispatcherMessage& message) {
 void Server::TellIssuer(const IssuerMessage& message) {
   // The issuer waits only for dispatchers, and they, for this box, are emptied by Tell and the main
   // loop.
-  while (!engine_.issuer().TryPush(message)) {
+  while (!engine_.issuer().HasRoom(kRoomForParts) || !engine_.issuer().TryPush(message)) {
     ControlEvent event;
     while (engine_.control().TryPop(event)) pending_events_.push_back(event);
     sched_yield();
@@ -310,12 +316,12 @@ void Server::Publish() {
     summary.gpus = session->gpus;
     summary.closing = session->state == Session::State::kClosing;
   }
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   summaries_ = std::move(summaries);
 }
 
 std::vector<SessionSummary> Server::Sessions() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return summaries_;
 }
 

@@ -9,16 +9,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "daemon/sched/engine.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/session.h"
@@ -33,6 +32,8 @@ struct ServerOptions {
   size_t max_sessions_per_uid = 256;
   size_t max_connecting = 64;  // connections that have not said Hello
   uint64_t max_buffer_bytes_per_uid = uint64_t{1} << 40;
+  // On sim each is a mapping of the daemon, which may have 65530 (vm.max_map_count).
+  size_t max_buffers_per_uid = 1 << 14;
   uint32_t ring_capacity = 1024;
   int64_t hello_timeout_ns = 2'000'000'000;
   // Called on the control thread.
@@ -78,6 +79,7 @@ class Server {
   struct Usage {
     size_t sessions = 0;
     uint64_t buffer_bytes = 0;
+    size_t buffers = 0;
   };
   // A received packet: the fixed-size message and the descriptors that came with it.
   struct Packet {
@@ -100,6 +102,7 @@ class Server {
   void ExpireHellos();
   void Close(Session& session, const kernels::Failure& why);
   void FinishClose(Session& session);
+  void Uncharge(const Session& session, const Session::Buffer& buffer);
   void FinishBuffer(Session& session, uint32_t handle);
   // Pushes to a dispatcher; while its box is full, its events are taken in so that it can go on.
   void Tell(int gpu, const DispatcherMessage& message);
@@ -143,8 +146,9 @@ class Server {
   uint32_t next_session_ = 1;
   size_t connecting_ = 0;
 
-  mutable absl::Mutex mutex_;
-  std::vector<SessionSummary> summaries_ ABSL_GUARDED_BY(mutex_);
+  // Not absl's, which the thread sanitizer cannot see into when it comes from a package.
+  mutable std::mutex mutex_;
+  std::vector<SessionSummary> summaries_;  // guarded by mutex_
 };
 
 }  // namespace concert::daemon

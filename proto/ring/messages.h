@@ -54,8 +54,7 @@
   X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")  \
   X(RANK_REFUSED, 33, "op %1 of communicator %2 failed on rank %0 before it could start; that rank's error says why") \
   X(DEVICE_LOST, 34, "GPU %0 has faulted and runs nothing any more; the daemon must be restarted")  \
-  X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements") \
-  X(COLLECTIVES_FULL, 36, "too many collectives are waiting for their ranks on this node; submit it again later")
+  X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

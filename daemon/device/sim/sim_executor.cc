@@ -180,7 +180,9 @@ absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
     }
     const Time at = HostTime();
     const uint32_t chain = ChainOps({ops.data(), ranks.size()});
-    engine_.EnqueueCollective(merged.span(), at, Cookie(Payload::kCollective, chain));
+    uint32_t gpus = 0;
+    for (const RankPart& rank : ranks) gpus |= 1u << rank.gpu;
+    engine_.EnqueueCollective(merged.span(), at, Cookie(Payload::kCollective, chain, gpus));
     for (const RankPart& rank : ranks) {
       if (rank.signal.address != 0) EnqueueWrites(rank.gpu, rank.lane, at, {&rank.signal, 1});
     }
@@ -226,10 +228,20 @@ void SimExecutor::Pacer() {
   }
 }
 
+void SimExecutor::Fault(int gpu) {
+  dropping_.fetch_or(1u << gpu, std::memory_order_relaxed);
+  std::lock_guard lock(execute_mutex_);  // what is being computed ends first
+  faulted_.fetch_or(1u << gpu, std::memory_order_release);
+}
+
 void SimExecutor::Execute(const Completion& completion) const {
   const uint32_t first = static_cast<uint32_t>(completion.cookie);
-  const auto payload = static_cast<Payload>(completion.cookie >> 32);
-  if (faulted(completion.gpu)) return;
+  const auto payload = static_cast<Payload>(completion.cookie >> 56);
+  const uint32_t gpus = payload == Payload::kCollective
+                            ? static_cast<uint32_t>(completion.cookie >> 32) & 0xffffff
+                            : 1u << completion.gpu;
+  std::lock_guard lock(execute_mutex_);
+  if ((gpus & dropping_.load(std::memory_order_relaxed)) != 0) return;
   if (payload == Payload::kWrites) {
     for (uint32_t i = first; i != ChainPool<TimelineWrite>::kEnd; i = writes_.Next(i))
       Write(writes_[i]);
@@ -251,7 +263,7 @@ void SimExecutor::Execute(const Completion& completion) const {
 void SimExecutor::ReleaseDone() {
   for (const Completion& completion : done_) {
     const uint32_t first = static_cast<uint32_t>(completion.cookie);
-    if (static_cast<Payload>(completion.cookie >> 32) == Payload::kWrites) {
+    if (static_cast<Payload>(completion.cookie >> 56) == Payload::kWrites) {
       writes_.Release(first);
     } else {
       ops_.Release(first);

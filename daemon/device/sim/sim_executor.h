@@ -50,17 +50,16 @@ class SimExecutor {
   void AdvanceTo(Time until);
 
   // Work of this GPU that has not ended never will: no results, no timelines. Any thread.
-  void Fault(int gpu) { faulted_[static_cast<size_t>(gpu)].store(true, std::memory_order_relaxed); }
-  bool faulted(int gpu) const {
-    return faulted_[static_cast<size_t>(gpu)].load(std::memory_order_relaxed);
-  }
+  // Once faulted() is true, its memory is not touched any more either.
+  void Fault(int gpu);
+  bool faulted(int gpu) const { return (faulted_.load(std::memory_order_acquire) >> gpu & 1) != 0; }
 
  private:
-  // What a completion's cookie stands for: a type in the high half, the first of a chain in the low
-  // half.
+  // What a completion's cookie stands for: a type in the highest byte, below it a collective's GPUs
+  // as a mask, and the first of a chain in the low half.
   enum class Payload : uint32_t { kLaunch, kCollective, kWrites };
-  static uint64_t Cookie(Payload payload, uint32_t first) {
-    return static_cast<uint64_t>(payload) << 32 | first;
+  static uint64_t Cookie(Payload payload, uint32_t first, uint32_t gpus = 0) {
+    return static_cast<uint64_t>(payload) << 56 | static_cast<uint64_t>(gpus) << 32 | first;
   }
 
   Time HostTime() const;
@@ -77,7 +76,9 @@ class SimExecutor {
 
   const Pace pace_;
   std::vector<policies::DeviceModel> models_;
-  std::array<std::atomic<bool>, SimEngine::kMaxGpus> faulted_{};
+  std::atomic<uint32_t> dropping_{0};  // GPUs, as a mask, whose work is not computed any more
+  std::atomic<uint32_t> faulted_{0};   // those of them that compute nothing any more
+  mutable std::mutex execute_mutex_;   // held while something is computed
 
   std::mutex mutex_;  // guards the engine and the pools' free lists; a chain in flight belongs to
                       // its completion

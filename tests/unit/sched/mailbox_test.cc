@@ -62,5 +62,18 @@ TEST(MailboxTest, ManyProducersOneSleepingConsumer) {
   EXPECT_EQ(received, kProducers * kEach);
 }
 
+TEST(MailboxTest, KnowsWhetherThereIsRoom) {
+  Mailbox<Message> box(8);
+  for (int lap = 0; lap < 3; ++lap) {
+    EXPECT_TRUE(box.HasRoom(8));
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(box.TryPush({0, i}));
+    EXPECT_TRUE(box.HasRoom(3));
+    EXPECT_FALSE(box.HasRoom(4));
+    Message message;
+    while (box.TryPop(message)) {
+    }
+  }
+}
+
 }  // namespace
 }  // namespace concert::daemon

@@ -154,5 +154,17 @@ TEST_F(RendezvousTest, OpenOpsAreBounded) {
   EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANK_MISSING);
 }
 
+TEST_F(RendezvousTest, FailAllGivesBackWhatComesLaterToo) {
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  rendezvous_.FailAll({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}}, out_);
+  Arrive(0, MakePart(0, 1));
+  Arrive(1, MakePart(1, 0));
+  ASSERT_THAT(out_.failed, SizeIs(3));
+  for (const Rendezvous::Failed& failed : out_.failed)
+    EXPECT_EQ(failed.failure.message, CONCERT_MESSAGE_DRAIN_TIMEOUT);
+  EXPECT_FALSE(rendezvous_.waiting());
+}
+
 }  // namespace
 }  // namespace concert::daemon

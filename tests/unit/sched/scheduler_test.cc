@@ -337,6 +337,52 @@ TEST_F(SchedulerTest, FailAllEndsRunningAndQueuedOps) {
   EXPECT_EQ(launched_.size(), 3u);
 }
 
+TEST_F(SchedulerTest, FailQueuedLeavesWhatRunsToItsEnd) {
+  const QueueId queue = AddQueue(), collectives = AddQueue();
+  const OpId runs = Submit(queue), runs_too = Submit(queue), waits = Submit(queue);
+  const OpId part = Submit(collectives, {}, Category::kCollective);
+  Step();
+  ASSERT_THAT(launched_, ElementsAre(runs, runs_too));
+  scheduler_.FailQueued({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
+  Step();
+  EXPECT_THAT(completed_, IsEmpty());  // in its turn
+  Finish(queue, 2);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(waits));
+  EXPECT_EQ(failure_[waits].message, CONCERT_MESSAGE_DRAIN_TIMEOUT);
+  // The part was matched before the rendezvous heard of it.
+  scheduler_.PartLaunched(part, now_);
+  Finish(collectives, 1);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(waits));
+  EXPECT_TRUE(scheduler_.idle());
+}
+
+// Offers all that is ready at once.
+class AllCollectives : public policies::Policy {
+ public:
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    plan.Clear();
+    for (size_t i = 0; i < snapshot.ready.size() && !plan.full(); ++i) {
+      plan.AddSingle(static_cast<uint16_t>(i), Form::kSingle, policies::kCollectiveLane, 10);
+    }
+  }
+};
+
+TEST_F(SchedulerTest, OffersABoundedNumberOfPartsHoweverManyAreReady) {
+  std::unique_ptr<policies::Policy> all = std::make_unique<AllCollectives>();
+  scheduler_.SetPolicy(all);
+  // One alone, so that full plans do not add up to the bound.
+  Submit(AddQueue(), {}, Category::kCollective);
+  Step();
+  for (int i = 0; i < 1'200; ++i) Submit(AddQueue(), {}, Category::kCollective);
+  for (int i = 0; i < 40; ++i) Step();
+  EXPECT_EQ(offered_.size(), 1'024u);
+  scheduler_.PartFailed(offered_[0], {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+  Step();
+  EXPECT_EQ(offered_.size(), 1'025u);
+}
+
 TEST_F(SchedulerTest, HigherPriorityGoesFirstThenTheLeastServedSession) {
   const QueueId low = AddQueue(1, Priority::kLow), greedy = AddQueue(2), modest = AddQueue(3),
                 high = AddQueue(4, Priority::kHigh);

@@ -1,0 +1,204 @@
+// Random descriptors with plausible fields through the real ring of a real session: every one ends,
+// with success or with a sentence, and the daemon stays whole.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "tests/support/healthy_client.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/test_daemon.h"
+
+namespace concert::test {
+namespace {
+
+constexpr uint32_t kOps = 20'000;
+constexpr uint64_t kBufferBytes = 1 << 16;
+constexpr int kQueues = 4;
+
+class DescriptorGenerator {
+ public:
+  DescriptorGenerator(uint32_t seed, std::array<uint32_t, 3> buffers, uint32_t communicator,
+                      uint32_t session)
+      : random_(seed), buffers_(buffers), communicator_(communicator), session_(session) {}
+
+  concert_descriptor Next() {
+    concert_descriptor descriptor{};
+    descriptor.kind = Rarely() ? static_cast<uint16_t>(random_())
+                               : static_cast<uint16_t>(Pick(CONCERT_OP_BARRIER) + 1);
+    switch (descriptor.kind) {
+      case CONCERT_OP_GEMM:
+        descriptor.body.gemm = Gemm();
+        break;
+      case CONCERT_OP_COPY:
+        descriptor.body.copy = {
+            .src = Operand(), .dst = Operand(), .bytes = Size(), .reserved = {}};
+        break;
+      default:
+        descriptor.body.collective = Collective(descriptor.kind);
+    }
+    descriptor.deadline_ns = Rarely() ? random_() : 0;
+    AddWaits(descriptor);
+    // And sometimes bits of the whole, but for sequence, ticket and queue, which end the session.
+    for (int flips = Pick(8) == 0 ? Pick(4) : 0; flips > 0; --flips) {
+      auto* bytes = reinterpret_cast<unsigned char*>(&descriptor);
+      const size_t first = offsetof(concert_descriptor, kind);
+      bytes[first + random_() % (sizeof(descriptor) - first)] ^=
+          static_cast<unsigned char>(1u << Pick(8));
+    }
+    return descriptor;
+  }
+
+ private:
+  int Pick(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
+  bool Rarely() { return Pick(16) == 0; }
+
+  // Mostly small; sometimes at the edges of what anything can hold.
+  uint64_t Size() {
+    static constexpr uint64_t kEdges[] = {0,
+                                          1,
+                                          kBufferBytes - 1,
+                                          kBufferBytes,
+                                          kBufferBytes + 1,
+                                          uint64_t{1} << 31,
+                                          uint64_t{1} << 32,
+                                          uint64_t{1} << 63,
+                                          std::numeric_limits<uint64_t>::max() - 3,
+                                          std::numeric_limits<uint64_t>::max()};
+    if (Rarely()) return kEdges[random_() % std::size(kEdges)];
+    return 1 + random_() % 48;
+  }
+  uint32_t Size32() { return static_cast<uint32_t>(Size()); }
+
+  concert_operand Operand() {
+    const uint32_t buffer = Rarely() ? static_cast<uint32_t>(Pick(6)) : buffers_[random_() % 3];
+    return {buffer, 0, Rarely() ? Size() : random_() % (kBufferBytes / 2) / 16 * 16};
+  }
+
+  concert_gemm_body Gemm() {
+    concert_gemm_body gemm{};
+    gemm.m = Size32(), gemm.n = Size32(), gemm.k = Size32();
+    gemm.batch = Pick(4) == 0 ? Size32() : 1;
+    gemm.a = Operand(), gemm.w = Operand(), gemm.d = Operand();
+    gemm.lda = gemm.k + (Rarely() ? Size() : 0);
+    gemm.ldw = gemm.k + (Rarely() ? Size() : 0);
+    gemm.ldd = gemm.n + (Rarely() ? Size() : 0);
+    gemm.stride_a = Size(), gemm.stride_w = Size();
+    gemm.stride_d = Rarely() ? Size() : gemm.m * gemm.ldd;
+    if (Pick(4) == 0) gemm.c = Operand(), gemm.ldc = gemm.n, gemm.beta = 1;
+    if (Pick(4) == 0) gemm.bias = Operand();
+    gemm.alpha = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 1;
+    gemm.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    gemm.activation = static_cast<uint8_t>(Pick(5));
+    gemm.flags = static_cast<uint16_t>(Pick(3));
+    return gemm;
+  }
+
+  concert_collective_body Collective(uint16_t kind) {
+    concert_collective_body body{};
+    body.communicator = Rarely() ? static_cast<uint32_t>(random_()) : communicator_;
+    body.sequence = Rarely() ? Size() : sequence_;
+    if (kind == CONCERT_OP_BARRIER && !Rarely()) return body;
+    body.root = static_cast<uint32_t>(Rarely() ? Pick(3) : 0);
+    body.count = Size();
+    body.src = Operand();
+    body.dst = Pick(2) == 0 ? body.src : Operand();
+    body.dtype = static_cast<uint8_t>(1 + Pick(Rarely() ? 200 : 3));
+    body.reduction = static_cast<uint8_t>(Pick(4));
+    return body;
+  }
+
+  void AddWaits(concert_descriptor& descriptor) {
+    descriptor.wait_count = static_cast<uint32_t>(Pick(8) == 0 ? Pick(CONCERT_MAX_WAITS + 2) : 0);
+    for (uint32_t i = 0; i < descriptor.wait_count && i < CONCERT_MAX_WAITS; ++i) {
+      const uint32_t session = Rarely() ? static_cast<uint32_t>(random_()) : session_;
+      const uint32_t user = Pick(4) == 0 ? CONCERT_TIMELINE_USER : 0;
+      descriptor.waits[i] = {
+          CONCERT_TIMELINE_ID(session, user | static_cast<uint32_t>(Pick(kQueues + 1))),
+          Rarely() ? Size() : static_cast<uint64_t>(Pick(50))};
+    }
+  }
+
+ public:
+  // What the test knows of the daemon's count after the descriptor was published as it is.
+  void Published(const concert_descriptor& descriptor) {
+    const bool collective =
+        descriptor.kind >= CONCERT_OP_ALL_REDUCE && descriptor.kind <= CONCERT_OP_BARRIER;
+    if (collective && descriptor.body.collective.communicator == communicator_ &&
+        descriptor.body.collective.sequence == sequence_) {
+      ++sequence_;
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+  const std::array<uint32_t, 3> buffers_;
+  const uint32_t communicator_, session_;
+  uint64_t sequence_ = 0;
+};
+
+void CheckSentence(const concert_completion& completion) {
+  const std::string sentence = Render(completion);
+  EXPECT_NE(completion.status, CONCERT_ABI_OK);
+  EXPECT_GT(sentence.size(), 10u);
+  EXPECT_EQ(sentence.find('%'), std::string::npos) << sentence;
+  EXPECT_EQ(sentence.find("newer daemon"), std::string::npos) << sentence;
+}
+
+void Fuzz(uint32_t seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  // Ops wait at random for what never comes; the test must not wait long for them.
+  TestDaemon daemon({.wait_timeout = std::chrono::milliseconds(1)});
+  HealthyClient healthy(daemon, 0);
+  uint64_t failures = 0;
+  {
+    RawClient client(daemon.socket());
+    ASSERT_TRUE(client.Hello());
+    for (int i = 0; i < kQueues; ++i) ASSERT_EQ(client.CreateQueue(), static_cast<uint32_t>(i));
+    std::array<uint32_t, 3> buffers;
+    for (uint32_t& buffer : buffers) buffer = client.AllocateBuffer(kBufferBytes);
+    DescriptorGenerator generator(seed, buffers, client.Join("alone", 0, 1), client.session());
+    std::array<uint64_t, kQueues> tickets{};
+    std::mt19937 random(seed);
+    for (uint32_t i = 0; i < kOps; ++i) {
+      concert_descriptor descriptor = generator.Next();
+      descriptor.queue = random() % kQueues;
+      descriptor.ticket = ++tickets[descriptor.queue];
+      generator.Published(descriptor);
+      // Completions are read as they come, or the ring would fill up with them.
+      while (client.tail() - client.head() >= client.capacity() - 1) {
+        while (const auto completion = client.NextCompletion())
+          CheckSentence(*completion), ++failures;
+        ASSERT_NE(client.page().state, static_cast<uint32_t>(CONCERT_SESSION_CLOSED));
+      }
+      ASSERT_TRUE(client.Push(descriptor));
+    }
+    for (uint32_t queue = 0; queue < kQueues; ++queue) {
+      EXPECT_TRUE(Eventually([&] {
+        while (const auto completion = client.NextCompletion())
+          CheckSentence(*completion), ++failures;
+        return client.timeline(queue) >= tickets[queue];
+      })) << "queue "
+          << queue << " stands at " << client.timeline(queue) << " of " << tickets[queue];
+    }
+  }
+  EXPECT_GT(failures, kOps / 20);       // the generator is mean enough
+  EXPECT_LT(failures, kOps * 19 / 20);  // and not too mean
+  EXPECT_TRUE(healthy.Progresses());
+  EXPECT_EQ(healthy.Stop(), "");
+  EXPECT_TRUE(daemon.WaitUntilEmpty());
+  EXPECT_EQ(daemon.node().gpu(0).used_bytes(), 0u);
+}
+
+TEST(DescriptorFuzzTest, EveryTicketEnds) {
+  for (const uint32_t seed : {20250101u}) {
+    std::printf("seed %u\n", seed);
+    Fuzz(seed);
+  }
+}
+
+}  // namespace
+}  // namespace concert::test
