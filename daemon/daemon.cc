@@ -108,6 +108,7 @@ ServerOptions Daemon::MakeServerOptions() {
       .max_sessions = static_cast<size_t>(config_.max_sessions),
       .max_sessions_per_uid = static_cast<size_t>(config_.max_sessions_per_uid),
       .max_buffer_bytes_per_uid = static_cast<uint64_t>(config_.max_buffer_bytes_per_uid),
+      .max_buffers_per_uid = static_cast<size_t>(config_.max_buffers_per_uid),
       .ring_capacity = static_cast<uint32_t>(config_.ring_capacity)};
   // Clients cause these lines, so they are limited.
   const auto limiter = std::make_shared<LogLimiter>(20, 100);

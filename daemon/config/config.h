@@ -43,6 +43,7 @@ struct Config {
   int64_t max_sessions = 1024;
   int64_t max_sessions_per_uid = 256;
   int64_t max_buffer_bytes_per_uid = int64_t{1} << 40;
+  int64_t max_buffers_per_uid = 16'384;
 
   std::string log_level = "info";
 
