@@ -78,7 +78,7 @@ bool CollectiveIssuer::Turn(policies::Time now) {
   for (const Rendezvous::Failed& failed : outcomes_.failed) {
     Answer(failed.part, DispatcherMessage::Type::kPartFailed, failed.failure);
   }
-  for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(matched);
+  for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(outcomes_.PartsOf(matched));
   return progress;
 }
 
@@ -112,14 +112,14 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
   }
 }
 
-void CollectiveIssuer::Launch(const Rendezvous::Matched& matched) {
+void CollectiveIssuer::Launch(std::span<const Rendezvous::Part> parts) {
   rank_parts_.clear();
-  for (const Rendezvous::Part& part : matched.parts) {
+  for (const Rendezvous::Part& part : parts) {
     rank_parts_.push_back(
         {.gpu = part.gpu, .lane = part.lane, .op = part.op, .signal = part.signal});
   }
   const absl::Status status = node_.LaunchCollective(rank_parts_);
-  for (const Rendezvous::Part& part : matched.parts) {
+  for (const Rendezvous::Part& part : parts) {
     if (status.ok()) {
       Answer(part, DispatcherMessage::Type::kPartLaunched, {});
     } else {

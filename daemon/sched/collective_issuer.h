@@ -4,6 +4,7 @@
 #define CONCERT_DAEMON_SCHED_COLLECTIVE_ISSUER_H_
 
 #include <atomic>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -35,7 +36,7 @@ class CollectiveIssuer {
  private:
   void Run();
   void Handle(const IssuerMessage& message, policies::Time now);
-  void Launch(const Rendezvous::Matched& matched);
+  void Launch(std::span<const Rendezvous::Part> parts);
   void Answer(const Rendezvous::Part& part, DispatcherMessage::Type type,
               const kernels::Failure& failure);
 

@@ -57,11 +57,21 @@ Rendezvous::Open* Rendezvous::FindOrOpen(Communicator& communicator, uint64_t se
   const auto found = communicator.open.find(sequence);
   if (found != communicator.open.end()) return &found->second;
   if (communicator.open.size() >= options_.max_open) return nullptr;
-  Open& open = communicator.open[sequence];
-  open.parts.resize(communicator.joined.size());
-  open.seen.resize(communicator.joined.size());
-  open.first_arrival = now;
-  return &open;
+  Open* open;
+  if (communicator.spare.empty()) {
+    open = &communicator.open[sequence];
+  } else {
+    auto node = std::move(communicator.spare.back());
+    communicator.spare.pop_back();
+    node.key() = sequence;
+    open = &communicator.open.insert(std::move(node)).position->second;
+  }
+  open->parts.assign(communicator.joined.size(), Part{});
+  open->seen.assign(communicator.joined.size(), false);
+  open->settled = 0;
+  open->first_arrival = now;
+  open->failure = {};
+  return open;
 }
 
 void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::Time now,
@@ -97,7 +107,8 @@ void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::
   const bool complete = open->settled + 1 == open->parts.size() && open->failure.ok();
   if (complete) {
     open_parts_ -= open->parts.size();
-    out.matched.push_back({std::move(open->parts)});
+    out.matched.push_back({.first = out.parts.size(), .count = open->parts.size()});
+    out.parts.insert(out.parts.end(), open->parts.begin(), open->parts.end());
   }
   Settle(communicator, sequence, *open, rank);
 }
@@ -115,7 +126,9 @@ void Rendezvous::Refuse(uint32_t id, uint32_t rank, uint64_t sequence, policies:
 // Counts the rank's part as dealt with; an op that every rank has dealt with is closed.
 void Rendezvous::Settle(Communicator& communicator, uint64_t sequence, Open& open, uint32_t rank) {
   open.seen[rank] = true;
-  if (++open.settled == communicator.joined.size()) communicator.open.erase(sequence);
+  if (++open.settled == communicator.joined.size()) {
+    communicator.spare.push_back(communicator.open.extract(sequence));
+  }
 }
 
 // Fails the parts that are there; those that come later find the failure.

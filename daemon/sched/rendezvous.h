@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,17 +36,23 @@ class Rendezvous {
   // What became of parts: all ranks' parts in rank order, to be launched together; or one part that
   // failed.
   struct Matched {
-    std::vector<Part> parts;
+    size_t first = 0, count = 0;  // of Outcomes::parts
   };
   struct Failed {
     Part part;
     kernels::Failure failure;
   };
+  // Used again and again, so that in steady state nothing here allocates.
   struct Outcomes {
     std::vector<Matched> matched;
+    std::vector<Part> parts;
     std::vector<Failed> failed;
+    std::span<const Part> PartsOf(const Matched& match) const {
+      return {parts.data() + match.first, match.count};
+    }
     void Clear() {
       matched.clear();
+      parts.clear();
       failed.clear();
     }
   };
@@ -85,6 +92,7 @@ class Rendezvous {
     uint32_t present = 0;
     kernels::Failure broken;        // not ok: a rank left
     std::map<uint64_t, Open> open;  // by sequence; rank order of arrival is not assumed
+    std::vector<std::map<uint64_t, Open>::node_type> spare;  // closed, for the ops to come
   };
 
   Open* FindOrOpen(Communicator& communicator, uint64_t sequence, policies::Time now);

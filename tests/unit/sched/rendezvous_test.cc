@@ -54,10 +54,10 @@ TEST_F(RendezvousTest, MatchesInRankOrderWhateverTheOrderOfArrival) {
   EXPECT_TRUE(rendezvous_.waiting());
   Arrive(1, p1);
   ASSERT_THAT(out_.matched, SizeIs(1));
-  ASSERT_THAT(out_.matched[0].parts, SizeIs(3));
-  EXPECT_EQ(out_.matched[0].parts[0].id, p0.id);
-  EXPECT_EQ(out_.matched[0].parts[1].id, p1.id);
-  EXPECT_EQ(out_.matched[0].parts[2].id, p2.id);
+  ASSERT_THAT(out_.PartsOf(out_.matched[0]), SizeIs(3));
+  EXPECT_EQ(out_.PartsOf(out_.matched[0])[0].id, p0.id);
+  EXPECT_EQ(out_.PartsOf(out_.matched[0])[1].id, p1.id);
+  EXPECT_EQ(out_.PartsOf(out_.matched[0])[2].id, p2.id);
   EXPECT_FALSE(rendezvous_.waiting());
 }
 
@@ -67,7 +67,7 @@ TEST_F(RendezvousTest, SequencesMayMatchOutOfOrder) {
   Arrive(0, MakePart(0, 1));
   Arrive(1, MakePart(1, 1));
   ASSERT_THAT(out_.matched, SizeIs(1));
-  EXPECT_EQ(out_.matched[0].parts[0].op->collective.sequence, 1u);
+  EXPECT_EQ(out_.PartsOf(out_.matched[0])[0].op->collective.sequence, 1u);
 }
 
 TEST_F(RendezvousTest, DisagreementFailsEveryRankTheLateOneToo) {
