@@ -400,14 +400,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   Queue& queue = queues_[id];
   const OpId op = queue.front;
   OpSlot& slot = pool_[op];
-  actions.list.push_back({.type = Action::Type::kComplete,
-                          .lane = policies::kNoLane,
-                          .form = policies::Form::kSingle,
-                          .sm_budget = 0,
-                          .order_mask = 0,
-                          .first = static_cast<uint16_t>(actions.ops.size()),
-                          .count = 1});
-  actions.ops.push_back(op);
+  actions.Add(Action::Type::kComplete, op);
   op_records_.push_back({.session = slot.op.session,
                          .kind = slot.op.kind,
                          .status = static_cast<uint16_t>(slot.failure.status),
@@ -426,14 +419,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
 
 void Scheduler::Release(OpId id, Actions& actions) {
   OpSlot& slot = pool_[id];
-  actions.list.push_back({.type = Action::Type::kRelease,
-                          .lane = policies::kNoLane,
-                          .form = policies::Form::kSingle,
-                          .sm_budget = 0,
-                          .order_mask = 0,
-                          .first = static_cast<uint16_t>(actions.ops.size()),
-                          .count = 1});
-  actions.ops.push_back(id);
+  actions.Add(Action::Type::kRelease, id);
   for (int i = 0; i < slot.local_wait_count; ++i) {
     --queues_[slot.local_waits[i].queue].waiters;
     MaybeEnd(slot.local_waits[i].queue);

@@ -79,6 +79,15 @@ struct Actions {
     list.clear();
     ops.clear();
   }
+  // An action about one op that goes to no lane.
+  void Add(Action::Type type, OpId op) {
+    list.push_back({.type = type,
+                    .lane = policies::kNoLane,
+                    .form = policies::Form::kSingle,
+                    .first = static_cast<uint16_t>(ops.size()),
+                    .count = 1});
+    ops.push_back(op);
+  }
   std::span<const OpId> OpsOf(const Action& action) const {
     return {ops.data() + action.first, action.count};
   }
