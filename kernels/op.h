@@ -51,7 +51,6 @@ struct CopyArgs {
 
 struct Op {
   uint16_t kind = CONCERT_OP_INVALID;
-  policies::Priority priority = policies::Priority::kNormal;
   uint32_t session = 0;  // id
   uint32_t queue = 0;    // index in the session
   uint64_t ticket = 0;

@@ -108,7 +108,7 @@ bool Dispatcher::Turn(Time now) {
   actions_.Clear();
   scheduler_.Step(now, actions_);
   progress |= !actions_.list.empty();
-  Execute(actions_, now);
+  Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
   const bool idle = !progress && !busy_;
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
@@ -196,7 +196,7 @@ void Dispatcher::DropWatches(OpId op) {
   std::erase_if(watches_, [op](const Watch& watch) { return watch.op == op; });
 }
 
-void Dispatcher::Execute(const Actions& actions, Time) {
+void Dispatcher::Execute(const Actions& actions) {
   for (const Action& action : actions.list) {
     switch (action.type) {
       case Action::Type::kLaunch:

@@ -108,7 +108,7 @@ class Dispatcher {
   bool PollTimelines(Time now);
   bool PollWatches();
   void DropWatches(OpId op);
-  void Execute(const Actions& actions, Time now);
+  void Execute(const Actions& actions);
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);

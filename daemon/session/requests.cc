@@ -241,8 +241,7 @@ absl::Status Server::OpenSession(Session& session, const concert_hello& hello) {
                      options_.max_sessions_per_uid, " sessions and the daemon ",
                      sessions_.size() - connecting_, " of ", options_.max_sessions));
   }
-  const uint64_t all =
-      engine_.gpu_count() == 64 ? ~uint64_t{0} : (uint64_t{1} << engine_.gpu_count()) - 1;
+  const uint64_t all = (uint64_t{1} << engine_.gpu_count()) - 1;  // at most CONCERT_MAX_RINGS
   const uint64_t mask = hello.gpu_mask == 0 ? all : hello.gpu_mask;
   if ((mask & ~all) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,9 +1,9 @@
-#include "kernels/comm/collective_cuda.h"
-
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/comm/collective_op.h"
 #include "kernels/comm/local_collective_args.h"
+#include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
 
 namespace concert::kernels::cuda {

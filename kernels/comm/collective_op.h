@@ -32,7 +32,9 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
 void ComputeCollective(std::span<const Op* const> parts);
 
 namespace cuda {
-// Defined in builds with CUDA only.
+// In builds with CUDA. Enqueues all ranks' parts, one per entry of context.ranks: NCCL between
+// GPUs, own kernels among ranks that share one. Each rank's stream then holds its part: later work
+// on it runs after the rank's result is complete.
 absl::Status LaunchCollective(CollectiveContext& context, std::span<const Op* const> parts);
 }  // namespace cuda
 

@@ -1,4 +1,5 @@
-#include "kernels/copy/copy_cuda.h"
+#include "kernels/copy/copy_op.h"
+#include "kernels/cuda_api/launch_context.h"
 
 namespace concert::kernels::cuda {
 

@@ -20,7 +20,8 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
 void ComputeCopy(std::span<const Op* const> parts);
 
 namespace cuda {
-// Defined in builds with CUDA only.
+// In builds with CUDA. Enqueues op.copy. Between GPUs a copy engine moves the bytes; within one GPU
+// CUDA uses its SMs.
 absl::Status LaunchCopy(LaunchContext& context, const Op& op);
 }  // namespace cuda
 

@@ -1,9 +1,10 @@
-#include "kernels/gemm/gemm_cuda.h"
-
 #include <initializer_list>
 
+#include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/gemm/gemm_cache.h"
 #include "kernels/gemm/gemm_kernel_args.h"
+#include "kernels/gemm/gemm_op.h"
 
 namespace concert::kernels::cuda {
 namespace {

@@ -37,7 +37,9 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
 void ComputeGemm(std::span<const Op* const> parts);
 
 namespace cuda {
-// Defined in builds with CUDA only.
+// In builds with CUDA. Enqueues op.gemm: cuBLASLt where it has a kernel, concert's own where it has
+// none. The first time a problem is seen, cuBLASLt's heuristic is asked on the host (some 50 us);
+// nothing waits for the GPU. fp32 accumulation; tf32 only where the op allows it.
 absl::Status LaunchGemm(LaunchContext& context, const Op& op);
 }  // namespace cuda
 
