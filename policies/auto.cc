@@ -228,8 +228,8 @@ class AutoPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeAuto(const DeviceModel& device) {
-  return std::make_unique<AutoPolicy>(device);
+std::unique_ptr<Policy> MakeAuto(const PolicyInputs& inputs) {
+  return std::make_unique<AutoPolicy>(inputs.device);
 }
 
 }  // namespace concert::policies

@@ -6,17 +6,13 @@
 #include <cstdint>
 #include <span>
 
+#include "policies/form.h"
+#include "policies/group_schedule.h"
 #include "policies/lanes.h"
 #include "policies/snapshot.h"
+#include "policies/variant.h"
 
 namespace concert::policies {
-
-// How GEMMs of a plan run.
-enum class Form : uint8_t {
-  kSingle,   // one op alone on the GPU
-  kStreams,  // several launches side by side
-  kGroup,    // one launch for several problems
-};
 
 // Why this plan. Shown in words by the admin API (ReasonText).
 enum class Reason : uint8_t {
@@ -36,6 +32,11 @@ struct PlannedLaunch {
   Form form = Form::kSingle;
   Lane lane = 0;
   uint16_t sm_budget = 0;  // SMs the launch may use; 0: all
+  // In how large a company the op's kernel should be at its best (its GO-variant).
+  CompanyClass company = CompanyClass::kSolo;
+  // kGroup: the work list, whose problem i is the launch's i-th op. It stays valid while the
+  // policy makes as many further schedules as GroupScheduleStore keeps.
+  const GroupSchedule* schedule = nullptr;
   float predicted_us = 0;  // from its start to its end, in the company of this plan
 };
 
@@ -52,11 +53,13 @@ struct Plan {
   // own.
   float predicted_us = 0;  // from the first start to the last end
   float serial_us = 0;     // the same ops one after the other with their best solo kernels
+  uint64_t tag = 0;        // the policy's own name for this plan, given back in Outcome
 
   void Clear() {
     op_count = launch_count = 0;
     reason = Reason::kNothingReady;
     predicted_us = serial_us = 0;
+    tag = 0;
   }
   bool empty() const { return launch_count == 0; }
   bool full() const { return launch_count == kMaxLaunches || op_count == kMaxReady; }

@@ -10,8 +10,16 @@
 
 #include "policies/plan.h"
 #include "policies/snapshot.h"
+#include "policies/tuned_table.h"
 
 namespace concert::policies {
+
+// A plan of which every op has finished without a failure and beside which nothing else ran.
+struct Outcome {
+  uint64_t tag = 0;  // Plan::tag
+  float predicted_us = 0;
+  float actual_us = 0;
+};
 
 class Policy {
  public:
@@ -24,12 +32,22 @@ class Policy {
   // launches; at most 20 us for kMaxReady ops, 1 us for a signature seen before. Not thread-safe:
   // one instance per scheduler.
   virtual void Decide(const Snapshot& snapshot, Plan& plan) = 0;
+
+  // Tells how a plan of this policy went, so that it can correct its predictions. Same thread as
+  // Decide, at most 1 us.
+  virtual void Learn(const Outcome& outcome) { static_cast<void>(outcome); }
+};
+
+// What a policy has from the start.
+struct PolicyInputs {
+  DeviceModel device;
+  std::shared_ptr<const TunedTable> tuned;  // null: nothing has been tuned
 };
 
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line for `concertctl policy`
-  std::unique_ptr<Policy> (*make)(const DeviceModel& device);
+  std::unique_ptr<Policy> (*make)(const PolicyInputs& inputs);
 };
 
 // All policies, in the order they are listed to users; the first is the default.

@@ -44,8 +44,8 @@ class PriorityPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakePriority(const DeviceModel& device) {
-  return std::make_unique<PriorityPolicy>(device);
+std::unique_ptr<Policy> MakePriority(const PolicyInputs& inputs) {
+  return std::make_unique<PriorityPolicy>(inputs.device);
 }
 
 }  // namespace concert::policies

@@ -8,7 +8,7 @@
 
 namespace concert::policies {
 
-std::unique_ptr<Policy> MakePriority(const DeviceModel& device);
+std::unique_ptr<Policy> MakePriority(const PolicyInputs& inputs);
 
 }  // namespace concert::policies
 

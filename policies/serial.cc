@@ -39,8 +39,8 @@ class SerialPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeSerial(const DeviceModel& device) {
-  return std::make_unique<SerialPolicy>(device);
+std::unique_ptr<Policy> MakeSerial(const PolicyInputs& inputs) {
+  return std::make_unique<SerialPolicy>(inputs.device);
 }
 
 }  // namespace concert::policies

@@ -9,7 +9,7 @@
 
 namespace concert::policies {
 
-std::unique_ptr<Policy> MakeSerial(const DeviceModel& device);
+std::unique_ptr<Policy> MakeSerial(const PolicyInputs& inputs);
 
 }  // namespace concert::policies
 

@@ -32,8 +32,8 @@ class StreamsPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeStreams(const DeviceModel& device) {
-  return std::make_unique<StreamsPolicy>(device);
+std::unique_ptr<Policy> MakeStreams(const PolicyInputs& inputs) {
+  return std::make_unique<StreamsPolicy>(inputs.device);
 }
 
 }  // namespace concert::policies

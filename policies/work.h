@@ -18,7 +18,9 @@ inline constexpr int kCategoryCount = 4;
 enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3 };
 
 // Bytes of one element.
-constexpr uint32_t DtypeBytes(Dtype dtype) { return dtype == Dtype::kFp32 ? 4 : 2; }
+constexpr uint32_t DtypeBytes(Dtype dtype) {
+  return dtype == Dtype::kFp32 ? 4 : 2;
+}
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 
@@ -26,6 +28,7 @@ struct Work {
   Category category = Category::kBarrier;
   Dtype dtype = Dtype::kBf16;
   bool allow_tf32 = false;
+  bool groupable = false;  // of a GEMM: its operands are such that a group launch can carry it
   uint8_t ranks = 1;                        // of a collective
   uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
   uint64_t flops = 0;
@@ -39,6 +42,7 @@ struct Work {
 struct DeviceModel {
   int sm_count = 132;
   double tensor_flops = 790e12;  // bf16 and fp16, dense (docs/benchmarks: measured on an H200)
+  double fp8_flops = 1580e12;
   double tf32_flops = 395e12;
   double fp32_flops = 50e12;
   double hbm_bytes_per_s = 4.2e12;
@@ -47,6 +51,7 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;     // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
+  bool group_kernel = false;  // group launches have a kernel here (kernels/group)
 };
 
 }  // namespace concert::policies

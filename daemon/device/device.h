@@ -20,7 +20,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/op.h"
 #include "policies/lanes.h"
-#include "policies/plan.h"
+#include "policies/group_schedule.h"
+#include "policies/form.h"
+#include "policies/variant.h"
 #include "policies/work.h"
 
 namespace concert::daemon {
@@ -65,6 +67,23 @@ struct TimelineWrite {
   uint64_t value = 0;
 };
 
+// One launch.
+struct LaunchRequest {
+  std::span<const Op* const> ops;  // at least one
+  policies::Form form = policies::Form::kSingle;
+  int sm_budget = 0;  // SMs the launch may use; 0: all
+  policies::CompanyClass company = policies::CompanyClass::kSolo;
+  // kGroup: the work list, whose problem i is ops[i]. Without one, or without
+  // DeviceModel::group_kernel, the ops run one after the other.
+  const policies::GroupSchedule* schedule = nullptr;
+  // Empty, or one per op: performed when that op is done, even if others of the launch are not.
+  std::span<const TimelineWrite> writes;
+  // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
+  // better.
+  bool inputs_settled = false;   // nothing that the ops depend on is unfinished
+  bool weights_settled = false;  // no unfinished op writes W of any of the ops
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -78,10 +97,9 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
-  // Starts `ops` as one launch on `lane`, in `form`, on at most `sm_budget` SMs (0: all). On an
-  // error nothing of it was started, except after a device fault, which healthy() then reports.
-  virtual absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
-                              int sm_budget) = 0;
+  // Starts `request` on `lane`. On an error nothing of it was started and no timeline will be
+  // written, except after a device fault, which healthy() then reports.
+  virtual absl::Status Launch(Lane lane, const LaunchRequest& request) = 0;
   // Performs `writes` once all work enqueued on `lane` so far is done.
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.

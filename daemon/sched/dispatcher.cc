@@ -229,7 +229,12 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
     if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
   }
   if (status.ok()) {
-    status = device_.Launch(action.lane, {ops.data(), ids.size()}, action.form, action.sm_budget);
+    status = device_.Launch(action.lane, {.ops = {ops.data(), ids.size()},
+                                          .form = action.form,
+                                          .sm_budget = action.sm_budget,
+                                          .company = action.company,
+                                          .schedule = action.schedule,
+                                          .writes = {writes.data(), ids.size()}});
   }
   if (!status.ok()) {
     for (const OpId id : ids) {
@@ -244,8 +249,8 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
+    if (!device_.Signal(action.lane, {writes.data(), ids.size()}).ok()) next_health_check_ = 0;
   }
-  if (!device_.Signal(action.lane, {writes.data(), ids.size()}).ok()) next_health_check_ = 0;
 }
 
 void Dispatcher::Offer(const Actions& actions, const Action& action) {

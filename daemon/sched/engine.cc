@@ -36,7 +36,7 @@ Engine::Engine(const EngineOptions& options, Node& node, std::span<RecordRing* c
     DispatcherOptions dispatcher = options.dispatcher;
     dispatcher.scheduler.gpu = static_cast<uint8_t>(gpu);
     dispatchers_.push_back(std::make_unique<Dispatcher>(
-        dispatcher, node.gpu(gpu), policy.make(node.gpu(gpu).info().model), control_,
+        dispatcher, node.gpu(gpu), policy.make({.device = node.gpu(gpu).info().model, .tuned = nullptr}), control_,
         issuer_.mailbox(), *records[static_cast<size_t>(gpu)]));
   }
 }
@@ -62,7 +62,7 @@ absl::Status Engine::SetPolicy(std::string_view name) {
   if (info == nullptr) return UnknownPolicy(name);
   for (const auto& dispatcher : dispatchers_) {
     DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
-    message.policy = info->make(node_.gpu(dispatcher->gpu()).info().model).release();
+    message.policy = info->make({.device = node_.gpu(dispatcher->gpu()).info().model, .tuned = nullptr}).release();
     Post(dispatcher->mailbox(), message);
   }
   return absl::OkStatus();

@@ -62,6 +62,8 @@ struct Action {
   Lane lane;
   policies::Form form;
   uint16_t sm_budget;
+  policies::CompanyClass company;
+  const policies::GroupSchedule* schedule;  // as PlannedLaunch
   uint16_t order_mask;    // bit i: lane i
   uint16_t first, count;  // ops [first, first + count) of Actions::ops
 };

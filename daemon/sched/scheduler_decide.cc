@@ -127,6 +127,8 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Act
                 .lane = launch.lane,
                 .form = launch.form,
                 .sm_budget = launch.sm_budget,
+                .company = launch.company,
+                .schedule = launch.schedule,
                 .order_mask = 0,
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
@@ -154,6 +156,8 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
                           .lane = launch.lane,
                           .form = Form::kSingle,
                           .sm_budget = 0,
+                          .company = policies::CompanyClass::kSolo,
+                          .schedule = nullptr,
                           .order_mask = mask,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});

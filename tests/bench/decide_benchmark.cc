@@ -23,7 +23,7 @@ Scene SceneOf(int64_t count, uint32_t salt) {
 
 void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
   const Scene scene = SceneOf(state.range(0), 0);
-  const auto policy = info.make(scene.device);
+  const auto policy = info.make({scene.device, nullptr});
   const Snapshot snapshot = scene.Get();
   Plan plan;
   for (auto _ : state) {
@@ -36,7 +36,7 @@ void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
 // known.
 void DecideUnseen(benchmark::State& state, const PolicyInfo& info) {
   Scene scene = SceneOf(state.range(0), 0);
-  const auto policy = info.make(scene.device);
+  const auto policy = info.make({scene.device, nullptr});
   const Snapshot snapshot = scene.Get();
   Plan plan;
   uint32_t salt = 0;

@@ -39,8 +39,8 @@ class NullDevice : public daemon::Device {
     return absl::UnimplementedError("the null device imports nothing");
   }
   void Free(const daemon::Allocation&) override {}
-  absl::Status Launch(Lane, std::span<const daemon::Op* const>, policies::Form, int) override {
-    return absl::OkStatus();
+  absl::Status Launch(Lane lane, const daemon::LaunchRequest& request) override {
+    return Signal(lane, request.writes);
   }
   absl::Status Signal(Lane, std::span<const daemon::TimelineWrite> writes) override {
     for (const daemon::TimelineWrite& write : writes) {

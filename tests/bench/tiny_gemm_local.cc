@@ -76,7 +76,7 @@ LocalTinyGemm::~LocalTinyGemm() {
 absl::Status LocalTinyGemm::LaunchAndWait() {
   daemon::Device& gpu = node_->gpu(0);
   const kernels::Op* const ops[] = {&op_};
-  absl::Status status = gpu.Launch(policies::kFirstNormalLane, ops, policies::Form::kSingle, 0);
+  absl::Status status = gpu.Launch(policies::kFirstNormalLane, {.ops = ops});
   if (!status.ok()) return status;
   const daemon::TimelineWrite signal[] = {{.address = timeline_, .value = ++value_}};
   if (status = gpu.Signal(policies::kFirstNormalLane, signal); !status.ok()) return status;

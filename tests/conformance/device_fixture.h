@@ -100,7 +100,7 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   void Launch(Lane lane, std::initializer_list<const Op*> ops,
               policies::Form form = policies::Form::kSingle, int on_gpu = 0) {
     const absl::Status status =
-        gpu(on_gpu).Launch(lane, std::vector<const Op*>(ops), form, /*sm_budget=*/0);
+        gpu(on_gpu).Launch(lane, {.ops = {ops.begin(), ops.size()}, .form = form});
     ASSERT_TRUE(status.ok()) << status;
   }
   void Signal(Lane lane, int word, uint64_t value, int on_gpu = 0) {

@@ -181,7 +181,7 @@ TEST_F(GpuTest, GemmMatchesReference) {
         GemmRun run(device(), shape, dtype, activation, random);
         const Op* ops[] = {&run.op()};
         const policies::Lane lane = random() % policies::kCollectiveLane;
-        ASSERT_OK(device().Launch(lane, ops, policies::Form::kSingle, shape.sm_budget));
+        ASSERT_OK(device().Launch(lane, {.ops = ops, .sm_budget = shape.sm_budget}));
         Finish(lane);
         run.Check();
         if (HasFatalFailure()) return;
@@ -203,10 +203,10 @@ TEST_F(GpuTest, GemmSurvivesCacheEviction) {
     op.gemm.bias = scratch.address();
     op.gemm.ldd = op.gemm.n;
     const Op* ops[] = {&op};
-    ASSERT_OK(device().Launch(0, ops, policies::Form::kSingle, 0));
+    ASSERT_OK(device().Launch(0, {.ops = ops}));
   }
   const Op* ops[] = {&first.op()};
-  ASSERT_OK(device().Launch(0, ops, policies::Form::kSingle, 0));
+  ASSERT_OK(device().Launch(0, {.ops = ops}));
   Finish(0);
   first.Check();
 }

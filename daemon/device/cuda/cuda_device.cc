@@ -109,7 +109,7 @@ absl::Status CudaDevice::WarmUp() {
                .activation = kernels::Activation::kNone,
                .allow_tf32 = false};
     const Op* ops[] = {&op};
-    if (absl::Status status = Launch(0, ops, policies::Form::kSingle, 0); !status.ok())
+    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok())
       return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamSynchronize, lanes_[0].stream);
@@ -146,10 +146,8 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
   return driver_.ToStatus(result, "cuCtxEnablePeerAccess", gpu_);
 }
 
-absl::Status CudaDevice::Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
-                                int sm_budget) {
-  // Every form runs its ops one after the other on the lane; there is no kernel for groups yet.
-  static_cast<void>(form);
+absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
+  const std::span<const Op* const> ops = request.ops;
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
@@ -162,7 +160,7 @@ absl::Status CudaDevice::Launch(Lane lane, std::span<const Op* const> ops, polic
       .stream = lanes_[lane].stream,
       .workspace = workspaces_ + kWorkspaceBytes * lane,
       .workspace_bytes = kWorkspaceBytes,
-      .sm_budget = sm_budget < info_.model.sm_count ? sm_budget : 0};
+      .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0};
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     absl::Status status =
@@ -171,7 +169,9 @@ absl::Status CudaDevice::Launch(Lane lane, std::span<const Op* const> ops, polic
             : absl::InternalError(absl::StrCat("op kind ", op->kind, " has no CUDA launcher"));
     if (!status.ok()) return op == ops.front() ? status : Fault(status);
   }
-  return absl::OkStatus();
+  if (request.writes.empty()) return absl::OkStatus();
+  const absl::Status signalled = Signal(lane, request.writes);
+  return signalled.ok() ? signalled : Fault(signalled);
 }
 
 absl::Status CudaDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {

@@ -33,8 +33,7 @@ class CudaDevice : public Device {
     return memory_->Import(request);
   }
   void Free(const Allocation& allocation) override { memory_->Free(allocation); }
-  absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
-                      int sm_budget) override;
+  absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
   // Asks the driver (about 1 us).

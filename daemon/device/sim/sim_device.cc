@@ -33,13 +33,13 @@ absl::Status SimDevice::CheckLaunchable() {
   return absl::OkStatus();
 }
 
-absl::Status SimDevice::Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
-                               int sm_budget) {
+absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
+  const std::span<const Op* const> ops = request.ops;
   if (lane >= policies::kLaneCount || policies::IsCollectiveLane(lane) || ops.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("launch of ", ops.size(), " ops on lane ", lane));
   }
-  const bool group = form == policies::Form::kGroup;
+  const bool group = request.form == policies::Form::kGroup;
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     if (kind == nullptr || kind->collective || (group && op->kind != CONCERT_OP_GEMM)) {
@@ -48,7 +48,7 @@ absl::Status SimDevice::Launch(Lane lane, std::span<const Op* const> ops, polici
     }
   }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
-  return executor_.Launch(info_.gpu, lane, ops, form, sm_budget);
+  return executor_.Launch(info_.gpu, lane, request);
 }
 
 absl::Status SimDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {

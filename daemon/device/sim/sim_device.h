@@ -25,8 +25,7 @@ class SimDevice final : public Device {
   }
   void Free(const Allocation& allocation) override { memory_.Free(allocation); }
 
-  absl::Status Launch(Lane lane, std::span<const Op* const> ops, policies::Form form,
-                      int sm_budget) override;
+  absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
   absl::Status healthy() const override;

@@ -125,20 +125,22 @@ void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
   engine_.EnqueueMark(gpu, lane, at, Cookie(Payload::kWrites, first));
 }
 
-absl::Status SimExecutor::Launch(int gpu, Lane lane, std::span<const Op* const> ops,
-                                 policies::Form form, int sm_budget) {
-  const bool group = form == policies::Form::kGroup;
+absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& request) {
+  const std::span<const Op* const> ops = request.ops;
+  const bool group = request.form == policies::Form::kGroup;
   {
     std::lock_guard lock(mutex_);
-    const int items = group ? 1 : static_cast<int>(ops.size());
-    if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), 0); !status.ok())
+    const size_t writes = request.writes.size();
+    const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
+    if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
       return status;
     const Time at = HostTime();
     if (group) {
-      EnqueueGroup(gpu, lane, at, ops, sm_budget);
+      EnqueueGroup(gpu, lane, at, ops, request.sm_budget);
     } else {
-      for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, sm_budget);
+      for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, request.sm_budget);
     }
+    if (writes > 0) EnqueueWrites(gpu, lane, at, request.writes);
   }
   Wake();
   return absl::OkStatus();

@@ -36,8 +36,7 @@ class SimExecutor {
 
   // As Device's and Node's functions. RESOURCE_EXHAUSTED when a lane is full; then nothing was
   // enqueued.
-  absl::Status Launch(int gpu, Lane lane, std::span<const Op* const> ops, policies::Form form,
-                      int sm_budget);
+  absl::Status Launch(int gpu, Lane lane, const LaunchRequest& request);
   absl::Status Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes);
   absl::Status Order(int gpu, Lane lane, Lane before);
   absl::Status LaunchCollective(std::span<const RankPart> parts);

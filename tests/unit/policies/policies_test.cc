@@ -14,7 +14,7 @@ namespace {
 
 Plan Decide(std::string_view policy, const Scene& scene) {
   Plan plan;
-  FindPolicy(policy)->make(scene.device)->Decide(scene.Get(), plan);
+  FindPolicy(policy)->make({scene.device, nullptr})->Decide(scene.Get(), plan);
   return plan;
 }
 

@@ -88,7 +88,7 @@ class RandomScenes {
 
 class PolicyContractTest : public testing::TestWithParam<PolicyInfo> {
  protected:
-  PolicyContractTest() : policy_(GetParam().make(DeviceModel())) {}
+  PolicyContractTest() : policy_(GetParam().make({})) {}
 
   std::unique_ptr<Policy> policy_;
 };
@@ -169,7 +169,7 @@ TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
     policy_->Decide(scene.Get(), again);
     ASSERT_TRUE(SamePlan(warm, again)) << "round " << round;
     if (round % 10 != 0) continue;
-    GetParam().make(DeviceModel())->Decide(scene.Get(), fresh);
+    GetParam().make({})->Decide(scene.Get(), fresh);
     ASSERT_TRUE(SamePlan(warm, fresh)) << "round " << round;
   }
 }
@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyContractTest,
 
 // The do-no-harm gate.
 TEST(AutoContractTest, NeverPredictsWorseThanSerial) {
-  const auto policy = FindPolicy("auto")->make(DeviceModel());
+  const auto policy = FindPolicy("auto")->make({});
   RandomScenes scenes(kSeed + 3);
   Plan plan;
   for (int round = 0; round < kRounds; ++round) {

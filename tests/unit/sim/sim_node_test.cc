@@ -57,7 +57,7 @@ Op HalfCopy(std::vector<uint8_t>& bytes) {
 
 absl::Status LaunchOne(SimNode& node, const Op& op, Lane lane = 0) {
   const Op* ops[] = {&op};
-  return node.gpu(0).Launch(lane, ops, policies::Form::kSingle, 0);
+  return node.gpu(0).Launch(lane, {.ops = ops});
 }
 
 absl::Status SignalOne(SimNode& node, uint64_t& word, uint64_t value, Lane lane = 0) {

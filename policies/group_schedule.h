@@ -1,0 +1,75 @@
+// The work list of one group launch: which block computes which tile of which problem, and when.
+// Data made by GroupPlanner, interpreted by kernels/group. Plain C++ that device code includes too.
+//
+// The group kernel computes D^T = W * A^T, so that the rows of the tensor cores' instruction are
+// rows of W and its columns rows of A: however few rows A has, no instruction row is wasted.
+#ifndef CONCERT_POLICIES_GROUP_SCHEDULE_H_
+#define CONCERT_POLICIES_GROUP_SCHEDULE_H_
+
+#include <cstdint>
+
+namespace concert::policies {
+
+inline constexpr int kMaxGroupProblems = 256;
+inline constexpr int kMaxGroupItems = 16384;  // of one launch, kEnd items included; 256 KB
+inline constexpr uint32_t kGroupArenaItems = 1 << 20;  // of all schedules that are kept; 16 MB
+inline constexpr int kGroupScheduleSlots = 1024;
+// Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
+inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
+inline constexpr int kMaxGroupSplitTiles = 4096;  // tiles that are split along K, each a counter
+inline constexpr int kMaxGroupSplits = 32;        // parts of one tile
+
+// Rows of W times rows of A. Every combination of the two lists below is one specialisation of the
+// kernel.
+struct GroupTile {
+  uint16_t w_rows = 128;
+  uint16_t a_rows = 64;
+  friend bool operator==(const GroupTile&, const GroupTile&) = default;
+};
+// w_rows 128: each of the two consumer warpgroups takes 64 rows of W and all rows of A.
+// w_rows 64: both take the same 64 rows of W and half of the rows of A each.
+inline constexpr GroupTile kGroupTiles[] = {
+    {128, 16}, {128, 32}, {128, 64}, {128, 96}, {128, 128}, {128, 192}, {128, 256},
+    {64, 32},  {64, 64},  {64, 128}, {64, 192}, {64, 256}};
+inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
+
+// One tile, or a part of its sum along K. Blocks work through their items in order.
+struct GroupItem {
+  static constexpr uint16_t kEnd = 0xffff;  // in `problem`: the block has no more items
+
+  uint16_t problem;         // index into the launch's problems
+  uint8_t w_rows_div_64;    // tile: 1 or 2
+  uint8_t a_rows_div_16;    // tile: 1 to 16
+  uint16_t w_tile, a_tile;  // which tile
+  uint16_t k_begin, k_end;  // in units of kGroupBlockKBytes; k_begin < k_end
+  uint8_t splits;           // parts of this tile's sum: 1, or how many items share it
+  uint8_t split;            // which part this is
+  uint16_t split_tile;      // splits > 1: which counter and partial sums the parts meet in
+};
+static_assert(sizeof(GroupItem) == 16);
+
+// A view; GroupScheduleStore owns what it points to.
+//
+// Item s of block b is items[s * blocks + b]; every block has a kEnd item after its last.
+// The parts of a split tile t have their sums in fp32 at partial (t * max_splits + split), each
+// partial_bytes long, so that max_splits * split_tiles * partial_bytes <= kGroupPartialBytes.
+struct GroupSchedule {
+  uint64_t id = 0;          // never used again for other items; 0: none
+  uint16_t slot = 0;        // in [0, kGroupScheduleSlots)
+  uint32_t first_item = 0;  // where its items lie among kGroupArenaItems, so that a device can keep
+                            // a copy of the store's arena
+  uint16_t blocks = 0;
+  uint16_t problem_count = 0;
+  uint16_t split_tiles = 0;
+  uint16_t max_splits = 1;
+  uint32_t partial_bytes = 0;  // of the largest tile that is split
+  uint32_t item_count = 0;     // kEnd items included: steps * blocks
+  const GroupItem* items = nullptr;
+  const GroupTile* tiles = nullptr;  // [problem_count]
+  float predicted_us = 0;            // from the launch's start to the end of its last problem
+  const float* ends_us = nullptr;    // [problem_count]: predicted end of each problem, from the start
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_GROUP_SCHEDULE_H_

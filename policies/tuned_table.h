@@ -1,0 +1,64 @@
+// What tuning has measured, as policies and devices look it up: immutable, made once from the
+// tuning store and replaced as a whole.
+#ifndef CONCERT_POLICIES_TUNED_TABLE_H_
+#define CONCERT_POLICIES_TUNED_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policies/form.h"
+#include "policies/variant.h"
+#include "policies/work.h"
+
+namespace concert::policies {
+
+// A GEMM as tuning tells them apart: shape and dtype, not buffers.
+struct Problem {
+  uint32_t m = 0, n = 0, k = 0, batch = 1;
+  Dtype dtype = Dtype::kBf16;
+
+  static Problem Of(const Work& work) {
+    return {work.m, work.n, work.k, work.batch, work.dtype};
+  }
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+// What decides between kernels besides the problem.
+struct TunedKey {
+  Problem problem;
+  uint16_t sm_budget = 0;  // 0: all
+  CompanyClass company = CompanyClass::kSolo;
+  Form form = Form::kSingle;
+  friend bool operator==(const TunedKey&, const TunedKey&) = default;
+};
+
+struct TunedRow {
+  TunedKey key;
+  Variant variant;      // the best found
+  float median_us = 0;  // of one GEMM: the company's time divided by its size
+  float spread_us = 0;  // p90 - p10
+  uint32_t samples = 0;
+};
+
+// Lookups take constant time, allocate nothing and may come from any thread.
+class TunedTable {
+ public:
+  TunedTable() = default;
+  // Of several rows with one key the last counts.
+  explicit TunedTable(std::vector<TunedRow> rows);
+
+  // Null: never measured. Valid as long as the table.
+  const TunedRow* Find(const TunedKey& key) const;
+  std::span<const TunedRow> rows() const { return rows_; }
+  bool empty() const { return rows_.empty(); }
+
+ private:
+  std::vector<TunedRow> rows_;
+  std::vector<uint32_t> buckets_;  // open addressing: row + 1, 0 is empty; a power of two
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_TUNED_TABLE_H_
