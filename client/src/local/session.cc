@@ -233,32 +233,47 @@ int Locate(const char* name, const concert_slice& slice, __uint128_t rows, __uin
   return CONCERT_OK;
 }
 
+uint64_t ElementBytes(uint32_t dtype) {
+  if (dtype == CONCERT_FP8_E4M3) return 1;
+  return dtype == CONCERT_FP32 ? 4 : 2;
+}
+
+int LocateScales(const char* name, const concert_slice& slice, bool per_row, uint32_t rows,
+                 CUdeviceptr* address, concert_error* error) {
+  if (slice.buffer == nullptr && !per_row) return CONCERT_OK;
+  if (slice.offset % sizeof(float) != 0) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "%s.offset %" PRIu64 " is not a multiple of 4",
+                name, slice.offset);
+  }
+  const uint32_t count = per_row ? rows : 1;
+  return Locate(name, slice, 1, count, count, 1, 0, sizeof(float), address, error);
+}
+
 int LocateGemm(const concert_gemm& op, GemmAddresses* to, concert_error* error) {
   if (op.m == 0 || op.n == 0 || op.k == 0) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "m, n and k are %u, %u and %u; none may be 0",
                 op.m, op.n, op.k);
   }
-  const uint64_t bytes = op.dtype == CONCERT_FP32 ? 4 : 2;
-  if (int code =
-          Locate("a", op.a, op.m, op.k, op.lda, op.batch, op.stride_a, bytes, &to->a, error)) {
-    return code;
-  }
-  if (int code =
-          Locate("w", op.w, op.n, op.k, op.ldw, op.batch, op.stride_w, bytes, &to->w, error)) {
-    return code;
-  }
-  if (int code =
-          Locate("d", op.d, op.m, op.n, op.ldd, op.batch, op.stride_d, bytes, &to->d, error)) {
-    return code;
-  }
-  if (op.beta != 0) {
-    if (int code =
-            Locate("c", op.c, op.m, op.n, op.ldc, op.batch, op.stride_c, bytes, &to->c, error)) {
-      return code;
-    }
-  }
-  if (op.bias.buffer == nullptr) return CONCERT_OK;
-  return Locate("bias", op.bias, 1, op.n, op.n, 1, 0, bytes, &to->bias, error);
+  int code = CONCERT_OK;
+  const auto locate = [&](const char* name, const concert_slice& slice, uint32_t rows,
+                          uint32_t cols, uint64_t ld, uint64_t stride, uint32_t dtype,
+                          CUdeviceptr* address) {
+    if (code != CONCERT_OK) return;
+    code = Locate(name, slice, rows, cols, ld, op.batch, stride, ElementBytes(dtype), address,
+                  error);
+  };
+  const uint32_t d_dtype = op.d_dtype != 0 ? op.d_dtype : op.dtype;
+  locate("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype, &to->a);
+  locate("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype, &to->w);
+  locate("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype, &to->d);
+  if (op.beta != 0) locate("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype, &to->c);
+  if (op.bias.buffer != nullptr) locate("bias", op.bias, 1, op.n, op.n, 0, d_dtype, &to->bias);
+  if (code != CONCERT_OK || op.dtype != CONCERT_FP8_E4M3) return code;
+  code = LocateScales("a_scales", op.a_scales, (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0,
+                      op.m, &to->a_scales, error);
+  if (code != CONCERT_OK) return code;
+  return LocateScales("w_scales", op.w_scales, (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0,
+                      op.n, &to->w_scales, error);
 }
 
 // ---- LocalBuffer
