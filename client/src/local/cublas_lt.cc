@@ -46,7 +46,13 @@ int DataTypes(const concert_gemm& op, cudaDataType_t* type, cudaDataType_t* d_ty
 // fp8 only where cuBLASLt takes it: the heuristic does not see addresses, and a kernel that finds
 // them misaligned takes the process's context down.
 int CheckFp8(const concert_gemm& op, const GemmAddresses& addresses, concert_error* error) {
-  if (op.dtype != CONCERT_FP8_E4M3) return CONCERT_OK;
+  const bool scaled = op.a_scales.buffer != nullptr || op.w_scales.buffer != nullptr;
+  if (op.dtype != CONCERT_FP8_E4M3) {
+    return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
+                         "scales are given, but dtype is %u; only operands in fp8_e4m3 have scales",
+                         op.dtype)
+                  : CONCERT_OK;
+  }
   const bool a_rows = (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0;
   const bool w_rows = (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0;
   if (a_rows != w_rows || (a_rows && op.batch > 1)) {
