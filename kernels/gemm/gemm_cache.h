@@ -37,9 +37,9 @@ struct GemmKey {
   template <typename H>
   friend H AbslHashValue(H h, const GemmKey& x) {
     return H::combine(std::move(h), x.m, x.n, x.k, x.batch, x.lda, x.ldw, x.ldc, x.ldd, x.stride_a,
-                      x.stride_w, x.stride_c, x.stride_d, x.dtype, x.d_dtype, x.a_scales, x.w_scales,
-                      x.scales_aligned, x.activation, x.allow_tf32, x.has_c, x.has_bias, x.bias_aligned, x.align_a, x.align_w, x.align_c,
-                      x.align_d, x.sm_budget);
+                      x.stride_w, x.stride_c, x.stride_d, x.dtype, x.d_dtype, x.a_scales,
+                      x.w_scales, x.scales_aligned, x.activation, x.allow_tf32, x.has_c, x.has_bias,
+                      x.bias_aligned, x.align_a, x.align_w, x.align_c, x.align_d, x.sm_budget);
   }
 };
 

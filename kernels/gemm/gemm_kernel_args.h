@@ -15,8 +15,8 @@ struct EpilogueArgs {
   uint32_t activation;
 };
 
-// D = act(alpha * scales * A * W^T + beta * C + bias); layouts as concert_gemm_body. c null: beta is
-// 0. Scales null: 1.
+// D = act(alpha * scales * A * W^T + beta * C + bias); layouts as concert_gemm_body. c null: beta
+// is 0. Scales null: 1.
 struct FallbackGemmArgs {
   const void *a, *w, *c, *bias;
   const float *a_scales, *w_scales;

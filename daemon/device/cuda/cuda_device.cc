@@ -81,9 +81,8 @@ absl::Status CudaDevice::CreateWorkspaces() {
 }
 
 absl::Status CudaDevice::WarmUp() {
-  for (const policies::Dtype dtype :
-       {policies::Dtype::kBf16, policies::Dtype::kFp16, policies::Dtype::kFp32,
-        policies::Dtype::kFp8E4m3}) {
+  for (const policies::Dtype dtype : {policies::Dtype::kBf16, policies::Dtype::kFp16,
+                                      policies::Dtype::kFp32, policies::Dtype::kFp8E4m3}) {
     constexpr uint32_t kSize = 128;
     Op op;
     op.kind = CONCERT_OP_GEMM;

@@ -156,7 +156,8 @@ std::vector<BadCase> BadFp8Gemms() {
        "a_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
       {"bf16_with_scales_offset", good, [](D& d) { d.body.gemm.w_scales_offset = 4; },
        "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
-      {"bf16_with_scale_flag", good, [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; },
+      {"bf16_with_scale_flag", good,
+       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; },
        "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
       {"rows_without_scales", fp8, [](D& d) { d.body.gemm.a.scales = 0; },
        "flags say that there is one scale per row, but the buffer of a_scales is 0"},
@@ -172,9 +173,15 @@ std::vector<BadCase> BadFp8Gemms() {
        "w_scales needs 4 bytes at offset 1048576, but buffer 2 has only 1048576 bytes"},
       {"scales_overflow", fp8, [](D& d) { d.body.gemm.w_scales_offset = kHuge - 3; },
        "the extent of w_scales does not fit in 64 bits; check sizes and strides"},
-      {"d_overlaps_a_scales", fp8, [](D& d) { d.body.gemm.d = {2, 0, 131072 + 254}; },
+      {"d_overlaps_a_scales", fp8,
+       [](D& d) {
+         d.body.gemm.d = {2, 0, 131072 + 254};
+       },
        "d overlaps a_scales" + overlap},
-      {"d_overlaps_w_scales", fp8, [](D& d) { d.body.gemm.d = {2, 0, 131072 + 258}; },
+      {"d_overlaps_w_scales", fp8,
+       [](D& d) {
+         d.body.gemm.d = {2, 0, 131072 + 258};
+       },
        "d overlaps w_scales" + overlap},
       {"misaligned_d", fp8, [](D& d) { d.body.gemm.d.offset = 1; },
        "d.offset 1 is not a multiple of 2 bytes"},
@@ -306,8 +313,7 @@ TEST(AdmitTest, FillsInAnFp8Gemm) {
   EXPECT_TRUE(op.gemm.a_scales_per_row);
   EXPECT_FALSE(op.gemm.w_scales_per_row);
   EXPECT_EQ(op.work.dtype, Dtype::kFp8E4m3);
-  EXPECT_EQ(op.work.hbm_bytes,
-            64u * 16 + 32 * 16 + 2 * (2 * 64 * 32 + 32) + 4 * (64 + 1));
+  EXPECT_EQ(op.work.hbm_bytes, 64u * 16 + 32 * 16 + 2 * (2 * 64 * 32 + 32) + 4 * (64 + 1));
   EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2, 2, 2));
   EXPECT_EQ(op.buffer_count, 7);
 }
