@@ -52,6 +52,7 @@ constexpr uint64_t CeilShift(uint64_t value, int shift) {
 }
 
 double PeakFlops(const DeviceModel& device, const Work& work) {
+  if (work.dtype == Dtype::kFp8E4m3) return device.fp8_flops;
   if (work.dtype != Dtype::kFp32) return device.tensor_flops;
   return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
 }

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <initializer_list>
 
+#include "kernels/cuda_api/data_type.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
 #include "kernels/gemm/gemm_cache.h"
@@ -17,29 +19,37 @@ constexpr unsigned kMaxFallbackBlocks = 1u << 20;
 // or in no fixed order.
 constexpr uint32_t kReductionSchemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-cudaDataType_t DataType(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBf16:
-      return CUDA_R_16BF;
-    case Dtype::kFp16:
-      return CUDA_R_16F;
-    case Dtype::kFp32:
-      return CUDA_R_32F;
-  }
-  return CUDA_R_32F;
+void* Pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+// What cuBLASLt asks of fp8 operands (its documentation, "Floating Point 8-bit Data Types Usage"):
+// addresses and rows that are multiples of 16 bytes. Vectors of scales exist for both operands or
+// none; in a batch they would be one vector per member, where ours are one for all.
+bool LibraryTakesFp8(const GemmKey& key) {
+  constexpr uint8_t kAlignLog2 = 4;
+  const uint64_t output_bytes = DtypeBytes(key.d_dtype);
+  const bool aligned = std::min({key.align_a, key.align_w, key.align_c, key.align_d}) >= kAlignLog2;
+  const bool whole = key.k % 16 == 0 && key.lda % 16 == 0 && key.ldw % 16 == 0 &&
+                     key.ldc * output_bytes % 16 == 0 && key.ldd * output_bytes % 16 == 0;
+  const bool a_rows = key.a_scales == ScaleMode::kPerRow;
+  const bool w_rows = key.w_scales == ScaleMode::kPerRow;
+  return aligned && whole && a_rows == w_rows &&
+         (!a_rows || (key.batch == 1 && key.scales_aligned));
 }
 
 // Plans one entry. Keeps the first error; every later step is then skipped.
 class Planner {
  public:
-  Planner(const LaunchContext& context, GemmEntry& entry)
-      : lt_(context.api.cublaslt), context_(context), entry_(entry) {}
+  // `args`: what the entry's key was made of.
+  Planner(const LaunchContext& context, const GemmArgs& args, GemmEntry& entry)
+      : lt_(context.api.cublaslt), context_(context), args_(args), entry_(entry) {}
 
   void Plan() {
     const GemmKey& key = entry_.key;
     const bool plain = key.activation == Activation::kNone && !key.has_bias;
     const bool fusable = key.activation != Activation::kSilu && (!key.has_bias || key.bias_aligned);
-    if (fusable && Choose(FusedEpilogue())) {
+    if (key.dtype == Dtype::kFp8E4m3 && !LibraryTakesFp8(key)) {
+      entry_.path = GemmPath::kFallback;
+    } else if (fusable && Choose(FusedEpilogue())) {
       entry_.path = GemmPath::kFused;
     } else if (!plain && Choose(CUBLASLT_EPILOGUE_DEFAULT)) {
       entry_.path = GemmPath::kThenEpilogue;
@@ -84,16 +94,29 @@ class Planner {
           lt_.cublasLtMatmulPreferenceSetAttribute(&preference_, attribute, &value, sizeof(value));
   }
 
-  void InitLayout(cublasLtMatrixLayoutOpaque_t& layout, uint64_t rows, uint64_t columns,
-                  uint64_t row_stride, uint64_t batch_stride) {
+  void InitLayout(cublasLtMatrixLayoutOpaque_t& layout, Dtype dtype, uint64_t rows,
+                  uint64_t columns, uint64_t row_stride, uint64_t batch_stride) {
     if (ok()) {
       status_ =
-          lt_.cublasLtMatrixLayoutInit_internal(&layout, sizeof(layout), DataType(entry_.key.dtype),
-                                                rows, columns, static_cast<int64_t>(row_stride));
+          lt_.cublasLtMatrixLayoutInit_internal(&layout, sizeof(layout), DataTypeOf(dtype), rows,
+                                                columns, static_cast<int64_t>(row_stride));
     }
     if (entry_.key.batch == 1) return;
     Set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(entry_.key.batch));
     Set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, static_cast<int64_t>(batch_stride));
+  }
+
+  // Modes and, for the heuristic to see, addresses of the scales; every launch sets its own.
+  void DescribeScales() {
+    const GemmKey& key = entry_.key;
+    // cuBLASLt before 12.9 does not know the modes: they are named only where they are not default.
+    if (key.a_scales == ScaleMode::kPerRow) {
+      constexpr int32_t kPerRow = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+      Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kPerRow);
+      Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kPerRow);
+    }
+    if (key.w_scales != ScaleMode::kNone) Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args_.w_scales);
+    if (key.a_scales != ScaleMode::kNone) Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args_.a_scales);
   }
 
   // Row-major D = A * W^T is column-major D^T = W * A^T: cuBLASLt's A is W, transposed; its B is A.
@@ -107,10 +130,11 @@ class Planner {
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (key.sm_budget > 0)
       Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<int32_t>(key.sm_budget));
-    InitLayout(entry_.w, key.k, key.n, key.ldw, key.stride_w);
-    InitLayout(entry_.a, key.k, key.m, key.lda, key.stride_a);
-    InitLayout(entry_.c, key.n, key.m, key.ldc, key.stride_c);
-    InitLayout(entry_.d, key.n, key.m, key.ldd, key.stride_d);
+    DescribeScales();
+    InitLayout(entry_.w, key.dtype, key.k, key.n, key.ldw, key.stride_w);
+    InitLayout(entry_.a, key.dtype, key.k, key.m, key.lda, key.stride_a);
+    InitLayout(entry_.c, key.d_dtype, key.n, key.m, key.ldc, key.stride_c);
+    InitLayout(entry_.d, key.d_dtype, key.n, key.m, key.ldd, key.stride_d);
   }
 
   void Prefer() {
@@ -142,27 +166,45 @@ class Planner {
 
   const CublasLt& lt_;
   const LaunchContext& context_;
+  const GemmArgs& args_;
   GemmEntry& entry_;
   cublasLtMatmulPreferenceOpaque_t preference_;
   cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
 };
 
-cublasStatus_t LaunchLibrary(LaunchContext& context, const GemmArgs& args, GemmEntry& entry) {
-  const CublasLt& lt = context.api.cublaslt;
-  if (entry.path == GemmPath::kFused && args.bias != 0) {
+// The addresses that stand in the description of a GEMM and not among its arguments.
+cublasStatus_t SetPointers(const CublasLt& lt, const GemmArgs& args, GemmEntry& entry) {
+  struct Attribute {
+    bool used;
+    cublasLtMatmulDescAttributes_t name;
+    Address address;
+  };
+  for (const Attribute& attribute : {
+           Attribute{entry.path == GemmPath::kFused && args.bias != 0,
+                     CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias},
+           Attribute{args.w_scales != 0, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.w_scales},
+           Attribute{args.a_scales != 0, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scales},
+       }) {
+    if (!attribute.used) continue;
     const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
-        &entry.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias, sizeof(args.bias));
+        &entry.matmul, attribute.name, &attribute.address, sizeof(attribute.address));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
-  const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t LaunchLibrary(LaunchContext& context, const GemmArgs& args, GemmEntry& entry) {
+  const CublasLt& lt = context.api.cublaslt;
+  const cublasStatus_t status = SetPointers(lt, args, entry);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
   return lt.cublasLtMatmul(
-      context.cublaslt, &entry.matmul, &args.alpha, pointer(args.w), &entry.w, pointer(args.a),
-      &entry.a, &args.beta, pointer(entry.key.has_c ? args.c : args.d), &entry.c, pointer(args.d),
-      &entry.d, &entry.algo, pointer(context.workspace), context.workspace_bytes, context.stream);
+      context.cublaslt, &entry.matmul, &args.alpha, Pointer(args.w), &entry.w, Pointer(args.a),
+      &entry.a, &args.beta, Pointer(entry.key.has_c ? args.c : args.d), &entry.c, Pointer(args.d),
+      &entry.d, &entry.algo, Pointer(context.workspace), context.workspace_bytes, context.stream);
 }
 
 absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
-  const uint64_t width = 16 / DtypeBytes(args.dtype);
+  const uint64_t width = 16 / DtypeBytes(args.d_dtype);
   const uint64_t stride_d = args.batch > 1 ? args.stride_d : 0;
   const bool wide = (args.d | args.bias) % 16 == 0 && args.n % width == 0 &&
                     args.ldd % width == 0 && stride_d % width == 0;
@@ -176,18 +218,19 @@ absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
                                     .activation = static_cast<uint32_t>(args.activation)};
   const uint64_t packs = uint64_t{args.m} * args.batch * (args.n / (wide ? width : 1));
   return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.epilogue[DtypeIndex(args.dtype)][wide],
+                      context.kernels.epilogue[DtypeIndex(args.d_dtype)][wide],
                       BlocksFor(packs, kEpilogueThreads, kMaxEpilogueBlocks), kEpilogueThreads,
                       context.stream, kernel_args);
 }
 
 absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
-  const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };
-  const FallbackGemmArgs kernel_args = {.a = pointer(args.a),
-                                        .w = pointer(args.w),
-                                        .c = pointer(args.beta != 0.0f ? args.c : 0),
-                                        .bias = pointer(args.bias),
-                                        .d = pointer(args.d),
+  const FallbackGemmArgs kernel_args = {.a = Pointer(args.a),
+                                        .w = Pointer(args.w),
+                                        .c = Pointer(args.beta != 0.0f ? args.c : 0),
+                                        .bias = Pointer(args.bias),
+                                        .a_scales = static_cast<float*>(Pointer(args.a_scales)),
+                                        .w_scales = static_cast<float*>(Pointer(args.w_scales)),
+                                        .d = Pointer(args.d),
                                         .lda = args.lda,
                                         .ldw = args.ldw,
                                         .ldc = args.ldc,
@@ -200,14 +243,18 @@ absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
                                         .n = args.n,
                                         .k = args.k,
                                         .batch = args.batch,
+                                        .a_scale_step = args.a_scales_per_row ? 1u : 0u,
+                                        .w_scale_step = args.w_scales_per_row ? 1u : 0u,
                                         .alpha = args.alpha,
                                         .beta = args.beta,
                                         .activation = static_cast<uint32_t>(args.activation)};
   const auto tiles = [](uint64_t size) {
     return (size + kFallbackGemmTile - 1) / kFallbackGemmTile;
   };
+  const int output = DtypeIndex(args.d_dtype);
   return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.fallback_gemm[DtypeIndex(args.dtype)],
+                      args.dtype == Dtype::kFp8E4m3 ? context.kernels.fallback_gemm_fp8[output]
+                                                    : context.kernels.fallback_gemm[output],
                       BlocksFor(tiles(args.m) * tiles(args.n) * args.batch, 1, kMaxFallbackBlocks),
                       kFallbackGemmThreads, context.stream, kernel_args);
 }
@@ -217,7 +264,7 @@ absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
 absl::Status LaunchGemm(LaunchContext& context, const Op& op) {
   const GemmArgs& args = op.gemm;
   GemmEntry& entry = context.gemm_cache.Find(GemmKey::Of(args, context.sm_budget));
-  if (entry.path == GemmPath::kUnplanned) Planner(context, entry).Plan();
+  if (entry.path == GemmPath::kUnplanned) Planner(context, args, entry).Plan();
   if (entry.path != GemmPath::kFallback) {
     const cublasStatus_t status = LaunchLibrary(context, args, entry);
     if (status == CUBLAS_STATUS_SUCCESS) {
