@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "policies/cost_constants.h"
+
 namespace concert::policies {
 
 // Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a
@@ -53,6 +55,7 @@ struct DeviceModel {
   double collective_floor_us = 12.0;
   int copy_engines = 3;
   bool group_kernel = false;  // group launches have a kernel here (kernels/group)
+  CostConstants costs;        // of the cost model
 };
 
 }  // namespace concert::policies

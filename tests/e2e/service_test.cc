@@ -261,7 +261,8 @@ TEST_P(ServiceTest, ABadOpFailsAloneAndInItsTurn) {
   EXPECT_THAT(bad.Wait().message(), HasSubstr("dst needs 8 bytes at offset 1048576"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest, Values("auto", "serial", "streams", "priority"),
+INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest,
+                         Values("auto", "serial", "streams", "priority", "goldyloc"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
