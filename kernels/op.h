@@ -20,6 +20,16 @@ enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
+// Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, overlaps
+// nothing.
+struct ByteRange {
+  Address begin = 0;
+  Address end = 0;
+
+  bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
+  bool operator==(const ByteRange&) const = default;
+};
+
 // D = act(alpha * A * W^T + beta * C + bias); layouts as concert_gemm_body.
 struct GemmArgs {
   uint32_t m, n, k, batch;
@@ -67,6 +77,14 @@ struct Op {
     CopyArgs copy;
   };
   Op() : waits{}, buffers{}, gemm{} {}
+};
+
+// The memory that one op touches. A strided operand counts as its bounding range, an absent one as
+// {0, 0}.
+struct OpRanges {
+  ByteRange written;                   // D, or dst
+  ByteRange input;                     // A, or src: what an op before it usually made
+  std::array<ByteRange, 3> constants;  // what else it reads: W, C, bias
 };
 
 }  // namespace concert::kernels

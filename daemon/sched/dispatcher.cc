@@ -234,7 +234,9 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
                                           .sm_budget = action.sm_budget,
                                           .company = action.company,
                                           .schedule = action.schedule,
-                                          .writes = {writes.data(), ids.size()}});
+                                          .writes = {writes.data(), ids.size()},
+                                          .inputs_settled = action.inputs_settled,
+                                          .weights_settled = action.weights_settled});
   }
   if (!status.ok()) {
     for (const OpId id : ids) {

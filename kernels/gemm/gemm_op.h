@@ -33,6 +33,9 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // - Offsets are multiples of the element size; more is not needed, though 16 bytes are faster.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
+// C counts as one of the constants, even when it is D.
+OpRanges RangesOfGemm(const Op& op);
+
 // One part. fp32 accumulation in blocks, one rounding to the dtype (to nearest even).
 void ComputeGemm(std::span<const Op* const> parts);
 
