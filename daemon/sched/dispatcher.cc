@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 
 #include "daemon/check.h"
@@ -42,6 +43,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   watches_.reserve(4 * kMaxWatchesPerTurn);
+  advanced_.reserve(options.scheduler.max_queues);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, mailbox_.wake_fd(), &event) == 0);
@@ -163,10 +165,14 @@ bool Dispatcher::PollTimelines(Time now) {
     const uint64_t value = LoadAcquire(owner.port->timeline(owner.queue));
     if (value < scheduler_.OldestTicket(queue)) continue;
     scheduler_.TimelineSeen(queue, value, now);
-    owner.port->WakeWaiters(owner.queue);
+    advanced_.push_back(owner);
     progress = true;
   }
-  return progress;
+  if (!progress) return false;
+  SessionPort::FenceBeforeWake();  // one for all: it costs as much as the rest of a wake
+  for (const QueueOwner& owner : advanced_) owner.port->WakeWaiters(owner.queue);
+  advanced_.clear();
+  return true;
 }
 
 bool Dispatcher::PollWatches() {
@@ -215,6 +221,15 @@ void Dispatcher::Execute(const Actions& actions) {
   }
 }
 
+// Puts the action's lane behind those that it must follow.
+absl::Status Dispatcher::Order(const Action& action) {
+  absl::Status status;
+  for (uint32_t mask = action.order_mask; mask != 0; mask &= mask - 1) {
+    status.Update(device_.Order(action.lane, static_cast<Lane>(std::countr_zero(mask))));
+  }
+  return status;
+}
+
 void Dispatcher::Launch(const Actions& actions, const Action& action) {
   std::array<const Op*, policies::kMaxReady> ops;
   std::array<TimelineWrite, policies::kMaxReady> writes;
@@ -224,10 +239,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
     ops[i] = &op;
     writes[i] = PortOf(ids[i]).TimelineWriteFor(op.queue, op.ticket);
   }
-  absl::Status status;
-  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
-    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
-  }
+  absl::Status status = Order(action);
   if (status.ok()) {
     status = device_.Launch(action.lane, {.ops = {ops.data(), ids.size()},
                                           .form = action.form,
@@ -259,10 +271,7 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
   const OpId id = actions.OpsOf(action)[0];
   OpSlot& slot = scheduler_.slot(id);
   slot.offered = true;
-  absl::Status status;
-  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
-    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
-  }
+  absl::Status status = Order(action);
   SessionPort& port = PortOf(id);
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (!status.ok() || member == nullptr) {
@@ -295,6 +304,7 @@ void Dispatcher::Complete(OpId id) {
   SessionPort& port = PortOf(id);
   if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
+  SessionPort::FenceBeforeWake();
   port.WakeWaiters(slot.op.queue);
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
   if (kind == nullptr || !kind->collective || slot.offered) return;

@@ -109,6 +109,7 @@ class Dispatcher {
   bool PollWatches();
   void DropWatches(OpId op);
   void Execute(const Actions& actions);
+  absl::Status Order(const Action& action);
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);
@@ -137,6 +138,7 @@ class Dispatcher {
     uint32_t queue = 0;
   };
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id
+  std::vector<QueueOwner> advanced_;  // scratch of PollTimelines
   std::vector<Watch> watches_;
   Actions actions_;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)

@@ -75,9 +75,12 @@ void Scheduler::RankCandidates(bool collectives_only) {
     candidate.ahead = (candidate.ahead - least_of(candidate.priority)) / kFairnessQuantumNs;
   }
   if (std::is_sorted(candidates_.begin(), candidates_.end())) return;
-  const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count),
-                    candidates_.end());
+  if (candidates_.size() <= policies::kMaxReady) {
+    std::sort(candidates_.begin(), candidates_.end());
+  } else {
+    std::partial_sort(candidates_.begin(), candidates_.begin() + policies::kMaxReady,
+                      candidates_.end());
+  }
 }
 
 void Scheduler::ListRunning() {
