@@ -43,6 +43,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   watches_.reserve(4 * kMaxWatchesPerTurn);
+  launch_ops_.reserve(policies::kMaxReady);
+  launch_writes_.reserve(policies::kMaxReady);
   advanced_.reserve(options.scheduler.max_queues);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -231,22 +233,22 @@ absl::Status Dispatcher::Order(const Action& action) {
 }
 
 void Dispatcher::Launch(const Actions& actions, const Action& action) {
-  std::array<const Op*, policies::kMaxReady> ops;
-  std::array<TimelineWrite, policies::kMaxReady> writes;
+  launch_ops_.clear();
+  launch_writes_.clear();
   const std::span<const OpId> ids = actions.OpsOf(action);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const Op& op = scheduler_.slot(ids[i]).op;
-    ops[i] = &op;
-    writes[i] = PortOf(ids[i]).TimelineWriteFor(op.queue, op.ticket);
+  for (const OpId id : ids) {
+    const Op& op = scheduler_.slot(id).op;
+    launch_ops_.push_back(&op);
+    launch_writes_.push_back(PortOf(id).TimelineWriteFor(op.queue, op.ticket));
   }
   absl::Status status = Order(action);
   if (status.ok()) {
-    status = device_.Launch(action.lane, {.ops = {ops.data(), ids.size()},
+    status = device_.Launch(action.lane, {.ops = launch_ops_,
                                           .form = action.form,
                                           .sm_budget = action.sm_budget,
                                           .company = action.company,
                                           .schedule = action.schedule,
-                                          .writes = {writes.data(), ids.size()},
+                                          .writes = launch_writes_,
                                           .inputs_settled = action.inputs_settled,
                                           .weights_settled = action.weights_settled});
   }
@@ -263,7 +265,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
-    if (!device_.Signal(action.lane, {writes.data(), ids.size()}).ok()) next_health_check_ = 0;
+    if (!device_.Signal(action.lane, launch_writes_).ok()) next_health_check_ = 0;
   }
 }
 
