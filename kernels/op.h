@@ -26,7 +26,11 @@ struct ByteRange {
   Address begin = 0;
   Address end = 0;
 
-  bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
+  // Both sides always compared: lists of ranges are searched without a branch for each.
+  bool Overlaps(const ByteRange& other) const {
+    return static_cast<bool>(static_cast<int>(begin < other.end) &
+                             static_cast<int>(other.begin < end));
+  }
   bool operator==(const ByteRange&) const = default;
 };
 

@@ -74,9 +74,9 @@ bool WeightsSettled(const WritesInFlight& writes, std::span<const OpRanges> ops)
       if (comparisons > kMaxHazardComparisons) return false;
       if (near_earlier && writes.Overlaps(read)) return false;
       if (!near_own) continue;
-      for (const OpRanges& writer : ops) {
-        if (&writer != &reader && writer.written.Overlaps(read)) return false;
-      }
+      size_t writers = 0;
+      for (const OpRanges& writer : ops) writers += writer.written.Overlaps(read) ? 1 : 0;
+      if (writers > (reader.written.Overlaps(read) ? 1u : 0u)) return false;
     }
   }
   return true;
