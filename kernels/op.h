@@ -20,6 +20,20 @@ enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
+// Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, overlaps
+// nothing.
+struct ByteRange {
+  Address begin = 0;
+  Address end = 0;
+
+  // Both sides always compared: lists of ranges are searched without a branch for each.
+  bool Overlaps(const ByteRange& other) const {
+    return static_cast<bool>(static_cast<int>(begin < other.end) &
+                             static_cast<int>(other.begin < end));
+  }
+  bool operator==(const ByteRange&) const = default;
+};
+
 // D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias); layouts as concert_gemm_body.
 struct GemmArgs {
   uint32_t m, n, k, batch;
@@ -70,6 +84,16 @@ struct Op {
     CopyArgs copy;
   };
   Op() : waits{}, buffers{}, gemm{} {}
+};
+
+// The memory that one op touches. A strided operand counts as its bounding range, an absent one as
+// {0, 0}.
+struct OpRanges {
+  ByteRange written;                   // D, or dst
+  ByteRange input;                     // A, or src: what an op before it usually made
+  // What else it may read before earlier work has ended: W. C, bias and scales of a GEMM are read
+  // after A.
+  std::array<ByteRange, 3> constants;
 };
 
 }  // namespace concert::kernels

@@ -20,15 +20,6 @@
 
 namespace concert::kernels {
 
-// Bytes [begin, end) of a device's address space.
-struct ByteRange {
-  Address begin = 0;
-  Address end = 0;
-
-  bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
-  bool operator==(const ByteRange&) const = default;
-};
-
 // FIELD_RANGE unless min <= value <= max.
 Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uint64_t max);
 

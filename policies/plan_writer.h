@@ -19,7 +19,9 @@ class PlanWriter {
   }
 
   bool full() const { return plan_.full(); }
-  const OpCost& CostOfReady(int index) { return memo_.Of(snapshot_.ready[index].work); }
+  const OpCost& CostOfReady(int index) {
+    return memo_.Of(snapshot_.ready[index].work, snapshot_.ready[index].work_hash);
+  }
 
   // Adds one launch of snapshot.ready[index]. REQUIRES: !full().
   void Add(int index, Form form, Lane lane) { Add(index, form, lane, CostOfReady(index)); }

@@ -109,6 +109,7 @@ class Dispatcher {
   bool PollWatches();
   void DropWatches(OpId op);
   void Execute(const Actions& actions);
+  absl::Status Order(const Action& action);
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);
@@ -136,7 +137,10 @@ class Dispatcher {
     SessionPort* port = nullptr;
     uint32_t queue = 0;
   };
-  std::vector<QueueOwner> owner_of_;  // by scheduler queue id
+  std::vector<QueueOwner> owner_of_;   // by scheduler queue id
+  std::vector<QueueOwner> advanced_;   // scratch of PollTimelines
+  std::vector<const Op*> launch_ops_;  // scratch of Launch, as the next
+  std::vector<TimelineWrite> launch_writes_;
   std::vector<Watch> watches_;
   Actions actions_;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)

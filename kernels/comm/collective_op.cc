@@ -134,4 +134,11 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   return {};
 }
 
+OpRanges RangesOfCollective(const Op& op) {
+  const CollectiveArgs& args = op.collective;
+  return {.written = {args.dst, args.dst + args.dst_bytes},
+          .input = {args.src, args.src + args.src_bytes},
+          .constants = {}};
+}
+
 }  // namespace concert::kernels

@@ -28,6 +28,13 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
   return {};
 }
 
+OpRanges RangesOfCopy(const Op& op) {
+  const CopyArgs& args = op.copy;
+  return {.written = {args.dst, args.dst + args.bytes},
+          .input = {args.src, args.src + args.bytes},
+          .constants = {}};
+}
+
 void ComputeCopy(std::span<const Op* const> parts) {
   const CopyArgs& args = parts[0]->copy;
   std::memcpy(reinterpret_cast<void*>(args.dst), reinterpret_cast<const void*>(args.src),

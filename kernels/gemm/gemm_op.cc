@@ -249,4 +249,17 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
   return {};
 }
 
+OpRanges RangesOfGemm(const Op& op) {
+  const GemmArgs& gemm = op.gemm;
+  // Admission has checked that these products fit in 64 bits.
+  const auto range = [&gemm](Address begin, Dtype dtype, uint64_t rows, uint64_t columns,
+                             uint64_t row_stride, uint64_t batch_stride) -> ByteRange {
+    const uint64_t elements = (gemm.batch - 1) * batch_stride + (rows - 1) * row_stride + columns;
+    return {begin, begin + elements * DtypeBytes(dtype)};
+  };
+  return {.written = range(gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d),
+          .input = range(gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda, gemm.stride_a),
+          .constants = {range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)}};
+}
+
 }  // namespace concert::kernels

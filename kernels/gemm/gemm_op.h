@@ -50,6 +50,10 @@ inline constexpr uint64_t kGroupMaxRowBytes = uint64_t{1} << 40;
 // beta; C, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
+// What the group kernel may read before earlier launches have ended is W alone: C, bias and scales
+// it reads after A.
+OpRanges RangesOfGemm(const Op& op);
+
 // One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is
 // decoded exactly.
 void ComputeGemm(std::span<const Op* const> parts);

@@ -47,6 +47,16 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
           absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
     }
   }
+  if (!request.writes.empty() && request.writes.size() != ops.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(), " ops with ",
+                                                   request.writes.size(), " timeline writes"));
+  }
+  if (group && request.schedule != nullptr &&
+      (request.schedule->problem_count != ops.size() || ops.size() > policies::kMaxGroupProblems)) {
+    return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(),
+                                                   " ops with a schedule of ",
+                                                   request.schedule->problem_count, " problems"));
+  }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
   return executor_.Launch(info_.gpu, lane, request);
 }

@@ -432,5 +432,39 @@ TEST(OpTableTest, KindsAreFoundByNumber) {
   }
 }
 
+OpRanges RangesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
+  const OpKind& kind = *FindOpKind(descriptor.kind);
+  Op op;
+  const Failure failure = kind.admit(descriptor, Context(ranks), op);
+  EXPECT_TRUE(failure.ok()) << failure.ToString();
+  return kind.ranges(op);
+}
+
+TEST(RangesTest, OfAGemmAreItsOperandsAsBoundingRanges) {
+  concert_descriptor gemm = GoodGemm();
+  gemm.body.gemm.ldw = 24;
+  const OpRanges ranges = RangesOf(gemm);
+  const Address a = kBuffers[1].address, c = kBuffers[2].address, d = kBuffers[3].address;
+  EXPECT_EQ(ranges.written, (ByteRange{d, d + 64 * 32 * 2}));
+  EXPECT_EQ(ranges.input, (ByteRange{a, a + 64 * 16 * 2}));
+  EXPECT_EQ(ranges.constants[0], (ByteRange{a + 65536, a + 65536 + (31 * 24 + 16) * 2}));
+  EXPECT_EQ(ranges.constants[1], (ByteRange{c, c + 64 * 32 * 2}));
+  EXPECT_EQ(ranges.constants[2], (ByteRange{c + 65536, c + 65536 + 32 * 2}));
+  gemm.body.gemm.beta = 0;
+  gemm.body.gemm.bias = {};
+  EXPECT_EQ(RangesOf(gemm).constants[1], ByteRange{});
+  EXPECT_EQ(RangesOf(gemm).constants[2], ByteRange{});
+}
+
+TEST(RangesTest, OfABatchReachToItsLastMatrix) {
+  concert_descriptor gemm = GoodGemm();
+  gemm.body.gemm.batch = 3;
+  gemm.body.gemm.stride_d = 4096;
+  gemm.body.gemm.stride_w = 0;
+  const OpRanges ranges = RangesOf(gemm);
+  EXPECT_EQ(ranges.written.end - ranges.written.begin, (2 * 4096 + 64 * 32) * 2u);
+  EXPECT_EQ(ranges.constants[0].end - ranges.constants[0].begin, 32 * 16 * 2u);
+}
+
 }  // namespace
 }  // namespace concert::kernels
