@@ -34,7 +34,9 @@
                                                       X(cuMemGetAllocationPropertiesFromHandle)    \
                                                           X(cuModuleLoadData) X(cuModuleUnload)    \
                                                               X(cuModuleGetFunction)               \
-                                                                  X(cuLaunchKernel)
+                                                                  X(cuLaunchKernel)            \
+  X(cuLaunchKernelEx) X(cuFuncSetAttribute) X(cuTensorMapEncodeTiled)                              \
+  X(cuMemHostAlloc) X(cuMemFreeHost)
 
 namespace concert::kernels::cuda {
 

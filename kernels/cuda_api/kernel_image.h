@@ -27,6 +27,8 @@ struct KernelTable {
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
+  // kernels/group, for bf16, fp16 and e4m3; null but on compute capability 9.0.
+  std::array<CUfunction, 3> group{};
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
 };
@@ -51,7 +53,8 @@ class KernelImage {
 
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
-  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr;
+  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr,
+           group_kernel_ = nullptr;
   KernelTable table_;
 };
 
