@@ -1,0 +1,49 @@
+// Lends group schedules and knows how long a borrowed one stays valid, so that a remembered plan
+// need not ask the planner again.
+#ifndef CONCERT_POLICIES_SCHEDULE_LENDER_H_
+#define CONCERT_POLICIES_SCHEDULE_LENDER_H_
+
+#include <cstdint>
+#include <span>
+
+#include "policies/group_planner.h"
+
+namespace concert::policies {
+
+// Not thread-safe.
+class ScheduleLender {
+ public:
+  explicit ScheduleLender(const DeviceModel& device) : planner_(device) {}
+
+  // When a schedule was borrowed.
+  struct Stamp {
+    uint64_t schedules = 0, items = 0;
+  };
+  Stamp stamp() const { return lent_; }
+
+  // As GroupPlanner::Plan.
+  const GroupSchedule* Borrow(std::span<const Problem> problems, int blocks) {
+    const GroupSchedule* schedule = planner_.Plan(problems, blocks);
+    ++lent_.schedules;
+    if (schedule != nullptr) lent_.items += schedule->item_count;
+    return schedule;
+  }
+
+  // Whether what was borrowed at `stamp` may go into another plan. The planner keeps at least
+  // kGroupScheduleSlots schedules and kGroupArenaItems items. Half of both is left for launches
+  // that are in flight; every loan counts as a new schedule, so this errs to asking again.
+  bool Valid(const Stamp& stamp) const {
+    return lent_.schedules - stamp.schedules < kGroupScheduleSlots / 2 &&
+           lent_.items - stamp.items < kGroupArenaItems / 2;
+  }
+
+  const GroupPlanner& planner() const { return planner_; }
+
+ private:
+  GroupPlanner planner_;
+  Stamp lent_;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_SCHEDULE_LENDER_H_
