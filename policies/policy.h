@@ -38,8 +38,8 @@ class Policy {
   // finishes or becomes ready"; a policy must not return one while ops are ready and nothing is
   // running. Ops not named in the plan stay ready. Collectives may only go to a collective lane and
   // other work only to the other lanes. Called by the scheduler while it has room for more
-  // launches; at most 20 us for kMaxReady ops, 1 us for a signature seen before. Not thread-safe:
-  // one instance per scheduler.
+  // launches. At most 1 us for 64 ops that were ready together before; unseen, 20 us for 8 and 150
+  // us for 64. Not thread-safe: one instance per scheduler.
   virtual void Decide(const Snapshot& snapshot, Plan& plan) = 0;
 
   // Tells how a plan of this policy went, so that it can correct its predictions. Same thread as

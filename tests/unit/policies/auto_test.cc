@@ -119,10 +119,11 @@ TEST_F(AutoTest, AGroupHasOneDtype) {
 }
 
 TEST_F(AutoTest, WhatNoGroupCanCarryGoesBesideIt) {
-  scene_.Ready(kSmall).Ready(Gemm(64, 1536, 4096)).Ready(kSmall);
+  scene_.Ready(kTiny).Ready(Gemm(16, 512, 512));
+  for (int i = 0; i < 5; ++i) scene_.Ready(kTiny);
   Decide();
-  EXPECT_EQ(plan_.op_count, 3);
-  EXPECT_EQ(plan_.launches[LaunchOf(0)].count, 2);
+  EXPECT_EQ(plan_.op_count, 7);
+  EXPECT_EQ(plan_.launches[LaunchOf(0)].count, 6);
   EXPECT_EQ(plan_.launches[LaunchOf(1)].form, Form::kSingle);
 }
 
@@ -188,7 +189,7 @@ TEST_F(AutoTest, LowerClassesLeaveAReserveWhileAHigherOneIsActive) {
   ASSERT_EQ(plan_.launch_count, 1);
   EXPECT_EQ(plan_.launches[0].form, Form::kGroup) << "library kernels keep to no budget";
   EXPECT_EQ(plan_.launches[0].sm_budget, beside);
-  EXPECT_EQ(plan_.launches[0].schedule->blocks, beside);
+  EXPECT_LE(plan_.launches[0].schedule->blocks, beside);
   EXPECT_LE(plan_.predicted_us, plan_.serial_us);
 
   Later(kActiveNs).Ready(kLarge);
