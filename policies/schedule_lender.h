@@ -29,12 +29,13 @@ class ScheduleLender {
     return schedule;
   }
 
-  // Whether what was borrowed at `stamp` may go into another plan. The planner keeps at least
-  // kGroupScheduleSlots schedules and kGroupArenaItems items. Half of both is left for launches
-  // that are in flight; every loan counts as a new schedule, so this errs to asking again.
+  // Whether what was borrowed at `stamp` may go into another plan. The planner keeps what it has
+  // returned for at least kGroupScheduleSlots - 1 more schedules or kGroupArenaItems items. The
+  // first quarter of that is for plans, the rest for launches that are in flight. Every loan counts
+  // as a new schedule, so this errs to asking again.
   bool Valid(const Stamp& stamp) const {
-    return lent_.schedules - stamp.schedules < kGroupScheduleSlots / 2 &&
-           lent_.items - stamp.items < kGroupArenaItems / 2;
+    return lent_.schedules - stamp.schedules < kGroupScheduleSlots / 4 &&
+           lent_.items - stamp.items < kGroupArenaItems / 4;
   }
 
   const GroupPlanner& planner() const { return planner_; }
