@@ -25,7 +25,7 @@ struct ReadyOp {
   Time deadline = 0;              // hint; 0: none
   int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
   Work work;
-  uint64_t work_hash = 0;  // HashWork(work)
+  uint64_t work_hash = 0;  // HashWork(work); 0: not computed
 };
 
 // A launched op that has not finished.
