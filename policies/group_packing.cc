@@ -1,6 +1,7 @@
 #include "policies/group_packing.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace concert::policies {
 
@@ -15,6 +16,7 @@ void BlockPacking::Reset(int blocks) {
 void BlockPacking::Add(uint32_t items, double item_us, int tile) {
   const auto tile_bit = static_cast<uint16_t>(1u << tile);
   MakeReady(tile_bit);
+  if (count_ > max_segments_) MergeClosest();
   const size_t touched = Fill(items, item_us);
   // Once is enough but for rounding: what Fill() leaves is less than one item per block.
   while (items > 0) GiveRest(items, item_us, touched);
@@ -29,6 +31,27 @@ void BlockPacking::MakeReady(uint16_t tile_bit) {
     segment.added = 0;
   }
   SortByReady(count_);
+}
+
+void BlockPacking::MergeClosest() {
+  size_t closest = 0;
+  double least_gap = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i + 1 < count_; ++i) {
+    const double gap = segments_[i + 1].ready_us - segments_[i].ready_us;
+    if (gap < least_gap) {
+      least_gap = gap;
+      closest = i;
+    }
+  }
+  Segment& kept = segments_[closest];
+  const Segment& other = segments_[closest + 1];
+  const double share = 1.0 * other.blocks / (kept.blocks + other.blocks);
+  kept.free_us += (other.free_us - kept.free_us) * share;
+  kept.ready_us += (other.ready_us - kept.ready_us) * share;
+  kept.blocks = static_cast<uint16_t>(kept.blocks + other.blocks);
+  kept.tiles &= other.tiles;
+  std::copy(&segments_[closest + 2], &segments_[0] + count_, &segments_[closest + 1]);
+  --count_;
 }
 
 // Gives every block as many items as end before the level that water would reach: if items could be

@@ -23,7 +23,12 @@ struct BlockShare {
 // per segment, not per block or item; it makes at most one segment more. Not thread-safe.
 class BlockPacking {
  public:
-  explicit BlockPacking(double tile_change_us) : tile_change_us_(tile_change_us) {}
+  static constexpr size_t kMaxSegments = kMaxGroupProblems + 1;
+
+  // With more than `max_segments`, those whose blocks are free at about the same time become one:
+  // busiest_us() is then a close estimate, and shares() mean nothing.
+  explicit BlockPacking(double tile_change_us, size_t max_segments = kMaxSegments)
+      : tile_change_us_(tile_change_us), max_segments_(max_segments) {}
 
   // Forgets all items. REQUIRES: 1 to 65535 blocks.
   void Reset(int blocks);
@@ -49,15 +54,16 @@ class BlockPacking {
     uint16_t tiles = 0;  // that its blocks work with, as bits
   };
   static_assert(std::size(kGroupTiles) <= 16);
-  static constexpr size_t kMaxSegments = kMaxGroupProblems + 1;
 
   void MakeReady(uint16_t tile_bit);
+  void MergeClosest();
   size_t Fill(uint32_t& items, double item_us);
   void GiveRest(uint32_t& items, double item_us, size_t touched);
   void Commit(uint16_t tile_bit);
   void SortByReady(size_t count);
 
   const double tile_change_us_;
+  const size_t max_segments_;
   std::array<Segment, kMaxSegments> segments_;
   size_t count_ = 0;
   std::array<BlockShare, kMaxSegments> shares_;

@@ -1,22 +1,27 @@
 #include "policies/group_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace concert::policies {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
-// Limits that are packed before the search goes on class by class. More found nothing better on
-// the scenarios of the benchmarks.
-constexpr int kLikelyLimits = 4;
-constexpr int kEstimateLimits = 2;
+// Limits that are packed before the search goes on class by class. Packing all of them gains 0.1 %
+// of the predicted time on average, on the scenarios of the benchmarks and on random problems.
+constexpr int kLikelyLimits = 2;
 // What must be gained to change a class: less is below what the costs are good for.
 constexpr double kGain = 0.97;  // of the score, which is a sixth power: 0.5 % of the time
-// Effort, in shapes packed: about 20 ns each. Bounds the time of one Choose().
-constexpr int kEffortBase = 200;
-constexpr int kEffortPerClass = 16;
+// Effort, in shapes packed: about 0.1 us each. Bounds the time of one Choose(). Against a search
+// without bounds, plans for 2 to 64 random problems are predicted 0 to 1 % longer on average.
+constexpr int kEffortBase = 64;
+constexpr int kEffortPerClass = 1;
 constexpr int kMaxPasses = 3;
+// The same of one EstimateUs(), where it costs accuracy: see GroupPlanner::PredictUs.
+constexpr int kEstimateEffort = 10;
+// Keeps the time of a packing proportional to the number of shapes.
+constexpr size_t kMaxSegments = 8;
 
 }  // namespace
 
@@ -40,11 +45,11 @@ bool LaunchTotals::Fits(int blocks) const {
 }
 
 GroupSearch::GroupSearch(const GroupCosts& costs)
-    : costs_(costs), packing_(costs.tile_change_us()) {}
+    : costs_(costs), packing_(costs.tile_change_us(), kMaxSegments) {}
 
 bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks) {
   Begin(classes, hbm_bytes, blocks);
-  PackLikelyLimits(kLikelyLimits);
+  PackLikelyLimits();
   if (best_score_ == kNone) {
     for (ProblemClass& c : classes_) {
       if (c.shape->count == 0) return false;
@@ -59,7 +64,9 @@ bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int 
 
 float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks) {
   Begin(classes, hbm_bytes, blocks);
-  PackLikelyLimits(kEstimateLimits);
+  effort_ = kEstimateEffort;
+  PackLikelyLimits();
+  if (best_score_ < kNone) Improve();
   return static_cast<float>(GroupCosts::Us(best_score_));
 }
 
@@ -69,23 +76,28 @@ void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int b
   blocks_ = blocks;
   best_score_ = kNone;
   effort_ = kEffortBase + kEffortPerClass * static_cast<int>(classes.size());
-  order_count_ = 0;
   SumByLimit();
 }
 
 void GroupSearch::SumByLimit() {
-  work_us_.fill(0);
-  longest_us_.fill(0);
-  split_us_.fill(0);
+  // Locals, so that the compiler sees that nothing overlaps and uses vector instructions.
+  alignas(64) LimitValues work_us = {}, longest_us = {}, split_us = {};
   for (const ProblemClass& c : classes_) {
     const auto problems = static_cast<float>(c.problems);
     const ShapeOptions& shape = *c.shape;
+    for (int i = 0; i < kLimits; ++i) work_us[i] += shape.work_by_limit[i] * problems;
     for (int i = 0; i < kLimits; ++i) {
-      work_us_[i] += shape.work_by_limit[i] * problems;
-      longest_us_[i] = std::max(longest_us_[i], shape.item_by_limit[i]);
-      split_us_[i] = std::max(split_us_[i], shape.split_by_limit[i]);
+      const float item_us = shape.item_by_limit[i];
+      longest_us[i] = longest_us[i] < item_us ? item_us : longest_us[i];
+    }
+    for (int i = 0; i < kLimits; ++i) {
+      const float reduction_us = shape.split_by_limit[i];
+      split_us[i] = split_us[i] < reduction_us ? reduction_us : split_us[i];
     }
   }
+  work_us_ = work_us;
+  longest_us_ = longest_us;
+  split_us_ = split_us;
 }
 
 // What a launch could reach if its items filled all blocks evenly.
@@ -94,7 +106,7 @@ double GroupSearch::BoundAt(int limit) const {
   return costs_.Score(busiest_us, hbm_bytes_, split_us_[limit]);
 }
 
-void GroupSearch::PackLikelyLimits(int count) {
+void GroupSearch::PackLikelyLimits() {
   std::array<double, kLimits> bounds;
   for (int limit = 0; limit < kLimits; ++limit) {
     // The same sums are the same options.
@@ -102,9 +114,9 @@ void GroupSearch::PackLikelyLimits(int count) {
     const bool possible = work_us_[limit] < ShapeOptions::kImpossible;
     bounds[limit] = same || !possible ? kNone : BoundAt(limit);
   }
-  for (int tries = 0; tries < count; ++tries) {
+  for (int tries = 0; tries < kLikelyLimits; ++tries) {
     const auto likely = std::min_element(bounds.begin(), bounds.end());
-    if (*likely >= best_score_) return;
+    if (*likely >= best_score_ || (effort_ <= 0 && best_score_ < kNone)) return;
     *likely = kNone;
     const auto limit = static_cast<size_t>(likely - bounds.begin());
     for (ProblemClass& c : classes_) c.option = c.shape->option_by_limit[limit];
@@ -186,22 +198,15 @@ double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
 }
 
 std::span<const uint16_t> GroupSearch::PackingOrder(std::span<const ProblemClass> classes) {
-  if (order_count_ != classes.size()) {
-    order_count_ = classes.size();
-    for (size_t i = 0; i < order_count_; ++i) order_[i] = static_cast<uint16_t>(i);
+  // Longest first, then first come first: lengths are positive, so that their bits order them.
+  const size_t count = classes.size();
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t shortness = ~std::bit_cast<uint32_t>(classes[i].chosen().item_us);
+    order_keys_[i] = uint64_t{shortness} << 32 | i;
   }
-  // Longest first, then first come first. Insertion sort: little changes from call to call.
-  const auto before = [&](uint16_t a, uint16_t b) {
-    const float a_us = classes[a].chosen().item_us, b_us = classes[b].chosen().item_us;
-    return a_us > b_us || (a_us == b_us && a < b);
-  };
-  for (size_t i = 1; i < order_count_; ++i) {
-    const uint16_t moved = order_[i];
-    size_t to = i;
-    for (; to > 0 && before(moved, order_[to - 1]); --to) order_[to] = order_[to - 1];
-    order_[to] = moved;
-  }
-  return {order_.data(), order_count_};
+  std::sort(order_keys_.begin(), order_keys_.begin() + count);
+  for (size_t i = 0; i < count; ++i) order_[i] = static_cast<uint16_t>(order_keys_[i]);
+  return {order_.data(), count};
 }
 
 }  // namespace concert::policies

@@ -54,8 +54,8 @@ class GroupSearch {
   // options fit. Deterministic, and depends on nothing but its arguments.
   bool Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
 
-  // About the time of the launch that Choose() would make, from the first step alone. Changes the
-  // classes' options.
+  // About the time of the launch that Choose() would make, with hardly any effort.
+  // Changes the classes' options.
   float EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
 
   // Classes in the order in which they are packed: longest items first. Valid until the next call.
@@ -63,11 +63,12 @@ class GroupSearch {
 
  private:
   static constexpr int kLimits = ItemLimits::kCount;
+  using LimitValues = std::array<float, kLimits>;
 
   void Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
   void SumByLimit();
   double BoundAt(int limit) const;
-  void PackLikelyLimits(int count);
+  void PackLikelyLimits();
   void Improve();
   bool ImproveClass(uint16_t index);
   LaunchTotals TotalsWithout(int skipped) const;
@@ -84,10 +85,8 @@ class GroupSearch {
   double best_score_ = 0;
   std::array<uint8_t, kMaxGroupProblems> best_options_;
   std::array<uint16_t, kMaxGroupProblems> order_;
-  size_t order_count_ = 0;
-  alignas(64) std::array<float, kLimits> work_us_;
-  alignas(64) std::array<float, kLimits> longest_us_;
-  alignas(64) std::array<float, kLimits> split_us_;
+  std::array<uint64_t, kMaxGroupProblems> order_keys_;
+  LimitValues work_us_, longest_us_, split_us_;  // of the launch, by item limit
 };
 
 }  // namespace concert::policies

@@ -5,10 +5,10 @@
 namespace concert::policies {
 namespace {
 
-constexpr int kSplits[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
+constexpr uint32_t kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 static_assert(kSplits[std::size(kSplits) - 1] == kMaxGroupSplits);
 // A problem with more items than this has enough for every block without splitting its tiles.
-constexpr uint32_t kEnoughItems = 1024;
+constexpr uint32_t kEnoughItems = 640;
 
 uint32_t CeilDiv(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>((uint64_t{a} + b - 1) / b);
@@ -21,6 +21,30 @@ bool WorthTrying(GroupTile tile, uint32_t m) {
   return tile.a_rows >= 64 || tile.a_rows * 8u >= m;
 }
 
+struct Split {
+  uint32_t parts = 1;
+  uint32_t part_k_blocks = 0;  // of the longest part
+};
+
+// The ways to split a tile along K that differ in the length of the longest part.
+class SplitList {
+ public:
+  explicit SplitList(uint32_t k_blocks) {
+    uint32_t last = 0;
+    for (const uint32_t parts : kSplits) {
+      const uint32_t longest = CeilDiv(k_blocks, parts);
+      if (longest == last) continue;
+      last = longest;
+      splits_[count_++] = {CeilDiv(k_blocks, longest), longest};
+    }
+  }
+  std::span<const Split> all() const { return {splits_.data(), count_}; }
+
+ private:
+  std::array<Split, std::size(kSplits)> splits_;
+  size_t count_ = 0;
+};
+
 }  // namespace
 
 void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
@@ -30,31 +54,29 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
   fewest_items = 0;
   option_by_limit.fill(0);
   work_by_limit.fill(kImpossible);
-  const uint32_t k_blocks = KBlocks(shape);
+  const SplitList splits(KBlocks(shape));
   for (int t = 0; t < kGroupTileCount; ++t) {
     const GroupTile tile = kGroupTiles[t];
     if (!WorthTrying(tile, shape.m)) continue;
     const uint64_t tiles = uint64_t{CeilDiv(shape.n, tile.w_rows)} * CeilDiv(shape.m, tile.a_rows);
     if (tiles >= kMaxGroupItems) continue;
-    uint32_t last_part = 0;
-    for (const int most_splits : kSplits) {
-      const uint32_t part = CeilDiv(k_blocks, most_splits);
-      if (part == last_part) continue;
-      last_part = part;
-      const uint32_t splits = CeilDiv(k_blocks, part);  // more would make no item shorter
-      const bool split = splits > 1;
-      if (split && (tiles * splits > kEnoughItems ||
-                    tiles * splits * costs.tile(t).partial_bytes > kGroupPartialBytes)) {
+    float last_item_us = kImpossible;
+    for (const Split& s : splits.all()) {
+      const bool split = s.parts > 1;
+      if (split && (tiles * s.parts > kEnoughItems ||
+                    tiles * s.parts * costs.tile(t).partial_bytes > kGroupPartialBytes)) {
         break;
       }
       if (count == kMaxOptions) break;
-      const auto item_us = static_cast<float>(costs.ItemUs(t, part, split));
+      const auto item_us = static_cast<float>(costs.ItemUs(t, s.part_k_blocks, split));
+      if (item_us >= last_item_us) continue;  // what the reduction costs is more than it saves
+      last_item_us = item_us;
       TileOption& option = options[count];
       option = {.tile = static_cast<uint8_t>(t),
-                .splits = static_cast<uint8_t>(splits),
+                .splits = static_cast<uint8_t>(s.parts),
                 .tiles = static_cast<uint32_t>(tiles),
                 .item_us = item_us,
-                .work_us = item_us * static_cast<float>(tiles * splits)};
+                .work_us = item_us * static_cast<float>(tiles * s.parts)};
       if (option.items() < options[fewest_items].items()) fewest_items = count;
       const int limit = ItemLimits::Of(item_us);
       if (option.work_us < work_by_limit[limit]) {
