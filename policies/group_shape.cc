@@ -5,8 +5,8 @@
 namespace concert::policies {
 namespace {
 
-constexpr uint32_t kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-static_assert(kSplits[std::size(kSplits) - 1] == kMaxGroupSplits);
+constexpr uint32_t kSplits[kSplitChoices] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+static_assert(kSplits[kSplitChoices - 1] == kMaxGroupSplits);
 // A problem with more items than this has enough for every block without splitting its tiles.
 constexpr uint32_t kEnoughItems = 640;
 
@@ -41,7 +41,7 @@ class SplitList {
   std::span<const Split> all() const { return {splits_.data(), count_}; }
 
  private:
-  std::array<Split, std::size(kSplits)> splits_;
+  std::array<Split, kSplitChoices> splits_;
   size_t count_ = 0;
 };
 
@@ -67,7 +67,6 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
                     tiles * s.parts * costs.tile(t).partial_bytes > kGroupPartialBytes)) {
         break;
       }
-      if (count == kMaxOptions) break;
       const auto item_us = static_cast<float>(costs.ItemUs(t, s.part_k_blocks, split));
       if (item_us >= last_item_us) continue;  // what the reduction costs is more than it saves
       last_item_us = item_us;

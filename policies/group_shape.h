@@ -38,9 +38,11 @@ class ItemLimits {
   }
 };
 
+inline constexpr int kSplitChoices = 10;  // numbers of parts that are considered
+
 // All options of one shape. Computed from the shape and the costs alone.
 struct ShapeOptions {
-  static constexpr int kMaxOptions = 96;
+  static constexpr int kMaxOptions = kGroupTileCount * kSplitChoices;
   static constexpr float kImpossible = 1e30f;
 
   Problem problem;
@@ -73,7 +75,7 @@ class ShapeMemo {
   const ShapeOptions& Get(const Problem& problem);
 
  private:
-  static constexpr uint32_t kSlots = 1024;  // a power of two, more than kMaxGroupProblems
+  static constexpr uint32_t kSlots = 512;  // a power of two, more than kMaxGroupProblems
   static constexpr uint32_t kProbes = 4;
 
   const GroupCosts& costs_;
