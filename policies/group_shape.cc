@@ -8,7 +8,7 @@ namespace {
 constexpr uint32_t kSplits[kSplitChoices] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 static_assert(kSplits[kSplitChoices - 1] == kMaxGroupSplits);
 // A problem with more items than this has enough for every block without splitting its tiles.
-constexpr uint32_t kEnoughItems = 640;
+constexpr uint32_t kEnoughItems = 400;  // three for each of 132 blocks
 
 uint32_t CeilDiv(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>((uint64_t{a} + b - 1) / b);
