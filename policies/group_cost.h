@@ -13,8 +13,8 @@ namespace concert::policies {
 
 inline constexpr int kGroupTileCount = std::size(kGroupTiles);
 
-// Everything that was measured, in one place. The values are fits to the kernel's prototype on an
-// H200 (132 SMs, bf16): items within about 10 %, launches from 5 to 160 us.
+// Everything to be fitted, in one place. The values are those of the kernel's prototype on an H200
+// (132 SMs, bf16), where the time of a stage was within about 10 % of measured.
 struct GroupCostConstants {
   // One stage of the ring: kGroupBlockKBytes of K. The tensor cores take as long for 128 fp8 as
   // for 64 bf16, so that these hold for every dtype.
