@@ -28,7 +28,7 @@ class GroupPlanner {
   // Null if there is no room for its items (kMaxGroupItems). The result stays valid until
   // kGroupScheduleSlots - 1 more have been planned, or schedules with kGroupArenaItems less
   // kMaxGroupItems items (those of one schedule lie in a row).
-  // At most 20 us for 8 problems not seen before, 150 us for 64; a lookup for known ones.
+  // Target: 20 us for 8 problems not seen before, 150 us for 64; a lookup for known ones.
   // REQUIRES: 1 to kMaxGroupProblems problems, all of which Takes() accepts.
   const GroupSchedule* Plan(std::span<const Problem> problems, int blocks);
 
