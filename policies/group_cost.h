@@ -63,8 +63,8 @@ class GroupCosts {
 
   // Orders launches by their time: of one whose busiest block works `busiest_us`, that moves
   // `bytes` through HBM and whose dearest reduction takes `split_us`. The sum of the sixth powers
-  // of both bounds: their maximum, rounded where they meet. The power is the prototype's choice, not
-  // a fit.
+  // of both bounds: their maximum, rounded where they meet. The power is the prototype's choice,
+  // not a fit.
   double Score(double busiest_us, double bytes, double split_us) const {
     return Pow6(busiest_us + constants_.launch_us) + Pow6(MemoryUs(bytes) + split_us);
   }
