@@ -69,7 +69,7 @@ struct GroupSchedule {
   const GroupItem* items = nullptr;
   const GroupTile* tiles = nullptr;  // [problem_count]
   float predicted_us = 0;            // from the launch's start to the end of its last problem
-  const float* ends_us = nullptr;    // [problem_count]: predicted end of each problem, from the start
+  const float* ends_us = nullptr;  // [problem_count]: predicted end of each problem, from the start
 };
 
 }  // namespace concert::policies
