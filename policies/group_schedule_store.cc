@@ -36,6 +36,10 @@ GroupScheduleStore::GroupScheduleStore()
 const GroupSchedule* GroupScheduleStore::Find(const GroupSignature& signature) const {
   for (uint16_t i = buckets_[signature.hash % kBuckets]; i != kNone; i = slots_[i].next) {
     const Slot& slot = slots_[i];
+    if (next_id_ - slot.schedule.id > kGroupScheduleSlots / 2 ||
+        items_taken_ - slot.items_before > kGroupArenaItems / 2) {
+      continue;
+    }
     if (slot.hash == signature.hash && slot.blocks == signature.blocks &&
         slot.schedule.problem_count == signature.problems.size() &&
         std::equal(signature.problems.begin(), signature.problems.end(), slot.problems.begin())) {
@@ -55,6 +59,8 @@ GroupScheduleStore::Place GroupScheduleStore::Add(const GroupSignature& signatur
   slot.hash = signature.hash;
   slot.blocks = signature.blocks;
   slot.end_item = first_item + item_count;
+  slot.items_before = items_taken_;
+  items_taken_ += item_count;
   slot.next = bucket;
   bucket = static_cast<uint16_t>(index);
   std::copy(signature.problems.begin(), signature.problems.end(), slot.problems.begin());

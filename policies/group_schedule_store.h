@@ -26,7 +26,8 @@ class GroupScheduleStore {
  public:
   GroupScheduleStore();
 
-  // Compares whole signatures: a find never depends on the hash. Null: none.
+  // Compares whole signatures: a find never depends on the hash. Null: none, or one so old that it
+  // may have to make room soon: what is found stays for half as long as what is new.
   const GroupSchedule* Find(const GroupSignature& signature) const;
 
   // Where a new schedule goes: `schedule` has its id, slot, first_item and pointers; the rest is
@@ -37,7 +38,7 @@ class GroupScheduleStore {
     GroupTile* tiles;  // [problems]
     float* ends_us;    // [problems]
   };
-  // REQUIRES: 1 to kMaxGroupItems items; no schedule of this signature.
+  // REQUIRES: 1 to kMaxGroupItems items; Find() has found none of this signature.
   Place Add(const GroupSignature& signature, uint32_t item_count);
 
  private:
@@ -48,9 +49,10 @@ class GroupScheduleStore {
   struct Slot {
     GroupSchedule schedule;
     uint64_t hash = 0;
-    int blocks = 0;         // asked for
-    uint32_t end_item = 0;  // of the arena
-    uint16_t next = kNone;  // in its bucket
+    int blocks = 0;             // asked for
+    uint32_t end_item = 0;      // of the arena
+    uint64_t items_before = 0;  // taken from the arena before its own
+    uint16_t next = kNone;      // in its bucket
     std::array<Problem, kMaxGroupProblems> problems;
     std::array<GroupTile, kMaxGroupProblems> tiles;
     std::array<float, kMaxGroupProblems> ends_us;
@@ -64,6 +66,7 @@ class GroupScheduleStore {
   std::array<uint16_t, kBuckets> buckets_;
   uint32_t oldest_ = 0, kept_ = 0;  // slots [oldest_, oldest_ + kept_), around
   uint32_t next_item_ = 0;
+  uint64_t items_taken_ = 0;
   uint64_t next_id_;
 };
 

@@ -23,7 +23,6 @@
 
 namespace concert::policies {
 
-inline constexpr int kFormCount = 3;
 
 // Ops that go out together: one launch, or for kStreams one for each op.
 struct Part {
