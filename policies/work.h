@@ -26,6 +26,7 @@ constexpr uint32_t DtypeBytes(Dtype dtype) {
 }
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
+inline constexpr int kPriorityCount = 3;
 
 struct Work {
   Category category = Category::kBarrier;

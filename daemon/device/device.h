@@ -80,7 +80,11 @@ struct LaunchRequest {
   std::span<const TimelineWrite> writes;
   // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
   // better.
-  bool inputs_settled = false;   // nothing that the ops depend on is unfinished
+  //
+  // kGroup: empty, or per op the index of an op in the previous launch on this lane, -1 for none:
+  // the op before it in its queue, which signals the same timeline with a value 1 less.
+  std::span<const int16_t> after;
+  bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_settled = false;  // no unfinished op writes W of any of the ops
 };
 

@@ -249,6 +249,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
                                           .company = action.company,
                                           .schedule = action.schedule,
                                           .writes = launch_writes_,
+                                          .after = actions.AfterOf(action),
                                           .inputs_settled = action.inputs_settled,
                                           .weights_settled = action.weights_settled});
   }

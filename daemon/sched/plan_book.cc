@@ -42,10 +42,12 @@ PlanBook::PlanBook()
   plan_records_.reserve(kMaxPlans);
 }
 
-uint16_t PlanBook::Open(bool compute, policies::Reason reason, Time now) {
+uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Reason reason,
+                        Time now) {
   const uint16_t id = TakeFree(free_plans_);
   PlanSlot& plan = plans_[id];
   plan.compute = compute;
+  plan.priority = priority;
   plan.clean = true;
   plan.policy_epoch = policy_epoch_;
   plan.unfinished = 0;
@@ -62,19 +64,19 @@ uint16_t PlanBook::Open(bool compute, policies::Reason reason, Time now) {
   record.sm_count = 0;
   record.reason = reason;
   record.form = Form::kSingle;
-  ++(compute ? compute_plans_ : collectives_);
+  ++OpenCount(plan);
   return id;
 }
 
-uint16_t PlanBook::OpenPlan(const policies::Plan& plan, Time now) {
-  const uint16_t id = Open(true, plan.reason, now);
+uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now) {
+  const uint16_t id = Open(true, priority, plan.reason, now);
   plans_[id].tag = plan.tag;
   SetPrediction(id, plan.predicted_us, plan.serial_us);
   return id;
 }
 
 uint16_t PlanBook::OpenCollective(float predicted_us, Time now) {
-  const uint16_t id = Open(false, policies::Reason::kCollective, now);
+  const uint16_t id = Open(false, policies::Priority::kNormal, policies::Reason::kCollective, now);
   SetPrediction(id, predicted_us, predicted_us);
   return id;
 }
@@ -225,7 +227,7 @@ void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
     last_plan_end_ = std::max(last_plan_end_, now);
     ++ended_plans_;
   }
-  --(plan.compute ? compute_plans_ : collectives_);
+  --OpenCount(plan);
   free_plans_.push_back(id);
 }
 

@@ -23,8 +23,8 @@ class PlanBook {
 
   PlanBook();
 
-  // REQUIRES: fewer than kMaxComputePlans are open.
-  uint16_t OpenPlan(const policies::Plan& plan, Time now);
+  // `priority`: of the plan's lowest op. REQUIRES: fewer than kMaxComputePlans are open.
+  uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
   // REQUIRES: fewer than kMaxCollectives are open.
   uint16_t OpenCollective(float predicted_us, Time now);
   // What is predicted when what runs already is considered; see PlanRecord.
@@ -47,7 +47,15 @@ class PlanBook {
   // An op failed without having been launched.
   void RecordFailed(const OpSlot& slot, Time now);
 
-  int compute_plans() const { return compute_plans_; }
+  int compute_plans() const { return compute_plans(policies::Priority::kLow); }
+  // Those of this class and of higher ones.
+  int compute_plans(policies::Priority priority) const {
+    int count = 0;
+    for (int i = static_cast<int>(priority) + 1; i < policies::kPriorityCount; ++i) {
+      count += compute_plans_[i];
+    }
+    return count;
+  }
   int collectives() const { return collectives_; }
 
   // The plan that ended since the last call, if it tells how good the policy's prediction was: all
@@ -64,6 +72,7 @@ class PlanBook {
  private:
   struct PlanSlot {
     bool compute = false;  // counts against the depth
+    policies::Priority priority = policies::Priority::kNormal;
     bool clean = false;    // nothing of it failed or was withdrawn
     uint32_t policy_epoch = 0;
     uint16_t unfinished = 0;  // ops
@@ -92,7 +101,10 @@ class PlanBook {
     Time last_finish = 0;
   };
 
-  uint16_t Open(bool compute, policies::Reason reason, Time now);
+  int& OpenCount(const PlanSlot& plan) {
+    return plan.compute ? compute_plans_[static_cast<int>(plan.priority) + 1] : collectives_;
+  }
+  uint16_t Open(bool compute, policies::Priority priority, policies::Reason reason, Time now);
   // The op's part of its plan's time.
   static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now);
   void Leave(const OpSlot& slot, Time now);
@@ -105,7 +117,7 @@ class PlanBook {
   std::vector<uint16_t> free_launches_;
   std::array<LaneSlot, policies::kLaneCount> lanes_;
   uint32_t launches_in_flight_ = 0;
-  int compute_plans_ = 0;
+  std::array<int, policies::kPriorityCount> compute_plans_{};
   int collectives_ = 0;
   uint64_t next_plan_ = 1;
   uint32_t policy_epoch_ = 0;

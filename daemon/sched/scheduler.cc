@@ -421,7 +421,7 @@ void Scheduler::Step(Time now, Actions& actions) {
   do {
     EvaluateBlocked(now, actions);
     if (ready_.empty() || !actions.HasRoom()) return;
-  } while (Decide(now, !HasRoom(now), actions));
+  } while (Decide(now, actions));
 }
 
 }  // namespace concert::daemon

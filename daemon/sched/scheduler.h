@@ -42,8 +42,8 @@ struct SchedulerOptions {
   uint8_t gpu = 0;
   uint32_t max_ops = 1 << 16;
   uint32_t max_queues = 1 << 14;
-  // Late binding: hold back while `depth` plans are in flight and the device still has `backlog_ns`
-  // of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
+  // Late binding: a priority class holds back while `depth` plans of it or of higher classes are in
+  // flight and the device still has `backlog_ns` of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
   // draining the device.
   int depth = 2;
   int64_t backlog_ns = 15'000;
@@ -79,13 +79,20 @@ struct Actions {
   static constexpr size_t kMax = 1024;
   std::vector<Action> list;
   std::vector<OpId> ops;
+  std::vector<int16_t> after;  // by op: LaunchRequest::after
   Actions() {
     list.reserve(kMax);
     ops.reserve(kMax);
+    after.reserve(kMax);
   }
   void Clear() {
     list.clear();
     ops.clear();
+    after.clear();
+  }
+  void AddOp(OpId op, int16_t op_after = -1) {
+    ops.push_back(op);
+    after.push_back(op_after);
   }
   // An action about one op that goes to no lane.
   void Add(Action::Type type, OpId op) {
@@ -94,10 +101,13 @@ struct Actions {
                     .form = policies::Form::kSingle,
                     .first = static_cast<uint16_t>(ops.size()),
                     .count = 1});
-    ops.push_back(op);
+    AddOp(op);
   }
   std::span<const OpId> OpsOf(const Action& action) const {
     return {ops.data() + action.first, action.count};
+  }
+  std::span<const int16_t> AfterOf(const Action& action) const {
+    return {after.data() + action.first, action.count};
   }
   // Room for the largest plan and what completes beside it.
   bool HasRoom() const {
@@ -211,6 +221,7 @@ class Scheduler {
     uint32_t in_flight = 0;
     Time busy_until = 0;
     OpId last_op = kNone;
+    uint64_t launches = 0;
   };
 
   // A ready op and what decides its place in the snapshot.
@@ -251,11 +262,11 @@ class Scheduler {
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).
-  bool HasRoom(Time now) const;
-  void RankCandidates(bool collectives_only);
+  bool HasRoom(Time now, policies::Priority priority) const;
+  void RankCandidates(Time now);
   void ListRunning();
-  bool BuildSnapshot(Time now, bool collectives_only);
-  bool Decide(Time now, bool collectives_only, Actions& actions);
+  bool BuildSnapshot(Time now);
+  bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
   void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
@@ -266,6 +277,7 @@ class Scheduler {
   void Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
               PredictedSpan& span);
   uint16_t LanesBefore(const OpSlot& slot) const;
+  int16_t AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
 
   // Ending (scheduler.cc).

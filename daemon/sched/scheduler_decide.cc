@@ -28,11 +28,13 @@ kernels::OpRanges RangesOf(const kernels::Op& op) {
 }  // namespace
 
 // Late binding: see SchedulerOptions.
-bool Scheduler::HasRoom(Time now) const {
-  if (book_.compute_plans() < options_.depth) return true;
+bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
+  const bool high = priority == policies::Priority::kHigh;
   if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
+  if (book_.compute_plans(priority) < options_.depth) return true;
   Time busy_until = now;
-  for (Lane lane = 0; lane < policies::kCollectiveLane; ++lane) {
+  for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
+       ++lane) {
     busy_until = std::max(busy_until, lanes_[lane].busy_until);
   }
   return busy_until - now < options_.backlog_ns;
@@ -49,18 +51,22 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 
 // Fills candidates_ with what is ready and sorts it: highest priority first, then the session that
 // has had least, then the op that has waited longest, then the one admitted first.
-void Scheduler::RankCandidates(bool collectives_only) {
+void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
+  std::array<bool, policies::kPriorityCount> has_room;
+  for (int i = 0; i < policies::kPriorityCount; ++i) {
+    has_room[i] = HasRoom(now, static_cast<policies::Priority>(i - 1));
+  }
   int offers_left = PlanBook::kMaxCollectives - book_.collectives();
-  std::array<int64_t, 3> least_served;  // by priority
+  std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };
   for (const QueueId id : ready_) {
     const Queue& queue = queues_[id];
     const OpSlot& slot = pool_[queue.front];
     const bool collective = slot.op.work.category == Category::kCollective;
-    if (collective ? offers_left-- <= 0 : collectives_only) continue;
     const int8_t priority = static_cast<int8_t>(queue.priority);
+    if (collective ? offers_left-- <= 0 : !has_room[priority + 1]) continue;
     const int64_t served_ns = shares_[queue.share].served_ns;
     least_of(priority) = std::min(least_of(priority), served_ns);
     candidates_.push_back({.priority = priority,
@@ -101,8 +107,8 @@ void Scheduler::ListRunning() {
   }
 }
 
-bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
-  RankCandidates(collectives_only);
+bool Scheduler::BuildSnapshot(Time now) {
+  RankCandidates(now);
   if (candidates_.empty()) return false;
   snapshot_ready_.clear();
   const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
@@ -130,8 +136,8 @@ bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
   return true;
 }
 
-bool Scheduler::Decide(Time now, bool collectives_only, Actions& actions) {
-  if (!BuildSnapshot(now, collectives_only)) return false;
+bool Scheduler::Decide(Time now, Actions& actions) {
+  if (!BuildSnapshot(now)) return false;
   plan_.Clear();
   policy_->Decide(snapshot_, plan_);
   if (plan_.empty()) return false;
@@ -143,6 +149,10 @@ bool Scheduler::Decide(Time now, bool collectives_only, Actions& actions) {
 void Scheduler::Apply(Time now, Actions& actions) {
   uint16_t plan = 0;
   PredictedSpan span;
+  policies::Priority lowest = policies::Priority::kHigh;
+  for (uint16_t i = 0; i < plan_.op_count; ++i) {
+    lowest = std::min(lowest, snapshot_.ready[plan_.ops[i]].priority);
+  }
   for (const PlannedLaunch& launch : plan_.launch_span()) {
     CONCERT_CHECK(launch.count > 0 && launch.lane < policies::kLaneCount);
     const ReadyOp& first = snapshot_.ready[plan_.ops[launch.first]];
@@ -152,7 +162,7 @@ void Scheduler::Apply(Time now, Actions& actions) {
       continue;
     }
     CONCERT_CHECK(!policies::IsCollectiveLane(launch.lane));
-    if (span.end == 0) plan = book_.OpenPlan(plan_, now);
+    if (span.end == 0) plan = book_.OpenPlan(plan_, lowest, now);
     Launch(now, launch, plan, span, actions);
   }
   if (span.end == 0) return;
@@ -187,11 +197,17 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
   for (uint16_t i = 0; i < launch.count; ++i) {
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
-    action.order_mask |=
+    OpSlot& slot = pool_[op];
+    const int16_t after = group ? AfterInPreviousLaunch(slot, launch.lane) : int16_t{-1};
+    slot.index_in_launch = i;
+    slot.lane_launch = lanes_[launch.lane].launches + 1;
+    const uint16_t mask =
         MarkLaunched(op, OpState::kLaunched, launch.lane, id, launch_ranges_[i].written, now);
-    actions.ops.push_back(op);
+    action.order_mask |= mask;
+    action.inputs_settled &= mask == 0 || after >= 0;
+    actions.AddOp(op, after);
   }
-  action.inputs_settled = action.order_mask == 0;
+  ++lanes_[launch.lane].launches;
   action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
   Occupy(now, launch, action.order_mask, span);
   actions.list.push_back(action);
@@ -231,7 +247,7 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
                           .weights_settled = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
-  actions.ops.push_back(op);
+  actions.AddOp(op);
 }
 
 // Moves the op from the front of its queue to its lane and launch. Returns the lanes of what it
@@ -270,6 +286,22 @@ uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t lau
     List(slot.queue, ListedAs::kBlocked);
   }
   return mask;
+}
+
+// Where in the previous launch on `lane` the op before `slot` in its queue is, if that is all that
+// the op still depends on; else -1.
+int16_t Scheduler::AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const {
+  const OpId before = queues_[slot.queue].last_launched;
+  if (before == kNone) return -1;
+  const OpSlot& previous = pool_[before];
+  if (previous.state != OpState::kLaunched || previous.lane != lane ||
+      previous.lane_launch != lanes_[lane].launches) {
+    return -1;
+  }
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return -1;
+  }
+  return static_cast<int16_t>(previous.index_in_launch);
 }
 
 // Lanes of the unfinished ops that `slot` depends on: its predecessor in the queue and its waits.

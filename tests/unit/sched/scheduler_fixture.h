@@ -80,7 +80,9 @@ class SchedulerTest : public testing::Test {
     actions_.Clear();
     scheduler_.Step(now_, actions_);
     for (const Action& action : actions_.list) {
-      for (const OpId op : actions_.OpsOf(action)) {
+      for (size_t i = 0; i < action.count; ++i) {
+        const OpId op = actions_.OpsOf(action)[i];
+        after_[op] = actions_.AfterOf(action)[i];
         switch (action.type) {
           case Action::Type::kLaunch:
             launched_.push_back(op);
@@ -115,6 +117,7 @@ class SchedulerTest : public testing::Test {
   std::map<QueueId, uint64_t> tickets_;
   std::vector<OpId> launched_, offered_, completed_, released_;
   std::map<OpId, uint16_t> order_mask_;
+  std::map<OpId, int16_t> after_;
   std::map<OpId, Lane> lane_;
   std::map<OpId, Action> launch_of_;
   std::map<OpId, Failure> failure_;

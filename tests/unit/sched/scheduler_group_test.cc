@@ -68,16 +68,26 @@ TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
   EXPECT_TRUE(launch_of_[first].inputs_settled);
-  // On the same lane, so that no order is needed; but unfinished all the same.
+  EXPECT_EQ(after_[first], -1);
+  // On the same lane, so that no order is needed; it need only follow one op of the launch before.
   const OpId second = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
   EXPECT_EQ(order_mask_[second], 0);
-  EXPECT_FALSE(launch_of_[second].inputs_settled);
-  Finish(a, 2);
+  EXPECT_EQ(after_[second], 0);
+  EXPECT_TRUE(launch_of_[second].inputs_settled);
+  // Its predecessor is two launches back.
+  const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
+  Step();
+  const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
+  Step();
+  EXPECT_TRUE(launch_of_[between].inputs_settled);
+  EXPECT_EQ(after_[behind], -1);
+  EXPECT_FALSE(launch_of_[behind].inputs_settled);
+  Finish(a, 3), Finish(b, 1);
   const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
   Step();
   EXPECT_TRUE(launch_of_[third].inputs_settled);
-  const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 1}});
+  const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 2}});
   Step();
   EXPECT_FALSE(launch_of_[fourth].inputs_settled);
 }
