@@ -34,7 +34,11 @@
                                                       X(cuMemGetAllocationPropertiesFromHandle)    \
                                                           X(cuModuleLoadData) X(cuModuleUnload)    \
                                                               X(cuModuleGetFunction)               \
-                                                                  X(cuLaunchKernel)
+                                                                  X(cuLaunchKernel)                \
+  X(cuStreamBeginCapture)                                                                          \
+  X(cuStreamEndCapture)                                                                            \
+  X(cuGraphGetNodes) X(cuGraphNodeGetType) X(cuGraphKernelNodeGetParams) X(cuGraphDestroy)         \
+      X(cuMemHostAlloc) X(cuMemFreeHost) X(cuEventQuery)
 
 namespace concert::kernels::cuda {
 

@@ -43,12 +43,16 @@ GemmEntry& GemmCache::Find(const GemmKey& key) {
   const size_t set = absl::Hash<GemmKey>()(key) % kSets;
   GemmEntry* const first = &entries_[set * kWays];
   for (GemmEntry* entry = first; entry != first + kWays; ++entry) {
-    if (entry->path != GemmPath::kUnplanned && entry->key == key) return *entry;
+    if (entry->path == GemmPath::kUnplanned || entry->key != key) continue;
+    Increment(hits_);
+    return *entry;
   }
+  Increment(misses_);
   GemmEntry& victim = first[next_victim_[set]];
   next_victim_[set] = (next_victim_[set] + 1) % kWays;
   victim.key = key;
   victim.path = GemmPath::kUnplanned;
+  victim.blocks = 0;
   return victim;
 }
 
