@@ -13,8 +13,8 @@ constexpr size_t kMaxNodes = 16;
 }  // namespace
 
 GridProbe::GridProbe(const Driver& driver, CUstream stream) : driver_(driver), stream_(stream) {
-  capturing_ = stream != nullptr && driver_.cuStreamBeginCapture(
-                                        stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+  capturing_ = stream != nullptr &&
+               driver_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
 }
 
 GridProbe::~GridProbe() {

@@ -47,8 +47,8 @@ class Describer {
   template <typename T>
   void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     if (!ok()) return;
-    status_ = lt_.cublasLtMatmulDescSetAttribute(&descriptors_.matmul, attribute, &value,
-                                                 sizeof(value));
+    status_ =
+        lt_.cublasLtMatmulDescSetAttribute(&descriptors_.matmul, attribute, &value, sizeof(value));
   }
   template <typename T>
   void Set(cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t attribute,
@@ -84,8 +84,7 @@ cublasStatus_t Prefer(const CublasLt& lt, const GemmKey& key, uint64_t workspace
   cublasStatus_t status = lt.cublasLtMatmulPreferenceInit_internal(&preference, sizeof(preference));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    status =
-        lt.cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
+    status = lt.cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductionSchemes);

@@ -64,8 +64,7 @@ class Planner {
   bool ChooseVariant(cublasLtEpilogue_t epilogue) {
     const policies::Variant& wanted = entry_.key.variant;
     const int budget = entry_.key.sm_budget;
-    const bool in_budget =
-        budget == 0 || (wanted.sm_budget != 0 && wanted.sm_budget <= budget);
+    const bool in_budget = budget == 0 || (wanted.sm_budget != 0 && wanted.sm_budget <= budget);
     if (!IsWanted(wanted) || !in_budget) return false;
     std::array<cublasLtMatmulHeuristicResult_t, kMaxVariants> results = {};
     const Results offered = Ask(epilogue, wanted.sm_budget, results);
@@ -122,8 +121,7 @@ class Planner {
   uint32_t Blocks() {
     GridProbe probe(context_.api.driver, context_.probe_stream);
     if (!probe.capturing()) return 0;
-    const cublasStatus_t status =
-        EnqueueMatmul(context_, operands_, entry_, context_.probe_stream);
+    const cublasStatus_t status = EnqueueMatmul(context_, operands_, entry_, context_.probe_stream);
     return status == CUBLAS_STATUS_SUCCESS ? probe.Blocks() : 0;
   }
 
@@ -158,9 +156,8 @@ cublasStatus_t EnqueueMatmul(const LaunchContext& context, const MatmulOperands&
   const CublasLt& lt = context.api.cublaslt;
   GemmDescriptors& matmul = entry.descriptors;
   if (entry.path == GemmPath::kFused && operands.bias != 0) {
-    const cublasStatus_t status =
-        lt.cublasLtMatmulDescSetAttribute(&matmul.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                          &operands.bias, sizeof(operands.bias));
+    const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
+        &matmul.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias, sizeof(operands.bias));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
   const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };

@@ -95,7 +95,7 @@ std::vector<policies::Variant> ListVariants(const CublasLt& lt, const GemmHeuris
   if (sm_budget == 0) targets = {0, sm_count / 2, sm_count / 4};
   const size_t per_target = kMaxVariants / targets.size();
   const GemmKey key = KeyOf(problem);
-  std::vector<cublasLtMatmulAlgo_t> listed;
+  std::vector<cublasLtMatmulAlgo_t> seen;
   for (const int target : targets) {
     GemmDescriptors descriptors;
     if (heuristic.Describe(key, CUBLASLT_EPILOGUE_DEFAULT, target, descriptors) !=
@@ -103,20 +103,18 @@ std::vector<policies::Variant> ListVariants(const CublasLt& lt, const GemmHeuris
       continue;
     }
     std::array<cublasLtMatmulHeuristicResult_t, kMaxVariants> results = {};
-    const int count =
-        heuristic.Candidates(key, descriptors, std::span(results).first(per_target));
+    const int count = heuristic.Candidates(key, descriptors, std::span(results).first(per_target));
     for (const cublasLtMatmulHeuristicResult_t& result : std::span(results).first(count)) {
       const policies::Variant variant = DescribeAlgo(lt, result.algo, problem.dtype, target);
       // One algorithm offered at two targets is one kernel, and two that describe themselves alike
       // could not be told apart later.
       const bool known =
           std::find(variants.begin(), variants.end(), variant) != variants.end() ||
-          std::any_of(listed.begin(), listed.end(), [&](const cublasLtMatmulAlgo_t& algo) {
+          std::any_of(seen.begin(), seen.end(), [&](const cublasLtMatmulAlgo_t& algo) {
             return std::memcmp(&algo, &result.algo, sizeof(algo)) == 0;
           });
-      if (known) continue;
-      listed.push_back(result.algo);
-      variants.push_back(variant);
+      seen.push_back(result.algo);
+      if (!known) variants.push_back(variant);
     }
   }
   return variants;

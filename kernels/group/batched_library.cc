@@ -53,6 +53,8 @@ bool AreOneBatch(std::span<const Op* const> ops) {
 absl::StatusOr<bool> BatchedLibrary::TryLaunch(LaunchContext& context, policies::Lane lane,
                                                std::span<const Op* const> ops) {
   if (!AreOneBatch(ops)) return false;
+  GemmEntry& entry = context.gemm_cache.Find(KeyOf(ops, context.sm_budget));
+  if (entry.path == GemmPath::kFallback) return false;
   const std::optional<PointerRing::Slot> slot = pointers_.Take(lane);
   if (!slot.has_value()) return false;
   const size_t count = ops.size();
@@ -65,10 +67,11 @@ absl::StatusOr<bool> BatchedLibrary::TryLaunch(LaunchContext& context, policies:
                                    .bias = 0,
                                    .alpha = args.alpha,
                                    .beta = args.beta};
-  GemmEntry& entry = context.gemm_cache.Find(KeyOf(ops, context.sm_budget));
   if (entry.path == GemmPath::kUnplanned) PlanGemm(context, operands, entry);
-  // An epilogue kernel per op is no gain over one launch per op.
-  if (entry.path != GemmPath::kFused) return false;
+  if (entry.path != GemmPath::kFused) {
+    entry.path = GemmPath::kFallback;  // an epilogue kernel per op is no gain over a launch per op
+    return false;
+  }
   for (size_t i = 0; i < count; ++i) {
     const MatmulOperands each = MatmulOperands::Of(ops[i]->gemm);
     slot->host[i] = each.w, slot->host[count + i] = each.a;

@@ -28,8 +28,8 @@ class BatchedLibrary {
 
   // Enqueues `ops` on `lane`, whose stream and workspace the context names. False, with nothing
   // enqueued that matters, if they are not one batch, cuBLASLt has no kernel that takes arrays of
-  // pointers for it (before cuBLAS 13 it has none), or the lane has too many uploads on their way. Tuned
-  // variants are those of single GEMMs and play no part. An error: nothing was started.
+  // pointers for it (before cuBLAS 13 it has none), or the lane has too many uploads on their way.
+  // Tuned variants are those of single GEMMs and play no part. An error: nothing was started.
   absl::StatusOr<bool> TryLaunch(LaunchContext& context, policies::Lane lane,
                                  std::span<const Op* const> ops);
 
