@@ -81,6 +81,8 @@ class GemmCache {
   // The entry of `key`. If it was not there, the set's oldest entry makes room and has path
   // kUnplanned. Stays valid until the next call.
   GemmEntry& Find(const GemmKey& key);
+  // The planned entry of `key`, null if there is none. Counts and changes nothing.
+  const GemmEntry* Peek(const GemmKey& key) const;
 
   // Launches whose entry was there, launches planned anew, and plans whose wanted variant
   // cuBLASLt no longer offers or accepts.
@@ -99,6 +101,9 @@ class GemmCache {
   // 1024 problems: some 30 shapes of a model x 30 batch sizes. 0.9 MB.
   static constexpr size_t kSets = 256;
   static constexpr size_t kWays = 4;
+
+  static size_t SetOf(const GemmKey& key);
+  const GemmEntry* FindIn(size_t set, const GemmKey& key) const;
 
   std::vector<GemmEntry> entries_;
   std::array<uint8_t, kSets> next_victim_{};

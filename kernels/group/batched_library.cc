@@ -82,7 +82,10 @@ absl::StatusOr<bool> BatchedLibrary::TryLaunch(LaunchContext& context, policies:
     return status;
   }
   const cublasStatus_t status = EnqueueMatmul(context, operands, entry, context.stream);
-  if (status == CUBLAS_STATUS_SUCCESS) return true;
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    launches_.store(launches() + 1, std::memory_order_relaxed);
+    return true;
+  }
   if (!IsRefusal(status)) {
     return context.api.cublaslt.ToStatus(status, "cublasLtMatmul", context.gpu);
   }

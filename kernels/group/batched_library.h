@@ -3,6 +3,8 @@
 #ifndef CONCERT_KERNELS_GROUP_BATCHED_LIBRARY_H_
 #define CONCERT_KERNELS_GROUP_BATCHED_LIBRARY_H_
 
+#include <atomic>
+#include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
@@ -33,8 +35,12 @@ class BatchedLibrary {
   absl::StatusOr<bool> TryLaunch(LaunchContext& context, policies::Lane lane,
                                  std::span<const Op* const> ops);
 
+  // How many launches it has enqueued; any thread.
+  uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
+
  private:
   PointerRing pointers_;
+  std::atomic<uint64_t> launches_{0};  // one writer; relaxed, for it publishes nothing
 };
 
 }  // namespace concert::kernels::cuda

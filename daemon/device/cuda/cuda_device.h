@@ -47,8 +47,9 @@ class CudaDevice : public Device {
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
 
-  // Its counters may be read from any thread.
+  // Counters; any thread. The cache's entries are the dispatcher's.
   const kernels::cuda::GemmCache& gemm_cache() const { return gemm_cache_; }
+  uint64_t batched_launches() const { return batched_->launches(); }
 
   // For the node's collectives.
   CUcontext context() const { return context_; }

@@ -228,7 +228,10 @@ TEST_F(GemmPlannerTest, VerifiedBlocksAreInTheEntry) {
   LaunchContext context = fake_.Context();
   context.sm_budget = 64;
   EXPECT_EQ(Launch(context), 1);
-  EXPECT_EQ(fake_.cache().Find(kernels::cuda::GemmKey::Of(Gemm().gemm, 64)).blocks, 60u);
+  const auto* entry = fake_.cache().Peek(kernels::cuda::GemmKey::Of(Gemm().gemm, 64));
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->blocks, 60u);
+  EXPECT_EQ(fake_.cache().Peek(kernels::cuda::GemmKey::Of(Gemm().gemm, 63)), nullptr);
 }
 
 TEST_F(GemmPlannerTest, TunedVariantMustKeepToTheBudget) {
