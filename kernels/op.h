@@ -20,16 +20,19 @@ enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
-// D = act(alpha * A * W^T + beta * C + bias); layouts as concert_gemm_body.
+// D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias); layouts as concert_gemm_body.
 struct GemmArgs {
   uint32_t m, n, k, batch;
   Address a, w, c, d, bias;
   uint64_t lda, ldw, ldc, ldd;                      // elements
   uint64_t stride_a, stride_w, stride_c, stride_d;  // elements
   float alpha, beta;
-  Dtype dtype;
+  Address a_scales, w_scales;  // fp32; 0: the scale is 1, as it is for every dtype but fp8
+  Dtype dtype;                 // of A and W
+  Dtype d_dtype;               // of C, D and bias; never fp8
   Activation activation;
   bool allow_tf32;
+  bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
 };
 
 // One rank's part of a collective; counts as concert_collective_body.
@@ -58,7 +61,7 @@ struct Op {
   uint32_t wait_count = 0;
   std::array<concert_wait_entry, CONCERT_MAX_WAITS> waits;
   // Handles of the buffers used, so that none is unmapped under the op. 0 terminates.
-  std::array<uint32_t, 5> buffers;
+  std::array<uint32_t, 7> buffers;
   uint8_t buffer_count = 0;
   policies::Work work;
   union {

@@ -24,7 +24,9 @@ inline constexpr int kMaxGroupSplits = 32;        // parts of one tile
 struct GroupTile {
   uint16_t w_rows = 128;
   uint16_t a_rows = 64;
-  friend bool operator==(const GroupTile&, const GroupTile&) = default;
+  friend constexpr bool operator==(GroupTile a, GroupTile b) {
+    return a.w_rows == b.w_rows && a.a_rows == b.a_rows;
+  }
 };
 // w_rows 128: each of the two consumer warpgroups takes 64 rows of W and all rows of A.
 // w_rows 64: both take the same 64 rows of W and half of the rows of A each.

@@ -73,6 +73,8 @@ absl::Status KernelImage::FindAll() {
       find(local_collective_, "reduce_scatter" + full, table_.reduce_scatter[dtype][wide]);
     }
   }
+  find(fallback_gemm_, "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
+  find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
   for (int log_bytes : {1, 2, 4}) {
     const std::string suffix = absl::StrCat("_", 1 << log_bytes);
     find(local_collective_, "all_gather" + suffix, table_.all_gather[log_bytes]);

@@ -13,9 +13,9 @@
 
 namespace concert::kernels::cuda {
 
-inline constexpr int kDtypeCount = 3;
+inline constexpr int kDtypeCount = 3;  // that kernels write; fp8 is only read
 
-// Row of `dtype` in the tables below.
+// Row of `dtype` in the tables below. REQUIRES: not fp8.
 constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype) - 1; }
 
 // One GPU's kernels. Every function is loaded when this is made, never during traffic. Immutable
@@ -23,6 +23,7 @@ constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype)
 // (0).
 struct KernelTable {
   std::array<CUfunction, kDtypeCount> fallback_gemm{};
+  std::array<CUfunction, 2> fallback_gemm_fp8{};  // by the dtype of D: bf16, fp16
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};

@@ -15,12 +15,16 @@
 
 namespace concert::kernels::cuda {
 
+enum class ScaleMode : uint8_t { kNone, kPerTensor, kPerRow };
+
 // All that cuBLASLt's choice depends on.
 struct GemmKey {
   uint32_t m = 0, n = 0, k = 0, batch = 0;
   uint64_t lda = 0, ldw = 0, ldc = 0, ldd = 0;
   uint64_t stride_a = 0, stride_w = 0, stride_c = 0, stride_d = 0;
-  Dtype dtype = Dtype::kBf16;
+  Dtype dtype = Dtype::kBf16, d_dtype = Dtype::kBf16;
+  ScaleMode a_scales = ScaleMode::kNone, w_scales = ScaleMode::kNone;
+  bool scales_aligned = false;
   Activation activation = Activation::kNone;
   bool allow_tf32 = false;
   bool has_c = false;
@@ -39,12 +43,12 @@ struct GemmKey {
   template <typename H>
   friend H AbslHashValue(H h, const GemmKey& x) {
     return H::combine(std::move(h), x.m, x.n, x.k, x.batch, x.lda, x.ldw, x.ldc, x.ldd, x.stride_a,
-                      x.stride_w, x.stride_c, x.stride_d, x.dtype, x.activation, x.allow_tf32,
-                      x.has_c, x.has_bias, x.bias_aligned, x.align_a, x.align_w, x.align_c,
-                      x.align_d, x.sm_budget, x.pointer_array, x.variant.source,
-                      x.variant.sm_budget, x.variant.algo_id, x.variant.tile_id,
-                      x.variant.stages_id, x.variant.cluster_id, x.variant.split_k,
-                      x.variant.swizzle, x.variant.custom);
+                      x.stride_w, x.stride_c, x.stride_d, x.dtype, x.d_dtype, x.a_scales,
+                      x.w_scales, x.scales_aligned, x.activation, x.allow_tf32, x.has_c, x.has_bias,
+                      x.bias_aligned, x.align_a, x.align_w, x.align_c, x.align_d, x.sm_budget,
+                      x.pointer_array, x.variant.source, x.variant.sm_budget, x.variant.algo_id,
+                      x.variant.tile_id, x.variant.stages_id, x.variant.cluster_id,
+                      x.variant.split_k, x.variant.swizzle, x.variant.custom);
   }
 };
 
@@ -98,7 +102,7 @@ class GemmCache {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // 1024 problems: some 30 shapes of a model x 30 batch sizes. 0.9 MB.
+  // 1024 problems: some 30 shapes of a model x 30 batch sizes. 0.75 MB.
   static constexpr size_t kSets = 256;
   static constexpr size_t kWays = 4;
 

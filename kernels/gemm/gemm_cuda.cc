@@ -12,8 +12,10 @@ namespace {
 constexpr unsigned kMaxEpilogueBlocks = 2048;
 constexpr unsigned kMaxFallbackBlocks = 1u << 20;
 
+void* Pointer(Address address) { return reinterpret_cast<void*>(address); }
+
 absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
-  const uint64_t width = 16 / DtypeBytes(args.dtype);
+  const uint64_t width = 16 / DtypeBytes(args.d_dtype);
   const uint64_t stride_d = args.batch > 1 ? args.stride_d : 0;
   const bool wide = (args.d | args.bias) % 16 == 0 && args.n % width == 0 &&
                     args.ldd % width == 0 && stride_d % width == 0;
@@ -27,18 +29,19 @@ absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
                                     .activation = static_cast<uint32_t>(args.activation)};
   const uint64_t packs = uint64_t{args.m} * args.batch * (args.n / (wide ? width : 1));
   return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.epilogue[DtypeIndex(args.dtype)][wide],
+                      context.kernels.epilogue[DtypeIndex(args.d_dtype)][wide],
                       BlocksFor(packs, kEpilogueThreads, kMaxEpilogueBlocks), kEpilogueThreads,
                       context.stream, kernel_args);
 }
 
 absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
-  const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };
-  const FallbackGemmArgs kernel_args = {.a = pointer(args.a),
-                                        .w = pointer(args.w),
-                                        .c = pointer(args.beta != 0.0f ? args.c : 0),
-                                        .bias = pointer(args.bias),
-                                        .d = pointer(args.d),
+  const FallbackGemmArgs kernel_args = {.a = Pointer(args.a),
+                                        .w = Pointer(args.w),
+                                        .c = Pointer(args.beta != 0.0f ? args.c : 0),
+                                        .bias = Pointer(args.bias),
+                                        .a_scales = static_cast<float*>(Pointer(args.a_scales)),
+                                        .w_scales = static_cast<float*>(Pointer(args.w_scales)),
+                                        .d = Pointer(args.d),
                                         .lda = args.lda,
                                         .ldw = args.ldw,
                                         .ldc = args.ldc,
@@ -51,14 +54,18 @@ absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
                                         .n = args.n,
                                         .k = args.k,
                                         .batch = args.batch,
+                                        .a_scale_step = args.a_scales_per_row ? 1u : 0u,
+                                        .w_scale_step = args.w_scales_per_row ? 1u : 0u,
                                         .alpha = args.alpha,
                                         .beta = args.beta,
                                         .activation = static_cast<uint32_t>(args.activation)};
   const auto tiles = [](uint64_t size) {
     return (size + kFallbackGemmTile - 1) / kFallbackGemmTile;
   };
+  const int output = DtypeIndex(args.d_dtype);
   return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.fallback_gemm[DtypeIndex(args.dtype)],
+                      args.dtype == Dtype::kFp8E4m3 ? context.kernels.fallback_gemm_fp8[output]
+                                                    : context.kernels.fallback_gemm[output],
                       BlocksFor(tiles(args.m) * tiles(args.n) * args.batch, 1, kMaxFallbackBlocks),
                       kFallbackGemmThreads, context.stream, kernel_args);
 }

@@ -1,5 +1,9 @@
 #include "kernels/gemm/gemm_heuristic.h"
 
+#include <algorithm>
+
+#include "kernels/cuda_api/data_type.h"
+
 namespace concert::kernels::cuda {
 namespace {
 
@@ -7,16 +11,19 @@ namespace {
 // or in no fixed order.
 constexpr uint32_t kReductionSchemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-cudaDataType_t DataType(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBf16:
-      return CUDA_R_16BF;
-    case Dtype::kFp16:
-      return CUDA_R_16F;
-    case Dtype::kFp32:
-      return CUDA_R_32F;
-  }
-  return CUDA_R_32F;
+// What cuBLASLt asks of fp8 operands (its documentation, "Floating Point 8-bit Data Types Usage"):
+// addresses and rows that are multiples of 16 bytes. Vectors of scales exist for both operands or
+// none; in a batch they would be one vector per member, where ours are one for all.
+bool LibraryTakesFp8(const GemmKey& key) {
+  constexpr uint8_t kAlignLog2 = 4;
+  const uint64_t output_bytes = DtypeBytes(key.d_dtype);
+  const bool aligned = std::min({key.align_a, key.align_w, key.align_c, key.align_d}) >= kAlignLog2;
+  const bool whole = key.k % 16 == 0 && key.lda % 16 == 0 && key.ldw % 16 == 0 &&
+                     key.ldc * output_bytes % 16 == 0 && key.ldd * output_bytes % 16 == 0;
+  const bool a_rows = key.a_scales == ScaleMode::kPerRow;
+  const bool w_rows = key.w_scales == ScaleMode::kPerRow;
+  return aligned && whole && a_rows == w_rows &&
+         (!a_rows || (key.batch == 1 && key.scales_aligned));
 }
 
 // Fills in descriptors. Keeps the first error; every later step is then skipped.
@@ -34,10 +41,11 @@ class Describer {
     Set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (sm_target > 0) Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{sm_target});
-    InitLayout(descriptors_.w, key_.k, key_.n, key_.ldw, key_.stride_w);
-    InitLayout(descriptors_.a, key_.k, key_.m, key_.lda, key_.stride_a);
-    InitLayout(descriptors_.c, key_.n, key_.m, key_.ldc, key_.stride_c);
-    InitLayout(descriptors_.d, key_.n, key_.m, key_.ldd, key_.stride_d);
+    DescribeScales();
+    InitLayout(descriptors_.w, key_.dtype, key_.k, key_.n, key_.ldw, key_.stride_w);
+    InitLayout(descriptors_.a, key_.dtype, key_.k, key_.m, key_.lda, key_.stride_a);
+    InitLayout(descriptors_.c, key_.d_dtype, key_.n, key_.m, key_.ldc, key_.stride_c);
+    InitLayout(descriptors_.d, key_.d_dtype, key_.n, key_.m, key_.ldd, key_.stride_d);
     return status_;
   }
 
@@ -57,11 +65,20 @@ class Describer {
     status_ = lt_.cublasLtMatrixLayoutSetAttribute(&layout, attribute, &value, sizeof(value));
   }
 
-  void InitLayout(cublasLtMatrixLayoutOpaque_t& layout, uint64_t rows, uint64_t columns,
-                  uint64_t row_stride, uint64_t batch_stride) {
+  // cuBLASLt before 12.9 does not know the modes: they are named only where they are not default,
+  // which they are for both operands or none (LibraryTakesFp8).
+  void DescribeScales() {
+    if (key_.a_scales != ScaleMode::kPerRow) return;
+    constexpr int32_t kPerRow = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kPerRow);
+    Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kPerRow);
+  }
+
+  void InitLayout(cublasLtMatrixLayoutOpaque_t& layout, Dtype dtype, uint64_t rows,
+                  uint64_t columns, uint64_t row_stride, uint64_t batch_stride) {
     if (!ok()) return;
     status_ =
-        lt_.cublasLtMatrixLayoutInit_internal(&layout, sizeof(layout), DataType(key_.dtype), rows,
+        lt_.cublasLtMatrixLayoutInit_internal(&layout, sizeof(layout), DataTypeOf(dtype), rows,
                                               columns, static_cast<int64_t>(row_stride));
     if (key_.batch == 1) return;
     Set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(key_.batch));
@@ -99,6 +116,7 @@ cublasStatus_t Prefer(const CublasLt& lt, const GemmKey& key, uint64_t workspace
 
 cublasStatus_t GemmHeuristic::Describe(const GemmKey& key, cublasLtEpilogue_t epilogue,
                                        int sm_target, GemmDescriptors& descriptors) const {
+  if (key.dtype == Dtype::kFp8E4m3 && !LibraryTakesFp8(key)) return CUBLAS_STATUS_NOT_SUPPORTED;
   return Describer(lt_, key, descriptors).Describe(epilogue, sm_target);
 }
 

@@ -22,7 +22,9 @@ class GemmHeuristic {
       : lt_(lt), handle_(handle), workspace_bytes_(workspace_bytes) {}
 
   // Describes the GEMM of `key` with `epilogue` to cuBLASLt, for kernels that use `sm_target` SMs
-  // (SM_COUNT_TARGET; 0: all). Not success where this cuBLASLt cannot express it.
+  // (SM_COUNT_TARGET; 0: all), all but its addresses: those of bias and scales are for the caller
+  // to set. Not success where cuBLASLt cannot express it, or has no kernel for fp8 operands that
+  // lie so.
   cublasStatus_t Describe(const GemmKey& key, cublasLtEpilogue_t epilogue, int sm_target,
                           GemmDescriptors& descriptors) const;
 

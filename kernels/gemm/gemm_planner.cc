@@ -20,6 +20,24 @@ bool IsWanted(const policies::Variant& variant) {
   return variant.source == policies::Variant::Source::kCublasLt;
 }
 
+// Sets an address that stands in a description and not among a launch's arguments. 0: the
+// description was made without it.
+cublasStatus_t SetPointer(const CublasLt& lt, GemmDescriptors& descriptors,
+                          cublasLtMatmulDescAttributes_t attribute, Address address) {
+  if (address == 0) return CUBLAS_STATUS_SUCCESS;
+  return lt.cublasLtMatmulDescSetAttribute(&descriptors.matmul, attribute, &address,
+                                           sizeof(address));
+}
+
+// cuBLASLt's A is W, and its B is A.
+cublasStatus_t SetScales(const CublasLt& lt, const MatmulOperands& operands,
+                         GemmDescriptors& descriptors) {
+  const cublasStatus_t status =
+      SetPointer(lt, descriptors, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.w_scales);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  return SetPointer(lt, descriptors, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.a_scales);
+}
+
 // Plans one entry.
 class Planner {
  public:
@@ -94,10 +112,12 @@ class Planner {
 
   Results Ask(cublasLtEpilogue_t epilogue, int sm_target,
               std::span<cublasLtMatmulHeuristicResult_t> results) {
-    if (heuristic_.Describe(entry_.key, epilogue, sm_target, entry_.descriptors) !=
-        CUBLAS_STATUS_SUCCESS) {
-      return {};
-    }
+    cublasStatus_t status =
+        heuristic_.Describe(entry_.key, epilogue, sm_target, entry_.descriptors);
+    if (status != CUBLAS_STATUS_SUCCESS) return {};
+    // For the heuristic to see; every launch sets its own.
+    status = SetScales(context_.api.cublaslt, operands_, entry_.descriptors);
+    if (status != CUBLAS_STATUS_SUCCESS) return {};
     return results.first(heuristic_.Candidates(entry_.key, entry_.descriptors, results));
   }
 
@@ -155,11 +175,11 @@ cublasStatus_t EnqueueMatmul(const LaunchContext& context, const MatmulOperands&
                              GemmEntry& entry, CUstream stream) {
   const CublasLt& lt = context.api.cublaslt;
   GemmDescriptors& matmul = entry.descriptors;
-  if (entry.path == GemmPath::kFused && operands.bias != 0) {
-    const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
-        &matmul.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias, sizeof(operands.bias));
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
+  cublasStatus_t status = SetScales(lt, operands, matmul);
+  if (status == CUBLAS_STATUS_SUCCESS && entry.path == GemmPath::kFused) {
+    status = SetPointer(lt, matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   }
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };
   return lt.cublasLtMatmul(context.cublaslt, &matmul.matmul, &operands.alpha, pointer(operands.w),
                            &matmul.w, pointer(operands.a), &matmul.a, &operands.beta,

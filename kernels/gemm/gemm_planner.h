@@ -13,12 +13,14 @@ namespace concert::kernels::cuda {
 // of addresses, on the device.
 struct MatmulOperands {
   Address w, a, c, d;
-  Address bias;  // 0: none
+  Address bias;                // 0: none
+  Address a_scales, w_scales;  // fp8's; 0: the scale is 1
   float alpha, beta;
 
   static MatmulOperands Of(const GemmArgs& args) {
     const Address c = args.beta != 0.0f ? args.c : args.d;
-    return {args.w, args.a, c, args.d, args.bias, args.alpha, args.beta};
+    return {args.w,        args.a,        c,          args.d,   args.bias,
+            args.a_scales, args.w_scales, args.alpha, args.beta};
   }
 };
 

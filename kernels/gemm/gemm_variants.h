@@ -30,10 +30,11 @@ policies::Variant DescribeAlgo(const CublasLt& lt, const cublasLtMatmulAlgo_t& a
                                int sm_target);
 
 // What the heuristic offers for `problem` on `sm_budget` of `sm_count` SMs (0: all), with
-// contiguous operands aligned to 256 bytes and without epilogue, best first: at SM_COUNT_TARGET
-// sm_budget, and for budget 0 also at a half and a quarter of the SMs, since kernels that leave
-// room do better in company. No two are equal. Empty if cuBLASLt has no kernel for the problem or
-// the problem is none (a dimension of 0, or beyond what an op may have).
+// contiguous operands aligned to 256 bytes and without epilogue (fp8: into bf16, all scales 1),
+// best first: at SM_COUNT_TARGET sm_budget, and for budget 0 also at a half and a quarter of the
+// SMs, since kernels that leave room do better in company. No two are equal. Empty if cuBLASLt has
+// no kernel for the problem or the problem is none (a dimension of 0, or beyond what an op may
+// have).
 // Any thread whose current context is the GPU's; see GemmHeuristic.
 std::vector<policies::Variant> ListVariants(const CublasLt& lt, const GemmHeuristic& heuristic,
                                             int sm_count, const policies::Problem& problem,

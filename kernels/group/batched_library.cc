@@ -17,8 +17,8 @@ bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_
 bool AreEqual(const GemmArgs& x, const GemmArgs& y) {
   return x.m == y.m && x.n == y.n && x.k == y.k && x.lda == y.lda && x.ldw == y.ldw &&
          x.ldd == y.ldd && (x.beta == 0.0f || x.ldc == y.ldc) && SameBits(x.alpha, y.alpha) &&
-         SameBits(x.beta, y.beta) && x.dtype == y.dtype && x.activation == y.activation &&
-         x.allow_tf32 == y.allow_tf32;
+         SameBits(x.beta, y.beta) && x.dtype == y.dtype && x.d_dtype == y.d_dtype &&
+         x.activation == y.activation && x.allow_tf32 == y.allow_tf32;
 }
 
 // The batch as one op. An address is the union of all ops' bits: aligned as the worst of them.
@@ -40,7 +40,10 @@ GemmKey KeyOf(std::span<const Op* const> ops, int sm_budget) {
 bool AreOneBatch(std::span<const Op* const> ops) {
   if (ops.size() < 2 || ops.size() > policies::kMaxGroupProblems) return false;
   const GemmArgs& first = ops.front()->gemm;
-  if (ops.front()->kind != CONCERT_OP_GEMM || first.activation == Activation::kSilu) return false;
+  if (ops.front()->kind != CONCERT_OP_GEMM || first.activation == Activation::kSilu ||
+      first.dtype == Dtype::kFp8E4m3) {
+    return false;
+  }
   for (const Op* op : ops) {
     if (op->kind != CONCERT_OP_GEMM || op->gemm.batch != 1 || op->gemm.bias != 0 ||
         !AreEqual(op->gemm, first)) {
@@ -65,6 +68,8 @@ absl::StatusOr<bool> BatchedLibrary::TryLaunch(LaunchContext& context, policies:
                                    .c = array(2),
                                    .d = array(3),
                                    .bias = 0,
+                                   .a_scales = 0,
+                                   .w_scales = 0,
                                    .alpha = args.alpha,
                                    .beta = args.beta};
   if (entry.path == GemmPath::kUnplanned) PlanGemm(context, operands, entry);

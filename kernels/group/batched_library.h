@@ -18,7 +18,8 @@ namespace concert::kernels::cuda {
 
 // Whether all ops are the same GEMM on different matrices, such that one launch can carry them: 2
 // to kMaxGroupProblems of batch 1, equal in shape, row strides, dtype, scalars and activation,
-// without bias (each would need its own) and without silu (which cuBLASLt cannot fuse).
+// without bias or fp8's scales (each would need its own: fp8 is no batch at all) and without silu
+// (which cuBLASLt cannot fuse).
 bool AreOneBatch(std::span<const Op* const> ops);
 
 // One thread at a time, with the GPU's context current; see PointerRing for what it owns.

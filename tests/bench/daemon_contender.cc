@@ -63,13 +63,19 @@ absl::Status DaemonContender::Submit(int batch) {
   for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
     const GemmShape& shape = workload_.shape(gemm);
     const GemmPlace& place = workload_.place(set, gemm);
-    tickets[gemm] = queues_[gemm].Gemm({.m = shape.m,
-                                        .n = shape.n,
-                                        .k = shape.k,
-                                        .a = Slice(buffer_, place.a),
-                                        .w = Slice(buffer_, place.w),
-                                        .d = Slice(buffer_, place.d),
-                                        .dtype = ToClient(shape.dtype)});
+    GemmOp op{.m = shape.m,
+              .n = shape.n,
+              .k = shape.k,
+              .a = Slice(buffer_, place.a),
+              .w = Slice(buffer_, place.w),
+              .d = Slice(buffer_, place.d),
+              .dtype = ToClient(shape.dtype),
+              .d_dtype = ToClient(shape.d_dtype())};
+    if (shape.dtype == policies::Dtype::kFp8E4m3) {
+      op.a_scales = Slice(buffer_, place.a_scales);
+      op.w_scales = Slice(buffer_, place.w_scales);
+    }
+    tickets[gemm] = queues_[gemm].Gemm(op);
   }
   return ToAbsl(together->End());
 }

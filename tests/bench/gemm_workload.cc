@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "Eigen/Core"
+#include "tests/support/e4m3.h"
 
 namespace concert::bench {
 namespace {
@@ -52,6 +53,9 @@ void FillRandom(Dtype dtype, uint8_t* data, uint64_t count, Random& random) {
       return FillRandom<Eigen::half>(data, count, random);
     case Dtype::kFp32:
       return FillRandom<float>(data, count, random);
+    case Dtype::kFp8E4m3:
+      for (uint64_t i = 0; i < count; ++i)
+        data[i] = test::EncodeE4m3(random.Uniform() * kernels::kMaxE4m3);
   }
 }
 
@@ -73,8 +77,14 @@ void LoadRow(Dtype dtype, const uint8_t* data, uint64_t count, double* row) {
       return LoadRow<Eigen::half>(data, count, row);
     case Dtype::kFp32:
       return LoadRow<float>(data, count, row);
+    case Dtype::kFp8E4m3:
+      std::transform(data, data + count, row, kernels::DecodeE4m3);
   }
 }
+
+// Different in every set, so that a stale scale shows.
+float ScaleOfA(int set) { return static_cast<float>(1 + set) / kernels::kMaxE4m3; }
+constexpr float kScaleOfW = 1 / kernels::kMaxE4m3;
 
 double Dot(const double* x, const double* y, uint64_t count) {
   double sum = 0;
@@ -124,13 +134,16 @@ GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed)
       GemmPlace& place = places.emplace_back();
       place.a = Reserve(bytes_, element * shape.m * shape.k);
       place.w = Reserve(bytes_, element * shape.n * shape.k);
-      place.d = Reserve(bytes_, element * shape.m * shape.n);
+      place.d = Reserve(bytes_, uint64_t{DtypeBytes(shape.d_dtype())} * shape.m * shape.n);
+      if (shape.dtype != Dtype::kFp8E4m3) continue;
+      place.a_scales = Reserve(bytes_, sizeof(float));
+      place.w_scales = Reserve(bytes_, sizeof(float));
     }
   }
 }
 
 uint64_t GemmWorkload::output_bytes(int gemm) const {
-  return uint64_t{DtypeBytes(shape(gemm).dtype)} * shape(gemm).m * shape(gemm).n;
+  return uint64_t{DtypeBytes(shape(gemm).d_dtype())} * shape(gemm).m * shape(gemm).n;
 }
 
 std::vector<uint8_t> GemmWorkload::MakeImage() {
@@ -150,6 +163,10 @@ void GemmWorkload::MakeInputs(int set, std::vector<uint8_t>& image) const {
     const GemmShape& s = shape(gemm);
     FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
     FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
+    if (s.dtype != Dtype::kFp8E4m3) continue;
+    const float a_scale = ScaleOfA(set);
+    std::memcpy(image.data() + place(set, gemm).a_scales, &a_scale, sizeof(a_scale));
+    std::memcpy(image.data() + place(set, gemm).w_scales, &kScaleOfW, sizeof(kScaleOfW));
   }
 }
 
@@ -168,11 +185,12 @@ GemmWorkload::Reference GemmWorkload::MakeReference(int set, int gemm,
       for (uint32_t i = 0; i < s.k; ++i) projected[p][i] += signs[p][j] * row[i];
     }
   }
+  const double scale = s.dtype == Dtype::kFp8E4m3 ? double{ScaleOfA(set)} * kScaleOfW : 1;
   Reference reference(uint64_t{kProjections} * s.m);
   for (uint32_t i = 0; i < s.m; ++i) {
     LoadRow(s.dtype, image.data() + place(set, gemm).a + i * row_bytes, s.k, row.data());
     for (int p = 0; p < kProjections; ++p) {
-      reference[uint64_t{s.m} * p + i] = Dot(row.data(), projected[p].data(), s.k);
+      reference[uint64_t{s.m} * p + i] = scale * Dot(row.data(), projected[p].data(), s.k);
     }
   }
   return reference;
@@ -181,14 +199,14 @@ GemmWorkload::Reference GemmWorkload::MakeReference(int set, int gemm,
 double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const {
   const GemmShape& s = shape(gemm);
   const Reference& reference = references_[set][gemm];
-  const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.n;
+  const uint64_t row_bytes = uint64_t{DtypeBytes(s.d_dtype())} * s.n;
   std::vector<std::vector<double>> signs;
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
 
   double error = 0, norm = 0;
   std::vector<double> row(s.n);
   for (uint32_t i = 0; i < s.m; ++i) {
-    LoadRow(s.dtype, output.data() + i * row_bytes, s.n, row.data());
+    LoadRow(s.d_dtype(), output.data() + i * row_bytes, s.n, row.data());
     for (int p = 0; p < kProjections; ++p) {
       const double expected = reference[uint64_t{s.m} * p + i];
       const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
@@ -199,6 +217,9 @@ double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>
   return std::sqrt(error / norm);
 }
 
-double GemmWorkload::Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-4 : 1e-2; }
+double GemmWorkload::Tolerance(Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return 5e-2;
+  return dtype == Dtype::kFp32 ? 1e-4 : 1e-2;
+}
 
 }  // namespace concert::bench

@@ -12,6 +12,7 @@ namespace concert::bench {
 // Byte offsets of one GEMM's operands in the workload's one range of memory. Rows have no gaps.
 struct GemmPlace {
   uint64_t a = 0, w = 0, d = 0;
+  uint64_t a_scales = 0, w_scales = 0;  // fp8: one fp32 number each; nothing else has scales
 };
 
 // Several operand sets for one scenario, all in one range of memory. Batches take the sets in turn,
@@ -21,7 +22,7 @@ struct GemmPlace {
 // matrix-vector product instead of a GEMM, covers every element of D, and for independent signs the
 // mean of |(D - R) x|^2 is |D - R|^2 in the Frobenius norm, so that the ratio below estimates the
 // relative Frobenius error against the result R of exact arithmetic on the rounded inputs (computed
-// in double precision).
+// in double precision); in fp8 these are the quantised inputs times their scales.
 class GemmWorkload {
  public:
   // Deterministic for a seed.
@@ -35,7 +36,8 @@ class GemmWorkload {
   uint64_t bytes() const { return bytes_; }
   uint64_t output_bytes(int gemm) const;
 
-  // The whole range: inputs random in [-1, 1), outputs all NaN. Computes the references as it goes.
+  // The whole range: inputs random in [-1, 1), outputs all NaN. fp8: quantised from [-448, 448),
+  // with scales of their own in every set. Computes the references as it goes.
   std::vector<uint8_t> MakeImage();
   // What outputs hold before a run: NaN in every element.
   std::vector<uint8_t> Poison(int gemm) const {
@@ -46,8 +48,8 @@ class GemmWorkload {
   // REQUIRES: MakeImage was called.
   double RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const;
 
-  // The largest error a right result may have: rounding of D to its dtype, with room for the order
-  // of sums.
+  // The largest error a right result of GEMMs in `dtype` may have: rounding of D to its dtype, with
+  // room for the order of sums, and in fp8 for tensor cores that add in less than fp32.
   static double Tolerance(Dtype dtype);
 
  private:

@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_api/cuda_api.h"
+#include "kernels/cuda_api/data_type.h"
 
 // What timing and graphs need beyond kernels/cuda_api/driver.h.
 #define CONCERT_BENCH_DRIVER_FUNCTIONS(X) \
@@ -74,18 +75,6 @@ struct Context {
     if (!concert_status.ok()) return concert_status;                       \
   } while (false)
 
-cudaDataType_t CudaType(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBf16:
-      return CUDA_R_16BF;
-    case Dtype::kFp16:
-      return CUDA_R_16F;
-    case Dtype::kFp32:
-      return CUDA_R_32F;
-  }
-  return CUDA_R_16BF;
-}
-
 // One shape's descriptors and kernel. cuBLASLt is column-major: row-major D = A W^T is there D^T =
 // W A^T, with W [n,k] read as a k by n matrix, transposed.
 class LtGemm {
@@ -93,7 +82,9 @@ class LtGemm {
   static absl::StatusOr<LtGemm> Plan(const Context& context, const GemmShape& shape) {
     LtGemm gemm;
     const auto& lt = context.api.cublaslt;
-    const cudaDataType_t type = CudaType(shape.dtype);
+    const cudaDataType_t type = kernels::cuda::DataTypeOf(shape.dtype);
+    const cudaDataType_t d_type = kernels::cuda::DataTypeOf(shape.d_dtype());
+    gemm.scaled_ = shape.dtype == Dtype::kFp8E4m3;
     const cublasOperation_t transpose = CUBLAS_OP_T;
     cublasLtMatmulPreferenceOpaque_t preference;
     lt.cublasLtMatmulDescInit_internal(&gemm.matmul_, sizeof(gemm.matmul_), CUBLAS_COMPUTE_32F,
@@ -104,7 +95,7 @@ class LtGemm {
                                          shape.k);
     lt.cublasLtMatrixLayoutInit_internal(&gemm.a_, sizeof(gemm.a_), type, shape.k, shape.m,
                                          shape.k);
-    lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), type, shape.n, shape.m,
+    lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), d_type, shape.n, shape.m,
                                          shape.n);
     lt.cublasLtMatmulPreferenceInit_internal(&preference, sizeof(preference));
     lt.cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -127,6 +118,14 @@ class LtGemm {
     const float one = 1, zero = 0;
     const auto pointer = [&](uint64_t offset) { return reinterpret_cast<void*>(memory + offset); };
     const auto& lt = context.api.cublaslt;
+    if (scaled_) {
+      const void* const w_scale = pointer(place.w_scales);
+      const void* const a_scale = pointer(place.a_scales);
+      lt.cublasLtMatmulDescSetAttribute(&matmul_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w_scale,
+                                        sizeof(w_scale));
+      lt.cublasLtMatmulDescSetAttribute(&matmul_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale,
+                                        sizeof(a_scale));
+    }
     return lt.ToStatus(
         lt.cublasLtMatmul(context.cublaslt, &matmul_, &one, pointer(place.w), &w_, pointer(place.a),
                           &a_, &zero, pointer(place.d), &d_, pointer(place.d), &d_, &algorithm_,
@@ -139,6 +138,7 @@ class LtGemm {
   cublasLtMatmulDescOpaque_t matmul_{};
   cublasLtMatrixLayoutOpaque_t w_{}, a_{}, d_{};
   cublasLtMatmulAlgo_t algorithm_{};
+  bool scaled_ = false;  // fp8: one scale of A and one of W
 };
 
 class GraphRun : public LocalRun {

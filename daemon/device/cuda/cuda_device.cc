@@ -86,8 +86,8 @@ absl::Status CudaDevice::CreateHandle(cublasLtHandle_t& handle) {
 }
 
 absl::Status CudaDevice::WarmUp() {
-  for (const policies::Dtype dtype :
-       {policies::Dtype::kBf16, policies::Dtype::kFp16, policies::Dtype::kFp32}) {
+  for (const policies::Dtype dtype : {policies::Dtype::kBf16, policies::Dtype::kFp16,
+                                      policies::Dtype::kFp32, policies::Dtype::kFp8E4m3}) {
     constexpr uint32_t kSize = 128;
     Op op;
     op.kind = CONCERT_OP_GEMM;
@@ -110,9 +110,14 @@ absl::Status CudaDevice::WarmUp() {
                .stride_d = 0,
                .alpha = 1,
                .beta = 0,
+               .a_scales = 0,
+               .w_scales = 0,
                .dtype = dtype,
+               .d_dtype = dtype == policies::Dtype::kFp8E4m3 ? policies::Dtype::kBf16 : dtype,
                .activation = kernels::Activation::kNone,
-               .allow_tf32 = false};
+               .allow_tf32 = false,
+               .a_scales_per_row = false,
+               .w_scales_per_row = false};
     const Op* ops[] = {&op};
     if (absl::Status status = Launch(0, {.ops = ops}); !status.ok()) return status;
   }

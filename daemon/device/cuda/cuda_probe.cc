@@ -15,6 +15,8 @@ constexpr double kReferenceClockKhz = 1980e3;
 constexpr double kHbmEfficiency = 0.86;
 // Before Hopper an SM's tensor cores do half of the work per clock.
 constexpr double kAmpereTensorShare = 0.5;
+// Tensor cores before Ada have no fp8: those GEMMs run in fp32, on the fallback kernel.
+constexpr int kFirstFp8Capability = 89;
 // Without peer access bytes between GPUs go through PCIe and host memory.
 constexpr double kHostLinkBytesPerSecond = 12e9;
 
@@ -44,6 +46,8 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   model.tensor_flops *= tensor_scale;
   model.tf32_flops *= tensor_scale;
   model.fp32_flops *= scale;
+  const bool has_fp8 = info.compute_capability >= kFirstFp8Capability;
+  model.fp8_flops = has_fp8 ? model.fp8_flops * tensor_scale : model.fp32_flops;
   const double memory_khz = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
   const double bus_bytes =
       Attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;

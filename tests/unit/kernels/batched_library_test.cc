@@ -28,7 +28,7 @@ std::vector<Op> EqualGemms(int count) {
     op.gemm.d = op.gemm.a + 0x20000;
     op.gemm.lda = op.gemm.ldw = 128, op.gemm.ldd = 256;
     op.gemm.alpha = 1;
-    op.gemm.dtype = Dtype::kBf16;
+    op.gemm.dtype = op.gemm.d_dtype = Dtype::kBf16;
   }
   return ops;
 }
@@ -165,7 +165,14 @@ TEST(AreOneBatch, NeedsEqualGemms) {
   EXPECT_FALSE(with([](Args& g) { g.beta = 1; }));
   EXPECT_FALSE(with([](Args& g) { g.bias = 4096; }));
   EXPECT_FALSE(with([](Args& g) { g.dtype = Dtype::kFp16; }));
+  EXPECT_FALSE(with([](Args& g) { g.d_dtype = Dtype::kFp16; }));
   EXPECT_FALSE(with([](Args& g) { g.activation = Activation::kRelu; }));
+}
+
+TEST(AreOneBatch, Fp8IsNone) {
+  std::vector<Op> ops = EqualGemms(4);
+  for (Op& op : ops) op.gemm.dtype = Dtype::kFp8E4m3;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
 }
 
 TEST(AreOneBatch, IsBounded) {

@@ -8,8 +8,10 @@ namespace {
 
 FakeCuda* g_fake = nullptr;
 
-// Descriptors keep attribute i in word i; the fake's layouts keep the batch mode, which is number
-// 8, in word 0. Algorithms keep where their FakeAlgo lies in word 0.
+// Descriptors keep attribute i in word i; what lies beyond their last word, and is never used along
+// with it, in word 0: of matmuls B's scale mode, number 32, of layouts the batch mode, number 8.
+// Layouts keep their type in place of an order. Algorithms keep where their FakeAlgo lies in word
+// 0.
 template <typename Opaque>
 uint64_t* Words(Opaque* opaque) {
   return reinterpret_cast<uint64_t*>(opaque);
@@ -23,6 +25,9 @@ uint64_t ReadWord(const void* value, size_t bytes) {
 int SmTarget(cublasLtMatmulDesc_t matmul) {
   return static_cast<int>(Words(matmul)[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET]);
 }
+cudaDataType_t TypeOf(cublasLtMatrixLayout_t layout) {
+  return static_cast<cudaDataType_t>(Words(layout)[CUBLASLT_MATRIX_LAYOUT_ORDER]);
+}
 const FakeAlgo& AlgoOf(const cublasLtMatmulAlgo_t* algo) {
   return *reinterpret_cast<const FakeAlgo*>(algo->data[0]);
 }
@@ -35,13 +40,15 @@ cublasStatus_t MatmulDescInit(cublasLtMatmulDesc_t matmul, size_t size, cublasCo
 
 cublasStatus_t MatmulDescSet(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t attribute,
                              const void* value, size_t bytes) {
-  Words(matmul)[attribute] = ReadWord(value, bytes);
+  const bool beyond = attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE;
+  Words(matmul)[beyond ? 0 : attribute] = ReadWord(value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t LayoutInit(cublasLtMatrixLayout_t layout, size_t size, cudaDataType, uint64_t,
+cublasStatus_t LayoutInit(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type, uint64_t,
                           uint64_t, int64_t) {
   std::memset(layout, 0, size);
+  Words(layout)[CUBLASLT_MATRIX_LAYOUT_ORDER] = type;
   Words(layout)[CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT] = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -60,11 +67,20 @@ cublasStatus_t PreferenceSet(cublasLtMatmulPreference_t, cublasLtMatmulPreferenc
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t,
-                            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                            cublasLtMatmulPreference_t, int requested,
+cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t w,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t c,
+                            cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int requested,
                             cublasLtMatmulHeuristicResult_t results[], int* found) {
   ++g_fake->heuristic_calls;
+  g_fake->question = {
+      .w_type = TypeOf(w),
+      .a_type = TypeOf(a),
+      .c_type = TypeOf(c),
+      .d_type = TypeOf(d),
+      .w_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_A_SCALE_POINTER],
+      .a_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER],
+      .w_scale_mode = static_cast<int>(Words(matmul)[CUBLASLT_MATMUL_DESC_A_SCALE_MODE]),
+      .a_scale_mode = static_cast<int>(Words(matmul)[0])};
   *found = 0;
   const int epilogue = static_cast<int>(Words(matmul)[CUBLASLT_MATMUL_DESC_EPILOGUE]);
   if (!g_fake->epilogues.contains(epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -128,7 +144,9 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void*
       .w = address(w),
       .a = address(a),
       .c = address(c),
-      .d = address(d)};
+      .d = address(d),
+      .w_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_A_SCALE_POINTER],
+      .a_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER]};
   if (stream == g_fake->capturing) {
     g_fake->captured.push_back(launch);
     g_fake->captured_blocks = AlgoOf(algo).blocks;

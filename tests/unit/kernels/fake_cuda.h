@@ -34,6 +34,14 @@ struct FakeLaunch {
   int batch = 1;
   bool pointer_array = false;
   uint64_t w = 0, a = 0, c = 0, d = 0;
+  uint64_t w_scales = 0, a_scales = 0;
+};
+
+// What the heuristic was asked about.
+struct FakeQuestion {
+  cudaDataType_t w_type = CUDA_R_32F, a_type = CUDA_R_32F, c_type = CUDA_R_32F, d_type = CUDA_R_32F;
+  uint64_t w_scales = 0, a_scales = 0;
+  int w_scale_mode = 0, a_scale_mode = 0;
 };
 
 // What the tables of `Api()` act on. One at a time.
@@ -63,6 +71,7 @@ class FakeCuda {
   cublasStatus_t matmul_status = CUBLAS_STATUS_SUCCESS;
 
   int heuristic_calls = 0;
+  FakeQuestion question;             // the last
   std::vector<FakeLaunch> launches;  // that were not captured
   std::vector<FakeLaunch> captured;
   int kernels_launched = 0;      // concert's own

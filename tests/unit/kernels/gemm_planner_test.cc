@@ -35,7 +35,14 @@ Op Gemm() {
   op.gemm.lda = op.gemm.ldw = kK;
   op.gemm.ldd = kN;
   op.gemm.alpha = 1;
-  op.gemm.dtype = Dtype::kBf16;
+  op.gemm.dtype = op.gemm.d_dtype = Dtype::kBf16;
+  return op;
+}
+
+Op Fp8Gemm() {
+  Op op = Gemm();
+  op.gemm.dtype = Dtype::kFp8E4m3;
+  op.gemm.a_scales = 0x40000, op.gemm.w_scales = 0x50000;
   return op;
 }
 
@@ -186,7 +193,7 @@ TEST_F(GemmPlannerTest, Tf32IsNotTuned) {
   LaunchContext context = fake_.Context();
   context.tuned = &table;
   Op op = Gemm();
-  op.gemm.dtype = Dtype::kFp32;
+  op.gemm.dtype = op.gemm.d_dtype = Dtype::kFp32;
   op.gemm.lda = op.gemm.ldw = kK;
   EXPECT_EQ(Launch(context, op), 2);
   op.gemm.allow_tf32 = true;
@@ -260,6 +267,78 @@ TEST_F(GemmPlannerTest, EpilogueThatCannotBeFusedKeepsTheVariant) {
   EXPECT_EQ(Launch(context, op), 2);
   EXPECT_EQ(fake_.kernels_launched, 1) << "the epilogue kernel behind it";
   op.gemm.activation = Activation::kRelu;  // the fake fuses none
+  EXPECT_EQ(Launch(context, op), 2);
+  EXPECT_EQ(fake_.cache().stale(), 0u);
+}
+
+// One plan serves all scales of a kind.
+TEST_F(GemmPlannerTest, Fp8LaunchesReadTheirOwnScales) {
+  fake_.offers[0] = {{.id = 1}};
+  Op op = Fp8Gemm();
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  EXPECT_EQ(fake_.question.w_type, CUDA_R_8F_E4M3);
+  EXPECT_EQ(fake_.question.a_type, CUDA_R_8F_E4M3);
+  EXPECT_EQ(fake_.question.c_type, CUDA_R_16BF);
+  EXPECT_EQ(fake_.question.d_type, CUDA_R_16BF);
+  EXPECT_EQ(fake_.question.w_scales, op.gemm.w_scales);
+  EXPECT_EQ(fake_.question.a_scales, op.gemm.a_scales);
+  EXPECT_EQ(fake_.question.w_scale_mode, 0);
+  EXPECT_EQ(fake_.question.a_scale_mode, 0);
+  op.gemm.a_scales += 0x100, op.gemm.w_scales += 0x200;
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  EXPECT_EQ(fake_.launches.back().w_scales, op.gemm.w_scales);
+  EXPECT_EQ(fake_.launches.back().a_scales, op.gemm.a_scales);
+  EXPECT_EQ(fake_.heuristic_calls, 1);
+}
+
+TEST_F(GemmPlannerTest, Fp8PlansEachKindOfScales) {
+  fake_.offers[0] = {{.id = 1}};
+  Op op = Fp8Gemm();
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  op.gemm.a_scales_per_row = op.gemm.w_scales_per_row = true;
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  EXPECT_EQ(fake_.question.w_scale_mode, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+  EXPECT_EQ(fake_.question.a_scale_mode, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+  op = Fp8Gemm();
+  op.gemm.a_scales = 0;
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  EXPECT_EQ(fake_.launches.back().a_scales, 0u);
+  op = Fp8Gemm();
+  op.gemm.d_dtype = Dtype::kFp16;
+  EXPECT_EQ(Launch(fake_.Context(), op), 1);
+  EXPECT_EQ(fake_.question.d_type, CUDA_R_16F);
+  EXPECT_EQ(fake_.heuristic_calls, 4);
+}
+
+TEST_F(GemmPlannerTest, Fp8ThatTheLibraryDoesNotTakeRunsConcertsOwnKernel) {
+  fake_.offers[0] = {{.id = 1}};
+  const auto launch = [this](auto change) {
+    Op op = Fp8Gemm();
+    change(op.gemm);
+    return Launch(fake_.Context(), op);
+  };
+  using Args = kernels::GemmArgs;
+  EXPECT_EQ(launch([](Args& g) { g.k -= 8; }), 0);
+  EXPECT_EQ(launch([](Args& g) { g.lda += 8; }), 0);
+  EXPECT_EQ(launch([](Args& g) { g.ldd += 4; }), 0);
+  EXPECT_EQ(launch([](Args& g) { g.w += 8; }), 0);
+  EXPECT_EQ(launch([](Args& g) { g.a_scales_per_row = true; }), 0);
+  const auto per_row = [](Args& g) { g.a_scales_per_row = g.w_scales_per_row = true; };
+  EXPECT_EQ(launch([&](Args& g) { per_row(g), g.batch = 2; }), 0);
+  EXPECT_EQ(launch([&](Args& g) { per_row(g), g.w_scales += 4; }), 0);
+  EXPECT_EQ(fake_.heuristic_calls, 0);
+}
+
+TEST_F(GemmPlannerTest, Fp8IsTunedWithAllKindsOfScales) {
+  fake_.offers[0] = {{.id = 1}, {.id = 2}};
+  policies::TunedRow row = Row(List(0)[1]);
+  row.key.problem.dtype = row.variant.dtype = Dtype::kFp8E4m3;
+  const TunedTable table({row});
+  LaunchContext context = fake_.Context();
+  context.tuned = &table;
+  Op op = Fp8Gemm();
+  EXPECT_EQ(Launch(context, op), 2);
+  op.gemm.a_scales_per_row = op.gemm.w_scales_per_row = true;
   EXPECT_EQ(Launch(context, op), 2);
   EXPECT_EQ(fake_.cache().stale(), 0u);
 }

@@ -123,6 +123,21 @@ TEST_F(VariantsTest, IsBounded) {
   EXPECT_EQ(List(66).size(), static_cast<size_t>(kernels::cuda::kMaxVariants));
 }
 
+TEST_F(VariantsTest, Fp8GoesIntoBf16WithoutScales) {
+  fake_.offers[0] = {{.id = 1}};
+  Problem problem = kProblem;
+  problem.dtype = Dtype::kFp8E4m3;
+  const std::vector<Variant> variants = List(0, problem);
+  ASSERT_EQ(variants.size(), 1u);
+  EXPECT_EQ(variants[0].dtype, Dtype::kFp8E4m3);
+  EXPECT_EQ(fake_.question.w_type, CUDA_R_8F_E4M3);
+  EXPECT_EQ(fake_.question.d_type, CUDA_R_16BF);
+  EXPECT_EQ(fake_.question.w_scales, 0u);
+  EXPECT_EQ(fake_.question.a_scales, 0u);
+  problem.k = 1000;
+  EXPECT_TRUE(List(0, problem).empty()) << "rows that are no multiple of 16 bytes";
+}
+
 TEST_F(VariantsTest, RefusesWhatIsNoProblem) {
   fake_.offers[0] = {{}};
   for (const Problem& problem : {Problem{.m = 0, .n = 8, .k = 8}, Problem{.m = 8, .n = 8, .k = 0},

@@ -210,6 +210,15 @@ TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
 
 // Two engines fed the same random work give the same completions, however time is cut into steps,
 // and all resources are free at the end.
+TEST(KernelShapeTest, Fp8MultipliesTwiceAsFast) {
+  const policies::DeviceModel model;
+  policies::Work work{.category = policies::Category::kGemm, .m = 8192, .n = 8192, .k = 8192};
+  work.batch = 1;
+  const double bf16_ns = ShapeOfGemm(model, work).tile_ns;
+  work.dtype = policies::Dtype::kFp8E4m3;
+  EXPECT_NEAR(ShapeOfGemm(model, work).tile_ns, bf16_ns / 2, 1e-3 * bf16_ns);
+}
+
 TEST(SimEngineRandomTest, DeterministicAndComplete) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
