@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@
 #include "policies/lanes.h"
 #include "policies/group_schedule.h"
 #include "policies/form.h"
+#include "policies/tuned_table.h"
 #include "policies/variant.h"
 #include "policies/work.h"
 
@@ -74,7 +76,8 @@ struct LaunchRequest {
   int sm_budget = 0;  // SMs the launch may use; 0: all
   policies::CompanyClass company = policies::CompanyClass::kSolo;
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without
-  // DeviceModel::group_kernel, the ops run one after the other.
+  // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel
+  // for that; otherwise the ops run one after the other.
   const policies::GroupSchedule* schedule = nullptr;
   // Empty, or one per op: performed when that op is done, even if others of the launch are not.
   std::span<const TimelineWrite> writes;
@@ -86,6 +89,7 @@ struct LaunchRequest {
   std::span<const int16_t> after;
   bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_settled = false;  // no unfinished op writes W of any of the ops
+  const policies::Variant* variant = nullptr;  // tuning: run the ops with this one
 };
 
 class Device {
@@ -108,6 +112,16 @@ class Device {
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.
   virtual absl::Status Order(Lane lane, Lane before) = 0;
+
+  // The variants that a launch of `problem` on `sm_budget` SMs (0: all) may be told to use, the
+  // likeliest first. Empty if there is nothing to choose from. Control or tuner thread; takes
+  // hundreds of microseconds and disturbs no launch.
+  virtual std::vector<policies::Variant> Variants(const policies::Problem& problem,
+                                                  int sm_budget) = 0;
+  // Later launches take the variant of (problem, sm_budget, company, form); without a row, or where
+  // the device no longer offers the row's variant, its default. Null: always the default.
+  // Dispatcher thread.
+  virtual void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) = 0;
 
   // Not OK once the GPU has faulted: no further launch can succeed.
   virtual absl::Status healthy() const = 0;

@@ -48,16 +48,30 @@ GemmKey GemmKey::Of(const GemmArgs& args, int sm_budget) {
   return key;
 }
 
-GemmEntry& GemmCache::Find(const GemmKey& key) {
-  const size_t set = absl::Hash<GemmKey>()(key) % kSets;
-  GemmEntry* const first = &entries_[set * kWays];
-  for (GemmEntry* entry = first; entry != first + kWays; ++entry) {
-    if (entry->path != GemmPath::kUnplanned && entry->key == key) return *entry;
+size_t GemmCache::SetOf(const GemmKey& key) { return absl::Hash<GemmKey>()(key) % kSets; }
+
+const GemmEntry* GemmCache::FindIn(size_t set, const GemmKey& key) const {
+  const GemmEntry* const first = &entries_[set * kWays];
+  for (const GemmEntry* entry = first; entry != first + kWays; ++entry) {
+    if (entry->path != GemmPath::kUnplanned && entry->key == key) return entry;
   }
-  GemmEntry& victim = first[next_victim_[set]];
+  return nullptr;
+}
+
+const GemmEntry* GemmCache::Peek(const GemmKey& key) const { return FindIn(SetOf(key), key); }
+
+GemmEntry& GemmCache::Find(const GemmKey& key) {
+  const size_t set = SetOf(key);
+  if (const GemmEntry* entry = FindIn(set, key)) {
+    Increment(hits_);
+    return entries_[entry - entries_.data()];
+  }
+  Increment(misses_);
+  GemmEntry& victim = entries_[set * kWays + next_victim_[set]];
   next_victim_[set] = (next_victim_[set] + 1) % kWays;
   victim.key = key;
   victim.path = GemmPath::kUnplanned;
+  victim.blocks = 0;
   return victim;
 }
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/device/cuda/cuda_probe.h"
-#include "kernels/cuda_api/launch_context.h"
+#include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
 
 namespace concert::daemon::cuda {
@@ -41,10 +41,9 @@ absl::Status CudaDevice::Init(int gpu_count) {
       kernels::cuda::KernelImage::Load(driver_, gpu_);
   if (!image.ok()) return image.status();
   kernels_ = *std::move(image);
-  if (cublasStatus_t status = api_.cublaslt.cublasLtCreate(&cublaslt_);
-      status != CUBLAS_STATUS_SUCCESS) {
-    return api_.cublaslt.ToStatus(status, "cublasLtCreate", gpu_);
-  }
+  if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
+  if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
+  if (absl::Status status = batched_->Init(); !status.ok()) return status;
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
   return WarmUp();
@@ -67,6 +66,8 @@ absl::Status CudaDevice::CreateLanes() {
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &control_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &probe_stream_,
+                                 CU_STREAM_NON_BLOCKING, least);
   return create_event(control_event_);
 }
 
@@ -78,6 +79,10 @@ absl::Status CudaDevice::CreateWorkspaces() {
                                  control_stream_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamSynchronize, control_stream_);
   return absl::OkStatus();
+}
+
+absl::Status CudaDevice::CreateHandle(cublasLtHandle_t& handle) {
+  return api_.cublaslt.ToStatus(api_.cublaslt.cublasLtCreate(&handle), "cublasLtCreate", gpu_);
 }
 
 absl::Status CudaDevice::WarmUp() {
@@ -114,8 +119,7 @@ absl::Status CudaDevice::WarmUp() {
                .a_scales_per_row = false,
                .w_scales_per_row = false};
     const Op* ops[] = {&op};
-    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok())
-      return status;
+    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok()) return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamSynchronize, lanes_[0].stream);
   return absl::OkStatus();
@@ -129,7 +133,10 @@ CudaDevice::~CudaDevice() {
   }
   memory_.reset();
   kernels_ = {};
-  if (cublaslt_ != nullptr) api_.cublaslt.cublasLtDestroy(cublaslt_);
+  batched_.reset();
+  for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_}) {
+    if (handle != nullptr) api_.cublaslt.cublasLtDestroy(handle);
+  }
   if (workspaces_ != 0) driver_.cuMemFree(workspaces_);
   if (scratch_ != 0) driver_.cuMemFree(scratch_);
   for (const LaneState& lane : lanes_) {
@@ -139,7 +146,9 @@ CudaDevice::~CudaDevice() {
     if (lane.stream != nullptr) driver_.cuStreamDestroy(lane.stream);
   }
   if (control_event_ != nullptr) driver_.cuEventDestroy(control_event_);
-  if (control_stream_ != nullptr) driver_.cuStreamDestroy(control_stream_);
+  for (CUstream stream : {control_stream_, probe_stream_}) {
+    if (stream != nullptr) driver_.cuStreamDestroy(stream);
+  }
   driver_.cuCtxSetCurrent(nullptr);
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -152,20 +161,46 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 }
 
 absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
-  const std::span<const Op* const> ops = request.ops;
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  kernels::cuda::LaunchContext context = {
-      .api = api_,
-      .kernels = kernels_.table(),
-      .cublaslt = cublaslt_,
-      .gemm_cache = gemm_cache_,
-      .gpu = gpu_,
-      .stream = lanes_[lane].stream,
-      .workspace = workspaces_ + kWorkspaceBytes * lane,
-      .workspace_bytes = kWorkspaceBytes,
-      .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0};
+  if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
+  if (request.writes.empty()) return absl::OkStatus();
+  const absl::Status signalled = Signal(lane, request.writes);
+  return signalled.ok() ? signalled : Fault(signalled);
+}
+
+kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchRequest& request) {
+  return {.api = api_,
+          .kernels = kernels_.table(),
+          .cublaslt = cublaslt_,
+          .gemm_cache = gemm_cache_,
+          .gpu = gpu_,
+          .stream = lanes_[lane].stream,
+          .workspace = workspaces_ + kWorkspaceBytes * lane,
+          .workspace_bytes = kWorkspaceBytes,
+          .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0,
+          .form = request.form,
+          .company = request.company,
+          .tuned = tuned_.get(),
+          .variant = request.variant,
+          .probe_stream = probe_stream_};
+}
+
+absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
+  kernels::cuda::LaunchContext context = ContextOf(lane, request);
+  if (request.form == policies::Form::kGroup) {
+    const absl::StatusOr<bool> launched = batched_->TryLaunch(context, lane, request.ops);
+    if (!launched.ok() || *launched) return launched.status();
+    // One after the other, so each as if it were alone.
+    context.form = policies::Form::kSingle;
+    context.company = policies::CompanyClass::kSolo;
+  }
+  return LaunchEach(context, request.ops);
+}
+
+absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,
+                                    std::span<const Op* const> ops) {
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     absl::Status status =
@@ -174,9 +209,16 @@ absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
             : absl::InternalError(absl::StrCat("op kind ", op->kind, " has no CUDA launcher"));
     if (!status.ok()) return op == ops.front() ? status : Fault(status);
   }
-  if (request.writes.empty()) return absl::OkStatus();
-  const absl::Status signalled = Signal(lane, request.writes);
-  return signalled.ok() ? signalled : Fault(signalled);
+  return absl::OkStatus();
+}
+
+std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& problem,
+                                                    int sm_budget) {
+  if (driver_.cuCtxSetCurrent(context_) != CUDA_SUCCESS) return {};
+  const kernels::cuda::GemmHeuristic heuristic(api_.cublaslt, variants_cublaslt_, kWorkspaceBytes);
+  const int sm_count = info_.model.sm_count;
+  return kernels::cuda::ListVariants(api_.cublaslt, heuristic, sm_count, problem,
+                                     sm_budget < sm_count ? sm_budget : 0);
 }
 
 absl::Status CudaDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +17,9 @@
 #include "daemon/device/device.h"
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
+#include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
+#include "kernels/group/batched_library.h"
 
 namespace concert::daemon::cuda {
 
@@ -36,8 +40,16 @@ class CudaDevice : public Device {
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
+  std::vector<policies::Variant> Variants(const policies::Problem& problem, int sm_budget) override;
+  void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) override {
+    tuned_ = std::move(tuned);
+  }
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
+
+  // Counters; any thread. The cache's entries are the dispatcher's.
+  const kernels::cuda::GemmCache& gemm_cache() const { return gemm_cache_; }
+  uint64_t batched_launches() const { return batched_->launches(); }
 
   // For the node's collectives.
   CUcontext context() const { return context_; }
@@ -73,11 +85,16 @@ class CudaDevice : public Device {
   };
 
   CudaDevice(const kernels::cuda::CudaApi& api, int gpu)
-      : api_(api), driver_(api.driver), gpu_(gpu) {}
+      : api_(api), driver_(api.driver), gpu_(gpu), batched_(std::in_place, api.driver, gpu) {}
   absl::Status Init(int gpu_count);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
+  absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
+  kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
+  // The ops of `request` alone, without its writes.
+  absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
+  absl::Status LaunchEach(kernels::cuda::LaunchContext& context, std::span<const Op* const> ops);
 
   const kernels::cuda::CudaApi& api_;
   const kernels::cuda::Driver& driver_;
@@ -87,12 +104,16 @@ class CudaDevice : public Device {
   DeviceInfo info_;
   std::array<LaneState, policies::kLaneCount> lanes_;
   CUstream control_stream_ = nullptr;
+  CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
   CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;
+  cublasLtHandle_t variants_cublaslt_ = nullptr;  // Variants() shares nothing with launches
   kernels::cuda::KernelImage kernels_;
   kernels::cuda::GemmCache gemm_cache_;
+  std::optional<kernels::cuda::BatchedLibrary> batched_;
+  std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
   std::optional<CudaMemory> memory_;
   std::atomic<bool> faulted_ = false;
 };

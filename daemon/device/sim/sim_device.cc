@@ -71,6 +71,17 @@ absl::Status SimDevice::Order(Lane lane, Lane before) {
   return executor_.Order(info_.gpu, lane, before);
 }
 
+std::vector<policies::Variant> SimDevice::Variants(const policies::Problem& problem,
+                                                   int sm_budget) {
+  policies::Variant variant;
+  variant.source = policies::Variant::Source::kCublasLt;
+  variant.dtype = problem.dtype;
+  variant.sm_budget = static_cast<uint16_t>(sm_budget);
+  variant.tile_m = problem.m <= 64 ? 64 : 128;  // as ShapeOfGemm
+  variant.tile_n = 128;
+  return {variant};
+}
+
 absl::Status SimDevice::healthy() const {
   if (!executor_.faulted(info_.gpu)) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("simulated GPU ", info_.gpu, " has faulted"));

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "daemon/device/device.h"
 #include "daemon/device/sim/sim_executor.h"
@@ -28,6 +30,10 @@ class SimDevice final : public Device {
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
+  // One, of the shape that simulated kernels have.
+  std::vector<policies::Variant> Variants(const policies::Problem& problem, int sm_budget) override;
+  // Simulated kernels are all alike: there is nothing to choose.
+  void UseTuned(std::shared_ptr<const policies::TunedTable>) override {}
   absl::Status healthy() const override;
 
   uint64_t used_bytes() const { return memory_.used_bytes(); }

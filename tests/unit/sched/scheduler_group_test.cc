@@ -76,14 +76,16 @@ TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
   EXPECT_EQ(after_[second], 0);
   EXPECT_TRUE(launch_of_[second].inputs_settled);
   // Its predecessor is two launches back.
+  Finish(a, 1);
   const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
   Step();
+  Finish(b, 1);
   const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
   Step();
   EXPECT_TRUE(launch_of_[between].inputs_settled);
   EXPECT_EQ(after_[behind], -1);
   EXPECT_FALSE(launch_of_[behind].inputs_settled);
-  Finish(a, 3), Finish(b, 1);
+  Finish(a, 3);
   const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
   Step();
   EXPECT_TRUE(launch_of_[third].inputs_settled);
