@@ -32,6 +32,7 @@ absl::Status CudaDevice::Init(int gpu_count) {
   absl::StatusOr<DeviceInfo> info = ProbeDevice(driver_, gpu_, gpu_count);
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
+  info_.software = DescribeSoftware(api_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDeviceGet, &device_, gpu_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDevicePrimaryCtxRetain, &context_, device_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
@@ -206,6 +207,14 @@ absl::Status CudaDevice::Order(Lane lane, Lane before) {
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuEventRecord, event, lanes_[before].stream);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamWaitEvent, lanes_[lane].stream, event, 0);
   return absl::OkStatus();
+}
+
+// What LaunchGemm runs: the heuristic's first choice.
+std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& problem,
+                                                    int sm_budget) {
+  return {{.source = policies::Variant::Source::kCublasLt,
+           .dtype = problem.dtype,
+           .sm_budget = static_cast<uint16_t>(sm_budget)}};
 }
 
 absl::Status CudaDevice::Fault(absl::Status status) {

@@ -6,8 +6,10 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,14 +30,26 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    const std::lock_guard lock(memory_mutex_);
+    return memory_->Allocate(bytes);
+  }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    const std::lock_guard lock(memory_mutex_);
     return memory_->Import(request);
   }
-  void Free(const Allocation& allocation) override { memory_->Free(allocation); }
+  void Free(const Allocation& allocation) override {
+    const std::lock_guard lock(memory_mutex_);
+    memory_->Free(allocation);
+  }
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
+  std::vector<policies::Variant> Variants(const policies::Problem& problem,
+                                          int sm_budget) override;
+  void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) override {
+    tuned_ = std::move(tuned);
+  }
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
 
@@ -93,7 +107,9 @@ class CudaDevice : public Device {
   cublasLtHandle_t cublaslt_ = nullptr;
   kernels::cuda::KernelImage kernels_;
   kernels::cuda::GemmCache gemm_cache_;
+  std::mutex memory_mutex_;
   std::optional<CudaMemory> memory_;
+  std::shared_ptr<const policies::TunedTable> tuned_;
   std::atomic<bool> faulted_ = false;
 };
 

@@ -18,6 +18,7 @@ SimDevice::SimDevice(int index, uint64_t memory_bytes, const policies::DeviceMod
   std::copy(std::begin(kUuid), std::end(kUuid) - 1, info_.uuid.begin());
   info_.uuid.back() = static_cast<uint8_t>(index);
   info_.memory_bytes = memory_bytes;
+  info_.software = "simulated";
   info_.peer_access = true;
   info_.model = model;
 }
@@ -59,6 +60,13 @@ absl::Status SimDevice::Signal(Lane lane, std::span<const TimelineWrite> writes)
 absl::Status SimDevice::Order(Lane lane, Lane before) {
   if (absl::Status status = healthy(); !status.ok()) return status;
   return executor_.Order(info_.gpu, lane, before);
+}
+
+std::vector<policies::Variant> SimDevice::Variants(const policies::Problem& problem,
+                                                   int sm_budget) {
+  return {{.source = policies::Variant::Source::kCublasLt,
+           .dtype = problem.dtype,
+           .sm_budget = static_cast<uint16_t>(sm_budget)}};
 }
 
 absl::Status SimDevice::healthy() const {
