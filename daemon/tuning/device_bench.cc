@@ -140,7 +140,8 @@ class DeviceBench::CompanyRun final : public Loan {
   absl::Status Plug(Device& device) {
     const policies::DeviceModel& model = device.info().model;
     const uint64_t bytes = std::min(bench_.options_.plug_bytes, bench_.output_bytes_);
-    const double copy_ns = 2e9 * static_cast<double>(bytes) / model.hbm_bytes_per_s;
+    const double copy_ns =
+        2e9 * static_cast<double>(bytes) / model.hbm_bytes_per_s + 1e3 * model.kernel_floor_us;
     const double cover_ns = static_cast<double>(bench_.launch_ns_) * repetitions_ *
                             static_cast<double>(ops_.size());
     const int copies = std::min(kMaxPlugCopies, static_cast<int>(cover_ns / copy_ns) + 1);
@@ -207,7 +208,7 @@ class DeviceBench::CompanyRun final : public Loan {
 };
 
 DeviceBenchOptions SuitableBenchOptions(const DeviceInfo& device) {
-  if (device.backend == "sim") return {.memory_bytes = 16 << 20, .plug_bytes = 1 << 20};
+  if (device.backend == "sim") return {.memory_bytes = 16 << 20, .plug_bytes = 64 << 10};
   return {.memory_bytes = std::min<uint64_t>(1 << 30, device.memory_bytes / 8),
           .plug_bytes = 64 << 20};
 }

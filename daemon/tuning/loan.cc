@@ -44,7 +44,7 @@ void Loan::Start(Device& device) {
     return;
   }
   in_flight_ = true;
-  enqueued_at_ = NowNs();
+  enqueued_at_ = polled_at_ = NowNs();
   if (Load(words_.begin) >= value) {
     sample_.host_bound = true;
     began_at_ = enqueued_at_;
@@ -53,9 +53,10 @@ void Loan::Start(Device& device) {
 
 bool Loan::Ended() {
   const int64_t now = NowNs();
-  // The end first: seen before the begin, it would make a sample of no time.
   const bool ended = Load(words_.end) >= *words_.signals;
-  if (began_at_ == 0 && Load(words_.begin) >= *words_.signals) began_at_ = now;
+  // Both at once: this thread has not run for a while, and the sample is at most this long.
+  if (began_at_ == 0 && Load(words_.begin) >= *words_.signals) began_at_ = ended ? polled_at_ : now;
+  polled_at_ = now;
   if (ended) {
     sample_.time_ns = now - began_at_;
     return true;

@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, policies::kCompanyClassCount> kCompanyNam
     "solo", "two", "four", "eight", "many"};
 constexpr std::array<std::string_view, 3> kSourceNames = {"none", "cublaslt", "group"};
 constexpr uint32_t kMaxDtypes = 16;  // numbers that the ring ABI may give to dtypes
+constexpr float kMinTimeUs = 1e-3f;
 constexpr float kMaxTimeUs = 100e6f;
 constexpr uint32_t kMaxSamples = 1'000'000;
 constexpr uint32_t kMaxSms = 1024;
@@ -91,9 +92,8 @@ absl::Status CheckRow(const StoredRow& row) {
   if (absl::Status status = CheckVariant(tuned.variant, dtype); !status.ok()) return status;
   if (tuned.variant.source == Variant::Source::kNone)
     return absl::InvalidArgumentError("the variant's source is none; name cublaslt or group");
-  if (!(tuned.median_us > 0)) return OutOfRange("median_us", tuned.median_us, 0, kMaxTimeUs);
   for (const absl::Status& status :
-       {CheckNumber("median_us", tuned.median_us, 0, kMaxTimeUs),
+       {CheckNumber("median_us", tuned.median_us, kMinTimeUs, kMaxTimeUs),
         CheckNumber("spread_us", tuned.spread_us, 0, kMaxTimeUs),
         CheckNumber("samples", tuned.samples, 1, kMaxSamples),
         CheckNumber("runner_up_us", row.runner_up_us, 0, kMaxTimeUs),

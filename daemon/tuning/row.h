@@ -24,7 +24,7 @@ struct StoredRow {
 };
 
 // INVALID_ARGUMENT, naming the field and its value, for a row that no tuner can have written:
-// dimensions outside the ring ABI's, times that are not positive numbers below 100 s, numbers of a
+// dimensions outside the ring ABI's, times beyond 1 ns and 100 s, numbers of a
 // variant beyond any kernel's, a company that its form cannot have.
 absl::Status CheckRow(const StoredRow& row);
 

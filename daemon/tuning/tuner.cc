@@ -231,6 +231,7 @@ absl::Status Tuner::JudgeInOtherCompanies(const Task& task, std::span<const Vari
 
 absl::Status Tuner::Verify(int count, const std::function<void(const VerifiedRow&)>& on_row) {
   std::vector<StoredRow> rows = store_.Rows(environment_);
+  std::erase_if(rows, [](const StoredRow& row) { return row.stale; });
   std::shuffle(rows.begin(), rows.end(), random_);
   rows.resize(std::min(rows.size(), static_cast<size_t>(count)));
   for (const StoredRow& stored : rows) {
