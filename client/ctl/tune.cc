@@ -117,8 +117,9 @@ grpc::Status TuneStatus(const TuneOptions& options, std::ostream& out) {
       << status.stale_hit_count() << " stale; " << status.invalid_row_count()
       << " invalid rows skipped\n";
   if (status.running()) {
-    out << "running on GPU " << status.running_gpu() << (status.running_idle() ? " (idle time)" : "")
-        << ": " << ProgressLine(status.progress()) << "\n";
+    out << "running on GPU " << status.running_gpu()
+        << (status.running_idle() ? " (idle time)" : "") << ": " << ProgressLine(status.progress())
+        << "\n";
   } else if (!status.last_error().empty()) {
     out << "the last run failed: " << status.last_error() << "\n";
   }

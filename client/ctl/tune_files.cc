@@ -143,8 +143,8 @@ FileContents<v1::TunedRow> ReadRows(const std::string& path) {
 void WriteRow(const v1::TunedRow& row, std::ostream& out) { out << ToJson(row).dump() << "\n"; }
 
 std::string DescribeKey(const v1::TunedRow& row) {
-  std::string text = std::to_string(row.m()) + "x" + std::to_string(row.n()) + "x" +
-                     std::to_string(row.k());
+  std::string text =
+      std::to_string(row.m()) + "x" + std::to_string(row.n()) + "x" + std::to_string(row.k());
   if (row.batch() > 1) text += ", batch " + std::to_string(row.batch());
   text += " " + row.dtype() + ", " + row.form();
   if (row.company() != "solo") text += ", company " + row.company();

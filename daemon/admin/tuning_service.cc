@@ -29,8 +29,8 @@ grpc::Status Refuse(const std::string& sentence) {
 
 grpc::Status CheckBudget(double seconds) {
   if (seconds >= 0 && seconds <= kMaxBudgetSeconds) return grpc::Status::OK;
-  return Refuse(absl::StrCat("budget_seconds is ", seconds, "; it must be 0 to ",
-                             kMaxBudgetSeconds));
+  return Refuse(
+      absl::StrCat("budget_seconds is ", seconds, "; it must be 0 to ", kMaxBudgetSeconds));
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ grpc::Status TuningService::RunTuning(Context* context, const v1::RunTuningReque
                                       grpc::ServerWriter<v1::RunTuningResponse>* writer) {
   if (grpc::Status status = CheckBudget(request->budget_seconds()); !status.ok()) return status;
   if (request->problems_size() > kMaxProblems) {
-    return Refuse(absl::StrCat("there are ", request->problems_size(),
-                               " problems; send at most ", kMaxProblems));
+    return Refuse(absl::StrCat("there are ", request->problems_size(), " problems; send at most ",
+                               kMaxProblems));
   }
   TuningRequest job_request{.gpu = static_cast<int>(std::min(request->gpu(), 1u << 16)),
                             .budget_s = request->budget_seconds(),
@@ -172,8 +172,7 @@ grpc::Status TuningService::ImportTunedRows(Context*, const v1::ImportTunedRowsR
   response->set_imported_row_count(result->imported);
   response->set_kept_row_count(result->kept);
   response->set_refused_row_count(result->refused + refused.refused);
-  response->set_first_refusal(refused.refused > 0 ? refused.first_refusal
-                                                  : result->first_refusal);
+  response->set_first_refusal(refused.refused > 0 ? refused.first_refusal : result->first_refusal);
   return grpc::Status::OK;
 }
 

@@ -29,8 +29,8 @@ void FillVariant(const Variant& variant, v1::Variant* out) {
 }
 
 absl::Status Unknown(const char* field, const std::string& value, const char* allowed) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is '", value.substr(0, 64),
-                                                 "'; it must be ", allowed));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is '", value.substr(0, 64), "'; it must be ", allowed));
 }
 
 absl::StatusOr<policies::Dtype> ToDtype(const std::string& name) {
@@ -133,11 +133,11 @@ absl::StatusOr<TuningItem> ToItem(const v1::TuningProblem& message) {
                               .dtype = *dtype},
                   .count = message.count() == 0 ? 1 : message.count()};
   // What a row of it would have to be.
-  const absl::Status status = CheckRow({.tuned = {.key = {.problem = item.problem},
-                                                  .variant = {.source = Variant::Source::kCublasLt,
-                                                              .dtype = *dtype},
-                                                  .median_us = 1,
-                                                  .samples = 1}});
+  const absl::Status status =
+      CheckRow({.tuned = {.key = {.problem = item.problem},
+                          .variant = {.source = Variant::Source::kCublasLt, .dtype = *dtype},
+                          .median_us = 1,
+                          .samples = 1}});
   if (!status.ok()) return status;
   return item;
 }

@@ -81,10 +81,10 @@ void Engine::SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned
 
 void Engine::SendPolicy(int gpu) {
   DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
-  message.policy = policy_
-                       ->make({.device = node_.gpu(gpu).info().model,
-                               .tuned = tuned_[static_cast<size_t>(gpu)]})
-                       .release();
+  message.policy =
+      policy_
+          ->make({.device = node_.gpu(gpu).info().model, .tuned = tuned_[static_cast<size_t>(gpu)]})
+          .release();
   Post(dispatcher(gpu).mailbox(), message);
 }
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/device/device.h"
@@ -65,7 +65,8 @@ class Engine {
   Node& node_;
   absl::Mutex mutex_;
   const policies::PolicyInfo* policy_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const policies::TunedTable>> tuned_ ABSL_GUARDED_BY(mutex_);  // by GPU
+  std::vector<std::shared_ptr<const policies::TunedTable>> tuned_
+      ABSL_GUARDED_BY(mutex_);  // by GPU
   ControlMailbox control_;
   CollectiveIssuer issuer_;
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;

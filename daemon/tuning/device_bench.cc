@@ -65,8 +65,7 @@ float Percentile(const std::vector<float>& sorted, double share) {
 // Copies the pattern all over the inputs.
 class DeviceBench::Fill final : public Loan {
  public:
-  explicit Fill(DeviceBench& bench)
-      : Loan(bench.words(), bench.options_.stop), bench_(bench) {}
+  explicit Fill(DeviceBench& bench) : Loan(bench.words(), bench.options_.stop), bench_(bench) {}
 
  private:
   absl::Status Enqueue(Device& device, const TimelineWrite& begin,
@@ -93,8 +92,8 @@ class DeviceBench::Fill final : public Loan {
 class DeviceBench::CompanyRun final : public Loan {
  public:
   // `ops` are the company's, with operands yet to be placed.
-  CompanyRun(DeviceBench& bench, std::span<const Candidate> company, std::vector<Op> ops,
-             Form form, int sm_budget, int samples)
+  CompanyRun(DeviceBench& bench, std::span<const Candidate> company, std::vector<Op> ops, Form form,
+             int sm_budget, int samples)
       : Loan(bench.words(), bench.options_.stop),
         bench_(bench),
         company_(company),
@@ -142,11 +141,11 @@ class DeviceBench::CompanyRun final : public Loan {
     const uint64_t bytes = std::min(bench_.options_.plug_bytes, bench_.output_bytes_);
     const double copy_ns =
         2e9 * static_cast<double>(bytes) / model.hbm_bytes_per_s + 1e3 * model.kernel_floor_us;
-    const double cover_ns = static_cast<double>(bench_.launch_ns_) * repetitions_ *
-                            static_cast<double>(ops_.size());
+    const double cover_ns =
+        static_cast<double>(bench_.launch_ns_) * repetitions_ * static_cast<double>(ops_.size());
     const int copies = std::min(kMaxPlugCopies, static_cast<int>(cover_ns / copy_ns) + 1);
-    const Op copy = MakeCopy(bench_.memory_.address,
-                             bench_.memory_.address + bench_.input_bytes_, bytes);
+    const Op copy =
+        MakeCopy(bench_.memory_.address, bench_.memory_.address + bench_.input_bytes_, bytes);
     absl::Status status;
     for (int i = 0; i < copies && status.ok() && bench_.launch_ns_ > 0; ++i) {
       status = LaunchOne(device, 0, copy);
@@ -295,10 +294,9 @@ absl::StatusOr<Op> DeviceBench::MakeOp(const policies::Problem& problem) const {
       {memory_.address, input_bytes_, device_.info().gpu, memory_.pool},
       {memory_.address + input_bytes_, output_bytes_, device_.info().gpu, memory_.pool}};
   Op op;
-  const kernels::Failure failure = kernels::FindOpKind(CONCERT_OP_GEMM)
-                                       ->admit(descriptor, {.gpu = device_.info().gpu,
-                                                            .buffers = buffers},
-                                               op);
+  const kernels::Failure failure =
+      kernels::FindOpKind(CONCERT_OP_GEMM)
+          ->admit(descriptor, {.gpu = device_.info().gpu, .buffers = buffers}, op);
   if (!failure.ok()) return absl::InvalidArgumentError(failure.ToString());
   return op;
 }
@@ -328,17 +326,16 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
   for (const Candidate& member : company) {
     absl::StatusOr<Op> op = MakeOp(member.problem);
     if (!op.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("a GEMM cannot be measured in ",
-                                                     memory_.bytes >> 20, " MiB: ",
-                                                     op.status().message()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a GEMM cannot be measured in ", memory_.bytes >> 20, " MiB: ", op.status().message()));
     }
     ops.push_back(*std::move(op));
     problems.push_back(member.problem);
   }
   const policies::GroupSchedule* schedule = nullptr;
   if (form == Form::kGroup) {
-    const bool groupable = std::all_of(ops.begin(), ops.end(),
-                                       [](const Op& op) { return op.work.groupable; });
+    const bool groupable =
+        std::all_of(ops.begin(), ops.end(), [](const Op& op) { return op.work.groupable; });
     if (groupable && options_.plan_group != nullptr)
       schedule = options_.plan_group(problems, sm_budget);
     if (schedule == nullptr)

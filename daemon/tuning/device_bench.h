@@ -75,7 +75,7 @@ class DeviceBench final : public Bench {
   DispatcherMailbox& dispatcher_;
   const DeviceBenchOptions options_;
   Allocation memory_;
-  uint64_t input_bytes_ = 0;   // of memory_: A and W; what follows takes D
+  uint64_t input_bytes_ = 0;  // of memory_: A and W; what follows takes D
   uint64_t output_bytes_ = 0;
   // Registered: a page of timeline words, then kPatternBytes of numbers.
   std::unique_ptr<uint8_t, FreeDeleter> host_;

@@ -1,5 +1,5 @@
-// Successive halving (K. Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification", 2016): few
-// samples for all candidates, more for the better half, and so on. Most time goes to those that
+// Successive halving (K. Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification", 2016):
+// few samples for all candidates, more for the better half, and so on. Most time goes to those that
 // may win.
 #ifndef CONCERT_DAEMON_TUNING_HALVING_H_
 #define CONCERT_DAEMON_TUNING_HALVING_H_

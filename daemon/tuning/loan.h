@@ -42,7 +42,7 @@ class Loan : public Borrower {
   virtual absl::Status Enqueue(Device& device, const TimelineWrite& begin,
                                const TimelineWrite& end) = 0;
   struct Sample {
-    int64_t time_ns = 0;     // from begin to end
+    int64_t time_ns = 0;      // from begin to end
     bool host_bound = false;  // it began before everything was enqueued
   };
   // True: that was the last one. Not called for samples that clients' work disturbed.

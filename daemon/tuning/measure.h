@@ -36,8 +36,7 @@ class Bench {
   // cannot be run or does not fit; CANCELLED: told to stop, or out of time; any other status: the
   // device is of no use any more.
   virtual absl::StatusOr<Measurement> Measure(std::span<const Candidate> company,
-                                              policies::Form form, int sm_budget,
-                                              int samples) = 0;
+                                              policies::Form form, int sm_budget, int samples) = 0;
 };
 
 }  // namespace concert::daemon

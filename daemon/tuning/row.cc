@@ -152,21 +152,28 @@ std::optional<Variant::Source> ParseSource(std::string_view name) {
 std::span<const VariantField> VariantFields() {
 #define CONCERT_FIELD(member, max)                                                       \
   VariantField {                                                                         \
-    #member, [](const Variant& variant) { return static_cast<uint32_t>(variant.member); }, \
+#member, [](const Variant& variant) { return static_cast<uint32_t>(variant.member); }, \
         [](Variant& variant, uint32_t value) {                                           \
           variant.member = static_cast<decltype(Variant::member)>(value);                \
         },                                                                               \
-        max                                                                              \
+        max \
   }
-  static constexpr std::array kFields = {
-      CONCERT_FIELD(sm_budget, kMaxSms),   CONCERT_FIELD(tile_m, 1024),
-      CONCERT_FIELD(tile_n, 1024),         CONCERT_FIELD(tile_k, 1024),
-      CONCERT_FIELD(cluster_m, 64),        CONCERT_FIELD(cluster_n, 64),
-      CONCERT_FIELD(stages, 64),           CONCERT_FIELD(split_k, 1024),
-      CONCERT_FIELD(algo_id, UINT16_MAX),  CONCERT_FIELD(tile_id, UINT16_MAX),
-      CONCERT_FIELD(stages_id, UINT16_MAX), CONCERT_FIELD(cluster_id, UINT16_MAX),
-      CONCERT_FIELD(inner_id, UINT16_MAX), CONCERT_FIELD(reduction, UINT16_MAX),
-      CONCERT_FIELD(swizzle, UINT16_MAX),  CONCERT_FIELD(custom, UINT16_MAX)};
+  static constexpr std::array kFields = {CONCERT_FIELD(sm_budget, kMaxSms),
+                                         CONCERT_FIELD(tile_m, 1024),
+                                         CONCERT_FIELD(tile_n, 1024),
+                                         CONCERT_FIELD(tile_k, 1024),
+                                         CONCERT_FIELD(cluster_m, 64),
+                                         CONCERT_FIELD(cluster_n, 64),
+                                         CONCERT_FIELD(stages, 64),
+                                         CONCERT_FIELD(split_k, 1024),
+                                         CONCERT_FIELD(algo_id, UINT16_MAX),
+                                         CONCERT_FIELD(tile_id, UINT16_MAX),
+                                         CONCERT_FIELD(stages_id, UINT16_MAX),
+                                         CONCERT_FIELD(cluster_id, UINT16_MAX),
+                                         CONCERT_FIELD(inner_id, UINT16_MAX),
+                                         CONCERT_FIELD(reduction, UINT16_MAX),
+                                         CONCERT_FIELD(swizzle, UINT16_MAX),
+                                         CONCERT_FIELD(custom, UINT16_MAX)};
 #undef CONCERT_FIELD
   return kFields;
 }
@@ -182,8 +189,8 @@ std::string VariantToJson(const Variant& variant) {
 
 absl::StatusOr<Variant> VariantFromJson(std::string_view text) {
   if (text.size() > kMaxVariantJson) {
-    return absl::InvalidArgumentError(absl::StrCat("the variant has ", text.size(),
-                                                   " bytes; it may have ", kMaxVariantJson));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the variant has ", text.size(), " bytes; it may have ", kMaxVariantJson));
   }
   const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return absl::InvalidArgumentError("the variant is not a JSON object");
@@ -200,8 +207,8 @@ absl::StatusOr<Variant> VariantFromJson(std::string_view text) {
     const auto found = object.find(std::string(field.name));
     if (found == object.end()) continue;
     if (!found->is_number_unsigned() || found->get<uint64_t>() > field.max) {
-      return absl::InvalidArgumentError(absl::StrCat("the variant's ", View(field.name),
-                                                     " must be 0 to ", field.max));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the variant's ", View(field.name), " must be 0 to ", field.max));
     }
     field.set(variant, found->get<uint32_t>());
   }

@@ -34,8 +34,8 @@ absl::Status CheckRow(const StoredRow& row);
 bool Replaces(const StoredRow& fresh, const StoredRow& old);
 
 // The names of stores, JSON Lines files and the tuning API.
-std::string DtypeName(policies::Dtype dtype);              // "bf16", as the ring ABI names it
-std::string_view CompanyName(policies::CompanyClass company);  // "solo", "two", ..., "many"
+std::string DtypeName(policies::Dtype dtype);                   // "bf16", as the ring ABI names it
+std::string_view CompanyName(policies::CompanyClass company);   // "solo", "two", ..., "many"
 std::string_view SourceName(policies::Variant::Source source);  // "none", "cublaslt", "group"
 std::optional<policies::Dtype> ParseDtype(std::string_view name);
 std::optional<policies::CompanyClass> ParseCompany(std::string_view name);

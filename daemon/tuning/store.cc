@@ -340,9 +340,10 @@ absl::Status Store::Write(const Environment& environment, const StoredRow& row, 
   Statement describe(db_, "INSERT OR REPLACE INTO environments VALUES(?, ?)");
   describe.Bind(environment.name).Bind(environment.description).Step();
   if (describe.failed()) return Error("write");
-  Statement insert(db_,
-                   "INSERT OR REPLACE INTO tuned VALUES(nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                   "?, ?, ?, ?, ?)");
+  Statement insert(
+      db_,
+      "INSERT OR REPLACE INTO tuned VALUES(nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?, ?, ?, ?, ?)");
   insert.Bind(id)
       .Bind(environment, row.tuned.key)
       .Bind(VariantToJson(row.tuned.variant))

@@ -25,7 +25,7 @@ namespace concert::daemon {
 
 class Store {
  public:
-  static constexpr int kMaxRows = 65'536;       // of one environment that are read
+  static constexpr int kMaxRows = 65'536;        // of one environment that are read
   static constexpr int kMaxTotalRows = 262'144;  // of all environments that are kept
   // A larger file is no store of ours: kMaxTotalRows rows fit, at less than 1 KB each.
   static constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
@@ -42,7 +42,7 @@ class Store {
 
   const std::string& path() const { return path_; }
   bool persistent() const { return persistent_; }
-  const std::string& warning() const { return warning_; }  // why it is not persistent
+  const std::string& warning() const { return warning_; }          // why it is not persistent
   const std::string& quarantined() const { return quarantined_; }  // what was moved aside, if any
 
   enum class PutResult { kInserted, kReplaced, kKept };
@@ -61,7 +61,7 @@ class Store {
 
   // Of all reads so far. Invalid rows are counted each time they are met and logged once.
   uint64_t invalid_rows() const { return invalid_rows_.load(std::memory_order_relaxed); }
-  uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }    // of Get
+  uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }  // of Get
   uint64_t misses() const { return misses_.load(std::memory_order_relaxed); }
   uint64_t stale_hits() const { return stale_hits_.load(std::memory_order_relaxed); }
 
@@ -78,8 +78,7 @@ class Store {
   absl::Status Quarantine(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Error(const char* what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ids of rows of `environment`, at most kMaxRows.
-  std::vector<int64_t> RowIds(const Environment& environment)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<int64_t> RowIds(const Environment& environment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The row's id, or 0.
   int64_t Find(const Environment& environment, const policies::TunedKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -26,8 +26,8 @@ constexpr size_t kMaxCandidates = 64;
 double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {
   const double m = problem.m, n = problem.n, k = problem.k, batch = problem.batch;
   const double bytes = policies::DtypeBytes(problem.dtype) * batch * (m * k + n * k + m * n);
-  return 1e6 * std::max(2 * batch * m * n * k / device.tensor_flops,
-                        bytes / device.hbm_bytes_per_s) +
+  return 1e6 *
+             std::max(2 * batch * m * n * k / device.tensor_flops, bytes / device.hbm_bytes_per_s) +
          device.kernel_floor_us;
 }
 
@@ -236,9 +236,8 @@ absl::Status Tuner::Verify(int count, const std::function<void(const VerifiedRow
   rows.resize(std::min(rows.size(), static_cast<size_t>(count)));
   for (const StoredRow& stored : rows) {
     const policies::TunedRow& row = stored.tuned;
-    const absl::StatusOr<Measurement> measurement =
-        bench_.Measure(EqualCompany(row.key, row.variant), row.key.form, row.key.sm_budget,
-                       kFinalSamples);
+    const absl::StatusOr<Measurement> measurement = bench_.Measure(
+        EqualCompany(row.key, row.variant), row.key.form, row.key.sm_budget, kFinalSamples);
     VerifiedRow verified{.row = row};
     if (measurement.ok()) {
       const auto degree = static_cast<float>(DegreeOf(row.key.company));

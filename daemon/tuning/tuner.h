@@ -73,8 +73,8 @@ class Tuner {
   absl::Status Run(std::span<const TuningItem> items,
                    const std::function<void(const TuningProgress&)>& on_progress);
 
-  // Measures at most `count` rows that are not stale again, drawn at random, and marks those stale that
-  // have drifted: by more than both spreads together and by more than 5 %.
+  // Measures at most `count` rows that are not stale again, drawn at random, and marks those stale
+  // that have drifted: by more than both spreads together and by more than 5 %.
   absl::Status Verify(int count, const std::function<void(const VerifiedRow&)>& on_row);
 
   const TuningProgress& progress() const { return progress_; }

@@ -138,8 +138,8 @@ absl::Status Tuning::Perform(const TuningRequest& request, bool idle) {
     return Stopped() || NowNs() >= deadline_ns_ || (idle && busy(gpu));
   };
   if (options_.plan_group != nullptr) bench_options.plan_group = options_.plan_group(gpu);
-  absl::StatusOr<std::unique_ptr<DeviceBench>> bench = DeviceBench::Create(
-      device, engine_.node(), engine_.dispatcher(gpu).mailbox(), bench_options);
+  absl::StatusOr<std::unique_ptr<DeviceBench>> bench =
+      DeviceBench::Create(device, engine_.node(), engine_.dispatcher(gpu).mailbox(), bench_options);
   if (!bench.ok()) return bench.status();
   Tuner tuner(**bench, *store_, environments_[static_cast<size_t>(gpu)],
               {.device = device.info().model,
@@ -202,9 +202,10 @@ absl::StatusOr<uint64_t> Tuning::StartJob(const TuningRequest& request) {
   if (request.items.empty() && request.verify_rows <= 0)
     return absl::InvalidArgumentError("there is nothing to tune; name at least one problem");
   if (!request.wait && busy(request.gpu)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "GPU ", request.gpu, " has unfinished ops of clients, beside which nothing can be "
-        "measured; use --wait to wait for their end"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("GPU ", request.gpu,
+                     " has unfinished ops of clients, beside which nothing can be "
+                     "measured; use --wait to wait for their end"));
   }
   const absl::MutexLock lock(&mutex_);
   if (stopping_) return absl::UnavailableError("the daemon is shutting down");
@@ -245,7 +246,8 @@ TuningSummary Tuning::Summary() {
     TuningSummary::Gpu& entry = summary.gpus.emplace_back();
     entry.gpu = gpu;
     entry.environment = environment;
-    for (const StoredRow& row : store_->Rows(environment)) ++(row.stale ? entry.stale_rows : entry.rows);
+    for (const StoredRow& row : store_->Rows(environment))
+      ++(row.stale ? entry.stale_rows : entry.rows);
   }
   summary.invalid_rows = store_->invalid_rows();
   const absl::MutexLock lock(&mutex_);

@@ -42,8 +42,7 @@ class Tuning final : public TuningControl {
   void Stop();
 
   absl::StatusOr<uint64_t> StartJob(const TuningRequest& request) override;
-  TuningJob WaitForChange(uint64_t id, uint64_t version,
-                          std::chrono::milliseconds limit) override;
+  TuningJob WaitForChange(uint64_t id, uint64_t version, std::chrono::milliseconds limit) override;
   void CancelJob(uint64_t id) override;
   TuningSummary Summary() override;
   absl::StatusOr<std::vector<StoredRow>> Rows(int gpu) override;

@@ -54,8 +54,8 @@ struct TuningSummary {
 
 struct ImportResult {
   uint32_t imported = 0;
-  uint32_t kept = 0;      // the store had one as good
-  uint32_t refused = 0;   // cannot be right
+  uint32_t kept = 0;     // the store had one as good
+  uint32_t refused = 0;  // cannot be right
   std::string first_refusal;
 };
 

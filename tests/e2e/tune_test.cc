@@ -80,8 +80,9 @@ TEST_F(TuneTest, WhatIsTunedSurvivesAndTravels) {
   EXPECT_THAT(out_, HasSubstr(std::to_string(rows) + " rows imported"));
   ASSERT_EQ(Ctl(*second, {"export", Path("again.jsonl")}), 0) << out_;
   EXPECT_EQ(Ctl(*second, {"diff", Path("rows.jsonl"), Path("again.jsonl")}), 0);
-  EXPECT_EQ(out_, std::to_string(rows) + " rows alike, 0 with another variant, 0 with another "
-                                         "time, 0 only in the first, 0 only in the second\n");
+  EXPECT_EQ(out_, std::to_string(rows) +
+                      " rows alike, 0 with another variant, 0 with another "
+                      "time, 0 only in the first, 0 only in the second\n");
   ASSERT_EQ(Ctl(*second, {"verify", "--rows", "1", "--budget", "20"}), 0) << out_;
   EXPECT_THAT(out_, HasSubstr("1 rows measured"));
 }
@@ -93,8 +94,7 @@ TEST_F(TuneTest, RefusesBesideClientsWorkAndGoesOnOnceItHasEnded) {
   Queue queue = session.CreateQueue({}).value();
   const Buffer from = session.Allocate(64).value(), to = session.Allocate(64).value();
   const UserTimeline gate = session.CreateUserTimeline().value();
-  const Ticket blocked =
-      queue.Copy({.src = from, .dst = to, .bytes = 64}, {.waits = {gate.At(1)}});
+  const Ticket blocked = queue.Copy({.src = from, .dst = to, .bytes = 64}, {.waits = {gate.At(1)}});
   // The ring's reader has seen the op once a later one of another queue has ended.
   Queue other = session.CreateQueue({}).value();
   ASSERT_TRUE(other.Copy({.src = from, .dst = to, .bytes = 64}).Wait().ok());
@@ -102,13 +102,11 @@ TEST_F(TuneTest, RefusesBesideClientsWorkAndGoesOnOnceItHasEnded) {
   EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "1"}), 1);
   EXPECT_THAT(out_, HasSubstr("unfinished ops of clients"));
   // With --wait its budget ends before the op.
-  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "0.2", "--wait"}),
-            0);
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "0.2", "--wait"}), 0);
   EXPECT_THAT(out_, HasSubstr("0 rows written"));
   gate.Signal(1).Check();
   ASSERT_TRUE(blocked.Wait().ok());
-  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "2", "--wait"}),
-            0)
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "2", "--wait"}), 0)
       << out_;
   // The daemon serves as before.
   EXPECT_TRUE(queue.Copy({.src = from, .dst = to, .bytes = 64}).Wait().ok());
@@ -173,7 +171,8 @@ TEST_F(TuneTest, BadInputIsRefusedWithASentence) {
   EXPECT_THAT(out_, HasSubstr("gpu is 99"));
   EXPECT_EQ(Ctl(*daemon, {"run"}), 2);
   std::ofstream(Path("bad.jsonl"))
-      << R"({"m": 1, "n": 2, "k": 3, "dtype": "int1", "company": "solo", "form": "single"})" << "\n"
+      << R"({"m": 1, "n": 2, "k": 3, "dtype": "int1", "company": "solo", "form": "single"})"
+      << "\n"
       << R"({"m": 1, "n": 2, "k": 3, "dtype": "bf16", "company": "solo", "form": "single",)"
       << R"( "median_us": "NaN", "samples": 3, "variant": {"source": "group", "dtype": "bf16"}})"
       << "\n";

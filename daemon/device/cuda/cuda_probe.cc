@@ -81,8 +81,8 @@ std::string DescribeSoftware(const kernels::cuda::CudaApi& api) {
   int cuda = 0;
   api.driver.cuDriverGetVersion(&cuda);
   const auto cublaslt = static_cast<int>(api.cublaslt.cublasLtGetVersion());
-  return absl::StrCat("driver ", DriverRelease(), ", CUDA ", Version(cuda, 1000, 10),
-                      ", cuBLASLt ", Version(cublaslt, 10000, 100), ".", cublaslt % 100);
+  return absl::StrCat("driver ", DriverRelease(), ", CUDA ", Version(cuda, 1000, 10), ", cuBLASLt ",
+                      Version(cublaslt, 10000, 100), ".", cublaslt % 100);
 }
 
 absl::StatusOr<DeviceInfo> ProbeDevice(const Driver& driver, int gpu, int gpu_count) {

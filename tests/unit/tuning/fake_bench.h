@@ -13,7 +13,7 @@ namespace concert::daemon {
 class FakeBench final : public Bench {
  public:
   int variants = 8;
-  bool per_budget = true;  // variants of another budget are others
+  bool per_budget = true;      // variants of another budget are others
   int samples_left = 1 << 30;  // then CANCELLED, as at the end of a budget
   std::function<float(std::span<const Candidate>, policies::Form, int)> time_us;
   std::vector<std::pair<std::vector<Candidate>, int>> calls;  // company and samples

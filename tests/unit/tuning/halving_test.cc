@@ -12,7 +12,8 @@ TEST(HalvingTest, TheBestGetsTheSamplesAndTheDefaultStaysToTheEnd) {
   const auto finalists = Halve(32, [&](size_t candidate, int samples) {
     samples_of[candidate] += samples;
     // 20 is the best; the default is the worst that is not hopeless.
-    const float us = candidate == 0 ? 19.0f : 10.0f + std::abs(20.0f - static_cast<float>(candidate)) * 0.2f;
+    const float us =
+        candidate == 0 ? 19.0f : 10.0f + std::abs(20.0f - static_cast<float>(candidate)) * 0.2f;
     return absl::StatusOr<Measurement>(Measurement{us, us, us});
   });
   ASSERT_TRUE(finalists.ok());

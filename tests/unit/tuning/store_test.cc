@@ -262,7 +262,8 @@ TEST_F(StoreTest, SurvivesRandomDamage) {
   const std::string good((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   for (int round = 0; round < 100; ++round) {
     std::string bad = good;
-    for (int i = 0; i < 1 << (round % 6); ++i) bad[random() % bad.size()] = static_cast<char>(random());
+    for (int i = 0; i < 1 << (round % 6); ++i)
+      bad[random() % bad.size()] = static_cast<char>(random());
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     std::ofstream(path_, std::ios::binary) << bad;
@@ -301,8 +302,8 @@ TEST(VariantJsonTest, EveryFieldSurvivesAndNothingElseGetsIn) {
   uint32_t value = 1;
   for (const VariantField& field : VariantFields()) field.set(variant, value++);
   EXPECT_EQ(VariantFromJson(VariantToJson(variant)).value(), variant);
-  for (const std::string& bad :
-       {std::string("[]"), std::string("{}"), std::string(5000, '['), std::string("{\"source\":1}")}) {
+  for (const std::string& bad : {std::string("[]"), std::string("{}"), std::string(5000, '['),
+                                 std::string("{\"source\":1}")}) {
     EXPECT_FALSE(VariantFromJson(bad).ok());
   }
 }

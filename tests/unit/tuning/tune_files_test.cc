@@ -33,8 +33,9 @@ TEST(TuneFilesTest, ScenariosGiveEveryGemmAndTheirDtype) {
 TEST(TuneFilesTest, ShapesAndTracesAreLists) {
   EXPECT_EQ(ReadShapes(FileWith(R"([{"m": 1, "n": 2, "k": 3}])")).entries.size(), 1u);
   EXPECT_EQ(ReadShapes(FileWith(R"({"gemms": [{"m": 1, "n": 2, "k": 3}]})")).entries.size(), 1u);
-  const auto trace = ReadTrace(FileWith("{\"m\": 1, \"n\": 2, \"k\": 3, \"batch\": 4}\n\n"
-                                        "{\"m\": 5, \"n\": 6, \"k\": 7, \"count\": 8}"));
+  const auto trace =
+      ReadTrace(FileWith("{\"m\": 1, \"n\": 2, \"k\": 3, \"batch\": 4}\n\n"
+                         "{\"m\": 5, \"n\": 6, \"k\": 7, \"count\": 8}"));
   ASSERT_EQ(trace.entries.size(), 2u);
   EXPECT_EQ(trace.entries[0].batch(), 4u);
   EXPECT_EQ(trace.entries[1].count(), 8u);

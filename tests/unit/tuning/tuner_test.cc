@@ -53,8 +53,8 @@ class TunerTest : public testing::Test {
 TEST_F(TunerTest, FindsWhatIsBestAloneInCompanyAndOnPartOfTheGpu) {
   ASSERT_TRUE(Run({kSmall}).ok());
   EXPECT_EQ(Row(kSmall, CompanyClass::kSolo).variant.tile_m, 2);
-  for (const CompanyClass company : {CompanyClass::kTwo, CompanyClass::kFour, CompanyClass::kEight,
-                                     CompanyClass::kMany}) {
+  for (const CompanyClass company :
+       {CompanyClass::kTwo, CompanyClass::kFour, CompanyClass::kEight, CompanyClass::kMany}) {
     const policies::TunedRow row = Row(kSmall, company);
     EXPECT_EQ(row.variant.tile_m, 5);
     EXPECT_FLOAT_EQ(row.median_us, 10);  // of one GEMM
