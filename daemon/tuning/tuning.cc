@@ -27,11 +27,13 @@ Tuning::Tuning(const TuningOptions& options, Engine& engine)
       idle_(static_cast<size_t>(engine.gpu_count())) {
   for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
     environments_.push_back(EnvironmentOf(engine_.node().gpu(gpu).info()));
-    Publish(gpu);
   }
 }
 
-void Tuning::Start() { thread_ = std::thread(&Tuning::Run, this); }
+void Tuning::Start() {
+  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) Publish(gpu);
+  thread_ = std::thread(&Tuning::Run, this);
+}
 
 void Tuning::BeginStop() {
   const absl::MutexLock lock(&mutex_);
@@ -41,10 +43,6 @@ void Tuning::BeginStop() {
 void Tuning::Stop() {
   BeginStop();
   if (thread_.joinable()) thread_.join();
-  const absl::MutexLock lock(&mutex_);
-  if (!job_.running) return;
-  job_.running = false;
-  job_.result = absl::UnavailableError("the daemon is shutting down");
 }
 
 void Tuning::Run() {
@@ -52,6 +50,11 @@ void Tuning::Run() {
   while (!stopping_) {
     if (!TakeJob() && options_.idle && !stopping_) LookForIdleWork();
   }
+  const absl::MutexLock lock(&mutex_);
+  if (!job_.running) return;  // else it came too late to be begun
+  job_.running = false;
+  ++job_.version;
+  job_.result = absl::UnavailableError("the daemon is shutting down");
 }
 
 // Runs the next job, once there is one. False: none has come for a while, or it is time to stop.
@@ -91,7 +94,8 @@ void Tuning::LookForIdleWork() {
     }
     RunJob(id, {.gpu = gpu, .items = idle.items}, /*idle=*/true);
     const absl::MutexLock lock(&mutex_);
-    idle.done = job_.id == id && job_.result.ok() && !job_.out_of_time;
+    // After a failure of the device it is not tried again and again.
+    idle.done = job_.id == id && !job_.out_of_time && !absl::IsCancelled(job_.result);
     return;
   }
 }
@@ -144,7 +148,8 @@ absl::Status Tuning::Perform(const TuningRequest& request, bool idle) {
   Tuner tuner(**bench, *store_, environments_[static_cast<size_t>(gpu)],
               {.device = device.info().model,
                .force = request.force,
-               .seed = static_cast<uint64_t>(NowNs()),
+               // The same companies in every run, other rows in every verification.
+               .seed = request.verify_rows > 0 ? static_cast<uint64_t>(NowNs()) : 1,
                .measured_at_s = std::time(nullptr)});
   absl::Status status;
   if (request.verify_rows > 0) {
@@ -223,7 +228,7 @@ TuningJob Tuning::WaitForChange(uint64_t id, uint64_t version, std::chrono::mill
   const absl::MutexLock lock(&mutex_);
   const auto changed = [&] {
     mutex_.AssertReaderHeld();
-    return stopping_ || job_.id != id || job_.version != version;
+    return job_.id != id || job_.version != version;
   };
   mutex_.AwaitWithTimeout(absl::Condition(&changed), absl::FromChrono(limit));
   return job_;

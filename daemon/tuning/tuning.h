@@ -31,10 +31,11 @@ struct TuningOptions {
 
 class Tuning final : public TuningControl {
  public:
-  // Opens the store and gives every GPU what it has. `engine` must be running until Stop().
+  // Opens the store. `engine` must be running from Start() to Stop().
   Tuning(const TuningOptions& options, Engine& engine);
   ~Tuning() override { Stop(); }
 
+  // Gives every GPU what the store has, and starts the thread.
   void Start();
   // Begins no further job; what runs ends within a sample's time. Any thread.
   void BeginStop();
