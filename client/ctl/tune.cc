@@ -55,6 +55,10 @@ std::string Conclusion(const v1::RunTuningResponse& last) {
                      std::to_string(progress.skipped_row_count()) + " skipped, " +
                      std::to_string(progress.failed_row_count()) + " impossible; " +
                      Seconds(progress.elapsed_seconds());
+  if (last.left_out_problem_count() > 0) {
+    text += "; " + std::to_string(last.left_out_problem_count()) +
+            " problems left out, whose dtype the daemon does not have";
+  }
   if (last.out_of_time()) text += "; the budget is used up: run it again to go on";
   return text + "\n";
 }

@@ -63,16 +63,24 @@ grpc::Status TuningService::RunTuning(Context* context, const v1::RunTuningReque
                             .budget_s = request->budget_seconds(),
                             .force = request->force(),
                             .wait = request->wait()};
+  uint32_t left_out = 0;
   for (const v1::TuningProblem& problem : request->problems()) {
     const absl::StatusOr<TuningItem> item = ToItem(problem);
-    if (!item.ok()) return ToGrpc(item.status());
-    job_request.items.push_back(*item);
+    if (item.ok()) {
+      job_request.items.push_back(*item);
+    } else if (absl::IsUnimplemented(item.status())) {
+      ++left_out;
+      if (left_out == static_cast<uint32_t>(request->problems_size())) return ToGrpc(item.status());
+    } else {
+      return ToGrpc(item.status());
+    }
   }
   return Follow(context, job_request, [&](const TuningJob& job) {
     v1::RunTuningResponse response;
     FillProgress(job, response.mutable_progress());
     response.set_finished(!job.running);
     response.set_out_of_time(job.out_of_time);
+    response.set_left_out_problem_count(left_out);
     return writer->Write(response);
   });
 }

@@ -125,7 +125,7 @@ absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& message) {
 
 absl::StatusOr<TuningItem> ToItem(const v1::TuningProblem& message) {
   const auto dtype = ToDtype(message.dtype().empty() ? "bf16" : message.dtype());
-  if (!dtype.ok()) return dtype.status();
+  if (!dtype.ok()) return absl::UnimplementedError(dtype.status().message());
   TuningItem item{.problem = {.m = message.m(),
                               .n = message.n(),
                               .k = message.k(),

@@ -11,6 +11,7 @@ namespace concert::daemon::admin {
 void FillRow(const StoredRow& row, v1::TunedRow* out);
 // INVALID_ARGUMENT for names and numbers that do not fit a row; the store checks what they mean.
 absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& row);
+// UNIMPLEMENTED: of a dtype that there is not.
 absl::StatusOr<TuningItem> ToItem(const v1::TuningProblem& problem);
 void FillProgress(const TuningJob& job, v1::TuningProgress* out);
 
