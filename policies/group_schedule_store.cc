@@ -15,9 +15,8 @@ constexpr uint64_t kFnvPrime = 0x100000001b3u;
 // another's. 2^40 per store are enough for a million a second for twelve days, and 2^24 stores are
 // more than a process makes.
 uint64_t FirstId() {
-  constexpr int kIdBits = 40;
   static std::atomic<uint64_t> stores{0};
-  return (stores.fetch_add(1, std::memory_order_relaxed) << kIdBits) + 1;
+  return (stores.fetch_add(1, std::memory_order_relaxed) << kGroupStoreShift) + 1;
 }
 
 }  // namespace

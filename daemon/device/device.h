@@ -1,11 +1,12 @@
 // The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
 // implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread. Launch,
-// Signal and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other
-// lanes, the collective issuer for what LaunchCollective enqueues (Order onto a collective lane is
-// the dispatcher's). Backends make those two safe beside each other and beside the memory
-// functions. Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
+// Threads: Connect belongs to the control thread. Memory functions and RegisterHostMemory belong to
+// the control thread and to the tuner's, beside each other; Variants to the tuner's. Launch, Signal
+// and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the
+// collective issuer for what LaunchCollective enqueues (Order onto a collective lane is the
+// dispatcher's). Backends make those two safe beside each other and beside the memory functions.
+// Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
 // they allocate nothing and never wait for the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_DEVICE_H_
 #define CONCERT_DAEMON_DEVICE_DEVICE_H_
@@ -41,6 +42,7 @@ struct DeviceInfo {
   std::array<uint8_t, 16> uuid{};
   uint64_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for Hopper; 0 on sim
+  std::string software;        // that times depend on: "driver 580.159.03, CUDA 13.0, cuBLASLt ..."
   bool peer_access = false;    // kernels and copy engines reach every other GPU of the node
   policies::DeviceModel model;
 };

@@ -114,7 +114,7 @@ bool Dispatcher::Turn(Time now) {
   progress |= !actions_.list.empty();
   Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
-  const bool idle = !progress && !busy_;
+  const bool idle = !progress && (!busy_ || borrower_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!ending_queues_.empty()) ReleaseQueues();
   if (!removing_.empty()) ReleaseSessions();
@@ -128,8 +128,15 @@ bool Dispatcher::Turn(Time now) {
   if (!refuse_.ok()) {
     gauges_.drained.store(!unread_ && scheduler_.idle(), std::memory_order_relaxed);
   }
-  busy_ = progress;
-  return progress;
+  if (borrower_ != nullptr) LetBorrow();
+  busy_ = progress || borrower_ != nullptr;
+  return busy_;
+}
+
+// A turn for the borrower. It polls what it has started, so that this counts as progress.
+void Dispatcher::LetBorrow() {
+  const bool idle = scheduler_.idle() && !unread_ && removing_.empty();
+  if (!borrower_->Turn(device_, idle)) borrower_ = nullptr;
 }
 
 // Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops

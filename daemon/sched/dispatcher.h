@@ -116,6 +116,7 @@ class Dispatcher {
   void Release(OpId op);
   void CheckHealth(Time now);
   void FlushRecords();
+  void LetBorrow();
   SessionPort& PortOf(OpId op) { return *owner_of_[scheduler_.slot(op).queue].port; }
 
   const DispatcherOptions options_;
@@ -143,6 +144,7 @@ class Dispatcher {
   std::vector<TimelineWrite> launch_writes_;
   std::vector<Watch> watches_;
   Actions actions_;
+  Borrower* borrower_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
   bool unread_ = false;  // the last turn found ops published that it could admit

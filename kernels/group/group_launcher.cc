@@ -146,6 +146,11 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
 }
 
 absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule& schedule) {
+  const uint64_t store = schedule.id >> policies::kGroupStoreShift;
+  if (store != store_) {
+    schedules_.fill({});
+    store_ = store;
+  }
   KnownSchedule& known = schedules_[schedule.slot];
   const uint32_t track_bit = 1u << track;
   if (known.id == schedule.id && (known.tracks & track_bit) != 0) return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "kernels/group/pinned_mirror.h"
 #include "kernels/op.h"
 #include "policies/group_schedule.h"
+#include "policies/lanes.h"
 
 namespace concert::kernels::cuda {
 
@@ -44,11 +45,11 @@ struct GroupLaunch {
 // REQUIRES of all functions: the GPU's context is current; one thread at a time.
 class GroupLauncher {
  public:
-  static constexpr int kTracks = 2;
+  static constexpr int kTracks = policies::kGroupLaneCount;
   // Launches of all tracks that may be unfinished at a time; what they use is not overwritten.
   static constexpr int kMaxUnfinished = 64;
 
-  // Allocates what all launches need: some 180 MB of GPU and 36 MB of pinned memory. `streams`: one
+  // Allocates what all launches need: some 230 MB of GPU and 33 MB of pinned memory. `streams`: one
   // per track. `kernels` must hold the group kernels.
   static absl::StatusOr<std::unique_ptr<GroupLauncher>> Open(
       const Driver& driver, int gpu, const KernelTable& kernels,
@@ -105,6 +106,7 @@ class GroupLauncher {
     uint32_t tracks = 0;
   };
   std::array<KnownSchedule, policies::kGroupScheduleSlots> schedules_{};
+  uint64_t store_ = 0;      // whose schedules they are
   uint32_t items_end_ = 0;  // what lies beyond was never written
   GroupArgs args_{};        // of the launch being made
   uint64_t launches_ = 0;

@@ -46,7 +46,10 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const Option
   absl::StatusOr<ChildProcess> process =
       ChildProcess::Start({ProgramFolder() + "/concertd", "--config", folder + "/concert.toml",
                            "--device", options.device, "--policy", options.policy, "--socket",
-                           folder + "/concert.sock", "--admin-socket", folder + "/admin.sock"},
+                           folder + "/concert.sock", "--admin-socket", folder + "/admin.sock",
+                           "--tune-store",
+                           options.tune_store.empty() ? folder + "/tuning.sqlite3"
+                                                      : options.tune_store},
                           folder + "/concertd.log");
   if (!process.ok()) {
     std::filesystem::remove_all(folder);

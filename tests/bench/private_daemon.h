@@ -15,6 +15,7 @@ class PrivateDaemon {
   struct Options {
     std::string device = "auto";
     std::string policy = "auto";
+    std::string tune_store;  // empty: one of its own, empty at first
   };
 
   // Starts the concertd beside this program and waits until it accepts clients. The error carries

@@ -13,6 +13,7 @@ namespace {
 
 using kernels::cuda::CudaApi;
 using kernels::cuda::Driver;
+using policies::Dtype;
 
 // What NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
@@ -32,6 +33,7 @@ absl::Status CudaDevice::Init(int gpu_count) {
   absl::StatusOr<DeviceInfo> info = ProbeDevice(driver_, gpu_, gpu_count);
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
+  info_.software = DescribeSoftware(api_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDeviceGet, &device_, gpu_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDevicePrimaryCtxRetain, &context_, device_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
@@ -44,6 +46,17 @@ absl::Status CudaDevice::Init(int gpu_count) {
   if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
   if (absl::Status status = batched_->Init(); !status.ok()) return status;
+  if (kernels_.table().group[0] != nullptr) {
+    std::array<CUstream, policies::kGroupLaneCount> streams;
+    for (int i = 0; i < policies::kGroupLaneCount; ++i) {
+      streams[i] = lanes_[policies::kGroupLanes[i]].stream;
+    }
+    absl::StatusOr<std::unique_ptr<kernels::cuda::GroupLauncher>> groups =
+        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams);
+    if (!groups.ok()) return groups.status();
+    groups_ = *std::move(groups);
+    info_.model.group_kernel = true;
+  }
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
   return WarmUp();
@@ -132,6 +145,7 @@ CudaDevice::~CudaDevice() {
     if (lane.stream != nullptr) driver_.cuStreamSynchronize(lane.stream);
   }
   memory_.reset();
+  groups_.reset();
   kernels_ = {};
   batched_.reset();
   for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_}) {
@@ -164,6 +178,10 @@ absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
+  if (const int track = GroupTrackFor(lane, request); track >= 0) {
+    return LaunchGroup(track, request);
+  }
+  InterruptGroups(lane);
   if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
   if (request.writes.empty()) return absl::OkStatus();
   const absl::Status signalled = Signal(lane, request.writes);
@@ -185,6 +203,35 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
           .tuned = tuned_.get(),
           .variant = request.variant,
           .probe_stream = probe_stream_};
+}
+
+int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
+  if (request.form != policies::Form::kGroup || request.schedule == nullptr || groups_ == nullptr) {
+    return -1;
+  }
+  const Dtype dtype = request.ops.front()->work.dtype;
+  const bool takes_all = std::all_of(request.ops.begin(), request.ops.end(), [&](const Op* op) {
+    return kernels::cuda::GroupLauncher::Takes(*op, dtype);
+  });
+  return takes_all ? policies::GroupLaneIndex(lane) : -1;
+}
+
+absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
+  std::array<kernels::cuda::GroupSignal, policies::kMaxGroupProblems> signals;
+  for (size_t i = 0; i < request.writes.size(); ++i) {
+    signals[i] = {request.writes[i].address, request.writes[i].value};
+  }
+  return groups_->Launch(track, {.ops = request.ops,
+                                 .schedule = request.schedule,
+                                 .signals = {signals.data(), request.writes.size()},
+                                 .after = request.after,
+                                 .inputs_settled = request.inputs_settled,
+                                 .weights_settled = request.weights_settled});
+}
+
+void CudaDevice::InterruptGroups(Lane lane) {
+  const int track = policies::GroupLaneIndex(lane);
+  if (track >= 0 && groups_ != nullptr) groups_->Interrupt(track);
 }
 
 absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
@@ -222,6 +269,7 @@ std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& pro
 }
 
 absl::Status CudaDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {
+  InterruptGroups(lane);
   const CUstream stream = lanes_[lane].stream;
   // The default write is preceded by a system-wide fence: who sees the value sees the results
   // before it.
@@ -255,6 +303,7 @@ absl::Status CudaDevice::Order(Lane lane, Lane before) {
   return absl::OkStatus();
 }
 
+// What LaunchGemm runs: the heuristic's first choice.
 absl::Status CudaDevice::Fault(absl::Status status) {
   faulted_.store(true, std::memory_order_relaxed);
   return status;

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/group/batched_library.h"
+#include "kernels/group/group_launcher.h"
 
 namespace concert::daemon::cuda {
 
@@ -32,11 +34,18 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    const std::lock_guard lock(memory_mutex_);
+    return memory_->Allocate(bytes);
+  }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    const std::lock_guard lock(memory_mutex_);
     return memory_->Import(request);
   }
-  void Free(const Allocation& allocation) override { memory_->Free(allocation); }
+  void Free(const Allocation& allocation) override {
+    const std::lock_guard lock(memory_mutex_);
+    memory_->Free(allocation);
+  }
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
@@ -50,6 +59,9 @@ class CudaDevice : public Device {
   // Counters; any thread. The cache's entries are the dispatcher's.
   const kernels::cuda::GemmCache& gemm_cache() const { return gemm_cache_; }
   uint64_t batched_launches() const { return batched_->launches(); }
+
+  // Group launches with the group kernel so far.
+  uint64_t group_launches() const { return groups_ == nullptr ? 0 : groups_->launches(); }
 
   // For the node's collectives.
   CUcontext context() const { return context_; }
@@ -92,6 +104,10 @@ class CudaDevice : public Device {
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
   kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
+  // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
+  int GroupTrackFor(Lane lane, const LaunchRequest& request) const;
+  absl::Status LaunchGroup(int track, const LaunchRequest& request);
+  void InterruptGroups(Lane lane);
   // The ops of `request` alone, without its writes.
   absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
   absl::Status LaunchEach(kernels::cuda::LaunchContext& context, std::span<const Op* const> ops);
@@ -113,8 +129,10 @@ class CudaDevice : public Device {
   kernels::cuda::KernelImage kernels_;
   kernels::cuda::GemmCache gemm_cache_;
   std::optional<kernels::cuda::BatchedLibrary> batched_;
-  std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
+  std::unique_ptr<kernels::cuda::GroupLauncher> groups_;  // null where there is no group kernel
+  std::mutex memory_mutex_;
   std::optional<CudaMemory> memory_;
+  std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
   std::atomic<bool> faulted_ = false;
 };
 

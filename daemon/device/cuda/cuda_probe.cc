@@ -1,6 +1,10 @@
 #include "daemon/device/cuda/cuda_probe.h"
 
 #include <cstring>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace concert::daemon::cuda {
 namespace {
@@ -59,7 +63,31 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   return model;
 }
 
+// "13.0" of 13000, as libraries number themselves.
+std::string Version(int number, int major_unit, int minor_unit) {
+  return absl::StrCat(number / major_unit, ".", number % major_unit / minor_unit);
+}
+
+// "580.159.03", or "" where the kernel module does not say.
+std::string DriverRelease() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  <date>"
+  for (int words = 0; words < 16 && file >> word; ++words) {
+    if (word[0] >= '0' && word[0] <= '9' && word.find('.') != std::string::npos) return word;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string DescribeSoftware(const kernels::cuda::CudaApi& api) {
+  int cuda = 0;
+  api.driver.cuDriverGetVersion(&cuda);
+  const auto cublaslt = static_cast<int>(api.cublaslt.cublasLtGetVersion());
+  return absl::StrCat("driver ", DriverRelease(), ", CUDA ", Version(cuda, 1000, 10), ", cuBLASLt ",
+                      Version(cublaslt, 10000, 100), ".", cublaslt % 100);
+}
 
 absl::StatusOr<DeviceInfo> ProbeDevice(const Driver& driver, int gpu, int gpu_count) {
   CUdevice device;

@@ -18,6 +18,7 @@ SimDevice::SimDevice(int index, uint64_t memory_bytes, const policies::DeviceMod
   std::copy(std::begin(kUuid), std::end(kUuid) - 1, info_.uuid.begin());
   info_.uuid.back() = static_cast<uint8_t>(index);
   info_.memory_bytes = memory_bytes;
+  info_.software = "simulated";
   info_.peer_access = true;
   info_.model = model;
 }
