@@ -10,6 +10,7 @@
 #include "daemon/clock.h"
 #include "daemon/service/log.h"
 #include "daemon/service/systemd_notify.h"
+#include "policies/group_planner.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION comes from CMake"
@@ -92,7 +93,13 @@ absl::Status Daemon::Open() {
                     .idle = config_.tune_idle,
                     .budget_s = static_cast<double>(config_.tune_budget_s),
                     .observed = [this](int gpu) { return RecentGemms(gpu); },
-                    .plan_group = nullptr},
+                    .plan_group =
+                        [this](int gpu) {
+                          auto planner = std::make_shared<policies::GroupPlanner>(
+                              choice_.node->gpu(gpu).info().model);
+                          return [planner](std::span<const policies::Problem> problems,
+                                           int blocks) { return planner->Plan(problems, blocks); };
+                        }},
       *engine_);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
   if (!server.ok()) return server.status();

@@ -21,8 +21,8 @@ inline constexpr Lane kHighCollectiveLane = 13;  // collectives at high priority
 inline constexpr int kLaneCount = 14;
 inline constexpr Lane kNoLane = 255;
 
-// Lanes on which group launches follow one another with the group kernel: of the normal, the low and
-// the high class. Elsewhere their GEMMs run one after the other.
+// Lanes on which group launches follow one another with the group kernel: of the normal, the low
+// and the high class. Elsewhere their GEMMs run one after the other.
 inline constexpr int kGroupLaneCount = 3;
 inline constexpr Lane kGroupLanes[kGroupLaneCount] = {kFirstNormalLane, kFirstNormalLane + 1,
                                                       kFirstHighLane};

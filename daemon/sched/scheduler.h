@@ -43,8 +43,8 @@ struct SchedulerOptions {
   uint32_t max_ops = 1 << 16;
   uint32_t max_queues = 1 << 14;
   // Late binding: a priority class holds back while `depth` plans of it or of higher classes are in
-  // flight and the device still has `backlog_ns` of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
-  // draining the device.
+  // flight and the device still has `backlog_ns` of predicted work. The second bound keeps chains
+  // of ops shorter than a launch's latency from draining the device.
   int depth = 2;
   int64_t backlog_ns = 15'000;
   int64_t wait_timeout_ns = 10'000'000'000;  // of an op's waits, from when it is first in its queue

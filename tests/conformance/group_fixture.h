@@ -173,7 +173,7 @@ class GroupConformanceTest : public DeviceTest {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
       SCOPED_TRACE("dtype " + std::to_string(static_cast<int>(dtype)));
       const std::vector<Problem> problems = MakeProblems(shapes, dtype);
-      RunGroup(2, problems, budget);
+      RunGroup(policies::kGroupLanes[0], problems, budget);
       CheckAll(problems);
     }
   }
@@ -189,8 +189,10 @@ class GroupConformanceTest : public DeviceTest {
       first_ops.push_back(&first[i].op);
       second_ops.push_back(&second[i].op);
     }
-    LaunchGroup(3, first_ops, ++launches_, {.inputs_settled = true, .weights_settled = true});
-    LaunchGroup(3, second_ops, ++launches_, {.weights_settled = weights_settled});
+    LaunchGroup(policies::kGroupLanes[1], first_ops, ++launches_,
+                {.inputs_settled = true, .weights_settled = true});
+    LaunchGroup(policies::kGroupLanes[1], second_ops, ++launches_,
+                {.weights_settled = weights_settled});
     for (size_t i = 0; i < shapes.size(); ++i) WaitFor(static_cast<int>(i), launches_);
     for (size_t i = 0; i < shapes.size(); ++i) {
       second[i].a = Decode(Dtype::kBf16, Read(first[i].d_buffer, 24 * 64 * 2));
@@ -247,7 +249,7 @@ class GroupConformanceTest : public DeviceTest {
         ops[i] = ChainGemm(buffer, launch.ops[i]);
         pointers.push_back(&ops[i]);
       }
-      LaunchGroup(4, pointers, ++launches_,
+      LaunchGroup(policies::kGroupLanes[0], pointers, ++launches_,
                   {.budget = 16,
                    .inputs_settled = wait || launches_ == base + 1,
                    .weights_settled = launch.weights_settled});
