@@ -256,7 +256,7 @@ class GroupConformanceTest : public DeviceTest {
       if (!wait) continue;
       for (size_t i = 0; i < pointers.size(); ++i) WaitFor(static_cast<int>(i), launches_);
     }
-    Signal(4, kMaxOps, launches_);
+    Signal(policies::kGroupLanes[0], kMaxOps, launches_);
     WaitFor(kMaxOps, launches_);
     return Read(buffer, bytes);
   }
