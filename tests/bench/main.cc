@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "tests/bench/child_process.h"
@@ -9,6 +10,7 @@
 #include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/suite.h"
+#include "tests/bench/tenant_worker.h"
 
 namespace concert::bench {
 namespace {
@@ -58,6 +60,13 @@ int Main(int argc, char** argv) {
   run->add_option("--out", out, "Write the result to this JSON file");
   run->add_option("--policy", options.policy, "Policy of the private daemon")
       ->capture_default_str();
+  std::vector<std::string> policies;
+  run->add_option("--policies", policies,
+                  "Policies to compare, each with a private daemon of its own: the first is"
+                  " \"concert\" (suite gemm)")
+      ->delimiter(',');
+  run->add_flag("--forms", options.forms,
+                "Also measure every form that concert may choose (suite gemm)");
   run->add_option("--device", options.device, "Device of the private daemon: auto, cuda or sim")
       ->capture_default_str();
   run->add_option("--filter", options.filter,
@@ -73,9 +82,27 @@ int Main(int argc, char** argv) {
       app.add_subcommand("client-load", "")->group("");  // hidden: the overhead suite's busy client
   load->add_option("--socket", socket)->required();
   load->add_option("--ready", ready_path)->required();
+
+  TenantOptions tenant;
+  CLI::App* one =
+      app.add_subcommand("tenant", "")->group("");  // hidden: the tenants suite's client
+  one->add_option("--board", tenant.board)->required();
+  one->add_option("--index", tenant.index)->required();
+  one->add_option("--scenarios", tenant.scenarios)->required();
+  one->add_option("--scenario", tenant.scenario)->required();
+  one->add_option("--socket", tenant.socket);
+  one->add_option("--gpu", tenant.gpu_uuid);
   CLI11_PARSE(app, argc, argv);
 
+  if (*one) {
+    const absl::Status status = RunTenant(tenant);
+    return status.ok() ? 0 : Fail(status);
+  }
   NoteInterrupts();
+  if (!policies.empty()) {
+    options.policy = policies.front();
+    options.other_policies.assign(policies.begin() + 1, policies.end());
+  }
   if (*list) {
     for (const Suite& suite : AllSuites()) std::cout << suite.name << ": " << suite.help << "\n";
     return 0;

@@ -1,12 +1,8 @@
 #include "tests/bench/result_file.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <limits>
-#include <map>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/statistics.h"
@@ -102,32 +98,6 @@ absl::Status WriteResult(const json& result, const std::string& path) {
     return absl::PermissionDeniedError(absl::StrCat("cannot write --out ", path));
   }
   return absl::OkStatus();
-}
-
-json SpeedupSummary(const json& scenarios, double tolerance) {
-  std::map<std::string, std::vector<double>> speedups;
-  json lost = json::array();
-  for (const json& scenario : scenarios) {
-    const json& times = scenario["times_us"];
-    if (!times.contains("concert")) continue;
-    const double concert_us = times["concert"]["p50"];
-    double best_us = std::numeric_limits<double>::infinity();
-    for (const auto& [form, spread] : times.items()) {
-      if (form == "concert") continue;
-      const double form_us = spread["p50"];
-      speedups[form].push_back(form_us / concert_us);
-      best_us = std::min(best_us, form_us);
-    }
-    if (concert_us > best_us * (1 + tolerance)) lost.push_back(scenario["name"]);
-  }
-  json summary = {
-      {"scenarios", scenarios.size()}, {"lost_to_best_baseline", lost}, {"tolerance", tolerance}};
-  for (const auto& [form, ratios] : speedups) {
-    summary["speedup_over"][form] = {{"geomean", GeometricMean(ratios)},
-                                     {"worst", *std::min_element(ratios.begin(), ratios.end())},
-                                     {"best", *std::max_element(ratios.begin(), ratios.end())}};
-  }
-  return summary;
 }
 
 }  // namespace concert::bench

@@ -40,6 +40,27 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
                                                              const std::string& path,
                                                              const std::string& filter);
 
+// Processes that each run a chain of dependent GEMMs in a closed loop.
+struct TenantScenario {
+  struct Client {
+    GemmScenario chain;  // its GEMMs, one behind the other
+    int priority = 0;    // -1 low, 0 normal, 1 high
+  };
+
+  std::string name;
+  std::vector<Client> clients;
+  std::string unsupported;  // as GemmScenario's
+
+  bool has_priorities() const;
+};
+
+// The same for a "tenants" suite. A client's "chain" is repeated until it has "length" GEMMs.
+absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,
+                                                                const std::string& filter);
+absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
+                                                                 const std::string& path,
+                                                                 const std::string& filter);
+
 }  // namespace concert::bench
 
 #endif  // CONCERT_TESTS_BENCH_SCENARIO_FILE_H_
