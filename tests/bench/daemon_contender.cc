@@ -61,21 +61,40 @@ absl::StatusOr<std::unique_ptr<DaemonContender>> DaemonContender::Make(
   return contender;
 }
 
+// Batches in flight share nothing and may end at the same moment, so the clock starts when the
+// first pipeline's worth of them has ended, and only those that end after that count.
 absl::StatusOr<double> DaemonContender::Run(int batches) {
-  Clock::time_point first_done;
+  batches = std::max(batches, 2 * kBatchesInFlight);
+  Clock::time_point start;
+  int ended_at_start = 0;
   for (int batch = 0; batch < batches + kBatchesInFlight; ++batch) {
     const int oldest = batch - kBatchesInFlight;
     if (oldest >= 0) {
       if (absl::Status done = WaitFor(oldest); !done.ok()) return done;
-      if (oldest == 0) first_done = Clock::now();
+    }
+    if (oldest == kBatchesInFlight - 1) {
+      start = Clock::now();
+      ended_at_start = batch - StillRunning(oldest + 1, batch);
     }
     if (batch < batches) {
       if (absl::Status submitted = Submit(batch); !submitted.ok()) return submitted;
     }
   }
-  const std::chrono::duration<double, std::micro> between_first_and_last =
-      Clock::now() - first_done;
-  return between_first_and_last.count() / (batches - 1);
+  const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
+  return elapsed.count() / (batches - ended_at_start);
+}
+
+// How many batches of [begin, end) have GEMMs that are not done.
+int DaemonContender::StillRunning(int begin, int end) const {
+  int running = 0;
+  for (int batch = begin; batch < end; ++batch) {
+    const std::vector<Ticket>& tickets = in_flight_[batch % kBatchesInFlight];
+    running += std::all_of(tickets.begin(), tickets.end(),
+                           [](const Ticket& ticket) { return ticket.Done(); })
+                   ? 0
+                   : 1;
+  }
+  return running;
 }
 
 absl::StatusOr<double> DaemonContender::RunIsolated(int batch) {

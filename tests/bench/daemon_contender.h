@@ -44,6 +44,7 @@ class DaemonContender : public Contender {
       : session_(session), workload_(workload) {}
   absl::Status Submit(int batch);
   absl::Status WaitFor(int batch);
+  int StillRunning(int begin, int end) const;
 
   const Session& session_;
   const GemmWorkload& workload_;

@@ -23,9 +23,10 @@ using nlohmann::json;
 
 constexpr uint64_t kSeed = 20260101;
 constexpr double kTurnUs = 2000;  // long against one batch, short against changes of the clocks
-constexpr int kMinBatches = 8;
+// The first four of a turn fill the pipeline, and at the turn's end it drains.
+constexpr int kMinBatches = 20;
 constexpr int kMaxBatches = 256;
-constexpr int kSimBatches = 6;  // the simulator computes on the CPU
+constexpr int kSimBatches = 8;  // the simulator computes on the CPU
 constexpr double kLossTolerance = 0.02;
 constexpr double kOracleTolerance = 1.03;
 
@@ -58,7 +59,7 @@ absl::Status Check(const std::string& name, Contender& contender, const GemmWork
 absl::StatusOr<int> WarmUp(Entrant& entrant, const GemmWorkload& workload, bool is_sim,
                            double& worst) {
   if (absl::Status poisoned = entrant.contender->PoisonOutputs(); !poisoned.ok()) return poisoned;
-  const absl::StatusOr<double> batch_us = entrant.contender->Run(std::max(2, workload.sets()));
+  const absl::StatusOr<double> batch_us = entrant.contender->Run(workload.sets());
   if (!batch_us.ok()) return batch_us.status();
   absl::Status checked = Check(entrant.name, *entrant.contender, workload, worst);
   if (!checked.ok()) return checked;

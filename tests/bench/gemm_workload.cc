@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "Eigen/Core"
@@ -16,7 +17,8 @@ namespace {
 constexpr double kRotatedBytes = 180e6;
 constexpr int kMaxSets = 64;
 static_assert(kMaxSets % GemmWorkload::kBatchesInFlight == 0);
-constexpr uint64_t kAlignment = 256;  // of cudaMalloc
+constexpr uint32_t kElementsPerPart = 1 << 20;  // a millisecond of one core
+constexpr uint64_t kAlignment = 256;            // of cudaMalloc
 
 // SplitMix64 (Steele, Lea and Flood, 2014): one multiply-xorshift chain per number, any seed is
 // good.
@@ -95,6 +97,7 @@ std::vector<double> Signs(uint64_t seed, int projection, uint32_t count) {
 // Calls work(i) for i in [0, count) on all cores.
 template <typename Work>
 void ForEach(int count, const Work& work) {
+  if (count == 1) return work(0);
   std::atomic<int> next{0};
   std::vector<std::jthread> threads;
   const int workers = std::min<int>(count, std::max(1u, std::thread::hardware_concurrency()));
@@ -234,18 +237,25 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
   std::vector<std::vector<double>> signs;
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
 
-  double error = 0, norm = 0;
-  std::vector<double> row(s.n);
-  for (uint32_t i = 0; i < s.m; ++i) {
-    LoadRow(s.dtype, output + i * row_bytes, s.n, row.data());
-    for (int p = 0; p < kProjections; ++p) {
-      const double expected = reference[uint64_t{s.m} * p + i];
-      const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
-      error += difference * difference;
-      norm += expected * expected;
+  // In parts, summed in order: a large D takes long on one core.
+  const uint32_t rows = std::max<uint32_t>(1, kElementsPerPart / s.n);
+  const uint32_t parts = (s.m + rows - 1) / rows;
+  std::vector<double> errors(parts), norms(parts);
+  ForEach(static_cast<int>(parts), [&](int part) {
+    std::vector<double> row(s.n);
+    const uint32_t end = std::min(s.m, (part + 1) * rows);
+    for (uint32_t i = part * rows; i < end; ++i) {
+      LoadRow(s.dtype, output + i * row_bytes, s.n, row.data());
+      for (int p = 0; p < kProjections; ++p) {
+        const double expected = reference[uint64_t{s.m} * p + i];
+        const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
+        errors[part] += difference * difference;
+        norms[part] += expected * expected;
+      }
     }
-  }
-  return std::sqrt(error / norm);
+  });
+  return std::sqrt(std::accumulate(errors.begin(), errors.end(), 0.0) /
+                   std::accumulate(norms.begin(), norms.end(), 0.0));
 }
 
 double GemmWorkload::Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-4 : 1e-2; }

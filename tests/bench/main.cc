@@ -69,6 +69,9 @@ int Main(int argc, char** argv) {
                 "Also measure every form that concert may choose (suite gemm)");
   run->add_option("--device", options.device, "Device of the private daemon: auto, cuda or sim")
       ->capture_default_str();
+  run->add_option("--config", options.config,
+                  "Configuration file of private daemons; default: none, not even the machine's")
+      ->check(CLI::ExistingFile);
   run->add_option("--filter", options.filter,
                   "Only scenarios whose name this regular expression finds");
   run->add_option("--rounds", options.rounds, "Turns of every contender")

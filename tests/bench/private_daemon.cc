@@ -42,10 +42,12 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const Option
     return absl::PermissionDeniedError(absl::StrCat("cannot make a folder ", folder));
   }
   // An empty file in place of the machine's own /etc/concert/concert.toml.
-  std::ofstream(folder + "/concert.toml").flush();
+  const std::string no_config = folder + "/concert.toml";
+  std::ofstream(no_config).flush();
   absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start({ProgramFolder() + "/concertd", "--config", folder + "/concert.toml",
-                           "--device", options.device, "--policy", options.policy, "--socket",
+      ChildProcess::Start({ProgramFolder() + "/concertd", "--config",
+                           options.config.empty() ? no_config : options.config, "--device",
+                           options.device, "--policy", options.policy, "--socket",
                            folder + "/concert.sock", "--admin-socket", folder + "/admin.sock"},
                           folder + "/concertd.log");
   if (!process.ok()) {

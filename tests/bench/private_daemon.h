@@ -15,6 +15,7 @@ class PrivateDaemon {
   struct Options {
     std::string device = "auto";
     std::string policy = "auto";
+    std::string config;  // its configuration file; empty: the built-in defaults, not the machine's
   };
 
   // Starts the concertd beside this program and waits until it accepts clients. The error carries

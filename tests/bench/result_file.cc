@@ -46,6 +46,20 @@ absl::Status ValidateOverhead(const json& scenario, const std::string& where) {
   return absl::OkStatus();
 }
 
+// Every mode that has a time has a throughput and each client's latencies.
+absl::Status ValidateTenants(const json& scenario, const std::string& where) {
+  const json clients = scenario.value("clients", json());
+  if (!clients.is_number_unsigned()) return Wrong(where + ".clients", "must be a number");
+  for (const auto& [mode, spread] : scenario["times_us"].items()) {
+    if (!scenario.value("throughput_per_s", json::object()).contains(mode))
+      return Wrong(absl::StrCat(where, ".throughput_per_s.", mode), "is missing");
+    const json latencies = scenario.value("latency_us", json::object()).value(mode, json());
+    if (!latencies.is_array() || latencies.size() != clients)
+      return Wrong(absl::StrCat(where, ".latency_us.", mode), "must have an entry per client");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 json NewResult(std::string_view suite) {
@@ -78,10 +92,11 @@ absl::Status ValidateResult(const json& result) {
       return Wrong("scenarios", "has an entry without a name");
     }
     const std::string where = scenario["name"];
-    const absl::Status status =
+    absl::Status status =
         result["suite"] == "overhead"
             ? ValidateOverhead(scenario, where)
             : ValidateTimes(scenario.value("times_us", json()), where + ".times_us");
+    if (status.ok() && result["suite"] == "tenants") status = ValidateTenants(scenario, where);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

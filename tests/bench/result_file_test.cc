@@ -57,6 +57,22 @@ TEST(ResultFileTest, OverheadHasThreeTriplesOfPercentiles) {
   EXPECT_THAT(ValidateResult(result).message(), HasSubstr("idle.added_us.p99"));
 }
 
+TEST(ResultFileTest, TenantsHaveThroughputAndTheLatenciesOfEveryClient) {
+  json result = GemmResult();
+  const json latency = {{"p50", 1.0}, {"p99", 2.0}};
+  result["suite"] = "tenants";
+  result["scenarios"] = {{{"name", "pair"},
+                          {"clients", 2u},
+                          {"times_us", {{"concert", {{"p50", 10.0}}}}},
+                          {"throughput_per_s", {{"concert", 100000.0}}},
+                          {"latency_us", {{"concert", {latency, latency}}}}}};
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  result["scenarios"][0]["latency_us"]["concert"].erase(1);
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("pair.latency_us.concert"));
+  result["scenarios"][0].erase("throughput_per_s");
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("pair.throughput_per_s.concert"));
+}
+
 TEST(ResultFileTest, WritesWholeFilesOnly) {
   const std::string path = testing::TempDir() + "/concert_result_file_test.json";
   std::filesystem::remove(path);

@@ -15,8 +15,9 @@ const Rivals kRivals = {.baselines = {"serial", "streams"}, .policies = {"goldyl
 json Scenarios() {
   return json::parse(R"([
     {"name": "won", "class": "mixed", "bound_us": 6,
-     "times_us": {"concert": {"p50": 10}, "serial": {"p50": 40}, "streams": {"p50": 20}, "goldyloc": {"p50": 15},
-                  "isolated": {"p50": 5}, "isolated_local": {"p50": 20}, "forced_streams": {"p50": 1}}},
+     "times_us": {"concert": {"p50": 10}, "serial": {"p50": 40}, "streams": {"p50": 20},
+                  "goldyloc": {"p50": 15}, "isolated": {"p50": 5}, "isolated_local": {"p50": 20},
+                  "forced_streams": {"p50": 1}}},
     {"name": "even", "class": "equal", "bound_us": 8,
      "times_us": {"concert": {"p50": 10.1}, "serial": {"p50": 10}, "streams": {"p50": 20}}},
     {"name": "lost", "class": "equal", "bound_us": 3,

@@ -21,6 +21,7 @@ struct RunOptions {
   std::vector<std::string> other_policies;  // measured beside it, where the suite compares policies
   bool forms = false;                       // also measure every form that a policy may choose
   std::string device = "auto";
+  std::string config;  // configuration file of private daemons; empty: the built-in defaults
   std::string socket;  // of a running daemon; empty: private daemons
   int rounds = 40;
 };

@@ -122,6 +122,8 @@ absl::StatusOr<Cast> Gather(const Stage& stage, const TenantScenario& scenario, 
   if (!mode.policy.empty()) {
     RunOptions options = stage.options;
     options.policy = mode.policy;
+    if (mode.name != "concert") options.socket.clear();  // it has a policy of its own already
+    options.device = stage.is_sim ? "sim" : "cuda";
     absl::StatusOr<NodeUnderTest> node = OpenNodeUnderTest(options);
     if (!node.ok()) return node.status();
     cast.node = *std::move(node);
