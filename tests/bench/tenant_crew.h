@@ -38,7 +38,8 @@ class TenantCrew {
 
   // Until every client has computed, and checked, all its chains once.
   absl::Status AwaitReady();
-  // Bit i of `participants`: client i runs. The others sleep.
+  // Bit i of `participants`: client i runs. The others sleep. Where a client is so slow that it
+  // finishes no chain within the window, the lap is repeated with a longer one.
   absl::StatusOr<Lap> RunLap(uint64_t participants, std::chrono::microseconds window);
   uint64_t everybody() const { return ~uint64_t{0} >> (kMaxTenants - scenario_.clients.size()); }
   // Lets every client check its last results and end; the largest relative error of all.
@@ -47,6 +48,8 @@ class TenantCrew {
  private:
   TenantCrew(const TenantScenario& scenario, std::string folder)
       : scenario_(scenario), folder_(std::move(folder)) {}
+  absl::Status RunWindow(uint64_t participants, std::chrono::microseconds window);
+  Lap ReadLap(uint64_t participants) const;
   // Waits for `reached(slot)` of every client.
   template <typename Reached>
   absl::Status Await(const Reached& reached, const char* what);
