@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -28,40 +29,35 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-int Run(const Suite& suite, RunOptions options, const std::string& out) {
-  if (options.scenarios.empty() && !suite.default_scenarios.empty())
-    options.scenarios = PublicSuite(suite);
-  nlohmann::json result = NewResult(suite.name);
-  const absl::Status ran = suite.run(options, result);
-  // What was measured before a failure is still worth reading; a header says that it began.
-  if (!result["scenarios"].empty()) {
-    suite.print(result, std::cout);
-    if (!out.empty()) {
-      if (absl::Status written = WriteResult(result, out); !written.ok()) return Fail(written);
-      std::cout << "written to " << out << "\n";
-    }
-  }
-  return ran.ok() ? 0 : Fail(ran);
-}
+int Exit(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
 
-int Main(int argc, char** argv) {
-  CLI::App app{"Measures concert against doing without it"};
-  app.require_subcommand(1);
-  RunOptions options;
-  std::string suite_name, out, socket, ready_path;
-
-  CLI::App* run =
-      app.add_subcommand("run", "Run a suite; starts private daemons unless given --socket");
-  CLI::Option* suite_option = run->add_option("--suite", suite_name, "Which suite")->required();
+std::string SuiteNames() {
   std::string names;
   for (const Suite& suite : AllSuites()) names.append(names.empty() ? "" : ", ").append(suite.name);
-  suite_option->type_name("NAME (" + names + ")");
+  return names;
+}
+
+// What the command line says.
+struct CommandLine {
+  RunOptions options;
+  std::string suite, out;
+  std::vector<std::string> policies;
+  std::string load_socket, load_ready_path;
+  TenantOptions tenant;
+};
+
+void AddRun(CLI::App& app, CommandLine& line) {
+  RunOptions& options = line.options;
+  CLI::App* run =
+      app.add_subcommand("run", "Run a suite; starts private daemons unless given --socket");
+  run->add_option("--suite", line.suite, "Which suite")
+      ->required()
+      ->type_name("NAME (" + SuiteNames() + ")");
   run->add_option("--scenarios", options.scenarios, "Suite file; default: the public one");
-  run->add_option("--out", out, "Write the result to this JSON file");
+  run->add_option("--out", line.out, "Write the result to this JSON file");
   run->add_option("--policy", options.policy, "Policy of the private daemon")
       ->capture_default_str();
-  std::vector<std::string> policies;
-  run->add_option("--policies", policies,
+  run->add_option("--policies", line.policies,
                   "Policies to compare, each with a private daemon of its own: the first is"
                   " \"concert\" (suite gemm)")
       ->delimiter(',');
@@ -78,48 +74,73 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(2, 10000))
       ->capture_default_str();
   run->add_option("--socket", options.socket, "Measure the daemon that listens here");
+}
 
-  CLI::App* list = app.add_subcommand("list", "List the suites");
+// Hidden: the overhead suite's busy client.
+CLI::App* AddClientLoad(CLI::App& app, CommandLine& line) {
+  CLI::App* load = app.add_subcommand("client-load", "")->group("");
+  load->add_option("--socket", line.load_socket)->required();
+  load->add_option("--ready", line.load_ready_path)->required();
+  return load;
+}
 
-  CLI::App* load =
-      app.add_subcommand("client-load", "")->group("");  // hidden: the overhead suite's busy client
-  load->add_option("--socket", socket)->required();
-  load->add_option("--ready", ready_path)->required();
+// Hidden: the tenants suite's client.
+CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
+  CLI::App* tenant = app.add_subcommand("tenant", "")->group("");
+  tenant->add_option("--board", line.tenant.board)->required();
+  tenant->add_option("--index", line.tenant.index)->required();
+  tenant->add_option("--scenarios", line.tenant.scenarios)->required();
+  tenant->add_option("--scenario", line.tenant.scenario)->required();
+  tenant->add_option("--socket", line.tenant.socket);
+  tenant->add_option("--gpu", line.tenant.gpu_uuid);
+  return tenant;
+}
 
-  TenantOptions tenant;
-  CLI::App* one =
-      app.add_subcommand("tenant", "")->group("");  // hidden: the tenants suite's client
-  one->add_option("--board", tenant.board)->required();
-  one->add_option("--index", tenant.index)->required();
-  one->add_option("--scenarios", tenant.scenarios)->required();
-  one->add_option("--scenario", tenant.scenario)->required();
-  one->add_option("--socket", tenant.socket);
-  one->add_option("--gpu", tenant.gpu_uuid);
+int Run(CommandLine line) {
+  const Suite* const suite = FindSuite(line.suite);
+  if (suite == nullptr) {
+    return Fail(absl::InvalidArgumentError("--suite is '" + line.suite +
+                                           "'; it must be one of: " + SuiteNames()));
+  }
+  RunOptions& options = line.options;
+  if (!line.policies.empty()) {
+    options.policy = line.policies.front();
+    options.other_policies.assign(line.policies.begin() + 1, line.policies.end());
+  }
+  if (options.scenarios.empty() && !suite->default_scenarios.empty())
+    options.scenarios = PublicSuite(*suite);
+  nlohmann::json result = NewResult(suite->name);
+  const absl::Status ran = suite->run(options, result);
+  // What was measured before a failure is still worth reading; a header says that it began.
+  if (!result["scenarios"].empty()) {
+    suite->print(result, std::cout);
+    if (!line.out.empty()) {
+      if (absl::Status written = WriteResult(result, line.out); !written.ok()) return Fail(written);
+      std::cout << "written to " << line.out << "\n";
+    }
+  }
+  return Exit(ran);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Measures concert against doing without it"};
+  app.require_subcommand(1);
+  CommandLine line;
+  AddRun(app, line);
+  const CLI::App* const list = app.add_subcommand("list", "List the suites");
+  const CLI::App* const load = AddClientLoad(app, line);
+  const CLI::App* const tenant = AddTenant(app, line);
   CLI11_PARSE(app, argc, argv);
 
-  if (*one) {
-    const absl::Status status = RunTenant(tenant);
-    return status.ok() ? 0 : Fail(status);
-  }
+  // Not noting interrupts: the suite ends this process.
+  if (*tenant) return Exit(RunTenant(line.tenant));
   NoteInterrupts();
-  if (!policies.empty()) {
-    options.policy = policies.front();
-    options.other_policies.assign(policies.begin() + 1, policies.end());
-  }
+  if (*load) return Exit(RunClientLoad(line.load_socket, line.load_ready_path));
   if (*list) {
     for (const Suite& suite : AllSuites()) std::cout << suite.name << ": " << suite.help << "\n";
     return 0;
   }
-  if (*load) {
-    const absl::Status status = RunClientLoad(socket, ready_path);
-    return status.ok() ? 0 : Fail(status);
-  }
-  const Suite* const suite = FindSuite(suite_name);
-  if (suite == nullptr) {
-    return Fail(
-        absl::InvalidArgumentError("--suite is '" + suite_name + "'; it must be one of: " + names));
-  }
-  return Run(*suite, options, out);
+  return Run(std::move(line));
 }
 
 }  // namespace
