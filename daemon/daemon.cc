@@ -87,11 +87,18 @@ absl::Status Daemon::Open() {
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
 
+  tuning_ = std::make_unique<Tuning>(
+      TuningOptions{.store_path = config_.tune_store,
+                    .idle = config_.tune_idle,
+                    .budget_s = static_cast<double>(config_.tune_budget_s),
+                    .observed = [this](int gpu) { return RecentGemms(gpu); },
+                    .plan_group = nullptr},
+      *engine_);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   absl::StatusOr<std::unique_ptr<AdminServer>> admin =
-      AdminServer::Start(config_.admin_socket, *this, *telemetry_);
+      AdminServer::Start(config_.admin_socket, *this, *telemetry_, tuning_.get());
   if (!admin.ok()) return admin.status();
   admin_ = *std::move(admin);
 
@@ -99,7 +106,23 @@ absl::Status Daemon::Open() {
   telemetry_->Start();
   engine_->Start();
   server_->Start();
+  tuning_->Start();
   return absl::OkStatus();
+}
+
+// The GEMMs of the plans that ended last.
+std::vector<TuningItem> Daemon::RecentGemms(int gpu) {
+  std::vector<TuningItem> items;
+  const auto snapshot = telemetry_->Snapshot();
+  for (const RecentPlan& plan : snapshot->plans) {
+    if (plan.gpu != gpu) continue;
+    const auto listed = std::min<size_t>(plan.record.op_count, PlanRecord::kMaxListed);
+    for (const PlanRecord::Listed& op : std::span(plan.record.ops).first(listed)) {
+      if (op.kind != CONCERT_OP_GEMM) continue;
+      items.push_back({.problem = {op.m, op.n, op.k, op.batch, op.dtype}});
+    }
+  }
+  return items;
 }
 
 ServerOptions Daemon::MakeServerOptions() {
@@ -129,6 +152,7 @@ ServerOptions Daemon::MakeServerOptions() {
 Daemon::~Daemon() {
   // Clients first, while the engine can still end their ops; then what the threads stand on.
   if (server_) server_->Stop();
+  if (tuning_) tuning_->Stop();
   if (admin_) admin_->Stop();
   if (engine_) engine_->Stop();
   if (telemetry_) telemetry_->Stop();
@@ -248,6 +272,7 @@ absl::Status Daemon::Drain(uint32_t seconds) {
   drain_limit_s_.store(limit_s);
   Log(LogLevel::kInfo, absl::StrCat("draining for at most ", limit_s, " s"));
   NotifyStopping("draining");
+  tuning_->BeginStop();
   server_->BeginDrain();
   engine_->BeginDrain();
   return absl::OkStatus();

@@ -18,6 +18,7 @@
 #include "daemon/sched/engine.h"
 #include "daemon/session/server.h"
 #include "daemon/telemetry/telemetry.h"
+#include "daemon/tuning/tuning.h"
 
 namespace concert::daemon {
 
@@ -49,6 +50,7 @@ class Daemon : public DaemonControl {
   explicit Daemon(const Config& config);
   absl::Status Open();
   ServerOptions MakeServerOptions();
+  std::vector<TuningItem> RecentGemms(int gpu);
   void Tick();
   bool DispatchersAlive();
 
@@ -57,6 +59,7 @@ class Daemon : public DaemonControl {
   NodeChoice choice_;
   std::unique_ptr<Telemetry> telemetry_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Tuning> tuning_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<AdminServer> admin_;
 

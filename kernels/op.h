@@ -20,16 +20,33 @@ enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
-// D = act(alpha * A * W^T + beta * C + bias); layouts as concert_gemm_body.
+// Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, overlaps
+// nothing.
+struct ByteRange {
+  Address begin = 0;
+  Address end = 0;
+
+  // Both sides always compared: lists of ranges are searched without a branch for each.
+  bool Overlaps(const ByteRange& other) const {
+    return static_cast<bool>(static_cast<int>(begin < other.end) &
+                             static_cast<int>(other.begin < end));
+  }
+  bool operator==(const ByteRange&) const = default;
+};
+
+// D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias); layouts as concert_gemm_body.
 struct GemmArgs {
   uint32_t m, n, k, batch;
   Address a, w, c, d, bias;
   uint64_t lda, ldw, ldc, ldd;                      // elements
   uint64_t stride_a, stride_w, stride_c, stride_d;  // elements
   float alpha, beta;
-  Dtype dtype;
+  Address a_scales, w_scales;  // fp32; 0: the scale is 1, as it is for every dtype but fp8
+  Dtype dtype;                 // of A and W
+  Dtype d_dtype;               // of C, D and bias; never fp8
   Activation activation;
   bool allow_tf32;
+  bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
 };
 
 // One rank's part of a collective; counts as concert_collective_body.
@@ -58,7 +75,7 @@ struct Op {
   uint32_t wait_count = 0;
   std::array<concert_wait_entry, CONCERT_MAX_WAITS> waits;
   // Handles of the buffers used, so that none is unmapped under the op. 0 terminates.
-  std::array<uint32_t, 5> buffers;
+  std::array<uint32_t, 7> buffers;
   uint8_t buffer_count = 0;
   policies::Work work;
   union {
@@ -67,6 +84,16 @@ struct Op {
     CopyArgs copy;
   };
   Op() : waits{}, buffers{}, gemm{} {}
+};
+
+// The memory that one op touches. A strided operand counts as its bounding range, an absent one as
+// {0, 0}.
+struct OpRanges {
+  ByteRange written;                   // D, or dst
+  ByteRange input;                     // A, or src: what an op before it usually made
+  // What else it may read before earlier work has ended: W. C, bias and scales of a GEMM are read
+  // after A.
+  std::array<ByteRange, 3> constants;
 };
 
 }  // namespace concert::kernels

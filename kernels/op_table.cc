@@ -20,13 +20,22 @@ constexpr auto kLaunchCollective = nullptr;
 #endif
 
 constexpr OpKind Collective(uint16_t kind, std::string_view name) {
-  return {kind, name, true, AdmitCollective, ComputeCollective, nullptr, kLaunchCollective};
+  return {.kind = kind,
+          .name = name,
+          .collective = true,
+          .admit = AdmitCollective,
+          .ranges = RangesOfCollective,
+          .compute = ComputeCollective,
+          .launch = nullptr,
+          .launch_collective = kLaunchCollective};
 }
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, ComputeGemm, kLaunchGemm, nullptr},
-    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, ComputeCopy, kLaunchCopy, nullptr},
+    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, RangesOfGemm, ComputeGemm, kLaunchGemm,
+           nullptr},
+    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, RangesOfCopy, ComputeCopy, kLaunchCopy,
+           nullptr},
     Collective(CONCERT_OP_ALL_REDUCE, "all_reduce"),
     Collective(CONCERT_OP_ALL_GATHER, "all_gather"),
     Collective(CONCERT_OP_REDUCE_SCATTER, "reduce_scatter"),

@@ -44,6 +44,9 @@ struct OpKind {
   // header fields (queue, ticket, waits) are the caller's business. Allocates nothing.
   Failure (*admit)(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
+  // What an admitted op reads and writes.
+  OpRanges (*ranges)(const Op& op);
+
   // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in
   // rank order. Addresses are host pointers.
   void (*compute)(std::span<const Op* const> parts);

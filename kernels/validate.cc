@@ -9,9 +9,9 @@ Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uint64_t m
   return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, field, value, min, max);
 }
 
-Failure CheckDtype(uint8_t dtype) {
-  if (dtype >= CONCERT_ABI_BF16 && dtype <= CONCERT_ABI_FP32) return {};
-  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_DTYPE, dtype, CONCERT_ABI_FP32);
+Failure CheckDtype(uint8_t dtype, concert_dtype_abi highest) {
+  if (dtype >= CONCERT_ABI_BF16 && dtype <= highest) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_DTYPE, dtype, highest);
 }
 
 Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero) {
@@ -46,9 +46,7 @@ uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-OperandResolver::OperandResolver(const concert_descriptor& descriptor, const AdmitContext& context,
-                                 Op& op)
-    : descriptor_(descriptor), context_(context), op_(op) {
+OperandResolver::OperandResolver(const AdmitContext& context, Op& op) : context_(context), op_(op) {
   op.buffers.fill(0);
   op.buffer_count = 0;
 }
@@ -56,7 +54,6 @@ OperandResolver::OperandResolver(const concert_descriptor& descriptor, const Adm
 Failure OperandResolver::Resolve(concert_field field, const concert_operand& operand,
                                  std::optional<uint64_t> elements, uint32_t element_bytes,
                                  ByteRange& range) {
-  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor_, operand.reserved == 0));
   if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
   if (operand.buffer >= context_.buffers.size() || context_.buffers[operand.buffer].bytes == 0) {
     return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_BUFFER, {field, operand.buffer}};

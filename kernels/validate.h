@@ -20,20 +20,11 @@
 
 namespace concert::kernels {
 
-// Bytes [begin, end) of a device's address space.
-struct ByteRange {
-  Address begin = 0;
-  Address end = 0;
-
-  bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
-  bool operator==(const ByteRange&) const = default;
-};
-
 // FIELD_RANGE unless min <= value <= max.
 Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uint64_t max);
 
-// FIELD_VALUE unless `dtype` is a concert_dtype_abi.
-Failure CheckDtype(uint8_t dtype);
+// FIELD_VALUE unless `dtype` is a concert_dtype_abi up to `highest`.
+Failure CheckDtype(uint8_t dtype, concert_dtype_abi highest);
 
 // RESERVED_NOT_ZERO unless `all_zero`, naming the descriptor's kind.
 Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero);
@@ -50,10 +41,11 @@ std::optional<uint64_t> SpanElements(uint64_t rows, uint64_t columns, uint64_t r
 uint64_t SaturatingMultiply(uint64_t a, uint64_t b);
 uint64_t SaturatingAdd(uint64_t a, uint64_t b);
 
-// Resolves operands of one descriptor to addresses and notes their buffers in the op.
+// Resolves operands of one descriptor to addresses and notes their buffers in the op. Does not look
+// at concert_operand.scales.
 class OperandResolver {
  public:
-  OperandResolver(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
+  OperandResolver(const AdmitContext& context, Op& op);
 
   // `elements` elements of `element_bytes` from the operand's offset on. Checks, in this order:
   // present, a buffer of the session, on the ring's GPU or pool memory, size fits in 64 bits,
@@ -62,7 +54,6 @@ class OperandResolver {
                   std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range);
 
  private:
-  const concert_descriptor& descriptor_;
   const AdmitContext& context_;
   Op& op_;
 };

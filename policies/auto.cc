@@ -1,22 +1,318 @@
 #include "policies/auto.h"
 
-#include <algorithm>
 #include <array>
-#include <optional>
+#include <span>
 
+#include "policies/classes.h"
+#include "policies/corrections.h"
 #include "policies/cost_memo.h"
 #include "policies/lane_book.h"
+#include "policies/partition.h"
 #include "policies/plan_cache.h"
 #include "policies/plan_writer.h"
+#include "policies/schedule_lender.h"
+#include "policies/side_by_side.h"
 
 namespace concert::policies {
 namespace {
 
-// The last GEMM launched on each lane: what a GEMM of the plan would run beside or behind.
-using Fronts = std::array<const RunningOp*, kFirstHighLane + kHighLaneCount>;
+constexpr int kHighClass = ClassOf(Priority::kHigh);
+constexpr int kMaxSideBySide = kNormalLaneCount;
 
-Fronts FrontsOf(const Snapshot& snapshot) {
-  Fronts fronts{};
+// Which SMs a plan may use.
+enum class Budget : uint8_t { kAll, kBesideReserve, kReserve };
+constexpr int kBudgetCount = 3;
+
+// Tags of a signature's ops.
+constexpr uint8_t kSameSession = 1, kUrgent = 2, kFront = 128;
+
+// Groups of one class, and what follows them one by one, share a lane. Normal and low have one
+// each, because work on one lane runs in its order.
+constexpr Lane SerialLaneOf(int priority_class) {
+  constexpr std::array<Lane, kClassCount> kLanes = {kGroupLanes[2], kGroupLanes[0],
+                                                    kGroupLanes[1]};
+  return kLanes[priority_class];
+}
+
+class AutoPolicy final : public Policy {
+ public:
+  explicit AutoPolicy(const PolicyInputs& inputs)
+      : device_(inputs.device),
+        tuned_(inputs.tuned),
+        sms_{0, std::max(1, device_.sm_count - ReserveOf(device_.sm_count)),
+             ReserveOf(device_.sm_count)},
+        memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
+               CostMemo(device_, sms_[2], tuned_.get())},
+        lender_(device_),
+        partitioner_(device_, tuned_.get(), &lender_) {}
+
+  void Decide(const Snapshot& snapshot, Plan& plan) override;
+
+  void Learn(const Outcome& outcome) override {
+    if (!corrections_.Learn(outcome.tag, outcome.predicted_us, outcome.actual_us)) return;
+    cache_.Drop(outcome.tag & ~Signature::kTagMask);
+    ++stats_.corrected;
+  }
+
+  PolicyStats stats() const override { return stats_; }
+
+ private:
+  // The GEMMs that are planned in this decision.
+  struct Turn {
+    int priority_class = 0;
+    bool grouped = false;   // a group launch can carry one of them
+    bool deadline = false;  // one of them has one
+    bool held_long = false;
+    std::span<const uint16_t> index;  // into Snapshot::ready
+    std::array<bool, kMaxReady> urgent;
+    std::array<Lane, kMaxSideBySide> lane;  // if side by side
+
+    int count() const { return static_cast<int>(index.size()); }
+    bool high() const { return priority_class == kHighClass; }
+    int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
+  };
+  // The last GEMM launched on each lane.
+  using LaneFronts = std::array<const RunningOp*, kFirstHighLane + kHighLaneCount>;
+
+  static Reason OthersReason(const Snapshot& snapshot);
+  static Reason ReasonOf(const Plan& plan, const Snapshot& snapshot, const Turn& turn);
+  static uint64_t HashOf(const ReadyOp& op) {
+    return op.work_hash != 0 ? op.work_hash : HashWork(op.work);
+  }
+  // Whether the i-th op of the turn is of the session of the one before it.
+  bool SameSession(const Snapshot& snapshot, int i) const {
+    return i > 0 &&
+           snapshot.ready[turn_.index[i]].session == snapshot.ready[turn_.index[i - 1]].session;
+  }
+  CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
+  int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
+
+  void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
+  void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
+  void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
+
+  // Groups.
+  Budget ChooseBudget(const Snapshot& snapshot, const RunningGemms& running);
+  Partition& ChooseGrouped(const Snapshot& snapshot, Budget budget);
+  Partition& FindOrPartition(const Snapshot& snapshot, Budget budget);
+  bool MarkUrgent(const Snapshot& snapshot, Budget budget, const Partition& partition);
+
+  // Library kernels only.
+  LaneFronts FrontsOf(const Snapshot& snapshot) const;
+  Partition& ChooseLibrary(const Snapshot& snapshot, const LaneFronts& lane_fronts,
+                           LaneBook& lanes);
+  Lane SerialLane(const LaneFronts& fronts) const;
+
+  Partition& Remember(const Partition& partition);
+  void Write(const Snapshot& snapshot, const Partition& partition, Lane serial_lane, int sm_budget,
+             PlanWriter& writer, Plan& plan);
+
+  const DeviceModel device_;
+  const std::shared_ptr<const TunedTable> tuned_;
+  const std::array<int, kBudgetCount> sms_;  // by Budget
+  std::array<CostMemo, kBudgetCount> memos_;
+  ScheduleLender lender_;
+  Partitioner partitioner_;
+  PlanCache cache_;
+  Corrections corrections_;
+  ClassHistory history_;
+  PolicyStats stats_;
+
+  // Of the decision at hand.
+  ReadyGemms gemms_;
+  Turn turn_;
+  Signature signature_;
+  std::array<PartitionOp, kMaxReady> ops_;
+  Partition chosen_;
+  bool chosen_anew_ = false;
+  std::array<uint16_t, kMaxReady> kept_;  // Turn::index, if it is not all of a class
+};
+
+void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
+  PlanWriter writer(snapshot, MemoOf(Budget::kAll), plan);
+  if (snapshot.ready.empty()) return;
+  chosen_anew_ = false;
+  LaneBook lanes(snapshot);
+  AddOthers(snapshot, lanes, writer);
+  const RunningGemms running(snapshot.running);
+  history_.See(snapshot.now, gemms_, running);
+  if (gemms_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
+
+  TakeTurn(snapshot, running);
+  const bool outranked = running.HigherRuns(turn_.priority_class);
+  if (outranked && !turn_.grouped && !turn_.held_long) {
+    return AddIfHarmless(snapshot, lanes, writer, plan);
+  }
+  if (turn_.grouped) {
+    const Budget budget = ChooseBudget(snapshot, running);
+    const Partition& partition = ChooseGrouped(snapshot, budget);
+    if (partition.form == Form::kStreams) {
+      for (int i = 0; i < turn_.count(); ++i) {
+        const ReadyOp& op = snapshot.ready[turn_.index[i]];
+        turn_.lane[i] = lanes.Take(op, turn_.high(), partition.parts[0].predicted_us);
+      }
+    }
+    Write(snapshot, partition, SerialLaneOf(turn_.priority_class), SmsOf(budget), writer, plan);
+  } else {
+    const LaneFronts fronts = FrontsOf(snapshot);
+    const Partition& partition = ChooseLibrary(snapshot, fronts, lanes);
+    Write(snapshot, partition, SerialLane(fronts), 0, writer, plan);
+  }
+}
+
+// Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies and
+// barriers are cheap company. Lists the GEMMs.
+void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
+  gemms_.Clear();
+  int index = 0;
+  for (const ReadyOp& op : snapshot.ready) {
+    if (op.work.category == Category::kGemm) {
+      gemms_.Add(index, op, op.work.groupable && device_.group_kernel);
+    } else if (!writer.full()) {
+      const bool collective = op.work.category == Category::kCollective;
+      const bool high = op.priority == Priority::kHigh;
+      writer.Add(index, Form::kStreams,
+                 collective ? kHighCollectiveLane
+                            : lanes.Take(op, high, writer.CostOfReady(index).solo_us));
+    }
+    ++index;
+  }
+}
+
+Reason AutoPolicy::OthersReason(const Snapshot& snapshot) {
+  const bool collective =
+      std::any_of(snapshot.ready.begin(), snapshot.ready.end(),
+                  [](const ReadyOp& op) { return op.work.category == Category::kCollective; });
+  if (collective) return Reason::kCollective;
+  return snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder;
+}
+
+// The highest class, unless a lower one has been held back for too long. Beside running work of a
+// higher class only what keeps to a budget takes part, if there is any.
+void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running) {
+  const auto held_ns = [&](int priority_class) {
+    const ReadyOp& first = snapshot.ready[gemms_.OfClass(priority_class)[0]];
+    return history_.HeldNs(priority_class, first.ready_at, snapshot.now);
+  };
+  int planned = 0;
+  while (gemms_.classes[planned].count == 0) ++planned;
+  for (int lower = planned + 1; lower < kClassCount; ++lower) {
+    if (gemms_.classes[lower].count > 0 && held_ns(lower) > kMaxHeldNs) planned = lower;
+  }
+  const ReadyGemms::Class& its = gemms_.classes[planned];
+  turn_.priority_class = planned;
+  turn_.held_long = held_ns(planned) > kMaxHeldNs;
+  turn_.grouped = its.grouped > 0;
+  turn_.deadline = its.deadline;
+  turn_.index = gemms_.OfClass(planned);
+  const bool groups_only =
+      turn_.grouped && its.grouped < its.count && !turn_.held_long && running.HigherRuns(planned);
+  if (!groups_only) return;
+  int kept = 0;
+  for (const uint16_t index : turn_.index) {
+    if (snapshot.ready[index].work.groupable) kept_[kept++] = index;
+  }
+  turn_.index = {kept_.data(), static_cast<size_t>(kept)};
+}
+
+// Beside running work of a higher class a library kernel goes out only if both get all they want.
+void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
+                               Plan& plan) {
+  CostMemo& memo = MemoOf(Budget::kAll);
+  Company company(device_);
+  for (const RunningOp* front : FrontsOf(snapshot)) {
+    if (front != nullptr) company.Add(memo.Of(front->work));
+  }
+  const ReadyOp& first = snapshot.ready[turn_.index[0]];
+  const OpCost cost = memo.Of(first.work, HashOf(first));
+  company.Add(cost);
+  if (!company.Fits()) {
+    return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
+  }
+  const Lane lane = lanes.Take(first, turn_.high(), cost.solo_us);
+  writer.Add(turn_.index[0], Form::kStreams, lane, cost);
+  history_.Planned(turn_.priority_class, snapshot.now);
+  writer.Finish(Reason::kCompanyFaster, true);
+}
+
+// --- Groups ---
+
+Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningGemms& running) {
+  const bool outranked = history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
+  const Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
+  const Time lower_until = running.LowerUntil(turn_.priority_class);
+  if (lower_until <= snapshot.now) return whole;
+  const float wait_us = static_cast<float>(lower_until - snapshot.now) * 1e-3f;
+  const float reserve_us = ChooseGrouped(snapshot, Budget::kReserve).all_us;
+  return reserve_us <= wait_us + ChooseGrouped(snapshot, whole).all_us ? Budget::kReserve : whole;
+}
+
+Partition& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) {
+  std::fill_n(turn_.urgent.begin(), turn_.count(), false);
+  Partition& partition = FindOrPartition(snapshot, budget);
+  if (!turn_.deadline || !MarkUrgent(snapshot, budget, partition)) return partition;
+  return FindOrPartition(snapshot, budget);
+}
+
+Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) {
+  signature_.Start(static_cast<uint32_t>(budget) << 1 | 1u << 8 |
+                   static_cast<uint32_t>(turn_.high()));
+  const ReadyOp* before = nullptr;
+  for (int i = 0; i < turn_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[turn_.index[i]];
+    const bool same_session = before != nullptr && before->session == op.session;
+    signature_.Add(op.work, HashOf(op),
+                   (same_session ? kSameSession : 0) | (turn_.urgent[i] ? kUrgent : 0));
+    before = &op;
+  }
+  if (Partition* known = cache_.Find(signature_)) {
+    if (known->form == Form::kGroup && !lender_.Valid(known->borrowed)) {
+      partitioner_.Borrow(signature_.works(), SmsOf(budget), *known);
+    }
+    return *known;
+  }
+  for (int i = 0; i < turn_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[turn_.index[i]];
+    ops_[i] = {.work = &op.work,
+               .cost = MemoOf(budget).Of(op.work, HashOf(op)),
+               .same_session = SameSession(snapshot, i),
+               .urgent = turn_.urgent[i]};
+  }
+  partitioner_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SmsOf(budget),
+                      turn_.lane_limit(), corrections_.RatiosOf(signature_.hash()), chosen_);
+  return Remember(chosen_);
+}
+
+// Ops that would miss their deadlines in this partition but could meet them if they went first.
+// What is late already is not hurried at the cost of others. True if there are any.
+bool AutoPolicy::MarkUrgent(const Snapshot& snapshot, Budget budget, const Partition& partition) {
+  std::array<float, kMaxReady> end_us;
+  std::fill_n(end_us.begin(), turn_.count(), partition.all_us);
+  float start_us = 0;
+  const uint8_t* next = partition.order.data();
+  for (const Part& part : partition.part_span()) {
+    for (int i = 0; i < part.count; ++i) {
+      const bool known = part.schedule != nullptr;
+      end_us[*next++] = start_us + (known ? part.schedule->ends_us[i] : part.predicted_us);
+    }
+    start_us += part.predicted_us;
+  }
+  bool any = false;
+  for (int i = 0; i < turn_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[turn_.index[i]];
+    if (op.deadline == 0) continue;
+    const auto alone_us = static_cast<float>(MemoOf(budget).Of(op.work, HashOf(op)).solo_us);
+    const float left_us = static_cast<float>(op.deadline - snapshot.now) * 1e-3f;
+    turn_.urgent[i] = end_us[i] > left_us && alone_us <= left_us;
+    any |= turn_.urgent[i];
+  }
+  return any;
+}
+
+// --- Library kernels only ---
+
+AutoPolicy::LaneFronts AutoPolicy::FrontsOf(const Snapshot& snapshot) const {
+  LaneFronts fronts{};
   for (const RunningOp& running : snapshot.running) {
     if (running.work.category != Category::kGemm || running.lane >= fronts.size()) continue;
     const RunningOp*& front = fronts[running.lane];
@@ -25,211 +321,110 @@ Fronts FrontsOf(const Snapshot& snapshot) {
   return fronts;
 }
 
-// GEMMs of the highest ready class, in the order of the snapshot, with the lanes they get in
-// company.
-struct Candidates {
-  Priority priority = Priority::kNormal;
-  std::array<int, kMaxCompany> index{};  // into Snapshot::ready
-  std::array<Lane, kMaxCompany> lane{};
-  std::array<OpCost, kMaxCompany> cost;
-  int count = 0;
-
-  bool high() const { return priority == Priority::kHigh; }
-  int limit() const { return high() ? kHighLaneCount : kMaxCompany; }
-
-  void Offer(int ready_index, const ReadyOp& op) {
-    if (count == 0) priority = op.priority;
-    if (op.priority == priority && count < limit()) index[count++] = ready_index;
+Partition& AutoPolicy::ChooseLibrary(const Snapshot& snapshot, const LaneFronts& lane_fronts,
+                                     LaneBook& lanes) {
+  CostMemo& memo = MemoOf(Budget::kAll);
+  const auto limit = static_cast<size_t>(turn_.lane_limit());
+  if (turn_.index.size() > limit) turn_.index = turn_.index.first(limit);
+  signature_.Start(static_cast<uint32_t>(turn_.high()));
+  std::array<SideBySideOp, kMaxSideBySide> gemms;
+  std::array<int, kLaneCount> follower;
+  follower.fill(-1);
+  for (int i = 0; i < turn_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[turn_.index[i]];
+    const uint64_t hash = HashOf(op);
+    gemms[i] = {.cost = memo.Of(op.work, hash), .same_session = SameSession(snapshot, i)};
+    signature_.Add(op.work, hash, gemms[i].same_session ? kSameSession : 0);
+    turn_.lane[i] = lanes.Take(op, turn_.high(), gemms[i].cost.solo_us);
+    follower[turn_.lane[i]] = i;
   }
-};
-
-// A way to run the first `choice.count` candidates, and its time over that of one after the other.
-struct Proposal {
-  Choice choice;
-  double ratio = 1;
-};
-
-// Streams: the first c side by side, beside what runs on other lanes, for the c that gains most.
-// Nothing if company does not gain.
-std::optional<Proposal> ProposeStreams(const Signature& signature, CostMemo& memo) {
-  std::optional<Proposal> best;
-  Company alone(memo.device());
-  for (int count = 1; count <= signature.gemm_count; ++count) {
-    alone.Add(memo.Of(signature.gemms[count - 1]));
-    Company running(memo.device());
-    for (int i = 0; i < signature.front_count; ++i) {
-      const Signature::Front& front = signature.fronts[i];
-      const bool followed = front.follower >= 0 && front.follower < count;
-      if (!followed) running.Add(memo.Of(front.work));
-    }
-    const double serial_us = running.CompanyUs() + alone.SerialUs();
-    Company together = running;
-    for (int i = 0; i < count; ++i) together.Add(memo.Of(signature.gemms[i]));
-    const double ratio = together.CompanyUs() / serial_us;
-    const bool no_harm = ratio < 1 && alone.CompanyUs() <= alone.SerialUs();
-    if (no_harm && (!best || ratio < best->ratio)) {
-      best = {{.form = Form::kStreams, .count = static_cast<uint8_t>(count)}, ratio};
-    }
-  }
-  return best;
-}
-
-// Every form with its generator. The do-no-harm gate: one after the other unless a proposal beats
-// it.
-Choice Choose(const Signature& signature, CostMemo& memo) {
-  constexpr std::array kGenerators = {ProposeStreams};
-  Proposal best{{.form = Form::kSingle, .count = 1}, 1.0};
-  for (const auto propose : kGenerators) {
-    const std::optional<Proposal> proposal = propose(signature, memo);
-    if (proposal && proposal->ratio < best.ratio) best = *proposal;
-  }
-  return best.choice;
-}
-
-class AutoPolicy final : public Policy {
- public:
-  explicit AutoPolicy(const DeviceModel& device) : memo_(device) {}
-
-  void Decide(const Snapshot& snapshot, Plan& plan) override {
-    PlanWriter writer(snapshot, memo_, plan);
-    if (snapshot.ready.empty()) return;
-    if (OneGemmAlone(snapshot)) {
-      const ReadyOp& op = snapshot.ready[0];
-      writer.Add(0, Form::kSingle,
-                 op.priority == Priority::kHigh ? kFirstHighLane : kFirstNormalLane);
-      return writer.Finish(Reason::kOnlyOneReady, true);
-    }
-    LaneBook lanes(snapshot);
-    Candidates gemms = AddOthers(snapshot, lanes, writer);
-    if (gemms.count == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
-
-    const Fronts fronts = FrontsOf(snapshot);
-    if (HigherClassRuns(fronts, gemms)) {
-      return AddIfHarmless(snapshot, fronts, gemms, lanes, writer, plan);
-    }
-    const Choice choice = ChooseCached(snapshot, fronts, gemms, lanes);
-    if (choice.form == Form::kSingle) {
-      writer.Add(gemms.index[0], Form::kSingle, SerialLane(fronts, gemms), gemms.cost[0]);
-    } else {
-      for (int i = 0; i < choice.count && !writer.full(); ++i) {
-        writer.Add(gemms.index[i], choice.form, gemms.lane[i], gemms.cost[i]);
-      }
-    }
-    writer.Finish(ReasonOf(choice, gemms, snapshot), true);
-  }
-
- private:
-  // The commonest decision, and the one whose time a lone client feels.
-  static bool OneGemmAlone(const Snapshot& snapshot) {
-    return snapshot.running.empty() && snapshot.ready.size() == 1 &&
-           snapshot.ready[0].work.category == Category::kGemm;
-  }
-
-  // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies and
-  // barriers are cheap company. Returns the GEMMs.
-  static Candidates AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
-    Candidates gemms;
-    for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
-      const int index = static_cast<int>(i);
-      const ReadyOp& op = snapshot.ready[i];
-      if (op.work.category == Category::kGemm) {
-        gemms.Offer(index, op);
-      } else if (op.work.category == Category::kCollective) {
-        writer.Add(index, Form::kStreams, kHighCollectiveLane);
-      } else {
-        const double run_time_us = writer.CostOfReady(index).solo_us;
-        const bool high = op.priority == Priority::kHigh;
-        writer.Add(index, Form::kStreams, lanes.Take(op, high, run_time_us));
-      }
-    }
-    return gemms;
-  }
-
-  static Reason OthersReason(const Snapshot& snapshot) {
-    const bool collective =
-        std::any_of(snapshot.ready.begin(), snapshot.ready.end(),
-                    [](const ReadyOp& op) { return op.work.category == Category::kCollective; });
-    if (collective) return Reason::kCollective;
-    return snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder;
-  }
-
-  static bool HigherClassRuns(const Fronts& fronts, const Candidates& gemms) {
-    return std::any_of(fronts.begin(), fronts.end(), [&](const RunningOp* front) {
-      return front != nullptr && front->priority > gemms.priority;
-    });
-  }
-
-  // Beside running work of a higher class only one GEMM goes out, and only if both get all they
-  // want.
-  void AddIfHarmless(const Snapshot& snapshot, const Fronts& fronts, const Candidates& gemms,
-                     LaneBook& lanes, PlanWriter& writer, Plan& plan) {
-    Company company(memo_.device());
-    for (const RunningOp* front : fronts) {
-      if (front != nullptr) company.Add(memo_.Of(front->work));
-    }
-    const ReadyOp& first = snapshot.ready[gemms.index[0]];
-    const OpCost cost = memo_.Of(first.work);
-    company.Add(cost);
-    if (company.Fits()) {
-      const Lane lane = lanes.Take(first, gemms.high(), cost.solo_us);
-      writer.Add(gemms.index[0], Form::kStreams, lane);
-      return writer.Finish(Reason::kCompanyFaster, true);
-    }
-    writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
-  }
-
-  Choice ChooseCached(const Snapshot& snapshot, const Fronts& fronts, Candidates& gemms,
-                      LaneBook& lanes) {
-    signature_.Clear();
-    std::array<int8_t, kLaneCount> follower;
-    follower.fill(-1);
-    for (int i = 0; i < gemms.count; ++i) {
-      const ReadyOp& op = snapshot.ready[gemms.index[i]];
-      const uint64_t hash = HashWork(op.work);
-      signature_.AddGemm(op.work, hash);
-      gemms.cost[i] = memo_.Of(op.work, hash);
-      gemms.lane[i] = lanes.Take(op, gemms.high(), gemms.cost[i].solo_us);
-      follower[gemms.lane[i]] = static_cast<int8_t>(i);
-    }
+  std::array<Front, kFirstHighLane + kHighLaneCount> fronts;
+  int front_count = 0;
+  for (size_t lane = 0; lane < lane_fronts.size(); ++lane) {
+    const RunningOp* front = lane_fronts[lane];
     // Work of a lower class is no reason to wait.
-    for (size_t lane = 0; lane < fronts.size(); ++lane) {
-      if (fronts[lane] == nullptr || fronts[lane]->priority != gemms.priority) continue;
-      signature_.AddFront(fronts[lane]->work, follower[lane]);
+    if (front == nullptr || ClassOf(front->priority) != turn_.priority_class) continue;
+    const uint64_t hash = HashWork(front->work);
+    signature_.Add(front->work, hash, static_cast<uint8_t>(kFront + 1 + follower[lane]));
+    fronts[front_count++] = {.cost = memo.Of(front->work, hash), .follower = follower[lane]};
+  }
+  if (Partition* known = cache_.Find(signature_)) return *known;
+  ChooseSideBySide(device_, {gemms.data(), static_cast<size_t>(turn_.count())},
+                   {fronts.data(), static_cast<size_t>(front_count)},
+                   corrections_.RatiosOf(signature_.hash()), chosen_);
+  return Remember(chosen_);
+}
+
+// Behind what ends last of the same class, so that nothing runs beside it.
+Lane AutoPolicy::SerialLane(const LaneFronts& fronts) const {
+  const RunningOp* last = nullptr;
+  for (const RunningOp* front : fronts) {
+    if (front == nullptr || ClassOf(front->priority) != turn_.priority_class) continue;
+    if (IsHighPriority(front->lane) != turn_.high()) continue;
+    if (last == nullptr || front->expected_end > last->expected_end) last = front;
+  }
+  return last == nullptr ? turn_.lane[0] : last->lane;
+}
+
+// --- Both ---
+
+Partition& AutoPolicy::Remember(const Partition& partition) {
+  chosen_anew_ = true;
+  corrections_.Chosen(signature_.hash(), partition.form);
+  return cache_.Insert(signature_, partition);
+}
+
+void AutoPolicy::Write(const Snapshot& snapshot, const Partition& partition, Lane serial_lane,
+                       int sm_budget, PlanWriter& writer, Plan& plan) {
+  int parts = 0;
+  uint16_t end = plan.op_count;
+  for (; parts < partition.part_count; ++parts) {
+    const Part& part = partition.parts[parts];
+    const bool streams = part.form == Form::kStreams;
+    if (plan.launch_count + (streams ? part.count : 1) > Plan::kMaxLaunches) break;
+    for (int i = 0; i < (streams ? part.count : 1); ++i) {
+      plan.launches[plan.launch_count++] = {.first = static_cast<uint16_t>(end + i),
+                                            .count = streams ? uint16_t{1} : part.count,
+                                            .form = part.form,
+                                            .lane = streams ? turn_.lane[i] : serial_lane,
+                                            .sm_budget = static_cast<uint16_t>(sm_budget),
+                                            .company = CompanyClassOf(part.count),
+                                            .schedule = part.schedule,
+                                            .predicted_us = part.predicted_us};
     }
-    if (const std::optional<Choice> known = cache_.Find(signature_)) return *known;
-    const Choice choice = Choose(signature_, memo_);
-    cache_.Insert(signature_, choice);
-    return choice;
+    end = static_cast<uint16_t>(end + part.count);
+    writer.AddTimes(part.predicted_us, part.serial_us);
   }
-
-  // Behind what ends last of the same class, so that nothing runs beside it.
-  static Lane SerialLane(const Fronts& fronts, const Candidates& gemms) {
-    const RunningOp* last = nullptr;
-    for (const RunningOp* front : fronts) {
-      if (front == nullptr || front->priority != gemms.priority) continue;
-      if (IsHighPriority(front->lane) != gemms.high()) continue;
-      if (last == nullptr || front->expected_end > last->expected_end) last = front;
-    }
-    return last == nullptr ? gemms.lane[0] : last->lane;
+  const int planned = end - plan.op_count;
+  for (int i = 0; i < planned; ++i) {
+    plan.ops[plan.op_count + i] = turn_.index[partition.order[i]];
   }
-
-  static Reason ReasonOf(const Choice& choice, const Candidates& gemms, const Snapshot& snapshot) {
-    if (choice.form != Form::kSingle) return Reason::kCompanyFaster;
-    if (snapshot.ready.size() == 1) return Reason::kOnlyOneReady;
-    const bool lower_class_waits = snapshot.ready.back().priority < gemms.priority;
-    if (gemms.count == 1 && lower_class_waits) return Reason::kPriorityFirst;
-    return Reason::kCompanyNotFaster;
+  plan.op_count = end;
+  if (parts > 0) {
+    plan.tag = Corrections::TagOf(signature_.hash(), partition.form);
+    history_.Planned(turn_.priority_class, snapshot.now);
+    ++(chosen_anew_ ? stats_.unseen : stats_.known);
+    stats_.tuned += partition.tuned;
+    stats_.modelled += static_cast<uint64_t>(planned - std::min<int>(planned, partition.tuned));
   }
+  writer.Finish(parts > 0 ? ReasonOf(plan, snapshot, turn_) : OthersReason(snapshot), true);
+}
 
-  CostMemo memo_;
-  PlanCache cache_;
-  Signature signature_;  // of the decision at hand
-};
+Reason AutoPolicy::ReasonOf(const Plan& plan, const Snapshot& snapshot, const Turn& turn) {
+  const PlannedLaunch& last = plan.launches[plan.launch_count - 1];
+  const bool company = std::any_of(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
+                                   [](const PlannedLaunch& launch) { return launch.count > 1; });
+  if (company || last.form == Form::kStreams) return Reason::kCompanyFaster;
+  if (snapshot.ready.size() == 1) return Reason::kOnlyOneReady;
+  const bool lower_class_waits = ClassOf(snapshot.ready.back().priority) > turn.priority_class;
+  if (turn.count() == 1 && lower_class_waits) return Reason::kPriorityFirst;
+  return Reason::kCompanyNotFaster;
+}
 
 }  // namespace
 
 std::unique_ptr<Policy> MakeAuto(const PolicyInputs& inputs) {
-  return std::make_unique<AutoPolicy>(inputs.device);
+  return std::make_unique<AutoPolicy>(inputs);
 }
 
 }  // namespace concert::policies

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "policies/cost_model.h"
+#include "policies/tuned_table.h"
 #include "policies/work.h"
 
 namespace concert::policies {
@@ -18,7 +19,10 @@ uint64_t HashWork(const Work& work);
 // results never depend on the hash. Not thread-safe.
 class CostMemo {
  public:
-  explicit CostMemo(const DeviceModel& device) : device_(device) {}
+  // Costs on `sm_count` SMs (0: all). A GEMM that `tuned` has alone on that budget takes the time
+  // measured there. `tuned` may be null and must outlive this.
+  explicit CostMemo(const DeviceModel& device, int sm_count = 0, const TunedTable* tuned = nullptr)
+      : device_(device), sm_count_(sm_count), tuned_(tuned) {}
 
   // The reference is valid until the next call. `hash` is HashWork(work).
   const OpCost& Of(const Work& work) { return Of(work, HashWork(work)); }
@@ -32,7 +36,11 @@ class CostMemo {
     Work work;
     OpCost cost;
   };
+  OpCost Compute(const Work& work) const;
+
   DeviceModel device_;
+  int sm_count_;
+  const TunedTable* tuned_;
   std::array<Slot, kSlots> slots_;
 };
 

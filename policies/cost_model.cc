@@ -7,34 +7,8 @@
 namespace concert::policies {
 namespace {
 
-// The constants below were fitted together to 32 measured groups (one H200, cuBLASLt 13.1, bf16,
-// CUDA graphs): the rows of tests/unit/policies/measured_groups.h, e.g. eight 16x2048x1024
-// take 35.7 us one after the other and 21.5 us on streams; four 4096x4096x4096 take 722 and 869 us.
-// docs/adr/0003-roofline-and-waves.md.
-
-// From a block's start to its first multiply, and from its last to its result in memory.
-constexpr double kFillUs = 0.9;
-// What one SM can draw from L2 and HBM. A hand-written kernel measured 108e9.
-constexpr double kSmBytesPerS = 117e9;
-// Share of hbm_bytes_per_s that a GEMM's operand streams reach: 3.7 of 4.2 TB/s.
-constexpr double kHbmEfficiency = 0.88;
-// Reducing the two halves of a GEMM split along K; only long sums are worth it.
-constexpr double kSplitUs = 2.2;
+// Of each half of a sum that is split along K; only long ones are worth it (costs.split_us).
 constexpr uint64_t kMinKPerSplit = 1024;
-// A kernel that fills the GPU is preferred to one with fewer blocks even if that takes longer, up
-// to this share: variants are chosen alone and hoard SMs.
-constexpr double kHoarding = 0.485;
-// Rows that are no multiple of 16 bytes cannot use the tensor memory accelerator (2048x1024x479).
-constexpr double kUnalignedFactor = 10;
-// Between the starts of two launches on different lanes (eight LoRA GEMMs of 6.9 us: 10.4 us on
-// streams).
-constexpr double kIssueUs = 0.33;
-// Blocks of two GEMMs do not fit on one SM: the second's pipeline fills only after the first has
-// left.
-constexpr double kHandoverUs = 1.56;
-// Waves of different GEMMs that alternate evict each other's tiles from L2; per wave beyond the
-// first.
-constexpr double kWaveCrowding = 0.05;
 // SMs that a collective's kernel holds: NCCL's default is 16 blocks for messages of some MiB.
 constexpr double kCollectiveSms = 16;
 
@@ -52,6 +26,7 @@ constexpr uint64_t CeilShift(uint64_t value, int shift) {
 }
 
 double PeakFlops(const DeviceModel& device, const Work& work) {
+  if (work.dtype == Dtype::kFp8E4m3) return device.fp8_flops;
   if (work.dtype != Dtype::kFp32) return device.tensor_flops;
   return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
 }
@@ -69,15 +44,16 @@ Layout LayOut(double blocks, double block_us, double extra_us, double sms) {
 }
 
 Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
+  const CostConstants& costs = device.costs;
   const uint64_t element = DtypeBytes(work.dtype);
   const bool aligned = work.k * element % 16 == 0;
   const double flops_us = 2e6 * kBlockK * device.sm_count / PeakFlops(device, work);
-  const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / kSmBytesPerS;
+  const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / costs.sm_bytes_per_s;
   const double k_blocks = static_cast<double>((work.k + kBlockK - 1) / kBlockK);
   Layout best;
   double best_merit = 0;
   const auto consider = [&](const Layout& layout) {
-    const double merit = layout.us * (1 - kHoarding * layout.share);
+    const double merit = layout.us * (1 - costs.hoarding * layout.share);
     if (best_merit > 0 && merit >= best_merit) return;
     best = layout;
     best_merit = merit;
@@ -88,10 +64,10 @@ Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
                           std::max(1u, work.batch);
     const double rows = 1 << tile.log2_m, columns = 1 << tile.log2_n;
     const double step_us = std::max(flops_us * rows * columns, bytes_us * (rows + columns)) *
-                           (aligned ? 1 : kUnalignedFactor);
-    consider(LayOut(blocks, k_blocks * step_us, kFillUs, sms));
+                           (aligned ? 1 : costs.unaligned_factor);
+    consider(LayOut(blocks, k_blocks * step_us, costs.fill_us, sms));
     if (2 * blocks <= sms && work.k >= 2 * kMinKPerSplit) {
-      consider(LayOut(2 * blocks, k_blocks / 2 * step_us, kFillUs + kSplitUs, sms));
+      consider(LayOut(2 * blocks, k_blocks / 2 * step_us, costs.fill_us + costs.split_us, sms));
     }
   }
   return best;
@@ -99,12 +75,13 @@ Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
 
 OpCost GemmCost(const DeviceModel& device, const Work& work, double sms) {
   OpCost cost;
-  cost.hbm_us =
-      1e6 * static_cast<double>(work.hbm_bytes) / (device.hbm_bytes_per_s * kHbmEfficiency);
+  cost.hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) /
+                (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
   const Layout layout = BestLayout(device, work, sms);
   cost.busy_us = std::max({layout.us, cost.hbm_us, RooflineUs(device, work)});
   cost.sm_share = layout.share * sms / device.sm_count;
-  cost.crowding = kHandoverUs + kWaveCrowding * (layout.waves - 1) * cost.busy_us;
+  cost.crowding =
+      device.costs.handover_us + device.costs.wave_crowding * (layout.waves - 1) * cost.busy_us;
   return cost;
 }
 
@@ -187,7 +164,7 @@ double Company::CompanyUs() const {
   if (count_ < 2) return serial_us_;
   const double rivalry = std::min(1.0, gemm_share_ - largest_gemm_share_);
   const double shared_us = std::max(sm_us_ + rivalry * crowding_us_, hbm_us_);
-  return std::max(longest_us_ + (count_ - 1) * kIssueUs, floor_us_ + shared_us);
+  return std::max(longest_us_ + (count_ - 1) * issue_us_, floor_us_ + shared_us);
 }
 
 bool Company::Fits() const { return sm_share_ <= 1 && hbm_share_ <= 1; }

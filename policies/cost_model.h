@@ -27,6 +27,7 @@ struct OpCost {
   double hbm_share = 0;  // share of the memory's bandwidth it draws while busy, 0 to 1
   double sm_share = 0;   // mean share of the SMs it holds while busy, 0 to 1
   double crowding = 0;   // extra busy_us per unit of sm_share when another GEMM wants the same SMs
+  bool tuned = false;    // solo_us was measured
 };
 
 OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count = 0);
@@ -34,7 +35,8 @@ OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count = 0);
 // Sums up ops one at a time, so that a policy can judge every prefix of a list in one pass.
 class Company {
  public:
-  explicit Company(const DeviceModel& device) : floor_us_(device.kernel_floor_us) {}
+  explicit Company(const DeviceModel& device)
+      : floor_us_(device.kernel_floor_us), issue_us_(device.costs.issue_us) {}
 
   void Add(const OpCost& cost);
   double CompanyUs() const;                         // all side by side
@@ -45,6 +47,7 @@ class Company {
 
  private:
   double floor_us_;
+  double issue_us_;
   int count_ = 0;
   double serial_us_ = 0;
   double longest_us_ = 0;

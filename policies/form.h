@@ -11,6 +11,7 @@ enum class Form : uint8_t {
   kStreams,  // several launches side by side
   kGroup,    // one launch for several problems
 };
+inline constexpr int kFormCount = 3;
 
 }  // namespace concert::policies
 

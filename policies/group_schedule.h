@@ -14,6 +14,7 @@ inline constexpr int kMaxGroupProblems = 256;
 inline constexpr int kMaxGroupItems = 16384;  // of one launch, kEnd items included; 256 KB
 inline constexpr uint32_t kGroupArenaItems = 1 << 20;  // of all schedules that are kept; 16 MB
 inline constexpr int kGroupScheduleSlots = 1024;
+inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
 inline constexpr int kMaxGroupSplitTiles = 4096;  // tiles that are split along K, each a counter
@@ -24,7 +25,9 @@ inline constexpr int kMaxGroupSplits = 32;        // parts of one tile
 struct GroupTile {
   uint16_t w_rows = 128;
   uint16_t a_rows = 64;
-  friend bool operator==(const GroupTile&, const GroupTile&) = default;
+  friend constexpr bool operator==(GroupTile a, GroupTile b) {
+    return a.w_rows == b.w_rows && a.a_rows == b.a_rows;
+  }
 };
 // w_rows 128: each of the two consumer warpgroups takes 64 rows of W and all rows of A.
 // w_rows 64: both take the same 64 rows of W and half of the rows of A each.
@@ -54,7 +57,9 @@ static_assert(sizeof(GroupItem) == 16);
 // The parts of a split tile t have their sums in fp32 at partial (t * max_splits + split), each
 // partial_bytes long, so that max_splits * split_tiles * partial_bytes <= kGroupPartialBytes.
 struct GroupSchedule {
-  uint64_t id = 0;          // never used again for other items; 0: none
+  // Never used again for other items; 0: none. The bits above kGroupStoreShift name the store, in
+  // whose arena `first_item` counts.
+  uint64_t id = 0;
   uint16_t slot = 0;        // in [0, kGroupScheduleSlots)
   uint32_t first_item = 0;  // where its items lie among kGroupArenaItems, so that a device can keep
                             // a copy of the store's arena
@@ -67,7 +72,7 @@ struct GroupSchedule {
   const GroupItem* items = nullptr;
   const GroupTile* tiles = nullptr;  // [problem_count]
   float predicted_us = 0;            // from the launch's start to the end of its last problem
-  const float* ends_us = nullptr;    // [problem_count]: predicted end of each problem, from the start
+  const float* ends_us = nullptr;  // [problem_count]: predicted end of each problem, from the start
 };
 
 }  // namespace concert::policies

@@ -21,9 +21,13 @@ class LaneBook {
   // backlog.
   Lane Take(const ReadyOp& op, bool high, double run_time_us);
 
+  // Take gives this lane only when every lane of its kind is closed.
+  void Close(Lane lane) { rank_[lane] += kClosed; }
+
  private:
-  // One number to compare lanes by: ops of this plan, then whether it is busy, then the backlog in
-  // ns.
+  // One number to compare lanes by: whether it is closed, then ops of this plan, then whether it is
+  // busy, then the backlog in ns.
+  static constexpr uint64_t kClosed = uint64_t{1} << 63;
   static constexpr uint64_t kPlanned = uint64_t{1} << 56;
   static constexpr uint64_t kBusy = uint64_t{1} << 55;
   std::array<uint64_t, kLaneCount> rank_;

@@ -21,6 +21,19 @@ inline constexpr Lane kHighCollectiveLane = 13;  // collectives at high priority
 inline constexpr int kLaneCount = 14;
 inline constexpr Lane kNoLane = 255;
 
+// Lanes on which group launches follow one another with the group kernel: of the normal, the low and
+// the high class. Elsewhere their GEMMs run one after the other.
+inline constexpr int kGroupLaneCount = 3;
+inline constexpr Lane kGroupLanes[kGroupLaneCount] = {kFirstNormalLane, kFirstNormalLane + 1,
+                                                      kFirstHighLane};
+// Its index in kGroupLanes, or -1.
+constexpr int GroupLaneIndex(Lane lane) {
+  for (int i = 0; i < kGroupLaneCount; ++i) {
+    if (kGroupLanes[i] == lane) return i;
+  }
+  return -1;
+}
+
 constexpr bool IsHighPriority(Lane lane) {
   return (lane >= kFirstHighLane && lane < kFirstHighLane + kHighLaneCount) ||
          lane == kHighCollectiveLane;

@@ -1,66 +1,88 @@
-// What `auto` chose for signatures seen before. Fixed size; allocates nothing.
+// What `auto` chose for signatures seen before. Fixed size; allocates nothing after construction.
 #ifndef CONCERT_POLICIES_PLAN_CACHE_H_
 #define CONCERT_POLICIES_PLAN_CACHE_H_
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 #include "policies/lanes.h"
-#include "policies/plan.h"
+#include "policies/partition.h"
+#include "policies/snapshot.h"
 #include "policies/work.h"
 
 namespace concert::policies {
 
-inline constexpr int kMaxCompany = kNormalLaneCount;  // GEMMs that one choice covers
-inline constexpr int kMaxFronts = kNormalLaneCount + kHighLaneCount;
+// All that a choice depends on, and nothing else: lane numbers, sessions' names and times are left
+// out, so that a steady load repeats a few signatures. Points to works of the snapshot.
+class Signature {
+ public:
+  static constexpr int kMaxOps = kMaxReady + kNormalLaneCount + kHighLaneCount;
 
-// All that a choice depends on, and nothing else: lane numbers and times are left out, so that a
-// steady load repeats a few signatures.
-struct Signature {
-  // The last GEMM launched on a lane. `follower`: which of the candidate GEMMs goes behind it on
-  // that lane.
-  struct Front {
-    Work work;
-    int8_t follower = -1;
-    friend bool operator==(const Front&, const Front&) = default;
-  };
+  // `context`: what the choice depends on besides ops.
+  void Start(uint32_t context);
+  // `work_hash` is HashWork(work). `tag`: what else there is to know of the op.
+  void Add(const Work& work, uint64_t work_hash, uint8_t tag) {
+    works_[count_] = &work;
+    tags_[count_++] = tag;
+    hash_ = Chain(hash_, work_hash + tag);
+  }
 
-  std::array<Work, kMaxCompany> gemms;  // candidates, first come first
-  std::array<Front, kMaxFronts> fronts;
-  uint8_t gemm_count = 0;
-  uint8_t front_count = 0;
-  uint64_t hash = 0;  // of all of the above, in order
+  std::span<const Work* const> works() const { return {works_.data(), count_}; }
+  const uint8_t* tags() const { return tags_.data(); }
+  uint32_t context() const { return context_; }
+  // Of all of the above, in order. Its low bits are 0: room for a form in a plan's tag.
+  uint64_t hash() const { return (hash_ ^ hash_ >> 32) & ~kTagMask; }
+  static constexpr uint64_t kTagMask = 3;
 
-  void Clear();
-  void AddGemm(const Work& work, uint64_t work_hash);  // the latter is HashWork(work)
-  void AddFront(const Work& work, int follower);
-};
+ private:
+  // Order matters: a chain of multiplications, FNV-1a over 64-bit words.
+  static constexpr uint64_t Chain(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * 0x100000001b3u;
+  }
 
-// Compares everything but the hash.
-bool operator==(const Signature& a, const Signature& b);
-
-// The first `count` of a signature's GEMMs, in `form`.
-struct Choice {
-  Form form = Form::kSingle;
-  uint8_t count = 1;
-  friend bool operator==(const Choice&, const Choice&) = default;
+  std::array<const Work*, kMaxOps> works_;
+  std::array<uint8_t, kMaxOps> tags_;
+  uint16_t count_ = 0;
+  uint32_t context_ = 0;
+  uint64_t hash_ = 0;
 };
 
 // Direct-mapped: a new signature replaces the one in its slot. A hit compares the whole signature,
-// so a choice never depends on the hash. Not thread-safe.
+// so a choice never depends on the hash. Keys lie in a ring, where the newest overwrite the oldest.
+// Not thread-safe.
 class PlanCache {
  public:
-  std::optional<Choice> Find(const Signature& signature) const;
-  void Insert(const Signature& signature, Choice choice);
+  PlanCache();
+
+  // Null if it is not known. Valid until the next Insert.
+  Partition* Find(const Signature& signature);
+  Partition& Insert(const Signature& signature, const Partition& partition);
+  // Forgets what has this hash.
+  void Drop(uint64_t hash);
 
  private:
-  static constexpr int kSlots = 512;
-  struct Slot {
-    Signature signature;  // gemm_count 0: empty
-    Choice choice;
+  static constexpr uint64_t kSlots = 512;
+  static constexpr uint64_t kKeys = 1 << 15;  // ops: 64 in each slot
+  struct Key {
+    Work work;
+    uint8_t tag = 0;
   };
-  std::array<Slot, kSlots> slots_;
+  struct Slot {
+    bool used = false;
+    uint16_t count = 0;
+    uint32_t context = 0;
+    uint64_t hash = 0;
+    uint64_t first_key = 0;  // counts up for ever; modulo kKeys it is the place in the ring
+    Partition partition;
+  };
+
+  Slot& SlotOf(uint64_t hash) { return slots_[(hash >> 2) % kSlots]; }
+  bool Holds(const Slot& slot, const Signature& signature) const;
+
+  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<Key[]> keys_;
+  uint64_t next_key_ = 0;
 };
 
 }  // namespace concert::policies

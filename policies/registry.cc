@@ -1,6 +1,7 @@
 #include <array>
 
 #include "policies/auto.h"
+#include "policies/goldyloc.h"
 #include "policies/policy.h"
 #include "policies/priority.h"
 #include "policies/serial.h"
@@ -9,11 +10,14 @@
 namespace concert::policies {
 namespace {
 
-constexpr std::array<PolicyInfo, 4> kPolicies = {{
+constexpr std::array<PolicyInfo, 5> kPolicies = {{
     {"auto", "company where it is predicted faster, never where it is predicted slower", MakeAuto},
     {"serial", "one op after the other", MakeSerial},
     {"streams", "every ready op at once, no priorities", MakeStreams},
     {"priority", "every ready op at once, high priority on lanes that go first", MakePriority},
+    {"goldyloc",
+     "as many GEMMs at once as a trained model predicts best, each with a kernel for it",
+     MakeGoldyloc},
 }};
 
 }  // namespace

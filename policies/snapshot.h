@@ -25,6 +25,7 @@ struct ReadyOp {
   Time deadline = 0;              // hint; 0: none
   int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
   Work work;
+  uint64_t work_hash = 0;  // HashWork(work); 0: not computed
 };
 
 // A launched op that has not finished.
@@ -45,7 +46,8 @@ struct LaneState {
 struct Snapshot {
   Time now = 0;
   const DeviceModel* device = nullptr;
-  // Highest priority first, then least-served session, then longest ready. At most kMaxReady.
+  // Highest priority first, then least-served session, then longest ready, then admitted first; the
+  // scheduler takes sessions that have had about the same for equals. At most kMaxReady.
   std::span<const ReadyOp> ready;
   std::span<const RunningOp> running;
   std::array<LaneState, kLaneCount> lanes;

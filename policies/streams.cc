@@ -18,10 +18,11 @@ class StreamsPolicy final : public Policy {
     for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
       const int index = static_cast<int>(i);
       const ReadyOp& op = snapshot.ready[i];
+      const OpCost& cost = writer.CostOfReady(index);
       const Lane lane = op.work.category == Category::kCollective
                             ? kCollectiveLane
-                            : lanes.Take(op, false, writer.CostOfReady(index).solo_us);
-      writer.Add(index, Form::kStreams, lane);
+                            : lanes.Take(op, false, cost.solo_us);
+      writer.Add(index, Form::kStreams, lane, cost);
     }
     writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, true);
   }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "policies/cost_constants.h"
+
 namespace concert::policies {
 
 // Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a
@@ -15,18 +17,20 @@ enum class Category : uint8_t { kGemm, kCollective, kCopy, kBarrier };
 inline constexpr int kCategoryCount = 4;
 
 // Values equal those of the ring ABI.
-enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3 };
+enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3, kFp8E4m3 = 4 };
 
 // Bytes of one element.
 constexpr uint32_t DtypeBytes(Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return 1;
   return dtype == Dtype::kFp32 ? 4 : 2;
 }
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
+inline constexpr int kPriorityCount = 3;
 
 struct Work {
   Category category = Category::kBarrier;
-  Dtype dtype = Dtype::kBf16;
+  Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
   bool groupable = false;  // of a GEMM: its operands are such that a group launch can carry it
   uint8_t ranks = 1;                        // of a collective
@@ -52,6 +56,7 @@ struct DeviceModel {
   double collective_floor_us = 12.0;
   int copy_engines = 3;
   bool group_kernel = false;  // group launches have a kernel here (kernels/group)
+  CostConstants costs;        // of the cost model
 };
 
 }  // namespace concert::policies

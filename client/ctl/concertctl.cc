@@ -9,6 +9,7 @@
 #include "client/ctl/json.h"
 #include "client/ctl/live.h"
 #include "client/ctl/render.h"
+#include "client/ctl/tune.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION must be defined by the build"
@@ -27,6 +28,7 @@ struct Options {
   uint32_t drain_seconds = 0;
   std::string policy;
   LiveOptions live;
+  TuneOptions tune;
 };
 
 // The parsed command line's command, given a connection.
@@ -75,6 +77,7 @@ class App {
     AddPolicy();
     AddDrain();
     AddLive();
+    AddTune();
   }
 
   int Run(int argc, const char* const* argv, std::ostream& out, std::ostream& err, bool terminal) {
@@ -89,6 +92,10 @@ class App {
     }
     options_.live.json = options_.json;
     options_.live.terminal = terminal;
+    options_.tune.json = options_.json;
+    options_.tune.terminal = terminal;
+    options_.tune.socket = options_.socket;
+    options_.tune.timeout = std::chrono::milliseconds(options_.timeout_ms);
     Connection connection(options_.socket, std::chrono::milliseconds(options_.timeout_ms));
     return Report(command_(connection, options_, out), err);
   }
@@ -178,6 +185,53 @@ class App {
       command
           ->add_option("-n,--count", options_.live.count, "Intervals to show; 0: until interrupted")
           ->capture_default_str();
+    }
+  }
+
+  CLI::App* AddTuneCommand(CLI::App& tune, const char* name, const char* help,
+                           grpc::Status (*command)(const TuneOptions&, std::ostream&)) {
+    Add(tune, name, help, [command](Connection&, const Options& options, std::ostream& out) {
+      return command(options.tune, out);
+    });
+    return tune.get_subcommand(name);
+  }
+
+  void AddTune() {
+    CLI::App* tune = app_.add_subcommand("tune", "Measure GEMM kernels and keep the best");
+    tune->require_subcommand(1);
+    tune->fallthrough();
+    TuneOptions& options = options_.tune;
+
+    CLI::App* run = AddTuneCommand(*tune, "run", "Measure problems on an idle GPU", TuneRun);
+    CLI::Option_group* problems = run->add_option_group("problems");
+    problems->add_option("--scenarios", options.scenarios, "Scenario file of the GEMM suite");
+    problems->add_option("--shapes", options.shapes, "JSON list of {m, n, k, batch, dtype, count}");
+    problems->add_option("--trace", options.trace, "The same as JSON Lines");
+    problems->require_option(1);
+    run->add_flag("--force", options.force, "Measure again what has been measured");
+
+    AddTuneCommand(*tune, "status", "The store and what is being measured", TuneStatus);
+    CLI::App* export_rows = AddTuneCommand(*tune, "export", "Write rows as JSON Lines", TuneExport);
+    CLI::App* import_rows =
+        AddTuneCommand(*tune, "import", "Add rows of a file where they are better", TuneImport);
+    CLI::App* diff = AddTuneCommand(*tune, "diff", "What differs between two files", TuneDiff);
+    CLI::App* verify = AddTuneCommand(
+        *tune, "verify", "Measure rows again; those that have drifted become stale", TuneVerify);
+    for (CLI::App* command : {export_rows, import_rows, diff}) {
+      command->add_option("FILE", options.file, "JSON Lines, one row each")->required();
+    }
+    diff->add_option("OTHER", options.other_file, "The file to compare with")->required();
+    verify->add_option("-n,--rows", options.rows, "How many rows, drawn at random")
+        ->check(CLI::Range(1, 10'000))
+        ->capture_default_str();
+    verify->add_flag("--fail", options.fail_on_drift, "Exit with 1 if a row has drifted");
+    for (CLI::App* command : {run, verify}) {
+      command->add_option("--budget", options.budget_s, "Seconds (default: the daemon's)")
+          ->check(CLI::Range(0.001, 86'400.0));
+      command->add_flag("--wait", options.wait, "Wait for clients' work to end");
+    }
+    for (CLI::App* command : {run, export_rows, import_rows, verify}) {
+      command->add_option("--gpu", options.gpu, "Index of the GPU")->capture_default_str();
     }
   }
 

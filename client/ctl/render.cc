@@ -52,9 +52,9 @@ std::string CompanionsText(const v1::SessionStats& session) {
 }
 
 // The columns that every set of ops has, as totals.
-const std::vector<Table::Column> kOpColumns = {{"OPS"},     {"FAILED"},  {"FLOP"},     {"BYTES"},
-                                               {"GPU S"},   {"COMPANY"}, {"WAIT P50"}, {"P99"},
-                                               {"RUN P50"}, {"P99"}};
+const std::vector<Table::Column> kOpColumns = {{"OPS"},   {"FAILED"},  {"FLOP"},     {"BYTES"},
+                                               {"GPU S"}, {"COMPANY"}, {"GAINED S"}, {"WAIT P50"},
+                                               {"P99"},   {"RUN P50"}, {"P99"}};
 
 std::vector<std::string> OpCells(const v1::OpStats& ops) {
   return {Count(ops.op_count()),
@@ -63,6 +63,7 @@ std::vector<std::string> OpCells(const v1::OpStats& ops) {
           Bytes(ops.moved_bytes()),
           Fixed(ops.gpu_seconds(), 3),
           Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
+          Fixed(ops.gained_seconds(), 3),
           Micros(ops.queue_wait().p50_us()),
           Micros(ops.queue_wait().p99_us()),
           Micros(ops.run_time().p50_us()),
@@ -137,6 +138,22 @@ std::string TopSessions(const v1::ListSessionsResponse& sessions,
   return table.Render();
 }
 
+// "       ops: 120 single, 30 streams, 850 group; plans of 1: 300, 2: 60, 4: 30, 8: 10, more: 0"
+std::string GpuFormsText(const v1::DeviceStats& device) {
+  const v1::OpStats& ops = device.ops();
+  std::string text = "       ops: " + Count(ops.single_op_count()) + " single, " +
+                     Count(ops.streams_op_count()) + " streams, " + Count(ops.group_op_count()) +
+                     " group";
+  const char* separator = "; plans of ";
+  for (const v1::CompanySizeStats& size : device.company_sizes()) {
+    const uint32_t most = size.max_op_count();
+    text += separator + (most == 0 ? "more" : (most > 1 ? "up to " : "") + std::to_string(most)) +
+            ": " + Count(size.plan_count());
+    separator = ", ";
+  }
+  return text + "\n";
+}
+
 std::string GpuPlansText(const v1::DeviceStats& device) {
   std::string text = "GPU " + std::to_string(device.gpu()) + ": " + Count(device.plan_count()) +
                      " plans, " + Percent(device.company_plan_count(), device.plan_count()) +
@@ -146,7 +163,7 @@ std::string GpuPlansText(const v1::DeviceStats& device) {
   if (device.dropped_record_count() > 0) {
     text += "; " + Count(device.dropped_record_count()) + " records lost";
   }
-  return text + "\n";
+  return text + "\n" + GpuFormsText(device);
 }
 
 }  // namespace

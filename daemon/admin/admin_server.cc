@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admin/admin_service.h"
+#include "daemon/admin/tuning_service.h"
 
 namespace concert::daemon {
 namespace {
@@ -66,11 +68,15 @@ void ShareWithAdminGroup(const std::string& path) {
 }  // namespace
 
 struct AdminServer::Impl {
-  Impl(std::string path, DaemonControl& control, Telemetry& telemetry)
-      : socket_path(std::move(path)), service(control, telemetry) {}
+  Impl(std::string path, DaemonControl& control, Telemetry& telemetry, TuningControl* tuning)
+      : socket_path(std::move(path)), service(control, telemetry) {
+    if (tuning != nullptr) tuning_service.emplace(*tuning);
+  }
 
   const std::string socket_path;
-  admin::AdminService service;  // outlives the server, whose reactors use it
+  // They outlive the server, whose calls use them.
+  admin::AdminService service;
+  std::optional<admin::TuningService> tuning_service;
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -80,12 +86,13 @@ AdminServer::~AdminServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& socket_path,
                                                                 DaemonControl& control,
-                                                                Telemetry& telemetry) {
+                                                                Telemetry& telemetry,
+                                                                TuningControl* tuning) {
   if (const absl::Status status = CheckSocketPath(socket_path); !status.ok()) return status;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
-  auto impl = std::make_unique<Impl>(socket_path, control, telemetry);
+  auto impl = std::make_unique<Impl>(socket_path, control, telemetry, tuning);
   grpc::ResourceQuota quota("concert-admin");
   quota.SetMaxThreads(kMaxThreads);
   grpc::ServerBuilder builder;
@@ -93,6 +100,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::strin
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddListeningPort("unix:" + socket_path, grpc::InsecureServerCredentials());
   builder.RegisterService(&impl->service);
+  if (impl->tuning_service) builder.RegisterService(&*impl->tuning_service);
   const mode_t old_umask = umask(kSocketUmask);
   impl->server = builder.BuildAndStart();
   umask(old_umask);

@@ -54,18 +54,25 @@ std::string SessionsText(const PlanRecord& plan) {
   return absl::StrCat(listed == 1 ? "session " : "sessions ", ids);
 }
 
-// "group of 5 GEMMs (sessions ...) in 1 launch"
+// " on 124 SMs", or nothing when the plan may use all.
+std::string SmsText(const PlanRecord& plan) {
+  return plan.sm_count == 0 ? "" : absl::StrCat(" on ", CountOf(plan.sm_count, "SM"));
+}
+
+// "group of 5 GEMMs (sessions ...) in one launch on 124 SMs"
 std::string WorkText(const PlanRecord& plan) {
   const std::string ops = absl::StrCat(OpsText(plan), " (", SessionsText(plan), ")");
   switch (plan.form) {
     case policies::Form::kSingle:
-      return ops;
+      return ops + SmsText(plan);
     case policies::Form::kStreams:
-      return absl::StrCat(ops, " side by side on ", CountOf(plan.launch_count, "lane"));
+      return absl::StrCat(ops, " side by side on ", CountOf(plan.launch_count, "lane"),
+                          plan.sm_count == 0 ? "" : ", each", SmsText(plan));
     case policies::Form::kGroup:
       return absl::StrCat(
           "group of ", ops, " in ",
-          plan.launch_count == 1 ? "one launch" : absl::StrCat(plan.launch_count, " launches"));
+          plan.launch_count == 1 ? "one launch" : absl::StrCat(plan.launch_count, " launches"),
+          SmsText(plan));
   }
   return ops;
 }

@@ -35,6 +35,13 @@ void FillDistribution(const Histogram& histogram, v1::Distribution* out) {
   out->set_max_us(histogram.MaxUs());
 }
 
+template <typename Counts, typename Message>
+void FillForms(const Counts& ops_by_form, Message* out) {
+  out->set_single_op_count(ops_by_form[static_cast<size_t>(policies::Form::kSingle)]);
+  out->set_streams_op_count(ops_by_form[static_cast<size_t>(policies::Form::kStreams)]);
+  out->set_group_op_count(ops_by_form[static_cast<size_t>(policies::Form::kGroup)]);
+}
+
 void FillOps(const OpStats& stats, v1::OpStats* out) {
   out->set_op_count(stats.op_count);
   out->set_failed_op_count(stats.FailureCount());
@@ -48,6 +55,8 @@ void FillOps(const OpStats& stats, v1::OpStats* out) {
   out->set_flop_count(stats.flops);
   out->set_gpu_seconds(stats.gpu_seconds);
   out->set_company_op_count(stats.company_op_count);
+  FillForms(stats.form_op_count, out);
+  out->set_gained_seconds(stats.gained_seconds);
   FillDistribution(stats.queue_wait, out->mutable_queue_wait());
   FillDistribution(stats.run_time, out->mutable_run_time());
 }
@@ -61,6 +70,13 @@ void FillDeviceStats(int gpu, const DeviceStats& stats, v1::DeviceStats* out) {
   out->set_actual_seconds(stats.actual_seconds);
   out->set_serial_seconds(stats.serial_seconds);
   out->set_dropped_record_count(stats.dropped_record_count);
+  for (int i = 0; i < policies::kCompanyClassCount; ++i) {
+    const auto company = static_cast<policies::CompanyClass>(i);
+    v1::CompanySizeStats* size = out->add_company_sizes();
+    size->set_max_op_count(company == policies::CompanyClass::kMany ? 0
+                                                                    : policies::DegreeOf(company));
+    size->set_plan_count(stats.plans_by_company[i]);
+  }
 }
 
 void FillSessionStats(uint32_t id, const SessionStats& stats, v1::SessionStats* out) {
@@ -131,6 +147,8 @@ void FillPlan(const RecentPlan& plan, v1::Plan* out) {
   out->set_launch_count(record.launch_count);
   out->set_session_count(record.session_count);
   out->set_form(ToProto(record.form));
+  out->set_sm_count(record.sm_count);
+  FillForms(record.ops_by_form, out);
   out->set_reason(std::string(policies::ReasonText(record.reason)));
   const int listed = std::min<int>(record.op_count, PlanRecord::kMaxListed);
   for (int i = 0; i < listed; ++i) FillPlannedOp(record, i, out->add_ops());

@@ -45,6 +45,10 @@ struct Config {
   int64_t max_buffer_bytes_per_uid = int64_t{1} << 40;
   int64_t max_buffers_per_uid = 16'384;
 
+  std::string tune_store = "/var/lib/concert/tuning.sqlite3";
+  bool tune_idle = false;
+  int64_t tune_budget_s = 300;
+
   std::string log_level = "info";
 
   bool operator==(const Config&) const = default;

@@ -1,11 +1,12 @@
 // The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
 // implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread. Launch,
-// Signal and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other
-// lanes, the collective issuer for what LaunchCollective enqueues (Order onto a collective lane is
-// the dispatcher's). Backends make those two safe beside each other and beside the memory
-// functions. Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
+// Threads: Connect belongs to the control thread. Memory functions and RegisterHostMemory belong to
+// the control thread and to the tuner's, beside each other; Variants to the tuner's. Launch, Signal
+// and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the
+// collective issuer for what LaunchCollective enqueues (Order onto a collective lane is the
+// dispatcher's). Backends make those two safe beside each other and beside the memory functions.
+// Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
 // they allocate nothing and never wait for the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_DEVICE_H_
 #define CONCERT_DAEMON_DEVICE_DEVICE_H_
@@ -15,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +24,7 @@
 #include "policies/lanes.h"
 #include "policies/group_schedule.h"
 #include "policies/form.h"
+#include "policies/tuned_table.h"
 #include "policies/variant.h"
 #include "policies/work.h"
 
@@ -39,6 +42,7 @@ struct DeviceInfo {
   std::array<uint8_t, 16> uuid{};
   uint64_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for Hopper; 0 on sim
+  std::string software;        // that times depend on: "driver 580.159.03, CUDA 13.0, cuBLASLt ..."
   bool peer_access = false;    // kernels and copy engines reach every other GPU of the node
   policies::DeviceModel model;
 };
@@ -74,14 +78,20 @@ struct LaunchRequest {
   int sm_budget = 0;  // SMs the launch may use; 0: all
   policies::CompanyClass company = policies::CompanyClass::kSolo;
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without
-  // DeviceModel::group_kernel, the ops run one after the other.
+  // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel
+  // for that; otherwise the ops run one after the other.
   const policies::GroupSchedule* schedule = nullptr;
   // Empty, or one per op: performed when that op is done, even if others of the launch are not.
   std::span<const TimelineWrite> writes;
   // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
   // better.
-  bool inputs_settled = false;   // nothing that the ops depend on is unfinished
+  //
+  // kGroup: empty, or per op the index of an op in the previous launch on this lane, -1 for none:
+  // the op before it in its queue, which signals the same timeline with a value 1 less.
+  std::span<const int16_t> after;
+  bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_settled = false;  // no unfinished op writes W of any of the ops
+  const policies::Variant* variant = nullptr;  // tuning: run the ops with this one
 };
 
 class Device {
@@ -104,6 +114,16 @@ class Device {
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.
   virtual absl::Status Order(Lane lane, Lane before) = 0;
+
+  // The variants that a launch of `problem` on `sm_budget` SMs (0: all) may be told to use, the
+  // likeliest first. Empty if there is nothing to choose from. Control or tuner thread; takes
+  // hundreds of microseconds and disturbs no launch.
+  virtual std::vector<policies::Variant> Variants(const policies::Problem& problem,
+                                                  int sm_budget) = 0;
+  // Later launches take the variant of (problem, sm_budget, company, form); without a row, or where
+  // the device no longer offers the row's variant, its default. Null: always the default.
+  // Dispatcher thread.
+  virtual void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) = 0;
 
   // Not OK once the GPU has faulted: no further launch can succeed.
   virtual absl::Status healthy() const = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 
 #include "daemon/check.h"
@@ -42,6 +43,9 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   watches_.reserve(4 * kMaxWatchesPerTurn);
+  launch_ops_.reserve(policies::kMaxReady);
+  launch_writes_.reserve(policies::kMaxReady);
+  advanced_.reserve(options.scheduler.max_queues);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, mailbox_.wake_fd(), &event) == 0);
@@ -110,7 +114,7 @@ bool Dispatcher::Turn(Time now) {
   progress |= !actions_.list.empty();
   Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
-  const bool idle = !progress && !busy_;
+  const bool idle = !progress && (!busy_ || borrower_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!ending_queues_.empty()) ReleaseQueues();
   if (!removing_.empty()) ReleaseSessions();
@@ -124,8 +128,15 @@ bool Dispatcher::Turn(Time now) {
   if (!refuse_.ok()) {
     gauges_.drained.store(!unread_ && scheduler_.idle(), std::memory_order_relaxed);
   }
-  busy_ = progress;
-  return progress;
+  if (borrower_ != nullptr) LetBorrow();
+  busy_ = progress || borrower_ != nullptr;
+  return busy_;
+}
+
+// A turn for the borrower. It polls what it has started, so that this counts as progress.
+void Dispatcher::LetBorrow() {
+  const bool idle = scheduler_.idle() && !unread_ && removing_.empty();
+  if (!borrower_->Turn(device_, idle)) borrower_ = nullptr;
 }
 
 // Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops
@@ -163,10 +174,14 @@ bool Dispatcher::PollTimelines(Time now) {
     const uint64_t value = LoadAcquire(owner.port->timeline(owner.queue));
     if (value < scheduler_.OldestTicket(queue)) continue;
     scheduler_.TimelineSeen(queue, value, now);
-    owner.port->WakeWaiters(owner.queue);
+    advanced_.push_back(owner);
     progress = true;
   }
-  return progress;
+  if (!progress) return false;
+  SessionPort::FenceBeforeWake();  // one for all: it costs as much as the rest of a wake
+  for (const QueueOwner& owner : advanced_) owner.port->WakeWaiters(owner.queue);
+  advanced_.clear();
+  return true;
 }
 
 bool Dispatcher::PollWatches() {
@@ -215,26 +230,35 @@ void Dispatcher::Execute(const Actions& actions) {
   }
 }
 
-void Dispatcher::Launch(const Actions& actions, const Action& action) {
-  std::array<const Op*, policies::kMaxReady> ops;
-  std::array<TimelineWrite, policies::kMaxReady> writes;
-  const std::span<const OpId> ids = actions.OpsOf(action);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const Op& op = scheduler_.slot(ids[i]).op;
-    ops[i] = &op;
-    writes[i] = PortOf(ids[i]).TimelineWriteFor(op.queue, op.ticket);
-  }
+// Puts the action's lane behind those that it must follow.
+absl::Status Dispatcher::Order(const Action& action) {
   absl::Status status;
-  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
-    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
+  for (uint32_t mask = action.order_mask; mask != 0; mask &= mask - 1) {
+    status.Update(device_.Order(action.lane, static_cast<Lane>(std::countr_zero(mask))));
   }
+  return status;
+}
+
+void Dispatcher::Launch(const Actions& actions, const Action& action) {
+  launch_ops_.clear();
+  launch_writes_.clear();
+  const std::span<const OpId> ids = actions.OpsOf(action);
+  for (const OpId id : ids) {
+    const Op& op = scheduler_.slot(id).op;
+    launch_ops_.push_back(&op);
+    launch_writes_.push_back(PortOf(id).TimelineWriteFor(op.queue, op.ticket));
+  }
+  absl::Status status = Order(action);
   if (status.ok()) {
-    status = device_.Launch(action.lane, {.ops = {ops.data(), ids.size()},
+    status = device_.Launch(action.lane, {.ops = launch_ops_,
                                           .form = action.form,
                                           .sm_budget = action.sm_budget,
                                           .company = action.company,
                                           .schedule = action.schedule,
-                                          .writes = {writes.data(), ids.size()}});
+                                          .writes = launch_writes_,
+                                          .after = actions.AfterOf(action),
+                                          .inputs_settled = action.inputs_settled,
+                                          .weights_settled = action.weights_settled});
   }
   if (!status.ok()) {
     for (const OpId id : ids) {
@@ -249,7 +273,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
-    if (!device_.Signal(action.lane, {writes.data(), ids.size()}).ok()) next_health_check_ = 0;
+    if (!device_.Signal(action.lane, launch_writes_).ok()) next_health_check_ = 0;
   }
 }
 
@@ -257,10 +281,7 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
   const OpId id = actions.OpsOf(action)[0];
   OpSlot& slot = scheduler_.slot(id);
   slot.offered = true;
-  absl::Status status;
-  for (Lane lane = 0; lane < policies::kLaneCount; ++lane) {
-    if ((action.order_mask >> lane & 1u) != 0) status.Update(device_.Order(action.lane, lane));
-  }
+  absl::Status status = Order(action);
   SessionPort& port = PortOf(id);
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (!status.ok() || member == nullptr) {
@@ -293,6 +314,7 @@ void Dispatcher::Complete(OpId id) {
   SessionPort& port = PortOf(id);
   if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
+  SessionPort::FenceBeforeWake();
   port.WakeWaiters(slot.op.queue);
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
   if (kind == nullptr || !kind->collective || slot.offered) return;

@@ -109,12 +109,14 @@ class Dispatcher {
   bool PollWatches();
   void DropWatches(OpId op);
   void Execute(const Actions& actions);
+  absl::Status Order(const Action& action);
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);
   void Release(OpId op);
   void CheckHealth(Time now);
   void FlushRecords();
+  void LetBorrow();
   SessionPort& PortOf(OpId op) { return *owner_of_[scheduler_.slot(op).queue].port; }
 
   const DispatcherOptions options_;
@@ -136,9 +138,13 @@ class Dispatcher {
     SessionPort* port = nullptr;
     uint32_t queue = 0;
   };
-  std::vector<QueueOwner> owner_of_;  // by scheduler queue id
+  std::vector<QueueOwner> owner_of_;   // by scheduler queue id
+  std::vector<QueueOwner> advanced_;   // scratch of PollTimelines
+  std::vector<const Op*> launch_ops_;  // scratch of Launch, as the next
+  std::vector<TimelineWrite> launch_writes_;
   std::vector<Watch> watches_;
   Actions actions_;
+  Borrower* borrower_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
   bool unread_ = false;  // the last turn found ops published that it could admit

@@ -37,6 +37,15 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       scheduler_.SetPolicy(policy);
       return;
     }
+    case Type::kUseTuned: {
+      std::unique_ptr<std::shared_ptr<const policies::TunedTable>> tuned(message.tuned);
+      device_.UseTuned(*std::move(tuned));
+      return;
+    }
+    case Type::kLend:
+      CONCERT_CHECK(borrower_ == nullptr);  // the tuner waits for one before it lends another
+      borrower_ = message.borrower;
+      return;
     case Type::kDrain:
       if (refuse_.ok()) refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
       return;

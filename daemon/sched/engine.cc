@@ -30,13 +30,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 }
 
 Engine::Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records)
-    : node_(node), control_(kControlMailboxCapacity), issuer_(options.issuer, node) {
-  const policies::PolicyInfo& policy = *policies::FindPolicy(options.policy);
+    : node_(node),
+      policy_(policies::FindPolicy(options.policy)),
+      tuned_(static_cast<size_t>(node.gpu_count())),
+      control_(kControlMailboxCapacity),
+      issuer_(options.issuer, node) {
   for (int gpu = 0; gpu < node.gpu_count(); ++gpu) {
     DispatcherOptions dispatcher = options.dispatcher;
     dispatcher.scheduler.gpu = static_cast<uint8_t>(gpu);
     dispatchers_.push_back(std::make_unique<Dispatcher>(
-        dispatcher, node.gpu(gpu), policy.make({.device = node.gpu(gpu).info().model, .tuned = nullptr}), control_,
+        dispatcher, node.gpu(gpu),
+        policy_->make({.device = node.gpu(gpu).info().model, .tuned = nullptr}), control_,
         issuer_.mailbox(), *records[static_cast<size_t>(gpu)]));
   }
 }
@@ -60,12 +64,28 @@ void Engine::Stop() {
 absl::Status Engine::SetPolicy(std::string_view name) {
   const policies::PolicyInfo* info = policies::FindPolicy(name);
   if (info == nullptr) return UnknownPolicy(name);
-  for (const auto& dispatcher : dispatchers_) {
-    DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
-    message.policy = info->make({.device = node_.gpu(dispatcher->gpu()).info().model, .tuned = nullptr}).release();
-    Post(dispatcher->mailbox(), message);
-  }
+  const absl::MutexLock lock(&mutex_);
+  policy_ = info;
+  for (int gpu = 0; gpu < gpu_count(); ++gpu) SendPolicy(gpu);
   return absl::OkStatus();
+}
+
+void Engine::SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned) {
+  const absl::MutexLock lock(&mutex_);
+  tuned_[static_cast<size_t>(gpu)] = tuned;
+  DispatcherMessage message(DispatcherMessage::Type::kUseTuned);
+  message.tuned = new std::shared_ptr<const policies::TunedTable>(std::move(tuned));
+  Post(dispatcher(gpu).mailbox(), message);
+  SendPolicy(gpu);
+}
+
+void Engine::SendPolicy(int gpu) {
+  DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
+  message.policy =
+      policy_
+          ->make({.device = node_.gpu(gpu).info().model, .tuned = tuned_[static_cast<size_t>(gpu)]})
+          .release();
+  Post(dispatcher(gpu).mailbox(), message);
 }
 
 void Engine::BeginDrain() {

@@ -9,8 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/collective_issuer.h"
 #include "daemon/sched/dispatcher.h"
@@ -44,6 +46,9 @@ class Engine {
 
   // Any thread. Takes effect at each GPU's next decision.
   absl::Status SetPolicy(std::string_view name);
+  // Any thread. From each GPU's next decision on, policy and device know what was tuned. Null:
+  // nothing.
+  void SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned);
   // Any thread. New ops are refused from here on; accepted ones go on.
   void BeginDrain();
   // Any thread. Ends every op with `failure`, now and from here on, but for those that a GPU runs:
@@ -55,7 +60,13 @@ class Engine {
  private:
   Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records);
 
+  void SendPolicy(int gpu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   Node& node_;
+  absl::Mutex mutex_;
+  const policies::PolicyInfo* policy_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const policies::TunedTable>> tuned_
+      ABSL_GUARDED_BY(mutex_);  // by GPU
   ControlMailbox control_;
   CollectiveIssuer issuer_;
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;

@@ -4,8 +4,10 @@
 #define CONCERT_DAEMON_SCHED_MESSAGES_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "daemon/device/device.h"
+#include "daemon/sched/borrower.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/session/session_memory.h"
@@ -47,6 +49,8 @@ struct DispatcherMessage {
     kPartLaunched,
     kPartFailed,
     kSetPolicy,  // `policy` passes to the dispatcher
+    kUseTuned,   // `tuned` passes to the dispatcher: what the device picks variants from
+    kLend,       // `borrower` gets turns until it wants no more; one at a time
     kDrain,      // refuse new ops
     kFailAll,    // `failure`: end everything that does not run yet
     kWake,       // nothing; ends a sleep
@@ -70,6 +74,8 @@ struct DispatcherMessage {
       kernels::Failure failure;  // of kPartFailed and kFailAll
     } part;
     policies::Policy* policy;
+    std::shared_ptr<const policies::TunedTable>* tuned;
+    Borrower* borrower;
   };
   DispatcherMessage() : type(Type::kDrain), link{} {}
   explicit DispatcherMessage(Type t, uint32_t s = 0) : type(t), session(s), link{} {}

@@ -51,8 +51,14 @@ struct OpSlot {
   // timeout's sentence.
   std::array<uint64_t, CONCERT_MAX_WAITS> watched_values{};
   policies::Lane lane = policies::kNoLane;
-  uint16_t plan = 0;  // slot of its plan; valid once launched or offered
+  // Valid once launched or offered: its launch in the PlanBook, its range in WritesInFlight.
+  uint16_t launch = 0;
+  uint8_t write_slot = 0;
+  uint16_t index_in_launch = 0;
+  uint64_t lane_launch = 0;  // which launch of its lane, counting from 1
   float solo_us = 0;
+  uint64_t admission = 0;  // counts all ops of the scheduler in the order of Submit
+  uint64_t work_hash = 0;  // policies::HashWork(op.work)
   policies::Time admitted_at = 0, front_since = 0, ready_at = 0, launched_at = 0;
 };
 

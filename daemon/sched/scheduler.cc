@@ -24,13 +24,11 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
       costs_(device),
       policy_(std::move(policy)),
       pool_(options.max_ops) {
-  plans_.resize(kMaxComputePlans + kMaxCollectives);
-  for (size_t i = plans_.size(); i > 0; --i) free_plans_.push_back(static_cast<uint16_t>(i - 1));
   finished_.reserve(options.max_ops);
-  snapshot_running_.reserve(policies::kMaxReady);
   candidates_.reserve(4 * policies::kMaxReady);
-  op_records_.reserve(4 * Actions::kMax);
-  plan_records_.reserve(kMaxComputePlans + kMaxCollectives);
+  snapshot_ready_.reserve(policies::kMaxReady);
+  snapshot_running_.reserve(policies::kMaxReady);
+  launch_ranges_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;
 }
 
@@ -123,6 +121,8 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   slot.queue = queue_id;
   slot.next = kNone;
   slot.admitted_at = now;
+  slot.admission = ++admissions_;
+  slot.work_hash = policies::HashWork(slot.op.work);
   slot.may_launch = slot.failure.ok();
   for (int i = 0; i < slot.local_wait_count; ++i) ++queues_[slot.local_waits[i].queue].waiters;
   queue.submitted = slot.op.ticket;
@@ -164,6 +164,7 @@ void Scheduler::PartLaunched(OpId id, Time now) {
   }
   slot.state = OpState::kLaunched;
   slot.launched_at = now;
+  book_.SetLaunched(slot.launch, now);
   LaneInfo& lane = lanes_[slot.lane];
   ++lane.in_flight;
   lane.last_op = id;
@@ -185,7 +186,7 @@ void Scheduler::ReturnToQueue(QueueId queue_id, OpId id) {
   OpSlot& slot = pool_[id];
   slot.state = OpState::kQueued;
   slot.may_launch = false;
-  LeavePlan(slot, slot.launched_at, slot.launched_at);
+  Withdraw(slot);
   Queue& queue = queues_[queue_id];
   if (queue.last_launched == id) {  // else FailAll has already moved the front back
     queue.front = id;
@@ -213,52 +214,23 @@ void Scheduler::Finish(OpId id, Time now) {
   OpSlot& slot = pool_[id];
   Queue& queue = queues_[slot.queue];
   LaneInfo& lane = lanes_[slot.lane];
-  const Time started_at = std::max(slot.launched_at, lane.last_finish);
   --lane.in_flight;
-  lane.last_finish = now;
   if (lane.in_flight == 0) lane.busy_until = now;
   if (lane.last_op == id) lane.last_op = kNone;
   if (queue.last_launched == id) queue.last_launched = kNone;
   queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   queue.finished = slot.op.ticket;
-  LeavePlan(slot, started_at, now);
+  writes_.Remove(slot.write_slot);
+  book_.Finish(slot, now);
   finished_.push_back(id);
   progressed_ = true;
 }
 
-// Records the op's end and, with its plan's last op, the plan's.
-void Scheduler::LeavePlan(OpSlot& slot, Time started_at, Time now) {
-  PlanSlot& plan = plans_[slot.plan];
-  PlanRecord& record = plan.record;
-  if (slot.state == OpState::kLaunched) {
-    const float share = plan.solo_sum_us > 0 ? slot.solo_us / plan.solo_sum_us : 1.0f;
-    op_records_.push_back({.session = slot.op.session,
-                           .kind = slot.op.kind,
-                           .status = static_cast<uint16_t>(slot.failure.status),
-                           .queue = slot.op.queue,
-                           .company = static_cast<uint16_t>(record.op_count - 1),
-                           .dtype = slot.op.work.dtype,
-                           .category = slot.op.work.category,
-                           .plan = record.plan,
-                           .flops = slot.op.work.flops,
-                           .bytes = slot.op.work.hbm_bytes,
-                           .admitted_at = slot.admitted_at,
-                           .ready_at = slot.ready_at,
-                           .launched_at = slot.launched_at,
-                           .started_at = started_at,
-                           .finished_at = now,
-                           .gpu_us = static_cast<float>(now - started_at) * 1e-3f * share});
-    record.started_at =
-        record.started_at == 0 ? started_at : std::min(record.started_at, started_at);
-  }
-  if (--plan.remaining > 0) return;
-  if (record.started_at != 0) {
-    record.finished_at = now;
-    plan_records_.push_back(record);
-  }
-  --(plan.compute ? plans_in_flight_ : collectives_in_flight_);
-  free_plans_.push_back(slot.plan);
+// The op will not end on the device.
+void Scheduler::Withdraw(OpSlot& slot) {
+  writes_.Remove(slot.write_slot);
+  book_.Withdraw(slot, slot.launched_at);
 }
 
 void Scheduler::FailAll(const Failure& failure) {
@@ -275,7 +247,7 @@ void Scheduler::FailAll(const Failure& failure) {
         --lane.in_flight;
         lane.last_op = kNone;
         slot.state = OpState::kQueued;
-        LeavePlan(slot, slot.launched_at, slot.launched_at);
+        Withdraw(slot);
       }
       slot.state = OpState::kQueued;
       slot.may_launch = false;
@@ -401,14 +373,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   const OpId op = queue.front;
   OpSlot& slot = pool_[op];
   actions.Add(Action::Type::kComplete, op);
-  op_records_.push_back({.session = slot.op.session,
-                         .kind = slot.op.kind,
-                         .status = static_cast<uint16_t>(slot.failure.status),
-                         .queue = slot.op.queue,
-                         .dtype = slot.op.work.dtype,
-                         .category = slot.op.work.category,
-                         .admitted_at = slot.admitted_at,
-                         .finished_at = now});
+  book_.RecordFailed(slot, now);
   queue.finished = slot.op.ticket;
   queue.front = queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
@@ -445,6 +410,7 @@ void Scheduler::EvaluateBlocked(Time now, Actions& actions) {
 }
 
 void Scheduler::Step(Time now, Actions& actions) {
+  if (const auto outcome = book_.TakeOutcome()) policy_->Learn(*outcome);
   size_t released = 0;
   for (; released < finished_.size() && actions.HasRoom(); ++released) {
     const QueueId queue = pool_[finished_[released]].queue;
@@ -455,7 +421,7 @@ void Scheduler::Step(Time now, Actions& actions) {
   do {
     EvaluateBlocked(now, actions);
     if (ready_.empty() || !actions.HasRoom()) return;
-  } while (Decide(now, !HasRoom(now), actions));
+  } while (Decide(now, actions));
 }
 
 }  // namespace concert::daemon

@@ -17,12 +17,15 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/sched/hazards.h"
 #include "daemon/sched/op_pool.h"
+#include "daemon/sched/plan_book.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
 #include "policies/cost_memo.h"
@@ -39,8 +42,8 @@ struct SchedulerOptions {
   uint8_t gpu = 0;
   uint32_t max_ops = 1 << 16;
   uint32_t max_queues = 1 << 14;
-  // Late binding: hold back while `depth` plans are in flight and the device still has `backlog_ns`
-  // of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
+  // Late binding: a priority class holds back while `depth` plans of it or of higher classes are in
+  // flight and the device still has `backlog_ns` of predicted work. The second bound keeps chains of ops shorter than a launch's latency from
   // draining the device.
   int depth = 2;
   int64_t backlog_ns = 15'000;
@@ -65,6 +68,9 @@ struct Action {
   policies::CompanyClass company;
   const policies::GroupSchedule* schedule;  // as PlannedLaunch
   uint16_t order_mask;    // bit i: lane i
+  // As LaunchRequest's, by what the dispatcher has seen finished; weights_settled is found out for
+  // groups only.
+  bool inputs_settled, weights_settled;
   uint16_t first, count;  // ops [first, first + count) of Actions::ops
 };
 
@@ -73,13 +79,20 @@ struct Actions {
   static constexpr size_t kMax = 1024;
   std::vector<Action> list;
   std::vector<OpId> ops;
+  std::vector<int16_t> after;  // by op: LaunchRequest::after
   Actions() {
     list.reserve(kMax);
     ops.reserve(kMax);
+    after.reserve(kMax);
   }
   void Clear() {
     list.clear();
     ops.clear();
+    after.clear();
+  }
+  void AddOp(OpId op, int16_t op_after = -1) {
+    ops.push_back(op);
+    after.push_back(op_after);
   }
   // An action about one op that goes to no lane.
   void Add(Action::Type type, OpId op) {
@@ -88,10 +101,13 @@ struct Actions {
                     .form = policies::Form::kSingle,
                     .first = static_cast<uint16_t>(ops.size()),
                     .count = 1});
-    ops.push_back(op);
+    AddOp(op);
   }
   std::span<const OpId> OpsOf(const Action& action) const {
     return {ops.data() + action.first, action.count};
+  }
+  std::span<const int16_t> AfterOf(const Action& action) const {
+    return {after.data() + action.first, action.count};
   }
   // Room for the largest plan and what completes beside it.
   bool HasRoom() const {
@@ -134,7 +150,10 @@ class Scheduler {
   // Every op fails with `failure`, what runs included: the device is gone and touches no memory and
   // no timeline any more.
   void FailAll(const kernels::Failure& failure);
-  void SetPolicy(std::unique_ptr<policies::Policy>& policy) { policy_.swap(policy); }
+  void SetPolicy(std::unique_ptr<policies::Policy>& policy) {
+    policy_.swap(policy);
+    book_.ForgetPolicy();
+  }
 
   // --- The step ---
 
@@ -155,7 +174,7 @@ class Scheduler {
   void FreeOp(OpId op) { pool_.Free(op); }
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
-  int plans_in_flight() const { return plans_in_flight_; }
+  int plans_in_flight() const { return book_.compute_plans(); }
   uint32_t ready_count() const { return static_cast<uint32_t>(ready_.size()); }
   // Queues that are not reclaimed.
   uint32_t queue_count() const {
@@ -166,8 +185,8 @@ class Scheduler {
   void ReclaimQueue(QueueId queue);
 
   // What ended since the caller last cleared them; to be taken after every step.
-  std::vector<OpRecord>& op_records() { return op_records_; }
-  std::vector<PlanRecord>& plan_records() { return plan_records_; }
+  std::vector<OpRecord>& op_records() { return book_.op_records(); }
+  std::vector<PlanRecord>& plan_records() { return book_.plan_records(); }
 
  private:
   enum class ListedAs : uint8_t { kNot, kBlocked, kReady };
@@ -201,19 +220,32 @@ class Scheduler {
   struct LaneInfo {
     uint32_t in_flight = 0;
     Time busy_until = 0;
-    Time last_finish = 0;
     OpId last_op = kNone;
+    uint64_t launches = 0;
   };
 
-  struct PlanSlot {
-    bool compute = false;  // counts against the depth
-    uint16_t remaining = 0;
-    float solo_sum_us = 0;
-    PlanRecord record;
+  // A ready op and what decides its place in the snapshot.
+  struct Candidate {
+    int8_t priority;
+    int64_t ahead;  // how far its session is ahead of the least served, in fairness quanta
+    Time ready_at;
+    uint64_t admission;
+    OpId op;
+
+    bool operator<(const Candidate& other) const {
+      if (priority != other.priority) return priority > other.priority;
+      if (ahead != other.ahead) return ahead < other.ahead;
+      if (ready_at != other.ready_at) return ready_at < other.ready_at;
+      return admission < other.admission;
+    }
   };
 
-  static constexpr int kMaxComputePlans = 64;   // in flight
-  static constexpr int kMaxCollectives = 1024;  // offered or in flight
+  // When the launches of a plan are predicted to start and end, beside what runs already.
+  struct PredictedSpan {
+    Time start = std::numeric_limits<Time>::max();
+    Time end = 0;
+    Time latency = 0;  // of the first launch, as far as no earlier work hides it
+  };
 
   // Readiness (scheduler.cc).
   bool WaitsMet(OpSlot& slot);
@@ -230,24 +262,27 @@ class Scheduler {
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).
-  bool HasRoom(Time now) const;
-  bool BuildSnapshot(Time now, bool collectives_only);
-  bool Decide(Time now, bool collectives_only, Actions& actions);
-  float SoloUs(OpId op);
+  bool HasRoom(Time now, policies::Priority priority) const;
+  void RankCandidates(Time now);
+  void ListRunning();
+  bool BuildSnapshot(Time now);
+  bool Decide(Time now, Actions& actions);
+  float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
-  void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, Actions& actions);
+  void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
+              Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
-  uint16_t MarkLaunched(OpId op, OpState state, Lane lane, uint16_t plan, float predicted_us,
-                        Time now);
-  uint16_t OrderMask(const OpSlot& slot, Lane lane) const;
+  uint16_t MarkLaunched(OpId op, OpState state, Lane lane, uint16_t launch,
+                        const kernels::ByteRange& written, Time now);
+  void Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
+              PredictedSpan& span);
+  uint16_t LanesBefore(const OpSlot& slot) const;
+  int16_t AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
-  uint16_t OpenPlan(Time now, bool compute, policies::Reason reason, float predicted_us,
-                    float serial_us);
-  void AddToPlan(uint16_t plan, const OpSlot& slot);
 
   // Ending (scheduler.cc).
   void Finish(OpId op, Time now);
-  void LeavePlan(OpSlot& slot, Time started_at, Time now);
+  void Withdraw(OpSlot& slot);
 
   const SchedulerOptions options_;
   const policies::DeviceModel device_;
@@ -262,11 +297,9 @@ class Scheduler {
   std::vector<uint32_t> free_shares_;
   absl::flat_hash_map<uint32_t, uint32_t> share_of_session_;
   std::array<LaneInfo, policies::kLaneCount> lanes_;
-  std::vector<PlanSlot> plans_;
-  std::vector<uint16_t> free_plans_;
-  int plans_in_flight_ = 0;  // compute plans
-  int collectives_in_flight_ = 0;
-  uint64_t next_plan_ = 1;
+  PlanBook book_;
+  WritesInFlight writes_;
+  uint64_t admissions_ = 0;
   bool progressed_ =
       false;  // something was launched, finished, satisfied or failed since blocked_ was scanned
   Time next_timeout_scan_ = 0;
@@ -274,10 +307,10 @@ class Scheduler {
   // Scratch of one decision.
   policies::Snapshot snapshot_;
   policies::Plan plan_;
-  std::vector<policies::ReadyOp> candidates_;
+  std::vector<Candidate> candidates_;
+  std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
-  std::vector<OpRecord> op_records_;
-  std::vector<PlanRecord> plan_records_;
+  std::vector<kernels::OpRanges> launch_ranges_;
 };
 
 }  // namespace concert::daemon

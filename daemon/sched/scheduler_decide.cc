@@ -1,8 +1,10 @@
 // The half of the scheduler that makes snapshots, asks the policy and turns its plan into actions.
 #include <algorithm>
+#include <bit>
 
 #include "daemon/check.h"
 #include "daemon/sched/scheduler.h"
+#include "kernels/op_table.h"
 
 namespace concert::daemon {
 namespace {
@@ -12,22 +14,27 @@ using policies::Form;
 using policies::PlannedLaunch;
 using policies::ReadyOp;
 
-// Highest priority first, then the session that has had least, then the op that has waited longest.
-bool Before(const ReadyOp& a, const ReadyOp& b) {
-  if (a.priority != b.priority) return a.priority > b.priority;
-  if (a.session_served_ns != b.session_served_ns) return a.session_served_ns < b.session_served_ns;
-  if (a.ready_at != b.ready_at) return a.ready_at < b.ready_at;
-  return a.op < b.op;
+// Sessions whose service differs by less count as equally served, so that the same ops come in the
+// same order again and again, and with them known plans: costs that differ by a fraction of a
+// microsecond must not decide. The price: a session may be this much further ahead of another than
+// with an exact comparison.
+constexpr int64_t kFairnessQuantumNs = 50'000;
+
+kernels::OpRanges RangesOf(const kernels::Op& op) {
+  const kernels::OpKind* kind = kernels::FindOpKind(op.kind);
+  return kind == nullptr ? kernels::OpRanges{} : kind->ranges(op);
 }
 
 }  // namespace
 
 // Late binding: see SchedulerOptions.
-bool Scheduler::HasRoom(Time now) const {
-  if (plans_in_flight_ < options_.depth) return true;
-  if (plans_in_flight_ >= kMaxComputePlans) return false;
+bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
+  const bool high = priority == policies::Priority::kHigh;
+  if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
+  if (book_.compute_plans(priority) < options_.depth) return true;
   Time busy_until = now;
-  for (Lane lane = 0; lane < policies::kCollectiveLane; ++lane) {
+  for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
+       ++lane) {
     busy_until = std::max(busy_until, lanes_[lane].busy_until);
   }
   return busy_until - now < options_.backlog_ns;
@@ -42,34 +49,52 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
   return lanes_[previous.lane].last_op == queue.last_launched ? previous.lane : policies::kNoLane;
 }
 
-bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
+// Fills candidates_ with what is ready and sorts it: highest priority first, then the session that
+// has had least, then the op that has waited longest, then the one admitted first.
+void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
-  int offers_left = kMaxCollectives - collectives_in_flight_;
+  std::array<bool, policies::kPriorityCount> has_room;
+  for (int i = 0; i < policies::kPriorityCount; ++i) {
+    has_room[i] = HasRoom(now, static_cast<policies::Priority>(i - 1));
+  }
+  int offers_left = PlanBook::kMaxCollectives - book_.collectives();
+  std::array<int64_t, policies::kPriorityCount> least_served;
+  least_served.fill(std::numeric_limits<int64_t>::max());
+  const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };
   for (const QueueId id : ready_) {
     const Queue& queue = queues_[id];
     const OpSlot& slot = pool_[queue.front];
     const bool collective = slot.op.work.category == Category::kCollective;
-    if (collective ? offers_left-- <= 0 : collectives_only) continue;
-    candidates_.push_back({.op = queue.front,
-                           .session = queue.session,
-                           .priority = queue.priority,
-                           .after = LaneAfter(queue),
+    const int8_t priority = static_cast<int8_t>(queue.priority);
+    if (collective ? offers_left-- <= 0 : !has_room[priority + 1]) continue;
+    const int64_t served_ns = shares_[queue.share].served_ns;
+    least_of(priority) = std::min(least_of(priority), served_ns);
+    candidates_.push_back({.priority = priority,
+                           .ahead = served_ns,
                            .ready_at = slot.ready_at,
-                           .deadline = static_cast<Time>(slot.op.deadline_ns),
-                           .session_served_ns = shares_[queue.share].served_ns,
-                           .work = slot.op.work});
+                           .admission = slot.admission,
+                           .op = queue.front});
     if (candidates_.size() == candidates_.capacity())
       break;  // the rest has its turn in the next step
   }
-  if (candidates_.empty()) return false;
-  const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count),
-                    candidates_.end(), Before);
+  for (Candidate& candidate : candidates_) {
+    candidate.ahead = (candidate.ahead - least_of(candidate.priority)) / kFairnessQuantumNs;
+  }
+  if (std::is_sorted(candidates_.begin(), candidates_.end())) return;
+  if (candidates_.size() <= policies::kMaxReady) {
+    std::sort(candidates_.begin(), candidates_.end());
+  } else {
+    std::partial_sort(candidates_.begin(), candidates_.begin() + policies::kMaxReady,
+                      candidates_.end());
+  }
+}
+
+void Scheduler::ListRunning() {
   snapshot_running_.clear();
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
     for (OpId op = queue.head; op != queue.front; op = pool_[op].next) {
-      if (snapshot_running_.size() == snapshot_running_.capacity()) break;
+      if (snapshot_running_.size() == snapshot_running_.capacity()) return;
       const OpSlot& slot = pool_[op];
       if (slot.state != OpState::kLaunched) continue;
       snapshot_running_.push_back({.session = queue.session,
@@ -80,8 +105,29 @@ bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
                                    .priority = queue.priority});
     }
   }
+}
+
+bool Scheduler::BuildSnapshot(Time now) {
+  RankCandidates(now);
+  if (candidates_.empty()) return false;
+  snapshot_ready_.clear();
+  const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
+  for (size_t i = 0; i < count; ++i) {
+    const OpSlot& slot = pool_[candidates_[i].op];
+    const Queue& queue = queues_[slot.queue];
+    snapshot_ready_.push_back({.op = candidates_[i].op,
+                               .session = queue.session,
+                               .priority = queue.priority,
+                               .after = LaneAfter(queue),
+                               .ready_at = slot.ready_at,
+                               .deadline = static_cast<Time>(slot.op.deadline_ns),
+                               .session_served_ns = shares_[queue.share].served_ns,
+                               .work = slot.op.work,
+                               .work_hash = slot.work_hash});
+  }
+  ListRunning();
   snapshot_.now = now;
-  snapshot_.ready = {candidates_.data(), count};
+  snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
     snapshot_.lanes[lane] = {.in_flight = lanes_[lane].in_flight,
@@ -90,8 +136,8 @@ bool Scheduler::BuildSnapshot(Time now, bool collectives_only) {
   return true;
 }
 
-bool Scheduler::Decide(Time now, bool collectives_only, Actions& actions) {
-  if (!BuildSnapshot(now, collectives_only)) return false;
+bool Scheduler::Decide(Time now, Actions& actions) {
+  if (!BuildSnapshot(now)) return false;
   plan_.Clear();
   policy_->Decide(snapshot_, plan_);
   if (plan_.empty()) return false;
@@ -102,7 +148,11 @@ bool Scheduler::Decide(Time now, bool collectives_only, Actions& actions) {
 
 void Scheduler::Apply(Time now, Actions& actions) {
   uint16_t plan = 0;
-  bool opened = false;
+  PredictedSpan span;
+  policies::Priority lowest = policies::Priority::kHigh;
+  for (uint16_t i = 0; i < plan_.op_count; ++i) {
+    lowest = std::min(lowest, snapshot_.ready[plan_.ops[i]].priority);
+  }
   for (const PlannedLaunch& launch : plan_.launch_span()) {
     CONCERT_CHECK(launch.count > 0 && launch.lane < policies::kLaneCount);
     const ReadyOp& first = snapshot_.ready[plan_.ops[launch.first]];
@@ -112,17 +162,27 @@ void Scheduler::Apply(Time now, Actions& actions) {
       continue;
     }
     CONCERT_CHECK(!policies::IsCollectiveLane(launch.lane));
-    if (!opened) plan = OpenPlan(now, true, plan_.reason, plan_.predicted_us, plan_.serial_us);
-    opened = true;
-    Launch(now, launch, plan, actions);
+    if (span.end == 0) plan = book_.OpenPlan(plan_, lowest, now);
+    Launch(now, launch, plan, span, actions);
   }
+  if (span.end == 0) return;
+  const float latency_us = static_cast<float>(span.latency) * 1e-3f;
+  const float span_us = static_cast<float>(span.end - span.start) * 1e-3f;
+  book_.SetPrediction(plan, std::max(plan_.predicted_us + latency_us, span_us),
+                      plan_.serial_us + latency_us);
 }
 
-float Scheduler::SoloUs(OpId op) {
-  return static_cast<float>(costs_.Of(pool_[op].op.work).solo_us);
+float Scheduler::SoloUs(const OpSlot& slot) {
+  return static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
 }
 
-void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Actions& actions) {
+void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
+                       Actions& actions) {
+  launch_ranges_.clear();
+  for (const uint16_t index : plan_.OpsOf(launch)) {
+    launch_ranges_.push_back(RangesOf(pool_[snapshot_.ready[index].op].op));
+  }
+  const bool group = launch.form == Form::kGroup;
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
                 .form = launch.form,
@@ -130,55 +190,87 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Act
                 .company = launch.company,
                 .schedule = launch.schedule,
                 .order_mask = 0,
+                .inputs_settled = true,
+                .weights_settled = group && WeightsSettled(writes_, launch_ranges_),
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
-  PlanRecord& record = plans_[plan].record;
-  ++record.launch_count;
-  if (launch.count > 1 || record.launch_count == 1) record.form = launch.form;
-  for (const uint16_t index : plan_.OpsOf(launch)) {
-    const OpId op = snapshot_.ready[index].op;
-    action.order_mask |= MarkLaunched(op, OpState::kLaunched, launch.lane, plan, SoloUs(op), now);
-    actions.ops.push_back(op);
+  const uint16_t id = book_.OpenLaunch(plan, launch, now);
+  for (uint16_t i = 0; i < launch.count; ++i) {
+    const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
+    OpSlot& slot = pool_[op];
+    const int16_t after = group ? AfterInPreviousLaunch(slot, launch.lane) : int16_t{-1};
+    slot.index_in_launch = i;
+    slot.lane_launch = lanes_[launch.lane].launches + 1;
+    const uint16_t mask =
+        MarkLaunched(op, OpState::kLaunched, launch.lane, id, launch_ranges_[i].written, now);
+    action.order_mask |= mask;
+    action.inputs_settled &= mask == 0 || after >= 0;
+    actions.AddOp(op, after);
   }
-  LaneInfo& lane = lanes_[launch.lane];
-  const Time start = std::max(lane.busy_until, now + static_cast<Time>(device_.launch_us * 1e3));
-  lane.busy_until = start + static_cast<Time>(launch.predicted_us * 1e3f);
+  ++lanes_[launch.lane].launches;
+  action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
+  Occupy(now, launch, action.order_mask, span);
   actions.list.push_back(action);
+}
+
+// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have.
+void Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order_mask,
+                       PredictedSpan& span) {
+  LaneInfo& lane = lanes_[launch.lane];
+  const Time free_at = std::max(lane.busy_until, now);
+  Time start = std::max(free_at, now + static_cast<Time>(device_.launch_us * 1e3));
+  if (free_at < span.start) {
+    span.start = free_at;
+    span.latency = start - free_at;
+  }
+  for (uint16_t mask = order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
+    start = std::max(start, lanes_[std::countr_zero(mask)].busy_until);
+  }
+  lane.busy_until = start + static_cast<Time>(launch.predicted_us * 1e3f);
+  span.end = std::max(span.end, lane.busy_until);
 }
 
 void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const OpId op = snapshot_.ready[plan_.ops[launch.first]].op;
-  const float solo_us = SoloUs(op);
-  const uint16_t plan = OpenPlan(now, false, policies::Reason::kCollective, solo_us, solo_us);
-  ++plans_[plan].record.launch_count;
-  const uint16_t mask = MarkLaunched(op, OpState::kOffered, launch.lane, plan, solo_us, now);
+  const uint16_t plan = book_.OpenCollective(SoloUs(pool_[op]), now);
+  const uint16_t id = book_.OpenLaunch(plan, launch, now);
+  const uint16_t mask =
+      MarkLaunched(op, OpState::kOffered, launch.lane, id, RangesOf(pool_[op].op).written, now);
   actions.list.push_back({.type = Action::Type::kOffer,
                           .lane = launch.lane,
                           .form = Form::kSingle,
                           .sm_budget = 0,
                           .company = policies::CompanyClass::kSolo,
                           .schedule = nullptr,
-                          .order_mask = mask,
+                          .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
+                          .inputs_settled = mask == 0,
+                          .weights_settled = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
-  actions.ops.push_back(op);
+  actions.AddOp(op);
 }
 
-// Moves the op from the front of its queue to its lane and plan. Returns the lanes it must be
-// ordered behind.
-uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t plan, float solo_us,
-                                 Time now) {
+// Moves the op from the front of its queue to its lane and launch. Returns the lanes of what it
+// depends on that is unfinished, its own among them.
+uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t launch,
+                                 const kernels::ByteRange& written, Time now) {
   OpSlot& slot = pool_[op];
   Queue& queue = queues_[slot.queue];
   CONCERT_CHECK(slot.state == OpState::kReady && queue.front == op);
-  const uint16_t mask = OrderMask(slot, lane);
+  const uint16_t mask = LanesBefore(slot);
   slot.state = state;
   slot.lane = lane;
-  slot.plan = plan;
-  slot.solo_us = solo_us;
+  slot.launch = launch;
+  slot.write_slot = writes_.Add(written);
+  slot.solo_us = SoloUs(slot);
   slot.launched_at = now;
-  AddToPlan(plan, slot);
-  shares_[queue.share].served_ns += static_cast<int64_t>(solo_us * 1e3f);
+  book_.Add(slot);
+  Share& share = shares_[queue.share];
+  share.served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
+  if (share.last_plan != book_.PlanNumber(launch)) {
+    share.last_plan = book_.PlanNumber(launch);
+    book_.AddSession(launch);
+  }
   queue.last_launched = op;
   queue.front = slot.next;
   SetActive(slot.queue, true);
@@ -196,9 +288,25 @@ uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t pla
   return mask;
 }
 
-// Lanes, other than `lane`, of unfinished ops that `slot` depends on: its predecessor in the queue
-// and its waits.
-uint16_t Scheduler::OrderMask(const OpSlot& slot, Lane lane) const {
+// Where in the previous launch on `lane` the op before `slot` in its queue is, if that is all that
+// the op still depends on; else -1.
+int16_t Scheduler::AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const {
+  const OpId before = queues_[slot.queue].last_launched;
+  if (before == kNone) return -1;
+  const OpSlot& previous = pool_[before];
+  if (previous.state != OpState::kLaunched || previous.lane != lane ||
+      previous.lane_launch != lanes_[lane].launches) {
+    return -1;
+  }
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return -1;
+  }
+  return static_cast<int16_t>(previous.index_in_launch);
+}
+
+// Lanes of the unfinished ops that `slot` depends on: its predecessor in the queue and its waits.
+// An op is unfinished until the dispatcher has seen its timeline.
+uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
   uint16_t mask = 0;
   const Queue& queue = queues_[slot.queue];
   if (queue.last_launched != kNone)
@@ -212,52 +320,7 @@ uint16_t Scheduler::OrderMask(const OpSlot& slot, Lane lane) const {
       if (pool_[op].op.ticket == value) mask |= static_cast<uint16_t>(1u << pool_[op].lane);
     }
   }
-  return mask & static_cast<uint16_t>(~(1u << lane));
-}
-
-uint16_t Scheduler::OpenPlan(Time now, bool compute, policies::Reason reason, float predicted_us,
-                             float serial_us) {
-  CONCERT_CHECK(!free_plans_.empty());
-  const uint16_t id = free_plans_.back();
-  free_plans_.pop_back();
-  PlanSlot& plan = plans_[id];
-  plan.compute = compute;
-  plan.remaining = 0;
-  plan.solo_sum_us = 0;
-  PlanRecord& record = plan.record;
-  record.plan = next_plan_++;
-  record.decided_at = now;
-  record.started_at = record.finished_at = 0;
-  record.predicted_us = predicted_us;
-  record.serial_us = serial_us;
-  record.op_count = record.launch_count = record.session_count = 0;
-  record.reason = reason;
-  record.form = Form::kSingle;
-  ++(compute ? plans_in_flight_ : collectives_in_flight_);
-  return id;
-}
-
-void Scheduler::AddToPlan(uint16_t id, const OpSlot& slot) {
-  PlanSlot& plan = plans_[id];
-  PlanRecord& record = plan.record;
-  ++plan.remaining;
-  plan.solo_sum_us += slot.solo_us;
-  if (record.op_count < PlanRecord::kMaxListed) {
-    const policies::Work& work = slot.op.work;
-    record.ops[record.op_count] = {.session = slot.op.session,
-                                   .kind = slot.op.kind,
-                                   .dtype = work.dtype,
-                                   .m = work.m,
-                                   .n = work.n,
-                                   .k = work.k,
-                                   .batch = work.batch};
-  }
-  ++record.op_count;
-  Share& share = shares_[queues_[slot.queue].share];
-  if (share.last_plan != record.plan) {
-    share.last_plan = record.plan;
-    ++record.session_count;
-  }
+  return mask;
 }
 
 }  // namespace concert::daemon

@@ -121,9 +121,12 @@ void SessionPort::AdvanceTimeline(uint32_t queue, uint64_t ticket) {
   }
 }
 
-void SessionPort::WakeWaiters(uint32_t queue) {
+void SessionPort::FenceBeforeWake() {
   // Full fence: pairs with the client's between adding to `waiters` and reading the timeline.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void SessionPort::WakeWaiters(uint32_t queue) {
   if (LoadRelaxed(link_.memory->waiters(queue)) == 0) return;
   // Little-endian: the futex word is the low half of the timeline.
   syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

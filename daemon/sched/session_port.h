@@ -57,8 +57,9 @@ class SessionPort {
   }
   // Raises the timeline from the CPU; never lowers it.
   void AdvanceTimeline(uint32_t queue, uint64_t ticket);
-  // Wakes threads of the client that sleep on the queue's timeline. After every advance, whoever
-  // made it.
+  // Once after any number of advances, whoever made them, and before their WakeWaiters.
+  static void FenceBeforeWake();
+  // Wakes threads of the client that sleep on the queue's timeline. After every advance.
   void WakeWaiters(uint32_t queue);
 
   // --- Handles ---

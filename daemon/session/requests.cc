@@ -256,9 +256,9 @@ absl::Status Server::OpenSession(Session& session, const concert_hello& hello) {
     if (!event_fds.back())
       return absl::ResourceExhaustedError("the daemon is out of file descriptors");
   }
-  const uint64_t offered = engine_.node().gpu(0).info().backend == "cuda"
-                               ? CONCERT_FEATURE_CUDA_MEMORY
-                               : CONCERT_FEATURE_HOST_MEMORY;
+  const uint64_t offered = CONCERT_FEATURE_FP8 | (engine_.node().gpu(0).info().backend == "cuda"
+                                                      ? CONCERT_FEATURE_CUDA_MEMORY
+                                                      : CONCERT_FEATURE_HOST_MEMORY);
   absl::StatusOr<std::unique_ptr<SessionMemory>> memory =
       SessionMemory::Create({.session = session.id,
                              .features = offered & hello.features,

@@ -26,15 +26,26 @@ struct OpRecord {
   uint16_t company;  // other ops in its plan
   policies::Dtype dtype;
   policies::Category category;
-  uint64_t plan;  // 0: it failed before any plan
+  policies::Form form;  // of its launch
+  uint64_t plan;        // 0: it failed before any plan
   uint64_t flops, bytes;
   Time admitted_at, ready_at, launched_at;
-  Time started_at;   // launched_at, or when its lane's previous work was seen to end if later
+  Time started_at;   // of its launch
   Time finished_at;  // when the dispatcher saw its timeline
-  float gpu_us;      // its share of the plan's time, by predicted solo time
+  // Its share of the plan's time: at any moment the plan's unfinished ops share it by their
+  // predicted solo times, so that the shares of a plan add up to its time.
+  float gpu_us;
+  float serial_us;  // its share of the plan's serial_us, by predicted solo time
 };
 
-// One plan whose last op ended.
+// One plan whose last op ended. All times are what the dispatcher saw, and it sees the end of an op
+// only by the op's timeline:
+// - A launch starts when it was launched or, if later, when an op before it on its lane was last
+//   seen to finish; fixed when the first of its own ops is. So a launch that really began under the
+//   tail of the one before counts from the end of that one, or, if one of its ops ends even
+//   earlier, from the last end before that.
+// - A plan runs from the first start of its launches to the last end of its ops.
+// - Ends that are seen at once cannot be told apart: the first of those plans gets the time.
 struct PlanRecord {
   static constexpr int kMaxListed = 16;
 
@@ -59,9 +70,14 @@ struct PlanRecord {
 
   uint64_t plan;  // counts from 1 per GPU
   Time decided_at, started_at, finished_at;
+  // From its start as above, so with the part of the launch latency that no earlier work hides, and
+  // with the lanes' earlier work where that ends at different times: comparable with finished_at -
+  // started_at.
   float predicted_us, serial_us;
   uint16_t op_count, launch_count;
   uint16_t session_count;  // distinct sessions
+  std::array<uint16_t, policies::kFormCount> ops_by_form;
+  uint16_t sm_count;  // that its largest launch may use; 0: all
   policies::Reason reason;
   policies::Form form;                 // of its largest launch
   std::array<Listed, kMaxListed> ops;  // the first of them; last, for operator=

@@ -36,7 +36,11 @@ void OpStats::Add(const OpRecord& record) {
   bytes += record.bytes;
   flops += record.flops;
   gpu_seconds += record.gpu_us * 1e-6;
-  if (record.company > 0) ++company_op_count;
+  ++form_op_count[static_cast<size_t>(record.form)];
+  if (record.company > 0) {
+    ++company_op_count;
+    gained_seconds += (record.serial_us - record.gpu_us) * 1e-6;
+  }
   const Time ready_at = record.ready_at != 0 ? record.ready_at : record.admitted_at;
   queue_wait.Add(record.started_at - ready_at);
   run_time.Add(record.finished_at - record.started_at);
@@ -49,6 +53,8 @@ void OpStats::Merge(const OpStats& other) {
   flops += other.flops;
   gpu_seconds += other.gpu_seconds;
   company_op_count += other.company_op_count;
+  for (size_t i = 0; i < form_op_count.size(); ++i) form_op_count[i] += other.form_op_count[i];
+  gained_seconds += other.gained_seconds;
   queue_wait.Merge(other.queue_wait);
   run_time.Merge(other.run_time);
 }
@@ -60,6 +66,8 @@ void OpStats::Subtract(const OpStats& earlier) {
   flops -= earlier.flops;
   gpu_seconds -= earlier.gpu_seconds;
   company_op_count -= earlier.company_op_count;
+  for (size_t i = 0; i < form_op_count.size(); ++i) form_op_count[i] -= earlier.form_op_count[i];
+  gained_seconds -= earlier.gained_seconds;
   queue_wait.Subtract(earlier.queue_wait);
   run_time.Subtract(earlier.run_time);
 }
@@ -84,6 +92,7 @@ void Companions::Subtract(const Companions& earlier) {
 void DeviceStats::Add(const PlanRecord& record) {
   ++plan_count;
   if (record.op_count > 1) ++company_plan_count;
+  ++plans_by_company[static_cast<size_t>(policies::CompanyClassOf(record.op_count))];
   predicted_seconds += record.predicted_us * 1e-6;
   serial_seconds += record.serial_us * 1e-6;
   actual_seconds += static_cast<double>(record.finished_at - record.started_at) * 1e-9;
@@ -93,6 +102,8 @@ void DeviceStats::Subtract(const DeviceStats& earlier) {
   ops.Subtract(earlier.ops);
   plan_count -= earlier.plan_count;
   company_plan_count -= earlier.company_plan_count;
+  for (size_t i = 0; i < plans_by_company.size(); ++i)
+    plans_by_company[i] -= earlier.plans_by_company[i];
   predicted_seconds -= earlier.predicted_seconds;
   actual_seconds -= earlier.actual_seconds;
   serial_seconds -= earlier.serial_seconds;

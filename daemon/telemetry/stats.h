@@ -28,6 +28,10 @@ struct OpStats {
   uint64_t flops = 0;
   double gpu_seconds = 0;
   uint64_t company_op_count = 0;
+  std::array<uint64_t, policies::kFormCount> form_op_count{};
+  // What company gained: of ops in company, predicted time one after the other less gpu_seconds.
+  // Negative when company was slower.
+  double gained_seconds = 0;
   Histogram queue_wait;  // ready -> started
   Histogram run_time;    // started -> finished
 
@@ -63,7 +67,8 @@ struct SessionStats {
 struct DeviceStats {
   OpStats ops;
   uint64_t plan_count = 0;
-  uint64_t company_plan_count = 0;  // of more than one op
+  uint64_t company_plan_count = 0;                                        // of more than one op
+  std::array<uint64_t, policies::kCompanyClassCount> plans_by_company{};  // CompanyClassOf(ops)
   double predicted_seconds = 0;
   double actual_seconds = 0;
   double serial_seconds = 0;

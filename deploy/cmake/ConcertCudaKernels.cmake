@@ -1,4 +1,4 @@
-# concert_embed_kernels(TARGET FILE.cu ...): compiles each file to a fatbin and links it into TARGET as bytes
+# concert_embed_kernels(TARGET [ARCHITECTURES -gencode=...] FILE.cu ...): compiles each file to a fatbin and links it into TARGET as bytes
 # named concert_image_FILE. The driver loads it; neither nvcc's host code nor the CUDA runtime is linked.
 #
 # Machine code for Ampere and Hopper, and PTX that the driver compiles for whatever comes later.
@@ -8,13 +8,18 @@ set(CONCERT_CUDA_ARCHITECTURES
   -gencode=arch=compute_90,code=compute_90)
 
 function(concert_embed_kernels target)
+  set(architectures ${CONCERT_CUDA_ARCHITECTURES})
+  if(ARGV1 STREQUAL ARCHITECTURES)
+    set(architectures ${ARGV2})
+    list(REMOVE_AT ARGN 0 1)
+  endif()
   foreach(source IN LISTS ARGN)
     get_filename_component(name "${source}" NAME_WE)
     get_filename_component(path "${source}" ABSOLUTE)
     set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
     add_custom_command(
       OUTPUT "${image}"
-      COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -fatbin -std=c++17 -O3 ${CONCERT_CUDA_ARCHITECTURES}
+      COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -fatbin -std=c++17 -O3 ${architectures}
               "-I${CMAKE_SOURCE_DIR}" -MD -MF "${image}.d" -o "${image}" "${path}"
       DEPENDS "${path}"
       DEPFILE "${image}.d"

@@ -47,7 +47,7 @@ uint64_t LinkBytes(uint16_t kind, uint64_t slot_bytes, uint64_t ranks) {
 Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& context,
                      const Shape& shape) {
   const concert_collective_body& body = descriptor.body.collective;
-  uint64_t reserved = body.src.reserved | body.dst.reserved;
+  uint64_t reserved = body.src.scales | body.dst.scales;
   for (const uint8_t byte : body.reserved0) reserved |= byte;
   for (const uint64_t word : body.reserved1) reserved |= word;
   CONCERT_RETURN_IF_FAILED(
@@ -56,7 +56,9 @@ Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& c
     return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_COMMUNICATOR, {body.communicator}};
   }
   const bool barrier = descriptor.kind == CONCERT_OP_BARRIER;
-  if (!barrier || body.dtype != 0) CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype));
+  if (!barrier || body.dtype != 0) {
+    CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_FP32));
+  }
   const bool broadcast = descriptor.kind == CONCERT_OP_BROADCAST;
   CONCERT_RETURN_IF_FAILED(
       CheckRange(CONCERT_FIELD_ROOT, body.root, 0, broadcast ? context.ranks - 1 : 0));
@@ -83,7 +85,7 @@ Failure CheckOverlap(const Shape& shape, const ByteRange& src, const ByteRange& 
 Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext& context,
                         const Shape& shape, Op& op, ByteRange& src, ByteRange& dst) {
   const concert_collective_body& body = descriptor.body.collective;
-  OperandResolver resolver(descriptor, context, op);
+  OperandResolver resolver(context, op);
   if (descriptor.kind == CONCERT_OP_BARRIER) {
     CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_SRC, body.src.buffer, 0, 0));
     return CheckRange(CONCERT_FIELD_DST, body.dst.buffer, 0, 0);
@@ -130,6 +132,13 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
                    .dtype = dtype,
                    .reduction = static_cast<Reduction>(body.reduction)};
   return {};
+}
+
+OpRanges RangesOfCollective(const Op& op) {
+  const CollectiveArgs& args = op.collective;
+  return {.written = {args.dst, args.dst + args.dst_bytes},
+          .input = {args.src, args.src + args.src_bytes},
+          .constants = {}};
 }
 
 }  // namespace concert::kernels

@@ -26,6 +26,9 @@ inline constexpr uint64_t kMaxCollectiveCount = uint64_t{1} << 40;
 //   (reduce_scatter, likewise). all_to_all is never in place.
 Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
+// Of this rank's part; the other ranks have their own.
+OpRanges RangesOfCollective(const Op& op);
+
 // One part per rank, in rank order, all of one kind, count, dtype, reduction and root. Reductions
 // add in rank order in fp32 and round once, so that every rank gets the same bits. max and min
 // ignore NaN as fmax does.

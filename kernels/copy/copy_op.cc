@@ -8,12 +8,12 @@ namespace concert::kernels {
 
 Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const concert_copy_body& body = descriptor.body.copy;
-  uint64_t reserved = 0;
+  uint64_t reserved = body.src.scales | body.dst.scales;
   for (const uint64_t word : body.reserved) reserved |= word;
   CONCERT_RETURN_IF_FAILED(
       CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_BYTES, body.bytes, 1, kMaxCopyBytes));
-  OperandResolver resolver(descriptor, context, op);
+  OperandResolver resolver(context, op);
   ByteRange src, dst;
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(CONCERT_FIELD_SRC, body.src, body.bytes, 1, src));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(CONCERT_FIELD_DST, body.dst, body.bytes, 1, dst));
@@ -26,6 +26,13 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
   op.work.hbm_bytes = 2 * body.bytes;  // read and written
   op.copy = {.src = src.begin, .dst = dst.begin, .bytes = body.bytes};
   return {};
+}
+
+OpRanges RangesOfCopy(const Op& op) {
+  const CopyArgs& args = op.copy;
+  return {.written = {args.dst, args.dst + args.bytes},
+          .input = {args.src, args.src + args.bytes},
+          .constants = {}};
 }
 
 void ComputeCopy(std::span<const Op* const> parts) {

@@ -17,7 +17,8 @@
       X(cublasLtMatmulDescInit_internal) X(cublasLtMatmulDescSetAttribute)                     \
           X(cublasLtMatrixLayoutInit_internal) X(cublasLtMatrixLayoutSetAttribute)             \
               X(cublasLtMatmulPreferenceInit_internal) X(cublasLtMatmulPreferenceSetAttribute) \
-                  X(cublasLtMatmulAlgoGetHeuristic)
+                  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck)                 \
+                      X(cublasLtMatmulAlgoConfigGetAttribute)
 
 namespace concert::kernels::cuda {
 

@@ -34,7 +34,12 @@
                                                       X(cuMemGetAllocationPropertiesFromHandle)    \
                                                           X(cuModuleLoadData) X(cuModuleUnload)    \
                                                               X(cuModuleGetFunction)               \
-                                                                  X(cuLaunchKernel)
+                                                                  X(cuLaunchKernel)                \
+  X(cuStreamBeginCapture)                                                                          \
+  X(cuStreamEndCapture)                                                                            \
+  X(cuGraphGetNodes) X(cuGraphNodeGetType) X(cuGraphKernelNodeGetParams) X(cuGraphDestroy)         \
+      X(cuMemHostAlloc) X(cuMemFreeHost) X(cuEventQuery)                 \
+          X(cuLaunchKernelEx) X(cuFuncSetAttribute) X(cuTensorMapEncodeTiled)
 
 namespace concert::kernels::cuda {
 

@@ -1,16 +1,19 @@
-// Elements in device code: the three dtypes, all computed with in fp32 and rounded once to nearest
-// even.
+// Elements in device code: all computed with in fp32 and rounded once to nearest even. fp8 is only
+// read.
 #ifndef CONCERT_KERNELS_CUDA_API_ELEMENT_CUH_
 #define CONCERT_KERNELS_CUDA_API_ELEMENT_CUH_
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 namespace concert::kernels::cuda {
 
 __device__ inline float ToFloat(float x) { return x; }
 __device__ inline float ToFloat(__half x) { return __half2float(x); }
 __device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+// Exact; emulated before sm_89.
+__device__ inline float ToFloat(__nv_fp8_e4m3 x) { return static_cast<float>(x); }
 
 template <typename T>
 __device__ T FromFloat(float x);

@@ -9,6 +9,7 @@
 extern "C" const unsigned char concert_image_fallback_gemm[];
 extern "C" const unsigned char concert_image_epilogue[];
 extern "C" const unsigned char concert_image_local_collective[];
+extern "C" const unsigned char concert_image_group_kernel[];
 
 namespace concert::kernels::cuda {
 namespace {
@@ -33,12 +34,13 @@ KernelImage& KernelImage::operator=(KernelImage&& other) noexcept {
   std::swap(fallback_gemm_, other.fallback_gemm_);
   std::swap(epilogue_, other.epilogue_);
   std::swap(local_collective_, other.local_collective_);
+  std::swap(group_kernel_, other.group_kernel_);
   std::swap(table_, other.table_);
   return *this;
 }
 
 KernelImage::~KernelImage() {
-  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_}) {
+  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_, group_kernel_}) {
     if (module != nullptr) driver_->cuModuleUnload(module);
   }
 }
@@ -50,6 +52,17 @@ absl::Status KernelImage::LoadModules(int gpu) {
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &epilogue_, concert_image_epilogue);
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &local_collective_,
                                  concert_image_local_collective);
+  // Machine code for compute capability 9.0 and nothing else: wgmma exists nowhere else.
+  CUdevice device;
+  int major = 0, minor = 0;
+  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGet, &device, gpu);
+  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGetAttribute, &major,
+                                 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGetAttribute, &minor,
+                                 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+  if (major != 9 || minor != 0) return absl::OkStatus();
+  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &group_kernel_,
+                                 concert_image_group_kernel);
   return absl::OkStatus();
 }
 
@@ -72,6 +85,13 @@ absl::Status KernelImage::FindAll() {
       find(local_collective_, "all_reduce" + full, table_.all_reduce[dtype][wide]);
       find(local_collective_, "reduce_scatter" + full, table_.reduce_scatter[dtype][wide]);
     }
+  }
+  find(fallback_gemm_, "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
+  find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
+  if (group_kernel_ != nullptr) {
+    find(group_kernel_, "concert_group_bf16", table_.group[0]);
+    find(group_kernel_, "concert_group_fp16", table_.group[1]);
+    find(group_kernel_, "concert_group_e4m3", table_.group[2]);
   }
   for (int log_bytes : {1, 2, 4}) {
     const std::string suffix = absl::StrCat("_", 1 << log_bytes);

@@ -13,9 +13,9 @@
 
 namespace concert::kernels::cuda {
 
-inline constexpr int kDtypeCount = 3;
+inline constexpr int kDtypeCount = 3;  // that kernels write; fp8 is only read
 
-// Row of `dtype` in the tables below.
+// Row of `dtype` in the tables below. REQUIRES: not fp8.
 constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype) - 1; }
 
 // One GPU's kernels. Every function is loaded when this is made, never during traffic. Immutable
@@ -23,9 +23,12 @@ constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype)
 // (0).
 struct KernelTable {
   std::array<CUfunction, kDtypeCount> fallback_gemm{};
+  std::array<CUfunction, 2> fallback_gemm_fp8{};  // by the dtype of D: bf16, fp16
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
+  // kernels/group, for bf16, fp16 and e4m3; null but on compute capability 9.0.
+  std::array<CUfunction, 3> group{};
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
 };
@@ -50,7 +53,8 @@ class KernelImage {
 
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
-  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr;
+  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr,
+           group_kernel_ = nullptr;
   KernelTable table_;
 };
 

@@ -8,6 +8,9 @@
 
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
+#include "policies/form.h"
+#include "policies/tuned_table.h"
+#include "policies/variant.h"
 
 namespace concert::kernels::cuda {
 
@@ -24,6 +27,15 @@ struct LaunchContext {
   CUdeviceptr workspace;  // this stream's own
   size_t workspace_bytes;
   int sm_budget;  // SMs the op should use; 0: all. cuBLASLt takes it as a hint
+  // Which tuned kernel serves best; without a table, without a row or without its variant the
+  // heuristic's first does.
+  policies::Form form = policies::Form::kSingle;
+  policies::CompanyClass company = policies::CompanyClass::kSolo;
+  const policies::TunedTable* tuned = nullptr;
+  const policies::Variant* variant = nullptr;  // not null: this one instead of a tuned one
+  // Launches are captured here to see their grids; nothing ever runs on it. Null: they stay
+  // unknown.
+  CUstream probe_stream = nullptr;
 };
 
 // One rank of a collective.

@@ -27,6 +27,11 @@ __device__ void LoadStage(Stage& stage, const T* matrix, uint64_t stride, uint32
   }
 }
 
+__device__ inline float ScaleOf(const float* scales, uint32_t step, uint32_t row) {
+  return scales == nullptr ? 1.0f : scales[uint64_t{row} * step];
+}
+
+// T: of C, D and bias.
 template <typename T>
 __device__ void StoreTile(const FallbackGemmArgs& args, uint64_t member, uint32_t first_row,
                           uint32_t first_column, const float (&sums)[kPerThread][kPerThread]) {
@@ -40,7 +45,9 @@ __device__ void StoreTile(const FallbackGemmArgs& args, uint64_t member, uint32_
       const uint32_t row = first_row + i * kSide;
       const uint32_t column = first_column + j * kSide;
       if (row >= args.m || column >= args.n) continue;
-      float x = args.alpha * sums[i][j];
+      const float a_scale = ScaleOf(args.a_scales, args.a_scale_step, row);
+      const float w_scale = ScaleOf(args.w_scales, args.w_scale_step, column);
+      float x = args.alpha * (sums[i][j] * a_scale * w_scale);
       if (c != nullptr) x += args.beta * ToFloat(c[row * args.ldc + column]);
       if (bias != nullptr) x += ToFloat(bias[column]);
       d[row * args.ldd + column] = FromFloat<T>(Activate(x, args.activation));
@@ -48,7 +55,8 @@ __device__ void StoreTile(const FallbackGemmArgs& args, uint64_t member, uint32_
   }
 }
 
-template <typename T>
+// T: of A and W; Output: of C, D and bias.
+template <typename T, typename Output>
 __device__ void ComputeTile(const FallbackGemmArgs& args, uint64_t member, uint32_t tile_row,
                             uint32_t tile_column) {
   __shared__ Stage stage_a, stage_w;
@@ -74,30 +82,32 @@ __device__ void ComputeTile(const FallbackGemmArgs& args, uint64_t member, uint3
     }
     __syncthreads();
   }
-  StoreTile<T>(args, member, tile_row + thread_row, tile_column + thread_column, sums);
+  StoreTile<Output>(args, member, tile_row + thread_row, tile_column + thread_column, sums);
 }
 
 // Blocks walk over the tiles of all batch members.
-template <typename T>
+template <typename T, typename Output>
 __device__ void FallbackGemm(const FallbackGemmArgs& args) {
   const uint64_t tiles_n = (args.n + kTile - 1) / kTile;
   const uint64_t tiles = tiles_n * ((args.m + kTile - 1) / kTile);
   for (uint64_t i = blockIdx.x; i < tiles * args.batch; i += gridDim.x) {
     const uint64_t tile = i % tiles;
-    ComputeTile<T>(args, i / tiles, static_cast<uint32_t>(tile / tiles_n) * kTile,
+    ComputeTile<T, Output>(args, i / tiles, static_cast<uint32_t>(tile / tiles_n) * kTile,
                    static_cast<uint32_t>(tile % tiles_n) * kTile);
   }
 }
 
 }  // namespace
 
-#define CONCERT_FALLBACK_GEMM(name, T)                               \
+#define CONCERT_FALLBACK_GEMM(name, T, Output)                       \
   extern "C" __global__ void __launch_bounds__(kFallbackGemmThreads) \
       name(const FallbackGemmArgs args) {                            \
-    FallbackGemm<T>(args);                                           \
+    FallbackGemm<T, Output>(args);                                   \
   }
-CONCERT_FALLBACK_GEMM(fallback_gemm_bf16, __nv_bfloat16)
-CONCERT_FALLBACK_GEMM(fallback_gemm_fp16, __half)
-CONCERT_FALLBACK_GEMM(fallback_gemm_fp32, float)
+CONCERT_FALLBACK_GEMM(fallback_gemm_bf16, __nv_bfloat16, __nv_bfloat16)
+CONCERT_FALLBACK_GEMM(fallback_gemm_fp16, __half, __half)
+CONCERT_FALLBACK_GEMM(fallback_gemm_fp32, float, float)
+CONCERT_FALLBACK_GEMM(fallback_gemm_fp8_bf16, __nv_fp8_e4m3, __nv_bfloat16)
+CONCERT_FALLBACK_GEMM(fallback_gemm_fp8_fp16, __nv_fp8_e4m3, __half)
 
 }  // namespace concert::kernels::cuda

@@ -3,7 +3,9 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "kernels/gemm/e4m3.h"
 #include "kernels/gemm/gemm_op.h"
 
 namespace concert::kernels {
@@ -54,6 +56,20 @@ Matrix<T> MatrixAt(Address address, uint64_t first, uint64_t rows, uint64_t colu
           Eigen::OuterStride<>(static_cast<Eigen::Index>(row_stride))};
 }
 
+// A block of A or W in fp32. T = uint8_t is e4m3.
+template <typename T, typename Block, typename Panel>
+void Upcast(const Block& from, Panel&& to) {
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    to = from.unaryExpr([](uint8_t bits) { return DecodeE4m3(bits); });
+  } else {
+    to = from.template cast<float>();
+  }
+}
+
+float ScaleOf(Address scales, bool per_row, uint64_t row) {
+  return scales == 0 ? 1 : reinterpret_cast<const float*>(scales)[per_row ? row : 0];
+}
+
 // The accumulated block at (row, column) of batch member `index` becomes a block of D.
 template <typename T, typename Block>
 void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::Index column,
@@ -63,8 +79,11 @@ void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::I
     const uint64_t r = static_cast<uint64_t>(row + i);
     const T* c = reinterpret_cast<const T*>(args.c) + index * args.stride_c + r * args.ldc;
     T* d = reinterpret_cast<T*>(args.d) + index * args.stride_d + r * args.ldd;
+    const float a_scale = ScaleOf(args.a_scales, args.a_scales_per_row, r);
     for (Eigen::Index j = 0; j < sums.cols(); ++j) {
-      float x = args.alpha * sums(i, j);
+      const uint64_t w_row = static_cast<uint64_t>(column + j);
+      const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, w_row);
+      float x = args.alpha * (sums(i, j) * a_scale * w_scale);
       if (args.c != 0) x += args.beta * static_cast<float>(c[column + j]);
       if (args.bias != 0) x += static_cast<float>(bias[column + j]);
       d[column + j] = static_cast<T>(Activate(args.activation, x));
@@ -72,7 +91,8 @@ void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::I
   }
 }
 
-template <typename T>
+// T: of A and W; Output: of C, D and bias.
+template <typename T, typename Output>
 void ComputeMatrix(const GemmArgs& args, uint64_t index, Scratch& scratch) {
   const Matrix<T> a = MatrixAt<T>(args.a, index * args.stride_a, args.m, args.k, args.lda);
   const Matrix<T> w = MatrixAt<T>(args.w, index * args.stride_w, args.n, args.k, args.ldw);
@@ -86,19 +106,20 @@ void ComputeMatrix(const GemmArgs& args, uint64_t index, Scratch& scratch) {
         const Eigen::Index width = std::min(kBlockDepth, a.cols() - depth);
         auto a_block = scratch.a.topLeftCorner(rows, width);
         auto w_block = scratch.w.topLeftCorner(columns, width);
-        a_block = a.block(row, depth, rows, width).template cast<float>();
-        w_block = w.block(column, depth, columns, width).template cast<float>();
+        Upcast<T>(a.block(row, depth, rows, width), a_block);
+        Upcast<T>(w.block(column, depth, columns, width), w_block);
         sums.noalias() += a_block * w_block.transpose();
       }
-      StoreBlock<T>(args, index, row, column, sums);
+      StoreBlock<Output>(args, index, row, column, sums);
     }
   }
 }
 
-template <typename T>
+template <typename T, typename Output = T>
 void ComputeBatch(const GemmArgs& args) {
   thread_local Scratch scratch;
-  for (uint64_t index = 0; index < args.batch; ++index) ComputeMatrix<T>(args, index, scratch);
+  for (uint64_t index = 0; index < args.batch; ++index)
+    ComputeMatrix<T, Output>(args, index, scratch);
 }
 
 }  // namespace
@@ -112,6 +133,9 @@ void ComputeGemm(std::span<const Op* const> parts) {
       return ComputeBatch<Eigen::half>(args);
     case Dtype::kFp32:
       return ComputeBatch<float>(args);
+    case Dtype::kFp8E4m3:
+      return args.d_dtype == Dtype::kBf16 ? ComputeBatch<uint8_t, Eigen::bfloat16>(args)
+                                          : ComputeBatch<uint8_t, Eigen::half>(args);
   }
 }
 

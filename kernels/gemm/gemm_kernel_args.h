@@ -15,13 +15,16 @@ struct EpilogueArgs {
   uint32_t activation;
 };
 
-// D = act(alpha * A * W^T + beta * C + bias); layouts as concert_gemm_body. c null: beta is 0.
+// D = act(alpha * scales * A * W^T + beta * C + bias); layouts as concert_gemm_body. c null: beta
+// is 0. Scales null: 1.
 struct FallbackGemmArgs {
   const void *a, *w, *c, *bias;
+  const float *a_scales, *w_scales;
   void* d;
   uint64_t lda, ldw, ldc, ldd;
   uint64_t stride_a, stride_w, stride_c, stride_d;
   uint32_t m, n, k, batch;
+  uint32_t a_scale_step, w_scale_step;  // 1: a scale per row; 0: one per tensor
   float alpha, beta;
   uint32_t activation;
 };

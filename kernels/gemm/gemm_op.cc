@@ -7,20 +7,77 @@
 namespace concert::kernels {
 namespace {
 
+constexpr uint32_t kScaleBytes = sizeof(float);
+constexpr uint16_t kAllFlags =
+    CONCERT_GEMM_ALLOW_TF32 | CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW;
+
+bool ReservedIsZero(const concert_descriptor& descriptor, const concert_gemm_body& body) {
+  return HeaderReservedIsZero(descriptor) &&
+         (body.reserved0[0] | body.reserved0[1] | body.reserved0[2]) == 0 &&
+         (body.c.scales | body.d.scales | body.bias.scales) == 0;
+}
+
+// The dtype of C, D and bias. REQUIRES: CheckDtypes was OK.
+Dtype DtypeOfD(const concert_gemm_body& body) {
+  return static_cast<Dtype>(body.d_dtype != 0 ? body.d_dtype : body.dtype);
+}
+
+Failure CheckDtypes(const concert_gemm_body& body) {
+  CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_FP8_E4M3));
+  if (body.dtype == CONCERT_ABI_FP8_E4M3) {
+    if (body.d_dtype == CONCERT_ABI_BF16 || body.d_dtype == CONCERT_ABI_FP16) return {};
+    return InvalidArgument(CONCERT_MESSAGE_D_DTYPE_FP8, body.d_dtype, body.dtype);
+  }
+  if (body.d_dtype == 0 || body.d_dtype == body.dtype) return {};
+  return InvalidArgument(CONCERT_MESSAGE_D_DTYPE_OTHER, body.d_dtype, body.dtype);
+}
+
+// The scales of A or of W, as they are described in concert_gemm_body.
+struct Scales {
+  concert_field field;
+  concert_operand operand;
+  bool per_row;
+  uint32_t rows;
+
+  uint64_t count() const { return per_row ? rows : 1; }
+};
+
+Scales ScalesOfA(const concert_gemm_body& body) {
+  return {CONCERT_FIELD_A_SCALES,
+          {body.a.scales, 0, body.a_scales_offset},
+          (body.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0,
+          body.m};
+}
+
+Scales ScalesOfW(const concert_gemm_body& body) {
+  return {CONCERT_FIELD_W_SCALES,
+          {body.w.scales, 0, body.w_scales_offset},
+          (body.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0,
+          body.n};
+}
+
+Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
+  const bool present = scales.operand.buffer != 0;
+  if (body.dtype == CONCERT_ABI_FP8_E4M3) {
+    if (present || !scales.per_row) return {};
+    return InvalidArgument(CONCERT_MESSAGE_SCALES_MISSING, scales.field);
+  }
+  if (!present && !scales.per_row && scales.operand.offset == 0) return {};
+  return InvalidArgument(CONCERT_MESSAGE_SCALES_UNUSED, scales.field, body.dtype);
+}
+
 Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_body& body) {
-  CONCERT_RETURN_IF_FAILED(CheckReserved(
-      descriptor,
-      HeaderReservedIsZero(descriptor) && body.reserved0 == 0 &&
-          (body.reserved1[0] | body.reserved1[1] | body.c.reserved | body.bias.reserved) == 0));
-  CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype));
+  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, ReservedIsZero(descriptor, body)));
+  CONCERT_RETURN_IF_FAILED(CheckDtypes(body));
   if (body.activation > CONCERT_ABI_ACT_SILU) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_ACTIVATION, body.activation,
                            CONCERT_ABI_ACT_SILU);
   }
-  if ((body.flags & ~CONCERT_GEMM_ALLOW_TF32) != 0) {
-    return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags,
-                           CONCERT_GEMM_ALLOW_TF32);
+  if ((body.flags & ~kAllFlags) != 0) {
+    return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
+  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
+  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_M, body.m, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_N, body.n, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_K, body.k, 1, kMaxGemmDimension));
@@ -53,12 +110,18 @@ Failure CheckBatchOfD(const concert_gemm_body& body) {
 }
 
 struct Ranges {
-  ByteRange a, w, c, d, bias;
+  ByteRange a, w, c, d, bias, a_scales, w_scales;
 };
+
+Failure ResolveScales(OperandResolver& resolver, const Scales& scales, ByteRange& range) {
+  if (scales.operand.buffer == 0) return {};
+  return resolver.Resolve(scales.field, scales.operand, scales.count(), kScaleBytes, range);
+}
 
 Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body, bool reads_c,
                         Ranges& ranges) {
   const uint32_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
+  const uint32_t d_element = DtypeBytes(DtypeOfD(body));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
       CONCERT_FIELD_A, body.a, SpanElements(body.m, body.k, body.lda, body.batch, body.stride_a),
       element, ranges.a));
@@ -67,17 +130,18 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body
       element, ranges.w));
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
       CONCERT_FIELD_D, body.d, SpanElements(body.m, body.n, body.ldd, body.batch, body.stride_d),
-      element, ranges.d));
+      d_element, ranges.d));
   if (reads_c) {
     CONCERT_RETURN_IF_FAILED(resolver.Resolve(
         CONCERT_FIELD_C, body.c, SpanElements(body.m, body.n, body.ldc, body.batch, body.stride_c),
-        element, ranges.c));
+        d_element, ranges.c));
   }
   if (body.bias.buffer != 0) {
     CONCERT_RETURN_IF_FAILED(
-        resolver.Resolve(CONCERT_FIELD_BIAS, body.bias, uint64_t{body.n}, element, ranges.bias));
+        resolver.Resolve(CONCERT_FIELD_BIAS, body.bias, uint64_t{body.n}, d_element, ranges.bias));
   }
-  return {};
+  CONCERT_RETURN_IF_FAILED(ResolveScales(resolver, ScalesOfA(body), ranges.a_scales));
+  return ResolveScales(resolver, ScalesOfW(body), ranges.w_scales);
 }
 
 Failure CheckOverlap(const concert_gemm_body& body, const Ranges& ranges) {
@@ -87,22 +151,45 @@ Failure CheckOverlap(const concert_gemm_body& body, const Ranges& ranges) {
   if (ranges.d.Overlaps(ranges.a)) return overlap(CONCERT_FIELD_A);
   if (ranges.d.Overlaps(ranges.w)) return overlap(CONCERT_FIELD_W);
   if (ranges.d.Overlaps(ranges.bias)) return overlap(CONCERT_FIELD_BIAS);
+  if (ranges.d.Overlaps(ranges.a_scales)) return overlap(CONCERT_FIELD_A_SCALES);
+  if (ranges.d.Overlaps(ranges.w_scales)) return overlap(CONCERT_FIELD_W_SCALES);
   const bool in_place = ranges.d == ranges.c && body.ldd == body.ldc &&
                         (body.batch == 1 || body.stride_d == body.stride_c);
   if (ranges.d.Overlaps(ranges.c) && !in_place) return overlap(CONCERT_FIELD_C);
   return {};
 }
 
-policies::Work WorkOf(const concert_gemm_body& body, bool reads_c) {
+// Each operand moved once, whatever its strides.
+uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
   const uint64_t m = body.m, n = body.n, k = body.k, batch = body.batch;
   const auto matrices = [batch](uint64_t stride) { return stride == 0 ? 1 : batch; };
-  uint64_t elements = SaturatingMultiply(m * k, matrices(body.stride_a));
-  elements = SaturatingAdd(elements, SaturatingMultiply(n * k, matrices(body.stride_w)));
-  elements = SaturatingAdd(elements, SaturatingMultiply(m * n, batch));
-  if (reads_c)
-    elements = SaturatingAdd(elements, SaturatingMultiply(m * n, matrices(body.stride_c)));
-  if (body.bias.buffer != 0) elements = SaturatingAdd(elements, n);
+  uint64_t in = SaturatingMultiply(m * k, matrices(body.stride_a));
+  in = SaturatingAdd(in, SaturatingMultiply(n * k, matrices(body.stride_w)));
+  uint64_t out = SaturatingMultiply(m * n, batch);
+  if (reads_c) out = SaturatingAdd(out, SaturatingMultiply(m * n, matrices(body.stride_c)));
+  if (body.bias.buffer != 0) out = SaturatingAdd(out, n);
+  uint64_t scales = 0;
+  for (const Scales& of : {ScalesOfA(body), ScalesOfW(body)})
+    scales += of.operand.buffer != 0 ? of.count() * kScaleBytes : 0;
+  const uint64_t matrix_bytes =
+      SaturatingAdd(SaturatingMultiply(in, DtypeBytes(static_cast<Dtype>(body.dtype))),
+                    SaturatingMultiply(out, DtypeBytes(DtypeOfD(body))));
+  return SaturatingAdd(matrix_bytes, scales);
+}
 
+// The rule is in gemm_op.h.
+bool IsGroupable(const concert_gemm_body& body, const Ranges& ranges) {
+  const uint64_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
+  const auto fits = [](const ByteRange& range, uint64_t row_stride, uint64_t element_bytes) {
+    return row_stride < kGroupMaxRowBytes / element_bytes &&
+           (range.begin | row_stride * element_bytes) % kGroupAlignment == 0;
+  };
+  return body.batch == 1 && body.dtype != CONCERT_ABI_FP32 && fits(ranges.a, body.lda, element) &&
+         fits(ranges.w, body.ldw, element) && fits(ranges.d, body.ldd, DtypeBytes(DtypeOfD(body)));
+}
+
+policies::Work WorkOf(const concert_gemm_body& body, bool reads_c, const Ranges& ranges) {
+  const uint64_t m = body.m, n = body.n, k = body.k, batch = body.batch;
   policies::Work work;
   work.category = policies::Category::kGemm;
   work.dtype = static_cast<Dtype>(body.dtype);
@@ -112,7 +199,8 @@ policies::Work WorkOf(const concert_gemm_body& body, bool reads_c) {
   work.k = body.k;
   work.batch = body.batch;
   work.flops = SaturatingMultiply(SaturatingMultiply(2 * m * n, k), batch);
-  work.hbm_bytes = SaturatingMultiply(elements, DtypeBytes(work.dtype));
+  work.hbm_bytes = BytesOf(body, reads_c);
+  work.groupable = IsGroupable(body, ranges);
   return work;
 }
 
@@ -124,13 +212,13 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
   CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor, body));
   CONCERT_RETURN_IF_FAILED(CheckRowStrides(body, reads_c));
   CONCERT_RETURN_IF_FAILED(CheckBatchOfD(body));
-  OperandResolver resolver(descriptor, context, op);
+  OperandResolver resolver(context, op);
   Ranges ranges;
   CONCERT_RETURN_IF_FAILED(ResolveOperands(resolver, body, reads_c, ranges));
   CONCERT_RETURN_IF_FAILED(CheckOverlap(body, ranges));
 
   op.kind = CONCERT_OP_GEMM;
-  op.work = WorkOf(body, reads_c);
+  op.work = WorkOf(body, reads_c, ranges);
   op.gemm = {.m = body.m,
              .n = body.n,
              .k = body.k,
@@ -150,10 +238,28 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
              .stride_d = body.stride_d,
              .alpha = body.alpha,
              .beta = body.beta,
+             .a_scales = ranges.a_scales.begin,
+             .w_scales = ranges.w_scales.begin,
              .dtype = op.work.dtype,
+             .d_dtype = DtypeOfD(body),
              .activation = static_cast<Activation>(body.activation),
-             .allow_tf32 = op.work.allow_tf32};
+             .allow_tf32 = op.work.allow_tf32,
+             .a_scales_per_row = ScalesOfA(body).per_row,
+             .w_scales_per_row = ScalesOfW(body).per_row};
   return {};
+}
+
+OpRanges RangesOfGemm(const Op& op) {
+  const GemmArgs& gemm = op.gemm;
+  // Admission has checked that these products fit in 64 bits.
+  const auto range = [&gemm](Address begin, Dtype dtype, uint64_t rows, uint64_t columns,
+                             uint64_t row_stride, uint64_t batch_stride) -> ByteRange {
+    const uint64_t elements = (gemm.batch - 1) * batch_stride + (rows - 1) * row_stride + columns;
+    return {begin, begin + elements * DtypeBytes(dtype)};
+  };
+  return {.written = range(gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d),
+          .input = range(gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda, gemm.stride_a),
+          .constants = {range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)}};
 }
 
 }  // namespace concert::kernels

@@ -1,5 +1,9 @@
 // GEMM: D = act(alpha * A * W^T + beta * C + bias), one or a strided batch. Layouts as
 // concert_gemm_body.
+//
+// fp8: A and W are e4m3, C, D and bias bf16 or fp16. D = act(alpha * (sA[i] * sW[j] * A * W^T) +
+// beta * C + bias) with fp32 scales, one per tensor or one per row of A and of W, in memory that
+// the GPU reads when the GEMM runs. A batch has one set of scales, which all its members use.
 #ifndef CONCERT_KERNELS_GEMM_GEMM_OP_H_
 #define CONCERT_KERNELS_GEMM_GEMM_OP_H_
 
@@ -18,28 +22,53 @@ namespace concert::kernels {
 inline constexpr uint64_t kMaxGemmDimension = 1 << 24;  // m, n and k
 inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 
+// Bounds of a GEMM that a group launch can carry, as tensor maps have them (CUDA driver API,
+// cuTensorMapEncodeTiled): addresses and row strides are multiples of 16 bytes, row strides are
+// less than 2^40 bytes.
+inline constexpr uint64_t kGroupAlignment = 16;
+inline constexpr uint64_t kGroupMaxRowBytes = uint64_t{1} << 40;
+
 // Rules beyond bounds:
 // - beta == 0: C is not read; c, ldc and stride_c are ignored and c may be absent. Any other beta,
-// NaN too,
-//   needs C. bias is optional. alpha and beta may be any float.
+//   NaN too, needs C. bias is optional. alpha and beta may be any float.
+// - d_dtype: bf16 or fp16 for fp8, else 0 or dtype.
+// - Only fp8 has scales. Without a buffer of scales their offset is ignored and the scale is 1; one
+//   per row needs the buffer. Scales begin at a multiple of 4 bytes and may be any
+//   float.
 // - A row stride is at least the row. A batch stride of an input may be anything, 0 included (one
-// matrix for
-//   the whole batch); matrices of D must not share elements: they lie one after the other
-//   (stride_d >= (m - 1) * ldd + n) or row-interleaved (stride_d >= n, ldd >= (batch - 1) *
+//   matrix for the whole batch); matrices of D must not share elements: they lie one after the
+//   other (stride_d >= (m - 1) * ldd + n) or row-interleaved (stride_d >= n, ldd >= (batch - 1) *
 //   stride_d + n).
-// - D may not overlap A, W, C or bias. Strided operands count as their bounding range, so an output
-// that only
-//   fills gaps of an input is refused too. Exception: C may be D exactly, with the same strides.
+// - D may not overlap A, W, C, bias or scales. Strided operands count as their bounding range, so
+//   an output that only fills gaps of an input is refused too. Exception: C may be D exactly, with
+//   the same strides.
 // - Offsets are multiples of the element size; more is not needed, though 16 bytes are faster.
+//
+// work.groupable, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
+// addresses and row strides of A, W and D are multiples of kGroupAlignment bytes, and the strides
+// less than kGroupMaxRowBytes. Nothing else matters: any m, n and k, activation, alpha and
+// beta; C, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-// One part. fp32 accumulation in blocks, one rounding to the dtype (to nearest even).
+// What the group kernel may read before earlier launches have ended is W alone: C, bias and scales
+// it reads after A.
+OpRanges RangesOfGemm(const Op& op);
+
+// One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is
+// decoded exactly.
 void ComputeGemm(std::span<const Op* const> parts);
 
 namespace cuda {
 // In builds with CUDA. Enqueues op.gemm: cuBLASLt where it has a kernel, concert's own where it has
 // none. The first time a problem is seen, cuBLASLt's heuristic is asked on the host (some 50 us);
-// nothing waits for the GPU. fp32 accumulation; tf32 only where the op allows it.
+// nothing waits for the GPU. fp32 accumulation; tf32 only where the op allows it. fp8 without
+// cuBLASLt's fast accumulation, which keeps partial sums in the tensor cores' narrower registers:
+// what a client asks for is fp32, within 5e-2 (relative, Frobenius) of exact arithmetic on the
+// quantised operands.
+//
+// cuBLASLt takes fp8 operands on Ada and later whose addresses and rows are multiples of 16 bytes,
+// with one scale per tensor, or, on Hopper from cuBLAS 12.9 on, one per row of both A and W, not in
+// a batch. The rest is concert's own kernel's, on CUDA cores.
 absl::Status LaunchGemm(LaunchContext& context, const Op& op);
 }  // namespace cuda
 

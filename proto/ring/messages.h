@@ -54,7 +54,11 @@
   X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")  \
   X(RANK_REFUSED, 33, "op %1 of communicator %2 failed on rank %0 before it could start; that rank's error says why") \
   X(DEVICE_LOST, 34, "GPU %0 has faulted and runs nothing any more; the daemon must be restarted")  \
-  X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements")
+  X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements") \
+  X(D_DTYPE_OTHER, 36, "d_dtype is %0; D of a GEMM in %d1 has that dtype too, so it must be 0 or %1")    \
+  X(D_DTYPE_FP8, 37, "d_dtype is %0; D of a GEMM in %d1 must be bf16 (1) or fp16 (2)")                   \
+  X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; only operands in fp8_e4m3 have scales")         \
+  X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -70,7 +74,8 @@ enum concert_message {
   X(STRIDE_D, 17, "stride_d") X(DTYPE, 18, "dtype") X(ACTIVATION, 19, "activation")             \
   X(FLAGS, 20, "flags") X(WAIT_COUNT, 21, "wait_count") X(COUNT, 22, "count")                   \
   X(SRC, 23, "src") X(DST, 24, "dst") X(ROOT, 25, "root") X(REDUCTION, 26, "reduction")         \
-  X(BYTES, 27, "bytes") X(ALPHA, 28, "alpha") X(BETA, 29, "beta") X(KIND, 30, "kind")
+  X(BYTES, 27, "bytes") X(ALPHA, 28, "alpha") X(BETA, 29, "beta") X(KIND, 30, "kind")           \
+  X(A_SCALES, 31, "a_scales") X(W_SCALES, 32, "w_scales")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -107,7 +112,7 @@ static inline const char* concert_op_kind_name(uint64_t kind) {
 }
 
 static inline const char* concert_dtype_name(uint64_t dtype) {
-  static const char* const kNames[] = {"invalid", "bf16", "fp16", "fp32"};
+  static const char* const kNames[] = {"invalid", "bf16", "fp16", "fp32", "fp8_e4m3"};
   return dtype < sizeof(kNames) / sizeof(kNames[0]) ? kNames[dtype] : "unknown";
 }
 

@@ -70,7 +70,7 @@
 #include <stdint.h>
 
 #define CONCERT_ABI_MAJOR 1
-#define CONCERT_ABI_MINOR 0
+#define CONCERT_ABI_MINOR 1
 #define CONCERT_SESSION_MAGIC 0x31545245434e4f43ull /* "CONCERT1", little-endian */
 
 enum {
@@ -83,6 +83,7 @@ enum {
 /* Feature bits of the Hello exchange. */
 #define CONCERT_FEATURE_CUDA_MEMORY (1ull << 0) /* pool and imported CUDA memory */
 #define CONCERT_FEATURE_HOST_MEMORY (1ull << 1) /* buffers are memfds that both sides map (sim) */
+#define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
 
 /* Kinds of op. Values are part of the ABI; new kinds are appended. */
 enum concert_op_kind {
@@ -101,6 +102,7 @@ enum concert_dtype_abi {
   CONCERT_ABI_BF16 = 1,
   CONCERT_ABI_FP16 = 2,
   CONCERT_ABI_FP32 = 3,
+  CONCERT_ABI_FP8_E4M3 = 4, /* OCP E4M3: no infinities, 0x7f and 0xff are NaN. A and W of a GEMM only */
 };
 
 enum concert_activation_abi {
@@ -117,7 +119,9 @@ enum concert_reduction_abi {
 };
 
 /* Bits of concert_gemm_body.flags. */
-#define CONCERT_GEMM_ALLOW_TF32 (1u << 0) /* fp32 operands may be rounded to tf32 */
+#define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
+#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
+#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
 
 /* A timeline id names a timeline node-wide: session id in the high half, index in the low half. User
  * timelines (signalled by the client or its GPU) have CONCERT_TIMELINE_USER set in the index. */
@@ -127,7 +131,7 @@ enum concert_reduction_abi {
 /* `bytes` from `offset` of a registered buffer; buffer 0 means "none". */
 struct concert_operand {
   uint32_t buffer;
-  uint32_t reserved;
+  uint32_t scales; /* of a GEMM's a and w: the buffer that holds its scales, 0: none. Else reserved */
   uint64_t offset;
 };
 
@@ -137,7 +141,10 @@ struct concert_wait_entry {
 };
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
- * ld* are row strides and stride_* distances between batch members, in elements. */
+ * ld* are row strides and stride_* distances between batch members, in elements.
+ *
+ * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
+ * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1. */
 struct concert_gemm_body {
   uint32_t m, n, k;
   uint32_t batch; /* >= 1 */
@@ -145,11 +152,12 @@ struct concert_gemm_body {
   uint64_t lda, ldw, ldc, ldd;
   uint64_t stride_a, stride_w, stride_c, stride_d;
   float alpha, beta;
-  uint8_t dtype;      /* of A, W, C, D and bias */
+  uint8_t dtype;      /* of A and W */
   uint8_t activation; /* concert_activation_abi */
   uint16_t flags;
-  uint32_t reserved0;
-  uint64_t reserved1[2];
+  uint8_t d_dtype; /* of C, D and bias. fp8: bf16 or fp16; else 0 or `dtype` */
+  uint8_t reserved0[3];
+  uint64_t a_scales_offset, w_scales_offset; /* in the buffers a.scales and w.scales */
 };
 
 /* `count` elements: all_reduce and broadcast: of src and of dst; all_gather: of src (dst holds ranks * count);
@@ -282,6 +290,8 @@ struct concert_layout {
   static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
 
 static_assert(sizeof(struct concert_operand) == 16, "ABI");
+CONCERT_ABI_ASSERT(concert_operand, scales, 4);
+CONCERT_ABI_ASSERT(concert_operand, offset, 8);
 static_assert(sizeof(struct concert_wait_entry) == 16, "ABI");
 static_assert(sizeof(struct concert_descriptor) == 320, "ABI: five cache lines");
 CONCERT_ABI_ASSERT(concert_descriptor, sequence, 0);
@@ -310,6 +320,9 @@ CONCERT_ABI_ASSERT(concert_gemm_body, beta, 164);
 CONCERT_ABI_ASSERT(concert_gemm_body, dtype, 168);
 CONCERT_ABI_ASSERT(concert_gemm_body, activation, 169);
 CONCERT_ABI_ASSERT(concert_gemm_body, flags, 170);
+CONCERT_ABI_ASSERT(concert_gemm_body, d_dtype, 172);
+CONCERT_ABI_ASSERT(concert_gemm_body, a_scales_offset, 176);
+CONCERT_ABI_ASSERT(concert_gemm_body, w_scales_offset, 184);
 static_assert(sizeof(struct concert_collective_body) == 192, "ABI");
 CONCERT_ABI_ASSERT(concert_collective_body, communicator, 0);
 CONCERT_ABI_ASSERT(concert_collective_body, root, 4);

@@ -27,13 +27,17 @@ std::vector<GemmOp> MakeOps(const GemmWorkload& workload, int set, const Buffer&
   for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
     const GemmShape& shape = workload.shape(gemm);
     const GemmPlace& place = workload.place(set, gemm);
-    ops.push_back({.m = shape.m,
-                   .n = shape.n,
-                   .k = shape.k,
-                   .a = Slice(buffer, place.a),
-                   .w = Slice(buffer, place.w),
-                   .d = Slice(buffer, place.d),
-                   .dtype = ToClient(shape.dtype)});
+    GemmOp& op = ops.emplace_back(GemmOp{.m = shape.m,
+                                         .n = shape.n,
+                                         .k = shape.k,
+                                         .a = Slice(buffer, place.a),
+                                         .w = Slice(buffer, place.w),
+                                         .d = Slice(buffer, place.d),
+                                         .dtype = ToClient(shape.dtype),
+                                         .d_dtype = ToClient(shape.d_dtype())});
+    if (!shape.has_scales()) continue;
+    op.a_scales = Slice(buffer, place.a_scales);
+    op.w_scales = Slice(buffer, place.w_scales);
   }
   return ops;
 }

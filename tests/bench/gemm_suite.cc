@@ -67,12 +67,16 @@ absl::StatusOr<int> WarmUp(Entrant& entrant, const GemmWorkload& workload, bool 
   return static_cast<int>(std::clamp<double>(kTurnUs / *batch_us, kMinBatches, kMaxBatches));
 }
 
+double PeakFlops(const policies::DeviceModel& model, Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return model.fp8_flops;
+  return dtype == Dtype::kFp32 ? model.fp32_flops : model.tensor_flops;
+}
+
 double BoundUs(const GemmScenario& scenario) {
   const policies::DeviceModel model;
   double compute_s = 0, bytes = 0;
   for (const GemmShape& shape : scenario.gemms) {
-    compute_s +=
-        shape.flops() / (shape.dtype == Dtype::kFp32 ? model.fp32_flops : model.tensor_flops);
+    compute_s += shape.flops() / PeakFlops(model, shape.dtype);
     bytes += shape.bytes();
   }
   return 1e6 * std::max(compute_s, bytes / model.hbm_bytes_per_s);

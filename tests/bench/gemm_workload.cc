@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "Eigen/Core"
+#include "tests/support/e4m3.h"
 
 namespace concert::bench {
 namespace {
@@ -56,6 +57,9 @@ void FillRandom(Dtype dtype, uint8_t* data, uint64_t count, Random& random) {
       return FillRandom<Eigen::half>(data, count, random);
     case Dtype::kFp32:
       return FillRandom<float>(data, count, random);
+    case Dtype::kFp8E4m3:
+      for (uint64_t i = 0; i < count; ++i)
+        data[i] = test::EncodeE4m3(random.Uniform() * kernels::kMaxE4m3);
   }
 }
 
@@ -77,8 +81,14 @@ void LoadRow(Dtype dtype, const uint8_t* data, uint64_t count, double* row) {
       return LoadRow<Eigen::half>(data, count, row);
     case Dtype::kFp32:
       return LoadRow<float>(data, count, row);
+    case Dtype::kFp8E4m3:
+      std::transform(data, data + count, row, kernels::DecodeE4m3);
   }
 }
+
+// Different in every set, so that a stale scale shows.
+float ScaleOfA(int set) { return static_cast<float>(1 + set) / kernels::kMaxE4m3; }
+constexpr float kScaleOfW = 1 / kernels::kMaxE4m3;
 
 double Dot(const double* x, const double* y, uint64_t count) {
   double sum = 0;
@@ -127,11 +137,15 @@ GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed, Layout l
   for (int set = 0; set < sets; ++set) {
     std::vector<GemmPlace>& places = places_.emplace_back();
     for (int gemm = 0; gemm < gemms(); ++gemm) {
-      const uint64_t element = DtypeBytes(shape(gemm).dtype);
+      const GemmShape& s = shape(gemm);
       GemmPlace place;
       place.a = ReadsPredecessor(gemm) ? places.back().d : Reserve(bytes_, input_bytes(gemm));
-      place.w = Reserve(bytes_, element * shape(gemm).n * shape(gemm).k);
+      place.w = Reserve(bytes_, uint64_t{DtypeBytes(s.dtype)} * s.n * s.k);
       place.d = Reserve(bytes_, output_bytes(gemm));
+      if (s.has_scales()) {
+        place.a_scales = Reserve(bytes_, sizeof(float));
+        place.w_scales = Reserve(bytes_, sizeof(float));
+      }
       places.push_back(place);
     }
   }
@@ -141,7 +155,7 @@ bool GemmWorkload::ReadsPredecessor(int gemm) const {
   if (layout_ != Layout::kChained || gemm == 0) return false;
   const GemmShape& before = shape(gemm - 1);
   const GemmShape& after = shape(gemm);
-  return before.m == after.m && before.n == after.k && before.dtype == after.dtype;
+  return before.m == after.m && before.n == after.k && before.d_dtype() == after.dtype;
 }
 
 uint64_t GemmWorkload::input_bytes(int gemm) const {
@@ -149,7 +163,7 @@ uint64_t GemmWorkload::input_bytes(int gemm) const {
 }
 
 uint64_t GemmWorkload::output_bytes(int gemm) const {
-  return uint64_t{DtypeBytes(shape(gemm).dtype)} * shape(gemm).m * shape(gemm).n;
+  return uint64_t{DtypeBytes(shape(gemm).d_dtype())} * shape(gemm).m * shape(gemm).n;
 }
 
 std::vector<uint8_t> GemmWorkload::MakeImage() {
@@ -184,6 +198,10 @@ void GemmWorkload::MakeInputs(int set, std::vector<uint8_t>& image) const {
     // A sum of k products with variance sigma^2 / 3 each has variance sigma^2 again.
     if (layout_ == Layout::kChained) random.set_scale(std::sqrt(3.0f / static_cast<float>(s.k)));
     FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
+    if (!s.has_scales()) continue;
+    const float a_scale = ScaleOfA(set);
+    std::memcpy(image.data() + place(set, gemm).a_scales, &a_scale, sizeof(a_scale));
+    std::memcpy(image.data() + place(set, gemm).w_scales, &kScaleOfW, sizeof(kScaleOfW));
   }
 }
 
@@ -195,11 +213,12 @@ GemmWorkload::Projected GemmWorkload::ProjectWeights(int set, int gemm,
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
   std::vector<double> row(s.k);
   Projected projected(uint64_t{kProjections} * s.k);
+  const double scale = s.has_scales() ? double{ScaleOfA(set)} * kScaleOfW : 1;
   for (uint32_t j = 0; j < s.n; ++j) {
     LoadRow(s.dtype, image.data() + place(set, gemm).w + j * row_bytes, s.k, row.data());
     for (int p = 0; p < kProjections; ++p) {
       double* const sums = projected.data() + uint64_t{s.k} * p;
-      for (uint32_t i = 0; i < s.k; ++i) sums[i] += signs[p][j] * row[i];
+      for (uint32_t i = 0; i < s.k; ++i) sums[i] += scale * signs[p][j] * row[i];
     }
   }
   return projected;
@@ -233,7 +252,7 @@ double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>
 double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
                                   const uint8_t* output) const {
   const GemmShape& s = shape(gemm);
-  const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.n;
+  const uint64_t row_bytes = uint64_t{DtypeBytes(s.d_dtype())} * s.n;
   std::vector<std::vector<double>> signs;
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
 
@@ -245,7 +264,7 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
     std::vector<double> row(s.n);
     const uint32_t end = std::min(s.m, (part + 1) * rows);
     for (uint32_t i = part * rows; i < end; ++i) {
-      LoadRow(s.dtype, output + i * row_bytes, s.n, row.data());
+      LoadRow(s.d_dtype(), output + i * row_bytes, s.n, row.data());
       for (int p = 0; p < kProjections; ++p) {
         const double expected = reference[uint64_t{s.m} * p + i];
         const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
@@ -258,6 +277,9 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
                    std::accumulate(norms.begin(), norms.end(), 0.0));
 }
 
-double GemmWorkload::Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-4 : 1e-2; }
+double GemmWorkload::Tolerance(Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return 5e-2;
+  return dtype == Dtype::kFp32 ? 1e-4 : 1e-2;
+}
 
 }  // namespace concert::bench

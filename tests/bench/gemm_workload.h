@@ -12,20 +12,21 @@ namespace concert::bench {
 // Byte offsets of one GEMM's operands in the workload's one range of memory. Rows have no gaps.
 struct GemmPlace {
   uint64_t a = 0, w = 0, d = 0;
+  uint64_t a_scales = 0, w_scales = 0;  // fp8: one fp32 number each; nothing else has scales
 };
 
 // Several operand sets for one scenario, all in one range of memory. Batches take the sets in turn,
 // so that by the time a set comes round again its weights have left the L2 cache.
 //
 // Independent GEMMs read inputs of their own. A chained GEMM reads its predecessor's output where
-// the shapes allow (same dtype, same m, its k the predecessor's n), and its weights are so small
-// that values keep their size from one to the next.
+// the shapes allow (its dtype that of the predecessor's D, same m, its k the predecessor's n), and
+// its weights are so small that values keep their size from one to the next.
 //
 // The check is the Freivalds projection: for random x of +-1, D x must equal A (W^T x). It costs a
 // matrix-vector product instead of a GEMM, covers every element of D, and for independent signs the
 // mean of |(D - R) x|^2 is |D - R|^2 in the Frobenius norm, so that the ratio below estimates the
 // relative Frobenius error against the result R of exact arithmetic on the rounded inputs (computed
-// in double precision).
+// in double precision); in fp8 these are the quantised inputs times their scales.
 class GemmWorkload {
  public:
   // Of a pipeline of batches of independent GEMMs. The number of operand sets is a multiple of it,
@@ -45,7 +46,8 @@ class GemmWorkload {
   uint64_t input_bytes(int gemm) const;  // of A
   uint64_t output_bytes(int gemm) const;
 
-  // The whole range: inputs random in [-1, 1), outputs all NaN. Computes the references as it goes.
+  // The whole range: inputs random in [-1, 1), outputs all NaN. fp8: quantised from [-448, 448),
+  // with scales of their own in every set. Computes the references as it goes.
   std::vector<uint8_t> MakeImage();
   // What outputs hold before a run: NaN in every element.
   std::vector<uint8_t> Poison(int gemm) const {
@@ -60,14 +62,14 @@ class GemmWorkload {
   double RelativeError(int set, int gemm, const std::vector<uint8_t>& input,
                        const std::vector<uint8_t>& output) const;
 
-  // The largest error a right result may have: rounding of D to its dtype, with room for the order
-  // of sums.
+  // The largest error a right result of GEMMs in `dtype` may have: rounding of D to its dtype, with
+  // room for the order of sums, and in fp8 for tensor cores that add in less than fp32.
   static double Tolerance(Dtype dtype);
 
  private:
   static constexpr int kProjections = 4;
 
-  // W^T x for the projections, [projection][column of A].
+  // W^T x for the projections, times the GEMM's scales, [projection][column of A].
   using Projected = std::vector<double>;
   // R x for the projections, [projection][row].
   using Reference = std::vector<double>;

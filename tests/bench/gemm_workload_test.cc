@@ -8,6 +8,7 @@
 
 #include "Eigen/Core"
 #include "gtest/gtest.h"
+#include "kernels/gemm/e4m3.h"
 
 namespace concert::bench {
 namespace {
@@ -63,6 +64,39 @@ TEST(GemmWorkloadTest, ARightResultHasTheErrorOfItsRounding) {
   ExpectRightResultsPass<Eigen::bfloat16>(Dtype::kBf16, 5e-4, 4e-3);
   ExpectRightResultsPass<Eigen::half>(Dtype::kFp16, 5e-5, 5e-4);
   ExpectRightResultsPass<float>(Dtype::kFp32, 1e-9, 1e-6);
+}
+
+// As Compute, from quantised operands and their scales.
+std::vector<uint8_t> ComputeFp8(const GemmWorkload& workload, const std::vector<uint8_t>& image,
+                                int set, int gemm) {
+  const GemmShape& s = workload.shape(gemm);
+  const GemmPlace& place = workload.place(set, gemm);
+  const auto decode = [](uint8_t bits) { return kernels::DecodeE4m3(bits); };
+  const Matrix<float> a = Load<uint8_t>(image, place.a, s.m, s.k).unaryExpr(decode);
+  const Matrix<float> w = Load<uint8_t>(image, place.w, s.n, s.k).unaryExpr(decode);
+  const float scale = Load<float>(image, place.a_scales, 1, 1)(0, 0) *
+                      Load<float>(image, place.w_scales, 1, 1)(0, 0);
+  const Matrix<float> product = scale * (a * w.transpose());
+  const Matrix<Eigen::bfloat16> d = product.cast<Eigen::bfloat16>();
+  std::vector<uint8_t> output(workload.output_bytes(gemm));
+  std::memcpy(output.data(), d.data(), output.size());
+  return output;
+}
+
+TEST(GemmWorkloadTest, Fp8HasTheErrorOfTheRoundingOfDAndNeedsTheRightScale) {
+  const GemmScenario scenario = Scenario(Dtype::kFp8E4m3);
+  GemmWorkload workload(scenario, kSeed);
+  std::vector<uint8_t> image = workload.MakeImage();
+  for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
+    const double error = workload.RelativeError(1, gemm, ComputeFp8(workload, image, 1, gemm));
+    EXPECT_GT(error, 5e-4);
+    EXPECT_LT(error, 4e-3);
+  }
+  EXPECT_NE(workload.place(1, 0).a_scales, workload.place(1, 0).w_scales);
+  std::memcpy(&image[workload.place(1, 0).a_scales], &image[workload.place(0, 0).a_scales],
+              sizeof(float));
+  EXPECT_GT(workload.RelativeError(1, 0, ComputeFp8(workload, image, 1, 0)),
+            GemmWorkload::Tolerance(Dtype::kFp8E4m3));
 }
 
 TEST(GemmWorkloadTest, EveryPoisonedElementIsFound) {

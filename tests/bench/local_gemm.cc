@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda_api/data_type.h"
 
 namespace concert::bench::local {
 namespace {
@@ -20,18 +21,6 @@ constexpr int kTimedReplays = 3;
 
 }  // namespace
 
-cudaDataType_t CudaType(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBf16:
-      return CUDA_R_16BF;
-    case Dtype::kFp16:
-      return CUDA_R_16F;
-    case Dtype::kFp32:
-      return CUDA_R_32F;
-  }
-  return CUDA_R_16BF;
-}
-
 absl::StatusOr<LtGemm> LtGemm::Plan(const Context& context, const GemmShape& shape) {
   absl::StatusOr<std::vector<LtGemm>> candidates = Candidates(context, shape, 1);
   if (!candidates.ok()) return candidates.status();
@@ -42,7 +31,9 @@ absl::StatusOr<std::vector<LtGemm>> LtGemm::Candidates(const Context& context,
                                                        const GemmShape& shape, int count) {
   LtGemm gemm;
   const auto& lt = context.api.cublaslt;
-  const cudaDataType_t type = CudaType(shape.dtype);
+  const cudaDataType_t type = kernels::cuda::DataTypeOf(shape.dtype);
+  const cudaDataType_t d_type = kernels::cuda::DataTypeOf(shape.d_dtype());
+  gemm.has_scales_ = shape.has_scales();
   const cublasOperation_t transpose = CUBLAS_OP_T;
   cublasLtMatmulPreferenceOpaque_t preference;
   lt.cublasLtMatmulDescInit_internal(&gemm.matmul_, sizeof(gemm.matmul_), CUBLAS_COMPUTE_32F,
@@ -51,7 +42,8 @@ absl::StatusOr<std::vector<LtGemm>> LtGemm::Candidates(const Context& context,
                                     sizeof(transpose));
   lt.cublasLtMatrixLayoutInit_internal(&gemm.w_, sizeof(gemm.w_), type, shape.k, shape.n, shape.k);
   lt.cublasLtMatrixLayoutInit_internal(&gemm.a_, sizeof(gemm.a_), type, shape.k, shape.m, shape.k);
-  lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), type, shape.n, shape.m, shape.n);
+  lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), d_type, shape.n, shape.m,
+                                       shape.n);
   lt.cublasLtMatmulPreferenceInit_internal(&preference, sizeof(preference));
   lt.cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                           &kWorkspaceBytes, sizeof(kWorkspaceBytes));
@@ -79,13 +71,21 @@ absl::Status LtGemm::Enqueue(const Context& context, uint64_t memory, const Gemm
   const auto& lt = context.api.cublaslt;
   // cuBLASLt changes none of the opaque structures; its C API takes some of them without const.
   auto& self = const_cast<LtGemm&>(*this);
-  return lt.ToStatus(
-      lt.cublasLtMatmul(context.cublaslt, &self.matmul_, &one, pointer(place.w), &self.w_,
-                        pointer(place.a), &self.a_, &zero, pointer(place.d), &self.d_,
-                        pointer(place.d), &self.d_, &algorithm_,
-                        reinterpret_cast<void*>(context.workspaces[stream]), kWorkspaceBytes,
-                        context.streams[stream]),
-      "cublasLtMatmul", 0);
+  cublasLtMatmulDescOpaque_t matmul = matmul_;  // read before cublasLtMatmul returns
+  if (has_scales_) {
+    const void* const w_scale = pointer(place.w_scales);
+    const void* const a_scale = pointer(place.a_scales);
+    lt.cublasLtMatmulDescSetAttribute(&matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w_scale,
+                                      sizeof(w_scale));
+    lt.cublasLtMatmulDescSetAttribute(&matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale,
+                                      sizeof(a_scale));
+  }
+  return lt.ToStatus(lt.cublasLtMatmul(context.cublaslt, &matmul, &one, pointer(place.w), &self.w_,
+                                       pointer(place.a), &self.a_, &zero, pointer(place.d),
+                                       &self.d_, pointer(place.d), &self.d_, &algorithm_,
+                                       reinterpret_cast<void*>(context.workspaces[stream]),
+                                       kWorkspaceBytes, context.streams[stream]),
+                     "cublasLtMatmul", 0);
 }
 
 absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorkload& workload,

@@ -11,8 +11,6 @@
 
 namespace concert::bench::local {
 
-cudaDataType_t CudaType(Dtype dtype);
-
 // One shape's descriptors and kernel. cuBLASLt is column-major: row-major D = A W^T is there D^T =
 // W A^T, with W [n,k] read as a k by n matrix, transposed.
 class LtGemm {
@@ -31,6 +29,7 @@ class LtGemm {
   cublasLtMatmulDescOpaque_t matmul_{};
   cublasLtMatrixLayoutOpaque_t w_{}, a_{}, d_{};
   cublasLtMatmulAlgo_t algorithm_{};
+  bool has_scales_ = false;  // fp8: one of A and one of W
 };
 
 // The kernel of the heuristic's that is fastest alone, found once per shape.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/bench/local_gemm.h"
+#include "kernels/cuda_api/data_type.h"
 
 namespace concert::bench::local {
 
@@ -82,6 +82,8 @@ absl::StatusOr<std::unique_ptr<LibraryGroup>> LibraryGroup::Make(const Context& 
                                                                  const Cublas& cublas,
                                                                  const GemmWorkload& workload,
                                                                  uint64_t memory) {
+  if (workload.shape(0).has_scales())
+    return absl::NotFoundError("cuBLAS's batched and grouped GEMMs take no scales, so no fp8");
   for (int gemm = 1; gemm < workload.gemms(); ++gemm) {
     if (workload.shape(gemm).dtype != workload.shape(0).dtype)
       return absl::NotFoundError("cuBLAS takes GEMMs of one dtype in a launch");
@@ -121,7 +123,7 @@ absl::Status LibraryGroup::Enqueue(int set) const {
                                     sizeof(void*) * gemms * (3 * uint64_t(set) + operand));
   };
   const auto handle = static_cast<cublasHandle_t>(cublas_.handle_);
-  const cudaDataType type = CudaType(workload_.shape(0).dtype);
+  const cudaDataType type = kernels::cuda::DataTypeOf(workload_.shape(0).dtype);
   const Groups& g = groups_;
   cublasStatus_t status;
   if (g.m.size() == 1) {

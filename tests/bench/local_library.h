@@ -30,7 +30,7 @@ class Cublas {
 // cublasGemmGroupedBatchedEx with a group for every run of equal shapes.
 class LibraryGroup {
  public:
-  // NOT_FOUND where the library takes no such batch: mixed dtypes.
+  // NOT_FOUND where the library takes no such batch: mixed dtypes, or fp8.
   static absl::StatusOr<std::unique_ptr<LibraryGroup>> Make(const Context& context,
                                                             const Cublas& cublas,
                                                             const GemmWorkload& workload,

@@ -7,6 +7,31 @@
 #include "tests/bench/statistics.h"
 
 namespace concert::bench {
+namespace {
+
+// Plans that were seen to end at once.
+struct Timed {
+  uint64_t finished_at_ns;
+  uint32_t ops = 0;
+  double predicted_us = 0, actual_us = 0;
+  bool predicted = true;  // all of them
+};
+
+std::vector<Timed> TimesOf(const std::vector<LoggedPlan>& plans) {
+  std::vector<Timed> times;
+  for (const LoggedPlan& plan : plans) {
+    if (times.empty() || times.back().finished_at_ns != plan.finished_at_ns)
+      times.push_back({.finished_at_ns = plan.finished_at_ns});
+    Timed& timed = times.back();
+    timed.ops += plan.ops;
+    timed.predicted_us += plan.predicted_us;
+    timed.actual_us += plan.actual_us;
+    timed.predicted &= plan.predicted_us > 0;
+  }
+  return times;
+}
+
+}  // namespace
 
 nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms) {
   using Kind = std::tuple<std::string, uint32_t, uint32_t>;
@@ -21,10 +46,12 @@ nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms) {
       typical = &plan;
       typical_count = count;
     }
-    if (plan.ops == 0 || plan.predicted_us <= 0 || plan.actual_us <= 0) continue;
-    predicted_us.push_back(plan.predicted_us * gemms / plan.ops);
-    planned_us.push_back(plan.actual_us * gemms / plan.ops);
-    errors.push_back(std::abs(plan.predicted_us / plan.actual_us - 1));
+  }
+  for (const Timed& timed : TimesOf(plans)) {
+    if (!timed.predicted || timed.ops == 0 || timed.actual_us <= 0) continue;
+    predicted_us.push_back(timed.predicted_us * gemms / timed.ops);
+    planned_us.push_back(timed.actual_us * gemms / timed.ops);
+    errors.push_back(std::abs(timed.predicted_us / timed.actual_us - 1));
   }
   nlohmann::json description = nlohmann::json::object();
   if (typical != nullptr) description["plan"] = typical->text;

@@ -16,6 +16,7 @@ struct LoggedPlan {
   std::string form;
   uint32_t ops = 0, launches = 0;
   double predicted_us = 0, actual_us = 0;
+  uint64_t finished_at_ns = 0;
 };
 
 // The last plans that ended, newest first; at most 256.
@@ -24,7 +25,8 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
 // What plans of batches of `gemms` ops each say: "plan", the newest one of the most frequent kind
 // (form, ops, launches); "predicted_us" and "planned_us", medians of what plans were predicted to
 // take and took, per batch; "prediction_error", the median of |predicted / actual - 1|. Empty for
-// no plans.
+// no plans. Plans that were seen to end at once count as one: the daemon gives the first of them
+// all the time. Plans of one GPU, newest first.
 nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms);
 
 }  // namespace concert::bench

@@ -41,7 +41,8 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
                      .ops = plan.op_count(),
                      .launches = plan.launch_count(),
                      .predicted_us = plan.predicted_us(),
-                     .actual_us = plan.actual_us()});
+                     .actual_us = plan.actual_us(),
+                     .finished_at_ns = plan.finished_at_ns()});
   }
   return plans;
 }

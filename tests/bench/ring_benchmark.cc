@@ -50,6 +50,8 @@ class NullDevice : public daemon::Device {
     return absl::OkStatus();
   }
   absl::Status Order(Lane, Lane) override { return absl::OkStatus(); }
+  std::vector<policies::Variant> Variants(const policies::Problem&, int) override { return {}; }
+  void UseTuned(std::shared_ptr<const policies::TunedTable>) override {}
   absl::Status healthy() const override { return absl::OkStatus(); }
 
  private:

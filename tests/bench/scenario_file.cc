@@ -38,10 +38,11 @@ absl::StatusOr<Dtype> DtypeOf(const json& gemm, const std::string& where) {
   if (value == "bf16") return Dtype::kBf16;
   if (value == "fp16") return Dtype::kFp16;
   if (value == "fp32") return Dtype::kFp32;
-  if (value == "fp8_e4m3" || value == "fp8_e5m2")
-    return absl::UnimplementedError(value.get<std::string>());
-  return absl::InvalidArgumentError(absl::StrCat(where, ": dtype is ", value.dump(),
-                                                 "; it must be \"bf16\", \"fp16\" or \"fp32\""));
+  if (value == "fp8_e4m3") return Dtype::kFp8E4m3;
+  if (value == "fp8_e5m2") return absl::UnimplementedError(value.get<std::string>());
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ": dtype is ", value.dump(),
+                   "; it must be \"bf16\", \"fp16\", \"fp32\" or \"fp8_e4m3\""));
 }
 
 absl::Status RejectUnknownKeys(const json& object, const std::set<std::string>& known,

@@ -17,11 +17,15 @@ using policies::Dtype;
 // C[m,n] = A[m,k] * W[n,k]^T
 struct GemmShape {
   uint32_t m = 0, n = 0, k = 0;
-  Dtype dtype = Dtype::kBf16;
+  Dtype dtype = Dtype::kBf16;  // of A and W
 
+  bool has_scales() const { return dtype == Dtype::kFp8E4m3; }
+  Dtype d_dtype() const { return dtype == Dtype::kFp8E4m3 ? Dtype::kBf16 : dtype; }
   double flops() const { return 2.0 * m * n * k; }
-  // Each operand moved once.
-  double bytes() const { return DtypeBytes(dtype) * (1.0 * m * k + 1.0 * n * k + 1.0 * m * n); }
+  // Each matrix moved once.
+  double bytes() const {
+    return DtypeBytes(dtype) * (1.0 * m * k + 1.0 * n * k) + DtypeBytes(d_dtype()) * 1.0 * m * n;
+  }
 };
 
 // GEMMs that become ready together.

@@ -75,12 +75,24 @@ TEST(ScenarioFileTest, BadFieldsAreNamedWithTheirValue) {
   EXPECT_THAT(ErrorOf(gemm(R"("m": 1, "n": 1, "k": 1, "mm": 1)")), HasSubstr("unknown key 'mm'"));
 }
 
-TEST(ScenarioFileTest, Fp8IsKnownButUnsupported) {
+TEST(ScenarioFileTest, Fp8IsWrittenAsBf16) {
   const auto scenarios = ParseGemmScenarios(
-      Suite(R"({"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1, "dtype": "fp8_e4m3"}]})"), "x.json",
+      Suite(R"({"name": "a", "gemms": [{"m": 4, "n": 5, "k": 6, "dtype": "fp8_e4m3"}]})"), "x.json",
       "");
   ASSERT_TRUE(scenarios.ok()) << scenarios.status();
-  EXPECT_THAT(scenarios->front().unsupported, HasSubstr("fp8_e4m3"));
+  EXPECT_EQ(scenarios->front().unsupported, "");
+  const GemmShape& shape = scenarios->front().gemms.front();
+  EXPECT_EQ(shape.dtype, Dtype::kFp8E4m3);
+  EXPECT_EQ(shape.d_dtype(), Dtype::kBf16);
+  EXPECT_EQ(shape.bytes(), 4 * 6 + 5 * 6 + 2 * 4 * 5);
+}
+
+TEST(ScenarioFileTest, E5m2IsKnownButUnsupported) {
+  const auto scenarios = ParseGemmScenarios(
+      Suite(R"({"name": "a", "gemms": [{"m": 1, "n": 1, "k": 1, "dtype": "fp8_e5m2"}]})"), "x.json",
+      "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  EXPECT_THAT(scenarios->front().unsupported, HasSubstr("fp8_e5m2"));
 }
 
 TEST(ScenarioFileTest, NamesAreUnique) {

@@ -19,9 +19,9 @@ concert_descriptor TinyDescriptor() {
   concert_gemm_body& gemm = descriptor.body.gemm;
   gemm.m = gemm.n = gemm.k = kTinyExtent;
   gemm.batch = 1;
-  gemm.a = {.buffer = 1, .reserved = 0, .offset = 0};
-  gemm.w = {.buffer = 1, .reserved = 0, .offset = kTinyOperandBytes};
-  gemm.d = {.buffer = 1, .reserved = 0, .offset = 2 * kTinyOperandBytes};
+  gemm.a = {.buffer = 1, .scales = 0, .offset = 0};
+  gemm.w = {.buffer = 1, .scales = 0, .offset = kTinyOperandBytes};
+  gemm.d = {.buffer = 1, .scales = 0, .offset = 2 * kTinyOperandBytes};
   gemm.lda = gemm.ldw = gemm.ldd = kTinyExtent;
   gemm.stride_a = gemm.stride_w = gemm.stride_d = kTinyExtent * kTinyExtent;
   gemm.alpha = 1;

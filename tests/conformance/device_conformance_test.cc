@@ -1,6 +1,7 @@
 // What every backend promises in device.h about memory, order, timelines and faults.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tests/conformance/device_fixture.h"
@@ -27,6 +28,22 @@ TEST_P(DeviceConformanceTest, EveryGpuDescribesItself) {
     EXPECT_GT(info.memory_bytes, 0u);
     EXPECT_GT(info.model.sm_count, 0);
     EXPECT_TRUE(gpu(i).healthy().ok()) << gpu(i).healthy();
+  }
+}
+
+TEST_P(DeviceConformanceTest, ListsVariantsThatDescribeThemselves) {
+  const policies::Problem problem = {.m = 64, .n = 256, .k = 128};
+  for (const int sm_budget : {0, gpu().info().model.sm_count / 2}) {
+    const std::vector<policies::Variant> variants = gpu().Variants(problem, sm_budget);
+    EXPECT_FALSE(variants.empty());
+    for (size_t i = 0; i < variants.size(); ++i) {
+      EXPECT_NE(variants[i].source, policies::Variant::Source::kNone);
+      EXPECT_EQ(variants[i].dtype, problem.dtype);
+      if (sm_budget != 0) {
+        EXPECT_EQ(variants[i].sm_budget, sm_budget);
+      }
+      EXPECT_EQ(std::count(variants.begin(), variants.end(), variants[i]), 1);
+    }
   }
 }
 

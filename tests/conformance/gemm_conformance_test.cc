@@ -9,6 +9,8 @@
 namespace concert::daemon::conformance {
 namespace {
 
+enum class Scales { kNone, kPerTensor, kPerRow };
+
 struct GemmCase {
   const char* name;
   uint32_t m, n, k;
@@ -19,6 +21,9 @@ struct GemmCase {
   bool in_place = false;     // C is D
   bool shared_w = false;     // one W for the whole batch
   bool interleaved = false;  // D as [m, batch, n], as heads of attention
+  // fp8 only.
+  Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
+  bool fp16_d = false;  // else bf16
 };
 
 // Sizes around tile edges, one element, and long K.
@@ -43,6 +48,54 @@ constexpr GemmCase kCases[] = {
     {.name = "long_k", .m = 20, .n = 260, .k = 1500},
 };
 
+// What only fp8 has: every combination of scales, both kinds of D.
+constexpr GemmCase kFp8Cases[] = {
+    {.name = "no_scales",
+     .m = 48,
+     .n = 64,
+     .k = 96,
+     .a_scales = Scales::kNone,
+     .w_scales = Scales::kNone},
+    {.name = "scales_per_row",
+     .m = 64,
+     .n = 80,
+     .k = 128,
+     .bias = true,
+     .a_scales = Scales::kPerRow,
+     .w_scales = Scales::kPerRow},
+    {.name = "scales_of_a_per_row",
+     .m = 33,
+     .n = 48,
+     .k = 64,
+     .beta = 0.5f,
+     .a_scales = Scales::kPerRow},
+    {.name = "scales_of_w_per_row",
+     .m = 16,
+     .n = 272,
+     .k = 48,
+     .a_scales = Scales::kNone,
+     .w_scales = Scales::kPerRow,
+     .fp16_d = true},
+    {.name = "tails_per_row",
+     .m = 3,
+     .n = 259,
+     .k = 517,
+     .padding = 5,
+     .alpha = -2,
+     .beta = 1,
+     .bias = true,
+     .a_scales = Scales::kPerRow,
+     .w_scales = Scales::kPerRow,
+     .fp16_d = true},
+    {.name = "batch_shares_scales",
+     .m = 16,
+     .n = 32,
+     .k = 64,
+     .batch = 3,
+     .a_scales = Scales::kPerRow,
+     .w_scales = Scales::kPerRow},
+};
+
 double Activate(uint8_t activation, double x) {
   switch (activation) {
     case CONCERT_ABI_ACT_RELU:
@@ -59,8 +112,12 @@ double Activate(uint8_t activation, double x) {
 class GemmConformanceTest : public DeviceTest {
  protected:
   struct Data {
-    std::vector<double> a, w, c, bias;
+    std::vector<double> a, w, c, bias, a_scales, w_scales;
   };
+
+  static Dtype OutputOf(const concert_gemm_body& body) {
+    return static_cast<Dtype>(body.d_dtype != 0 ? body.d_dtype : body.dtype);
+  }
 
   static concert_gemm_body BodyOf(const GemmCase& test, Dtype dtype, uint8_t activation) {
     concert_gemm_body body{};
@@ -79,32 +136,57 @@ class GemmConformanceTest : public DeviceTest {
     body.beta = test.beta;
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
+    if (dtype == Dtype::kFp8E4m3) {
+      body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
+      body.flags = static_cast<uint16_t>(
+          (test.a_scales == Scales::kPerRow ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
+          (test.w_scales == Scales::kPerRow ? CONCERT_GEMM_W_SCALES_PER_ROW : 0));
+    }
     return body;
+  }
+
+  // Between 1/8 and 2; none for other dtypes than fp8.
+  static std::vector<double> MakeScales(Dtype dtype, Scales scales, uint32_t rows, uint64_t seed) {
+    if (dtype != Dtype::kFp8E4m3 || scales == Scales::kNone) return {};
+    std::vector<double> values =
+        RandomNumbers(Dtype::kFp32, scales == Scales::kPerRow ? rows : 1, seed);
+    for (double& value : values) value = std::max(0.125, 2 * std::fabs(value));
+    return values;
   }
 
   static Data MakeData(const GemmCase& test, const concert_gemm_body& body, Dtype dtype) {
     return {.a = RandomNumbers(dtype, body.lda * test.m * test.batch, 11),
             .w = RandomNumbers(dtype, body.ldw * test.n * test.batch, 12),
-            .c = RandomNumbers(dtype, body.ldc * test.m * test.batch, 13),
-            .bias = RandomNumbers(dtype, test.n, 14)};
+            .c = RandomNumbers(OutputOf(body), body.ldc * test.m * test.batch, 13),
+            .bias = RandomNumbers(OutputOf(body), test.n, 14),
+            .a_scales = MakeScales(dtype, test.a_scales, test.m, 15),
+            .w_scales = MakeScales(dtype, test.w_scales, test.n, 16)};
   }
 
   // Puts operands into buffers of their own, D poisoned, and admits.
   Op MakeOp(const GemmCase& test, concert_gemm_body body, Dtype dtype, const Data& data) {
+    const Dtype output = OutputOf(body);
     const uint64_t d_bytes =
-        body.ldd * test.m * (test.interleaved ? 1 : test.batch) * DtypeBytes(dtype);
+        body.ldd * test.m * (test.interleaved ? 1 : test.batch) * DtypeBytes(output);
     body.a.buffer = NewBuffer(Encode(dtype, data.a));
     body.w.buffer = NewBuffer(Encode(dtype, data.w));
-    body.d.buffer = test.in_place ? NewBuffer(Encode(dtype, data.c)) : NewPoisoned(d_bytes);
+    body.d.buffer = test.in_place ? NewBuffer(Encode(output, data.c)) : NewPoisoned(d_bytes);
     if (test.in_place) body.c.buffer = body.d.buffer;
-    if (!test.in_place && test.beta != 0) body.c.buffer = NewBuffer(Encode(dtype, data.c));
-    if (test.bias) body.bias.buffer = NewBuffer(Encode(dtype, data.bias));
+    if (!test.in_place && test.beta != 0) body.c.buffer = NewBuffer(Encode(output, data.c));
+    if (test.bias) body.bias.buffer = NewBuffer(Encode(output, data.bias));
+    if (!data.a_scales.empty()) body.a.scales = NewBuffer(Encode(Dtype::kFp32, data.a_scales));
+    if (!data.w_scales.empty()) body.w.scales = NewBuffer(Encode(Dtype::kFp32, data.w_scales));
     d_buffer_ = body.d.buffer;
-    d_elements_ = d_bytes / DtypeBytes(dtype);
+    d_elements_ = d_bytes / DtypeBytes(output);
     concert_descriptor descriptor{};
     descriptor.kind = CONCERT_OP_GEMM;
     descriptor.body.gemm = body;
     return Admit(descriptor);
+  }
+
+  static double ScaleOf(const std::vector<double>& scales, uint64_t row) {
+    if (scales.empty()) return 1;
+    return scales[scales.size() == 1 ? 0 : row];
   }
 
   static double Expected(const GemmCase& test, const concert_gemm_body& body, const Data& data,
@@ -114,7 +196,7 @@ class GemmConformanceTest : public DeviceTest {
       sum += data.a[b * body.stride_a + i * body.lda + p] *
              data.w[b * body.stride_w + j * body.ldw + p];
     }
-    sum *= test.alpha;
+    sum *= test.alpha * ScaleOf(data.a_scales, i) * ScaleOf(data.w_scales, j);
     if (test.beta != 0) sum += test.beta * data.c[b * body.stride_c + i * body.ldc + j];
     if (test.bias) sum += data.bias[j];
     return Activate(body.activation, sum);
@@ -122,7 +204,8 @@ class GemmConformanceTest : public DeviceTest {
 
   // D's elements are right, and what lies between its rows is untouched.
   void CheckD(const GemmCase& test, const concert_gemm_body& body, Dtype dtype, const Data& data) {
-    const std::vector<double> d = Decode(dtype, Read(d_buffer_, d_elements_ * DtypeBytes(dtype)));
+    const Dtype output = OutputOf(body);
+    const std::vector<double> d = Decode(output, Read(d_buffer_, d_elements_ * DtypeBytes(output)));
     std::vector<bool> written(d.size(), false);
     std::vector<double> got, want;
     for (uint64_t b = 0; b < test.batch; ++b) {
@@ -143,26 +226,51 @@ class GemmConformanceTest : public DeviceTest {
     }
   }
 
+  void RunAllActivations(const GemmCase& test, Dtype dtype) {
+    for (uint8_t activation = CONCERT_ABI_ACT_NONE; activation <= CONCERT_ABI_ACT_SILU;
+         ++activation) {
+      SCOPED_TRACE(std::string(test.name) + ", dtype " + std::to_string(static_cast<int>(dtype)) +
+                   ", activation " + std::to_string(activation));
+      // One element can be near 0 after relu or by chance: no scale to be relative to.
+      if (test.m * test.n == 1 && activation != CONCERT_ABI_ACT_NONE) continue;
+      const concert_gemm_body body = BodyOf(test, dtype, activation);
+      const Data data = MakeData(test, body, dtype);
+      Run(MakeOp(test, body, dtype, data));
+      CheckD(test, body, dtype, data);
+    }
+  }
+
   uint32_t d_buffer_ = 0;
   uint64_t d_elements_ = 0;
 };
 
 TEST_P(GemmConformanceTest, MatchesTheReference) {
   for (const GemmCase& test : kCases) {
-    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
-      for (uint8_t activation = CONCERT_ABI_ACT_NONE; activation <= CONCERT_ABI_ACT_SILU;
-           ++activation) {
-        SCOPED_TRACE(std::string(test.name) + ", dtype " + std::to_string(static_cast<int>(dtype)) +
-                     ", activation " + std::to_string(activation));
-        const concert_gemm_body body = BodyOf(test, dtype, activation);
-        // One element can be near 0 after relu or by chance: no scale to be relative to.
-        if (test.m * test.n == 1 && activation != CONCERT_ABI_ACT_NONE) continue;
-        const Data data = MakeData(test, body, dtype);
-        Run(MakeOp(test, body, dtype, data));
-        CheckD(test, body, dtype, data);
-      }
-    }
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
+      RunAllActivations(test, dtype);
   }
+}
+
+TEST_P(GemmConformanceTest, Fp8MatchesTheReferenceWithAllKindsOfScales) {
+  for (const GemmCase& test : kFp8Cases) RunAllActivations(test, Dtype::kFp8E4m3);
+}
+
+// Sums of these are exact in any order; only D is rounded: bf16 keeps 8 bits.
+TEST_P(GemmConformanceTest, Fp8IsDecodedExactlyAndScaledBeforeTheRounding) {
+  const GemmCase test{.name = "exact", .m = 16, .n = 16, .k = 32};
+  const concert_gemm_body body = BodyOf(test, Dtype::kFp8E4m3, CONCERT_ABI_ACT_NONE);
+  Data data = MakeData(test, body, Dtype::kFp8E4m3);
+  std::fill(data.a.begin(), data.a.end(), 0);
+  std::fill(data.w.begin(), data.w.end(), 0);
+  data.a[0] = 448, data.a[1] = 0x1p-9;  // the largest and the smallest number
+  data.w[0] = 0.5625, data.w[1] = 0;
+  data.w[body.ldw] = 0, data.w[body.ldw + 1] = -3;
+  data.w[2 * body.ldw] = 1, data.w[2 * body.ldw + 1] = 448;
+  data.a_scales = {3}, data.w_scales = {0x1p-20};
+  Run(MakeOp(test, body, Dtype::kFp8E4m3, data));
+  // 252 * 3 = 756 has 8 significant bits; 448.875 * 3 = 1346.625 is rounded to a multiple of 8.
+  EXPECT_EQ(Decode(Dtype::kBf16, Read(d_buffer_, 6)),
+            (std::vector<double>{756 * 0x1p-20, -9 * 0x1p-29, 1344 * 0x1p-20}));
 }
 
 TEST_P(GemmConformanceTest, RoundsOnceToNearestEven) {

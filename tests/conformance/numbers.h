@@ -3,6 +3,7 @@
 #define CONCERT_TESTS_CONFORMANCE_NUMBERS_H_
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "policies/work.h"
+#include "tests/support/e4m3.h"
 
 namespace concert::daemon::conformance {
 
@@ -38,11 +40,22 @@ std::vector<double> DecodeAs(const Bytes& bytes) {
 }
 
 inline Bytes Encode(Dtype dtype, const std::vector<double>& values) {
+  if (dtype == Dtype::kFp8E4m3) {
+    Bytes bytes(values.size());
+    std::transform(values.begin(), values.end(), bytes.begin(),
+                   [](double value) { return test::EncodeE4m3(static_cast<float>(value)); });
+    return bytes;
+  }
   if (dtype == Dtype::kBf16) return EncodeAs<Eigen::bfloat16>(values);
   return dtype == Dtype::kFp16 ? EncodeAs<Eigen::half>(values) : EncodeAs<float>(values);
 }
 
 inline std::vector<double> Decode(Dtype dtype, const Bytes& bytes) {
+  if (dtype == Dtype::kFp8E4m3) {
+    std::vector<double> values(bytes.size());
+    std::transform(bytes.begin(), bytes.end(), values.begin(), kernels::DecodeE4m3);
+    return values;
+  }
   if (dtype == Dtype::kBf16) return DecodeAs<Eigen::bfloat16>(bytes);
   return dtype == Dtype::kFp16 ? DecodeAs<Eigen::half>(bytes) : DecodeAs<float>(bytes);
 }
@@ -67,7 +80,12 @@ inline double RelativeError(const std::vector<double>& got, const std::vector<do
   return std::isfinite(error) ? error : INFINITY;
 }
 
-inline double Tolerance(Dtype dtype) { return dtype == Dtype::kFp32 ? 1e-5 : 1e-2; }
+// Of a GEMM by the dtype of A and W, against exact arithmetic on them as they are stored. fp8:
+// tensor cores add its products in less than fp32.
+inline double Tolerance(Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return 5e-2;
+  return dtype == Dtype::kFp32 ? 1e-5 : 1e-2;
+}
 
 // 0xff everywhere is NaN in every dtype: an element that a kernel forgot shows.
 inline constexpr uint8_t kPoison = 0xff;

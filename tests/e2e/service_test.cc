@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/support/e4m3.h"
 #include "tests/support/test_daemon.h"
 
 namespace concert::test {
@@ -77,6 +79,50 @@ TEST_P(ServiceTest, AGemmComesBackRight) {
   const Status status = ticket.Wait();
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_LT(RelativeError(ReadFloats(d_buffer, 17 * 29), Reference(a, w, 17, 29, 33)), 1e-5);
+}
+
+// Operands in fp8 as a client quantises them, their scales in the same buffers, D in bf16.
+TEST_P(ServiceTest, AnFp8GemmComesBackRight) {
+  constexpr uint32_t kM = 17, kN = 24, kK = 48;
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue({}).value();
+  std::vector<float> a = RandomFloats(kM * kK, 3), w = RandomFloats(kN * kK, 4);
+  std::vector<float> a_scales(kM), w_scale = {1.0f / 448};
+  std::vector<uint8_t> a_bits, w_bits;
+  for (uint32_t i = 0; i < kM; ++i) {  // row i is as large as i + 1
+    a_scales[i] = static_cast<float>(i + 1) / 448;
+    for (uint32_t l = 0; l < kK; ++l) a_bits.push_back(EncodeE4m3(a[i * kK + l] * 448));
+    for (uint32_t l = 0; l < kK; ++l)
+      a[i * kK + l] = kernels::DecodeE4m3(a_bits[i * kK + l]) * a_scales[i];
+  }
+  for (float& value : w) {
+    w_bits.push_back(EncodeE4m3(value / w_scale[0]));
+    value = kernels::DecodeE4m3(w_bits.back()) * w_scale[0];
+  }
+  const Buffer scales = MakeBuffer(session, a_scales), w_buffer = session.Allocate(2048).value();
+  const Buffer a_buffer = session.Allocate(a_bits.size()).value();
+  const Buffer d_buffer = session.Allocate(kM * kN * 2).value();
+  a_buffer.Write(a_bits.data(), a_bits.size()).Check();
+  w_buffer.Write(w_bits.data(), w_bits.size()).Check();
+  w_buffer.Write(w_scale.data(), sizeof(float), 2044).Check();
+  const Ticket ticket = queue.Gemm({.m = kM,
+                                    .n = kN,
+                                    .k = kK,
+                                    .a = a_buffer,
+                                    .w = w_buffer,
+                                    .d = d_buffer,
+                                    .dtype = kFp8E4m3,
+                                    .d_dtype = kBf16,
+                                    .a_scales = scales,
+                                    .w_scales = {w_buffer, 2044},
+                                    .a_scales_per_row = true});
+  const Status status = ticket.Wait();
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  std::vector<uint16_t> bits(kM * kN);
+  d_buffer.Read(bits.data(), bits.size() * 2).Check();
+  std::vector<float> d;
+  for (const uint16_t word : bits) d.push_back(std::bit_cast<float>(uint32_t{word} << 16));
+  EXPECT_LT(RelativeError(d, Reference(a, w, kM, kN, kK)), 4e-3);  // of bf16
 }
 
 TEST_P(ServiceTest, AChainRunsInOrderAcrossManyOps) {
@@ -215,7 +261,8 @@ TEST_P(ServiceTest, ABadOpFailsAloneAndInItsTurn) {
   EXPECT_THAT(bad.Wait().message(), HasSubstr("dst needs 8 bytes at offset 1048576"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest, Values("auto", "serial", "streams", "priority"),
+INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest,
+                         Values("auto", "serial", "streams", "priority", "goldyloc"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

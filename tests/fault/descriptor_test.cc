@@ -36,8 +36,42 @@ const BadOp kBadOps[] = {
      "reserved field or flag of the gemm"},
     {"reserved word", [](auto& d) { d.reserved1[2] = 1; }, CONCERT_ABI_INVALID_ARGUMENT,
      "reserved field"},
-    {"reserved of the body", [](auto& d) { d.body.gemm.reserved1[1] = 9; },
+    {"reserved of the body", [](auto& d) { d.body.gemm.reserved0[1] = 9; },
      CONCERT_ABI_INVALID_ARGUMENT, "reserved field"},
+    {"reserved of an operand", [](auto& d) { d.body.gemm.d.scales = 9; },
+     CONCERT_ABI_INVALID_ARGUMENT, "reserved field"},
+    {"scales of fp32", [](auto& d) { d.body.gemm.w.scales = d.body.gemm.w.buffer; },
+     CONCERT_ABI_INVALID_ARGUMENT, "w_scales are given, but dtype is fp32"},
+    {"fp8 into fp32",
+     [](auto& d) {
+       d.body.gemm.dtype = CONCERT_ABI_FP8_E4M3;
+       d.body.gemm.d_dtype = CONCERT_ABI_FP32;
+     },
+     CONCERT_ABI_INVALID_ARGUMENT, "d_dtype is 3; D of a GEMM in fp8_e4m3 must be bf16"},
+    {"d_dtype", [](auto& d) { d.body.gemm.d_dtype = 200; }, CONCERT_ABI_INVALID_ARGUMENT,
+     "d_dtype is 200; D of a GEMM in fp32 has that dtype too"},
+    {"no scales for the rows",
+     [](auto& d) {
+       d.body.gemm.dtype = CONCERT_ABI_FP8_E4M3;
+       d.body.gemm.d_dtype = CONCERT_ABI_BF16;
+       d.body.gemm.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+     },
+     CONCERT_ABI_INVALID_ARGUMENT, "the buffer of a_scales is 0"},
+    {"unknown buffer of scales",
+     [](auto& d) {
+       d.body.gemm.dtype = CONCERT_ABI_FP8_E4M3;
+       d.body.gemm.d_dtype = CONCERT_ABI_BF16;
+       d.body.gemm.a.scales = 77;
+     },
+     CONCERT_ABI_NOT_FOUND, "a_scales.buffer is 77"},
+    {"scales past the buffer",
+     [](auto& d) {
+       d.body.gemm.dtype = CONCERT_ABI_FP8_E4M3;
+       d.body.gemm.d_dtype = CONCERT_ABI_FP16;
+       d.body.gemm.w.scales = d.body.gemm.w.buffer;
+       d.body.gemm.w_scales_offset = 4096;
+     },
+     CONCERT_ABI_INVALID_ARGUMENT, "w_scales needs 4 bytes at offset 4096"},
     {"gemm flags", [](auto& d) { d.body.gemm.flags = 0x80; }, CONCERT_ABI_INVALID_ARGUMENT,
      "flags is 128"},
     {"dtype", [](auto& d) { d.body.gemm.dtype = 9; }, CONCERT_ABI_INVALID_ARGUMENT, "dtype is 9"},

@@ -94,7 +94,17 @@ class DescriptorGenerator {
     gemm.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     gemm.activation = static_cast<uint8_t>(Pick(5));
     gemm.flags = static_cast<uint16_t>(Pick(3));
+    if (Pick(3) == 0) MakeFp8(gemm);
     return gemm;
+  }
+
+  void MakeFp8(concert_gemm_body& gemm) {
+    gemm.dtype = CONCERT_ABI_FP8_E4M3;
+    gemm.d_dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(2));
+    gemm.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 4) * 2);
+    const concert_operand a_scales = Operand(), w_scales = Operand();
+    if (Pick(3) != 0) gemm.a.scales = a_scales.buffer, gemm.a_scales_offset = a_scales.offset;
+    if (Pick(3) != 0) gemm.w.scales = w_scales.buffer, gemm.w_scales_offset = w_scales.offset;
   }
 
   concert_collective_body Collective(uint16_t kind) {

@@ -35,7 +35,7 @@ Op SquareGemm(Address a, Address w, Address d, uint32_t size) {
   g.a = a, g.w = w, g.d = d;
   g.lda = g.ldw = g.ldd = size;
   g.alpha = 1;
-  g.dtype = Dtype::kBf16;
+  g.dtype = g.d_dtype = Dtype::kBf16;
   return op;
 }
 

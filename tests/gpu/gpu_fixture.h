@@ -20,6 +20,7 @@
 #include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/cuda_node.h"
 #include "tests/gpu/client_process.h"
+#include "tests/support/e4m3.h"
 
 namespace concert::tests {
 
@@ -48,6 +49,8 @@ inline double ElementToDouble(Dtype dtype, const uint8_t* bytes) {
       std::memcpy(&x, bytes, sizeof(x));
       return __half2float(x);
     }
+    case Dtype::kFp8E4m3:
+      return kernels::DecodeE4m3(*bytes);
     case Dtype::kFp32:
       break;
   }
@@ -68,6 +71,9 @@ inline void ElementFromFloat(Dtype dtype, float value, uint8_t* bytes) {
       std::memcpy(bytes, &x, sizeof(x));
       return;
     }
+    case Dtype::kFp8E4m3:
+      *bytes = test::EncodeE4m3(value);
+      return;
     case Dtype::kFp32:
       std::memcpy(bytes, &value, sizeof(value));
       return;

@@ -236,7 +236,8 @@ void FakeDaemon::SayHello(int client, const concert_hello& hello) {
   page->abi_major = reply.abi_major = CONCERT_ABI_MAJOR;
   page->abi_minor = reply.abi_minor = CONCERT_ABI_MINOR;
   page->session = reply.session = 7;
-  page->features = reply.features = hello.features & CONCERT_FEATURE_HOST_MEMORY;
+  page->features = reply.features =
+      hello.features & (CONCERT_FEATURE_HOST_MEMORY | CONCERT_FEATURE_FP8);
   page->state = CONCERT_SESSION_RUNNING;
   reply.gpu_count = options_.rings;
   for (uint32_t i = 0; i < options_.rings; ++i) {

@@ -213,7 +213,12 @@ CONCERT_API concert_ticket concert_queue_last(const concert_queue* queue);
 /* ---- Submit
  * --------------------------------------------------------------------------------------------- */
 
-typedef enum concert_dtype { CONCERT_BF16 = 1, CONCERT_FP16 = 2, CONCERT_FP32 = 3 } concert_dtype;
+typedef enum concert_dtype {
+  CONCERT_BF16 = 1,
+  CONCERT_FP16 = 2,
+  CONCERT_FP32 = 3,
+  CONCERT_FP8_E4M3 = 4 /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+} concert_dtype;
 
 typedef enum concert_activation {
   CONCERT_ACTIVATION_NONE = 0,
@@ -247,14 +252,21 @@ typedef struct concert_submit_options {
 #define CONCERT_WAITS_MAX 4
 #define CONCERT_STRIDE_SHARED UINT64_MAX /* every batch member uses the same matrix */
 #define CONCERT_GEMM_TF32 (1u << 0)      /* flag: fp32 operands may be rounded to tf32 */
+/* Flags: m scales of A, n scales of W, instead of one. */
+#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1)
+#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2)
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices
- * are row-major. Set alpha: 0 means 0. */
+ * are row-major. Set alpha: 0 means 0.
+ *
+ * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
+ * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.
+ * UNIMPLEMENTED from a daemon that is older than fp8. */
 typedef struct concert_gemm {
   uint32_t struct_size;
   uint32_t m, n, k;
   uint32_t batch;                 /* 0: 1 */
-  uint32_t dtype;                 /* of A, W, C, D and bias */
+  uint32_t dtype;                 /* of A and W */
   uint32_t activation;            /* concert_activation */
   uint32_t flags;                 /* CONCERT_GEMM_* */
   concert_slice a, w, c, d, bias; /* c (unless beta is not 0) and bias may be none */
@@ -262,6 +274,8 @@ typedef struct concert_gemm {
   uint64_t stride_a, stride_w, stride_c,
       stride_d; /* between batch members, elements; 0: without gaps */
   float alpha, beta;
+  concert_slice a_scales, w_scales; /* fp8 only; none: 1 */
+  uint32_t d_dtype;                 /* of C, D and bias. fp8: bf16 or fp16; else 0 or dtype */
 } concert_gemm;
 
 typedef enum concert_collective_kind {

@@ -36,7 +36,12 @@ enum Priority : int32_t {
   kNormal = CONCERT_PRIORITY_NORMAL,
   kHigh = CONCERT_PRIORITY_HIGH
 };
-enum Dtype : uint32_t { kBf16 = CONCERT_BF16, kFp16 = CONCERT_FP16, kFp32 = CONCERT_FP32 };
+enum Dtype : uint32_t {
+  kBf16 = CONCERT_BF16,
+  kFp16 = CONCERT_FP16,
+  kFp32 = CONCERT_FP32,
+  kFp8E4m3 = CONCERT_FP8_E4M3
+};
 enum Activation : uint32_t {
   kNone = CONCERT_ACTIVATION_NONE,
   kRelu = CONCERT_ACTIVATION_RELU,
@@ -253,6 +258,10 @@ struct GemmOp {
   Dtype dtype = kBf16;
   Activation activation = kNone;
   bool allow_tf32 = false;
+  // fp8 only: what D is, and the scales of A and W.
+  Dtype d_dtype = {};  // none: as dtype
+  Slice a_scales{}, w_scales{};
+  bool a_scales_per_row = false, w_scales_per_row = false;
 };
 
 // One rank's part of a collective. `data` stands for src and dst when both are the same.
@@ -309,13 +318,17 @@ class Queue {
     gemm.m = op.m, gemm.n = op.n, gemm.k = op.k, gemm.batch = op.batch;
     gemm.dtype = op.dtype;
     gemm.activation = op.activation;
-    gemm.flags = op.allow_tf32 ? CONCERT_GEMM_TF32 : 0;
+    gemm.flags = (op.allow_tf32 ? CONCERT_GEMM_TF32 : 0) |
+                 (op.a_scales_per_row ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
+                 (op.w_scales_per_row ? CONCERT_GEMM_W_SCALES_PER_ROW : 0);
     gemm.a = op.a.Abi(), gemm.w = op.w.Abi(), gemm.c = op.c.Abi(), gemm.d = op.d.Abi();
     gemm.bias = op.bias.Abi();
     gemm.lda = op.lda, gemm.ldw = op.ldw, gemm.ldc = op.ldc, gemm.ldd = op.ldd;
     gemm.stride_a = op.stride_a, gemm.stride_w = op.stride_w;
     gemm.stride_c = op.stride_c, gemm.stride_d = op.stride_d;
     gemm.alpha = op.alpha, gemm.beta = op.beta;
+    gemm.a_scales = op.a_scales.Abi(), gemm.w_scales = op.w_scales.Abi();
+    gemm.d_dtype = op.d_dtype;
     return Submit(concert_submit_gemm, gemm, options);
   }
   Ticket AllReduce(const Communicator& group, const CollectiveOp& op, const SubmitOptions& o = {}) {

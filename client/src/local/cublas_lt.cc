@@ -18,8 +18,56 @@ bool DataType(uint32_t dtype, cudaDataType_t* type) {
     case CONCERT_FP32:
       *type = CUDA_R_32F;
       return true;
+    case CONCERT_FP8_E4M3:
+      *type = CUDA_R_8F_E4M3;
+      return true;
   }
   return false;
+}
+
+// The types of A and W and of C, D and bias.
+int DataTypes(const concert_gemm& op, cudaDataType_t* type, cudaDataType_t* d_type,
+              concert_error* error) {
+  if (!DataType(op.dtype, type)) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "dtype is %u; the highest is %d", op.dtype,
+                CONCERT_FP8_E4M3);
+  }
+  const bool fp8 = op.dtype == CONCERT_FP8_E4M3;
+  const bool d_is_16_bit = op.d_dtype == CONCERT_BF16 || op.d_dtype == CONCERT_FP16;
+  if (fp8 ? !d_is_16_bit : op.d_dtype != 0 && op.d_dtype != op.dtype) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT,
+                "d_dtype is %u; it must be bf16 (1) or fp16 (2) for fp8, and 0 or dtype otherwise",
+                op.d_dtype);
+  }
+  DataType(fp8 ? op.d_dtype : op.dtype, d_type);
+  return CONCERT_OK;
+}
+
+// fp8 only where cuBLASLt takes it: the heuristic does not see addresses, and a kernel that finds
+// them misaligned takes the process's context down.
+int CheckFp8(const concert_gemm& op, const GemmAddresses& addresses, concert_error* error) {
+  const bool scaled = op.a_scales.buffer != nullptr || op.w_scales.buffer != nullptr;
+  if (op.dtype != CONCERT_FP8_E4M3) {
+    return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
+                         "scales are given, but dtype is %u; only operands in fp8_e4m3 have scales",
+                         op.dtype)
+                  : CONCERT_OK;
+  }
+  const bool a_rows = (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0;
+  const bool w_rows = (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0;
+  if (a_rows != w_rows || (a_rows && op.batch > 1)) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "one scale per row is available in CONCERT_FALLBACK=cublas for both A and W, "
+                "without a batch; start concertd");
+  }
+  const CUdeviceptr vectors = a_rows ? addresses.a_scales | addresses.w_scales : 0;
+  if ((addresses.a | addresses.w | addresses.c | addresses.d | addresses.bias | vectors) % 16 ==
+      0) {
+    return CONCERT_OK;
+  }
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "fp8 operands must lie at multiples of 16 bytes in CONCERT_FALLBACK=cublas; start "
+              "concertd");
 }
 
 bool Epilogue(uint32_t activation, bool bias, cublasLtEpilogue_t* epilogue) {
@@ -101,14 +149,31 @@ cublasStatus_t CublasLt::Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t t
                                            &offset, sizeof(offset));
 }
 
+// cuBLASLt's A is W and its B is A.
+cublasStatus_t CublasLt::DescribeScales(const concert_gemm& op, const GemmAddresses& addresses,
+                                        const Problem& p) const {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    status = cublasLtMatmulDescSetAttribute_(p.matmul, attribute, &value, sizeof(value));
+  };
+  // cuBLASLt before 12.9 does not know the modes: they are named only where they are not default.
+  if ((op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0) {
+    constexpr int32_t kPerRow = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kPerRow);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kPerRow);
+  }
+  if (addresses.w_scales != 0) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, addresses.w_scales);
+  if (addresses.a_scales != 0) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, addresses.a_scales);
+  return status;
+}
+
 int CublasLt::Describe(const concert_gemm& op, const GemmAddresses& addresses, Problem* p,
                        concert_error* error) const {
-  cudaDataType_t type;
+  cudaDataType_t type, d_type;
   cublasLtEpilogue_t epilogue;
-  if (!DataType(op.dtype, &type)) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "dtype is %u; the highest is %d", op.dtype,
-                CONCERT_FP32);
-  }
+  if (int code = DataTypes(op, &type, &d_type, error)) return code;
+  if (int code = CheckFp8(op, addresses, error)) return code;
   if (!Epilogue(op.activation, addresses.bias != 0, &epilogue)) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "activation %u is not available in CONCERT_FALLBACK=cublas, which has none, relu "
@@ -127,18 +192,19 @@ int CublasLt::Describe(const concert_gemm& op, const GemmAddresses& addresses, P
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
   if (addresses.bias != 0) {
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &addresses.bias, sizeof(addresses.bias));
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &d_type, sizeof(d_type));
   }
-  const auto layout = [&](cublasLtMatrixLayout_t* made, uint64_t rows, uint64_t cols, uint64_t ld,
-                          uint64_t stride) {
+  if (status == CUBLAS_STATUS_SUCCESS) status = DescribeScales(op, addresses, *p);
+  const auto layout = [&](cublasLtMatrixLayout_t* made, cudaDataType_t of, uint64_t rows,
+                          uint64_t cols, uint64_t ld, uint64_t stride) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    status = Layout(made, type, rows, cols, ld, op.batch, stride);
+    status = Layout(made, of, rows, cols, ld, op.batch, stride);
   };
-  layout(&p->w, op.k, op.n, op.ldw, op.stride_w);
-  layout(&p->a, op.k, op.m, op.lda, op.stride_a);
-  layout(&p->c, op.n, op.m, addresses.c != 0 ? op.ldc : op.ldd,
+  layout(&p->w, type, op.k, op.n, op.ldw, op.stride_w);
+  layout(&p->a, type, op.k, op.m, op.lda, op.stride_a);
+  layout(&p->c, d_type, op.n, op.m, addresses.c != 0 ? op.ldc : op.ldd,
          addresses.c != 0 ? op.stride_c : op.stride_d);
-  layout(&p->d, op.n, op.m, op.ldd, op.stride_d);
+  layout(&p->d, d_type, op.n, op.m, op.ldd, op.stride_d);
   return CheckLt(status, "describing the GEMM to cuBLASLt", error);
 }
 

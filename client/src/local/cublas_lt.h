@@ -11,7 +11,7 @@ namespace concert::client {
 
 // Device addresses of a GEMM's operands; 0: absent.
 struct GemmAddresses {
-  CUdeviceptr a = 0, w = 0, c = 0, d = 0, bias = 0;
+  CUdeviceptr a = 0, w = 0, c = 0, d = 0, bias = 0, a_scales = 0, w_scales = 0;
 };
 
 struct Workspace {
@@ -29,7 +29,7 @@ class CublasLt {
 
   // Enqueues `op`, whose strides are all set (stride_*: 0 is shared), on `stream`. The heuristic is
   // asked every time, some microseconds of CPU: the fallback is for correctness, not for speed.
-  // UNIMPLEMENTED for silu.
+  // UNIMPLEMENTED for silu and for fp8 that cuBLASLt has no kernel for.
   int Gemm(cublasLtHandle_t handle, const concert_gemm& op, const GemmAddresses& addresses,
            Workspace workspace, CUstream stream, concert_error* error) const;
 
@@ -55,6 +55,8 @@ class CublasLt {
 #undef X
 
   struct Problem;
+  cublasStatus_t DescribeScales(const concert_gemm& op, const GemmAddresses& addresses,
+                                const Problem& problem) const;
   int Describe(const concert_gemm& op, const GemmAddresses& addresses, Problem* problem,
                concert_error* error) const;
   void Destroy(const Problem& problem) const;

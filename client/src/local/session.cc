@@ -18,6 +18,7 @@
 #include "client/src/cuda/driver.h"
 #include "client/src/failure.h"
 #include "client/src/local/cublas_lt.h"
+#include "client/src/local/operands.h"
 #include "client/src/remote/shared_word.h"
 #include "proto/ring/ring_abi.h"
 
@@ -53,7 +54,6 @@ class LocalBuffer final : public concert_buffer {
   }
   int Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) override;
   int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) override;
-  CUdeviceptr address() const { return address_; }
 
  private:
   const std::shared_ptr<LocalSession> session_;
@@ -183,84 +183,6 @@ class LocalUserTimeline final : public concert_user_timeline {
   uint64_t* const word_;
 };
 
-// ---- Ops
-
-uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
-
-// Fills in the strides that were left 0, as concert.h says; CONCERT_STRIDE_SHARED becomes 0.
-concert_gemm WithStrides(concert_gemm op) {
-  const auto batch_stride = [&](uint64_t stride, uint64_t rows, uint64_t ld) -> uint64_t {
-    if (stride == CONCERT_STRIDE_SHARED || op.batch <= 1) return 0;
-    return OrTight(stride, rows * ld);
-  };
-  if (op.batch == 0) op.batch = 1;
-  op.lda = OrTight(op.lda, op.k);
-  op.ldw = OrTight(op.ldw, op.k);
-  op.ldc = OrTight(op.ldc, op.n);
-  op.ldd = OrTight(op.ldd, op.n);
-  op.stride_a = batch_stride(op.stride_a, op.m, op.lda);
-  op.stride_w = batch_stride(op.stride_w, op.n, op.ldw);
-  op.stride_c = batch_stride(op.stride_c, op.m, op.ldc);
-  op.stride_d = batch_stride(op.stride_d, op.m, op.ldd);
-  return op;
-}
-
-// Finds the address of `batch` matrices and checks, without overflow, that they lie within their
-// buffer: no daemon does it here, and a kernel past the end would take the process's context down.
-int Locate(const char* name, const concert_slice& slice, __uint128_t rows, __uint128_t cols,
-           uint64_t ld, uint64_t batch, uint64_t stride, uint64_t element_bytes,
-           CUdeviceptr* address, concert_error* error) {
-  if (slice.buffer == nullptr) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "%s is required for this op but its buffer is NULL", name);
-  }
-  if (ld < cols) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "ld%s is %" PRIu64 "; a row holds %" PRIu64
-                " elements, so it must be at least that",
-                name, ld, static_cast<uint64_t>(cols));
-  }
-  // Each product is below 2^96 and there are three terms.
-  const __uint128_t elements =
-      (static_cast<__uint128_t>(batch) - 1) * stride + (rows - 1) * ld + cols;
-  const __uint128_t end = slice.offset + elements * element_bytes;
-  if (end > slice.buffer->bytes) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "%s at offset %" PRIu64 " does not fit in its buffer of %" PRIu64 " bytes", name,
-                slice.offset, slice.buffer->bytes);
-  }
-  *address = static_cast<LocalBuffer*>(slice.buffer)->address() + slice.offset;
-  return CONCERT_OK;
-}
-
-int LocateGemm(const concert_gemm& op, GemmAddresses* to, concert_error* error) {
-  if (op.m == 0 || op.n == 0 || op.k == 0) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "m, n and k are %u, %u and %u; none may be 0",
-                op.m, op.n, op.k);
-  }
-  const uint64_t bytes = op.dtype == CONCERT_FP32 ? 4 : 2;
-  if (int code =
-          Locate("a", op.a, op.m, op.k, op.lda, op.batch, op.stride_a, bytes, &to->a, error)) {
-    return code;
-  }
-  if (int code =
-          Locate("w", op.w, op.n, op.k, op.ldw, op.batch, op.stride_w, bytes, &to->w, error)) {
-    return code;
-  }
-  if (int code =
-          Locate("d", op.d, op.m, op.n, op.ldd, op.batch, op.stride_d, bytes, &to->d, error)) {
-    return code;
-  }
-  if (op.beta != 0) {
-    if (int code =
-            Locate("c", op.c, op.m, op.n, op.ldc, op.batch, op.stride_c, bytes, &to->c, error)) {
-      return code;
-    }
-  }
-  if (op.bias.buffer == nullptr) return CONCERT_OK;
-  return Locate("bias", op.bias, 1, op.n, op.n, 1, 0, bytes, &to->bias, error);
-}
-
 // ---- LocalBuffer
 
 LocalBuffer::~LocalBuffer() {
@@ -344,8 +266,8 @@ int LocalQueue::Submit(const concert_copy& op, const concert_submit_options& opt
                        concert_ticket* ticket, concert_error* error) {
   CUdeviceptr src = 0, dst = 0;
   if (op.bytes == 0) return Fail(error, CONCERT_INVALID_ARGUMENT, "bytes is 0");
-  if (int code = Locate("src", op.src, 1, op.bytes, op.bytes, 1, 0, 1, &src, error)) return code;
-  if (int code = Locate("dst", op.dst, 1, op.bytes, op.bytes, 1, 0, 1, &dst, error)) return code;
+  if (int code = LocateBytes("src", op.src, op.bytes, &src, error)) return code;
+  if (int code = LocateBytes("dst", op.dst, op.bytes, &dst, error)) return code;
   return Push(options, ticket, error, [&] {
     const cuda::Api& api = session_->api();
     return Check(api, api.cuMemcpyDtoDAsync(dst, src, op.bytes, stream_), "cuMemcpyDtoDAsync",

@@ -60,6 +60,12 @@ concert_gemm_body Encode(const concert_gemm& op) {
   body.dtype = Narrow8(op.dtype);
   body.activation = Narrow8(op.activation);
   body.flags = Narrow16(op.flags);
+  body.d_dtype = Narrow8(op.d_dtype);
+  const concert_operand a_scales = Operand(op.a_scales), w_scales = Operand(op.w_scales);
+  body.a.scales = a_scales.buffer;
+  body.w.scales = w_scales.buffer;
+  body.a_scales_offset = a_scales.offset;
+  body.w_scales_offset = w_scales.offset;
   return body;
 }
 
@@ -83,6 +89,10 @@ RemoteQueue::~RemoteQueue() {
 
 int RemoteQueue::Submit(const concert_gemm& op, const concert_submit_options& options,
                         concert_ticket* ticket, concert_error* error) {
+  if (op.dtype == CONCERT_FP8_E4M3 && !session_->Has(CONCERT_FEATURE_FP8)) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "dtype is fp8_e4m3, which this daemon does not know; update concertd");
+  }
   concert_descriptor descriptor{};
   descriptor.kind = CONCERT_OP_GEMM;
   descriptor.body.gemm = Encode(op);

@@ -51,7 +51,7 @@ int RemoteSession::Handshake(const concert_connect_options& options, concert_err
   concert_hello hello{};
   hello.abi_major = CONCERT_ABI_MAJOR;
   hello.abi_minor = CONCERT_ABI_MINOR;
-  hello.features = CONCERT_FEATURE_CUDA_MEMORY | CONCERT_FEATURE_HOST_MEMORY;
+  hello.features = CONCERT_FEATURE_CUDA_MEMORY | CONCERT_FEATURE_HOST_MEMORY | CONCERT_FEATURE_FP8;
   hello.gpu_mask = options.gpu_mask;
   const char* name = options.client_name;
   if (name == nullptr) {
@@ -88,6 +88,7 @@ int RemoteSession::Adopt(const concert_hello_reply& reply, std::vector<UniqueFd>
                 static_cast<unsigned long long>(page.magic), page.session, reply.session);
   }
   id_ = reply.session;
+  features_ = reply.features;
   gpu_count_ = reply.gpu_count;
   for (uint32_t i = 0; i < gpu_count_; ++i) {
     const concert_gpu_info& from = reply.gpus[i];

@@ -56,6 +56,8 @@ class RemoteSession final : public concert_session {
   // they were.
   int CheckOpen(bool thorough, concert_error* error);
   int64_t submit_timeout_ns() const { return submit_timeout_ns_; }
+  // Whether the daemon offered a CONCERT_FEATURE_* that this library asked for.
+  bool Has(uint64_t feature) const { return (features_ & feature) != 0; }
 
   // User timelines.
   uint64_t* user_timeline(uint32_t index) { return regions_.user_timeline(index); }
@@ -90,6 +92,7 @@ class RemoteSession final : public concert_session {
   ControlSocket control_;
   Regions regions_;
   uint32_t id_ = 0;
+  uint64_t features_ = 0;
   int64_t submit_timeout_ns_ = 0;
   std::array<concert_gpu, CONCERT_MAX_RINGS> gpus_{};
   uint32_t gpu_count_ = 0;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/device/cuda/cuda_probe.h"
-#include "kernels/cuda_api/launch_context.h"
+#include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
 
 namespace concert::daemon::cuda {
@@ -13,6 +13,7 @@ namespace {
 
 using kernels::cuda::CudaApi;
 using kernels::cuda::Driver;
+using policies::Dtype;
 
 // What NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
@@ -32,6 +33,7 @@ absl::Status CudaDevice::Init(int gpu_count) {
   absl::StatusOr<DeviceInfo> info = ProbeDevice(driver_, gpu_, gpu_count);
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
+  info_.software = DescribeSoftware(api_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDeviceGet, &device_, gpu_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDevicePrimaryCtxRetain, &context_, device_);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
@@ -41,9 +43,19 @@ absl::Status CudaDevice::Init(int gpu_count) {
       kernels::cuda::KernelImage::Load(driver_, gpu_);
   if (!image.ok()) return image.status();
   kernels_ = *std::move(image);
-  if (cublasStatus_t status = api_.cublaslt.cublasLtCreate(&cublaslt_);
-      status != CUBLAS_STATUS_SUCCESS) {
-    return api_.cublaslt.ToStatus(status, "cublasLtCreate", gpu_);
+  if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
+  if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
+  if (absl::Status status = batched_->Init(); !status.ok()) return status;
+  if (kernels_.table().group[0] != nullptr) {
+    std::array<CUstream, policies::kGroupLaneCount> streams;
+    for (int i = 0; i < policies::kGroupLaneCount; ++i) {
+      streams[i] = lanes_[policies::kGroupLanes[i]].stream;
+    }
+    absl::StatusOr<std::unique_ptr<kernels::cuda::GroupLauncher>> groups =
+        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams);
+    if (!groups.ok()) return groups.status();
+    groups_ = *std::move(groups);
+    info_.model.group_kernel = true;
   }
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
@@ -67,6 +79,8 @@ absl::Status CudaDevice::CreateLanes() {
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &control_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &probe_stream_,
+                                 CU_STREAM_NON_BLOCKING, least);
   return create_event(control_event_);
 }
 
@@ -80,9 +94,13 @@ absl::Status CudaDevice::CreateWorkspaces() {
   return absl::OkStatus();
 }
 
+absl::Status CudaDevice::CreateHandle(cublasLtHandle_t& handle) {
+  return api_.cublaslt.ToStatus(api_.cublaslt.cublasLtCreate(&handle), "cublasLtCreate", gpu_);
+}
+
 absl::Status CudaDevice::WarmUp() {
-  for (const policies::Dtype dtype :
-       {policies::Dtype::kBf16, policies::Dtype::kFp16, policies::Dtype::kFp32}) {
+  for (const policies::Dtype dtype : {policies::Dtype::kBf16, policies::Dtype::kFp16,
+                                      policies::Dtype::kFp32, policies::Dtype::kFp8E4m3}) {
     constexpr uint32_t kSize = 128;
     Op op;
     op.kind = CONCERT_OP_GEMM;
@@ -105,12 +123,16 @@ absl::Status CudaDevice::WarmUp() {
                .stride_d = 0,
                .alpha = 1,
                .beta = 0,
+               .a_scales = 0,
+               .w_scales = 0,
                .dtype = dtype,
+               .d_dtype = dtype == policies::Dtype::kFp8E4m3 ? policies::Dtype::kBf16 : dtype,
                .activation = kernels::Activation::kNone,
-               .allow_tf32 = false};
+               .allow_tf32 = false,
+               .a_scales_per_row = false,
+               .w_scales_per_row = false};
     const Op* ops[] = {&op};
-    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok())
-      return status;
+    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok()) return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamSynchronize, lanes_[0].stream);
   return absl::OkStatus();
@@ -123,8 +145,12 @@ CudaDevice::~CudaDevice() {
     if (lane.stream != nullptr) driver_.cuStreamSynchronize(lane.stream);
   }
   memory_.reset();
+  groups_.reset();
   kernels_ = {};
-  if (cublaslt_ != nullptr) api_.cublaslt.cublasLtDestroy(cublaslt_);
+  batched_.reset();
+  for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_}) {
+    if (handle != nullptr) api_.cublaslt.cublasLtDestroy(handle);
+  }
   if (workspaces_ != 0) driver_.cuMemFree(workspaces_);
   if (scratch_ != 0) driver_.cuMemFree(scratch_);
   for (const LaneState& lane : lanes_) {
@@ -134,7 +160,9 @@ CudaDevice::~CudaDevice() {
     if (lane.stream != nullptr) driver_.cuStreamDestroy(lane.stream);
   }
   if (control_event_ != nullptr) driver_.cuEventDestroy(control_event_);
-  if (control_stream_ != nullptr) driver_.cuStreamDestroy(control_stream_);
+  for (CUstream stream : {control_stream_, probe_stream_}) {
+    if (stream != nullptr) driver_.cuStreamDestroy(stream);
+  }
   driver_.cuCtxSetCurrent(nullptr);
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -147,20 +175,79 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 }
 
 absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
-  const std::span<const Op* const> ops = request.ops;
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  kernels::cuda::LaunchContext context = {
-      .api = api_,
-      .kernels = kernels_.table(),
-      .cublaslt = cublaslt_,
-      .gemm_cache = gemm_cache_,
-      .gpu = gpu_,
-      .stream = lanes_[lane].stream,
-      .workspace = workspaces_ + kWorkspaceBytes * lane,
-      .workspace_bytes = kWorkspaceBytes,
-      .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0};
+  if (const int track = GroupTrackFor(lane, request); track >= 0) {
+    return LaunchGroup(track, request);
+  }
+  InterruptGroups(lane);
+  if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
+  if (request.writes.empty()) return absl::OkStatus();
+  const absl::Status signalled = Signal(lane, request.writes);
+  return signalled.ok() ? signalled : Fault(signalled);
+}
+
+kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchRequest& request) {
+  return {.api = api_,
+          .kernels = kernels_.table(),
+          .cublaslt = cublaslt_,
+          .gemm_cache = gemm_cache_,
+          .gpu = gpu_,
+          .stream = lanes_[lane].stream,
+          .workspace = workspaces_ + kWorkspaceBytes * lane,
+          .workspace_bytes = kWorkspaceBytes,
+          .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0,
+          .form = request.form,
+          .company = request.company,
+          .tuned = tuned_.get(),
+          .variant = request.variant,
+          .probe_stream = probe_stream_};
+}
+
+int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
+  if (request.form != policies::Form::kGroup || request.schedule == nullptr || groups_ == nullptr) {
+    return -1;
+  }
+  const Dtype dtype = request.ops.front()->work.dtype;
+  const bool takes_all = std::all_of(request.ops.begin(), request.ops.end(), [&](const Op* op) {
+    return kernels::cuda::GroupLauncher::Takes(*op, dtype);
+  });
+  return takes_all ? policies::GroupLaneIndex(lane) : -1;
+}
+
+absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
+  std::array<kernels::cuda::GroupSignal, policies::kMaxGroupProblems> signals;
+  for (size_t i = 0; i < request.writes.size(); ++i) {
+    signals[i] = {request.writes[i].address, request.writes[i].value};
+  }
+  return groups_->Launch(track, {.ops = request.ops,
+                                 .schedule = request.schedule,
+                                 .signals = {signals.data(), request.writes.size()},
+                                 .after = request.after,
+                                 .inputs_settled = request.inputs_settled,
+                                 .weights_settled = request.weights_settled});
+}
+
+void CudaDevice::InterruptGroups(Lane lane) {
+  const int track = policies::GroupLaneIndex(lane);
+  if (track >= 0 && groups_ != nullptr) groups_->Interrupt(track);
+}
+
+absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
+  kernels::cuda::LaunchContext context = ContextOf(lane, request);
+  if (request.form == policies::Form::kGroup) {
+    const absl::StatusOr<bool> launched = batched_->TryLaunch(context, lane, request.ops);
+    if (!launched.ok() || *launched) return launched.status();
+    // One after the other, so each as if it were alone.
+    context.form = policies::Form::kSingle;
+    context.company = policies::CompanyClass::kSolo;
+  }
+  return LaunchEach(context, request.ops);
+}
+
+absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,
+                                    std::span<const Op* const> ops) {
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     absl::Status status =
@@ -169,12 +256,20 @@ absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
             : absl::InternalError(absl::StrCat("op kind ", op->kind, " has no CUDA launcher"));
     if (!status.ok()) return op == ops.front() ? status : Fault(status);
   }
-  if (request.writes.empty()) return absl::OkStatus();
-  const absl::Status signalled = Signal(lane, request.writes);
-  return signalled.ok() ? signalled : Fault(signalled);
+  return absl::OkStatus();
+}
+
+std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& problem,
+                                                    int sm_budget) {
+  if (driver_.cuCtxSetCurrent(context_) != CUDA_SUCCESS) return {};
+  const kernels::cuda::GemmHeuristic heuristic(api_.cublaslt, variants_cublaslt_, kWorkspaceBytes);
+  const int sm_count = info_.model.sm_count;
+  return kernels::cuda::ListVariants(api_.cublaslt, heuristic, sm_count, problem,
+                                     sm_budget < sm_count ? sm_budget : 0);
 }
 
 absl::Status CudaDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {
+  InterruptGroups(lane);
   const CUstream stream = lanes_[lane].stream;
   // The default write is preceded by a system-wide fence: who sees the value sees the results
   // before it.
@@ -208,6 +303,7 @@ absl::Status CudaDevice::Order(Lane lane, Lane before) {
   return absl::OkStatus();
 }
 
+// What LaunchGemm runs: the heuristic's first choice.
 absl::Status CudaDevice::Fault(absl::Status status) {
   faulted_.store(true, std::memory_order_relaxed);
   return status;

@@ -6,8 +6,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +18,10 @@
 #include "daemon/device/device.h"
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
+#include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
+#include "kernels/group/batched_library.h"
+#include "kernels/group/group_launcher.h"
 
 namespace concert::daemon::cuda {
 
@@ -28,16 +34,34 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    const std::lock_guard lock(memory_mutex_);
+    return memory_->Allocate(bytes);
+  }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    const std::lock_guard lock(memory_mutex_);
     return memory_->Import(request);
   }
-  void Free(const Allocation& allocation) override { memory_->Free(allocation); }
+  void Free(const Allocation& allocation) override {
+    const std::lock_guard lock(memory_mutex_);
+    memory_->Free(allocation);
+  }
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
+  std::vector<policies::Variant> Variants(const policies::Problem& problem, int sm_budget) override;
+  void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) override {
+    tuned_ = std::move(tuned);
+  }
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
+
+  // Counters; any thread. The cache's entries are the dispatcher's.
+  const kernels::cuda::GemmCache& gemm_cache() const { return gemm_cache_; }
+  uint64_t batched_launches() const { return batched_->launches(); }
+
+  // Group launches with the group kernel so far.
+  uint64_t group_launches() const { return groups_ == nullptr ? 0 : groups_->launches(); }
 
   // For the node's collectives.
   CUcontext context() const { return context_; }
@@ -73,11 +97,20 @@ class CudaDevice : public Device {
   };
 
   CudaDevice(const kernels::cuda::CudaApi& api, int gpu)
-      : api_(api), driver_(api.driver), gpu_(gpu) {}
+      : api_(api), driver_(api.driver), gpu_(gpu), batched_(std::in_place, api.driver, gpu) {}
   absl::Status Init(int gpu_count);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
+  absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
+  kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
+  // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
+  int GroupTrackFor(Lane lane, const LaunchRequest& request) const;
+  absl::Status LaunchGroup(int track, const LaunchRequest& request);
+  void InterruptGroups(Lane lane);
+  // The ops of `request` alone, without its writes.
+  absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
+  absl::Status LaunchEach(kernels::cuda::LaunchContext& context, std::span<const Op* const> ops);
 
   const kernels::cuda::CudaApi& api_;
   const kernels::cuda::Driver& driver_;
@@ -87,13 +120,19 @@ class CudaDevice : public Device {
   DeviceInfo info_;
   std::array<LaneState, policies::kLaneCount> lanes_;
   CUstream control_stream_ = nullptr;
+  CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
   CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;
+  cublasLtHandle_t variants_cublaslt_ = nullptr;  // Variants() shares nothing with launches
   kernels::cuda::KernelImage kernels_;
   kernels::cuda::GemmCache gemm_cache_;
+  std::optional<kernels::cuda::BatchedLibrary> batched_;
+  std::unique_ptr<kernels::cuda::GroupLauncher> groups_;  // null where there is no group kernel
+  std::mutex memory_mutex_;
   std::optional<CudaMemory> memory_;
+  std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
   std::atomic<bool> faulted_ = false;
 };
 

@@ -1,6 +1,10 @@
 #include "daemon/device/cuda/cuda_probe.h"
 
 #include <cstring>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace concert::daemon::cuda {
 namespace {
@@ -15,6 +19,8 @@ constexpr double kReferenceClockKhz = 1980e3;
 constexpr double kHbmEfficiency = 0.86;
 // Before Hopper an SM's tensor cores do half of the work per clock.
 constexpr double kAmpereTensorShare = 0.5;
+// Tensor cores before Ada have no fp8: those GEMMs run in fp32, on the fallback kernel.
+constexpr int kFirstFp8Capability = 89;
 // Without peer access bytes between GPUs go through PCIe and host memory.
 constexpr double kHostLinkBytesPerSecond = 12e9;
 
@@ -44,6 +50,8 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   model.tensor_flops *= tensor_scale;
   model.tf32_flops *= tensor_scale;
   model.fp32_flops *= scale;
+  const bool has_fp8 = info.compute_capability >= kFirstFp8Capability;
+  model.fp8_flops = has_fp8 ? model.fp8_flops * tensor_scale : model.fp32_flops;
   const double memory_khz = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
   const double bus_bytes =
       Attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
@@ -55,7 +63,31 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   return model;
 }
 
+// "13.0" of 13000, as libraries number themselves.
+std::string Version(int number, int major_unit, int minor_unit) {
+  return absl::StrCat(number / major_unit, ".", number % major_unit / minor_unit);
+}
+
+// "580.159.03", or "" where the kernel module does not say.
+std::string DriverRelease() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  <date>"
+  for (int words = 0; words < 16 && file >> word; ++words) {
+    if (word[0] >= '0' && word[0] <= '9' && word.find('.') != std::string::npos) return word;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string DescribeSoftware(const kernels::cuda::CudaApi& api) {
+  int cuda = 0;
+  api.driver.cuDriverGetVersion(&cuda);
+  const auto cublaslt = static_cast<int>(api.cublaslt.cublasLtGetVersion());
+  return absl::StrCat("driver ", DriverRelease(), ", CUDA ", Version(cuda, 1000, 10), ", cuBLASLt ",
+                      Version(cublaslt, 10000, 100), ".", cublaslt % 100);
+}
 
 absl::StatusOr<DeviceInfo> ProbeDevice(const Driver& driver, int gpu, int gpu_count) {
   CUdevice device;

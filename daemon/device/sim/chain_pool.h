@@ -31,15 +31,18 @@ class ChainPool {
   const T& operator[](uint32_t index) const { return nodes_[index].value; }
   uint32_t Next(uint32_t index) const { return nodes_[index].next; }
 
+  // Gives the first of a chain back; returns what follows it.
+  uint32_t ReleaseFirst(uint32_t first) {
+    const uint32_t next = nodes_[first].next;
+    nodes_[first].next = free_;
+    free_ = first;
+    ++available_;
+    return next;
+  }
+
   // Gives a whole chain back.
   void Release(uint32_t first) {
-    while (first != kEnd) {
-      const uint32_t next = nodes_[first].next;
-      nodes_[first].next = free_;
-      free_ = first;
-      ++available_;
-      first = next;
-    }
+    while (first != kEnd) first = ReleaseFirst(first);
   }
 
  private:

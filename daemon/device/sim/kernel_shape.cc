@@ -25,6 +25,7 @@ void KernelShape::Merge(const KernelShape& other) {
 }
 
 double PeakFlops(const policies::DeviceModel& device, const policies::Work& work) {
+  if (work.dtype == policies::Dtype::kFp8E4m3) return device.fp8_flops;
   if (work.dtype != policies::Dtype::kFp32) return device.tensor_flops;
   return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
 }

@@ -18,6 +18,7 @@ SimDevice::SimDevice(int index, uint64_t memory_bytes, const policies::DeviceMod
   std::copy(std::begin(kUuid), std::end(kUuid) - 1, info_.uuid.begin());
   info_.uuid.back() = static_cast<uint8_t>(index);
   info_.memory_bytes = memory_bytes;
+  info_.software = "simulated";
   info_.peer_access = true;
   info_.model = model;
 }
@@ -47,6 +48,16 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
           absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
     }
   }
+  if (!request.writes.empty() && request.writes.size() != ops.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(), " ops with ",
+                                                   request.writes.size(), " timeline writes"));
+  }
+  if (group && request.schedule != nullptr &&
+      (request.schedule->problem_count != ops.size() || ops.size() > policies::kMaxGroupProblems)) {
+    return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(),
+                                                   " ops with a schedule of ",
+                                                   request.schedule->problem_count, " problems"));
+  }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
   return executor_.Launch(info_.gpu, lane, request);
 }
@@ -59,6 +70,17 @@ absl::Status SimDevice::Signal(Lane lane, std::span<const TimelineWrite> writes)
 absl::Status SimDevice::Order(Lane lane, Lane before) {
   if (absl::Status status = healthy(); !status.ok()) return status;
   return executor_.Order(info_.gpu, lane, before);
+}
+
+std::vector<policies::Variant> SimDevice::Variants(const policies::Problem& problem,
+                                                   int sm_budget) {
+  policies::Variant variant;
+  variant.source = policies::Variant::Source::kCublasLt;
+  variant.dtype = problem.dtype;
+  variant.sm_budget = static_cast<uint16_t>(sm_budget);
+  variant.tile_m = problem.m <= 64 ? 64 : 128;  // as ShapeOfGemm
+  variant.tile_n = 128;
+  return {variant};
 }
 
 absl::Status SimDevice::healthy() const {

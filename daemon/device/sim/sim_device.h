@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "daemon/device/device.h"
 #include "daemon/device/sim/sim_executor.h"
@@ -19,18 +22,32 @@ class SimDevice final : public Device {
             SimExecutor& executor);
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_.Allocate(bytes); }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    const std::lock_guard lock(memory_mutex_);
+    return memory_.Allocate(bytes);
+  }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    const std::lock_guard lock(memory_mutex_);
     return memory_.Import(request);
   }
-  void Free(const Allocation& allocation) override { memory_.Free(allocation); }
+  void Free(const Allocation& allocation) override {
+    const std::lock_guard lock(memory_mutex_);
+    memory_.Free(allocation);
+  }
 
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
+  // One, of the shape that simulated kernels have.
+  std::vector<policies::Variant> Variants(const policies::Problem& problem, int sm_budget) override;
+  // Simulated kernels are all alike: there is nothing to choose.
+  void UseTuned(std::shared_ptr<const policies::TunedTable>) override {}
   absl::Status healthy() const override;
 
-  uint64_t used_bytes() const { return memory_.used_bytes(); }
+  uint64_t used_bytes() const {
+    const std::lock_guard lock(memory_mutex_);
+    return memory_.used_bytes();
+  }
 
   // Fault injection, from any thread. FailLaunches: the next `count` launches return INTERNAL and
   // start nothing; the GPU stays healthy. Fault: as an illegal address does on a real GPU: what has
@@ -43,6 +60,7 @@ class SimDevice final : public Device {
 
  private:
   DeviceInfo info_;
+  mutable std::mutex memory_mutex_;
   SimMemory memory_;
   SimExecutor& executor_;
   std::atomic<int> launches_to_fail_{0};

@@ -4,8 +4,14 @@
 #include <cassert>
 #include <cmath>
 
+#include "policies/group_schedule.h"
+
 namespace concert::daemon::sim {
 namespace {
+
+// Few kernels are groups: room for lanes full of them would be wasted. Any one group fits.
+constexpr int kPartsPerItem = 16;
+constexpr int kMinParts = 2 * policies::kMaxGroupProblems;
 
 // Keeps absurdly long work (years) within Time.
 constexpr double kLongestNs = 1e17;
@@ -18,7 +24,7 @@ Time After(Time now, double left_ns, double rate) {
 }  // namespace
 
 SimEngine::SimEngine(std::span<const policies::DeviceModel> gpus, int lane_capacity)
-    : gpus_(gpus.size()) {
+    : gpus_(gpus.size()), parts_(std::max(kMinParts, lane_capacity * kPartsPerItem)) {
   assert(!gpus.empty() && gpus.size() <= kMaxGpus);
   assert(lane_capacity >= 1 && lane_capacity <= kMaxLaneCapacity);
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -47,6 +53,7 @@ SimEngine::Item& SimEngine::Push(int gpu, Lane lane, ItemType type, Time at, uin
   Item& item = state.items[state.enqueued++ % state.items.size()];
   item = Item{};
   item.type = type;
+  item.next_part = ChainPool<KernelPart>::kEnd;
   item.ready_at = std::max(at, now_) + static_cast<Time>(on.model.launch_us * 1e3);
   item.cookie = cookie;
   settled_ = false;
@@ -54,11 +61,12 @@ SimEngine::Item& SimEngine::Push(int gpu, Lane lane, ItemType type, Time at, uin
 }
 
 void SimEngine::EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
-                              uint64_t cookie) {
+                              uint64_t cookie, std::span<const KernelPart> parts) {
   assert(shape.tiles >= 1 && shape.tile_ns > 0);
   Item& item = Push(gpu, lane, ItemType::kKernel, at, cookie);
   const int sm_count = gpus_[static_cast<size_t>(gpu)].model.sm_count;
   item.shape = shape;
+  for (size_t i = parts.size(); i-- > 0;) item.next_part = parts_.Prepend(parts[i], item.next_part);
   item.sm_limit = sm_limit <= 0 ? sm_count : std::min(sm_limit, sm_count);
 }
 
@@ -125,6 +133,7 @@ bool SimEngine::StartHeads(Gpu& gpu) {
     lane.started = true;
     lane.start_order = ++starts_;
     lane.tiles_left = lane.head().shape.tiles;
+    lane.tiles_ended = 0;
     // A copy engine moves data as fast as a link carries it (measured: one engine, 389 GB/s between
     // GPUs).
     lane.left_ns = lane.head().bytes / gpu.model.link_bytes_per_s * 1e9;
@@ -137,7 +146,9 @@ bool SimEngine::EndHeads(int gpu_index, std::vector<Completion>& done) {
   Gpu& gpu = gpus_[static_cast<size_t>(gpu_index)];
   bool changed = false;
   for (LaneState& lane : gpu.lanes) {
-    if (lane.empty() || !lane.started || !HeadEnded(gpu, lane)) continue;
+    if (lane.empty() || !lane.started) continue;
+    EndParts(gpu_index, lane, done);
+    if (!HeadEnded(gpu, lane)) continue;
     const Item& item = lane.head();
     if (item.type != ItemType::kOrder) done.push_back({now_, gpu_index, item.cookie});
     if (item.type == ItemType::kCopy) ++gpu.free_copy_engines;
@@ -149,6 +160,30 @@ bool SimEngine::EndHeads(int gpu_index, std::vector<Completion>& done) {
     changed = true;
   }
   return changed;
+}
+
+bool SimEngine::TilesOfPartEnded(const LaneState& lane, const KernelPart& part) {
+  // Fractions are quotients of floats: a rounding error must not cost another tile.
+  constexpr double kRounding = 1e-6;
+  return static_cast<double>(lane.tiles_ended) >=
+         (part.fraction - kRounding) * static_cast<double>(lane.head().shape.tiles);
+}
+
+// When the part's share of the kernel's floor has passed; kNever before the kernel's first tile.
+Time SimEngine::FloorOf(const LaneState& lane, const KernelPart& part) {
+  if (lane.earliest_end == kNever) return kNever;
+  const double ahead_ns = (1 - part.fraction) * lane.head().shape.floor_ns;
+  return lane.earliest_end - static_cast<Time>(ahead_ns);
+}
+
+void SimEngine::EndParts(int gpu_index, LaneState& lane, std::vector<Completion>& done) {
+  uint32_t& next = lane.head().next_part;
+  while (next != ChainPool<KernelPart>::kEnd) {
+    const KernelPart& part = parts_[next];
+    if (!TilesOfPartEnded(lane, part) || now_ < FloorOf(lane, part)) return;
+    done.push_back({now_, gpu_index, part.cookie});
+    next = parts_.ReleaseFirst(next);
+  }
 }
 
 bool SimEngine::HeadEnded(const Gpu& gpu, const LaneState& lane) const {
@@ -208,7 +243,11 @@ Time SimEngine::NextEventOf(const LaneState& lane) const {
     case ItemType::kKernel:
       for (const Wave& wave : lane.waves)
         next = std::min(next, After(now_, wave.left_ns, lane.rate));
-      return lane.tiles_left == 0 && lane.waves.empty() ? lane.earliest_end : next;
+      if (item.next_part != ChainPool<KernelPart>::kEnd &&
+          TilesOfPartEnded(lane, parts_[item.next_part])) {
+        next = std::min(next, FloorOf(lane, parts_[item.next_part]));
+      }
+      return lane.tiles_left == 0 && lane.waves.empty() ? std::min(next, lane.earliest_end) : next;
     case ItemType::kCopy:
       if (!lane.has_engine) return kNever;
       return lane.left_ns > kDoneNs ? After(now_, lane.left_ns, lane.rate) : lane.earliest_end;

@@ -6,7 +6,8 @@
 // passed and what it needs is free:
 //   kernel      SMs. Tiles take free SMs one by one; lanes of high priority first, then whoever
 //   holds fewest.
-//               No preemption: a tile keeps its SM to its end. All running tiles share HBM.
+//               No preemption: a tile keeps its SM to its end. All running tiles share HBM. Parts
+//               of a kernel (the problems of a group) end when their share of its tiles has.
 //   copy        one of the GPU's copy engines; shares HBM, never SMs.
 //   collective  a few SMs on every GPU it touches, held from the first one on as real ones do: it
 //   moves once
@@ -25,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/device/sim/chain_pool.h"
 #include "daemon/device/sim/kernel_shape.h"
 #include "policies/lanes.h"
 #include "policies/work.h"
@@ -44,7 +46,14 @@ struct CollectivePart {
   double hbm_bytes = 0;
 };
 
-// An item with a cookie that ended. Order items end silently.
+// Something in a kernel that ends before or with it: once `fraction` of its tiles have ended and as
+// much of its floor has passed.
+struct KernelPart {
+  double fraction = 1;  // (0, 1]
+  uint64_t cookie = 0;
+};
+
+// An item or a kernel's part that ended. Order items end silently.
 struct Completion {
   Time time = 0;
   int gpu = 0;  // a collective's first
@@ -68,9 +77,14 @@ class SimEngine {
   // Collectives that still fit, on any lanes.
   int CollectiveRoom() const { return static_cast<int>(free_groups_.size()); }
 
+  // Parts that still fit in kernels, on any lanes.
+  uint32_t PartRoom() const { return parts_.available(); }
+
   // Enqueue an item at the host's time `at` (the past counts as now). REQUIRES: Room() for it.
+  // `parts`, whose ends come before the kernel's own, are in order of their fractions. REQUIRES:
+  // PartRoom() for them.
   void EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
-                     uint64_t cookie);
+                     uint64_t cookie, std::span<const KernelPart> parts = {});
   void EnqueueCopy(int gpu, Lane lane, Time at, uint64_t bytes, uint64_t cookie);
   void EnqueueMark(int gpu, Lane lane, Time at, uint64_t cookie);
   void EnqueueOrder(int gpu, Lane lane, Lane before, Time at);
@@ -98,7 +112,8 @@ class SimEngine {
     uint64_t until;  // order: items of `before` that must have ended
     uint64_t cookie;
     KernelShape shape;
-    double bytes;  // copy
+    uint32_t next_part;  // kernel: the first of parts_ that has not ended
+    double bytes;        // copy
   };
 
   // Tiles of one kernel that started together.
@@ -115,6 +130,7 @@ class SimEngine {
     uint64_t start_order = 0;
     int sms = 0;  // held
     int64_t tiles_left = 0;
+    int64_t tiles_ended = 0;
     std::vector<Wave> waves;
     double left_ns = 0;       // copy, at full rate
     bool has_engine = false;  // copy
@@ -150,6 +166,9 @@ class SimEngine {
   // sim_engine.cc: the order of events.
   void Settle(std::vector<Completion>& done);
   bool StartHeads(Gpu& gpu);
+  void EndParts(int gpu_index, LaneState& lane, std::vector<Completion>& done);
+  static bool TilesOfPartEnded(const LaneState& lane, const KernelPart& part);
+  static Time FloorOf(const LaneState& lane, const KernelPart& part);
   bool EndHeads(int gpu_index, std::vector<Completion>& done);
   bool HeadEnded(const Gpu& gpu, const LaneState& lane) const;
   void EndCollective(uint16_t group_index);
@@ -174,6 +193,7 @@ class SimEngine {
   const Group* MovingGroup(const LaneState& lane) const;
 
   std::vector<Gpu> gpus_;
+  ChainPool<KernelPart> parts_;
   std::vector<Group> groups_;
   std::vector<uint16_t> free_groups_;
   Time now_ = 0;

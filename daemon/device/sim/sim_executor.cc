@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/op_table.h"
@@ -21,6 +22,17 @@ void Write(const TimelineWrite& write) {
   // computed before.
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(write.address))
       .store(write.value, std::memory_order_release);
+}
+
+absl::Status LaneFull() {
+  return absl::ResourceExhaustedError(
+      "the simulated lane is full; launch again when some of its work has ended");
+}
+
+KernelShape ShapeOf(const policies::DeviceModel& model, std::span<const Op* const> ops) {
+  KernelShape shape = ShapeOfGemm(model, ops[0]->work);
+  for (const Op* op : ops.subspan(1)) shape.Merge(ShapeOfGemm(model, op->work));
+  return shape;
 }
 
 // The lanes of a collective: ranks on one GPU and lane share one part of the model.
@@ -62,7 +74,8 @@ SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace,
       engine_(gpus, lane_capacity),
       ops_(PoolSize(gpus.size(), lane_capacity)),
       writes_(PoolSize(gpus.size(), lane_capacity)) {
-  done_.reserve(gpus.size() * policies::kLaneCount * static_cast<size_t>(lane_capacity));
+  done_.reserve(gpus.size() * policies::kLaneCount * static_cast<size_t>(lane_capacity) +
+                engine_.PartRoom());
   if (pace != Pace::kVirtual) pacer_ = std::thread(&SimExecutor::Pacer, this);
 }
 
@@ -91,8 +104,7 @@ absl::Status SimExecutor::CheckRoom(int gpu, Lane lane, int items, size_t ops,
       writes_.available() >= writes) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(
-      "the simulated lane is full; launch again when some of its work has ended");
+  return LaneFull();
 }
 
 uint32_t SimExecutor::ChainOps(std::span<const Op* const> ops) {
@@ -104,18 +116,45 @@ uint32_t SimExecutor::ChainOps(std::span<const Op* const> ops) {
 void SimExecutor::EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) {
   const Op* one[] = {&op};
   if (op.work.category == policies::Category::kGemm)
-    return EnqueueGroup(gpu, lane, at, one, sm_budget);
+    return EnqueueKernel(gpu, lane, at, one, sm_budget);
   // Half of a copy's HBM traffic is what it moves.
   engine_.EnqueueCopy(gpu, lane, at, op.work.hbm_bytes / 2,
                       Cookie(Payload::kLaunch, ChainOps(one)));
 }
 
-void SimExecutor::EnqueueGroup(int gpu, Lane lane, Time at, std::span<const Op* const> ops,
-                               int sm_budget) {
-  const policies::DeviceModel& model = models_[static_cast<size_t>(gpu)];
-  KernelShape shape = ShapeOfGemm(model, ops[0]->work);
-  for (const Op* op : ops.subspan(1)) shape.Merge(ShapeOfGemm(model, op->work));
+// One kernel, whose ops all end with it.
+void SimExecutor::EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops,
+                                int sm_budget) {
+  const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], ops);
   engine_.EnqueueKernel(gpu, lane, at, shape, sm_budget, Cookie(Payload::kLaunch, ChainOps(ops)));
+}
+
+// One kernel, whose ops end when the schedule says, on the time scale of the model: each op is a
+// part that computes it, followed by a part that writes its timeline.
+void SimExecutor::EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request) {
+  const size_t count = request.ops.size();
+  const float* const ends_us = request.schedule->ends_us;
+  std::array<uint16_t, policies::kMaxGroupProblems> order;
+  std::iota(order.begin(), order.begin() + count, uint16_t{0});
+  std::sort(order.begin(), order.begin() + count, [&](uint16_t a, uint16_t b) {
+    return ends_us[a] != ends_us[b] ? ends_us[a] < ends_us[b] : a < b;
+  });
+  const double last_us = ends_us[order[count - 1]];
+  std::array<KernelPart, 2 * policies::kMaxGroupProblems> parts;
+  size_t part_count = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t op = order[i];
+    const double fraction = last_us > 0 ? std::max(0.0, ends_us[op] / last_us) : 1.0;
+    const Op* const one[] = {request.ops[op]};
+    parts[part_count++] = {fraction, Cookie(Payload::kLaunch, ChainOps(one))};
+    if (request.writes.empty()) continue;
+    parts[part_count++] = {
+        fraction, Cookie(Payload::kWrites,
+                         writes_.Prepend(request.writes[op], ChainPool<TimelineWrite>::kEnd))};
+  }
+  const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], request.ops);
+  engine_.EnqueueKernel(gpu, lane, at, shape, request.schedule->blocks,
+                        Cookie(Payload::kLaunch, ChainPool<Op>::kEnd), {parts.data(), part_count});
 }
 
 void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
@@ -128,19 +167,23 @@ void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
 absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& request) {
   const std::span<const Op* const> ops = request.ops;
   const bool group = request.form == policies::Form::kGroup;
+  const bool scheduled = group && request.schedule != nullptr;
   {
     std::lock_guard lock(mutex_);
     const size_t writes = request.writes.size();
     const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
     if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
       return status;
+    if (scheduled && engine_.PartRoom() < ops.size() + writes) return LaneFull();
     const Time at = HostTime();
-    if (group) {
-      EnqueueGroup(gpu, lane, at, ops, request.sm_budget);
+    if (scheduled) {
+      EnqueueScheduledGroup(gpu, lane, at, request);
+    } else if (group) {
+      EnqueueKernel(gpu, lane, at, ops, request.sm_budget);
     } else {
       for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, request.sm_budget);
     }
-    if (writes > 0) EnqueueWrites(gpu, lane, at, request.writes);
+    if (writes > 0 && !scheduled) EnqueueWrites(gpu, lane, at, request.writes);
   }
   Wake();
   return absl::OkStatus();

@@ -65,7 +65,8 @@ class SimExecutor {
   absl::Status CheckRoom(int gpu, Lane lane, int items, size_t ops, size_t writes) const;
   uint32_t ChainOps(std::span<const Op* const> ops);
   void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget);
-  void EnqueueGroup(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget);
+  void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget);
+  void EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request);
   void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes);
   void Wake();
 

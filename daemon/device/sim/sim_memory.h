@@ -10,7 +10,7 @@
 
 namespace concert::daemon::sim {
 
-// Not thread-safe: the control thread's. What is not freed stays mapped until the process ends.
+// Not thread-safe: SimDevice guards it. What is not freed stays mapped until the process ends.
 class SimMemory {
  public:
   // `limit_bytes` is the size of the GPU: allocations and imports together stay below it, so that

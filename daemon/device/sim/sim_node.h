@@ -19,8 +19,8 @@ struct SimOptions {
   Pace pace = Pace::kRealTime;
   uint64_t memory_bytes = uint64_t{8}
                           << 30;  // per GPU; a limit, taken from the machine only when touched
-  policies::DeviceModel model;    // of every GPU
-  int lane_capacity = 1024;       // items in flight per lane
+  policies::DeviceModel model{.group_kernel = true};  // of every GPU
+  int lane_capacity = 1024;                           // items in flight per lane
 };
 
 class SimNode final : public Node {

@@ -198,6 +198,7 @@ void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
     if (wave.left_ns > kDoneNs) continue;
     gpu.free_sms += wave.sms;
     lane.sms -= wave.sms;
+    lane.tiles_ended += wave.sms;
   }
   std::erase_if(lane.waves, [](const Wave& wave) { return wave.left_ns <= kDoneNs; });
 }

@@ -163,6 +163,8 @@ TEST_F(AdminTest, PlansNewestFirstAndAtMostAsManyAsAsked) {
   const v1::Plan& plan = plans.plans(0);
   EXPECT_EQ(plan.plan_id(), 30u);
   EXPECT_EQ(plan.form(), v1::PLAN_FORM_STREAMS);
+  EXPECT_EQ(plan.streams_op_count(), 2u);
+  EXPECT_EQ(plan.group_op_count(), 0u);
   EXPECT_NEAR(plan.actual_us(), 43, 1e-6);
   ASSERT_EQ(plan.ops_size(), 2);
   EXPECT_EQ(plan.ops(1).session_id(), 7u);

@@ -15,11 +15,12 @@ TEST(PlanTextTest, GroupSaysWhoAndWhatItGained) {
   PlanRecord plan = PlanOf(1, {3, 3, 7, 8, 8});
   plan.form = policies::Form::kGroup;
   plan.launch_count = 1;
+  plan.sm_count = 124;
   EXPECT_THAT(
       PlanText(0, plan),
       StartsWith(
-          "GPU 0: group of 5 GEMMs (sessions 3, 3, 7, 8, 8) in one launch: predicted 41.0 us, "
-          "took 43.0 us; one after the other 96.0 us ("));
+          "GPU 0: group of 5 GEMMs (sessions 3, 3, 7, 8, 8) in one launch on 124 SMs: predicted "
+          "41.0 us, took 43.0 us; one after the other 96.0 us ("));
 }
 
 TEST(PlanTextTest, StreamsNamesLanesAndMixedKinds) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -86,6 +87,39 @@ TEST_F(FallbackTest, GemmWithEverythingMatchesTheReference) {
       }
     }
   }
+}
+
+// All of A is 1 and all of W 0.5, so that D[i,j] is 32 * a_scale * w_scale, exact in fp8 and bf16.
+TEST_F(FallbackTest, Fp8IsScaledPerTensorAndPerRow) {
+  constexpr uint32_t kM = 32, kN = 48, kK = 64;
+  const std::vector<uint8_t> ones(kM * kK, 0x38), halves(kN * kK, 0x30);  // e4m3
+  const Buffer a = session_.Allocate(ones.size()).value();
+  const Buffer w = session_.Allocate(halves.size()).value();
+  const Buffer d = session_.Allocate(kM * kN * 2).value();
+  a.Write(ones.data(), ones.size()).Check();
+  w.Write(halves.data(), halves.size()).Check();
+  std::vector<float> scales;
+  for (uint32_t i = 0; i < kN + 1; ++i) scales.push_back(static_cast<float>(1 + i % 4));
+  const Buffer a_scales = Upload(scales), w_scales = Upload(scales);
+  GemmOp op{.m = kM, .n = kN, .k = kK, .a = a, .w = w, .d = d, .dtype = kFp8E4m3, .d_dtype = kBf16};
+  op.a_scales = a_scales, op.w_scales = {w_scales, 4};
+  const auto check = [&](const Ticket& ticket, auto scale) {
+    ASSERT_TRUE(ticket.Wait().ok()) << ticket.Wait().message();
+    std::vector<uint16_t> bits(kM * kN);
+    d.Read(bits.data(), bits.size() * 2).Check();
+    for (uint32_t at = 0; at < bits.size(); ++at) {
+      ASSERT_EQ(std::bit_cast<float>(uint32_t{bits[at]} << 16), 32 * scale(at / kN, at % kN)) << at;
+    }
+  };
+  check(queue_.Gemm(op), [&](uint32_t, uint32_t) { return scales[0] * scales[1]; });
+  op.a_scales_per_row = op.w_scales_per_row = true;
+  const Ticket unaligned = queue_.Gemm(op);
+  EXPECT_EQ(unaligned.Wait().code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(unaligned.Wait().message(), HasSubstr("multiples of 16 bytes"));
+  op.w_scales = w_scales;
+  const Ticket per_row = queue_.Gemm(op);
+  if (per_row.Wait().code() == CONCERT_UNIMPLEMENTED) GTEST_SKIP() << per_row.Wait().message();
+  check(per_row, [&](uint32_t i, uint32_t j) { return scales[i] * scales[j]; });
 }
 
 TEST_F(FallbackTest, OpsWaitAcrossQueuesAndForTheClient) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,8 +89,67 @@ TEST_F(SubmitTest, GemmFillsInStridesAndPublishes) {
   EXPECT_EQ(g.dtype, CONCERT_ABI_FP16);
   EXPECT_EQ(g.activation, CONCERT_ABI_ACT_SILU);
   EXPECT_EQ(g.flags, CONCERT_GEMM_ALLOW_TF32);
-  EXPECT_EQ(g.reserved0, 0u);
-  EXPECT_EQ(g.reserved1[0] | g.reserved1[1], 0u);
+  EXPECT_EQ(g.a.scales | g.w.scales | g.d_dtype, 0u);
+  EXPECT_EQ(g.reserved0[0] | g.reserved0[1] | g.reserved0[2], 0u);
+  EXPECT_EQ(g.a_scales_offset | g.w_scales_offset, 0u);
+}
+
+TEST_F(SubmitTest, AnFp8GemmCarriesItsScales) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .d = y_,
+             .dtype = kFp8E4m3,
+             .d_dtype = kFp16,
+             .a_scales = {y_, 1024},
+             .w_scales = {x_, 2048},
+             .w_scales_per_row = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.dtype, CONCERT_ABI_FP8_E4M3);
+  EXPECT_EQ(g.d_dtype, CONCERT_ABI_FP16);
+  EXPECT_EQ(g.a.buffer, 1u);
+  EXPECT_EQ(g.a.scales, 2u);
+  EXPECT_EQ(g.a_scales_offset, 1024u);
+  EXPECT_EQ(g.w.buffer, 1u);
+  EXPECT_EQ(g.w.scales, 1u);
+  EXPECT_EQ(g.w_scales_offset, 2048u);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_W_SCALES_PER_ROW);
+}
+
+TEST_F(SubmitTest, AnOlderCallersGemmHasNoScales) {
+  concert_gemm gemm = {};
+  std::memset(&gemm, 0xff, sizeof(gemm));  // what lies past struct_size must not be read
+  gemm.struct_size = offsetof(concert_gemm, a_scales);
+  gemm.m = gemm.n = gemm.k = gemm.batch = 1;
+  gemm.a = gemm.w = gemm.c = gemm.d = gemm.bias = {};
+  ASSERT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.a.scales | g.w.scales | g.d_dtype, 0u);
+}
+
+class OlderDaemon : public SubmitTest {
+ protected:
+  OlderDaemon()
+      : SubmitTest(FakeDaemon::Options{.edit_hello = [](concert_hello_reply& reply) {
+          reply.abi_minor = 0;
+          reply.features &= ~CONCERT_FEATURE_FP8;
+        }}) {}
+};
+
+TEST_F(OlderDaemon, GetsNoFp8) {
+  const GemmOp gemm{.m = 1, .n = 1, .k = 1, .a = x_, .w = x_, .d = y_};
+  EXPECT_TRUE(queue_.Gemm(gemm).submit_status().ok());
+  GemmOp fp8 = gemm;
+  fp8.dtype = kFp8E4m3, fp8.d_dtype = kBf16;
+  const Status status = queue_.Gemm(fp8).submit_status();
+  EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(status.message(), HasSubstr("update concertd"));
+  EXPECT_EQ(daemon_.tail(), 1u);
 }
 
 TEST_F(SubmitTest, WideEnumsAreNotCutToValidOnes) {

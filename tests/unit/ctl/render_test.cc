@@ -18,6 +18,10 @@ void FillOps(v1::OpStats* ops, uint64_t count, double gpu_seconds) {
   ops->set_flop_count(count * 1'000'000'000);
   ops->set_gpu_seconds(gpu_seconds);
   ops->set_company_op_count(count / 2);
+  ops->set_single_op_count(count / 2);
+  ops->set_streams_op_count(count / 5);
+  ops->set_group_op_count(count * 3 / 10);
+  ops->set_gained_seconds(0.2);
   ops->mutable_queue_wait()->set_p50_us(8.2);
   ops->mutable_queue_wait()->set_p99_us(1530);
   ops->mutable_run_time()->set_p50_us(41);
@@ -70,6 +74,11 @@ v1::Stats Totals() {
   device->set_predicted_seconds(0.48);
   device->set_actual_seconds(0.5);
   device->set_serial_seconds(0.9);
+  for (const uint32_t most : {1u, 2u, 4u, 8u, 0u}) {
+    v1::CompanySizeStats* size = device->add_company_sizes();
+    size->set_max_op_count(most);
+    size->set_plan_count(most == 1 ? 300 : 10 * most);
+  }
   device->set_dropped_record_count(12);
   v1::KindStats* kind = stats.add_kinds();
   kind->set_kind("gemm");
@@ -147,16 +156,17 @@ TEST(RenderTest, Stats) {
   EXPECT_EQ(
       RenderStats(Totals()),
       R"(GPU 0: 400 plans, 25 % in company; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
+       ops: 500 single, 200 streams, 300 group; plans of 1: 300, up to 2: 20, up to 4: 40, up to 8: 80, more: 0
 
-GPU     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
-0    1.00 k       0  1.00 T  1000 MiB  0.500     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+GPU     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
+0    1.00 k       0  1.00 T  1000 MiB  0.500     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
-KIND     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
-gemm  1.00 k       0  1.00 T  1000 MiB  0.500     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+KIND     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
+gemm  1.00 k       0  1.00 T  1000 MiB  0.500     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
-SESSION    OPS  FAILED   FLOP    BYTES  GPU S  COMPANY  WAIT P50      P99  RUN P50     P99
-2 (ended)  200       0  200 G  200 MiB  0.100     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
-3          800       0  800 G  800 MiB  0.400     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+SESSION    OPS  FAILED   FLOP    BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
+2 (ended)  200       0  200 G  200 MiB  0.100     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
+3          800       0  800 G  800 MiB  0.400     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
 SESSION  SHARED PLANS WITH SESSIONS (PLANS)
       3  2 (118), 7 (113), others (120), ...

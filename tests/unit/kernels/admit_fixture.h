@@ -44,6 +44,19 @@ inline concert_descriptor GoodGemm() {
   return descriptor;
 }
 
+// The same in fp8: D, C and bias in bf16; a scale per row of A and one for W, in buffer 2.
+inline concert_descriptor GoodFp8Gemm() {
+  concert_descriptor descriptor = GoodGemm();
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.dtype = CONCERT_ABI_FP8_E4M3;
+  body.d_dtype = CONCERT_ABI_BF16;
+  body.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+  body.a.scales = body.w.scales = 2;
+  body.a_scales_offset = 131072;
+  body.w_scales_offset = 131072 + 64 * 4;
+  return descriptor;
+}
+
 inline concert_descriptor GoodCopy() {
   concert_descriptor descriptor{};
   descriptor.kind = CONCERT_OP_COPY;

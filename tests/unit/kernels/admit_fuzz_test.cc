@@ -37,11 +37,12 @@ class Fuzzer {
   // A good descriptor with a few 8-byte words, fields or bytes replaced.
   concert_descriptor Descriptor() {
     const uint16_t kind = static_cast<uint16_t>(1 + Below(8));
-    concert_descriptor descriptor = kind == CONCERT_OP_GEMM   ? GoodGemm()
+    const concert_descriptor gemm = Below(2) == 0 ? GoodGemm() : GoodFp8Gemm();
+    concert_descriptor descriptor = kind == CONCERT_OP_GEMM   ? gemm
                                     : kind == CONCERT_OP_COPY ? GoodCopy()
                                                               : GoodCollective(kind);
     // The words that hold numbers; the rest is reserved and mostly leads to a refusal.
-    const uint64_t words = kind == CONCERT_OP_GEMM ? 21 : kind == CONCERT_OP_COPY ? 5 : 8;
+    const uint64_t words = kind == CONCERT_OP_GEMM ? 24 : kind == CONCERT_OP_COPY ? 5 : 8;
     for (uint64_t i = Below(5); i-- > 0;) {
       uint8_t* word = descriptor.body.raw + 8 * Below(words);
       const uint64_t number = Number();
@@ -87,23 +88,35 @@ bool Disjoint(Address a, Wide a_bytes, Address b, Wide b_bytes) {
 }
 
 void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
-  const Wide element = DtypeBytes(args.dtype);
+  const Wide element = DtypeBytes(args.dtype), d_element = DtypeBytes(args.d_dtype);
   const Wide a = Span(args.m, args.k, args.lda, args.batch, args.stride_a);
   const Wide w = Span(args.n, args.k, args.ldw, args.batch, args.stride_w);
   const Wide c = Span(args.m, args.n, args.ldc, args.batch, args.stride_c);
   const Wide d = Span(args.m, args.n, args.ldd, args.batch, args.stride_d);
   CheckInside(body.a, args.a, a, element);
   CheckInside(body.w, args.w, w, element);
-  CheckInside(body.d, args.d, d, element);
-  EXPECT_TRUE(Disjoint(args.d, d * element, args.a, a * element));
-  EXPECT_TRUE(Disjoint(args.d, d * element, args.w, w * element));
+  CheckInside(body.d, args.d, d, d_element);
+  EXPECT_TRUE(Disjoint(args.d, d * d_element, args.a, a * element));
+  EXPECT_TRUE(Disjoint(args.d, d * d_element, args.w, w * element));
   EXPECT_EQ(args.c != 0, body.beta != 0);
   if (args.c != 0) {
-    CheckInside(body.c, args.c, c, element);
-    EXPECT_TRUE(Disjoint(args.d, d * element, args.c, c * element) ||
+    CheckInside(body.c, args.c, c, d_element);
+    EXPECT_TRUE(Disjoint(args.d, d * d_element, args.c, c * d_element) ||
                 (args.c == args.d && args.ldc == args.ldd));
   }
-  if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, element);
+  if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, d_element);
+  const bool fp8 = args.dtype == Dtype::kFp8E4m3;
+  EXPECT_TRUE(fp8 ? DtypeBytes(args.d_dtype) == 2 : args.d_dtype == args.dtype);
+  EXPECT_TRUE(fp8 || (args.a_scales | args.w_scales) == 0);
+  const auto check_scales = [&](uint32_t buffer, uint64_t offset, Address scales, Wide count) {
+    if (scales == 0) return;
+    CheckInside({buffer, 0, offset}, scales, count, 4);
+    EXPECT_TRUE(Disjoint(args.d, d * d_element, scales, count * 4));
+  };
+  check_scales(body.a.scales, body.a_scales_offset, args.a_scales,
+               args.a_scales_per_row ? args.m : 1);
+  check_scales(body.w.scales, body.w_scales_offset, args.w_scales,
+               args.w_scales_per_row ? args.n : 1);
   // No element of D is written twice, the slow way.
   EXPECT_GE(args.ldd, args.n);
   if (args.batch == 1) return;

@@ -30,14 +30,14 @@ std::vector<BadCase> BadGemms() {
       "a reserved field or flag of the gemm descriptor is not zero; set it to zero or check the "
       "daemon's feature bits";
   return {
-      {"dtype", good, [](D& d) { d.body.gemm.dtype = 4; },
-       "dtype is 4, which is not one of its values; the highest is 3"},
+      {"dtype", good, [](D& d) { d.body.gemm.dtype = 5; },
+       "dtype is 5, which is not one of its values; the highest is 4"},
       {"no_dtype", good, [](D& d) { d.body.gemm.dtype = 0; },
-       "dtype is 0, which is not one of its values; the highest is 3"},
+       "dtype is 0, which is not one of its values; the highest is 4"},
       {"activation", good, [](D& d) { d.body.gemm.activation = 9; },
        "activation is 9, which is not one of its values; the highest is 3"},
-      {"flags", good, [](D& d) { d.body.gemm.flags = 6; },
-       "flags is 6, which is not one of its values; the highest is 1"},
+      {"flags", good, [](D& d) { d.body.gemm.flags = 9; },
+       "flags is 9, which is not one of its values; the highest is 7"},
       {"zero_m", good, [](D& d) { d.body.gemm.m = 0; },
        "m is 0; it must be between 1 and 16777216"},
       {"huge_n", good, [](D& d) { d.body.gemm.n = UINT32_MAX; },
@@ -130,10 +130,65 @@ std::vector<BadCase> BadGemms() {
          d.body.gemm.stride_d = 2047;
        },
        "stride_d is 2047, so matrices of the batch share elements of d; one spans 2048 elements"},
-      {"reserved", good, [](D& d) { d.body.gemm.reserved1[1] = 1; }, reserved},
-      {"reserved_of_operand", good, [](D& d) { d.body.gemm.a.reserved = 1; }, reserved},
+      {"reserved", good, [](D& d) { d.body.gemm.reserved0[2] = 1; }, reserved},
+      {"reserved_of_c", good, [](D& d) { d.body.gemm.c.scales = 1; }, reserved},
+      {"reserved_of_d", good, [](D& d) { d.body.gemm.d.scales = 1; }, reserved},
+      {"reserved_of_bias", good, [](D& d) { d.body.gemm.bias.scales = 1; }, reserved},
       {"reserved_of_header", good, [](D& d) { d.reserved1[2] = 1; }, reserved},
       {"header_flags", good, [](D& d) { d.flags = 1; }, reserved},
+  };
+}
+
+std::vector<BadCase> BadFp8Gemms() {
+  const D good = GoodGemm(), fp8 = GoodFp8Gemm();
+  const std::string overlap =
+      "; an output may not share memory with an input unless it is the same range";
+  return {
+      {"no_d_dtype", fp8, [](D& d) { d.body.gemm.d_dtype = 0; },
+       "d_dtype is 0; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
+      {"fp32_d", fp8, [](D& d) { d.body.gemm.d_dtype = CONCERT_ABI_FP32; },
+       "d_dtype is 3; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
+      {"fp8_d", fp8, [](D& d) { d.body.gemm.d_dtype = CONCERT_ABI_FP8_E4M3; },
+       "d_dtype is 4; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
+      {"other_d_dtype", good, [](D& d) { d.body.gemm.d_dtype = CONCERT_ABI_FP16; },
+       "d_dtype is 2; D of a GEMM in bf16 has that dtype too, so it must be 0 or 1"},
+      {"bf16_with_scales", good, [](D& d) { d.body.gemm.a.scales = 2; },
+       "a_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+      {"bf16_with_scales_offset", good, [](D& d) { d.body.gemm.w_scales_offset = 4; },
+       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+      {"bf16_with_scale_flag", good,
+       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; },
+       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+      {"rows_without_scales", fp8, [](D& d) { d.body.gemm.a.scales = 0; },
+       "flags say that there is one scale per row, but the buffer of a_scales is 0"},
+      {"foreign_scales", fp8, [](D& d) { d.body.gemm.w.scales = 77; },
+       "w_scales.buffer is 77, which is not a buffer of this session; register it first"},
+      {"scales_elsewhere", fp8, [](D& d) { d.body.gemm.a.scales = 5; },
+       "a_scales lies on GPU 1, but the queue is on GPU 0; allocate it there or use pool memory"},
+      {"misaligned_scales", fp8, [](D& d) { d.body.gemm.a_scales_offset += 2; },
+       "a_scales.offset 131074 is not a multiple of 4 bytes"},
+      {"scales_past_the_end", fp8, [](D& d) { d.body.gemm.a_scales_offset = kMiB - 252; },
+       "a_scales needs 256 bytes at offset 1048324, but buffer 2 has only 1048576 bytes"},
+      {"scale_past_the_end", fp8, [](D& d) { d.body.gemm.w_scales_offset = kMiB; },
+       "w_scales needs 4 bytes at offset 1048576, but buffer 2 has only 1048576 bytes"},
+      {"scales_overflow", fp8, [](D& d) { d.body.gemm.w_scales_offset = kHuge - 3; },
+       "the extent of w_scales does not fit in 64 bits; check sizes and strides"},
+      {"d_overlaps_a_scales", fp8,
+       [](D& d) {
+         d.body.gemm.d = {2, 0, 131072 + 254};
+       },
+       "d overlaps a_scales" + overlap},
+      {"d_overlaps_w_scales", fp8,
+       [](D& d) {
+         d.body.gemm.d = {2, 0, 131072 + 258};
+       },
+       "d overlaps w_scales" + overlap},
+      {"misaligned_d", fp8, [](D& d) { d.body.gemm.d.offset = 1; },
+       "d.offset 1 is not a multiple of 2 bytes"},
+      {"d_past_the_end", fp8, [](D& d) { d.body.gemm.d.offset = kMiB - 4094; },
+       "d needs 4096 bytes at offset 1044482, but buffer 3 has only 1048576 bytes"},
+      {"a_past_the_end", fp8, [](D& d) { d.body.gemm.a.offset = kMiB - 1023; },
+       "a needs 1024 bytes at offset 1047553, but buffer 1 has only 1048576 bytes"},
   };
 }
 
@@ -155,6 +210,14 @@ std::vector<BadCase> BadOthers() {
          d.body.copy.dst = {1, 0, 1003};
        },
        overlap},
+      {"copy_reserved_of_operand", copy, [](D& d) { d.body.copy.dst.scales = 1; },
+       "a reserved field or flag of the copy descriptor is not zero; set it to zero or check the "
+       "daemon's feature bits"},
+      {"fp8_collective", reduce, [](D& d) { d.body.collective.dtype = CONCERT_ABI_FP8_E4M3; },
+       "dtype is 4, which is not one of its values; the highest is 3"},
+      {"reserved_of_src", reduce, [](D& d) { d.body.collective.src.scales = 1; },
+       "a reserved field or flag of the all_reduce descriptor is not zero; set it to zero or check "
+       "the daemon's feature bits"},
       {"copy_reserved", copy, [](D& d) { d.body.copy.reserved[18] = 1; },
        "a reserved field or flag of the copy descriptor is not zero; set it to zero or check the "
        "daemon's feature bits"},
@@ -201,7 +264,7 @@ std::vector<BadCase> BadOthers() {
 }
 
 TEST(AdmitTest, BadInputGetsItsSentence) {
-  for (const auto& cases : {BadGemms(), BadOthers()}) {
+  for (const auto& cases : {BadGemms(), BadFp8Gemms(), BadOthers()}) {
     for (const BadCase& bad : cases) {
       SCOPED_TRACE(bad.name);
       Op op;
@@ -237,7 +300,83 @@ TEST(AdmitTest, FillsInAGemm) {
   EXPECT_EQ(op.work.flops, 2u * 64 * 32 * 16);
   EXPECT_EQ(op.work.hbm_bytes, 2u * (64 * 16 + 32 * 16 + 2 * 64 * 32 + 32));
   EXPECT_EQ(op.buffer_count, 5);
-  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2));
+  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2, 0, 0));
+}
+
+TEST(AdmitTest, FillsInAnFp8Gemm) {
+  Op op;
+  ASSERT_TRUE(Admit(GoodFp8Gemm(), op).ok()) << Admit(GoodFp8Gemm(), op).ToString();
+  EXPECT_EQ(op.gemm.dtype, Dtype::kFp8E4m3);
+  EXPECT_EQ(op.gemm.d_dtype, Dtype::kBf16);
+  EXPECT_EQ(op.gemm.a_scales, 0x20000000u + 131072);
+  EXPECT_EQ(op.gemm.w_scales, 0x20000000u + 131072 + 64 * 4);
+  EXPECT_TRUE(op.gemm.a_scales_per_row);
+  EXPECT_FALSE(op.gemm.w_scales_per_row);
+  EXPECT_EQ(op.work.dtype, Dtype::kFp8E4m3);
+  EXPECT_EQ(op.work.hbm_bytes, 64u * 16 + 32 * 16 + 2 * (2 * 64 * 32 + 32) + 4 * (64 + 1));
+  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2, 2, 2));
+  EXPECT_EQ(op.buffer_count, 7);
+}
+
+TEST(AdmitTest, DtypesWithoutScalesSayWhatDIs) {
+  Op op;
+  concert_descriptor descriptor = GoodGemm();
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.gemm.d_dtype, Dtype::kBf16);
+  EXPECT_EQ(op.gemm.a_scales | op.gemm.w_scales, 0u);
+  descriptor.body.gemm.d_dtype = CONCERT_ABI_BF16;
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  // Without scales they are 1, wherever they would lie.
+  descriptor = GoodFp8Gemm();
+  descriptor.body.gemm.d_dtype = CONCERT_ABI_FP16;
+  descriptor.body.gemm.flags = 0;
+  descriptor.body.gemm.a.scales = descriptor.body.gemm.w.scales = 0;
+  descriptor.body.gemm.a_scales_offset = kHuge;
+  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  EXPECT_EQ(op.gemm.d_dtype, Dtype::kFp16);
+  EXPECT_EQ(op.gemm.a_scales | op.gemm.w_scales, 0u);
+  EXPECT_EQ(op.buffer_count, 5);
+}
+
+TEST(AdmitTest, AGroupLaunchCarriesAlignedGemmsOnly) {
+  struct Case {
+    const char* name;
+    D descriptor;
+    std::function<void(concert_gemm_body&)> change;
+    bool groupable;
+  };
+  const D bf16 = GoodGemm(), fp8 = GoodFp8Gemm();
+  const Case cases[] = {
+      {"bf16", bf16, [](auto&) {}, true},
+      {"fp8", fp8, [](auto&) {}, true},
+      {"fp16", bf16, [](auto& b) { b.dtype = CONCERT_ABI_FP16; }, true},
+      {"fp32", bf16, [](auto& b) { b.dtype = CONCERT_ABI_FP32; }, false},
+      {"batch", bf16, [](auto& b) { b.batch = 2, b.stride_d = 2048; }, false},
+      {"one_by_one", bf16, [](auto& b) { b.m = b.n = b.k = 1; }, true},
+      {"tails", bf16, [](auto& b) { b.m = 63, b.n = 31, b.k = 15; }, true},
+      {"epilogue", bf16, [](auto& b) { b.activation = CONCERT_ABI_ACT_SILU, b.alpha = 3; }, true},
+      {"c_and_bias_anywhere", bf16, [](auto& b) { b.c.offset = 2, b.bias.offset += 2; }, true},
+      {"ldc_anything", bf16, [](auto& b) { b.ldc = 33; }, true},
+      {"scales_anywhere", fp8, [](auto& b) { b.a_scales_offset -= 4; }, true},
+      {"a_address", bf16, [](auto& b) { b.a.offset = 8; }, false},
+      {"w_address", bf16, [](auto& b) { b.w.offset += 8; }, false},
+      {"d_address", bf16, [](auto& b) { b.d.offset = 8; }, false},
+      {"lda", bf16, [](auto& b) { b.lda = 17; }, false},
+      {"lda_of_8", bf16, [](auto& b) { b.lda = 24; }, true},
+      {"fp8_lda_of_8", fp8, [](auto& b) { b.lda = 24; }, false},
+      {"fp8_ldw_of_8", fp8, [](auto& b) { b.ldw = 24; }, false},
+      {"fp8_ldd_of_8", fp8, [](auto& b) { b.ldd = 40; }, true},
+      {"ldd", fp8, [](auto& b) { b.ldd = 36; }, false},
+      {"endless_row", bf16, [](auto& b) { b.m = 1, b.lda = uint64_t{1} << 62; }, false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    concert_descriptor descriptor = c.descriptor;
+    c.change(descriptor.body.gemm);
+    Op op;
+    ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+    EXPECT_EQ(op.work.groupable, c.groupable);
+  }
 }
 
 TEST(AdmitTest, ZeroBetaIgnoresC) {
@@ -291,6 +430,40 @@ TEST(OpTableTest, KindsAreFoundByNumber) {
     EXPECT_EQ(FindOpKind(kind.kind), &kind);
     EXPECT_EQ(kind.name, concert_op_kind_name(kind.kind));
   }
+}
+
+OpRanges RangesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
+  const OpKind& kind = *FindOpKind(descriptor.kind);
+  Op op;
+  const Failure failure = kind.admit(descriptor, Context(ranks), op);
+  EXPECT_TRUE(failure.ok()) << failure.ToString();
+  return kind.ranges(op);
+}
+
+TEST(RangesTest, OfAGemmAreItsOperandsAsBoundingRanges) {
+  concert_descriptor gemm = GoodGemm();
+  gemm.body.gemm.ldw = 24;
+  const OpRanges ranges = RangesOf(gemm);
+  const Address a = kBuffers[1].address, c = kBuffers[2].address, d = kBuffers[3].address;
+  EXPECT_EQ(ranges.written, (ByteRange{d, d + 64 * 32 * 2}));
+  EXPECT_EQ(ranges.input, (ByteRange{a, a + 64 * 16 * 2}));
+  EXPECT_EQ(ranges.constants[0], (ByteRange{a + 65536, a + 65536 + (31 * 24 + 16) * 2}));
+  EXPECT_EQ(ranges.constants[1], (ByteRange{c, c + 64 * 32 * 2}));
+  EXPECT_EQ(ranges.constants[2], (ByteRange{c + 65536, c + 65536 + 32 * 2}));
+  gemm.body.gemm.beta = 0;
+  gemm.body.gemm.bias = {};
+  EXPECT_EQ(RangesOf(gemm).constants[1], ByteRange{});
+  EXPECT_EQ(RangesOf(gemm).constants[2], ByteRange{});
+}
+
+TEST(RangesTest, OfABatchReachToItsLastMatrix) {
+  concert_descriptor gemm = GoodGemm();
+  gemm.body.gemm.batch = 3;
+  gemm.body.gemm.stride_d = 4096;
+  gemm.body.gemm.stride_w = 0;
+  const OpRanges ranges = RangesOf(gemm);
+  EXPECT_EQ(ranges.written.end - ranges.written.begin, (2 * 4096 + 64 * 32) * 2u);
+  EXPECT_EQ(ranges.constants[0].end - ranges.constants[0].begin, 32 * 16 * 2u);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <vector>
 
 #include "policies/cost_memo.h"
 #include "tests/unit/policies/works.h"
@@ -10,44 +10,94 @@
 namespace concert::policies {
 namespace {
 
-Signature Of(const Work& gemm) {
-  Signature signature;
-  signature.Clear();
-  signature.AddGemm(gemm, HashWork(gemm));
-  return signature;
+// A signature of works that it keeps.
+class Key {
+ public:
+  explicit Key(uint32_t context = 0) : context_(context) {}
+  Key& Add(const Work& work, uint8_t tag = 0) { return AddHashed(work, HashWork(work), tag); }
+  Key& AddHashed(const Work& work, uint64_t hash, uint8_t tag = 0) {
+    ops_.push_back({work, hash, tag});
+    return *this;
+  }
+  Signature get() const {
+    Signature signature;
+    signature.Start(context_);
+    for (const Op& op : ops_) signature.Add(op.work, op.hash, op.tag);
+    return signature;
+  }
+
+ private:
+  struct Op {
+    Work work;
+    uint64_t hash;
+    uint8_t tag;
+  };
+  uint32_t context_;
+  std::vector<Op> ops_;
+};
+
+Partition Marked(uint16_t mark) {
+  Partition partition;
+  partition.tuned = mark;
+  return partition;
 }
 
 TEST(PlanCacheTest, FindsWhatWasInserted) {
-  const auto cache = std::make_unique<PlanCache>();
-  const Signature signature = Of(Gemm(64, 64, 64));
-  EXPECT_FALSE(cache->Find(signature));
-  const Choice choice{.form = Form::kStreams, .count = 3};
-  cache->Insert(signature, choice);
-  EXPECT_EQ(cache->Find(signature), choice);
+  PlanCache cache;
+  const Key key = Key().Add(Gemm(64, 64, 64));
+  EXPECT_EQ(cache.Find(key.get()), nullptr);
+  cache.Insert(key.get(), Marked(3));
+  ASSERT_NE(cache.Find(key.get()), nullptr);
+  EXPECT_EQ(cache.Find(key.get())->tuned, 3);
+  cache.Drop(key.get().hash());
+  EXPECT_EQ(cache.Find(key.get()), nullptr);
 }
 
 TEST(PlanCacheTest, EqualHashesOfDifferentSignaturesAreNoHit) {
-  const auto cache = std::make_unique<PlanCache>();
-  Signature first = Of(Gemm(64, 64, 64)), second = Of(Gemm(64, 64, 128));
-  first.hash = second.hash = 7;
-  cache->Insert(first, {});
-  EXPECT_FALSE(cache->Find(second));
-  EXPECT_TRUE(cache->Find(first));
-  cache->Insert(second, {});
-  EXPECT_FALSE(cache->Find(first));
+  PlanCache cache;
+  const Key first = Key().AddHashed(Gemm(64, 64, 64), 7);
+  const Key second = Key().AddHashed(Gemm(64, 64, 128), 7);
+  ASSERT_EQ(first.get().hash(), second.get().hash());
+  cache.Insert(first.get(), Marked(1));
+  EXPECT_EQ(cache.Find(second.get()), nullptr);
+  EXPECT_NE(cache.Find(first.get()), nullptr);
+  cache.Insert(second.get(), Marked(2));
+  EXPECT_EQ(cache.Find(first.get()), nullptr);
 }
 
 TEST(PlanCacheTest, EveryPartOfTheSignatureCounts) {
   const Work small = Gemm(16, 64, 64), large = Gemm(64, 64, 64);
-  Signature a = Of(small), b = Of(small), c = Of(small), d = Of(large);
-  b.AddFront(large, -1);
-  c.AddFront(large, 0);
-  EXPECT_FALSE(a == b);
-  EXPECT_FALSE(b == c);
-  EXPECT_FALSE(a == d);
-  EXPECT_NE(a.hash, b.hash);
-  EXPECT_NE(b.hash, c.hash);
-  EXPECT_NE(a.hash, d.hash);
+  const Key key = Key().Add(small).Add(large);
+  PlanCache cache;
+  cache.Insert(key.get(), Marked(1));
+  for (const Key& other :
+       {Key().Add(large).Add(small), Key().Add(small), Key().Add(small).Add(large, 1),
+        Key(1).Add(small).Add(large), Key().Add(small).Add(large).Add(large)}) {
+    EXPECT_NE(key.get().hash(), other.get().hash());
+    EXPECT_EQ(cache.Find(other.get()), nullptr);
+  }
+}
+
+// The ring of keys comes round before the slots are used up: what it has overwritten is not found,
+// rather than found wrong.
+TEST(PlanCacheTest, OverwrittenKeysAreForgotten) {
+  PlanCache cache;
+  const auto key_of = [](uint32_t i) {
+    Key key;
+    for (uint32_t op = 0; op < kMaxReady; ++op) key.Add(Gemm(1 + i, 64, 64 + op));
+    return key;
+  };
+  constexpr uint16_t kInserted = 400;
+  for (uint16_t i = 0; i < kInserted; ++i) cache.Insert(key_of(i).get(), Marked(i));
+  int found = 0;
+  for (uint16_t i = 0; i < kInserted; ++i) {
+    const Partition* partition = cache.Find(key_of(i).get());
+    if (partition == nullptr) continue;
+    EXPECT_EQ(partition->tuned, i);
+    ++found;
+  }
+  EXPECT_GT(found, 50);
+  EXPECT_LE(found, 128);
 }
 
 }  // namespace

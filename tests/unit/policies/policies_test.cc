@@ -75,7 +75,7 @@ TEST(PriorityTest, HighClassGoesFirstOnHighLanes) {
   EXPECT_FALSE(IsHighPriority(plan.launches[2].lane));
 }
 
-TEST(AutoTest, RunsSmallGemmsInCompany) {
+TEST(AutoWithLibraryKernelsTest, RunsSmallGemmsInCompany) {
   Scene scene;
   for (int i = 0; i < 8; ++i) scene.Ready(kSmall);
   const Plan plan = Decide("auto", scene);
@@ -85,26 +85,26 @@ TEST(AutoTest, RunsSmallGemmsInCompany) {
   EXPECT_LT(plan.predicted_us, plan.serial_us);
 }
 
-TEST(AutoTest, RunsLargeGemmsAlone) {
+TEST(AutoWithLibraryKernelsTest, RunsLargeGemmsAlone) {
   const Plan plan = Decide("auto", Scene().Ready(kLarge).Ready(kLarge));
   EXPECT_EQ(plan.reason, Reason::kCompanyNotFaster);
   EXPECT_EQ(plan.launch_count, 1);
   EXPECT_EQ(plan.launches[0].form, Form::kSingle);
 }
 
-TEST(AutoTest, QueuesALargeGemmBehindARunningOne) {
+TEST(AutoWithLibraryKernelsTest, QueuesALargeGemmBehindARunningOne) {
   const Plan plan = Decide("auto", Scene().Running(kLarge, 3).Ready(kLarge));
   ASSERT_EQ(plan.launch_count, 1);
   EXPECT_EQ(plan.launches[0].lane, 3);
 }
 
-TEST(AutoTest, RunsASmallGemmBesideARunningSmallOne) {
+TEST(AutoWithLibraryKernelsTest, RunsASmallGemmBesideARunningSmallOne) {
   const Plan plan = Decide("auto", Scene().Running(kSmall, 3).Ready(kSmall));
   ASSERT_EQ(plan.launch_count, 1);
   EXPECT_NE(plan.launches[0].lane, 3);
 }
 
-TEST(AutoTest, ChainsStayOnTheirLanes) {
+TEST(AutoWithLibraryKernelsTest, ChainsStayOnTheirLanes) {
   Scene scene;
   for (Lane lane = 0; lane < 8; ++lane) {
     scene.Running(kSmall, lane).Ready(kSmall, Priority::kNormal, lane);
@@ -116,7 +116,7 @@ TEST(AutoTest, ChainsStayOnTheirLanes) {
   }
 }
 
-TEST(AutoTest, SendsCollectivesAtOnceAndFirst) {
+TEST(AutoWithLibraryKernelsTest, SendsCollectivesAtOnceAndFirst) {
   const Plan plan =
       Decide("auto", Scene().Running(kLarge, 0).Ready(kLarge).Ready(AllReduce(1 << 20)));
   ASSERT_EQ(plan.launch_count, 2);
@@ -124,7 +124,7 @@ TEST(AutoTest, SendsCollectivesAtOnceAndFirst) {
   EXPECT_EQ(Decide("auto", Scene().Ready(AllReduce(1 << 20))).reason, Reason::kCollective);
 }
 
-TEST(AutoTest, ALowerClassWaitsForAHigherOne) {
+TEST(AutoWithLibraryKernelsTest, ALowerClassWaitsForAHigherOne) {
   const Plan together =
       Decide("auto", Scene().Ready(kSmall, Priority::kHigh).Ready(kSmall, Priority::kNormal));
   ASSERT_EQ(together.launch_count, 1);
@@ -136,14 +136,14 @@ TEST(AutoTest, ALowerClassWaitsForAHigherOne) {
   EXPECT_EQ(held.reason, Reason::kHeldBack);
 }
 
-TEST(AutoTest, ALowerClassMayUseWhatAHigherOneLeaves) {
+TEST(AutoWithLibraryKernelsTest, ALowerClassMayUseWhatAHigherOneLeaves) {
   const Work tiny = Gemm(16, 16, 512);
   const Plan plan = Decide("auto", Scene().Running(tiny, 8, Priority::kHigh).Ready(tiny));
   ASSERT_EQ(plan.launch_count, 1);
   EXPECT_FALSE(IsHighPriority(plan.launches[0].lane));
 }
 
-TEST(AutoTest, AHigherClassDoesNotQueueBehindALowerOne) {
+TEST(AutoWithLibraryKernelsTest, AHigherClassDoesNotQueueBehindALowerOne) {
   const Plan plan = Decide("auto", Scene().Running(kLarge, 0).Ready(kLarge, Priority::kHigh));
   ASSERT_EQ(plan.launch_count, 1);
   EXPECT_TRUE(IsHighPriority(plan.launches[0].lane));

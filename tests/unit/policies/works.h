@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/cost_memo.h"
 #include "policies/snapshot.h"
 #include "policies/work.h"
 
@@ -16,6 +17,13 @@ inline Work Gemm(uint32_t m, uint32_t n, uint32_t k, uint32_t batch = 1) {
   const uint64_t rows = uint64_t{batch} * m, weights = uint64_t{batch} * n * k;
   work.flops = 2 * rows * n * k;
   work.hbm_bytes = 2 * (rows * k + weights + rows * n);
+  return work;
+}
+
+// The same, such that a group launch can carry it.
+inline Work Groupable(uint32_t m, uint32_t n, uint32_t k) {
+  Work work = Gemm(m, n, k);
+  work.groupable = true;
   return work;
 }
 
@@ -40,7 +48,15 @@ struct Scene {
                      .session = 1,
                      .priority = priority,
                      .after = after,
-                     .work = work});
+                     .ready_at = now,
+                     .work = work,
+                     .work_hash = HashWork(work)});
+    return *this;
+  }
+  // As Ready, of a session of its own choice.
+  Scene& Of(uint32_t session, const Work& work, Priority priority = Priority::kNormal) {
+    Ready(work, priority);
+    ready.back().session = session;
     return *this;
   }
   Scene& Running(const Work& work, Lane lane, Priority priority = Priority::kNormal) {

@@ -55,6 +55,33 @@ class SimEngineTest : public testing::Test {
   std::array<Time, 64> ends_{};
 };
 
+TEST_F(SimEngineTest, PartsOfAKernelEndWithTheirShareOfItsTiles) {
+  const KernelPart parts[] = {{0.25, 2}, {0.5, 3}, {0.5, 4}, {1, 5}};
+  engine_.EnqueueKernel(0, 0, 0, Tiles(32, 100), 0, 1, parts);
+  engine_.EnqueueMark(0, 0, 0, 6);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(1000, done);
+  std::vector<std::pair<uint64_t, Time>> ends;
+  for (const Completion& completion : done) ends.emplace_back(completion.cookie, completion.time);
+  EXPECT_THAT(ends, testing::ElementsAre(testing::Pair(2, 100), testing::Pair(3, 200),
+                                         testing::Pair(4, 200), testing::Pair(5, 400),
+                                         testing::Pair(1, 400), testing::Pair(6, 400)));
+}
+
+TEST_F(SimEngineTest, PartsOfAShortKernelShareItsFloor) {
+  const KernelPart parts[] = {{0.5, 2}, {1, 3}};
+  KernelShape shape = Tiles(8, 100);
+  shape.floor_ns = 1000;
+  const uint32_t room = engine_.PartRoom();
+  engine_.EnqueueKernel(0, 0, 0, shape, 0, 1, parts);
+  EXPECT_EQ(engine_.PartRoom(), room - 2);
+  Run();
+  EXPECT_EQ(ends_[2], 500);
+  EXPECT_EQ(ends_[3], 1000);
+  EXPECT_EQ(ends_[1], 1000);
+  EXPECT_EQ(engine_.PartRoom(), room);
+}
+
 TEST_F(SimEngineTest, TilesRunInWaves) {
   engine_.EnqueueKernel(0, 0, 0, Tiles(8, 100), 0, 1);
   engine_.EnqueueKernel(1, 0, 0, Tiles(9, 100), 0, 2);
@@ -210,6 +237,15 @@ TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
 
 // Two engines fed the same random work give the same completions, however time is cut into steps,
 // and all resources are free at the end.
+TEST(KernelShapeTest, Fp8MultipliesTwiceAsFast) {
+  const policies::DeviceModel model;
+  policies::Work work{.category = policies::Category::kGemm, .m = 8192, .n = 8192, .k = 8192};
+  work.batch = 1;
+  const double bf16_ns = ShapeOfGemm(model, work).tile_ns;
+  work.dtype = policies::Dtype::kFp8E4m3;
+  EXPECT_NEAR(ShapeOfGemm(model, work).tile_ns, bf16_ns / 2, 1e-3 * bf16_ns);
+}
+
 TEST(SimEngineRandomTest, DeterministicAndComplete) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -84,6 +85,100 @@ TEST(SimNodeTest, NothingHappensBeforeItsTime) {
   EXPECT_EQ(bytes[4096], 1);
   EXPECT_EQ(node->NextEvent(), kNever);
   EXPECT_EQ(node->Now(), end);
+}
+
+// A 512 x 512 x 512 fp32 GEMM of ones; all its operands are in `data`.
+Op GemmOfOnes(std::vector<float>& data) {
+  constexpr uint32_t kExtent = 512, kElements = kExtent * kExtent;
+  data.assign(3 * kElements, 1);
+  std::fill_n(data.begin() + 2 * kElements, kElements, 0.0f);
+  Op op;
+  op.kind = CONCERT_OP_GEMM;
+  op.work = {.category = policies::Category::kGemm,
+             .dtype = policies::Dtype::kFp32,
+             .m = kExtent,
+             .n = kExtent,
+             .k = kExtent,
+             .batch = 1,
+             .hbm_bytes = 3 * kElements * sizeof(float)};
+  const Address a = reinterpret_cast<Address>(data.data());
+  op.gemm = {.m = kExtent,
+             .n = kExtent,
+             .k = kExtent,
+             .batch = 1,
+             .a = a,
+             .w = a + kElements * sizeof(float),
+             .d = a + 2 * kElements * sizeof(float),
+             .lda = kExtent,
+             .ldw = kExtent,
+             .ldd = kExtent,
+             .alpha = 1,
+             .dtype = policies::Dtype::kFp32};
+  return op;
+}
+
+TEST(SimNodeTest, AScheduledGroupEndsItsOpsOneByOneEachWithItsResult) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<float> data[3];
+  const Op gemms[] = {GemmOfOnes(data[0]), GemmOfOnes(data[1]), GemmOfOnes(data[2])};
+  const Op* ops[] = {&gemms[0], &gemms[1], &gemms[2]};
+  uint64_t words[3] = {};
+  const auto at = [&](int i) { return reinterpret_cast<Address>(&words[i]); };
+  const TimelineWrite writes[] = {{at(0), 1}, {at(1), 1}, {at(2), 1}};
+  const float ends_us[] = {30, 10, 20};
+  const policies::GroupSchedule schedule{.blocks = 4, .problem_count = 3, .ends_us = ends_us};
+  ASSERT_TRUE(
+      node->gpu(0)
+          .Launch(
+              0,
+              {.ops = ops, .form = policies::Form::kGroup, .schedule = &schedule, .writes = writes})
+          .ok());
+  std::vector<int> order;
+  std::vector<Time> times;
+  for (Time next = node->NextEvent(); next != kNever; next = node->NextEvent()) {
+    node->AdvanceTo(next);
+    for (int i = 0; i < 3; ++i) {
+      if (words[i] == 0 || std::find(order.begin(), order.end(), i) != order.end()) continue;
+      EXPECT_EQ(data[i].back(), 512) << i;
+      order.push_back(i);
+      times.push_back(next);
+    }
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(data[i].back() == 512, words[i] == 1) << i;
+  }
+  EXPECT_THAT(order, testing::ElementsAre(1, 2, 0));
+  // 48 tiles on 4 SMs: 16 of them each.
+  const Time wave = (times[2] - times[0]) / 8;
+  EXPECT_NEAR(times[1] - times[0], 4 * wave, 4);
+  EXPECT_GT(wave, 0);
+}
+
+TEST(SimNodeTest, AGroupWithoutAScheduleEndsAsAWhole) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<float> data[2];
+  const Op gemms[] = {GemmOfOnes(data[0]), GemmOfOnes(data[1])};
+  const Op* ops[] = {&gemms[0], &gemms[1]};
+  uint64_t words[2] = {};
+  const TimelineWrite writes[] = {{reinterpret_cast<Address>(&words[0]), 1},
+                                  {reinterpret_cast<Address>(&words[1]), 1}};
+  ASSERT_TRUE(
+      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .writes = writes}).ok());
+  for (Time next = node->NextEvent(); next != kNever; next = node->NextEvent()) {
+    node->AdvanceTo(next);
+    EXPECT_EQ(words[0], words[1]);
+  }
+  EXPECT_EQ(words[0], 1u);
+  EXPECT_EQ(data[0].back(), 512);
+  EXPECT_EQ(data[1].back(), 512);
+}
+
+TEST(SimNodeTest, AScheduleOfAnotherSizeIsRefused) {
+  const std::unique_ptr<SimNode> node = Open();
+  std::vector<float> data;
+  const Op gemm = GemmOfOnes(data);
+  const Op* ops[] = {&gemm};
+  const policies::GroupSchedule schedule{.problem_count = 2};
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .schedule = &schedule})));
 }
 
 TEST(SimNodeTest, AFullLaneIsRefusedAndDrains) {

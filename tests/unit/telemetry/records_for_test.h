@@ -26,6 +26,7 @@ inline OpRecord GoodOp(uint32_t session, uint16_t kind = CONCERT_OP_GEMM, int64_
   op.started_at = op.launched_at;
   op.finished_at = op.started_at + run_us * 1000;
   op.gpu_us = 20;
+  op.serial_us = 32;
   return op;
 }
 
@@ -50,6 +51,7 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   plan.reason =
       sessions.size() > 1 ? policies::Reason::kCompanyFaster : policies::Reason::kOnlyOneReady;
   plan.form = sessions.size() > 1 ? policies::Form::kStreams : policies::Form::kSingle;
+  plan.ops_by_form[static_cast<size_t>(plan.form)] = plan.op_count;
   int i = 0;
   for (const uint32_t session : sessions) {
     plan.ops[i] = {.session = session,

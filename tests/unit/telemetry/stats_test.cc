@@ -36,6 +36,9 @@ TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
   EXPECT_EQ(stats.total.flops, 3'000'000u);
   EXPECT_EQ(stats.total.bytes, 3 * 4096u);
   EXPECT_NEAR(stats.total.gpu_seconds, 60e-6, 1e-9);
+  EXPECT_NEAR(stats.total.gained_seconds, 12e-6, 1e-9);  // of the one in company
+  EXPECT_NEAR(stats.sessions.at(1).ops.gained_seconds, 12e-6, 1e-9);
+  EXPECT_EQ(stats.sessions.at(2).ops.gained_seconds, 0);
   EXPECT_EQ(stats.devices.at(0).ops.op_count, 1u);
   EXPECT_EQ(stats.devices.at(1).ops.op_count, 2u);
   EXPECT_EQ(stats.kinds.at(CONCERT_OP_GEMM).op_count, 2u);
@@ -79,6 +82,29 @@ TEST(StatsTest, PlansCountPerDeviceWithPredictedAndActualTime) {
   EXPECT_NEAR(device.predicted_seconds, 82e-6, 1e-9);
   EXPECT_NEAR(device.actual_seconds, 86e-6, 1e-9);
   EXPECT_NEAR(device.serial_seconds, 192e-6, 1e-9);
+}
+
+TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
+  Stats stats;
+  OpRecord grouped = GoodOp(1);
+  grouped.form = policies::Form::kGroup;
+  stats.Add(RecordOf(GoodOp(1)));
+  stats.Add(RecordOf(grouped));
+  stats.Add(RecordOf(grouped));
+  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_CANCELLED)));
+  EXPECT_THAT(stats.total.form_op_count, ElementsAre(1, 0, 2));
+  stats.Add(RecordOf(PlanOf(1, {1})));
+  stats.Add(RecordOf(PlanOf(2, {1, 2})));
+  stats.Add(RecordOf(PlanOf(3, {1, 2, 3})));
+  stats.Add(RecordOf(PlanOf(4, {1, 2, 3, 4})));
+  stats.Add(RecordOf(PlanOf(5, {1, 2, 3, 4, 5, 6, 7, 8, 9})));
+  EXPECT_THAT(stats.devices.at(0).plans_by_company, ElementsAre(1, 1, 2, 0, 1));
+  Stats delta = stats;
+  delta.Add(RecordOf(grouped));
+  delta.Add(RecordOf(PlanOf(6, {1, 2})));
+  delta.Subtract(stats);
+  EXPECT_THAT(delta.total.form_op_count, ElementsAre(0, 0, 1));
+  EXPECT_THAT(delta.devices.at(0).plans_by_company, ElementsAre(0, 1, 0, 0, 0));
 }
 
 TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {

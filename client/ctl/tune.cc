@@ -1,0 +1,235 @@
+#include "client/ctl/tune.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "client/ctl/json.h"
+#include "client/ctl/table.h"
+#include "client/ctl/tune_files.h"
+#include "proto/concert/v1/tuning.grpc.pb.h"
+
+namespace concert::ctl {
+namespace {
+
+using Stub = v1::TuningService::Stub;
+
+constexpr int kRowsPerCall = 1000;
+
+std::unique_ptr<Stub> Connect(const TuneOptions& options) {
+  return v1::TuningService::NewStub(
+      grpc::CreateChannel("unix:" + options.socket, grpc::InsecureChannelCredentials()));
+}
+
+void SetDeadline(const TuneOptions& options, grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + options.timeout);
+}
+
+// The caller's fault, said like an answer of the daemon.
+grpc::Status Wrong(const std::string& sentence) {
+  return {grpc::StatusCode::INVALID_ARGUMENT, sentence};
+}
+
+FileContents<v1::TuningProblem> ReadProblems(const TuneOptions& options) {
+  if (!options.scenarios.empty()) return ReadScenarios(options.scenarios);
+  if (!options.shapes.empty()) return ReadShapes(options.shapes);
+  return ReadTrace(options.trace);
+}
+
+std::string ProgressLine(const v1::TuningProgress& progress) {
+  const uint32_t finished = progress.skipped_row_count() + progress.written_row_count() +
+                            progress.kept_row_count() + progress.failed_row_count();
+  std::string line = std::to_string(finished) + " of " +
+                     std::to_string(progress.total_row_count()) + " rows, " +
+                     Seconds(progress.elapsed_seconds());
+  if (!progress.current().empty()) line += ": " + progress.current();
+  return line;
+}
+
+std::string Conclusion(const v1::RunTuningResponse& last) {
+  const v1::TuningProgress& progress = last.progress();
+  std::string text = std::to_string(progress.written_row_count()) + " rows written, " +
+                     std::to_string(progress.kept_row_count()) + " as before, " +
+                     std::to_string(progress.skipped_row_count()) + " skipped, " +
+                     std::to_string(progress.failed_row_count()) + " impossible; " +
+                     Seconds(progress.elapsed_seconds());
+  if (last.left_out_problem_count() > 0) {
+    text += "; " + std::to_string(last.left_out_problem_count()) +
+            " problems left out, whose dtype the daemon does not have";
+  }
+  if (last.out_of_time()) text += "; the budget is used up: run it again to go on";
+  return text + "\n";
+}
+
+}  // namespace
+
+grpc::Status TuneRun(const TuneOptions& options, std::ostream& out) {
+  const FileContents<v1::TuningProblem> problems = ReadProblems(options);
+  if (!problems.error.empty()) return Wrong(problems.error);
+  v1::RunTuningRequest request;
+  request.set_gpu(options.gpu);
+  request.set_budget_seconds(options.budget_s);
+  request.set_force(options.force);
+  request.set_wait(options.wait);
+  for (const v1::TuningProblem& problem : problems.entries) *request.add_problems() = problem;
+
+  const std::unique_ptr<Stub> stub = Connect(options);
+  grpc::ClientContext context;  // no deadline: the run has a budget
+  const auto reader = stub->RunTuning(&context, request);
+  v1::RunTuningResponse response;
+  std::string shown;
+  while (reader->Read(&response)) {
+    if (options.json) {
+      out << ToJson(response).dump() << std::endl;
+      continue;
+    }
+    const std::string line = ProgressLine(response.progress());
+    if (response.finished() || line == shown) continue;
+    shown = line;
+    if (options.terminal) {
+      out << "\r\x1b[K" << line << std::flush;
+    } else {
+      out << line << "\n" << std::flush;
+    }
+  }
+  const grpc::Status status = reader->Finish();
+  if (options.terminal && !options.json) out << "\r\x1b[K";
+  if (status.ok() && !options.json) out << Conclusion(response);
+  return status;
+}
+
+grpc::Status TuneStatus(const TuneOptions& options, std::ostream& out) {
+  grpc::ClientContext context;
+  SetDeadline(options, context);
+  v1::GetTuningStatusResponse status;
+  const grpc::Status result =
+      Connect(options)->GetTuningStatus(&context, v1::GetTuningStatusRequest(), &status);
+  if (!result.ok()) return result;
+  if (options.json) {
+    out << ToJson(status).dump(2) << "\n";
+    return result;
+  }
+  out << "store   " << status.store_path() << (status.persistent() ? "" : " (in memory)") << "\n";
+  if (!status.warning().empty()) out << "        " << status.warning() << "\n";
+  for (const v1::TuningEnvironment& gpu : status.environments()) {
+    out << "GPU " << gpu.gpu() << "   " << gpu.row_count() << " rows, " << gpu.stale_row_count()
+        << " stale (" << gpu.description() << ")\n";
+  }
+  out << "lookups " << status.hit_count() << " found, " << status.miss_count() << " not, "
+      << status.stale_hit_count() << " stale; " << status.invalid_row_count()
+      << " invalid rows skipped\n";
+  if (status.running()) {
+    out << "running on GPU " << status.running_gpu()
+        << (status.running_idle() ? " (idle time)" : "") << ": " << ProgressLine(status.progress())
+        << "\n";
+  } else if (!status.last_error().empty()) {
+    out << "the last run failed: " << status.last_error() << "\n";
+  }
+  return result;
+}
+
+grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
+  std::ofstream file(options.file, std::ios::binary);
+  if (!file) return Wrong("cannot write " + options.file);
+  const std::unique_ptr<Stub> stub = Connect(options);
+  v1::ListTunedRowsRequest request;
+  request.set_gpu(options.gpu);
+  size_t count = 0;
+  do {
+    grpc::ClientContext context;
+    SetDeadline(options, context);
+    v1::ListTunedRowsResponse page;
+    if (const grpc::Status status = stub->ListTunedRows(&context, request, &page); !status.ok())
+      return status;
+    for (const v1::TunedRow& row : page.rows()) WriteRow(row, file);
+    count += static_cast<size_t>(page.rows_size());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  if (!file.flush()) return Wrong("cannot write " + options.file);
+  out << count << " rows written to " << options.file << "\n";
+  return grpc::Status::OK;
+}
+
+grpc::Status TuneImport(const TuneOptions& options, std::ostream& out) {
+  const FileContents<v1::TunedRow> rows = ReadRows(options.file);
+  if (!rows.error.empty()) return Wrong(rows.error);
+  const std::unique_ptr<Stub> stub = Connect(options);
+  v1::ImportTunedRowsResponse total;
+  for (size_t first = 0; first < rows.entries.size(); first += kRowsPerCall) {
+    v1::ImportTunedRowsRequest request;
+    request.set_gpu(options.gpu);
+    const size_t end = std::min<size_t>(first + kRowsPerCall, rows.entries.size());
+    for (size_t i = first; i < end; ++i) *request.add_rows() = rows.entries[i];
+    grpc::ClientContext context;
+    SetDeadline(options, context);
+    v1::ImportTunedRowsResponse response;
+    if (const grpc::Status status = stub->ImportTunedRows(&context, request, &response);
+        !status.ok())
+      return status;
+    total.set_imported_row_count(total.imported_row_count() + response.imported_row_count());
+    total.set_kept_row_count(total.kept_row_count() + response.kept_row_count());
+    total.set_refused_row_count(total.refused_row_count() + response.refused_row_count());
+    if (total.first_refusal().empty()) total.set_first_refusal(response.first_refusal());
+  }
+  if (options.json) {
+    out << ToJson(total).dump(2) << "\n";
+    return grpc::Status::OK;
+  }
+  out << total.imported_row_count() << " rows imported, " << total.kept_row_count()
+      << " as good already, " << total.refused_row_count() << " refused\n";
+  if (!total.first_refusal().empty()) out << "the first refusal: " << total.first_refusal() << "\n";
+  return grpc::Status::OK;
+}
+
+grpc::Status TuneVerify(const TuneOptions& options, std::ostream& out) {
+  v1::VerifyTuningRequest request;
+  request.set_gpu(options.gpu);
+  request.set_max_row_count(options.rows);
+  request.set_budget_seconds(options.budget_s);
+  request.set_wait(options.wait);
+  grpc::ClientContext context;
+  const std::unique_ptr<Stub> stub = Connect(options);
+  const auto reader = stub->VerifyTuning(&context, request);
+  v1::VerifyTuningResponse row;
+  size_t count = 0, drifted = 0;
+  while (reader->Read(&row)) {
+    ++count;
+    drifted += row.drifted() ? 1 : 0;
+    if (options.json) {
+      out << ToJson(row).dump() << std::endl;
+      continue;
+    }
+    char times[96];
+    std::snprintf(times, sizeof(times), "%.2f us, was %.2f us (%+.1f %%)", row.median_us(),
+                  row.row().median_us(), 100 * (row.median_us() / row.row().median_us() - 1));
+    out << (row.drifted() ? "drifted  " : "ok       ") << DescribeKey(row.row()) << ": " << times
+        << "\n"
+        << std::flush;
+  }
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return status;
+  if (!options.json) {
+    out << count << " rows measured, " << drifted << " drifted"
+        << (drifted > 0 ? " and are stale now; tune run measures them anew" : "") << "\n";
+  }
+  if (drifted > 0 && options.fail_on_drift)
+    return {grpc::StatusCode::FAILED_PRECONDITION, std::to_string(drifted) + " rows have drifted"};
+  return status;
+}
+
+grpc::Status TuneDiff(const TuneOptions& options, std::ostream& out) {
+  const FileContents<v1::TunedRow> first = ReadRows(options.file);
+  const FileContents<v1::TunedRow> second = ReadRows(options.other_file);
+  for (const auto* contents : {&first, &second}) {
+    if (!contents->error.empty()) return Wrong(contents->error);
+  }
+  const RowsDiff diff = DiffRows(first.entries, second.entries);
+  out << diff.text << diff.same << " rows alike, " << diff.other_variant
+      << " with another variant, " << diff.other_time << " with another time, " << diff.only_first
+      << " only in the first, " << diff.only_second << " only in the second\n";
+  return grpc::Status::OK;
+}
+
+}  // namespace concert::ctl

@@ -1,0 +1,249 @@
+#include "daemon/sched/plan_book.h"
+
+#include <algorithm>
+
+#include "daemon/check.h"
+
+namespace concert::daemon {
+namespace {
+
+using policies::Form;
+using policies::Lane;
+
+constexpr size_t kMaxPlans = PlanBook::kMaxComputePlans + PlanBook::kMaxCollectives;
+constexpr size_t kMaxLaunches =
+    PlanBook::kMaxComputePlans * policies::Plan::kMaxLaunches + PlanBook::kMaxCollectives;
+// The dispatcher takes records long before; this only keeps lists from growing in a turn.
+constexpr size_t kRoomForOps = 4096;
+
+float Micros(Time duration_ns) { return static_cast<float>(duration_ns) * 1e-3f; }
+
+std::vector<uint16_t> AllFree(size_t count) {
+  std::vector<uint16_t> free;
+  for (size_t i = count; i > 0; --i) free.push_back(static_cast<uint16_t>(i - 1));
+  return free;
+}
+
+uint16_t TakeFree(std::vector<uint16_t>& free) {
+  CONCERT_CHECK(!free.empty());
+  const uint16_t id = free.back();
+  free.pop_back();
+  return id;
+}
+
+}  // namespace
+
+PlanBook::PlanBook()
+    : plans_(kMaxPlans),
+      free_plans_(AllFree(kMaxPlans)),
+      launches_(kMaxLaunches),
+      free_launches_(AllFree(kMaxLaunches)) {
+  op_records_.reserve(kRoomForOps);
+  plan_records_.reserve(kMaxPlans);
+}
+
+uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Reason reason,
+                        Time now) {
+  const uint16_t id = TakeFree(free_plans_);
+  PlanSlot& plan = plans_[id];
+  plan.compute = compute;
+  plan.priority = priority;
+  plan.clean = true;
+  plan.policy_epoch = policy_epoch_;
+  plan.unfinished = 0;
+  plan.tag = 0;
+  plan.solo_sum_us = plan.unfinished_solo_us = 0;
+  plan.time_per_solo = 0;
+  PlanRecord& record = plan.record;
+  record.plan = next_plan_++;
+  record.decided_at = now;
+  record.started_at = record.finished_at = 0;
+  record.predicted_us = record.serial_us = 0;
+  record.op_count = record.launch_count = record.session_count = 0;
+  record.ops_by_form = {};
+  record.sm_count = 0;
+  record.reason = reason;
+  record.form = Form::kSingle;
+  ++OpenCount(plan);
+  return id;
+}
+
+uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now) {
+  const uint16_t id = Open(true, priority, plan.reason, now);
+  plans_[id].tag = plan.tag;
+  SetPrediction(id, plan.predicted_us, plan.serial_us);
+  return id;
+}
+
+uint16_t PlanBook::OpenCollective(float predicted_us, Time now) {
+  const uint16_t id = Open(false, policies::Priority::kNormal, policies::Reason::kCollective, now);
+  SetPrediction(id, predicted_us, predicted_us);
+  return id;
+}
+
+void PlanBook::SetPrediction(uint16_t plan, float predicted_us, float serial_us) {
+  plans_[plan].record.predicted_us = predicted_us;
+  plans_[plan].record.serial_us = serial_us;
+}
+
+uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now) {
+  PlanRecord& record = plans_[plan].record;
+  ++record.launch_count;
+  record.ops_by_form[static_cast<size_t>(launch.form)] += launch.count;
+  if (record.launch_count == 1 || launch.count > 1) {
+    record.form = launch.form;
+    record.sm_count = launch.schedule != nullptr ? launch.schedule->blocks : launch.sm_budget;
+  }
+  const uint16_t id = TakeFree(free_launches_);
+  launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane};
+  if (plans_[plan].compute) SetLaunched(id, now);
+  return id;
+}
+
+void PlanBook::SetLaunched(uint16_t id, Time now) {
+  LaunchSlot& launch = launches_[id];
+  launch.launched = true;
+  launch.launched_at = now;
+  ++lanes_[launch.lane].launches;
+  ++launches_in_flight_;
+}
+
+void PlanBook::Add(const OpSlot& slot) {
+  LaunchSlot& launch = launches_[slot.launch];
+  PlanSlot& plan = plans_[launch.plan];
+  PlanRecord& record = plan.record;
+  ++launch.unfinished;
+  ++plan.unfinished;
+  plan.solo_sum_us += slot.solo_us;
+  plan.unfinished_solo_us += slot.solo_us;
+  if (record.op_count < PlanRecord::kMaxListed) {
+    const policies::Work& work = slot.op.work;
+    record.ops[record.op_count] = {.session = slot.op.session,
+                                   .kind = slot.op.kind,
+                                   .dtype = work.dtype,
+                                   .m = work.m,
+                                   .n = work.n,
+                                   .k = work.k,
+                                   .batch = work.batch};
+  }
+  ++record.op_count;
+}
+
+float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now) {
+  Time& plan_start = plan.record.started_at;
+  Time unshared;  // of the plan's time
+  if (plan_start == 0) {
+    unshared = now - started_at;
+    plan_start = started_at;
+  } else {
+    unshared = now - plan.shared_until;
+    if (started_at < plan_start) {  // a launch that began earlier but ends later
+      unshared += plan_start - started_at;
+      plan_start = started_at;
+    }
+  }
+  plan.shared_until = now;
+  // The last op takes what is left, whatever rounding has made of the sum.
+  const float sharers_us = plan.unfinished == 1 ? solo_us : plan.unfinished_solo_us;
+  if (sharers_us <= 0) return plan.unfinished == 1 ? Micros(unshared) : 0;
+  plan.time_per_solo += static_cast<double>(Micros(unshared)) / sharers_us;
+  plan.unfinished_solo_us -= solo_us;
+  return static_cast<float>(plan.time_per_solo * solo_us);
+}
+
+void PlanBook::Finish(const OpSlot& slot, Time now) {
+  LaunchSlot& launch = launches_[slot.launch];
+  PlanSlot& plan = plans_[launch.plan];
+  LaneSlot& lane = lanes_[launch.lane];
+  if (launch.started_at == 0) launch.started_at = std::max(launch.launched_at, lane.last_finish);
+  lane.last_finish = now;
+  plan.clean &= slot.failure.ok();
+  const float share = plan.solo_sum_us > 0 ? slot.solo_us / plan.solo_sum_us : 1.0f;
+  op_records_.push_back({.session = slot.op.session,
+                         .kind = slot.op.kind,
+                         .status = static_cast<uint16_t>(slot.failure.status),
+                         .queue = slot.op.queue,
+                         .company = static_cast<uint16_t>(plan.record.op_count - 1),
+                         .dtype = slot.op.work.dtype,
+                         .category = slot.op.work.category,
+                         .form = launch.form,
+                         .plan = plan.record.plan,
+                         .flops = slot.op.work.flops,
+                         .bytes = slot.op.work.hbm_bytes,
+                         .admitted_at = slot.admitted_at,
+                         .ready_at = slot.ready_at,
+                         .launched_at = launch.launched_at,
+                         .started_at = launch.started_at,
+                         .finished_at = now,
+                         .gpu_us = TakeShare(plan, slot.solo_us, launch.started_at, now),
+                         .serial_us = plan.record.serial_us * share});
+  Leave(slot, now);
+}
+
+void PlanBook::Withdraw(const OpSlot& slot, Time now) {
+  PlanSlot& plan = plans_[launches_[slot.launch].plan];
+  plan.clean = false;
+  plan.unfinished_solo_us -= slot.solo_us;
+  Leave(slot, now);
+}
+
+void PlanBook::RecordFailed(const OpSlot& slot, Time now) {
+  op_records_.push_back({.session = slot.op.session,
+                         .kind = slot.op.kind,
+                         .status = static_cast<uint16_t>(slot.failure.status),
+                         .queue = slot.op.queue,
+                         .dtype = slot.op.work.dtype,
+                         .category = slot.op.work.category,
+                         .admitted_at = slot.admitted_at,
+                         .finished_at = now});
+}
+
+// Takes the op off its launch and plan, and closes what has no more ops.
+void PlanBook::Leave(const OpSlot& slot, Time now) {
+  LaunchSlot& launch = launches_[slot.launch];
+  const uint16_t plan = launch.plan;
+  const Lane lane = launch.lane;
+  if (--launch.unfinished == 0) {
+    if (launch.launched) {
+      --lanes_[lane].launches;
+      --launches_in_flight_;
+    }
+    free_launches_.push_back(slot.launch);
+  }
+  if (--plans_[plan].unfinished == 0) Close(plan, lane, now);
+}
+
+void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
+  PlanSlot& plan = plans_[id];
+  PlanRecord& record = plan.record;
+  if (record.started_at != 0) {
+    record.finished_at = now;
+    plan_records_.push_back(record);
+    if (RanAlone(plan, last_lane) && plan.clean && plan.policy_epoch == policy_epoch_) {
+      outcome_ = {.tag = plan.tag,
+                  .predicted_us = record.predicted_us,
+                  .actual_us = Micros(now - record.started_at)};
+    }
+    last_plan_end_ = std::max(last_plan_end_, now);
+    ++ended_plans_;
+  }
+  --OpenCount(plan);
+  free_plans_.push_back(id);
+}
+
+// Nothing else ended while the compute plan ran, and nothing else can have started: what is still
+// in flight is behind the plan's last op on that op's lane.
+bool PlanBook::RanAlone(const PlanSlot& plan, Lane last_lane) const {
+  const PlanRecord& record = plan.record;
+  return plan.compute && record.started_at < record.finished_at &&
+         last_plan_end_ <= record.started_at && launches_in_flight_ == lanes_[last_lane].launches;
+}
+
+std::optional<policies::Outcome> PlanBook::TakeOutcome() {
+  const std::optional<policies::Outcome> outcome = ended_plans_ == 1 ? outcome_ : std::nullopt;
+  ended_plans_ = 0;
+  outcome_.reset();
+  return outcome;
+}
+
+}  // namespace concert::daemon

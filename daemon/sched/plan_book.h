@@ -1,0 +1,135 @@
+// The books of what was launched: plans, their launches and ops, from the decision to the last end.
+// Makes the records for telemetry and finds the plans that a policy can learn from. What the times
+// mean: telemetry/records.h. Fixed storage; not thread-safe.
+#ifndef CONCERT_DAEMON_SCHED_PLAN_BOOK_H_
+#define CONCERT_DAEMON_SCHED_PLAN_BOOK_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/sched/op_pool.h"
+#include "daemon/telemetry/records.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+
+namespace concert::daemon {
+
+class PlanBook {
+ public:
+  static constexpr int kMaxComputePlans = 64;   // in flight
+  static constexpr int kMaxCollectives = 1024;  // offered or in flight, each a plan of its own
+
+  PlanBook();
+
+  // `priority`: of the plan's lowest op. REQUIRES: fewer than kMaxComputePlans are open.
+  uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
+  // REQUIRES: fewer than kMaxCollectives are open.
+  uint16_t OpenCollective(float predicted_us, Time now);
+  // What is predicted when what runs already is considered; see PlanRecord.
+  void SetPrediction(uint16_t plan, float predicted_us, float serial_us);
+
+  // Adds a launch; a collective's counts as launched only by SetLaunched.
+  uint16_t OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now);
+  void SetLaunched(uint16_t launch, Time now);
+  // Adds `slot` to the launch that slot.launch names; slot.solo_us is set.
+  void Add(const OpSlot& slot);
+  // Counts another session among those of the launch's plan.
+  void AddSession(uint16_t launch) { ++plans_[launches_[launch].plan].record.session_count; }
+  // Which plan, counting from 1: never the same for two plans.
+  uint64_t PlanNumber(uint16_t launch) const { return plans_[launches_[launch].plan].record.plan; }
+
+  // A launched op has ended.
+  void Finish(const OpSlot& slot, Time now);
+  // An op that was launched or offered will not end there.
+  void Withdraw(const OpSlot& slot, Time now);
+  // An op failed without having been launched.
+  void RecordFailed(const OpSlot& slot, Time now);
+
+  int compute_plans() const { return compute_plans(policies::Priority::kLow); }
+  // Those of this class and of higher ones.
+  int compute_plans(policies::Priority priority) const {
+    int count = 0;
+    for (int i = static_cast<int>(priority) + 1; i < policies::kPriorityCount; ++i) {
+      count += compute_plans_[i];
+    }
+    return count;
+  }
+  int collectives() const { return collectives_; }
+
+  // The plan that ended since the last call, if it tells how good the policy's prediction was: all
+  // its ops finished without a failure, and nothing else ran from its start to its end. Nothing if
+  // several plans ended, whose ends cannot be told apart then.
+  std::optional<policies::Outcome> TakeOutcome();
+  // Another policy takes over: what earlier plans come to is none of its business.
+  void ForgetPolicy() { ++policy_epoch_; }
+
+  // What ended since the caller last cleared them.
+  std::vector<OpRecord>& op_records() { return op_records_; }
+  std::vector<PlanRecord>& plan_records() { return plan_records_; }
+
+ private:
+  struct PlanSlot {
+    bool compute = false;  // counts against the depth
+    policies::Priority priority = policies::Priority::kNormal;
+    bool clean = false;    // nothing of it failed or was withdrawn
+    uint32_t policy_epoch = 0;
+    uint16_t unfinished = 0;  // ops
+    uint64_t tag = 0;
+    float solo_sum_us = 0;
+    // Shares of the plan's time (OpRecord::gpu_us), as in generalised processor sharing (Parekh and
+    // Gallager 1993): time per unit of solo time that every op still unfinished has had.
+    float unfinished_solo_us = 0;
+    double time_per_solo = 0;
+    Time shared_until = 0;
+    PlanRecord record;
+  };
+
+  struct LaunchSlot {
+    uint16_t plan = 0;
+    uint16_t unfinished = 0;  // ops
+    policies::Form form = policies::Form::kSingle;
+    policies::Lane lane = policies::kNoLane;
+    bool launched = false;
+    Time launched_at = 0;
+    Time started_at = 0;  // 0: none of its ops has finished
+  };
+
+  struct LaneSlot {
+    uint32_t launches = 0;  // launched and unfinished
+    Time last_finish = 0;
+  };
+
+  int& OpenCount(const PlanSlot& plan) {
+    return plan.compute ? compute_plans_[static_cast<int>(plan.priority) + 1] : collectives_;
+  }
+  uint16_t Open(bool compute, policies::Priority priority, policies::Reason reason, Time now);
+  // The op's part of its plan's time.
+  static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now);
+  void Leave(const OpSlot& slot, Time now);
+  void Close(uint16_t plan, policies::Lane last_lane, Time now);
+  bool RanAlone(const PlanSlot& plan, policies::Lane last_lane) const;
+
+  std::vector<PlanSlot> plans_;
+  std::vector<uint16_t> free_plans_;
+  std::vector<LaunchSlot> launches_;
+  std::vector<uint16_t> free_launches_;
+  std::array<LaneSlot, policies::kLaneCount> lanes_;
+  uint32_t launches_in_flight_ = 0;
+  std::array<int, policies::kPriorityCount> compute_plans_{};
+  int collectives_ = 0;
+  uint64_t next_plan_ = 1;
+  uint32_t policy_epoch_ = 0;
+
+  Time last_plan_end_ = 0;
+  int ended_plans_ = 0;  // since TakeOutcome
+  std::optional<policies::Outcome> outcome_;
+
+  std::vector<OpRecord> op_records_;
+  std::vector<PlanRecord> plan_records_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SCHED_PLAN_BOOK_H_

@@ -1,0 +1,355 @@
+#include "daemon/tuning/device_bench.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/sched/engine.h"
+#include "daemon/service/log.h"
+#include "kernels/op_table.h"
+
+namespace concert::daemon {
+namespace {
+
+using policies::Form;
+
+constexpr uint64_t kPageBytes = 64 << 10;  // a multiple of any page size here
+constexpr uint64_t kPatternBytes = 4 << 20;
+constexpr uint64_t kAlignment = 256;  // of operands, as cuBLASLt likes them
+constexpr uint64_t kOutputShare = 4;  // one part of the memory in so many is for outputs
+
+constexpr int kMinLaunches = 20;   // of GEMMs per sample
+constexpr int kMaxLaunches = 256;  // a lane of the simulator holds 1024 items
+constexpr int64_t kSampleNs = 1'000'000;
+// Host time per launch that copies cover: from what a launch costs on an H200's host (3.3 us,
+// docs/benchmarks) to far beyond. Doubled between the two when a sample was bound by the host.
+constexpr int64_t kFirstLaunchNs = 4'000;
+constexpr int64_t kMaxLaunchNs = 32'000;
+constexpr int kMaxPlugCopies = 256;
+
+uint64_t AlignUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Numbers of every dtype: exponents near 0, so that sums stay finite; random signs and mantissas,
+// because a GPU draws less power, and is faster, on zeros.
+void FillPattern(uint8_t* bytes) {
+  std::mt19937 random(1);
+  auto* words = reinterpret_cast<uint16_t*>(bytes);
+  for (uint64_t i = 0; i < kPatternBytes / sizeof(uint16_t); ++i) {
+    const uint32_t bits = random();
+    words[i] = static_cast<uint16_t>((bits >> 16 & 0x8000u) | 0x3e00u | (bits & 0x1ffu));
+  }
+}
+
+Op MakeCopy(Address from, Address to, uint64_t bytes) {
+  Op op;
+  op.kind = CONCERT_OP_COPY;
+  op.copy = {.src = from, .dst = to, .bytes = bytes};
+  op.work.category = policies::Category::kCopy;
+  op.work.hbm_bytes = 2 * bytes;
+  return op;
+}
+
+absl::Status LaunchOne(Device& device, Lane lane, const Op& op) {
+  const Op* ops[] = {&op};
+  return device.Launch(lane, {.ops = ops});
+}
+
+float Percentile(const std::vector<float>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+}  // namespace
+
+// Copies the pattern all over the inputs.
+class DeviceBench::Fill final : public Loan {
+ public:
+  explicit Fill(DeviceBench& bench) : Loan(bench.words(), bench.options_.stop), bench_(bench) {}
+
+ private:
+  absl::Status Enqueue(Device& device, const TimelineWrite& begin,
+                       const TimelineWrite& end) override {
+    const Address inputs = bench_.memory_.address;
+    uint64_t filled = std::min(kPatternBytes, bench_.input_bytes_);
+    absl::Status status =
+        LaunchOne(device, 0, MakeCopy(bench_.host_address_ + kPageBytes, inputs, filled));
+    while (status.ok() && filled < bench_.input_bytes_) {
+      const uint64_t more = std::min(filled, bench_.input_bytes_ - filled);
+      status = LaunchOne(device, 0, MakeCopy(inputs, inputs + filled, more));
+      filled += more;
+    }
+    status.Update(device.Signal(0, {&begin, 1}));
+    status.Update(device.Signal(0, {&end, 1}));
+    return status;
+  }
+  bool Take(const Sample&) override { return true; }
+
+  DeviceBench& bench_;
+};
+
+// Samples of one company.
+class DeviceBench::CompanyRun final : public Loan {
+ public:
+  // `ops` are the company's, with operands yet to be placed.
+  CompanyRun(DeviceBench& bench, std::span<const Candidate> company, std::vector<Op> ops, Form form,
+             int sm_budget, int samples)
+      : Loan(bench.words(), bench.options_.stop),
+        bench_(bench),
+        company_(company),
+        ops_(std::move(ops)),
+        form_(form),
+        sm_budget_(sm_budget),
+        samples_(static_cast<size_t>(samples)),
+        lanes_(form == Form::kStreams
+                   ? std::min<int>(static_cast<int>(ops_.size()), policies::kNormalLaneCount)
+                   : 1),
+        repetitions_(MinRepetitions()) {
+    for (const Op& op : ops_) pointers_.push_back(&op);
+  }
+
+  void set_schedule(const policies::GroupSchedule* schedule) { schedule_ = schedule; }
+
+  Measurement Result() {
+    std::sort(times_us_.begin(), times_us_.end());
+    return {.median_us = Percentile(times_us_, 0.5),
+            .p10_us = Percentile(times_us_, 0.1),
+            .p90_us = Percentile(times_us_, 0.9)};
+  }
+
+ private:
+  int MinRepetitions() const {
+    const auto members = static_cast<int>(ops_.size());
+    return (kMinLaunches + members - 1) / members;
+  }
+
+  absl::Status Enqueue(Device& device, const TimelineWrite& begin,
+                       const TimelineWrite& end) override {
+    absl::Status status = Plug(device);
+    status.Update(device.Signal(0, {&begin, 1}));
+    for (int lane = 1; lane < lanes_; ++lane) status.Update(device.Order(Lane(lane), 0));
+    for (int i = 0; i < repetitions_ && status.ok(); ++i) status = LaunchCompany(device);
+    for (int lane = 1; lane < lanes_; ++lane) status.Update(device.Order(0, Lane(lane)));
+    status.Update(device.Signal(0, {&end, 1}));
+    if (status.ok() || !device.healthy().ok()) return status;
+    return absl::InvalidArgumentError(status.message());  // this company's fault
+  }
+
+  // Keeps the GPU busy while the rest is enqueued. It also fills the L2 with something else.
+  absl::Status Plug(Device& device) {
+    const policies::DeviceModel& model = device.info().model;
+    const uint64_t bytes = std::min(bench_.options_.plug_bytes, bench_.output_bytes_);
+    const double copy_ns =
+        2e9 * static_cast<double>(bytes) / model.hbm_bytes_per_s + 1e3 * model.kernel_floor_us;
+    const double cover_ns =
+        static_cast<double>(bench_.launch_ns_) * repetitions_ * static_cast<double>(ops_.size());
+    const int copies = std::min(kMaxPlugCopies, static_cast<int>(cover_ns / copy_ns) + 1);
+    const Op copy =
+        MakeCopy(bench_.memory_.address, bench_.memory_.address + bench_.input_bytes_, bytes);
+    absl::Status status;
+    for (int i = 0; i < copies && status.ok() && bench_.launch_ns_ > 0; ++i) {
+      status = LaunchOne(device, 0, copy);
+    }
+    return status;
+  }
+
+  absl::Status LaunchCompany(Device& device) {
+    for (Op& op : ops_) bench_.Place(op);
+    LaunchRequest request{.form = form_,
+                          .sm_budget = sm_budget_,
+                          .company = policies::CompanyClassOf(static_cast<int>(ops_.size()))};
+    if (form_ == Form::kGroup) {
+      request.ops = pointers_;
+      request.schedule = schedule_;
+      return device.Launch(0, request);
+    }
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      const policies::Variant& variant = company_[i].variant;
+      request.ops = {&pointers_[i], 1};
+      request.variant = variant.source == policies::Variant::Source::kNone ? nullptr : &variant;
+      const auto lane = static_cast<Lane>(i % static_cast<size_t>(lanes_));
+      if (absl::Status status = device.Launch(lane, request); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  bool Take(const Sample& sample) override {
+    const int64_t company_ns = std::max<int64_t>(sample.time_ns / repetitions_, 1);
+    if (sample.host_bound && bench_.launch_ns_ < kMaxLaunchNs) {
+      bench_.launch_ns_ = std::max(kFirstLaunchNs, 2 * bench_.launch_ns_);
+      return false;
+    }
+    if (warming_up_) {
+      // The first sample pays for heuristics and cold clocks; it only says how long one takes.
+      warming_up_ = false;
+      const auto wanted = static_cast<int>(std::min<int64_t>(kSampleNs / company_ns, kMaxLaunches));
+      const int most = std::max(1, kMaxLaunches / static_cast<int>(ops_.size()));
+      repetitions_ = std::clamp(wanted, MinRepetitions(), std::max(most, MinRepetitions()));
+      return false;
+    }
+    times_us_.push_back(static_cast<float>(sample.time_ns) * 1e-3f /
+                        static_cast<float>(repetitions_));
+    return times_us_.size() == samples_;
+  }
+
+  DeviceBench& bench_;
+  const std::span<const Candidate> company_;
+  std::vector<Op> ops_;
+  std::vector<const Op*> pointers_;
+  const Form form_;
+  const int sm_budget_;
+  const size_t samples_;
+  const int lanes_;
+  const policies::GroupSchedule* schedule_ = nullptr;
+  int repetitions_;
+  bool warming_up_ = true;
+  std::vector<float> times_us_;
+};
+
+DeviceBenchOptions SuitableBenchOptions(const DeviceInfo& device) {
+  if (device.backend == "sim") return {.memory_bytes = 16 << 20, .plug_bytes = 64 << 10};
+  return {.memory_bytes = std::min<uint64_t>(1 << 30, device.memory_bytes / 8),
+          .plug_bytes = 64 << 20};
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBench>> DeviceBench::Create(
+    Device& device, Node& node, DispatcherMailbox& dispatcher, const DeviceBenchOptions& options) {
+  std::unique_ptr<DeviceBench> bench(new DeviceBench(device, node, dispatcher, options));
+  if (absl::Status status = bench->Init(); !status.ok()) return status;
+  return bench;
+}
+
+absl::Status DeviceBench::Init() {
+  absl::StatusOr<Allocation> memory = device_.Allocate(options_.memory_bytes);
+  if (!memory.ok()) return memory.status();
+  memory_ = *memory;
+  if (memory_.export_fd >= 0) close(memory_.export_fd);
+  output_bytes_ = memory_.bytes / kOutputShare / kAlignment * kAlignment;
+  input_bytes_ = memory_.bytes - output_bytes_;
+
+  host_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kPageBytes + kPatternBytes)));
+  std::fill_n(host_.get(), kPageBytes, uint8_t{0});
+  FillPattern(host_.get() + kPageBytes);
+  absl::StatusOr<Address> registered =
+      node_.RegisterHostMemory(host_.get(), kPageBytes + kPatternBytes);
+  if (!registered.ok()) {
+    host_.reset();
+    return registered.status();
+  }
+  host_address_ = *registered;
+  Fill fill(*this);
+  const absl::Status status = Lend(fill);
+  if (status.ok() || absl::IsCancelled(status) || hung_ || !device_.healthy().ok()) return status;
+  Log(LogLevel::kWarning,
+      absl::StrCat("GPU ", device_.info().gpu,
+                   " is measured with zeros, which draw less power: ", status.message()));
+  return absl::OkStatus();
+}
+
+DeviceBench::~DeviceBench() {
+  if (hung_) {
+    // The GPU may still write to both: they are lost with it.
+    static_cast<void>(host_.release());
+    return;
+  }
+  if (host_ != nullptr) node_.UnregisterHostMemory(host_.get());
+  if (memory_.bytes > 0) device_.Free(memory_);
+}
+
+// The two words lie on cache lines of their own.
+Loan::Words DeviceBench::words() {
+  auto* words = reinterpret_cast<uint64_t*>(host_.get());
+  return {.begin = words,
+          .end = words + 8,
+          .begin_address = host_address_,
+          .end_address = host_address_ + 8 * sizeof(uint64_t),
+          .signals = &signals_};
+}
+
+absl::Status DeviceBench::Lend(Loan& loan) {
+  if (hung_) return absl::UnavailableError("an earlier measurement has not ended");
+  DispatcherMessage message(DispatcherMessage::Type::kLend);
+  message.borrower = &loan;
+  Post(dispatcher_, message);
+  absl::Status status = loan.Wait();
+  hung_ = loan.hung();
+  return status;
+}
+
+std::vector<policies::Variant> DeviceBench::Candidates(const policies::Problem& problem,
+                                                       int sm_budget) {
+  return device_.Variants(problem, sm_budget);
+}
+
+// Through admission, as a client's op: what it checks and what it says of the cost are the same.
+absl::StatusOr<Op> DeviceBench::MakeOp(const policies::Problem& problem) const {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_GEMM;
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.m = problem.m, body.n = problem.n, body.k = problem.k, body.batch = problem.batch;
+  body.a = {1, 0, 0}, body.w = {1, 0, 0}, body.d = {2, 0, 0};
+  body.lda = body.ldw = problem.k, body.ldd = problem.n;
+  body.stride_a = uint64_t{problem.m} * problem.k;
+  body.stride_w = uint64_t{problem.n} * problem.k;
+  body.stride_d = uint64_t{problem.m} * problem.n;
+  body.alpha = 1;
+  body.dtype = static_cast<uint8_t>(problem.dtype);
+  const kernels::BufferRange buffers[] = {
+      {},
+      {memory_.address, input_bytes_, device_.info().gpu, memory_.pool},
+      {memory_.address + input_bytes_, output_bytes_, device_.info().gpu, memory_.pool}};
+  Op op;
+  const kernels::Failure failure =
+      kernels::FindOpKind(CONCERT_OP_GEMM)
+          ->admit(descriptor, {.gpu = device_.info().gpu, .buffers = buffers}, op);
+  if (!failure.ok()) return absl::InvalidArgumentError(failure.ToString());
+  return op;
+}
+
+// Gives the op the next places of the memory, so that its inputs are in no cache.
+void DeviceBench::Place(Op& op) {
+  kernels::GemmArgs& gemm = op.gemm;
+  const uint64_t element = policies::DtypeBytes(gemm.dtype), batch = gemm.batch;
+  const uint64_t a_bytes = AlignUp(element * batch * gemm.m * gemm.k);
+  const uint64_t w_bytes = AlignUp(element * batch * gemm.n * gemm.k);
+  const uint64_t d_bytes = AlignUp(element * batch * gemm.m * gemm.n);
+  const auto take = [](uint64_t& cursor, uint64_t bytes, uint64_t limit) {
+    if (cursor + bytes > limit) cursor = 0;
+    const uint64_t offset = cursor;
+    cursor += bytes;
+    return offset;
+  };
+  gemm.a = memory_.address + take(input_cursor_, a_bytes, input_bytes_);
+  gemm.w = memory_.address + take(input_cursor_, w_bytes, input_bytes_);
+  gemm.d = memory_.address + input_bytes_ + take(output_cursor_, d_bytes, output_bytes_);
+}
+
+absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> company, Form form,
+                                                 int sm_budget, int samples) {
+  std::vector<Op> ops;
+  std::vector<policies::Problem> problems;
+  for (const Candidate& member : company) {
+    absl::StatusOr<Op> op = MakeOp(member.problem);
+    if (!op.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a GEMM cannot be measured in ", memory_.bytes >> 20, " MiB: ", op.status().message()));
+    }
+    ops.push_back(*std::move(op));
+    problems.push_back(member.problem);
+  }
+  const policies::GroupSchedule* schedule = nullptr;
+  if (form == Form::kGroup) {
+    const bool groupable =
+        std::all_of(ops.begin(), ops.end(), [](const Op& op) { return op.work.groupable; });
+    if (groupable && options_.plan_group != nullptr)
+      schedule = options_.plan_group(problems, sm_budget);
+    if (schedule == nullptr)
+      return absl::InvalidArgumentError("no group launch can carry this company");
+  }
+  CompanyRun run(*this, company, std::move(ops), form, sm_budget, samples);
+  run.set_schedule(schedule);
+  if (absl::Status status = Lend(run); !status.ok()) return status;
+  return run.Result();
+}
+
+}  // namespace concert::daemon

@@ -1,0 +1,263 @@
+#include "daemon/tuning/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/service/log.h"
+#include "policies/policy.h"
+
+namespace concert::daemon {
+namespace {
+
+using policies::CompanyClass;
+using policies::Form;
+using policies::Problem;
+using policies::TunedKey;
+using policies::Variant;
+
+constexpr CompanyClass kCompaniesInOrder[] = {CompanyClass::kEight, CompanyClass::kTwo,
+                                              CompanyClass::kFour, CompanyClass::kMany};
+constexpr int kJudgingSamples = 8;  // of a finalist in a similar or mixed company
+constexpr float kDriftShare = 0.05f;
+constexpr size_t kMaxCandidates = 64;
+
+// Roofline: enough to put long problems before short ones.
+double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {
+  const double m = problem.m, n = problem.n, k = problem.k, batch = problem.batch;
+  const double bytes = policies::DtypeBytes(problem.dtype) * batch * (m * k + n * k + m * n);
+  return 1e6 *
+             std::max(2 * batch * m * n * k / device.tensor_flops, bytes / device.hbm_bytes_per_s) +
+         device.kernel_floor_us;
+}
+
+std::string Describe(const TunedKey& key) {
+  const Problem& problem = key.problem;
+  std::string text = absl::StrCat(problem.m, "x", problem.n, "x", problem.k);
+  if (problem.batch > 1) absl::StrAppend(&text, ", batch ", problem.batch);
+  absl::StrAppend(&text, " ", DtypeName(problem.dtype));
+  if (key.company == CompanyClass::kSolo) {
+    absl::StrAppend(&text, " alone");
+  } else {
+    absl::StrAppend(&text, " in a company of ", DegreeOf(key.company), " (",
+                    std::string(policies::FormName(key.form)), ")");
+  }
+  if (key.sm_budget != 0) absl::StrAppend(&text, " on ", key.sm_budget, " SMs");
+  return text;
+}
+
+float SpreadUs(const Measurement& measurement) { return measurement.p90_us - measurement.p10_us; }
+
+}  // namespace
+
+absl::Status Tuner::Run(std::span<const TuningItem> items,
+                        const std::function<void(const TuningProgress&)>& on_progress) {
+  // One item per problem, the most valuable first.
+  items_.clear();
+  for (const TuningItem& item : items) {
+    const auto same = std::find_if(items_.begin(), items_.end(), [&](const TuningItem& other) {
+      return other.problem == item.problem;
+    });
+    if (same != items_.end()) {
+      same->count += item.count;
+    } else {
+      items_.push_back(item);
+    }
+  }
+  const std::vector<Task> tasks = Tasks();
+  progress_ = {};
+  progress_.total_rows = static_cast<uint32_t>(tasks.size());
+  for (const Task& task : tasks) {
+    if (Skips(task.key)) {
+      ++progress_.skipped_rows;
+      continue;
+    }
+    progress_.current = Describe(task.key);
+    on_progress(progress_);
+    if (absl::Status status = RunTask(task); !status.ok()) return status;
+  }
+  progress_.current.clear();
+  on_progress(progress_);
+  return absl::OkStatus();
+}
+
+std::vector<Tuner::Task> Tuner::Tasks() const {
+  // The list keeps its order, since neighbours make similar companies; the tasks have theirs.
+  std::vector<size_t> order(items_.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto value = [&](size_t i) {
+    return static_cast<double>(items_[i].count) * EstimateUs(items_[i].problem, options_.device);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return value(a) > value(b); });
+
+  std::vector<Task> tasks;
+  const auto add = [&](uint16_t sm_budget, CompanyClass company, Form form) {
+    for (const size_t i : order) {
+      tasks.push_back({i, {items_[i].problem, sm_budget, company, form}});
+    }
+  };
+  add(0, CompanyClass::kSolo, Form::kSingle);
+  for (const CompanyClass company : kCompaniesInOrder) {
+    add(0, company, Form::kStreams);
+    if (options_.device.group_kernel) add(0, company, Form::kGroup);
+  }
+  for (const int divisor : {2, 4}) {
+    const int sms = options_.device.sm_count / divisor;
+    if (sms > 0) add(static_cast<uint16_t>(sms), CompanyClass::kSolo, Form::kSingle);
+  }
+  return tasks;
+}
+
+bool Tuner::Skips(const TunedKey& key) {
+  if (options_.force) return false;
+  const std::optional<StoredRow> row = store_.Get(environment_, key);
+  return row && !row->stale && row->tuned.samples >= kFinalSamples;
+}
+
+absl::Status Tuner::RunTask(const Task& task) {
+  const std::vector<Variant> candidates = CandidatesFor(task.key);
+  absl::StatusOr<std::vector<Finalist>> finalists =
+      Halve(candidates.size(), [&](size_t candidate, int samples) {
+        return bench_.Measure(EqualCompany(task.key, candidates[candidate]), task.key.form,
+                              task.key.sm_budget, samples);
+      });
+  if (absl::IsNotFound(finalists.status())) {
+    ++progress_.failed_rows;
+    return absl::OkStatus();
+  }
+  if (!finalists.ok()) return finalists.status();
+  if (task.key.form == Form::kStreams && items_.size() > 1 && finalists->size() > 1) {
+    if (absl::Status status = JudgeInOtherCompanies(task, candidates, *finalists); !status.ok())
+      return status;
+  }
+  const auto degree = static_cast<float>(DegreeOf(task.key.company));
+  const Measurement& best = finalists->front().measurement;
+  StoredRow row;
+  row.tuned = {.key = task.key,
+               .variant = candidates[finalists->front().candidate],
+               .median_us = best.median_us / degree,
+               .spread_us = SpreadUs(best) / degree,
+               .samples = kFinalSamples};
+  if (finalists->size() > 1) {
+    row.runner_up = candidates[(*finalists)[1].candidate];
+    row.runner_up_us = (*finalists)[1].measurement.median_us / degree;
+  }
+  row.measured_at_s = options_.measured_at_s;
+  const absl::StatusOr<Store::PutResult> put = store_.Put(environment_, row);
+  if (!put.ok()) return put.status();
+  ++(*put == Store::PutResult::kKept ? progress_.kept_rows : progress_.written_rows);
+  return absl::OkStatus();
+}
+
+std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
+  const bool group = key.form == Form::kGroup;
+  std::vector<int> budgets = {key.sm_budget};
+  if (key.form == Form::kStreams) {
+    for (const int divisor : {2, 4}) budgets.push_back(options_.device.sm_count / divisor);
+  }
+  std::vector<Variant> candidates;
+  for (const int budget : budgets) {
+    for (const Variant& variant : bench_.Candidates(key.problem, budget)) {
+      const bool fits = (variant.source == Variant::Source::kGroup) == group;
+      if (fits && candidates.size() < kMaxCandidates &&
+          std::find(candidates.begin(), candidates.end(), variant) == candidates.end()) {
+        candidates.push_back(variant);
+      }
+    }
+  }
+  // The planner of group launches chooses their tiles: one candidate stands for them all.
+  if (group && candidates.empty()) {
+    candidates.push_back({.source = Variant::Source::kGroup, .dtype = key.problem.dtype});
+  }
+  return candidates;
+}
+
+std::vector<Candidate> Tuner::EqualCompany(const TunedKey& key, const Variant& variant) const {
+  return std::vector<Candidate>(static_cast<size_t>(DegreeOf(key.company)),
+                                Candidate{key.problem, variant});
+}
+
+std::vector<Candidate> Tuner::CompanyOf(const Task& task, const Variant& variant,
+                                        std::span<const size_t> others) {
+  std::vector<Candidate> company = {{task.key.problem, variant}};
+  for (const size_t other : others) {
+    const Problem& problem = items_[other].problem;
+    company.push_back({problem, BestKnown(problem, task.key)});
+  }
+  return company;
+}
+
+// The best variant that the store has for `problem` in such a company, else alone, else its
+// default.
+Variant Tuner::BestKnown(const Problem& problem, const TunedKey& like) {
+  for (const TunedKey& key : {TunedKey{problem, 0, like.company, like.form},
+                              TunedKey{problem, 0, CompanyClass::kSolo, Form::kSingle}}) {
+    const std::optional<StoredRow> row = store_.Get(environment_, key);
+    if (row && !row->stale) return row->tuned.variant;
+  }
+  const std::vector<Variant> candidates = bench_.Candidates(problem, 0);
+  return candidates.empty() ? Variant{.dtype = problem.dtype} : candidates.front();
+}
+
+absl::Status Tuner::JudgeInOtherCompanies(const Task& task, std::span<const Variant> candidates,
+                                          std::vector<Finalist>& finalists) {
+  const auto others = static_cast<size_t>(DegreeOf(task.key.company)) - 1;
+  std::vector<size_t> similar, mixed;
+  for (size_t i = 1; i <= others; ++i) similar.push_back((task.item + i) % items_.size());
+  for (size_t i = 0; i < others; ++i) mixed.push_back(random_() % items_.size());
+
+  std::vector<std::pair<double, Finalist>> judged;  // logarithm of the product of the three times
+  for (const Finalist& finalist : finalists) {
+    double score = std::log(finalist.measurement.median_us);
+    for (const std::vector<size_t>& company : {similar, mixed}) {
+      const absl::StatusOr<Measurement> measurement =
+          bench_.Measure(CompanyOf(task, candidates[finalist.candidate], company), task.key.form,
+                         task.key.sm_budget, kJudgingSamples);
+      // A member that cannot run is no fault of this candidate: then the equal company decides.
+      if (absl::IsInvalidArgument(measurement.status())) return absl::OkStatus();
+      if (!measurement.ok()) return measurement.status();
+      score += std::log(measurement->median_us);
+    }
+    judged.emplace_back(score, finalist);
+  }
+  // The times of one company are compared with each other only, so that their sum of logarithms
+  // orders candidates as the geometric mean of times relative to the default does.
+  std::stable_sort(judged.begin(), judged.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < judged.size(); ++i) finalists[i] = judged[i].second;
+  return absl::OkStatus();
+}
+
+absl::Status Tuner::Verify(int count, const std::function<void(const VerifiedRow&)>& on_row) {
+  std::vector<StoredRow> rows = store_.Rows(environment_);
+  std::erase_if(rows, [](const StoredRow& row) { return row.stale; });
+  std::shuffle(rows.begin(), rows.end(), random_);
+  rows.resize(std::min(rows.size(), static_cast<size_t>(count)));
+  for (const StoredRow& stored : rows) {
+    const policies::TunedRow& row = stored.tuned;
+    const absl::StatusOr<Measurement> measurement = bench_.Measure(
+        EqualCompany(row.key, row.variant), row.key.form, row.key.sm_budget, kFinalSamples);
+    VerifiedRow verified{.row = row};
+    if (measurement.ok()) {
+      const auto degree = static_cast<float>(DegreeOf(row.key.company));
+      verified.median_us = measurement->median_us / degree;
+      verified.spread_us = SpreadUs(*measurement) / degree;
+      const float difference = std::abs(verified.median_us - row.median_us);
+      verified.drifted = difference > std::hypot(verified.spread_us, row.spread_us) &&
+                         difference > kDriftShare * row.median_us;
+    } else if (absl::IsInvalidArgument(measurement.status())) {
+      verified.drifted = true;  // its variant cannot run any more
+    } else {
+      return measurement.status();
+    }
+    if (verified.drifted) {
+      if (absl::Status status = store_.MarkStale(environment_, row.key); !status.ok())
+        Log(LogLevel::kWarning, std::string(status.message()));
+    }
+    on_row(verified);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace concert::daemon

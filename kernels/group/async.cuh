@@ -1,0 +1,171 @@
+// Hopper's asynchronous copies, the barriers in shared memory that they arrive at, and what else
+// the group kernel needs of PTX. One function per instruction.
+#ifndef CONCERT_KERNELS_GROUP_ASYNC_CUH_
+#define CONCERT_KERNELS_GROUP_ASYNC_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace concert::kernels::cuda {
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// --- mbarriers ---
+
+__device__ __forceinline__ void InitBarrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+// Makes initialised barriers known to the copy engine of the SM.
+__device__ __forceinline__ void PublishBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Until the phase of this parity has ended. Ends for certain: what it waits for are copies already
+// issued and threads of this block that wait for nothing else.
+__device__ __forceinline__ void WaitParity(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Whether that phase has ended; waits a moment for it.
+__device__ __forceinline__ bool TestParity(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2, 20;\n"
+      "selp.u32 %0, 1, 0, done;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// --- Tensor copies ---
+
+__device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
+                                         int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4}], [%2];" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ __forceinline__ void StoreTile(const CUtensorMap* map, uint32_t shared, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(shared), "r"(x), "r"(y)
+      : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until this thread's stores have read their shared memory.
+__device__ __forceinline__ void WaitStoresRead() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Until this thread's stores are done and visible to it.
+__device__ __forceinline__ void WaitStoresDone() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// Maps in global memory are read through a proxy of their own; the host wrote them by a copy
+// (CUDA C++ Programming Guide, "Tensor map in global memory").
+__device__ __forceinline__ void AcquireMap(const CUtensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+// Orders this thread's accesses to global memory with tensor copies of the same memory.
+__device__ __forceinline__ void FenceTensorCopies() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+// Makes this thread's writes to shared memory visible to tensor stores.
+__device__ __forceinline__ void PublishShared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- Named barriers ---
+
+__device__ __forceinline__ void NamedSync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// --- Programmatic dependent launch ---
+
+// Lets the next launch of the stream start as soon as SMs are free.
+__device__ __forceinline__ void ReleaseNextLaunch() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// Until the previous launch of the stream has ended and all it wrote is visible.
+__device__ __forceinline__ void WaitForPreviousLaunch() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// --- Registers of a warpgroup ---
+
+template <int kCount>
+__device__ __forceinline__ void ReleaseRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void ClaimRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Four 8x8 matrices of 16-bit elements, transposed on the way.
+__device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t a, uint32_t b, uint32_t c,
+                                                uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// --- Memory ordering ---
+
+__device__ __forceinline__ void AddRelease(uint32_t* address, uint32_t value) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t AddAcquireRelease(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+__device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t LoadAcquire(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint64_t LoadRelaxedSystem(uint64_t address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void StoreRelaxedSystem(uint64_t address, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+__device__ __forceinline__ void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_GROUP_ASYNC_CUH_

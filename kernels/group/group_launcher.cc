@@ -1,0 +1,219 @@
+#include "kernels/group/group_launcher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace concert::kernels::cuda {
+namespace {
+
+// Tasks of the launches that may be unfinished.
+constexpr uint32_t kTaskSlots = GroupLauncher::kMaxUnfinished;
+static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kRecords / 2);
+
+size_t KernelOf(Dtype dtype) {
+  return dtype == Dtype::kFp8E4m3 ? 2 : dtype == Dtype::kFp16 ? 1 : 0;
+}
+
+uint16_t FlagsOf(const GemmArgs& gemm) {
+  uint32_t flags = 0;
+  const bool has_c = gemm.beta != 0.0f;
+  if (gemm.alpha != 1.0f || has_c || gemm.bias != 0 || gemm.activation != Activation::kNone ||
+      gemm.a_scales != 0 || gemm.w_scales != 0) {
+    flags |= GroupRecord::kFinish;
+  }
+  if (has_c) flags |= GroupRecord::kHasC;
+  if (gemm.a_scales_per_row) flags |= GroupRecord::kAScalesPerRow;
+  if (gemm.w_scales_per_row) flags |= GroupRecord::kWScalesPerRow;
+  if (gemm.d_dtype == Dtype::kFp16) flags |= GroupRecord::kFp16Out;
+  return static_cast<uint16_t>(flags);
+}
+
+// Both halves of every tile are counted.
+uint32_t HalvesOf(const GemmArgs& gemm, policies::GroupTile tile) {
+  return 2 * ((gemm.n + tile.w_rows - 1) / tile.w_rows) *
+         ((gemm.m + tile.a_rows - 1) / tile.a_rows);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupLauncher>> GroupLauncher::Open(
+    const Driver& driver, int gpu, const KernelTable& kernels,
+    const std::array<CUstream, kTracks>& streams) {
+  std::unique_ptr<GroupLauncher> launcher(new GroupLauncher(driver, gpu, kernels));
+  if (absl::Status status = launcher->Init(streams); !status.ok()) return status;
+  return launcher;
+}
+
+absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams) {
+  for (CUfunction function : kernels_.group) {
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, function,
+                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(kGroupSharedBytes));
+  }
+  for (int i = 0; i < kTracks; ++i) {
+    Track& track = tracks_[i];
+    track.stream = streams[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuEventCreate, &track.event,
+                                   CU_EVENT_DISABLE_TIMING);
+    for (int set = 0; set < 2; ++set) {
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.counters[set],
+                                     sizeof(GroupCounters));
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.counters[set], 0,
+                                     sizeof(GroupCounters), track.stream);
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.partials[set],
+                                     policies::kGroupPartialBytes);
+    }
+  }
+  absl::Status status = records_.Allocate(driver_, gpu_);
+  status.Update(
+      items_.Allocate(driver_, gpu_, policies::kGroupArenaItems * sizeof(policies::GroupItem)));
+  status.Update(
+      tasks_.Allocate(driver_, gpu_, kTaskSlots * policies::kMaxGroupProblems * sizeof(GroupTask)));
+  return status;
+}
+
+GroupLauncher::~GroupLauncher() {
+  for (const Track& track : tracks_) {
+    if (track.event != nullptr) driver_.cuEventDestroy(track.event);
+    for (int set = 0; set < 2; ++set) {
+      if (track.counters[set] != 0) driver_.cuMemFree(track.counters[set]);
+      if (track.partials[set] != 0) driver_.cuMemFree(track.partials[set]);
+    }
+  }
+}
+
+absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
+  Track& track = tracks_[index];
+  const policies::GroupSchedule& schedule = *launch.schedule;
+  const bool large = launch.ops.size() > kGroupInlineTasks;
+  GroupTask* tasks = args_.inline_tasks;
+  if (large) {
+    tasks = tasks_.host<GroupTask>() + next_tasks_ * policies::kMaxGroupProblems;
+  }
+  const bool follows = std::any_of(launch.after.begin(), launch.after.end(),
+                                   [](int16_t problem) { return problem >= 0; });
+  bool inputs_early = launch.inputs_settled && (!follows || track.chained);
+  for (size_t i = 0; i < launch.ops.size(); ++i) {
+    absl::StatusOr<uint32_t> record = records_.Find(launch.ops[i]->gemm, schedule.tiles[i], index);
+    if (!record.ok()) return record.status();
+    FillTask(track, launch, i, *record, inputs_early && follows, tasks[i]);
+  }
+  // Copies go between the two launches, so that nothing overlaps.
+  if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
+  if (records_.has_pending()) {
+    if (records_.pending_replaces()) {
+      if (absl::Status status = WaitForOtherTracks(index); !status.ok()) return status;
+    }
+    if (absl::Status status = records_.Upload(track.stream); !status.ok()) return status;
+  }
+  if (large) {
+    if (absl::Status status = UploadTasks(index, launch.ops.size()); !status.ok()) return status;
+  }
+  args_.items = reinterpret_cast<const policies::GroupItem*>(items_.device()) + schedule.first_item;
+  args_.inputs_early = inputs_early;
+  args_.weights_early = launch.weights_settled;
+  if (absl::Status status = Enqueue(track, launch, inputs_early || launch.weights_settled);
+      !status.ok()) {
+    return status;
+  }
+  for (size_t i = 0; i < launch.ops.size(); ++i) {
+    track.stored[track.turn][i] += HalvesOf(launch.ops[i]->gemm, schedule.tiles[i]);
+  }
+  track.turn ^= 1;
+  track.chained = true;
+  ++launches_;
+  return absl::OkStatus();
+}
+
+void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t problem,
+                             uint32_t record, bool follow, GroupTask& task) const {
+  const GemmArgs& gemm = launch.ops[problem]->gemm;
+  const policies::GroupTile tile = launch.schedule->tiles[problem];
+  const GroupSignal signal = launch.signals.empty() ? GroupSignal() : launch.signals[problem];
+  task.signal_address = signal.address;
+  task.signal_value = signal.value;
+  task.record = record;
+  task.m = gemm.m;
+  task.n = gemm.n;
+  task.stored = track.stored[track.turn][problem] + HalvesOf(gemm, tile);
+  task.flags = FlagsOf(gemm);
+  task.after = 0;
+  if (!follow || launch.after[problem] < 0) return;
+  task.after = static_cast<uint16_t>(launch.after[problem] + 1);
+  task.after_stored = track.stored[track.turn ^ 1][static_cast<size_t>(launch.after[problem])];
+  task.flags |= GroupRecord::kNextOnTimeline;
+}
+
+absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule& schedule) {
+  const uint64_t store = schedule.id >> policies::kGroupStoreShift;
+  if (store != store_) {
+    schedules_.fill({});
+    store_ = store;
+  }
+  KnownSchedule& known = schedules_[schedule.slot];
+  const uint32_t track_bit = 1u << track;
+  if (known.id == schedule.id && (known.tracks & track_bit) != 0) return absl::OkStatus();
+  if (known.id != schedule.id) {
+    const size_t bytes = schedule.item_count * sizeof(policies::GroupItem);
+    std::memcpy(items_.host<policies::GroupItem>() + schedule.first_item, schedule.items, bytes);
+    known = {.id = schedule.id, .tracks = 0};
+    if (schedule.first_item < items_end_) {
+      if (absl::Status status = WaitForOtherTracks(track); !status.ok()) return status;
+    }
+    items_end_ = std::max(items_end_, schedule.first_item + schedule.item_count);
+  }
+  known.tracks |= track_bit;
+  return items_.Upload(schedule.first_item * sizeof(policies::GroupItem),
+                       schedule.item_count * sizeof(policies::GroupItem), tracks_[track].stream);
+}
+
+absl::Status GroupLauncher::UploadTasks(int track, size_t count) {
+  const size_t offset = next_tasks_ * policies::kMaxGroupProblems * sizeof(GroupTask);
+  next_tasks_ = (next_tasks_ + 1) % kTaskSlots;
+  args_.tasks = reinterpret_cast<const GroupTask*>(tasks_.device() + offset);
+  return tasks_.Upload(offset, count * sizeof(GroupTask), tracks_[track].stream);
+}
+
+absl::Status GroupLauncher::WaitForOtherTracks(int track) {
+  for (int other = 0; other < kTracks; ++other) {
+    if (other == track) continue;
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuEventRecord, tracks_[other].event,
+                                   tracks_[other].stream);
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamWaitEvent, tracks_[track].stream,
+                                   tracks_[other].event, 0);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, bool overlap) {
+  const policies::GroupSchedule& schedule = *launch.schedule;
+  args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
+  if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
+  args_.counters = reinterpret_cast<GroupCounters*>(track.counters[track.turn]);
+  args_.previous = reinterpret_cast<const GroupCounters*>(track.counters[track.turn ^ 1]);
+  args_.partials = reinterpret_cast<float*>(track.partials[track.turn]);
+  args_.partial_floats = schedule.partial_bytes / sizeof(float);
+  args_.max_splits = schedule.max_splits;
+  // A place that held another map may still be known to an SM by that map.
+  args_.acquire_maps = records_.wrapped();
+
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = {};
+  config.gridDimX = schedule.blocks;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = kGroupThreads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = kGroupSharedBytes;
+  config.hStream = track.stream;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  void* parameters[] = {&args_};
+  CUfunction function = kernels_.group[KernelOf(launch.ops.front()->gemm.dtype)];
+  return driver_.ToStatus(driver_.cuLaunchKernelEx(&config, function, parameters, nullptr),
+                          "cuLaunchKernelEx", gpu_);
+}
+
+}  // namespace concert::kernels::cuda

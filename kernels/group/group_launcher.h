@@ -1,0 +1,117 @@
+// Launches groups of GEMMs with the group kernel: tensor maps and work lists are made once, kept on
+// the GPU and named by number afterwards.
+#ifndef CONCERT_KERNELS_GROUP_GROUP_LAUNCHER_H_
+#define CONCERT_KERNELS_GROUP_GROUP_LAUNCHER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/driver.h"
+#include "kernels/cuda_api/kernel_image.h"
+#include "kernels/group/group_args.h"
+#include "kernels/group/group_records.h"
+#include "kernels/group/pinned_mirror.h"
+#include "kernels/op.h"
+#include "policies/group_schedule.h"
+#include "policies/lanes.h"
+
+namespace concert::kernels::cuda {
+
+// What the group kernel writes when a problem's results are in memory: `value` to the 64-bit word
+// at `address`; address 0: nothing.
+struct GroupSignal {
+  Address address = 0;
+  uint64_t value = 0;
+};
+
+struct GroupLaunch {
+  std::span<const Op* const> ops;  // problem i of the schedule is ops[i]
+  const policies::GroupSchedule* schedule = nullptr;
+  std::span<const GroupSignal> signals;  // one per op, or empty
+  // Per op: the problem of the previous group launch on this track that it follows, -1: none.
+  // Empty: all -1.
+  std::span<const int16_t> after;
+  bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
+  bool weights_settled = false;  // no unfinished op writes W of any of the ops
+};
+
+// One GPU's. A track is an ordered line of group launches on one stream, with counters and
+// workspace of its own.
+//
+// REQUIRES of all functions: the GPU's context is current; one thread at a time.
+class GroupLauncher {
+ public:
+  static constexpr int kTracks = policies::kGroupLaneCount;
+  // Launches of all tracks that may be unfinished at a time; what they use is not overwritten.
+  static constexpr int kMaxUnfinished = 64;
+
+  // Allocates what all launches need: some 230 MB of GPU and 33 MB of pinned memory. `streams`: one
+  // per track. `kernels` must hold the group kernels.
+  static absl::StatusOr<std::unique_ptr<GroupLauncher>> Open(
+      const Driver& driver, int gpu, const KernelTable& kernels,
+      const std::array<CUstream, kTracks>& streams);
+  ~GroupLauncher();
+
+  // Whether the kernel can run this op: groupable, and of `dtype`.
+  static bool Takes(const Op& op, Dtype dtype) {
+    return op.work.groupable && op.gemm.dtype == dtype;
+  }
+
+  // Enqueues one launch. On an error nothing was launched. REQUIRES: Takes() all ops, as many as
+  // the schedule has problems, made for their shapes and order.
+  absl::Status Launch(int track, const GroupLaunch& launch);
+
+  // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
+  // which waits for all of it.
+  void Interrupt(int track) { tracks_[track].chained = false; }
+
+  uint64_t launches() const { return launches_; }
+
+ private:
+  struct Track {
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    // Launches take turns with two sets: see GroupCounters.
+    std::array<CUdeviceptr, 2> counters{}, partials{};
+    std::array<std::array<uint32_t, policies::kMaxGroupProblems>, 2> stored{};
+    int turn = 0;
+    bool chained = false;  // the last thing on the stream is a group launch
+  };
+
+  GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)
+      : driver_(driver), gpu_(gpu), kernels_(kernels) {}
+  absl::Status Init(const std::array<CUstream, kTracks>& streams);
+  absl::Status UploadItems(int track, const policies::GroupSchedule& schedule);
+  absl::Status UploadTasks(int track, size_t count);
+  absl::Status WaitForOtherTracks(int track);
+  absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
+  void FillTask(Track& track, const GroupLaunch& launch, size_t problem, uint32_t record,
+                bool follow, GroupTask& task) const;
+
+  const Driver& driver_;
+  const int gpu_;
+  const KernelTable& kernels_;
+  std::array<Track, kTracks> tracks_;
+  GroupRecords records_;
+  PinnedMirror items_;  // the schedule store's arena
+  PinnedMirror tasks_;  // of launches with more than kGroupInlineTasks
+  uint32_t next_tasks_ = 0;
+  // Per slot of the store: the schedule that lies in items_, and the tracks that may use it.
+  struct KnownSchedule {
+    uint64_t id = 0;
+    uint32_t tracks = 0;
+  };
+  std::array<KnownSchedule, policies::kGroupScheduleSlots> schedules_{};
+  uint64_t store_ = 0;      // whose schedules they are
+  uint32_t items_end_ = 0;  // what lies beyond was never written
+  GroupArgs args_{};        // of the launch being made
+  uint64_t launches_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_GROUP_GROUP_LAUNCHER_H_

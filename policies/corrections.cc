@@ -1,0 +1,34 @@
+#include "policies/corrections.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace concert::policies {
+
+FormRatios Corrections::RatiosOf(uint64_t signature) const {
+  FormRatios ratios;
+  for (int form = 0; form < kFormCount; ++form) {
+    const uint64_t tag = TagOf(signature, static_cast<Form>(form));
+    const Slot& slot = slots_[IndexOf(tag)];
+    ratios[form] = slot.tag == tag ? slot.ratio : 1;
+  }
+  return ratios;
+}
+
+void Corrections::Chosen(uint64_t signature, Form form) {
+  const uint64_t tag = TagOf(signature, form);
+  Slot& slot = slots_[IndexOf(tag)];
+  if (slot.tag != tag) slot = {.tag = tag};
+  slot.chosen_with = slot.ratio;
+}
+
+bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
+  if (tag == 0 || !(predicted_us > 0) || !(actual_us > 0)) return false;
+  Slot& slot = slots_[IndexOf(tag)];
+  if (slot.tag != tag) return false;  // chosen too long ago
+  const float seen = std::clamp(slot.chosen_with * actual_us / predicted_us, kMin, kMax);
+  slot.ratio += kWeight * (seen - slot.ratio);
+  return std::abs(slot.ratio - slot.chosen_with) > kMaxDrift * slot.chosen_with;
+}
+
+}  // namespace concert::policies

@@ -1,0 +1,51 @@
+// What measured times say about predictions: for every signature and form, the ratio of the two.
+#ifndef CONCERT_POLICIES_CORRECTIONS_H_
+#define CONCERT_POLICIES_CORRECTIONS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "policies/partition.h"
+
+namespace concert::policies {
+
+// Fixed memory: a new signature replaces the one in its slot. Not thread-safe.
+class Corrections {
+ public:
+  // A ratio is believed within these bounds: beyond them something other than the kernel took the
+  // time.
+  static constexpr float kMin = 0.5f, kMax = 2.0f;
+  // A choice is made anew when its ratio is off by this much from what it was made with.
+  static constexpr float kMaxDrift = 0.15f;
+
+  // What names a plan in Plan::tag: a signature's hash (low bits 0) and a form.
+  static uint64_t TagOf(uint64_t signature, Form form) {
+    return signature | (static_cast<uint64_t>(form) + 1);
+  }
+
+  // 1 for what has not been measured.
+  FormRatios RatiosOf(uint64_t signature) const;
+  // A choice has been made with the ratio of `form` as it is.
+  void Chosen(uint64_t signature, Form form);
+  // Takes in a measurement of a plan that was predicted with the ratio last chosen with. True if
+  // the ratio has drifted: the choice should be made anew.
+  bool Learn(uint64_t tag, float predicted_us, float actual_us);
+
+ private:
+  // Weight of a new measurement: half of the ratio comes from the last five.
+  static constexpr float kWeight = 0.125f;
+  static constexpr uint64_t kSlots = 2048;
+  struct Slot {
+    uint64_t tag = 0;  // 0: empty
+    float ratio = 1;
+    float chosen_with = 1;
+  };
+
+  static uint64_t IndexOf(uint64_t tag) { return tag % kSlots; }
+
+  std::array<Slot, kSlots> slots_;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_CORRECTIONS_H_

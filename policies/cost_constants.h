@@ -1,0 +1,38 @@
+// The fitted constants of the cost model, as data, so that policies/training can fit them again.
+#ifndef CONCERT_POLICIES_COST_CONSTANTS_H_
+#define CONCERT_POLICIES_COST_CONSTANTS_H_
+
+namespace concert::policies {
+
+// The defaults were fitted together to 32 measured groups (one H200, cuBLASLt 13.1, bf16, CUDA
+// graphs): the rows of tests/unit/policies/measured_groups.h, e.g. eight 16x2048x1024 take 35.7 us
+// one after the other and 21.5 us on streams; four 4096x4096x4096 take 722 and 869 us.
+// docs/adr/0003-roofline-and-waves.md.
+struct CostConstants {
+  // From a block's start to its first multiply, and from its last to its result in memory.
+  double fill_us = 0.9;
+  // What one SM can draw from L2 and HBM. A hand-written kernel measured 108e9.
+  double sm_bytes_per_s = 117e9;
+  // Share of hbm_bytes_per_s that a GEMM's operand streams reach: 3.7 of 4.2 TB/s.
+  double hbm_efficiency = 0.88;
+  // Reducing the two halves of a GEMM split along K; only long sums are worth it.
+  double split_us = 2.2;
+  // A kernel that fills the GPU is preferred to one with fewer blocks even if that takes longer, up
+  // to this share: variants are chosen alone and hoard SMs.
+  double hoarding = 0.485;
+  // Rows that are no multiple of 16 bytes cannot use the tensor memory accelerator (2048x1024x479).
+  double unaligned_factor = 10;
+  // Between the starts of two launches on different lanes (eight LoRA GEMMs of 6.9 us: 10.4 us on
+  // streams).
+  double issue_us = 0.33;
+  // Blocks of two GEMMs do not fit on one SM: the second's pipeline fills only after the first has
+  // left.
+  double handover_us = 1.56;
+  // Waves of different GEMMs that alternate evict each other's tiles from L2; per wave beyond the
+  // first.
+  double wave_crowding = 0.05;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_COST_CONSTANTS_H_

@@ -1,0 +1,34 @@
+#include "policies/group_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace concert::policies {
+
+GroupCosts::GroupCosts(const GroupCostConstants& constants) : constants_(constants) {
+  const GroupCostConstants& c = constants_;
+  for (int i = 0; i < kGroupTileCount; ++i) {
+    const GroupTile tile = kGroupTiles[i];
+    const uint32_t stage_bytes = (tile.w_rows + tile.a_rows) * kGroupBlockKBytes;
+    const uint32_t stages = std::min(c.ring_stages, c.ring_bytes / stage_bytes);
+    const double bytes_per_us =
+        std::min(c.sm_bytes_per_us, 1.0 * stages * stage_bytes / c.load_latency_us);
+    const double us_per_a_row =
+        tile.w_rows == 128 ? c.stage_us_per_a_row_w128 : c.stage_us_per_a_row_w64;
+    const uint32_t partial_bytes = tile.w_rows * tile.a_rows * sizeof(float);
+    tiles_[i] = {
+        .stage_us = std::max(us_per_a_row * tile.a_rows + c.stage_us, stage_bytes / bytes_per_us),
+        .item_us = c.item_us + c.item_us_per_a_row * tile.a_rows,
+        .split_us = c.split_us + partial_bytes / c.split_bytes_per_us,
+        .partial_bytes = partial_bytes};
+  }
+}
+
+double GroupCosts::Us(double score) { return std::cbrt(std::sqrt(score)); }
+
+double HbmBytes(const Problem& problem) {
+  const double m = problem.m, n = problem.n, k = problem.k;
+  return (m * k + n * k) * DtypeBytes(problem.dtype) + m * n * 2;
+}
+
+}  // namespace concert::policies

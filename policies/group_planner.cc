@@ -1,0 +1,140 @@
+#include "policies/group_planner.h"
+
+#include <algorithm>
+#include <array>
+
+#include "policies/group_cost.h"
+#include "policies/group_layout.h"
+#include "policies/group_schedule_store.h"
+#include "policies/group_search.h"
+#include "policies/group_shape.h"
+
+namespace concert::policies {
+
+class GroupPlanner::Impl {
+ public:
+  explicit Impl(const DeviceModel& device)
+      : sm_count_(std::clamp(device.sm_count, 1, kMaxBlocks)),
+        memo_(costs_),
+        search_(costs_),
+        layout_(costs_) {
+    buckets_.fill({});
+  }
+
+  const GroupSchedule* Plan(std::span<const Problem> problems, int blocks) {
+    blocks = Blocks(blocks);
+    const auto signature = GroupSignature::Of(problems, blocks);
+    if (const GroupSchedule* known = store_.Find(signature)) return known;
+    Classify(problems);
+    const std::span<ProblemClass> classes(classes_.data(), class_count_);
+    if (!search_.Choose(classes, hbm_bytes_, blocks)) return nullptr;
+    const uint32_t items = layout_.Arrange({.classes = classes,
+                                            .packing_order = search_.PackingOrder(classes),
+                                            .members = {members_.data(), problems.size()},
+                                            .hbm_bytes = hbm_bytes_,
+                                            .blocks = blocks});
+    if (items == 0) return nullptr;
+    const GroupScheduleStore::Place place = store_.Add(signature, items);
+    layout_.Write(*place.schedule, place.items, place.ends_us);
+    for (size_t i = 0; i < problems.size(); ++i) {
+      place.tiles[i] = kGroupTiles[classes_[class_of_[i]].chosen().tile];
+    }
+    return place.schedule;
+  }
+
+  float PredictUs(std::span<const Problem> problems, int blocks) {
+    Classify(problems);
+    return search_.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks));
+  }
+
+ private:
+  static constexpr int kMaxBlocks = 1024;                      // far above what any GPU has
+  static constexpr uint32_t kBuckets = 4 * kMaxGroupProblems;  // a power of two
+
+  int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
+
+  void Classify(std::span<const Problem> problems);
+  uint16_t ClassOf(const Problem& problem);
+
+  struct Bucket {
+    uint64_t launch = 0;  // that it was filled for
+    uint16_t class_index = 0;
+  };
+
+  const int sm_count_;
+  const GroupCosts costs_;
+  ShapeMemo memo_;
+  GroupSearch search_;
+  GroupLayout layout_;
+  GroupScheduleStore store_;
+
+  // Of the launch being planned.
+  uint64_t launch_ = 0;
+  double hbm_bytes_ = 0;
+  size_t class_count_ = 0;
+  std::array<ProblemClass, kMaxGroupProblems> classes_;
+  std::array<uint16_t, kMaxGroupProblems> class_of_;  // by problem
+  std::array<uint16_t, kMaxGroupProblems> members_;   // problems, class by class
+  std::array<Bucket, kBuckets> buckets_;              // open addressing, by shape
+};
+
+void GroupPlanner::Impl::Classify(std::span<const Problem> problems) {
+  ++launch_;
+  memo_.NextLaunch();
+  class_count_ = 0;
+  hbm_bytes_ = 0;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    class_of_[i] = ClassOf(problems[i]);
+    ProblemClass& c = classes_[class_of_[i]];
+    ++c.problems;
+    hbm_bytes_ += c.shape->hbm_bytes;
+  }
+  uint16_t first = 0;
+  for (size_t i = 0; i < class_count_; ++i) {
+    ProblemClass& c = classes_[i];
+    c.first_member = first;
+    first = static_cast<uint16_t>(first + c.problems);
+    c.problems = 0;
+  }
+  for (size_t i = 0; i < problems.size(); ++i) {
+    ProblemClass& c = classes_[class_of_[i]];
+    members_[c.first_member + c.problems++] = static_cast<uint16_t>(i);
+  }
+}
+
+uint16_t GroupPlanner::Impl::ClassOf(const Problem& problem) {
+  for (uint64_t hash = HashShape(problem);; ++hash) {
+    Bucket& bucket = buckets_[hash % kBuckets];
+    if (bucket.launch == launch_) {
+      if (classes_[bucket.class_index].shape->problem == problem) return bucket.class_index;
+      continue;
+    }
+    bucket = {launch_, static_cast<uint16_t>(class_count_)};
+    classes_[class_count_] = {.shape = &memo_.Get(problem)};
+    return static_cast<uint16_t>(class_count_++);
+  }
+}
+
+GroupPlanner::GroupPlanner(const DeviceModel& device) : impl_(std::make_unique<Impl>(device)) {}
+GroupPlanner::~GroupPlanner() = default;
+
+bool GroupPlanner::Takes(const Problem& problem) {
+  if (problem.batch != 1 || problem.dtype == Dtype::kFp32) return false;
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0) return false;
+  const uint64_t k_bytes = uint64_t{problem.k} * DtypeBytes(problem.dtype);
+  const auto largest = kGroupTiles[6];
+  const uint64_t w_tiles = (uint64_t{problem.n} + largest.w_rows - 1) / largest.w_rows;
+  const uint64_t a_tiles = (uint64_t{problem.m} + largest.a_rows - 1) / largest.a_rows;
+  return k_bytes <= uint64_t{UINT16_MAX} * kGroupBlockKBytes && w_tiles < kMaxGroupItems &&
+         a_tiles < kMaxGroupItems && w_tiles * a_tiles < kMaxGroupItems;
+}
+
+const GroupSchedule* GroupPlanner::Plan(std::span<const Problem> problems, int blocks) {
+  return impl_->Plan(problems, blocks);
+}
+
+float GroupPlanner::PredictUs(std::span<const Problem> problems, int blocks) const {
+  return impl_->PredictUs(problems, blocks);
+}
+
+}  // namespace concert::policies

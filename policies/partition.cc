@@ -1,0 +1,418 @@
+#include "policies/partition.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+namespace concert::policies {
+namespace {
+
+// What a launch costs the thread that makes it (one H200): a cuBLASLt GEMM with its epilogue, and a
+// group however many problems it has. Launches shorter than that wait for the host.
+constexpr float kLibraryHostUs = 6.5f;
+constexpr float kGroupHostUs = 3.3f;
+// A library kernel is followed on its lane by the write of its timeline; the group kernel signals
+// from within.
+constexpr float kSignalUs = 1.0f;
+// A group beyond this much work is split: what becomes ready while it runs waits for all of it, and
+// the 2 us that another launch costs are 1 % by then.
+constexpr float kMaxGroupUs = 400;
+// A plan stops after this much time; the rest is decided later, when more is known. Ten times what
+// passes between the end of a plan and the start of the next (10 to 20 us).
+constexpr float kHorizonUs = 200;
+// Problems whose time in a group is predicted for one choice, at up to 0.1 us each.
+constexpr int kMaxPredicted = 512;
+// Drafts that get as far as a schedule, which costs as much as all that went before.
+constexpr int kMaxSettled = 2;
+// Sizes that differ less are not worth launches of their own.
+constexpr float kSizeClassRatio = 1.5f;
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
+
+// A GEMM with two full waves of cuBLASLt's largest tile that computes longer than it loads leaves
+// nothing for company to fill, and cuBLASLt's kernel is the better one: 4096x4096x4096 (3.9 waves)
+// loses in a group, four 2048x2048x2048 (1 wave each) win, 94.2 against 97.1 us.
+bool FillsGpuAlone(const DeviceModel& device, const Work& work) {
+  const uint64_t tiles =
+      (uint64_t{work.m} + 127) / 128 * ((uint64_t{work.n} + 255) / 256) * std::max(1u, work.batch);
+  const double flops_s = static_cast<double>(work.flops) / device.tensor_flops;
+  const double bytes_s = static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
+  return tiles >= 2 * static_cast<uint64_t>(device.sm_count) && flops_s >= bytes_s;
+}
+
+}  // namespace
+
+float Partition::PredictedUs() const {
+  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
+                         [](float sum, const Part& part) { return sum + part.predicted_us; });
+}
+
+float Partition::SerialUs() const {
+  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
+                         [](float sum, const Part& part) { return sum + part.serial_us; });
+}
+
+std::optional<float> MeasuredUs(const TunedTable* tuned, std::span<const Problem> problems,
+                                int sm_budget, Form form) {
+  if (tuned == nullptr || tuned->empty()) return std::nullopt;
+  float sum_us = 0;
+  for (const Problem& problem : problems) {
+    const TunedRow* row = tuned->Find({.problem = problem,
+                                       .sm_budget = static_cast<uint16_t>(sm_budget),
+                                       .company = CompanyClassOf(static_cast<int>(problems.size())),
+                                       .form = form});
+    if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
+    sum_us += row->median_us;
+  }
+  return sum_us;
+}
+
+Partitioner::Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender)
+    : device_(device), tuned_(tuned), lender_(lender) {}
+
+void Partitioner::Choose(std::span<const PartitionOp> ops, int sm_budget, int lane_limit,
+                         const FormRatios& ratios, Partition& result) {
+  sm_budget_ = sm_budget;
+  ratios_ = ratios;
+  draft_count_ = problems_predicted_ = 0;
+  Prepare(ops);
+  Try({0, 0});
+  DraftCuts();
+  DraftStreams(lane_limit);
+  int settled = 0;
+  while (true) {
+    Draft* best = &drafts_[0];
+    for (int i = 1; i < draft_count_ && settled < kMaxSettled; ++i) {
+      if (drafts_[i].score_us < best->score_us) best = &drafts_[i];
+    }
+    // The first draft harms nobody, by construction.
+    if (Settle(*best, result) || best == &drafts_[0]) return;
+    best->score_us = kNever;
+    ++settled;
+  }
+}
+
+// --- What is planned ---
+
+void Partitioner::Prepare(std::span<const PartitionOp> ops) {
+  op_count_ = static_cast<int>(ops.size());
+  loose_count_ = 0;
+  turns_.Clear();
+  float urgent_us = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    works_[i] = ops[i].work;
+    costs_[i] = ops[i].cost;
+    // Equal ops often follow each other.
+    const bool repeated = i > 0 && *works_[i] == *works_[i - 1];
+    const Item previous = items_[std::max(0, i - 1)];
+    items_[i] = repeated ? previous : ItemOf(ops[i]);
+    turns_.Add(items_[i].serial_us, ops[i].same_session);
+    items_[i].session = turns_.last_session();
+    items_[i].urgent = ops[i].urgent;
+    if (ops[i].urgent) urgent_us += items_[i].serial_us;
+    if (items_[i].loose) by_time_[loose_count_++] = static_cast<uint16_t>(i);
+  }
+  turns_.FindBounds(urgent_us);
+  std::sort(by_time_.begin(), by_time_.begin() + loose_count_, [this](uint16_t a, uint16_t b) {
+    return items_[a].serial_us != items_[b].serial_us ? items_[a].serial_us < items_[b].serial_us
+                                                      : a < b;
+  });
+}
+
+Partitioner::Item Partitioner::ItemOf(const PartitionOp& op) {
+  const float library_us =
+      (static_cast<float>(op.cost.solo_us) + kSignalUs) * ratios_[static_cast<int>(Form::kSingle)];
+  Item item{.alone_us = library_us, .serial_us = library_us, .tuned = op.cost.tuned};
+  if (!op.work->groupable || !device_.group_kernel) return item;
+  const bool budgeted = sm_budget_ > 0;
+  item.loose = budgeted || !FillsGpuAlone(device_, *op.work);
+  if (!item.loose) return item;
+  const Problem problem = Problem::Of(*op.work);
+  bool tuned = false;
+  const float group_us = GroupUs({&problem, 1}, tuned);
+  if (budgeted || group_us <= library_us) {
+    item.alone_us = group_us;
+    item.alone_form = Form::kGroup;
+    item.tuned = tuned;
+  }
+  // Library kernels cannot keep to a budget, so there one launch after the other is the measure.
+  if (budgeted) item.serial_us = group_us;
+  return item;
+}
+
+// --- Drafts ---
+
+void Partitioner::DraftCuts() {
+  const int n = loose_count_;
+  if (n < 2) return;
+  Try({0, n});
+  // Where sizes jump most, and where half of the work is.
+  int gap = 0, half = 0;
+  float widest = kSizeClassRatio, total_us = 0;
+  const auto time_us = [this](int i) { return items_[by_time_[i]].serial_us; };
+  for (int i = 0; i < n; ++i) total_us += time_us(i);
+  for (float sum_us = time_us(0); half < n - 1 && 2 * sum_us < total_us;) sum_us += time_us(++half);
+  for (int i = 1; i < n; ++i) {
+    if (time_us(i) < widest * time_us(i - 1)) continue;
+    widest = time_us(i) / time_us(i - 1);
+    gap = i;
+  }
+  if (gap > 0) {
+    Try({gap, n});
+    Try({gap, gap});
+  }
+  const bool varied = time_us(n - 1) >= kSizeClassRatio * time_us(0);
+  if (varied && half > 0 && half != gap) Try({half, n});
+  for (const int alone : {1, 2, 4}) {
+    if (alone < n - 1) Try({0, n - alone});
+  }
+}
+
+void Partitioner::Try(Cut cut) {
+  if (draft_count_ == kMaxDrafts) return;
+  if (draft_count_ > 0 && problems_predicted_ + cut.alone_from > kMaxPredicted) return;
+  Draft& draft = drafts_[draft_count_++];
+  Build(cut, draft);
+  Evaluate(draft);
+}
+
+void Partitioner::Build(Cut cut, Draft& draft) const {
+  draft.part_count = 0;
+  std::array<uint8_t, kMaxReady> marks;
+  std::fill_n(marks.begin(), op_count_, kAlone);
+  for (int i = 0; i < cut.alone_from; ++i) marks[by_time_[i]] = i < cut.long_from ? kShort : kLong;
+  for (const bool urgent : {true, false}) {
+    AddGroups(marks, kShort, urgent, draft);
+    AddGroups(marks, kLong, urgent, draft);
+    AddAlone(marks, urgent, draft);
+  }
+}
+
+// One group for each dtype, and the next when it has enough work.
+void Partitioner::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
+                            Draft& draft) const {
+  std::array<uint8_t, 256> open;  // part by dtype
+  open.fill(Draft::kLater);
+  for (int i = 0; i < op_count_; ++i) {
+    const Item& item = items_[i];
+    if (marks[i] != mark || item.urgent != urgent) continue;
+    uint8_t& place = open[static_cast<uint8_t>(works_[i]->dtype)];
+    if (place == Draft::kLater || draft.parts[place].serial_us + item.serial_us > kMaxGroupUs) {
+      place = AddOne(i, draft);
+      continue;
+    }
+    Part& part = draft.parts[place];
+    draft.part_of[i] = place;
+    part.form = Form::kGroup;
+    part.serial_us += item.serial_us;
+    ++part.count;
+  }
+}
+
+void Partitioner::AddAlone(std::span<const uint8_t> marks, bool urgent, Draft& draft) const {
+  for (int i = 0; i < op_count_; ++i) {
+    const Item& item = items_[i];
+    if (marks[i] == kAlone && item.urgent == urgent) AddOne(i, draft);
+  }
+}
+
+// A part of one op, to which others may be added; kLater if there is no room.
+uint8_t Partitioner::AddOne(int op, Draft& draft) const {
+  uint8_t& part = draft.part_of[op];
+  part = Draft::kLater;
+  if (draft.part_count == Partition::kMaxParts) return part;
+  const Item& item = items_[op];
+  part = draft.part_count++;
+  draft.parts[part] = {.form = item.alone_form,
+                       .count = 1,
+                       .predicted_us = item.alone_us,
+                       .serial_us = item.serial_us,
+                       .tuned = item.tuned};
+  return part;
+}
+
+// Times of the parts and a score to compare drafts by: the time of all ops on the GPU or on the
+// host, whichever is longer. Ops for which there was no part count as one after the other.
+void Partitioner::Evaluate(Draft& draft) {
+  Scatter(draft);
+  float gpu_us = 0, host_us = 0;
+  bool slower = false;
+  for (int p = 0; p < draft.part_count; ++p) {
+    Part& part = draft.parts[p];
+    if (part.count > 1) {
+      part.predicted_us = GroupUs(ProblemsOf(draft, p), part.tuned);
+      slower |= part.predicted_us > part.serial_us;  // rule 1
+    }
+    gpu_us += part.predicted_us;
+    host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
+  }
+  for (int i = 0; i < op_count_; ++i) {
+    if (draft.part_of[i] == Draft::kLater) gpu_us += items_[i].serial_us;
+  }
+  slower |= draft.part_of[0] == Draft::kLater;  // the fairest turn is never put off
+  draft.score_us = slower ? kNever : std::max(gpu_us, host_us);
+}
+
+void Partitioner::DraftStreams(int lane_limit) {
+  if (op_count_ < 2 || op_count_ > lane_limit || sm_budget_ > 0 || draft_count_ == kMaxDrafts) {
+    return;
+  }
+  Company company(device_);
+  Part part{.form = Form::kStreams, .count = static_cast<uint16_t>(op_count_)};
+  for (int i = 0; i < op_count_; ++i) {
+    company.Add(costs_[i]);
+    part.serial_us += items_[i].serial_us;
+    problems_[i] = Problem::Of(*works_[i]);
+  }
+  const std::optional<float> measured_us = MeasuredUs(
+      tuned_, {problems_.data(), static_cast<size_t>(op_count_)}, sm_budget_, Form::kStreams);
+  part.tuned = measured_us.has_value();
+  part.predicted_us = measured_us.value_or(static_cast<float>(company.CompanyUs())) + kSignalUs;
+  part.predicted_us *= ratios_[static_cast<int>(Form::kStreams)];
+  if (part.predicted_us > part.serial_us) return;
+  Draft& draft = drafts_[draft_count_++];
+  draft.part_count = 1;
+  draft.parts[0] = part;
+  std::fill_n(draft.part_of.begin(), op_count_, uint8_t{0});
+  const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
+  draft.score_us = std::max(part.predicted_us, host_us);
+}
+
+float Partitioner::GroupUs(std::span<const Problem> problems, bool& tuned) {
+  const float ratio = ratios_[static_cast<int>(Form::kGroup)];
+  const std::optional<float> measured_us = MeasuredUs(tuned_, problems, sm_budget_, Form::kGroup);
+  tuned = measured_us.has_value();
+  if (tuned) return *measured_us * ratio;
+  problems_predicted_ += static_cast<int>(problems.size());
+  return lender_->planner().PredictUs(problems, sm_budget_) * ratio;
+}
+
+// --- The choice ---
+
+// Gets the schedules of the parts that will be launched and holds the draft against the rules with
+// what they say. False if it breaks one.
+bool Partitioner::Settle(Draft& draft, Partition& result) {
+  Scatter(draft);
+  const int parts = PartsToLaunch(draft);
+  result.borrowed = lender_->stamp();
+  for (int p = 0; p < parts; ++p) {
+    Part& part = draft.parts[p];
+    if (part.form == Form::kGroup && !SettlePart(ProblemsOf(draft, p), part)) return false;
+  }
+  WriteResult(draft, parts, result);
+  return !Harms(draft);
+}
+
+bool Partitioner::SettlePart(std::span<const Problem> problems, Part& part) {
+  part.schedule = lender_->Borrow(problems, sm_budget_);
+  if (part.schedule != nullptr && !part.tuned) {
+    part.predicted_us = part.schedule->predicted_us * ratios_[static_cast<int>(Form::kGroup)];
+  }
+  const bool budgeted = sm_budget_ > 0;
+  if (part.count > 1) return part.schedule != nullptr && part.predicted_us <= part.serial_us;
+  if (part.schedule == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
+    part = {.form = Form::kSingle,
+            .count = 1,
+            .predicted_us = part.serial_us,
+            .serial_us = part.serial_us};
+  } else if (budgeted) {
+    part.serial_us = part.predicted_us;
+  }
+  return true;
+}
+
+// Rule 2. A problem of a group with a schedule ends when that says, any other op with its part.
+bool Partitioner::Harms(const Draft& draft) const {
+  std::array<float, Partition::kMaxParts> start_us;
+  std::array<uint16_t, Partition::kMaxParts> seen{};
+  float end_us = 0;
+  for (int p = 0; p < draft.part_count; ++p) {
+    start_us[p] = end_us;
+    end_us += draft.parts[p].predicted_us;
+  }
+  for (int i = 0; i < op_count_; ++i) {
+    const int p = draft.part_of[i];
+    if (p == Draft::kLater) continue;
+    const Part& part = draft.parts[p];
+    const int problem = seen[p]++;
+    if (items_[i].urgent) continue;
+    float run_us = part.predicted_us;
+    if (part.schedule != nullptr) {
+      run_us *= part.schedule->ends_us[problem] / part.schedule->predicted_us;
+    }
+    if (start_us[p] + run_us > turns_.BoundUs(items_[i].session)) return true;
+  }
+  return false;
+}
+
+// Up to the horizon, and in any case the op whose turn it is.
+int Partitioner::PartsToLaunch(const Draft& draft) const {
+  float sum_us = 0;
+  for (int p = 0; p < draft.part_count; ++p) {
+    sum_us += draft.parts[p].predicted_us;
+    if (sum_us >= kHorizonUs && p >= draft.part_of[0]) return p + 1;
+  }
+  return draft.part_count;
+}
+
+void Partitioner::WriteResult(const Draft& draft, int parts, Partition& result) const {
+  result.part_count = static_cast<uint8_t>(parts);
+  result.form = Form::kSingle;
+  result.all_us = 0;
+  std::array<uint16_t, Partition::kMaxParts> next;
+  uint16_t count = 0;
+  for (int p = 0; p < draft.part_count; ++p) {
+    const Part& part = draft.parts[p];
+    result.all_us += part.predicted_us;
+    if (p >= parts) continue;
+    result.parts[p] = part;
+    if (part.form != Form::kSingle && result.form != Form::kGroup) result.form = part.form;
+    next[p] = count;
+    count = static_cast<uint16_t>(count + part.count);
+  }
+  result.op_count = count;
+  result.tuned = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    const int p = draft.part_of[i];
+    if (p == Draft::kLater) result.all_us += items_[i].serial_us;
+    if (p >= parts) continue;
+    result.order[next[p]++] = static_cast<uint8_t>(i);
+    result.tuned += draft.parts[p].form == Form::kSingle ? costs_[i].tuned : draft.parts[p].tuned;
+  }
+}
+
+std::span<const Problem> Partitioner::ProblemsOf(const Draft& draft, int part) const {
+  return {problems_.data() + part_begin_[part], draft.parts[part].count};
+}
+
+// Lays the problems of each part side by side, in the order of their ops.
+void Partitioner::Scatter(const Draft& draft) {
+  std::array<uint16_t, Partition::kMaxParts> next;
+  uint16_t begin = 0;
+  for (int p = 0; p < draft.part_count; ++p) {
+    next[p] = part_begin_[p] = begin;
+    begin = static_cast<uint16_t>(begin + draft.parts[p].count);
+  }
+  for (int i = 0; i < op_count_; ++i) {
+    const uint8_t p = draft.part_of[i];
+    if (p != Draft::kLater) problems_[next[p]++] = Problem::Of(*works_[i]);
+  }
+}
+
+void Partitioner::Borrow(std::span<const Work* const> works, int sm_budget, Partition& partition) {
+  for (int i = 0; i < partition.op_count; ++i) {
+    problems_[i] = Problem::Of(*works[partition.order[i]]);
+  }
+  partition.borrowed = lender_->stamp();
+  const Problem* problems = problems_.data();
+  for (Part& part : partition.part_span()) {
+    if (part.form == Form::kGroup) {
+      part.schedule = lender_->Borrow({problems, part.count}, sm_budget);
+    }
+    problems += part.count;
+  }
+}
+
+}  // namespace concert::policies

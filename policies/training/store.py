@@ -1,0 +1,96 @@
+"""Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, company, form) per line.
+
+Keys: m, n, k, batch, dtype, sm_budget (0: all SMs), company, form, median_us (of one GEMM: the company's time divided
+by its size), spread_us (p90 - p10), samples, variant (an object). A value that is not known is left out. `run`, which
+only our own conversions write, names the run a row was measured in: times of one run compare best with each other.
+"""
+
+import json
+import math
+from collections import defaultdict
+from typing import NamedTuple
+
+# How many GEMMs stand for a company class: policies/variant.h, DegreeOf.
+DEGREE_OF = {"solo": 1, "two": 2, "four": 4, "eight": 8, "many": 16}
+COMPANY_OF = {degree: company for company, degree in DEGREE_OF.items()}
+FORMS = ("single", "streams", "group")
+
+
+class Problem(NamedTuple):
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: str = "bf16"
+
+    def __str__(self):
+        batch = f" x{self.batch}" if self.batch != 1 else ""
+        return f"{self.m}x{self.n}x{self.k}{batch} {self.dtype}"
+
+
+def problem_of(row):
+    return Problem(row["m"], row["n"], row["k"], row.get("batch", 1), row.get("dtype", "bf16"))
+
+
+def parse_row(line, where):
+    try:
+        row = json.loads(line)
+        problem = problem_of(row)
+        sizes_valid = all(isinstance(size, int) and size > 0 for size in problem[:4])
+        time_valid = math.isfinite(row["median_us"]) and row["median_us"] > 0
+        if not (sizes_valid and time_valid and row["company"] in DEGREE_OF and row["form"] in FORMS):
+            raise ValueError("a size, median_us, company or form is not valid")
+    except (ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{where}: not a row of a tuning store's export ({error!r}): {line.strip()[:120]}") from error
+    return row
+
+
+def read(paths):
+    """Rows of several exports. Ends the program with a sentence if one is not an export."""
+    rows = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            rows += [parse_row(line, f"{path}:{number}") for number, line in enumerate(file, 1) if line.strip()]
+    return rows
+
+
+def write(rows, file):
+    for row in rows:
+        file.write(json.dumps(row) + "\n")
+
+
+def times(rows, sm_budget=0):
+    """{problem: {(company, form): us per GEMM}} of one SM budget: the best variant's, geometric mean over runs.
+
+    Clocks and power drift from run to run by more than companies differ. So times of one run are taken over that run's
+    solo time of the problem, and the mean of these ratios is scaled by the mean solo time.
+    """
+    best = defaultdict(dict)  # (problem, run) -> {(company, form): us}
+    for row in rows:
+        if row.get("sm_budget", 0) != sm_budget:
+            continue
+        of_run = best[problem_of(row), row.get("run")]
+        key = (row["company"], row["form"])
+        of_run[key] = min(row["median_us"], of_run.get(key, math.inf))
+    ratios = defaultdict(lambda: defaultdict(list))
+    solos = defaultdict(list)
+    for (problem, _), of_run in best.items():
+        solo = of_run.get(("solo", "single"))
+        if solo is None:
+            continue  # nothing to compare with
+        solos[problem].append(solo)
+        for key, time_us in of_run.items():
+            ratios[problem][key].append(time_us / solo)
+    return {problem: {key: geometric_mean(values) * geometric_mean(solos[problem])
+                      for key, values in of_problem.items()}
+            for problem, of_problem in sorted(ratios.items())}
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def streams_times(of_problem):
+    """{degree: us per GEMM} of GEMMs side by side: what the form streams can choose from."""
+    return {DEGREE_OF[company]: time_us for (company, form), time_us in sorted(of_problem.items())
+            if (form == "streams" and DEGREE_OF[company] > 1) or (company, form) == ("solo", "single")}

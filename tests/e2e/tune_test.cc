@@ -1,0 +1,185 @@
+// concertctl tune against concertd on the simulator: tune, export, import elsewhere, verify.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/ctl/concertctl.h"
+#include "client/include/concert/concert.hpp"
+#include "tests/bench/private_daemon.h"
+
+namespace concert::test {
+namespace {
+
+using bench::PrivateDaemon;
+using testing::HasSubstr;
+
+class TuneTest : public testing::Test {
+ protected:
+  TuneTest() {
+    char folder[] = "/tmp/concert-tune-test-XXXXXX";
+    folder_ = mkdtemp(folder);
+    std::ofstream(folder_ + "/shapes.json")
+        << R"([{"m": 4, "n": 16, "k": 16, "count": 3}, {"m": 8, "n": 32, "k": 16}])";
+  }
+  ~TuneTest() override { std::filesystem::remove_all(folder_); }
+
+  // A daemon that serves: a session's handshake is answered when all else is up.
+  static std::unique_ptr<PrivateDaemon> StartDaemon() {
+    auto daemon = PrivateDaemon::Start({.device = "sim"});
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    if (!daemon.ok()) return nullptr;
+    EXPECT_TRUE(Session::Connect({.socket_path = (*daemon)->socket()}).ok());
+    return *std::move(daemon);
+  }
+  // The exit status; output in out_.
+  int Ctl(const PrivateDaemon& daemon, std::vector<std::string> args) {
+    const std::string socket = daemon.admin_socket();
+    std::vector<const char*> argv = {"concertctl", "--socket", socket.c_str(), "tune"};
+    for (const std::string& arg : args) argv.push_back(arg.c_str());
+    std::ostringstream out, err;
+    const int code =
+        ctl::RunConcertctl(static_cast<int>(argv.size()), argv.data(), out, err, false);
+    out_ = out.str() + err.str();
+    return code;
+  }
+  size_t Lines(const std::string& file) {
+    std::ifstream in(folder_ + "/" + file);
+    return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
+  }
+  std::string Path(const std::string& file) const { return folder_ + "/" + file; }
+
+  std::string folder_, out_;
+};
+
+TEST_F(TuneTest, WhatIsTunedSurvivesAndTravels) {
+  const auto first = StartDaemon();
+  ASSERT_NE(first, nullptr);
+  ASSERT_EQ(Ctl(*first, {"run", "--shapes", Path("shapes.json"), "--budget", "2"}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("4x16x16 bf16 alone"));
+  EXPECT_THAT(out_, HasSubstr("rows written"));
+  ASSERT_EQ(Ctl(*first, {"export", Path("rows.jsonl")}), 0) << out_;
+  const size_t rows = Lines("rows.jsonl");
+  EXPECT_GT(rows, 0u);
+  ASSERT_EQ(Ctl(*first, {"status"}), 0);
+  EXPECT_THAT(out_, HasSubstr(std::to_string(rows) + " rows, 0 stale"));
+
+  const auto second = StartDaemon();
+  ASSERT_NE(second, nullptr);
+  ASSERT_EQ(Ctl(*second, {"import", Path("rows.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr(std::to_string(rows) + " rows imported"));
+  ASSERT_EQ(Ctl(*second, {"export", Path("again.jsonl")}), 0) << out_;
+  EXPECT_EQ(Ctl(*second, {"diff", Path("rows.jsonl"), Path("again.jsonl")}), 0);
+  EXPECT_EQ(out_, std::to_string(rows) +
+                      " rows alike, 0 with another variant, 0 with another "
+                      "time, 0 only in the first, 0 only in the second\n");
+  ASSERT_EQ(Ctl(*second, {"verify", "--rows", "1", "--budget", "20"}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("1 rows measured"));
+}
+
+TEST_F(TuneTest, RefusesBesideClientsWorkAndGoesOnOnceItHasEnded) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  const Session session = Session::Connect({.socket_path = daemon->socket()}).value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer from = session.Allocate(64).value(), to = session.Allocate(64).value();
+  const UserTimeline gate = session.CreateUserTimeline().value();
+  const Ticket blocked = queue.Copy({.src = from, .dst = to, .bytes = 64}, {.waits = {gate.At(1)}});
+  // The ring's reader has seen the op once a later one of another queue has ended.
+  Queue other = session.CreateQueue({}).value();
+  ASSERT_TRUE(other.Copy({.src = from, .dst = to, .bytes = 64}).Wait().ok());
+
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "1"}), 1);
+  EXPECT_THAT(out_, HasSubstr("unfinished ops of clients"));
+  // With --wait its budget ends before the op.
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "0.2", "--wait"}), 0);
+  EXPECT_THAT(out_, HasSubstr("0 rows written"));
+  gate.Signal(1).Check();
+  ASSERT_TRUE(blocked.Wait().ok());
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "2", "--wait"}), 0)
+      << out_;
+  // The daemon serves as before.
+  EXPECT_TRUE(queue.Copy({.src = from, .dst = to, .bytes = 64}).Wait().ok());
+}
+
+// Ops that come while a run goes on are served, and the run still ends well.
+TEST_F(TuneTest, ServesClientsWhileItMeasures) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  const Session session = Session::Connect({.socket_path = daemon->socket()}).value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer from = session.Allocate(64).value(), to = session.Allocate(64).value();
+  int code = -1;
+  std::atomic<bool> over = false;
+  std::thread run([&] {
+    code = Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--budget", "2", "--wait"});
+    over = true;
+  });
+  int served = 0;
+  do {
+    ASSERT_TRUE(queue.Copy({.src = from, .dst = to, .bytes = 64}).Wait().ok());
+    ++served;
+    std::this_thread::yield();
+  } while (!over);
+  run.join();
+  EXPECT_EQ(code, 0) << out_;
+  EXPECT_GT(served, 1);
+}
+
+TEST_F(TuneTest, IdleTimeIsForWhatClientsHaveUsed) {
+  ASSERT_EQ(setenv("CONCERT_TUNE_IDLE", "true", 1), 0);
+  const auto daemon = StartDaemon();
+  unsetenv("CONCERT_TUNE_IDLE");
+  ASSERT_NE(daemon, nullptr);
+  const Session session = Session::Connect({.socket_path = daemon->socket()}).value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer a = session.Allocate(64).value(), w = session.Allocate(64).value(),
+               d = session.Allocate(64).value();
+  ASSERT_TRUE(
+      queue.Gemm({.m = 2, .n = 4, .k = 8, .a = a, .w = w, .d = d, .dtype = kFp16}).Wait().ok());
+  // It begins after a quiet second.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  do {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    ASSERT_EQ(Ctl(*daemon, {"export", Path("idle.jsonl")}), 0) << out_;
+  } while (Lines("idle.jsonl") == 0);
+  std::ifstream file(Path("idle.jsonl"));
+  std::string row;
+  std::getline(file, row);
+  EXPECT_THAT(row, HasSubstr(R"({"m":2,"n":4,"k":8,"batch":1,"dtype":"fp16")"));
+}
+
+TEST_F(TuneTest, BadInputIsRefusedWithASentence) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("none.json")}), 1);
+  EXPECT_THAT(out_, HasSubstr("cannot read"));
+  std::ofstream(Path("zero.json")) << R"([{"m": 0, "n": 16, "k": 16}])";
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("zero.json")}), 1);
+  EXPECT_THAT(out_, HasSubstr("m is 0"));
+  EXPECT_EQ(Ctl(*daemon, {"run", "--shapes", Path("shapes.json"), "--gpu", "99"}), 1);
+  EXPECT_THAT(out_, HasSubstr("gpu is 99"));
+  EXPECT_EQ(Ctl(*daemon, {"run"}), 2);
+  std::ofstream(Path("bad.jsonl"))
+      << R"({"m": 1, "n": 2, "k": 3, "dtype": "int1", "company": "solo", "form": "single"})"
+      << "\n"
+      << R"({"m": 1, "n": 2, "k": 3, "dtype": "bf16", "company": "solo", "form": "single",)"
+      << R"( "median_us": "NaN", "samples": 3, "variant": {"source": "group", "dtype": "bf16"}})"
+      << "\n";
+  ASSERT_EQ(Ctl(*daemon, {"import", Path("bad.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("0 rows imported, 0 as good already, 2 refused"));
+  EXPECT_THAT(out_, HasSubstr("int1"));
+}
+
+}  // namespace
+}  // namespace concert::test

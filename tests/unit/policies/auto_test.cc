@@ -1,0 +1,333 @@
+// Group launches, classes, deadlines and learning of `auto`. What it does with library kernels
+// alone is in policies_test.cc.
+#include "policies/auto.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "policies/cost_model.h"
+#include "policies/group_planner.h"
+#include "policies/policy.h"
+#include "tests/unit/policies/works.h"
+
+namespace concert::policies {
+namespace {
+
+const Work kDecode = Groupable(8, 4096, 4096);
+const Work kSmall = Groupable(64, 1536, 4096);
+const Work kLarge = Groupable(4096, 4096, 4096);
+const Work kTiny = Groupable(16, 512, 512);
+
+class AutoTest : public testing::Test {
+ protected:
+  AutoTest() { scene_.device.group_kernel = true; }
+
+  const Plan& Decide() {
+    if (policy_ == nullptr) policy_ = MakeAuto({scene_.device, tuned_});
+    policy_->Decide(scene_.Get(), plan_);
+    return plan_;
+  }
+  // The launch that has the op.
+  int LaunchOf(int ready_index) const {
+    for (int i = 0; i < plan_.launch_count; ++i) {
+      for (const uint16_t op : plan_.OpsOf(plan_.launches[i])) {
+        if (op == ready_index) return i;
+      }
+    }
+    return -1;
+  }
+  void Clear() {
+    scene_.ready.clear();
+    scene_.running.clear();
+  }
+  Scene& Later(Time ns) {
+    scene_.now += ns;
+    Clear();
+    return scene_;
+  }
+  // Every op of the last plan took `factor` times what was predicted.
+  void Learn(float factor) {
+    policy_->Learn({.tag = plan_.tag,
+                    .predicted_us = plan_.predicted_us,
+                    .actual_us = plan_.predicted_us * factor});
+  }
+
+  Scene scene_;
+  std::shared_ptr<const TunedTable> tuned_;
+  std::unique_ptr<Policy> policy_;
+  Plan plan_;
+};
+
+TEST_F(AutoTest, SmallGemmsOfAllSessionsGoInOneGroup) {
+  for (uint32_t i = 0; i < 8; ++i) scene_.Of(i / 2, kSmall);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 1);
+  const PlannedLaunch& launch = plan_.launches[0];
+  EXPECT_EQ(launch.form, Form::kGroup);
+  EXPECT_EQ(launch.count, 8);
+  EXPECT_EQ(launch.lane, kFirstNormalLane);
+  EXPECT_EQ(launch.sm_budget, 0);
+  ASSERT_NE(launch.schedule, nullptr);
+  EXPECT_EQ(launch.schedule->problem_count, 8);
+  EXPECT_EQ(launch.predicted_us, launch.schedule->predicted_us);
+  EXPECT_EQ(plan_.reason, Reason::kCompanyFaster);
+  EXPECT_LT(plan_.predicted_us, 0.7 * plan_.serial_us);
+}
+
+TEST_F(AutoTest, TakesAllThatIsReady) {
+  for (uint32_t i = 0; i < 100; ++i) scene_.Of(i, kTiny);
+  Decide();
+  EXPECT_EQ(plan_.op_count, 100);
+  EXPECT_LE(plan_.launch_count, 2);
+}
+
+TEST_F(AutoTest, GroupsFollowEachOtherOnOneLaneWhateverRuns) {
+  scene_.Running(kSmall, kFirstNormalLane).Running(kSmall, 3).Ready(kSmall).Ready(kSmall);
+  for (const PlannedLaunch& launch : Decide().launch_span()) {
+    EXPECT_EQ(launch.lane, kFirstNormalLane);
+  }
+}
+
+TEST_F(AutoTest, LargeGemmsGoOneByOneWithLibraryKernels) {
+  scene_.Ready(kLarge).Ready(kLarge);
+  Decide();
+  ASSERT_GE(plan_.launch_count, 1);
+  for (const PlannedLaunch& launch : plan_.launch_span()) {
+    EXPECT_EQ(launch.form, Form::kSingle);
+    EXPECT_EQ(launch.lane, kFirstNormalLane);
+  }
+  EXPECT_EQ(plan_.reason, Reason::kCompanyNotFaster);
+}
+
+TEST_F(AutoTest, APlanEndsAtTheHorizon) {
+  for (int i = 0; i < 8; ++i) scene_.Ready(kLarge);  // about 180 us each
+  EXPECT_EQ(Decide().op_count, 2);
+}
+
+TEST_F(AutoTest, AGroupHasOneDtype) {
+  Work half = kSmall;
+  half.dtype = Dtype::kFp16;
+  scene_.Ready(kSmall).Ready(half).Ready(kSmall).Ready(half);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 2);
+  EXPECT_EQ(LaunchOf(0), LaunchOf(2));
+  EXPECT_EQ(LaunchOf(1), LaunchOf(3));
+  EXPECT_NE(LaunchOf(0), LaunchOf(1));
+}
+
+TEST_F(AutoTest, WhatNoGroupCanCarryGoesBesideIt) {
+  scene_.Ready(kTiny).Ready(Gemm(16, 512, 512));
+  for (int i = 0; i < 5; ++i) scene_.Ready(kTiny);
+  Decide();
+  EXPECT_EQ(plan_.op_count, 7);
+  EXPECT_EQ(plan_.launches[LaunchOf(0)].count, 6);
+  EXPECT_EQ(plan_.launches[LaunchOf(1)].form, Form::kSingle);
+}
+
+TEST_F(AutoTest, ALoneGemmIsAGroupOfOneWhereThatIsNoSlower) {
+  const GroupPlanner planner(scene_.device);
+  for (const Work& work : {kTiny, kDecode, kSmall, Groupable(2048, 2048, 2048), kLarge}) {
+    Clear();
+    scene_.Ready(work);
+    const PlannedLaunch& launch = Decide().launches[0];
+    const Problem problem = Problem::Of(work);
+    const double library_us = SoloUs(scene_.device, work) + 1;  // and its signal
+    const bool faster = planner.PredictUs({&problem, 1}, 0) <= library_us;
+    EXPECT_EQ(launch.form, faster && work != kLarge ? Form::kGroup : Form::kSingle) << work.m;
+    EXPECT_LE(launch.predicted_us, library_us * 1.001);
+    EXPECT_EQ(plan_.reason, Reason::kOnlyOneReady);
+  }
+}
+
+TEST_F(AutoTest, ShortGemmsOfOtherSessionsAreNotHeldBackByALongOne) {
+  scene_.Of(1, kLarge);
+  for (uint32_t i = 0; i < 7; ++i) scene_.Of(2 + i, kTiny);
+  Decide();
+  for (int i = 1; i < 8; ++i) EXPECT_LT(LaunchOf(i), LaunchOf(0));
+}
+
+// However much else is ready, the op whose turn it is is not put off.
+TEST_F(AutoTest, TheFirstInTurnIsAlwaysPlanned) {
+  scene_.Of(1, kLarge);
+  for (uint32_t i = 0; i < 60; ++i) scene_.Of(2 + i, kSmall);
+  Decide();
+  EXPECT_GE(LaunchOf(0), 0);
+}
+
+TEST_F(AutoTest, ADeadlineThatWouldBeMissedGoesFirst) {
+  for (int i = 0; i < 16; ++i) scene_.Ready(kSmall);
+  const float all_us = Decide().predicted_us;
+  ASSERT_EQ(plan_.launch_count, 1);
+  scene_.ready[15].deadline = scene_.now + static_cast<Time>(all_us * 1e3f * 2);
+  EXPECT_EQ(Decide().launch_count, 1) << "met anyway";
+  scene_.ready[15].deadline = scene_.now + static_cast<Time>(all_us * 1e3f * 0.3f);
+  Decide();
+  EXPECT_EQ(LaunchOf(15), 0);
+  EXPECT_EQ(plan_.launches[0].count, 1);
+  EXPECT_EQ(plan_.op_count, 16);
+  scene_.ready[15].deadline = scene_.now + 1;
+  EXPECT_EQ(Decide().launch_count, 1) << "late in any case";
+}
+
+// --- Classes ---
+
+TEST_F(AutoTest, AHighClassGoesFirstOnItsOwnLane) {
+  scene_.Ready(kDecode, Priority::kHigh).Ready(kDecode, Priority::kHigh).Ready(kSmall);
+  Decide();
+  EXPECT_EQ(plan_.op_count, 2);
+  for (const PlannedLaunch& launch : plan_.launch_span()) EXPECT_EQ(launch.lane, kFirstHighLane);
+}
+
+TEST_F(AutoTest, LowerClassesLeaveAReserveWhileAHigherOneIsActive) {
+  const int beside = scene_.device.sm_count - ReserveOf(scene_.device.sm_count);
+  EXPECT_EQ(beside, 100);
+  scene_.Running(kDecode, kFirstHighLane, Priority::kHigh).Ready(kLarge);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 1);
+  EXPECT_EQ(plan_.launches[0].form, Form::kGroup) << "library kernels keep to no budget";
+  EXPECT_EQ(plan_.launches[0].sm_budget, beside);
+  EXPECT_LE(plan_.launches[0].schedule->blocks, beside);
+  EXPECT_LE(plan_.predicted_us, plan_.serial_us);
+
+  Later(kActiveNs).Ready(kLarge);
+  EXPECT_EQ(Decide().launches[0].sm_budget, beside) << "not long ago";
+  Later(1).Ready(kLarge);
+  EXPECT_EQ(Decide().launches[0].sm_budget, 0) << "long ago";
+}
+
+TEST_F(AutoTest, AHigherClassTakesTheReserveBesideALowerOne) {
+  scene_.Running(kLarge, kFirstNormalLane).Ready(kDecode, Priority::kHigh);
+  scene_.running[0].expected_end = scene_.now + 150'000;
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 1);
+  EXPECT_EQ(plan_.launches[0].form, Form::kGroup);
+  EXPECT_EQ(plan_.launches[0].sm_budget, ReserveOf(scene_.device.sm_count));
+}
+
+TEST_F(AutoTest, AHigherClassWaitsForALowerOneWhereThatIsFaster) {
+  scene_.Running(kSmall, kFirstNormalLane).Ready(kLarge, Priority::kHigh);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 1);
+  EXPECT_EQ(plan_.launches[0].sm_budget, 0);
+}
+
+TEST_F(AutoTest, NormalAndLowDoNotQueueBehindEachOther) {
+  scene_.Ready(kSmall, Priority::kLow);
+  const Lane low = Decide().launches[0].lane;
+  Later(1).Ready(kSmall);
+  EXPECT_NE(Decide().launches[0].lane, low);
+  EXPECT_FALSE(IsHighPriority(low));
+}
+
+TEST_F(AutoTest, NoClassStarves) {
+  scene_.Ready(kDecode, Priority::kHigh).Ready(kSmall);
+  const Time ready_at = scene_.now;
+  std::vector<Time> planned;
+  for (int turn = 0; turn < 100; ++turn, scene_.now += 100'000) {
+    scene_.ready[0].ready_at = scene_.now;  // the high class is always back at once
+    if (Decide().launches[0].lane != kFirstNormalLane) continue;
+    EXPECT_GT(plan_.launches[0].sm_budget, 0);
+    planned.push_back(scene_.now - ready_at);
+    scene_.ready[1].ready_at = scene_.now;  // and so is the lower one
+  }
+  ASSERT_EQ(planned.size(), 4u);
+  for (size_t i = 0; i < planned.size(); ++i) {
+    EXPECT_LE(planned[i], static_cast<Time>(i + 1) * (kMaxHeldNs + 100'000));
+  }
+}
+
+TEST_F(AutoTest, LibraryKernelsWaitForAHigherClassButNotForEver) {
+  scene_.Running(kLarge, kFirstHighLane, Priority::kHigh).Ready(Gemm(4096, 4096, 4096));
+  EXPECT_TRUE(Decide().empty());
+  EXPECT_EQ(plan_.reason, Reason::kHeldBack);
+  scene_.now += kMaxHeldNs + 1;
+  EXPECT_EQ(Decide().op_count, 1);
+}
+
+// --- What was measured ---
+
+TEST_F(AutoTest, AGroupThatTakesTwiceAsLongIsGivenUp) {
+  for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, Groupable(1024, 1024, 1024));
+  const float predicted_us = Decide().predicted_us;
+  ASSERT_EQ(plan_.launches[0].form, Form::kGroup);
+  bool grew = false, gave_up = false;
+  for (int i = 0; i < 200 && !gave_up; ++i) {
+    // It takes twice of what was predicted at first.
+    Learn(2 * predicted_us / plan_.predicted_us);
+    Decide();
+    grew |= plan_.predicted_us > 1.2f * predicted_us;
+    gave_up = plan_.launches[0].form != Form::kGroup || plan_.launches[0].count != 4;
+    ASSERT_LE(plan_.predicted_us, plan_.serial_us);
+  }
+  EXPECT_TRUE(grew);
+  EXPECT_GT(policy_->stats().corrected, 0u);
+}
+
+TEST_F(AutoTest, MeasuredTimesReplaceTheModel) {
+  const Problem problem = Problem::Of(kSmall);
+  const auto row = [&](Form form, CompanyClass company, float us) {
+    return TunedRow{.key = {.problem = problem, .company = company, .form = form}, .median_us = us};
+  };
+  tuned_ = std::make_shared<TunedTable>(std::vector<TunedRow>{
+      row(Form::kSingle, CompanyClass::kSolo, 5), row(Form::kGroup, CompanyClass::kSolo, 50),
+      row(Form::kGroup, CompanyClass::kFour, 50), row(Form::kGroup, CompanyClass::kTwo, 50),
+      row(Form::kStreams, CompanyClass::kFour, 50)});
+  for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, kSmall);
+  Decide();
+  EXPECT_EQ(plan_.launch_count, 4);
+  EXPECT_EQ(plan_.launches[0].form, Form::kSingle);
+  EXPECT_FLOAT_EQ(plan_.predicted_us, 4 * (5 + 1));
+  EXPECT_EQ(policy_->stats().tuned, 4u);
+  EXPECT_EQ(policy_->stats().modelled, 0u);
+}
+
+TEST_F(AutoTest, StreamsThatWereMeasuredFastestNameTheirCompany) {
+  const auto row = [&](Form form, CompanyClass company, float us) {
+    return TunedRow{.key = {.problem = Problem::Of(kSmall), .company = company, .form = form},
+                    .median_us = us};
+  };
+  std::vector<TunedRow> rows = {row(Form::kStreams, CompanyClass::kFour, 7),
+                                row(Form::kSingle, CompanyClass::kSolo, 60)};
+  for (const CompanyClass company :
+       {CompanyClass::kSolo, CompanyClass::kTwo, CompanyClass::kFour}) {
+    rows.push_back(row(Form::kGroup, company, 50));
+  }
+  tuned_ = std::make_shared<TunedTable>(rows);
+  for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, kSmall);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 4);
+  for (const PlannedLaunch& launch : plan_.launch_span()) {
+    EXPECT_EQ(launch.form, Form::kStreams);
+    EXPECT_EQ(launch.company, CompanyClass::kFour);
+  }
+}
+
+TEST_F(AutoTest, CountsWhatItKnew) {
+  scene_.Ready(kSmall).Ready(kSmall);
+  Decide();
+  Decide();
+  EXPECT_EQ(policy_->stats().unseen, 1u);
+  EXPECT_EQ(policy_->stats().known, 1u);
+  EXPECT_EQ(policy_->stats().modelled, 4u);
+}
+
+// Schedules are borrowed: a remembered plan asks for its own again before the planner reuses it.
+TEST_F(AutoTest, RememberedSchedulesAreThoseOfThePlan) {
+  for (int round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < kGroupScheduleSlots; ++i) {
+      Later(10 * kActiveNs).Ready(Groupable(16, 128 + 8 * (i % 300), 512)).Ready(kTiny);
+      Decide();
+      for (const PlannedLaunch& launch : plan_.launch_span()) {
+        if (launch.form != Form::kGroup) continue;
+        ASSERT_EQ(launch.schedule->problem_count, launch.count);
+        ASSERT_NE(launch.schedule->id, 0u);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace concert::policies

@@ -1,0 +1,59 @@
+#include "policies/corrections.h"
+
+#include <gtest/gtest.h>
+
+namespace concert::policies {
+namespace {
+
+constexpr uint64_t kSignature = 0x1230;
+
+TEST(CorrectionsTest, WhatWasNeverMeasuredIsTakenAsPredicted) {
+  EXPECT_EQ(Corrections().RatiosOf(kSignature), (FormRatios{1, 1, 1}));
+}
+
+TEST(CorrectionsTest, ApproachesTheMeasuredRatioOfOneFormOnly) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kGroup);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  for (int i = 0; i < 50; ++i) corrections.Learn(tag, 100, 130);
+  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.3, 0.01);
+  EXPECT_EQ(ratios[static_cast<int>(Form::kSingle)], 1);
+  EXPECT_EQ(corrections.RatiosOf(kSignature + 4), (FormRatios{1, 1, 1}));
+}
+
+TEST(CorrectionsTest, DriftsOnceAndIsAtRestWhenChosenWithTheNewRatio) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kGroup);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  EXPECT_FALSE(corrections.Learn(tag, 100, 130));  // one measurement is no drift
+  int drifted_after = 1;
+  while (!corrections.Learn(tag, 100, 130)) ASSERT_LT(++drifted_after, 20);
+  // From now on predictions carry the ratio that they were chosen with.
+  corrections.Chosen(kSignature, Form::kGroup);
+  const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(Form::kGroup)];
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(corrections.Learn(tag, 100 * ratio, 130));
+}
+
+TEST(CorrectionsTest, IsBoundedAndIgnoresNonsense) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kSingle);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kSingle);
+  for (const float actual_us : {0.0f, -1.0f}) EXPECT_FALSE(corrections.Learn(tag, 100, actual_us));
+  EXPECT_FALSE(corrections.Learn(tag, 0, 100));
+  EXPECT_FALSE(corrections.Learn(0, 100, 200));
+  EXPECT_EQ(corrections.RatiosOf(kSignature), (FormRatios{1, 1, 1}));
+  for (int i = 0; i < 100; ++i) corrections.Learn(tag, 1, 1e30f);
+  EXPECT_LE(corrections.RatiosOf(kSignature)[0], Corrections::kMax);
+  for (int i = 0; i < 100; ++i) corrections.Learn(tag, 1e30f, 1);
+  EXPECT_GE(corrections.RatiosOf(kSignature)[0], Corrections::kMin);
+}
+
+TEST(CorrectionsTest, PlansChosenTooLongAgoTeachNothing) {
+  Corrections corrections;
+  EXPECT_FALSE(corrections.Learn(Corrections::TagOf(kSignature, Form::kGroup), 1, 2));
+  EXPECT_EQ(corrections.RatiosOf(kSignature), (FormRatios{1, 1, 1}));
+}
+
+}  // namespace
+}  // namespace concert::policies

@@ -1,0 +1,71 @@
+#include "policies/fair_turns.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace concert::policies {
+namespace {
+
+FairTurns Of(const std::vector<float>& work_us, float slack_us = 0) {
+  FairTurns turns;
+  turns.Clear();
+  for (const float us : work_us) turns.Add(us, false);
+  turns.FindBounds(slack_us);
+  return turns;
+}
+
+TEST(FairTurnsTest, ALoneSessionMayTakeItsOwnTime) {
+  FairTurns turns;
+  turns.Clear();
+  for (int i = 0; i < 3; ++i) turns.Add(10, i > 0);
+  turns.FindBounds();
+  EXPECT_EQ(turns.last_session(), 0);
+  EXPECT_NEAR(turns.BoundUs(0), 30, 0.1);
+}
+
+TEST(FairTurnsTest, EqualSessionsMayAllEndTogether) {
+  const FairTurns turns = Of({10, 10, 10, 10});
+  for (int session = 0; session < 4; ++session) EXPECT_NEAR(turns.BoundUs(session), 40, 0.1);
+}
+
+TEST(FairTurnsTest, AShortSessionIsNotHeldUntilALongOneEnds) {
+  EXPECT_NEAR(Of({5, 100}).BoundUs(0), 10, 0.1);   // an even share
+  EXPECT_NEAR(Of({100, 5}).BoundUs(1), 105, 0.1);  // its turn
+}
+
+TEST(FairTurnsTest, SlackIsAddedToAll) {
+  const FairTurns turns = Of({5, 100}, 7);
+  EXPECT_NEAR(turns.BoundUs(0), 17, 0.1);
+  EXPECT_NEAR(turns.BoundUs(1), 112, 0.1);
+}
+
+// So there is always a way to keep to the bounds.
+TEST(FairTurnsTest, TurnsInOrderAndShortestFirstKeepToTheBounds) {
+  constexpr uint32_t kSeed = 7;
+  std::mt19937 random(kSeed);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> work_us(1 + random() % 20);
+    for (float& us : work_us) us = 1 + static_cast<float>(random() % 1000);
+    const FairTurns turns = Of(work_us);
+    std::vector<int> order(work_us.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (const bool sorted : {false, true}) {
+      if (sorted) {
+        std::sort(order.begin(), order.end(),
+                  [&](int a, int b) { return work_us[a] < work_us[b]; });
+      }
+      float end_us = 0;
+      for (const int session : order) {
+        end_us += work_us[session];
+        ASSERT_LE(end_us, turns.BoundUs(session)) << "seed " << kSeed << " round " << round;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace concert::policies

@@ -1,0 +1,258 @@
+// Group launches: what the scheduler says of their operands, their order, their records and
+// lessons.
+#include <vector>
+
+#include "tests/unit/sched/scheduler_fixture.h"
+
+namespace concert::daemon {
+namespace {
+
+using testing::IsEmpty;
+
+// All ready GEMMs in one group on lane 0; remembers what it is told.
+class OneGroup : public policies::Policy {
+ public:
+  explicit OneGroup(std::vector<policies::Outcome>* learned) : learned_(learned) {}
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    plan.Clear();
+    for (uint16_t i = 0; i < snapshot.ready.size(); ++i) plan.ops[plan.op_count++] = i;
+    plan.launches[plan.launch_count++] = {.count = plan.op_count,
+                                          .form = Form::kGroup,
+                                          .lane = 0,
+                                          .sm_budget = 66,
+                                          .predicted_us = 20};
+    plan.predicted_us = 20;
+    plan.serial_us = 50;
+    plan.tag = ++tag_;
+  }
+  void Learn(const policies::Outcome& outcome) override { learned_->push_back(outcome); }
+
+ private:
+  std::vector<policies::Outcome>* learned_;
+  uint64_t tag_ = 0;
+};
+
+class GroupTest : public SchedulerTest {
+ protected:
+  GroupTest() { UseGroups(&learned_); }
+  void UseGroups(std::vector<policies::Outcome>* learned) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned);
+    scheduler_.SetPolicy(policy);
+  }
+  // A 16 x 16 x 16 GEMM with operands at the addresses.
+  OpId SubmitGemm(QueueId queue, kernels::Address a, kernels::Address w, kernels::Address d,
+                  std::vector<OpSlot::LocalWait> waits = {}) {
+    gemm_ = {.m = 16,
+             .n = 16,
+             .k = 16,
+             .batch = 1,
+             .a = a,
+             .w = w,
+             .d = d,
+             .lda = 16,
+             .ldw = 16,
+             .ldd = 16,
+             .dtype = policies::Dtype::kBf16};
+    const OpId op = Submit(queue, std::move(waits));
+    scheduler_.slot(op).op.kind = CONCERT_OP_GEMM;
+    scheduler_.slot(op).op.gemm = gemm_;
+    return op;
+  }
+
+  kernels::GemmArgs gemm_;
+  std::vector<policies::Outcome> learned_;
+};
+
+TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  EXPECT_TRUE(launch_of_[first].inputs_settled);
+  EXPECT_EQ(after_[first], -1);
+  // On the same lane, so that no order is needed; it need only follow one op of the launch before.
+  const OpId second = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
+  Step();
+  EXPECT_EQ(order_mask_[second], 0);
+  EXPECT_EQ(after_[second], 0);
+  EXPECT_TRUE(launch_of_[second].inputs_settled);
+  // Its predecessor is two launches back.
+  Finish(a, 1);
+  const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
+  Step();
+  Finish(b, 1);
+  const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
+  Step();
+  EXPECT_TRUE(launch_of_[between].inputs_settled);
+  EXPECT_EQ(after_[behind], -1);
+  EXPECT_FALSE(launch_of_[behind].inputs_settled);
+  Finish(a, 3);
+  const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
+  Step();
+  EXPECT_TRUE(launch_of_[third].inputs_settled);
+  const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 2}});
+  Step();
+  EXPECT_FALSE(launch_of_[fourth].inputs_settled);
+}
+
+TEST_F(GroupTest, WeightsAreSettledUnlessSomethingInFlightWritesThem) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  EXPECT_TRUE(launch_of_[first].weights_settled);
+  const OpId reads_d = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
+  Step();
+  EXPECT_TRUE(launch_of_[reads_d].weights_settled);  // through A, which is no weight
+  Finish(a, 1);
+  Step();
+  const OpId w_is_d = SubmitGemm(b, 0x1000, 0x41f0, 0x5000);  // the last bytes of what is written
+  Step();
+  EXPECT_FALSE(launch_of_[w_is_d].weights_settled);
+  Finish(a, 2), Finish(b, 1);
+  Step();
+  const OpId later = SubmitGemm(b, 0x1000, 0x4000, 0x6000);
+  Step();
+  EXPECT_TRUE(launch_of_[later].weights_settled);
+}
+
+TEST_F(GroupTest, WeightsThatAnOfferedCollectiveWritesAreNotSettled) {
+  std::unique_ptr<policies::Policy> alone = std::make_unique<EachAlone>();
+  scheduler_.SetPolicy(alone);
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId part = Submit(a, {}, Category::kCollective);
+  scheduler_.slot(part).op.kind = CONCERT_OP_ALL_REDUCE;
+  scheduler_.slot(part).op.collective = {
+      .src = 0x2000, .dst = 0x2000, .src_bytes = 64, .dst_bytes = 64};
+  Step();
+  UseGroups(&learned_);
+  const OpId before = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
+  Step();
+  EXPECT_FALSE(launch_of_[before].weights_settled);
+  Finish(b, 1);
+  scheduler_.PartFailed(part, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+  Step();
+  const OpId after = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
+  Step();
+  EXPECT_TRUE(launch_of_[after].weights_settled);
+}
+
+TEST_F(GroupTest, TheSameBatchComesInTheSameOrderWhateverTheSlotsAndServiceOfOthers) {
+  std::vector<QueueId> queues;
+  for (uint32_t i = 0; i < 6; ++i) queues.push_back(AddQueue(1 + i / 2));
+  for (uint64_t round = 1; round <= 20; ++round) {
+    launched_.clear();
+    std::vector<OpId> submitted;
+    for (const QueueId queue : queues) {
+      flops_ = 1'000'000 * (1 + queue);  // so that sessions are served unequally
+      submitted.push_back(SubmitGemm(queue, 0x1000, 0x2000, 0x3000));
+    }
+    Step();
+    EXPECT_EQ(launched_, submitted) << "round " << round;
+    // Ends in another order every time, so that slots are used again in another order.
+    for (size_t i = 0; i < queues.size(); ++i) Finish(queues[(i * 5 + round) % 6], round);
+    Step();
+  }
+}
+
+TEST_F(GroupTest, LearnsFromAPlanThatRanAlone) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000), SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  now_ += 20'000;
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);  // behind it on its lane
+  Step();
+  Finish(a, 1);
+  now_ += 5'000;
+  Step();
+  EXPECT_THAT(learned_, IsEmpty());
+  Finish(b, 1);
+  Step();
+  ASSERT_EQ(learned_.size(), 1u);
+  EXPECT_EQ(learned_[0].tag, 1u);
+  EXPECT_FLOAT_EQ(learned_[0].actual_us, 25);
+  EXPECT_FLOAT_EQ(learned_[0].predicted_us, 23);  // launched on an idle GPU
+  now_ += 21'000;
+  Finish(a, 2);
+  Step();
+  ASSERT_EQ(learned_.size(), 2u);
+  EXPECT_EQ(learned_[1].tag, 2u);
+  EXPECT_FLOAT_EQ(learned_[1].actual_us, 21);  // from the end of the first
+  EXPECT_FLOAT_EQ(learned_[1].predicted_us, 20);
+}
+
+TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId failed = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  scheduler_.LaunchFailed(failed, {CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_ERROR, {}});
+  now_ += 20'000;
+  Finish(a, 1);
+  Step();
+  EXPECT_THAT(learned_, IsEmpty());
+  // Two plans whose ends are seen together.
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  now_ += 40'000;
+  Finish(b, 1), Finish(a, 2);
+  Step();
+  EXPECT_THAT(learned_, IsEmpty());
+  // A collective beside it.
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  std::unique_ptr<policies::Policy> alone = std::make_unique<EachAlone>();
+  scheduler_.SetPolicy(alone);
+  const OpId part = Submit(b, {}, Category::kCollective);
+  Step();
+  scheduler_.SetPolicy(alone);
+  scheduler_.PartLaunched(part, now_);
+  now_ += 20'000;
+  Finish(a, 3);
+  Step();
+  EXPECT_THAT(learned_, IsEmpty());
+}
+
+TEST_F(GroupTest, ANewPolicyLearnsNothingFromThePlansOfTheOld) {
+  const QueueId a = AddQueue(1);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  std::vector<policies::Outcome> of_the_new;
+  UseGroups(&of_the_new);
+  now_ += 20'000;
+  Finish(a, 1);
+  Step();
+  EXPECT_THAT(of_the_new, IsEmpty());
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  now_ += 20'000;
+  Finish(a, 2);
+  Step();
+  EXPECT_EQ(of_the_new.size(), 1u);
+  UseGroups(&learned_);  // the test's list outlives the policy
+}
+
+TEST_F(GroupTest, OpsOfAGroupStartTogetherAndShareItsTime) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000), SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  now_ += 10'000;
+  Finish(a, 1);
+  now_ += 6'000;
+  Finish(b, 1);
+  const std::vector<OpRecord>& ops = scheduler_.op_records();
+  ASSERT_EQ(ops.size(), 2u);
+  EXPECT_EQ(ops[0].started_at, ops[1].started_at);
+  EXPECT_EQ(ops[1].finished_at - ops[1].started_at, 16'000);
+  // Equal ops: 10 us shared, then 6 us of the second alone.
+  EXPECT_FLOAT_EQ(ops[0].gpu_us, 5);
+  EXPECT_FLOAT_EQ(ops[1].gpu_us, 11);
+  EXPECT_EQ(ops[0].form, Form::kGroup);
+  const PlanRecord& plan = scheduler_.plan_records().at(0);
+  EXPECT_EQ(plan.finished_at - plan.started_at, 16'000);
+  EXPECT_EQ(plan.sm_count, 66);
+  EXPECT_EQ(plan.ops_by_form[static_cast<size_t>(Form::kGroup)], 2);
+  EXPECT_FLOAT_EQ(ops[0].serial_us + ops[1].serial_us, plan.serial_us);
+}
+
+}  // namespace
+}  // namespace concert::daemon
