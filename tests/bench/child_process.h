@@ -18,9 +18,11 @@ namespace concert::bench {
 // dies in any other way. Start it from the main thread, whose death is what the kernel watches.
 class ChildProcess {
  public:
-  // Runs argv[0] with stdout and stderr appended to `log_path` and no stdin.
+  // Runs argv[0] with stdout and stderr appended to `log_path` and no stdin. `environment`, each
+  // "NAME=VALUE", goes before this process's own.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
-                                            const std::string& log_path);
+                                            const std::string& log_path,
+                                            const std::vector<std::string>& environment = {});
 
   ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
   ChildProcess& operator=(ChildProcess&& other) noexcept {

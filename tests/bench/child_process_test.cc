@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -29,6 +30,22 @@ TEST(ChildProcessTest, OutputGoesToTheLogAndTheEndIsNoticed) {
   std::string out, err;
   log >> out >> err;
   EXPECT_EQ(out + err, "outerr");
+}
+
+TEST(ChildProcessTest, ItsEnvironmentGoesBeforeOurs) {
+  std::remove(LogPath().c_str());
+  setenv("CONCERT_TEST_OURS", "kept", 1);
+  setenv("CONCERT_TEST_BOTH", "ours", 1);
+  auto child = ChildProcess::Start(
+      {"/bin/sh", "-c", "echo $CONCERT_TEST_OURS $CONCERT_TEST_BOTH $CONCERT_TEST_NEW"}, LogPath(),
+      {"CONCERT_TEST_BOTH=its", "CONCERT_TEST_NEW=new"});
+  ASSERT_TRUE(child.ok()) << child.status();
+  while (child->Running()) {
+  }
+  std::string line;
+  std::ifstream log(LogPath());
+  std::getline(log, line);
+  EXPECT_EQ(line, "kept its new");
 }
 
 TEST(ChildProcessTest, StopEndsAProgramThatIgnoresSigterm) {

@@ -13,9 +13,8 @@ class Contender {
  public:
   virtual ~Contender() = default;
 
-  // Runs batches one behind the other and returns when all are done: the time of one, in
-  // microseconds, once the pipeline is full. REQUIRES: batches >= 2. A contender may round the
-  // number up.
+  // Runs batches, as many in flight as the contender keeps, and returns when all are done: the time
+  // of one, in microseconds, once the pipeline is full. A contender may round the number up.
   virtual absl::StatusOr<double> Run(int batches) = 0;
 
   // Fills every output with NaN.

@@ -13,9 +13,13 @@ namespace concert::bench {
 // concert.hpp's errors as absl's.
 absl::Status ToAbsl(const Status& status);
 
-// GEMM i of every batch goes to queue i of its own, so that nothing but the operand sets orders the
-// batches. The ops of a batch are published together. Four batches are in flight, so that the
-// daemon always has a next one.
+// The GEMMs of one operand set, with their operands at the workload's places in `buffer`.
+std::vector<GemmOp> MakeOps(const GemmWorkload& workload, int set, const Buffer& buffer);
+
+// Four batches are in flight. They are independent requests that become ready together, so each has
+// queues of its own, one per GEMM: nothing orders them but a queue's turn coming round again. (A
+// session has 256 queues; where four batches need more, fewer of them have their own.) The ops of a
+// batch are published together.
 class DaemonContender : public Contender {
  public:
   // `image` is the workload's. The session and the workload must outlive the contender.
@@ -24,6 +28,9 @@ class DaemonContender : public Contender {
                                                                const std::vector<uint8_t>& image);
 
   absl::StatusOr<double> Run(int batches) override;
+  // One batch while nothing else is in flight: microseconds from before its first GEMM is submitted
+  // until this thread, polling, has seen the last timeline.
+  absl::StatusOr<double> RunIsolated(int batch);
   absl::Status PoisonOutputs() override;
   absl::StatusOr<double> WorstError() override;
 
@@ -31,17 +38,19 @@ class DaemonContender : public Contender {
   const Buffer& buffer() const { return buffer_; }
 
  private:
-  static constexpr int kBatchesInFlight = 4;
+  static constexpr int kBatchesInFlight = GemmWorkload::kBatchesInFlight;
 
   DaemonContender(const Session& session, const GemmWorkload& workload)
       : session_(session), workload_(workload) {}
   absl::Status Submit(int batch);
   absl::Status WaitFor(int batch);
+  int StillRunning(int begin, int end) const;
 
   const Session& session_;
   const GemmWorkload& workload_;
   Buffer buffer_;
-  std::vector<Queue> queues_;                   // [gemm]
+  std::vector<std::vector<GemmOp>> ops_;        // [set][gemm]
+  std::vector<std::vector<Queue>> queues_;      // [batch % queues_.size()][gemm]
   std::vector<std::vector<Ticket>> in_flight_;  // [batch % kBatchesInFlight][gemm]
 };
 

@@ -2,8 +2,6 @@
 #ifndef CONCERT_TESTS_BENCH_GEMM_SUITE_H_
 #define CONCERT_TESTS_BENCH_GEMM_SUITE_H_
 
-#include <iosfwd>
-
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/suite.h"
@@ -12,15 +10,13 @@ namespace concert::bench {
 
 // Contenders take turns round by round, starting with another one each round, so that clocks and
 // temperature move all of them alike. Every contender's results are checked before it is timed and
-// the last ones after.
+// the last ones after. Then batches run one at a time.
 //
-// Baselines: on a GPU, cuBLASLt called by this process on the same operands ("baseline_path":
-// "local"). The simulator has no cuBLASLt; there they are private daemons with the policies
-// `serial` and `streams`
-// ("baseline_path": "policy").
+// Baselines: on a GPU, cuBLASLt and cuBLAS called by this process on the same operands
+// ("baseline_path": "local"). The simulator has neither; there they are private daemons with the
+// policies `serial` and `streams` ("baseline_path": "policy"). Other policies and forced forms are
+// private daemons everywhere.
 absl::Status RunGemmSuite(const RunOptions& options, nlohmann::json& result);
-
-void PrintGemmResult(const nlohmann::json& result, std::ostream& out);
 
 }  // namespace concert::bench
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "Eigen/Core"
@@ -15,26 +16,29 @@ namespace {
 // Three times the 60 MB of L2 of an H200: with less, weights of a set that comes round again are
 // still cached.
 constexpr double kRotatedBytes = 180e6;
-constexpr int kMinSets = 2;  // a batch never waits for the outputs of the one before it
 constexpr int kMaxSets = 64;
-constexpr uint64_t kAlignment = 256;  // of cudaMalloc
+static_assert(kMaxSets % GemmWorkload::kBatchesInFlight == 0);
+constexpr uint32_t kElementsPerPart = 1 << 20;  // a millisecond of one core
+constexpr uint64_t kAlignment = 256;            // of cudaMalloc
 
 // SplitMix64 (Steele, Lea and Flood, 2014): one multiply-xorshift chain per number, any seed is
 // good.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit Random(uint64_t seed, float scale = 1) : state_(seed), scale_(scale) {}
   uint64_t Next() {
     uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
   }
-  // In [-1, 1), from 24 bits.
-  float Uniform() { return static_cast<float>(Next() >> 40) * 0x1p-23f - 1.0f; }
+  // In [-scale, scale), from 24 bits.
+  float Uniform() { return scale_ * (static_cast<float>(Next() >> 40) * 0x1p-23f - 1.0f); }
+  void set_scale(float scale) { scale_ = scale; }
 
  private:
   uint64_t state_;
+  float scale_;
 };
 
 template <typename T>
@@ -103,6 +107,7 @@ std::vector<double> Signs(uint64_t seed, int projection, uint32_t count) {
 // Calls work(i) for i in [0, count) on all cores.
 template <typename Work>
 void ForEach(int count, const Work& work) {
+  if (count == 1) return work(0);
   std::atomic<int> next{0};
   std::vector<std::jthread> threads;
   const int workers = std::min<int>(count, std::max(1u, std::thread::hardware_concurrency()));
@@ -121,25 +126,40 @@ uint64_t Reserve(uint64_t& end, uint64_t bytes) {
 
 }  // namespace
 
-GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed)
-    : scenario_(&scenario), seed_(seed) {
+GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed, Layout layout)
+    : scenario_(&scenario), seed_(seed), layout_(layout) {
   double set_bytes = 0;
   for (const GemmShape& shape : scenario.gemms) set_bytes += shape.bytes();
-  const int sets = static_cast<int>(
-      std::clamp<double>(std::ceil(kRotatedBytes / set_bytes), kMinSets, kMaxSets));
+  // Chains of a client run one behind the other, so that one set will do.
+  const int step = layout == Layout::kChained ? 1 : kBatchesInFlight;
+  const double steps = std::ceil(kRotatedBytes / set_bytes / step);
+  const int sets = step * static_cast<int>(std::clamp<double>(steps, 1, kMaxSets / step));
   for (int set = 0; set < sets; ++set) {
     std::vector<GemmPlace>& places = places_.emplace_back();
-    for (const GemmShape& shape : scenario.gemms) {
-      const uint64_t element = DtypeBytes(shape.dtype);
-      GemmPlace& place = places.emplace_back();
-      place.a = Reserve(bytes_, element * shape.m * shape.k);
-      place.w = Reserve(bytes_, element * shape.n * shape.k);
-      place.d = Reserve(bytes_, uint64_t{DtypeBytes(shape.d_dtype())} * shape.m * shape.n);
-      if (shape.dtype != Dtype::kFp8E4m3) continue;
-      place.a_scales = Reserve(bytes_, sizeof(float));
-      place.w_scales = Reserve(bytes_, sizeof(float));
+    for (int gemm = 0; gemm < gemms(); ++gemm) {
+      const GemmShape& s = shape(gemm);
+      GemmPlace place;
+      place.a = ReadsPredecessor(gemm) ? places.back().d : Reserve(bytes_, input_bytes(gemm));
+      place.w = Reserve(bytes_, uint64_t{DtypeBytes(s.dtype)} * s.n * s.k);
+      place.d = Reserve(bytes_, output_bytes(gemm));
+      if (s.has_scales()) {
+        place.a_scales = Reserve(bytes_, sizeof(float));
+        place.w_scales = Reserve(bytes_, sizeof(float));
+      }
+      places.push_back(place);
     }
   }
+}
+
+bool GemmWorkload::ReadsPredecessor(int gemm) const {
+  if (layout_ != Layout::kChained || gemm == 0) return false;
+  const GemmShape& before = shape(gemm - 1);
+  const GemmShape& after = shape(gemm);
+  return before.m == after.m && before.n == after.k && before.d_dtype() == after.dtype;
+}
+
+uint64_t GemmWorkload::input_bytes(int gemm) const {
+  return uint64_t{DtypeBytes(shape(gemm).dtype)} * shape(gemm).m * shape(gemm).k;
 }
 
 uint64_t GemmWorkload::output_bytes(int gemm) const {
@@ -148,11 +168,21 @@ uint64_t GemmWorkload::output_bytes(int gemm) const {
 
 std::vector<uint8_t> GemmWorkload::MakeImage() {
   std::vector<uint8_t> image(bytes_, 0xFF);
-  references_.assign(sets(), std::vector<Reference>(gemms()));
+  const bool chained = layout_ == Layout::kChained;
+  if (chained) {
+    projected_.assign(sets(), std::vector<Projected>(gemms()));
+  } else {
+    references_.assign(sets(), std::vector<Reference>(gemms()));
+  }
   ForEach(sets(), [&](int set) { MakeInputs(set, image); });
   ForEach(sets() * gemms(), [&](int item) {
     const int set = item / gemms(), gemm = item % gemms();
-    references_[set][gemm] = MakeReference(set, gemm, image);
+    Projected projected = ProjectWeights(set, gemm, image);
+    if (chained) {
+      projected_[set][gemm] = std::move(projected);
+    } else {
+      references_[set][gemm] = MakeReference(gemm, projected, image.data() + place(set, gemm).a);
+    }
   });
   return image;
 }
@@ -161,60 +191,90 @@ void GemmWorkload::MakeInputs(int set, std::vector<uint8_t>& image) const {
   Random random(seed_ + static_cast<uint64_t>(set) * 0x1000003u);
   for (int gemm = 0; gemm < gemms(); ++gemm) {
     const GemmShape& s = shape(gemm);
-    FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
+    random.set_scale(1);
+    if (!ReadsPredecessor(gemm)) {
+      FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
+    }
+    // A sum of k products with variance sigma^2 / 3 each has variance sigma^2 again.
+    if (layout_ == Layout::kChained) random.set_scale(std::sqrt(3.0f / static_cast<float>(s.k)));
     FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
-    if (s.dtype != Dtype::kFp8E4m3) continue;
+    if (!s.has_scales()) continue;
     const float a_scale = ScaleOfA(set);
     std::memcpy(image.data() + place(set, gemm).a_scales, &a_scale, sizeof(a_scale));
     std::memcpy(image.data() + place(set, gemm).w_scales, &kScaleOfW, sizeof(kScaleOfW));
   }
 }
 
-GemmWorkload::Reference GemmWorkload::MakeReference(int set, int gemm,
-                                                    const std::vector<uint8_t>& image) const {
+GemmWorkload::Projected GemmWorkload::ProjectWeights(int set, int gemm,
+                                                     const std::vector<uint8_t>& image) const {
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
   std::vector<std::vector<double>> signs;
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
-
   std::vector<double> row(s.k);
-  std::vector<std::vector<double>> projected(kProjections, std::vector<double>(s.k));  // W^T x
+  Projected projected(uint64_t{kProjections} * s.k);
+  const double scale = s.has_scales() ? double{ScaleOfA(set)} * kScaleOfW : 1;
   for (uint32_t j = 0; j < s.n; ++j) {
     LoadRow(s.dtype, image.data() + place(set, gemm).w + j * row_bytes, s.k, row.data());
     for (int p = 0; p < kProjections; ++p) {
-      for (uint32_t i = 0; i < s.k; ++i) projected[p][i] += signs[p][j] * row[i];
+      double* const sums = projected.data() + uint64_t{s.k} * p;
+      for (uint32_t i = 0; i < s.k; ++i) sums[i] += scale * signs[p][j] * row[i];
     }
   }
-  const double scale = s.dtype == Dtype::kFp8E4m3 ? double{ScaleOfA(set)} * kScaleOfW : 1;
+  return projected;
+}
+
+GemmWorkload::Reference GemmWorkload::MakeReference(int gemm, const Projected& projected,
+                                                    const uint8_t* a) const {
+  const GemmShape& s = shape(gemm);
+  const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
+  std::vector<double> row(s.k);
   Reference reference(uint64_t{kProjections} * s.m);
   for (uint32_t i = 0; i < s.m; ++i) {
-    LoadRow(s.dtype, image.data() + place(set, gemm).a + i * row_bytes, s.k, row.data());
+    LoadRow(s.dtype, a + i * row_bytes, s.k, row.data());
     for (int p = 0; p < kProjections; ++p) {
-      reference[uint64_t{s.m} * p + i] = scale * Dot(row.data(), projected[p].data(), s.k);
+      reference[uint64_t{s.m} * p + i] = Dot(row.data(), projected.data() + uint64_t{s.k} * p, s.k);
     }
   }
   return reference;
 }
 
 double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const {
+  return ErrorAgainst(references_[set][gemm], gemm, output.data());
+}
+
+double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>& input,
+                                   const std::vector<uint8_t>& output) const {
+  return ErrorAgainst(MakeReference(gemm, projected_[set][gemm], input.data()), gemm,
+                      output.data());
+}
+
+double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
+                                  const uint8_t* output) const {
   const GemmShape& s = shape(gemm);
-  const Reference& reference = references_[set][gemm];
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.d_dtype())} * s.n;
   std::vector<std::vector<double>> signs;
   for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
 
-  double error = 0, norm = 0;
-  std::vector<double> row(s.n);
-  for (uint32_t i = 0; i < s.m; ++i) {
-    LoadRow(s.d_dtype(), output.data() + i * row_bytes, s.n, row.data());
-    for (int p = 0; p < kProjections; ++p) {
-      const double expected = reference[uint64_t{s.m} * p + i];
-      const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
-      error += difference * difference;
-      norm += expected * expected;
+  // In parts, summed in order: a large D takes long on one core.
+  const uint32_t rows = std::max<uint32_t>(1, kElementsPerPart / s.n);
+  const uint32_t parts = (s.m + rows - 1) / rows;
+  std::vector<double> errors(parts), norms(parts);
+  ForEach(static_cast<int>(parts), [&](int part) {
+    std::vector<double> row(s.n);
+    const uint32_t end = std::min(s.m, (part + 1) * rows);
+    for (uint32_t i = part * rows; i < end; ++i) {
+      LoadRow(s.d_dtype(), output + i * row_bytes, s.n, row.data());
+      for (int p = 0; p < kProjections; ++p) {
+        const double expected = reference[uint64_t{s.m} * p + i];
+        const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
+        errors[part] += difference * difference;
+        norms[part] += expected * expected;
+      }
     }
-  }
-  return std::sqrt(error / norm);
+  });
+  return std::sqrt(std::accumulate(errors.begin(), errors.end(), 0.0) /
+                   std::accumulate(norms.begin(), norms.end(), 0.0));
 }
 
 double GemmWorkload::Tolerance(Dtype dtype) {

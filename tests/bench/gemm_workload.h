@@ -18,6 +18,10 @@ struct GemmPlace {
 // Several operand sets for one scenario, all in one range of memory. Batches take the sets in turn,
 // so that by the time a set comes round again its weights have left the L2 cache.
 //
+// Independent GEMMs read inputs of their own. A chained GEMM reads its predecessor's output where
+// the shapes allow (its dtype that of the predecessor's D, same m, its k the predecessor's n), and
+// its weights are so small that values keep their size from one to the next.
+//
 // The check is the Freivalds projection: for random x of +-1, D x must equal A (W^T x). It costs a
 // matrix-vector product instead of a GEMM, covers every element of D, and for independent signs the
 // mean of |(D - R) x|^2 is |D - R|^2 in the Frobenius norm, so that the ratio below estimates the
@@ -25,8 +29,13 @@ struct GemmPlace {
 // in double precision); in fp8 these are the quantised inputs times their scales.
 class GemmWorkload {
  public:
-  // Deterministic for a seed.
-  GemmWorkload(const GemmScenario& scenario, uint64_t seed);
+  // Of a pipeline of batches of independent GEMMs. The number of operand sets is a multiple of it,
+  // so that batches in flight never share a set and a set always meets the same queues.
+  static constexpr int kBatchesInFlight = 4;
+  enum class Layout { kIndependent, kChained };
+
+  // Deterministic for a seed. The scenario must outlive the workload.
+  GemmWorkload(const GemmScenario& scenario, uint64_t seed, Layout layout = Layout::kIndependent);
 
   const GemmScenario& scenario() const { return *scenario_; }
   int sets() const { return static_cast<int>(places_.size()); }
@@ -34,6 +43,7 @@ class GemmWorkload {
   const GemmShape& shape(int gemm) const { return scenario_->gemms[gemm]; }
   const GemmPlace& place(int set, int gemm) const { return places_[set][gemm]; }
   uint64_t bytes() const { return bytes_; }
+  uint64_t input_bytes(int gemm) const;  // of A
   uint64_t output_bytes(int gemm) const;
 
   // The whole range: inputs random in [-1, 1), outputs all NaN. fp8: quantised from [-448, 448),
@@ -45,8 +55,12 @@ class GemmWorkload {
   }
 
   // Relative Frobenius error of `output`, D of this GEMM in this set; NaN if any element is.
-  // REQUIRES: MakeImage was called.
+  // REQUIRES: MakeImage was called, and the layout is kIndependent.
   double RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const;
+  // The same against `input`, the A that the GEMM has read. REQUIRES: MakeImage was called, and the
+  // layout is kChained.
+  double RelativeError(int set, int gemm, const std::vector<uint8_t>& input,
+                       const std::vector<uint8_t>& output) const;
 
   // The largest error a right result of GEMMs in `dtype` may have: rounding of D to its dtype, with
   // room for the order of sums, and in fp8 for tensor cores that add in less than fp32.
@@ -55,17 +69,25 @@ class GemmWorkload {
  private:
   static constexpr int kProjections = 4;
 
+  // W^T x for the projections, times the GEMM's scales, [projection][column of A].
+  using Projected = std::vector<double>;
   // R x for the projections, [projection][row].
   using Reference = std::vector<double>;
 
+  bool ReadsPredecessor(int gemm) const;
   void MakeInputs(int set, std::vector<uint8_t>& image) const;
-  Reference MakeReference(int set, int gemm, const std::vector<uint8_t>& image) const;
+  Projected ProjectWeights(int set, int gemm, const std::vector<uint8_t>& image) const;
+  // `a`: the rows of A.
+  Reference MakeReference(int gemm, const Projected& projected, const uint8_t* a) const;
+  double ErrorAgainst(const Reference& reference, int gemm, const uint8_t* output) const;
 
   const GemmScenario* scenario_;
   uint64_t seed_;
+  Layout layout_;
   uint64_t bytes_ = 0;
   std::vector<std::vector<GemmPlace>> places_;      // [set][gemm]
-  std::vector<std::vector<Reference>> references_;  // [set][gemm]
+  std::vector<std::vector<Reference>> references_;  // [set][gemm], of independent GEMMs
+  std::vector<std::vector<Projected>> projected_;   // [set][gemm], of chained GEMMs
 };
 
 }  // namespace concert::bench

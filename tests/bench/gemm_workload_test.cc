@@ -1,6 +1,7 @@
 // The check must find every way a result can be wrong, and must accept a right one.
 #include "tests/bench/gemm_workload.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -116,6 +117,56 @@ TEST(GemmWorkloadTest, AnotherSetsResultAndAMissingTileAreFound) {
   std::vector<uint8_t> output = Compute<Eigen::bfloat16>(workload, image, 0, 0);
   std::fill(output.begin(), output.begin() + 2 * 70, 0);  // one row of 33
   EXPECT_GT(workload.RelativeError(0, 0, output), 0.05);
+}
+
+TEST(GemmWorkloadTest, AChainReadsWhatItsPredecessorWrote) {
+  const GemmScenario chain = {
+      .name = "x",
+      .group = "",
+      .gemms = {{8, 64, 32}, {8, 48, 64}, {8, 40, 64}, {8, 32, 40}, {4, 16, 32}},
+      .unsupported = ""};
+  GemmWorkload workload(chain, kSeed, GemmWorkload::Layout::kChained);
+  EXPECT_EQ(workload.place(0, 1).a, workload.place(0, 0).d);
+  EXPECT_NE(workload.place(0, 2).a, workload.place(0, 1).d);  // 48 columns are not its k
+  EXPECT_EQ(workload.place(0, 3).a, workload.place(0, 2).d);
+  EXPECT_NE(workload.place(0, 4).a, workload.place(0, 3).d);  // nor 8 rows its m
+}
+
+TEST(GemmWorkloadTest, ALongChainKeepsTheSizeOfItsValuesAndIsCheckedStepByStep) {
+  GemmScenario chain = {.name = "x", .group = "", .gemms = {}, .unsupported = ""};
+  chain.gemms.assign(40, {16, 128, 128, Dtype::kFp16});
+  GemmWorkload workload(chain, kSeed, GemmWorkload::Layout::kChained);
+  std::vector<uint8_t> image = workload.MakeImage();
+  for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
+    const std::vector<uint8_t> output = Compute<Eigen::half>(workload, image, 1, gemm);
+    const GemmPlace& place = workload.place(1, gemm);
+    const std::vector<uint8_t> input(image.begin() + place.a,
+                                     image.begin() + place.a + workload.input_bytes(gemm));
+    const double error = workload.RelativeError(1, gemm, input, output);
+    EXPECT_GT(error, 1e-5) << gemm;
+    EXPECT_LT(error, 1e-3) << gemm;
+    // Another step's output, or another input than it read, is found.
+    EXPECT_GT(workload.RelativeError(0, gemm, input, output), 0.5) << gemm;
+    if (gemm > 0) {
+      EXPECT_GT(workload.RelativeError(1, gemm, output, output), 0.5) << gemm;
+    }
+    std::copy(output.begin(), output.end(), image.begin() + place.d);
+  }
+  const Matrix<Eigen::half> last =
+      Load<Eigen::half>(image, workload.place(1, workload.gemms() - 1).d, 16, 128);
+  const float mean_square = last.cast<float>().squaredNorm() / (16 * 128);
+  EXPECT_GT(mean_square, 0.05);
+  EXPECT_LT(mean_square, 2);
+}
+
+TEST(GemmWorkloadTest, BatchesInFlightHaveSetsOfTheirOwn) {
+  for (const uint32_t extent : {1000u, 3000u, 9000u}) {
+    const GemmScenario scenario = {
+        .name = "x", .group = "", .gemms = {{16, extent, extent}}, .unsupported = ""};
+    const GemmWorkload workload(scenario, kSeed);
+    EXPECT_GE(workload.sets(), GemmWorkload::kBatchesInFlight);
+    EXPECT_EQ(workload.sets() % GemmWorkload::kBatchesInFlight, 0) << extent;
+  }
 }
 
 TEST(GemmWorkloadTest, SetsAreEnoughToLeaveTheCacheAndNeverOverlap) {

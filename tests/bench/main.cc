@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "tests/bench/child_process.h"
@@ -9,6 +11,7 @@
 #include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/suite.h"
+#include "tests/bench/tenant_worker.h"
 
 namespace concert::bench {
 namespace {
@@ -26,70 +29,118 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-int Run(const Suite& suite, RunOptions options, const std::string& out) {
-  if (options.scenarios.empty() && !suite.default_scenarios.empty())
-    options.scenarios = PublicSuite(suite);
-  nlohmann::json result = NewResult(suite.name);
-  const absl::Status ran = suite.run(options, result);
-  // What was measured before a failure is still worth reading; a header says that it began.
-  if (!result["scenarios"].empty()) {
-    suite.print(result, std::cout);
-    if (!out.empty()) {
-      if (absl::Status written = WriteResult(result, out); !written.ok()) return Fail(written);
-      std::cout << "written to " << out << "\n";
-    }
-  }
-  return ran.ok() ? 0 : Fail(ran);
-}
+int Exit(const absl::Status& status) { return status.ok() ? 0 : Fail(status); }
 
-int Main(int argc, char** argv) {
-  CLI::App app{"Measures concert against doing without it"};
-  app.require_subcommand(1);
-  RunOptions options;
-  std::string suite_name, out, socket, ready_path;
-
-  CLI::App* run =
-      app.add_subcommand("run", "Run a suite; starts private daemons unless given --socket");
-  CLI::Option* suite_option = run->add_option("--suite", suite_name, "Which suite")->required();
+std::string SuiteNames() {
   std::string names;
   for (const Suite& suite : AllSuites()) names.append(names.empty() ? "" : ", ").append(suite.name);
-  suite_option->type_name("NAME (" + names + ")");
+  return names;
+}
+
+// What the command line says.
+struct CommandLine {
+  RunOptions options;
+  std::string suite, out;
+  std::vector<std::string> policies;
+  std::string load_socket, load_ready_path;
+  TenantOptions tenant;
+};
+
+void AddRun(CLI::App& app, CommandLine& line) {
+  RunOptions& options = line.options;
+  CLI::App* run =
+      app.add_subcommand("run", "Run a suite; starts private daemons unless given --socket");
+  run->add_option("--suite", line.suite, "Which suite")
+      ->required()
+      ->type_name("NAME (" + SuiteNames() + ")");
   run->add_option("--scenarios", options.scenarios, "Suite file; default: the public one");
-  run->add_option("--out", out, "Write the result to this JSON file");
+  run->add_option("--out", line.out, "Write the result to this JSON file");
   run->add_option("--policy", options.policy, "Policy of the private daemon")
       ->capture_default_str();
+  run->add_option("--policies", line.policies,
+                  "Policies to compare, each with a private daemon of its own: the first is"
+                  " \"concert\" (suite gemm)")
+      ->delimiter(',');
+  run->add_flag("--forms", options.forms,
+                "Also measure every form that concert may choose (suite gemm)");
   run->add_option("--device", options.device, "Device of the private daemon: auto, cuda or sim")
       ->capture_default_str();
+  run->add_option("--config", options.config,
+                  "Configuration file of private daemons; default: none, not even the machine's")
+      ->check(CLI::ExistingFile);
   run->add_option("--filter", options.filter,
                   "Only scenarios whose name this regular expression finds");
   run->add_option("--rounds", options.rounds, "Turns of every contender")
       ->check(CLI::Range(2, 10000))
       ->capture_default_str();
   run->add_option("--socket", options.socket, "Measure the daemon that listens here");
+}
 
-  CLI::App* list = app.add_subcommand("list", "List the suites");
+// Hidden: the overhead suite's busy client.
+CLI::App* AddClientLoad(CLI::App& app, CommandLine& line) {
+  CLI::App* load = app.add_subcommand("client-load", "")->group("");
+  load->add_option("--socket", line.load_socket)->required();
+  load->add_option("--ready", line.load_ready_path)->required();
+  return load;
+}
 
-  CLI::App* load =
-      app.add_subcommand("client-load", "")->group("");  // hidden: the overhead suite's busy client
-  load->add_option("--socket", socket)->required();
-  load->add_option("--ready", ready_path)->required();
+// Hidden: the tenants suite's client.
+CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
+  CLI::App* tenant = app.add_subcommand("tenant", "")->group("");
+  tenant->add_option("--board", line.tenant.board)->required();
+  tenant->add_option("--index", line.tenant.index)->required();
+  tenant->add_option("--scenarios", line.tenant.scenarios)->required();
+  tenant->add_option("--scenario", line.tenant.scenario)->required();
+  tenant->add_option("--socket", line.tenant.socket);
+  tenant->add_option("--gpu", line.tenant.gpu_uuid);
+  return tenant;
+}
+
+int Run(CommandLine line) {
+  const Suite* const suite = FindSuite(line.suite);
+  if (suite == nullptr) {
+    return Fail(absl::InvalidArgumentError("--suite is '" + line.suite +
+                                           "'; it must be one of: " + SuiteNames()));
+  }
+  RunOptions& options = line.options;
+  if (!line.policies.empty()) {
+    options.policy = line.policies.front();
+    options.other_policies.assign(line.policies.begin() + 1, line.policies.end());
+  }
+  if (options.scenarios.empty() && !suite->default_scenarios.empty())
+    options.scenarios = PublicSuite(*suite);
+  nlohmann::json result = NewResult(suite->name);
+  const absl::Status ran = suite->run(options, result);
+  // What was measured before a failure is still worth reading; a header says that it began.
+  if (!result["scenarios"].empty()) {
+    suite->print(result, std::cout);
+    if (!line.out.empty()) {
+      if (absl::Status written = WriteResult(result, line.out); !written.ok()) return Fail(written);
+      std::cout << "written to " << line.out << "\n";
+    }
+  }
+  return Exit(ran);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Measures concert against doing without it"};
+  app.require_subcommand(1);
+  CommandLine line;
+  AddRun(app, line);
+  const CLI::App* const list = app.add_subcommand("list", "List the suites");
+  const CLI::App* const load = AddClientLoad(app, line);
+  const CLI::App* const tenant = AddTenant(app, line);
   CLI11_PARSE(app, argc, argv);
 
+  // Not noting interrupts: the suite ends this process.
+  if (*tenant) return Exit(RunTenant(line.tenant));
   NoteInterrupts();
+  if (*load) return Exit(RunClientLoad(line.load_socket, line.load_ready_path));
   if (*list) {
     for (const Suite& suite : AllSuites()) std::cout << suite.name << ": " << suite.help << "\n";
     return 0;
   }
-  if (*load) {
-    const absl::Status status = RunClientLoad(socket, ready_path);
-    return status.ok() ? 0 : Fail(status);
-  }
-  const Suite* const suite = FindSuite(suite_name);
-  if (suite == nullptr) {
-    return Fail(
-        absl::InvalidArgumentError("--suite is '" + suite_name + "'; it must be one of: " + names));
-  }
-  return Run(*suite, options, out);
+  return Run(std::move(line));
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ absl::StatusOr<NodeUnderTest> OpenNodeUnderTest(const RunOptions& options) {
   NodeUnderTest node;
   node.socket = options.socket;
   if (node.socket.empty()) {
-    auto daemon = PrivateDaemon::Start({.device = options.device, .policy = options.policy});
+    auto daemon = PrivateDaemon::Start(
+        {.device = options.device, .policy = options.policy, .config = options.config});
     if (!daemon.ok()) return daemon.status();
     node.daemon = *std::move(daemon);
     node.socket = node.daemon->socket();

@@ -41,15 +41,14 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const Option
   if (mkdtemp(folder.data()) == nullptr) {
     return absl::PermissionDeniedError(absl::StrCat("cannot make a folder ", folder));
   }
-  // An empty file in place of the machine's own /etc/concert/concert.toml.
-  std::ofstream(folder + "/concert.toml").flush();
+  // In place of the machine's own /etc/concert/concert.toml and store of tuned kernels.
+  const std::string own_config = folder + "/concert.toml";
+  std::ofstream(own_config) << "tune_store = \"" << folder << "/tuning.sqlite3\"\n";
   absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start({ProgramFolder() + "/concertd", "--config", folder + "/concert.toml",
-                           "--device", options.device, "--policy", options.policy, "--socket",
-                           folder + "/concert.sock", "--admin-socket", folder + "/admin.sock",
-                           "--tune-store",
-                           options.tune_store.empty() ? folder + "/tuning.sqlite3"
-                                                      : options.tune_store},
+      ChildProcess::Start({ProgramFolder() + "/concertd", "--config",
+                           options.config.empty() ? own_config : options.config, "--device",
+                           options.device, "--policy", options.policy, "--socket",
+                           folder + "/concert.sock", "--admin-socket", folder + "/admin.sock"},
                           folder + "/concertd.log");
   if (!process.ok()) {
     std::filesystem::remove_all(folder);

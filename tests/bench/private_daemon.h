@@ -15,7 +15,9 @@ class PrivateDaemon {
   struct Options {
     std::string device = "auto";
     std::string policy = "auto";
-    std::string tune_store;  // empty: one of its own, empty at first
+    // Its configuration file; empty: the built-in defaults, not the machine's, and a store of tuned
+    // kernels of its own, empty at first.
+    std::string config;
   };
 
   // Starts the concertd beside this program and waits until it accepts clients. The error carries

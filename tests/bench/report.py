@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Turns result files of concert-bench into a Markdown table and an SVG plot each.
+"""Turns result files of concert-bench into Markdown tables and SVG plots.
 
   tests/bench/report.py RESULT.json [RESULT.json ...] --out docs/benchmarks
 
-RESULT.json gives RESULT.md and RESULT.svg. Needs matplotlib for the plots (Debian: python3-matplotlib);
+RESULT.json gives RESULT.md and RESULT.svg; of suite gemm also RESULT-summary.svg and RESULT-isolated.svg, of suite
+tenants RESULT-latency.svg. Needs matplotlib for the plots (Debian: python3-matplotlib);
 --tables makes the tables alone.
 """
 import argparse
@@ -12,7 +13,9 @@ import math
 import pathlib
 import sys
 
-BASELINE_COLOURS = {"serial": "#4c72b0", "streams": "#dd8452", "serial_tuned": "#55a868", "group_library": "#c44e52"}
+COLOURS = {"concert": "#222222", "serial": "#4c72b0", "streams": "#dd8452", "serial_tuned": "#55a868",
+           "group_library": "#c44e52", "streams_wide": "#8172b3", "goldyloc": "#937860", "time_sliced": "#4c72b0",
+           "mps": "#dd8452", "best_baseline": "#222222"}
 
 
 def median_us(scenario, form):
@@ -20,10 +23,33 @@ def median_us(scenario, form):
     return scenario["times_us"].get(form, {}).get("p50")
 
 
-def baselines_of(result):
-    """The forms that some scenario has beside concert's, in order of appearance."""
+def measured_forms(result):
+    """Every form that some scenario has beside concert's, baselines first."""
     forms = dict.fromkeys(form for scenario in result["scenarios"] for form in scenario["times_us"])
-    return [form for form in forms if form != "concert"]
+    known = rivals_of(result)
+    return [form for form in known if form in forms] + \
+        [form for form in forms if form not in known and form != "concert"]
+
+
+def rivals_of(result):
+    """Whom concert is compared with: the baselines, then other policies. Old files do not say."""
+    header = result["header"]
+    if "baselines" in header:
+        return header["baselines"] + header.get("policies", [])
+    forms = dict.fromkeys(form for scenario in result["scenarios"] for form in scenario["times_us"])
+    return [form for form in forms if form != "concert" and not form.startswith(("isolated", "forced_"))]
+
+
+def speedups_of(result, scenario):
+    """Of concert over each rival that was measured, and over the best of the baselines."""
+    concert_us = median_us(scenario, "concert")
+    times = {form: median_us(scenario, form) for form in rivals_of(result)}
+    speedups = {form: time / concert_us for form, time in times.items() if time is not None}
+    policies = result["header"].get("policies", [])
+    baselines = [ratio for form, ratio in speedups.items() if form not in policies]
+    if baselines:
+        speedups["best_baseline"] = min(baselines)
+    return speedups
 
 
 def header_line(header):
@@ -43,18 +69,52 @@ def number(value, digits=1):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def table_of(head, rows):
+    return [markdown_row(head), markdown_row(["---"] + ["---:"] * (len(head) - 1)), *map(markdown_row, rows)]
+
+
 def gemm_table(result):
-    forms = baselines_of(result)
-    head = ["scenario", "concert", *forms, "bound", *(f"× {form}" for form in forms), "share of bound", "error"]
-    lines = [markdown_row(head), markdown_row(["---"] + ["---:"] * (len(head) - 1))]
+    rivals = rivals_of(result)
+    forms = [form for form in measured_forms(result) if not form.startswith("isolated")]
+    head = ["scenario", "concert", *forms, "bound", *(f"× {form}" for form in rivals), "× best", "share of bound", "error"]
+    rows = []
     for scenario in result["scenarios"]:
         concert_us = median_us(scenario, "concert")
-        times = [median_us(scenario, form) for form in forms]
-        speedups = [None if time is None else time / concert_us for time in times]
-        lines.append(markdown_row(
-            [scenario["name"], number(concert_us), *map(number, times), number(scenario["bound_us"]),
-             *(number(speedup, 2) for speedup in speedups), f"{100 * scenario['bound_us'] / concert_us:.0f} %",
-             f"{scenario['max_rel_error']:.1e}"]))
+        speedups = speedups_of(result, scenario)
+        rows.append(
+            [scenario["name"], number(concert_us), *(number(median_us(scenario, form)) for form in forms),
+             number(scenario["bound_us"]), *(number(speedups.get(form), 2) for form in rivals),
+             number(speedups.get("best_baseline"), 2), f"{100 * scenario['bound_us'] / concert_us:.0f} %",
+             f"{scenario['max_rel_error']:.1e}"])
+    return table_of(head, rows)
+
+
+def spread(scenario, form):
+    times = scenario["times_us"].get(form)
+    return "–" if times is None else f"{times['p50']:.1f} ({times['p10']:.1f}–{times['p90']:.1f})"
+
+
+def isolated_table(result):
+    measured = [s for s in result["scenarios"] if median_us(s, "isolated_local")]
+    if not measured:
+        return []
+    rows = [[s["name"], spread(s, "isolated"), spread(s, "isolated_local"),
+             number(median_us(s, "isolated_local") / median_us(s, "isolated"), 2)] for s in measured]
+    return ["", "One batch at a time, from the call to its last result seen; median (p10–p90):", "",
+            *table_of(["scenario", "concert", "plain launches", "×"], rows)]
+
+
+def plan_table(result):
+    planned = [s for s in result["scenarios"] if s.get("plan")]
+    if not planned:
+        return []
+    lines = ["", "A typical plan of each scenario; predicted and taken per batch:", "",
+             markdown_row(["scenario", "predicted", "took", "oracle", "plan"]),
+             markdown_row(["---", "---:", "---:", "---", "---"])]
+    for s in planned:
+        oracle = s["oracle"]["form"] if "within_3_percent" in s else "–"
+        lines.append(markdown_row([s["name"], number(s.get("predicted_us")), number(s.get("planned_us")), oracle,
+                                   s["plan"].replace("|", "/")]))
     return lines
 
 
@@ -62,13 +122,60 @@ def gemm_summary(result):
     summary = result["summary"]
     lines = [f"- Over `{form}`: geomean {ratio['geomean']:.2f}×, worst {ratio['worst']:.2f}×, best {ratio['best']:.2f}×."
              for form, ratio in summary.get("speedup_over", {}).items()]
+    for group, ratios in summary.get("by_class", {}).items():
+        lines.append(f"- Class `{group}`: " + ", ".join(f"{ratio:.2f}× `{form}`" for form, ratio in ratios.items()) + ".")
+    if "roofline_share" in summary:
+        lines.append(f"- (bound + 2 µs) / time: geomean {summary['roofline_share']:.2f}.")
+    if "isolated_speedup" in summary:
+        ratio = summary["isolated_speedup"]
+        lines.append(f"- One batch at a time, over plain launches: geomean {ratio['geomean']:.2f}×, "
+                     f"worst {ratio['worst']:.2f}×.")
+    if "prediction_error" in summary:
+        lines.append(f"- Plans take what was predicted within {100 * summary['prediction_error']:.0f} % (median).")
+    if "oracle" in summary:
+        oracle = summary["oracle"]
+        lines.append(f"- Within 3 % of the fastest form in {oracle['within_3_percent']} of {oracle['scenarios']}, "
+                     f"{100 * oracle['mean_loss']:.1f} % slower on average.")
     lost = summary.get("lost_to_best_baseline", [])
     tolerance = 100 * summary.get("tolerance", 0)
     lines.append(f"- Slower than the best baseline by more than {tolerance:.0f} %: {len(lost)} of "
                  f"{len(result['scenarios'])}" + (": " + ", ".join(f"`{name}`" for name in lost) if lost else "") + ".")
-    for kind in ("skipped", "failed"):
-        lines += [f"- {kind.capitalize()}: `{entry['name']}` ({entry['why']})." for entry in summary.get(kind, [])]
+    left_out = result["header"].get("left_out") or []
+    for kind, entries in (("left out", left_out), ("skipped", summary.get("skipped", [])),
+                          ("failed", summary.get("failed", []))):
+        lines += [f"- {kind.capitalize()}: `{entry['name']}` ({entry['why']})." for entry in entries]
     return lines
+
+
+def tenants_table(result):
+    modes = ["concert", *rivals_of(result)]
+    rows = []
+    for s in result["scenarios"]:
+        speedups = speedups_of(result, s)
+        rows.append([s["name"], *(number(median_us(s, mode), 2) for mode in modes),
+                     *(number(s["throughput_per_s"].get(mode), 0) for mode in modes),
+                     *(number(speedups.get(mode), 2) for mode in modes[1:]), f"{s['max_rel_error']:.1e}"])
+    head = ["scenario", *(f"{mode}, µs" for mode in modes), *(f"{mode}, GEMMs/s" for mode in modes),
+            *(f"× {mode}" for mode in modes[1:]), "error"]
+    return ["All clients together, per GEMM:", "", *table_of(head, rows)]
+
+
+def latency_cells(s, mode, client):
+    """`p50 / p99 (p99 alone)` of one client's chains."""
+    if mode not in s["latency_us"]:
+        return "–"
+    latency = s["latency_us"][mode][client]
+    alone = s.get("solo_latency_us", {}).get(mode)
+    solo = f" ({alone[client]['p99']:.0f})" if alone else ""
+    return f"{latency['p50']:.0f} / {latency['p99']:.0f}{solo}"
+
+
+def latency_table(result):
+    modes = ["concert", *rivals_of(result)]
+    rows = [[s["name"], str(client), *(latency_cells(s, mode, client) for mode in modes)]
+            for s in result["scenarios"] for client in range(s["clients"])]
+    return ["", "Of one client's chain: p50 / p99 (p99 while the client is alone), microseconds:", "",
+            *table_of(["scenario", "client", *modes], rows)]
 
 
 def overhead_table(result):
@@ -81,26 +188,76 @@ def overhead_table(result):
 
 
 def table(result):
-    lines = [f"# Suite `{result['suite']}`", "", header_line(result["header"]), "", "Times are in microseconds; of the suites but `overhead`, medians.", ""]
+    lines = [f"# Suite `{result['suite']}`", "", header_line(result["header"]), "",
+             "Times are in microseconds; of the suites but `overhead`, medians.", ""]
     if result["suite"] == "overhead":
         return lines + overhead_table(result)
-    return lines + gemm_summary(result) + [""] + gemm_table(result)
+    lines += gemm_summary(result) + [""]
+    if result["suite"] == "tenants":
+        return lines + tenants_table(result) + latency_table(result)
+    return lines + gemm_table(result) + isolated_table(result) + plan_table(result)
+
+
+def bars(axes, result, series, xlabel):
+    """A group of horizontal bars per scenario; `series` maps a label to a value per scenario."""
+    names = [scenario["name"] for scenario in result["scenarios"]]
+    height = 0.8 / max(1, len(series))
+    for i, (label, values) in enumerate(series.items()):
+        axes.barh([y + i * height for y in range(len(names))], values, height, label=label,
+                  color=COLOURS.get(label.removeprefix("over ")))
+    axes.set_yticks([y + 0.4 - height / 2 for y in range(len(names))], names, fontsize=7)
+    axes.set_ylim(len(names), -0.5)  # the first scenario on top
+    axes.set_xlabel(xlabel)
+    axes.legend(loc="lower right")
+
+
+def mark_one(axes):
+    axes.axvline(1, color="black", linewidth=0.8)
 
 
 def plot_speedups(result, pyplot):
-    scenarios, forms = result["scenarios"], baselines_of(result)
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.26 * len(scenarios)))
-    height = 0.8 / max(1, len(forms))
-    for i, form in enumerate(forms):
-        speedups = [(median_us(s, form) or math.nan) / median_us(s, "concert") for s in scenarios]
-        axes.barh([y + i * height for y in range(len(scenarios))], speedups, height, label=f"over {form}",
-                  color=BASELINE_COLOURS.get(form))
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_yticks([y + 0.4 - height / 2 for y in range(len(scenarios))], [s["name"] for s in scenarios], fontsize=7)
-    axes.invert_yaxis()
-    axes.margins(y=0.005)
-    axes.set_xlabel("speed-up of concert (median time of the baseline / median time of concert)")
-    axes.legend(loc="lower right")
+    """Of concert over every rival."""
+    scenarios, rivals = result["scenarios"], rivals_of(result)
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + (0.2 + 0.06 * len(rivals)) * len(scenarios)))
+    speedups = [speedups_of(result, scenario) for scenario in scenarios]
+    bars(axes, result, {f"over {form}": [s.get(form, math.nan) for s in speedups] for form in rivals},
+         "speed-up of concert (median time of the other / median time of concert)")
+    mark_one(axes)
+    return figure, axes
+
+
+def plot_summary(result, pyplot):
+    """Over the best baseline, beside the share of the roofline."""
+    scenarios = result["scenarios"]
+    figure, (left, right) = pyplot.subplots(1, 2, sharey=True, figsize=(11, 1.5 + 0.2 * len(scenarios)))
+    best = [speedups_of(result, scenario).get("best_baseline", math.nan) for scenario in scenarios]
+    shares = [(s["bound_us"] + 2) / median_us(s, "concert") for s in scenarios]
+    bars(left, result, {"over best_baseline": best}, "speed-up of concert over the best baseline")
+    bars(right, result, {"(bound + 2 us) / time": shares}, "share of the roofline")
+    for axes in (left, right):
+        axes.get_legend().remove()
+        mark_one(axes)
+    return figure, left
+
+
+def plot_isolated(result, pyplot):
+    """One batch at a time."""
+    scenarios = result["scenarios"]
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.2 * len(scenarios)))
+    ratios = [(median_us(s, "isolated_local") or math.nan) / median_us(s, "isolated") for s in scenarios]
+    bars(axes, result, {"over plain launches": ratios}, "one batch at a time: time of plain launches / time of concert")
+    mark_one(axes)
+    return figure, axes
+
+
+def plot_latencies(result, pyplot):
+    """The p99 of every client's chain, the worst of the clients, by mode."""
+    modes = ["concert", *rivals_of(result)]
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.35 * len(result["scenarios"])))
+    worst = {mode: [max((client["p99"] for client in s["latency_us"].get(mode, [])), default=math.nan)
+                    for s in result["scenarios"]] for mode in modes}
+    bars(axes, result, worst, "p99 of a chain, worst client (us)")
+    axes.set_xscale("log")
     return figure, axes
 
 
@@ -120,16 +277,30 @@ def plot_overhead(result, pyplot):
     return figure, axes
 
 
-def write_plot(result, path):
+def plots_of(result):
+    """What a suite's plots are called and which function draws each."""
+    if result["suite"] == "overhead":
+        return {"": plot_overhead}
+    if result["suite"] == "tenants":
+        return {"": plot_speedups, "-latency": plot_latencies}
+    plots = {"": plot_speedups, "-summary": plot_summary}
+    if any(median_us(scenario, "isolated_local") for scenario in result["scenarios"]):
+        plots["-isolated"] = plot_isolated
+    return plots
+
+
+def write_plots(result, target):
     import matplotlib
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "concert"  # the same result gives the same file
     from matplotlib import pyplot
-    figure, axes = (plot_overhead if result["suite"] == "overhead" else plot_speedups)(result, pyplot)
     header = result["header"]
-    axes.set_title(f"{result['suite']}: {header['gpu']}, commit {header['commit'][:12]}", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    for suffix, plot in plots_of(result).items():
+        figure, axes = plot(result, pyplot)
+        axes.set_title(f"{result['suite']}: {header['gpu']}, commit {header['commit'][:12]}", fontsize=9)
+        figure.tight_layout()
+        figure.savefig(target.with_name(target.name + suffix + ".svg"), metadata={"Date": None})
+        pyplot.close(figure)
 
 
 def main():
@@ -146,7 +317,7 @@ def main():
         target = arguments.out / path.stem
         target.with_suffix(".md").write_text("\n".join(table(result)) + "\n")
         if not arguments.tables:
-            write_plot(result, target.with_suffix(".svg"))
+            write_plots(result, target)
 
 
 if __name__ == "__main__":

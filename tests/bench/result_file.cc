@@ -1,12 +1,8 @@
 #include "tests/bench/result_file.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <limits>
-#include <map>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/statistics.h"
@@ -50,6 +46,20 @@ absl::Status ValidateOverhead(const json& scenario, const std::string& where) {
   return absl::OkStatus();
 }
 
+// Every mode that has a time has a throughput and each client's latencies.
+absl::Status ValidateTenants(const json& scenario, const std::string& where) {
+  const json clients = scenario.value("clients", json());
+  if (!clients.is_number_unsigned()) return Wrong(where + ".clients", "must be a number");
+  for (const auto& [mode, spread] : scenario["times_us"].items()) {
+    if (!scenario.value("throughput_per_s", json::object()).contains(mode))
+      return Wrong(absl::StrCat(where, ".throughput_per_s.", mode), "is missing");
+    const json latencies = scenario.value("latency_us", json::object()).value(mode, json());
+    if (!latencies.is_array() || latencies.size() != clients)
+      return Wrong(absl::StrCat(where, ".latency_us.", mode), "must have an entry per client");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 json NewResult(std::string_view suite) {
@@ -82,10 +92,11 @@ absl::Status ValidateResult(const json& result) {
       return Wrong("scenarios", "has an entry without a name");
     }
     const std::string where = scenario["name"];
-    const absl::Status status =
+    absl::Status status =
         result["suite"] == "overhead"
             ? ValidateOverhead(scenario, where)
             : ValidateTimes(scenario.value("times_us", json()), where + ".times_us");
+    if (status.ok() && result["suite"] == "tenants") status = ValidateTenants(scenario, where);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -102,32 +113,6 @@ absl::Status WriteResult(const json& result, const std::string& path) {
     return absl::PermissionDeniedError(absl::StrCat("cannot write --out ", path));
   }
   return absl::OkStatus();
-}
-
-json SpeedupSummary(const json& scenarios, double tolerance) {
-  std::map<std::string, std::vector<double>> speedups;
-  json lost = json::array();
-  for (const json& scenario : scenarios) {
-    const json& times = scenario["times_us"];
-    if (!times.contains("concert")) continue;
-    const double concert_us = times["concert"]["p50"];
-    double best_us = std::numeric_limits<double>::infinity();
-    for (const auto& [form, spread] : times.items()) {
-      if (form == "concert") continue;
-      const double form_us = spread["p50"];
-      speedups[form].push_back(form_us / concert_us);
-      best_us = std::min(best_us, form_us);
-    }
-    if (concert_us > best_us * (1 + tolerance)) lost.push_back(scenario["name"]);
-  }
-  json summary = {
-      {"scenarios", scenarios.size()}, {"lost_to_best_baseline", lost}, {"tolerance", tolerance}};
-  for (const auto& [form, ratios] : speedups) {
-    summary["speedup_over"][form] = {{"geomean", GeometricMean(ratios)},
-                                     {"worst", *std::min_element(ratios.begin(), ratios.end())},
-                                     {"best", *std::max_element(ratios.begin(), ratios.end())}};
-  }
-  return summary;
 }
 
 }  // namespace concert::bench

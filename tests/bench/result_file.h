@@ -23,10 +23,6 @@ absl::Status ValidateResult(const nlohmann::json& result);
 // Validates, then replaces `path` in one step, so that no half-written file is ever seen.
 absl::Status WriteResult(const nlohmann::json& result, const std::string& path);
 
-// Per baseline: geomean and worst of its time over concert's, and the scenarios where concert lost
-// to the best of them by more than `tolerance` (a share, e.g. 0.02).
-nlohmann::json SpeedupSummary(const nlohmann::json& scenarios, double tolerance);
-
 }  // namespace concert::bench
 
 #endif  // CONCERT_TESTS_BENCH_RESULT_FILE_H_

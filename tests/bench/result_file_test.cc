@@ -57,16 +57,20 @@ TEST(ResultFileTest, OverheadHasThreeTriplesOfPercentiles) {
   EXPECT_THAT(ValidateResult(result).message(), HasSubstr("idle.added_us.p99"));
 }
 
-TEST(ResultFileTest, SummaryNamesTheScenariosThatLostToTheBestBaseline) {
-  const json scenarios = json::parse(R"([
-    {"name": "won", "times_us": {"concert": {"p50": 10}, "serial": {"p50": 40}, "streams": {"p50": 20}}},
-    {"name": "even", "times_us": {"concert": {"p50": 10.1}, "serial": {"p50": 10}, "streams": {"p50": 20}}},
-    {"name": "lost", "times_us": {"concert": {"p50": 10}, "serial": {"p50": 10}, "streams": {"p50": 5}}}])");
-  const json summary = SpeedupSummary(scenarios, 0.02);
-  EXPECT_EQ(summary["lost_to_best_baseline"], json({"lost"}));
-  EXPECT_NEAR(summary["speedup_over"]["serial"]["geomean"].get<double>(),
-              std::cbrt(4 * (10 / 10.1) * 1), 1e-9);
-  EXPECT_NEAR(summary["speedup_over"]["streams"]["worst"].get<double>(), 0.5, 1e-9);
+TEST(ResultFileTest, TenantsHaveThroughputAndTheLatenciesOfEveryClient) {
+  json result = GemmResult();
+  const json latency = {{"p50", 1.0}, {"p99", 2.0}};
+  result["suite"] = "tenants";
+  result["scenarios"] = {{{"name", "pair"},
+                          {"clients", 2u},
+                          {"times_us", {{"concert", {{"p50", 10.0}}}}},
+                          {"throughput_per_s", {{"concert", 100000.0}}},
+                          {"latency_us", {{"concert", {latency, latency}}}}}};
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  result["scenarios"][0]["latency_us"]["concert"].erase(1);
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("pair.latency_us.concert"));
+  result["scenarios"][0].erase("throughput_per_s");
+  EXPECT_THAT(ValidateResult(result).message(), HasSubstr("pair.throughput_per_s.concert"));
 }
 
 TEST(ResultFileTest, WritesWholeFilesOnly) {

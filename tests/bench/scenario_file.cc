@@ -19,6 +19,7 @@ using nlohmann::json;
 // A GEMM of more than this in one dimension is a typing error, not a benchmark.
 constexpr int64_t kMaxExtent = 1 << 20;
 constexpr int64_t kMaxCount = 256;  // queues of a session
+constexpr int64_t kMaxClients = 64;
 
 absl::StatusOr<int64_t> Integer(const json& object, const char* key, int64_t max, int64_t missing,
                                 const std::string& where) {
@@ -83,26 +84,24 @@ absl::Status AppendGemms(const json& gemm, const std::string& where,
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmScenario> ParseScenario(const json& entry, const std::string& path,
-                                           size_t index) {
-  std::string where = absl::StrCat(path, ": scenario ", index);
+// The entry's name, which `where` then carries, too.
+absl::StatusOr<std::string> NameOf(const json& entry, std::string& where) {
   if (!entry.is_object())
     return absl::InvalidArgumentError(absl::StrCat(where, " is not an object"));
   if (!entry.contains("name") || !entry["name"].is_string() || entry["name"] == "") {
     return absl::InvalidArgumentError(absl::StrCat(where, " has no name"));
   }
-  GemmScenario scenario{.name = entry["name"], .group = "", .gemms = {}, .unsupported = ""};
-  absl::StrAppend(&where, " '", scenario.name, "'");
-  absl::Status known = RejectUnknownKeys(entry, {"name", "class", "gemms"}, where);
-  if (!known.ok()) return known;
-  if (entry.contains("class") && !entry["class"].is_string()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": class is not a string"));
-  }
-  scenario.group = entry.value("class", "");
-  const json gemms = entry.value("gemms", json());
+  std::string name = entry["name"];
+  absl::StrAppend(&where, " '", name, "'");
+  return name;
+}
+
+// Fills in what `scenario` computes.
+absl::Status ParseGemms(const json& gemms, const std::string& key, const std::string& where,
+                        GemmScenario& scenario) {
   if (!gemms.is_array() || gemms.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, ": gemms must be a list of at least one GEMM"));
+        absl::StrCat(where, ": ", key, " must be a list of at least one GEMM"));
   }
   for (size_t i = 0; i < gemms.size(); ++i) {
     absl::Status status = AppendGemms(gemms[i], absl::StrCat(where, ", GEMM ", i), scenario.gemms);
@@ -112,21 +111,89 @@ absl::StatusOr<GemmScenario> ParseScenario(const json& entry, const std::string&
     }
     if (!status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GemmScenario> ParseGemmScenario(const json& entry, std::string where) {
+  absl::StatusOr<std::string> name = NameOf(entry, where);
+  if (!name.ok()) return name.status();
+  GemmScenario scenario{.name = *std::move(name), .group = "", .gemms = {}, .unsupported = ""};
+  absl::Status known = RejectUnknownKeys(entry, {"name", "class", "gemms"}, where);
+  if (!known.ok()) return known;
+  if (entry.contains("class") && !entry["class"].is_string()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": class is not a string"));
+  }
+  scenario.group = entry.value("class", "");
+  absl::Status parsed = ParseGemms(entry.value("gemms", json()), "gemms", where, scenario);
+  if (!parsed.ok()) return parsed;
   return scenario;
 }
 
-}  // namespace
+absl::StatusOr<int> PriorityOf(const json& entry, size_t client, const std::string& where) {
+  if (!entry.contains("priority")) return 0;
+  const json& list = entry["priority"];
+  const json value = list.is_array() && client < list.size() ? list[client] : json();
+  if (value == "low") return -1;
+  if (value == "normal") return 0;
+  if (value == "high") return 1;
+  return absl::InvalidArgumentError(absl::StrCat(where, ": priority of client ", client, " is ",
+                                                 value.dump(),
+                                                 "; it must be \"low\", \"normal\" or \"high\""));
+}
 
-absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
-                                                             const std::string& path,
-                                                             const std::string& filter) {
+// The chain of one client, `length` GEMMs long.
+absl::StatusOr<GemmScenario> ParseChain(const json& entry, size_t client, int64_t length,
+                                        const std::string& where) {
+  const bool each_its_own = entry.contains("chains");
+  json gemms = each_its_own ? json() : entry.value("chain", json());
+  if (each_its_own && entry["chains"].is_array() && client < entry["chains"].size())
+    gemms = entry["chains"][client];
+  const std::string key = each_its_own ? absl::StrCat("chains[", client, "]") : "chain";
+  GemmScenario chain{.name = key, .group = "", .gemms = {}, .unsupported = ""};
+  absl::Status parsed = ParseGemms(gemms, key, where, chain);
+  if (!parsed.ok()) return parsed;
+  if (!chain.unsupported.empty()) return chain;
+  const size_t distinct = chain.gemms.size();
+  chain.gemms.resize(static_cast<size_t>(length));
+  for (size_t i = distinct; i < chain.gemms.size(); ++i) chain.gemms[i] = chain.gemms[i - distinct];
+  return chain;
+}
+
+absl::StatusOr<TenantScenario> ParseTenantScenario(const json& entry, std::string where) {
+  absl::StatusOr<std::string> name = NameOf(entry, where);
+  if (!name.ok()) return name.status();
+  TenantScenario scenario{.name = *std::move(name), .clients = {}, .unsupported = ""};
+  absl::Status known =
+      RejectUnknownKeys(entry, {"name", "clients", "chain", "chains", "length", "priority"}, where);
+  if (!known.ok()) return known;
+  const absl::StatusOr<int64_t> clients = Integer(entry, "clients", kMaxClients, 0, where);
+  if (!clients.ok()) return clients.status();
+  const absl::StatusOr<int64_t> length = Integer(entry, "length", kMaxCount, 0, where);
+  if (!length.ok()) return length.status();
+  for (size_t client = 0; client < static_cast<size_t>(*clients); ++client) {
+    absl::StatusOr<GemmScenario> chain = ParseChain(entry, client, *length, where);
+    if (!chain.ok()) return chain.status();
+    const absl::StatusOr<int> priority = PriorityOf(entry, client, where);
+    if (!priority.ok()) return priority.status();
+    if (!chain->unsupported.empty()) scenario.unsupported = chain->unsupported;
+    scenario.clients.push_back({*std::move(chain), *priority});
+  }
+  return scenario;
+}
+
+// The scenarios of a suite file whose names match, each parsed by `parse_one(entry, where)`.
+template <typename Scenario, typename ParseOne>
+absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const std::string& suite,
+                                                 const std::string& path, const std::string& filter,
+                                                 const ParseOne& parse_one) {
   const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_discarded())
     return absl::InvalidArgumentError(absl::StrCat(path, " is not valid JSON"));
-  if (!file.is_object() || file.value("suite", json()) != "gemm" || !file.contains("scenarios") ||
+  if (!file.is_object() || file.value("suite", json()) != suite || !file.contains("scenarios") ||
       !file["scenarios"].is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " is no gemm suite; it must be {\"suite\": \"gemm\", \"scenarios\": [...]}"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no ", suite,
+                                                   " suite; it must be {\"suite\": \"", suite,
+                                                   "\", \"scenarios\": [...]}"));
   }
   regex_t wanted;
   if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
@@ -136,10 +203,11 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
         absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
   }
   const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
-  std::vector<GemmScenario> scenarios;
+  std::vector<Scenario> scenarios;
   std::set<std::string> names;
   for (size_t i = 0; i < file["scenarios"].size(); ++i) {
-    absl::StatusOr<GemmScenario> scenario = ParseScenario(file["scenarios"][i], path, i);
+    absl::StatusOr<Scenario> scenario =
+        parse_one(file["scenarios"][i], absl::StrCat(path, ": scenario ", i));
     if (!scenario.ok()) return scenario.status();
     if (!names.insert(scenario->name).second) {
       return absl::InvalidArgumentError(
@@ -154,12 +222,46 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
   return scenarios;
 }
 
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the suite file ", path));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
+                                                             const std::string& path,
+                                                             const std::string& filter) {
+  return ParseSuite<GemmScenario>(text, "gemm", path, filter, ParseGemmScenario);
+}
+
 absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& path,
                                                             const std::string& filter) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the suite file ", path));
-  return ParseGemmScenarios(text, path, filter);
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseGemmScenarios(*text, path, filter);
+}
+
+bool TenantScenario::has_priorities() const {
+  for (const Client& client : clients) {
+    if (client.priority != clients.front().priority) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
+                                                                 const std::string& path,
+                                                                 const std::string& filter) {
+  return ParseSuite<TenantScenario>(text, "tenants", path, filter, ParseTenantScenario);
+}
+
+absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,
+                                                                const std::string& filter) {
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseTenantScenarios(*text, path, filter);
 }
 
 }  // namespace concert::bench

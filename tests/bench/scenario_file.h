@@ -19,6 +19,7 @@ struct GemmShape {
   uint32_t m = 0, n = 0, k = 0;
   Dtype dtype = Dtype::kBf16;  // of A and W
 
+  bool has_scales() const { return dtype == Dtype::kFp8E4m3; }
   Dtype d_dtype() const { return dtype == Dtype::kFp8E4m3 ? Dtype::kBf16 : dtype; }
   double flops() const { return 2.0 * m * n * k; }
   // Each matrix moved once.
@@ -42,6 +43,27 @@ absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& p
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
                                                              const std::string& path,
                                                              const std::string& filter);
+
+// Processes that each run a chain of dependent GEMMs in a closed loop.
+struct TenantScenario {
+  struct Client {
+    GemmScenario chain;  // its GEMMs, one behind the other
+    int priority = 0;    // -1 low, 0 normal, 1 high
+  };
+
+  std::string name;
+  std::vector<Client> clients;
+  std::string unsupported;  // as GemmScenario's
+
+  bool has_priorities() const;
+};
+
+// The same for a "tenants" suite. A client's "chain" is repeated until it has "length" GEMMs.
+absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,
+                                                                const std::string& filter);
+absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
+                                                                 const std::string& path,
+                                                                 const std::string& filter);
 
 }  // namespace concert::bench
 

@@ -109,5 +109,69 @@ TEST(ScenarioFileTest, ThePublicSuiteParses) {
               HasSubstr("/no/such/file"));
 }
 
+std::string Tenants(const std::string& scenario) {
+  return R"({"suite": "tenants", "scenarios": [)" + scenario + "]}";
+}
+
+std::string TenantErrorOf(const std::string& scenario) {
+  const auto scenarios = ParseTenantScenarios(Tenants(scenario), "x.json", "");
+  return scenarios.ok() ? "" : std::string(scenarios.status().message());
+}
+
+TEST(TenantScenarioTest, ChainsAreRepeatedToTheirLength) {
+  const auto scenarios = ParseTenantScenarios(Tenants(R"({"name": "a", "clients": 2, "length": 3,
+                  "chain": [{"m": 1, "n": 2, "k": 3}, {"m": 4, "n": 5, "k": 6}]})"),
+                                              "x.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  ASSERT_EQ(scenarios->front().clients.size(), 2u);
+  const std::vector<GemmShape>& gemms = scenarios->front().clients[1].chain.gemms;
+  ASSERT_EQ(gemms.size(), 3u);
+  EXPECT_EQ(gemms[1].n, 5u);
+  EXPECT_EQ(gemms[2].n, 2u);
+  EXPECT_FALSE(scenarios->front().has_priorities());
+}
+
+TEST(TenantScenarioTest, ClientsMayHaveChainsAndPrioritiesOfTheirOwn) {
+  const auto scenarios = ParseTenantScenarios(
+      Tenants(R"({"name": "a", "clients": 2, "length": 1, "priority": ["high", "low"],
+                  "chains": [[{"m": 1, "n": 2, "k": 3}], [{"m": 4, "n": 5, "k": 6}]]})"),
+      "x.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  const TenantScenario& scenario = scenarios->front();
+  EXPECT_EQ(scenario.clients[0].chain.gemms[0].m, 1u);
+  EXPECT_EQ(scenario.clients[1].chain.gemms[0].m, 4u);
+  EXPECT_EQ(scenario.clients[0].priority, 1);
+  EXPECT_EQ(scenario.clients[1].priority, -1);
+  EXPECT_TRUE(scenario.has_priorities());
+}
+
+TEST(TenantScenarioTest, BadOnesGetASentence) {
+  const std::string chain = R"("chain": [{"m": 1, "n": 2, "k": 3}])";
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 0, "length": 1, )" + chain + "}"),
+              AllOf(HasSubstr("'a'"), HasSubstr("clients is 0")));
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 1, )" + chain + "}"),
+              HasSubstr("length is missing"));
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 1, "length": 1})"),
+              HasSubstr("chain must be a list"));
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 2, "length": 1,
+                                "chains": [[{"m": 1, "n": 2, "k": 3}]]})"),
+              HasSubstr("chains[1] must be a list"));
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 1, "length": 1, "priority": ["urgent"], )" +
+                            chain + "}"),
+              HasSubstr("\"urgent\"; it must be"));
+  EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 1, "length": 1, "gpu": 1, )" + chain + "}"),
+              HasSubstr("unknown key 'gpu'"));
+  EXPECT_THAT(ParseTenantScenarios(R"({"suite": "gemm", "scenarios": []})", "x.json", "")
+                  .status()
+                  .message(),
+              HasSubstr("no tenants suite"));
+}
+
+TEST(TenantScenarioTest, ThePublicSuiteIsValid) {
+  const auto scenarios = ReadTenantScenarios(CONCERT_SCENARIOS "/tenants.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  EXPECT_EQ(scenarios->size(), 14u);
+}
+
 }  // namespace
 }  // namespace concert::bench

@@ -4,13 +4,17 @@
 
 #include "tests/bench/gemm_suite.h"
 #include "tests/bench/overhead_suite.h"
+#include "tests/bench/print_result.h"
+#include "tests/bench/tenants_suite.h"
 
 namespace concert::bench {
 namespace {
 
 constexpr std::array kSuites = {
     Suite{"gemm", "GEMMs that become ready together, against cuBLASLt called directly", "gemm.json",
-          RunGemmSuite, PrintGemmResult},
+          RunGemmSuite, PrintComparison},
+    Suite{"tenants", "processes that share a GPU, against time-slicing and MPS", "tenants.json",
+          RunTenantsSuite, PrintComparison},
     Suite{"overhead", "what the way through the ring and the daemon adds to a tiny kernel's launch",
           "", RunOverheadSuite, PrintOverheadResult},
 };

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
@@ -17,7 +18,10 @@ struct RunOptions {
   std::string scenarios;  // suite file; empty where the suite has none
   std::string filter;     // of scenario names; empty: all
   std::string policy = "auto";
+  std::vector<std::string> other_policies;  // measured beside it, where the suite compares policies
+  bool forms = false;                       // also measure every form that a policy may choose
   std::string device = "auto";
+  std::string config;  // configuration file of private daemons; empty: the built-in defaults
   std::string socket;  // of a running daemon; empty: private daemons
   int rounds = 40;
 };

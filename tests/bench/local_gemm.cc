@@ -1,0 +1,122 @@
+#include "tests/bench/local_gemm.h"
+
+#include <chrono>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda_api/data_type.h"
+
+namespace concert::bench::local {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The heuristic's list is sorted by its own estimate, and what wins in the end was among the first
+// 24 wherever it was looked at.
+constexpr int kCandidates = 24;
+// For all candidates of a shape, checked after each: of the largest shapes not all get their turn.
+constexpr std::chrono::milliseconds kTuningLimit(300);
+constexpr int kTimedGemms = 16;  // in a graph, so that the launch does not count
+constexpr int kTimedReplays = 3;
+
+}  // namespace
+
+absl::StatusOr<LtGemm> LtGemm::Plan(const Context& context, const GemmShape& shape) {
+  absl::StatusOr<std::vector<LtGemm>> candidates = Candidates(context, shape, 1);
+  if (!candidates.ok()) return candidates.status();
+  return candidates->front();
+}
+
+absl::StatusOr<std::vector<LtGemm>> LtGemm::Candidates(const Context& context,
+                                                       const GemmShape& shape, int count) {
+  LtGemm gemm;
+  const auto& lt = context.api.cublaslt;
+  const cudaDataType_t type = kernels::cuda::DataTypeOf(shape.dtype);
+  const cudaDataType_t d_type = kernels::cuda::DataTypeOf(shape.d_dtype());
+  gemm.has_scales_ = shape.has_scales();
+  const cublasOperation_t transpose = CUBLAS_OP_T;
+  cublasLtMatmulPreferenceOpaque_t preference;
+  lt.cublasLtMatmulDescInit_internal(&gemm.matmul_, sizeof(gemm.matmul_), CUBLAS_COMPUTE_32F,
+                                     CUDA_R_32F);
+  lt.cublasLtMatmulDescSetAttribute(&gemm.matmul_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                    sizeof(transpose));
+  lt.cublasLtMatrixLayoutInit_internal(&gemm.w_, sizeof(gemm.w_), type, shape.k, shape.n, shape.k);
+  lt.cublasLtMatrixLayoutInit_internal(&gemm.a_, sizeof(gemm.a_), type, shape.k, shape.m, shape.k);
+  lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), d_type, shape.n, shape.m,
+                                       shape.n);
+  lt.cublasLtMatmulPreferenceInit_internal(&preference, sizeof(preference));
+  lt.cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                          &kWorkspaceBytes, sizeof(kWorkspaceBytes));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(count);
+  int found = 0;
+  const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(
+      context.cublaslt, &gemm.matmul_, &gemm.w_, &gemm.a_, &gemm.d_, &gemm.d_, &preference, count,
+      results.data(), &found);
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cuBLASLt has no kernel for ", shape.m, "x", shape.n, "x", shape.k));
+  }
+  std::vector<LtGemm> candidates;
+  for (int i = 0; i < found; ++i) {
+    gemm.algorithm_ = results[i].algo;
+    candidates.push_back(gemm);
+  }
+  return candidates;
+}
+
+absl::Status LtGemm::Enqueue(const Context& context, uint64_t memory, const GemmPlace& place,
+                             int stream) const {
+  const float one = 1, zero = 0;
+  const auto pointer = [&](uint64_t offset) { return reinterpret_cast<void*>(memory + offset); };
+  const auto& lt = context.api.cublaslt;
+  // cuBLASLt changes none of the opaque structures; its C API takes some of them without const.
+  auto& self = const_cast<LtGemm&>(*this);
+  cublasLtMatmulDescOpaque_t matmul = matmul_;  // read before cublasLtMatmul returns
+  if (has_scales_) {
+    const void* const w_scale = pointer(place.w_scales);
+    const void* const a_scale = pointer(place.a_scales);
+    lt.cublasLtMatmulDescSetAttribute(&matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w_scale,
+                                      sizeof(w_scale));
+    lt.cublasLtMatmulDescSetAttribute(&matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale,
+                                      sizeof(a_scale));
+  }
+  return lt.ToStatus(lt.cublasLtMatmul(context.cublaslt, &matmul, &one, pointer(place.w), &self.w_,
+                                       pointer(place.a), &self.a_, &zero, pointer(place.d),
+                                       &self.d_, pointer(place.d), &self.d_, &algorithm_,
+                                       reinterpret_cast<void*>(context.workspaces[stream]),
+                                       kWorkspaceBytes, context.streams[stream]),
+                     "cublasLtMatmul", 0);
+}
+
+absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorkload& workload,
+                                        uint64_t memory, int gemm) {
+  const GemmShape& shape = workload.shape(gemm);
+  const Key key(shape.m, shape.n, shape.k, shape.dtype);
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  absl::StatusOr<std::vector<LtGemm>> candidates = LtGemm::Candidates(context, shape, kCandidates);
+  if (!candidates.ok()) return candidates.status();
+
+  const LtGemm* fastest = &candidates->front();
+  double fastest_us = std::numeric_limits<double>::infinity();
+  const Clock::time_point limit = Clock::now() + kTuningLimit;
+  for (const LtGemm& candidate : *candidates) {
+    absl::StatusOr<Graph> graph = Graph::Capture(context, [&] {
+      absl::Status status;
+      for (int i = 0; i < kTimedGemms && status.ok(); ++i) {
+        status = candidate.Enqueue(context, memory, workload.place(i % workload.sets(), gemm), 0);
+      }
+      return status;
+    });
+    if (!graph.ok()) continue;  // this kernel does not take these operands after all
+    const absl::StatusOr<double> time_us = graph->Time(kTimedReplays);
+    if (!time_us.ok()) return time_us.status();
+    if (*time_us < fastest_us) {
+      fastest = &candidate;
+      fastest_us = *time_us;
+    }
+    if (Clock::now() > limit) break;
+  }
+  return known_.emplace(key, *fastest).first->second;
+}
+
+}  // namespace concert::bench::local

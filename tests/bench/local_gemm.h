@@ -1,0 +1,49 @@
+// GEMMs of this process with cuBLASLt.
+#ifndef CONCERT_TESTS_BENCH_LOCAL_GEMM_H_
+#define CONCERT_TESTS_BENCH_LOCAL_GEMM_H_
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "tests/bench/gemm_workload.h"
+#include "tests/bench/local_context.h"
+
+namespace concert::bench::local {
+
+// One shape's descriptors and kernel. cuBLASLt is column-major: row-major D = A W^T is there D^T =
+// W A^T, with W [n,k] read as a k by n matrix, transposed.
+class LtGemm {
+ public:
+  // With the first kernel of cuBLASLt's heuristic. NOT_FOUND when it knows none.
+  static absl::StatusOr<LtGemm> Plan(const Context& context, const GemmShape& shape);
+  // With each of its first kernels, at least one and at most `count`.
+  static absl::StatusOr<std::vector<LtGemm>> Candidates(const Context& context,
+                                                        const GemmShape& shape, int count);
+
+  // `memory` is the device address of the range that `place` lies in.
+  absl::Status Enqueue(const Context& context, uint64_t memory, const GemmPlace& place,
+                       int stream) const;
+
+ private:
+  cublasLtMatmulDescOpaque_t matmul_{};
+  cublasLtMatrixLayoutOpaque_t w_{}, a_{}, d_{};
+  cublasLtMatmulAlgo_t algorithm_{};
+  bool has_scales_ = false;  // fp8: one of A and one of W
+};
+
+// The kernel of the heuristic's that is fastest alone, found once per shape.
+class LtTuner {
+ public:
+  // Times candidates on the operands of the workload's GEMM, which are computed by it.
+  absl::StatusOr<LtGemm> Fastest(const Context& context, const GemmWorkload& workload,
+                                 uint64_t memory, int gemm);
+
+ private:
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t, Dtype>;
+  std::map<Key, LtGemm> known_;
+};
+
+}  // namespace concert::bench::local
+
+#endif  // CONCERT_TESTS_BENCH_LOCAL_GEMM_H_

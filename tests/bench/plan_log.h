@@ -1,0 +1,34 @@
+// What the daemon decided, as its operator sees it (`concertctl plans`).
+#ifndef CONCERT_TESTS_BENCH_PLAN_LOG_H_
+#define CONCERT_TESTS_BENCH_PLAN_LOG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace concert::bench {
+
+struct LoggedPlan {
+  std::string text;  // one sentence
+  std::string form;
+  uint32_t ops = 0, launches = 0;
+  double predicted_us = 0, actual_us = 0;
+  uint64_t finished_at_ns = 0;
+};
+
+// The last plans that ended, newest first; at most 256.
+absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket);
+
+// What plans of batches of `gemms` ops each say: "plan", the newest one of the most frequent kind
+// (form, ops, launches); "predicted_us" and "planned_us", medians of what plans were predicted to
+// take and took, per batch; "prediction_error", the median of |predicted / actual - 1|. Empty for
+// no plans. Plans that were seen to end at once count as one: the daemon gives the first of them
+// all the time. Plans of one GPU, newest first.
+nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms);
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_PLAN_LOG_H_

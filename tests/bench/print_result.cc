@@ -1,0 +1,68 @@
+#include "tests/bench/print_result.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+
+// concert, then the others in order of appearance.
+std::vector<std::string> Forms(const json& scenarios) {
+  std::vector<std::string> forms = {"concert"};
+  for (const json& scenario : scenarios) {
+    for (const auto& [form, spread] : scenario["times_us"].items()) {
+      if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
+    }
+  }
+  return forms;
+}
+
+void PrintSummary(const json& summary, std::ostream& out) {
+  const json speedups = summary.value("speedup_over", json::object());
+  for (const auto& [form, speedup] : speedups.items()) {
+    out << absl::StrFormat("over %-14s geomean %.2fx, worst %.2fx, best %.2fx\n", form,
+                           speedup["geomean"].get<double>(), speedup["worst"].get<double>(),
+                           speedup["best"].get<double>());
+  }
+  for (const char* key :
+       {"by_class", "isolated_speedup", "roofline_share", "prediction_error", "oracle"}) {
+    if (summary.contains(key)) out << key << ": " << summary[key].dump() << "\n";
+  }
+  if (summary.contains("lost_to_best_baseline")) {
+    out << "lost to the best baseline by more than 2 %: " << summary["lost_to_best_baseline"].dump()
+        << "\n";
+  }
+  for (const char* list : {"skipped", "failed"}) {
+    for (const json& entry : summary.value(list, json::array()))
+      out << list << ": " << entry.dump() << "\n";
+  }
+}
+
+}  // namespace
+
+void PrintComparison(const json& result, std::ostream& out) {
+  const std::vector<std::string> forms = Forms(result["scenarios"]);
+  out << absl::StrFormat("%-40s", "scenario (median us)");
+  for (const std::string& form : forms) out << absl::StrFormat(" %14s", form);
+  out << absl::StrFormat(" %8s\n", "x best");
+  for (const json& scenario : result["scenarios"]) {
+    out << absl::StrFormat("%-40s", scenario["name"].get<std::string>());
+    const json& times = scenario["times_us"];
+    for (const std::string& form : forms) {
+      out << absl::StrFormat(
+          " %14.2f", times.contains(form) ? times[form]["p50"].get<double>() : std::nan(""));
+    }
+    const json speedups = scenario.value("speedup_over", json::object());
+    out << absl::StrFormat(" %8.2f\n", speedups.value("best_baseline", std::nan("")));
+  }
+  PrintSummary(result["summary"], out);
+}
+
+}  // namespace concert::bench

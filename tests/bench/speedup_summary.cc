@@ -1,0 +1,115 @@
+#include "tests/bench/speedup_summary.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "tests/bench/statistics.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+
+// What a launch costs at best, even from a graph.
+constexpr double kLaunchUs = 2;
+
+struct Ratio {
+  double value;
+  std::string scenario;
+};
+
+json Summarise(const std::vector<Ratio>& ratios) {
+  std::vector<double> values;
+  for (const Ratio& ratio : ratios) values.push_back(ratio.value);
+  const auto [worst, best] =
+      std::minmax_element(ratios.begin(), ratios.end(),
+                          [](const Ratio& a, const Ratio& b) { return a.value < b.value; });
+  return {{"geomean", GeometricMean(values)},
+          {"worst", worst->value},
+          {"worst_scenario", worst->scenario},
+          {"best", best->value}};
+}
+
+double Median(const json& times_us, const std::string& form) { return times_us[form]["p50"]; }
+
+json OracleSummary(const json& scenarios) {
+  int measured = 0, within = 0;
+  double loss = 0;
+  for (const json& scenario : scenarios) {
+    if (!scenario.contains("within_3_percent")) continue;
+    ++measured;
+    within += scenario["within_3_percent"].get<bool>() ? 1 : 0;
+    loss += Median(scenario["times_us"], "concert") / scenario["oracle"]["p50"].get<double>() - 1;
+  }
+  if (measured == 0) return nullptr;
+  return {{"scenarios", measured}, {"within_3_percent", within}, {"mean_loss", loss / measured}};
+}
+
+}  // namespace
+
+json SpeedupOver(const json& times_us, const Rivals& rivals) {
+  json speedups = json::object();
+  if (!times_us.contains("concert")) return speedups;
+  const double concert_us = Median(times_us, "concert");
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const std::string& form : rivals.baselines) {
+    if (!times_us.contains(form)) continue;
+    speedups[form] = Median(times_us, form) / concert_us;
+    best_us = std::min(best_us, Median(times_us, form));
+  }
+  if (!speedups.empty()) speedups["best_baseline"] = best_us / concert_us;
+  for (const std::string& form : rivals.policies) {
+    if (times_us.contains(form)) speedups[form] = Median(times_us, form) / concert_us;
+  }
+  return speedups;
+}
+
+json SpeedupSummary(const json& scenarios, const Rivals& rivals, double tolerance) {
+  std::map<std::string, std::vector<Ratio>> speedups;                                // by rival
+  std::map<std::string, std::map<std::string, std::vector<double>>> class_speedups;  // and class
+  json lost = json::array();
+  for (const json& scenario : scenarios) {
+    const json over = SpeedupOver(scenario["times_us"], rivals);
+    const std::string name = scenario["name"], group = scenario.value("class", "");
+    for (const auto& [rival, ratio] : over.items()) {
+      speedups[rival].push_back({ratio, name});
+      if (!group.empty()) class_speedups[group][rival].push_back(ratio);
+    }
+    if (over.value("best_baseline", 1.0) * (1 + tolerance) < 1) lost.push_back(name);
+  }
+  json summary = {
+      {"scenarios", scenarios.size()}, {"lost_to_best_baseline", lost}, {"tolerance", tolerance}};
+  for (const auto& [rival, ratios] : speedups) summary["speedup_over"][rival] = Summarise(ratios);
+  for (const auto& [group, rows] : class_speedups) {
+    for (const auto& [rival, ratios] : rows)
+      summary["by_class"][group][rival] = GeometricMean(ratios);
+  }
+  return summary;
+}
+
+json GemmSummary(const json& scenarios, const Rivals& rivals, double tolerance) {
+  json summary = SpeedupSummary(scenarios, rivals, tolerance);
+  std::vector<double> roofline_shares, prediction_errors;
+  std::vector<Ratio> isolated;
+  for (const json& scenario : scenarios) {
+    const json& times_us = scenario["times_us"];
+    if (times_us.contains("concert") && scenario.contains("bound_us")) {
+      roofline_shares.push_back((scenario["bound_us"].get<double>() + kLaunchUs) /
+                                Median(times_us, "concert"));
+    }
+    if (times_us.contains("isolated") && times_us.contains("isolated_local")) {
+      isolated.push_back(
+          {Median(times_us, "isolated_local") / Median(times_us, "isolated"), scenario["name"]});
+    }
+    if (scenario.contains("prediction_error"))
+      prediction_errors.push_back(scenario["prediction_error"]);
+  }
+  if (!roofline_shares.empty()) summary["roofline_share"] = GeometricMean(roofline_shares);
+  if (!isolated.empty()) summary["isolated_speedup"] = Summarise(isolated);
+  if (!prediction_errors.empty()) summary["prediction_error"] = Quantile(prediction_errors, 0.5);
+  if (const json oracle = OracleSummary(scenarios); !oracle.is_null()) summary["oracle"] = oracle;
+  return summary;
+}
+
+}  // namespace concert::bench

@@ -1,0 +1,102 @@
+// The suites end to end on the simulator.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/bench/gemm_suite.h"
+#include "tests/bench/result_file.h"
+#include "tests/bench/tenant_crew.h"
+#include "tests/bench/tenants_suite.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+RunOptions OnTheSimulator(const std::string& name, const std::string& suite) {
+  RunOptions options;
+  options.device = "sim";
+  options.rounds = 2;
+  options.scenarios = testing::TempDir() + "/concert_suites_test_" + name + ".json";
+  std::ofstream(options.scenarios) << suite;
+  return options;
+}
+
+TEST(SuitesTest, GemmComparesPoliciesAndForms) {
+  RunOptions options = OnTheSimulator("gemm", R"({"suite": "gemm", "scenarios": [
+    {"name": "tiny", "class": "mixed", "gemms": [{"m": 16, "n": 64, "k": 32, "count": 2},
+                                                 {"m": 8, "n": 24, "k": 64}]}]})");
+  options.other_policies = {"priority", "no_such_policy"};
+  options.forms = true;
+  json result = NewResult("gemm");
+  const absl::Status ran = RunGemmSuite(options, result);
+  ASSERT_TRUE(ran.ok()) << ran;
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  EXPECT_EQ(result["header"]["baselines"], json({"serial", "streams"}));
+  EXPECT_EQ(result["header"]["policies"], json({"priority"}));
+  EXPECT_THAT(result["header"]["left_out"].dump(), HasSubstr("no_such_policy"));
+  EXPECT_THAT(result["header"]["forms"], Contains("forced_serial"));
+
+  ASSERT_EQ(result["scenarios"].size(), 1u);
+  const json& scenario = result["scenarios"][0];
+  for (const char* form : {"concert", "serial", "streams", "priority", "forced_serial",
+                           "forced_streams", "isolated"}) {
+    EXPECT_TRUE(scenario["times_us"].contains(form)) << form;
+  }
+  EXPECT_THAT(scenario["plan"].get<std::string>(), HasSubstr("GEMM"));
+  EXPECT_GT(scenario["predicted_us"].get<double>(), 0);
+  EXPECT_TRUE(scenario["within_3_percent"].is_boolean());
+  EXPECT_TRUE(scenario["speedup_over"].contains("best_baseline"));
+  EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
+  EXPECT_GT(result["summary"]["roofline_share"].get<double>(), 0);
+  EXPECT_EQ(result["summary"]["oracle"]["scenarios"], 1);
+}
+
+TEST(SuitesTest, TenantsRunAsProcessesAndAreChecked) {
+  const RunOptions options = OnTheSimulator("tenants", R"({"suite": "tenants", "scenarios": [
+    {"name": "pair", "clients": 2, "chain": [{"m": 8, "n": 32, "k": 32}], "length": 3},
+    {"name": "unequal", "clients": 2, "length": 2, "priority": ["high", "low"],
+     "chains": [[{"m": 8, "n": 32, "k": 32}], [{"m": 16, "n": 48, "k": 24}]]}]})");
+  json result = NewResult("tenants");
+  const absl::Status ran = RunTenantsSuite(options, result);
+  ASSERT_TRUE(ran.ok()) << ran;
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  ASSERT_EQ(result["scenarios"].size(), 2u);
+  for (const json& scenario : result["scenarios"]) {
+    for (const char* mode : {"concert", "serial"}) {
+      EXPECT_GT(scenario["throughput_per_s"][mode].get<double>(), 0);
+      ASSERT_EQ(scenario["latency_us"][mode].size(), 2u);
+      EXPECT_GE(scenario["latency_us"][mode][1]["p99"], scenario["latency_us"][mode][1]["p50"]);
+      EXPECT_EQ(scenario["solo_latency_us"][mode].size(), 2u);
+      EXPECT_EQ(scenario["client_throughput_per_s"][mode].size(), 2u);
+    }
+    EXPECT_GT(scenario["max_rel_error"].get<double>(), 0);
+    EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
+  }
+  // Clients that are alike share what one of them takes alone.
+  EXPECT_EQ(result["scenarios"][0]["solo_latency_us"]["concert"][0],
+            result["scenarios"][0]["solo_latency_us"]["concert"][1]);
+  EXPECT_FALSE(result["scenarios"][0].contains("high_p99_over_solo"));
+  EXPECT_GT(result["scenarios"][1]["high_p99_over_solo"]["concert"].get<double>(), 0);
+  EXPECT_TRUE(result["summary"]["speedup_over"].contains("serial"));
+}
+
+TEST(SuitesTest, AClientThatCannotStartSaysWhy) {
+  const RunOptions options = OnTheSimulator("no_daemon", R"({"suite": "tenants", "scenarios": [
+    {"name": "alone", "clients": 1, "chain": [{"m": 8, "n": 32, "k": 32}], "length": 1}]})");
+  const auto scenarios = ReadTenantScenarios(options.scenarios, "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  const auto crew = TenantCrew::Start(scenarios->front(), {.scenarios = options.scenarios,
+                                                           .socket = "/no/such/concert.sock",
+                                                           .gpu_uuid = "",
+                                                           .environments = {}});
+  ASSERT_TRUE(crew.ok()) << crew.status();
+  EXPECT_THAT((*crew)->AwaitReady().message(), HasSubstr("/no/such/concert.sock"));
+}
+
+}  // namespace
+}  // namespace concert::bench
