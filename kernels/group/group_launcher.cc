@@ -7,6 +7,11 @@
 namespace concert::kernels::cuda {
 namespace {
 
+// Items are staged in a ring that holds those of all launches that may be unfinished, and one more
+// that does not fit before its end: what an upload still reads is not overwritten.
+constexpr uint32_t kStagedItems = policies::kGroupArenaItems;
+static_assert((GroupLauncher::kMaxUnfinished - 1) * policies::kMaxGroupItems < kStagedItems);
+
 // Tasks of the launches that may be unfinished.
 constexpr uint32_t kTaskSlots = GroupLauncher::kMaxUnfinished;
 static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kRecords / 2);
@@ -155,8 +160,6 @@ absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule
   const uint32_t track_bit = 1u << track;
   if (known.id == schedule.id && (known.tracks & track_bit) != 0) return absl::OkStatus();
   if (known.id != schedule.id) {
-    const size_t bytes = schedule.item_count * sizeof(policies::GroupItem);
-    std::memcpy(items_.host<policies::GroupItem>() + schedule.first_item, schedule.items, bytes);
     known = {.id = schedule.id, .tracks = 0};
     if (schedule.first_item < items_end_) {
       if (absl::Status status = WaitForOtherTracks(track); !status.ok()) return status;
@@ -164,8 +167,14 @@ absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule
     items_end_ = std::max(items_end_, schedule.first_item + schedule.item_count);
   }
   known.tracks |= track_bit;
-  return items_.Upload(schedule.first_item * sizeof(policies::GroupItem),
-                       schedule.item_count * sizeof(policies::GroupItem), tracks_[track].stream);
+  if (staged_items_ + schedule.item_count > kStagedItems) staged_items_ = 0;
+  const uint32_t staged = staged_items_;
+  staged_items_ += schedule.item_count;
+  std::memcpy(items_.host<policies::GroupItem>() + staged, schedule.items,
+              schedule.item_count * sizeof(policies::GroupItem));
+  return items_.UploadTo(schedule.first_item * sizeof(policies::GroupItem),
+                         staged * sizeof(policies::GroupItem),
+                         schedule.item_count * sizeof(policies::GroupItem), tracks_[track].stream);
 }
 
 absl::Status GroupLauncher::UploadTasks(int track, size_t count) {

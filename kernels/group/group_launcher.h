@@ -97,7 +97,8 @@ class GroupLauncher {
   const KernelTable& kernels_;
   std::array<Track, kTracks> tracks_;
   GroupRecords records_;
-  PinnedMirror items_;  // the schedule store's arena
+  PinnedMirror items_;  // the schedule store's arena; on the host, a ring of what is uploaded
+  uint32_t staged_items_ = 0;
   PinnedMirror tasks_;  // of launches with more than kGroupInlineTasks
   uint32_t next_tasks_ = 0;
   // Per slot of the store: the schedule that lies in items_, and the tracks that may use it.

@@ -41,9 +41,13 @@ class PinnedMirror {
   // Copies [offset, offset + bytes) in the order of `stream`. The host's copy must not change until
   // that is done.
   absl::Status Upload(size_t offset, size_t bytes, CUstream stream) const {
+    return UploadTo(offset, offset, bytes, stream);
+  }
+  // The same to another place in the GPU's memory.
+  absl::Status UploadTo(size_t to, size_t from, size_t bytes, CUstream stream) const {
     return driver_->ToStatus(
-        driver_->cuMemcpyHtoDAsync(device_ + offset, static_cast<const char*>(host_) + offset,
-                                   bytes, stream),
+        driver_->cuMemcpyHtoDAsync(device_ + to, static_cast<const char*>(host_) + from, bytes,
+                                   stream),
         "cuMemcpyHtoDAsync", gpu_);
   }
 

@@ -28,7 +28,7 @@ using daemon::Lane;
 // Launches nothing; a signal is stored by the caller.
 class NullDevice : public daemon::Device {
  public:
-  NullDevice() { info_.backend = "sim", info_.name = "null"; }
+  NullDevice() { info_.backend = "sim", info_.name = "null", info_.model.group_kernel = true; }
   const daemon::DeviceInfo& info() const override { return info_; }
   absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
     const int fd = memfd_create("concert-null", MFD_CLOEXEC);
