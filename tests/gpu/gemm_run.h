@@ -2,12 +2,14 @@
 #ifndef CONCERT_TESTS_GPU_GEMM_RUN_H_
 #define CONCERT_TESTS_GPU_GEMM_RUN_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/gemm/gemm_op.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace concert::tests {
@@ -17,15 +19,19 @@ using kernels::GemmArgs;
 
 // Relative, Frobenius norm. fp8: tensor cores add its products in less than fp32.
 inline constexpr double kTolerance = 1e-2, kFp8Tolerance = 5e-2;
+// Of a single element: how many times the tolerance its error may be, relative to the mean square.
+inline constexpr double kElementSlack = 5;
 
 enum class Scales { kNone, kPerTensor, kPerRow };
 
 struct GemmCase {
   std::string name;
   uint32_t m = 64, n = 64, k = 64, batch = 1;
-  uint32_t pad = 0;     // extra elements per row of every matrix
-  uint32_t offset = 0;  // elements between the aligned start of memory and each operand
+  uint32_t pad = 0;           // extra elements per row of every matrix
+  uint32_t offset = 0;        // elements between the aligned start of memory and each operand
+  bool aligned_rows = false;  // rows are as long as it takes to begin at multiples of 16 bytes
   bool has_c = false, has_bias = false, in_place = false, allow_tf32 = false, share_w = false;
+  float alpha = 0.75f;
   int sm_budget = 0;
   // fp8 only.
   Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
@@ -53,131 +59,224 @@ class GemmRun {
           std::mt19937& random)
       : shape_(shape),
         d_dtype_(dtype == Dtype::kFp8E4m3 ? shape.fp8_d : dtype),
-        a_(device, Bytes(dtype, shape.m, shape.k, shape.batch)),
-        w_(device, Bytes(dtype, shape.n, shape.k, shape.share_w ? 1 : shape.batch)),
-        c_(device, Bytes(d_dtype_, shape.m, shape.n, shape.batch)),
-        d_(device, Bytes(d_dtype_, shape.m, shape.n, shape.batch)),
-        bias_(device, Bytes(d_dtype_, 1, shape.n, 1)),
-        a_scales_(device, Bytes(Dtype::kFp32, 1, shape.m + shape.scales_offset, 1)),
-        w_scales_(device, Bytes(Dtype::kFp32, 1, shape.n + shape.scales_offset, 1)) {
-    const uint64_t skip = Skip(dtype), d_skip = Skip(d_dtype_);
-    for (HostMirror* operand : {&a_, &w_}) operand->FillRandom(dtype, skip, random);
-    for (HostMirror* operand : {&c_, &bias_}) operand->FillRandom(d_dtype_, d_skip, random);
-    if (shape.in_place) d_.FillRandom(d_dtype_, d_skip, random);
-    before_ = d_.bytes();
+        layout_(Place(dtype)),
+        memory_(device, layout_.end) {
     GemmArgs& g = op_.gemm;
     op_.kind = CONCERT_OP_GEMM;
     g.m = shape.m, g.n = shape.n, g.k = shape.k, g.batch = shape.batch;
-    g.a = a_.address() + skip, g.w = w_.address() + skip, g.d = d_.address() + d_skip;
-    g.c = shape.in_place ? g.d : (shape.has_c ? c_.address() + d_skip : 0);
-    g.bias = shape.has_bias ? bias_.address() + d_skip : 0;
-    g.lda = g.ldw = shape.k + shape.pad;
-    g.ldc = g.ldd = shape.n + shape.pad;
+    g.lda = g.ldw = RowStride(dtype, shape.k);
+    g.ldc = g.ldd = RowStride(d_dtype_, shape.n);
     g.stride_a = g.lda * shape.m, g.stride_w = shape.share_w ? 0 : g.ldw * shape.n;
     g.stride_c = g.stride_d = g.ldd * shape.m;
-    g.alpha = 0.75f;
+    g.a = AddressAt(layout_.a), g.w = AddressAt(layout_.w), g.d = AddressAt(layout_.d);
+    if (shape.has_c) g.c = AddressAt(layout_.c);
+    if (shape.in_place) g.c = g.d;
+    if (shape.has_bias) g.bias = AddressAt(layout_.bias);
+    g.alpha = shape.alpha;
     g.beta = g.c != 0 ? 0.5f : 0.0f;
     g.dtype = dtype, g.d_dtype = d_dtype_;
     g.activation = activation, g.allow_tf32 = shape.allow_tf32;
-    if (dtype == Dtype::kFp8E4m3) UseScales(random);
+    if (dtype == Dtype::kFp8E4m3) UseScales();
+    SetWork();
+    FillInputs(random);
+    before_ = memory_.bytes();
   }
 
   const Op& op() const { return op_; }
-
   // Makes D what it was before the first launch, so that the same op can be checked again.
   void Poison() {
-    d_.bytes() = before_;
-    d_.Upload();
+    memory_.bytes() = before_;
+    memory_.Upload();
   }
 
-  // Compares every element of D with the reference, and the elements between rows with what was
-  // there.
+  // Copies D back as it is now. Check does so itself.
+  void Fetch() { memory_.Download(); }
+
+  // What was copied back last.
+  const std::vector<uint8_t>& bytes() { return memory_.bytes(); }
+
   void Check() {
-    d_.Download();
-    const GemmArgs& g = op_.gemm;
-    if (expected_.empty()) ComputeExpected();
-    auto expected_at = expected_.begin();
-    double error = 0, norm = 0;
-    const uint64_t bytes = DtypeBytes(d_dtype_);
-    uint64_t touched = 0;
-    for (uint32_t member = 0; member < g.batch; ++member) {
-      for (uint32_t row = 0; row < g.m; ++row) {
-        for (uint32_t column = 0; column < g.ldd; ++column) {
-          const uint64_t at = (shape_.offset + member * g.stride_d + row * g.ldd + column) * bytes;
-          if (column >= g.n) {
-            touched += std::memcmp(&before_[at], &d_.bytes()[at], bytes) != 0;
-            continue;
-          }
-          const double expected = *expected_at++;
-          const double got = ElementToDouble(d_dtype_, &d_.bytes()[at]);
-          error += (got - expected) * (got - expected);
-          norm += expected * expected;
-        }
-      }
-    }
-    EXPECT_EQ(touched, 0u) << "elements between the rows of D were written";
-    // Not EXPECT_LT(error, ...): a NaN, as the poison is, must fail.
-    const double tolerance = g.dtype == Dtype::kFp8E4m3 ? kFp8Tolerance : kTolerance;
-    EXPECT_TRUE(std::sqrt(error) <= tolerance * std::sqrt(norm))
-        << "error " << std::sqrt(error / norm);
+    Fetch();
+    CheckFetched();
   }
 
- private:
-  void UseScales(std::mt19937& random) {
-    for (HostMirror* scales : {&a_scales_, &w_scales_})
-      scales->FillRandom(Dtype::kFp32, Skip(Dtype::kFp32), random);
-    GemmArgs& g = op_.gemm;
-    const uint64_t skip = (shape_.offset + shape_.scales_offset) * sizeof(float);
-    if (shape_.a_scales != Scales::kNone) g.a_scales = a_scales_.address() + skip;
-    if (shape_.w_scales != Scales::kNone) g.w_scales = w_scales_.address() + skip;
-    g.a_scales_per_row = shape_.a_scales == Scales::kPerRow;
-    g.w_scales_per_row = shape_.w_scales == Scales::kPerRow;
-  }
-  uint64_t Skip(Dtype dtype) const { return uint64_t{shape_.offset} * DtypeBytes(dtype); }
-  uint64_t Bytes(Dtype dtype, uint64_t rows, uint64_t columns, uint64_t batch) const {
-    return (shape_.offset + rows * (columns + shape_.pad) * batch) * DtypeBytes(dtype);
-  }
-  double At(Dtype dtype, const std::vector<uint8_t>& bytes, uint64_t index) const {
-    return ElementToDouble(dtype, &bytes[(shape_.offset + index) * DtypeBytes(dtype)]);
-  }
-  double ScaleOf(HostMirror& mirror, Address address, bool per_row, uint64_t row) const {
-    if (address == 0) return 1;
-    return At(Dtype::kFp32, mirror.bytes(), shape_.scales_offset + (per_row ? row : 0));
-  }
-  void ComputeExpected() {
+  // Compares every element of D with the reference, and all memory around them, gaps between rows
+  // and the inputs included, with what was there.
+  void CheckFetched() {
+    if (expected_.empty()) ComputeExpected();
     const GemmArgs& g = op_.gemm;
+    const uint64_t bytes = DtypeBytes(d_dtype_);
+    std::vector<uint8_t> around = memory_.bytes();
+    auto expected_at = expected_.begin();
+    double error = 0, largest = 0;
     for (uint32_t member = 0; member < g.batch; ++member) {
       for (uint32_t row = 0; row < g.m; ++row) {
         for (uint32_t column = 0; column < g.n; ++column) {
-          expected_.push_back(Reference(member, row, column));
+          const uint64_t at = layout_.d + (member * g.stride_d + row * g.ldd + column) * bytes;
+          const double expected = *expected_at++;
+          const double off = std::fabs(ElementToDouble(d_dtype_, &around[at]) - expected);
+          error += off * off;
+          if (!(off <= largest)) largest = off;  // a NaN, too
+          std::memcpy(&around[at], &before_[at], bytes);
+        }
+      }
+    }
+    EXPECT_TRUE(around == before_) << "memory around the elements of D was written";
+    // Not EXPECT_LT(error, ...): a NaN, as the poison is, must fail.
+    const double tolerance = g.dtype == Dtype::kFp8E4m3 ? kFp8Tolerance : kTolerance;
+    const double mean = std::sqrt(norm_ / static_cast<double>(expected_.size()));
+    EXPECT_TRUE(std::sqrt(error) <= tolerance * std::sqrt(norm_))
+        << Describe() << ": error " << std::sqrt(error / norm_);
+    EXPECT_TRUE(largest <= kElementSlack * tolerance * mean)
+        << Describe() << ": an element is off by " << largest << ", their mean is " << mean;
+  }
+
+ private:
+  // Where the operands begin in memory_, bytes. What lies between them is poison.
+  struct Layout {
+    uint64_t a, w, c, d, bias, a_scales, w_scales, end;
+  };
+  static constexpr uint64_t kApart = 256;
+
+  Layout Place(Dtype dtype) const {
+    Layout layout;
+    uint64_t end = kApart;
+    const auto place = [&](uint64_t& begin, Dtype of, uint64_t skip, uint64_t elements) {
+      begin = end + (shape_.offset + skip) * DtypeBytes(of);
+      end = (begin + elements * DtypeBytes(of) + 2 * kApart - 1) / kApart * kApart;
+    };
+    const uint64_t batch = shape_.batch, w_batch = shape_.share_w ? 1 : batch;
+    const uint64_t d_elements = shape_.m * RowStride(d_dtype_, shape_.n) * batch;
+    place(layout.a, dtype, 0, shape_.m * RowStride(dtype, shape_.k) * batch);
+    place(layout.w, dtype, 0, shape_.n * RowStride(dtype, shape_.k) * w_batch);
+    place(layout.c, d_dtype_, 0, shape_.has_c ? d_elements : 0);
+    place(layout.d, d_dtype_, 0, d_elements);
+    place(layout.bias, d_dtype_, 0, shape_.n);
+    place(layout.a_scales, Dtype::kFp32, shape_.scales_offset, shape_.m);
+    place(layout.w_scales, Dtype::kFp32, shape_.scales_offset, shape_.n);
+    layout.end = end;
+    return layout;
+  }
+  uint64_t RowStride(Dtype dtype, uint64_t columns) const {
+    const uint64_t unit = shape_.aligned_rows ? kernels::kGroupAlignment / DtypeBytes(dtype) : 1;
+    return (columns + shape_.pad + unit - 1) / unit * unit;
+  }
+  Address AddressAt(uint64_t offset) const { return memory_.address() + offset; }
+
+  void UseScales() {
+    GemmArgs& g = op_.gemm;
+    if (shape_.a_scales != Scales::kNone) g.a_scales = AddressAt(layout_.a_scales);
+    if (shape_.w_scales != Scales::kNone) g.w_scales = AddressAt(layout_.w_scales);
+    g.a_scales_per_row = shape_.a_scales == Scales::kPerRow;
+    g.w_scales_per_row = shape_.w_scales == Scales::kPerRow;
+  }
+
+  // As admission does.
+  void SetWork() {
+    const GemmArgs& g = op_.gemm;
+    op_.work = {.category = policies::Category::kGemm,
+                .dtype = g.dtype,
+                .allow_tf32 = g.allow_tf32,
+                .m = g.m,
+                .n = g.n,
+                .k = g.k,
+                .batch = g.batch,
+                .flops = uint64_t{2} * g.m * g.n * g.k * g.batch};
+    const uint64_t row_bytes = (g.lda | g.ldw) * DtypeBytes(g.dtype) | g.ldd * DtypeBytes(d_dtype_);
+    op_.work.groupable = g.batch == 1 && g.dtype != Dtype::kFp32 &&
+                         (g.a | g.w | g.d | row_bytes) % kernels::kGroupAlignment == 0;
+  }
+
+  void FillInputs(std::mt19937& random) {
+    const GemmArgs& g = op_.gemm;
+    const uint32_t w_batch = shape_.share_w ? 1 : g.batch;
+    Fill(layout_.a, g.dtype, g.m * g.batch, g.k, g.lda, random);
+    Fill(layout_.w, g.dtype, g.n * w_batch, g.k, g.ldw, random);
+    if (shape_.has_c) Fill(layout_.c, d_dtype_, g.m * g.batch, g.n, g.ldc, random);
+    if (shape_.in_place) Fill(layout_.d, d_dtype_, g.m * g.batch, g.n, g.ldd, random);
+    Fill(layout_.bias, d_dtype_, 1, g.n, g.n, random);
+    Fill(layout_.a_scales, Dtype::kFp32, 1, g.m, g.m, random);
+    Fill(layout_.w_scales, Dtype::kFp32, 1, g.n, g.n, random);
+    memory_.Upload();
+  }
+  void Fill(uint64_t begin, Dtype dtype, uint64_t rows, uint64_t columns, uint64_t row_stride,
+            std::mt19937& random) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (uint64_t row = 0; row < rows; ++row) {
+      for (uint64_t column = 0; column < columns; ++column) {
+        const uint64_t at = begin + (row * row_stride + column) * DtypeBytes(dtype);
+        ElementFromFloat(dtype, uniform(random), &memory_.bytes()[at]);
+      }
+    }
+  }
+
+  // Elements of an operand as they were before the first launch.
+  std::vector<double> Decode(uint64_t begin, Dtype dtype, uint64_t count) const {
+    std::vector<double> elements(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      elements[i] = ElementToDouble(dtype, &before_[begin + i * DtypeBytes(dtype)]);
+    }
+    return elements;
+  }
+  void ComputeExpected() {
+    const GemmArgs& g = op_.gemm;
+    const uint64_t w_batch = shape_.share_w ? 1 : g.batch;
+    const std::vector<double> a = Decode(layout_.a, g.dtype, g.lda * g.m * g.batch);
+    const std::vector<double> w = Decode(layout_.w, g.dtype, g.ldw * g.n * w_batch);
+    expected_.reserve(uint64_t{g.m} * g.n * g.batch);
+    for (uint32_t member = 0; member < g.batch; ++member) {
+      for (uint32_t row = 0; row < g.m; ++row) {
+        const double* a_row = &a[member * g.stride_a + row * g.lda];
+        for (uint32_t column = 0; column < g.n; ++column) {
+          const double* w_row = &w[member * g.stride_w + column * g.ldw];
+          double sum = 0, squares = 0;
+          for (uint32_t k = 0; k < g.k; ++k) {
+            const double product = a_row[k] * w_row[k];
+            sum += product;
+            squares += product * product;
+          }
+          const double scale = ScaleOf(row, column);
+          const double expected = Finish(scale * sum, member, row, column);
+          expected_.push_back(expected);
+          norm_ += std::max(expected * expected, scale * scale * squares);
         }
       }
     }
   }
-  double Reference(uint64_t member, uint64_t row, uint64_t column) {
+  // The factor of the sum of products.
+  double ScaleOf(uint64_t row, uint64_t column) const {
     const GemmArgs& g = op_.gemm;
-    double sum = 0;
-    for (uint64_t k = 0; k < g.k; ++k) {
-      sum += At(g.dtype, a_.bytes(), member * g.stride_a + row * g.lda + k) *
-             At(g.dtype, w_.bytes(), member * g.stride_w + column * g.ldw + k);
+    const auto scale = [&](uint64_t begin, Address address, uint64_t index) {
+      if (address == 0) return 1.0;
+      return ElementToDouble(Dtype::kFp32, &before_[begin + index * sizeof(float)]);
+    };
+    return g.alpha * scale(layout_.a_scales, g.a_scales, g.a_scales_per_row ? row : 0) *
+           scale(layout_.w_scales, g.w_scales, g.w_scales_per_row ? column : 0);
+  }
+  double Finish(double x, uint64_t member, uint64_t row, uint64_t column) const {
+    const GemmArgs& g = op_.gemm;
+    const uint64_t bytes = DtypeBytes(d_dtype_);
+    if (g.c != 0) {
+      const uint64_t at = (member * g.stride_c + row * g.ldc + column) * bytes;
+      x += g.beta * ElementToDouble(d_dtype_, &before_[g.c - memory_.address() + at]);
     }
-    double x = g.alpha * sum * ScaleOf(a_scales_, g.a_scales, g.a_scales_per_row, row) *
-               ScaleOf(w_scales_, g.w_scales, g.w_scales_per_row, column);
-    const uint64_t at = member * g.stride_d + row * g.ldd + column;
-    if (shape_.in_place) {
-      x += g.beta * At(d_dtype_, before_, at);
-    } else if (shape_.has_c) {
-      x += g.beta * At(d_dtype_, c_.bytes(), at);
-    }
-    if (shape_.has_bias) x += At(d_dtype_, bias_.bytes(), column);
+    if (g.bias != 0) x += ElementToDouble(d_dtype_, &before_[layout_.bias + column * bytes]);
     return Activate(x, g.activation);
+  }
+  std::string Describe() const {
+    const GemmArgs& g = op_.gemm;
+    return std::to_string(g.m) + "x" + std::to_string(g.n) + "x" + std::to_string(g.k);
   }
 
   const GemmCase shape_;
   const Dtype d_dtype_;
-  HostMirror a_, w_, c_, d_, bias_, a_scales_, w_scales_;
-  std::vector<uint8_t> before_;   // D's bytes
+  const Layout layout_;
+  HostMirror memory_;
+  std::vector<uint8_t> before_;   // all of memory_ before the first launch
   std::vector<double> expected_;  // D's elements, rows and members contiguous
+  // Sum of the squares of D's elements; of those whose products cancel out, of what they would be
+  // if they did not, because errors do not cancel.
+  double norm_ = 0;
   Op op_;
 };
 
