@@ -215,7 +215,11 @@ void Scheduler::Finish(OpId id, Time now) {
   Queue& queue = queues_[slot.queue];
   LaneInfo& lane = lanes_[slot.lane];
   --lane.in_flight;
-  if (lane.in_flight == 0) lane.busy_until = now;
+  // Predictions that were too long are corrected as ops end: otherwise the device would run dry
+  // while more is held back.
+  lane.backlog_us = lane.in_flight == 0 ? 0 : lane.backlog_us - slot.backlog_us;
+  lane.busy_until =
+      std::min(lane.busy_until, now + static_cast<Time>(std::max(0.0f, lane.backlog_us) * 1e3f));
   if (lane.last_op == id) lane.last_op = kNone;
   if (queue.last_launched == id) queue.last_launched = kNone;
   queue.head = slot.next;

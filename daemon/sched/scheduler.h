@@ -222,6 +222,7 @@ class Scheduler {
     Time busy_until = 0;
     OpId last_op = kNone;
     uint64_t launches = 0;
+    float backlog_us = 0;  // predicted time of what is launched and unfinished
   };
 
   // A ready op and what decides its place in the snapshot.

@@ -200,6 +200,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     OpSlot& slot = pool_[op];
     const int16_t after = group ? AfterInPreviousLaunch(slot, launch.lane) : int16_t{-1};
     slot.index_in_launch = i;
+    slot.backlog_us = launch.predicted_us / static_cast<float>(launch.count);
     slot.lane_launch = lanes_[launch.lane].launches + 1;
     const uint16_t mask =
         MarkLaunched(op, OpState::kLaunched, launch.lane, id, launch_ranges_[i].written, now);
@@ -227,6 +228,7 @@ void Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order_mas
     start = std::max(start, lanes_[std::countr_zero(mask)].busy_until);
   }
   lane.busy_until = start + static_cast<Time>(launch.predicted_us * 1e3f);
+  lane.backlog_us += launch.predicted_us;
   span.end = std::max(span.end, lane.busy_until);
 }
 
