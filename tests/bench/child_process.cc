@@ -82,14 +82,18 @@ void ChildProcess::Signal(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
-void ChildProcess::Stop(std::chrono::milliseconds grace) {
-  const auto deadline = std::chrono::steady_clock::now() + grace;
-  Signal(SIGCONT);
-  Signal(SIGTERM);
+bool ChildProcess::EndsWithin(std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   while (Running() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (!Running()) return;
+  return !Running();
+}
+
+void ChildProcess::Stop(std::chrono::milliseconds grace) {
+  Signal(SIGCONT);
+  Signal(SIGTERM);
+  if (EndsWithin(grace)) return;
   Signal(SIGKILL);
   waitpid(pid_, nullptr, 0);
   pid_ = -1;

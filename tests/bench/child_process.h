@@ -33,6 +33,8 @@ class ChildProcess {
 
   // False once it has ended.
   bool Running();
+  // Whether it ends by itself within `limit`.
+  bool EndsWithin(std::chrono::milliseconds limit);
   void Signal(int signal) const;
   // SIGTERM, then SIGKILL after `grace`.
   void Stop(std::chrono::milliseconds grace);

@@ -48,6 +48,15 @@ TEST(ChildProcessTest, ItsEnvironmentGoesBeforeOurs) {
   EXPECT_EQ(line, "kept its new");
 }
 
+TEST(ChildProcessTest, WaitingForItsEndSendsNoSignal) {
+  auto child = ChildProcess::Start({"/bin/sh", "-c", "while :; do :; done"}, LogPath());
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_FALSE(child->EndsWithin(std::chrono::milliseconds(10)));
+  EXPECT_TRUE(child->Running());
+  child->Signal(SIGKILL);
+  EXPECT_TRUE(child->EndsWithin(std::chrono::seconds(30)));
+}
+
 TEST(ChildProcessTest, StopEndsAProgramThatIgnoresSigterm) {
   std::remove(LogPath().c_str());
   auto child = ChildProcess::Start(

@@ -71,7 +71,10 @@ absl::StatusOr<std::unique_ptr<MpsDaemon>> MpsDaemon::Start() {
 }
 
 MpsDaemon::~MpsDaemon() {
-  if (process_.Running()) Ask("quit -t 5");
+  if (process_.Running()) {
+    Ask("quit -t 5");
+    process_.EndsWithin(kQuitLimit);  // a signal now would cut short what it was asked to do
+  }
   process_.Stop(kQuitLimit);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
