@@ -2,10 +2,18 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cinttypes>
+
 #include "client/src/failure.h"
 
 namespace concert::client {
 namespace {
+
+// How many algorithms are tried until one takes the operands.
+constexpr int kMaxCandidates = 8;
 
 bool DataType(uint32_t dtype, cudaDataType_t* type) {
   switch (dtype) {
@@ -43,8 +51,10 @@ int DataTypes(const concert_gemm& op, cudaDataType_t* type, cudaDataType_t* d_ty
   return CONCERT_OK;
 }
 
-// fp8 only where cuBLASLt takes it: the heuristic does not see addresses, and a kernel that finds
-// them misaligned takes the process's context down.
+// fp8 only as cuBLASLt takes it (its documentation, "Floating Point 8-bit Data Types Usage"): the
+// heuristic does not see every address, and a kernel that finds one misaligned takes the process's
+// context down. Scales too, even the one of a tensor: with it 4 bytes past such a multiple, 13.1 on
+// an H200 offered an algorithm that cublasLtMatmul then refused.
 int CheckFp8(const concert_gemm& op, const GemmAddresses& addresses, concert_error* error) {
   const bool scaled = op.a_scales.buffer != nullptr || op.w_scales.buffer != nullptr;
   if (op.dtype != CONCERT_FP8_E4M3) {
@@ -60,14 +70,35 @@ int CheckFp8(const concert_gemm& op, const GemmAddresses& addresses, concert_err
                 "one scale per row is available in CONCERT_FALLBACK=cublas for both A and W, "
                 "without a batch; start concertd");
   }
-  const CUdeviceptr vectors = a_rows ? addresses.a_scales | addresses.w_scales : 0;
-  if ((addresses.a | addresses.w | addresses.c | addresses.d | addresses.bias | vectors) % 16 ==
-      0) {
-    return CONCERT_OK;
+  constexpr uint64_t kOutputBytes = 2;  // bf16 and fp16
+  const bool has_c = addresses.c != 0;
+  const struct {
+    const char* name;
+    uint64_t bytes;
+  } fields[] = {{"the address of a", addresses.a},
+                {"the address of w", addresses.w},
+                {"the address of c", addresses.c},
+                {"the address of d", addresses.d},
+                {"the address of bias", addresses.bias},
+                {"the address of a_scales", addresses.a_scales},
+                {"the address of w_scales", addresses.w_scales},
+                {"k", op.k},
+                {"lda", op.lda},
+                {"ldw", op.ldw},
+                {"ldc in bytes", has_c ? op.ldc * kOutputBytes : 0},
+                {"ldd in bytes", op.ldd * kOutputBytes},
+                {"stride_a", op.stride_a},
+                {"stride_w", op.stride_w},
+                {"stride_c in bytes", has_c ? op.stride_c * kOutputBytes : 0},
+                {"stride_d in bytes", op.stride_d * kOutputBytes}};
+  for (const auto& [name, bytes] : fields) {
+    if (bytes % 16 == 0) continue;
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "%s is %" PRIu64
+                "; fp8 in CONCERT_FALLBACK=cublas needs multiples of 16 bytes; start concertd",
+                name, bytes);
   }
-  return Fail(error, CONCERT_UNIMPLEMENTED,
-              "fp8 operands must lie at multiples of 16 bytes in CONCERT_FALLBACK=cublas; start "
-              "concertd");
+  return CONCERT_OK;
 }
 
 bool Epilogue(uint32_t activation, bool bias, cublasLtEpilogue_t* epilogue) {
@@ -87,8 +118,38 @@ bool Epilogue(uint32_t activation, bool bias, cublasLtEpilogue_t* epilogue) {
 
 int CheckLt(cublasStatus_t status, const char* call, concert_error* error) {
   if (status == CUBLAS_STATUS_SUCCESS) return CONCERT_OK;
-  const int code = status == CUBLAS_STATUS_NOT_SUPPORTED ? CONCERT_UNIMPLEMENTED : CONCERT_INTERNAL;
-  return Fail(error, code, "%s failed with cublasStatus_t %d", call, static_cast<int>(status));
+  return Fail(error, CONCERT_INTERNAL, "%s failed with cublasStatus_t %d", call,
+              static_cast<int>(status));
+}
+
+// Whether cuBLASLt says that it launched nothing because it cannot compute this: an older library
+// or GPU does not know a type or a scale mode, or a kernel does not take these operands.
+bool IsRefusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+const char* DtypeName(uint32_t dtype) {
+  switch (dtype) {
+    case CONCERT_BF16:
+      return "bf16";
+    case CONCERT_FP16:
+      return "fp16";
+    case CONCERT_FP32:
+      return "fp32";
+  }
+  return "fp8_e4m3";
+}
+
+int Refuse(const concert_gemm& op, concert_error* error) {
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "cuBLASLt has no kernel on this GPU for this GEMM of %s with m=%u n=%u k=%u "
+              "batch=%u; start concertd, which has its own",
+              DtypeName(op.dtype), op.m, op.n, op.k, op.batch);
+}
+
+// What cuBLASLt may believe about an address; more than 256 bytes it does not ask for.
+uint32_t Alignment(CUdeviceptr address) {
+  return uint32_t{1} << std::min(std::countr_zero(address), 8);
 }
 
 }  // namespace
@@ -205,6 +266,7 @@ int CublasLt::Describe(const concert_gemm& op, const GemmAddresses& addresses, P
   layout(&p->c, d_type, op.n, op.m, addresses.c != 0 ? op.ldc : op.ldd,
          addresses.c != 0 ? op.stride_c : op.stride_d);
   layout(&p->d, d_type, op.n, op.m, op.ldd, op.stride_d);
+  if (IsRefusal(status)) return Refuse(op, error);
   return CheckLt(status, "describing the GEMM to cuBLASLt", error);
 }
 
@@ -215,39 +277,63 @@ void CublasLt::Destroy(const Problem& p) const {
   if (p.matmul != nullptr) cublasLtMatmulDescDestroy_(p.matmul);
 }
 
+cublasStatus_t CublasLt::Prefer(const GemmAddresses& addresses, uint64_t workspace_bytes,
+                                cublasLtMatmulPreference_t* preference) const {
+  cublasStatus_t status = cublasLtMatmulPreferenceCreate_(preference);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    status = cublasLtMatmulPreferenceSetAttribute_(*preference, attribute, &value, sizeof(value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  // Splits of K meet in fp32 only, as the daemon's do.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(addresses.w));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(addresses.a));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      Alignment(addresses.c != 0 ? addresses.c : addresses.d));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, Alignment(addresses.d));
+  return status;
+}
+
+cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm& op,
+                             const GemmAddresses& addresses, const Problem& p, Workspace workspace,
+                             CUstream stream) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> found = {};
+  int count = 0;
+  cublasStatus_t status = Prefer(addresses, workspace.bytes, &preference);
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = cublasLtMatmulAlgoGetHeuristic_(handle, p.matmul, p.w, p.a, p.c, p.d, preference,
+                                             kMaxCandidates, found.data(), &count);
+  }
+  if (preference != nullptr) cublasLtMatmulPreferenceDestroy_(preference);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+
+  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+  const CUdeviceptr c = addresses.c != 0 ? addresses.c : addresses.d;
+  status = CUBLAS_STATUS_NOT_SUPPORTED;
+  // The heuristic's offer may still be refused, before a launch, for these addresses.
+  for (int i = 0; i < count && IsRefusal(status); ++i) {
+    if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > workspace.bytes) {
+      continue;
+    }
+    status = cublasLtMatmul_(handle, p.matmul, &op.alpha, pointer(addresses.w), p.w,
+                             pointer(addresses.a), p.a, &op.beta, pointer(c), p.c,
+                             pointer(addresses.d), p.d, &found[i].algo, pointer(workspace.address),
+                             workspace.bytes, reinterpret_cast<cudaStream_t>(stream));
+  }
+  return status;
+}
+
 int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm& op, const GemmAddresses& addresses,
                    Workspace workspace, CUstream stream, concert_error* error) const {
   Problem p;
-  cublasLtMatmulPreference_t preference = nullptr;
-  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
   int code = Describe(op, addresses, &p, error);
   if (code == CONCERT_OK) {
-    code = CheckLt(cublasLtMatmulPreferenceCreate_(&preference), "cublasLtMatmulPreferenceCreate",
-                   error);
-  }
-  cublasLtMatmulHeuristicResult_t found;
-  int count = 0;
-  if (code == CONCERT_OK) {
-    cublasLtMatmulPreferenceSetAttribute_(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                          &workspace.bytes, sizeof(workspace.bytes));
-    code = CheckLt(cublasLtMatmulAlgoGetHeuristic_(handle, p.matmul, p.w, p.a, p.c, p.d, preference,
-                                                   1, &found, &count),
-                   "cublasLtMatmulAlgoGetHeuristic", error);
-  }
-  if (code == CONCERT_OK && count == 0) {
-    code = Fail(error, CONCERT_UNIMPLEMENTED, "cuBLASLt has no algorithm for m=%u n=%u k=%u", op.m,
-                op.n, op.k);
-  }
-  if (code == CONCERT_OK) {
-    const CUdeviceptr c = addresses.c != 0 ? addresses.c : addresses.d;
+    const cublasStatus_t status = Run(handle, op, addresses, p, workspace, stream);
     code =
-        CheckLt(cublasLtMatmul_(handle, p.matmul, &op.alpha, pointer(addresses.w), p.w,
-                                pointer(addresses.a), p.a, &op.beta, pointer(c), p.c,
-                                pointer(addresses.d), p.d, &found.algo, pointer(workspace.address),
-                                workspace.bytes, reinterpret_cast<cudaStream_t>(stream)),
-                "cublasLtMatmul", error);
+        IsRefusal(status) ? Refuse(op, error) : CheckLt(status, "enqueueing it in cuBLASLt", error);
   }
-  if (preference != nullptr) cublasLtMatmulPreferenceDestroy_(preference);
   Destroy(p);
   return code;
 }

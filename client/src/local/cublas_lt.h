@@ -29,7 +29,7 @@ class CublasLt {
 
   // Enqueues `op`, whose strides are all set (stride_*: 0 is shared), on `stream`. The heuristic is
   // asked every time, some microseconds of CPU: the fallback is for correctness, not for speed.
-  // UNIMPLEMENTED for silu and for fp8 that cuBLASLt has no kernel for.
+  // UNIMPLEMENTED for silu and for what cuBLASLt has no kernel for, as fp8 that is not aligned.
   int Gemm(cublasLtHandle_t handle, const concert_gemm& op, const GemmAddresses& addresses,
            Workspace workspace, CUstream stream, concert_error* error) const;
 
@@ -59,6 +59,12 @@ class CublasLt {
                                 const Problem& problem) const;
   int Describe(const concert_gemm& op, const GemmAddresses& addresses, Problem* problem,
                concert_error* error) const;
+  cublasStatus_t Prefer(const GemmAddresses& addresses, uint64_t workspace_bytes,
+                        cublasLtMatmulPreference_t* preference) const;
+  // Enqueues it with the first algorithm that cuBLASLt offers and then takes.
+  cublasStatus_t Run(cublasLtHandle_t handle, const concert_gemm& op,
+                     const GemmAddresses& addresses, const Problem& problem, Workspace workspace,
+                     CUstream stream) const;
   void Destroy(const Problem& problem) const;
   cublasStatus_t Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                         uint64_t cols, uint64_t ld, uint32_t batch, uint64_t stride) const;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "concert/concert.hpp"
@@ -90,36 +91,76 @@ TEST_F(FallbackTest, GemmWithEverythingMatchesTheReference) {
 }
 
 // All of A is 1 and all of W 0.5, so that D[i,j] is 32 * a_scale * w_scale, exact in fp8 and bf16.
-TEST_F(FallbackTest, Fp8IsScaledPerTensorAndPerRow) {
-  constexpr uint32_t kM = 32, kN = 48, kK = 64;
-  const std::vector<uint8_t> ones(kM * kK, 0x38), halves(kN * kK, 0x30);  // e4m3
-  const Buffer a = session_.Allocate(ones.size()).value();
-  const Buffer w = session_.Allocate(halves.size()).value();
-  const Buffer d = session_.Allocate(kM * kN * 2).value();
-  a.Write(ones.data(), ones.size()).Check();
-  w.Write(halves.data(), halves.size()).Check();
-  std::vector<float> scales;
-  for (uint32_t i = 0; i < kN + 1; ++i) scales.push_back(static_cast<float>(1 + i % 4));
-  const Buffer a_scales = Upload(scales), w_scales = Upload(scales);
-  GemmOp op{.m = kM, .n = kN, .k = kK, .a = a, .w = w, .d = d, .dtype = kFp8E4m3, .d_dtype = kBf16};
-  op.a_scales = a_scales, op.w_scales = {w_scales, 4};
-  const auto check = [&](const Ticket& ticket, auto scale) {
-    ASSERT_TRUE(ticket.Wait().ok()) << ticket.Wait().message();
+class Fp8FallbackTest : public FallbackTest {
+ protected:
+  static constexpr uint32_t kM = 32, kN = 48, kK = 64;
+
+  void SetUp() override {
+    FallbackTest::SetUp();
+    if (IsSkipped()) return;
+    const std::vector<uint8_t> ones(kM * kK, 0x38), halves(kN * kK, 0x30);  // e4m3
+    a_ = session_.Allocate(ones.size()).value();
+    w_ = session_.Allocate(halves.size()).value();
+    d_ = session_.Allocate(kM * kN * 2).value();
+    a_.Write(ones.data(), ones.size()).Check();
+    w_.Write(halves.data(), halves.size()).Check();
+    for (uint32_t i = 0; i < kN; ++i) scales_.push_back(static_cast<float>(1 + i % 5));
+    a_scales_ = Upload(scales_), w_scales_ = Upload(scales_);
+    op_ = {.m = kM, .n = kN, .k = kK, .a = a_, .w = w_, .d = d_, .dtype = kFp8E4m3};
+    op_.d_dtype = kBf16;
+    op_.a_scales = a_scales_, op_.w_scales = w_scales_;
+  }
+
+  template <typename Scale>
+  void CheckResult(Scale scale) {
     std::vector<uint16_t> bits(kM * kN);
-    d.Read(bits.data(), bits.size() * 2).Check();
+    d_.Read(bits.data(), bits.size() * 2).Check();
     for (uint32_t at = 0; at < bits.size(); ++at) {
       ASSERT_EQ(std::bit_cast<float>(uint32_t{bits[at]} << 16), 32 * scale(at / kN, at % kN)) << at;
     }
-  };
-  check(queue_.Gemm(op), [&](uint32_t, uint32_t) { return scales[0] * scales[1]; });
-  op.a_scales_per_row = op.w_scales_per_row = true;
-  const Ticket unaligned = queue_.Gemm(op);
-  EXPECT_EQ(unaligned.Wait().code(), CONCERT_UNIMPLEMENTED);
-  EXPECT_THAT(unaligned.Wait().message(), HasSubstr("multiples of 16 bytes"));
-  op.w_scales = w_scales;
-  const Ticket per_row = queue_.Gemm(op);
-  if (per_row.Wait().code() == CONCERT_UNIMPLEMENTED) GTEST_SKIP() << per_row.Wait().message();
-  check(per_row, [&](uint32_t i, uint32_t j) { return scales[i] * scales[j]; });
+  }
+
+  void ExpectRefused(const std::string& why) {
+    const Ticket ticket = queue_.Gemm(op_);
+    EXPECT_EQ(ticket.Wait().code(), CONCERT_UNIMPLEMENTED);
+    EXPECT_THAT(ticket.Wait().message(), testing::AllOf(HasSubstr(why), HasSubstr("concertd")));
+  }
+
+  Buffer a_, w_, d_, a_scales_, w_scales_;
+  std::vector<float> scales_;
+  GemmOp op_;
+};
+
+TEST_F(Fp8FallbackTest, IsScaledPerTensor) {
+  op_.w_scales = {w_scales_, 16};
+  const Ticket ticket = queue_.Gemm(op_);
+  ASSERT_TRUE(ticket.Wait().ok()) << ticket.Wait().message();
+  CheckResult([&](uint32_t, uint32_t) { return scales_[0] * scales_[4]; });
+}
+
+TEST_F(Fp8FallbackTest, IsScaledPerRowWhereCublasLtCan) {
+  op_.a_scales_per_row = op_.w_scales_per_row = true;
+  const Ticket ticket = queue_.Gemm(op_);
+  if (ticket.Wait().code() == CONCERT_UNIMPLEMENTED) {  // before 12.9, and on other GPUs
+    EXPECT_THAT(ticket.Wait().message(), HasSubstr("has no kernel"));
+    return;
+  }
+  ASSERT_TRUE(ticket.Wait().ok()) << ticket.Wait().message();
+  CheckResult([&](uint32_t i, uint32_t j) { return scales_[i] * scales_[j]; });
+}
+
+TEST_F(Fp8FallbackTest, WhatIsNotAlignedIsRefusedByName) {
+  const GemmOp good = op_;
+  op_.w_scales = {w_scales_, 4};
+  ExpectRefused("the address of w_scales is ");
+  op_ = good, op_.k = kK - 8, op_.lda = op_.ldw = kK;
+  ExpectRefused("k is 56; ");
+  op_ = good, op_.k = 16, op_.ldw = kK - 8;
+  ExpectRefused("ldw is 56; ");
+  op_ = good, op_.n = 16, op_.ldd = 17;
+  ExpectRefused("ldd in bytes is 34; ");
+  op_ = good, op_.a_scales_per_row = true;
+  ExpectRefused("both A and W");
 }
 
 TEST_F(FallbackTest, OpsWaitAcrossQueuesAndForTheClient) {
