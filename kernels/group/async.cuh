@@ -80,11 +80,9 @@ __device__ __forceinline__ void WaitStoresRead() {
 __device__ __forceinline__ void WaitStoresDone() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-// Maps in global memory are read through a proxy of their own; the host wrote them by a copy
-// (CUDA C++ Programming Guide, "Tensor map in global memory").
+// Maps in global memory are read through a proxy of their own; the host wrote them by a copy (CUDA
+// C++ Programming Guide, "Tensor map in global memory"). Every use needs it, however old the copy:
+// an SM that fetched the map next to it keeps what lay here before, beyond the launch (measured).
 __device__ __forceinline__ void AcquireMap(const CUtensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }

@@ -81,6 +81,19 @@ struct Output<E4m3> {
   bool fp16;
 };
 
+// Stores the elements that exist one by one.
+template <class Format, int kN>
+__device__ __forceinline__ void StoreElements(const GroupTask& task, const GroupRecord& record,
+                                              int x, int y, int thread, const float (&d)[kN / 2]) {
+  const Output<Format> output(task.flags);
+  const int m = static_cast<int>(task.m), n = static_cast<int>(task.n);
+  ForEachSum<kN>(x, y, thread, [&](int i, int row, int column) {
+    if (row >= m || column >= n) return;
+    static_cast<uint16_t*>(record.d_rows)[row * record.ldd + column] =
+        static_cast<uint16_t>(output.Pack(d[i], 0.0f));
+  });
+}
+
 // The scales of fp8 operands, per tensor or per row of A and W.
 template <int kN>
 __device__ __forceinline__ void ApplyScales(const GroupTask& task, const GroupRecord& record, int x,

@@ -36,17 +36,22 @@ struct alignas(128) GroupRecord {
     kFp16Out = 16,  // of e4m3: D, C and bias are fp16, else bf16
     // The problem before this one on its timeline is the one in `after`, whose value is 1 less.
     kNextOnTimeline = 32,
+    // Rows of D end within 16 bytes that are not all D's. Tensor stores cut rows off at multiples
+    // of
+    // 16 bytes only (measured on an H200), so the last columns are stored one by one.
+    kRaggedRows = 64,
   };
 
   CUtensorMap w, a, d;
+  void* d_rows;      // row stride ldd
   const void* bias;  // [n], or null
   const void* c;     // row stride ldc
   const float* a_scales;
   const float* w_scales;
-  uint64_t ldc;  // elements
+  uint64_t ldc, ldd;  // elements
   float alpha, beta;
   uint32_t activation;  // kernels::Activation
-  uint32_t reserved[19];
+  uint32_t reserved[15];
 };
 static_assert(sizeof(GroupRecord) == 512);
 
@@ -92,7 +97,6 @@ struct GroupArgs {
   // Whether W, or A and C of tasks without `after`, may be read before the previous launch on the
   // stream has ended. inputs_early false: `after` is not looked at.
   uint8_t weights_early, inputs_early;
-  uint8_t acquire_maps;  // some tensor map may lie where another one lay before
   GroupTask inline_tasks[kGroupInlineTasks];
 };
 

@@ -163,7 +163,7 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
       problem = item.problem();
       const GroupTask& task = TaskOf(args, problem);
       map = kIsA ? &args.records[task.record].a : &args.records[task.record].w;
-      if (args.acquire_maps) AcquireMap(map);
+      AcquireMap(map);
       if (kIsA) WaitForPredecessor(args, task);
     }
     const int row = kIsA ? item.a_tile() * item.a_rows() : item.w_tile() * item.w_rows();
@@ -248,7 +248,12 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
   const uint32_t staging = shared.staging + warpgroup * (kGroupStagingBytes / 2);
   const uint32_t handed_over = shared.handed_over + 8 * warpgroup;
   const uint32_t taken = shared.taken + 8 * warpgroup;
+  // The first item's map is acquired while the first tile is computed.
   int map_problem = -1;
+  if (const Item first = Items(args).Next(); !first.end()) {
+    map_problem = first.problem();
+    AcquireMap(&args.records[TaskOf(args, map_problem).record].d);
+  }
   Uncounted uncounted;
   Watch watch(args, shared.tail->watched[warpgroup]);
   for (uint32_t parity = 0;; parity ^= 1) {
@@ -261,7 +266,7 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
     if (problem != uncounted.problem) uncounted.Count(args);
     if (flags & Message::kStore) {
       const CUtensorMap* map = &args.records[TaskOf(args, problem).record].d;
-      if (args.acquire_maps && problem != map_problem) AcquireMap(map);
+      if (problem != map_problem) AcquireMap(map);
       map_problem = problem;
       StoreTile(map, staging, message.x, message.y);
       WaitStoresRead();
@@ -334,9 +339,10 @@ struct Handover {
 // Rounds to 16 bits and hands the tile over in chunks of at most 128 rows of D. A chunk lies in the
 // staging buffer as 128-byte rows, one per row of D, with 128-byte swizzle.
 template <class Format, int kN, bool kShareW>
-__device__ __forceinline__ void HandOver(const Shared& shared, const GroupTask& task,
-                                         const Item& item, int x, int y, const float (&d)[kN / 2],
-                                         Handover& handover, int warpgroup, int thread) {
+__device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& shared,
+                                         const GroupTask& task, const Item& item, int x, int y,
+                                         const float (&d)[kN / 2], Handover& handover,
+                                         int warpgroup, int thread) {
   constexpr int kChunks = kN > 128 ? 2 : 1, kRows = kN / kChunks;
   constexpr int kWRows = kShareW ? 64 : 128, kARows = kShareW ? 2 * kN : kN;
   const int lane = thread & 31, warp = thread >> 5;
@@ -345,6 +351,11 @@ __device__ __forceinline__ void HandOver(const Shared& shared, const GroupTask& 
   const bool inside = x < static_cast<int>(task.n);
   // Lane l gives the address of row l % 8 of matrix l / 8: two of columns, times two of rows of D.
   const int row_of_lane = (lane & 7) + (lane >> 4) * 8, column = warp * 2 + (lane >> 3 & 1);
+  const bool one_by_one =
+      inside && (task.flags & GroupRecord::kRaggedRows) != 0 && x + 64 > static_cast<int>(task.n);
+  if (one_by_one) {
+    StoreElements<Format, kN>(task, args.records[task.record], x, y, thread, d);
+  }
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
     handover.WaitTaken(shared, warpgroup);
@@ -359,7 +370,7 @@ __device__ __forceinline__ void HandOver(const Shared& shared, const GroupTask& 
     NamedSync(kSumBarrier + warpgroup, kWarpgroup);
     if (thread == 0) {
       const int chunk_y = y + chunk * kRows;
-      const bool store = inside && chunk_y < static_cast<int>(task.m);
+      const bool store = inside && !one_by_one && chunk_y < static_cast<int>(task.m);
       volatile Message& message = shared.tail->message[warpgroup];
       message.problem = item.problem();
       message.x = x;
@@ -424,7 +435,7 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   if (task.flags & GroupRecord::kFinish) {
     Finish<Format, kN>(task, args.records[task.record], x, y, thread, d);
   }
-  HandOver<Format, kN, kShareW>(shared, task, item, x, y, d, handover, warpgroup, thread);
+  HandOver<Format, kN, kShareW>(args, shared, task, item, x, y, d, handover, warpgroup, thread);
 }
 
 template <class Format>
@@ -468,14 +479,6 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
   }
 }
 
-// Fetches the first item's tensor maps while the block sets itself up.
-__device__ __forceinline__ void PrefetchMaps(const GroupArgs& args, int thread) {
-  const Item first = Items(args).Next();
-  if (first.end() || thread >= 3) return;
-  const GroupRecord& record = args.records[TaskOf(args, first.problem()).record];
-  PrefetchMap(thread == 0 ? &record.w : thread == 1 ? &record.a : &record.d);
-}
-
 template <class Format>
 __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
   extern __shared__ uint8_t raw[];
@@ -492,7 +495,6 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
     PublishBarriers();
   }
   const int warpgroup = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
-  if (warpgroup == 2 && !args.acquire_maps) PrefetchMaps(args, thread);
   __syncthreads();
   if (warpgroup < 2) {
     ClaimRegisters<kComputingRegisters>();

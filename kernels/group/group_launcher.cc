@@ -31,6 +31,7 @@ uint16_t FlagsOf(const GemmArgs& gemm) {
   if (gemm.a_scales_per_row) flags |= GroupRecord::kAScalesPerRow;
   if (gemm.w_scales_per_row) flags |= GroupRecord::kWScalesPerRow;
   if (gemm.d_dtype == Dtype::kFp16) flags |= GroupRecord::kFp16Out;
+  if (gemm.n * DtypeBytes(gemm.d_dtype) % 16 != 0) flags |= GroupRecord::kRaggedRows;
   return static_cast<uint16_t>(flags);
 }
 
@@ -104,7 +105,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
     if (!record.ok()) return record.status();
     FillTask(track, launch, i, *record, inputs_early && follows, tasks[i]);
   }
-  // Copies go between the two launches, so that nothing overlaps.
+  const bool uploads = large || records_.has_pending() || !HasItems(index, schedule);
   if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
   if (records_.has_pending()) {
     if (records_.pending_replaces()) {
@@ -118,8 +119,9 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   args_.items = reinterpret_cast<const policies::GroupItem*>(items_.device()) + schedule.first_item;
   args_.inputs_early = inputs_early;
   args_.weights_early = launch.weights_settled;
-  if (absl::Status status = Enqueue(track, launch, inputs_early || launch.weights_settled);
-      !status.ok()) {
+  // The launch must not begin before what is uploaded for it is there, whatever it may overlap.
+  const bool overlap = !uploads && (inputs_early || launch.weights_settled);
+  if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) {
     return status;
   }
   for (size_t i = 0; i < launch.ops.size(); ++i) {
@@ -150,15 +152,19 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
   task.flags |= GroupRecord::kNextOnTimeline;
 }
 
+bool GroupLauncher::HasItems(int track, const policies::GroupSchedule& schedule) const {
+  const KnownSchedule& known = schedules_[schedule.slot];
+  return known.id == schedule.id && (known.tracks & 1u << track) != 0;
+}
+
 absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule& schedule) {
   const uint64_t store = schedule.id >> policies::kGroupStoreShift;
   if (store != store_) {
     schedules_.fill({});
     store_ = store;
   }
+  if (HasItems(track, schedule)) return absl::OkStatus();
   KnownSchedule& known = schedules_[schedule.slot];
-  const uint32_t track_bit = 1u << track;
-  if (known.id == schedule.id && (known.tracks & track_bit) != 0) return absl::OkStatus();
   if (known.id != schedule.id) {
     known = {.id = schedule.id, .tracks = 0};
     if (schedule.first_item < items_end_) {
@@ -166,7 +172,7 @@ absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule
     }
     items_end_ = std::max(items_end_, schedule.first_item + schedule.item_count);
   }
-  known.tracks |= track_bit;
+  known.tracks |= 1u << track;
   if (staged_items_ + schedule.item_count > kStagedItems) staged_items_ = 0;
   const uint32_t staged = staged_items_;
   staged_items_ += schedule.item_count;
@@ -204,8 +210,6 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   args_.partials = reinterpret_cast<float*>(track.partials[track.turn]);
   args_.partial_floats = schedule.partial_bytes / sizeof(float);
   args_.max_splits = schedule.max_splits;
-  // A place that held another map may still be known to an SM by that map.
-  args_.acquire_maps = records_.wrapped();
 
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;

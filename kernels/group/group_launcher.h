@@ -85,6 +85,7 @@ class GroupLauncher {
   GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)
       : driver_(driver), gpu_(gpu), kernels_(kernels) {}
   absl::Status Init(const std::array<CUstream, kTracks>& streams);
+  bool HasItems(int track, const policies::GroupSchedule& schedule) const;
   absl::Status UploadItems(int track, const policies::GroupSchedule& schedule);
   absl::Status UploadTasks(int track, size_t count);
   absl::Status WaitForOtherTracks(int track);

@@ -134,6 +134,8 @@ absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
   absl::Status status = Encode(record.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
   status.Update(Encode(record.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));
   status.Update(Encode(record.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
+  record.d_rows = reinterpret_cast<void*>(gemm.d);
+  record.ldd = gemm.ldd;
   record.bias = reinterpret_cast<const void*>(gemm.bias);
   record.c = reinterpret_cast<const void*>(gemm.beta != 0.0f ? gemm.c : 0);
   record.a_scales = reinterpret_cast<const float*>(gemm.a_scales);

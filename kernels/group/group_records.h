@@ -38,7 +38,6 @@ class GroupRecords {
   absl::Status Upload(CUstream stream);
 
   CUdeviceptr device() const { return memory_.device(); }
-  bool wrapped() const { return wrapped_; }
 
  private:
   // All that a record depends on; no padding, so that it can be compared and hashed as words.

@@ -121,7 +121,11 @@ class GemmRun {
         }
       }
     }
-    EXPECT_TRUE(around == before_) << "memory around the elements of D was written";
+    const auto differs = std::mismatch(around.begin(), around.end(), before_.begin()).first;
+    EXPECT_TRUE(differs == around.end())
+        << Describe() << ": memory around the elements of D was written, first "
+        << (differs - around.begin()) - static_cast<ptrdiff_t>(layout_.d)
+        << " bytes after its begin; rows are " << g.ldd * bytes << " bytes";
     // Not EXPECT_LT(error, ...): a NaN, as the poison is, must fail.
     const double tolerance = g.dtype == Dtype::kFp8E4m3 ? kFp8Tolerance : kTolerance;
     const double mean = std::sqrt(norm_ / static_cast<double>(expected_.size()));
