@@ -6,7 +6,7 @@
 // store results and signal a problem's timeline once its last tile is in memory. Loading runs ahead
 // into the next items, so the tensor cores wait only while results go to shared memory.
 //
-// docs/adr/0012-group-kernel.md says why it is so and what was tried.
+// docs/adr/0014-group-kernel.md says why it is so and what was tried.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
