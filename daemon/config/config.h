@@ -30,8 +30,8 @@ struct Config {
   std::string admin_socket = "/run/concert/admin.sock";
 
   std::string policy = "auto";
-  int64_t depth = 2;
-  int64_t backlog_us = 15;
+  int64_t depth = 1;
+  int64_t backlog_us = 16;
   int64_t spin_us = 200;
   bool pin_dispatchers = true;
 
