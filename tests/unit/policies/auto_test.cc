@@ -108,9 +108,9 @@ TEST_F(AutoTest, APlanEndsAtTheHorizon) {
 }
 
 TEST_F(AutoTest, AGroupHasOneDtype) {
-  Work half = kSmall;
+  Work half = kTiny;
   half.dtype = Dtype::kFp16;
-  scene_.Ready(kSmall).Ready(half).Ready(kSmall).Ready(half);
+  scene_.Ready(kTiny).Ready(half).Ready(kTiny).Ready(half);
   Decide();
   ASSERT_EQ(plan_.launch_count, 2);
   EXPECT_EQ(LaunchOf(0), LaunchOf(2));
