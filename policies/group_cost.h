@@ -21,8 +21,9 @@ struct GroupCostConstants {
   double stage_us = 0.03;
   double stage_us_per_a_row_w128 = 0.0027;
   double stage_us_per_a_row_w64 = 0.00135;
-  // A block loads at its share of the L2, when all SMs load, or at what it has in flight per latency,
-  // if that is less. One SM alone reaches 108e3; eight 512x768x3072 in tiles of 128x64 drew 77e3.
+  // A block loads at its share of the L2, when all SMs load, or at what it has in flight per
+  // latency, if that is less. One SM alone reaches 108e3; eight 512x768x3072 in tiles of 128x64
+  // drew 77e3.
   double sm_bytes_per_us = 78e3;
   double load_latency_us = 1.75;
   uint32_t ring_bytes = 192 << 10;
