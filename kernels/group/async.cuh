@@ -82,7 +82,7 @@ __device__ __forceinline__ void WaitStoresDone() {
 }
 // Maps in global memory are read through a proxy of their own; the host wrote them by a copy (CUDA
 // C++ Programming Guide, "Tensor map in global memory"). Every use needs it, however old the copy:
-// an SM that fetched the map next to it keeps what lay here before, beyond the launch (measured).
+// an SM may keep what lay here before, beyond the launch.
 __device__ __forceinline__ void AcquireMap(const CUtensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
