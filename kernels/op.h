@@ -86,6 +86,13 @@ struct Op {
   Op() : waits{}, buffers{}, gemm{} {}
 };
 
+// A store of `value` to the 64-bit word at `address`, which the node has registered, once the work
+// it stands for is done and visible.
+struct TimelineWrite {
+  Address address = 0;
+  uint64_t value = 0;
+};
+
 // The memory that one op touches. A strided operand counts as its bounding range, an absent one as
 // {0, 0}.
 struct OpRanges {

@@ -25,12 +25,6 @@ constexpr uint64_t CeilShift(uint64_t value, int shift) {
   return (value + (uint64_t{1} << shift) - 1) >> shift;
 }
 
-double PeakFlops(const DeviceModel& device, const Work& work) {
-  if (work.dtype == Dtype::kFp8E4m3) return device.fp8_flops;
-  if (work.dtype != Dtype::kFp32) return device.tensor_flops;
-  return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
-}
-
 // How a GEMM lies on the SMs.
 struct Layout {
   double us = 0;     // fill, waves and split, without the floor
@@ -106,6 +100,12 @@ OpCost CopyCost(const DeviceModel& device, const Work& work) {
 }
 
 }  // namespace
+
+double PeakFlops(const DeviceModel& device, const Work& work) {
+  if (work.dtype == Dtype::kFp8E4m3) return device.fp8_flops;
+  if (work.dtype != Dtype::kFp32) return device.tensor_flops;
+  return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
+}
 
 double RooflineUs(const DeviceModel& device, const Work& work) {
   const double flops_us = static_cast<double>(work.flops) / PeakFlops(device, work);

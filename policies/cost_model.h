@@ -9,6 +9,9 @@
 
 namespace concert::policies {
 
+// FLOP/s of the whole GPU for the work's dtype.
+double PeakFlops(const DeviceModel& device, const Work& work);
+
 // Lower bound of any implementation: max(FLOPs / peak, bytes / bandwidth).
 double RooflineUs(const DeviceModel& device, const Work& work);
 

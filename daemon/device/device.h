@@ -32,6 +32,7 @@ namespace concert::daemon {
 
 using kernels::Address;
 using kernels::Op;
+using kernels::TimelineWrite;
 using policies::Lane;
 
 // What a GPU is and can do. Capabilities are probed when the device opens, never looked up by name.
@@ -62,13 +63,6 @@ struct ImportRequest {
   int fd = -1;        // borrowed
   uint64_t offset = 0, bytes = 0, allocation_bytes = 0;
   std::array<uint8_t, 64> ipc_handle{};
-};
-
-// Store `value` to the 64-bit word at `address` when all earlier work on the lane is done and
-// visible.
-struct TimelineWrite {
-  Address address = 0;  // from RegisterHostMemory
-  uint64_t value = 0;
 };
 
 // One launch.

@@ -128,9 +128,9 @@ __device__ __forceinline__ bool Reached(uint32_t count, uint32_t target) {
   return static_cast<int32_t>(count - target) >= 0;
 }
 
-// Until the problem that `task` follows is stored. Acquires its results (release: CountStored).
-// Ends for certain: this launch's blocks get an SM only after all of the previous one's have
-// theirs.
+// Until the problem that `task` follows is stored. Acquires its results (release:
+// Uncounted::Count). Ends for certain: this launch's blocks get an SM only after all of the
+// previous one's have theirs.
 __device__ __forceinline__ void WaitForPredecessor(const GroupArgs& args, const GroupTask& task) {
   if (!args.inputs_early || task.after == 0) return;
   while (!Reached(LoadAcquire(&args.previous->stored[task.after - 1]), task.after_stored)) {
@@ -192,9 +192,7 @@ class Watch {
 
   __device__ __forceinline__ bool empty() const { return count_ == 0; }
   __device__ __forceinline__ void Add(int problem) {
-    if (count_ == kWatchCapacity) {
-      while (count_ == kWatchCapacity) Look();
-    }
+    while (count_ == kWatchCapacity) Look();
     problems_[count_++] = static_cast<uint16_t>(problem);
   }
   // Looks at one of the problems, each time at another one, and signals it if it is stored.

@@ -121,12 +121,8 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   args_.weights_early = launch.weights_settled;
   // The launch must not begin before what is uploaded for it is there, whatever it may overlap.
   const bool overlap = !uploads && (inputs_early || launch.weights_settled);
-  if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) {
-    return status;
-  }
-  for (size_t i = 0; i < launch.ops.size(); ++i) {
-    track.stored[track.turn][i] += HalvesOf(launch.ops[i]->gemm, schedule.tiles[i]);
-  }
+  if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
+  for (size_t i = 0; i < launch.ops.size(); ++i) track.stored[track.turn][i] = tasks[i].stored;
   track.turn ^= 1;
   track.chained = true;
   ++launches_;
@@ -137,7 +133,7 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
                              uint32_t record, bool follow, GroupTask& task) const {
   const GemmArgs& gemm = launch.ops[problem]->gemm;
   const policies::GroupTile tile = launch.schedule->tiles[problem];
-  const GroupSignal signal = launch.signals.empty() ? GroupSignal() : launch.signals[problem];
+  const TimelineWrite signal = launch.writes.empty() ? TimelineWrite() : launch.writes[problem];
   task.signal_address = signal.address;
   task.signal_value = signal.value;
   task.record = record;

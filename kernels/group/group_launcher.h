@@ -21,17 +21,10 @@
 
 namespace concert::kernels::cuda {
 
-// What the group kernel writes when a problem's results are in memory: `value` to the 64-bit word
-// at `address`; address 0: nothing.
-struct GroupSignal {
-  Address address = 0;
-  uint64_t value = 0;
-};
-
 struct GroupLaunch {
   std::span<const Op* const> ops;  // problem i of the schedule is ops[i]
   const policies::GroupSchedule* schedule = nullptr;
-  std::span<const GroupSignal> signals;  // one per op, or empty
+  std::span<const TimelineWrite> writes;  // one per op, when its D is in memory; or empty
   // Per op: the problem of the previous group launch on this track that it follows, -1: none.
   // Empty: all -1.
   std::span<const int16_t> after;

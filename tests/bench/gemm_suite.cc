@@ -9,12 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "policies/cost_model.h"
 #include "policies/work.h"
 #include "tests/bench/gemm_entrants.h"
 #include "tests/bench/plan_log.h"
 #include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/scenario_file.h"
+#include "tests/bench/scenario_loop.h"
 
 namespace concert::bench {
 namespace {
@@ -67,16 +69,11 @@ absl::StatusOr<int> WarmUp(Entrant& entrant, const GemmWorkload& workload, bool 
   return static_cast<int>(std::clamp<double>(kTurnUs / *batch_us, kMinBatches, kMaxBatches));
 }
 
-double PeakFlops(const policies::DeviceModel& model, Dtype dtype) {
-  if (dtype == Dtype::kFp8E4m3) return model.fp8_flops;
-  return dtype == Dtype::kFp32 ? model.fp32_flops : model.tensor_flops;
-}
-
 double BoundUs(const GemmScenario& scenario) {
   const policies::DeviceModel model;
   double compute_s = 0, bytes = 0;
   for (const GemmShape& shape : scenario.gemms) {
-    compute_s += shape.flops() / PeakFlops(model, shape.dtype);
+    compute_s += shape.flops() / policies::PeakFlops(model, {.dtype = shape.dtype});
     bytes += shape.bytes();
   }
   return 1e6 * std::max(compute_s, bytes / model.hbm_bytes_per_s);
@@ -202,32 +199,11 @@ absl::Status RunGemmSuite(const RunOptions& options, json& result) {
   const absl::StatusOr<Arena> arena = OpenArena(options, result["header"]);
   if (!arena.ok()) return arena.status();
 
-  json skipped = json::array(), failed = json::array();
-  absl::Status interrupted;
-  Progress progress(scenarios->size());
-  for (const GemmScenario& scenario : *scenarios) {
-    progress.Step(scenario.name);
-    if (!scenario.unsupported.empty()) {
-      skipped.push_back({{"name", scenario.name}, {"why", scenario.unsupported}});
-      continue;
-    }
-    const absl::StatusOr<json> entry = Measure(*arena, scenario, options.rounds);
-    if (absl::IsCancelled(entry.status()) && Interrupted()) {
-      interrupted = entry.status();
-      break;
-    }
-    if (entry.ok()) {
-      result["scenarios"].push_back(*entry);
-    } else {
-      failed.push_back({{"name", scenario.name}, {"why", entry.status().ToString()}});
-    }
-  }
-  result["summary"] = GemmSummary(result["scenarios"], arena->rivals, kLossTolerance);
-  result["summary"].update({{"skipped", skipped}, {"failed", failed}});
-  if (!interrupted.ok()) return interrupted;
-  if (failed.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(failed.size(), " of ", scenarios->size(),
-                                          " scenarios failed; the first: ", failed[0].dump()));
+  return MeasureScenarios(
+      *scenarios,
+      [&](const GemmScenario& scenario) { return Measure(*arena, scenario, options.rounds); },
+      [&](const json& entries) { return GemmSummary(entries, arena->rivals, kLossTolerance); },
+      result);
 }
 
 }  // namespace concert::bench

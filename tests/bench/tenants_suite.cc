@@ -16,6 +16,7 @@
 #include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/scenario_file.h"
+#include "tests/bench/scenario_loop.h"
 #include "tests/bench/speedup_summary.h"
 #include "tests/bench/statistics.h"
 #include "tests/bench/tenant_crew.h"
@@ -293,32 +294,10 @@ absl::Status RunTenantsSuite(const RunOptions& options, json& result) {
   const absl::StatusOr<Stage> stage = SetStage(options, result["header"]);
   if (!stage.ok()) return stage.status();
 
-  json skipped = json::array(), failed = json::array();
-  absl::Status interrupted;
-  Progress progress(scenarios->size());
-  for (const TenantScenario& scenario : *scenarios) {
-    progress.Step(scenario.name);
-    if (!scenario.unsupported.empty()) {
-      skipped.push_back({{"name", scenario.name}, {"why", scenario.unsupported}});
-      continue;
-    }
-    const absl::StatusOr<json> entry = Measure(*stage, scenario);
-    if (absl::IsCancelled(entry.status()) && Interrupted()) {
-      interrupted = entry.status();
-      break;
-    }
-    if (entry.ok()) {
-      result["scenarios"].push_back(*entry);
-    } else {
-      failed.push_back({{"name", scenario.name}, {"why", entry.status().ToString()}});
-    }
-  }
-  result["summary"] = SpeedupSummary(result["scenarios"], stage->rivals, kLossTolerance);
-  result["summary"].update({{"skipped", skipped}, {"failed", failed}});
-  if (!interrupted.ok()) return interrupted;
-  if (failed.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(failed.size(), " of ", scenarios->size(),
-                                          " scenarios failed; the first: ", failed[0].dump()));
+  return MeasureScenarios(
+      *scenarios, [&](const TenantScenario& scenario) { return Measure(*stage, scenario); },
+      [&](const json& entries) { return SpeedupSummary(entries, stage->rivals, kLossTolerance); },
+      result);
 }
 
 }  // namespace concert::bench

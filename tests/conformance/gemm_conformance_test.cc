@@ -96,19 +96,6 @@ constexpr GemmCase kFp8Cases[] = {
      .w_scales = Scales::kPerRow},
 };
 
-double Activate(uint8_t activation, double x) {
-  switch (activation) {
-    case CONCERT_ABI_ACT_RELU:
-      return std::fmax(x, 0);
-    case CONCERT_ABI_ACT_GELU:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case CONCERT_ABI_ACT_SILU:
-      return x / (1 + std::exp(-x));
-    default:
-      return x;
-  }
-}
-
 class GemmConformanceTest : public DeviceTest {
  protected:
   struct Data {

@@ -119,19 +119,6 @@ class GroupConformanceTest : public DeviceTest {
     for (size_t i = 0; i < ops.size(); ++i) WaitFor(static_cast<int>(i), value);
   }
 
-  static double Activate(uint8_t activation, double x) {
-    switch (activation) {
-      case CONCERT_ABI_ACT_RELU:
-        return std::fmax(x, 0);
-      case CONCERT_ABI_ACT_GELU:
-        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-      case CONCERT_ABI_ACT_SILU:
-        return x / (1 + std::exp(-x));
-      default:
-        return x;
-    }
-  }
-
   // D is right, and what lies between its rows is untouched.
   void CheckD(const Problem& problem) {
     const GroupCase& shape = problem.shape;

@@ -1,4 +1,5 @@
-// Numbers of the ABI's dtypes as doubles and back, and how far apart two results are.
+// Numbers of the ABI's dtypes as doubles and back, activations of them, and how far apart two
+// results are.
 #ifndef CONCERT_TESTS_CONFORMANCE_NUMBERS_H_
 #define CONCERT_TESTS_CONFORMANCE_NUMBERS_H_
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "policies/work.h"
+#include "proto/ring/ring_abi.h"
 #include "tests/support/e4m3.h"
 
 namespace concert::daemon::conformance {
@@ -89,6 +91,20 @@ inline double Tolerance(Dtype dtype) {
 
 // 0xff everywhere is NaN in every dtype: an element that a kernel forgot shows.
 inline constexpr uint8_t kPoison = 0xff;
+
+// concert_activation_abi in double precision.
+inline double Activate(uint8_t activation, double x) {
+  switch (activation) {
+    case CONCERT_ABI_ACT_RELU:
+      return std::fmax(x, 0);
+    case CONCERT_ABI_ACT_GELU:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case CONCERT_ABI_ACT_SILU:
+      return x / (1 + std::exp(-x));
+    default:
+      return x;
+  }
+}
 
 }  // namespace concert::daemon::conformance
 

@@ -217,13 +217,9 @@ int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
 }
 
 absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
-  std::array<kernels::cuda::GroupSignal, policies::kMaxGroupProblems> signals;
-  for (size_t i = 0; i < request.writes.size(); ++i) {
-    signals[i] = {request.writes[i].address, request.writes[i].value};
-  }
   return groups_->Launch(track, {.ops = request.ops,
                                  .schedule = request.schedule,
-                                 .signals = {signals.data(), request.writes.size()},
+                                 .writes = request.writes,
                                  .after = request.after,
                                  .inputs_settled = request.inputs_settled,
                                  .weights_settled = request.weights_settled});
@@ -303,7 +299,6 @@ absl::Status CudaDevice::Order(Lane lane, Lane before) {
   return absl::OkStatus();
 }
 
-// What LaunchGemm runs: the heuristic's first choice.
 absl::Status CudaDevice::Fault(absl::Status status) {
   faulted_.store(true, std::memory_order_relaxed);
   return status;

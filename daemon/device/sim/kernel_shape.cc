@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/cost_model.h"
+
 namespace concert::daemon::sim {
 namespace {
 
@@ -24,12 +26,6 @@ void KernelShape::Merge(const KernelShape& other) {
   floor_ns = std::max(floor_ns, other.floor_ns);
 }
 
-double PeakFlops(const policies::DeviceModel& device, const policies::Work& work) {
-  if (work.dtype == policies::Dtype::kFp8E4m3) return device.fp8_flops;
-  if (work.dtype != policies::Dtype::kFp32) return device.tensor_flops;
-  return work.allow_tf32 ? device.tf32_flops : device.fp32_flops;
-}
-
 KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Work& work) {
   const int64_t m = work.m, n = work.n, k = work.k, batch = work.batch;
   const int64_t rows = m <= kSmallTileRows ? kSmallTileRows : kTileRows;
@@ -44,7 +40,7 @@ KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Wor
   shape.tiles = std::min(output_tiles * splits, kMaxTiles);
   const double tiles = static_cast<double>(shape.tiles);
   shape.tile_bytes = static_cast<double>(work.hbm_bytes) / tiles;
-  const double sm_flops_per_ns = PeakFlops(device, work) / device.sm_count / 1e9;
+  const double sm_flops_per_ns = policies::PeakFlops(device, work) / device.sm_count / 1e9;
   const double sm_bytes_per_ns = device.hbm_bytes_per_s * kSmHbmShare / device.sm_count / 1e9;
   shape.tile_ns = std::max(flops / tiles / sm_flops_per_ns, shape.tile_bytes / sm_bytes_per_ns);
   shape.floor_ns = device.kernel_floor_us * 1e3;

@@ -26,9 +26,6 @@ struct KernelShape {
 inline constexpr int64_t kMaxTiles = 16384;
 KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Work& work);
 
-// FLOP/s of the whole GPU for the work's dtype.
-double PeakFlops(const policies::DeviceModel& device, const policies::Work& work);
-
 }  // namespace concert::daemon::sim
 
 #endif  // CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
