@@ -14,6 +14,9 @@ inline constexpr int kMaxGroupProblems = 256;
 inline constexpr int kMaxGroupItems = 16384;  // of one launch, kEnd items included; 256 KB
 inline constexpr uint32_t kGroupArenaItems = 1 << 20;  // of all schedules that are kept; 16 MB
 inline constexpr int kGroupScheduleSlots = 1024;
+// Group launches whose ops have not all been seen finished. A device keeps what as many launches
+// use, and a few more, because a launch's last block ends after its last op's signal.
+inline constexpr int kMaxGroupLaunches = 60;
 inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;

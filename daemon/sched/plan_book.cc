@@ -96,6 +96,7 @@ uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& laun
   }
   const uint16_t id = TakeFree(free_launches_);
   launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane};
+  group_launches_ += launch.form == Form::kGroup;
   if (plans_[plan].compute) SetLaunched(id, now);
   return id;
 }
@@ -204,6 +205,7 @@ void PlanBook::Leave(const OpSlot& slot, Time now) {
   const uint16_t plan = launch.plan;
   const Lane lane = launch.lane;
   if (--launch.unfinished == 0) {
+    group_launches_ -= launch.form == Form::kGroup;
     if (launch.launched) {
       --lanes_[lane].launches;
       --launches_in_flight_;

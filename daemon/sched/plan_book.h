@@ -57,6 +57,7 @@ class PlanBook {
     return count;
   }
   int collectives() const { return collectives_; }
+  int group_launches() const { return group_launches_; }  // with unfinished ops
 
   // The plan that ended since the last call, if it tells how good the policy's prediction was: all
   // its ops finished without a failure, and nothing else ran from its start to its end. Nothing if
@@ -119,6 +120,7 @@ class PlanBook {
   uint32_t launches_in_flight_ = 0;
   std::array<int, policies::kPriorityCount> compute_plans_{};
   int collectives_ = 0;
+  int group_launches_ = 0;
   uint64_t next_plan_ = 1;
   uint32_t policy_epoch_ = 0;
 

@@ -31,6 +31,7 @@ kernels::OpRanges RangesOf(const kernels::Op& op) {
 bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
   const bool high = priority == policies::Priority::kHigh;
   if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
+  if (book_.group_launches() >= policies::kMaxGroupLaunches) return false;
   if (book_.compute_plans(priority) < options_.depth) return true;
   Time busy_until = now;
   float launched_us = 0;
@@ -167,6 +168,8 @@ void Scheduler::Apply(Time now, Actions& actions) {
       continue;
     }
     CONCERT_CHECK(!policies::IsCollectiveLane(launch.lane));
+    // What is left stays ready.
+    if (launch.form == Form::kGroup && book_.group_launches() == policies::kMaxGroupLaunches) break;
     if (span.end == 0) plan = book_.OpenPlan(plan_, lowest, now);
     Launch(now, launch, plan, span, actions);
   }

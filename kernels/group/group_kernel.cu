@@ -121,6 +121,15 @@ __device__ const GroupTask& TaskOf(const GroupArgs& args, int problem) {
   return args.tasks != nullptr ? args.tasks[problem] : args.inline_tasks[problem];
 }
 
+// The maps of a problem: one of them, ready to be used by this thread.
+__device__ __forceinline__ const CUtensorMap* MapOf(const GroupArgs& args, int problem,
+                                                    CUtensorMap GroupMaps::*which) {
+  if (args.maps_inline) return &(args.few.maps[problem].*which);
+  const CUtensorMap* map = &(args.records[TaskOf(args, problem).record].maps.*which);
+  AcquireMap(map);
+  return map;
+}
+
 // --- Order between problems of one launch and the next ---
 
 // Counts wrap.
@@ -161,10 +170,8 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
     }
     if (item.problem() != problem) {
       problem = item.problem();
-      const GroupTask& task = TaskOf(args, problem);
-      map = kIsA ? &args.records[task.record].a : &args.records[task.record].w;
-      AcquireMap(map);
-      if (kIsA) WaitForPredecessor(args, task);
+      map = MapOf(args, problem, kIsA ? &GroupMaps::a : &GroupMaps::w);
+      if (kIsA) WaitForPredecessor(args, TaskOf(args, problem));
     }
     const int row = kIsA ? item.a_tile() * item.a_rows() : item.w_tile() * item.w_rows();
     const int bytes = kIsA ? a_bytes : w_bytes, stage_bytes = w_bytes + a_bytes;
@@ -248,9 +255,10 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
   const uint32_t taken = shared.taken + 8 * warpgroup;
   // The first item's map is acquired while the first tile is computed.
   int map_problem = -1;
+  const CUtensorMap* map = nullptr;
   if (const Item first = Items(args).Next(); !first.end()) {
     map_problem = first.problem();
-    AcquireMap(&args.records[TaskOf(args, map_problem).record].d);
+    map = MapOf(args, map_problem, &GroupMaps::d);
   }
   Uncounted uncounted;
   Watch watch(args, shared.tail->watched[warpgroup]);
@@ -263,8 +271,7 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
     if (flags & Message::kExit) break;
     if (problem != uncounted.problem) uncounted.Count(args);
     if (flags & Message::kStore) {
-      const CUtensorMap* map = &args.records[TaskOf(args, problem).record].d;
-      if (problem != map_problem) AcquireMap(map);
+      if (problem != map_problem) map = MapOf(args, problem, &GroupMaps::d);
       map_problem = problem;
       StoreTile(map, staging, message.x, message.y);
       WaitStoresRead();

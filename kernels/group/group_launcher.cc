@@ -14,7 +14,7 @@ static_assert((GroupLauncher::kMaxUnfinished - 1) * policies::kMaxGroupItems < k
 
 // Tasks of the launches that may be unfinished.
 constexpr uint32_t kTaskSlots = GroupLauncher::kMaxUnfinished;
-static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kRecords / 2);
+static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kKept);
 
 size_t KernelOf(Dtype dtype) {
   return dtype == Dtype::kFp8E4m3 ? 2 : dtype == Dtype::kFp16 ? 1 : 0;
@@ -100,17 +100,16 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   const bool follows = std::any_of(launch.after.begin(), launch.after.end(),
                                    [](int16_t problem) { return problem >= 0; });
   bool inputs_early = launch.inputs_settled && (!follows || track.chained);
+  args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
   for (size_t i = 0; i < launch.ops.size(); ++i) {
     absl::StatusOr<uint32_t> record = records_.Find(launch.ops[i]->gemm, schedule.tiles[i], index);
     if (!record.ok()) return record.status();
     FillTask(track, launch, i, *record, inputs_early && follows, tasks[i]);
+    if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
   }
   const bool uploads = large || records_.has_pending() || !HasItems(index, schedule);
   if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
   if (records_.has_pending()) {
-    if (records_.pending_replaces()) {
-      if (absl::Status status = WaitForOtherTracks(index); !status.ok()) return status;
-    }
     if (absl::Status status = records_.Upload(track.stream); !status.ok()) return status;
   }
   if (large) {

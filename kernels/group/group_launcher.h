@@ -41,6 +41,7 @@ class GroupLauncher {
   static constexpr int kTracks = policies::kGroupLaneCount;
   // Launches of all tracks that may be unfinished at a time; what they use is not overwritten.
   static constexpr int kMaxUnfinished = 64;
+  static_assert(kMaxUnfinished > policies::kMaxGroupLaunches);
 
   // Allocates what all launches need: some 230 MB of GPU and 33 MB of pinned memory. `streams`: one
   // per track. `kernels` must hold the group kernels.

@@ -78,6 +78,11 @@ absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, policies::Grou
     if (entry == 0) continue;
     Known& known = known_[entry - 1];
     if (known.hash != hash || std::memcmp(&known.key, &key, sizeof(key)) != 0) continue;
+    const uint32_t until_replaced = (entry - 1 - next_) % kRecords;
+    if (until_replaced < kKept) {
+      Forget(entry - 1);
+      break;
+    }
     if ((known.tracks & track_bit) == 0) again_.push_back(entry - 1);
     known.tracks |= track_bit;
     return entry - 1;
@@ -96,7 +101,6 @@ absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, policies::Grou
   }
   bucket[way] = record + 1;
   next_ = (next_ + 1) % kRecords;
-  wrapped_ |= next_ == 0;
   return record;
 }
 
@@ -131,9 +135,9 @@ absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
                                  GroupRecord& record) const {
   record = {};
   const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile.w_rows, tile.a_rows));
-  absl::Status status = Encode(record.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
-  status.Update(Encode(record.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));
-  status.Update(Encode(record.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
+  absl::Status status = Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
+  status.Update(Encode(record.maps.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));
+  status.Update(Encode(record.maps.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
   record.d_rows = reinterpret_cast<void*>(gemm.d);
   record.ldd = gemm.ldd;
   record.bias = reinterpret_cast<const void*>(gemm.bias);

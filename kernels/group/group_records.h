@@ -16,12 +16,14 @@
 
 namespace concert::kernels::cuda {
 
-// A log that wraps: a new record takes the place of the oldest. Not thread-safe.
+// A log that wraps: a new record takes the place of the oldest. What is found in the older half is
+// written again at the end, so that a record is replaced only after kKept more have been written,
+// when no launch that uses it can be unfinished. Not thread-safe.
 class GroupRecords {
  public:
-  // 1000 weights with 32 batch sizes each. More than GroupLauncher::kMaxUnfinished launches can
-  // use, so that a record's staging memory is never written while its upload is under way.
+  // 1000 weights with 32 batch sizes each.
   static constexpr uint32_t kRecords = 1 << 15;
+  static constexpr uint32_t kKept = kRecords / 2;
 
   GroupRecords();
   absl::Status Allocate(const Driver& driver, int gpu);
@@ -32,9 +34,10 @@ class GroupRecords {
   // refuses a tensor map, which kernels/gemm's rules for groupable ops exclude.
   absl::StatusOr<uint32_t> Find(const GemmArgs& gemm, policies::GroupTile tile, int track);
 
+  // Of a record that Find returned, until the next call of Find.
+  const GroupMaps& maps(uint32_t record) const { return memory_.host<GroupRecord>()[record].maps; }
+
   bool has_pending() const { return first_pending_ != next_ || !again_.empty(); }
-  // Whether a pending record takes the place of an older one, which a launch elsewhere may use.
-  bool pending_replaces() const { return wrapped_; }
   absl::Status Upload(CUstream stream);
 
   CUdeviceptr device() const { return memory_.device(); }
@@ -72,7 +75,6 @@ class GroupRecords {
   std::vector<Known> known_;                          // by record
   std::vector<std::array<uint32_t, kWays>> buckets_;  // record + 1; 0: empty
   uint32_t next_ = 0, first_pending_ = 0;
-  bool wrapped_ = false;
   std::vector<uint32_t> again_;  // pending records of another track
 };
 

@@ -304,8 +304,9 @@ TEST_F(GpuGroupChainStressTest, AllLanesAtOnce) {
 // One row each, with D at a place of its own.
 class GpuGroupRecordStressTest : public GpuGroupStressTest {
  protected:
-  static constexpr uint32_t kInputs = 64, kDepth = 64, kColumns = 8;
-  static constexpr uint32_t kPerLaunch = policies::kMaxGroupProblems;
+  // Launches and inputs do not fit into the log as wholes, so that no two records are alike.
+  static constexpr uint32_t kInputs = 61, kDepth = 64, kColumns = 8;
+  static constexpr uint32_t kPerLaunch = policies::kMaxGroupProblems - 7;
   static constexpr uint32_t kLogLaunches =
       kernels::cuda::GroupRecords::kRecords / kPerLaunch + 3;  // a little more than the log holds
 
