@@ -68,6 +68,8 @@ class AutoPolicy final : public Policy {
     std::array<Lane, kMaxSideBySide> lane;  // if side by side
 
     int count() const { return static_cast<int>(index.size()); }
+    GroupGoal goal = GroupGoal::kLatency;
+
     bool high() const { return priority_class == kHighClass; }
     int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
   };
@@ -86,9 +88,11 @@ class AutoPolicy final : public Policy {
   }
   CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
   int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
+  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal}; }
 
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
   void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
+  GroupGoal GoalOf(const Snapshot& snapshot) const;
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
   // Groups.
@@ -144,6 +148,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
     return AddIfHarmless(snapshot, lanes, writer, plan);
   }
   if (turn_.grouped) {
+    turn_.goal = GoalOf(snapshot);
     const Budget budget = ChooseBudget(snapshot, running);
     const Partition& partition = ChooseGrouped(snapshot, budget);
     if (partition.form == Form::kStreams) {
@@ -215,6 +220,17 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running)
   turn_.index = {kept_.data(), static_cast<size_t>(kept)};
 }
 
+// Throughput behind a launch that none of them waits for: what overlaps it is not late by its own
+// imbalance.
+GroupGoal AutoPolicy::GoalOf(const Snapshot& snapshot) const {
+  const Lane lane = SerialLaneOf(turn_.priority_class);
+  if (snapshot.lanes[lane].in_flight == 0) return GroupGoal::kLatency;
+  const bool waits = std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
+    return snapshot.ready[index].after == lane;
+  });
+  return waits ? GroupGoal::kLatency : GroupGoal::kThroughput;
+}
+
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
 void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
                                Plan& plan) {
@@ -255,8 +271,8 @@ Partition& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) {
 }
 
 Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(budget) << 1 | 1u << 8 |
-                   static_cast<uint32_t>(turn_.high()));
+  signature_.Start(static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
+                   static_cast<uint32_t>(budget) << 1 | static_cast<uint32_t>(turn_.high()));
   const ReadyOp* before = nullptr;
   for (int i = 0; i < turn_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[turn_.index[i]];
@@ -267,7 +283,7 @@ Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) 
   }
   if (Partition* known = cache_.Find(signature_)) {
     if (known->form == Form::kGroup && !lender_.Valid(known->borrowed)) {
-      partitioner_.Borrow(signature_.works(), SmsOf(budget), *known);
+      partitioner_.Borrow(signature_.works(), SiteOf(budget), *known);
     }
     return *known;
   }
@@ -278,7 +294,7 @@ Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) 
                .same_session = SameSession(snapshot, i),
                .urgent = turn_.urgent[i]};
   }
-  partitioner_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SmsOf(budget),
+  partitioner_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
                       turn_.lane_limit(), corrections_.RatiosOf(signature_.hash()), chosen_);
   return Remember(chosen_);
 }

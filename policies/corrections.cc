@@ -27,7 +27,7 @@ bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   Slot& slot = slots_[IndexOf(tag)];
   if (slot.tag != tag) return false;  // chosen too long ago
   const float seen = std::clamp(slot.chosen_with * actual_us / predicted_us, kMin, kMax);
-  slot.ratio += kWeight * (seen - slot.ratio);
+  slot.ratio += std::clamp(kWeight * (seen - slot.ratio), -kMaxStep, kMaxStep);
   return std::abs(slot.ratio - slot.chosen_with) > kMaxDrift * slot.chosen_with;
 }
 

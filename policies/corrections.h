@@ -32,8 +32,9 @@ class Corrections {
   bool Learn(uint64_t tag, float predicted_us, float actual_us);
 
  private:
-  // Weight of a new measurement: half of the ratio comes from the last five.
-  static constexpr float kWeight = 0.125f;
+  // Weight of a new measurement, half of the ratio comes from the last five, and the most that one
+  // may change: a few launches that found caches cold or another process on the GPU are no drift.
+  static constexpr float kWeight = 0.125f, kMaxStep = 0.03f;
   static constexpr uint64_t kSlots = 2048;
   struct Slot {
     uint64_t tag = 0;  // 0: empty

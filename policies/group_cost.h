@@ -2,6 +2,7 @@
 #ifndef CONCERT_POLICIES_GROUP_COST_H_
 #define CONCERT_POLICIES_GROUP_COST_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -13,33 +14,42 @@ namespace concert::policies {
 
 inline constexpr int kGroupTileCount = std::size(kGroupTiles);
 
-// Everything to be fitted, in one place. The values are those of the kernel's prototype on an H200
-// (132 SMs, bf16), where the time of a stage was within about 10 % of measured.
+// What a launch is planned for. Launches of a lane overlap: the next one's blocks start on SMs that
+// the one before leaves or never had. So a launch behind another costs the SM time it takes, however
+// unevenly; one that others wait for, or that has the GPU to itself, costs the time until its
+// busiest block ends.
+enum class GroupGoal : uint8_t { kLatency, kThroughput };
+
+// Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
+// all tiles and splits (one H200, 132 SMs, bf16) back to back, which they predict within 2.5 %
+// (median), and to 24 that do not overlap (4 %). No shape was held out.
 struct GroupCostConstants {
   // One stage of the ring: kGroupBlockKBytes of K. The tensor cores take as long for 128 fp8 as
   // for 64 bf16, so that these hold for every dtype.
-  double stage_us = 0.03;
-  double stage_us_per_a_row_w128 = 0.0027;
+  double stage_us = 0.0316;
+  double stage_us_per_a_row_w128 = 0.00263;
   double stage_us_per_a_row_w64 = 0.00135;
   // A block loads at its share of the L2, when all SMs load, or at what it has in flight per
-  // latency, if that is less. One SM alone reaches 108e3; eight 512x768x3072 in tiles of 128x64
-  // drew 77e3.
-  double sm_bytes_per_us = 78e3;
-  double load_latency_us = 1.75;
+  // latency, if that is less. One SM alone reaches 108e3.
+  double sm_bytes_per_us = 88e3;
+  double load_latency_us = 1.88;
   uint32_t ring_bytes = 192 << 10;
   uint32_t ring_stages = 12;
   // One item: filling the ring, epilogue and store.
-  double item_us = 1.0;
-  double item_us_per_a_row = 0.004;
+  double item_us = 0.75;
+  double item_us_per_a_row = 0.0033;
   // The ring drains when a block goes on with another tile.
   double tile_change_us = 1.2;
   // A part of a split tile: its sums go to the workspace, and the last part adds them.
-  double split_us = 2.5;
-  double split_bytes_per_us = 60e3;
-  // Whole launches: besides the busiest block, and of those that HBM bounds.
-  double launch_us = 2.0;
-  double memory_launch_us = 2.1;
-  double hbm_bytes_per_us = 3.7e6;
+  double split_us = 1.25;
+  double split_bytes_per_us = 31e3;
+  // Whole launches: besides the busiest block, and of those that HBM bounds. Without a launch before
+  // and after it, the memory idles while pipelines fill and results are stored. What is written
+  // stays in the L2 for a while: hence more than HBM's 4.2e6.
+  double launch_us = 2.9;
+  double memory_launch_us = 2.6;
+  double memory_idle_us = 3.2;
+  double hbm_bytes_per_us = 4.36e6;
 };
 
 // The formulas over the constants. Immutable.
@@ -63,12 +73,23 @@ class GroupCosts {
     return k_blocks * costs.stage_us + costs.item_us + (split ? costs.split_us : 0);
   }
 
-  // Orders launches by their time: of one whose busiest block works `busiest_us`, that moves
-  // `bytes` through HBM and whose dearest reduction takes `split_us`. The sum of the sixth powers
-  // of both bounds: their maximum, rounded where they meet. The power is the prototype's choice,
-  // not a fit.
-  double Score(double busiest_us, double bytes, double split_us) const {
-    return Pow6(busiest_us + constants_.launch_us) + Pow6(MemoryUs(bytes) + split_us);
+  // What a launch asks of the GPU.
+  struct Demand {
+    double busiest_us = 0;  // of the block that works longest
+    double mean_us = 0;     // work of all blocks over the number of SMs
+    double bytes = 0;       // through HBM
+    double split_us = 0;    // the dearest reduction
+  };
+  // Orders launches by their time: the sum of the sixth powers of the bounds by SMs and by memory,
+  // which is their maximum, rounded where they meet. The power is the prototype's choice, not a fit.
+  // Two launches at most overlap (kernels/group), so SMs that a launch leaves idle are not all lost.
+  double Score(const Demand& demand, GroupGoal goal) const {
+    const bool alone = goal == GroupGoal::kLatency;
+    const double sm_us =
+        alone ? demand.busiest_us : std::max(demand.mean_us, demand.busiest_us / 2);
+    const double idle_us = alone ? constants_.memory_idle_us : 0;
+    return Pow6(sm_us + constants_.launch_us) +
+           Pow6(MemoryUs(demand.bytes) + idle_us + demand.split_us);
   }
   static double Us(double score);  // the time of that launch
   double launch_us() const { return constants_.launch_us; }

@@ -22,6 +22,7 @@ struct Launch {
   std::span<const uint16_t> members;
   double hbm_bytes = 0;
   int blocks = 1;
+  GroupGoal goal = GroupGoal::kLatency;
 };
 
 // First Arrange(), then Write(). Not thread-safe.

@@ -21,18 +21,19 @@ class GroupPlanner::Impl {
     buckets_.fill({});
   }
 
-  const GroupSchedule* Plan(std::span<const Problem> problems, int blocks) {
+  const GroupSchedule* Plan(std::span<const Problem> problems, int blocks, GroupGoal goal) {
     blocks = Blocks(blocks);
-    const auto signature = GroupSignature::Of(problems, blocks);
+    const auto signature = GroupSignature::Of(problems, blocks, goal);
     if (const GroupSchedule* known = store_.Find(signature)) return known;
     Classify(problems);
     const std::span<ProblemClass> classes(classes_.data(), class_count_);
-    if (!search_.Choose(classes, hbm_bytes_, blocks)) return nullptr;
+    if (!search_.Choose(classes, hbm_bytes_, blocks, goal)) return nullptr;
     const uint32_t items = layout_.Arrange({.classes = classes,
                                             .packing_order = search_.PackingOrder(classes),
                                             .members = {members_.data(), problems.size()},
                                             .hbm_bytes = hbm_bytes_,
-                                            .blocks = blocks});
+                                            .blocks = blocks,
+                                            .goal = goal});
     if (items == 0) return nullptr;
     const GroupScheduleStore::Place place = store_.Add(signature, items);
     layout_.Write(*place.schedule, place.items, place.ends_us);
@@ -42,9 +43,9 @@ class GroupPlanner::Impl {
     return place.schedule;
   }
 
-  float PredictUs(std::span<const Problem> problems, int blocks) {
+  float PredictUs(std::span<const Problem> problems, int blocks, GroupGoal goal) {
     Classify(problems);
-    return search_.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks));
+    return search_.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks), goal);
   }
 
  private:
@@ -129,12 +130,14 @@ bool GroupPlanner::Takes(const Problem& problem) {
          a_tiles < kMaxGroupItems && w_tiles * a_tiles < kMaxGroupItems;
 }
 
-const GroupSchedule* GroupPlanner::Plan(std::span<const Problem> problems, int blocks) {
-  return impl_->Plan(problems, blocks);
+const GroupSchedule* GroupPlanner::Plan(std::span<const Problem> problems, int blocks,
+                                        GroupGoal goal) {
+  return impl_->Plan(problems, blocks, goal);
 }
 
-float GroupPlanner::PredictUs(std::span<const Problem> problems, int blocks) const {
-  return impl_->PredictUs(problems, blocks);
+float GroupPlanner::PredictUs(std::span<const Problem> problems, int blocks,
+                              GroupGoal goal) const {
+  return impl_->PredictUs(problems, blocks, goal);
 }
 
 }  // namespace concert::policies

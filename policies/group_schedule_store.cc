@@ -21,10 +21,10 @@ uint64_t FirstId() {
 
 }  // namespace
 
-GroupSignature GroupSignature::Of(std::span<const Problem> problems, int blocks) {
-  uint64_t hash = kFnvOffset ^ static_cast<uint64_t>(blocks);
+GroupSignature GroupSignature::Of(std::span<const Problem> problems, int blocks, GroupGoal goal) {
+  uint64_t hash = kFnvOffset ^ static_cast<uint64_t>(blocks) ^ static_cast<uint64_t>(goal) << 32;
   for (const Problem& problem : problems) hash = (hash ^ HashShape(problem)) * kFnvPrime;
-  return {problems, blocks, hash ^ hash >> 32};
+  return {problems, blocks, goal, hash ^ hash >> 32};
 }
 
 GroupScheduleStore::GroupScheduleStore()
@@ -39,7 +39,7 @@ const GroupSchedule* GroupScheduleStore::Find(const GroupSignature& signature) c
         items_taken_ - slot.items_before > kGroupArenaItems / 2) {
       continue;
     }
-    if (slot.hash == signature.hash && slot.blocks == signature.blocks &&
+    if (slot.hash == signature.hash && slot.blocks == signature.blocks && slot.goal == signature.goal &&
         slot.schedule.problem_count == signature.problems.size() &&
         std::equal(signature.problems.begin(), signature.problems.end(), slot.problems.begin())) {
       return &slot.schedule;
@@ -57,6 +57,7 @@ GroupScheduleStore::Place GroupScheduleStore::Add(const GroupSignature& signatur
   uint16_t& bucket = buckets_[signature.hash % kBuckets];
   slot.hash = signature.hash;
   slot.blocks = signature.blocks;
+  slot.goal = signature.goal;
   slot.end_item = first_item + item_count;
   slot.items_before = items_taken_;
   items_taken_ += item_count;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/group_cost.h"
 #include "policies/group_schedule.h"
 #include "policies/tuned_table.h"
 
@@ -16,9 +17,10 @@ namespace concert::policies {
 struct GroupSignature {
   std::span<const Problem> problems;
   int blocks = 0;
+  GroupGoal goal = GroupGoal::kLatency;
   uint64_t hash = 0;  // of the above
 
-  static GroupSignature Of(std::span<const Problem> problems, int blocks);
+  static GroupSignature Of(std::span<const Problem> problems, int blocks, GroupGoal goal);
 };
 
 // Slots and arena are rings: the oldest schedules go first. Not thread-safe.
@@ -50,6 +52,7 @@ class GroupScheduleStore {
     GroupSchedule schedule;
     uint64_t hash = 0;
     int blocks = 0;             // asked for
+    GroupGoal goal = GroupGoal::kLatency;
     uint32_t end_item = 0;      // of the arena
     uint64_t items_before = 0;  // taken from the arena before its own
     uint16_t next = kNone;      // in its bucket

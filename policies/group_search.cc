@@ -47,8 +47,9 @@ bool LaunchTotals::Fits(int blocks) const {
 GroupSearch::GroupSearch(const GroupCosts& costs)
     : costs_(costs), packing_(costs.tile_change_us(), kMaxSegments) {}
 
-bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks) {
-  Begin(classes, hbm_bytes, blocks);
+bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+                         GroupGoal goal) {
+  Begin(classes, hbm_bytes, blocks, goal);
   PackLikelyLimits();
   if (best_score_ == kNone) {
     for (ProblemClass& c : classes_) {
@@ -62,18 +63,21 @@ bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int 
   return true;
 }
 
-float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks) {
-  Begin(classes, hbm_bytes, blocks);
+float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+                              GroupGoal goal) {
+  Begin(classes, hbm_bytes, blocks, goal);
   effort_ = kEstimateEffort;
   PackLikelyLimits();
   if (best_score_ < kNone) Improve();
   return static_cast<float>(GroupCosts::Us(best_score_));
 }
 
-void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks) {
+void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+                        GroupGoal goal) {
   classes_ = classes;
   hbm_bytes_ = hbm_bytes;
   blocks_ = blocks;
+  goal_ = goal;
   best_score_ = kNone;
   effort_ = kEffortBase + kEffortPerClass * static_cast<int>(classes.size());
   SumByLimit();
@@ -103,7 +107,7 @@ void GroupSearch::SumByLimit() {
 // What a launch could reach if its items filled all blocks evenly.
 double GroupSearch::BoundAt(int limit) const {
   const double busiest_us = std::max<double>(longest_us_[limit], double{work_us_[limit]} / blocks_);
-  return costs_.Score(busiest_us, hbm_bytes_, split_us_[limit]);
+  return Score(busiest_us, work_us_[limit], split_us_[limit]);
 }
 
 void GroupSearch::PackLikelyLimits() {
@@ -177,9 +181,17 @@ LaunchTotals GroupSearch::TotalsWithout(int skipped) const {
   return totals;
 }
 
+double GroupSearch::Score(double busiest_us, double work_us, double split_us) const {
+  return costs_.Score({.busiest_us = busiest_us,
+                       .mean_us = work_us / blocks_,
+                       .bytes = hbm_bytes_,
+                       .split_us = split_us},
+                      goal_);
+}
+
 double GroupSearch::Bound(const LaunchTotals& totals) const {
   const double busiest_us = std::max(totals.longest_us, totals.work_us / blocks_);
-  return costs_.Score(busiest_us, hbm_bytes_, totals.split_us);
+  return Score(busiest_us, totals.work_us, totals.split_us);
 }
 
 // The score of what is chosen, or kNone as soon as it is known to be `enough` or more.
@@ -191,7 +203,7 @@ double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
     const TileOption& option = c.chosen();
     packing_.Add(option.items() * c.problems, option.item_us, option.tile);
     --effort_;
-    score = costs_.Score(packing_.busiest_us(), hbm_bytes_, totals.split_us);
+    score = Score(packing_.busiest_us(), totals.work_us, totals.split_us);
     if (score >= enough) return kNone;
   }
   return score;

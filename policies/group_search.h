@@ -52,11 +52,11 @@ class GroupSearch {
 
   // Sets the options of 1 to kMaxGroupProblems classes that together move `hbm_bytes`. False if no
   // options fit. Deterministic, and depends on nothing but its arguments.
-  bool Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
+  bool Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks, GroupGoal goal);
 
   // About the time of the launch that Choose() would make, with hardly any effort.
   // Changes the classes' options.
-  float EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
+  float EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks, GroupGoal goal);
 
   // Classes in the order in which they are packed: longest items first. Valid until the next call.
   std::span<const uint16_t> PackingOrder(std::span<const ProblemClass> classes);
@@ -65,13 +65,14 @@ class GroupSearch {
   static constexpr int kLimits = ItemLimits::kCount;
   using LimitValues = std::array<float, kLimits>;
 
-  void Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks);
+  void Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks, GroupGoal goal);
   void SumByLimit();
   double BoundAt(int limit) const;
   void PackLikelyLimits();
   void Improve();
   bool ImproveClass(uint16_t index);
   LaunchTotals TotalsWithout(int skipped) const;
+  double Score(double busiest_us, double work_us, double split_us) const;
   double Bound(const LaunchTotals& totals) const;
   double Pack(const LaunchTotals& totals, double enough);
   bool TryChosen();
@@ -81,6 +82,7 @@ class GroupSearch {
   std::span<ProblemClass> classes_;
   double hbm_bytes_ = 0;
   int blocks_ = 1;
+  GroupGoal goal_ = GroupGoal::kLatency;
   int effort_ = 0;  // BlockPacking::Add() calls left
   double best_score_ = 0;
   std::array<uint8_t, kMaxGroupProblems> best_options_;

@@ -72,9 +72,9 @@ std::optional<float> MeasuredUs(const TunedTable* tuned, std::span<const Problem
 Partitioner::Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender)
     : device_(device), tuned_(tuned), lender_(lender) {}
 
-void Partitioner::Choose(std::span<const PartitionOp> ops, int sm_budget, int lane_limit,
+void Partitioner::Choose(std::span<const PartitionOp> ops, const GroupSite& site, int lane_limit,
                          const FormRatios& ratios, Partition& result) {
-  sm_budget_ = sm_budget;
+  site_ = site;
   ratios_ = ratios;
   draft_count_ = problems_predicted_ = 0;
   Prepare(ops);
@@ -126,7 +126,7 @@ Partitioner::Item Partitioner::ItemOf(const PartitionOp& op) {
       (static_cast<float>(op.cost.solo_us) + kSignalUs) * ratios_[static_cast<int>(Form::kSingle)];
   Item item{.alone_us = library_us, .serial_us = library_us, .tuned = op.cost.tuned};
   if (!op.work->groupable || !device_.group_kernel) return item;
-  const bool budgeted = sm_budget_ > 0;
+  const bool budgeted = site_.sm_budget > 0;
   item.loose = budgeted || !FillsGpuAlone(device_, *op.work);
   if (!item.loose) return item;
   const Problem problem = Problem::Of(*op.work);
@@ -256,7 +256,7 @@ void Partitioner::Evaluate(Draft& draft) {
 }
 
 void Partitioner::DraftStreams(int lane_limit) {
-  if (op_count_ < 2 || op_count_ > lane_limit || sm_budget_ > 0 || draft_count_ == kMaxDrafts) {
+  if (op_count_ < 2 || op_count_ > lane_limit || site_.sm_budget > 0 || draft_count_ == kMaxDrafts) {
     return;
   }
   Company company(device_);
@@ -267,7 +267,7 @@ void Partitioner::DraftStreams(int lane_limit) {
     problems_[i] = Problem::Of(*works_[i]);
   }
   const std::optional<float> measured_us = MeasuredUs(
-      tuned_, {problems_.data(), static_cast<size_t>(op_count_)}, sm_budget_, Form::kStreams);
+      tuned_, {problems_.data(), static_cast<size_t>(op_count_)}, site_.sm_budget, Form::kStreams);
   part.tuned = measured_us.has_value();
   part.predicted_us = measured_us.value_or(static_cast<float>(company.CompanyUs())) + kSignalUs;
   part.predicted_us *= ratios_[static_cast<int>(Form::kStreams)];
@@ -282,11 +282,11 @@ void Partitioner::DraftStreams(int lane_limit) {
 
 float Partitioner::GroupUs(std::span<const Problem> problems, bool& tuned) {
   const float ratio = ratios_[static_cast<int>(Form::kGroup)];
-  const std::optional<float> measured_us = MeasuredUs(tuned_, problems, sm_budget_, Form::kGroup);
+  const std::optional<float> measured_us = MeasuredUs(tuned_, problems, site_.sm_budget, Form::kGroup);
   tuned = measured_us.has_value();
   if (tuned) return *measured_us * ratio;
   problems_predicted_ += static_cast<int>(problems.size());
-  return lender_->planner().PredictUs(problems, sm_budget_) * ratio;
+  return lender_->planner().PredictUs(problems, site_.sm_budget, site_.goal) * ratio;
 }
 
 // --- The choice ---
@@ -306,11 +306,11 @@ bool Partitioner::Settle(Draft& draft, Partition& result) {
 }
 
 bool Partitioner::SettlePart(std::span<const Problem> problems, Part& part) {
-  part.schedule = lender_->Borrow(problems, sm_budget_);
+  part.schedule = lender_->Borrow(problems, site_.sm_budget, site_.goal);
   if (part.schedule != nullptr && !part.tuned) {
     part.predicted_us = part.schedule->predicted_us * ratios_[static_cast<int>(Form::kGroup)];
   }
-  const bool budgeted = sm_budget_ > 0;
+  const bool budgeted = site_.sm_budget > 0;
   if (part.count > 1) return part.schedule != nullptr && part.predicted_us <= part.serial_us;
   if (part.schedule == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
     part = {.form = Form::kSingle,
@@ -401,7 +401,8 @@ void Partitioner::Scatter(const Draft& draft) {
   }
 }
 
-void Partitioner::Borrow(std::span<const Work* const> works, int sm_budget, Partition& partition) {
+void Partitioner::Borrow(std::span<const Work* const> works, const GroupSite& site,
+                         Partition& partition) {
   for (int i = 0; i < partition.op_count; ++i) {
     problems_[i] = Problem::Of(*works[partition.order[i]]);
   }
@@ -409,7 +410,7 @@ void Partitioner::Borrow(std::span<const Work* const> works, int sm_budget, Part
   const Problem* problems = problems_.data();
   for (Part& part : partition.part_span()) {
     if (part.form == Form::kGroup) {
-      part.schedule = lender_->Borrow({problems, part.count}, sm_budget);
+      part.schedule = lender_->Borrow({problems, part.count}, site.sm_budget, site.goal);
     }
     problems += part.count;
   }

@@ -56,6 +56,12 @@ struct Partition {
   float SerialUs() const;
 };
 
+// Where group launches go and what they are planned for.
+struct GroupSite {
+  int sm_budget = 0;  // 0: all SMs
+  GroupGoal goal = GroupGoal::kLatency;
+};
+
 // One ready GEMM of the class that is planned.
 struct PartitionOp {
   const Work* work = nullptr;
@@ -78,14 +84,14 @@ class Partitioner {
   // `tuned` may be null. Both pointers must outlive this.
   Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender);
 
-  // The best partition of `ops`, 1 to kMaxReady of them in the snapshot's order, on `sm_budget` SMs
-  // (0: all), with at most `lane_limit` launches side by side. Under a budget groupable ops only go
+  // The best partition of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and with
+  // the goal of `site`, with at most `lane_limit` launches side by side. Under a budget groupable ops only go
   // into group launches, which keep to it exactly; to library kernels it is a hint.
-  void Choose(std::span<const PartitionOp> ops, int sm_budget, int lane_limit,
+  void Choose(std::span<const PartitionOp> ops, const GroupSite& site, int lane_limit,
               const FormRatios& ratios, Partition& result);
 
   // Borrows the schedules of the groups of `partition`, which is one of these ops, anew.
-  void Borrow(std::span<const Work* const> works, int sm_budget, Partition& partition);
+  void Borrow(std::span<const Work* const> works, const GroupSite& site, Partition& partition);
 
  private:
   // An op with what it costs in a launch of its own.
@@ -145,7 +151,7 @@ class Partitioner {
   int op_count_ = 0;
   int loose_count_ = 0;
   int draft_count_ = 0;
-  int sm_budget_ = 0;
+  GroupSite site_;
   int problems_predicted_ = 0;
   FormRatios ratios_{};
   std::array<Item, kMaxReady> items_;

@@ -22,8 +22,8 @@ class ScheduleLender {
   Stamp stamp() const { return lent_; }
 
   // As GroupPlanner::Plan.
-  const GroupSchedule* Borrow(std::span<const Problem> problems, int blocks) {
-    const GroupSchedule* schedule = planner_.Plan(problems, blocks);
+  const GroupSchedule* Borrow(std::span<const Problem> problems, int blocks, GroupGoal goal) {
+    const GroupSchedule* schedule = planner_.Plan(problems, blocks, goal);
     ++lent_.schedules;
     if (schedule != nullptr) lent_.items += schedule->item_count;
     return schedule;

@@ -27,7 +27,7 @@ CONSTANTS_HEADER = os.path.join(ROOT, "policies/cost_constants.h")
 RANGES = {"fill_us": (0, 5), "sm_bytes_per_s": (50e9, 300e9), "hbm_efficiency": (0.5, 1), "split_us": (0, 10),
           "hoarding": (0, 1), "issue_us": (0, 5), "handover_us": (0, 10), "wave_crowding": (0, 1)}
 FORM_OF_BASELINE = {"serial": "single", "streams": "streams", "group": "group"}
-DTYPES = ("bf16", "fp16", "fp32")
+DTYPES = ("bf16", "fp16", "fp32", "fp8_e4m3")
 
 
 class Measured(NamedTuple):

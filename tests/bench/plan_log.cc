@@ -1,5 +1,6 @@
 #include "tests/bench/plan_log.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -31,10 +32,23 @@ std::vector<Timed> TimesOf(const std::vector<LoggedPlan>& plans) {
   return times;
 }
 
+using Kind = std::tuple<std::string, uint32_t, uint32_t>;  // form, ops, launches
+
+nlohmann::json Kinds(const std::map<Kind, int>& frequency) {
+  nlohmann::json kinds = nlohmann::json::array();
+  for (const auto& [kind, count] : frequency) {
+    const auto& [form, ops, launches] = kind;
+    kinds.push_back({{"form", form}, {"ops", ops}, {"launches", launches}, {"count", count}});
+  }
+  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+    return a["count"].template get<int>() > b["count"].template get<int>();
+  });
+  return kinds;
+}
+
 }  // namespace
 
 nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms) {
-  using Kind = std::tuple<std::string, uint32_t, uint32_t>;
   std::map<Kind, int> frequency;
   const LoggedPlan* typical = nullptr;
   int typical_count = 0;
@@ -54,7 +68,10 @@ nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms) {
     errors.push_back(std::abs(timed.predicted_us / timed.actual_us - 1));
   }
   nlohmann::json description = nlohmann::json::object();
-  if (typical != nullptr) description["plan"] = typical->text;
+  if (typical != nullptr) {
+    description["plan"] = typical->text;
+    description["plans"] = Kinds(frequency);
+  }
   if (!errors.empty()) {
     description["predicted_us"] = Quantile(predicted_us, 0.5);
     description["planned_us"] = Quantile(planned_us, 0.5);

@@ -22,8 +22,8 @@ struct LoggedPlan {
 // The last plans that ended, newest first; at most 256.
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket);
 
-// What plans of batches of `gemms` ops each say: "plan", the newest one of the most frequent kind
-// (form, ops, launches); "predicted_us" and "planned_us", medians of what plans were predicted to
+// What plans of batches of `gemms` ops each say: "plans", how many there were of each kind (form,
+// ops, launches), the most frequent first; "plan", the newest one of the most frequent kind; "predicted_us" and "planned_us", medians of what plans were predicted to
 // take and took, per batch; "prediction_error", the median of |predicted / actual - 1|. Empty for
 // no plans. Plans that were seen to end at once count as one: the daemon gives the first of them
 // all the time. Plans of one GPU, newest first.

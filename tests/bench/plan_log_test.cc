@@ -14,7 +14,11 @@ TEST(PlanLogTest, TheTypicalPlanIsTheNewestOfTheMostFrequentKind) {
       {"newer", "group", 4, 1, 20, 25},
       {"older", "group", 4, 1, 30, 30},
   };
-  EXPECT_EQ(DescribePlans(plans, 4)["plan"], "newer");
+  const json description = DescribePlans(plans, 4);
+  EXPECT_EQ(description["plan"], "newer");
+  const json group = {{"form", "group"}, {"ops", 4}, {"launches", 1}, {"count", 2}};
+  const json single = {{"form", "single"}, {"ops", 1}, {"launches", 1}, {"count", 1}};
+  EXPECT_EQ(description["plans"], json::array({group, single}));
 }
 
 TEST(PlanLogTest, PredictionsArePerBatch) {

@@ -3,12 +3,12 @@
 //
 //   in   {"gemms": [{"m": 64, "n": 1536, "k": 4096, "count": 8, "batch": 1, "dtype": "bf16"}],
 //         "costs": {"fill_us": 0.9}, "device": {"sm_count": 132}}
-//   out  {"single_us": 74.1, "streams_us": 47.0}
+//   out  {"single_us": 74.1, "streams_us": 47.0, "group_us": 26.6}
 //
 // "count", "batch" and "dtype" may be left out; "costs" (of CostConstants) and "device" (of
 // DeviceModel) override defaults. single: one after the other; streams: all side by side; group:
-// one launch, where this build can predict it. A line that cannot be read ends the program with a
-// sentence and exit status 1.
+// one launch behind another (GroupGoal::kThroughput), where one can carry them all. A line that
+// cannot be read ends the program with a sentence and exit status 1.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "policies/cost_model.h"
+#include "policies/group_planner.h"
 #include "policies/tuned_table.h"
 
 namespace concert::bench {
@@ -31,6 +32,7 @@ using nlohmann::json;
 using policies::CostConstants;
 using policies::DeviceModel;
 using policies::Dtype;
+using policies::GroupPlanner;
 using policies::Problem;
 using policies::Work;
 
@@ -77,8 +79,9 @@ absl::StatusOr<Dtype> DtypeOf(const std::string& name) {
   if (name == "bf16") return Dtype::kBf16;
   if (name == "fp16") return Dtype::kFp16;
   if (name == "fp32") return Dtype::kFp32;
+  if (name == "fp8_e4m3") return Dtype::kFp8E4m3;
   return absl::InvalidArgumentError(
-      absl::StrCat("dtype ", name, " is not one of bf16, fp16, fp32"));
+      absl::StrCat("dtype ", name, " is not one of bf16, fp16, fp32, fp8_e4m3"));
 }
 
 Work WorkOf(const Problem& problem) {
@@ -90,7 +93,8 @@ Work WorkOf(const Problem& problem) {
             .batch = problem.batch};
   const uint64_t m = problem.m, n = problem.n, k = problem.k, batch = problem.batch;
   work.flops = 2 * batch * m * n * k;
-  work.hbm_bytes = DtypeBytes(problem.dtype) * batch * (m * k + n * k + m * n);
+  const uint64_t d_bytes = problem.dtype == Dtype::kFp8E4m3 ? 2 : DtypeBytes(problem.dtype);
+  work.hbm_bytes = batch * (DtypeBytes(problem.dtype) * (m * k + n * k) + d_bytes * m * n);
   return work;
 }
 
@@ -117,10 +121,18 @@ absl::StatusOr<std::vector<Problem>> ProblemsOf(const json& gemms) {
   return problems;
 }
 
-// One group launch of all problems; nothing where it cannot be predicted. This build has no model
-// of group launches.
-std::optional<double> GroupUs(const DeviceModel&, const std::vector<Problem>&) {
-  return std::nullopt;
+// One group launch of all problems; nothing where none can carry them.
+std::optional<double> GroupUs(const DeviceModel& device, const std::vector<Problem>& problems) {
+  const bool fit = problems.size() <= policies::kMaxGroupProblems &&
+                   std::all_of(problems.begin(), problems.end(), [&](const Problem& problem) {
+                     return GroupPlanner::Takes(problem) && problem.dtype == problems[0].dtype;
+                   });
+  if (!fit) return std::nullopt;
+  GroupPlanner planner(device);
+  const policies::GroupSchedule* schedule =
+      planner.Plan(problems, 0, policies::GroupGoal::kThroughput);
+  if (schedule == nullptr) return std::nullopt;
+  return schedule->predicted_us;
 }
 
 absl::StatusOr<DeviceModel> DeviceOf(const json& query) {

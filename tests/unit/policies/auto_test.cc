@@ -91,6 +91,24 @@ TEST_F(AutoTest, GroupsFollowEachOtherOnOneLaneWhateverRuns) {
   }
 }
 
+// Two of these leave most SMs idle. That matters while nothing else can fill them: on an idle GPU,
+// and behind a launch that they wait for.
+TEST_F(AutoTest, GroupsBehindOthersArePlannedForThroughput) {
+  const auto planned_us = [&](Lane after) {
+    scene_.Ready(kSmall).Ready(kSmall);
+    for (ReadyOp& op : scene_.ready) op.after = after;
+    const float us = Decide().launches[0].predicted_us;
+    Clear();
+    return us;
+  };
+  const float alone_us = planned_us(kNoLane);
+  scene_.Running(kSmall, kFirstNormalLane);
+  const float behind_us = planned_us(kNoLane);
+  scene_.Running(kSmall, kFirstNormalLane);
+  EXPECT_EQ(planned_us(kFirstNormalLane), alone_us);
+  EXPECT_LT(behind_us, alone_us);
+}
+
 TEST_F(AutoTest, LargeGemmsGoOneByOneWithLibraryKernels) {
   scene_.Ready(kLarge).Ready(kLarge);
   Decide();

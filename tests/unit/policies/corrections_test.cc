@@ -35,6 +35,15 @@ TEST(CorrectionsTest, DriftsOnceAndIsAtRestWhenChosenWithTheNewRatio) {
   for (int i = 0; i < 50; ++i) EXPECT_FALSE(corrections.Learn(tag, 100 * ratio, 130));
 }
 
+TEST(CorrectionsTest, AFewOutliersAreNoDrift) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kGroup);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(corrections.Learn(tag, 100, 1000));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(corrections.Learn(tag, 100, 100));
+  EXPECT_NEAR(corrections.RatiosOf(kSignature)[static_cast<int>(Form::kGroup)], 1, 0.02);
+}
+
 TEST(CorrectionsTest, IsBoundedAndIgnoresNonsense) {
   Corrections corrections;
   corrections.Chosen(kSignature, Form::kSingle);

@@ -209,6 +209,24 @@ TEST_F(GroupPlannerTest, FewerBlocksNeverPredictLess) {
   }
 }
 
+// Blocks that are done early are lost for latency only, so for throughput nothing is split that
+// would cost more work.
+TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
+  const std::vector<Problem> few = Same(2, 64, 1536, 4096);
+  const GroupSchedule* quick = planner_.Plan(few, 0, GroupGoal::kLatency);
+  const GroupSchedule* thrifty = planner_.Plan(few, 0, GroupGoal::kThroughput);
+  ASSERT_NE(quick, nullptr);
+  ASSERT_NE(thrifty, nullptr);
+  CheckSchedule(*quick, few, 132);
+  CheckSchedule(*thrifty, few, 132);
+  EXPECT_NE(quick->id, thrifty->id);
+  EXPECT_LT(thrifty->predicted_us, quick->predicted_us);
+  EXPECT_GT(quick->split_tiles, 0);
+  EXPECT_EQ(thrifty->split_tiles, 0);
+  EXPECT_EQ(planner_.Plan(few, 0), quick);
+  EXPECT_EQ(planner_.Plan(few, 0, GroupGoal::kThroughput), thrifty);
+}
+
 // PredictUs() leaves out the search's second step: a quarter off at most, and mostly much closer.
 TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
   std::mt19937 random(kSeed);
