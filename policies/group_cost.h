@@ -40,7 +40,18 @@ struct GroupCostConstants {
   double launch_us = 2.0;
   double memory_launch_us = 2.1;
   double hbm_bytes_per_us = 3.7e6;
+  // Launches that copy operands first (Work::repack_bytes): another launch, and what a kernel that
+  // only reads and writes moves. Estimates.
+  double repack_launch_us = 2.0;
+  double repack_bytes_per_us = 2.5e6;
 };
+
+// What copying `bytes` adds to a group launch. 0: nothing is launched.
+inline float GroupRepackUs(uint64_t bytes, const GroupCostConstants& constants = {}) {
+  if (bytes == 0) return 0;
+  const double copy_us = 2 * static_cast<double>(bytes) / constants.repack_bytes_per_us;
+  return static_cast<float>(constants.repack_launch_us + copy_us);
+}
 
 // The formulas over the constants. Immutable.
 class GroupCosts {
