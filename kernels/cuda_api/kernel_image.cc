@@ -42,8 +42,7 @@ KernelImage& KernelImage::operator=(KernelImage&& other) noexcept {
 }
 
 KernelImage::~KernelImage() {
-  for (CUmodule module :
-       {fallback_gemm_, epilogue_, local_collective_, group_kernel_, repack_}) {
+  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_, group_kernel_, repack_}) {
     if (module != nullptr) driver_->cuModuleUnload(module);
   }
 }

@@ -137,8 +137,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   if (absl::Status status = EnqueueRepacks(track); !status.ok()) return status;
   // The launch must not begin before what is uploaded and repacked for it is there, whatever it may
   // overlap.
-  const bool overlap =
-      !uploads && repacks_.empty() && (inputs_early || launch.weights_settled);
+  const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
   for (size_t i = 0; i < launch.ops.size(); ++i) track.stored[track.turn][i] = tasks[i].stored;
   track.turn ^= 1;

@@ -50,8 +50,8 @@ class GroupLauncher {
       const std::array<CUstream, kTracks>& streams);
   ~GroupLauncher();
 
-  // Whether the kernel can run these ops in one launch: all groupable and of one dtype, with no more
-  // to repack than a scratch holds. REQUIRES: at least one.
+  // Whether the kernel can run these ops in one launch: all groupable and of one dtype, with no
+  // more to repack than a scratch holds. REQUIRES: at least one.
   static bool Takes(std::span<const Op* const> ops);
 
   // Enqueues one launch; behind another one that copies operands, if need be. On an error nothing
