@@ -173,7 +173,8 @@ absl::StatusOr<uint32_t> GroupLauncher::FindRecord(int track, const Op& op,
 
 // Without the attribute that lets launches overlap, so that a copy is made when all that the stream
 // has before it is done: whatever the ops depend on, and the group launch that read the scratch
-// last, though it has released its dependents.
+// last, though it has released its dependents. What `after` names is then counted, so that it may
+// stay.
 absl::Status GroupLauncher::EnqueueRepacks(const Track& track) {
   for (const RepackArgs& args : repacks_.launches()) {
     absl::Status status = LaunchKernel(driver_, gpu_, kernels_.repack, args.blocks,
