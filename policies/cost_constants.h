@@ -20,7 +20,8 @@ struct CostConstants {
   // A kernel that fills the GPU is preferred to one with fewer blocks even if that takes longer, up
   // to this share: variants are chosen alone and hoard SMs.
   double hoarding = 0.485;
-  // Rows that are no multiple of 16 bytes cannot use the tensor memory accelerator (2048x1024x479).
+  // Rows or addresses that are no multiples of 16 bytes cannot use the tensor memory accelerator
+  // (2048x1024x479).
   double unaligned_factor = 10;
   // Between the starts of two launches on different lanes (eight LoRA GEMMs of 6.9 us: 10.4 us on
   // streams).

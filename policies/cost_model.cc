@@ -40,7 +40,7 @@ Layout LayOut(double blocks, double block_us, double extra_us, double sms) {
 Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
   const CostConstants& costs = device.costs;
   const uint64_t element = DtypeBytes(work.dtype);
-  const bool aligned = work.k * element % 16 == 0;
+  const bool aligned = work.repack_bytes == 0 && work.k * element % 16 == 0;
   const double flops_us = 2e6 * kBlockK * device.sm_count / PeakFlops(device, work);
   const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / costs.sm_bytes_per_s;
   const double k_blocks = static_cast<double>((work.k + kBlockK - 1) / kBlockK);

@@ -15,9 +15,9 @@ namespace concert::policies {
 inline constexpr int kGroupTileCount = std::size(kGroupTiles);
 
 // What a launch is planned for. Launches of a lane overlap: the next one's blocks start on SMs that
-// the one before leaves or never had. So a launch behind another costs the SM time it takes, however
-// unevenly; one that others wait for, or that has the GPU to itself, costs the time until its
-// busiest block ends.
+// the one before leaves or never had. So a launch behind another costs the SM time it takes,
+// however unevenly; one that others wait for, or that has the GPU to itself, costs the time until
+// its busiest block ends.
 enum class GroupGoal : uint8_t { kLatency, kThroughput };
 
 // Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
@@ -43,14 +43,25 @@ struct GroupCostConstants {
   // A part of a split tile: its sums go to the workspace, and the last part adds them.
   double split_us = 1.25;
   double split_bytes_per_us = 31e3;
-  // Whole launches: besides the busiest block, and of those that HBM bounds. Without a launch before
-  // and after it, the memory idles while pipelines fill and results are stored. What is written
-  // stays in the L2 for a while: hence more than HBM's 4.2e6.
+  // Whole launches: besides the busiest block, and of those that HBM bounds. Without a launch
+  // before and after it, the memory idles while pipelines fill and results are stored. What is
+  // written stays in the L2 for a while: hence more than HBM's 4.2e6.
   double launch_us = 2.9;
   double memory_launch_us = 2.6;
   double memory_idle_us = 3.2;
   double hbm_bytes_per_us = 4.36e6;
+  // Launches that copy operands first (Work::repack_bytes): another launch, and what a kernel that
+  // only reads and writes moves. Estimates.
+  double repack_launch_us = 2.0;
+  double repack_bytes_per_us = 2.5e6;
 };
+
+// What copying `bytes` adds to a group launch. 0: nothing is launched.
+inline float GroupRepackUs(uint64_t bytes, const GroupCostConstants& constants = {}) {
+  if (bytes == 0) return 0;
+  const double copy_us = 2 * static_cast<double>(bytes) / constants.repack_bytes_per_us;
+  return static_cast<float>(constants.repack_launch_us + copy_us);
+}
 
 // The formulas over the constants. Immutable.
 class GroupCosts {
@@ -81,8 +92,9 @@ class GroupCosts {
     double split_us = 0;    // the dearest reduction
   };
   // Orders launches by their time: the sum of the sixth powers of the bounds by SMs and by memory,
-  // which is their maximum, rounded where they meet. The power is the prototype's choice, not a fit.
-  // Two launches at most overlap (kernels/group), so SMs that a launch leaves idle are not all lost.
+  // which is their maximum, rounded where they meet. The power is the prototype's choice, not a
+  // fit. Two launches at most overlap (kernels/group), so SMs that a launch leaves idle are not all
+  // lost.
   double Score(const Demand& demand, GroupGoal goal) const {
     const bool alone = goal == GroupGoal::kLatency;
     const double sm_us =

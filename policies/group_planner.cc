@@ -135,8 +135,7 @@ const GroupSchedule* GroupPlanner::Plan(std::span<const Problem> problems, int b
   return impl_->Plan(problems, blocks, goal);
 }
 
-float GroupPlanner::PredictUs(std::span<const Problem> problems, int blocks,
-                              GroupGoal goal) const {
+float GroupPlanner::PredictUs(std::span<const Problem> problems, int blocks, GroupGoal goal) const {
   return impl_->PredictUs(problems, blocks, goal);
 }
 

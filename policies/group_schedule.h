@@ -20,6 +20,10 @@ inline constexpr int kMaxGroupLaunches = 60;
 inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
+// Copies that one launch can make of operands whose rows or addresses tensor maps do not take; each
+// lane has one such scratch. Room for two batches of 16384 rows of 479 bf16; filling it takes some
+// 30 us, by when the GEMM alone on a slow kernel is the smaller loss.
+inline constexpr uint64_t kGroupRepackBytes = 32 << 20;
 inline constexpr int kMaxGroupSplitTiles = 4096;  // tiles that are split along K, each a counter
 inline constexpr int kMaxGroupSplits = 32;        // parts of one tile
 

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <optional>
 
+#include "policies/group_cost.h"
+
 namespace concert::policies {
 namespace {
 
@@ -127,11 +129,12 @@ Partitioner::Item Partitioner::ItemOf(const PartitionOp& op) {
   Item item{.alone_us = library_us, .serial_us = library_us, .tuned = op.cost.tuned};
   if (!op.work->groupable || !device_.group_kernel) return item;
   const bool budgeted = site_.sm_budget > 0;
-  item.loose = budgeted || !FillsGpuAlone(device_, *op.work);
+  // The library's kernels for unaligned rows are slow, however well they fill the GPU.
+  item.loose = budgeted || op.work->repack_bytes > 0 || !FillsGpuAlone(device_, *op.work);
   if (!item.loose) return item;
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
-  const float group_us = GroupUs({&problem, 1}, tuned);
+  const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
   if (budgeted || group_us <= library_us) {
     item.alone_us = group_us;
     item.alone_form = Form::kGroup;
@@ -190,7 +193,7 @@ void Partitioner::Build(Cut cut, Draft& draft) const {
   }
 }
 
-// One group for each dtype, and the next when it has enough work.
+// One group for each dtype, and the next when it has enough work or all it can repack.
 void Partitioner::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
                             Draft& draft) const {
   std::array<uint8_t, 256> open;  // part by dtype
@@ -198,8 +201,10 @@ void Partitioner::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool u
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != mark || item.urgent != urgent) continue;
-    uint8_t& place = open[static_cast<uint8_t>(works_[i]->dtype)];
-    if (place == Draft::kLater || draft.parts[place].serial_us + item.serial_us > kMaxGroupUs) {
+    const Work& work = *works_[i];
+    uint8_t& place = open[static_cast<uint8_t>(work.dtype)];
+    if (place == Draft::kLater || draft.parts[place].serial_us + item.serial_us > kMaxGroupUs ||
+        draft.parts[place].repack_bytes + work.repack_bytes > kGroupRepackBytes) {
       place = AddOne(i, draft);
       continue;
     }
@@ -207,6 +212,7 @@ void Partitioner::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool u
     draft.part_of[i] = place;
     part.form = Form::kGroup;
     part.serial_us += item.serial_us;
+    part.repack_bytes += work.repack_bytes;
     ++part.count;
   }
 }
@@ -229,6 +235,7 @@ uint8_t Partitioner::AddOne(int op, Draft& draft) const {
                        .count = 1,
                        .predicted_us = item.alone_us,
                        .serial_us = item.serial_us,
+                       .repack_bytes = works_[op]->repack_bytes,
                        .tuned = item.tuned};
   return part;
 }
@@ -242,7 +249,7 @@ void Partitioner::Evaluate(Draft& draft) {
   for (int p = 0; p < draft.part_count; ++p) {
     Part& part = draft.parts[p];
     if (part.count > 1) {
-      part.predicted_us = GroupUs(ProblemsOf(draft, p), part.tuned);
+      part.predicted_us = GroupUs(ProblemsOf(draft, p), part.repack_bytes, part.tuned);
       slower |= part.predicted_us > part.serial_us;  // rule 1
     }
     gpu_us += part.predicted_us;
@@ -256,7 +263,8 @@ void Partitioner::Evaluate(Draft& draft) {
 }
 
 void Partitioner::DraftStreams(int lane_limit) {
-  if (op_count_ < 2 || op_count_ > lane_limit || site_.sm_budget > 0 || draft_count_ == kMaxDrafts) {
+  if (op_count_ < 2 || op_count_ > lane_limit || site_.sm_budget > 0 ||
+      draft_count_ == kMaxDrafts) {
     return;
   }
   Company company(device_);
@@ -280,13 +288,17 @@ void Partitioner::DraftStreams(int lane_limit) {
   draft.score_us = std::max(part.predicted_us, host_us);
 }
 
-float Partitioner::GroupUs(std::span<const Problem> problems, bool& tuned) {
+// What was measured includes the copies that the tuner's operands, whose rows follow each other
+// without a gap, need of the same problem.
+float Partitioner::GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned) {
   const float ratio = ratios_[static_cast<int>(Form::kGroup)];
-  const std::optional<float> measured_us = MeasuredUs(tuned_, problems, site_.sm_budget, Form::kGroup);
+  const std::optional<float> measured_us =
+      MeasuredUs(tuned_, problems, site_.sm_budget, Form::kGroup);
   tuned = measured_us.has_value();
   if (tuned) return *measured_us * ratio;
   problems_predicted_ += static_cast<int>(problems.size());
-  return lender_->planner().PredictUs(problems, site_.sm_budget, site_.goal) * ratio;
+  const float group_us = lender_->planner().PredictUs(problems, site_.sm_budget, site_.goal);
+  return (group_us + GroupRepackUs(repack_bytes)) * ratio;
 }
 
 // --- The choice ---
@@ -308,7 +320,8 @@ bool Partitioner::Settle(Draft& draft, Partition& result) {
 bool Partitioner::SettlePart(std::span<const Problem> problems, Part& part) {
   part.schedule = lender_->Borrow(problems, site_.sm_budget, site_.goal);
   if (part.schedule != nullptr && !part.tuned) {
-    part.predicted_us = part.schedule->predicted_us * ratios_[static_cast<int>(Form::kGroup)];
+    part.predicted_us = (part.schedule->predicted_us + GroupRepackUs(part.repack_bytes)) *
+                        ratios_[static_cast<int>(Form::kGroup)];
   }
   const bool budgeted = site_.sm_budget > 0;
   if (part.count > 1) return part.schedule != nullptr && part.predicted_us <= part.serial_us;

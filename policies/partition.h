@@ -30,6 +30,7 @@ struct Part {
   uint16_t count = 0;
   float predicted_us = 0;                   // from its start to its end
   float serial_us = 0;                      // its ops one after the other
+  uint64_t repack_bytes = 0;                // kGroup: Work::repack_bytes of its ops
   bool tuned = false;                       // kGroup, kStreams: predicted_us was measured
   const GroupSchedule* schedule = nullptr;  // kGroup; valid as long as Partition::borrowed is
 };
@@ -133,7 +134,7 @@ class Partitioner {
   void AddAlone(std::span<const uint8_t> marks, bool urgent, Draft& draft) const;
   uint8_t AddOne(int op, Draft& draft) const;
   void Evaluate(Draft& draft);
-  float GroupUs(std::span<const Problem> problems, bool& tuned);
+  float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
   // The choice.
   bool Settle(Draft& draft, Partition& result);
   bool SettlePart(std::span<const Problem> problems, Part& part);

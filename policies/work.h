@@ -34,6 +34,7 @@ struct Work {
   bool allow_tf32 = false;
   bool groupable = false;  // of a GEMM: its operands are such that a group launch can carry it
   uint8_t ranks = 1;                        // of a collective
+  uint32_t repack_bytes = 0;                // groupable: what a group launch must copy first
   uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;   // each input read once, each output written once

@@ -339,8 +339,13 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
   }
   const policies::GroupSchedule* schedule = nullptr;
   if (form == Form::kGroup) {
-    const bool groupable =
-        std::all_of(ops.begin(), ops.end(), [](const Op& op) { return op.work.groupable; });
+    bool groupable = true;
+    uint64_t repack_bytes = 0;
+    for (const Op& op : ops) {
+      groupable &= op.work.groupable;
+      repack_bytes += op.work.repack_bytes;
+    }
+    groupable &= repack_bytes <= policies::kGroupRepackBytes;
     if (groupable && options_.plan_group != nullptr)
       schedule = options_.plan_group(problems, sm_budget);
     if (schedule == nullptr)

@@ -10,6 +10,7 @@ extern "C" const unsigned char concert_image_fallback_gemm[];
 extern "C" const unsigned char concert_image_epilogue[];
 extern "C" const unsigned char concert_image_local_collective[];
 extern "C" const unsigned char concert_image_group_kernel[];
+extern "C" const unsigned char concert_image_repack[];
 
 namespace concert::kernels::cuda {
 namespace {
@@ -35,12 +36,13 @@ KernelImage& KernelImage::operator=(KernelImage&& other) noexcept {
   std::swap(epilogue_, other.epilogue_);
   std::swap(local_collective_, other.local_collective_);
   std::swap(group_kernel_, other.group_kernel_);
+  std::swap(repack_, other.repack_);
   std::swap(table_, other.table_);
   return *this;
 }
 
 KernelImage::~KernelImage() {
-  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_, group_kernel_}) {
+  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_, group_kernel_, repack_}) {
     if (module != nullptr) driver_->cuModuleUnload(module);
   }
 }
@@ -52,6 +54,7 @@ absl::Status KernelImage::LoadModules(int gpu) {
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &epilogue_, concert_image_epilogue);
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &local_collective_,
                                  concert_image_local_collective);
+  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &repack_, concert_image_repack);
   // Machine code for compute capability 9.0 and nothing else: wgmma exists nowhere else.
   CUdevice device;
   int major = 0, minor = 0;
@@ -88,6 +91,7 @@ absl::Status KernelImage::FindAll() {
   }
   find(fallback_gemm_, "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
   find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
+  find(repack_, "concert_repack", table_.repack);
   if (group_kernel_ != nullptr) {
     find(group_kernel_, "concert_group_bf16", table_.group[0]);
     find(group_kernel_, "concert_group_fp16", table_.group[1]);

@@ -29,6 +29,7 @@ struct KernelTable {
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
   // kernels/group, for bf16, fp16 and e4m3; null but on compute capability 9.0.
   std::array<CUfunction, 3> group{};
+  CUfunction repack = nullptr;  // for the group kernel
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
 };
@@ -54,7 +55,7 @@ class KernelImage {
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
   CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr,
-           group_kernel_ = nullptr;
+           group_kernel_ = nullptr, repack_ = nullptr;
   KernelTable table_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "kernels/group/group_operand.h"
 #include "kernels/validate.h"
 
 namespace concert::kernels {
@@ -177,30 +178,21 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
   return SaturatingAdd(matrix_bytes, scales);
 }
 
-// The rule is in gemm_op.h.
-bool IsGroupable(const concert_gemm_body& body, const Ranges& ranges) {
-  const uint64_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
-  const auto fits = [](const ByteRange& range, uint64_t row_stride, uint64_t element_bytes) {
-    return row_stride < kGroupMaxRowBytes / element_bytes &&
-           (range.begin | row_stride * element_bytes) % kGroupAlignment == 0;
-  };
-  return body.batch == 1 && body.dtype != CONCERT_ABI_FP32 && fits(ranges.a, body.lda, element) &&
-         fits(ranges.w, body.ldw, element) && fits(ranges.d, body.ldd, DtypeBytes(DtypeOfD(body)));
-}
-
-policies::Work WorkOf(const concert_gemm_body& body, bool reads_c, const Ranges& ranges) {
+policies::Work WorkOf(const concert_gemm_body& body, bool reads_c, const GemmArgs& gemm) {
   const uint64_t m = body.m, n = body.n, k = body.k, batch = body.batch;
   policies::Work work;
   work.category = policies::Category::kGemm;
-  work.dtype = static_cast<Dtype>(body.dtype);
-  work.allow_tf32 = (body.flags & CONCERT_GEMM_ALLOW_TF32) != 0;
+  work.dtype = gemm.dtype;
+  work.allow_tf32 = gemm.allow_tf32;
   work.m = body.m;
   work.n = body.n;
   work.k = body.k;
   work.batch = body.batch;
   work.flops = SaturatingMultiply(SaturatingMultiply(2 * m * n, k), batch);
   work.hbm_bytes = BytesOf(body, reads_c);
-  work.groupable = IsGroupable(body, ranges);
+  const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
+  work.groupable = repack_bytes.has_value();
+  work.repack_bytes = repack_bytes.value_or(0);
   return work;
 }
 
@@ -218,7 +210,6 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
   CONCERT_RETURN_IF_FAILED(CheckOverlap(body, ranges));
 
   op.kind = CONCERT_OP_GEMM;
-  op.work = WorkOf(body, reads_c, ranges);
   op.gemm = {.m = body.m,
              .n = body.n,
              .k = body.k,
@@ -240,12 +231,13 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
              .beta = body.beta,
              .a_scales = ranges.a_scales.begin,
              .w_scales = ranges.w_scales.begin,
-             .dtype = op.work.dtype,
+             .dtype = static_cast<Dtype>(body.dtype),
              .d_dtype = DtypeOfD(body),
              .activation = static_cast<Activation>(body.activation),
-             .allow_tf32 = op.work.allow_tf32,
+             .allow_tf32 = (body.flags & CONCERT_GEMM_ALLOW_TF32) != 0,
              .a_scales_per_row = ScalesOfA(body).per_row,
              .w_scales_per_row = ScalesOfW(body).per_row};
+  op.work = WorkOf(body, reads_c, op.gemm);
   return {};
 }
 

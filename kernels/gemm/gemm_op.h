@@ -22,12 +22,6 @@ namespace concert::kernels {
 inline constexpr uint64_t kMaxGemmDimension = 1 << 24;  // m, n and k
 inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 
-// Bounds of a GEMM that a group launch can carry, as tensor maps have them (CUDA driver API,
-// cuTensorMapEncodeTiled): addresses and row strides are multiples of 16 bytes, row strides are
-// less than 2^40 bytes.
-inline constexpr uint64_t kGroupAlignment = 16;
-inline constexpr uint64_t kGroupMaxRowBytes = uint64_t{1} << 40;
-
 // Rules beyond bounds:
 // - beta == 0: C is not read; c, ldc and stride_c are ignored and c may be absent. Any other beta,
 //   NaN too, needs C. bias is optional. alpha and beta may be any float.
@@ -45,9 +39,10 @@ inline constexpr uint64_t kGroupMaxRowBytes = uint64_t{1} << 40;
 // - Offsets are multiples of the element size; more is not needed, though 16 bytes are faster.
 //
 // work.groupable, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
-// addresses and row strides of A, W and D are multiples of kGroupAlignment bytes, and the strides
-// less than kGroupMaxRowBytes. Nothing else matters: any m, n and k, activation, alpha and
-// beta; C, bias and scales wherever admission takes them.
+// the address and row stride of D are multiples of kGroupAlignment bytes, the stride less than
+// kGroupMaxRowBytes; and A and W are so too, or their copies, work.repack_bytes, are at most
+// policies::kGroupRepackBytes (kernels/group/group_operand.h). Nothing else matters: any m, n and
+// k, activation, alpha and beta; C, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // What the group kernel may read before earlier launches have ended is W alone: C, bias and scales

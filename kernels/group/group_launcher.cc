@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cuda_api/launch_kernel.h"
+
 namespace concert::kernels::cuda {
 namespace {
 
@@ -70,6 +72,8 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams) {
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.partials[set],
                                      policies::kGroupPartialBytes);
     }
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.scratch,
+                                   policies::kGroupRepackBytes);
   }
   absl::Status status = records_.Allocate(driver_, gpu_);
   status.Update(
@@ -86,7 +90,17 @@ GroupLauncher::~GroupLauncher() {
       if (track.counters[set] != 0) driver_.cuMemFree(track.counters[set]);
       if (track.partials[set] != 0) driver_.cuMemFree(track.partials[set]);
     }
+    if (track.scratch != 0) driver_.cuMemFree(track.scratch);
   }
+}
+
+bool GroupLauncher::Takes(std::span<const Op* const> ops) {
+  uint64_t repack_bytes = 0;
+  for (const Op* op : ops) {
+    if (!op->work.groupable || op->gemm.dtype != ops.front()->gemm.dtype) return false;
+    repack_bytes += op->work.repack_bytes;
+  }
+  return repack_bytes <= policies::kGroupRepackBytes;
 }
 
 absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
@@ -101,8 +115,9 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
                                    [](int16_t problem) { return problem >= 0; });
   bool inputs_early = launch.inputs_settled && (!follows || track.chained);
   args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
+  repacks_.Start(track.scratch);
   for (size_t i = 0; i < launch.ops.size(); ++i) {
-    absl::StatusOr<uint32_t> record = records_.Find(launch.ops[i]->gemm, schedule.tiles[i], index);
+    absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], schedule.tiles[i]);
     if (!record.ok()) return record.status();
     FillTask(track, launch, i, *record, inputs_early && follows, tasks[i]);
     if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
@@ -118,8 +133,10 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   args_.items = reinterpret_cast<const policies::GroupItem*>(items_.device()) + schedule.first_item;
   args_.inputs_early = inputs_early;
   args_.weights_early = launch.weights_settled;
-  // The launch must not begin before what is uploaded for it is there, whatever it may overlap.
-  const bool overlap = !uploads && (inputs_early || launch.weights_settled);
+  if (absl::Status status = EnqueueRepacks(track); !status.ok()) return status;
+  // The launch must not begin before what is uploaded and repacked for it is there, whatever it may
+  // overlap.
+  const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
   for (size_t i = 0; i < launch.ops.size(); ++i) track.stored[track.turn][i] = tasks[i].stored;
   track.turn ^= 1;
@@ -145,6 +162,25 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
   task.after = static_cast<uint16_t>(launch.after[problem] + 1);
   task.after_stored = track.stored[track.turn ^ 1][static_cast<size_t>(launch.after[problem])];
   task.flags |= GroupRecord::kNextOnTimeline;
+}
+
+absl::StatusOr<uint32_t> GroupLauncher::FindRecord(int track, const Op& op,
+                                                   policies::GroupTile tile) {
+  if (op.work.repack_bytes == 0) return records_.Find(op.gemm, tile, track);
+  return records_.Find(repacks_.Add(op.gemm), tile, track);
+}
+
+// Without the attribute that lets launches overlap, so that a copy is made when all that the stream
+// has before it is done: whatever the ops depend on, and the group launch that read the scratch
+// last, though it has released its dependents. What `after` names is then counted, so that it may
+// stay.
+absl::Status GroupLauncher::EnqueueRepacks(const Track& track) {
+  for (const RepackArgs& args : repacks_.launches()) {
+    absl::Status status = LaunchKernel(driver_, gpu_, kernels_.repack, args.blocks,
+                                       static_cast<int>(kRepackThreads), track.stream, args);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 bool GroupLauncher::HasItems(int track, const policies::GroupSchedule& schedule) const {

@@ -15,6 +15,7 @@
 #include "kernels/group/group_args.h"
 #include "kernels/group/group_records.h"
 #include "kernels/group/pinned_mirror.h"
+#include "kernels/group/repack_list.h"
 #include "kernels/op.h"
 #include "policies/group_schedule.h"
 #include "policies/lanes.h"
@@ -43,20 +44,20 @@ class GroupLauncher {
   static constexpr int kMaxUnfinished = 64;
   static_assert(kMaxUnfinished > policies::kMaxGroupLaunches);
 
-  // Allocates what all launches need: some 230 MB of GPU and 33 MB of pinned memory. `streams`: one
+  // Allocates what all launches need: some 330 MB of GPU and 33 MB of pinned memory. `streams`: one
   // per track. `kernels` must hold the group kernels.
   static absl::StatusOr<std::unique_ptr<GroupLauncher>> Open(
       const Driver& driver, int gpu, const KernelTable& kernels,
       const std::array<CUstream, kTracks>& streams);
   ~GroupLauncher();
 
-  // Whether the kernel can run this op: groupable, and of `dtype`.
-  static bool Takes(const Op& op, Dtype dtype) {
-    return op.work.groupable && op.gemm.dtype == dtype;
-  }
+  // Whether the kernel can run these ops in one launch: all groupable and of one dtype, with no
+  // more to repack than a scratch holds. REQUIRES: at least one.
+  static bool Takes(std::span<const Op* const> ops);
 
-  // Enqueues one launch. On an error nothing was launched. REQUIRES: Takes() all ops, as many as
-  // the schedule has problems, made for their shapes and order.
+  // Enqueues one launch; behind another one that copies operands, if need be. On an error nothing
+  // of the ops was launched. REQUIRES: Takes() the ops, as many as the schedule has problems, made
+  // for their shapes and order.
   absl::Status Launch(int track, const GroupLaunch& launch);
 
   // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
@@ -72,6 +73,9 @@ class GroupLauncher {
     // Launches take turns with two sets: see GroupCounters.
     std::array<CUdeviceptr, 2> counters{}, partials{};
     std::array<std::array<uint32_t, policies::kMaxGroupProblems>, 2> stored{};
+    // kGroupRepackBytes. One is enough: the launch that fills it again waits for the group launch
+    // that reads it to end, because it overlaps nothing.
+    CUdeviceptr scratch = 0;
     int turn = 0;
     bool chained = false;  // the last thing on the stream is a group launch
   };
@@ -83,6 +87,8 @@ class GroupLauncher {
   absl::Status UploadItems(int track, const policies::GroupSchedule& schedule);
   absl::Status UploadTasks(int track, size_t count);
   absl::Status WaitForOtherTracks(int track);
+  absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, policies::GroupTile tile);
+  absl::Status EnqueueRepacks(const Track& track);
   absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
   void FillTask(Track& track, const GroupLaunch& launch, size_t problem, uint32_t record,
                 bool follow, GroupTask& task) const;
@@ -105,6 +111,7 @@ class GroupLauncher {
   uint64_t store_ = 0;      // whose schedules they are
   uint32_t items_end_ = 0;  // what lies beyond was never written
   GroupArgs args_{};        // of the launch being made
+  RepackList repacks_;      // of the launch being made
   uint64_t launches_ = 0;
 };
 

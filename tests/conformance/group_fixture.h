@@ -23,11 +23,12 @@ struct GroupCase {
   uint8_t activation = CONCERT_ABI_ACT_NONE;
 };
 
-// Decode and prefill shapes, tile edges, and K that is no multiple of any block; rows are multiples
-// of 16 bytes.
+// Decode and prefill shapes, tile edges, and K that is no multiple of any block; rows of D are
+// multiples of 16 bytes, those of A and W all but one's.
 inline const std::vector<GroupCase> kMixedShapes = {
     {.m = 1, .n = 256, .k = 512},  {.m = 8, .n = 128, .k = 64},   {.m = 65, .n = 200, .k = 136},
-    {.m = 130, .n = 72, .k = 264}, {.m = 33, .n = 136, .k = 128}, {.m = 16, .n = 64, .k = 1000}};
+    {.m = 130, .n = 72, .k = 264}, {.m = 33, .n = 136, .k = 128}, {.m = 16, .n = 64, .k = 1000},
+    {.m = 40, .n = 72, .k = 479}};
 
 inline const std::vector<GroupCase> kEpilogues = {
     {.m = 17, .n = 96, .k = 64, .alpha = 0.5f, .bias = true, .activation = CONCERT_ABI_ACT_SILU},

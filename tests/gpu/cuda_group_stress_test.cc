@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/group/group_operand.h"
 #include "tests/gpu/group_run.h"
 
 namespace concert::tests {
@@ -94,8 +95,9 @@ class Queues {
   static constexpr std::array<uint32_t, kCount> kRows = {1, 16, 65, 130, 192, 33};
   static constexpr uint64_t kMatrixBytes = uint64_t{kSide} * kSide * 2;
 
-  explicit Queues(CudaDevice& device, uint32_t seed)
-      : memory_(device, kMatrixBytes * kCount * (kSlots + 1)) {
+  // `shift`: A and W begin one element later, and so lie at no multiple of 16 bytes.
+  Queues(CudaDevice& device, uint32_t seed, bool shift)
+      : shift_(shift ? 1 : 0), memory_(device, kMatrixBytes * kCount * (kSlots + 1)) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (uint32_t queue = 0; queue < kCount; ++queue) {
@@ -114,15 +116,16 @@ class Queues {
     Op op;
     op.kind = CONCERT_OP_GEMM;
     GemmArgs& g = op.gemm;
-    g.m = kRows[queue], g.n = g.k = kSide, g.batch = 1;
-    g.a = AddressOf(queue, step % kSlots);
-    g.w = AddressOf(queue, kSlots);
+    g.m = kRows[queue], g.n = kSide, g.k = kSide - shift_, g.batch = 1;
+    g.a = AddressOf(queue, step % kSlots) + 2 * shift_;
+    g.w = AddressOf(queue, kSlots) + 2 * shift_;
     g.d = AddressOf(queue, (step + 1) % kSlots);
     g.lda = g.ldw = g.ldd = kSide;
     g.alpha = 0.125f;  // 1 / sqrt(kSide / 3): results are about as large as inputs
     g.dtype = g.d_dtype = Dtype::kBf16;
     op.work = {.category = policies::Category::kGemm,
                .groupable = true,
+               .repack_bytes = *kernels::GroupRepackBytes(g),
                .m = g.m,
                .n = g.n,
                .k = g.k,
@@ -155,6 +158,7 @@ class Queues {
     return memory_.address() + OffsetOf(queue, slot);
   }
 
+  const uint32_t shift_;  // elements
   HostMirror memory_;
 };
 
@@ -167,7 +171,8 @@ struct Step {
 
 // The queues of one lane and how far they are.
 struct Chain {
-  Chain(CudaDevice& device, policies::Lane on) : lane(on), queues(device, kSeed + on) {}
+  Chain(CudaDevice& device, policies::Lane on, bool shift)
+      : lane(on), queues(device, kSeed + on, shift) {}
 
   const policies::Lane lane;
   Queues queues;
@@ -220,7 +225,7 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
   std::vector<std::vector<uint8_t>> Run(const std::vector<Step>& steps,
                                         std::span<const policies::Lane> lanes, bool early) {
     std::deque<Chain> chains;
-    for (const policies::Lane lane : lanes) chains.emplace_back(device(), lane);
+    for (const policies::Lane lane : lanes) chains.emplace_back(device(), lane, shift_);
     std::deque<std::vector<TimelineWrite>> unfinished;
     for (size_t i = 0; i < steps.size() && !HasFatalFailure(); ++i) {
       for (size_t c = 0; c < chains.size() && !HasFatalFailure(); ++c) {
@@ -264,7 +269,8 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     return steps;
   }
 
-  int early_ = 0;  // launches that were allowed to start early
+  bool shift_ = false;  // of Queues
+  int early_ = 0;       // launches that were allowed to start early
 };
 
 TEST_F(GpuGroupChainStressTest, EachProblemFollowsOneOfTheLaunchBefore) {
@@ -298,6 +304,19 @@ TEST_F(GpuGroupChainStressTest, AllLanesAtOnce) {
   std::vector<Step> steps = AllQueues();
   steps.resize(kLaunches / 2);
   for (size_t i = 0; i < steps.size(); ++i) steps[i].budget = i % 2 == 0 ? 0 : 40;
+  CompareWithOneByOne(steps, policies::kGroupLanes);
+}
+
+// A and W of every problem are repacked, A from what the launch before has just written, in the
+// scratch that it has just read.
+TEST_F(GpuGroupChainStressTest, RepackedOperandsOnAllLanes) {
+  shift_ = true;
+  std::vector<Step> steps = AllQueues();
+  steps.resize(kLaunches / 2);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    steps[i].budget = i % 2 == 0 ? 0 : 40;
+    steps[i].queues.resize(i % 4 == 3 ? 2 : Queues::kCount);
+  }
   CompareWithOneByOne(steps, policies::kGroupLanes);
 }
 

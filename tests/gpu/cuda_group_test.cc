@@ -2,6 +2,7 @@
 // tile edge, all tile shapes and splits, epilogues, scales, budgets, timelines, and what the kernel
 // must leave to the library.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <random>
 #include <string>
@@ -282,6 +283,99 @@ TEST_F(GpuGroupTest, ATimelineTellsThatItsProblemIsDone) {
       runs[i].CheckFetched();
     }
   }
+}
+
+// A, W or both where no tensor map takes them, beside others where they lie well.
+TEST_F(GpuGroupTest, UnalignedOperandsAreRepacked) {
+  for (const Format& format : {kBf16, kFp16, kFp8PerTensor, kFp8PerRow}) {
+    std::vector<GemmCase> cases;
+    for (const uint32_t k : {1u, 7u, 8u, 64u, 479u, 1001u}) {
+      for (uint32_t which = 0; which < 4; ++which) {
+        const bool a = (which & 1) != 0, w = (which & 2) != 0;
+        cases.push_back({.m = 130, .n = 65, .k = k, .tight_a = a, .tight_w = w});
+        cases.push_back({.m = 33, .n = 200, .k = k, .a_offset = a, .w_offset = w});
+      }
+    }
+    // Every offset within 16 bytes.
+    for (uint32_t i = 0; i < 16; ++i) {
+      cases.push_back({.m = 1 + 9 * i, .n = 97, .k = 100 + i, .tight_w = true, .a_offset = i});
+    }
+    std::shuffle(cases.begin(), cases.end(), random_);
+    SCOPED_TRACE(Trace(format));
+    RunAndCheck(cases, format);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(kernel_launches(), 4u);
+}
+
+TEST_F(GpuGroupTest, OneUnalignedProblem) {
+  for (const Format& format : {kBf16, kFp8PerTensor}) {
+    SCOPED_TRACE(Trace(format));
+    const GemmCase shape = {.m = 2048, .n = 256, .k = 479, .tight_a = true, .tight_w = true};
+    RunAndCheck({&shape, 1}, format);
+    const GemmCase least = {.m = 1, .n = 1, .k = 1, .a_offset = 1, .w_offset = 1};
+    RunAndCheck({&least, 1}, format);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(kernel_launches(), 4u);
+}
+
+// More copies than one launch describes.
+TEST_F(GpuGroupTest, ManyUnalignedProblems) {
+  std::vector<GemmCase> cases(policies::kMaxGroupProblems);
+  for (GemmCase& shape : cases) {
+    shape.m = 1 + random_() % 40, shape.n = 1 + random_() % 100, shape.k = 1 + random_() % 90;
+    shape.tight_a = random_() % 4 != 0, shape.tight_w = random_() % 4 != 0;
+  }
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  RunAndCheck(cases, kBf16);
+  EXPECT_EQ(kernel_launches(), 1u);
+}
+
+// Launches without a pause on two lanes, with the same problems in another order each time: what
+// one has copied lies elsewhere, or on another lane, in the next.
+TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  constexpr int kTurns = 20;
+  std::array<GroupRuns, 2> runs;
+  std::array<std::vector<const Op*>, 2> ops;
+  for (size_t lane = 0; lane < runs.size(); ++lane) {
+    std::vector<GemmCase> cases = kMixed;
+    for (GemmCase& shape : cases) shape.a_offset = shape.w_offset = random_() % 3;
+    runs[lane] = MakeRuns(cases, kBf16);
+    ops[lane] = OpsOf(runs[lane]);
+  }
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (size_t lane = 0; lane < runs.size(); ++lane) {
+      std::shuffle(ops[lane].begin(), ops[lane].end(), random_);
+      const std::span some = std::span(ops[lane]).first(1 + random_() % ops[lane].size());
+      const std::span launched = turn + 1 == kTurns ? std::span(ops[lane]) : some;
+      ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = launched,
+                                                              .form = policies::Form::kGroup,
+                                                              .schedule = Plan(launched),
+                                                              .inputs_settled = true,
+                                                              .weights_settled = true}));
+    }
+  }
+  for (size_t lane = 0; lane < runs.size(); ++lane) {
+    Finish(policies::kGroupLanes[lane]);
+    CheckAll(runs[lane]);
+  }
+  EXPECT_EQ(kernel_launches(), 2u * kTurns);
+}
+
+// More to repack than there is room for: one problem alone, and several together.
+TEST_F(GpuGroupTest, LeavesToTheLibraryWhatItCannotRepack) {
+  const GemmCase large = {.m = 16385, .n = 8, .k = 1023, .tight_a = true};
+  RunAndCheck({&large, 1}, kBf16);
+  std::vector<GemmCase> cases(3, {.m = 16385, .n = 16, .k = 511, .tight_a = true});
+  RunAndCheck(cases, kBf16);
+  EXPECT_EQ(kernel_launches(), 0u);
+  cases.pop_back();
+  cases[0].m = 16000;
+  cases[1].m = 16000;
+  RunAndCheck(cases, kBf16);
+  EXPECT_EQ(kernel_launches(), 1u);
 }
 
 // A schedule is no promise that the kernel can take the ops.

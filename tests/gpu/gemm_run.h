@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/gemm/gemm_op.h"
+#include "kernels/group/group_operand.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace concert::tests {
@@ -30,6 +32,10 @@ struct GemmCase {
   uint32_t pad = 0;           // extra elements per row of every matrix
   uint32_t offset = 0;        // elements between the aligned start of memory and each operand
   bool aligned_rows = false;  // rows are as long as it takes to begin at multiples of 16 bytes
+  // Whatever aligned_rows says: rows of A, of W follow each other without a gap; more elements
+  // before A, before W.
+  bool tight_a = false, tight_w = false;
+  uint32_t a_offset = 0, w_offset = 0;
   bool has_c = false, has_bias = false, in_place = false, allow_tf32 = false, share_w = false;
   float alpha = 0.75f;
   int sm_budget = 0;
@@ -64,7 +70,8 @@ class GemmRun {
     GemmArgs& g = op_.gemm;
     op_.kind = CONCERT_OP_GEMM;
     g.m = shape.m, g.n = shape.n, g.k = shape.k, g.batch = shape.batch;
-    g.lda = g.ldw = RowStride(dtype, shape.k);
+    g.lda = shape.tight_a ? shape.k : RowStride(dtype, shape.k);
+    g.ldw = shape.tight_w ? shape.k : RowStride(dtype, shape.k);
     g.ldc = g.ldd = RowStride(d_dtype_, shape.n);
     g.stride_a = g.lda * shape.m, g.stride_w = shape.share_w ? 0 : g.ldw * shape.n;
     g.stride_c = g.stride_d = g.ldd * shape.m;
@@ -151,8 +158,8 @@ class GemmRun {
     };
     const uint64_t batch = shape_.batch, w_batch = shape_.share_w ? 1 : batch;
     const uint64_t d_elements = shape_.m * RowStride(d_dtype_, shape_.n) * batch;
-    place(layout.a, dtype, 0, shape_.m * RowStride(dtype, shape_.k) * batch);
-    place(layout.w, dtype, 0, shape_.n * RowStride(dtype, shape_.k) * w_batch);
+    place(layout.a, dtype, shape_.a_offset, shape_.m * RowStride(dtype, shape_.k) * batch);
+    place(layout.w, dtype, shape_.w_offset, shape_.n * RowStride(dtype, shape_.k) * w_batch);
     place(layout.c, d_dtype_, 0, shape_.has_c ? d_elements : 0);
     place(layout.d, d_dtype_, 0, d_elements);
     place(layout.bias, d_dtype_, 0, shape_.n);
@@ -186,9 +193,9 @@ class GemmRun {
                 .k = g.k,
                 .batch = g.batch,
                 .flops = uint64_t{2} * g.m * g.n * g.k * g.batch};
-    const uint64_t row_bytes = (g.lda | g.ldw) * DtypeBytes(g.dtype) | g.ldd * DtypeBytes(d_dtype_);
-    op_.work.groupable = g.batch == 1 && g.dtype != Dtype::kFp32 &&
-                         (g.a | g.w | g.d | row_bytes) % kernels::kGroupAlignment == 0;
+    const std::optional<uint32_t> repack_bytes = kernels::GroupRepackBytes(g);
+    op_.work.groupable = repack_bytes.has_value();
+    op_.work.repack_bytes = repack_bytes.value_or(0);
   }
 
   void FillInputs(std::mt19937& random) {

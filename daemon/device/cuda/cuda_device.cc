@@ -13,7 +13,6 @@ namespace {
 
 using kernels::cuda::CudaApi;
 using kernels::cuda::Driver;
-using policies::Dtype;
 
 // What NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
@@ -209,11 +208,8 @@ int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
   if (request.form != policies::Form::kGroup || request.schedule == nullptr || groups_ == nullptr) {
     return -1;
   }
-  const Dtype dtype = request.ops.front()->work.dtype;
-  const bool takes_all = std::all_of(request.ops.begin(), request.ops.end(), [&](const Op* op) {
-    return kernels::cuda::GroupLauncher::Takes(*op, dtype);
-  });
-  return takes_all ? policies::GroupLaneIndex(lane) : -1;
+  if (!kernels::cuda::GroupLauncher::Takes(request.ops)) return -1;
+  return policies::GroupLaneIndex(lane);
 }
 
 absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {

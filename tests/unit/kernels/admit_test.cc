@@ -338,12 +338,14 @@ TEST(AdmitTest, DtypesWithoutScalesSayWhatDIs) {
   EXPECT_EQ(op.buffer_count, 5);
 }
 
-TEST(AdmitTest, AGroupLaunchCarriesAlignedGemmsOnly) {
+// A and W may lie anywhere, if there is room for copies in rows of 16 bytes.
+TEST(AdmitTest, AGroupLaunchCarriesGemmsWithAnAlignedD) {
   struct Case {
     const char* name;
     D descriptor;
     std::function<void(concert_gemm_body&)> change;
     bool groupable;
+    uint32_t repack_bytes = 0;
   };
   const D bf16 = GoodGemm(), fp8 = GoodFp8Gemm();
   const Case cases[] = {
@@ -358,16 +360,16 @@ TEST(AdmitTest, AGroupLaunchCarriesAlignedGemmsOnly) {
       {"c_and_bias_anywhere", bf16, [](auto& b) { b.c.offset = 2, b.bias.offset += 2; }, true},
       {"ldc_anything", bf16, [](auto& b) { b.ldc = 33; }, true},
       {"scales_anywhere", fp8, [](auto& b) { b.a_scales_offset -= 4; }, true},
-      {"a_address", bf16, [](auto& b) { b.a.offset = 8; }, false},
-      {"w_address", bf16, [](auto& b) { b.w.offset += 8; }, false},
+      {"a_address", bf16, [](auto& b) { b.a.offset = 8; }, true, 64 * 32},
+      {"w_address", bf16, [](auto& b) { b.w.offset += 8; }, true, 32 * 32},
       {"d_address", bf16, [](auto& b) { b.d.offset = 8; }, false},
-      {"lda", bf16, [](auto& b) { b.lda = 17; }, false},
+      {"lda", bf16, [](auto& b) { b.lda = 17; }, true, 64 * 32},
       {"lda_of_8", bf16, [](auto& b) { b.lda = 24; }, true},
-      {"fp8_lda_of_8", fp8, [](auto& b) { b.lda = 24; }, false},
-      {"fp8_ldw_of_8", fp8, [](auto& b) { b.ldw = 24; }, false},
+      {"fp8_lda_of_8", fp8, [](auto& b) { b.lda = 24; }, true, 64 * 16},
+      {"fp8_ldw_of_8", fp8, [](auto& b) { b.ldw = 24; }, true, 32 * 16},
       {"fp8_ldd_of_8", fp8, [](auto& b) { b.ldd = 40; }, true},
       {"ldd", fp8, [](auto& b) { b.ldd = 36; }, false},
-      {"endless_row", bf16, [](auto& b) { b.m = 1, b.lda = uint64_t{1} << 62; }, false},
+      {"endless_row", bf16, [](auto& b) { b.m = 1, b.lda = uint64_t{1} << 62; }, true, 128},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -376,6 +378,7 @@ TEST(AdmitTest, AGroupLaunchCarriesAlignedGemmsOnly) {
     Op op;
     ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
     EXPECT_EQ(op.work.groupable, c.groupable);
+    EXPECT_EQ(op.work.repack_bytes, c.repack_bytes);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policies/cost_model.h"
+#include "policies/group_cost.h"
 #include "policies/group_planner.h"
 #include "policies/policy.h"
 #include "tests/unit/policies/works.h"
@@ -143,6 +144,44 @@ TEST_F(AutoTest, WhatNoGroupCanCarryGoesBesideIt) {
   EXPECT_EQ(plan_.op_count, 7);
   EXPECT_EQ(plan_.launches[LaunchOf(0)].count, 6);
   EXPECT_EQ(plan_.launches[LaunchOf(1)].form, Form::kSingle);
+}
+
+TEST_F(AutoTest, AGroupPaysForTheCopiesThatItMakes) {
+  const Work unaligned = Unaligned(2048, 1024, 479);
+  scene_.Ready(Groupable(2048, 512, 256)).Ready(Groupable(2048, 256, 512)).Ready(unaligned);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, 1);
+  const PlannedLaunch& launch = plan_.launches[0];
+  ASSERT_NE(launch.schedule, nullptr);
+  EXPECT_EQ(launch.count, 3);
+  EXPECT_GT(GroupRepackUs(unaligned.repack_bytes), 4);
+  EXPECT_FLOAT_EQ(launch.predicted_us,
+                  launch.schedule->predicted_us + GroupRepackUs(unaligned.repack_bytes));
+  EXPECT_EQ(GroupRepackUs(0), 0);
+}
+
+TEST_F(AutoTest, AGroupCopiesNoMoreThanThereIsRoomFor) {
+  for (uint32_t i = 0; i < 10; ++i) {
+    scene_.Of(i, Unaligned(8192, 64, 479));  // a quarter of the room
+    scene_.Of(i, kTiny);
+  }
+  Decide();
+  EXPECT_GT(plan_.launch_count, 1);
+  for (const PlannedLaunch& launch : plan_.launch_span()) {
+    uint64_t bytes = 0;
+    for (const uint16_t op : plan_.OpsOf(launch)) bytes += scene_.ready[op].work.repack_bytes;
+    EXPECT_EQ(launch.form, Form::kGroup);
+    EXPECT_LE(bytes, kGroupRepackBytes);
+  }
+}
+
+// The library's kernel for them is slow, however well it fills the GPU.
+TEST_F(AutoTest, LargeUnalignedGemmsAreGroups) {
+  scene_.Ready(Groupable(4096, 4096, 480));
+  EXPECT_EQ(Decide().launches[0].form, Form::kSingle);
+  Clear();
+  scene_.Ready(Unaligned(4096, 4096, 479));
+  EXPECT_EQ(Decide().launches[0].form, Form::kGroup);
 }
 
 TEST_F(AutoTest, ALoneGemmIsAGroupOfOneWhereThatIsNoSlower) {

@@ -52,6 +52,14 @@ TEST(CostModelTest, PredictsMeasuredGroups) {
   EXPECT_GE(right, 0.93 * static_cast<double>(MeasuredGroups().size()));
 }
 
+// Whether it is their length or where they lie: measured 30 against 7 us.
+TEST(CostModelTest, UnalignedRowsAreSlow) {
+  const DeviceModel device;
+  const double aligned_us = SoloUs(device, Gemm(2048, 1024, 480));
+  EXPECT_GT(SoloUs(device, Gemm(2048, 1024, 479)), 2 * aligned_us);
+  EXPECT_GT(SoloUs(device, Unaligned(2048, 1024, 480)), 2 * aligned_us);
+}
+
 TEST(CostModelTest, SoloIsNeverBelowTheRoofline) {
   const DeviceModel device;
   for (const uint32_t m : {1u, 16u, 100u, 1000u, 8192u}) {

@@ -101,7 +101,12 @@ class RandomScenes {
   Work RandomGemm() {
     Work work = Gemm(Pick({1, 16, 64, 333, 4096}), Pick({16, 768, 4096}), Pick({64, 479, 8192}));
     work.dtype = static_cast<Dtype>(Pick({1, 1, 1, 2, 3}));
-    work.groupable = work.k != 479 && GroupPlanner::Takes(Problem::Of(work)) && Below(8) != 0;
+    work.groupable = GroupPlanner::Takes(Problem::Of(work)) && Below(8) != 0;
+    if (work.groupable && (work.k == 479 || Below(8) == 0)) {
+      work.repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
+      work.groupable = work.repack_bytes <= kGroupRepackBytes;
+    }
+    if (!work.groupable) work.repack_bytes = 0;
     return work;
   }
 
@@ -137,9 +142,12 @@ void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
   ASSERT_EQ(launch.schedule->problem_count, launch.count);
   ASSERT_LE(launch.schedule->blocks,
             launch.sm_budget == 0 ? scene.device.sm_count : launch.sm_budget);
+  uint64_t repack_bytes = 0;
   for (const uint16_t index : plan.OpsOf(launch)) {
     const ReadyOp& op = scene.ready[index];
     ASSERT_TRUE(op.work.groupable);
+    repack_bytes += op.work.repack_bytes;
+    ASSERT_LE(repack_bytes, kGroupRepackBytes);
     ASSERT_EQ(op.work.dtype, first.work.dtype);
     ASSERT_EQ(op.priority, first.priority);
   }

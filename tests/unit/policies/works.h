@@ -27,6 +27,14 @@ inline Work Groupable(uint32_t m, uint32_t n, uint32_t k) {
   return work;
 }
 
+// The same with rows of A and W that follow each other without a gap and are no multiples of 16
+// bytes long.
+inline Work Unaligned(uint32_t m, uint32_t n, uint32_t k) {
+  Work work = Groupable(m, n, k);
+  work.repack_bytes = (m + n) * ((2 * k + 15) / 16 * 16);
+  return work;
+}
+
 inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
   return {.category = Category::kCollective,
           .ranks = ranks,

@@ -1,0 +1,192 @@
+// What the group launcher enqueues, on a driver that runs nothing.
+#include "kernels/group/group_launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/group_planner.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+using policies::GroupPlanner;
+using policies::Problem;
+using testing::ElementsAre;
+
+// What one stream was told: "upload", "repack", "group", or "group beside" if it may overlap what
+// is before it.
+struct Enqueued {
+  std::string what;
+  CUstream stream;
+};
+
+struct Log {
+  std::vector<Enqueued> enqueued;
+  std::vector<RepackArgs> repacks;
+  std::vector<std::pair<uint64_t, uint64_t>> maps;  // address, row stride in bytes
+  uint64_t allocated = uint64_t{1} << 40;
+} g_log;
+
+CUfunction Function(uintptr_t id) { return reinterpret_cast<CUfunction>(id); }
+CUstream StreamOf(int track) { return reinterpret_cast<CUstream>(uintptr_t{10} + track); }
+
+Driver FakeDriver() {
+  Driver driver;
+  driver.cuFuncSetAttribute = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuEventCreate = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuEventDestroy = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuEventRecord = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuStreamWaitEvent = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuMemsetD8Async = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuMemAlloc = [](CUdeviceptr* address, size_t bytes) {
+    *address = g_log.allocated;
+    g_log.allocated += (bytes + 0xffff) & ~size_t{0xffff};
+    return CUDA_SUCCESS;
+  };
+  driver.cuMemFree = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuMemHostAlloc = [](void** pointer, size_t bytes, unsigned) {
+    *pointer = std::calloc(1, bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.cuMemFreeHost = [](void* pointer) {
+    std::free(pointer);
+    return CUDA_SUCCESS;
+  };
+  driver.cuMemcpyHtoDAsync = [](CUdeviceptr, const void*, size_t, CUstream stream) {
+    g_log.enqueued.push_back({"upload", stream});
+    return CUDA_SUCCESS;
+  };
+  driver.cuTensorMapEncodeTiled = [](CUtensorMap*, CUtensorMapDataType, cuuint32_t, void* address,
+                                     const cuuint64_t*, const cuuint64_t* strides, auto...) {
+    g_log.maps.emplace_back(reinterpret_cast<uint64_t>(address), strides[0]);
+    return CUDA_SUCCESS;
+  };
+  driver.cuLaunchKernel = [](CUfunction function, unsigned blocks, unsigned, unsigned,
+                             unsigned threads, unsigned, unsigned, unsigned, CUstream stream,
+                             void** parameters, void**) {
+    EXPECT_EQ(function, Function(4));
+    g_log.repacks.push_back(*static_cast<const RepackArgs*>(parameters[0]));
+    EXPECT_EQ(blocks, g_log.repacks.back().blocks);
+    EXPECT_EQ(threads, kRepackThreads);
+    g_log.enqueued.push_back({"repack", stream});
+    return CUDA_SUCCESS;
+  };
+  driver.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction, void**, void**) {
+    g_log.enqueued.push_back({config->numAttrs > 0 ? "group beside" : "group", config->hStream});
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+class GroupLauncherTest : public testing::Test {
+ protected:
+  GroupLauncherTest() : driver_(FakeDriver()), planner_(policies::DeviceModel()) {
+    g_log = {};
+    for (uintptr_t i = 0; i < kernels_.group.size(); ++i) kernels_.group[i] = Function(1 + i);
+    kernels_.repack = Function(4);
+    std::array<CUstream, GroupLauncher::kTracks> streams;
+    for (int i = 0; i < GroupLauncher::kTracks; ++i) streams[i] = StreamOf(i);
+    auto launcher = GroupLauncher::Open(driver_, 0, kernels_, streams);
+    EXPECT_TRUE(launcher.ok()) << launcher.status();
+    launcher_ = *std::move(launcher);
+  }
+
+  // Operands at multiples of 1 MiB, that of `index` and the next two; rows of A are lda long.
+  static Op MakeOp(uint64_t index, uint32_t k, uint64_t lda) {
+    Op op;
+    op.kind = CONCERT_OP_GEMM;
+    GemmArgs& gemm = op.gemm;
+    gemm.m = 64, gemm.n = 64, gemm.k = k, gemm.batch = 1;
+    gemm.a = 3 * index << 20, gemm.w = (3 * index + 1) << 20, gemm.d = (3 * index + 2) << 20;
+    gemm.lda = lda, gemm.ldw = (k + 7) / 8 * 8, gemm.ldd = 64;
+    gemm.alpha = 1;
+    gemm.dtype = gemm.d_dtype = Dtype::kBf16;
+    op.work = {.category = policies::Category::kGemm, .m = 64, .n = 64, .k = k, .batch = 1};
+    const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
+    op.work.groupable = repack_bytes.has_value();
+    op.work.repack_bytes = repack_bytes.value_or(0);
+    return op;
+  }
+
+  // What a launch that may start at once enqueues.
+  std::vector<std::string> Launch(const std::vector<Op>& ops, int track = 0) {
+    std::vector<const Op*> pointers;
+    std::vector<Problem> problems;
+    for (const Op& op : ops) {
+      pointers.push_back(&op);
+      problems.push_back(Problem::Of(op.work));
+    }
+    EXPECT_TRUE(GroupLauncher::Takes(pointers));
+    const size_t before = g_log.enqueued.size();
+    const absl::Status status = launcher_->Launch(track, {.ops = pointers,
+                                                          .schedule = planner_.Plan(problems, 0),
+                                                          .inputs_settled = true,
+                                                          .weights_settled = true});
+    EXPECT_TRUE(status.ok()) << status;
+    std::vector<std::string> enqueued;
+    for (size_t i = before; i < g_log.enqueued.size(); ++i) {
+      EXPECT_EQ(g_log.enqueued[i].stream, StreamOf(track));
+      enqueued.push_back(g_log.enqueued[i].what);
+    }
+    return enqueued;
+  }
+
+  const Driver driver_;
+  KernelTable kernels_;
+  GroupPlanner planner_;
+  std::unique_ptr<GroupLauncher> launcher_;
+};
+
+TEST_F(GroupLauncherTest, AlignedOperandsAreReadWhereTheyLie) {
+  const std::vector<Op> ops = {MakeOp(1, 480, 480), MakeOp(2, 479, 480)};
+  EXPECT_THAT(Launch(ops), ElementsAre("upload", "upload", "group"));
+  EXPECT_THAT(Launch(ops), ElementsAre("group beside"));
+  EXPECT_TRUE(g_log.repacks.empty());
+}
+
+// Between what was there before and the group launch, neither of which it overlaps.
+TEST_F(GroupLauncherTest, UnalignedOperandsAreRepackedRightBefore) {
+  const std::vector<Op> aligned = {MakeOp(1, 480, 480)};
+  const std::vector<Op> mixed = {MakeOp(1, 480, 480), MakeOp(2, 479, 479)};
+  EXPECT_THAT(Launch(mixed), ElementsAre("upload", "upload", "repack", "group"));
+  const std::pair<uint64_t, uint64_t> map = g_log.maps[4];  // W, A and D of one, then W, A
+  EXPECT_EQ(map.first, g_log.repacks[0].matrices[0].to);
+  EXPECT_EQ(map.second, 960u);
+  EXPECT_EQ(g_log.repacks[0].matrices[0].from, mixed[1].gemm.a);
+  EXPECT_EQ(g_log.repacks[0].first_block[1], UINT32_MAX);
+  // Again: records and items are there.
+  EXPECT_THAT(Launch(mixed), ElementsAre("repack", "group"));
+  // One that repacks nothing may run beside it: it does not write to the scratch.
+  Launch(aligned);
+  EXPECT_THAT(Launch(aligned), ElementsAre("group beside"));
+  EXPECT_THAT(Launch(mixed), ElementsAre("repack", "group"));
+}
+
+TEST_F(GroupLauncherTest, EachTrackHasAScratchOfItsOwn) {
+  const std::vector<Op> ops = {MakeOp(1, 479, 479)};
+  Launch(ops, 0);
+  Launch(ops, 1);
+  ASSERT_EQ(g_log.repacks.size(), 2u);
+  const uint64_t first = g_log.repacks[0].matrices[0].to, other = g_log.repacks[1].matrices[0].to;
+  EXPECT_GE(std::max(first, other) - std::min(first, other), policies::kGroupRepackBytes);
+}
+
+TEST_F(GroupLauncherTest, TakesNoMoreThanAScratchHolds) {
+  Op half = MakeOp(1, 479, 479);
+  half.work.repack_bytes = policies::kGroupRepackBytes / 2;
+  const std::vector<const Op*> ops = {&half, &half, &half};
+  EXPECT_TRUE(GroupLauncher::Takes(std::span(ops).first(2)));
+  EXPECT_FALSE(GroupLauncher::Takes(ops));
+  Op other = MakeOp(2, 480, 480);
+  other.gemm.dtype = Dtype::kFp16;
+  const Op* mixed[] = {&half, &other};
+  EXPECT_FALSE(GroupLauncher::Takes(mixed));
+}
+
+}  // namespace
+}  // namespace concert::kernels::cuda
