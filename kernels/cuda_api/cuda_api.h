@@ -20,8 +20,8 @@ struct CudaApi {
 };
 
 // Hardware queues ("connections") of each context of this process. Streams beyond them share queues
-// and wait for each other without need. But they are no private good: the clients of an MPS server
-// take theirs from one pool, which four clients with 32 each exhaust.
+// and wait for each other without need. But the clients of an MPS server take theirs from one pool
+// (NVIDIA's MPS documentation): with 32 each, more than two were refused on an H200.
 enum class HardwareQueues {
   kDefault,  // the driver's: 8, fewer under MPS; for a process with few streams
   kMost,     // 32, the most that the driver takes
