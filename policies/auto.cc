@@ -137,7 +137,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   chosen_anew_ = false;
   LaneBook lanes(snapshot);
   AddOthers(snapshot, lanes, writer);
-  const RunningGemms running(snapshot.running);
+  const RunningGemms running(snapshot.running, snapshot.now);
   history_.See(snapshot.now, gemms_, running);
   if (gemms_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
 

@@ -11,6 +11,8 @@
 //     reserve of ReserveOf(sm_count) SMs.
 //   - Launches of a higher class beside running work of a lower one take at most that reserve,
 //     unless waiting for that work and then using all that is free is predicted to end earlier.
+//     Work that is overdue is taken to run on: a launch on all SMs beside it would wait for it on
+//     most of them, or take several rounds on the reserve.
 //   - Library kernels do not keep to a budget. Beside running work of a higher class they go out
 //     only if both get all the SMs and bandwidth they want.
 //   - No class starves: when its first GEMM has waited kMaxHeldNs and no plan was its for as long,

@@ -2,6 +2,7 @@
 #ifndef CONCERT_POLICIES_CLASSES_H_
 #define CONCERT_POLICIES_CLASSES_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -47,13 +48,19 @@ struct ReadyGemms {
 // Which classes' GEMMs run, and until when at the latest.
 struct RunningGemms {
   static constexpr Time kIdle = std::numeric_limits<Time>::min();
+  // Predictions err by some part of themselves, and beside other work a GEMM takes longer than
+  // alone: what runs has at least this share of its time left, also when its end is overdue.
+  static constexpr Time kLeastShareLeft = 4;
   std::array<Time, kClassCount> until;
 
-  explicit RunningGemms(std::span<const RunningOp> running) {
+  RunningGemms(std::span<const RunningOp> running, Time now) {
     until.fill(kIdle);
     for (const RunningOp& op : running) {
+      if (op.work.category != Category::kGemm) continue;
+      const Time least_left = (op.expected_end - op.launched_at) / kLeastShareLeft;
+      const Time end = std::max(op.expected_end, now + std::max(least_left, Time{0}));
       Time& latest = until[ClassOf(op.priority)];
-      if (op.work.category == Category::kGemm && op.expected_end > latest) latest = op.expected_end;
+      latest = std::max(latest, end);
     }
   }
   bool Runs(int wanted) const { return until[wanted] != kIdle; }

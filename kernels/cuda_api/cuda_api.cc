@@ -7,10 +7,9 @@
 
 namespace concert::kernels::cuda {
 
-absl::StatusOr<CudaApi> LoadCudaApi() {
-  // Hardware queues of a context. With the default of 8, lanes share queues and wait for each other
-  // without need; 32 is the most the driver takes.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+absl::StatusOr<CudaApi> LoadCudaApi(HardwareQueues queues) {
+  if (queues == HardwareQueues::kMost)
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   CudaApi api;
   absl::StatusOr<Driver> driver = Driver::Load();
   if (!driver.ok()) return driver.status();

@@ -9,6 +9,8 @@
 namespace concert::bench::local {
 namespace {
 
+constexpr int kDefaultQueues = 8;
+
 absl::StatusOr<CUdevice> DeviceWithUuid(const Context& context,
                                         const std::array<uint8_t, 16>& uuid) {
   int count = 0;
@@ -42,7 +44,10 @@ absl::StatusOr<TimingApi> TimingApi::Load() {
 
 absl::StatusOr<std::unique_ptr<Context>> Context::Open(const std::array<uint8_t, 16>& uuid,
                                                        int streams, bool high_priority) {
-  absl::StatusOr<kernels::cuda::CudaApi> api = kernels::cuda::LoadCudaApi();
+  using kernels::cuda::HardwareQueues;
+  // As a user's process has them, unless the streams need more.
+  absl::StatusOr<kernels::cuda::CudaApi> api = kernels::cuda::LoadCudaApi(
+      streams > kDefaultQueues ? HardwareQueues::kMost : HardwareQueues::kDefault);
   if (!api.ok()) return api.status();
   absl::StatusOr<TimingApi> timing = TimingApi::Load();
   if (!timing.ok()) return timing.status();

@@ -1,7 +1,9 @@
 #include "tests/bench/mps_daemon.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 #include <iterator>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -21,6 +24,7 @@ constexpr char kProgram[] = "nvidia-cuda-mps-control";
 constexpr char kMoreFolders[] = ":/usr/bin:/usr/local/nvidia/bin:/usr/local/cuda/bin";
 constexpr std::chrono::seconds kStartLimit(15);
 constexpr std::chrono::seconds kQuitLimit(10);
+constexpr std::streamoff kLogTailBytes = 1500;
 
 std::string FindProgram() {
   const char* const path = std::getenv("PATH");
@@ -35,6 +39,33 @@ std::string FindProgram() {
 std::vector<std::string> Environment(const std::string& folder) {
   return {absl::StrCat("CUDA_MPS_PIPE_DIRECTORY=", folder, "/pipe"),
           absl::StrCat("CUDA_MPS_LOG_DIRECTORY=", folder, "/log")};
+}
+
+// Whether it is an MPS server (its name as the kernel cuts it) that lives. It is no child of ours:
+// where nobody reaps it, it stays as a zombie, which has gone, too.
+bool Lives(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));  // "4711 (nvidia-cuda-mps) S ..."
+  const std::string stat(std::istreambuf_iterator<char>(file), {});
+  constexpr absl::string_view kName = "(nvidia-cuda-mps) ";
+  const size_t name = stat.find(kName.data());
+  return name != std::string::npos && stat[name + kName.size()] != 'Z';
+}
+
+// Whoever has not gone by then is killed: its context would take time slices from what comes next.
+void AwaitEnd(const std::vector<pid_t>& pids) {
+  const auto limit = std::chrono::steady_clock::now() + kQuitLimit;
+  for (const pid_t pid : pids) {
+    while (Lives(pid) && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (Lives(pid)) kill(pid, SIGKILL);
+  }
+}
+
+std::string Tail(const std::string& path) {
+  std::ifstream file(path, std::ios::ate);
+  if (!file) return "";
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kLogTailBytes));
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 }  // namespace
@@ -71,11 +102,14 @@ absl::StatusOr<std::unique_ptr<MpsDaemon>> MpsDaemon::Start() {
 }
 
 MpsDaemon::~MpsDaemon() {
+  std::vector<pid_t> servers;
   if (process_.Running()) {
+    servers = Servers();
     Ask("quit -t 5");
     process_.EndsWithin(kQuitLimit);  // a signal now would cut short what it was asked to do
   }
   process_.Stop(kQuitLimit);
+  AwaitEnd(servers);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
@@ -83,11 +117,23 @@ MpsDaemon::~MpsDaemon() {
 std::vector<std::string> MpsDaemon::environment() const { return Environment(folder_); }
 
 absl::Status MpsDaemon::HasServer() const {
-  // The servers' process ids, a line each.
-  const std::string answer = Ask("get_server_list");
-  if (answer.find_first_of("0123456789") != std::string::npos) return absl::OkStatus();
+  if (!Servers().empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the clients run beside MPS, not under it: it lists no server ", answer));
+      "the clients run beside MPS, not under it: it lists no server");
+}
+
+std::string MpsDaemon::LogTail() const {
+  return absl::StrCat("control.log: ", Tail(folder_ + "/log/control.log"),
+                      "server.log: ", Tail(folder_ + "/log/server.log"));
+}
+
+std::vector<pid_t> MpsDaemon::Servers() const {
+  std::vector<pid_t> servers;
+  const std::string answer = Ask("get_server_list");  // an id a line
+  for (const absl::string_view line : absl::StrSplit(answer, '\n')) {
+    if (pid_t pid = 0; absl::SimpleAtoi(line, &pid) && pid > 1) servers.push_back(pid);
+  }
+  return servers;
 }
 
 std::string MpsDaemon::Ask(const std::string& command) const {

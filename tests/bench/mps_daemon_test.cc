@@ -23,6 +23,7 @@ class MpsDaemonTest : public testing::Test {
     const std::string program = folder_ + "/nvidia-cuda-mps-control";
     std::ofstream(program) << R"(#!/bin/sh
 if [ "$1" = -f ]; then
+  echo it listens >"$CUDA_MPS_LOG_DIRECTORY/control.log"
   touch "$CUDA_MPS_PIPE_DIRECTORY/control"
   while [ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.01; done
   touch )" << folder_ << R"(/has_quit
@@ -54,6 +55,7 @@ TEST_F(MpsDaemonTest, ClientsFindItByTheirEnvironmentAndItQuitsInTheEnd) {
   const std::string pipes = environment[0].substr(environment[0].find('=') + 1);
   EXPECT_TRUE(std::filesystem::exists(pipes + "/control"));
   EXPECT_TRUE((*mps)->HasServer().ok());
+  EXPECT_THAT((*mps)->LogTail(), testing::HasSubstr("it listens"));
   mps->reset();
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/has_quit"));
   EXPECT_FALSE(std::filesystem::exists(pipes));

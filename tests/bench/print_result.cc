@@ -1,7 +1,6 @@
 #include "tests/bench/print_result.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -57,10 +56,19 @@ void PrintComparison(const json& result, std::ostream& out) {
     const json& times = scenario["times_us"];
     for (const std::string& form : forms) {
       out << absl::StrFormat(
-          " %14.2f", times.contains(form) ? times[form]["p50"].get<double>() : std::nan(""));
+          " %14s",
+          times.contains(form) ? absl::StrFormat("%.2f", times[form]["p50"].get<double>()) : "-");
     }
     const json speedups = scenario.value("speedup_over", json::object());
-    out << absl::StrFormat(" %8.2f\n", speedups.value("best_baseline", std::nan("")));
+    const json best = speedups.value("best_baseline", json());
+    out << absl::StrFormat(" %8s\n",
+                           best.is_null() ? "-" : absl::StrFormat("%.2f", best.get<double>()));
+  }
+  for (const json& scenario : result["scenarios"]) {
+    for (const json& mode : scenario.value("unavailable", json::array())) {
+      out << absl::StrFormat("%s could not run %s: %s\n", mode["name"].get<std::string>(),
+                             scenario["name"].get<std::string>(), mode["why"].get<std::string>());
+    }
   }
   PrintSummary(result["summary"], out);
 }

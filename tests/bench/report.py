@@ -157,7 +157,14 @@ def tenants_table(result):
                      *(number(speedups.get(mode), 2) for mode in modes[1:]), f"{s['max_rel_error']:.1e}"])
     head = ["scenario", *(f"{mode}, µs" for mode in modes), *(f"{mode}, GEMMs/s" for mode in modes),
             *(f"× {mode}" for mode in modes[1:]), "error"]
-    return ["All clients together, per GEMM:", "", *table_of(head, rows)]
+    return ["All clients together, per GEMM:", "", *table_of(head, rows), *unavailable_lines(result)]
+
+
+def unavailable_lines(result):
+    """Why a baseline has a dash: the first reason; the file has all of them and what the driver said."""
+    lines = [f"- `{s['name']}` has no {mode['name']}: {mode['why'].split('; ')[0]}."
+             for s in result["scenarios"] for mode in s.get("unavailable", [])]
+    return ["", *lines] if lines else []
 
 
 def latency_cells(s, mode, client):

@@ -48,12 +48,14 @@ class ReportTest(unittest.TestCase):
                     "times_us": times(concert=2.0, time_sliced=14.0),
                     "throughput_per_s": {"concert": 500000.0, "time_sliced": 71428.6},
                     "latency_us": {"concert": [{"p50": 60.0, "p99": 75.0}, {"p50": 61.0, "p99": 76.0}]},
-                    "solo_latency_us": {"concert": alone}}
+                    "solo_latency_us": {"concert": alone},
+                    "unavailable": [{"name": "mps", "why": "client 1 of 2 failed; GPU: 7 MiB free"}]}
         result = {"suite": "tenants", "header": HEADER | {"baselines": ["time_sliced", "mps"]},
                   "scenarios": [scenario], "summary": {}}
         text = "\n".join(report.table(result))
         self.assertIn("| y | 2.00 | 14.00 | – | 500000 | 71429 | – | 7.00 | – | 1.0e-03 |", text)
         self.assertIn("| y | 1 | 61 / 76 (50) | – | – |", text)
+        self.assertIn("- `y` has no mps: client 1 of 2 failed.\n", text)
 
 
 if __name__ == "__main__":

@@ -85,9 +85,47 @@ TEST(SuitesTest, TenantsRunAsProcessesAndAreChecked) {
   EXPECT_TRUE(result["summary"]["speedup_over"].contains("serial"));
 }
 
-TEST(SuitesTest, AClientThatCannotStartSaysWhy) {
-  const RunOptions options = OnTheSimulator("no_daemon", R"({"suite": "tenants", "scenarios": [
-    {"name": "alone", "clients": 1, "chain": [{"m": 8, "n": 32, "k": 32}], "length": 1}]})");
+constexpr char kPair[] = R"({"suite": "tenants", "scenarios": [
+    {"name": "pair", "clients": 2, "chain": [{"m": 8, "n": 32, "k": 16}], "length": 1}]})";
+
+// A GPU that no machine has, so that clients that compute themselves cannot start.
+TenantStage StageWithoutBaselines(const RunOptions& options) {
+  return {.options = options,
+          .gpu = {.is_sim = true, .uuid = std::string(32, '0')},
+          .turns = {{{.name = "concert", .policy = "auto"}, {.name = "time_sliced", .policy = ""}}},
+          .rivals = {.baselines = {"time_sliced"}, .policies = {}}};
+}
+
+TEST(SuitesTest, ABaselineThatCannotRunSaysWhyAndTheRestIsMeasured) {
+  const RunOptions options = OnTheSimulator("no_baseline", kPair);
+  const auto scenarios = ReadTenantScenarios(options.scenarios, "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  const auto entry = MeasureTenants(StageWithoutBaselines(options), scenarios->front());
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  EXPECT_TRUE((*entry)["times_us"].contains("concert"));
+  EXPECT_FALSE((*entry)["times_us"].contains("time_sliced"));
+  EXPECT_TRUE((*entry)["speedup_over"].empty());
+  ASSERT_EQ((*entry)["unavailable"].size(), 1u);
+  EXPECT_EQ((*entry)["unavailable"][0]["name"], "time_sliced");
+  const std::string why = (*entry)["unavailable"][0]["why"];
+  EXPECT_THAT(why, HasSubstr("client 0 of 2 (normal priority, 1 GEMMs from 8x32x16) failed opening "
+                             "the GPU"));
+  EXPECT_THAT(why, HasSubstr("client 1 of 2")) << "one after the other, all of them say it";
+  EXPECT_THAT(why, HasSubstr("under MPS: no"));
+}
+
+TEST(SuitesTest, AScenarioFailsWhereConcertDoes) {
+  RunOptions options = OnTheSimulator("no_concert", kPair);
+  options.socket = "/no/such/concert.sock";
+  const auto scenarios = ReadTenantScenarios(options.scenarios, "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  const auto entry = MeasureTenants(StageWithoutBaselines(options), scenarios->front());
+  EXPECT_THAT(entry.status().message(),
+              testing::AllOf(HasSubstr("concert: "), HasSubstr("/no/such/concert.sock")));
+}
+
+TEST(SuitesTest, EveryClientThatCannotStartSaysWhy) {
+  const RunOptions options = OnTheSimulator("no_daemon", kPair);
   const auto scenarios = ReadTenantScenarios(options.scenarios, "");
   ASSERT_TRUE(scenarios.ok()) << scenarios.status();
   const auto crew = TenantCrew::Start(scenarios->front(), {.scenarios = options.scenarios,
@@ -95,7 +133,9 @@ TEST(SuitesTest, AClientThatCannotStartSaysWhy) {
                                                            .gpu_uuid = "",
                                                            .environments = {}});
   ASSERT_TRUE(crew.ok()) << crew.status();
-  EXPECT_THAT((*crew)->AwaitReady().message(), HasSubstr("/no/such/concert.sock"));
+  const std::string why((*crew)->AwaitReady().message());
+  EXPECT_THAT(why, HasSubstr("/no/such/concert.sock"));
+  EXPECT_THAT(why, testing::AllOf(HasSubstr("client 0 of 2"), HasSubstr("client 1 of 2")));
 }
 
 }  // namespace

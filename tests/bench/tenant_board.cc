@@ -26,6 +26,26 @@ void Futex(const std::atomic<uint32_t>& word, int operation, uint32_t value,
 
 }  // namespace
 
+const char* StepName(TenantStep step) {
+  switch (step) {
+    case TenantStep::kInputs:
+      return "making its inputs";
+    case TenantStep::kTurn:
+      return "waiting for its turn to open the GPU";
+    case TenantStep::kGpu:
+      return "opening the GPU";
+    case TenantStep::kFirstChains:
+      return "running its first chains";
+    case TenantStep::kFirstCheck:
+      return "checking its first results";
+    case TenantStep::kLaps:
+      return "running laps";
+    case TenantStep::kLastCheck:
+      return "checking its last results";
+  }
+  return "?";
+}
+
 void UnmapBoard::operator()(TenantBoard* board) const { munmap(board, sizeof(TenantBoard)); }
 
 absl::StatusOr<MappedBoard> MapBoard(const std::string& path, bool create) {
@@ -52,6 +72,19 @@ uint32_t AwaitLap(const TenantBoard& board, uint32_t done) {
     if (lap != done) return lap;
     Futex(board.lap, FUTEX_WAIT, done, &kNap);
   }
+}
+
+void AwaitTurn(const TenantBoard& board, uint32_t index) {
+  for (;;) {
+    const uint32_t turn = board.turn.load(std::memory_order_acquire);  // of PassTurn's release
+    if (turn >= index) return;
+    Futex(board.turn, FUTEX_WAIT, turn, &kNap);
+  }
+}
+
+void PassTurn(TenantBoard& board) {
+  board.turn.fetch_add(1, std::memory_order_release);  // for AwaitTurn's acquire
+  Futex(board.turn, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 uint64_t NowNs() {

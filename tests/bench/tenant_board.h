@@ -18,10 +18,23 @@ constexpr uint32_t kLastLap = UINT32_MAX;  // no lap: check the results and end
 
 enum class TenantState : uint32_t { kStarting = 0, kReady, kDone, kFailed };
 
+// What a client is at, for whoever has to say where it failed.
+enum class TenantStep : uint32_t {
+  kInputs = 0,
+  kTurn,
+  kGpu,
+  kFirstChains,
+  kFirstCheck,
+  kLaps,
+  kLastCheck
+};
+const char* StepName(TenantStep step);  // "opening the GPU"
+
 // One client process. It writes, the suite reads after `state` or `laps_done` says that it may:
 // both are stored with release and loaded with acquire.
 struct TenantSlot {
   std::atomic<TenantState> state;
+  std::atomic<TenantStep> step;
   std::atomic<uint32_t> laps_done;
   std::array<char, 512> message;  // why it failed
   double worst_error;             // of the results before the first lap and after the last one
@@ -33,7 +46,8 @@ struct TenantSlot {
 // All fields zero at first. The suite fills in a lap's, then stores `lap` with release and wakes
 // the futex on it; a client loads it with acquire.
 struct TenantBoard {
-  std::atomic<uint32_t> lap;  // 1, 2, ...; kLastLap
+  std::atomic<uint32_t> turn;  // whose turn it is to open the GPU: one client after the other
+  std::atomic<uint32_t> lap;   // 1, 2, ...; kLastLap
   uint32_t warmup_us, window_us;
   uint64_t participants;  // bit i: slot i
   // The start: every participant arrives, and the last one stores the moment (CLOCK_MONOTONIC,
@@ -56,6 +70,10 @@ absl::StatusOr<MappedBoard> MapBoard(const std::string& path, bool create);
 void CallLap(TenantBoard& board, uint32_t lap);
 // Returns a lap other than `done`. Sleeps meanwhile: this process is to leave the CPUs to others.
 uint32_t AwaitLap(const TenantBoard& board, uint32_t done);
+
+// Sleeps until it is client `index`'s turn, and gives it to the next one.
+void AwaitTurn(const TenantBoard& board, uint32_t index);
+void PassTurn(TenantBoard& board);
 
 // CLOCK_MONOTONIC.
 uint64_t NowNs();

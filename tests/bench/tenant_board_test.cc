@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,6 +34,26 @@ TEST(TenantBoardTest, BothSidesSeeOneBoardThatBeginsWithZeros) {
   EXPECT_EQ(lap, 1u);
   EXPECT_EQ(participants, 8u);
   EXPECT_EQ((*suite)->slots[3].laps_done.load(), 1u);
+  std::filesystem::remove(path);
+}
+
+TEST(TenantBoardTest, ClientsHaveTheirTurnsInOrder) {
+  const std::string path = testing::TempDir() + "/concert_tenant_turns_test";
+  std::filesystem::remove(path);
+  const absl::StatusOr<MappedBoard> board = MapBoard(path, /*create=*/true);
+  ASSERT_TRUE(board.ok()) << board.status();
+  std::vector<uint32_t> order;  // written by whoever's turn it is
+  {
+    std::vector<std::jthread> clients;
+    for (const uint32_t index : {3u, 1u, 2u, 0u}) {
+      clients.emplace_back([&, index] {
+        AwaitTurn(**board, index);
+        order.push_back(index);
+        PassTurn(**board);
+      });
+    }
+  }
+  EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3));
   std::filesystem::remove(path);
 }
 

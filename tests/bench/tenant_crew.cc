@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/bench/progress.h"
 
 namespace concert::bench {
@@ -21,6 +22,10 @@ using Clock = std::chrono::steady_clock;
 
 // Contexts of eight processes, some 500 MB of weights each and their check on the CPU.
 constexpr std::chrono::seconds kStepLimit(180);
+// For the others, once one has failed: each opens the GPU within a second or two.
+constexpr std::chrono::seconds kReportLimit(10);
+// For a context and its memory to go, of every client.
+constexpr std::chrono::seconds kExitLimit(30);
 constexpr std::chrono::milliseconds kLook(1);
 // Long enough for caches, clocks and the daemon's plans to settle, a tenth of a window.
 constexpr int kWarmupShare = 10;
@@ -70,35 +75,54 @@ TenantCrew::~TenantCrew() {
   std::filesystem::remove_all(folder_, ignored);
 }
 
+// "client 1 of 8 (normal priority, 16 GEMMs from 512x1024x1024)"
+std::string TenantCrew::Describe(size_t i) const {
+  constexpr const char* kPriorities[] = {"low", "normal", "high"};
+  const TenantScenario::Client& client = scenario_.clients[i];
+  const GemmShape& first = client.chain.gemms.front();
+  return absl::StrCat("client ", i, " of ", clients_.size(), " (", kPriorities[client.priority + 1],
+                      " priority, ", client.chain.gemms.size(), " GEMMs from ", first.m, "x",
+                      first.n, "x", first.k, ")");
+}
+
+std::string TenantCrew::Log() const {
+  std::ifstream log(folder_ + "/log");
+  return std::string(std::istreambuf_iterator<char>(log), {});
+}
+
+template <typename Reached>
+std::string TenantCrew::AwaitClient(size_t i, const Reached& reached, const char* what,
+                                    Clock::time_point limit) {
+  const TenantSlot& slot = board_->slots[i];
+  for (;;) {
+    // Before the look at the slot: whoever has ended has written it before.
+    const bool running = clients_[i].Running();
+    const TenantState state = slot.state.load(std::memory_order_acquire);
+    if (state != TenantState::kFailed && reached(slot)) return "";
+    const char* const step = StepName(slot.step.load(std::memory_order_acquire));
+    if (state == TenantState::kFailed)
+      return absl::StrCat(Describe(i), " failed ", step, ": ", std::string(slot.message.data()));
+    if (!running)
+      return absl::StrCat(Describe(i), " ended ", step, " before it ", what, ": ", Log());
+    if (Interrupted() || Clock::now() > limit)
+      return absl::StrCat(Describe(i), " has not ", what, " in time: it is ", step);
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 template <typename Reached>
 absl::Status TenantCrew::Await(const Reached& reached, const char* what) {
-  const Clock::time_point limit = Clock::now() + kStepLimit;
+  Clock::time_point limit = Clock::now() + kStepLimit;
+  std::vector<std::string> failures;
   for (size_t i = 0; i < clients_.size(); ++i) {
-    TenantSlot& slot = board_->slots[i];
-    for (;;) {
-      // Before the look at the slot: whoever has ended has written it before.
-      const bool running = clients_[i].Running();
-      const TenantState state = slot.state.load(std::memory_order_acquire);
-      if (state == TenantState::kFailed) {
-        return absl::InternalError(
-            absl::StrCat("client ", i, ": ", std::string(slot.message.data())));
-      }
-      if (reached(slot)) break;
-      if (!running) {
-        std::ifstream log(folder_ + "/log");
-        return absl::UnavailableError(
-            absl::StrCat("client ", i, " ended before it ", what, ": ",
-                         std::string(std::istreambuf_iterator<char>(log), {})));
-      }
-      if (Interrupted()) return absl::CancelledError("interrupted");
-      if (Clock::now() > limit) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("client ", i, " has not ", what, " after ", kStepLimit.count(), " s"));
-      }
-      std::this_thread::sleep_for(kLook);
-    }
+    std::string failure = AwaitClient(i, reached, what, limit);
+    if (Interrupted()) return absl::CancelledError("interrupted");
+    if (failure.empty()) continue;
+    limit = std::min(limit, Clock::now() + kReportLimit);
+    failures.push_back(std::move(failure));
   }
-  return absl::OkStatus();
+  if (failures.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrJoin(failures, "; "));
 }
 
 absl::Status TenantCrew::AwaitReady() {
@@ -163,6 +187,11 @@ absl::StatusOr<double> TenantCrew::Finish() {
       },
       "checked its last results");
   if (!done.ok()) return done;
+  // A client killed while it gives its context back can leave an MPS server with a fault.
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    if (!clients_[i].EndsWithin(kExitLimit))
+      return absl::DeadlineExceededError(absl::StrCat(Describe(i), " does not end"));
+  }
   double worst = 0;
   for (size_t i = 0; i < clients_.size(); ++i)
     worst = std::max(worst, board_->slots[i].worst_error);

@@ -36,13 +36,15 @@ class TenantCrew {
                                                            const Options& options);
   ~TenantCrew();
 
-  // Until every client has computed, and checked, all its chains once.
+  // Until every client has computed, and checked, all its chains once. This error and the others
+  // name every client that failed, its priority and chain, its step and its reason.
   absl::Status AwaitReady();
   // Bit i of `participants`: client i runs. The others sleep. Where a client is so slow that it
   // finishes no chain within the window, the lap is repeated with a longer one.
   absl::StatusOr<Lap> RunLap(uint64_t participants, std::chrono::microseconds window);
   uint64_t everybody() const { return ~uint64_t{0} >> (kMaxTenants - scenario_.clients.size()); }
-  // Lets every client check its last results and end; the largest relative error of all.
+  // Lets every client check its last results, give its memory back and end; the largest relative
+  // error of all.
   absl::StatusOr<double> Finish();
 
  private:
@@ -50,9 +52,16 @@ class TenantCrew {
       : scenario_(scenario), folder_(std::move(folder)) {}
   absl::Status RunWindow(uint64_t participants, std::chrono::microseconds window);
   Lap ReadLap(uint64_t participants) const;
-  // Waits for `reached(slot)` of every client.
+  // Waits for `reached(slot)` of every client. Once one has failed, the others have some seconds.
   template <typename Reached>
   absl::Status Await(const Reached& reached, const char* what);
+  // Empty: it has; else why it has not.
+  template <typename Reached>
+  std::string AwaitClient(size_t i, const Reached& reached, const char* what,
+                          std::chrono::steady_clock::time_point limit);
+  std::string Describe(size_t i) const;
+  // The log of a client that ended without a word.
+  std::string Log() const;
 
   const TenantScenario& scenario_;
   const std::string folder_;

@@ -45,6 +45,25 @@ absl::StatusOr<std::unique_ptr<ChainClient>> MakeClient(const TenantOptions& opt
   return MakeLocalChainClient(uuid, /*high_priority=*/priority > 0, workload, image);
 }
 
+void Note(TenantSlot& slot, TenantStep step) {
+  slot.step.store(step, std::memory_order_release);  // for the suite's acquire
+}
+
+// Clients open the GPU one after the other: of many that make contexts at once, a driver or an MPS
+// server may refuse some, and then nobody knows who was one too many.
+absl::StatusOr<std::unique_ptr<ChainClient>> MakeClientInTurn(const TenantOptions& options,
+                                                              int priority, GemmWorkload& workload,
+                                                              TenantBoard& board,
+                                                              TenantSlot& slot) {
+  const std::vector<uint8_t> image = workload.MakeImage();
+  Note(slot, TenantStep::kTurn);
+  AwaitTurn(board, options.index);
+  Note(slot, TenantStep::kGpu);
+  auto client = MakeClient(options, priority, workload, image);
+  PassTurn(board);  // also when this one failed: the others say how they fared
+  return client;
+}
+
 // DATA_LOSS when results are wrong.
 absl::Status Check(ChainClient& client, const GemmWorkload& workload, double& worst) {
   const absl::StatusOr<double> error = WorstError(client, workload);
@@ -97,14 +116,17 @@ absl::Status Serve(const TenantOptions& options, TenantBoard& board, TenantSlot&
   const absl::StatusOr<TenantScenario::Client> self = FindClient(options);
   if (!self.ok()) return self.status();
   GemmWorkload workload(self->chain, kSeed + options.index, GemmWorkload::Layout::kChained);
-  auto client = MakeClient(options, self->priority, workload, workload.MakeImage());
+  auto client = MakeClientInTurn(options, self->priority, workload, board, slot);
   if (!client.ok()) return client.status();
+  Note(slot, TenantStep::kFirstChains);
   if (absl::Status poisoned = PoisonOutputs(**client, workload); !poisoned.ok()) return poisoned;
   for (int set = 0; set < workload.sets(); ++set) {
     if (absl::Status ran = (*client)->RunChain(set); !ran.ok()) return ran;
   }
+  Note(slot, TenantStep::kFirstCheck);
   absl::Status checked = Check(**client, workload, slot.worst_error);
   if (!checked.ok()) return checked;
+  Note(slot, TenantStep::kLaps);
   slot.state.store(TenantState::kReady, std::memory_order_release);
 
   uint64_t chains = 0;
@@ -118,6 +140,7 @@ absl::Status Serve(const TenantOptions& options, TenantBoard& board, TenantSlot&
     done = lap;
     slot.laps_done.store(lap, std::memory_order_release);
   }
+  Note(slot, TenantStep::kLastCheck);
   checked = Check(**client, workload, slot.worst_error);
   if (!checked.ok()) return checked;
   slot.state.store(TenantState::kDone, std::memory_order_release);

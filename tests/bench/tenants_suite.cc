@@ -13,13 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "tests/bench/mps_daemon.h"
 #include "tests/bench/node_under_test.h"
-#include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/scenario_file.h"
 #include "tests/bench/scenario_loop.h"
 #include "tests/bench/speedup_summary.h"
 #include "tests/bench/statistics.h"
-#include "tests/bench/tenant_crew.h"
 
 namespace concert::bench {
 namespace {
@@ -33,26 +31,13 @@ constexpr int kTurns = 2;
 constexpr int kRoundsPerLap = 10;  // 40 rounds, the default, are four laps a turn: 2 s a mode
 constexpr double kLossTolerance = 0.02;
 
-struct Mode {
-  std::string name;
-  std::string policy;  // of a private daemon; empty: clients compute themselves
-  bool mps = false;
-};
-
 // What a mode measured so far; vectors of vectors are [client].
 struct Series {
   std::vector<double> us_per_gemm;
   std::vector<std::vector<double>> gemms_per_s, latencies_us, solo_latencies_us;
+  absl::Status failure;  // of a baseline that cannot run the scenario
 };
-
-struct Stage {
-  RunOptions options;
-  bool is_sim = false;
-  std::string gpu_uuid;  // 32 hexadecimal digits
-  // Those of one turn run side by side, lap by lap.
-  std::vector<std::vector<Mode>> turns;
-  Rivals rivals;
-};
+using SeriesByMode = std::map<std::string, Series>;
 
 std::string HexUuid(const concert_gpu& gpu) {
   return absl::BytesToHexString(
@@ -60,17 +45,16 @@ std::string HexUuid(const concert_gpu& gpu) {
 }
 
 // Opens the node for as long as its description takes, and decides who takes part.
-absl::StatusOr<Stage> SetStage(const RunOptions& options, json& header) {
+absl::StatusOr<TenantStage> SetStage(const RunOptions& options, json& header) {
   const absl::StatusOr<NodeUnderTest> node = OpenNodeUnderTest(options);
   if (!node.ok()) return node.status();
   header = MakeHeader(*node, options);
-  Stage stage{.options = options,
-              .is_sim = node->is_sim(),
-              .gpu_uuid = HexUuid(node->gpu),
-              .turns = {},
-              .rivals = {}};
-  const Mode concert{.name = "concert", .policy = options.policy};
-  if (stage.is_sim) {
+  TenantStage stage{.options = options,
+                    .gpu = {.is_sim = node->is_sim(), .uuid = HexUuid(node->gpu)},
+                    .turns = {},
+                    .rivals = {}};
+  const TenantMode concert{.name = "concert", .policy = options.policy};
+  if (stage.gpu.is_sim) {
     header["baseline_path"] = "policy";
     stage.turns = {{concert, {.name = "serial", .policy = "serial"}}};
     stage.rivals.baselines = {"serial"};
@@ -90,56 +74,6 @@ absl::StatusOr<Stage> SetStage(const RunOptions& options, json& header) {
   }
   header["baselines"] = stage.rivals.baselines;
   return stage;
-}
-
-// A mode's processes: its daemon, if it has one, and the clients.
-struct Cast {
-  std::unique_ptr<MpsDaemon> mps;
-  NodeUnderTest node;
-  std::unique_ptr<TenantCrew> crew;  // declared last: ends first
-};
-
-// What a user would set for clients under MPS, whose servers know two priorities: 0 and, below
-// it, 1.
-std::vector<std::vector<std::string>> MpsEnvironments(const TenantScenario& scenario,
-                                                      const MpsDaemon& mps) {
-  std::vector<std::vector<std::string>> environments;
-  int highest = -1;
-  for (const auto& client : scenario.clients) highest = std::max(highest, client.priority);
-  for (const auto& client : scenario.clients) {
-    environments.push_back(mps.environment());
-    environments.back().push_back(
-        absl::StrCat("CUDA_MPS_CLIENT_PRIORITY=", client.priority < highest ? 1 : 0));
-  }
-  return environments;
-}
-
-absl::StatusOr<Cast> Gather(const Stage& stage, const TenantScenario& scenario, const Mode& mode) {
-  Cast cast;
-  TenantCrew::Options crew{.scenarios = stage.options.scenarios,
-                           .socket = "",
-                           .gpu_uuid = stage.gpu_uuid,
-                           .environments = {}};
-  if (!mode.policy.empty()) {
-    RunOptions options = stage.options;
-    options.policy = mode.policy;
-    if (mode.name != "concert") options.socket.clear();  // it has a policy of its own already
-    options.device = stage.is_sim ? "sim" : "cuda";
-    absl::StatusOr<NodeUnderTest> node = OpenNodeUnderTest(options);
-    if (!node.ok()) return node.status();
-    cast.node = *std::move(node);
-    crew.socket = cast.node.socket;
-  }
-  if (mode.mps) {
-    absl::StatusOr<std::unique_ptr<MpsDaemon>> mps = MpsDaemon::Start();
-    if (!mps.ok()) return mps.status();
-    cast.mps = *std::move(mps);
-    crew.environments = MpsEnvironments(scenario, *cast.mps);
-  }
-  absl::StatusOr<std::unique_ptr<TenantCrew>> started = TenantCrew::Start(scenario, crew);
-  if (!started.ok()) return started.status();
-  cast.crew = *std::move(started);
-  return cast;
 }
 
 bool SameClient(const TenantScenario::Client& a, const TenantScenario::Client& b) {
@@ -184,37 +118,80 @@ absl::Status AddLap(TenantCrew& crew, Series& series) {
   return absl::OkStatus();
 }
 
-// One turn of modes that may run side by side.
-absl::Status RunTurn(const Stage& stage, const TenantScenario& scenario,
-                     const std::vector<Mode>& modes, bool with_solo,
-                     std::map<std::string, Series>& series, double& worst) {
-  std::vector<Cast> casts;
-  for (const Mode& mode : modes) {
-    absl::StatusOr<Cast> cast = Gather(stage, scenario, mode);
-    if (!cast.ok()) return cast.status();
-    casts.push_back(*std::move(cast));
+// Modes that run side by side, each with the place of what it measures.
+class Turn {
+ public:
+  Turn(const TenantStage& stage, const TenantScenario& scenario, SeriesByMode& series)
+      : stage_(stage), scenario_(scenario), series_(series) {}
+
+  absl::Status Gather(const std::vector<TenantMode>& modes) {
+    for (const TenantMode& mode : modes) {
+      Series& series = series_[mode.name];
+      if (!series.failure.ok()) continue;
+      auto cast = TenantCast::Gather(stage_.options, stage_.gpu, scenario_, mode);
+      absl::Status failed = DropOut(mode, cast.status(), series);
+      if (!failed.ok()) return failed;
+      if (cast.ok()) acts_.push_back({mode, *std::move(cast), &series});
+    }
+    return absl::OkStatus();
   }
-  for (Cast& cast : casts) {
-    if (absl::Status ready = cast.crew->AwaitReady(); !ready.ok()) return ready;
-    if (!cast.mps) continue;
-    if (absl::Status served = cast.mps->HasServer(); !served.ok()) return served;
+  size_t size() const { return acts_.size(); }
+  // Calls measure(crew, series) of the act, unless it has dropped out.
+  template <class Measure>
+  absl::Status Let(size_t i, const Measure& measure) {
+    Act& act = acts_[i];
+    if (act.cast == nullptr) return absl::OkStatus();
+    const absl::Status measured = act.cast->Explain(measure(act.cast->crew(), *act.series));
+    if (!measured.ok()) act.cast = nullptr;  // its memory is for the others
+    return DropOut(act.mode, measured, *act.series);
   }
-  for (size_t i = 0; with_solo && i < modes.size(); ++i) {
-    absl::Status solo = MeasureSolo(scenario, *casts[i].crew, series[modes[i].name]);
+
+ private:
+  struct Act {
+    TenantMode mode;
+    std::unique_ptr<TenantCast> cast;  // null: dropped out
+    Series* series;
+  };
+
+  // A baseline that fails is left out of the scenario, which says why. A daemon's failure is the
+  // scenario's.
+  static absl::Status DropOut(const TenantMode& mode, const absl::Status& why, Series& series) {
+    if (why.ok() || mode.has_daemon() || absl::IsCancelled(why)) return why;
+    series = Series{};
+    series.failure = why;
+    return absl::OkStatus();
+  }
+
+  const TenantStage& stage_;
+  const TenantScenario& scenario_;
+  SeriesByMode& series_;
+  std::vector<Act> acts_;
+};
+
+absl::Status RunTurn(const TenantStage& stage, const TenantScenario& scenario,
+                     const std::vector<TenantMode>& modes, bool with_solo, SeriesByMode& series,
+                     double& worst) {
+  Turn turn(stage, scenario, series);
+  if (absl::Status gathered = turn.Gather(modes); !gathered.ok()) return gathered;
+  for (size_t i = 0; with_solo && i < turn.size(); ++i) {
+    absl::Status solo = turn.Let(i, [&](TenantCrew& crew, Series& measured) {
+      return MeasureSolo(scenario, crew, measured);
+    });
     if (!solo.ok()) return solo;
   }
   const int laps = std::max(1, stage.options.rounds / kRoundsPerLap);
   for (int lap = 0; lap < laps; ++lap) {
-    for (size_t turn = 0; turn < modes.size(); ++turn) {
-      const size_t who = (lap + turn) % modes.size();
-      absl::Status added = AddLap(*casts[who].crew, series[modes[who].name]);
-      if (!added.ok()) return added;
+    for (size_t i = 0; i < turn.size(); ++i) {
+      if (absl::Status ran = turn.Let((lap + i) % turn.size(), AddLap); !ran.ok()) return ran;
     }
   }
-  for (Cast& cast : casts) {
-    const absl::StatusOr<double> error = cast.crew->Finish();
-    if (!error.ok()) return error.status();
-    worst = std::max(worst, *error);
+  for (size_t i = 0; i < turn.size(); ++i) {
+    absl::Status finished = turn.Let(i, [&](TenantCrew& crew, Series&) {
+      const absl::StatusOr<double> error = crew.Finish();
+      if (error.ok()) worst = std::max(worst, *error);
+      return error.status();
+    });
+    if (!finished.ok()) return finished;
   }
   return absl::OkStatus();
 }
@@ -245,26 +222,31 @@ double HighP99OverSolo(const TenantScenario& scenario, const Series& crowd, cons
   return worst;
 }
 
-json Describe(const Stage& stage, const TenantScenario& scenario,
-              const std::map<std::string, Series>& series, double worst) {
+json Describe(const TenantStage& stage, const TenantScenario& scenario, const SeriesByMode& series,
+              double worst) {
   json entry = {
       {"name", scenario.name}, {"clients", scenario.clients.size()}, {"max_rel_error", worst}};
   const std::string alone_elsewhere = stage.rivals.baselines.front();
   for (const auto& [mode, measured] : series) {
+    if (!measured.failure.ok()) {
+      entry["unavailable"].push_back({{"name", mode}, {"why", measured.failure.message()}});
+      continue;
+    }
     entry["times_us"][mode] = Spread(measured.us_per_gemm);
     entry["throughput_per_s"][mode] = 1e6 / Quantile(measured.us_per_gemm, 0.5);
     entry["client_throughput_per_s"][mode] = Medians(measured.gemms_per_s);
     entry["latency_us"][mode] = Latencies(measured.latencies_us);
     if (!measured.solo_latencies_us.empty())
       entry["solo_latency_us"][mode] = Latencies(measured.solo_latencies_us);
-    if (!scenario.has_priorities()) continue;
     // Under MPS, too, a client alone is a client that computes itself.
     const Series& alone =
         measured.solo_latencies_us.empty() ? series.at(alone_elsewhere) : measured;
-    entry["high_p99_over_solo"][mode] = HighP99OverSolo(scenario, measured, alone);
+    if (scenario.has_priorities() && !alone.solo_latencies_us.empty())
+      entry["high_p99_over_solo"][mode] = HighP99OverSolo(scenario, measured, alone);
   }
   const std::vector<double> concert = Medians(series.at("concert").gemms_per_s);
   for (const std::string& rival : stage.rivals.baselines) {
+    if (!series.at(rival).failure.ok()) continue;
     std::vector<double> ratios = Medians(series.at(rival).gemms_per_s);
     for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = concert[i] / ratios[i];
     entry["client_speedup_over"][rival] = GeometricMean(ratios);
@@ -273,8 +255,10 @@ json Describe(const Stage& stage, const TenantScenario& scenario,
   return entry;
 }
 
-absl::StatusOr<json> Measure(const Stage& stage, const TenantScenario& scenario) {
-  std::map<std::string, Series> series;
+}  // namespace
+
+absl::StatusOr<json> MeasureTenants(const TenantStage& stage, const TenantScenario& scenario) {
+  SeriesByMode series;
   double worst = 0;
   for (int turn = 0; turn < kTurns; ++turn) {
     for (size_t i = 0; i < stage.turns.size(); ++i) {
@@ -286,16 +270,17 @@ absl::StatusOr<json> Measure(const Stage& stage, const TenantScenario& scenario)
   return Describe(stage, scenario, series, worst);
 }
 
-}  // namespace
-
 absl::Status RunTenantsSuite(const RunOptions& options, json& result) {
   const auto scenarios = ReadTenantScenarios(options.scenarios, options.filter);
   if (!scenarios.ok()) return scenarios.status();
-  const absl::StatusOr<Stage> stage = SetStage(options, result["header"]);
+  // Before anything is started, which would inherit it.
+  absl::Status left = options.device == "sim" ? absl::OkStatus() : LeaveMps();
+  if (!left.ok()) return left;
+  const absl::StatusOr<TenantStage> stage = SetStage(options, result["header"]);
   if (!stage.ok()) return stage.status();
 
   return MeasureScenarios(
-      *scenarios, [&](const TenantScenario& scenario) { return Measure(*stage, scenario); },
+      *scenarios, [&](const TenantScenario& scenario) { return MeasureTenants(*stage, scenario); },
       [&](const json& entries) { return SpeedupSummary(entries, stage->rivals, kLossTolerance); },
       result);
 }

@@ -2,9 +2,15 @@
 #ifndef CONCERT_TESTS_BENCH_TENANTS_SUITE_H_
 #define CONCERT_TESTS_BENCH_TENANTS_SUITE_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "tests/bench/scenario_file.h"
+#include "tests/bench/speedup_summary.h"
 #include "tests/bench/suite.h"
+#include "tests/bench/tenant_cast.h"
 
 namespace concert::bench {
 
@@ -15,8 +21,22 @@ namespace concert::bench {
 //   then serial       on the simulator, instead of the last two: a daemon with that policy
 //
 // The first two (on the simulator, first and last) run in turns of one lap each; mps has turns of
-// its own between theirs. Modes that this machine cannot run stand in the header's "left_out".
+// its own between theirs. Modes that this machine cannot run stand in the header's "left_out"; a
+// baseline that fails in one scenario stands in its "unavailable", with the reason. Where concert
+// fails, so does the scenario.
 absl::Status RunTenantsSuite(const RunOptions& options, nlohmann::json& result);
+
+// The suite's inside, for its test.
+struct TenantStage {
+  RunOptions options;
+  TenantGpu gpu;
+  // Those of one turn run side by side, lap by lap; turns exclude each other.
+  std::vector<std::vector<TenantMode>> turns;
+  Rivals rivals;
+};
+// One scenario's entry of the result.
+absl::StatusOr<nlohmann::json> MeasureTenants(const TenantStage& stage,
+                                              const TenantScenario& scenario);
 
 }  // namespace concert::bench
 

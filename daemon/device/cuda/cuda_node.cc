@@ -76,7 +76,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(const CudaA
 }  // namespace cuda
 
 absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode() {
-  absl::StatusOr<kernels::cuda::CudaApi> loaded = kernels::cuda::LoadCudaApi();
+  absl::StatusOr<kernels::cuda::CudaApi> loaded =
+      kernels::cuda::LoadCudaApi(kernels::cuda::HardwareQueues::kMost);  // a lane is a stream
   if (!loaded.ok()) return loaded.status();
   auto api = std::make_unique<kernels::cuda::CudaApi>(*std::move(loaded));
   absl::StatusOr<std::vector<std::unique_ptr<cuda::CudaDevice>>> devices = cuda::OpenDevices(*api);

@@ -271,6 +271,17 @@ TEST_F(AutoTest, AHigherClassWaitsForALowerOneWhereThatIsFaster) {
   EXPECT_EQ(plan_.launches[0].sm_budget, 0);
 }
 
+TEST_F(AutoTest, AHigherClassKeepsToTheReserveBesideALowerOneThatIsOverdue) {
+  scene_.Running(kLarge, kFirstNormalLane).Ready(kDecode, Priority::kHigh);
+  scene_.running[0].launched_at = scene_.now - 400'000;
+  for (const Time until_end : {5'000, 0, -1'000, -100'000}) {
+    scene_.running[0].expected_end = scene_.now + until_end;
+    Decide();
+    ASSERT_EQ(plan_.launch_count, 1);
+    EXPECT_EQ(plan_.launches[0].sm_budget, ReserveOf(scene_.device.sm_count)) << until_end;
+  }
+}
+
 TEST_F(AutoTest, NormalAndLowDoNotQueueBehindEachOther) {
   scene_.Ready(kSmall, Priority::kLow);
   const Lane low = Decide().launches[0].lane;

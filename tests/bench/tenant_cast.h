@@ -1,0 +1,63 @@
+// The processes that share a GPU in one mode of suite "tenants".
+#ifndef CONCERT_TESTS_BENCH_TENANT_CAST_H_
+#define CONCERT_TESTS_BENCH_TENANT_CAST_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/bench/mps_daemon.h"
+#include "tests/bench/node_under_test.h"
+#include "tests/bench/scenario_file.h"
+#include "tests/bench/suite.h"
+#include "tests/bench/tenant_crew.h"
+
+namespace concert::bench {
+
+struct TenantMode {
+  std::string name;
+  std::string policy;  // of a private daemon; empty: clients compute themselves
+  bool mps = false;
+
+  bool has_daemon() const { return !policy.empty(); }
+};
+
+// Where the clients run.
+struct TenantGpu {
+  bool is_sim = false;
+  std::string uuid;  // 32 hexadecimal digits
+};
+
+// A mode's daemon or MPS, if it has one, and its clients. All have ended once it is gone.
+class TenantCast {
+ public:
+  // Returns when every client is ready. The scenario must outlive the cast.
+  static absl::StatusOr<std::unique_ptr<TenantCast>> Gather(const RunOptions& options,
+                                                            const TenantGpu& gpu,
+                                                            const TenantScenario& scenario,
+                                                            const TenantMode& mode);
+
+  TenantCrew& crew() { return *crew_; }
+  // `status`, and if it is an error, with the mode's name and what the GPU and MPS say.
+  absl::Status Explain(const absl::Status& status) const;
+
+ private:
+  explicit TenantCast(const TenantMode& mode) : mode_(mode) {}
+  absl::Status Start(const RunOptions& options, const TenantGpu& gpu,
+                     const TenantScenario& scenario);
+
+  const TenantMode mode_;
+  std::unique_ptr<MpsDaemon> mps_;
+  NodeUnderTest node_;
+  std::unique_ptr<TenantCrew> crew_;  // declared last: ends first
+};
+
+// OK where clients that compute themselves, and daemons, would take time slices: takes an MPS that
+// the environment names out of it, for this process and its children. FAILED_PRECONDITION where one
+// listens in the default place.
+absl::Status LeaveMps();
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_TENANT_CAST_H_
