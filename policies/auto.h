@@ -34,12 +34,13 @@ inline constexpr Time kActiveNs = 5'000'000;
 // With plans of at most about 0.2 ms, a class that is always outranked keeps a tenth of the GPU.
 inline constexpr Time kMaxHeldNs = 2'000'000;
 
-// A quarter, in whole groups of 8 where there are that many: 32 of 132. One SM draws 108 GB/s, so
-// 32 reach 3.46 of the 3.7 TB/s that a memory-bound GEMM reaches on all of them: a chain of
-// 8x4096x4096 loses little on the reserve, and the lower class loses a quarter at most.
+// Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter a chain of
+// 8x4096x4096 beside one of 4096x4096x4096 had a p99 of 1.77 times its time alone (H200; 1.5 is
+// wanted): one of its GEMMs has 64 tiles, two rounds on 32 SMs. The price: while a higher class is
+// active, a lower one that could use all SMs takes up to twice as long.
 constexpr int ReserveOf(int sm_count) {
-  const int quarter = sm_count / 4;
-  return quarter >= 8 ? quarter / 8 * 8 : std::max(1, quarter);
+  const int half = sm_count / 2;
+  return half >= 8 ? half / 8 * 8 : std::max(1, half);
 }
 
 std::unique_ptr<Policy> MakeAuto(const PolicyInputs& inputs);

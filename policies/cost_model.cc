@@ -59,9 +59,11 @@ Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
     const double rows = 1 << tile.log2_m, columns = 1 << tile.log2_n;
     const double step_us = std::max(flops_us * rows * columns, bytes_us * (rows + columns)) *
                            (aligned ? 1 : costs.unaligned_factor);
-    consider(LayOut(blocks, k_blocks * step_us, costs.fill_us, sms));
+    const double store_us = costs.store_us_per_element * rows * columns;
+    consider(LayOut(blocks, k_blocks * step_us + store_us, costs.fill_us, sms));
     if (2 * blocks <= sms && work.k >= 2 * kMinKPerSplit) {
-      consider(LayOut(2 * blocks, k_blocks / 2 * step_us, costs.fill_us + costs.split_us, sms));
+      consider(LayOut(2 * blocks, k_blocks / 2 * step_us + store_us, costs.fill_us + costs.split_us,
+                      sms));
     }
   }
   return best;

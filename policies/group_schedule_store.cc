@@ -39,8 +39,8 @@ const GroupSchedule* GroupScheduleStore::Find(const GroupSignature& signature) c
         items_taken_ - slot.items_before > kGroupArenaItems / 2) {
       continue;
     }
-    if (slot.hash == signature.hash && slot.blocks == signature.blocks && slot.goal == signature.goal &&
-        slot.schedule.problem_count == signature.problems.size() &&
+    if (slot.hash == signature.hash && slot.blocks == signature.blocks &&
+        slot.goal == signature.goal && slot.schedule.problem_count == signature.problems.size() &&
         std::equal(signature.problems.begin(), signature.problems.end(), slot.problems.begin())) {
       return &slot.schedule;
     }

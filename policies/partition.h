@@ -23,7 +23,6 @@
 
 namespace concert::policies {
 
-
 // Ops that go out together: one launch, or for kStreams one for each op.
 struct Part {
   Form form = Form::kSingle;
@@ -85,9 +84,10 @@ class Partitioner {
   // `tuned` may be null. Both pointers must outlive this.
   Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender);
 
-  // The best partition of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and with
-  // the goal of `site`, with at most `lane_limit` launches side by side. Under a budget groupable ops only go
-  // into group launches, which keep to it exactly; to library kernels it is a hint.
+  // The best partition of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and
+  // with the goal of `site`, with at most `lane_limit` launches side by side. Under a budget
+  // groupable ops only go into group launches, which keep to it exactly; to library kernels it is a
+  // hint.
   void Choose(std::span<const PartitionOp> ops, const GroupSite& site, int lane_limit,
               const FormRatios& ratios, Partition& result);
 

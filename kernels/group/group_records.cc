@@ -135,7 +135,8 @@ absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
                                  GroupRecord& record) const {
   record = {};
   const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile.w_rows, tile.a_rows));
-  absl::Status status = Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
+  absl::Status status =
+      Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
   status.Update(Encode(record.maps.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));
   status.Update(Encode(record.maps.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
   record.d_rows = reinterpret_cast<void*>(gemm.d);

@@ -240,7 +240,7 @@ TEST_F(AutoTest, AHighClassGoesFirstOnItsOwnLane) {
 
 TEST_F(AutoTest, LowerClassesLeaveAReserveWhileAHigherOneIsActive) {
   const int beside = scene_.device.sm_count - ReserveOf(scene_.device.sm_count);
-  EXPECT_EQ(beside, 100);
+  EXPECT_EQ(beside, 68);
   scene_.Running(kDecode, kFirstHighLane, Priority::kHigh).Ready(kLarge);
   Decide();
   ASSERT_EQ(plan_.launch_count, 1);
