@@ -68,8 +68,12 @@ uint32_t SessionPort::Available(kernels::Failure& broken_why) {
 bool SessionPort::Read(concert_descriptor& descriptor, kernels::Failure& broken_why) {
   const uint32_t ring = static_cast<uint32_t>(link_.ring);
   const concert_ring_layout& layout = link_.memory->layout().rings[ring];
-  std::memcpy(&descriptor, &link_.memory->descriptors(ring)[head_ & (layout.capacity - 1)],
-              sizeof(descriptor));
+  const auto* slot = reinterpret_cast<const char*>(
+      &link_.memory->descriptors(ring)[head_ & (layout.capacity - 1)]);
+  // Line by line: as a whole, gcc copies it with a `rep movs` that takes four times as long.
+  for (size_t line = 0; line < sizeof(descriptor); line += 64) {
+    std::memcpy(reinterpret_cast<char*>(&descriptor) + line, slot + line, 64);
+  }
   // The compiler must not read the shared slot again in place of the copy.
   asm volatile("" ::: "memory");
   if (descriptor.sequence != head_ + 1) {

@@ -110,6 +110,7 @@ Failure CheckBatchOfD(const concert_gemm_body& body) {
 }
 
 struct Ranges {
+  Ranges() {}  // one by one: gcc clears an aggregate of this size with a slow `rep stos`
   ByteRange a, w, c, d, bias, a_scales, w_scales;
 };
 
@@ -181,7 +182,7 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
 bool IsGroupable(const concert_gemm_body& body, const Ranges& ranges) {
   const uint64_t element = DtypeBytes(static_cast<Dtype>(body.dtype));
   const auto fits = [](const ByteRange& range, uint64_t row_stride, uint64_t element_bytes) {
-    return row_stride < kGroupMaxRowBytes / element_bytes &&
+    return row_stride < kGroupMaxRowBytes && row_stride * element_bytes < kGroupMaxRowBytes &&
            (range.begin | row_stride * element_bytes) % kGroupAlignment == 0;
   };
   return body.batch == 1 && body.dtype != CONCERT_ABI_FP32 && fits(ranges.a, body.lda, element) &&
