@@ -74,11 +74,14 @@ GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, policies::GroupTile 
 
 // Multilinear, like policies::HashWork: the products are independent, so the CPU overlaps them.
 uint32_t GroupRecords::Hash(const Key& key) {
-  std::array<uint64_t, sizeof(Key) / 8> words;
-  std::memcpy(words.data(), &key, sizeof(key));
-  static_assert(words.size() == kFactors.size());
+  static_assert(sizeof(Key) == sizeof(kFactors));
+  const auto* bytes = reinterpret_cast<const char*>(&key);
   uint64_t sum = 0;
-  for (size_t i = 0; i < words.size(); ++i) sum += words[i] * kFactors[i];
+  for (size_t i = 0; i < kFactors.size(); ++i) {
+    uint64_t word;
+    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+    sum += word * kFactors[i];
+  }
   return static_cast<uint32_t>((sum ^ sum >> 32) * 0x165667b19e3779f9 >> 32);
 }
 
