@@ -4,6 +4,7 @@
 #define CONCERT_KERNELS_VALIDATE_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "kernels/failure.h"
@@ -13,33 +14,62 @@
 #include "proto/ring/ring_abi.h"
 
 // Returns from the calling admit function when a check failed.
-#define CONCERT_RETURN_IF_FAILED(check)                                 \
-  do {                                                                  \
-    if (const auto failure_ = (check); !failure_.ok()) return failure_; \
+#define CONCERT_RETURN_IF_FAILED(check)                                  \
+  do {                                                                   \
+    if (const auto& failure_ = (check); !failure_.ok()) return failure_; \
   } while (false)
 
 namespace concert::kernels {
 
+// Defined here, since a check that holds then costs a comparison and makes no Failure.
+
 // FIELD_RANGE unless min <= value <= max.
-Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uint64_t max);
+inline Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uint64_t max) {
+  if (value >= min && value <= max) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, field, value, min, max);
+}
 
 // FIELD_VALUE unless `dtype` is a concert_dtype_abi up to `highest`.
-Failure CheckDtype(uint8_t dtype, concert_dtype_abi highest);
+inline Failure CheckDtype(uint8_t dtype, concert_dtype_abi highest) {
+  if (dtype >= CONCERT_ABI_BF16 && dtype <= highest) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_DTYPE, dtype, highest);
+}
 
 // RESERVED_NOT_ZERO unless `all_zero`, naming the descriptor's kind.
-Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero);
+inline Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero) {
+  if (all_zero) return {};
+  return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
+}
 
 // The reserved fields and flags of the descriptor's first line.
-bool HeaderReservedIsZero(const concert_descriptor& descriptor);
+inline bool HeaderReservedIsZero(const concert_descriptor& descriptor) {
+  return (descriptor.flags | descriptor.reserved0 | descriptor.reserved1[0] |
+          descriptor.reserved1[1] | descriptor.reserved1[2]) == 0;
+}
 
 // Elements from the first to the last of `batch` matrices of rows x columns at the given strides,
 // all >= 1 but batch_stride. Null when that does not fit in 64 bits.
-std::optional<uint64_t> SpanElements(uint64_t rows, uint64_t columns, uint64_t row_stride,
-                                     uint64_t batch, uint64_t batch_stride);
+inline std::optional<uint64_t> SpanElements(uint64_t rows, uint64_t columns, uint64_t row_stride,
+                                            uint64_t batch, uint64_t batch_stride) {
+  uint64_t batches, matrix, span;
+  if (__builtin_mul_overflow(batch - 1, batch_stride, &batches) ||
+      __builtin_mul_overflow(rows - 1, row_stride, &matrix) ||
+      __builtin_add_overflow(matrix, columns, &matrix) ||
+      __builtin_add_overflow(batches, matrix, &span)) {
+    return std::nullopt;
+  }
+  return span;
+}
 
 // a * b, or the largest number when that does not fit: for costs, which no check depends on.
-uint64_t SaturatingMultiply(uint64_t a, uint64_t b);
-uint64_t SaturatingAdd(uint64_t a, uint64_t b);
+inline uint64_t SaturatingMultiply(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<uint64_t>::max() : product;
+}
+inline uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<uint64_t>::max() : sum;
+}
 
 // Resolves operands of one descriptor to addresses and notes their buffers in the op. Does not look
 // at concert_operand.scales.
@@ -47,9 +77,10 @@ class OperandResolver {
  public:
   OperandResolver(const AdmitContext& context, Op& op);
 
-  // `elements` elements of `element_bytes` from the operand's offset on. Checks, in this order:
-  // present, a buffer of the session, on the ring's GPU or pool memory, size fits in 64 bits,
-  // aligned to the element, in bounds. `elements` is null when the caller's span overflowed.
+  // `elements` elements of `element_bytes` (a power of two) from the operand's offset on. Checks,
+  // in this order: present, a buffer of the session, on the ring's GPU or pool memory, size fits in
+  // 64 bits, aligned to the element, in bounds. `elements` is null when the caller's span
+  // overflowed.
   Failure Resolve(concert_field field, const concert_operand& operand,
                   std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range);
 

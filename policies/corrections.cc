@@ -20,15 +20,20 @@ void Corrections::Chosen(uint64_t signature, Form form) {
   Slot& slot = slots_[IndexOf(tag)];
   if (slot.tag != tag) slot = {.tag = tag};
   slot.chosen_with = slot.ratio;
+  slot.outcomes = 0;
+  slot.patience = std::min<uint16_t>(kMaxPatience, 2 * slot.patience + 1);
 }
 
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   if (tag == 0 || !(predicted_us > 0) || !(actual_us > 0)) return false;
   Slot& slot = slots_[IndexOf(tag)];
   if (slot.tag != tag) return false;  // chosen too long ago
+  if (slot.outcomes <= kMaxPatience) ++slot.outcomes;
+  if (slot.outcomes == 1) return false;
   const float seen = std::clamp(slot.chosen_with * actual_us / predicted_us, kMin, kMax);
   slot.ratio += std::clamp(kWeight * (seen - slot.ratio), -kMaxStep, kMaxStep);
-  return std::abs(slot.ratio - slot.chosen_with) > kMaxDrift * slot.chosen_with;
+  return slot.outcomes > slot.patience &&
+         std::abs(slot.ratio - slot.chosen_with) > kMaxDrift * slot.chosen_with;
 }
 
 }  // namespace concert::policies

@@ -17,6 +17,9 @@ class Corrections {
   static constexpr float kMin = 0.5f, kMax = 2.0f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
   static constexpr float kMaxDrift = 0.15f;
+  // Outcomes that a choice which was made anew again and again stays for: times of a few
+  // microseconds scatter by more than kMaxDrift, and choosing takes longer than such a plan runs.
+  static constexpr uint16_t kMaxPatience = 255;
 
   // What names a plan in Plan::tag: a signature's hash (low bits 0) and a form.
   static uint64_t TagOf(uint64_t signature, Form form) {
@@ -28,7 +31,8 @@ class Corrections {
   // A choice has been made with the ratio of `form` as it is.
   void Chosen(uint64_t signature, Form form);
   // Takes in a measurement of a plan that was predicted with the ratio last chosen with. True if
-  // the ratio has drifted: the choice should be made anew.
+  // the ratio has drifted: the choice should be made anew. The first outcome after a choice is not
+  // taken in: what choosing and uploading took is in it.
   bool Learn(uint64_t tag, float predicted_us, float actual_us);
 
  private:
@@ -40,6 +44,8 @@ class Corrections {
     uint64_t tag = 0;  // 0: empty
     float ratio = 1;
     float chosen_with = 1;
+    uint16_t outcomes = 0;  // since it was chosen
+    uint16_t patience = 0;  // doubles with every choice
   };
 
   static uint64_t IndexOf(uint64_t tag) { return tag % kSlots; }

@@ -7,13 +7,14 @@ namespace concert::policies {
 // The defaults were fitted together to 32 measured groups (one H200, cuBLASLt 13.1, bf16, CUDA
 // graphs): the rows of tests/unit/policies/measured_groups.h, e.g. eight 16x2048x1024 take 35.7 us
 // one after the other and 21.5 us on streams; four 4096x4096x4096 take 722 and 869 us.
-// docs/adr/0003-roofline-and-waves.md.
+// docs/adr/0003-roofline-and-waves.md. fill_us and store_us_per_element were fitted later, to the
+// baselines of docs/benchmarks/gemm-h200.json one after the other.
 struct CostConstants {
   // From a block's start to its first multiply, and from its last to its result in memory.
-  double fill_us = 0.9;
+  double fill_us = 0.67;
   // Storing a tile of D at the end of each wave, which nothing hides. 4096x4096x512 takes 34.7 us
   // in four waves of 5.7 us of multiplying.
-  double store_us_per_element = 6e-5;
+  double store_us_per_element = 4.2e-5;
   // What one SM can draw from L2 and HBM. A hand-written kernel measured 108e9.
   double sm_bytes_per_s = 117e9;
   // Share of hbm_bytes_per_s that a GEMM's operand streams reach: 3.7 of 4.2 TB/s.

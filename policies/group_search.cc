@@ -19,7 +19,7 @@ constexpr int kEffortBase = 64;
 constexpr int kEffortPerClass = 1;
 constexpr int kMaxPasses = 3;
 // The same of one EstimateUs(), where it costs accuracy: see GroupPlanner::PredictUs.
-constexpr int kEstimateEffort = 10;
+constexpr int kEstimateEffort = 16;
 // Keeps the time of a packing proportional to the number of shapes.
 constexpr size_t kMaxSegments = 8;
 

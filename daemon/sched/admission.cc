@@ -1,9 +1,9 @@
 // From descriptors in a ring to ops in the scheduler. A bad op is admitted with its failure and
 // completes with it in its turn; a client that breaks the ring protocol loses its session.
 #include <algorithm>
-#include <cstring>
 
 #include "daemon/sched/dispatcher.h"
+#include "kernels/validate.h"
 
 namespace concert::daemon {
 namespace {
@@ -13,11 +13,6 @@ using kernels::InvalidArgument;
 
 // Ops admitted from one ring before the next ring has its turn.
 constexpr uint32_t kBatch = 64;
-
-bool IsZero(const void* data, size_t bytes) {
-  const unsigned char* p = static_cast<const unsigned char*>(data);
-  return std::all_of(p, p + bytes, [](unsigned char c) { return c == 0; });
-}
 
 }  // namespace
 
@@ -87,14 +82,8 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
-  uint32_t ranks = 0;
-  const Failure membership = AdmitMember(port, descriptor, slot.op, ranks);
-  slot.failure = refuse_;
-  if (slot.failure.ok()) slot.failure = AdmitHeader(descriptor);
-  if (slot.failure.ok()) slot.failure = membership;
-  if (slot.failure.ok()) slot.failure = AdmitBody(port, descriptor, ranks, slot.op);
-  if (slot.failure.ok()) slot.failure = AdmitWaits(port, descriptor, id);
-  if (!slot.failure.ok()) {
+  if (const Failure failure = AdmitOp(port, descriptor, id); !failure.ok()) {
+    slot.failure = failure;
     DropWatches(id);
     slot.local_wait_count = 0;
     slot.op.buffer_count = 0;
@@ -106,15 +95,24 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   return true;
 }
 
+Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
+  Op& op = scheduler_.slot(id).op;
+  uint32_t ranks = 0;
+  const Failure membership = AdmitMember(port, descriptor, op, ranks);
+  CONCERT_RETURN_IF_FAILED(refuse_);
+  CONCERT_RETURN_IF_FAILED(AdmitHeader(descriptor));
+  CONCERT_RETURN_IF_FAILED(membership);
+  CONCERT_RETURN_IF_FAILED(AdmitBody(port, descriptor, ranks, op));
+  return AdmitWaits(port, descriptor, id);
+}
+
 Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor) {
   if (kernels::FindOpKind(descriptor.kind) == nullptr) {
     return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
                            kernels::AllOpKinds().back().kind);
   }
-  if (descriptor.flags != 0 || descriptor.reserved0 != 0 ||
-      !IsZero(descriptor.reserved1, sizeof(descriptor.reserved1))) {
-    return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
-  }
+  CONCERT_RETURN_IF_FAILED(
+      kernels::CheckReserved(descriptor, kernels::HeaderReservedIsZero(descriptor)));
   if (descriptor.wait_count > CONCERT_MAX_WAITS) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
                            descriptor.wait_count, 0, CONCERT_MAX_WAITS);

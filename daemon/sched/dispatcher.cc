@@ -224,7 +224,7 @@ void Dispatcher::Execute(const Actions& actions) {
         Complete(actions.OpsOf(action)[0]);
         break;
       case Action::Type::kRelease:
-        Release(actions.OpsOf(action)[0]);
+        for (const OpId op : actions.OpsOf(action)) Release(op);
         break;
     }
   }

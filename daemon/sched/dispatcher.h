@@ -96,6 +96,7 @@ class Dispatcher {
   void ReadRings();
   bool Admit(Time now);
   bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
+  kernels::Failure AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id);
   static kernels::Failure AdmitHeader(const concert_descriptor& descriptor);
   kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
                               OpId id);

@@ -382,13 +382,13 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   queue.front = queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   if (queue.front != kNone) pool_[queue.front].front_since = now;
-  Release(op, actions);
+  actions.Add(Action::Type::kRelease, op);
+  DropWaits(slot);
   progressed_ = true;
 }
 
-void Scheduler::Release(OpId id, Actions& actions) {
-  OpSlot& slot = pool_[id];
-  actions.Add(Action::Type::kRelease, id);
+// The op waits for no queue any more.
+void Scheduler::DropWaits(const OpSlot& slot) {
   for (int i = 0; i < slot.local_wait_count; ++i) {
     --queues_[slot.local_waits[i].queue].waiters;
     MaybeEnd(slot.local_waits[i].queue);
@@ -413,15 +413,22 @@ void Scheduler::EvaluateBlocked(Time now, Actions& actions) {
   }
 }
 
+// One action for all of them.
+void Scheduler::ReleaseFinished(Actions& actions) {
+  const size_t count = std::min(finished_.size(), actions.Room());
+  if (count == 0) return;
+  actions.Add(Action::Type::kRelease, {finished_.data(), count});
+  for (size_t i = 0; i < count; ++i) {
+    const OpSlot& slot = pool_[finished_[i]];
+    DropWaits(slot);
+    MaybeEnd(slot.queue);
+  }
+  finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(count));
+}
+
 void Scheduler::Step(Time now, Actions& actions) {
   if (const auto outcome = book_.TakeOutcome()) policy_->Learn(*outcome);
-  size_t released = 0;
-  for (; released < finished_.size() && actions.HasRoom(); ++released) {
-    const QueueId queue = pool_[finished_[released]].queue;
-    Release(finished_[released], actions);
-    MaybeEnd(queue);
-  }
-  finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(released));
+  ReleaseFinished(actions);
   do {
     EvaluateBlocked(now, actions);
     if (ready_.empty() || !actions.HasRoom()) return;

@@ -15,6 +15,7 @@
 #ifndef CONCERT_DAEMON_SCHED_SCHEDULER_H_
 #define CONCERT_DAEMON_SCHED_SCHEDULER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -58,8 +59,8 @@ struct Action {
                 // order_mask first
     kComplete,  // publish the failure of the op if it has one, then store its ticket to its
                 // timeline
-    kRelease,  // the op has ended: drop what it holds (buffers, completion slot); its slot is freed
-               // after this
+    kRelease,  // the ops have ended: drop what they hold (buffers, completion slots); their slots
+               // are freed after this
   };
   Type type;
   Lane lane;
@@ -94,25 +95,29 @@ struct Actions {
     ops.push_back(op);
     after.push_back(op_after);
   }
-  // An action about one op that goes to no lane.
-  void Add(Action::Type type, OpId op) {
+  // An action about ops that go to no lane.
+  void Add(Action::Type type, std::span<const OpId> its_ops) {
     list.push_back({.type = type,
                     .lane = policies::kNoLane,
                     .form = policies::Form::kSingle,
                     .first = static_cast<uint16_t>(ops.size()),
-                    .count = 1});
-    AddOp(op);
+                    .count = static_cast<uint16_t>(its_ops.size())});
+    ops.insert(ops.end(), its_ops.begin(), its_ops.end());
+    after.resize(ops.size(), -1);
   }
+  void Add(Action::Type type, const OpId& op) { Add(type, std::span(&op, 1)); }
   std::span<const OpId> OpsOf(const Action& action) const {
     return {ops.data() + action.first, action.count};
   }
   std::span<const int16_t> AfterOf(const Action& action) const {
     return {after.data() + action.first, action.count};
   }
-  // Room for the largest plan and what completes beside it.
-  bool HasRoom() const {
-    return list.size() + policies::kMaxReady < kMax && ops.size() + policies::kMaxReady < kMax;
+  // How many ops may be added before there is no more room for the largest plan.
+  size_t Room() const {
+    const size_t used = std::max(list.size(), ops.size()) + policies::kMaxReady;
+    return used < kMax ? kMax - used : 0;
   }
+  bool HasRoom() const { return Room() > 0; }
 };
 
 class Scheduler {
@@ -259,7 +264,8 @@ class Scheduler {
   void Unlist(QueueId queue);
   void SetActive(QueueId queue, bool active);
   void ReturnToQueue(QueueId queue, OpId op);
-  void Release(OpId op, Actions& actions);
+  void ReleaseFinished(Actions& actions);
+  void DropWaits(const OpSlot& slot);
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).

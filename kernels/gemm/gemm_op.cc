@@ -111,6 +111,7 @@ Failure CheckBatchOfD(const concert_gemm_body& body) {
 }
 
 struct Ranges {
+  Ranges() {}  // one by one: gcc clears an aggregate of this size with a slow `rep stos`
   ByteRange a, w, c, d, bias, a_scales, w_scales;
 };
 

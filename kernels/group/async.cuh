@@ -136,6 +136,15 @@ __device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t a, uin
 __device__ __forceinline__ void AddRelease(uint32_t* address, uint32_t value) {
   asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
+// The value before.
+__device__ __forceinline__ uint32_t AddAcquireRelease(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
 __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* address) {
   uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

@@ -84,7 +84,13 @@ struct GroupCounters {
   // Parts of a split tile that are there, per tile and warpgroup. Zero between launches: the last
   // one resets it.
   uint32_t summed[policies::kMaxGroupSplitTiles * 2];
+  // GroupArgs::hand_over: storing threads that have left, and the problems, as bits, whose
+  // timelines are left to the last of them. Zero between launches.
+  uint32_t left;
+  uint32_t handed_over[policies::kMaxGroupProblems / 32];
 };
+// Problems that one storing thread watches at most.
+inline constexpr int kGroupMaxWatched = 32;
 
 // More tasks than this are read from memory.
 inline constexpr int kGroupInlineTasks = 64;
@@ -106,6 +112,10 @@ struct GroupArgs {
   // stream has ended. inputs_early false: `after` is not looked at.
   uint8_t weights_early, inputs_early;
   uint8_t maps_inline;
+  // A block that has stored the last tile of a problem keeps its SM until the others have stored
+  // theirs. With this it leaves the problem's timeline to the last block after a while. Needed
+  // where so many blocks could wait, on all lanes together, that those they wait for get no SM.
+  uint8_t hand_over;
   union {
     GroupTask inline_tasks[kGroupInlineTasks];
     struct {

@@ -24,7 +24,7 @@ constexpr int kLoadingRegisters = 40, kComputingRegisters = 232;
 
 constexpr int kSumBarrier = 1;           // named, one per computing warpgroup; 0 is __syncthreads'
 constexpr int kPollsBeforeCounting = 8;  // some 0.2 us
-constexpr int kWatchCapacity = 32;
+constexpr int kLooksBeforeLeaving = 64;  // some 40 us
 
 // An item of the list, decoded.
 struct Item {
@@ -75,7 +75,7 @@ struct SharedTail {  // after the pool and the staging buffers
   uint64_t handed_over[2], taken[2];  // staging buffers, per computing warpgroup
   Message message[2];
   int is_last[2];
-  uint16_t watched[2][kWatchCapacity];
+  uint16_t watched[2][kGroupMaxWatched];
 };
 
 // Addresses in shared memory.
@@ -199,7 +199,8 @@ class Watch {
 
   __device__ __forceinline__ bool empty() const { return count_ == 0; }
   __device__ __forceinline__ void Add(int problem) {
-    while (count_ == kWatchCapacity) Look();
+    if (count_ == kGroupMaxWatched) Look();
+    if (count_ == kGroupMaxWatched) return HandOver(problem);  // more than as many: hand_over
     problems_[count_++] = static_cast<uint16_t>(problem);
   }
   // Looks at one of the problems, each time at another one, and signals it if it is stored.
@@ -215,7 +216,27 @@ class Watch {
     problems_[next_] = problems_[--count_];
   }
 
+  // After the last problem has been stored and counted: ends when all are signalled or handed over.
+  __device__ __forceinline__ void Leave() {
+    for (int looks = 0; !empty() && !(args_.hand_over && looks == kLooksBeforeLeaving); ++looks) {
+      Look();
+    }
+    if (!args_.hand_over) return;
+    while (!empty()) HandOver(problems_[--count_]);
+    GroupCounters& counters = *args_.counters;
+    // Releases what this thread has counted and handed over to the last one, which acquires it.
+    if (AddAcquireRelease(&counters.left, 1) != 2 * gridDim.x - 1) return;
+    counters.left = 0;
+    for (int word = 0; word < policies::kMaxGroupProblems / 32; ++word) {
+      uint32_t bits = atomicExch(&counters.handed_over[word], 0u);
+      for (; bits != 0; bits &= bits - 1) Signal(TaskOf(args_, 32 * word + __ffs(bits) - 1));
+    }
+  }
+
  private:
+  __device__ __forceinline__ void HandOver(int problem) const {
+    atomicOr(&args_.counters->handed_over[problem / 32], 1u << problem % 32);
+  }
   __device__ __forceinline__ void Signal(const GroupTask& task) const {
     // Two stores to one word from two SMs: the second waits until the first is seen.
     if (args_.inputs_early && (task.flags & GroupRecord::kNextOnTimeline)) {
@@ -285,7 +306,7 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
     Arrive(taken);
   }
   uncounted.Count(args);
-  while (!watch.empty()) watch.Look();
+  watch.Leave();
 }
 
 // --- Computing: two warpgroups ---

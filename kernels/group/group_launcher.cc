@@ -59,6 +59,13 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams) {
                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                    static_cast<int>(kGroupSharedBytes));
   }
+  CUdevice device;
+  int sm_count = 0;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDeviceGet, &device, gpu_);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuDeviceGetAttribute, &sm_count,
+                                 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  // On all tracks together fewer than there are SMs.
+  max_waiting_ = std::min<size_t>(kGroupMaxWatched, sm_count / (kTracks + 1));
   for (int i = 0; i < kTracks; ++i) {
     Track& track = tracks_[i];
     track.stream = streams[i];
@@ -115,6 +122,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
                                    [](int16_t problem) { return problem >= 0; });
   bool inputs_early = launch.inputs_settled && (!follows || track.chained);
   args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
+  args_.hand_over = launch.ops.size() > max_waiting_;
   repacks_.Start(track.scratch);
   for (size_t i = 0; i < launch.ops.size(); ++i) {
     absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], schedule.tiles[i]);

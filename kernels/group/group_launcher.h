@@ -112,6 +112,7 @@ class GroupLauncher {
   uint32_t items_end_ = 0;  // what lies beyond was never written
   GroupArgs args_{};        // of the launch being made
   RepackList repacks_;      // of the launch being made
+  size_t max_waiting_ = 0;  // blocks of a launch that may wait for others: GroupArgs::hand_over
   uint64_t launches_ = 0;
 };
 

@@ -1,12 +1,23 @@
 #include "kernels/group/group_records.h"
 
-#include <bit>
+#include <array>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 
 namespace concert::kernels::cuda {
 namespace {
+
+// Odd numbers that have nothing in common: the steps of a generator (Knuth's MMIX).
+constexpr auto kFactors = [] {
+  std::array<uint64_t, 15> factors{};
+  uint64_t state = 0;
+  for (uint64_t& factor : factors) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    factor = state | 1;
+  }
+  return factors;
+}();
 
 CUtensorMapDataType MapType(Dtype dtype) {
   switch (dtype) {
@@ -61,12 +72,17 @@ GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, policies::GroupTile 
           .reserved = 0};
 }
 
+// Multilinear, like policies::HashWork: the products are independent, so the CPU overlaps them.
 uint32_t GroupRecords::Hash(const Key& key) {
-  std::array<uint64_t, sizeof(Key) / 8> words;
-  std::memcpy(words.data(), &key, sizeof(key));
-  uint64_t hash = 0;
-  for (const uint64_t word : words) hash = std::rotl(hash ^ word, 27) * 0x9e3779b97f4a7c15;
-  return static_cast<uint32_t>(hash >> 32);
+  static_assert(sizeof(Key) == sizeof(kFactors));
+  const auto* bytes = reinterpret_cast<const char*>(&key);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kFactors.size(); ++i) {
+    uint64_t word;
+    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+    sum += word * kFactors[i];
+  }
+  return static_cast<uint32_t>((sum ^ sum >> 32) * 0x165667b19e3779f9 >> 32);
 }
 
 absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, policies::GroupTile tile,

@@ -38,6 +38,11 @@ CUstream StreamOf(int track) { return reinterpret_cast<CUstream>(uintptr_t{10} +
 Driver FakeDriver() {
   Driver driver;
   driver.cuFuncSetAttribute = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuDeviceGet = [](auto...) { return CUDA_SUCCESS; };
+  driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
+    *value = 132;
+    return CUDA_SUCCESS;
+  };
   driver.cuEventCreate = [](auto...) { return CUDA_SUCCESS; };
   driver.cuEventDestroy = [](auto...) { return CUDA_SUCCESS; };
   driver.cuEventRecord = [](auto...) { return CUDA_SUCCESS; };

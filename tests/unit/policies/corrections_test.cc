@@ -44,6 +44,33 @@ TEST(CorrectionsTest, AFewOutliersAreNoDrift) {
   EXPECT_NEAR(corrections.RatiosOf(kSignature)[static_cast<int>(Form::kGroup)], 1, 0.02);
 }
 
+TEST(CorrectionsTest, WhatChoosingTookIsNotTheFormsTime) {
+  Corrections corrections;
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  for (int i = 0; i < 100; ++i) {
+    corrections.Chosen(kSignature, Form::kGroup);
+    EXPECT_FALSE(corrections.Learn(tag, 100, 200));
+  }
+  EXPECT_EQ(corrections.RatiosOf(kSignature), (FormRatios{1, 1, 1}));
+}
+
+TEST(CorrectionsTest, ScatteredTimesAreSeldomAReasonToChooseAgain) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kGroup);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  int drifts = 0;
+  float chosen_with = 1;
+  for (int i = 0; i < 4000; ++i) {
+    const float actual_us = i / 10 % 2 == 0 ? 70 : 140;  // now faster, now slower
+    if (!corrections.Learn(tag, 100 * chosen_with, actual_us)) continue;
+    corrections.Chosen(kSignature, Form::kGroup);
+    chosen_with = corrections.RatiosOf(kSignature)[static_cast<int>(Form::kGroup)];
+    ++drifts;
+  }
+  EXPECT_GT(drifts, 0);
+  EXPECT_LT(drifts, 4000 / Corrections::kMaxPatience + 10);
+}
+
 TEST(CorrectionsTest, IsBoundedAndIgnoresNonsense) {
   Corrections corrections;
   corrections.Chosen(kSignature, Form::kSingle);

@@ -227,7 +227,7 @@ TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
   EXPECT_EQ(planner_.Plan(few, 0, GroupGoal::kThroughput), thrifty);
 }
 
-// PredictUs() leaves out the search's second step: a quarter off at most, and mostly much closer.
+// PredictUs() leaves out the search's second step: a half off at most, and mostly much closer.
 TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
   std::mt19937 random(kSeed);
   double sum = 0, worst = 0;

@@ -17,13 +17,14 @@ class GroupScheduleStoreTest : public testing::Test {
  protected:
   const GroupSchedule* Add(uint32_t n, uint32_t items) {
     const auto problems = Launch(n);
-    const auto place = store_->Add(GroupSignature::Of(problems, 132), items);
+    const auto place = store_->Add(GroupSignature::Of(problems, 132, GroupGoal::kLatency), items);
     place.schedule->problem_count = 1;
     for (uint32_t i = 0; i < items; ++i) place.items[i].k_end = static_cast<uint16_t>(n);
     return place.schedule;
   }
-  const GroupSchedule* Find(uint32_t n, int blocks = 132) const {
-    return store_->Find(GroupSignature::Of(Launch(n), blocks));
+  const GroupSchedule* Find(uint32_t n, int blocks = 132,
+                            GroupGoal goal = GroupGoal::kLatency) const {
+    return store_->Find(GroupSignature::Of(Launch(n), blocks, goal));
   }
 
   std::unique_ptr<GroupScheduleStore> store_ = std::make_unique<GroupScheduleStore>();
@@ -33,13 +34,14 @@ TEST_F(GroupScheduleStoreTest, FindsExactlyWhatWasAdded) {
   const GroupSchedule* schedule = Add(1, 100);
   EXPECT_EQ(Find(1), schedule);
   EXPECT_EQ(Find(1, 131), nullptr);
+  EXPECT_EQ(Find(1, 132, GroupGoal::kThroughput), nullptr);
   EXPECT_EQ(Find(2), nullptr);
 }
 
 TEST_F(GroupScheduleStoreTest, NeverTrustsAHash) {
   const GroupSchedule* schedule = Add(1, 100);
   const auto other = Launch(2);
-  GroupSignature forged = GroupSignature::Of(Launch(1), 132);
+  GroupSignature forged = GroupSignature::Of(Launch(1), 132, GroupGoal::kLatency);
   forged.problems = other;
   EXPECT_EQ(store_->Find(forged), nullptr);
   EXPECT_EQ(Find(1), schedule);
@@ -98,7 +100,7 @@ TEST_F(GroupScheduleStoreTest, StoresShareNoIds) {
   GroupScheduleStore other;
   const auto problems = Launch(1);
   const uint64_t one = Add(1, 1)->id;
-  EXPECT_NE(one, other.Add(GroupSignature::Of(problems, 132), 1).schedule->id);
+  EXPECT_NE(one, other.Add(GroupSignature::Of(problems, 132, GroupGoal::kLatency), 1).schedule->id);
 }
 
 }  // namespace
