@@ -25,7 +25,7 @@ void Corrections::Chosen(uint64_t signature, Form form) {
 }
 
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
-  if (tag == 0 || !(predicted_us > 0) || !(actual_us > 0)) return false;
+  if (tag == 0 || !(predicted_us >= kMinUs) || !(actual_us > 0)) return false;
   Slot& slot = slots_[IndexOf(tag)];
   if (slot.tag != tag) return false;  // chosen too long ago
   if (slot.outcomes <= kMaxPatience) ++slot.outcomes;

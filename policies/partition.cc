@@ -33,15 +33,18 @@ constexpr float kNever = std::numeric_limits<float>::infinity();
 
 constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
 
-// A GEMM with two full waves of cuBLASLt's largest tile that computes longer than it loads leaves
-// nothing for company to fill, and cuBLASLt's kernel is the better one: 4096x4096x4096 (3.9 waves)
-// loses in a group, four 2048x2048x2048 (1 wave each) win, 94.2 against 97.1 us.
+// A GEMM with two full waves of cuBLASLt's largest tile that computes four times as long as it
+// loads and stores leaves nothing for company to fill, and cuBLASLt's kernel is the better one:
+// 4096x4096x4096 (3.9 waves, seven times) is no faster in a group, four 2048x2048x2048 (1 wave
+// each) are, 94.2 against 97.1 us. Of short sums the stores count, which the group kernel overlaps:
+// 4096x4096x512 (twice) takes 34 us alone and is predicted at 30 in a group of two.
 bool FillsGpuAlone(const DeviceModel& device, const Work& work) {
+  constexpr double kComputeBound = 4;
   const uint64_t tiles =
       (uint64_t{work.m} + 127) / 128 * ((uint64_t{work.n} + 255) / 256) * std::max(1u, work.batch);
   const double flops_s = static_cast<double>(work.flops) / device.tensor_flops;
   const double bytes_s = static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
-  return tiles >= 2 * static_cast<uint64_t>(device.sm_count) && flops_s >= bytes_s;
+  return tiles >= 2 * static_cast<uint64_t>(device.sm_count) && flops_s >= kComputeBound * bytes_s;
 }
 
 }  // namespace

@@ -166,7 +166,15 @@ void NameOracle(const Arena& arena, const Entrants& entrants, json& entry) {
                               kOracleTolerance * entry["oracle"]["p50"].get<double>();
 }
 
+// When the last plan of what was measured before ended.
+uint64_t LastPlanEndNs(const Arena& arena) {
+  if (!arena.concert.daemon) return 0;
+  const auto plans = LastPlans(arena.concert.daemon->admin_socket());
+  return plans.ok() && !plans->empty() ? plans->front().finished_at_ns : 0;
+}
+
 absl::StatusOr<json> Measure(const Arena& arena, const GemmScenario& scenario, int rounds) {
+  const uint64_t begin_ns = LastPlanEndNs(arena);
   GemmWorkload workload(scenario, kSeed);
   absl::StatusOr<Entrants> entrants = MakeEntrants(arena, workload);
   if (!entrants.ok()) return entrants.status();
@@ -180,7 +188,7 @@ absl::StatusOr<json> Measure(const Arena& arena, const GemmScenario& scenario, i
   for (const Entrant& entrant : entrants->steady)
     entry["times_us"][entrant.name] = Spread(entrant.samples_us);
   if (arena.concert.daemon) {  // whose admin socket is known, and whose plans are all ours
-    const auto plans = LastPlans(arena.concert.daemon->admin_socket());
+    const auto plans = LastPlans(arena.concert.daemon->admin_socket(), begin_ns);
     if (plans.ok()) entry.update(DescribePlans(*plans, workload.gemms()));
   }
   measured = MeasureIsolated(*entrants, workload, is_sim, worst, entry["times_us"]);

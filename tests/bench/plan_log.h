@@ -19,8 +19,10 @@ struct LoggedPlan {
   uint64_t finished_at_ns = 0;
 };
 
-// The last plans that ended, newest first; at most 256.
-absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket);
+// The last plans that ended, newest first; at most 256, and only those that ended after
+// `after_ns`.
+absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
+                                                  uint64_t after_ns = 0);
 
 // What plans of batches of `gemms` ops each say: "plans", how many there were of each kind (form,
 // ops, launches), the most frequent first; "plan", the newest one of the most frequent kind;

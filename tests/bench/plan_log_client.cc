@@ -25,7 +25,8 @@ const char* FormText(v1::PlanForm form) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket) {
+absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
+                                                  uint64_t after_ns) {
   ctl::Connection connection(admin_socket, kAnswerLimit);
   v1::ListPlansRequest request;
   request.set_max_plan_count(kPlans);
@@ -36,6 +37,7 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
     return absl::Status(static_cast<absl::StatusCode>(called.error_code()), called.error_message());
   std::vector<LoggedPlan> plans;
   for (const v1::Plan& plan : response.plans()) {
+    if (plan.finished_at_ns() <= after_ns) break;
     plans.push_back({.text = plan.text(),
                      .form = FormText(plan.form()),
                      .ops = plan.op_count(),

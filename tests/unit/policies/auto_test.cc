@@ -1,6 +1,7 @@
 // Group launches, classes, deadlines and learning of `auto`. What it does with library kernels
 // alone is in policies_test.cc.
 #include "policies/auto.h"
+#include "policies/corrections.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -318,20 +319,33 @@ TEST_F(AutoTest, LibraryKernelsWaitForAHigherClassButNotForEver) {
 // --- What was measured ---
 
 TEST_F(AutoTest, AGroupThatTakesTwiceAsLongIsGivenUp) {
-  for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, Groupable(1024, 1024, 1024));
+  for (uint32_t i = 0; i < 16; ++i) scene_.Of(i, Groupable(1024, 1024, 1024));
   const float predicted_us = Decide().predicted_us;
   ASSERT_EQ(plan_.launches[0].form, Form::kGroup);
+  ASSERT_GE(predicted_us, Corrections::kMinUs);
   bool grew = false, gave_up = false;
   for (int i = 0; i < 200 && !gave_up; ++i) {
     // It takes twice of what was predicted at first.
     Learn(2 * predicted_us / plan_.predicted_us);
     Decide();
     grew |= plan_.predicted_us > 1.2f * predicted_us;
-    gave_up = plan_.launches[0].form != Form::kGroup || plan_.launches[0].count != 4;
+    gave_up = plan_.launches[0].form != Form::kGroup || plan_.launches[0].count != 16;
     ASSERT_LE(plan_.predicted_us, plan_.serial_us);
   }
   EXPECT_TRUE(grew);
   EXPECT_GT(policy_->stats().corrected, 0u);
+}
+
+TEST_F(AutoTest, ShortPlansTeachNothing) {
+  scene_.Ready(kTiny).Ready(kTiny);
+  const float predicted_us = Decide().predicted_us;
+  ASSERT_LT(predicted_us, Corrections::kMinUs);
+  for (int i = 0; i < 200; ++i) {
+    Learn(2);
+    Decide();
+    EXPECT_EQ(plan_.predicted_us, predicted_us);
+  }
+  EXPECT_EQ(policy_->stats().corrected, 0u);
 }
 
 TEST_F(AutoTest, MeasuredTimesReplaceTheModel) {
