@@ -17,9 +17,9 @@ class Corrections {
   static constexpr float kMin = 0.5f, kMax = 2.0f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
   static constexpr float kMaxDrift = 0.15f;
-  // Shorter plans teach nothing: the end of one is seen when the dispatcher has made the launch that
-  // it is at, 6.5 us with cuBLASLt (one H200), and that must not look like a drift. On an H200 two
-  // 16x2048x1024 on an idle GPU came to be launched apart, 21 us instead of 17.
+  // Shorter plans teach nothing: the end of one is seen when the dispatcher has made the launch
+  // that it is at, 6.5 us with cuBLASLt (one H200), and that must not look like a drift. On an H200
+  // two 16x2048x1024 on an idle GPU came to be launched apart, 21 us instead of 17.
   static constexpr float kMinUs = 40;
   // Outcomes that a choice which was made anew again and again stays for: times of a few
   // microseconds scatter by more than kMaxDrift, and choosing takes longer than such a plan runs.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "policies/group_cost.h"
 #include "policies/group_layout.h"
@@ -123,9 +124,12 @@ bool GroupPlanner::Takes(const Problem& problem) {
   if (problem.batch != 1 || problem.dtype == Dtype::kFp32) return false;
   if (problem.m == 0 || problem.n == 0 || problem.k == 0) return false;
   const uint64_t k_bytes = uint64_t{problem.k} * DtypeBytes(problem.dtype);
-  const auto largest = kGroupTiles[6];
-  const uint64_t w_tiles = (uint64_t{problem.n} + largest.w_rows - 1) / largest.w_rows;
-  const uint64_t a_tiles = (uint64_t{problem.m} + largest.a_rows - 1) / largest.a_rows;
+  constexpr GroupTile kLargest = *std::max_element(
+      std::begin(kGroupTiles), std::end(kGroupTiles), [](const GroupTile& a, const GroupTile& b) {
+        return a.w_rows * a.a_rows < b.w_rows * b.a_rows;
+      });
+  const uint64_t w_tiles = (uint64_t{problem.n} + kLargest.w_rows - 1) / kLargest.w_rows;
+  const uint64_t a_tiles = (uint64_t{problem.m} + kLargest.a_rows - 1) / kLargest.a_rows;
   return k_bytes <= uint64_t{UINT16_MAX} * kGroupBlockKBytes && w_tiles < kMaxGroupItems &&
          a_tiles < kMaxGroupItems && w_tiles * a_tiles < kMaxGroupItems;
 }

@@ -424,6 +424,42 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
   EXPECT_EQ(kernel_launches(), 3u * kLogLaunches);
 }
 
+// More problems of several tiles than there are SMs, on two lanes at once: blocks that watch over
+// one leave it to the last block, and its timeline is written all the same.
+TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  constexpr int kTurns = 20;
+  std::array<GroupRuns, 2> groups;
+  std::array<std::vector<TimelineWrite>, 2> writes;
+  for (const size_t lane : {0, 1}) {
+    for (int i = 0; i < policies::kMaxGroupProblems; ++i) {
+      const GemmCase shape = {.m = 16, .n = 512, .k = i % 64 == 0 ? 4096u : 64u};
+      groups[lane].emplace_back(device(), shape, Dtype::kBf16, Activation::kNone, random_);
+    }
+    writes[lane] = NextWrites(
+        groups[lane].size(), kFirstTimeline + static_cast<int>(lane) * policies::kMaxGroupProblems);
+  }
+  std::deque<std::vector<TimelineWrite>> unfinished;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (const size_t lane : {0, 1}) {
+      Throttle(unfinished, writes[lane], /*window=*/2);
+      if (HasFatalFailure()) return;
+      const std::vector<const Op*> ops = OpsOf(groups[lane]);
+      ASSERT_OK(device().Launch(
+          policies::kGroupLanes[lane],
+          {.ops = ops, .form = Form::kGroup, .schedule = Plan(ops), .writes = writes[lane]}));
+      for (TimelineWrite& write : writes[lane]) ++write.value;
+    }
+  }
+  for (const size_t lane : {0, 1}) {
+    Finish(policies::kGroupLanes[lane]);
+    for (const TimelineWrite& write : writes[lane]) {
+      EXPECT_EQ(Timeline(IndexOf(write)), write.value - 1);
+    }
+    CheckAll(groups[lane]);
+  }
+}
+
 // Each planner's schedules lie in an arena of its own, at the same places.
 TEST_F(GpuGroupStressTest, PlannersInTurn) {
   SCOPED_TRACE("seed " + std::to_string(kSeed));
