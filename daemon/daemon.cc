@@ -57,9 +57,12 @@ absl::Status Daemon::Open() {
            .pid = static_cast<uint32_t>(getpid()),
            .started_at = NowNs(),
            .client_socket = config_.socket};
-  absl::StatusOr<NodeChoice> choice = OpenNode({.device = config_.device,
-                                                .sim_gpus = static_cast<int>(config_.sim_gpus),
-                                                .sim_pacing = config_.sim_pacing});
+  absl::StatusOr<NodeChoice> choice =
+      OpenNode({.device = config_.device,
+                .sim_gpus = static_cast<int>(config_.sim_gpus),
+                .sim_pacing = config_.sim_pacing,
+                .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
+                                                              : kernels::SplitSums::kRepeatable});
   if (!choice.ok()) return choice.status();
   choice_ = *std::move(choice);
   info_.backend = choice_.node->gpu(0).info().backend;

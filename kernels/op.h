@@ -17,6 +17,10 @@ using policies::DtypeBytes;
 enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 
+// How a group launch adds the parts of a sum that it splits along K: in a fixed order, so that a
+// plan gives the same bits each time, or as they come.
+enum class SplitSums : uint8_t { kRepeatable, kFastest };
+
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
@@ -96,8 +100,8 @@ struct TimelineWrite {
 // The memory that one op touches. A strided operand counts as its bounding range, an absent one as
 // {0, 0}.
 struct OpRanges {
-  ByteRange written;                   // D, or dst
-  ByteRange input;                     // A, or src: what an op before it usually made
+  ByteRange written;  // D, or dst
+  ByteRange input;    // A, or src: what an op before it usually made
   // What else it may read before earlier work has ended: W. C, bias and scales of a GEMM are read
   // after A.
   std::array<ByteRange, 3> constants;

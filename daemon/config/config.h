@@ -32,6 +32,7 @@ struct Config {
   std::string policy = "auto";
   int64_t depth = 1;
   int64_t backlog_us = 16;
+  std::string split_sums = "repeatable";
   int64_t spin_us = 200;
   bool pin_dispatchers = true;
 

@@ -12,6 +12,7 @@ namespace concert::daemon {
 namespace {
 
 std::vector<std::string> Devices() { return {"auto", "cuda", "sim"}; }
+std::vector<std::string> SplitSumsModes() { return {"repeatable", "fastest"}; }
 std::vector<std::string> LogLevels() { return {"error", "warning", "info", "debug"}; }
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
@@ -58,6 +59,11 @@ const std::array kSettings = {
             .help = "Predicted work in flight below which more is launched in spite of depth, so "
                     "that short "
                     "kernels leave no gaps."},
+    Setting{.key = "split_sums",
+            .member = &Config::split_sums,
+            .choices = SplitSumsModes,
+            .help = "How group launches add the parts of a GEMM split along K: the same bits each "
+                    "time, or as they come."},
     Setting{.key = "spin_us",
             .member = &Config::spin_us,
             .min = 0,

@@ -155,6 +155,7 @@ struct NodeOptions {
   std::string device = "auto";  // auto, cuda, sim
   int sim_gpus = 2;
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
+  kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
 };
 
 struct NodeChoice {

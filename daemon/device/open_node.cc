@@ -12,9 +12,9 @@
 namespace concert::daemon {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Node>> OpenCuda() {
+absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOptions& options) {
 #ifdef CONCERT_WITH_CUDA
-  return OpenCudaNode();
+  return OpenCudaNode(options.split_sums);
 #else
   return absl::UnimplementedError("this concertd was built without CUDA");
 #endif
@@ -39,7 +39,7 @@ absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options) {
   }
   std::string why = "the configuration asks for it";
   if (options.device != "sim") {
-    absl::StatusOr<std::unique_ptr<Node>> node = OpenCuda();
+    absl::StatusOr<std::unique_ptr<Node>> node = OpenCuda(options);
     if (node.ok()) {
       const int count = (*node)->gpu_count();
       return NodeChoice{*std::move(node), absl::StrCat("using cuda with ", Gpus(count))};

@@ -145,6 +145,12 @@ __device__ __forceinline__ uint32_t AddAcquireRelease(uint32_t* address, uint32_
                : "memory");
   return before;
 }
+// Element by element, each addition for itself.
+__device__ __forceinline__ void AddVector(float4* address, float4 value) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address),
+               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+               : "memory");
+}
 __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* address) {
   uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

@@ -116,6 +116,9 @@ struct GroupArgs {
   // theirs. With this it leaves the problem's timeline to the last block after a while. Needed
   // where so many blocks could wait, on all lanes together, that those they wait for get no SM.
   uint8_t hand_over;
+  // Parts of split sums are added in memory as they come (SplitSums::kFastest). `partials` is zero
+  // between launches, and so it is left.
+  uint8_t sums_as_they_come;
   union {
     GroupTask inline_tasks[kGroupInlineTasks];
     struct {

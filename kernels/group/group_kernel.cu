@@ -311,8 +311,8 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
 
 // --- Computing: two warpgroups ---
 
-// Adds the parts of a split tile in their order, so that the same bits come out every time. True in
-// the warpgroup that came last, which then has the whole sum in `d`.
+// Adds the parts of a split tile, in their order, so that the same bits come out every time, unless
+// args.sums_as_they_come. True in the warpgroup that came last, which then has the whole sum in `d`.
 template <int kN>
 __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& shared,
                                          const Item& item, float (&d)[kN / 2], int warpgroup,
@@ -322,10 +322,16 @@ __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& sh
     float* floats = args.partials + (part + split) * args.partial_floats;
     return reinterpret_cast<float4*>(floats) + warpgroup * (kN / 8) * kWarpgroup + thread;
   };
-  float4* mine = part_of(item.split());
+  float4* mine = part_of(args.sums_as_they_come ? 0 : item.split());
+  const auto quad = [&](int i) {
+    return make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+  };
+  if (args.sums_as_they_come) {
 #pragma unroll
-  for (int i = 0; i < kN / 8; ++i) {
-    __stcg(mine + i * kWarpgroup, make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]));
+    for (int i = 0; i < kN / 8; ++i) AddVector(mine + i * kWarpgroup, quad(i));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN / 8; ++i) __stcg(mine + i * kWarpgroup, quad(i));
   }
   // Release: every thread's part is visible before the count that the barrier orders after it.
   __threadfence();
@@ -341,14 +347,19 @@ __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& sh
   if (!*static_cast<volatile int*>(&shared.tail->is_last[warpgroup])) return false;
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) d[i] = 0;
+  const int sums = args.sums_as_they_come ? 1 : item.splits();
 #pragma unroll 1
-  for (int split = 0; split < item.splits(); ++split) {
+  for (int split = 0; split < sums; ++split) {
     const float4* other = part_of(split);
 #pragma unroll
     for (int i = 0; i < kN / 8; ++i) {
       const float4 v = __ldcg(other + i * kWarpgroup);
       d[4 * i] += v.x, d[4 * i + 1] += v.y, d[4 * i + 2] += v.z, d[4 * i + 3] += v.w;
     }
+  }
+  if (args.sums_as_they_come) {
+#pragma unroll
+    for (int i = 0; i < kN / 8; ++i) __stcg(mine + i * kWarpgroup, make_float4(0, 0, 0, 0));
   }
   return true;
 }

@@ -47,13 +47,15 @@ uint32_t HalvesOf(const GemmArgs& gemm, policies::GroupTile tile) {
 
 absl::StatusOr<std::unique_ptr<GroupLauncher>> GroupLauncher::Open(
     const Driver& driver, int gpu, const KernelTable& kernels,
-    const std::array<CUstream, kTracks>& streams) {
+    const std::array<CUstream, kTracks>& streams, SplitSums split_sums) {
   std::unique_ptr<GroupLauncher> launcher(new GroupLauncher(driver, gpu, kernels));
-  if (absl::Status status = launcher->Init(streams); !status.ok()) return status;
+  if (absl::Status status = launcher->Init(streams, split_sums); !status.ok()) return status;
   return launcher;
 }
 
-absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams) {
+absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
+                                 SplitSums split_sums) {
+  args_.sums_as_they_come = split_sums == SplitSums::kFastest;
   for (CUfunction function : kernels_.group) {
     CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, function,
                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -78,6 +80,8 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams) {
                                      sizeof(GroupCounters), track.stream);
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.partials[set],
                                      policies::kGroupPartialBytes);
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.partials[set], 0,
+                                     policies::kGroupPartialBytes, track.stream);
     }
     CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.scratch,
                                    policies::kGroupRepackBytes);

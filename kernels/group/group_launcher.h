@@ -48,7 +48,7 @@ class GroupLauncher {
   // per track. `kernels` must hold the group kernels.
   static absl::StatusOr<std::unique_ptr<GroupLauncher>> Open(
       const Driver& driver, int gpu, const KernelTable& kernels,
-      const std::array<CUstream, kTracks>& streams);
+      const std::array<CUstream, kTracks>& streams, SplitSums split_sums);
   ~GroupLauncher();
 
   // Whether the kernel can run these ops in one launch: all groupable and of one dtype, with no
@@ -82,7 +82,7 @@ class GroupLauncher {
 
   GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)
       : driver_(driver), gpu_(gpu), kernels_(kernels) {}
-  absl::Status Init(const std::array<CUstream, kTracks>& streams);
+  absl::Status Init(const std::array<CUstream, kTracks>& streams, SplitSums split_sums);
   bool HasItems(int track, const policies::GroupSchedule& schedule) const;
   absl::Status UploadItems(int track, const policies::GroupSchedule& schedule);
   absl::Status UploadTasks(int track, size_t count);

@@ -61,7 +61,9 @@ Driver IdleDriver() {
 // Groups go through the real launcher; nothing runs. Finish ends all that was launched.
 class IdleGpu : public daemon::Device {
  public:
-  IdleGpu() : launcher_(GroupLauncher::Open(driver_, 0, kernels_, {}).value()) {
+  IdleGpu()
+      : launcher_(GroupLauncher::Open(driver_, 0, kernels_, {}, kernels::SplitSums::kRepeatable)
+                      .value()) {
     info_.model.group_kernel = true;
     writes_.reserve(1 << 12);
   }

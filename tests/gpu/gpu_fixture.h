@@ -160,7 +160,7 @@ class GpuTest : public testing::Test {
   void SetUp() override {
     if (kEnvironment->node_ == nullptr) GTEST_SKIP() << "no usable GPU: " << kEnvironment->status_;
   }
-  daemon::Node& node() { return *kEnvironment->node_; }
+  virtual daemon::Node& node() { return *kEnvironment->node_; }
   CudaDevice& device(int gpu = 0) { return static_cast<CudaDevice&>(node().gpu(gpu)); }
   ClientProcess& client() { return *kEnvironment->client_; }
 

@@ -22,13 +22,14 @@ constexpr size_t kWritesPerBatch = 64;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api, int gpu,
-                                                             int gpu_count) {
+                                                             int gpu_count,
+                                                             kernels::SplitSums split_sums) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(api, gpu));
-  if (absl::Status status = device->Init(gpu_count); !status.ok()) return status;
+  if (absl::Status status = device->Init(gpu_count, split_sums); !status.ok()) return status;
   return device;
 }
 
-absl::Status CudaDevice::Init(int gpu_count) {
+absl::Status CudaDevice::Init(int gpu_count, kernels::SplitSums split_sums) {
   absl::StatusOr<DeviceInfo> info = ProbeDevice(driver_, gpu_, gpu_count);
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
@@ -51,7 +52,7 @@ absl::Status CudaDevice::Init(int gpu_count) {
       streams[i] = lanes_[policies::kGroupLanes[i]].stream;
     }
     absl::StatusOr<std::unique_ptr<kernels::cuda::GroupLauncher>> groups =
-        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams);
+        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams, split_sums);
     if (!groups.ok()) return groups.status();
     groups_ = *std::move(groups);
     info_.model.group_kernel = true;

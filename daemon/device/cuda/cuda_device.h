@@ -30,7 +30,8 @@ class CudaDevice : public Device {
   // Opens GPU `gpu` of `gpu_count` and runs one small GEMM per dtype, so that cuBLASLt is loaded
   // before traffic. `api` must outlive the device.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const kernels::cuda::CudaApi& api,
-                                                          int gpu, int gpu_count);
+                                                          int gpu, int gpu_count,
+                                                          kernels::SplitSums split_sums);
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -98,7 +99,7 @@ class CudaDevice : public Device {
 
   CudaDevice(const kernels::cuda::CudaApi& api, int gpu)
       : api_(api), driver_(api.driver), gpu_(gpu), batched_(std::in_place, api.driver, gpu) {}
-  absl::Status Init(int gpu_count);
+  absl::Status Init(int gpu_count, kernels::SplitSums split_sums);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
   absl::Status CreateHandle(cublasLtHandle_t& handle);

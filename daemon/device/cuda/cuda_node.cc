@@ -53,12 +53,14 @@ class CudaNode : public Node {
   CudaCollectives collectives_;
 };
 
-absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(const CudaApi& api) {
+absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(
+    const CudaApi& api, kernels::SplitSums split_sums) {
   int count = 0;
   CONCERT_RETURN_IF_DRIVER_ERROR(api.driver, 0, cuDeviceGetCount, &count);
   std::vector<std::unique_ptr<CudaDevice>> devices;
   for (int gpu = 0; gpu < count; ++gpu) {
-    absl::StatusOr<std::unique_ptr<CudaDevice>> device = CudaDevice::Open(api, gpu, count);
+    absl::StatusOr<std::unique_ptr<CudaDevice>> device =
+        CudaDevice::Open(api, gpu, count, split_sums);
     if (!device.ok()) return device.status();
     devices.push_back(*std::move(device));
   }
@@ -75,12 +77,13 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(const CudaA
 }  // namespace
 }  // namespace cuda
 
-absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode() {
+absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode(kernels::SplitSums split_sums) {
   absl::StatusOr<kernels::cuda::CudaApi> loaded =
       kernels::cuda::LoadCudaApi(kernels::cuda::HardwareQueues::kMost);  // a lane is a stream
   if (!loaded.ok()) return loaded.status();
   auto api = std::make_unique<kernels::cuda::CudaApi>(*std::move(loaded));
-  absl::StatusOr<std::vector<std::unique_ptr<cuda::CudaDevice>>> devices = cuda::OpenDevices(*api);
+  absl::StatusOr<std::vector<std::unique_ptr<cuda::CudaDevice>>> devices =
+      cuda::OpenDevices(*api, split_sums);
   if (!devices.ok()) return devices.status();
   auto node = std::make_unique<cuda::CudaNode>(std::move(api), *std::move(devices));
   // The list that nearly everyone uses is connected before traffic. If it cannot be, the node still

@@ -12,7 +12,8 @@ namespace concert::daemon {
 // Opens every GPU that CUDA shows (CUDA_VISIBLE_DEVICES applies) and connects them with NCCL. Takes
 // a few seconds. UNAVAILABLE where there is no driver or no GPU. Sets environment defaults that
 // CUDA and NCCL read: call it before starting threads, and fork nothing afterwards.
-absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode();
+absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode(
+    kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable);
 
 }  // namespace concert::daemon
 

@@ -96,7 +96,7 @@ class GroupLauncherTest : public testing::Test {
     kernels_.repack = Function(4);
     std::array<CUstream, GroupLauncher::kTracks> streams;
     for (int i = 0; i < GroupLauncher::kTracks; ++i) streams[i] = StreamOf(i);
-    auto launcher = GroupLauncher::Open(driver_, 0, kernels_, streams);
+    auto launcher = GroupLauncher::Open(driver_, 0, kernels_, streams, SplitSums::kRepeatable);
     EXPECT_TRUE(launcher.ok()) << launcher.status();
     launcher_ = *std::move(launcher);
   }
