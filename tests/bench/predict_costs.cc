@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -122,16 +123,31 @@ absl::StatusOr<std::vector<Problem>> ProblemsOf(const json& gemms) {
   return problems;
 }
 
-// One group launch of all problems; nothing where none can carry them.
-std::optional<double> GroupUs(const DeviceModel& device, const std::vector<Problem>& problems) {
+// Keeps the planner from one query to the next: it owns some 20 MB, and of a device it knows the
+// number of SMs only.
+class GroupPredictor {
+ public:
+  // One group launch of all problems; nothing where none can carry them.
+  std::optional<double> Us(const DeviceModel& device, const std::vector<Problem>& problems);
+
+ private:
+  std::unique_ptr<GroupPlanner> planner_;
+  int sm_count_ = 0;
+};
+
+std::optional<double> GroupPredictor::Us(const DeviceModel& device,
+                                         const std::vector<Problem>& problems) {
   const bool fit = problems.size() <= policies::kMaxGroupProblems &&
                    std::all_of(problems.begin(), problems.end(), [&](const Problem& problem) {
                      return GroupPlanner::Takes(problem) && problem.dtype == problems[0].dtype;
                    });
   if (!fit) return std::nullopt;
-  GroupPlanner planner(device);
+  if (planner_ == nullptr || device.sm_count != sm_count_) {
+    planner_ = std::make_unique<GroupPlanner>(device);
+    sm_count_ = device.sm_count;
+  }
   const policies::GroupSchedule* schedule =
-      planner.Plan(problems, 0, policies::GroupGoal::kThroughput);
+      planner_->Plan(problems, 0, policies::GroupGoal::kThroughput);
   if (schedule == nullptr) return std::nullopt;
   return schedule->predicted_us;
 }
@@ -148,7 +164,7 @@ absl::StatusOr<DeviceModel> DeviceOf(const json& query) {
 }
 
 // The answer to one line.
-absl::StatusOr<json> Predict(const std::string& line) {
+absl::StatusOr<json> Predict(const std::string& line, GroupPredictor& groups) {
   try {
     const json query = json::parse(line);
     const absl::StatusOr<DeviceModel> device = DeviceOf(query);
@@ -158,7 +174,7 @@ absl::StatusOr<json> Predict(const std::string& line) {
     policies::Company company(*device);
     for (const Problem& problem : *problems) company.Add(CostOf(*device, WorkOf(problem)));
     json answer = {{"single_us", company.SerialUs()}, {"streams_us", company.CompanyUs()}};
-    if (const std::optional<double> group_us = GroupUs(*device, *problems)) {
+    if (const std::optional<double> group_us = groups.Us(*device, *problems)) {
       answer["group_us"] = *group_us;
     }
     return answer;
@@ -168,9 +184,10 @@ absl::StatusOr<json> Predict(const std::string& line) {
 }
 
 int Run() {
+  GroupPredictor groups;
   std::string line;
   for (int number = 1; std::getline(std::cin, line); ++number) {
-    const absl::StatusOr<json> answer = Predict(line);
+    const absl::StatusOr<json> answer = Predict(line, groups);
     if (!answer.ok()) {
       std::cerr << "predict_costs: line " << number << ": " << answer.status().message() << "\n";
       return 1;
