@@ -80,6 +80,7 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
                                      sizeof(GroupCounters), track.stream);
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.partials[set],
                                      policies::kGroupPartialBytes);
+      if (split_sums == SplitSums::kRepeatable) continue;  // its parts overwrite what is there
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.partials[set], 0,
                                      policies::kGroupPartialBytes, track.stream);
     }

@@ -2,7 +2,6 @@
 // policy, launch and timeline to the records, on the benchmark's thread and on a GPU that ends all
 // that was launched when it is told to. Nothing else runs, so what is measured repeats.
 #include <benchmark/benchmark.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,6 +17,8 @@
 #include "daemon/session/session_memory.h"
 #include "kernels/group/group_launcher.h"
 #include "policies/policy.h"
+#include "tests/bench/null_device.h"
+#include "tests/support/idle_driver.h"
 
 namespace concert::bench {
 namespace {
@@ -25,66 +26,26 @@ namespace {
 using daemon::Address;
 using daemon::DispatcherMessage;
 using daemon::Lane;
-using kernels::cuda::Driver;
 using kernels::cuda::GroupLauncher;
 
 constexpr uint32_t kSession = 1, kBuffer = 1;
 constexpr uint64_t kBufferBytes = uint64_t{1} << 40;  // never touched
 
-// What the group launcher calls, doing nothing.
-Driver IdleDriver() {
-  Driver driver;
-  driver.cuFuncSetAttribute = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuDeviceGet = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 132;
-    return CUDA_SUCCESS;
-  };
-  driver.cuEventCreate = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuEventDestroy = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuEventRecord = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuStreamWaitEvent = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemAlloc = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemFree = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemsetD8Async = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemcpyHtoDAsync = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuTensorMapEncodeTiled = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuLaunchKernelEx = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemFreeHost = [](void* memory) { return free(memory), CUDA_SUCCESS; };
-  driver.cuMemHostAlloc = [](void** memory, size_t bytes, unsigned) {
-    *memory = malloc(bytes);
-    return CUDA_SUCCESS;
-  };
-  return driver;
-}
-
 // Groups go through the real launcher; nothing runs. Finish ends all that was launched.
-class IdleGpu : public daemon::Device {
+class IdleGpu : public NullDevice {
  public:
   IdleGpu()
       : launcher_(GroupLauncher::Open(driver_, 0, kernels_, {}, kernels::SplitSums::kRepeatable)
                       .value()) {
-    info_.model.group_kernel = true;
     writes_.reserve(1 << 12);
   }
 
   void Finish() {
-    for (const daemon::TimelineWrite& write : writes_) {
-      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(write.address))
-          .store(write.value, std::memory_order_release);
-    }
+    CONCERT_CHECK(NullDevice::Signal(0, writes_).ok());
     writes_.clear();
   }
   uint64_t launches() const { return launches_; }
 
-  const daemon::DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<daemon::Allocation> Allocate(uint64_t) override {
-    return absl::UnimplementedError("the benchmark allocates nothing");
-  }
-  absl::StatusOr<daemon::Allocation> Import(const daemon::ImportRequest&) override {
-    return absl::UnimplementedError("the benchmark imports nothing");
-  }
-  void Free(const daemon::Allocation&) override {}
   absl::Status Launch(Lane lane, const daemon::LaunchRequest& request) override {
     ++launches_;
     if (request.schedule != nullptr) {
@@ -103,16 +64,11 @@ class IdleGpu : public daemon::Device {
     writes_.insert(writes_.end(), writes.begin(), writes.end());
     return absl::OkStatus();
   }
-  absl::Status Order(Lane, Lane) override { return absl::OkStatus(); }
-  std::vector<policies::Variant> Variants(const policies::Problem&, int) override { return {}; }
-  void UseTuned(std::shared_ptr<const policies::TunedTable>) override {}
-  absl::Status healthy() const override { return absl::OkStatus(); }
 
  private:
-  const Driver driver_ = IdleDriver();
+  const kernels::cuda::Driver driver_ = test::IdleDriver();
   const kernels::cuda::KernelTable kernels_;
   std::unique_ptr<GroupLauncher> launcher_;
-  daemon::DeviceInfo info_;
   std::vector<daemon::TimelineWrite> writes_;
   uint64_t launches_ = 0;
 };

@@ -3,10 +3,7 @@
 // the rest in another; here they are two threads, which share no more than the mapped regions.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,46 +15,12 @@
 #include "daemon/session/server.h"
 #include "daemon/telemetry/telemetry.h"
 #include "tests/bench/allocation_count.h"
+#include "tests/bench/null_device.h"
 
 namespace concert::bench {
 namespace {
 
 using daemon::Address;
-using daemon::Lane;
-
-// Launches nothing; a signal is stored by the caller.
-class NullDevice : public daemon::Device {
- public:
-  NullDevice() { info_.backend = "sim", info_.name = "null", info_.model.group_kernel = true; }
-  const daemon::DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
-    const int fd = memfd_create("concert-null", MFD_CLOEXEC);
-    CONCERT_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0);
-    return daemon::Allocation{.address = next_ += 1 << 20, .bytes = bytes, .export_fd = fd};
-  }
-  absl::StatusOr<daemon::Allocation> Import(const daemon::ImportRequest&) override {
-    return absl::UnimplementedError("the null device imports nothing");
-  }
-  void Free(const daemon::Allocation&) override {}
-  absl::Status Launch(Lane lane, const daemon::LaunchRequest& request) override {
-    return Signal(lane, request.writes);
-  }
-  absl::Status Signal(Lane, std::span<const daemon::TimelineWrite> writes) override {
-    for (const daemon::TimelineWrite& write : writes) {
-      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(write.address))
-          .store(write.value, std::memory_order_release);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Order(Lane, Lane) override { return absl::OkStatus(); }
-  std::vector<policies::Variant> Variants(const policies::Problem&, int) override { return {}; }
-  void UseTuned(std::shared_ptr<const policies::TunedTable>) override {}
-  absl::Status healthy() const override { return absl::OkStatus(); }
-
- private:
-  daemon::DeviceInfo info_;
-  Address next_ = 0;
-};
 
 class NullNode : public daemon::Node {
  public:

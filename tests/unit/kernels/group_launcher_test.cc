@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "policies/group_planner.h"
+#include "tests/support/idle_driver.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -35,31 +35,12 @@ struct Log {
 CUfunction Function(uintptr_t id) { return reinterpret_cast<CUfunction>(id); }
 CUstream StreamOf(int track) { return reinterpret_cast<CUstream>(uintptr_t{10} + track); }
 
-Driver FakeDriver() {
-  Driver driver;
-  driver.cuFuncSetAttribute = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuDeviceGet = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 132;
-    return CUDA_SUCCESS;
-  };
-  driver.cuEventCreate = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuEventDestroy = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuEventRecord = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuStreamWaitEvent = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemsetD8Async = [](auto...) { return CUDA_SUCCESS; };
+// Keeps a log of what is asked of it.
+Driver LoggingDriver() {
+  Driver driver = test::IdleDriver();
   driver.cuMemAlloc = [](CUdeviceptr* address, size_t bytes) {
     *address = g_log.allocated;
     g_log.allocated += (bytes + 0xffff) & ~size_t{0xffff};
-    return CUDA_SUCCESS;
-  };
-  driver.cuMemFree = [](auto...) { return CUDA_SUCCESS; };
-  driver.cuMemHostAlloc = [](void** pointer, size_t bytes, unsigned) {
-    *pointer = std::calloc(1, bytes);
-    return CUDA_SUCCESS;
-  };
-  driver.cuMemFreeHost = [](void* pointer) {
-    std::free(pointer);
     return CUDA_SUCCESS;
   };
   driver.cuMemcpyHtoDAsync = [](CUdeviceptr, const void*, size_t, CUstream stream) {
@@ -90,7 +71,7 @@ Driver FakeDriver() {
 
 class GroupLauncherTest : public testing::Test {
  protected:
-  GroupLauncherTest() : driver_(FakeDriver()), planner_(policies::DeviceModel()) {
+  GroupLauncherTest() : driver_(LoggingDriver()), planner_(policies::DeviceModel()) {
     g_log = {};
     for (uintptr_t i = 0; i < kernels_.group.size(); ++i) kernels_.group[i] = Function(1 + i);
     kernels_.repack = Function(4);
