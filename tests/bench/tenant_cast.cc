@@ -69,6 +69,12 @@ absl::Status TenantCast::Start(const RunOptions& options, const TenantGpu& gpu,
   return mps_ ? mps_->HasServer() : absl::OkStatus();
 }
 
+std::vector<LoggedPlan> TenantCast::Plans() const {
+  if (!node_.daemon) return {};
+  absl::StatusOr<std::vector<LoggedPlan>> plans = LastPlans(node_.daemon->admin_socket());
+  return plans.ok() ? *std::move(plans) : std::vector<LoggedPlan>{};
+}
+
 absl::Status TenantCast::Explain(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return status;
   std::string message = absl::StrCat(mode_.name, ": ", status.message());

@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tests/bench/mps_daemon.h"
 #include "tests/bench/node_under_test.h"
+#include "tests/bench/plan_log.h"
 #include "tests/bench/scenario_file.h"
 #include "tests/bench/suite.h"
 #include "tests/bench/tenant_crew.h"
@@ -39,6 +41,8 @@ class TenantCast {
                                                             const TenantMode& mode);
 
   TenantCrew& crew() { return *crew_; }
+  // The last plans of the mode's daemon, newest first; none where there is no private daemon.
+  std::vector<LoggedPlan> Plans() const;
   // `status`, and if it is an error, with the mode's name and what the GPU and MPS say.
   absl::Status Explain(const absl::Status& status) const;
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/bench/mps_daemon.h"
 #include "tests/bench/node_under_test.h"
+#include "tests/bench/plan_log.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/scenario_file.h"
 #include "tests/bench/scenario_loop.h"
@@ -35,6 +36,7 @@ constexpr double kLossTolerance = 0.02;
 struct Series {
   std::vector<double> us_per_gemm;
   std::vector<std::vector<double>> gemms_per_s, latencies_us, solo_latencies_us;
+  std::vector<LoggedPlan> plans;
   absl::Status failure;  // of a baseline that cannot run the scenario
 };
 using SeriesByMode = std::map<std::string, Series>;
@@ -104,9 +106,11 @@ absl::Status MeasureSolo(const TenantScenario& scenario, TenantCrew& crew, Serie
   return absl::OkStatus();
 }
 
-absl::Status AddLap(TenantCrew& crew, Series& series) {
+absl::Status AddLap(TenantCast& cast, Series& series) {
+  TenantCrew& crew = cast.crew();
   const absl::StatusOr<TenantCrew::Lap> lap = crew.RunLap(crew.everybody(), kLap);
   if (!lap.ok()) return lap.status();
+  series.plans = cast.Plans();
   series.us_per_gemm.push_back(lap->us_per_gemm);
   series.gemms_per_s.resize(lap->gemms_per_s.size());
   series.latencies_us.resize(lap->latencies_us.size());
@@ -136,12 +140,12 @@ class Turn {
     return absl::OkStatus();
   }
   size_t size() const { return acts_.size(); }
-  // Calls measure(crew, series) of the act, unless it has dropped out.
+  // Calls measure(cast, series) of the act, unless it has dropped out.
   template <class Measure>
   absl::Status Let(size_t i, const Measure& measure) {
     Act& act = acts_[i];
     if (act.cast == nullptr) return absl::OkStatus();
-    const absl::Status measured = act.cast->Explain(measure(act.cast->crew(), *act.series));
+    const absl::Status measured = act.cast->Explain(measure(*act.cast, *act.series));
     if (!measured.ok()) act.cast = nullptr;  // its memory is for the others
     return DropOut(act.mode, measured, *act.series);
   }
@@ -174,8 +178,8 @@ absl::Status RunTurn(const TenantStage& stage, const TenantScenario& scenario,
   Turn turn(stage, scenario, series);
   if (absl::Status gathered = turn.Gather(modes); !gathered.ok()) return gathered;
   for (size_t i = 0; with_solo && i < turn.size(); ++i) {
-    absl::Status solo = turn.Let(i, [&](TenantCrew& crew, Series& measured) {
-      return MeasureSolo(scenario, crew, measured);
+    absl::Status solo = turn.Let(i, [&](TenantCast& cast, Series& measured) {
+      return MeasureSolo(scenario, cast.crew(), measured);
     });
     if (!solo.ok()) return solo;
   }
@@ -186,8 +190,8 @@ absl::Status RunTurn(const TenantStage& stage, const TenantScenario& scenario,
     }
   }
   for (size_t i = 0; i < turn.size(); ++i) {
-    absl::Status finished = turn.Let(i, [&](TenantCrew& crew, Series&) {
-      const absl::StatusOr<double> error = crew.Finish();
+    absl::Status finished = turn.Let(i, [&](TenantCast& cast, Series&) {
+      const absl::StatusOr<double> error = cast.crew().Finish();
       if (error.ok()) worst = std::max(worst, *error);
       return error.status();
     });
@@ -244,6 +248,7 @@ json Describe(const TenantStage& stage, const TenantScenario& scenario, const Se
     if (scenario.has_priorities() && !alone.solo_latencies_us.empty())
       entry["high_p99_over_solo"][mode] = HighP99OverSolo(scenario, measured, alone);
   }
+  entry.update(DescribePlans(series.at("concert").plans, /*gemms=*/1));
   const std::vector<double> concert = Medians(series.at("concert").gemms_per_s);
   for (const std::string& rival : stage.rivals.baselines) {
     if (!series.at(rival).failure.ok()) continue;
