@@ -97,6 +97,12 @@ struct TimelineWrite {
   uint64_t value = 0;
 };
 
+// The op of an earlier launch on the same lane that an op of a group follows.
+struct Predecessor {
+  uint16_t launches_back = 0;  // 1: of the launch before this one; 0: none
+  uint16_t op = 0;             // its index in that launch
+};
+
 // The memory that one op touches. A strided operand counts as its bounding range, an absent one as
 // {0, 0}.
 struct OpRanges {

@@ -11,12 +11,14 @@
 namespace concert::policies {
 
 inline constexpr int kMaxGroupProblems = 256;
-inline constexpr int kMaxGroupItems = 16384;  // of one launch, kEnd items included; 256 KB
+inline constexpr int kMaxGroupItems = 16384;           // of one launch, kEnd items included; 256 KB
 inline constexpr uint32_t kGroupArenaItems = 1 << 20;  // of all schedules that are kept; 16 MB
 inline constexpr int kGroupScheduleSlots = 1024;
 // Group launches whose ops have not all been seen finished. A device keeps what as many launches
 // use, and a few more, because a launch's last block ends after its last op's signal.
 inline constexpr int kMaxGroupLaunches = 60;
+// How many launches ago on its lane the op may have been launched that an op of a group follows.
+inline constexpr int kMaxGroupPredecessors = 3;
 inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
@@ -38,9 +40,14 @@ struct GroupTile {
 };
 // w_rows 128: each of the two consumer warpgroups takes 64 rows of W and all rows of A.
 // w_rows 64: both take the same 64 rows of W and half of the rows of A each.
-inline constexpr GroupTile kGroupTiles[] = {
-    {128, 16}, {128, 32}, {128, 64}, {128, 96}, {128, 128}, {128, 192}, {128, 256},
-    {64, 32},  {64, 64},  {64, 128}, {64, 192}, {64, 256}};
+inline constexpr GroupTile kGroupTiles[] = {{128, 16},  {128, 32},  {128, 64},  {128, 96},
+                                            {128, 128}, {128, 192}, {128, 256}, {64, 32},
+                                            {64, 64},   {64, 128},  {64, 192},  {64, 256}};
+// Whether the sums of a tile fit half of an SM's registers (GroupSchedule::narrow): a warpgroup has
+// 64 rows of W times at most 64 of A.
+constexpr bool IsNarrow(GroupTile tile) {
+  return (tile.w_rows == 64 ? tile.a_rows / 2 : tile.a_rows) <= 64;
+}
 inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
 
 // One tile, or a part of its sum along K. Blocks work through their items in order.
@@ -74,6 +81,9 @@ struct GroupSchedule {
   uint16_t problem_count = 0;
   uint16_t split_tiles = 0;
   uint16_t max_splits = 1;
+  // Its blocks take half of an SM each, so that those of the next launch lie beside them. All tiles
+  // are IsNarrow().
+  bool narrow = false;
   uint32_t partial_bytes = 0;  // of the largest tile that is split
   uint32_t item_count = 0;     // kEnd items included: steps * blocks
   const GroupItem* items = nullptr;

@@ -21,9 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/op.h"
-#include "policies/lanes.h"
-#include "policies/group_schedule.h"
 #include "policies/form.h"
+#include "policies/group_schedule.h"
+#include "policies/lanes.h"
 #include "policies/tuned_table.h"
 #include "policies/variant.h"
 #include "policies/work.h"
@@ -80,9 +80,9 @@ struct LaunchRequest {
   // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
   // better.
   //
-  // kGroup: empty, or per op the index of an op in the previous launch on this lane, -1 for none:
-  // the op before it in its queue, which signals the same timeline with a value 1 less.
-  std::span<const int16_t> after;
+  // kGroup: empty, or per op the op before it in its queue, which signals the same timeline with a
+  // value 1 less. At most policies::kMaxGroupPredecessors launches back.
+  std::span<const kernels::Predecessor> after;
   bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_settled = false;  // no unfinished op writes W of any of the ops
   const policies::Variant* variant = nullptr;  // tuning: run the ops with this one

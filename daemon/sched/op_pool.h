@@ -57,9 +57,9 @@ struct OpSlot {
   uint16_t index_in_launch = 0;
   uint64_t lane_launch = 0;  // which launch of its lane, counting from 1
   float solo_us = 0;
-  float backlog_us = 0;  // its share of its lane's backlog
-  uint64_t admission = 0;  // counts all ops of the scheduler in the order of Submit
-  uint64_t work_hash = 0;  // policies::HashWork(op.work)
+  uint32_t clock_launch = 0;  // its launch in its lane's LaneClock
+  uint64_t admission = 0;     // counts all ops of the scheduler in the order of Submit
+  uint64_t work_hash = 0;     // policies::HashWork(op.work)
   policies::Time admitted_at = 0, front_since = 0, ready_at = 0, launched_at = 0;
 };
 

@@ -168,7 +168,8 @@ void Scheduler::PartLaunched(OpId id, Time now) {
   LaneInfo& lane = lanes_[slot.lane];
   ++lane.in_flight;
   lane.last_op = id;
-  lane.busy_until = std::max(lane.busy_until, now) + static_cast<Time>(slot.solo_us * 1e3f);
+  const Time start = std::max(lane.clock.BusyUntil(now), now);
+  slot.clock_launch = lane.clock.Launched(now, start + static_cast<Time>(slot.solo_us * 1e3f), 1);
   queues_[slot.queue].launched = slot.op.ticket;
   progressed_ = true;
 }
@@ -215,11 +216,7 @@ void Scheduler::Finish(OpId id, Time now) {
   Queue& queue = queues_[slot.queue];
   LaneInfo& lane = lanes_[slot.lane];
   --lane.in_flight;
-  // Predictions that were too long are corrected as ops end: otherwise the device would run dry
-  // while more is held back.
-  lane.backlog_us = lane.in_flight == 0 ? 0 : lane.backlog_us - slot.backlog_us;
-  lane.busy_until =
-      std::min(lane.busy_until, now + static_cast<Time>(std::max(0.0f, lane.backlog_us) * 1e3f));
+  lane.clock.Finished(slot.clock_launch, now);
   if (lane.last_op == id) lane.last_op = kNone;
   if (queue.last_launched == id) queue.last_launched = kNone;
   queue.head = slot.next;
@@ -249,6 +246,7 @@ void Scheduler::FailAll(const Failure& failure) {
       if (slot.state == OpState::kLaunched) {
         LaneInfo& lane = lanes_[slot.lane];
         --lane.in_flight;
+        lane.clock.Finished(slot.clock_launch, slot.launched_at);
         lane.last_op = kNone;
         slot.state = OpState::kQueued;
         Withdraw(slot);

@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/sched/hazards.h"
+#include "daemon/sched/lane_clock.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/plan_book.h"
 #include "daemon/telemetry/records.h"
@@ -59,8 +60,8 @@ struct Action {
                 // order_mask first
     kComplete,  // publish the failure of the op if it has one, then store its ticket to its
                 // timeline
-    kRelease,  // the ops have ended: drop what they hold (buffers, completion slots); their slots
-               // are freed after this
+    kRelease,   // the ops have ended: drop what they hold (buffers, completion slots); their slots
+                // are freed after this
   };
   Type type;
   Lane lane;
@@ -68,7 +69,7 @@ struct Action {
   uint16_t sm_budget;
   policies::CompanyClass company;
   const policies::GroupSchedule* schedule;  // as PlannedLaunch
-  uint16_t order_mask;    // bit i: lane i
+  uint16_t order_mask;                      // bit i: lane i
   // As LaunchRequest's, by what the dispatcher has seen finished; weights_settled is found out for
   // groups only.
   bool inputs_settled, weights_settled;
@@ -80,7 +81,7 @@ struct Actions {
   static constexpr size_t kMax = 1024;
   std::vector<Action> list;
   std::vector<OpId> ops;
-  std::vector<int16_t> after;  // by op: LaunchRequest::after
+  std::vector<kernels::Predecessor> after;  // by op: LaunchRequest::after
   Actions() {
     list.reserve(kMax);
     ops.reserve(kMax);
@@ -91,7 +92,7 @@ struct Actions {
     ops.clear();
     after.clear();
   }
-  void AddOp(OpId op, int16_t op_after = -1) {
+  void AddOp(OpId op, kernels::Predecessor op_after = {}) {
     ops.push_back(op);
     after.push_back(op_after);
   }
@@ -103,13 +104,13 @@ struct Actions {
                     .first = static_cast<uint16_t>(ops.size()),
                     .count = static_cast<uint16_t>(its_ops.size())});
     ops.insert(ops.end(), its_ops.begin(), its_ops.end());
-    after.resize(ops.size(), -1);
+    after.resize(ops.size());
   }
   void Add(Action::Type type, const OpId& op) { Add(type, std::span(&op, 1)); }
   std::span<const OpId> OpsOf(const Action& action) const {
     return {ops.data() + action.first, action.count};
   }
-  std::span<const int16_t> AfterOf(const Action& action) const {
+  std::span<const kernels::Predecessor> AfterOf(const Action& action) const {
     return {after.data() + action.first, action.count};
   }
   // How many ops may be added before there is no more room for the largest plan.
@@ -224,10 +225,9 @@ class Scheduler {
 
   struct LaneInfo {
     uint32_t in_flight = 0;
-    Time busy_until = 0;
+    LaneClock clock;
     OpId last_op = kNone;
     uint64_t launches = 0;
-    float backlog_us = 0;  // predicted time of what is launched and unfinished
   };
 
   // A ready op and what decides its place in the snapshot.
@@ -271,7 +271,7 @@ class Scheduler {
   // Deciding (scheduler_decide.cc).
   bool HasRoom(Time now, policies::Priority priority) const;
   void RankCandidates(Time now);
-  void ListRunning();
+  void ListRunning(Time now);
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
@@ -281,10 +281,10 @@ class Scheduler {
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
   uint16_t MarkLaunched(OpId op, OpState state, Lane lane, uint16_t launch,
                         const kernels::ByteRange& written, Time now);
-  void Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
-              PredictedSpan& span);
+  uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
+                  PredictedSpan& span);
   uint16_t LanesBefore(const OpSlot& slot) const;
-  int16_t AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const;
+  kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
 
   // Ending (scheduler.cc).

@@ -33,17 +33,15 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
   if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
   if (book_.group_launches() >= policies::kMaxGroupLaunches) return false;
   if (book_.compute_plans(priority) < options_.depth) return true;
-  Time busy_until = now;
-  float launched_us = 0;
+  Time busy_until = now, running_ns = 0;
   for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
        ++lane) {
-    busy_until = std::max(busy_until, lanes_[lane].busy_until);
-    launched_us = std::max(launched_us, lanes_[lane].backlog_us);
+    busy_until = std::max(busy_until, lanes_[lane].clock.BusyUntil(now));
+    running_ns = std::max(running_ns, lanes_[lane].clock.running_ns());
   }
   // Predictions err by some part of themselves, and a launch that comes too late cannot overlap the
   // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35.
-  constexpr float kSlack = 0.25f;
-  return busy_until - now < options_.backlog_ns + static_cast<Time>(kSlack * launched_us * 1e3f);
+  return busy_until - now < options_.backlog_ns + running_ns / 4;
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
@@ -95,7 +93,7 @@ void Scheduler::RankCandidates(Time now) {
   }
 }
 
-void Scheduler::ListRunning() {
+void Scheduler::ListRunning(Time now) {
   snapshot_running_.clear();
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
@@ -106,7 +104,7 @@ void Scheduler::ListRunning() {
       snapshot_running_.push_back({.session = queue.session,
                                    .lane = slot.lane,
                                    .launched_at = slot.launched_at,
-                                   .expected_end = lanes_[slot.lane].busy_until,
+                                   .expected_end = lanes_[slot.lane].clock.BusyUntil(now),
                                    .work = slot.op.work,
                                    .priority = queue.priority});
     }
@@ -131,13 +129,13 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .work = slot.op.work,
                                .work_hash = slot.work_hash});
   }
-  ListRunning();
+  ListRunning(now);
   snapshot_.now = now;
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
     snapshot_.lanes[lane] = {.in_flight = lanes_[lane].in_flight,
-                             .busy_until = lanes_[lane].busy_until};
+                             .busy_until = lanes_[lane].clock.BusyUntil(now)};
   }
   return true;
 }
@@ -206,38 +204,42 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
   for (uint16_t i = 0; i < launch.count; ++i) {
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
     OpSlot& slot = pool_[op];
-    const int16_t after = group ? AfterInPreviousLaunch(slot, launch.lane) : int16_t{-1};
+    const kernels::Predecessor after =
+        group ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
     slot.index_in_launch = i;
-    slot.backlog_us = launch.predicted_us / static_cast<float>(launch.count);
     slot.lane_launch = lanes_[launch.lane].launches + 1;
     const uint16_t mask =
         MarkLaunched(op, OpState::kLaunched, launch.lane, id, launch_ranges_[i].written, now);
     action.order_mask |= mask;
-    action.inputs_settled &= mask == 0 || after >= 0;
+    action.inputs_settled &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
   ++lanes_[launch.lane].launches;
   action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
-  Occupy(now, launch, action.order_mask, span);
+  const uint32_t clock_launch = Occupy(now, launch, action.order_mask, span);
+  for (const uint16_t index : plan_.OpsOf(launch)) {
+    pool_[snapshot_.ready[index].op].clock_launch = clock_launch;
+  }
   actions.list.push_back(action);
 }
 
-// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have.
-void Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order_mask,
-                       PredictedSpan& span) {
-  LaneInfo& lane = lanes_[launch.lane];
-  const Time free_at = std::max(lane.busy_until, now);
+// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have. Returns
+// what names it in the lane's clock.
+uint32_t Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order_mask,
+                           PredictedSpan& span) {
+  LaneClock& clock = lanes_[launch.lane].clock;
+  const Time free_at = std::max(clock.BusyUntil(now), now);
   Time start = std::max(free_at, now + static_cast<Time>(device_.launch_us * 1e3));
   if (free_at < span.start) {
     span.start = free_at;
     span.latency = start - free_at;
   }
   for (uint16_t mask = order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
-    start = std::max(start, lanes_[std::countr_zero(mask)].busy_until);
+    start = std::max(start, lanes_[std::countr_zero(mask)].clock.BusyUntil(now));
   }
-  lane.busy_until = start + static_cast<Time>(launch.predicted_us * 1e3f);
-  lane.backlog_us += launch.predicted_us;
-  span.end = std::max(span.end, lane.busy_until);
+  const Time end = start + static_cast<Time>(launch.predicted_us * 1e3f);
+  span.end = std::max(span.end, end);
+  return clock.Launched(now, end, launch.count);
 }
 
 void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
@@ -298,20 +300,19 @@ uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t lau
   return mask;
 }
 
-// Where in the previous launch on `lane` the op before `slot` in its queue is, if that is all that
-// the op still depends on; else -1.
-int16_t Scheduler::AfterInPreviousLaunch(const OpSlot& slot, Lane lane) const {
+// Where in one of the last launches on `lane` the op before `slot` in its queue is, if that is all
+// that the op still depends on.
+kernels::Predecessor Scheduler::PredecessorOn(const OpSlot& slot, Lane lane) const {
   const OpId before = queues_[slot.queue].last_launched;
-  if (before == kNone) return -1;
+  if (before == kNone) return {};
   const OpSlot& previous = pool_[before];
-  if (previous.state != OpState::kLaunched || previous.lane != lane ||
-      previous.lane_launch != lanes_[lane].launches) {
-    return -1;
-  }
+  if (previous.state != OpState::kLaunched || previous.lane != lane) return {};
+  const uint64_t back = lanes_[lane].launches + 1 - previous.lane_launch;
+  if (back > policies::kMaxGroupPredecessors) return {};
   for (int i = 0; i < slot.local_wait_count; ++i) {
-    if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return -1;
+    if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return {};
   }
-  return static_cast<int16_t>(previous.index_in_launch);
+  return {.launches_back = static_cast<uint16_t>(back), .op = previous.index_in_launch};
 }
 
 // Lanes of the unfinished ops that `slot` depends on: its predecessor in the queue and its waits.

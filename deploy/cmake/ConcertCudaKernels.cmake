@@ -19,8 +19,8 @@ function(concert_embed_kernels target)
     set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
     add_custom_command(
       OUTPUT "${image}"
-      COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -fatbin -std=c++17 -O3 ${architectures}
-              "-I${CMAKE_SOURCE_DIR}" -MD -MF "${image}.d" -o "${image}" "${path}"
+      COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -fatbin -Xfatbin -compress-all -std=c++20 -O3
+              ${architectures} "-I${CMAKE_SOURCE_DIR}" -MD -MF "${image}.d" -o "${image}" "${path}"
       DEPENDS "${path}"
       DEPFILE "${image}.d"
       COMMENT "Compiling CUDA kernels of ${source}"

@@ -93,9 +93,14 @@ absl::Status KernelImage::FindAll() {
   find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
   find(repack_, "concert_repack", table_.repack);
   if (group_kernel_ != nullptr) {
-    find(group_kernel_, "concert_group_bf16", table_.group[0]);
-    find(group_kernel_, "concert_group_fp16", table_.group[1]);
-    find(group_kernel_, "concert_group_e4m3", table_.group[2]);
+    constexpr const char* kFootprints[] = {"wide", "narrow"};
+    constexpr const char* kDtypes[] = {"bf16", "fp16", "e4m3"};
+    for (size_t i = 0; i < table_.group.size(); ++i) {
+      for (size_t j = 0; j < table_.group[i].size(); ++j) {
+        find(group_kernel_, absl::StrCat("concert_group_", kFootprints[i], "_", kDtypes[j]),
+             table_.group[i][j]);
+      }
+    }
   }
   for (int log_bytes : {1, 2, 4}) {
     const std::string suffix = absl::StrCat("_", 1 << log_bytes);

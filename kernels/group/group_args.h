@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 
 #include "policies/group_schedule.h"
@@ -13,15 +14,32 @@ namespace concert::kernels::cuda {
 // Two consumer warpgroups and one that loads and stores.
 inline constexpr int kGroupThreads = 384;
 inline constexpr int kGroupMaxStages = 12;
-inline constexpr uint32_t kGroupPoolBytes = 192 * 1024;        // pipeline stages
-inline constexpr uint32_t kGroupStagingBytes = 2 * 16 * 1024;  // results, one half per warpgroup
-// The above, barriers and messages, and room to align the pool to 1024 bytes.
-inline constexpr uint32_t kGroupSharedBytes = kGroupPoolBytes + kGroupStagingBytes + 1024 + 512;
 
-// Rows of A that a consumer warpgroup hands over for one store.
+// What a block takes of an SM, whose shared memory (227 KB) and registers (65536) blocks_per_sm of
+// them fill.
+struct GroupFootprint {
+  int blocks_per_sm;
+  uint32_t pool_bytes;     // pipeline stages
+  uint32_t staging_bytes;  // results, one half per warpgroup
+  int max_rows;            // of A that a warpgroup multiplies; its sums are in registers
+
+  // The above, barriers and messages, and room to align the pool to 1024 bytes.
+  constexpr uint32_t shared_bytes() const { return pool_bytes + staging_bytes + 1024 + 512; }
+};
+inline constexpr GroupFootprint kGroupWide = {1, 192 * 1024, 2 * 16 * 1024, 256};
+// Two launches lie on an SM, so that the next one sets up and loads while one computes. For tiles
+// whose sums and results fit half of the registers and of the staging buffers.
+inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024, 64};
+inline constexpr std::array<GroupFootprint, 2> kGroupFootprints = {kGroupWide, kGroupNarrow};
+
+// Rows of A that a consumer warpgroup multiplies: with 64 rows of W, each takes half of A's.
+constexpr int GroupWarpgroupRows(int w_rows, int a_rows) {
+  return w_rows == 64 ? a_rows / 2 : a_rows;
+}
+// Rows of A that it hands over for one store.
 constexpr int GroupStoreRows(int w_rows, int a_rows) {
-  if (w_rows == 64) return a_rows / 2;
-  return a_rows > 128 ? a_rows / 2 : a_rows;
+  const int rows = GroupWarpgroupRows(w_rows, a_rows);
+  return rows > 128 ? rows / 2 : rows;
 }
 
 // Inner dimension of a box: 128 bytes (of K; of N for D), with 128-byte swizzle; rows of a box:
@@ -69,14 +87,13 @@ struct GroupTask {
   uint32_t stored;        // what GroupCounters::stored reads when all of D is
   uint32_t after_stored;  // the same of the problem that this one follows
   uint16_t flags;  // GroupRecord::Flags; here, since the constant bank answers sooner than memory
-  // 0, or 1 + the problem of the previous group launch on the stream that this one follows, because
-  // it reads its results or is the next op of its queue.
+  // 0, or the problem of an earlier group launch on the stream that this one follows, because it
+  // reads its results or is the next op of its queue: GroupAfter().
   uint16_t after;
 };
 static_assert(sizeof(GroupTask) == 40);
 
-// What the blocks of a launch count in. Two launches may run at once, the end of one beside the
-// start of the next, so the launches of a stream take turns with two of these.
+// What the blocks of a launch count in.
 struct GroupCounters {
   // Halves of tiles stored, over all launches: it is never reset, only compared with what the host
   // knows it will be, so that whoever looks late sees no less. Wraps.
@@ -92,6 +109,13 @@ struct GroupCounters {
 // Problems that one storing thread watches at most.
 inline constexpr int kGroupMaxWatched = 32;
 
+// Launches of a stream overlap: one starts when all blocks of the one before have started, and one
+// in kGroupReleases (GroupArgs::release_late) waits until all before the one before have ended. So
+// kGroupReleases + 1 run at a time at most. They take turns with the counters, of which one that a
+// launch follows must not be in use again.
+inline constexpr int kGroupReleases = 4, kGroupCounterSets = 8;
+static_assert(policies::kMaxGroupPredecessors + kGroupReleases < kGroupCounterSets);
+
 // More tasks than this are read from memory.
 inline constexpr int kGroupInlineTasks = 64;
 // Up to this many problems have their maps among the parameters, where they need no acquiring: on a
@@ -102,9 +126,8 @@ inline constexpr int kGroupInlineMaps = 8;
 struct GroupArgs {
   const policies::GroupItem* items;  // as GroupSchedule
   const GroupRecord* records;
-  const GroupTask* tasks;  // null: inline_tasks
-  GroupCounters* counters;
-  const GroupCounters* previous;  // of the previous launch on the stream
+  const GroupTask* tasks;   // null: inline_tasks
+  GroupCounters* counters;  // [kGroupCounterSets], of the stream
   float* partials;
   uint32_t partial_floats;  // of one part of one tile
   uint16_t max_splits;
@@ -119,6 +142,8 @@ struct GroupArgs {
   // Parts of split sums are added in memory as they come (SplitSums::kFastest). `partials` is zero
   // between launches, and so it is left.
   uint8_t sums_as_they_come;
+  uint8_t set;           // of the counters
+  uint8_t release_late;  // the next launch starts only when those before this one have ended
   union {
     GroupTask inline_tasks[kGroupInlineTasks];
     struct {
@@ -126,8 +151,21 @@ struct GroupArgs {
       GroupMaps maps[kGroupInlineMaps];
     } few;  // maps_inline
   };
+
+#ifdef __CUDACC__
+  __device__ GroupCounters& own() const { return counters[set]; }
+  __device__ const uint32_t* StoredOf(uint16_t after) const {
+    return &counters[(after - 1) / policies::kMaxGroupProblems]
+                .stored[(after - 1) % policies::kMaxGroupProblems];
+  }
+#endif
 };
 static_assert(sizeof(GroupArgs) <= 4096);
+
+// GroupTask::after for problem `problem` of the launch that counted in `set`.
+constexpr uint16_t GroupAfter(int set, int problem) {
+  return static_cast<uint16_t>(1 + set * policies::kMaxGroupProblems + problem);
+}
 
 }  // namespace concert::kernels::cuda
 

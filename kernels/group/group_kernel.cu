@@ -11,147 +11,33 @@
 #include <cuda_fp16.h>
 
 #include "kernels/group/async.cuh"
+#include "kernels/group/block.cuh"
 #include "kernels/group/finish.cuh"
 #include "kernels/group/group_args.h"
+#include "kernels/group/store.cuh"
 #include "kernels/group/wgmma.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
 
-constexpr int kWarpgroup = 128;
-constexpr int kRowBytes = policies::kGroupBlockKBytes;
-constexpr int kLoadingRegisters = 40, kComputingRegisters = 232;
+constexpr int kSumBarrier = 1;  // named, one per computing warpgroup; 0 is __syncthreads'
 
-constexpr int kSumBarrier = 1;           // named, one per computing warpgroup; 0 is __syncthreads'
-constexpr int kPollsBeforeCounting = 8;  // some 0.2 us
-constexpr int kLooksBeforeLeaving = 64;  // some 40 us
-
-// An item of the list, decoded.
-struct Item {
-  int4 raw;
-
-  __device__ bool end() const { return problem() == policies::GroupItem::kEnd; }
-  __device__ int problem() const { return raw.x & 0xffff; }
-  __device__ int tile_key() const { return raw.x >> 16; }  // equal for equal tile shapes
-  __device__ int w_rows() const { return (raw.x >> 16 & 0xff) * 64; }
-  __device__ int a_rows() const { return (raw.x >> 24 & 0xff) * 16; }
-  __device__ int w_tile() const { return raw.y & 0xffff; }
-  __device__ int a_tile() const { return raw.y >> 16 & 0xffff; }
-  __device__ int k_begin() const { return raw.z & 0xffff; }
-  __device__ int k_end() const { return raw.z >> 16 & 0xffff; }
-  __device__ int splits() const { return raw.w & 0xff; }
-  __device__ int split() const { return raw.w >> 8 & 0xff; }
-  __device__ int split_tile() const { return raw.w >> 16 & 0xffff; }
-};
-__host__ __device__ constexpr int TileKey(int w_rows, int a_rows) {
-  return w_rows / 64 | a_rows / 16 << 8;
-}
-
-// This block's column of the list.
-class Items {
- public:
-  __device__ explicit Items(const GroupArgs& args)
-      : next_(reinterpret_cast<const int4*>(args.items) + blockIdx.x) {}
-  __device__ Item Next() {
-    const Item item{__ldg(next_)};
-    next_ += gridDim.x;
-    return item;
-  }
-
- private:
-  const int4* next_;
-};
-
-// What a computing warpgroup tells the thread that stores for it.
-struct Message {
-  enum Flags { kStore = 1, kTileDone = 2, kLastTile = 4, kExit = 8 };
-  int problem;
-  int x, y;  // first column and row of D in the staging buffer
-  int flags;
-};
-
-struct SharedTail {  // after the pool and the staging buffers
-  uint64_t full[kGroupMaxStages], empty[kGroupMaxStages];
-  uint64_t handed_over[2], taken[2];  // staging buffers, per computing warpgroup
-  Message message[2];
-  int is_last[2];
-  uint16_t watched[2][kGroupMaxWatched];
-};
-
-// Addresses in shared memory.
-struct Shared {
-  uint32_t pool, staging, full, empty, handed_over, taken;
-  SharedTail* tail;
-
-  __device__ static Shared Of(uint8_t* raw) {
-    const uint32_t start = SharedAddress(raw), pool = (start + 1023) & ~1023u;
-    Shared shared;
-    shared.pool = pool;
-    shared.staging = pool + kGroupPoolBytes;
-    shared.tail =
-        reinterpret_cast<SharedTail*>(raw + (pool - start) + kGroupPoolBytes + kGroupStagingBytes);
-    shared.full = SharedAddress(shared.tail->full);
-    shared.empty = SharedAddress(shared.tail->empty);
-    shared.handed_over = SharedAddress(shared.tail->handed_over);
-    shared.taken = SharedAddress(shared.tail->taken);
-    return shared;
-  }
-};
-
-// A thread's place in the ring of stages. Stages fill and empty in order; bit i of `phases` is the
-// parity of stage i's next use. When the tile shape changes, stages change size: the ring is
-// emptied and starts anew at stage 0.
-struct Ring {
-  int stage = 0, stages = 1;
-  uint32_t phases = 0;
-
-  __device__ uint32_t parity() const { return phases >> stage & 1; }
-  __device__ void Advance() {
-    phases ^= 1u << stage;
-    if (++stage == stages) stage = 0;
-  }
-};
-
-__host__ __device__ constexpr int StagesOf(int stage_bytes) {
-  const int fit = static_cast<int>(kGroupPoolBytes) / stage_bytes;
-  return fit < kGroupMaxStages ? fit : kGroupMaxStages;
-}
-
-__device__ const GroupTask& TaskOf(const GroupArgs& args, int problem) {
-  return args.tasks != nullptr ? args.tasks[problem] : args.inline_tasks[problem];
-}
-
-// The maps of a problem: one of them, ready to be used by this thread.
-__device__ __forceinline__ const CUtensorMap* MapOf(const GroupArgs& args, int problem,
-                                                    CUtensorMap GroupMaps::*which) {
-  if (args.maps_inline) return &(args.few.maps[problem].*which);
-  const CUtensorMap* map = &(args.records[TaskOf(args, problem).record].maps.*which);
-  AcquireMap(map);
-  return map;
-}
-
-// --- Order between problems of one launch and the next ---
-
-// Counts wrap.
-__device__ __forceinline__ bool Reached(uint32_t count, uint32_t target) {
-  return static_cast<int32_t>(count - target) >= 0;
-}
+// --- Loading: one thread for W, one for A ---
 
 // Until the problem that `task` follows is stored. Acquires its results (release:
-// Uncounted::Count). Ends for certain: this launch's blocks get an SM only after all of the
+// Uncounted::Count). Ends for certain: a launch's blocks get an SM only after all of the
 // previous one's have theirs.
 __device__ __forceinline__ void WaitForPredecessor(const GroupArgs& args, const GroupTask& task) {
   if (!args.inputs_early || task.after == 0) return;
-  while (!Reached(LoadAcquire(&args.previous->stored[task.after - 1]), task.after_stored)) {
+  const uint32_t* stored = args.StoredOf(task.after);
+  while (!Reached(LoadAcquire(stored), task.after_stored)) {
   }
   FenceTensorCopies();
 }
 
-// --- Loading: one thread for W, one for A ---
-
-template <class Format, bool kIsA>
+template <class Config, bool kIsA>
 __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared) {
-  constexpr int kElementsPerBlock = kRowBytes / sizeof(typename Format::Input);
+  constexpr int kElementsPerBlock = kRowBytes / sizeof(typename Config::Format::Input);
   Items items(args);
   Ring ring;
   int tile_key = 0, problem = -1;
@@ -166,7 +52,7 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
       }
       tile_key = item.tile_key();
       ring.stage = 0;
-      ring.stages = StagesOf(w_bytes + a_bytes);
+      ring.stages = StagesOf<Config>(w_bytes + a_bytes);
     }
     if (item.problem() != problem) {
       problem = item.problem();
@@ -188,131 +74,11 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
   }
 }
 
-// --- Storing and signalling: one thread per computing warpgroup ---
-
-// Problems whose timelines this thread must write: those of which it has stored the last tile.
-// Other blocks may still be at work on their other tiles.
-class Watch {
- public:
-  __device__ __forceinline__ Watch(const GroupArgs& args, uint16_t* problems)
-      : args_(args), problems_(problems) {}
-
-  __device__ __forceinline__ bool empty() const { return count_ == 0; }
-  __device__ __forceinline__ void Add(int problem) {
-    if (count_ == kGroupMaxWatched) Look();
-    if (count_ == kGroupMaxWatched) return HandOver(problem);  // more than as many: hand_over
-    problems_[count_++] = static_cast<uint16_t>(problem);
-  }
-  // Looks at one of the problems, each time at another one, and signals it if it is stored.
-  __device__ __forceinline__ void Look() {
-    if (next_ >= count_) next_ = 0;
-    const int problem = problems_[next_];
-    const GroupTask& task = TaskOf(args_, problem);
-    if (!Reached(LoadRelaxed(&args_.counters->stored[problem]), task.stored)) {
-      ++next_;
-      return;
-    }
-    Signal(task);
-    problems_[next_] = problems_[--count_];
-  }
-
-  // After the last problem has been stored and counted: ends when all are signalled or handed over.
-  __device__ __forceinline__ void Leave() {
-    for (int looks = 0; !empty() && !(args_.hand_over && looks == kLooksBeforeLeaving); ++looks) {
-      Look();
-    }
-    if (!args_.hand_over) return;
-    while (!empty()) HandOver(problems_[--count_]);
-    GroupCounters& counters = *args_.counters;
-    // Releases what this thread has counted and handed over to the last one, which acquires it.
-    if (AddAcquireRelease(&counters.left, 1) != 2 * gridDim.x - 1) return;
-    counters.left = 0;
-    for (int word = 0; word < policies::kMaxGroupProblems / 32; ++word) {
-      uint32_t bits = atomicExch(&counters.handed_over[word], 0u);
-      for (; bits != 0; bits &= bits - 1) Signal(TaskOf(args_, 32 * word + __ffs(bits) - 1));
-    }
-  }
-
- private:
-  __device__ __forceinline__ void HandOver(int problem) const {
-    atomicOr(&args_.counters->handed_over[problem / 32], 1u << problem % 32);
-  }
-  __device__ __forceinline__ void Signal(const GroupTask& task) const {
-    // Two stores to one word from two SMs: the second waits until the first is seen.
-    if (args_.inputs_early && (task.flags & GroupRecord::kNextOnTimeline)) {
-      while (LoadRelaxedSystem(task.signal_address) < task.signal_value - 1) {
-      }
-    }
-    // Acquires what was stored before it was counted, releases it to whoever acquires the timeline.
-    FenceSystem();
-    StoreRelaxedSystem(task.signal_address, task.signal_value);
-  }
-
-  const GroupArgs& args_;
-  uint16_t* problems_;
-  int count_ = 0, next_ = 0;
-};
-
-// Halves of tiles of one problem that this thread has stored but not yet counted.
-struct Uncounted {
-  int problem = 0, halves = 0;
-
-  // They happen before the count (release: Watch, WaitForPredecessor).
-  __device__ __forceinline__ void Count(const GroupArgs& args) {
-    if (halves == 0) return;
-    WaitStoresDone();
-    FenceTensorCopies();
-    AddRelease(&args.counters->stored[problem], halves);
-    halves = 0;
-  }
-};
-
-// Stores what the computing warpgroup hands over. Counting waits for memory, so it is put off until
-// nothing has been handed over for a moment or another problem's turn has come.
-__device__ __forceinline__ void Store(const GroupArgs& args, const Shared& shared, int warpgroup) {
-  const volatile Message& message = shared.tail->message[warpgroup];
-  const uint32_t staging = shared.staging + warpgroup * (kGroupStagingBytes / 2);
-  const uint32_t handed_over = shared.handed_over + 8 * warpgroup;
-  const uint32_t taken = shared.taken + 8 * warpgroup;
-  // The first item's map is acquired while the first tile is computed.
-  int map_problem = -1;
-  const CUtensorMap* map = nullptr;
-  if (const Item first = Items(args).Next(); !first.end()) {
-    map_problem = first.problem();
-    map = MapOf(args, map_problem, &GroupMaps::d);
-  }
-  Uncounted uncounted;
-  Watch watch(args, shared.tail->watched[warpgroup]);
-  for (uint32_t parity = 0;; parity ^= 1) {
-    for (int polls = 0; !TestParity(handed_over, parity); ++polls) {
-      if (polls == kPollsBeforeCounting) uncounted.Count(args);
-      if (polls > kPollsBeforeCounting && !watch.empty()) watch.Look();
-    }
-    const int flags = message.flags, problem = message.problem;
-    if (flags & Message::kExit) break;
-    if (problem != uncounted.problem) uncounted.Count(args);
-    if (flags & Message::kStore) {
-      if (problem != map_problem) map = MapOf(args, problem, &GroupMaps::d);
-      map_problem = problem;
-      StoreTile(map, staging, message.x, message.y);
-      WaitStoresRead();
-    }
-    if (flags & Message::kTileDone) {
-      uncounted.problem = problem;
-      ++uncounted.halves;
-      const bool signals = TaskOf(args, problem).signal_address != 0;
-      if ((flags & Message::kLastTile) && signals) watch.Add(problem);
-    }
-    Arrive(taken);
-  }
-  uncounted.Count(args);
-  watch.Leave();
-}
-
 // --- Computing: two warpgroups ---
 
 // Adds the parts of a split tile, in their order, so that the same bits come out every time, unless
-// args.sums_as_they_come. True in the warpgroup that came last, which then has the whole sum in `d`.
+// args.sums_as_they_come. True in the warpgroup that came last, which then has the whole sum in
+// `d`.
 template <int kN>
 __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& shared,
                                          const Item& item, float (&d)[kN / 2], int warpgroup,
@@ -337,7 +103,7 @@ __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& sh
   __threadfence();
   NamedSync(kSumBarrier + warpgroup, kWarpgroup);
   if (thread == 0) {
-    uint32_t* summed = &args.counters->summed[item.split_tile() * 2 + warpgroup];
+    uint32_t* summed = &args.own().summed[item.split_tile() * 2 + warpgroup];
     const bool last = atomicAdd(summed, 1u) == static_cast<uint32_t>(item.splits() - 1);
     if (last) *summed = 0;
     __threadfence();  // acquire: the other parts, for all threads past the barrier
@@ -373,17 +139,19 @@ struct Handover {
   }
 };
 
-// Rounds to 16 bits and hands the tile over in chunks of at most 128 rows of D. A chunk lies in the
-// staging buffer as 128-byte rows, one per row of D, with 128-byte swizzle.
-template <class Format, int kN, bool kShareW>
+// Rounds to 16 bits and hands the tile over in chunks of at most Config::kStagingRows rows of D. A
+// chunk lies in the staging buffer as 128-byte rows, one per row of D, with 128-byte swizzle.
+template <class Config, int kN, bool kShareW>
 __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& shared,
                                          const GroupTask& task, const Item& item, int x, int y,
                                          const float (&d)[kN / 2], Handover& handover,
                                          int warpgroup, int thread) {
+  using Format = typename Config::Format;
   constexpr int kChunks = kN > 128 ? 2 : 1, kRows = kN / kChunks;
+  static_assert(kRows <= Config::kStagingRows);
   constexpr int kWRows = kShareW ? 64 : 128, kARows = kShareW ? 2 * kN : kN;
   const int lane = thread & 31, warp = thread >> 5;
-  const uint32_t staging = shared.staging + warpgroup * (kGroupStagingBytes / 2);
+  const uint32_t staging = shared.staging + warpgroup * Config::kStagingBytes;
   const Output<Format> output(task.flags);
   const bool inside = x < static_cast<int>(task.n);
   // Lane l gives the address of row l % 8 of matrix l / 8: two of columns, times two of rows of D.
@@ -424,13 +192,14 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
 }
 
 // One item. kN rows of A per warpgroup; kShareW: both take the same 64 rows of W.
-template <class Format, int kN, bool kShareW>
+template <class Config, int kN, bool kShareW>
 __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& shared,
                                         const Item& item, Ring& ring, Handover& handover,
                                         int warpgroup, int thread) {
+  using Format = typename Config::Format;
   constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes, kARows = kShareW ? 2 * kN : kN;
   constexpr int kStageBytes = kWBytes + kARows * kRowBytes;
-  ring.stages = StagesOf(kStageBytes);
+  ring.stages = StagesOf<Config>(kStageBytes);
   const int blocks = __shfl_sync(~0u, item.k_end() - item.k_begin(), 0);
   const bool signals_empty = (thread & 31) == 0;
   float d[kN / 2];
@@ -472,10 +241,10 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   if (task.flags & GroupRecord::kFinish) {
     Finish<Format, kN>(task, args.records[task.record], x, y, thread, d);
   }
-  HandOver<Format, kN, kShareW>(args, shared, task, item, x, y, d, handover, warpgroup, thread);
+  HandOver<Config, kN, kShareW>(args, shared, task, item, x, y, d, handover, warpgroup, thread);
 }
 
-template <class Format>
+template <class Config>
 __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& shared,
                                            int warpgroup, int thread) {
   Items items(args);
@@ -487,10 +256,12 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
     const int key = __shfl_sync(~0u, item.tile_key(), 0);
     if (key != tile_key) ring.stage = 0;
     tile_key = key;
-#define CONCERT_TILE(w_rows, a_rows)                                           \
-  case TileKey(w_rows, a_rows):                                                \
-    Compute<Format, (w_rows) == 64 ? (a_rows) / 2 : (a_rows), (w_rows) == 64>( \
-        args, shared, item, ring, handover, warpgroup, thread);                \
+#define CONCERT_TILE(w_rows, a_rows)                                                              \
+  case TileKey(w_rows, a_rows):                                                                   \
+    if constexpr (constexpr int kN = (w_rows) == 64 ? (a_rows) / 2 : (a_rows);                    \
+                  kN <= Config::kMaxRows) {                                                       \
+      Compute<Config, kN, (w_rows) == 64>(args, shared, item, ring, handover, warpgroup, thread); \
+    }                                                                                             \
     break;
     switch (key) {
       CONCERT_TILE(128, 16)
@@ -516,10 +287,21 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
   }
 }
 
-template <class Format>
+// Lets the next launch of the stream start, and makes this one end after the previous one: who
+// waits for this launch waits for all before it. A lane of its own, because nothing else may wait
+// for that; one block is enough.
+__device__ __forceinline__ void LineUp(const GroupArgs& args) {
+  const bool last_to_end = blockIdx.x == 0;
+  if (!last_to_end || !args.release_late) ReleaseNextLaunch();
+  if (!last_to_end) return;
+  WaitForPreviousLaunch();
+  ReleaseNextLaunch();
+}
+
+template <class Config>
 __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
   extern __shared__ uint8_t raw[];
-  const Shared shared = Shared::Of(raw);
+  const Shared shared = Shared::Of<Config>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kGroupMaxStages; ++i) {
       InitBarrier(shared.full + 8 * i, 2);   // the threads that load W and A
@@ -534,42 +316,36 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
   const int warpgroup = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
   __syncthreads();
   if (warpgroup < 2) {
-    ClaimRegisters<kComputingRegisters>();
-    return ComputeAll<Format>(args, shared, warpgroup, thread);
+    ClaimRegisters<Config::kComputingRegisters>();
+    return ComputeAll<Config>(args, shared, warpgroup, thread);
   }
-  ReleaseRegisters<kLoadingRegisters>();
+  ReleaseRegisters<Config::kLoadingRegisters>();
 
-  // The next launch may start once the previous one has ended, so that two at most run at once, and
-  // no block ends before the previous launch has: who waits for this launch waits for that one too.
-  // A lane of its own, because nothing else may wait for that.
-  if (thread == kWarpgroup - 1) {
-    WaitForPreviousLaunch();
-    ReleaseNextLaunch();
-  }
+  if (thread == kWarpgroup - 1) LineUp(args);
   if (thread % 32 != 0) return;
   switch (thread / 32) {
     case 0:
-      return Load<Format, false>(args, shared);
+      return Load<Config, false>(args, shared);
     case 1:
-      return Load<Format, true>(args, shared);
+      return Load<Config, true>(args, shared);
     default:
-      return Store(args, shared, thread / 32 - 2);
+      return Store<Config>(args, shared, thread / 32 - 2);
   }
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kGroupThreads, 1)
-    concert_group_bf16(const __grid_constant__ GroupArgs args) {
-  RunGroup<Bf16>(args);
-}
-extern "C" __global__ void __launch_bounds__(kGroupThreads, 1)
-    concert_group_fp16(const __grid_constant__ GroupArgs args) {
-  RunGroup<Fp16>(args);
-}
-extern "C" __global__ void __launch_bounds__(kGroupThreads, 1)
-    concert_group_e4m3(const __grid_constant__ GroupArgs args) {
-  RunGroup<E4m3>(args);
-}
+#define CONCERT_GROUP_KERNEL(name, format, footprint)                                  \
+  extern "C" __global__ void __launch_bounds__(kGroupThreads, footprint.blocks_per_sm) \
+      name(const __grid_constant__ GroupArgs args) {                                   \
+    RunGroup<Config<format, footprint>>(args);                                         \
+  }
+CONCERT_GROUP_KERNEL(concert_group_wide_bf16, Bf16, kGroupWide)
+CONCERT_GROUP_KERNEL(concert_group_wide_fp16, Fp16, kGroupWide)
+CONCERT_GROUP_KERNEL(concert_group_wide_e4m3, E4m3, kGroupWide)
+CONCERT_GROUP_KERNEL(concert_group_narrow_bf16, Bf16, kGroupNarrow)
+CONCERT_GROUP_KERNEL(concert_group_narrow_fp16, Fp16, kGroupNarrow)
+CONCERT_GROUP_KERNEL(concert_group_narrow_e4m3, E4m3, kGroupNarrow)
+#undef CONCERT_GROUP_KERNEL
 
 }  // namespace concert::kernels::cuda

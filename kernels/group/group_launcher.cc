@@ -56,10 +56,12 @@ absl::StatusOr<std::unique_ptr<GroupLauncher>> GroupLauncher::Open(
 absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
                                  SplitSums split_sums) {
   args_.sums_as_they_come = split_sums == SplitSums::kFastest;
-  for (CUfunction function : kernels_.group) {
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, function,
-                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                   static_cast<int>(kGroupSharedBytes));
+  for (size_t footprint = 0; footprint < kGroupFootprints.size(); ++footprint) {
+    for (CUfunction function : kernels_.group[footprint]) {
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, function,
+                                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                     static_cast<int>(kGroupFootprints[footprint].shared_bytes()));
+    }
   }
   CUdevice device;
   int sm_count = 0;
@@ -73,15 +75,15 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
     track.stream = streams[i];
     CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuEventCreate, &track.event,
                                    CU_EVENT_DISABLE_TIMING);
-    for (int set = 0; set < 2; ++set) {
-      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.counters[set],
-                                     sizeof(GroupCounters));
-      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.counters[set], 0,
-                                     sizeof(GroupCounters), track.stream);
-      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.partials[set],
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.counters,
+                                   kGroupCounterSets * sizeof(GroupCounters));
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.counters, 0,
+                                   kGroupCounterSets * sizeof(GroupCounters), track.stream);
+    for (CUdeviceptr& partials : track.partials) {
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &partials,
                                      policies::kGroupPartialBytes);
       if (split_sums == SplitSums::kRepeatable) continue;  // its parts overwrite what is there
-      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.partials[set], 0,
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, partials, 0,
                                      policies::kGroupPartialBytes, track.stream);
     }
     CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.scratch,
@@ -98,9 +100,9 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
 GroupLauncher::~GroupLauncher() {
   for (const Track& track : tracks_) {
     if (track.event != nullptr) driver_.cuEventDestroy(track.event);
-    for (int set = 0; set < 2; ++set) {
-      if (track.counters[set] != 0) driver_.cuMemFree(track.counters[set]);
-      if (track.partials[set] != 0) driver_.cuMemFree(track.partials[set]);
+    if (track.counters != 0) driver_.cuMemFree(track.counters);
+    for (const CUdeviceptr partials : track.partials) {
+      if (partials != 0) driver_.cuMemFree(partials);
     }
     if (track.scratch != 0) driver_.cuMemFree(track.scratch);
   }
@@ -123,16 +125,16 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   if (large) {
     tasks = tasks_.host<GroupTask>() + next_tasks_ * policies::kMaxGroupProblems;
   }
-  const bool follows = std::any_of(launch.after.begin(), launch.after.end(),
-                                   [](int16_t problem) { return problem >= 0; });
-  bool inputs_early = launch.inputs_settled && (!follows || track.chained);
+  int back = 0;
+  for (const Predecessor& after : launch.after) back = std::max<int>(back, after.launches_back);
+  const bool inputs_early = launch.inputs_settled && back <= track.chain;
   args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
   args_.hand_over = launch.ops.size() > max_waiting_;
   repacks_.Start(track.scratch);
   for (size_t i = 0; i < launch.ops.size(); ++i) {
     absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], schedule.tiles[i]);
     if (!record.ok()) return record.status();
-    FillTask(track, launch, i, *record, inputs_early && follows, tasks[i]);
+    FillTask(track, launch, i, *record, inputs_early && back > 0, tasks[i]);
     if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
   }
   const bool uploads = large || records_.has_pending() || !HasItems(index, schedule);
@@ -151,9 +153,11 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   // overlap.
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  for (size_t i = 0; i < launch.ops.size(); ++i) track.stored[track.turn][i] = tasks[i].stored;
-  track.turn ^= 1;
-  track.chained = true;
+  std::array<uint32_t, policies::kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
+  for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
+  ++track.turn;
+  track.chain = std::min(track.chain + 1, policies::kMaxGroupPredecessors);
+  track.split = schedule.split_tiles > 0;
   ++launches_;
   return absl::OkStatus();
 }
@@ -168,12 +172,14 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
   task.record = record;
   task.m = gemm.m;
   task.n = gemm.n;
-  task.stored = track.stored[track.turn][problem] + HalvesOf(gemm, tile);
+  task.stored = track.stored[track.SetOf(track.turn)][problem] + HalvesOf(gemm, tile);
   task.flags = FlagsOf(gemm);
   task.after = 0;
-  if (!follow || launch.after[problem] < 0) return;
-  task.after = static_cast<uint16_t>(launch.after[problem] + 1);
-  task.after_stored = track.stored[track.turn ^ 1][static_cast<size_t>(launch.after[problem])];
+  if (!follow || launch.after[problem].launches_back == 0) return;
+  const Predecessor& after = launch.after[problem];
+  const int set = track.SetOf(track.turn - after.launches_back);
+  task.after = GroupAfter(set, after.op);
+  task.after_stored = track.stored[set][after.op];
   task.flags |= GroupRecord::kNextOnTimeline;
 }
 
@@ -249,12 +255,16 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   const policies::GroupSchedule& schedule = *launch.schedule;
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
-  args_.counters = reinterpret_cast<GroupCounters*>(track.counters[track.turn]);
-  args_.previous = reinterpret_cast<const GroupCounters*>(track.counters[track.turn ^ 1]);
-  args_.partials = reinterpret_cast<float*>(track.partials[track.turn]);
+  args_.counters = reinterpret_cast<GroupCounters*>(track.counters);
+  args_.set = static_cast<uint8_t>(track.SetOf(track.turn));
+  // The launch after the next may use the same workspace as the previous one did, which it must not
+  // run beside.
+  args_.release_late = track.split || track.turn % kGroupReleases == 0;
+  args_.partials = reinterpret_cast<float*>(track.partials[track.turn % 2]);
   args_.partial_floats = schedule.partial_bytes / sizeof(float);
   args_.max_splits = schedule.max_splits;
 
+  const size_t footprint = schedule.narrow ? 1 : 0;
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
@@ -263,12 +273,12 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = kGroupThreads;
   config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = kGroupSharedBytes;
+  config.sharedMemBytes = kGroupFootprints[footprint].shared_bytes();
   config.hStream = track.stream;
   config.attrs = &attribute;
   config.numAttrs = overlap ? 1 : 0;
   void* parameters[] = {&args_};
-  CUfunction function = kernels_.group[KernelOf(launch.ops.front()->gemm.dtype)];
+  CUfunction function = kernels_.group[footprint][KernelOf(launch.ops.front()->gemm.dtype)];
   return driver_.ToStatus(driver_.cuLaunchKernelEx(&config, function, parameters, nullptr),
                           "cuLaunchKernelEx", gpu_);
 }

@@ -26,9 +26,8 @@ struct GroupLaunch {
   std::span<const Op* const> ops;  // problem i of the schedule is ops[i]
   const policies::GroupSchedule* schedule = nullptr;
   std::span<const TimelineWrite> writes;  // one per op, when its D is in memory; or empty
-  // Per op: the problem of the previous group launch on this track that it follows, -1: none.
-  // Empty: all -1.
-  std::span<const int16_t> after;
+  // Per op: the problem of an earlier group launch on this track that it follows. Empty: none do.
+  std::span<const Predecessor> after;
   bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_settled = false;  // no unfinished op writes W of any of the ops
 };
@@ -62,7 +61,7 @@ class GroupLauncher {
 
   // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
   // which waits for all of it.
-  void Interrupt(int track) { tracks_[track].chained = false; }
+  void Interrupt(int track) { tracks_[track].chain = 0; }
 
   uint64_t launches() const { return launches_; }
 
@@ -70,14 +69,20 @@ class GroupLauncher {
   struct Track {
     CUstream stream = nullptr;
     CUevent event = nullptr;
-    // Launches take turns with two sets: see GroupCounters.
-    std::array<CUdeviceptr, 2> counters{}, partials{};
-    std::array<std::array<uint32_t, policies::kMaxGroupProblems>, 2> stored{};
+    // Launches take turns with the sets of counters, and with two workspaces for split sums: see
+    // Overlap().
+    CUdeviceptr counters = 0;
+    std::array<CUdeviceptr, 2> partials{};
+    // Of every set, what it will have counted when its last launch ends.
+    std::array<std::array<uint32_t, policies::kMaxGroupProblems>, kGroupCounterSets> stored{};
     // kGroupRepackBytes. One is enough: the launch that fills it again waits for the group launch
     // that reads it to end, because it overlaps nothing.
     CUdeviceptr scratch = 0;
-    int turn = 0;
-    bool chained = false;  // the last thing on the stream is a group launch
+    uint32_t turn = 0;   // counts launches
+    int chain = 0;       // launches on the stream after which nothing else was enqueued
+    bool split = false;  // the last launch used its workspace for split sums
+
+    int SetOf(uint32_t its_turn) const { return static_cast<int>(its_turn % kGroupCounterSets); }
   };
 
   GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)

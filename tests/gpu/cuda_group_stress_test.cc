@@ -178,11 +178,23 @@ struct Chain {
   Queues queues;
   std::array<uint64_t, Queues::kCount> steps{};            // issued so far
   std::array<TimelineWrite, Queues::kCount> last_write{};  // of each queue
-  std::vector<uint32_t> previous;                          // queues of the launch before
+  // Queues of the last launches, the latest first.
+  std::deque<std::vector<uint32_t>> previous;
 };
 
 class GpuGroupChainStressTest : public GpuGroupStressTest {
  protected:
+  static kernels::Predecessor PredecessorOf(const Chain& chain, uint32_t queue) {
+    for (size_t back = 0; back < chain.previous.size(); ++back) {
+      const std::vector<uint32_t>& queues = chain.previous[back];
+      const auto at = std::find(queues.begin(), queues.end(), queue);
+      if (at == queues.end()) continue;
+      return {.launches_back = static_cast<uint16_t>(back + 1),
+              .op = static_cast<uint16_t>(at - queues.begin())};
+    }
+    return {};
+  }
+
   // Launches the next GEMMs as the dispatcher does, naming for each the one before it in its queue.
   // With `early`, a launch may start before the one before has ended.
   void Issue(Chain& chain, const Step& step, bool early, int first_timeline,
@@ -190,16 +202,15 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     std::vector<Op> made;
     std::vector<const Op*> ops;
     std::vector<TimelineWrite> writes;
-    std::vector<int16_t> after;
+    std::vector<kernels::Predecessor> after;
     bool settled = early;
     made.reserve(step.queues.size());
     for (const uint32_t queue : step.queues) {
       ops.push_back(&made.emplace_back(chain.queues.OpOf(queue, chain.steps[queue])));
       const int timeline = first_timeline + static_cast<int>(queue);
       TimelineWrite& write = chain.last_write[queue];
-      const auto before = std::find(chain.previous.begin(), chain.previous.end(), queue);
-      const bool follows = before != chain.previous.end();
-      after.push_back(static_cast<int16_t>(follows ? before - chain.previous.begin() : -1));
+      after.push_back(PredecessorOf(chain, queue));
+      const bool follows = after.back().launches_back > 0;
       if (chain.steps[queue]++ == 0) write = {TimelineAddress(timeline), Timeline(timeline)};
       settled = settled && (follows || Timeline(timeline) >= write.value);
       ++write.value;
@@ -210,14 +221,17 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     daemon::LaunchRequest request = {.ops = ops, .sm_budget = step.budget, .writes = writes};
     if (step.group) {
       request.form = Form::kGroup;
-      request.schedule = Plan(ops, step.budget);
+      // Every other launch as one behind another, whose blocks may take half of an SM.
+      request.schedule =
+          Plan(ops, step.budget, turn % 2 == 0 ? GroupGoal::kLatency : GroupGoal::kThroughput);
       // Looked at only where inputs are settled.
       if (early) request.after = after;
       request.inputs_settled = settled;
       request.weights_settled = early && turn % 5 != 0;
     }
     ASSERT_OK(device().Launch(chain.lane, request));
-    chain.previous = step.queues;
+    chain.previous.push_front(step.queues);
+    if (chain.previous.size() > policies::kMaxGroupPredecessors) chain.previous.pop_back();
     early_ += settled && step.group;
   }
 
@@ -275,6 +289,20 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
 
 TEST_F(GpuGroupChainStressTest, EachProblemFollowsOneOfTheLaunchBefore) {
   CompareWithOneByOne(AllQueues(), std::span(policies::kGroupLanes).first(1));
+}
+
+// Some queues in each launch, so that what a problem follows is up to some launches back, and
+// sometimes further than a device remembers.
+TEST_F(GpuGroupChainStressTest, ProblemsFollowThoseOfSeveralLaunches) {
+  std::vector<Step> steps(kLaunches);
+  for (Step& step : steps) {
+    while (step.queues.empty()) {
+      for (uint32_t queue = 0; queue < Queues::kCount; ++queue) {
+        if (random_() % 3 == 0) step.queues.push_back(queue);
+      }
+    }
+  }
+  CompareWithOneByOne(steps, std::span(policies::kGroupLanes).first(1));
 }
 
 // What follows a launch of another kind must wait for all of it, though `after` names a problem.
@@ -389,8 +417,10 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
     writes[lane] = NextWrites(kPerLaunch, kFirstTimeline + static_cast<int>(lane * kPerLaunch));
   }
   // On each timeline, a value follows the one of the launch before on the lane.
-  std::vector<int16_t> after(kPerLaunch);
-  for (size_t i = 0; i < after.size(); ++i) after[i] = static_cast<int16_t>(i);
+  std::vector<kernels::Predecessor> after(kPerLaunch);
+  for (size_t i = 0; i < after.size(); ++i) {
+    after[i] = {.launches_back = 1, .op = static_cast<uint16_t>(i)};
+  }
   std::deque<std::vector<TimelineWrite>> unfinished;
   for (int pass = 0; pass < 3; ++pass) {
     SCOPED_TRACE("pass " + std::to_string(pass));
@@ -408,7 +438,7 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
       const size_t lane = launch % 2;
       Throttle(unfinished, writes[lane]);
       if (HasFatalFailure()) return;
-      const std::span follows = launch < 2 ? std::span<int16_t>() : std::span(after);
+      const std::span follows = launch < 2 ? std::span<kernels::Predecessor>() : std::span(after);
       ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = ops,
                                                               .form = Form::kGroup,
                                                               .schedule = Plan(ops),

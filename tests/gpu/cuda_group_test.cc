@@ -155,11 +155,15 @@ TEST_F(GpuGroupTest, EveryTile) {
                                            {.m = a / 2 + 1, .n = 3 * w - 1, .k = 264}};
       GroupRuns runs = MakeRuns(cases, format);
       const std::vector<const Op*> ops = OpsOf(runs);
-      const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5);
-      policies::CheckCoverage(schedule.get(), ProblemsOf(ops));
-      LaunchAndWait(ops, &schedule.get());
-      if (HasFatalFailure()) return;
-      CheckAll(runs);
+      for (const bool narrow : {false, true}) {
+        if (narrow && !policies::IsNarrow(tile)) continue;
+        const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5, narrow);
+        policies::CheckCoverage(schedule.get(), ProblemsOf(ops));
+        for (GemmRun& run : runs) run.Poison();
+        LaunchAndWait(ops, &schedule.get());
+        if (HasFatalFailure()) return;
+        CheckAll(runs);
+      }
     }
   }
 }
@@ -175,10 +179,13 @@ TEST_F(GpuGroupTest, EveryTileSplitAlongK) {
       for (const uint32_t splits : {2, 3, 8}) {
         SCOPED_TRACE(Trace(format) + ", tile " + std::to_string(tile.w_rows) + "x" +
                      std::to_string(tile.a_rows) + ", splits " + std::to_string(splits));
-        const HandSchedule schedule(problems, tile, splits, 20);
-        policies::CheckCoverage(schedule.get(), problems);
-        RepeatAndCheck(runs, schedule.get(), splits == 3 ? 20 : 2);
-        if (HasFatalFailure()) return;
+        for (const bool narrow : {false, true}) {
+          if (narrow && !policies::IsNarrow(tile)) continue;
+          const HandSchedule schedule(problems, tile, splits, 20, narrow);
+          policies::CheckCoverage(schedule.get(), problems);
+          RepeatAndCheck(runs, schedule.get(), splits == 3 ? 20 : 2);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

@@ -13,6 +13,7 @@
 
 namespace concert::tests {
 
+using policies::GroupGoal;
 using policies::GroupItem;
 using policies::GroupSchedule;
 using policies::GroupTile;
@@ -22,8 +23,8 @@ using policies::Problem;
 // K, dealt to `blocks` blocks in turn.
 class HandSchedule {
  public:
-  HandSchedule(std::span<const Problem> problems, GroupTile tile, uint32_t splits,
-               uint32_t blocks) {
+  HandSchedule(std::span<const Problem> problems, GroupTile tile, uint32_t splits, uint32_t blocks,
+               bool narrow = false) {
     std::vector<GroupItem> items;
     for (size_t i = 0; i < problems.size(); ++i) AddProblem(problems[i], i, tile, splits, items);
     blocks = std::min<uint32_t>(blocks, items.size());
@@ -36,6 +37,7 @@ class HandSchedule {
     schedule_.blocks = static_cast<uint16_t>(blocks);
     schedule_.problem_count = static_cast<uint16_t>(problems.size());
     schedule_.max_splits = static_cast<uint16_t>(splits);
+    schedule_.narrow = narrow;
     schedule_.partial_bytes = splits > 1 ? tile.w_rows * tile.a_rows * sizeof(float) : 0;
     schedule_.item_count = static_cast<uint32_t>(items_.size());
     schedule_.items = items_.data();
@@ -109,8 +111,9 @@ class GpuGroupTestBase : public GpuTest {
     for (const Op* op : ops) problems.push_back(Problem::Of(op->work));
     return problems;
   }
-  const GroupSchedule* Plan(std::span<const Op* const> ops, int budget = 0) {
-    const GroupSchedule* schedule = planner_->Plan(ProblemsOf(ops), budget);
+  const GroupSchedule* Plan(std::span<const Op* const> ops, int budget = 0,
+                            GroupGoal goal = GroupGoal::kLatency) {
+    const GroupSchedule* schedule = planner_->Plan(ProblemsOf(ops), budget, goal);
     EXPECT_NE(schedule, nullptr);
     return schedule;
   }

@@ -46,7 +46,7 @@ absl::Status CudaDevice::Init(int gpu_count, kernels::SplitSums split_sums) {
   if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
   if (absl::Status status = batched_->Init(); !status.ok()) return status;
-  if (kernels_.table().group[0] != nullptr) {
+  if (kernels_.table().group[0][0] != nullptr) {
     std::array<CUstream, policies::kGroupLaneCount> streams;
     for (int i = 0; i < policies::kGroupLaneCount; ++i) {
       streams[i] = lanes_[policies::kGroupLanes[i]].stream;

@@ -33,6 +33,7 @@ struct Log {
 } g_log;
 
 CUfunction Function(uintptr_t id) { return reinterpret_cast<CUfunction>(id); }
+constexpr uintptr_t kRepackFunction = 100;  // group kernels come before
 CUstream StreamOf(int track) { return reinterpret_cast<CUstream>(uintptr_t{10} + track); }
 
 // Keeps a log of what is asked of it.
@@ -55,7 +56,7 @@ Driver LoggingDriver() {
   driver.cuLaunchKernel = [](CUfunction function, unsigned blocks, unsigned, unsigned,
                              unsigned threads, unsigned, unsigned, unsigned, CUstream stream,
                              void** parameters, void**) {
-    EXPECT_EQ(function, Function(4));
+    EXPECT_EQ(function, Function(kRepackFunction));
     g_log.repacks.push_back(*static_cast<const RepackArgs*>(parameters[0]));
     EXPECT_EQ(blocks, g_log.repacks.back().blocks);
     EXPECT_EQ(threads, kRepackThreads);
@@ -73,8 +74,11 @@ class GroupLauncherTest : public testing::Test {
  protected:
   GroupLauncherTest() : driver_(LoggingDriver()), planner_(policies::DeviceModel()) {
     g_log = {};
-    for (uintptr_t i = 0; i < kernels_.group.size(); ++i) kernels_.group[i] = Function(1 + i);
-    kernels_.repack = Function(4);
+    uintptr_t functions = 0;
+    for (auto& footprint : kernels_.group) {
+      for (CUfunction& function : footprint) function = Function(++functions);
+    }
+    kernels_.repack = Function(kRepackFunction);
     std::array<CUstream, GroupLauncher::kTracks> streams;
     for (int i = 0; i < GroupLauncher::kTracks; ++i) streams[i] = StreamOf(i);
     auto launcher = GroupLauncher::Open(driver_, 0, kernels_, streams, SplitSums::kRepeatable);

@@ -117,7 +117,7 @@ class SchedulerTest : public testing::Test {
   std::map<QueueId, uint64_t> tickets_;
   std::vector<OpId> launched_, offered_, completed_, released_;
   std::map<OpId, uint16_t> order_mask_;
-  std::map<OpId, int16_t> after_;
+  std::map<OpId, kernels::Predecessor> after_;
   std::map<OpId, Lane> lane_;
   std::map<OpId, Action> launch_of_;
   std::map<OpId, Failure> failure_;

@@ -68,23 +68,24 @@ TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
   EXPECT_TRUE(launch_of_[first].inputs_settled);
-  EXPECT_EQ(after_[first], -1);
+  EXPECT_EQ(after_[first].launches_back, 0);
   // On the same lane, so that no order is needed; it need only follow one op of the launch before.
   const OpId second = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
   EXPECT_EQ(order_mask_[second], 0);
-  EXPECT_EQ(after_[second], 0);
+  EXPECT_EQ(after_[second].launches_back, 1);
+  EXPECT_EQ(after_[second].op, 0);
   EXPECT_TRUE(launch_of_[second].inputs_settled);
-  // Its predecessor is two launches back.
   Finish(a, 1);
   const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
   Step();
   Finish(b, 1);
+  EXPECT_TRUE(launch_of_[between].inputs_settled);
+  // Its predecessor is two launches back.
   const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
   Step();
-  EXPECT_TRUE(launch_of_[between].inputs_settled);
-  EXPECT_EQ(after_[behind], -1);
-  EXPECT_FALSE(launch_of_[behind].inputs_settled);
+  EXPECT_EQ(after_[behind].launches_back, 2);
+  EXPECT_TRUE(launch_of_[behind].inputs_settled);
   Finish(a, 3);
   const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
   Step();
@@ -92,6 +93,21 @@ TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
   const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 2}});
   Step();
   EXPECT_FALSE(launch_of_[fourth].inputs_settled);
+}
+
+TEST_F(GroupTest, DevicesRememberOnlySomeLaunches) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  for (int i = 1; i <= policies::kMaxGroupPredecessors; ++i) {
+    SubmitGemm(b, 0x7000, 0x2000, 0x8000);
+    Step();
+    Finish(b, static_cast<uint64_t>(i));
+  }
+  const OpId behind = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
+  Step();
+  EXPECT_EQ(after_[behind].launches_back, 0);
+  EXPECT_FALSE(launch_of_[behind].inputs_settled);
 }
 
 TEST_F(GroupTest, WeightsAreSettledUnlessSomethingInFlightWritesThem) {

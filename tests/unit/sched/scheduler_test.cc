@@ -56,6 +56,22 @@ TEST_F(BacklogTest, GoesOnPastItsDepthWhileThePredictedWorkIsShort) {
   EXPECT_LT(launched_.size(), 10u);
 }
 
+// Ops that take twice as long as predicted must not pile up on the device.
+TEST_F(BacklogTest, WhatIsLateStillCounts) {
+  const QueueId queue = AddQueue();
+  for (int i = 0; i < 40; ++i) Submit(queue);
+  Step();
+  const size_t at_first = launched_.size();
+  for (uint64_t ended = 1; ended <= 20; ++ended) {
+    now_ += 20'000;
+    Step();
+    Finish(queue, ended);
+    Step();
+    EXPECT_LE(launched_.size() - ended, at_first);
+  }
+  EXPECT_GE(launched_.size(), 21u);
+}
+
 TEST_F(SchedulerTest, OrdersACrossQueueWaitOnTheDevice) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId producer = Submit(a);

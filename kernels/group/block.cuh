@@ -1,0 +1,136 @@
+// What the threads of a group kernel's block share: the work list, shared memory, the ring of
+// stages and the maps.
+#ifndef CONCERT_KERNELS_GROUP_BLOCK_CUH_
+#define CONCERT_KERNELS_GROUP_BLOCK_CUH_
+
+#include <cstdint>
+
+#include "kernels/group/async.cuh"
+#include "kernels/group/group_args.h"
+
+namespace concert::kernels::cuda {
+
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kRowBytes = policies::kGroupBlockKBytes;
+
+// Dtypes, and what a block may take of an SM.
+template <class FormatOfOperands, GroupFootprint kFootprint>
+struct Config {
+  using Format = FormatOfOperands;
+  static constexpr uint32_t kPoolBytes = kFootprint.pool_bytes;
+  static constexpr uint32_t kStagingBytes = kFootprint.staging_bytes / 2;  // of a warpgroup
+  static constexpr int kStagingRows = kStagingBytes / kRowBytes;
+  static constexpr int kMaxRows = kFootprint.max_rows;
+  static constexpr int kComputingRegisters = kFootprint.blocks_per_sm == 1 ? 232 : 104;
+  static constexpr int kLoadingRegisters = kFootprint.blocks_per_sm == 1 ? 40 : 32;
+};
+
+// An item of the list, decoded.
+struct Item {
+  int4 raw;
+
+  __device__ bool end() const { return problem() == policies::GroupItem::kEnd; }
+  __device__ int problem() const { return raw.x & 0xffff; }
+  __device__ int tile_key() const { return raw.x >> 16; }  // equal for equal tile shapes
+  __device__ int w_rows() const { return (raw.x >> 16 & 0xff) * 64; }
+  __device__ int a_rows() const { return (raw.x >> 24 & 0xff) * 16; }
+  __device__ int w_tile() const { return raw.y & 0xffff; }
+  __device__ int a_tile() const { return raw.y >> 16 & 0xffff; }
+  __device__ int k_begin() const { return raw.z & 0xffff; }
+  __device__ int k_end() const { return raw.z >> 16 & 0xffff; }
+  __device__ int splits() const { return raw.w & 0xff; }
+  __device__ int split() const { return raw.w >> 8 & 0xff; }
+  __device__ int split_tile() const { return raw.w >> 16 & 0xffff; }
+};
+__host__ __device__ constexpr int TileKey(int w_rows, int a_rows) {
+  return w_rows / 64 | a_rows / 16 << 8;
+}
+
+// This block's column of the list.
+class Items {
+ public:
+  __device__ explicit Items(const GroupArgs& args)
+      : next_(reinterpret_cast<const int4*>(args.items) + blockIdx.x) {}
+  __device__ Item Next() {
+    const Item item{__ldg(next_)};
+    next_ += gridDim.x;
+    return item;
+  }
+
+ private:
+  const int4* next_;
+};
+
+// What a computing warpgroup tells the thread that stores for it.
+struct Message {
+  enum Flags { kStore = 1, kTileDone = 2, kLastTile = 4, kExit = 8 };
+  int problem;
+  int x, y;  // first column and row of D in the staging buffer
+  int flags;
+};
+
+struct SharedTail {  // after the pool and the staging buffers
+  uint64_t full[kGroupMaxStages], empty[kGroupMaxStages];
+  uint64_t handed_over[2], taken[2];  // staging buffers, per computing warpgroup
+  Message message[2];
+  int is_last[2];
+  uint16_t watched[2][kGroupMaxWatched];
+};
+
+// Addresses in shared memory.
+struct Shared {
+  uint32_t pool, staging, full, empty, handed_over, taken;
+  SharedTail* tail;
+
+  template <class Config>
+  __device__ static Shared Of(uint8_t* raw) {
+    const uint32_t start = SharedAddress(raw), pool = (start + 1023) & ~1023u;
+    Shared shared;
+    shared.pool = pool;
+    shared.staging = pool + Config::kPoolBytes;
+    shared.tail = reinterpret_cast<SharedTail*>(raw + (pool - start) + Config::kPoolBytes +
+                                                2 * Config::kStagingBytes);
+    shared.full = SharedAddress(shared.tail->full);
+    shared.empty = SharedAddress(shared.tail->empty);
+    shared.handed_over = SharedAddress(shared.tail->handed_over);
+    shared.taken = SharedAddress(shared.tail->taken);
+    return shared;
+  }
+};
+
+// A thread's place in the ring of stages. Stages fill and empty in order; bit i of `phases` is the
+// parity of stage i's next use. When the tile shape changes, stages change size: the ring is
+// emptied and starts anew at stage 0.
+struct Ring {
+  int stage = 0, stages = 1;
+  uint32_t phases = 0;
+
+  __device__ uint32_t parity() const { return phases >> stage & 1; }
+  __device__ void Advance() {
+    phases ^= 1u << stage;
+    if (++stage == stages) stage = 0;
+  }
+};
+
+template <class Config>
+__host__ __device__ constexpr int StagesOf(int stage_bytes) {
+  const int fit = static_cast<int>(Config::kPoolBytes) / stage_bytes;
+  return fit < kGroupMaxStages ? fit : kGroupMaxStages;
+}
+
+__device__ const GroupTask& TaskOf(const GroupArgs& args, int problem) {
+  return args.tasks != nullptr ? args.tasks[problem] : args.inline_tasks[problem];
+}
+
+// The maps of a problem: one of them, ready to be used by this thread.
+__device__ __forceinline__ const CUtensorMap* MapOf(const GroupArgs& args, int problem,
+                                                    CUtensorMap GroupMaps::*which) {
+  if (args.maps_inline) return &(args.few.maps[problem].*which);
+  const CUtensorMap* map = &(args.records[TaskOf(args, problem).record].maps.*which);
+  AcquireMap(map);
+  return map;
+}
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_GROUP_BLOCK_CUH_
