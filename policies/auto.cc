@@ -68,6 +68,7 @@ class AutoPolicy final : public Policy {
 
     int count() const { return static_cast<int>(index.size()); }
     GroupGoal goal = GroupGoal::kLatency;
+    bool chained = false;
 
     bool high() const { return priority_class == kHighClass; }
     int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
@@ -87,11 +88,11 @@ class AutoPolicy final : public Policy {
   }
   CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
   int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
-  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal}; }
+  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal, turn_.chained}; }
 
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
   void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
-  GroupGoal GoalOf(const Snapshot& snapshot) const;
+  void LookAtLane(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
   // Groups.
@@ -147,7 +148,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
     return AddIfHarmless(snapshot, lanes, writer, plan);
   }
   if (turn_.grouped) {
-    turn_.goal = GoalOf(snapshot);
+    LookAtLane(snapshot);
     const Budget budget = ChooseBudget(snapshot, running);
     const Partition& partition = ChooseGrouped(snapshot, budget);
     if (partition.form == Form::kStreams) {
@@ -221,13 +222,13 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running)
 
 // Throughput behind a launch that none of them waits for: what overlaps it is not late by its own
 // imbalance.
-GroupGoal AutoPolicy::GoalOf(const Snapshot& snapshot) const {
+void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   const Lane lane = SerialLaneOf(turn_.priority_class);
-  if (snapshot.lanes[lane].in_flight == 0) return GroupGoal::kLatency;
-  const bool waits = std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
-    return snapshot.ready[index].after == lane;
-  });
-  return waits ? GroupGoal::kLatency : GroupGoal::kThroughput;
+  const bool busy = snapshot.lanes[lane].in_flight > 0;
+  turn_.chained = busy && std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
+                    return snapshot.ready[index].after == lane;
+                  });
+  turn_.goal = busy && !turn_.chained ? GroupGoal::kThroughput : GroupGoal::kLatency;
 }
 
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
@@ -270,7 +271,8 @@ Partition& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) {
 }
 
 Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
+  signature_.Start(static_cast<uint32_t>(turn_.chained) << 10 |
+                   static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
                    static_cast<uint32_t>(budget) << 1 | static_cast<uint32_t>(turn_.high()));
   const ReadyOp* before = nullptr;
   for (int i = 0; i < turn_.count(); ++i) {

@@ -60,6 +60,7 @@ struct Partition {
 struct GroupSite {
   int sm_budget = 0;  // 0: all SMs
   GroupGoal goal = GroupGoal::kLatency;
+  bool chained = false;  // one of the ops follows a launch that is unfinished on the groups' lane
 };
 
 // One ready GEMM of the class that is planned.

@@ -41,7 +41,7 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
   }
   // Predictions err by some part of themselves, and a launch that comes too late cannot overlap the
   // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35.
-  return busy_until - now < options_.backlog_ns + running_ns / 4;
+  return busy_until - now < options_.backlog_ns + running_ns / 2;
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
