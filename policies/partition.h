@@ -74,11 +74,6 @@ struct PartitionOp {
 // Actual over predicted time of each form for what is being planned.
 using FormRatios = std::array<float, kFormCount>;
 
-// The time of a company in `form` if all of `problems` have been measured in one of that size: what
-// each took of the company's time, added up. `tuned` may be null.
-std::optional<float> MeasuredUs(const TunedTable* tuned, std::span<const Problem> problems,
-                                int sm_budget, Form form);
-
 // Allocates nothing after construction. Not thread-safe.
 class Partitioner {
  public:
@@ -135,6 +130,7 @@ class Partitioner {
   void AddAlone(std::span<const uint8_t> marks, bool urgent, Draft& draft) const;
   uint8_t AddOne(int op, Draft& draft) const;
   void Evaluate(Draft& draft);
+  std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
   float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
   // The choice.
   bool Settle(Draft& draft, Partition& result);
