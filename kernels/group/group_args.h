@@ -60,8 +60,7 @@ struct alignas(128) GroupRecord {
     // The problem before this one on its timeline is the one in `after`, whose value is 1 less.
     kNextOnTimeline = 32,
     // Rows of D end within 16 bytes that are not all D's. Tensor stores cut rows off at multiples
-    // of
-    // 16 bytes only (measured on an H200), so the last columns are stored one by one.
+    // of 16 bytes only (measured on an H200), so the last columns are stored one by one.
     kRaggedRows = 64,
   };
 

@@ -27,7 +27,8 @@ using nlohmann::json;
 
 // Long against the slices of some 2 ms that processes get in turn.
 constexpr std::chrono::microseconds kLap = std::chrono::milliseconds(250);
-// Modes that exclude each other take turns of this many laps; two turns of everybody.
+// Modes that exclude each other take turns of this many laps; two turns of everybody, or one for a
+// quick look with fewer rounds than a lap. Most of a turn is starting its clients.
 constexpr int kTurns = 2;
 constexpr int kRoundsPerLap = 10;  // 40 rounds, the default, are four laps a turn: 2 s a mode
 constexpr double kLossTolerance = 0.02;
@@ -265,7 +266,8 @@ json Describe(const TenantStage& stage, const TenantScenario& scenario, const Se
 absl::StatusOr<json> MeasureTenants(const TenantStage& stage, const TenantScenario& scenario) {
   SeriesByMode series;
   double worst = 0;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  const int turns = stage.options.rounds < kRoundsPerLap ? 1 : kTurns;
+  for (int turn = 0; turn < turns; ++turn) {
     for (size_t i = 0; i < stage.turns.size(); ++i) {
       const bool with_solo = turn == 0 && i == 0;
       absl::Status ran = RunTurn(stage, scenario, stage.turns[i], with_solo, series, worst);
