@@ -20,7 +20,9 @@ constexpr CompanyClass kCompaniesInOrder[] = {CompanyClass::kEight, CompanyClass
                                               CompanyClass::kFour, CompanyClass::kMany};
 constexpr int kJudgingSamples = 8;  // of a finalist in a similar or mixed company
 constexpr float kDriftShare = 0.05f;
-constexpr size_t kMaxCandidates = 64;
+// Alone, and from each of the lists for a company: all SMs, a half, a quarter. With 64 in all, a
+// row of a company took 1 to 2 s (one H200), and the 256 of gemm.json more than five minutes.
+constexpr size_t kMaxCandidates = 64, kMaxPerCompanyList = 8;
 
 // Roofline: enough to put long problems before short ones.
 double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {
@@ -98,10 +100,11 @@ std::vector<Tuner::Task> Tuner::Tasks() const {
     }
   };
   add(0, CompanyClass::kSolo, Form::kSingle);
+  // A group has one candidate, so that all its rows take as long as ten on streams.
   for (const CompanyClass company : kCompaniesInOrder) {
-    add(0, company, Form::kStreams);
     if (options_.device.group_kernel) add(0, company, Form::kGroup);
   }
+  for (const CompanyClass company : kCompaniesInOrder) add(0, company, Form::kStreams);
   for (const int divisor : {2, 4}) {
     const int sms = options_.device.sm_count / divisor;
     if (sms > 0) add(static_cast<uint16_t>(sms), CompanyClass::kSolo, Form::kSingle);
@@ -158,9 +161,11 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
   }
   std::vector<Variant> candidates;
   for (const int budget : budgets) {
+    const size_t most =
+        budgets.size() > 1 ? candidates.size() + kMaxPerCompanyList : kMaxCandidates;
     for (const Variant& variant : bench_.Candidates(key.problem, budget)) {
       const bool fits = (variant.source == Variant::Source::kGroup) == group;
-      if (fits && candidates.size() < kMaxCandidates &&
+      if (fits && candidates.size() < most &&
           std::find(candidates.begin(), candidates.end(), variant) == candidates.end()) {
         candidates.push_back(variant);
       }
