@@ -65,11 +65,10 @@ class AutoPolicy final : public Policy {
     std::span<const uint16_t> index;  // into Snapshot::ready
     std::array<bool, kMaxReady> urgent;
     std::array<Lane, kMaxSideBySide> lane;  // if side by side
+    GroupGoal goal = GroupGoal::kLatency;
+    bool chained = false;  // GroupSite::chained
 
     int count() const { return static_cast<int>(index.size()); }
-    GroupGoal goal = GroupGoal::kLatency;
-    bool chained = false;
-
     bool high() const { return priority_class == kHighClass; }
     int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
   };
@@ -220,8 +219,8 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running)
   turn_.index = {kept_.data(), static_cast<size_t>(kept)};
 }
 
-// Throughput behind a launch that none of them waits for: what overlaps it is not late by its own
-// imbalance.
+// What groups are planned for: throughput behind a launch that none of them waits for: what
+// overlaps it is not late by its own imbalance.
 void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   const Lane lane = SerialLaneOf(turn_.priority_class);
   const bool busy = snapshot.lanes[lane].in_flight > 0;

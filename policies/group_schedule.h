@@ -43,11 +43,13 @@ struct GroupTile {
 inline constexpr GroupTile kGroupTiles[] = {{128, 16},  {128, 32},  {128, 64},  {128, 96},
                                             {128, 128}, {128, 192}, {128, 256}, {64, 32},
                                             {64, 64},   {64, 128},  {64, 192},  {64, 256}};
-// Whether the sums of a tile fit half of an SM's registers (GroupSchedule::narrow): a warpgroup has
-// 64 rows of W times at most 64 of A.
-constexpr bool IsNarrow(GroupTile tile) {
-  return (tile.w_rows == 64 ? tile.a_rows / 2 : tile.a_rows) <= 64;
+// Rows of A that a consumer warpgroup multiplies with its 64 of W.
+constexpr int WarpgroupRows(GroupTile tile) {
+  return tile.w_rows == 64 ? tile.a_rows / 2 : tile.a_rows;
 }
+// Whether the sums of a tile fit half of an SM's registers (GroupSchedule::narrow).
+inline constexpr int kNarrowWarpgroupRows = 64;
+constexpr bool IsNarrow(GroupTile tile) { return WarpgroupRows(tile) <= kNarrowWarpgroupRows; }
 inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
 
 // One tile, or a part of its sum along K. Blocks work through their items in order.

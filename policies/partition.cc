@@ -41,10 +41,16 @@ constexpr float kNever = std::numeric_limits<float>::infinity();
 
 // The tuner measures a company on an idle GPU. Of shorter times starting is so much that behind
 // other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
-// of 5.0, and four GNMT gates of 15 us 21 (one H200).
+// of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
 constexpr float kMinMeasuredUs = 40;
 
 constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
+
+// What drafts are compared by: the time of all ops on the GPU or on the host, whichever is longer,
+// and some of what others wait for the host.
+float ScoreUs(float gpu_us, float host_us) {
+  return std::max(gpu_us, host_us) + kHostShare * host_us;
+}
 
 // A GEMM with two full waves of cuBLASLt's largest tile that computes four times as long as it
 // loads and stores leaves nothing for company to fill, and cuBLASLt's kernel is the better one:
@@ -60,23 +66,6 @@ bool FillsGpuAlone(const DeviceModel& device, const Work& work) {
   return tiles >= 2 * static_cast<uint64_t>(device.sm_count) && flops_s >= kComputeBound * bytes_s;
 }
 
-// The time of a company in `form` if all of `problems` have been measured in one of that size: what
-// each took of the company's time, added up.
-std::optional<float> MeasuredUs(const TunedTable* tuned, std::span<const Problem> problems,
-                                int sm_budget, Form form) {
-  if (tuned == nullptr || tuned->empty()) return std::nullopt;
-  float sum_us = 0;
-  for (const Problem& problem : problems) {
-    const TunedRow* row = tuned->Find({.problem = problem,
-                                       .sm_budget = static_cast<uint16_t>(sm_budget),
-                                       .company = CompanyClassOf(static_cast<int>(problems.size())),
-                                       .form = form});
-    if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
-    sum_us += row->median_us;
-  }
-  return sum_us;
-}
-
 }  // namespace
 
 float Partition::PredictedUs() const {
@@ -89,10 +78,21 @@ float Partition::SerialUs() const {
                          [](float sum, const Part& part) { return sum + part.serial_us; });
 }
 
-// What the tuner measured of a company, if that says something here.
+// The time of a company in `form` if all of `problems` have been measured in one of that size: what
+// each took of the company's time, added up. Nothing if that is too short to say anything here.
 std::optional<float> Partitioner::TunedUs(std::span<const Problem> problems, Form form) const {
-  const std::optional<float> us = MeasuredUs(tuned_, problems, site_.sm_budget, form);
-  return us >= kMinMeasuredUs ? us : std::nullopt;
+  if (tuned_ == nullptr || tuned_->empty()) return std::nullopt;
+  float sum_us = 0;
+  for (const Problem& problem : problems) {
+    const TunedRow* row =
+        tuned_->Find({.problem = problem,
+                      .sm_budget = static_cast<uint16_t>(site_.sm_budget),
+                      .company = CompanyClassOf(static_cast<int>(problems.size())),
+                      .form = form});
+    if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
+    sum_us += row->median_us;
+  }
+  return sum_us >= kMinMeasuredUs ? std::optional(sum_us) : std::nullopt;
 }
 
 Partitioner::Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender)
@@ -265,9 +265,8 @@ uint8_t Partitioner::AddOne(int op, Draft& draft) const {
   return part;
 }
 
-// Times of the parts and a score to compare drafts by: the time of all ops on the GPU or on the
-// host, whichever is longer, and some of what others wait for the host. Ops for which there was no
-// part count as one after the other.
+// Times of the parts and the draft's score. Ops for which there was no part count as one after the
+// other.
 void Partitioner::Evaluate(Draft& draft) {
   Scatter(draft);
   float gpu_us = 0, host_us = 0;
@@ -285,7 +284,7 @@ void Partitioner::Evaluate(Draft& draft) {
     if (draft.part_of[i] == Draft::kLater) gpu_us += items_[i].serial_us;
   }
   slower |= draft.part_of[0] == Draft::kLater;  // the fairest turn is never put off
-  draft.score_us = slower ? kNever : std::max(gpu_us, host_us) + kHostShare * host_us;
+  draft.score_us = slower ? kNever : ScoreUs(gpu_us, host_us);
 }
 
 void Partitioner::DraftStreams(int lane_limit) {
@@ -311,7 +310,7 @@ void Partitioner::DraftStreams(int lane_limit) {
   draft.parts[0] = part;
   std::fill_n(draft.part_of.begin(), op_count_, uint8_t{0});
   const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
-  draft.score_us = std::max(part.predicted_us, host_us) + kHostShare * host_us;
+  draft.score_us = ScoreUs(part.predicted_us, host_us);
 }
 
 // What was measured includes the copies that the tuner's operands, whose rows follow each other

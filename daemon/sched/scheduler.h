@@ -271,7 +271,7 @@ class Scheduler {
   // Deciding (scheduler_decide.cc).
   bool HasRoom(Time now, policies::Priority priority) const;
   void RankCandidates(Time now);
-  void ListRunning(Time now);
+  void ListRunning();
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);

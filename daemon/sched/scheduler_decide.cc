@@ -93,7 +93,8 @@ void Scheduler::RankCandidates(Time now) {
   }
 }
 
-void Scheduler::ListRunning(Time now) {
+// After the snapshot's lanes.
+void Scheduler::ListRunning() {
   snapshot_running_.clear();
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
@@ -104,7 +105,7 @@ void Scheduler::ListRunning(Time now) {
       snapshot_running_.push_back({.session = queue.session,
                                    .lane = slot.lane,
                                    .launched_at = slot.launched_at,
-                                   .expected_end = lanes_[slot.lane].clock.BusyUntil(now),
+                                   .expected_end = snapshot_.lanes[slot.lane].busy_until,
                                    .work = slot.op.work,
                                    .priority = queue.priority});
     }
@@ -129,14 +130,14 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .work = slot.op.work,
                                .work_hash = slot.work_hash});
   }
-  ListRunning(now);
-  snapshot_.now = now;
-  snapshot_.ready = snapshot_ready_;
-  snapshot_.running = snapshot_running_;
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
     snapshot_.lanes[lane] = {.in_flight = lanes_[lane].in_flight,
                              .busy_until = lanes_[lane].clock.BusyUntil(now)};
   }
+  ListRunning();
+  snapshot_.now = now;
+  snapshot_.ready = snapshot_ready_;
+  snapshot_.running = snapshot_running_;
   return true;
 }
 

@@ -162,7 +162,7 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
   std::vector<Variant> candidates;
   for (const int budget : budgets) {
     const size_t most =
-        budgets.size() > 1 ? candidates.size() + kMaxPerCompanyList : kMaxCandidates;
+        key.form == Form::kStreams ? candidates.size() + kMaxPerCompanyList : kMaxCandidates;
     for (const Variant& variant : bench_.Candidates(key.problem, budget)) {
       const bool fits = (variant.source == Variant::Source::kGroup) == group;
       if (fits && candidates.size() < most &&

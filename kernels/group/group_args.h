@@ -29,16 +29,14 @@ struct GroupFootprint {
 inline constexpr GroupFootprint kGroupWide = {1, 192 * 1024, 2 * 16 * 1024, 256};
 // Two launches lie on an SM, so that the next one sets up and loads while one computes. For tiles
 // whose sums and results fit half of the registers and of the staging buffers.
-inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024, 64};
+inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024,
+                                                policies::kNarrowWarpgroupRows};
+// By GroupSchedule::narrow.
 inline constexpr std::array<GroupFootprint, 2> kGroupFootprints = {kGroupWide, kGroupNarrow};
 
-// Rows of A that a consumer warpgroup multiplies: with 64 rows of W, each takes half of A's.
-constexpr int GroupWarpgroupRows(int w_rows, int a_rows) {
-  return w_rows == 64 ? a_rows / 2 : a_rows;
-}
-// Rows of A that it hands over for one store.
-constexpr int GroupStoreRows(int w_rows, int a_rows) {
-  const int rows = GroupWarpgroupRows(w_rows, a_rows);
+// Rows of A that a consumer warpgroup hands over for one store.
+constexpr int GroupStoreRows(policies::GroupTile tile) {
+  const int rows = policies::WarpgroupRows(tile);
   return rows > 128 ? rows / 2 : rows;
 }
 

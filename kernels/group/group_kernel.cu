@@ -1,10 +1,11 @@
 // One persistent kernel for many GEMMs of different shapes: every block works through its column of
 // a list of tiles that the host has made (policies/group_schedule.h). sm_90a only.
 //
-// Each SM runs one block of three warpgroups. Two threads of the last one load W and A through a
-// ring of stages; the other two warpgroups multiply, D^T = W * A^T; two more warps of the last one
-// store results and signal a problem's timeline once its last tile is in memory. Loading runs ahead
-// into the next items, so the tensor cores wait only while results go to shared memory.
+// Each SM runs one block of three warpgroups, or two of different launches (GroupFootprint). Two
+// threads of the last one load W and A through a ring of stages; the other two warpgroups multiply,
+// D^T = W * A^T; two more warps of the last one store results and signal a problem's timeline once
+// its last tile is in memory. Loading runs ahead into the next items, so the tensor cores wait only
+// while results go to shared memory.
 //
 // docs/adr/0014-group-kernel.md says why it is so and what was tried.
 #include <cuda_bf16.h>

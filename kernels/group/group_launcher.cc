@@ -137,8 +137,11 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
     FillTask(track, launch, i, *record, inputs_early && back > 0, tasks[i]);
     if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
   }
-  const bool uploads = large || records_.has_pending() || !HasItems(index, schedule);
-  if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
+  const bool has_items = HasItems(index, schedule);
+  const bool uploads = large || records_.has_pending() || !has_items;
+  if (!has_items) {
+    if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
+  }
   if (records_.has_pending()) {
     if (absl::Status status = records_.Upload(track.stream); !status.ok()) return status;
   }
@@ -213,7 +216,6 @@ absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule
     schedules_.fill({});
     store_ = store;
   }
-  if (HasItems(track, schedule)) return absl::OkStatus();
   KnownSchedule& known = schedules_[schedule.slot];
   if (known.id != schedule.id) {
     known = {.id = schedule.id, .tracks = 0};
@@ -264,7 +266,7 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   args_.partial_floats = schedule.partial_bytes / sizeof(float);
   args_.max_splits = schedule.max_splits;
 
-  const size_t footprint = schedule.narrow ? 1 : 0;
+  const size_t footprint = schedule.narrow;
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;

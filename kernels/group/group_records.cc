@@ -150,7 +150,7 @@ absl::Status GroupRecords::Upload(CUstream stream) {
 absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
                                  GroupRecord& record) const {
   record = {};
-  const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile.w_rows, tile.a_rows));
+  const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile));
   absl::Status status =
       Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
   status.Update(Encode(record.maps.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));

@@ -111,7 +111,6 @@ absl::Status AddLap(TenantCast& cast, Series& series) {
   TenantCrew& crew = cast.crew();
   const absl::StatusOr<TenantCrew::Lap> lap = crew.RunLap(crew.everybody(), kLap);
   if (!lap.ok()) return lap.status();
-  series.plans = cast.Plans();
   series.us_per_gemm.push_back(lap->us_per_gemm);
   series.gemms_per_s.resize(lap->gemms_per_s.size());
   series.latencies_us.resize(lap->latencies_us.size());
@@ -191,7 +190,8 @@ absl::Status RunTurn(const TenantStage& stage, const TenantScenario& scenario,
     }
   }
   for (size_t i = 0; i < turn.size(); ++i) {
-    absl::Status finished = turn.Let(i, [&](TenantCast& cast, Series&) {
+    absl::Status finished = turn.Let(i, [&](TenantCast& cast, Series& measured) {
+      measured.plans = cast.Plans();
       const absl::StatusOr<double> error = cast.crew().Finish();
       if (error.ok()) worst = std::max(worst, *error);
       return error.status();
