@@ -34,7 +34,7 @@ struct GroupCostConstants {
   double sm_bytes_per_us = 88e3;
   double load_latency_us = 1.88;
   uint32_t ring_bytes = 192 << 10;
-  uint32_t ring_stages = 12;
+  uint32_t ring_stages = 16;
   // One item: filling the ring, epilogue and store.
   double item_us = 0.75;
   double item_us_per_a_row = 0.0033;

@@ -101,6 +101,24 @@ __device__ __forceinline__ void NamedSync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// One thread of a warp, the same one every time. The compiler knows by `is_leader` that only one
+// thread goes on, so that copies, whose operands are in registers that a warp shares, need no loop
+// over threads.
+struct Election {
+  uint32_t leader;  // lane
+  bool is_leader;
+};
+// REQUIRES: all threads of the warp call it.
+__device__ __forceinline__ Election Elect() {
+  uint32_t leader, is_leader;
+  asm volatile(
+      "{\n.reg .pred elected;\n"
+      "elect.sync %0|elected, 0xffffffff;\n"
+      "selp.u32 %1, 1, 0, elected;\n}"
+      : "=r"(leader), "=r"(is_leader));
+  return {leader, is_leader != 0};
+}
+
 // --- Programmatic dependent launch ---
 
 // Lets the next launch of the stream start as soon as SMs are free.

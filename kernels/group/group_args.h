@@ -13,7 +13,7 @@ namespace concert::kernels::cuda {
 
 // Two consumer warpgroups and one that loads and stores.
 inline constexpr int kGroupThreads = 384;
-inline constexpr int kGroupMaxStages = 12;
+inline constexpr int kGroupMaxStages = 16;
 
 // What a block takes of an SM, whose shared memory (227 KB) and registers (65536) blocks_per_sm of
 // them fill.

@@ -48,7 +48,7 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
     const Item next = items.Next();
     const int w_bytes = item.w_rows() * kRowBytes, a_bytes = item.a_rows() * kRowBytes;
     if (item.tile_key() != tile_key) {
-      for (int i = 0; i < kGroupMaxStages; ++i) {
+      for (int i = 0; i < kGroupMaxStages && tile_key != 0; ++i) {
         WaitParity(shared.empty + 8 * i, (ring.phases >> i & 1) ^ 1);
       }
       tile_key = item.tile_key();
@@ -80,14 +80,15 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
 // Adds the parts of a split tile, in their order, so that the same bits come out every time, unless
 // args.sums_as_they_come. True in the warpgroup that came last, which then has the whole sum in
 // `d`.
-template <int kN>
+template <class Config, int kN>
 __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& shared,
                                          const Item& item, float (&d)[kN / 2], int warpgroup,
                                          int thread) {
+  constexpr int kQuads = kN / 8;
   const size_t part = static_cast<size_t>(item.split_tile()) * args.max_splits;
   const auto part_of = [&](int split) {
     float* floats = args.partials + (part + split) * args.partial_floats;
-    return reinterpret_cast<float4*>(floats) + warpgroup * (kN / 8) * kWarpgroup + thread;
+    return reinterpret_cast<float4*>(floats) + warpgroup * kQuads * kWarpgroup + thread;
   };
   float4* mine = part_of(args.sums_as_they_come ? 0 : item.split());
   const auto quad = [&](int i) {
@@ -95,19 +96,18 @@ __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& sh
   };
   if (args.sums_as_they_come) {
 #pragma unroll
-    for (int i = 0; i < kN / 8; ++i) AddVector(mine + i * kWarpgroup, quad(i));
+    for (int i = 0; i < kQuads; ++i) AddVector(mine + i * kWarpgroup, quad(i));
   } else {
 #pragma unroll
-    for (int i = 0; i < kN / 8; ++i) __stcg(mine + i * kWarpgroup, quad(i));
+    for (int i = 0; i < kQuads; ++i) __stcg(mine + i * kWarpgroup, quad(i));
   }
-  // Release: every thread's part is visible before the count that the barrier orders after it.
-  __threadfence();
+  // The barrier puts every thread's part before the count, which releases them all and acquires the
+  // other warpgroups' for the threads past the next barrier. One fence instead of 128.
   NamedSync(kSumBarrier + warpgroup, kWarpgroup);
   if (thread == 0) {
     uint32_t* summed = &args.own().summed[item.split_tile() * 2 + warpgroup];
-    const bool last = atomicAdd(summed, 1u) == static_cast<uint32_t>(item.splits() - 1);
+    const bool last = AddAcquireRelease(summed, 1) == static_cast<uint32_t>(item.splits() - 1);
     if (last) *summed = 0;
-    __threadfence();  // acquire: the other parts, for all threads past the barrier
     shared.tail->is_last[warpgroup] = last;
   }
   NamedSync(kSumBarrier + warpgroup, kWarpgroup);
@@ -115,18 +115,39 @@ __device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& sh
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) d[i] = 0;
   const int sums = args.sums_as_they_come ? 1 : item.splits();
-#pragma unroll 1
-  for (int split = 0; split < sums; ++split) {
-    const float4* other = part_of(split);
+  const auto add = [&](const float4(&v)[kQuads]) {
 #pragma unroll
-    for (int i = 0; i < kN / 8; ++i) {
-      const float4 v = __ldcg(other + i * kWarpgroup);
-      d[4 * i] += v.x, d[4 * i + 1] += v.y, d[4 * i + 2] += v.z, d[4 * i + 3] += v.w;
+    for (int i = 0; i < kQuads; ++i) {
+      d[4 * i] += v[i].x, d[4 * i + 1] += v[i].y, d[4 * i + 2] += v[i].z, d[4 * i + 3] += v[i].w;
     }
+  };
+  const auto read = [&](int split, float4(&v)[kQuads]) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) v[i] = __ldcg(part_of(split) + i * kWarpgroup);
+  };
+  // Several parts take hardly longer to read than one; a third of the registers is free for them.
+  constexpr int kFit = Config::kComputingRegisters / 3 / (4 * kQuads);
+  constexpr int kAtATime = kFit < 1 ? 1 : kFit > 4 ? 4 : kFit;
+  int split = 0;
+  if constexpr (kAtATime > 1) {
+#pragma unroll 1
+    for (; split + kAtATime <= sums; split += kAtATime) {
+      float4 parts[kAtATime][kQuads];
+#pragma unroll
+      for (int p = 0; p < kAtATime; ++p) read(split + p, parts[p]);
+#pragma unroll
+      for (int p = 0; p < kAtATime; ++p) add(parts[p]);
+    }
+  }
+#pragma unroll 1
+  for (; split < sums; ++split) {
+    float4 part[kQuads];
+    read(split, part);
+    add(part);
   }
   if (args.sums_as_they_come) {
 #pragma unroll
-    for (int i = 0; i < kN / 8; ++i) __stcg(mine + i * kWarpgroup, make_float4(0, 0, 0, 0));
+    for (int i = 0; i < kQuads; ++i) __stcg(mine + i * kWarpgroup, make_float4(0, 0, 0, 0));
   }
   return true;
 }
@@ -200,8 +221,8 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   using Format = typename Config::Format;
   constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes, kARows = kShareW ? 2 * kN : kN;
   constexpr int kStageBytes = kWBytes + kARows * kRowBytes;
-  ring.stages = StagesOf<Config>(kStageBytes);
-  const int blocks = __shfl_sync(~0u, item.k_end() - item.k_begin(), 0);
+  ring = {Uniform(ring.stage), StagesOf<Config>(kStageBytes), Uniform(ring.phases)};
+  const int blocks = Uniform(item.k_end() - item.k_begin());
   const bool signals_empty = (thread & 31) == 0;
   float d[kN / 2];
   const auto multiply = [&](bool first) {
@@ -235,7 +256,7 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 
-  if (item.splits() > 1 && !SumParts<kN>(args, shared, item, d, warpgroup, thread)) return;
+  if (item.splits() > 1 && !SumParts<Config, kN>(args, shared, item, d, warpgroup, thread)) return;
   const GroupTask& task = TaskOf(args, item.problem());
   const int x = kShareW ? item.w_tile() * 64 : item.w_tile() * 128 + warpgroup * 64;
   const int y = item.a_tile() * kARows + (kShareW ? warpgroup * kN : 0);
@@ -314,7 +335,7 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
     }
     PublishBarriers();
   }
-  const int warpgroup = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
+  const int warpgroup = Uniform(threadIdx.x / kWarpgroup), thread = threadIdx.x % kWarpgroup;
   __syncthreads();
   if (warpgroup < 2) {
     ClaimRegisters<Config::kComputingRegisters>();
@@ -322,15 +343,17 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
   }
   ReleaseRegisters<Config::kLoadingRegisters>();
 
-  if (thread == kWarpgroup - 1) LineUp(args);
-  if (thread % 32 != 0) return;
-  switch (thread / 32) {
+  const int warp = Uniform(thread / 32);
+  const Election election = Elect();
+  if (warp == 3 && thread % 32 == (election.leader ^ 1)) LineUp(args);
+  if (!election.is_leader) return;
+  switch (warp) {
     case 0:
       return Load<Config, false>(args, shared);
     case 1:
       return Load<Config, true>(args, shared);
     default:
-      return Store<Config>(args, shared, thread / 32 - 2);
+      return Store<Config>(args, shared, warp - 2);
   }
 }
 

@@ -30,19 +30,27 @@ class Watch {
   __device__ __forceinline__ void Add(int problem) {
     if (count_ == kGroupMaxWatched) Look();
     if (count_ == kGroupMaxWatched) return HandOver(problem);  // more than as many: hand_over
-    problems_[count_++] = static_cast<uint16_t>(problem);
+    problems_[count_++] =
+        static_cast<uint16_t>(problem | (Follows(TaskOf(args_, problem)) ? 0 : kIsNext));
   }
-  // Looks at one of the problems, each time at another one, and signals it if it is stored.
+  // Looks at one of the problems, each time at another one, and signals it if it is stored and next
+  // on its timeline: of two stores to one word from two SMs, the second waits until the first is
+  // seen. That read goes to the host, so it is under way while the count is read.
   __device__ __forceinline__ void Look() {
     if (next_ >= count_) next_ = 0;
-    const int problem = problems_[next_];
+    const int problem = problems_[next_] & ~kIsNext;
+    bool is_next = (problems_[next_] & kIsNext) != 0;
     const GroupTask& task = TaskOf(args_, problem);
-    if (!Reached(LoadRelaxed(&args_.own().stored[problem]), task.stored)) {
-      ++next_;
+    const uint64_t timeline = is_next ? task.signal_value : LoadRelaxedSystem(task.signal_address);
+    const bool stored = Reached(LoadRelaxed(&args_.own().stored[problem]), task.stored);
+    is_next |= timeline + 1 >= task.signal_value;
+    if (stored && is_next) {
+      Signal(task);
+      problems_[next_] = problems_[--count_];
       return;
     }
-    Signal(task);
-    problems_[next_] = problems_[--count_];
+    if (is_next) problems_[next_] = static_cast<uint16_t>(problem | kIsNext);
+    ++next_;
   }
 
   // After the last problem has been stored and counted: ends when all are signalled or handed over.
@@ -51,27 +59,33 @@ class Watch {
       Look();
     }
     if (!args_.hand_over) return;
-    while (!empty()) HandOver(problems_[--count_]);
+    while (!empty()) HandOver(problems_[--count_] & ~kIsNext);
     GroupCounters& counters = args_.own();
     // Releases what this thread has counted and handed over to the last one, which acquires it.
     if (AddAcquireRelease(&counters.left, 1) != 2 * gridDim.x - 1) return;
     counters.left = 0;
     for (int word = 0; word < policies::kMaxGroupProblems / 32; ++word) {
       uint32_t bits = atomicExch(&counters.handed_over[word], 0u);
-      for (; bits != 0; bits &= bits - 1) Signal(TaskOf(args_, 32 * word + __ffs(bits) - 1));
+      for (; bits != 0; bits &= bits - 1) {
+        const GroupTask& task = TaskOf(args_, 32 * word + __ffs(bits) - 1);
+        while (Follows(task) && LoadRelaxedSystem(task.signal_address) + 1 < task.signal_value) {
+        }
+        Signal(task);
+      }
     }
   }
 
  private:
+  static constexpr int kIsNext = 1 << 15;  // in problems_, with the problem
+
+  // Whether the timeline's value before this one may not have been written yet.
+  __device__ __forceinline__ bool Follows(const GroupTask& task) const {
+    return args_.inputs_early && (task.flags & GroupRecord::kNextOnTimeline) != 0;
+  }
   __device__ __forceinline__ void HandOver(int problem) const {
     atomicOr(&args_.own().handed_over[problem / 32], 1u << problem % 32);
   }
   __device__ __forceinline__ void Signal(const GroupTask& task) const {
-    // Two stores to one word from two SMs: the second waits until the first is seen.
-    if (args_.inputs_early && (task.flags & GroupRecord::kNextOnTimeline)) {
-      while (LoadRelaxedSystem(task.signal_address) < task.signal_value - 1) {
-      }
-    }
     // Acquires what was stored before it was counted, releases it to whoever acquires the timeline.
     FenceSystem();
     StoreRelaxedSystem(task.signal_address, task.signal_value);

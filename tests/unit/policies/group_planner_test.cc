@@ -212,7 +212,7 @@ TEST_F(GroupPlannerTest, FewerBlocksNeverPredictLess) {
 // Blocks that are done early are lost for latency only, so for throughput nothing is split that
 // would cost more work.
 TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
-  const std::vector<Problem> few = Same(2, 64, 1536, 4096);
+  const std::vector<Problem> few = Same(2, 128, 1024, 4096);
   const GroupSchedule* quick = planner_.Plan(few, 0, GroupGoal::kLatency);
   const GroupSchedule* thrifty = planner_.Plan(few, 0, GroupGoal::kThroughput);
   ASSERT_NE(quick, nullptr);
