@@ -108,6 +108,11 @@ __device__ __forceinline__ T Uniform(T value) {
   return __shfl_sync(~0u, value, 0);
 }
 
+// Barriers of one computing warpgroup; named barrier 0 is __syncthreads'.
+__device__ __forceinline__ void SyncWarpgroup(int warpgroup) {
+  NamedSync(1 + warpgroup, kWarpgroup);
+}
+
 // A thread's place in the ring of stages. Stages fill and empty in order; bit i of `phases` is the
 // parity of stage i's next use. When the tile shape changes, stages change size: the ring is
 // emptied and starts anew at stage 0.

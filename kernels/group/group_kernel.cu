@@ -15,13 +15,12 @@
 #include "kernels/group/block.cuh"
 #include "kernels/group/finish.cuh"
 #include "kernels/group/group_args.h"
+#include "kernels/group/split.cuh"
 #include "kernels/group/store.cuh"
 #include "kernels/group/wgmma.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
-
-constexpr int kSumBarrier = 1;  // named, one per computing warpgroup; 0 is __syncthreads'
 
 // --- Loading: one thread for W, one for A ---
 
@@ -48,6 +47,7 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
     const Item next = items.Next();
     const int w_bytes = item.w_rows() * kRowBytes, a_bytes = item.a_rows() * kRowBytes;
     if (item.tile_key() != tile_key) {
+      // Before the first tile there is nothing to wait for: that would take 0.5 us.
       for (int i = 0; i < kGroupMaxStages && tile_key != 0; ++i) {
         WaitParity(shared.empty + 8 * i, (ring.phases >> i & 1) ^ 1);
       }
@@ -76,81 +76,6 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
 }
 
 // --- Computing: two warpgroups ---
-
-// Adds the parts of a split tile, in their order, so that the same bits come out every time, unless
-// args.sums_as_they_come. True in the warpgroup that came last, which then has the whole sum in
-// `d`.
-template <class Config, int kN>
-__device__ __forceinline__ bool SumParts(const GroupArgs& args, const Shared& shared,
-                                         const Item& item, float (&d)[kN / 2], int warpgroup,
-                                         int thread) {
-  constexpr int kQuads = kN / 8;
-  const size_t part = static_cast<size_t>(item.split_tile()) * args.max_splits;
-  const auto part_of = [&](int split) {
-    float* floats = args.partials + (part + split) * args.partial_floats;
-    return reinterpret_cast<float4*>(floats) + warpgroup * kQuads * kWarpgroup + thread;
-  };
-  float4* mine = part_of(args.sums_as_they_come ? 0 : item.split());
-  const auto quad = [&](int i) {
-    return make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
-  };
-  if (args.sums_as_they_come) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) AddVector(mine + i * kWarpgroup, quad(i));
-  } else {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) __stcg(mine + i * kWarpgroup, quad(i));
-  }
-  // The barrier puts every thread's part before the count, which releases them all and acquires the
-  // other warpgroups' for the threads past the next barrier. One fence instead of 128.
-  NamedSync(kSumBarrier + warpgroup, kWarpgroup);
-  if (thread == 0) {
-    uint32_t* summed = &args.own().summed[item.split_tile() * 2 + warpgroup];
-    const bool last = AddAcquireRelease(summed, 1) == static_cast<uint32_t>(item.splits() - 1);
-    if (last) *summed = 0;
-    shared.tail->is_last[warpgroup] = last;
-  }
-  NamedSync(kSumBarrier + warpgroup, kWarpgroup);
-  if (!*static_cast<volatile int*>(&shared.tail->is_last[warpgroup])) return false;
-#pragma unroll
-  for (int i = 0; i < kN / 2; ++i) d[i] = 0;
-  const int sums = args.sums_as_they_come ? 1 : item.splits();
-  const auto add = [&](const float4(&v)[kQuads]) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      d[4 * i] += v[i].x, d[4 * i + 1] += v[i].y, d[4 * i + 2] += v[i].z, d[4 * i + 3] += v[i].w;
-    }
-  };
-  const auto read = [&](int split, float4(&v)[kQuads]) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) v[i] = __ldcg(part_of(split) + i * kWarpgroup);
-  };
-  // Several parts take hardly longer to read than one; a third of the registers is free for them.
-  constexpr int kFit = Config::kComputingRegisters / 3 / (4 * kQuads);
-  constexpr int kAtATime = kFit < 1 ? 1 : kFit > 4 ? 4 : kFit;
-  int split = 0;
-  if constexpr (kAtATime > 1) {
-#pragma unroll 1
-    for (; split + kAtATime <= sums; split += kAtATime) {
-      float4 parts[kAtATime][kQuads];
-#pragma unroll
-      for (int p = 0; p < kAtATime; ++p) read(split + p, parts[p]);
-#pragma unroll
-      for (int p = 0; p < kAtATime; ++p) add(parts[p]);
-    }
-  }
-#pragma unroll 1
-  for (; split < sums; ++split) {
-    float4 part[kQuads];
-    read(split, part);
-    add(part);
-  }
-  if (args.sums_as_they_come) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) __stcg(mine + i * kWarpgroup, make_float4(0, 0, 0, 0));
-  }
-  return true;
-}
 
 // A computing warpgroup's side of its staging buffer.
 struct Handover {
@@ -194,7 +119,7 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
                       output.Pack(d[i + 4], d[i + 5]), output.Pack(d[i + 6], d[i + 7]));
     }
     PublishShared();
-    NamedSync(kSumBarrier + warpgroup, kWarpgroup);
+    SyncWarpgroup(warpgroup);
     if (thread == 0) {
       const int chunk_y = y + chunk * kRows;
       const bool store = inside && !one_by_one && chunk_y < static_cast<int>(task.m);
@@ -345,7 +270,7 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
 
   const int warp = Uniform(thread / 32);
   const Election election = Elect();
-  if (warp == 3 && thread % 32 == (election.leader ^ 1)) LineUp(args);
+  if (warp == 3 && thread % 32 == (election.leader ^ 1)) LineUp(args);  // who stores must not wait
   if (!election.is_leader) return;
   switch (warp) {
     case 0:
