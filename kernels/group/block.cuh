@@ -101,8 +101,9 @@ struct Shared {
 };
 
 // Says that all threads of a warp have the same value. What is computed from it then stays in
-// registers that the warp shares, where wgmma and tensor copies want their operands: without it a
-// stage of a small tile takes twice as long, and a launch of 16 stages 1 us longer (one H200).
+// registers that the warp shares, where wgmma and tensor copies want their operands. With it,
+// Elect() and no wait for an empty ring, chains of 512x1024x1024 take 6.9 instead of 8.1 us a step
+// (H200).
 template <class T>
 __device__ __forceinline__ T Uniform(T value) {
   return __shfl_sync(~0u, value, 0);
