@@ -1,4 +1,4 @@
-# concert_library(NAME SOURCES ... [DEPS ...] [TESTONLY])
+# concert_library(NAME SOURCES ... [DEPS ...])
 #
 # Makes a static library in the room (top-level folder) of the calling CMakeLists.txt and checks, at
 # configure time, that its DEPS obey the one-way dependencies of docs/architecture.md:
@@ -61,6 +61,10 @@ function(concert_test target)
   add_test(NAME ${target} COMMAND ${target})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  # Sanitizers slow code by 2 to 15 times (their manuals).
+  if(CONCERT_SANITIZE)
+    math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
   endif()
   set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
