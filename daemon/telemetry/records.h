@@ -1,5 +1,5 @@
-// What a dispatcher tells the rest of the daemon about what it did. Plain data through a bounded
-// single-producer ring (record_ring.h): the hot path writes numbers and never formats, counts or
+// What a dispatcher tells the rest of the daemon about what it did. Plain data through bounded
+// single-producer rings (record_ring.h): the hot path writes numbers and never formats, counts or
 // locks. The telemetry thread owns everything made of them.
 #ifndef CONCERT_DAEMON_TELEMETRY_RECORDS_H_
 #define CONCERT_DAEMON_TELEMETRY_RECORDS_H_
@@ -81,24 +81,6 @@ struct PlanRecord {
   policies::Reason reason;
   policies::Form form;                 // of its largest launch
   std::array<Listed, kMaxListed> ops;  // the first of them; last, for operator=
-};
-
-struct Record {
-  enum class Type : uint8_t { kOp, kPlan };
-  Type type;
-  uint8_t gpu;
-  union {
-    OpRecord op;
-    PlanRecord plan;
-  };
-  Record() : type(Type::kOp), gpu(0), op{} {}
-  Record(const Record& other) : type(other.type), gpu(other.gpu), op{} {
-    if (type == Type::kPlan) {
-      plan = other.plan;
-    } else {
-      op = other.op;
-    }
-  }
 };
 
 }  // namespace concert::daemon

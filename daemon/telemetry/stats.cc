@@ -110,24 +110,18 @@ void DeviceStats::Subtract(const DeviceStats& earlier) {
   dropped_record_count -= earlier.dropped_record_count;
 }
 
-void Stats::Add(const Record& record) {
-  DeviceStats& device = devices[record.gpu];
-  switch (record.type) {
-    case Record::Type::kOp: {
-      const OpRecord& op = record.op;
-      total.Add(op);
-      device.ops.Add(op);
-      kinds[op.kind].Add(op);
-      SessionStats& session = SessionFor(op.session);
-      session.ops.Add(op);
-      session.last_active_at = std::max(session.last_active_at, op.finished_at);
-      break;
-    }
-    case Record::Type::kPlan:
-      device.Add(record.plan);
-      AddCompany(record.plan);
-      break;
-  }
+void Stats::Add(uint8_t gpu, const OpRecord& op) {
+  total.Add(op);
+  devices[gpu].ops.Add(op);
+  kinds[op.kind].Add(op);
+  SessionStats& session = SessionFor(op.session);
+  session.ops.Add(op);
+  session.last_active_at = std::max(session.last_active_at, op.finished_at);
+}
+
+void Stats::Add(uint8_t gpu, const PlanRecord& plan) {
+  devices[gpu].Add(plan);
+  AddCompany(plan);
 }
 
 void Stats::AddCompany(const PlanRecord& plan) {

@@ -90,7 +90,9 @@ struct Stats {
   std::map<uint32_t, SessionStats> sessions;
   OpStats departed;
 
-  void Add(const Record& record);
+  // What the dispatcher of `gpu` recorded.
+  void Add(uint8_t gpu, const OpRecord& op);
+  void Add(uint8_t gpu, const PlanRecord& plan);
   // The session has disconnected. Records of it may still come.
   void EndSession(uint32_t session, Time now);
   // Folds sessions that ended long enough ago.

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/telemetry.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace concert::daemon {
@@ -57,11 +58,12 @@ void Telemetry::Run() {
 size_t Telemetry::DrainLocked() {
   size_t drained = 0;
   for (const auto& ring : rings_) {
-    drained += ring->Drain([this](const Record& record) {
-      stats_.Add(record);
-      if (record.type != Record::Type::kPlan) return;
-      if (plans_.size() == kMaxPlans) plans_.pop_front();
-      plans_.push_back({record.gpu, record.plan});
+    drained += ring->Drain([&]<typename T>(const T& record) {
+      stats_.Add(ring->gpu(), record);
+      if constexpr (std::is_same_v<T, PlanRecord>) {
+        if (plans_.size() == kMaxPlans) plans_.pop_front();
+        plans_.push_back({ring->gpu(), record});
+      }
     });
     stats_.devices[ring->gpu()].dropped_record_count = ring->dropped();
   }

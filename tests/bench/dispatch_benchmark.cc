@@ -154,7 +154,7 @@ class Bed {
   }
   void Finish() { gpu_.Finish(); }
   void DrainRecords() {
-    records_.Drain([](const daemon::Record&) {});
+    records_.Drain([](const auto&) {});
   }
   bool idle() const { return dispatcher_.gauges().unfinished_ops == 0; }
   uint64_t launches() const { return gpu_.launches(); }

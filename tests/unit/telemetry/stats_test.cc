@@ -11,26 +11,11 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-Record RecordOf(const OpRecord& op, uint8_t gpu = 0) {
-  Record record;
-  record.type = Record::Type::kOp;
-  record.gpu = gpu;
-  record.op = op;
-  return record;
-}
-Record RecordOf(const PlanRecord& plan, uint8_t gpu = 0) {
-  Record record;
-  record.type = Record::Type::kPlan;
-  record.gpu = gpu;
-  record.plan = plan;
-  return record;
-}
-
 TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
   Stats stats;
-  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM), 0));
-  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_ALL_REDUCE, 10, 40, 2), 1));
-  stats.Add(RecordOf(GoodOp(2, CONCERT_OP_GEMM), 1));
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM));
+  stats.Add(1, GoodOp(1, CONCERT_OP_ALL_REDUCE, 10, 40, 2));
+  stats.Add(1, GoodOp(2, CONCERT_OP_GEMM));
   EXPECT_EQ(stats.total.op_count, 3u);
   EXPECT_EQ(stats.total.company_op_count, 1u);
   EXPECT_EQ(stats.total.flops, 3'000'000u);
@@ -49,21 +34,21 @@ TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
 
 TEST(StatsTest, WaitIsFromReadyToStartedAndRunFromThereToFinished) {
   Stats stats;
-  stats.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM, 10, 40)));
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM, 10, 40));
   EXPECT_NEAR(stats.total.queue_wait.QuantileUs(0.5), 10, 0.32);
   EXPECT_NEAR(stats.total.run_time.QuantileUs(0.5), 40, 1.3);
   OpRecord never_ready = GoodOp(1, CONCERT_OP_GEMM, 10, 40);
   never_ready.ready_at = 0;  // then from admission, 100 us earlier
   Stats other;
-  other.Add(RecordOf(never_ready));
+  other.Add(0, never_ready);
   EXPECT_NEAR(other.total.queue_wait.QuantileUs(0.5), 110, 3.6);
 }
 
 TEST(StatsTest, FailedOpsCountByStatusAndLeaveTheRestAlone) {
   Stats stats;
-  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_INVALID_ARGUMENT)));
-  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_CANCELLED)));
-  stats.Add(RecordOf(FailedOp(1, 999)));
+  stats.Add(0, FailedOp(1, CONCERT_ABI_INVALID_ARGUMENT));
+  stats.Add(0, FailedOp(1, CONCERT_ABI_CANCELLED));
+  stats.Add(0, FailedOp(1, 999));
   EXPECT_EQ(stats.total.op_count, 3u);
   EXPECT_EQ(stats.total.FailureCount(), 3u);
   EXPECT_EQ(stats.total.failures[CONCERT_ABI_INVALID_ARGUMENT], 1u);
@@ -74,8 +59,8 @@ TEST(StatsTest, FailedOpsCountByStatusAndLeaveTheRestAlone) {
 
 TEST(StatsTest, PlansCountPerDeviceWithPredictedAndActualTime) {
   Stats stats;
-  stats.Add(RecordOf(PlanOf(1, {3}), 2));
-  stats.Add(RecordOf(PlanOf(2, {3, 4}), 2));
+  stats.Add(2, PlanOf(1, {3}));
+  stats.Add(2, PlanOf(2, {3, 4}));
   const DeviceStats& device = stats.devices.at(2);
   EXPECT_EQ(device.plan_count, 2u);
   EXPECT_EQ(device.company_plan_count, 1u);
@@ -88,20 +73,20 @@ TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
   Stats stats;
   OpRecord grouped = GoodOp(1);
   grouped.form = policies::Form::kGroup;
-  stats.Add(RecordOf(GoodOp(1)));
-  stats.Add(RecordOf(grouped));
-  stats.Add(RecordOf(grouped));
-  stats.Add(RecordOf(FailedOp(1, CONCERT_ABI_CANCELLED)));
+  stats.Add(0, GoodOp(1));
+  stats.Add(0, grouped);
+  stats.Add(0, grouped);
+  stats.Add(0, FailedOp(1, CONCERT_ABI_CANCELLED));
   EXPECT_THAT(stats.total.form_op_count, ElementsAre(1, 0, 2));
-  stats.Add(RecordOf(PlanOf(1, {1})));
-  stats.Add(RecordOf(PlanOf(2, {1, 2})));
-  stats.Add(RecordOf(PlanOf(3, {1, 2, 3})));
-  stats.Add(RecordOf(PlanOf(4, {1, 2, 3, 4})));
-  stats.Add(RecordOf(PlanOf(5, {1, 2, 3, 4, 5, 6, 7, 8, 9})));
+  stats.Add(0, PlanOf(1, {1}));
+  stats.Add(0, PlanOf(2, {1, 2}));
+  stats.Add(0, PlanOf(3, {1, 2, 3}));
+  stats.Add(0, PlanOf(4, {1, 2, 3, 4}));
+  stats.Add(0, PlanOf(5, {1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_THAT(stats.devices.at(0).plans_by_company, ElementsAre(1, 1, 2, 0, 1));
   Stats delta = stats;
-  delta.Add(RecordOf(grouped));
-  delta.Add(RecordOf(PlanOf(6, {1, 2})));
+  delta.Add(0, grouped);
+  delta.Add(0, PlanOf(6, {1, 2}));
   delta.Subtract(stats);
   EXPECT_THAT(delta.total.form_op_count, ElementsAre(0, 0, 1));
   EXPECT_THAT(delta.devices.at(0).plans_by_company, ElementsAre(0, 1, 0, 0, 0));
@@ -109,9 +94,9 @@ TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
 
 TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {
   Stats stats;
-  stats.Add(RecordOf(PlanOf(1, {3, 7, 3, 7, 9})));
-  stats.Add(RecordOf(PlanOf(2, {3, 9})));
-  stats.Add(RecordOf(PlanOf(3, {5})));  // alone
+  stats.Add(0, PlanOf(1, {3, 7, 3, 7, 9}));
+  stats.Add(0, PlanOf(2, {3, 9}));
+  stats.Add(0, PlanOf(3, {5}));  // alone
   EXPECT_THAT(stats.sessions.at(3).companions.plans_by_session(),
               ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 2)));
   EXPECT_THAT(stats.sessions.at(7).companions.plans_by_session(),
@@ -130,8 +115,8 @@ TEST(StatsTest, CompanionListIsBounded) {
 
 TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
   Stats stats;
-  stats.Add(RecordOf(GoodOp(1)));
-  stats.Add(RecordOf(GoodOp(2)));
+  stats.Add(0, GoodOp(1));
+  stats.Add(0, GoodOp(2));
   stats.EndSession(1, 1000);
   stats.FoldEnded(1000 + Stats::kKeepEnded - 1);
   EXPECT_TRUE(stats.sessions.contains(1));
@@ -147,12 +132,12 @@ TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
     OpRecord op = GoodOp(session);
     op.finished_at += session;
-    stats.Add(RecordOf(op));
+    stats.Add(0, op);
   }
   stats.EndSession(5, 1);
-  stats.Add(RecordOf(GoodOp(100'000)));  // the ended one makes room
+  stats.Add(0, GoodOp(100'000));  // the ended one makes room
   EXPECT_FALSE(stats.sessions.contains(5));
-  stats.Add(RecordOf(GoodOp(100'001)));  // then the one quiet for longest
+  stats.Add(0, GoodOp(100'001));  // then the one quiet for longest
   EXPECT_FALSE(stats.sessions.contains(100'000));
   EXPECT_TRUE(stats.sessions.contains(1));
   EXPECT_EQ(stats.sessions.size(), Stats::kMaxSessions);
@@ -161,12 +146,12 @@ TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
 
 TEST(StatsTest, SubtractLeavesWhatWasAdded) {
   Stats earlier;
-  earlier.Add(RecordOf(GoodOp(1)));
-  earlier.Add(RecordOf(GoodOp(2, CONCERT_OP_COPY)));
-  earlier.Add(RecordOf(PlanOf(1, {1, 2})));
+  earlier.Add(0, GoodOp(1));
+  earlier.Add(0, GoodOp(2, CONCERT_OP_COPY));
+  earlier.Add(0, PlanOf(1, {1, 2}));
   Stats delta = earlier;
-  delta.Add(RecordOf(GoodOp(1, CONCERT_OP_GEMM, 100, 400)));
-  delta.Add(RecordOf(PlanOf(2, {1, 3})));
+  delta.Add(0, GoodOp(1, CONCERT_OP_GEMM, 100, 400));
+  delta.Add(0, PlanOf(2, {1, 3}));
   delta.Subtract(earlier);
   EXPECT_EQ(delta.total.op_count, 1u);
   EXPECT_NEAR(delta.total.run_time.QuantileUs(0.5), 400, 13);
