@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "daemon/clock.h"
 #include "tests/bench/local_gemm.h"
 
 namespace concert::bench::local {
@@ -67,6 +68,7 @@ absl::StatusOr<double> Isolated::RunOnce(int set) {
   // Acquire: pairs with the stream's write, which comes after the GEMMs' results.
   const std::atomic_ref<uint64_t> word(*word_);
   for (int polls = 1; word.load(std::memory_order_acquire) < value_; ++polls) {
+    daemon::CpuRelax();
     if (polls % kPollsPerClockRead == 0 && Clock::now() > begin + kLimit)
       return absl::DeadlineExceededError("a batch of plain launches did not finish in 30 s");
   }
