@@ -107,10 +107,9 @@ struct Predecessor {
 // {0, 0}.
 struct OpRanges {
   ByteRange written;  // D, or dst
-  ByteRange input;    // A, or src: what an op before it usually made
-  // What else it may read before earlier work has ended: W. C, bias and scales of a GEMM are read
-  // after A.
-  std::array<ByteRange, 3> constants;
+  // What it may read before earlier work has ended: W. A is what an op before it usually made; C,
+  // bias and scales of a GEMM are read after A.
+  ByteRange weights;
 };
 
 }  // namespace concert::kernels

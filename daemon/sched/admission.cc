@@ -97,17 +97,19 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
 
 Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
   Op& op = scheduler_.slot(id).op;
+  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
   uint32_t ranks = 0;
-  const Failure membership = AdmitMember(port, descriptor, op, ranks);
+  const bool collective = kind != nullptr && kind->collective;
+  const Failure membership = collective ? AdmitMember(port, descriptor, op, ranks) : Failure{};
   CONCERT_RETURN_IF_FAILED(refuse_);
-  CONCERT_RETURN_IF_FAILED(AdmitHeader(descriptor));
+  CONCERT_RETURN_IF_FAILED(AdmitHeader(descriptor, kind));
   CONCERT_RETURN_IF_FAILED(membership);
-  CONCERT_RETURN_IF_FAILED(AdmitBody(port, descriptor, ranks, op));
+  CONCERT_RETURN_IF_FAILED(AdmitBody(port, *kind, descriptor, ranks, op));
   return AdmitWaits(port, descriptor, id);
 }
 
-Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor) {
-  if (kernels::FindOpKind(descriptor.kind) == nullptr) {
+Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor, const kernels::OpKind* kind) {
+  if (kind == nullptr) {
     return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
                            kernels::AllOpKinds().back().kind);
   }
@@ -163,8 +165,6 @@ Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor
 // is.
 Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
                                 uint32_t& ranks) {
-  const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
-  if (kind == nullptr || !kind->collective) return {};
   const concert_collective_body& body = descriptor.body.collective;
   SessionPort::Member* member = port.FindMember(body.communicator);
   if (member == nullptr) {
@@ -181,9 +181,8 @@ Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& des
   return {};
 }
 
-Failure Dispatcher::AdmitBody(const SessionPort& port, const concert_descriptor& descriptor,
-                              uint32_t ranks, Op& op) {
-  const kernels::OpKind& kind = *kernels::FindOpKind(descriptor.kind);
+Failure Dispatcher::AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
+                              const concert_descriptor& descriptor, uint32_t ranks, Op& op) {
   const kernels::AdmitContext context{
       .gpu = options_.scheduler.gpu, .buffers = port.buffers, .ranks = ranks};
   const Failure failure = kind.admit(descriptor, context, op);

@@ -97,13 +97,14 @@ class Dispatcher {
   bool Admit(Time now);
   bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
   kernels::Failure AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id);
-  static kernels::Failure AdmitHeader(const concert_descriptor& descriptor);
+  static kernels::Failure AdmitHeader(const concert_descriptor& descriptor,
+                                      const kernels::OpKind* kind);
   kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
                               OpId id);
   kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
                                uint32_t& ranks);
-  kernels::Failure AdmitBody(const SessionPort& port, const concert_descriptor& descriptor,
-                             uint32_t ranks, Op& op);
+  kernels::Failure AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
+                             const concert_descriptor& descriptor, uint32_t ranks, Op& op);
 
   // Progress and launching (dispatcher.cc).
   bool PollTimelines(Time now);

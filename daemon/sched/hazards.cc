@@ -67,17 +67,16 @@ bool WeightsSettled(const WritesInFlight& writes, std::span<const OpRanges> ops)
   for (const OpRanges& op : ops) Extend(own, op.written);
   size_t comparisons = 0;
   for (const OpRanges& reader : ops) {
-    for (const ByteRange& read : reader.constants) {
-      const bool near_earlier = earlier.Overlaps(read), near_own = own.Overlaps(read);
-      comparisons +=
-          (near_earlier ? static_cast<size_t>(writes.size()) : 0) + (near_own ? ops.size() : 0);
-      if (comparisons > kMaxHazardComparisons) return false;
-      if (near_earlier && writes.Overlaps(read)) return false;
-      if (!near_own) continue;
-      size_t writers = 0;
-      for (const OpRanges& writer : ops) writers += writer.written.Overlaps(read) ? 1 : 0;
-      if (writers > (reader.written.Overlaps(read) ? 1u : 0u)) return false;
-    }
+    const ByteRange& read = reader.weights;
+    const bool near_earlier = earlier.Overlaps(read), near_own = own.Overlaps(read);
+    comparisons +=
+        (near_earlier ? static_cast<size_t>(writes.size()) : 0) + (near_own ? ops.size() : 0);
+    if (comparisons > kMaxHazardComparisons) return false;
+    if (near_earlier && writes.Overlaps(read)) return false;
+    if (!near_own) continue;
+    size_t writers = 0;
+    for (const OpRanges& writer : ops) writers += writer.written.Overlaps(read) ? 1 : 0;
+    if (writers > (reader.written.Overlaps(read) ? 1u : 0u)) return false;
   }
   return true;
 }

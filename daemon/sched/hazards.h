@@ -45,8 +45,8 @@ class WritesInFlight {
 // Comparisons that one launch may cost: some 2 us.
 inline constexpr size_t kMaxHazardComparisons = 4096;
 
-// True if no unfinished op writes what an op of the launch reads besides its input (A), and no op
-// of the launch writes what another of them reads so. False also when finding out would take more
+// True if no unfinished op writes the weights of an op of the launch, and no op of the launch those
+// of another. False also when finding out would take more
 // than kMaxHazardComparisons. `ops` are not among `writes` yet.
 bool WeightsSettled(const WritesInFlight& writes, std::span<const kernels::OpRanges> ops);
 

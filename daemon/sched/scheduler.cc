@@ -398,11 +398,10 @@ void Scheduler::EvaluateBlocked(Time now, Actions& actions) {
   while (progressed_ || now >= next_timeout_scan_) {
     progressed_ = false;
     next_timeout_scan_ = now + kTimeoutScanPeriodNs;
-    for (size_t i = 0; i < blocked_.size();) {
-      const QueueId id = blocked_[i];
-      Evaluate(id, now, actions);
-      // Evaluate may have replaced blocked_[i] by another queue, which then is next.
-      if (i < blocked_.size() && blocked_[i] == id) ++i;
+    // Backwards, like all that empties a list: what leaves it is then the last of it, so that it
+    // keeps its order. Where Evaluate takes out another, what comes in its place has been examined.
+    for (size_t i = blocked_.size(); i > 0; --i) {
+      if (i <= blocked_.size()) Evaluate(blocked_[i - 1], now, actions);
     }
     if (!actions.HasRoom()) {
       progressed_ = true;  // go on in the next step

@@ -84,6 +84,8 @@ void Scheduler::RankCandidates(Time now) {
   for (Candidate& candidate : candidates_) {
     candidate.ahead = (candidate.ahead - least_of(candidate.priority)) / kFairnessQuantumNs;
   }
+  // EvaluateBlocked lists queues backwards: turned round they nearly always are in order.
+  std::reverse(candidates_.begin(), candidates_.end());
   if (std::is_sorted(candidates_.begin(), candidates_.end())) return;
   if (candidates_.size() <= policies::kMaxReady) {
     std::sort(candidates_.begin(), candidates_.end());

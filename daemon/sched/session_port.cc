@@ -78,13 +78,13 @@ bool SessionPort::Read(concert_descriptor& descriptor, kernels::Failure& broken_
   // The client's core has written the lines: while this descriptor is looked at, those of the next
   // come over.
   if (head_ + 1 < tail_) {
-    for (size_t line = 0; line < sizeof(descriptor); line += kLine) {
-      __builtin_prefetch(slot(head_ + 1) + line);
-    }
+    const char* next = slot(head_ + 1);
+    for (size_t line = 0; line < sizeof(descriptor); line += kLine) __builtin_prefetch(next + line);
   }
   // Line by line: as a whole, gcc copies it with a `rep movs` that takes four times as long.
+  const char* source = slot(head_);
   for (size_t line = 0; line < sizeof(descriptor); line += kLine) {
-    std::memcpy(reinterpret_cast<char*>(&descriptor) + line, slot(head_) + line, kLine);
+    std::memcpy(reinterpret_cast<char*>(&descriptor) + line, source + line, kLine);
   }
   // The compiler must not read the shared slot again in place of the copy.
   asm volatile("" ::: "memory");

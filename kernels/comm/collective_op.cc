@@ -136,9 +136,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
 
 OpRanges RangesOfCollective(const Op& op) {
   const CollectiveArgs& args = op.collective;
-  return {.written = {args.dst, args.dst + args.dst_bytes},
-          .input = {args.src, args.src + args.src_bytes},
-          .constants = {}};
+  return {.written = {args.dst, args.dst + args.dst_bytes}, .weights = {}};
 }
 
 }  // namespace concert::kernels

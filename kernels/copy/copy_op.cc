@@ -29,10 +29,7 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
 }
 
 OpRanges RangesOfCopy(const Op& op) {
-  const CopyArgs& args = op.copy;
-  return {.written = {args.dst, args.dst + args.bytes},
-          .input = {args.src, args.src + args.bytes},
-          .constants = {}};
+  return {.written = {op.copy.dst, op.copy.dst + op.copy.bytes}, .weights = {}};
 }
 
 void ComputeCopy(std::span<const Op* const> parts) {

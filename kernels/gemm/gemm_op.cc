@@ -57,6 +57,13 @@ Scales ScalesOfW(const concert_gemm_body& body) {
           body.n};
 }
 
+// Nearly every GEMM: all that is said of scales below then holds.
+bool NeedsNoScales(const concert_gemm_body& body) {
+  return body.dtype != CONCERT_ABI_FP8_E4M3 &&
+         (body.a.scales | body.w.scales | body.a_scales_offset | body.w_scales_offset |
+          (body.flags & (CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW))) == 0;
+}
+
 Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   const bool present = scales.operand.buffer != 0;
   if (body.dtype == CONCERT_ABI_FP8_E4M3) {
@@ -77,8 +84,10 @@ Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_bo
   if ((body.flags & ~kAllFlags) != 0) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
-  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
-  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
+  if (!NeedsNoScales(body)) {
+    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
+    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
+  }
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_M, body.m, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_N, body.n, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_K, body.k, 1, kMaxGemmDimension));
@@ -142,6 +151,7 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body
     CONCERT_RETURN_IF_FAILED(
         resolver.Resolve(CONCERT_FIELD_BIAS, body.bias, uint64_t{body.n}, d_element, ranges.bias));
   }
+  if (NeedsNoScales(body)) return {};
   CONCERT_RETURN_IF_FAILED(ResolveScales(resolver, ScalesOfA(body), ranges.a_scales));
   return ResolveScales(resolver, ScalesOfW(body), ranges.w_scales);
 }
@@ -170,12 +180,13 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
   uint64_t out = SaturatingMultiply(m * n, batch);
   if (reads_c) out = SaturatingAdd(out, SaturatingMultiply(m * n, matrices(body.stride_c)));
   if (body.bias.buffer != 0) out = SaturatingAdd(out, n);
-  uint64_t scales = 0;
-  for (const Scales& of : {ScalesOfA(body), ScalesOfW(body)})
-    scales += of.operand.buffer != 0 ? of.count() * kScaleBytes : 0;
   const uint64_t matrix_bytes =
       SaturatingAdd(SaturatingMultiply(in, DtypeBytes(static_cast<Dtype>(body.dtype))),
                     SaturatingMultiply(out, DtypeBytes(DtypeOfD(body))));
+  if (NeedsNoScales(body)) return matrix_bytes;
+  uint64_t scales = 0;
+  for (const Scales& of : {ScalesOfA(body), ScalesOfW(body)})
+    scales += of.operand.buffer != 0 ? of.count() * kScaleBytes : 0;
   return SaturatingAdd(matrix_bytes, scales);
 }
 
@@ -251,8 +262,7 @@ OpRanges RangesOfGemm(const Op& op) {
     return {begin, begin + elements * DtypeBytes(dtype)};
   };
   return {.written = range(gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d),
-          .input = range(gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda, gemm.stride_a),
-          .constants = {range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)}};
+          .weights = range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)};
 }
 
 }  // namespace concert::kernels

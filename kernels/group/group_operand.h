@@ -36,8 +36,10 @@ struct GroupOperand {
 
   // Whether a tensor map takes it as it lies.
   constexpr bool MapTakes() const {
-    return row_stride < kGroupMaxRowBytes / element_bytes &&
-           (begin | row_stride * element_bytes) % kGroupAlignment == 0;
+    const uint64_t row_bytes = row_stride * element_bytes;
+    // The stride first: its product with the bytes of an element may have wrapped.
+    return row_stride < kGroupMaxRowBytes && row_bytes < kGroupMaxRowBytes &&
+           (begin | row_bytes) % kGroupAlignment == 0;
   }
   // Of a copy that one takes: rows as long as it takes to begin at multiples of kGroupAlignment,
   // and room to the next multiple of kRepackAlignment. Below 2^51: admission bounds dimensions by

@@ -443,17 +443,13 @@ OpRanges RangesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
   return kind.ranges(op);
 }
 
-TEST(RangesTest, OfAGemmAreItsOperandsAsBoundingRanges) {
+TEST(RangesTest, OfAGemmAreDAndWAsBoundingRanges) {
   concert_descriptor gemm = GoodGemm();
   gemm.body.gemm.ldw = 24;
   const OpRanges ranges = RangesOf(gemm);
   const Address a = kBuffers[1].address, d = kBuffers[3].address;
   EXPECT_EQ(ranges.written, (ByteRange{d, d + 64 * 32 * 2}));
-  EXPECT_EQ(ranges.input, (ByteRange{a, a + 64 * 16 * 2}));
-  EXPECT_EQ(ranges.constants[0], (ByteRange{a + 65536, a + 65536 + (31 * 24 + 16) * 2}));
-  // C and bias are read after A.
-  EXPECT_EQ(ranges.constants[1], ByteRange{});
-  EXPECT_EQ(ranges.constants[2], ByteRange{});
+  EXPECT_EQ(ranges.weights, (ByteRange{a + 65536, a + 65536 + (31 * 24 + 16) * 2}));
 }
 
 TEST(RangesTest, OfABatchReachToItsLastMatrix) {
@@ -463,7 +459,7 @@ TEST(RangesTest, OfABatchReachToItsLastMatrix) {
   gemm.body.gemm.stride_w = 0;
   const OpRanges ranges = RangesOf(gemm);
   EXPECT_EQ(ranges.written.end - ranges.written.begin, (2 * 4096 + 64 * 32) * 2u);
-  EXPECT_EQ(ranges.constants[0].end - ranges.constants[0].begin, 32 * 16 * 2u);
+  EXPECT_EQ(ranges.weights.end - ranges.weights.begin, 32 * 16 * 2u);
 }
 
 }  // namespace
