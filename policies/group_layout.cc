@@ -82,7 +82,6 @@ uint32_t GroupLayout::Share(Balance balance) {
 
 void GroupLayout::Write(GroupSchedule& schedule, GroupItem* items, float* ends_us) {
   std::fill_n(blocks_.begin(), used_blocks_, Block());
-  std::fill_n(ends_us, launch_.members.size(), 0.0f);
   split_tiles_ = 0;
   for (const uint16_t index : RunOrder()) WriteClass(index, items, ends_us);
   WriteEnds(items);
@@ -112,10 +111,12 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
   const ProblemClass& c = launch_.classes[index];
   const TileOption& option = c.chosen();
   const GroupTile tile = kGroupTiles[option.tile];
-  const uint32_t k_blocks = KBlocks(c.shape->problem);
+  const Parts parts = PartsOf(KBlocks(c.shape->problem), option);
   const uint16_t* member = &launch_.members[c.first_member];
-  TileWalk walk(c.shape->problem, tile, used_blocks_);
+  const TileWalk from_first(c.shape->problem, tile, used_blocks_);
+  TileWalk walk = from_first;
   uint32_t tiles_left = option.tiles, split = 0;
+  double end_us = 0;  // of the problem
   const std::span<const BlockShare> shares(&shares_[first_share_[place_[index]]],
                                            &shares_[first_share_[place_[index] + 1]]);
   uint32_t rounds = 0;
@@ -124,37 +125,50 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
     for (const BlockShare& share : shares) {
       if (round >= share.items_per_block) continue;
       for (int b = share.first_block; b < share.first_block + share.blocks; ++b) {
-        GroupItem& item = items[blocks_[b].items * used_blocks_ + b];
-        item = {.problem = *member,
-                .w_rows_div_64 = static_cast<uint8_t>(tile.w_rows / 64),
-                .a_rows_div_16 = static_cast<uint8_t>(tile.a_rows / 16),
-                .w_tile = walk.w_tile(),
-                .a_tile = walk.a_tile(),
-                .k_begin = static_cast<uint16_t>(uint64_t{k_blocks} * split / option.splits),
-                .k_end = static_cast<uint16_t>(uint64_t{k_blocks} * (split + 1) / option.splits),
-                .splits = option.splits,
-                .split = static_cast<uint8_t>(split),
-                .split_tile = option.splits > 1 ? split_tiles_ : uint16_t{0}};
-        Account(item, option.tile, blocks_[b], ends_us);
+        items[blocks_[b].items * used_blocks_ + b] = {
+            .problem = *member,
+            .w_rows_div_64 = static_cast<uint8_t>(tile.w_rows / 64),
+            .a_rows_div_16 = static_cast<uint8_t>(tile.a_rows / 16),
+            .w_tile = walk.w_tile(),
+            .a_tile = walk.a_tile(),
+            .k_begin = parts.k_begin[split],
+            .k_end = parts.k_begin[split + 1],
+            .splits = option.splits,
+            .split = static_cast<uint8_t>(split),
+            .split_tile = option.splits > 1 ? split_tiles_ : uint16_t{0}};
+        end_us = std::max(end_us, GiveItem(option.tile, parts.item_us[split], blocks_[b]));
         if (++split < option.splits) continue;
         split = 0;
         if (option.splits > 1) ++split_tiles_;
         walk.Next();
         if (--tiles_left > 0) continue;
+        ends_us[*member++] = static_cast<float>(end_us);
         tiles_left = option.tiles;
-        ++member;
-        walk = TileWalk(c.shape->problem, tile, used_blocks_);
+        end_us = 0;
+        walk = from_first;
       }
     }
   }
 }
 
-void GroupLayout::Account(const GroupItem& item, int tile, Block& block, float* ends_us) {
+GroupLayout::Parts GroupLayout::PartsOf(uint32_t k_blocks, const TileOption& option) const {
+  Parts parts;
+  parts.k_begin[0] = 0;
+  for (uint32_t split = 0; split < option.splits; ++split) {
+    const auto end = static_cast<uint16_t>(uint64_t{k_blocks} * (split + 1) / option.splits);
+    parts.item_us[split] =
+        costs_.ItemUs(option.tile, end - parts.k_begin[split], option.splits > 1);
+    parts.k_begin[split + 1] = end;
+  }
+  return parts;
+}
+
+double GroupLayout::GiveItem(int tile, double item_us, Block& block) const {
   if (block.tile >= 0 && block.tile != tile) block.us += costs_.tile_change_us();
-  block.us += costs_.ItemUs(tile, item.k_end - item.k_begin, item.splits > 1);
+  block.us += item_us;
   block.tile = static_cast<int8_t>(tile);
   ++block.items;
-  ends_us[item.problem] = std::max(ends_us[item.problem], static_cast<float>(block.us));
+  return block.us;
 }
 
 void GroupLayout::WriteEnds(GroupItem* items) const {

@@ -55,12 +55,19 @@ class GroupLayout {
     uint16_t items = 0;
     int8_t tile = -1;
   };
+  // How the tiles of a class are split along K, and what each part takes.
+  struct Parts {
+    std::array<uint16_t, kMaxGroupSplits + 1> k_begin;  // the last one: their end
+    std::array<double, kMaxGroupSplits> item_us;
+  };
   class TileWalk;
 
   uint32_t Share(Balance balance);
   std::span<const uint16_t> RunOrder();
   void WriteClass(uint16_t index, GroupItem* items, float* ends_us);
-  void Account(const GroupItem& item, int tile, Block& block, float* ends_us);
+  Parts PartsOf(uint32_t k_blocks, const TileOption& option) const;
+  // Returns when the block has done it.
+  double GiveItem(int tile, double item_us, Block& block) const;
   void WriteEnds(GroupItem* items) const;
   void Predict(GroupSchedule& schedule, float* ends_us) const;
 

@@ -1,12 +1,14 @@
 #include "policies/group_packing.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace concert::policies {
 
 void BlockPacking::Reset(int blocks) {
   segments_[0] = {.blocks = static_cast<uint16_t>(blocks)};
+  by_ready_[0] = 0;
   count_ = 1;
   share_count_ = 0;
   busiest_us_ = 0;
@@ -37,21 +39,28 @@ void BlockPacking::MergeClosest() {
   size_t closest = 0;
   double least_gap = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i + 1 < count_; ++i) {
-    const double gap = segments_[i + 1].ready_us - segments_[i].ready_us;
+    const double gap = ByReady(i + 1).ready_us - ByReady(i).ready_us;
     if (gap < least_gap) {
       least_gap = gap;
       closest = i;
     }
   }
-  Segment& kept = segments_[closest];
-  const Segment& other = segments_[closest + 1];
+  Segment& kept = ByReady(closest);
+  Segment& other = ByReady(closest + 1);
   const double share = 1.0 * other.blocks / (kept.blocks + other.blocks);
   kept.free_us += (other.free_us - kept.free_us) * share;
   kept.ready_us += (other.ready_us - kept.ready_us) * share;
   kept.blocks = static_cast<uint16_t>(kept.blocks + other.blocks);
   kept.tiles &= other.tiles;
-  std::copy(&segments_[closest + 2], &segments_[0] + count_, &segments_[closest + 1]);
+  // The last segment moves to the place of the one that is gone.
+  const uint64_t gone = by_ready_[closest + 1] & kIndexMask, last = count_ - 1;
+  std::copy(&by_ready_[closest + 2], &by_ready_[0] + count_, &by_ready_[closest + 1]);
   --count_;
+  if (gone == last) return;
+  segments_[gone] = segments_[last];
+  for (size_t i = 0; i < count_; ++i) {
+    if ((by_ready_[i] & kIndexMask) == last) by_ready_[i] = (by_ready_[i] & ~kIndexMask) | gone;
+  }
 }
 
 // Gives every block as many items as end before the level that water would reach: if items could be
@@ -61,15 +70,15 @@ size_t BlockPacking::Fill(uint32_t& items, double item_us) {
   double blocks = 0, ready_sum = 0, level = 0;
   size_t touched = 0;
   do {
-    const Segment& segment = segments_[touched++];
+    const Segment& segment = ByReady(touched++);
     blocks += segment.blocks;
     ready_sum += segment.blocks * segment.ready_us;
     level = (volume + ready_sum) / blocks;
-  } while (touched < count_ && segments_[touched].ready_us < level);
+  } while (touched < count_ && ByReady(touched).ready_us < level);
 
   constexpr double kRounding = 1e-9;  // keeps the floors' sum from exceeding `items`
   for (size_t i = 0; i < touched; ++i) {
-    Segment& segment = segments_[i];
+    Segment& segment = ByReady(i);
     const double whole = (level - segment.ready_us) / item_us - kRounding;
     if (whole < 1) continue;
     segment.added = std::min(static_cast<uint32_t>(whole), items / segment.blocks);
@@ -83,8 +92,9 @@ size_t BlockPacking::Fill(uint32_t& items, double item_us) {
 void BlockPacking::GiveRest(uint32_t& items, double item_us, size_t touched) {
   SortByReady(touched);
   for (size_t i = 0; i < touched && items > 0; ++i) {
-    Segment& segment = segments_[i];
+    Segment& segment = ByReady(i);
     if (segment.blocks > items) {
+      by_ready_[count_] = count_;  // its time follows with the next sort
       Segment& others = segments_[count_++];
       others = segment;
       others.first_block = static_cast<uint16_t>(segment.first_block + items);
@@ -100,7 +110,7 @@ void BlockPacking::GiveRest(uint32_t& items, double item_us, size_t touched) {
 void BlockPacking::Commit(uint16_t tile_bit) {
   share_count_ = 0;
   for (size_t i = 0; i < count_; ++i) {
-    Segment& segment = segments_[i];
+    Segment& segment = ByReady(i);
     if (segment.added == 0) continue;
     segment.free_us = segment.ready_us;
     segment.tiles |= tile_bit;
@@ -110,16 +120,14 @@ void BlockPacking::Commit(uint16_t tile_bit) {
   }
 }
 
-// Insertion sort: the segments stay nearly sorted, and equal ones keep their order.
+// Brings the first `count` of by_ready_ up to date. Insertion sort: they stay nearly sorted.
 void BlockPacking::SortByReady(size_t count) {
-  for (size_t i = 1; i < count; ++i) {
-    if (segments_[i - 1].ready_us <= segments_[i].ready_us) continue;
-    const Segment moved = segments_[i];
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t index = by_ready_[i] & kIndexMask;
+    const uint64_t key = (std::bit_cast<uint64_t>(segments_[index].ready_us) & ~kIndexMask) | index;
     size_t to = i;
-    for (; to > 0 && segments_[to - 1].ready_us > moved.ready_us; --to) {
-      segments_[to] = segments_[to - 1];
-    }
-    segments_[to] = moved;
+    for (; to > 0 && by_ready_[to - 1] > key; --to) by_ready_[to] = by_ready_[to - 1];
+    by_ready_[to] = key;
   }
 }
 

@@ -61,10 +61,17 @@ class BlockPacking {
   void GiveRest(uint32_t& items, double item_us, size_t touched);
   void Commit(uint16_t tile_bit);
   void SortByReady(size_t count);
+  Segment& ByReady(size_t place) { return segments_[by_ready_[place] & kIndexMask]; }
+
+  // Of by_ready_: the index of a segment, in the last bits of its ready_us, which is not negative,
+  // so that its bits order it. They are the last 9 of 52: less than a rounding error of any time.
+  static constexpr uint64_t kIndexMask = 511;
+  static_assert(kMaxSegments <= kIndexMask + 1);
 
   const double tile_change_us_;
   const size_t max_segments_;
   std::array<Segment, kMaxSegments> segments_;
+  std::array<uint64_t, kMaxSegments> by_ready_;  // all segments, the first to be ready first
   size_t count_ = 0;
   std::array<BlockShare, kMaxSegments> shares_;
   size_t share_count_ = 0;

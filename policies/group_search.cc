@@ -65,6 +65,10 @@ bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int 
 
 float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
                               GroupGoal goal) {
+  if (classes.size() == 1) {
+    Look(classes, hbm_bytes, blocks, goal);
+    return static_cast<float>(GroupCosts::Us(ScoreOfOneClass()));
+  }
   Begin(classes, hbm_bytes, blocks, goal);
   effort_ = kEstimateEffort;
   PackLikelyLimits();
@@ -72,12 +76,42 @@ float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes,
   return static_cast<float>(GroupCosts::Us(best_score_));
 }
 
-void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
-                        GroupGoal goal) {
+// Equal items go round the blocks: of one class every option's time is known at once. What is no
+// better than the best so far in any way is not looked at further.
+double GroupSearch::ScoreOfOneClass() const {
+  const ProblemClass& c = classes_[0];
+  double best = kNone, best_busiest_us = kNone, best_work_us = kNone, best_split_us = kNone;
+  for (const TileOption& option : c.shape->all()) {
+    LaunchTotals totals;
+    totals.Add(option, c.problems, costs_);
+    const uint64_t rounds = (totals.items + blocks_ - 1) / blocks_;
+    const double busiest_us = static_cast<double>(rounds) * option.item_us;
+    if (busiest_us >= best_busiest_us && totals.work_us >= best_work_us &&
+        totals.split_us >= best_split_us) {
+      continue;
+    }
+    if (!totals.Fits(blocks_)) continue;
+    const double score = Score(busiest_us, totals.work_us, totals.split_us);
+    if (score >= best) continue;
+    best = score;
+    best_busiest_us = busiest_us;
+    best_work_us = totals.work_us;
+    best_split_us = totals.split_us;
+  }
+  return best;
+}
+
+void GroupSearch::Look(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+                       GroupGoal goal) {
   classes_ = classes;
   hbm_bytes_ = hbm_bytes;
   blocks_ = blocks;
   goal_ = goal;
+}
+
+void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+                        GroupGoal goal) {
+  Look(classes, hbm_bytes, blocks, goal);
   best_score_ = kNone;
   effort_ = kEffortBase + kEffortPerClass * static_cast<int>(classes.size());
   SumByLimit();

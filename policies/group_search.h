@@ -65,6 +65,7 @@ class GroupSearch {
   static constexpr int kLimits = ItemLimits::kCount;
   using LimitValues = std::array<float, kLimits>;
 
+  void Look(std::span<ProblemClass> classes, double hbm_bytes, int blocks, GroupGoal goal);
   void Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks, GroupGoal goal);
   void SumByLimit();
   double BoundAt(int limit) const;
@@ -75,6 +76,7 @@ class GroupSearch {
   double Score(double busiest_us, double work_us, double split_us) const;
   double Bound(const LaunchTotals& totals) const;
   double Pack(const LaunchTotals& totals, double enough);
+  double ScoreOfOneClass() const;
   bool TryChosen();
 
   const GroupCosts& costs_;
