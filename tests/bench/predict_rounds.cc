@@ -1,0 +1,378 @@
+// Predicts the suite `gemm` without a GPU: how the batches in flight go round, which of them share
+// a launch and when the GPU runs dry. For trying rules of the scheduler and policies, before a GPU
+// is asked.
+//
+// The dispatcher is the real one, with its scheduler and policy, in a time of its own: what it and
+// the client take are constants (Costs), and the GPU does one launch after the other, each for as
+// long as the policy predicts. So the round is real, and times are as good as the cost model:
+// `--measured` holds them against a result of `concert-bench run --suite gemm`. Deterministic.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "policies/cost_model.h"
+#include "policies/group_cost.h"
+#include "tests/bench/dispatcher_bed.h"
+#include "tests/bench/gemm_workload.h"
+#include "tests/bench/null_device.h"
+#include "tests/bench/result_file.h"
+#include "tests/bench/scenario_file.h"
+#include "tests/bench/statistics.h"
+
+namespace concert::bench {
+namespace {
+
+// Microseconds. The two calls of the driver are kGroupHostUs and kLibraryHostUs of
+// policies/partition.cc less what is counted per launch; the others were chosen so that the small
+// sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck, come out as
+// measured there.
+struct Costs {
+  // Of the dispatcher.
+  double turn = 0.15;
+  double admit_op = 0.3;
+  double launch = 3.5;
+  double launch_op = 0.3;
+  double finish_op = 0.25;
+  double group_call = 2.5;
+  double library_call = 5.5;
+  // Between them.
+  double to_start = 3.5;    // from a launch's call to its start on an idle GPU
+  double to_visible = 1.0;  // from the end of an op to its timeline, as host threads see it
+  // Of the client.
+  double submit_batch = 0.5;
+  double submit_op = 0.12;
+};
+
+struct Options {
+  std::string scenarios = "tests/bench/scenarios/gemm.json";
+  std::string filter, measured, policy = "auto";
+  int batches = 2000;
+  int in_flight = GemmWorkload::kBatchesInFlight;
+  int depth = 1;
+  double backlog_us = 16;
+  Costs costs;
+};
+
+// Virtual time. Within a turn of the dispatcher it goes on by what its work costs.
+struct Clock {
+  double now_us = 0;
+};
+
+// One launch after the other, in the order of the calls.
+class ModelGpu : public NullDevice {
+ public:
+  ModelGpu(const Costs& costs, Clock& clock) : costs_(costs), clock_(clock) {}
+
+  absl::Status Launch(daemon::Lane, const daemon::LaunchRequest& request) override {
+    const bool group = request.schedule != nullptr;
+    const auto ops = static_cast<double>(request.ops.size());
+    clock_.now_us += costs_.launch + costs_.launch_op * ops +
+                     (group ? costs_.group_call : costs_.library_call * ops);
+    const double start_us = std::max(clock_.now_us + costs_.to_start, free_at_us_);
+    idle_us_ += start_us - free_at_us_;
+    double run_us = 0;
+    if (group) {
+      uint64_t repack_bytes = 0;
+      for (const kernels::Op* op : request.ops) repack_bytes += op->work.repack_bytes;
+      const double repack_us = policies::GroupRepackUs(repack_bytes);
+      for (size_t i = 0; i < request.ops.size(); ++i) {
+        End(start_us + repack_us + request.schedule->ends_us[i], request.writes[i]);
+      }
+      run_us = repack_us + request.schedule->predicted_us;
+    } else {
+      for (size_t i = 0; i < request.ops.size(); ++i) {
+        run_us += policies::CostOf(info().model, request.ops[i]->work).solo_us;
+        End(start_us + run_us, request.writes[i]);
+      }
+      library_ops_ += static_cast<int>(request.ops.size());
+    }
+    free_at_us_ = start_us + run_us;
+    ++launches_[static_cast<int>(request.ops.size())];
+    return absl::OkStatus();
+  }
+
+  // Stores the timelines of what the host can see by now. Returns how many.
+  int Show() {
+    const auto shown = std::partition(
+        endings_.begin(), endings_.end(),
+        [this](const Ending& ending) { return ending.visible_at_us > clock_.now_us; });
+    for (auto ending = shown; ending != endings_.end(); ++ending) {
+      NullDevice::Signal(0, {&ending->write, 1}).IgnoreError();  // it cannot fail
+      visible_at_us_[ending->write.address] = ending->visible_at_us;
+    }
+    const auto count = static_cast<int>(endings_.end() - shown);
+    endings_.erase(shown, endings_.end());
+    return count;
+  }
+  // When the timeline at this address was last stored.
+  double VisibleAtUs(const uint64_t& timeline) const {
+    return visible_at_us_.at(reinterpret_cast<daemon::Address>(&timeline));
+  }
+
+  // Since Forget().
+  double idle_us() const { return idle_us_; }
+  const std::map<int, int>& launches() const { return launches_; }  // by ops
+  int library_ops() const { return library_ops_; }
+  void Forget() {
+    idle_us_ = 0;
+    library_ops_ = 0;
+    launches_.clear();
+  }
+
+ private:
+  struct Ending {
+    double visible_at_us;
+    daemon::TimelineWrite write;
+  };
+
+  void End(double at_us, const daemon::TimelineWrite& write) {
+    endings_.push_back({at_us + costs_.to_visible, write});
+  }
+
+  const Costs& costs_;
+  Clock& clock_;
+  double free_at_us_ = 0, idle_us_ = 0;
+  int library_ops_ = 0;
+  std::map<int, int> launches_;
+  std::vector<Ending> endings_;
+  std::unordered_map<daemon::Address, double> visible_at_us_;
+};
+
+// What came of a scenario. Times are microseconds per batch.
+struct Prediction {
+  double batch_us = 0, idle_us = 0, dispatcher_us = 0;
+  double library_share = 0;        // of the ops
+  std::map<int, double> launches;  // per batch, by ops
+};
+
+// The client of the suite, the dispatcher and the GPU, each with a time of its own.
+class Rounds {
+ public:
+  Rounds(const GemmScenario& scenario, const Options& options)
+      : options_(options),
+        shapes_(scenario.gemms),
+        gpu_(options.costs, clock_),
+        bed_(gpu_, options.policy, DispatcherOptionsOf(options),
+             static_cast<uint32_t>(shapes_.size()) * options.in_flight) {}
+
+  Prediction Run() {
+    for (int i = 0; i < options_.in_flight; ++i) Submit(0);
+    const int warm_up = options_.batches / 4;
+    double begin_us = 0;
+    while (ended_ < options_.batches) {
+      const int before = ended_;
+      Publish();
+      shown_ += gpu_.Show();
+      CollectAndSubmit();
+      Turn();
+      if (before < warm_up && ended_ >= warm_up) {
+        begin_us = clock_.now_us;
+        measured_from_ = ended_;
+        dispatcher_us_ = 0;
+        gpu_.Forget();
+      }
+    }
+    return Summarise(clock_.now_us - begin_us);
+  }
+
+ private:
+  struct Batch {
+    double published_at_us;
+    int number;
+  };
+
+  static daemon::DispatcherOptions DispatcherOptionsOf(const Options& options) {
+    daemon::DispatcherOptions result;
+    result.scheduler.depth = options.depth;
+    result.scheduler.backlog_ns = static_cast<int64_t>(options.backlog_us * 1e3);
+    return result;
+  }
+  uint32_t QueueOf(int batch, size_t gemm) const {
+    return static_cast<uint32_t>(batch % options_.in_flight * shapes_.size() + gemm);
+  }
+
+  // The client begins the next batch at `us`, if it has nothing else to do.
+  void Submit(double us) {
+    client_free_at_us_ = std::max(client_free_at_us_, us) + options_.costs.submit_batch +
+                         options_.costs.submit_op * static_cast<double>(shapes_.size());
+    on_their_way_.push_back({client_free_at_us_, begun_++});
+  }
+
+  // Puts into the ring what the client has written by now.
+  void Publish() {
+    while (published_ < begun_ && on_their_way_.front().published_at_us <= clock_.now_us) {
+      const int batch = on_their_way_.front().number;
+      on_their_way_.erase(on_their_way_.begin());
+      bed_.Submit(shapes_, QueueOf(batch, 0), batch % kSets);
+      ++published_;
+    }
+  }
+
+  // The client has watched the oldest batch all the time.
+  void CollectAndSubmit() {
+    while (ended_ < published_) {
+      double end_us = 0;
+      for (size_t gemm = 0; gemm < shapes_.size(); ++gemm) {
+        const uint32_t queue = QueueOf(ended_, gemm);
+        if (bed_.timeline(queue) < bed_.ticket(queue)) return;
+        end_us = std::max(end_us, gpu_.VisibleAtUs(bed_.timeline(queue)));
+      }
+      ++ended_;
+      Submit(end_us);
+    }
+  }
+
+  void Turn() {
+    constexpr double kGlanceUs = 0.05;
+    const double begin_us = clock_.now_us;
+    const uint64_t admitted = bed_.submitted() - admitted_;
+    clock_.now_us += options_.costs.turn + options_.costs.admit_op * static_cast<double>(admitted) +
+                     options_.costs.finish_op * shown_;
+    admitted_ = bed_.submitted();
+    shown_ = 0;
+    if (bed_.Turn(static_cast<policies::Time>(begin_us * 1e3) + kEpochNs)) {
+      dispatcher_us_ += clock_.now_us - begin_us;
+    } else {
+      clock_.now_us = begin_us + kGlanceUs;
+    }
+    bed_.DrainRecords();
+  }
+
+  Prediction Summarise(double us) const {
+    const double batches = ended_ - measured_from_;
+    Prediction result{.batch_us = us / batches,
+                      .idle_us = gpu_.idle_us() / batches,
+                      .dispatcher_us = dispatcher_us_ / batches,
+                      .library_share = gpu_.library_ops() / (batches * shapes_.size())};
+    for (const auto& [ops, count] : gpu_.launches()) result.launches[ops] = count / batches;
+    return result;
+  }
+
+  static constexpr int kSets = 8;
+  static constexpr policies::Time kEpochNs = 1'000'000'000;  // time 0 means "never" in places
+
+  const Options& options_;
+  const std::vector<GemmShape> shapes_;
+  Clock clock_;
+  ModelGpu gpu_;
+  DispatcherBed bed_;
+  double client_free_at_us_ = 0, dispatcher_us_ = 0;
+  std::vector<Batch> on_their_way_;  // from the client to the ring, oldest first
+  int begun_ = 0, published_ = 0, ended_ = 0, measured_from_ = 0;
+  uint64_t admitted_ = 0;
+  int shown_ = 0;  // timelines that the dispatcher has not looked at
+};
+
+// Microseconds per batch that a result file has for concert, by scenario.
+std::map<std::string, double> ReadMeasured(const std::string& path) {
+  std::map<std::string, double> measured;
+  std::ifstream file(path);
+  const nlohmann::json result = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!ValidateResult(result).ok()) return measured;
+  for (const nlohmann::json& scenario : result["scenarios"]) {
+    const nlohmann::json::json_pointer median("/times_us/concert/p50");
+    if (scenario.contains(median)) measured[scenario["name"]] = scenario[median];
+  }
+  return measured;
+}
+
+void PrintRow(const std::string& name, const Prediction& prediction, double measured_us) {
+  std::printf("%-36s %8.2f", name.c_str(), prediction.batch_us);
+  if (measured_us > 0) {
+    std::printf(" %8.2f %5.2f", measured_us, prediction.batch_us / measured_us);
+  }
+  std::printf(" %5.0f%% %5.0f%% ", 100 * prediction.idle_us / prediction.batch_us,
+              100 * prediction.dispatcher_us / prediction.batch_us);
+  for (const auto& [ops, per_batch] : prediction.launches) {
+    if (per_batch >= 0.02) std::printf(" %.2fx%d", per_batch, ops);
+  }
+  if (prediction.library_share > 0) {
+    std::printf("  (%.0f%% by the library)", 100 * prediction.library_share);
+  }
+  std::printf("\n");
+}
+
+int Run(const Options& options) {
+  const auto scenarios = ReadGemmScenarios(options.scenarios, options.filter);
+  if (!scenarios.ok()) {
+    std::cerr << scenarios.status().message() << "\n";
+    return 1;
+  }
+  const std::map<std::string, double> measured = ReadMeasured(options.measured);
+  if (!options.measured.empty() && measured.empty()) {
+    std::cerr << options.measured << " is not a result of the suite `gemm`\n";
+    return 1;
+  }
+  std::printf("%-36s %8s%s %6s %6s  launches per batch x ops\n", "us per batch", "predicted",
+              measured.empty() ? "" : " measured ratio", "idle", "busy");
+  double log_sum = 0;
+  int count = 0;
+  std::vector<double> errors;
+  for (const GemmScenario& scenario : *scenarios) {
+    if (!scenario.unsupported.empty()) continue;
+    const Prediction prediction = Rounds(scenario, options).Run();
+    const auto found = measured.find(scenario.name);
+    PrintRow(scenario.name, prediction, found == measured.end() ? 0 : found->second);
+    log_sum += std::log(prediction.batch_us);
+    ++count;
+    if (found != measured.end())
+      errors.push_back(std::abs(prediction.batch_us / found->second - 1));
+  }
+  if (count > 0) std::printf("geomean %.2f us", std::exp(log_sum / count));
+  if (!errors.empty()) std::printf("; off by %.0f %% (median)", 100 * Quantile(errors, 0.5));
+  std::printf("\n");
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Predicts how the batches of the suite gemm go round, without a GPU"};
+  Options options;
+  Costs& costs = options.costs;
+  app.add_option("--scenarios", options.scenarios, "Suite file")->check(CLI::ExistingFile);
+  app.add_option("--filter", options.filter, "Only scenarios that match (POSIX extended)");
+  app.add_option("--measured", options.measured, "A result of the suite to compare with")
+      ->check(CLI::ExistingFile);
+  app.add_option("--policy", options.policy, "As concertd's");
+  app.add_option("--depth", options.depth, "As concertd's")->check(CLI::Range(1, 64));
+  app.add_option("--backlog-us", options.backlog_us, "As concertd's")->check(CLI::Range(0, 10000));
+  app.add_option("--batches", options.batches, "Of each scenario")->check(CLI::Range(100, 1000000));
+  app.add_option("--in-flight", options.in_flight, "Batches at a time")->check(CLI::Range(1, 8));
+  const std::pair<const char*, double*> values[] = {
+      {"--turn-us", &costs.turn},
+      {"--admit-op-us", &costs.admit_op},
+      {"--launch-us", &costs.launch},
+      {"--launch-op-us", &costs.launch_op},
+      {"--finish-op-us", &costs.finish_op},
+      {"--group-call-us", &costs.group_call},
+      {"--library-call-us", &costs.library_call},
+      {"--to-start-us", &costs.to_start},
+      {"--to-visible-us", &costs.to_visible},
+      {"--submit-batch-us", &costs.submit_batch},
+      {"--submit-op-us", &costs.submit_op},
+  };
+  for (const auto& [name, value] : values) {
+    app.add_option(name, *value)->capture_default_str()->group("Costs (struct Costs)");
+  }
+  CLI11_PARSE(app, argc, argv);
+  if (policies::FindPolicy(options.policy) == nullptr) {
+    std::cerr << "there is no policy named " << options.policy << "\n";
+    return 1;
+  }
+  return Run(options);
+}
+
+}  // namespace
+}  // namespace concert::bench
+
+int main(int argc, char** argv) { return concert::bench::Main(argc, argv); }
