@@ -10,7 +10,7 @@ namespace {
 
 // Odd numbers that have nothing in common: the steps of a generator (Knuth's MMIX).
 constexpr auto kFactors = [] {
-  std::array<uint64_t, 15> factors{};
+  std::array<uint64_t, 5> factors{};
   uint64_t state = 0;
   for (uint64_t& factor : factors) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -72,23 +72,20 @@ GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, policies::GroupTile 
           .reserved = 0};
 }
 
-// Multilinear, like policies::HashWork: the products are independent, so the CPU overlaps them.
-uint32_t GroupRecords::Hash(const Key& key) {
-  static_assert(sizeof(Key) == sizeof(kFactors));
-  const auto* bytes = reinterpret_cast<const char*>(&key);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < kFactors.size(); ++i) {
-    uint64_t word;
-    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
-    sum += word * kFactors[i];
-  }
+// Of what tells GEMMs apart nearly always; the rest is compared. Multilinear, like
+// policies::HashWork: the products are independent, so that the CPU overlaps them.
+uint32_t GroupRecords::Hash(const GemmArgs& gemm, policies::GroupTile tile) {
+  const uint64_t sum =
+      gemm.a * kFactors[0] + gemm.w * kFactors[1] + gemm.d * kFactors[2] +
+      (uint64_t{gemm.m} << 32 | gemm.n) * kFactors[3] +
+      (uint64_t{gemm.k} << 32 | uint32_t{tile.w_rows} << 16 | tile.a_rows) * kFactors[4];
   return static_cast<uint32_t>((sum ^ sum >> 32) * 0x165667b19e3779f9 >> 32);
 }
 
 absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, policies::GroupTile tile,
                                             int track) {
   const Key key = KeyOf(gemm, tile);
-  const uint32_t hash = Hash(key), track_bit = 1u << track;
+  const uint32_t hash = Hash(gemm, tile), track_bit = 1u << track;
   std::array<uint32_t, kWays>& bucket = buckets_[hash % kBuckets];
   for (const uint32_t entry : bucket) {
     if (entry == 0) continue;

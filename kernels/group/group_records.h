@@ -63,7 +63,7 @@ class GroupRecords {
   static constexpr uint32_t kBuckets = 2 * kRecords / kWays;
 
   static Key KeyOf(const GemmArgs& gemm, policies::GroupTile tile);
-  static uint32_t Hash(const Key& key);
+  static uint32_t Hash(const GemmArgs& gemm, policies::GroupTile tile);
   absl::Status Write(const GemmArgs& gemm, policies::GroupTile tile, GroupRecord& record) const;
   absl::Status Encode(CUtensorMap& map, Address base, Dtype dtype, uint64_t columns, uint64_t rows,
                       uint64_t row_stride, uint32_t box_rows) const;
