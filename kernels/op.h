@@ -103,8 +103,8 @@ struct Predecessor {
   uint16_t op = 0;             // its index in that launch
 };
 
-// The memory that one op touches. A strided operand counts as its bounding range, an absent one as
-// {0, 0}.
+// Memory that one op writes or may read early. A strided operand counts as its bounding range, an
+// absent one as {0, 0}.
 struct OpRanges {
   ByteRange written;  // D, or dst
   // What it may read before earlier work has ended: W. A is what an op before it usually made; C,

@@ -44,7 +44,7 @@ struct OpKind {
   // header fields (queue, ticket, waits) are the caller's business. Allocates nothing.
   Failure (*admit)(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-  // What an admitted op reads and writes.
+  // What an admitted op writes, and what it may read early.
   OpRanges (*ranges)(const Op& op);
 
   // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in

@@ -46,8 +46,8 @@ class WritesInFlight {
 inline constexpr size_t kMaxHazardComparisons = 4096;
 
 // True if no unfinished op writes the weights of an op of the launch, and no op of the launch those
-// of another. False also when finding out would take more
-// than kMaxHazardComparisons. `ops` are not among `writes` yet.
+// of another. False also when finding out would take more than kMaxHazardComparisons. `ops` are not
+// among `writes` yet.
 bool WeightsSettled(const WritesInFlight& writes, std::span<const kernels::OpRanges> ops);
 
 }  // namespace concert::daemon

@@ -43,7 +43,7 @@ class GroupRecords {
   CUdeviceptr device() const { return memory_.device(); }
 
  private:
-  // All that a record depends on; no padding, so that it can be compared and hashed as words.
+  // All that a record depends on; no padding, so that it can be compared as bytes.
   struct Key {
     uint64_t a, w, c, d, bias, a_scales, w_scales;
     uint64_t lda, ldw, ldc, ldd;
