@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "daemon/check.h"
@@ -16,10 +17,9 @@ using daemon::Address;
 using daemon::DispatcherMessage;
 
 constexpr uint32_t kSession = 1, kBuffer = 1;
-constexpr uint64_t kMatrixBytes = uint64_t{1} << 30;
-constexpr uint64_t kOperandBytes = 4 * kMatrixBytes;  // of one GEMM: A, W, D and room
-constexpr uint64_t kMaxGemms = 64, kMaxSets = 64;
-constexpr uint64_t kBufferBytes = kMaxSets * kMaxGemms * kOperandBytes;
+constexpr uint64_t kOperandBytes = 4 * DispatcherBed::kMatrixBytes;  // A, W, D and room
+constexpr uint64_t kBufferBytes =
+    DispatcherBed::kMaxSets * DispatcherBed::kMaxGemms * kOperandBytes;
 
 }  // namespace
 
@@ -64,6 +64,12 @@ DispatcherBed::~DispatcherBed() {
 void DispatcherBed::Tell(const DispatcherMessage& message) {
   CONCERT_CHECK(dispatcher_.mailbox().TryPush(message));
   dispatcher_.Turn(0);
+}
+
+bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
+  return shapes.size() <= kMaxGemms &&
+         std::all_of(shapes.begin(), shapes.end(),
+                     [](const GemmShape& shape) { return shape.bytes() <= kMatrixBytes; });
 }
 
 void DispatcherBed::Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set) {

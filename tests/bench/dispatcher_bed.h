@@ -28,8 +28,12 @@ class DispatcherBed {
   DispatcherBed(const DispatcherBed&) = delete;
   DispatcherBed& operator=(const DispatcherBed&) = delete;
 
+  static constexpr uint64_t kMaxGemms = 64, kMaxSets = 64;
+  static constexpr uint64_t kMatrixBytes = uint64_t{1} << 30;
+  // Whether Submit takes this batch: it has room for kMaxGemms with matrices of kMatrixBytes.
+  static bool Takes(std::span<const GemmShape> shapes);
   // A batch: GEMM i on queue `first_queue` + i, with operands that no other (set, i) has. They are
-  // addresses only. REQUIRES: at most 64 shapes and sets, matrices of 1 GiB at most.
+  // addresses only. REQUIRES: Takes(shapes), set < kMaxSets.
   void Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set);
 
   bool Turn(policies::Time now) { return dispatcher_.Turn(now); }

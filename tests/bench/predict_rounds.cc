@@ -115,9 +115,10 @@ class ModelGpu : public NullDevice {
     endings_.erase(shown, endings_.end());
     return count;
   }
-  // When the timeline at this address was last stored.
+  // When this GPU last stored the timeline; 0: never.
   double VisibleAtUs(const uint64_t& timeline) const {
-    return visible_at_us_.at(reinterpret_cast<daemon::Address>(&timeline));
+    const auto found = visible_at_us_.find(reinterpret_cast<daemon::Address>(&timeline));
+    return found == visible_at_us_.end() ? 0 : found->second;
   }
 
   // Since Forget().
@@ -166,12 +167,14 @@ class Rounds {
         bed_(gpu_, options.policy, DispatcherOptionsOf(options),
              static_cast<uint32_t>(shapes_.size()) * options.in_flight) {}
 
-  Prediction Run() {
+  // DEADLINE_EXCEEDED if the batches do not end, as when the policy never launches them.
+  absl::StatusOr<Prediction> Run() {
     for (int i = 0; i < options_.in_flight; ++i) Submit(0);
     const int warm_up = options_.batches / 4;
     double begin_us = 0;
     while (ended_ < options_.batches) {
       const int before = ended_;
+      if (clock_.now_us > kLimitUs) return absl::DeadlineExceededError("batches do not end");
       Publish();
       shown_ += gpu_.Show();
       CollectAndSubmit();
@@ -260,6 +263,7 @@ class Rounds {
   }
 
   static constexpr int kSets = 8;
+  static constexpr double kLimitUs = 1e9;
   static constexpr policies::Time kEpochNs = 1'000'000'000;  // time 0 means "never" in places
 
   const Options& options_;
@@ -321,13 +325,22 @@ int Run(const Options& options) {
   std::vector<double> errors;
   for (const GemmScenario& scenario : *scenarios) {
     if (!scenario.unsupported.empty()) continue;
-    const Prediction prediction = Rounds(scenario, options).Run();
+    if (!DispatcherBed::Takes(scenario.gemms)) {
+      std::printf("%-36s left out: more than %d GEMMs, or one of more than 1 GiB\n",
+                  scenario.name.c_str(), static_cast<int>(DispatcherBed::kMaxGemms));
+      continue;
+    }
+    const absl::StatusOr<Prediction> prediction = Rounds(scenario, options).Run();
+    if (!prediction.ok()) {
+      std::cerr << scenario.name << ": " << prediction.status().message() << "\n";
+      return 1;
+    }
     const auto found = measured.find(scenario.name);
-    PrintRow(scenario.name, prediction, found == measured.end() ? 0 : found->second);
-    log_sum += std::log(prediction.batch_us);
+    PrintRow(scenario.name, *prediction, found == measured.end() ? 0 : found->second);
+    log_sum += std::log(prediction->batch_us);
     ++count;
     if (found != measured.end())
-      errors.push_back(std::abs(prediction.batch_us / found->second - 1));
+      errors.push_back(std::abs(prediction->batch_us / found->second - 1));
   }
   if (count > 0) std::printf("geomean %.2f us", std::exp(log_sum / count));
   if (!errors.empty()) std::printf("; off by %.0f %% (median)", 100 * Quantile(errors, 0.5));
