@@ -64,7 +64,7 @@ class BlockPacking {
   Segment& ByReady(size_t place) { return segments_[by_ready_[place] & kIndexMask]; }
 
   // Of by_ready_: the index of a segment, in the last bits of its ready_us, which is not negative,
-  // so that its bits order it. They are the last 9 of 52: less than a rounding error of any time.
+  // so that its bits order it. They are the last 9 of 52: far less than is known of any time.
   static constexpr uint64_t kIndexMask = 511;
   static_assert(kMaxSegments <= kIndexMask + 1);
 

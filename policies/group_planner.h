@@ -36,8 +36,8 @@ class GroupPlanner {
                             GroupGoal goal = GroupGoal::kLatency);
 
   // About predicted_us of such a schedule without planning it, for comparing partitions: 0.2 us per
-  // problem of a shape met lately. On random problems it is off by 1 % (64 of
-  // them), 2 % (8) or 3 % (4) on average, and by 50 % at most: it searches less than Plan().
+  // problem of a shape met lately. On random problems it is off by 1 % (64 of them), 2 % (8) or 3 %
+  // (4) on average, and by 50 % at most: it searches less than Plan().
   float PredictUs(std::span<const Problem> problems, int blocks,
                   GroupGoal goal = GroupGoal::kLatency) const;
 
