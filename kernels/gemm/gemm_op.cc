@@ -57,13 +57,6 @@ Scales ScalesOfW(const concert_gemm_body& body) {
           body.n};
 }
 
-// Nearly every GEMM: all that is said of scales below then holds.
-bool NeedsNoScales(const concert_gemm_body& body) {
-  return body.dtype != CONCERT_ABI_FP8_E4M3 &&
-         (body.a.scales | body.w.scales | body.a_scales_offset | body.w_scales_offset |
-          (body.flags & (CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW))) == 0;
-}
-
 Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   const bool present = scales.operand.buffer != 0;
   if (body.dtype == CONCERT_ABI_FP8_E4M3) {
@@ -84,10 +77,8 @@ Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_bo
   if ((body.flags & ~kAllFlags) != 0) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
-  if (!NeedsNoScales(body)) {
-    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
-    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
-  }
+  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
+  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_M, body.m, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_N, body.n, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_K, body.k, 1, kMaxGemmDimension));
@@ -151,7 +142,6 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body
     CONCERT_RETURN_IF_FAILED(
         resolver.Resolve(CONCERT_FIELD_BIAS, body.bias, uint64_t{body.n}, d_element, ranges.bias));
   }
-  if (NeedsNoScales(body)) return {};
   CONCERT_RETURN_IF_FAILED(ResolveScales(resolver, ScalesOfA(body), ranges.a_scales));
   return ResolveScales(resolver, ScalesOfW(body), ranges.w_scales);
 }
@@ -183,7 +173,6 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
   const uint64_t matrix_bytes =
       SaturatingAdd(SaturatingMultiply(in, DtypeBytes(static_cast<Dtype>(body.dtype))),
                     SaturatingMultiply(out, DtypeBytes(DtypeOfD(body))));
-  if (NeedsNoScales(body)) return matrix_bytes;
   uint64_t scales = 0;
   for (const Scales& of : {ScalesOfA(body), ScalesOfW(body)})
     scales += of.operand.buffer != 0 ? of.count() * kScaleBytes : 0;
