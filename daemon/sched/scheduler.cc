@@ -398,8 +398,8 @@ void Scheduler::EvaluateBlocked(Time now, Actions& actions) {
   while (progressed_ || now >= next_timeout_scan_) {
     progressed_ = false;
     next_timeout_scan_ = now + kTimeoutScanPeriodNs;
-    // Backwards, like all that empties a list: what leaves it is then the last of it, so that it
-    // keeps its order. Where Evaluate takes out another, what comes in its place has been examined.
+    // Backwards: what leaves the list is then the last of it, so that it keeps its order. Where
+    // Evaluate takes out another, what comes in its place has been examined.
     for (size_t i = blocked_.size(); i > 0; --i) {
       if (i <= blocked_.size()) Evaluate(blocked_[i - 1], now, actions);
     }

@@ -8,7 +8,6 @@
 #include <atomic>
 
 #include "daemon/check.h"
-#include "daemon/clock.h"
 
 namespace concert::bench {
 namespace {
@@ -73,7 +72,7 @@ bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
 }
 
 void DispatcherBed::Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set) {
-  CONCERT_CHECK(shapes.size() <= kMaxGemms && set < kMaxSets);
+  CONCERT_CHECK(Takes(shapes) && set < kMaxSets);
   const concert_ring_layout& ring = memory_->layout().rings[0];
   auto* slots = reinterpret_cast<concert_descriptor*>(client_ + ring.descriptors_offset);
   for (uint32_t i = 0; i < shapes.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -190,11 +191,6 @@ class Rounds {
   }
 
  private:
-  struct Batch {
-    double published_at_us;
-    int number;
-  };
-
   static daemon::DispatcherOptions DispatcherOptionsOf(const Options& options) {
     daemon::DispatcherOptions result;
     result.scheduler.depth = options.depth;
@@ -209,16 +205,14 @@ class Rounds {
   void Submit(double us) {
     client_free_at_us_ = std::max(client_free_at_us_, us) + options_.costs.submit_batch +
                          options_.costs.submit_op * static_cast<double>(shapes_.size());
-    on_their_way_.push_back({client_free_at_us_, begun_++});
+    on_their_way_us_.push_back(client_free_at_us_);
   }
 
   // Puts into the ring what the client has written by now.
   void Publish() {
-    while (published_ < begun_ && on_their_way_.front().published_at_us <= clock_.now_us) {
-      const int batch = on_their_way_.front().number;
-      on_their_way_.erase(on_their_way_.begin());
-      bed_.Submit(shapes_, QueueOf(batch, 0), batch % kSets);
-      ++published_;
+    for (; !on_their_way_us_.empty() && on_their_way_us_.front() <= clock_.now_us; ++published_) {
+      on_their_way_us_.pop_front();
+      bed_.Submit(shapes_, QueueOf(published_, 0), published_ % kSets);
     }
   }
 
@@ -272,8 +266,8 @@ class Rounds {
   ModelGpu gpu_;
   DispatcherBed bed_;
   double client_free_at_us_ = 0, dispatcher_us_ = 0;
-  std::vector<Batch> on_their_way_;  // from the client to the ring, oldest first
-  int begun_ = 0, published_ = 0, ended_ = 0, measured_from_ = 0;
+  std::deque<double> on_their_way_us_;  // when batches that the client writes will be in the ring
+  int published_ = 0, ended_ = 0, measured_from_ = 0;
   uint64_t admitted_ = 0;
   int shown_ = 0;  // timelines that the dispatcher has not looked at
 };
@@ -320,9 +314,7 @@ int Run(const Options& options) {
   }
   std::printf("%-36s %8s%s %6s %6s  launches per batch x ops\n", "us per batch", "predicted",
               measured.empty() ? "" : " measured ratio", "idle", "busy");
-  double log_sum = 0;
-  int count = 0;
-  std::vector<double> errors;
+  std::vector<double> batches_us, errors;
   for (const GemmScenario& scenario : *scenarios) {
     if (!scenario.unsupported.empty()) continue;
     if (!DispatcherBed::Takes(scenario.gemms)) {
@@ -337,12 +329,11 @@ int Run(const Options& options) {
     }
     const auto found = measured.find(scenario.name);
     PrintRow(scenario.name, *prediction, found == measured.end() ? 0 : found->second);
-    log_sum += std::log(prediction->batch_us);
-    ++count;
+    batches_us.push_back(prediction->batch_us);
     if (found != measured.end())
       errors.push_back(std::abs(prediction->batch_us / found->second - 1));
   }
-  if (count > 0) std::printf("geomean %.2f us", std::exp(log_sum / count));
+  std::printf("geomean %.2f us", GeometricMean(batches_us));
   if (!errors.empty()) std::printf("; off by %.0f %% (median)", 100 * Quantile(errors, 0.5));
   std::printf("\n");
   return 0;
