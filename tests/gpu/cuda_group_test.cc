@@ -292,6 +292,31 @@ TEST_F(GpuGroupTest, ATimelineTellsThatItsProblemIsDone) {
   }
 }
 
+// On one block, 64 tiles behind it: a problem signals when it is done, not when the block is. The
+// host may be held up until all is done, hence the attempts.
+TEST_F(GpuGroupTest, AProblemIsNotHeldBackByWhatItsBlockDoesNext) {
+  GroupRuns runs = MakeRuns(
+      std::vector<GemmCase>{{.m = 64, .n = 128, .k = 64}, {.m = 512, .n = 1024, .k = 2816}}, kBf16);
+  const std::vector<const Op*> ops = OpsOf(runs);
+  const HandSchedule schedule(ProblemsOf(ops), {128, 64}, /*splits=*/1, /*blocks=*/1);
+  constexpr int kAttempts = 20;
+  int early = 0;
+  for (int attempt = 0; attempt < kAttempts && early == 0; ++attempt) {
+    const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
+    ASSERT_OK(device().Launch(kLane, {.ops = ops,
+                                      .form = policies::Form::kGroup,
+                                      .schedule = &schedule.get(),
+                                      .writes = writes,
+                                      .inputs_settled = true,
+                                      .weights_settled = true}));
+    ASSERT_TRUE(WaitFor(kFirstTimeline, writes[0].value)) << device().healthy();
+    early += Timeline(kFirstTimeline + 1) < writes[1].value ? 1 : 0;
+    ASSERT_TRUE(WaitFor(kFirstTimeline + 1, writes[1].value)) << device().healthy();
+  }
+  EXPECT_GT(early, 0) << "the short problem was never seen before the long one, in " << kAttempts
+                      << " launches";
+}
+
 // A, W or both where no tensor map takes them, beside others where they lie well.
 TEST_F(GpuGroupTest, UnalignedOperandsAreRepacked) {
   for (const Format& format : {kBf16, kFp16, kFp8PerTensor, kFp8PerRow}) {
