@@ -128,6 +128,7 @@ void PlanBook::Add(const OpSlot& slot) {
                                    .batch = work.batch};
   }
   ++record.op_count;
+  if (plan.compute) ++compute_ops_;
 }
 
 float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now) {
@@ -229,6 +230,7 @@ void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
     last_plan_end_ = std::max(last_plan_end_, now);
     ++ended_plans_;
   }
+  if (plan.compute) compute_ops_ -= static_cast<int>(record.op_count);
   --OpenCount(plan);
   free_plans_.push_back(id);
 }

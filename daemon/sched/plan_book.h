@@ -56,6 +56,7 @@ class PlanBook {
     }
     return count;
   }
+  int compute_ops() const { return compute_ops_; }  // of the plans that are open, ended ones too
   int collectives() const { return collectives_; }
   int group_launches() const { return group_launches_; }  // with unfinished ops
 
@@ -119,6 +120,7 @@ class PlanBook {
   std::array<LaneSlot, policies::kLaneCount> lanes_;
   uint32_t launches_in_flight_ = 0;
   std::array<int, policies::kPriorityCount> compute_plans_{};
+  int compute_ops_ = 0;
   int collectives_ = 0;
   int group_launches_ = 0;
   uint64_t next_plan_ = 1;

@@ -72,6 +72,47 @@ TEST_F(BacklogTest, WhatIsLateStillCounts) {
   EXPECT_GE(launched_.size(), 21u);
 }
 
+// Launches are predicted to end after 10 us and what it takes to start them: too long for the
+// backlog, but not for the backlog and half of the running one.
+class CompanyTest : public SchedulerTest {
+ protected:
+  CompanyTest() : SchedulerTest({.depth = 1, .backlog_ns = 10'000}) {
+    for (QueueId& queue : queues_) queue = AddQueue();
+    Submit(queues_[0]);
+    Step();
+    Submit(queues_[1]);
+    Step();
+  }
+
+  std::array<QueueId, 4> queues_;
+};
+
+TEST_F(CompanyTest, WaitsForAsMuchAsIsInFlight) {
+  ASSERT_EQ(launched_.size(), 2u);  // as much was ready as was in flight
+  Submit(queues_[2]);
+  Step();
+  EXPECT_EQ(launched_.size(), 2u);
+  Submit(queues_[3]);
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);  // behind which is too much for the fourth
+}
+
+TEST_F(CompanyTest, GoesOnWhenTheBacklogIsShort) {
+  ASSERT_EQ(launched_.size(), 2u);
+  Submit(queues_[2]);
+  now_ += 6'000;
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);
+}
+
+TEST_F(CompanyTest, CountsWhatAPlanWasLaunchedWithUntilItEnds) {
+  ASSERT_EQ(launched_.size(), 2u);
+  Finish(queues_[0], 1);
+  Submit(queues_[2]);
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);
+}
+
 TEST_F(SchedulerTest, OrdersACrossQueueWaitOnTheDevice) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId producer = Submit(a);
