@@ -269,7 +269,8 @@ class Scheduler {
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).
-  bool HasRoom(Time now, policies::Priority priority) const;
+  bool HasRoom(Time now, policies::Priority priority, bool company_expected) const;
+  bool CompanyExpected() const;
   void RankCandidates(Time now);
   void ListRunning();
   bool BuildSnapshot(Time now);

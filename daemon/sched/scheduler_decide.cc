@@ -28,7 +28,7 @@ kernels::OpRanges RangesOf(const kernels::Op& op) {
 }  // namespace
 
 // Late binding: see SchedulerOptions.
-bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
+bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
   const bool high = priority == policies::Priority::kHigh;
   if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
   if (book_.group_launches() >= policies::kMaxGroupLaunches) return false;
@@ -40,11 +40,19 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority) const {
     running_ns = std::max(running_ns, lanes_[lane].clock.running_ns());
   }
   // Predictions err by some part of themselves, and a launch that comes too late cannot overlap the
-  // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35. While less is ready than
-  // what is in flight was launched with, company is worth more than being early: DLRM's towers go
-  // out as two batches and two, 19.3 us each, instead of as one, one and two, 21.1 (one H200).
-  const bool company_expected = static_cast<int>(ready_.size()) < book_.compute_ops();
+  // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35.
   return busy_until - now < options_.backlog_ns + (company_expected ? 0 : running_ns / 2);
+}
+
+// Less is ready than what is in flight was launched with, and that is what its ends will bring:
+// then company is worth more than being early. DLRM's towers go out as two batches and two, 19.3 us
+// each, instead of as one, one and two, 21.1 (one H200). An op that follows one in flight is of a
+// chain, whose ends bring nothing: its next op is ready already.
+bool Scheduler::CompanyExpected() const {
+  if (static_cast<int>(ready_.size()) >= book_.compute_ops()) return false;
+  return std::none_of(ready_.begin(), ready_.end(), [this](QueueId id) {
+    return queues_[id].head != queues_[id].front;
+  });
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
@@ -60,9 +68,10 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 // has had least, then the op that has waited longest, then the one admitted first.
 void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
+  const bool company_expected = CompanyExpected();
   std::array<bool, policies::kPriorityCount> has_room;
   for (int i = 0; i < policies::kPriorityCount; ++i) {
-    has_room[i] = HasRoom(now, static_cast<policies::Priority>(i - 1));
+    has_room[i] = HasRoom(now, static_cast<policies::Priority>(i - 1), company_expected);
   }
   int offers_left = PlanBook::kMaxCollectives - book_.collectives();
   std::array<int64_t, policies::kPriorityCount> least_served;
