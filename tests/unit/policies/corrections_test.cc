@@ -11,15 +11,46 @@ TEST(CorrectionsTest, WhatWasNeverMeasuredIsTakenAsPredicted) {
   EXPECT_EQ(Corrections().RatiosOf(kSignature), (FormRatios{1, 1, 1}));
 }
 
-TEST(CorrectionsTest, ApproachesTheMeasuredRatioOfOneFormOnly) {
+TEST(CorrectionsTest, FormsThatWereNotMeasuredAreAsSlowAsTheOneThatWas) {
   Corrections corrections;
   corrections.Chosen(kSignature, Form::kGroup);
   const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
   for (int i = 0; i < 50; ++i) corrections.Learn(tag, 100, 130);
   const FormRatios ratios = corrections.RatiosOf(kSignature);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.3, 0.01);
-  EXPECT_EQ(ratios[static_cast<int>(Form::kSingle)], 1);
+  EXPECT_NEAR(ratios[static_cast<int>(Form::kSingle)], 1.3, 0.01);
   EXPECT_EQ(corrections.RatiosOf(kSignature + 4), (FormRatios{1, 1, 1}));
+  // Chosen, but not measured yet.
+  corrections.Chosen(kSignature, Form::kStreams);
+  EXPECT_EQ(corrections.RatiosOf(kSignature), ratios);
+  // What takes as long as was predicted with that ratio confirms it.
+  const uint64_t streams = Corrections::TagOf(kSignature, Form::kStreams);
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(corrections.Learn(streams, 130, 130));
+  EXPECT_NEAR(corrections.RatiosOf(kSignature)[static_cast<int>(Form::kStreams)], 1.3, 0.01);
+}
+
+TEST(CorrectionsTest, ApproachesTheRatioOfEachFormThatIsMeasured) {
+  Corrections corrections;
+  for (const Form form : {Form::kGroup, Form::kStreams}) {
+    corrections.Chosen(kSignature, form);
+    const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(form)];
+    const float actual_us = form == Form::kGroup ? 120 : 90;
+    const uint64_t tag = Corrections::TagOf(kSignature, form);
+    for (int i = 0; i < 100; ++i) corrections.Learn(tag, 100 * ratio, actual_us);
+  }
+  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.2, 0.01);
+  EXPECT_NEAR(ratios[static_cast<int>(Form::kStreams)], 0.9, 0.01);
+}
+
+TEST(CorrectionsTest, OnlyTheMeasuredFormIsBlamedForMuch) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Form::kGroup);
+  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
+  for (int i = 0; i < 100; ++i) corrections.Learn(tag, 100, 180);
+  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.8, 0.01);
+  EXPECT_EQ(ratios[static_cast<int>(Form::kStreams)], Corrections::kMaxCommon);
 }
 
 TEST(CorrectionsTest, DriftsOnceAndIsAtRestWhenChosenWithTheNewRatio) {
