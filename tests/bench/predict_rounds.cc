@@ -41,10 +41,10 @@ namespace {
 struct Costs {
   // Of the dispatcher.
   double turn = 0.15;
-  double admit_op = 0.3;
-  double launch = 3.5;
-  double launch_op = 0.3;
-  double finish_op = 0.25;
+  double admit_op = 0.25;
+  double launch = 3.0;
+  double launch_op = 0.25;
+  double finish_op = 0.2;
   double group_call = 2.5;
   double library_call = 5.5;
   // Between them.
