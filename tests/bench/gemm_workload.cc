@@ -96,6 +96,15 @@ double Dot(const double* x, const double* y, uint64_t count) {
   return sum;
 }
 
+// The ratio of two sums of few random squares scatters: of right results of one row, each of the
+// sums of four, one in 460 would have 6 times the error of its rounding (the F distribution); with
+// 32 one in 11000 has twice that.
+constexpr uint32_t kMinProjections = 4, kMinProjectedRows = 32;
+
+int ProjectionsOf(const GemmShape& shape) {
+  return static_cast<int>(std::max(kMinProjections, (kMinProjectedRows + shape.m - 1) / shape.m));
+}
+
 // The signs of one projection, the same for the reference and the check.
 std::vector<double> Signs(uint64_t seed, int projection, uint32_t count) {
   Random random(seed ^ (0xA5A5A5A5u + static_cast<uint64_t>(projection)));
@@ -209,14 +218,15 @@ GemmWorkload::Projected GemmWorkload::ProjectWeights(int set, int gemm,
                                                      const std::vector<uint8_t>& image) const {
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
+  const int projections = ProjectionsOf(s);
   std::vector<std::vector<double>> signs;
-  for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
+  for (int p = 0; p < projections; ++p) signs.push_back(Signs(seed_, p, s.n));
   std::vector<double> row(s.k);
-  Projected projected(uint64_t{kProjections} * s.k);
+  Projected projected(uint64_t{s.k} * projections);
   const double scale = s.has_scales() ? double{ScaleOfA(set)} * kScaleOfW : 1;
   for (uint32_t j = 0; j < s.n; ++j) {
     LoadRow(s.dtype, image.data() + place(set, gemm).w + j * row_bytes, s.k, row.data());
-    for (int p = 0; p < kProjections; ++p) {
+    for (int p = 0; p < projections; ++p) {
       double* const sums = projected.data() + uint64_t{s.k} * p;
       for (uint32_t i = 0; i < s.k; ++i) sums[i] += scale * signs[p][j] * row[i];
     }
@@ -229,10 +239,11 @@ GemmWorkload::Reference GemmWorkload::MakeReference(int gemm, const Projected& p
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
   std::vector<double> row(s.k);
-  Reference reference(uint64_t{kProjections} * s.m);
+  const int projections = ProjectionsOf(s);
+  Reference reference(uint64_t{s.m} * projections);
   for (uint32_t i = 0; i < s.m; ++i) {
     LoadRow(s.dtype, a + i * row_bytes, s.k, row.data());
-    for (int p = 0; p < kProjections; ++p) {
+    for (int p = 0; p < projections; ++p) {
       reference[uint64_t{s.m} * p + i] = Dot(row.data(), projected.data() + uint64_t{s.k} * p, s.k);
     }
   }
@@ -253,8 +264,9 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
                                   const uint8_t* output) const {
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.d_dtype())} * s.n;
+  const int projections = ProjectionsOf(s);
   std::vector<std::vector<double>> signs;
-  for (int p = 0; p < kProjections; ++p) signs.push_back(Signs(seed_, p, s.n));
+  for (int p = 0; p < projections; ++p) signs.push_back(Signs(seed_, p, s.n));
 
   // In parts, summed in order: a large D takes long on one core.
   const uint32_t rows = std::max<uint32_t>(1, kElementsPerPart / s.n);
@@ -265,7 +277,7 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
     const uint32_t end = std::min(s.m, (part + 1) * rows);
     for (uint32_t i = part * rows; i < end; ++i) {
       LoadRow(s.d_dtype(), output + i * row_bytes, s.n, row.data());
-      for (int p = 0; p < kProjections; ++p) {
+      for (int p = 0; p < projections; ++p) {
         const double expected = reference[uint64_t{s.m} * p + i];
         const double difference = Dot(row.data(), signs[p].data(), s.n) - expected;
         errors[part] += difference * difference;

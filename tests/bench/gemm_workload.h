@@ -67,8 +67,6 @@ class GemmWorkload {
   static double Tolerance(Dtype dtype);
 
  private:
-  static constexpr int kProjections = 4;
-
   // W^T x for the projections, times the GEMM's scales, [projection][column of A].
   using Projected = std::vector<double>;
   // R x for the projections, [projection][row].

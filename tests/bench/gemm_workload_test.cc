@@ -66,6 +66,24 @@ TEST(GemmWorkloadTest, ARightResultHasTheErrorOfItsRounding) {
   ExpectRightResultsPass<float>(Dtype::kFp32, 1e-9, 1e-6);
 }
 
+// With few rows there is little to take a mean of.
+TEST(GemmWorkloadTest, ARightResultOfFewRowsHasTheErrorOfItsRoundingToo) {
+  const GemmScenario scenario = {.name = "x",
+                                 .group = "",
+                                 .gemms = {{1, 448, 896, Dtype::kBf16}, {3, 64, 64, Dtype::kBf16}},
+                                 .unsupported = ""};
+  GemmWorkload workload(scenario, kSeed);
+  const std::vector<uint8_t> image = workload.MakeImage();
+  ASSERT_GT(workload.sets(), 32);
+  for (int set = 0; set < workload.sets(); ++set) {
+    for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
+      const double error =
+          workload.RelativeError(set, gemm, Compute<Eigen::bfloat16>(workload, image, set, gemm));
+      EXPECT_LT(error, 4e-3) << "set " << set << ", GEMM " << gemm;
+    }
+  }
+}
+
 // As Compute, from quantised operands and their scales.
 std::vector<uint8_t> ComputeFp8(const GemmWorkload& workload, const std::vector<uint8_t>& image,
                                 int set, int gemm) {
