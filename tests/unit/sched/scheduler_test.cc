@@ -97,6 +97,13 @@ TEST_F(CompanyTest, WaitsForAsMuchAsIsInFlight) {
   EXPECT_EQ(launched_.size(), 3u);  // behind which is too much for the fourth
 }
 
+TEST_F(CompanyTest, AChainsNextOpWaitsForNobody) {
+  ASSERT_EQ(launched_.size(), 2u);
+  Submit(queues_[0]);
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);
+}
+
 TEST_F(CompanyTest, GoesOnWhenTheBacklogIsShort) {
   ASSERT_EQ(launched_.size(), 2u);
   Submit(queues_[2]);
