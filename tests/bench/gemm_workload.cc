@@ -105,11 +105,13 @@ int ProjectionsOf(const GemmShape& shape) {
   return static_cast<int>(std::max(kMinProjections, (kMinProjectedRows + shape.m - 1) / shape.m));
 }
 
-// The signs of one projection, the same for the reference and the check.
-std::vector<double> Signs(uint64_t seed, int projection, uint32_t count) {
-  Random random(seed ^ (0xA5A5A5A5u + static_cast<uint64_t>(projection)));
-  std::vector<double> signs(count);
-  for (double& sign : signs) sign = (random.Next() >> 63) != 0 ? 1.0 : -1.0;
+// Of every projection the signs of D's columns, the same for the reference and the check.
+std::vector<std::vector<double>> SignsOf(const GemmShape& shape, uint64_t seed) {
+  std::vector<std::vector<double>> signs(ProjectionsOf(shape), std::vector<double>(shape.n));
+  for (uint64_t projection = 0; projection < signs.size(); ++projection) {
+    Random random(seed ^ (0xA5A5A5A5u + projection));
+    for (double& sign : signs[projection]) sign = (random.Next() >> 63) != 0 ? 1.0 : -1.0;
+  }
   return signs;
 }
 
@@ -219,8 +221,7 @@ GemmWorkload::Projected GemmWorkload::ProjectWeights(int set, int gemm,
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.dtype)} * s.k;
   const int projections = ProjectionsOf(s);
-  std::vector<std::vector<double>> signs;
-  for (int p = 0; p < projections; ++p) signs.push_back(Signs(seed_, p, s.n));
+  const std::vector<std::vector<double>> signs = SignsOf(s, seed_);
   std::vector<double> row(s.k);
   Projected projected(uint64_t{s.k} * projections);
   const double scale = s.has_scales() ? double{ScaleOfA(set)} * kScaleOfW : 1;
@@ -265,8 +266,7 @@ double GemmWorkload::ErrorAgainst(const Reference& reference, int gemm,
   const GemmShape& s = shape(gemm);
   const uint64_t row_bytes = uint64_t{DtypeBytes(s.d_dtype())} * s.n;
   const int projections = ProjectionsOf(s);
-  std::vector<std::vector<double>> signs;
-  for (int p = 0; p < projections; ++p) signs.push_back(Signs(seed_, p, s.n));
+  const std::vector<std::vector<double>> signs = SignsOf(s, seed_);
 
   // In parts, summed in order: a large D takes long on one core.
   const uint32_t rows = std::max<uint32_t>(1, kElementsPerPart / s.n);

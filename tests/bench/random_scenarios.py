@@ -19,9 +19,16 @@ def log_uniform(rng, low, high):
     return low * (high / low) ** rng.random()
 
 
+def rows(rng):
+    return round(log_uniform(rng, 1, 1024))
+
+
+def extent(rng):
+    return 64 * round(log_uniform(rng, 256, 8192) / 64)
+
+
 def shape(rng):
-    extent = lambda: 64 * round(log_uniform(rng, 256, 8192) / 64)
-    return {"m": round(log_uniform(rng, 1, 1024)), "n": extent(), "k": extent()}
+    return {"m": rows(rng), "n": extent(rng), "k": extent(rng)}
 
 
 def pick(rng, choices):
@@ -34,7 +41,7 @@ def gemms(rng, form):
     if form == "equal":
         return [first | {"count": count}]
     if form == "layer":
-        return [first] + [first | {"m": round(log_uniform(rng, 1, 1024))} for _ in range(count - 1)]
+        return [first] + [first | {"m": rows(rng)} for _ in range(count - 1)]
     return [first] + [shape(rng) for _ in range(count - 1)]
 
 

@@ -7,16 +7,22 @@ namespace {
 
 constexpr uint64_t kSignature = 0x1230;
 
+// Chooses `form` and measures it until its ratio has settled. Returns all ratios.
+FormRatios Settle(Corrections& corrections, Form form, float actual_over_predicted) {
+  corrections.Chosen(kSignature, form);
+  const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(form)];
+  const uint64_t tag = Corrections::TagOf(kSignature, form);
+  for (int i = 0; i < 100; ++i) corrections.Learn(tag, 100 * ratio, 100 * actual_over_predicted);
+  return corrections.RatiosOf(kSignature);
+}
+
 TEST(CorrectionsTest, WhatWasNeverMeasuredIsTakenAsPredicted) {
   EXPECT_EQ(Corrections().RatiosOf(kSignature), (FormRatios{1, 1, 1}));
 }
 
 TEST(CorrectionsTest, FormsThatWereNotMeasuredAreAsSlowAsTheOneThatWas) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Form::kGroup);
-  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
-  for (int i = 0; i < 50; ++i) corrections.Learn(tag, 100, 130);
-  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  const FormRatios ratios = Settle(corrections, Form::kGroup, 1.3f);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.3, 0.01);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kSingle)], 1.3, 0.01);
   EXPECT_EQ(corrections.RatiosOf(kSignature + 4), (FormRatios{1, 1, 1}));
@@ -31,24 +37,15 @@ TEST(CorrectionsTest, FormsThatWereNotMeasuredAreAsSlowAsTheOneThatWas) {
 
 TEST(CorrectionsTest, ApproachesTheRatioOfEachFormThatIsMeasured) {
   Corrections corrections;
-  for (const Form form : {Form::kGroup, Form::kStreams}) {
-    corrections.Chosen(kSignature, form);
-    const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(form)];
-    const float actual_us = form == Form::kGroup ? 120 : 90;
-    const uint64_t tag = Corrections::TagOf(kSignature, form);
-    for (int i = 0; i < 100; ++i) corrections.Learn(tag, 100 * ratio, actual_us);
-  }
-  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  Settle(corrections, Form::kGroup, 1.2f);
+  const FormRatios ratios = Settle(corrections, Form::kStreams, 0.9f);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.2, 0.01);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kStreams)], 0.9, 0.01);
 }
 
 TEST(CorrectionsTest, OnlyTheMeasuredFormIsBlamedForMuch) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Form::kGroup);
-  const uint64_t tag = Corrections::TagOf(kSignature, Form::kGroup);
-  for (int i = 0; i < 100; ++i) corrections.Learn(tag, 100, 180);
-  const FormRatios ratios = corrections.RatiosOf(kSignature);
+  const FormRatios ratios = Settle(corrections, Form::kGroup, 1.8f);
   EXPECT_NEAR(ratios[static_cast<int>(Form::kGroup)], 1.8, 0.01);
   EXPECT_EQ(ratios[static_cast<int>(Form::kStreams)], Corrections::kMaxCommon);
 }
