@@ -26,13 +26,6 @@ constexpr int kBudgetCount = 3;
 // Tags of a signature's ops.
 constexpr uint8_t kSameSession = 1, kUrgent = 2, kFront = 128;
 
-// Groups of one class, and what follows them one by one, share a lane. Normal and low have one
-// each, because work on one lane runs in its order.
-constexpr Lane SerialLaneOf(int priority_class) {
-  constexpr std::array<Lane, kClassCount> kLanes = {kGroupLanes[2], kGroupLanes[0], kGroupLanes[1]};
-  return kLanes[priority_class];
-}
-
 class AutoPolicy final : public Policy {
  public:
   explicit AutoPolicy(const PolicyInputs& inputs)

@@ -18,6 +18,13 @@ constexpr int ClassOf(Priority priority) {
   return static_cast<int>(Priority::kHigh) - static_cast<int>(priority);
 }
 
+// Groups of one class, and what follows them one by one, share a lane. Normal and low have one
+// each, because work on one lane runs in its order.
+constexpr Lane SerialLaneOf(int priority_class) {
+  constexpr std::array<Lane, kClassCount> kLanes = {kGroupLanes[2], kGroupLanes[0], kGroupLanes[1]};
+  return kLanes[priority_class];
+}
+
 // Ready GEMMs, class after class as the snapshot has them.
 struct ReadyGemms {
   struct Class {

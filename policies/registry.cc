@@ -2,6 +2,7 @@
 
 #include "policies/auto.h"
 #include "policies/goldyloc.h"
+#include "policies/grouped.h"
 #include "policies/policy.h"
 #include "policies/priority.h"
 #include "policies/serial.h"
@@ -10,10 +11,11 @@
 namespace concert::policies {
 namespace {
 
-constexpr std::array<PolicyInfo, 5> kPolicies = {{
+constexpr std::array<PolicyInfo, 6> kPolicies = {{
     {"auto", "company where it is predicted faster, never where it is predicted slower", MakeAuto},
     {"serial", "one op after the other", MakeSerial},
     {"streams", "every ready op at once, no priorities", MakeStreams},
+    {"group", "every ready GEMM that one launch can carry in one launch", MakeGrouped},
     {"priority", "every ready op at once, high priority on lanes that go first", MakePriority},
     {"goldyloc",
      "as many GEMMs at once as a trained model predicts best, each with a kernel for it",

@@ -262,7 +262,7 @@ TEST_P(ServiceTest, ABadOpFailsAloneAndInItsTurn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest,
-                         Values("auto", "serial", "streams", "priority", "goldyloc"),
+                         Values("auto", "serial", "streams", "group", "priority", "goldyloc"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

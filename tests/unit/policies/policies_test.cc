@@ -50,6 +50,47 @@ TEST(SerialTest, NeverOverlapsACollective) {
   EXPECT_EQ(mixed.launches[0].lane, kCollectiveLane);
 }
 
+TEST(GroupedTest, PutsWhatOneLaunchCanCarryIntoOne) {
+  Work other_dtype = Groupable(64, 1536, 4096);
+  other_dtype.dtype = Dtype::kFp16;
+  Scene scene;
+  scene.device.group_kernel = true;
+  scene.Ready(Groupable(4096, 4096, 4096))
+      .Ready(kSmall)
+      .Ready(Copy(1 << 20))
+      .Ready(other_dtype)
+      .Ready(AllReduce(1 << 20))
+      .Ready(Groupable(64, 1536, 4096), Priority::kLow)
+      .Ready(Groupable(64, 1536, 4096));
+  const Plan plan = Decide("group", scene);
+  ASSERT_EQ(plan.launch_count, 1);
+  const PlannedLaunch& launch = plan.launches[0];
+  EXPECT_EQ(launch.form, Form::kGroup);
+  EXPECT_NE(launch.schedule, nullptr);
+  EXPECT_EQ(launch.lane, kGroupLanes[0]);
+  ASSERT_EQ(launch.count, 2);
+  EXPECT_EQ(plan.ops[0], 0);
+  EXPECT_EQ(plan.ops[1], 6);
+  EXPECT_GT(plan.predicted_us, 0);
+  EXPECT_GT(plan.serial_us, plan.predicted_us / 2);
+}
+
+TEST(GroupedTest, WhatNoLaunchCanCarryGoesAlone) {
+  Scene scene;
+  scene.device.group_kernel = true;
+  scene.Ready(kSmall).Ready(Groupable(64, 1536, 4096));
+  const Plan alone = Decide("group", scene);
+  ASSERT_EQ(alone.launch_count, 1);
+  EXPECT_EQ(alone.op_count, 1);
+  EXPECT_EQ(alone.launches[0].form, Form::kSingle);
+  EXPECT_EQ(alone.launches[0].lane, kGroupLanes[0]);
+  // Without the kernel nothing is grouped.
+  const Plan without =
+      Decide("group", Scene().Ready(Groupable(64, 1536, 4096)).Ready(Groupable(64, 1536, 4096)));
+  EXPECT_EQ(without.op_count, 1);
+  EXPECT_EQ(without.launches[0].form, Form::kSingle);
+}
+
 TEST(StreamsTest, SpreadsOverLanesAndFollowsPredecessors) {
   Scene scene;
   scene.Running(kSmall, 5).Ready(kSmall, Priority::kNormal, 5);
