@@ -20,9 +20,10 @@ constexpr uint64_t kPatternBytes = 4 << 20;
 constexpr uint64_t kAlignment = 256;  // of operands, as cuBLASLt likes them
 constexpr uint64_t kOutputShare = 4;  // one part of the memory in so many is for outputs
 
-constexpr int kMinLaunches = 20;   // of GEMMs per sample
+constexpr int kMinLaunches = 8;    // of GEMMs per sample
 constexpr int kMaxLaunches = 256;  // a lane of the simulator holds 1024 items
-constexpr int64_t kSampleNs = 1'000'000;
+// Its two timeline writes and the start are some 3 us of it.
+constexpr int64_t kSampleNs = 600'000;
 // Host time per launch that copies cover: from what a launch costs on an H200's host (3.3 us,
 // docs/benchmarks) to far beyond. Doubled between the two when a sample was bound by the host.
 constexpr int64_t kFirstLaunchNs = 4'000;

@@ -20,9 +20,10 @@ constexpr CompanyClass kCompaniesInOrder[] = {CompanyClass::kEight, CompanyClass
                                               CompanyClass::kFour, CompanyClass::kMany};
 constexpr int kJudgingSamples = 8;  // of a finalist in a similar or mixed company
 constexpr float kDriftShare = 0.05f;
-// Alone, and from each of the lists for a company: all SMs, a half, a quarter. With 64 in all, a
-// row of a company took 1 to 2 s (one H200), and the 256 of gemm.json more than five minutes.
-constexpr size_t kMaxCandidates = 64, kMaxPerCompanyList = 8;
+// Alone on all SMs, on part of them, and from each of the lists for a company: all SMs, a half, a
+// quarter. With 64 a row took 1 to 2 s (one H200), and the 704 of gemm.json far more than the five
+// minutes they may take. The heuristic names the likeliest first.
+constexpr size_t kMaxCandidates = 32, kMaxBudgetCandidates = 16, kMaxPerCompanyList = 8;
 
 // Roofline: enough to put long problems before short ones.
 double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {
@@ -161,8 +162,8 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
   }
   std::vector<Variant> candidates;
   for (const int budget : budgets) {
-    const size_t most =
-        key.form == Form::kStreams ? candidates.size() + kMaxPerCompanyList : kMaxCandidates;
+    const size_t alone = key.sm_budget == 0 ? kMaxCandidates : kMaxBudgetCandidates;
+    const size_t most = key.form == Form::kStreams ? candidates.size() + kMaxPerCompanyList : alone;
     for (const Variant& variant : bench_.Candidates(key.problem, budget)) {
       const bool fits = (variant.source == Variant::Source::kGroup) == group;
       if (fits && candidates.size() < most &&
