@@ -92,17 +92,19 @@ absl::Status Daemon::Open() {
   engine_ = *std::move(engine);
 
   tuning_ = std::make_unique<Tuning>(
-      TuningOptions{.store_path = config_.tune_store,
-                    .idle = config_.tune_idle,
-                    .budget_s = static_cast<double>(config_.tune_budget_s),
-                    .observed = [this](int gpu) { return RecentGemms(gpu); },
-                    .plan_group =
-                        [this](int gpu) {
-                          auto planner = std::make_shared<policies::GroupPlanner>(
-                              choice_.node->gpu(gpu).info().model);
-                          return [planner](std::span<const policies::Problem> problems,
-                                           int blocks) { return planner->Plan(problems, blocks); };
-                        }},
+      TuningOptions{
+          .store_path = config_.tune_store,
+          .idle = config_.tune_idle,
+          .budget_s = static_cast<double>(config_.tune_budget_s),
+          .observed = [this](int gpu) { return RecentGemms(gpu); },
+          .plan_group =
+              [this](int gpu) {
+                auto planner =
+                    std::make_shared<policies::GroupPlanner>(choice_.node->gpu(gpu).info().model);
+                return [planner](std::span<const policies::Problem> problems, int blocks) {
+                  return planner->Plan(problems, blocks, policies::GroupGoal::kThroughput);
+                };
+              }},
       *engine_);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
   if (!server.ok()) return server.status();

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/check.h"
 #include "daemon/sched/engine.h"
 #include "daemon/service/log.h"
 #include "kernels/op_table.h"
@@ -16,12 +17,13 @@ namespace {
 using policies::Form;
 
 constexpr uint64_t kPageBytes = 64 << 10;  // a multiple of any page size here
+constexpr uint64_t kLineBytes = 64;        // every timeline word has a cache line of its own
 constexpr uint64_t kPatternBytes = 4 << 20;
 constexpr uint64_t kAlignment = 256;  // of operands, as cuBLASLt likes them
 constexpr uint64_t kOutputShare = 4;  // one part of the memory in so many is for outputs
 
-constexpr int kMinLaunches = 8;    // of GEMMs per sample
-constexpr int kMaxLaunches = 256;  // a lane of the simulator holds 1024 items
+constexpr int kMinLaunches = 8;   // of GEMMs per sample
+constexpr int kMaxLaunches = 96;  // of a few microseconds each; the host needs 4 to 7 us for one
 // Its two timeline writes and the start are some 3 us of it.
 constexpr int64_t kSampleNs = 600'000;
 // Host time per launch that copies cover: from what a launch costs on an H200's host (3.3 us,
@@ -106,7 +108,10 @@ class DeviceBench::CompanyRun final : public Loan {
                    ? std::min<int>(static_cast<int>(ops_.size()), policies::kNormalLaneCount)
                    : 1),
         repetitions_(MinRepetitions()) {
-    for (const Op& op : ops_) pointers_.push_back(&op);
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      pointers_.push_back(&ops_[i]);
+      writes_.push_back({bench.TimelineOf(i), 0});
+    }
   }
 
   void set_schedule(const policies::GroupSchedule* schedule) { schedule_ = schedule; }
@@ -154,19 +159,25 @@ class DeviceBench::CompanyRun final : public Loan {
     return status;
   }
 
+  // As the dispatcher launches companies that follow one another: every op writes a timeline, and
+  // a group waits for nothing that the launch before it does.
   absl::Status LaunchCompany(Device& device) {
     for (Op& op : ops_) bench_.Place(op);
     LaunchRequest request{.form = form_,
                           .sm_budget = sm_budget_,
                           .company = policies::CompanyClassOf(static_cast<int>(ops_.size()))};
+    for (TimelineWrite& write : writes_) ++write.value;
     if (form_ == Form::kGroup) {
       request.ops = pointers_;
       request.schedule = schedule_;
+      request.writes = writes_;
+      request.inputs_settled = request.weights_settled = true;
       return device.Launch(0, request);
     }
     for (size_t i = 0; i < ops_.size(); ++i) {
       const policies::Variant& variant = company_[i].variant;
       request.ops = {&pointers_[i], 1};
+      if (form_ == Form::kStreams) request.writes = {&writes_[i], 1};
       request.variant = variant.source == policies::Variant::Source::kNone ? nullptr : &variant;
       const auto lane = static_cast<Lane>(i % static_cast<size_t>(lanes_));
       if (absl::Status status = device.Launch(lane, request); !status.ok()) return status;
@@ -197,6 +208,7 @@ class DeviceBench::CompanyRun final : public Loan {
   const std::span<const Candidate> company_;
   std::vector<Op> ops_;
   std::vector<const Op*> pointers_;
+  std::vector<TimelineWrite> writes_;
   const Form form_;
   const int sm_budget_;
   const size_t samples_;
@@ -257,14 +269,18 @@ DeviceBench::~DeviceBench() {
   if (memory_.bytes > 0) device_.Free(memory_);
 }
 
-// The two words lie on cache lines of their own.
 Loan::Words DeviceBench::words() {
   auto* words = reinterpret_cast<uint64_t*>(host_.get());
   return {.begin = words,
-          .end = words + 8,
+          .end = words + kLineBytes / sizeof(uint64_t),
           .begin_address = host_address_,
-          .end_address = host_address_ + 8 * sizeof(uint64_t),
+          .end_address = host_address_ + kLineBytes,
           .signals = &signals_};
+}
+
+Address DeviceBench::TimelineOf(size_t member) const {
+  CONCERT_CHECK((member + 3) * kLineBytes <= kPageBytes);
+  return host_address_ + (member + 2) * kLineBytes;
 }
 
 absl::Status DeviceBench::Lend(Loan& loan) {

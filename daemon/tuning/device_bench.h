@@ -2,8 +2,8 @@
 //
 // A sample: on lane 0 copies that keep the GPU busy while everything else is enqueued, a timeline
 // write, the company again and again on its lanes, a second timeline write behind all of them. The
-// host's clock between seeing the two writes is the time of all repetitions: 20 launches or more
-// and about a millisecond, so that polling (below 1 us) is no error. A sample whose first write
+// host's clock between seeing the two writes is the time of all repetitions: 8 launches or more and
+// about 0.6 ms, so that polling (below 1 us) is no error. A sample whose first write
 // came before the last launch was enqueued has measured the host; then the next one gets more
 // copies. Weights lie in rotating places of a memory larger than any L2.
 #ifndef CONCERT_DAEMON_TUNING_DEVICE_BENCH_H_
@@ -26,8 +26,8 @@ struct DeviceBenchOptions {
   uint64_t plug_bytes = 0;    // of one copy that keeps the GPU busy
   // True: measure nothing any more. Called by the dispatcher's thread too.
   std::function<bool()> stop;
-  // Null, or a schedule for a group launch of these problems on `blocks` SMs (0: all) that stays
-  // valid until the next call. Without it groups are not measured.
+  // Null, or a schedule for group launches of these problems on `blocks` SMs (0: all) that follow
+  // one another, valid until the next call. Without it groups are not measured.
   std::function<const policies::GroupSchedule*(std::span<const policies::Problem> problems,
                                                int blocks)>
       plan_group;
@@ -63,6 +63,7 @@ class DeviceBench final : public Bench {
   // Lends the GPU to `loan` and waits until it gives it back.
   absl::Status Lend(Loan& loan);
   Loan::Words words();
+  Address TimelineOf(size_t member) const;  // of a company
   void Place(Op& op);
   absl::StatusOr<Op> MakeOp(const policies::Problem& problem) const;
 

@@ -23,7 +23,7 @@ constexpr float kDriftShare = 0.05f;
 // Alone on all SMs, on part of them, and from each of the lists for a company: all SMs, a half, a
 // quarter. With 64 a row took 1 to 2 s (one H200), and the 704 of gemm.json far more than the five
 // minutes they may take. The heuristic names the likeliest first.
-constexpr size_t kMaxCandidates = 32, kMaxBudgetCandidates = 16, kMaxPerCompanyList = 8;
+constexpr size_t kMaxCandidates = 32, kMaxBudgetCandidates = 16, kMaxPerCompanyList = 6;
 
 // Roofline: enough to put long problems before short ones.
 double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {

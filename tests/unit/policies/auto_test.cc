@@ -1,7 +1,6 @@
 // Group launches, classes, deadlines and learning of `auto`. What it does with library kernels
 // alone is in policies_test.cc.
 #include "policies/auto.h"
-#include "policies/corrections.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "policies/corrections.h"
 #include "policies/cost_model.h"
 #include "policies/group_cost.h"
 #include "policies/group_planner.h"
@@ -111,15 +111,14 @@ TEST_F(AutoTest, GroupsBehindOthersArePlannedForThroughput) {
   EXPECT_LT(behind_us, alone_us);
 }
 
-TEST_F(AutoTest, LargeGemmsGoOneByOneWithLibraryKernels) {
+// One launch has a last wave where two have two.
+TEST_F(AutoTest, LargeGemmsShareALaunch) {
   scene_.Ready(kLarge).Ready(kLarge);
   Decide();
-  ASSERT_GE(plan_.launch_count, 1);
-  for (const PlannedLaunch& launch : plan_.launch_span()) {
-    EXPECT_EQ(launch.form, Form::kSingle);
-    EXPECT_EQ(launch.lane, kFirstNormalLane);
-  }
-  EXPECT_EQ(plan_.reason, Reason::kCompanyNotFaster);
+  ASSERT_EQ(plan_.launch_count, 1);
+  EXPECT_EQ(plan_.launches[0].form, Form::kGroup);
+  EXPECT_EQ(plan_.launches[0].count, 2);
+  EXPECT_LT(plan_.predicted_us, plan_.serial_us);
 }
 
 TEST_F(AutoTest, APlanEndsAtTheHorizon) {
@@ -176,7 +175,6 @@ TEST_F(AutoTest, AGroupCopiesNoMoreThanThereIsRoomFor) {
   }
 }
 
-// The library's kernel for them is slow, however well it fills the GPU.
 TEST_F(AutoTest, LargeUnalignedGemmsAreGroups) {
   scene_.Ready(Groupable(4096, 4096, 480));
   EXPECT_EQ(Decide().launches[0].form, Form::kSingle);
@@ -194,7 +192,7 @@ TEST_F(AutoTest, ALoneGemmIsAGroupOfOneWhereThatIsNoSlower) {
     const Problem problem = Problem::Of(work);
     const double library_us = SoloUs(scene_.device, work) + 1;  // and its signal
     const bool faster = planner.PredictUs({&problem, 1}, 0) <= library_us;
-    EXPECT_EQ(launch.form, faster && work != kLarge ? Form::kGroup : Form::kSingle) << work.m;
+    EXPECT_EQ(launch.form, faster ? Form::kGroup : Form::kSingle) << work.m;
     EXPECT_LE(launch.predicted_us, library_us * 1.001);
     EXPECT_EQ(plan_.reason, Reason::kOnlyOneReady);
   }
@@ -204,7 +202,16 @@ TEST_F(AutoTest, ShortGemmsOfOtherSessionsAreNotHeldBackByALongOne) {
   scene_.Of(1, kLarge);
   for (uint32_t i = 0; i < 7; ++i) scene_.Of(2 + i, kTiny);
   Decide();
-  for (int i = 1; i < 8; ++i) EXPECT_LT(LaunchOf(i), LaunchOf(0));
+  for (int i = 1; i < 8; ++i) {
+    if (LaunchOf(i) < LaunchOf(0)) continue;
+    // In one launch with it, which signals for each of them when it is done.
+    ASSERT_EQ(LaunchOf(i), LaunchOf(0));
+    const PlannedLaunch& launch = plan_.launches[LaunchOf(0)];
+    const auto ops = plan_.OpsOf(launch);
+    const auto place = std::find(ops.begin(), ops.end(), i) - ops.begin();
+    ASSERT_NE(launch.schedule, nullptr);
+    EXPECT_LT(launch.schedule->ends_us[place], 0.1f * launch.predicted_us);
+  }
 }
 
 // However much else is ready, the op whose turn it is is not put off.
