@@ -67,27 +67,28 @@ absl::StatusOr<std::unique_ptr<DaemonContender>> DaemonContender::Make(
   return contender;
 }
 
-// Batches in flight share nothing and may end at the same moment, so the clock starts when the
-// first pipeline's worth of them has ended, and only those that end after that count.
+// Batches in flight share nothing and may end at the same moment, so only those count that end
+// after the clock has started.
 absl::StatusOr<double> DaemonContender::Run(int batches) {
-  batches = std::max(batches, 2 * kBatchesInFlight);
+  const int lead_in = std::max(kBatchesInFlight, std::min(batches, workload_.batches_per_round()));
+  const int total = lead_in + std::max(batches, kBatchesInFlight);
   Clock::time_point start;
   int ended_at_start = 0;
-  for (int batch = 0; batch < batches + kBatchesInFlight; ++batch) {
+  for (int batch = 0; batch < total + kBatchesInFlight; ++batch) {
     const int oldest = batch - kBatchesInFlight;
     if (oldest >= 0) {
       if (absl::Status done = WaitFor(oldest); !done.ok()) return done;
     }
-    if (oldest == kBatchesInFlight - 1) {
+    if (oldest == lead_in - 1) {
       start = Clock::now();
       ended_at_start = batch - StillRunning(oldest + 1, batch);
     }
-    if (batch < batches) {
+    if (batch < total) {
       if (absl::Status submitted = Submit(batch); !submitted.ok()) return submitted;
     }
   }
   const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
-  return elapsed.count() / (batches - ended_at_start);
+  return elapsed.count() / (total - ended_at_start);
 }
 
 // How many batches of [begin, end) have GEMMs that are not done.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <ostream>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,7 @@ using nlohmann::json;
 
 constexpr uint64_t kSeed = 20260101;
 constexpr double kTurnUs = 2000;  // long against one batch, short against changes of the clocks
-// The first four of a turn fill the pipeline, and at the turn's end it drains.
+// At the turn's end the pipeline drains.
 constexpr int kMinBatches = 20;
 constexpr int kMaxBatches = 256;
 constexpr int kWarmUpRuns = 3;
@@ -95,10 +97,15 @@ absl::Status TakeTurns(Entrants& entrants, const GemmWorkload& workload, bool is
     if (!count.ok()) return count.status();
     batches.push_back(*count);
   }
+  // In a new order each round: who always follows the same one finds the GPU as hot, and the CPU as
+  // asleep, as that one leaves it.
+  std::vector<size_t> order(entrants.steady.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 random(kSeed);
   for (int round = 0; round < rounds; ++round) {
-    for (size_t turn = 0; turn < entrants.steady.size(); ++turn) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t who : order) {
       if (Interrupted()) return absl::CancelledError("interrupted");
-      const size_t who = (round + turn) % entrants.steady.size();
       Entrant& entrant = entrants.steady[who];
       const absl::StatusOr<double> batch_us = entrant.contender->Run(batches[who]);
       if (!batch_us.ok()) return batch_us.status();

@@ -24,7 +24,6 @@ using local::LtTuner;
 
 // The hardware queues of a context (CUDA_DEVICE_MAX_CONNECTIONS): more streams share them.
 constexpr int kMaxStreams = 32;
-constexpr int kMinBatchesPerGraph = 16;  // so that the gap between two replays does not count
 
 class GraphRun : public LocalRun {
  public:
@@ -69,12 +68,6 @@ class CudaGpu : public LocalGpu {
   std::optional<absl::StatusOr<std::unique_ptr<Cublas>>> cublas_;  // opened on first use
 };
 
-// Whole rounds of the operand sets, so that every set is computed.
-int BatchesPerGraph(const GemmWorkload& workload) {
-  const int rounds = (kMinBatchesPerGraph + workload.sets() - 1) / workload.sets();
-  return rounds * workload.sets();
-}
-
 // How many streams a form takes, and which one a GEMM goes to.
 int StreamCount(const GemmWorkload& workload, LocalGpu::Form form) {
   switch (form) {
@@ -111,7 +104,7 @@ absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::Record(const GemmWorkload& wo
   absl::StatusOr<Graph> graph =
       Graph::Capture(*context_, [&] { return Enqueue(workload, memory, form, gemms); });
   if (!graph.ok()) return graph.status();
-  return std::make_unique<GraphRun>(*std::move(graph), BatchesPerGraph(workload), nullptr);
+  return std::make_unique<GraphRun>(*std::move(graph), workload.batches_per_round(), nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::RecordLibrary(const GemmWorkload& workload,
@@ -120,7 +113,7 @@ absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::RecordLibrary(const GemmWorkl
   if (!cublas_->ok()) return cublas_->status();
   auto group = LibraryGroup::Make(*context_, ***cublas_, workload, memory);
   if (!group.ok()) return group.status();
-  const int batches = BatchesPerGraph(workload);
+  const int batches = workload.batches_per_round();
   absl::StatusOr<Graph> graph = Graph::Capture(*context_, [&] {
     absl::Status status;
     for (int batch = 0; batch < batches && status.ok(); ++batch)
@@ -138,7 +131,7 @@ absl::Status CudaGpu::Enqueue(const GemmWorkload& workload, uint64_t memory, For
                               const std::vector<LtGemm>& gemms) {
   const int streams = StreamCount(workload, form);
   if (absl::Status forked = context_->Fork(streams); !forked.ok()) return forked;
-  for (int batch = 0; batch < BatchesPerGraph(workload); ++batch) {
+  for (int batch = 0; batch < workload.batches_per_round(); ++batch) {
     for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
       absl::Status status =
           gemms[gemm].Enqueue(*context_, memory, workload.place(batch % workload.sets(), gemm),
