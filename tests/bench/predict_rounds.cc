@@ -3,8 +3,8 @@
 // is asked.
 //
 // The dispatcher is the real one, with its scheduler and policy, in a time of its own: what it and
-// the client take are constants (Costs), and the GPU does one launch after the other, each for as
-// long as the policy predicts. So the round is real, and times are as good as the cost model:
+// the client take are constants, and the GPU is a model (tests/bench/model_gpu.h) with the policy's
+// costs. So the round is real, and times are as good as the cost model:
 // `--measured` holds them against a result of `concert-bench run --suite gemm`. Deterministic.
 #include <algorithm>
 #include <cmath>
@@ -14,46 +14,21 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "policies/cost_model.h"
-#include "policies/group_cost.h"
 #include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/gemm_workload.h"
-#include "tests/bench/null_device.h"
+#include "tests/bench/model_gpu.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/scenario_file.h"
 #include "tests/bench/statistics.h"
 
 namespace concert::bench {
 namespace {
-
-// Microseconds. The two calls of the driver are kGroupHostUs and kLibraryHostUs of
-// policies/partition.cc less what is counted per launch; the others were chosen so that the small
-// sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck, come out as
-// measured there.
-struct Costs {
-  // Of the dispatcher.
-  double turn = 0.15;
-  double admit_op = 0.25;
-  double launch = 3.0;
-  double launch_op = 0.25;
-  double finish_op = 0.2;
-  double group_call = 2.5;
-  double library_call = 5.5;
-  // Between them.
-  double to_start = 3.5;    // from a launch's call to its start on an idle GPU
-  double to_visible = 1.0;  // from the end of an op to its timeline, as host threads see it
-  // Of the client.
-  double submit_batch = 0.5;
-  double submit_op = 0.12;
-};
 
 struct Options {
   std::string scenarios = "tests/bench/scenarios/gemm.json";
@@ -62,93 +37,7 @@ struct Options {
   int in_flight = GemmWorkload::kBatchesInFlight;
   int depth = 1;
   double backlog_us = 16;
-  Costs costs;
-};
-
-// Virtual time. Within a turn of the dispatcher it goes on by what its work costs.
-struct Clock {
-  double now_us = 0;
-};
-
-// One launch after the other, in the order of the calls.
-class ModelGpu : public NullDevice {
- public:
-  ModelGpu(const Costs& costs, Clock& clock) : costs_(costs), clock_(clock) {}
-
-  absl::Status Launch(daemon::Lane, const daemon::LaunchRequest& request) override {
-    const bool group = request.schedule != nullptr;
-    const auto ops = static_cast<double>(request.ops.size());
-    clock_.now_us += costs_.launch + costs_.launch_op * ops +
-                     (group ? costs_.group_call : costs_.library_call * ops);
-    const double start_us = std::max(clock_.now_us + costs_.to_start, free_at_us_);
-    idle_us_ += start_us - free_at_us_;
-    double run_us = 0;
-    if (group) {
-      uint64_t repack_bytes = 0;
-      for (const kernels::Op* op : request.ops) repack_bytes += op->work.repack_bytes;
-      const double repack_us = policies::GroupRepackUs(repack_bytes);
-      for (size_t i = 0; i < request.ops.size(); ++i) {
-        End(start_us + repack_us + request.schedule->ends_us[i], request.writes[i]);
-      }
-      run_us = repack_us + request.schedule->predicted_us;
-    } else {
-      for (size_t i = 0; i < request.ops.size(); ++i) {
-        run_us += policies::CostOf(info().model, request.ops[i]->work).solo_us;
-        End(start_us + run_us, request.writes[i]);
-      }
-      library_ops_ += static_cast<int>(request.ops.size());
-    }
-    free_at_us_ = start_us + run_us;
-    ++launches_[static_cast<int>(request.ops.size())];
-    return absl::OkStatus();
-  }
-
-  // Stores the timelines of what the host can see by now. Returns how many.
-  int Show() {
-    const auto shown = std::partition(
-        endings_.begin(), endings_.end(),
-        [this](const Ending& ending) { return ending.visible_at_us > clock_.now_us; });
-    for (auto ending = shown; ending != endings_.end(); ++ending) {
-      NullDevice::Signal(0, {&ending->write, 1}).IgnoreError();  // it cannot fail
-      visible_at_us_[ending->write.address] = ending->visible_at_us;
-    }
-    const auto count = static_cast<int>(endings_.end() - shown);
-    endings_.erase(shown, endings_.end());
-    return count;
-  }
-  // When this GPU last stored the timeline; 0: never.
-  double VisibleAtUs(const uint64_t& timeline) const {
-    const auto found = visible_at_us_.find(reinterpret_cast<daemon::Address>(&timeline));
-    return found == visible_at_us_.end() ? 0 : found->second;
-  }
-
-  // Since Forget().
-  double idle_us() const { return idle_us_; }
-  const std::map<int, int>& launches() const { return launches_; }  // by ops
-  int library_ops() const { return library_ops_; }
-  void Forget() {
-    idle_us_ = 0;
-    library_ops_ = 0;
-    launches_.clear();
-  }
-
- private:
-  struct Ending {
-    double visible_at_us;
-    daemon::TimelineWrite write;
-  };
-
-  void End(double at_us, const daemon::TimelineWrite& write) {
-    endings_.push_back({at_us + costs_.to_visible, write});
-  }
-
-  const Costs& costs_;
-  Clock& clock_;
-  double free_at_us_ = 0, idle_us_ = 0;
-  int library_ops_ = 0;
-  std::map<int, int> launches_;
-  std::vector<Ending> endings_;
-  std::unordered_map<daemon::Address, double> visible_at_us_;
+  RoundCosts costs;
 };
 
 // What came of a scenario. Times are microseconds per batch.
@@ -262,7 +151,7 @@ class Rounds {
 
   const Options& options_;
   const std::vector<GemmShape> shapes_;
-  Clock clock_;
+  VirtualClock clock_;
   ModelGpu gpu_;
   DispatcherBed bed_;
   double client_free_at_us_ = 0, dispatcher_us_ = 0;
@@ -342,7 +231,7 @@ int Run(const Options& options) {
 int Main(int argc, char** argv) {
   CLI::App app{"Predicts how the batches of the suite gemm go round, without a GPU"};
   Options options;
-  Costs& costs = options.costs;
+  RoundCosts& costs = options.costs;
   app.add_option("--scenarios", options.scenarios, "Suite file")->check(CLI::ExistingFile);
   app.add_option("--filter", options.filter, "Only scenarios that match (POSIX extended)");
   app.add_option("--measured", options.measured, "A result of the suite to compare with")
@@ -366,7 +255,7 @@ int Main(int argc, char** argv) {
       {"--submit-op-us", &costs.submit_op},
   };
   for (const auto& [name, value] : values) {
-    app.add_option(name, *value)->capture_default_str()->group("Costs (struct Costs)");
+    app.add_option(name, *value)->capture_default_str()->group("Costs (struct RoundCosts)");
   }
   CLI11_PARSE(app, argc, argv);
   if (policies::FindPolicy(options.policy) == nullptr) {
