@@ -19,8 +19,9 @@ using policies::Form;
 constexpr uint64_t kPageBytes = 64 << 10;  // a multiple of any page size here
 constexpr uint64_t kLineBytes = 64;        // every timeline word has a cache line of its own
 constexpr uint64_t kPatternBytes = 4 << 20;
-constexpr uint64_t kAlignment = 256;  // of operands, as cuBLASLt likes them
-constexpr uint64_t kOutputShare = 4;  // one part of the memory in so many is for outputs
+constexpr uint64_t kAlignment = 256;            // of operands, as cuBLASLt likes them
+constexpr uint64_t kOutputShare = 4;            // one part of the memory in so many is for outputs
+constexpr uint64_t kRotationBytes = 256 << 20;  // of inputs: five times the L2 of an H200
 
 constexpr int kMinLaunches = 8;   // of GEMMs per sample
 constexpr int kMaxLaunches = 96;  // of a few microseconds each; the host needs 4 to 7 us for one
@@ -323,22 +324,27 @@ absl::StatusOr<Op> DeviceBench::MakeOp(const policies::Problem& problem) const {
   return op;
 }
 
-// Gives the op the next places of the memory, so that its inputs are in no cache.
+// Gives the op the next place for all its operands, whose inputs are in no cache. The places
+// repeat, so that a group launch finds its tensor maps made, as with a server's buffers: one that
+// must upload them waits for the launch before to end.
 void DeviceBench::Place(Op& op) {
   kernels::GemmArgs& gemm = op.gemm;
   const uint64_t element = policies::DtypeBytes(gemm.dtype), batch = gemm.batch;
   const uint64_t a_bytes = AlignUp(element * batch * gemm.m * gemm.k);
   const uint64_t w_bytes = AlignUp(element * batch * gemm.n * gemm.k);
   const uint64_t d_bytes = AlignUp(element * batch * gemm.m * gemm.n);
-  const auto take = [](uint64_t& cursor, uint64_t bytes, uint64_t limit) {
-    if (cursor + bytes > limit) cursor = 0;
-    const uint64_t offset = cursor;
-    cursor += bytes;
-    return offset;
-  };
-  gemm.a = memory_.address + take(input_cursor_, a_bytes, input_bytes_);
-  gemm.w = memory_.address + take(input_cursor_, w_bytes, input_bytes_);
-  gemm.d = memory_.address + input_bytes_ + take(output_cursor_, d_bytes, output_bytes_);
+  if (input_cursor_ + a_bytes + w_bytes > std::min(input_bytes_, kRotationBytes) ||
+      output_cursor_ + d_bytes > output_bytes_) {
+    input_cursor_ = output_cursor_ = 0;
+  }
+  // Two that fit only one by one share their bytes.
+  const uint64_t w_offset =
+      input_cursor_ + a_bytes + w_bytes <= input_bytes_ ? input_cursor_ + a_bytes : 0;
+  gemm.a = memory_.address + input_cursor_;
+  gemm.w = memory_.address + w_offset;
+  gemm.d = memory_.address + input_bytes_ + output_cursor_;
+  input_cursor_ += a_bytes + w_bytes;
+  output_cursor_ += d_bytes;
 }
 
 absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> company, Form form,
@@ -368,6 +374,7 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
     if (schedule == nullptr)
       return absl::InvalidArgumentError("no group launch can carry this company");
   }
+  input_cursor_ = output_cursor_ = 0;  // the places of the measurement before
   CompanyRun run(*this, company, std::move(ops), form, sm_budget, samples);
   run.set_schedule(schedule);
   if (absl::Status status = Lend(run); !status.ok()) return status;
