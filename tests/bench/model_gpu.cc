@@ -34,7 +34,8 @@ absl::Status ModelGpu::Launch(daemon::Lane, const daemon::LaunchRequest& request
   if (group && !request.schedule->narrow && repack_bytes == 0) {
     RunBlocks(request, called_us);
   } else {
-    RunWhole(request, called_us, policies::GroupRepackUs(repack_bytes));
+    // Library kernels take rows as they are.
+    RunWhole(request, called_us, group ? policies::GroupRepackUs(repack_bytes) : 0);
   }
   return absl::OkStatus();
 }
@@ -56,7 +57,7 @@ void ModelGpu::RunWhole(const daemon::LaunchRequest& request, double called_us, 
     library_ops_ += static_cast<int>(request.ops.size());
   }
   all_started_at_us_ = free_at_us_ = start_us + run_us;
-  sm_free_at_us_.fill(free_at_us_);
+  std::fill(sm_free_at_us_.begin(), sm_free_at_us_.end(), free_at_us_);
 }
 
 // Blocks go to the SM that is free first, in their order, once all of the launch before have
@@ -71,7 +72,7 @@ void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us)
   }
   for (const kernels::Op* op : request.ops)
     bytes += policies::HbmBytes(policies::Problem::Of(op->work));
-  const double stretch = std::max(1.0, bytes / kBytesPerUs / (work_us / kSms));
+  const double stretch = std::max(1.0, bytes / kBytesPerUs / (work_us / info().model.sm_count));
 
   const double start_us = std::max(called_us, all_started_at_us_);
   CountIdleUntil(start_us);

@@ -2,7 +2,6 @@
 #ifndef CONCERT_TESTS_BENCH_MODEL_GPU_H_
 #define CONCERT_TESTS_BENCH_MODEL_GPU_H_
 
-#include <array>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -44,7 +43,8 @@ struct VirtualClock {
 // behind everything before them.
 class ModelGpu : public NullDevice {
  public:
-  ModelGpu(const RoundCosts& costs, VirtualClock& clock) : costs_(costs), clock_(clock) {}
+  ModelGpu(const RoundCosts& costs, VirtualClock& clock)
+      : costs_(costs), clock_(clock), sm_free_at_us_(info().model.sm_count) {}
 
   absl::Status Launch(daemon::Lane lane, const daemon::LaunchRequest& request) override;
 
@@ -60,7 +60,6 @@ class ModelGpu : public NullDevice {
   void Forget();
 
  private:
-  static constexpr int kSms = 132;
   struct Ending {
     double visible_at_us;
     daemon::TimelineWrite write;
@@ -82,7 +81,7 @@ class ModelGpu : public NullDevice {
   const RoundCosts& costs_;
   VirtualClock& clock_;
   const policies::GroupCosts group_costs_;
-  std::array<double, kSms> sm_free_at_us_{};
+  std::vector<double> sm_free_at_us_;
   double all_started_at_us_ = 0;  // the blocks of the last launch
   double free_at_us_ = 0;         // the last SM
   double idle_us_ = 0;
