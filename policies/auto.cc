@@ -144,8 +144,8 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
     const Budget budget = ChooseBudget(snapshot, running);
     const Partition& partition = ChooseGrouped(snapshot, budget);
     if (partition.form == Form::kStreams) {
-      for (int i = 0; i < turn_.count(); ++i) {
-        const ReadyOp& op = snapshot.ready[turn_.index[i]];
+      for (int i = 0; i < partition.op_count; ++i) {
+        const ReadyOp& op = snapshot.ready[turn_.index[partition.order[i]]];
         turn_.lane[i] = lanes.Take(op, turn_.high(), partition.parts[0].predicted_us);
       }
     }

@@ -394,6 +394,33 @@ TEST_F(AutoTest, StreamsThatWereMeasuredFastestNameTheirCompany) {
   }
 }
 
+// The others would only be one after the other if there were no more lanes to come.
+TEST_F(AutoTest, StreamsTakeWhatThereAreLanesForOfMore) {
+  std::vector<TunedRow> rows;
+  const auto add = [&](Form form, CompanyClass company, float us) {
+    rows.push_back({.key = {.problem = Problem::Of(kSmall), .company = company, .form = form},
+                    .median_us = us});
+  };
+  add(Form::kSingle, CompanyClass::kSolo, 60);
+  add(Form::kStreams, CompanyClass::kEight, 7);
+  for (const CompanyClass company : {CompanyClass::kSolo, CompanyClass::kTwo, CompanyClass::kFour,
+                                     CompanyClass::kEight, CompanyClass::kMany}) {
+    add(Form::kGroup, company, 50);
+  }
+  tuned_ = std::make_shared<TunedTable>(rows);
+  for (uint32_t i = 0; i < 20; ++i) scene_.Ready(kSmall);
+  Decide();
+  ASSERT_EQ(plan_.launch_count, kNormalLaneCount);
+  EXPECT_EQ(plan_.op_count, kNormalLaneCount);
+  uint32_t lanes = 0;
+  for (const PlannedLaunch& launch : plan_.launch_span()) {
+    EXPECT_EQ(launch.form, Form::kStreams);
+    EXPECT_EQ(launch.company, CompanyClass::kEight);
+    lanes |= 1u << launch.lane;
+  }
+  EXPECT_EQ(lanes, (1u << kNormalLaneCount) - 1);
+}
+
 TEST_F(AutoTest, CountsWhatItKnew) {
   scene_.Ready(kSmall).Ready(kSmall);
   Decide();
