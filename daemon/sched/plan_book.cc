@@ -54,6 +54,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
   plan.tag = 0;
   plan.solo_sum_us = plan.unfinished_solo_us = 0;
   plan.time_per_solo = 0;
+  plan.time_ns = 0;
   PlanRecord& record = plan.record;
   record.plan = next_plan_++;
   record.decided_at = now;
@@ -131,20 +132,21 @@ void PlanBook::Add(const OpSlot& slot) {
   if (plan.compute) ++compute_ops_;
 }
 
-float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now) {
+float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time since, Time now) {
   Time& plan_start = plan.record.started_at;
   Time unshared;  // of the plan's time
   if (plan_start == 0) {
-    unshared = now - started_at;
+    unshared = now - since;
     plan_start = started_at;
   } else {
-    unshared = now - plan.shared_until;
+    unshared = now - std::max(since, plan.shared_until);
     if (started_at < plan_start) {  // a launch that began earlier but ends later
       unshared += plan_start - started_at;
       plan_start = started_at;
     }
   }
   plan.shared_until = now;
+  plan.time_ns += unshared;
   // The last op takes what is left, whatever rounding has made of the sum.
   const float sharers_us = plan.unfinished == 1 ? solo_us : plan.unfinished_solo_us;
   if (sharers_us <= 0) return plan.unfinished == 1 ? Micros(unshared) : 0;
@@ -157,7 +159,8 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
   LaunchSlot& launch = launches_[slot.launch];
   PlanSlot& plan = plans_[launch.plan];
   LaneSlot& lane = lanes_[launch.lane];
-  if (launch.started_at == 0) launch.started_at = std::max(launch.launched_at, lane.last_finish);
+  const Time since = std::max(launch.launched_at, lane.last_finish);
+  if (launch.started_at == 0) launch.started_at = since;
   lane.last_finish = now;
   plan.clean &= slot.failure.ok();
   const float share = plan.solo_sum_us > 0 ? slot.solo_us / plan.solo_sum_us : 1.0f;
@@ -177,7 +180,7 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .launched_at = launch.launched_at,
                          .started_at = launch.started_at,
                          .finished_at = now,
-                         .gpu_us = TakeShare(plan, slot.solo_us, launch.started_at, now),
+                         .gpu_us = TakeShare(plan, slot.solo_us, launch.started_at, since, now),
                          .serial_us = plan.record.serial_us * share});
   Leave(slot, now);
 }
@@ -220,6 +223,7 @@ void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
   PlanSlot& plan = plans_[id];
   PlanRecord& record = plan.record;
   if (record.started_at != 0) {
+    record.started_at = now - plan.time_ns;
     record.finished_at = now;
     plan_records_.push_back(record);
     if (RanAlone(plan, last_lane) && plan.clean && plan.policy_epoch == policy_epoch_) {

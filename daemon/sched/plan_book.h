@@ -85,6 +85,7 @@ class PlanBook {
     float unfinished_solo_us = 0;
     double time_per_solo = 0;
     Time shared_until = 0;
+    Time time_ns = 0;  // that has been shared
     PlanRecord record;
   };
 
@@ -107,8 +108,9 @@ class PlanBook {
     return plan.compute ? compute_plans_[static_cast<int>(plan.priority) + 1] : collectives_;
   }
   uint16_t Open(bool compute, policies::Priority priority, policies::Reason reason, Time now);
-  // The op's part of its plan's time.
-  static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time now);
+  // The op's part of its plan's time, to which it adds the time from `since`, the last end on its
+  // lane, to `now`. So launches that overlap share the time of their lane.
+  static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time since, Time now);
   void Leave(const OpSlot& slot, Time now);
   void Close(uint16_t plan, policies::Lane last_lane, Time now);
   bool RanAlone(const PlanSlot& plan, policies::Lane last_lane) const;

@@ -69,6 +69,8 @@ struct PlanRecord {
   }
 
   uint64_t plan;  // counts from 1 per GPU
+  // started_at: before finished_at by what the plan took of its lanes' time. Where launches of a
+  // lane overlap, it is after the first of its own.
   Time decided_at, started_at, finished_at;
   // From its start as above, so with the part of the launch latency that no earlier work hides, and
   // with the lanes' earlier work where that ends at different times: comparable with finished_at -

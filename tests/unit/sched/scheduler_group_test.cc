@@ -270,5 +270,25 @@ TEST_F(GroupTest, OpsOfAGroupStartTogetherAndShareItsTime) {
   EXPECT_FLOAT_EQ(ops[0].serial_us + ops[1].serial_us, plan.serial_us);
 }
 
+// The second launch starts beside the end of the first.
+TEST_F(GroupTest, LaunchesThatOverlapShareTheTimeOfTheirLane) {
+  const QueueId a = AddQueue(1), b = AddQueue(2), c = AddQueue(3), d = AddQueue(4);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000), SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  SubmitGemm(c, 0x1000, 0x2000, 0x5000), SubmitGemm(d, 0x1000, 0x2000, 0x6000);
+  Step();
+  for (const QueueId queue : {a, c, b, d}) {
+    now_ += 10'000;
+    Finish(queue, 1);
+  }
+  float shared_us = 0;
+  for (const OpRecord& op : scheduler_.op_records()) shared_us += op.gpu_us;
+  EXPECT_FLOAT_EQ(shared_us, 40);
+  const std::vector<PlanRecord>& plans = scheduler_.plan_records();
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0].finished_at - plans[0].started_at, 20'000);
+  EXPECT_EQ(plans[1].finished_at - plans[1].started_at, 20'000);
+}
+
 }  // namespace
 }  // namespace concert::daemon
