@@ -75,7 +75,7 @@ class PlanBook {
   struct PlanSlot {
     bool compute = false;  // counts against the depth
     policies::Priority priority = policies::Priority::kNormal;
-    bool clean = false;    // nothing of it failed or was withdrawn
+    bool clean = false;  // nothing of it failed or was withdrawn
     uint32_t policy_epoch = 0;
     uint16_t unfinished = 0;  // ops
     uint64_t tag = 0;

@@ -50,9 +50,8 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expe
 // chain, whose ends bring nothing: its next op is ready already.
 bool Scheduler::CompanyExpected() const {
   if (static_cast<int>(ready_.size()) >= book_.compute_ops()) return false;
-  return std::none_of(ready_.begin(), ready_.end(), [this](QueueId id) {
-    return queues_[id].head != queues_[id].front;
-  });
+  return std::none_of(ready_.begin(), ready_.end(),
+                      [this](QueueId id) { return queues_[id].head != queues_[id].front; });
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
@@ -244,7 +243,8 @@ uint32_t Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order
                            PredictedSpan& span) {
   LaneClock& clock = lanes_[launch.lane].clock;
   const Time free_at = std::max(clock.BusyUntil(now), now);
-  Time start = std::max(free_at, now + static_cast<Time>(device_.launch_us * 1e3));
+  const double launch_us = device_.launch_us + device_.launch_op_us * launch.count;
+  Time start = std::max(free_at, now + static_cast<Time>(launch_us * 1e3));
   if (free_at < span.start) {
     span.start = free_at;
     span.latency = start - free_at;

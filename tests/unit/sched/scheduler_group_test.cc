@@ -185,7 +185,9 @@ TEST_F(GroupTest, LearnsFromAPlanThatRanAlone) {
   ASSERT_EQ(learned_.size(), 1u);
   EXPECT_EQ(learned_[0].tag, 1u);
   EXPECT_FLOAT_EQ(learned_[0].actual_us, 25);
-  EXPECT_FLOAT_EQ(learned_[0].predicted_us, 23);  // launched on an idle GPU
+  // Launched on an idle GPU.
+  const policies::DeviceModel device;
+  EXPECT_FLOAT_EQ(learned_[0].predicted_us, 20 + device.launch_us + 2 * device.launch_op_us);
   now_ += 21'000;
   Finish(a, 2);
   Step();

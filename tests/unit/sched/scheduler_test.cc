@@ -379,7 +379,8 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   ASSERT_EQ(scheduler_.plan_records().size(), 1u);
   const PlanRecord& plan = scheduler_.plan_records()[0];
   // With the launch latency, which nothing that ran before hides.
-  EXPECT_FLOAT_EQ(plan.predicted_us, 10 + policies::DeviceModel{}.launch_us);
+  const policies::DeviceModel device;
+  EXPECT_FLOAT_EQ(plan.predicted_us, 10 + device.launch_us + device.launch_op_us);
   EXPECT_EQ(plan.finished_at - plan.started_at, 42'000);
   EXPECT_EQ(plan.session_count, 1);
   EXPECT_EQ(plan.ops[0].session, 9u);
