@@ -21,7 +21,7 @@ def gemm_result():
                 "times_us": times(concert=10.0, serial=30.0, streams=20.0, goldyloc=15.0, forced_group=9.0, isolated=25.0,
                                   isolated_local=50.0)}
     return {"suite": "gemm", "header": HEADER | {"baselines": ["serial", "streams"], "policies": ["goldyloc"]},
-            "scenarios": [scenario], "summary": {"roofline_share": 0.8}}
+            "scenarios": [scenario], "summary": {"roofline_share": 0.8, "prediction_error": 0.24}}
 
 
 class ReportTest(unittest.TestCase):
@@ -36,6 +36,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| x | 25.0 (25.0–25.0) | 50.0 (50.0–50.0) | 2.00 |", text)
         self.assertIn("| x | 9.5 | 10.5 | forced_group | group of 3 / one launch |", text)
         self.assertIn("geomean 0.80", text)
+        self.assertIn("within 24 % (median), batches within 5 %.", text)
 
     def test_a_file_without_names_of_baselines_compares_with_everybody(self):
         result = gemm_result()
