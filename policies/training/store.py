@@ -1,8 +1,8 @@
 """Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, company, form) per line.
 
 Keys: m, n, k, batch, dtype, sm_budget (0: all SMs), company, form, median_us (of one GEMM: the company's time divided
-by its size), spread_us (p90 - p10), samples, variant (an object). A value that is not known is left out. `run`, which
-only our own conversions write, names the run a row was measured in: times of one run compare best with each other.
+by its size), spread_us (p90 - p10), samples, variant (an object). A value that is not known is left out. read() adds
+`export`, the file's path: times of one run of the tuner compare best with each other.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 # How many GEMMs stand for a company class: policies/variant.h, DegreeOf.
 DEGREE_OF = {"solo": 1, "two": 2, "four": 4, "eight": 8, "many": 16}
-COMPANY_OF = {degree: company for company, degree in DEGREE_OF.items()}
 FORMS = ("single", "streams", "group")
 
 
@@ -50,36 +49,32 @@ def read(paths):
     rows = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
-            rows += [parse_row(line, f"{path}:{number}") for number, line in enumerate(file, 1) if line.strip()]
+            rows += [parse_row(line, f"{path}:{number}") | {"export": path}
+                     for number, line in enumerate(file, 1) if line.strip()]
     return rows
 
 
-def write(rows, file):
-    for row in rows:
-        file.write(json.dumps(row) + "\n")
-
-
 def times(rows, sm_budget=0):
-    """{problem: {(company, form): us per GEMM}} of one SM budget: the best variant's, geometric mean over runs.
+    """{problem: {(company, form): us per GEMM}} of one SM budget: the best variant's, geometric mean over exports.
 
-    Clocks and power drift from run to run by more than companies differ. So times of one run are taken over that run's
+    Clocks and power drift from run to run by more than companies differ. So times of an export are taken over its own
     solo time of the problem, and the mean of these ratios is scaled by the mean solo time.
     """
-    best = defaultdict(dict)  # (problem, run) -> {(company, form): us}
+    best = defaultdict(dict)  # (problem, export) -> {(company, form): us}
     for row in rows:
         if row.get("sm_budget", 0) != sm_budget:
             continue
-        of_run = best[problem_of(row), row.get("run")]
+        of_export = best[problem_of(row), row.get("export")]
         key = (row["company"], row["form"])
-        of_run[key] = min(row["median_us"], of_run.get(key, math.inf))
+        of_export[key] = min(row["median_us"], of_export.get(key, math.inf))
     ratios = defaultdict(lambda: defaultdict(list))
     solos = defaultdict(list)
-    for (problem, _), of_run in best.items():
-        solo = of_run.get(("solo", "single"))
+    for (problem, _), of_export in best.items():
+        solo = of_export.get(("solo", "single"))
         if solo is None:
             continue  # nothing to compare with
         solos[problem].append(solo)
-        for key, time_us in of_run.items():
+        for key, time_us in of_export.items():
             ratios[problem][key].append(time_us / solo)
     return {problem: {key: geometric_mean(values) * geometric_mean(solos[problem])
                       for key, values in of_problem.items()}

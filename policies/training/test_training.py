@@ -13,7 +13,6 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import fit_costs
-import results_to_store
 import store
 
 try:
@@ -41,10 +40,10 @@ def committed(path):
 
 
 class StoreTest(unittest.TestCase):
-    def test_best_variant_of_a_run_counts_and_runs_are_compared_by_their_ratios(self):
-        rows = [row("solo", "single", 10.0, run="a"), row("two", "streams", 8.0, run="a"),
-                row("two", "streams", 5.0, run="a"), row("solo", "single", 40.0, run="b"),
-                row("two", "streams", 20.0, run="b"), row("two", "streams", 1.0, sm_budget=64)]
+    def test_best_variant_of_an_export_counts_and_exports_are_compared_by_their_ratios(self):
+        rows = [row("solo", "single", 10.0, export="a"), row("two", "streams", 8.0, export="a"),
+                row("two", "streams", 5.0, export="a"), row("solo", "single", 40.0, export="b"),
+                row("two", "streams", 20.0, export="b"), row("two", "streams", 1.0, sm_budget=64)]
         times = store.times(rows)[store.Problem(64, 128, 256)]
         self.assertAlmostEqual(times["solo", "single"], 20.0)
         self.assertAlmostEqual(times["two", "streams"], 10.0)
@@ -61,18 +60,6 @@ class StoreTest(unittest.TestCase):
                 file.flush()
                 with self.assertRaisesRegex(SystemExit, re.escape(file.name) + ":2: not a row"):
                     store.read([file.name])
-
-
-class ResultsToStoreTest(unittest.TestCase):
-    def test_scenarios_of_one_shape_become_rows_per_gemm(self):
-        scenarios = {"scenarios": [{"name": "e2", "gemms": [{"m": 1, "n": 2, "k": 3, "count": 2}]},
-                                   {"name": "mixed", "gemms": [{"m": 1, "n": 2, "k": 3}, {"m": 4, "n": 5, "k": 6}]}]}
-        times_us = {"serial": {"p50": 10.0}, "streams": {"p50": 6.0, "p10": 5.0, "p90": 7.0}}
-        result = {"header": {"rounds": 40}, "scenarios": [{"name": "e2", "times_us": times_us},
-                                                          {"name": "mixed", "times_us": times_us}]}
-        solo, two = results_to_store.rows_of(result, scenarios, "run")
-        self.assertEqual((solo["company"], solo["form"], solo["median_us"]), ("solo", "single", 5.0))
-        self.assertEqual((two["company"], two["median_us"], two["spread_us"], two["samples"]), ("two", 3.0, 1.0, 40))
 
 
 class FitCostsTest(unittest.TestCase):

@@ -18,7 +18,7 @@ namespace {
 // trained anew may need other sizes here.
 const Work kSmall = Gemm(512, 768, 768);     // 8
 const Work kTiny = Gemm(16, 16, 4096);       // 8, and more than 2 when few are queued
-const Work kMedium = Gemm(64, 2048, 7168);   // 4
+const Work kMedium = Gemm(1024, 4096, 512);  // 4
 const Work kLarge = Gemm(8192, 8192, 8192);  // 1
 
 Plan Decide(const Scene& scene) {
