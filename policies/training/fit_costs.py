@@ -5,8 +5,9 @@
   fit_costs.py RESULT.json --evaluations 0     only how well today's constants predict
 
 Reads result files of concert-bench's suite `gemm` (.json) and exports of the tuning store (.jsonl). Predictions come
-from the C++ models through the program predict_costs; nothing is computed twice. The error printed as "held out" is
-that on sets of shapes which the fit has not seen (leave-one-shape-out). Changes no file.
+from the C++ models through the program predict_costs; nothing is computed twice. What is printed as "held out" is
+that on sets of shapes which the fit has not seen (leave-one-shape-out); "choice" is how good the form is that is
+predicted to be fastest. Changes no file.
 """
 
 import argparse
@@ -157,6 +158,36 @@ def print_errors(title, measured, errors):
                   f"p90 {percentile(relative, 0.9):6.1%}")
 
 
+def losses(measured, errors):
+    """Of each company of one shape: by how much the form predicted to be fastest exceeds the fastest one's time. One after
+    the other takes as often the solo time."""
+    times = {}  # (problem, count) -> {form: (measured, predicted)}
+    for one, error in zip(measured, errors):
+        if len(one.gemms) == 1:
+            *problem, count = one.gemms[0]
+            times.setdefault((tuple(problem), count), {})[one.form] = (one.time_us, one.time_us * math.exp(error))
+    for (problem, count), by_form in times.items():
+        solo = times.get((problem, 1), {}).get("single")
+        if count == 1 or solo is None:
+            continue
+        by_form = {"single": (count * solo[0], count * solo[1]), **by_form}
+        chosen = min(by_form.values(), key=lambda time: time[1])
+        yield chosen[0] / min(time[0] for time in by_form.values()) - 1
+
+
+def print_choice(title, measured, errors):
+    of_choice = list(losses(measured, errors))
+    if of_choice:
+        within = sum(loss <= 0.03 for loss in of_choice) / len(of_choice)
+        print(f"{title:<10} choice   {len(of_choice):>4} companies within 3 % of the fastest form {within:6.1%}   "
+              f"mean loss {statistics.mean(of_choice):6.1%}")
+
+
+def print_both(title, measured, errors):
+    print_errors(title, measured, errors)
+    print_choice(title, measured, errors)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
@@ -176,12 +207,11 @@ def main():
         print(f"left out: {len(unpredicted)} times of forms that predict_costs does not predict "
               f"({', '.join(sorted({one.form for one in unpredicted}))})")
     measured, today = map(list, zip(*((one, error) for one, error in zip(measured, today) if error is not None)))
-    print_errors("today", measured, today)
+    print_both("today", measured, today)
     if arguments.evaluations > 0:
         costs = fit(predictor, measured, arguments.evaluations, arguments.seed)
-        print_errors("fitted", measured, predictor.errors(measured, costs))
-        print_errors("held out", measured,
-                     held_out_errors(predictor, measured, arguments.evaluations, arguments.seed))
+        print_both("fitted", measured, predictor.errors(measured, costs))
+        print_both("held out", measured, held_out_errors(predictor, measured, arguments.evaluations, arguments.seed))
         print("\nconstants of the fit, for policies/cost_constants.h:")
         for name, value in costs.items():
             print(f"  double {name} = {value:.4g};  // was {todays_constants()[name]:.4g}")

@@ -4,6 +4,7 @@
 import contextlib
 import glob
 import io
+import math
 import os
 import re
 import sys
@@ -75,6 +76,13 @@ class FitCostsTest(unittest.TestCase):
         fitted = fit_costs.fit(predictor, measured, 100, seed=1)
         after = fit_costs.objective(measured, predictor.errors(measured, fitted))
         self.assertLess(after, before / 4)
+
+
+    def test_the_loss_is_what_the_form_predicted_fastest_takes_more(self):
+        def of(form, count, time_us, predicted_us):
+            return fit_costs.Measured(((64, 128, 256, 1, "bf16", count),), form, time_us), math.log(predicted_us / time_us)
+        pairs = [of("single", 1, 4, 5), of("streams", 2, 6, 9), of("group", 2, 9, 7), of("group", 4, 10, 12)]
+        self.assertEqual(list(fit_costs.losses(*zip(*pairs))), [9 / 6 - 1, 0])
 
 
 class ReportTest(unittest.TestCase):
