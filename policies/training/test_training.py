@@ -77,7 +77,6 @@ class FitCostsTest(unittest.TestCase):
         after = fit_costs.objective(measured, predictor.errors(measured, fitted))
         self.assertLess(after, before / 4)
 
-
     def test_the_loss_is_what_the_form_predicted_fastest_takes_more(self):
         def of(form, count, time_us, predicted_us):
             return fit_costs.Measured(((64, 128, 256, 1, "bf16", count),), form, time_us), math.log(predicted_us / time_us)
