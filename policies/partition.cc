@@ -256,8 +256,7 @@ uint8_t Partitioner::AddOne(int op, Draft& draft) const {
   return part;
 }
 
-// Times of the parts and the draft's score. Ops for which there was no part count as one after the
-// other.
+// Times of the parts and the draft's score.
 void Partitioner::Evaluate(Draft& draft) {
   Scatter(draft);
   float gpu_us = 0, host_us = 0;
@@ -271,26 +270,26 @@ void Partitioner::Evaluate(Draft& draft) {
     gpu_us += part.predicted_us;
     host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
   }
-  for (int i = 0; i < op_count_; ++i) {
-    if (draft.part_of[i] == Draft::kLater) gpu_us += items_[i].serial_us;
-  }
   slower |= draft.part_of[0] == Draft::kLater;  // the fairest turn is never put off
-  draft.score_us = slower ? kNever : ScoreUs(gpu_us, host_us);
+  draft.score_us = slower ? kNever : ScoreUs(gpu_us + LaterUs(draft), host_us);
 }
 
-// As many as there are lanes side by side, in the order of turns; the others count as one after the
-// other.
+// The time of the ops that are not in this plan, one after the other.
+float Partitioner::LaterUs(const Draft& draft) const {
+  float sum_us = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    if (draft.part_of[i] == Draft::kLater) sum_us += items_[i].serial_us;
+  }
+  return sum_us;
+}
+
+// As many as there are lanes side by side, in the order of turns.
 void Partitioner::DraftStreams(int lane_limit) {
   const int count = std::min(op_count_, lane_limit);
   if (count < 2 || site_.sm_budget > 0 || draft_count_ == kMaxDrafts) return;
   Company company(device_);
   Part part{.form = Form::kStreams, .count = static_cast<uint16_t>(count)};
-  float others_us = 0;
-  for (int i = 0; i < op_count_; ++i) {
-    if (i >= count) {
-      others_us += items_[i].serial_us;
-      continue;
-    }
+  for (int i = 0; i < count; ++i) {
     company.Add(costs_[i]);
     part.serial_us += items_[i].serial_us;
     problems_[i] = Problem::Of(*works_[i]);
@@ -307,7 +306,7 @@ void Partitioner::DraftStreams(int lane_limit) {
   std::fill_n(draft.part_of.begin(), count, uint8_t{0});
   std::fill_n(draft.part_of.begin() + count, op_count_ - count, Draft::kLater);
   const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
-  draft.score_us = ScoreUs(part.predicted_us + others_us, host_us);
+  draft.score_us = ScoreUs(part.predicted_us + LaterUs(draft), host_us);
 }
 
 // What was measured includes the copies that the tuner's operands, whose rows follow each other
@@ -394,7 +393,7 @@ int Partitioner::PartsToLaunch(const Draft& draft) const {
 void Partitioner::WriteResult(const Draft& draft, int parts, Partition& result) const {
   result.part_count = static_cast<uint8_t>(parts);
   result.form = Form::kSingle;
-  result.all_us = 0;
+  result.all_us = LaterUs(draft);
   std::array<uint16_t, Partition::kMaxParts> next;
   uint16_t count = 0;
   for (int p = 0; p < draft.part_count; ++p) {
@@ -410,7 +409,6 @@ void Partitioner::WriteResult(const Draft& draft, int parts, Partition& result) 
   result.tuned = 0;
   for (int i = 0; i < op_count_; ++i) {
     const int p = draft.part_of[i];
-    if (p == Draft::kLater) result.all_us += items_[i].serial_us;
     if (p >= parts) continue;
     result.order[next[p]++] = static_cast<uint8_t>(i);
     result.tuned += draft.parts[p].form == Form::kSingle ? costs_[i].tuned : draft.parts[p].tuned;

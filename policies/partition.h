@@ -130,6 +130,7 @@ class Partitioner {
   void AddAlone(std::span<const uint8_t> marks, bool urgent, Draft& draft) const;
   uint8_t AddOne(int op, Draft& draft) const;
   void Evaluate(Draft& draft);
+  float LaterUs(const Draft& draft) const;
   std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
   float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
   // The choice.

@@ -54,7 +54,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
   plan.tag = 0;
   plan.solo_sum_us = plan.unfinished_solo_us = 0;
   plan.time_per_solo = 0;
-  plan.time_ns = 0;
+  plan.started_at = plan.time_ns = 0;
   PlanRecord& record = plan.record;
   record.plan = next_plan_++;
   record.decided_at = now;
@@ -133,16 +133,15 @@ void PlanBook::Add(const OpSlot& slot) {
 }
 
 float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time since, Time now) {
-  Time& plan_start = plan.record.started_at;
   Time unshared;  // of the plan's time
-  if (plan_start == 0) {
+  if (plan.started_at == 0) {
     unshared = now - since;
-    plan_start = started_at;
+    plan.started_at = started_at;
   } else {
     unshared = now - std::max(since, plan.shared_until);
-    if (started_at < plan_start) {  // a launch that began earlier but ends later
-      unshared += plan_start - started_at;
-      plan_start = started_at;
+    if (started_at < plan.started_at) {  // a launch that began earlier but ends later
+      unshared += plan.started_at - started_at;
+      plan.started_at = started_at;
     }
   }
   plan.shared_until = now;
@@ -222,7 +221,7 @@ void PlanBook::Leave(const OpSlot& slot, Time now) {
 void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
   PlanSlot& plan = plans_[id];
   PlanRecord& record = plan.record;
-  if (record.started_at != 0) {
+  if (plan.started_at != 0) {
     record.started_at = now - plan.time_ns;
     record.finished_at = now;
     plan_records_.push_back(record);

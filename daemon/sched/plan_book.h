@@ -84,6 +84,7 @@ class PlanBook {
     // Gallager 1993): time per unit of solo time that every op still unfinished has had.
     float unfinished_solo_us = 0;
     double time_per_solo = 0;
+    Time started_at = 0;  // of its earliest launch; 0: none of its ops has finished
     Time shared_until = 0;
     Time time_ns = 0;  // that has been shared
     PlanRecord record;

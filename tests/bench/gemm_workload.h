@@ -32,7 +32,7 @@ class GemmWorkload {
   // Of a pipeline of batches of independent GEMMs. The number of operand sets is a multiple of it,
   // so that batches in flight never share a set and a set always meets the same queues.
   static constexpr int kBatchesInFlight = 4;
-  static constexpr int kMinRound = 16;
+  static constexpr int kMinRound = 16;  // batches_per_round()
   enum class Layout { kIndependent, kChained };
 
   // Deterministic for a seed. The scenario must outlive the workload.
@@ -44,7 +44,7 @@ class GemmWorkload {
   const GemmShape& shape(int gemm) const { return scenario_->gemms[gemm]; }
   const GemmPlace& place(int set, int gemm) const { return places_[set][gemm]; }
   uint64_t bytes() const { return bytes_; }
-  // Batches of the shortest run that computes all sets equally often and is so long, 16 batches,
+  // Batches of the shortest run that computes all sets equally often and has at least kMinRound, so
   // that its ends do not matter. What every contender does before its clock starts: whoever had the
   // GPU before has left another context, empty translation caches and other clocks.
   int batches_per_round() const { return (kMinRound + sets() - 1) / sets() * sets(); }
