@@ -59,7 +59,6 @@ class AutoPolicy final : public Policy {
     std::array<bool, kMaxReady> urgent;
     std::array<Lane, kMaxSideBySide> lane;  // if side by side
     GroupGoal goal = GroupGoal::kLatency;
-    bool chained = false;  // GroupSite::chained
 
     int count() const { return static_cast<int>(index.size()); }
     bool high() const { return priority_class == kHighClass; }
@@ -80,7 +79,7 @@ class AutoPolicy final : public Policy {
   }
   CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
   int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
-  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal, turn_.chained}; }
+  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal}; }
 
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
   void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
@@ -212,15 +211,15 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running)
   turn_.index = {kept_.data(), static_cast<size_t>(kept)};
 }
 
-// What groups are planned for: throughput behind a launch that none of them waits for: what
+// What groups are planned for: throughput behind a launch that none of them waits for, since what
 // overlaps it is not late by its own imbalance.
 void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   const Lane lane = SerialLaneOf(turn_.priority_class);
   const bool busy = snapshot.lanes[lane].in_flight > 0;
-  turn_.chained = busy && std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
-                    return snapshot.ready[index].after == lane;
-                  });
-  turn_.goal = busy && !turn_.chained ? GroupGoal::kThroughput : GroupGoal::kLatency;
+  const bool chained = std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
+    return snapshot.ready[index].after == lane;
+  });
+  turn_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
 }
 
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
@@ -263,8 +262,7 @@ Partition& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) {
 }
 
 Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(turn_.chained) << 10 |
-                   static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
+  signature_.Start(static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
                    static_cast<uint32_t>(budget) << 1 | static_cast<uint32_t>(turn_.high()));
   const ReadyOp* before = nullptr;
   for (int i = 0; i < turn_.count(); ++i) {

@@ -17,8 +17,10 @@ inline constexpr int kGroupTileCount = std::size(kGroupTiles);
 // What a launch is planned for. Launches of a lane overlap: the next one's blocks start on SMs that
 // the one before leaves or never had. So a launch behind another costs the SM time it takes,
 // however unevenly; one that others wait for, or that has the GPU to itself, costs the time until
-// its busiest block ends.
-enum class GroupGoal : uint8_t { kLatency, kThroughput };
+// its busiest block ends. A step of a chain, which follows the launch before and is followed by the
+// next, costs the time from end to end: what it sets up and loads of W beside the launch before is
+// free, if that leaves SMs.
+enum class GroupGoal : uint8_t { kLatency, kThroughput, kChain };
 
 // Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
 // all tiles and splits (one H200, 132 SMs, bf16) back to back, and to 24 that do not overlap. No
@@ -34,6 +36,8 @@ struct GroupCostConstants {
   // A block loads at its share of the L2, when all SMs load, or at what it has in flight per
   // latency, if that is less. One SM alone reaches 108e3.
   double sm_bytes_per_us = 88e3;
+  // A byte of A costs this share of one of W, which comes from HBM.
+  double a_byte_share = 1;
   double load_latency_us = 1.88;
   uint32_t ring_bytes = 192 << 10;
   uint32_t ring_stages = 16;
@@ -52,11 +56,33 @@ struct GroupCostConstants {
   double memory_launch_us = 2.6;
   double memory_idle_us = 3.2;
   double hbm_bytes_per_us = 4.36e6;
+  // A launch on more than half of the SMs, at most once for all of them: the next one finds none to
+  // set up on, but what HBM bounds has more bytes in flight.
+  double crowded_launch_us = 0;
+  double crowded_memory_us = 0;
   // Launches that copy operands first (Work::repack_bytes): another launch, and what a kernel that
   // only reads and writes moves. Estimates.
   double repack_launch_us = 2.0;
   double repack_bytes_per_us = 2.5e6;
 };
+
+// For GroupGoal::kChain. Fitted to 880 launches of 1 to 8 equal GEMMs in 42 sets, each the step of
+// a chain, in all tiles and splits (one H200, bf16; tests/gpu, MeasureChains). Left out shape by
+// shape, the option predicted fastest takes 1.6 % more than the fastest (geometric mean), where the
+// constants above choose 6 % worse; the times are off by 5 % (median).
+constexpr GroupCostConstants ChainConstants() {
+  return {.sm_bytes_per_us = 103e3,
+          .a_byte_share = 0.78,
+          .load_latency_us = 1.4,
+          .item_us = 0,
+          .item_us_per_a_row = 0,
+          .split_us = 0.19,
+          .split_bytes_per_us = 18.6e3,
+          .launch_us = 2.2,
+          .memory_idle_us = 1.27,
+          .crowded_launch_us = 2.65,
+          .crowded_memory_us = -1.0};
+}
 
 // What copying `bytes` adds to a group launch. 0: nothing is launched.
 inline float GroupRepackUs(uint64_t bytes, const GroupCostConstants& constants = {}) {
@@ -92,18 +118,26 @@ class GroupCosts {
     double mean_us = 0;     // work of all blocks over the number of SMs
     double bytes = 0;       // through HBM
     double split_us = 0;    // the dearest reduction
+    // Of the SMs beyond half of those it may use, the share that it is on: Crowding(). Apart, so
+    // that bounds can take the better of each.
+    double launch_crowding = 0, memory_crowding = 0;
   };
+  static double Crowding(int used_blocks, int blocks) {
+    return std::max(0.0, 2.0 * used_blocks / blocks - 1);
+  }
   // Orders launches by their time: the sum of the sixth powers of the bounds by SMs and by memory,
   // which is their maximum, rounded where they meet. The power is the prototype's choice, not a
   // fit. Two launches at most overlap (kernels/group), so SMs that a launch leaves idle are not all
   // lost.
   double Score(const Demand& demand, GroupGoal goal) const {
-    const bool alone = goal == GroupGoal::kLatency;
+    const bool overlaps = goal == GroupGoal::kThroughput;
     const double sm_us =
-        alone ? demand.busiest_us : std::max(demand.mean_us, demand.busiest_us / 2);
-    const double idle_us = alone ? constants_.memory_idle_us : 0;
-    return Pow6(sm_us + constants_.launch_us) +
-           Pow6(MemoryUs(demand.bytes) + idle_us + demand.split_us);
+        overlaps ? std::max(demand.mean_us, demand.busiest_us / 2) : demand.busiest_us;
+    const double idle_us = overlaps ? 0 : constants_.memory_idle_us;
+    return Pow6(sm_us + constants_.launch_us +
+                constants_.crowded_launch_us * demand.launch_crowding) +
+           Pow6(MemoryUs(demand.bytes) + idle_us + demand.split_us +
+                constants_.crowded_memory_us * demand.memory_crowding);
   }
   static double Us(double score);  // the time of that launch
   double launch_us() const { return constants_.launch_us; }

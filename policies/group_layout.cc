@@ -191,10 +191,13 @@ void GroupLayout::Predict(GroupSchedule& schedule, float* ends_us) const {
 
   double busiest_us = 0;
   for (int b = 0; b < used_blocks_; ++b) busiest_us = std::max(busiest_us, blocks_[b].us);
+  const double crowding = GroupCosts::Crowding(used_blocks_, launch_.blocks);
   const double us = GroupCosts::Us(costs_.Score({.busiest_us = busiest_us,
                                                  .mean_us = totals.work_us / launch_.blocks,
                                                  .bytes = launch_.hbm_bytes,
-                                                 .split_us = totals.split_us},
+                                                 .split_us = totals.split_us,
+                                                 .launch_crowding = crowding,
+                                                 .memory_crowding = crowding},
                                                 launch_.goal));
   const double stretch = (us - costs_.launch_us()) / busiest_us;
   schedule.predicted_us = static_cast<float>(us);

@@ -23,11 +23,7 @@ constexpr double kMaxNarrowBytes = 24e6;
 
 class GroupPlanner::Impl {
  public:
-  explicit Impl(const DeviceModel& device)
-      : sm_count_(std::clamp(device.sm_count, 1, kMaxBlocks)),
-        memo_(costs_),
-        search_(costs_),
-        layout_(costs_) {
+  explicit Impl(const DeviceModel& device) : sm_count_(std::clamp(device.sm_count, 1, kMaxBlocks)) {
     buckets_.fill({});
   }
 
@@ -35,18 +31,20 @@ class GroupPlanner::Impl {
     blocks = Blocks(blocks);
     const auto signature = GroupSignature::Of(problems, blocks, goal);
     if (const GroupSchedule* known = store_.Find(signature)) return known;
-    Classify(problems);
+    Judge& judge = JudgeFor(goal);
+    Classify(problems, judge.memo);
     const std::span<ProblemClass> classes(classes_.data(), class_count_);
-    if (!search_.Choose(classes, hbm_bytes_, blocks, goal)) return nullptr;
-    const uint32_t items = layout_.Arrange({.classes = classes,
-                                            .packing_order = search_.PackingOrder(classes),
-                                            .members = {members_.data(), problems.size()},
-                                            .hbm_bytes = hbm_bytes_,
-                                            .blocks = blocks,
-                                            .goal = goal});
+    if (!judge.search.Choose(classes, hbm_bytes_, blocks, goal)) return nullptr;
+    const uint32_t items =
+        judge.layout.Arrange({.classes = classes,
+                              .packing_order = judge.search.PackingOrder(classes),
+                              .members = {members_.data(), problems.size()},
+                              .hbm_bytes = hbm_bytes_,
+                              .blocks = blocks,
+                              .goal = goal});
     if (items == 0) return nullptr;
     const GroupScheduleStore::Place place = store_.Add(signature, items);
-    layout_.Write(*place.schedule, place.items, place.ends_us);
+    judge.layout.Write(*place.schedule, place.items, place.ends_us);
     bool narrow = goal == GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
     for (size_t i = 0; i < problems.size(); ++i) {
       place.tiles[i] = kGroupTiles[classes_[class_of_[i]].chosen().tile];
@@ -57,18 +55,30 @@ class GroupPlanner::Impl {
   }
 
   float PredictUs(std::span<const Problem> problems, int blocks, GroupGoal goal) {
-    Classify(problems);
-    return search_.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks), goal);
+    Judge& judge = JudgeFor(goal);
+    Classify(problems, judge.memo);
+    return judge.search.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks),
+                                   goal);
   }
 
  private:
   static constexpr int kMaxBlocks = 1024;                      // far above what any GPU has
   static constexpr uint32_t kBuckets = 4 * kMaxGroupProblems;  // a power of two
 
-  int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
+  // What judges options and packings, by one set of constants.
+  struct Judge {
+    explicit Judge(const GroupCostConstants& constants) : costs(constants) {}
+    const GroupCosts costs;
+    ShapeMemo memo{costs};
+    GroupSearch search{costs};
+    GroupLayout layout{costs};
+  };
 
-  void Classify(std::span<const Problem> problems);
-  uint16_t ClassOf(const Problem& problem);
+  int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
+  Judge& JudgeFor(GroupGoal goal) { return goal == GroupGoal::kChain ? of_chains_ : of_launches_; }
+
+  void Classify(std::span<const Problem> problems, ShapeMemo& memo);
+  uint16_t ClassOf(const Problem& problem, ShapeMemo& memo);
 
   struct Bucket {
     uint64_t launch = 0;  // that it was filled for
@@ -76,10 +86,8 @@ class GroupPlanner::Impl {
   };
 
   const int sm_count_;
-  const GroupCosts costs_;
-  ShapeMemo memo_;
-  GroupSearch search_;
-  GroupLayout layout_;
+  Judge of_launches_{GroupCostConstants()};
+  Judge of_chains_{ChainConstants()};
   GroupScheduleStore store_;
 
   // Of the launch being planned.
@@ -92,13 +100,13 @@ class GroupPlanner::Impl {
   std::array<Bucket, kBuckets> buckets_;              // open addressing, by shape
 };
 
-void GroupPlanner::Impl::Classify(std::span<const Problem> problems) {
+void GroupPlanner::Impl::Classify(std::span<const Problem> problems, ShapeMemo& memo) {
   ++launch_;
-  memo_.NextLaunch();
+  memo.NextLaunch();
   class_count_ = 0;
   hbm_bytes_ = 0;
   for (size_t i = 0; i < problems.size(); ++i) {
-    class_of_[i] = ClassOf(problems[i]);
+    class_of_[i] = ClassOf(problems[i], memo);
     ProblemClass& c = classes_[class_of_[i]];
     ++c.problems;
     hbm_bytes_ += c.shape->hbm_bytes;
@@ -116,7 +124,7 @@ void GroupPlanner::Impl::Classify(std::span<const Problem> problems) {
   }
 }
 
-uint16_t GroupPlanner::Impl::ClassOf(const Problem& problem) {
+uint16_t GroupPlanner::Impl::ClassOf(const Problem& problem, ShapeMemo& memo) {
   for (uint64_t hash = HashShape(problem);; ++hash) {
     Bucket& bucket = buckets_[hash % kBuckets];
     if (bucket.launch == launch_) {
@@ -124,7 +132,7 @@ uint16_t GroupPlanner::Impl::ClassOf(const Problem& problem) {
       continue;
     }
     bucket = {launch_, static_cast<uint16_t>(class_count_)};
-    classes_[class_count_] = {.shape = &memo_.Get(problem)};
+    classes_[class_count_] = {.shape = &memo.Get(problem)};
     return static_cast<uint16_t>(class_count_++);
   }
 }

@@ -81,22 +81,26 @@ float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes,
 double GroupSearch::ScoreOfOneClass() const {
   const ProblemClass& c = classes_[0];
   double best = kNone, best_busiest_us = kNone, best_work_us = kNone, best_split_us = kNone;
+  int best_blocks = 0;
   for (const TileOption& option : c.shape->all()) {
     LaunchTotals totals;
     totals.Add(option, c.problems, costs_);
     const uint64_t rounds = (totals.items + blocks_ - 1) / blocks_;
     const double busiest_us = static_cast<double>(rounds) * option.item_us;
+    const int used_blocks = static_cast<int>(std::min<uint64_t>(totals.items, blocks_));
     if (busiest_us >= best_busiest_us && totals.work_us >= best_work_us &&
-        totals.split_us >= best_split_us) {
+        totals.split_us >= best_split_us && used_blocks == best_blocks) {
       continue;
     }
     if (!totals.Fits(blocks_)) continue;
-    const double score = Score(busiest_us, totals.work_us, totals.split_us);
+    const double crowding = GroupCosts::Crowding(used_blocks, blocks_);
+    const double score = Score(busiest_us, totals.work_us, totals.split_us, crowding, crowding);
     if (score >= best) continue;
     best = score;
     best_busiest_us = busiest_us;
     best_work_us = totals.work_us;
     best_split_us = totals.split_us;
+    best_blocks = used_blocks;
   }
   return best;
 }
@@ -140,8 +144,7 @@ void GroupSearch::SumByLimit() {
 
 // What a launch could reach if its items filled all blocks evenly.
 double GroupSearch::BoundAt(int limit) const {
-  const double busiest_us = std::max<double>(longest_us_[limit], double{work_us_[limit]} / blocks_);
-  return Score(busiest_us, work_us_[limit], split_us_[limit]);
+  return BoundScore(longest_us_[limit], work_us_[limit], split_us_[limit]);
 }
 
 void GroupSearch::PackLikelyLimits() {
@@ -215,32 +218,44 @@ LaunchTotals GroupSearch::TotalsWithout(int skipped) const {
   return totals;
 }
 
-double GroupSearch::Score(double busiest_us, double work_us, double split_us) const {
+double GroupSearch::Score(double busiest_us, double work_us, double split_us,
+                          double launch_crowding, double memory_crowding) const {
   return costs_.Score({.busiest_us = busiest_us,
                        .mean_us = work_us / blocks_,
                        .bytes = hbm_bytes_,
-                       .split_us = split_us},
+                       .split_us = split_us,
+                       .launch_crowding = launch_crowding,
+                       .memory_crowding = memory_crowding},
                       goal_);
 }
 
+// What no packing of that work can beat.
+double GroupSearch::BoundScore(double longest_us, double work_us, double split_us) const {
+  const double busiest_us = std::max(longest_us, work_us / blocks_);
+  return Score(busiest_us, work_us, split_us, /*launch_crowding=*/0, /*memory_crowding=*/1);
+}
+
 double GroupSearch::Bound(const LaunchTotals& totals) const {
-  const double busiest_us = std::max(totals.longest_us, totals.work_us / blocks_);
-  return Score(busiest_us, totals.work_us, totals.split_us);
+  return BoundScore(totals.longest_us, totals.work_us, totals.split_us);
 }
 
 // The score of what is chosen, or kNone as soon as it is known to be `enough` or more.
 double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
   packing_.Reset(blocks_);
-  double score = kNone;
+  double crowding = 0;
   for (const uint16_t index : PackingOrder(classes_)) {
     const ProblemClass& c = classes_[index];
     const TileOption& option = c.chosen();
     packing_.Add(option.items() * c.problems, option.item_us, option.tile);
     --effort_;
-    score = Score(packing_.busiest_us(), totals.work_us, totals.split_us);
-    if (score >= enough) return kNone;
+    crowding = GroupCosts::Crowding(packing_.used_blocks(), blocks_);
+    const double least = Score(packing_.busiest_us(), totals.work_us, totals.split_us, crowding,
+                               /*memory_crowding=*/1);
+    if (least >= enough) return kNone;
   }
-  return score;
+  const double score =
+      Score(packing_.busiest_us(), totals.work_us, totals.split_us, crowding, crowding);
+  return score < enough ? score : kNone;
 }
 
 std::span<const uint16_t> GroupSearch::PackingOrder(std::span<const ProblemClass> classes) {

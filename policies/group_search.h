@@ -73,7 +73,9 @@ class GroupSearch {
   void Improve();
   bool ImproveClass(uint16_t index);
   LaunchTotals TotalsWithout(int skipped) const;
-  double Score(double busiest_us, double work_us, double split_us) const;
+  double Score(double busiest_us, double work_us, double split_us, double launch_crowding,
+               double memory_crowding) const;
+  double BoundScore(double longest_us, double work_us, double split_us) const;
   double Bound(const LaunchTotals& totals) const;
   double Pack(const LaunchTotals& totals, double enough);
   double ScoreOfOneClass() const;

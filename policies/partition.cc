@@ -141,9 +141,9 @@ void Partitioner::Prepare(std::span<const PartitionOp> ops) {
 
 Partitioner::Item Partitioner::ItemOf(const PartitionOp& op) {
   const float signal_us = site_.goal == GroupGoal::kThroughput ? kSignalBehindOthersUs : kSignalUs;
-  const float library_us =
-      (static_cast<float>(op.cost.solo_us) + signal_us + (site_.chained ? kDrainUs : 0)) *
-      ratios_[static_cast<int>(Form::kSingle)];
+  const float library_us = (static_cast<float>(op.cost.solo_us) + signal_us +
+                            (site_.goal == GroupGoal::kChain ? kDrainUs : 0)) *
+                           ratios_[static_cast<int>(Form::kSingle)];
   Item item{.alone_us = library_us, .serial_us = library_us, .tuned = op.cost.tuned};
   if (!op.work->groupable || !device_.group_kernel) return item;
   const bool budgeted = site_.sm_budget > 0;

@@ -59,8 +59,8 @@ struct Partition {
 // Where group launches go and what they are planned for.
 struct GroupSite {
   int sm_budget = 0;  // 0: all SMs
+  // kChain: one of the ops follows a launch that is unfinished on the groups' lane.
   GroupGoal goal = GroupGoal::kLatency;
-  bool chained = false;  // one of the ops follows a launch that is unfinished on the groups' lane
 };
 
 // One ready GEMM of the class that is planned.

@@ -95,7 +95,7 @@ TEST_F(AutoTest, GroupsFollowEachOtherOnOneLaneWhateverRuns) {
 
 // Two of these leave most SMs idle. That matters while nothing else can fill them: on an idle GPU,
 // and behind a launch that they wait for.
-TEST_F(AutoTest, GroupsBehindOthersArePlannedForThroughput) {
+TEST_F(AutoTest, GroupsArePlannedForWhatIsOnTheirLane) {
   const auto planned_us = [&](Lane after) {
     scene_.Ready(kSmall).Ready(kSmall);
     for (ReadyOp& op : scene_.ready) op.after = after;
@@ -107,8 +107,14 @@ TEST_F(AutoTest, GroupsBehindOthersArePlannedForThroughput) {
   scene_.Running(kSmall, kFirstNormalLane);
   const float behind_us = planned_us(kNoLane);
   scene_.Running(kSmall, kFirstNormalLane);
-  EXPECT_EQ(planned_us(kFirstNormalLane), alone_us);
-  EXPECT_LT(behind_us, alone_us);
+  const float chained_us = planned_us(kFirstNormalLane);
+  const std::vector<Problem> problems(2, Problem::Of(kSmall));
+  GroupPlanner planner{DeviceModel()};
+  EXPECT_EQ(alone_us, planner.Plan(problems, 0, GroupGoal::kLatency)->predicted_us);
+  EXPECT_EQ(behind_us, planner.Plan(problems, 0, GroupGoal::kThroughput)->predicted_us);
+  EXPECT_EQ(chained_us, planner.Plan(problems, 0, GroupGoal::kChain)->predicted_us);
+  EXPECT_LT(behind_us, chained_us);
+  EXPECT_LT(chained_us, alone_us);
 }
 
 // One launch has a last wave where two have two.
