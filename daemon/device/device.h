@@ -69,7 +69,9 @@ struct ImportRequest {
 struct LaunchRequest {
   std::span<const Op* const> ops;  // at least one
   policies::Form form = policies::Form::kSingle;
-  int sm_budget = 0;  // SMs the launch may use; 0: all
+  // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to it
+  // together with those that they overlap, so that the others are there for who is ahead of them.
+  int sm_budget = 0;
   policies::CompanyClass company = policies::CompanyClass::kSolo;
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without
   // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel

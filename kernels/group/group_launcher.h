@@ -25,6 +25,7 @@ namespace concert::kernels::cuda {
 struct GroupLaunch {
   std::span<const Op* const> ops;  // problem i of the schedule is ops[i]
   const policies::GroupSchedule* schedule = nullptr;
+  int sm_budget = 0;                      // SMs for it and all launches that it overlaps; 0: all
   std::span<const TimelineWrite> writes;  // one per op, when its D is in memory; or empty
   // Per op: the problem of an earlier group launch on this track that it follows. Empty: none do.
   std::span<const Predecessor> after;
@@ -81,6 +82,7 @@ class GroupLauncher {
     uint32_t turn = 0;   // counts launches
     int chain = 0;       // launches on the stream after which nothing else was enqueued
     bool split = false;  // the last launch used its workspace for split sums
+    int blocks = 0;      // of the last launch and those before it that it could overlap
 
     int SetOf(uint32_t its_turn) const { return static_cast<int>(its_turn % kGroupCounterSets); }
   };
@@ -94,6 +96,7 @@ class GroupLauncher {
   absl::Status WaitForOtherTracks(int track);
   absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, policies::GroupTile tile);
   absl::Status EnqueueRepacks(const Track& track);
+  static bool InBudget(const Track& track, const GroupLaunch& launch);
   absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
   void FillTask(Track& track, const GroupLaunch& launch, size_t problem, uint32_t record,
                 bool follow, GroupTask& task) const;

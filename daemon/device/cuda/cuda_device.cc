@@ -214,8 +214,10 @@ int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
 }
 
 absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
+  const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
   return groups_->Launch(track, {.ops = request.ops,
                                  .schedule = request.schedule,
+                                 .sm_budget = ahead ? 0 : request.sm_budget,
                                  .writes = request.writes,
                                  .after = request.after,
                                  .inputs_settled = request.inputs_settled,

@@ -104,7 +104,7 @@ class GroupLauncherTest : public testing::Test {
   }
 
   // What a launch that may start at once enqueues.
-  std::vector<std::string> Launch(const std::vector<Op>& ops, int track = 0) {
+  std::vector<std::string> Launch(const std::vector<Op>& ops, int track = 0, int sm_budget = 0) {
     std::vector<const Op*> pointers;
     std::vector<Problem> problems;
     for (const Op& op : ops) {
@@ -113,10 +113,12 @@ class GroupLauncherTest : public testing::Test {
     }
     EXPECT_TRUE(GroupLauncher::Takes(pointers));
     const size_t before = g_log.enqueued.size();
-    const absl::Status status = launcher_->Launch(track, {.ops = pointers,
-                                                          .schedule = planner_.Plan(problems, 0),
-                                                          .inputs_settled = true,
-                                                          .weights_settled = true});
+    const absl::Status status =
+        launcher_->Launch(track, {.ops = pointers,
+                                  .schedule = planner_.Plan(problems, sm_budget),
+                                  .sm_budget = sm_budget,
+                                  .inputs_settled = true,
+                                  .weights_settled = true});
     EXPECT_TRUE(status.ok()) << status;
     std::vector<std::string> enqueued;
     for (size_t i = before; i < g_log.enqueued.size(); ++i) {
@@ -155,6 +157,24 @@ TEST_F(GroupLauncherTest, UnalignedOperandsAreRepackedRightBefore) {
   Launch(aligned);
   EXPECT_THAT(Launch(aligned), ElementsAre("group beside"));
   EXPECT_THAT(Launch(mixed), ElementsAre("repack", "group"));
+}
+
+// What waits for the launch before holds SMs already.
+TEST_F(GroupLauncherTest, OverlappingLaunchesKeepToTheirBudgetTogether) {
+  const std::vector<Op> small = {MakeOp(1, 64, 64)};  // one block
+  const std::vector<Op> large(8, MakeOp(2, 64, 64));  // eight
+  Launch(small, 0, 8);
+  Launch(large, 0, 8);
+  EXPECT_THAT(Launch(small, 0, 8), ElementsAre("group"));
+  for (int beside = 0; beside < 7; ++beside) {
+    EXPECT_THAT(Launch(small, 0, 8), ElementsAre("group beside"));
+  }
+  EXPECT_THAT(Launch(small, 0, 8), ElementsAre("group"));
+  EXPECT_THAT(Launch(large, 0, 8), ElementsAre("group"));
+  // Without a budget, whatever is there.
+  Launch(large);
+  EXPECT_THAT(Launch(large), ElementsAre("group beside"));
+  EXPECT_THAT(Launch(large, 0, 8), ElementsAre("group"));
 }
 
 TEST_F(GroupLauncherTest, EachTrackHasAScratchOfItsOwn) {
