@@ -69,8 +69,8 @@ struct ImportRequest {
 struct LaunchRequest {
   std::span<const Op* const> ops;  // at least one
   policies::Form form = policies::Form::kSingle;
-  // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to it
-  // together with those that they overlap, so that the others are there for who is ahead of them.
+  // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to
+  // it together with those that they overlap, so that the rest is there for who is ahead of them.
   int sm_budget = 0;
   policies::CompanyClass company = policies::CompanyClass::kSolo;
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without

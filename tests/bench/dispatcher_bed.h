@@ -40,7 +40,9 @@ class DispatcherBed {
   // Takes what telemetry would.
   void DrainRecords();
 
-  bool idle() const { return dispatcher_.gauges().unfinished_ops == 0; }
+  // Ops admitted and not seen to have ended, as of the last turn.
+  uint32_t unfinished() const { return dispatcher_.gauges().unfinished_ops; }
+  bool idle() const { return unfinished() == 0; }
   policies::PolicyStats stats() const { return policy_->stats(); }
   // Ops submitted so far.
   uint64_t submitted() const { return tail_; }

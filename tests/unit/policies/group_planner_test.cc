@@ -227,8 +227,8 @@ TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
   EXPECT_EQ(planner_.Plan(few, 0, GroupGoal::kThroughput), thrifty);
 }
 
-// On the SMs that a step leaves the next one sets up and loads weights, so a chain is faster on half
-// of them than on all, as long as memory does not bound it.
+// On the SMs that a step leaves the next one sets up and loads weights, so a chain is faster on
+// half of them than on all, as long as memory does not bound it.
 TEST_F(GroupPlannerTest, StepsOfAChainLeaveSmsToTheNext) {
   const std::vector<Problem> step = Same(1, 512, 1024, 1024);
   const GroupSchedule* alone = planner_.Plan(step, 0, GroupGoal::kLatency);
