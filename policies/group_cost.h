@@ -56,8 +56,8 @@ struct GroupCostConstants {
   double memory_launch_us = 2.6;
   double memory_idle_us = 3.2;
   double hbm_bytes_per_us = 4.36e6;
-  // A launch on more than half of the SMs, at most once for all of them: the next one finds none to
-  // set up on, but what HBM bounds has more bytes in flight.
+  // What a launch pays for being on all SMs that it may use, and less down to half of them: the
+  // next one finds none to set up on. Where HBM bounds it, it gains: more bytes are in flight.
   double crowded_launch_us = 0;
   double crowded_memory_us = 0;
   // Launches that copy operands first (Work::repack_bytes): another launch, and what a kernel that
@@ -119,10 +119,10 @@ class GroupCosts {
     double mean_us = 0;     // work of all blocks over the number of SMs
     double bytes = 0;       // through HBM
     double split_us = 0;    // the dearest reduction
-    // Of the SMs beyond half of those it may use, the share that it is on: Crowding(). Apart, so
-    // that bounds can take the better of each.
+    // Crowding() of its blocks, twice, so that bounds can take the better of each.
     double launch_crowding = 0, memory_crowding = 0;
   };
+  // 0 for a launch on half of the SMs that it may use or on fewer, 1 on all.
   static double Crowding(int used_blocks, int blocks) {
     return std::max(0.0, 2.0 * used_blocks / blocks - 1);
   }
