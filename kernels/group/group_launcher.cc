@@ -18,8 +18,6 @@ static_assert((GroupLauncher::kMaxUnfinished - 1) * policies::kMaxGroupItems < k
 constexpr uint32_t kTaskSlots = GroupLauncher::kMaxUnfinished;
 static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kKept);
 
-constexpr int kManyBlocks = 1 << 20;  // more than any GPU has SMs
-
 size_t KernelOf(Dtype dtype) {
   return dtype == Dtype::kFp8E4m3 ? 2 : dtype == Dtype::kFp16 ? 1 : 0;
 }
@@ -159,7 +157,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled) &&
                        InBudget(track, launch);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  track.blocks = std::min(kManyBlocks, (overlap ? track.blocks : 0) + schedule.blocks);
+  track.blocks = (overlap ? track.blocks : 0) + schedule.blocks;
   std::array<uint32_t, policies::kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
   ++track.turn;

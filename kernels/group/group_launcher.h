@@ -82,7 +82,7 @@ class GroupLauncher {
     uint32_t turn = 0;   // counts launches
     int chain = 0;       // launches on the stream after which nothing else was enqueued
     bool split = false;  // the last launch used its workspace for split sums
-    int blocks = 0;      // of the last launch and those before it that it could overlap
+    int64_t blocks = 0;  // of the last launch and those before it that it could overlap
 
     int SetOf(uint32_t its_turn) const { return static_cast<int>(its_turn % kGroupCounterSets); }
   };

@@ -1,5 +1,6 @@
-// What group launches take in every tile and split, as steps of a chain: what policies/group_cost.h
-// is fitted to (policies/training/fit_group_steps.py).
+// What group launches take in every tile and split, as steps of a chain, for
+// policies/training/data/h200_group_steps.jsonl: plans are held against it by
+// tests/unit/policies/group_steps_test.cc.
 #include <algorithm>
 #include <array>
 #include <chrono>
