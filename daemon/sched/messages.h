@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "daemon/device/device.h"
+#include "daemon/quota/account.h"
 #include "daemon/sched/borrower.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
@@ -22,6 +23,7 @@ namespace concert::daemon {
 struct SessionLink {
   uint32_t session = 0;
   uint32_t uid = 0;
+  Account* account = nullptr;     // the user's; outlives the session
   int32_t ring = -1;              // of this dispatcher's GPU in the session's layout; -1: none
   int32_t event_fd = -1;          // rung by the client when the dispatcher sleeps
   Address timelines_address = 0;  // device address of memory->timelines()
