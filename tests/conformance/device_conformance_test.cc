@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/conformance/device_fixture.h"
+#include "tests/support/seed.h"
 
 namespace concert::daemon::conformance {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using DeviceConformanceTest = DeviceTest;
 
 Bytes Pattern(uint64_t bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(tests::Seed() + seed);
   Bytes pattern(bytes);
   for (uint8_t& byte : pattern) byte = static_cast<uint8_t>(random());
   return pattern;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/conformance/device_fixture.h"
+#include "tests/support/seed.h"
 
 namespace concert::daemon::conformance {
 
@@ -202,7 +203,7 @@ class GroupConformanceTest : public DeviceTest {
   };
 
   static std::vector<ChainLaunch> RandomChain(int launches, uint32_t seed) {
-    std::mt19937 random(seed);
+    std::mt19937 random(tests::Seed() + seed);
     const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
     std::vector<ChainLaunch> chain(static_cast<size_t>(launches));
     for (ChainLaunch& launch : chain) {

@@ -14,6 +14,7 @@
 #include "policies/work.h"
 #include "proto/ring/ring_abi.h"
 #include "tests/support/e4m3.h"
+#include "tests/support/seed.h"
 
 namespace concert::daemon::conformance {
 
@@ -64,7 +65,7 @@ inline std::vector<double> Decode(Dtype dtype, const Bytes& bytes) {
 
 // Values in [-1, 1] that the dtype represents exactly.
 inline std::vector<double> RandomNumbers(Dtype dtype, size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(tests::Seed() + seed);
   std::uniform_real_distribution<double> uniform(-1, 1);
   std::vector<double> values(count);
   for (double& value : values) value = uniform(random);

@@ -10,6 +10,7 @@
 
 #include "tests/support/healthy_client.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
 
 namespace concert::test {
@@ -203,12 +204,7 @@ void Fuzz(uint32_t seed) {
   EXPECT_EQ(daemon.node().gpu(0).used_bytes(), 0u);
 }
 
-TEST(DescriptorFuzzTest, EveryTicketEnds) {
-  for (const uint32_t seed : {20250101u}) {
-    std::printf("seed %u\n", seed);
-    Fuzz(seed);
-  }
-}
+TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(tests::Seed()); }
 
 }  // namespace
 }  // namespace concert::test

@@ -5,13 +5,12 @@
 
 #include "proto/ring/messages.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
 
 using kernels::Reduction;
-
-constexpr uint32_t kSeed = 20261121;
 
 struct CollectiveCase {
   uint16_t kind = 0;
@@ -34,7 +33,7 @@ struct CollectiveCase {
            " ranks, dtype " + concert_dtype_name(static_cast<uint64_t>(dtype)) + ", reduction " +
            std::to_string(static_cast<int>(reduction)) + ", count " + std::to_string(count) +
            ", offset " + std::to_string(offset) + (in_place ? ", in place" : "") + ", seed " +
-           std::to_string(kSeed);
+           std::to_string(Seed());
   }
 };
 
@@ -147,7 +146,7 @@ class CollectiveTest : public GpuTest {
     Run({.kind = CONCERT_OP_BROADCAST, .count = 1001, .in_place = true}, gpus);
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{Seed()};
 };
 
 TEST_F(CollectiveTest, OneGpuOneRank) { RunAll({0}); }

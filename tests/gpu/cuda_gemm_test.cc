@@ -3,11 +3,10 @@
 #include <string>
 
 #include "tests/gpu/gemm_run.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
-
-constexpr uint32_t kSeed = 20261121;
 
 std::vector<GemmCase> Cases() {
   return {
@@ -123,7 +122,7 @@ class GpuGemmTest : public GpuTest {
          {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
       SCOPED_TRACE(shape.name + ", dtype " + std::to_string(static_cast<int>(dtype)) +
                    ", activation " + std::to_string(static_cast<int>(activation)) + ", seed " +
-                   std::to_string(kSeed));
+                   std::to_string(Seed()));
       GemmRun run(device(), shape, dtype, activation, random_);
       const Op* ops[] = {&run.op()};
       const policies::Lane lane = random_() % policies::kCollectiveLane;
@@ -134,7 +133,7 @@ class GpuGemmTest : public GpuTest {
     }
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{Seed()};
 };
 
 TEST_F(GpuGemmTest, MatchesReference) {

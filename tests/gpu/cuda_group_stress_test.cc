@@ -12,6 +12,7 @@
 
 #include "kernels/group/group_operand.h"
 #include "tests/gpu/group_run.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
@@ -20,7 +21,6 @@ using daemon::TimelineWrite;
 using policies::Form;
 using policies::GroupPlanner;
 
-constexpr uint32_t kSeed = 20261124;
 constexpr int kLaunches = 300;
 
 class GpuGroupStressTest : public GpuGroupTestBase {
@@ -44,13 +44,13 @@ class GpuGroupStressTest : public GpuGroupTestBase {
     return static_cast<int>((write.address - TimelineAddress(0)) / 64);
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{Seed()};
 };
 
 // Launches that follow from nothing unfinished. A group comes again when it is done, so up to as
 // many as there are groups run or wait.
 TEST_F(GpuGroupStressTest, IndependentLaunches) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   constexpr size_t kGroups = 5;
   std::array<GroupRuns, kGroups> groups;
   std::array<std::vector<const Op*>, kGroups> ops;
@@ -172,7 +172,7 @@ struct Step {
 // The queues of one lane and how far they are.
 struct Chain {
   Chain(CudaDevice& device, policies::Lane on, bool shift)
-      : lane(on), queues(device, kSeed + on, shift) {}
+      : lane(on), queues(device, Seed() + on, shift) {}
 
   const policies::Lane lane;
   Queues queues;
@@ -258,7 +258,7 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
 
   // Overlapping launches give the bits that launches one after the other give.
   void CompareWithOneByOne(const std::vector<Step>& steps, std::span<const policies::Lane> lanes) {
-    SCOPED_TRACE("seed " + std::to_string(kSeed));
+    SCOPED_TRACE("seed " + std::to_string(Seed()));
     const auto one_by_one = Run(steps, lanes, /*early=*/false);
     if (HasFatalFailure()) return;
     early_ = 0;
@@ -408,7 +408,7 @@ class GpuGroupRecordStressTest : public GpuGroupStressTest {
 };
 
 TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   HostMirror inputs(device(), (kColumns + kInputs) * kDepth * 2);
   FillInputs(inputs);
   HostMirror d(device(), uint64_t{kLogLaunches} * kPerLaunch * kColumns * 2);
@@ -457,7 +457,7 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
 // More problems of several tiles than there are SMs, on two lanes at once: blocks that watch over
 // one leave it to the last block, and its timeline is written all the same.
 TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   constexpr int kTurns = 20;
   std::array<GroupRuns, 2> groups;
   std::array<std::vector<TimelineWrite>, 2> writes;
@@ -492,7 +492,7 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
 
 // Each planner's schedules lie in an arena of its own, at the same places.
 TEST_F(GpuGroupStressTest, PlannersInTurn) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   std::array<std::unique_ptr<GroupPlanner>, 2> planners;
   std::array<GroupRuns, 2> groups;
   std::array<std::vector<const Op*>, 2> ops;

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "tests/gpu/group_run.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
-
-constexpr uint32_t kSeed = 20261121;
 
 // A node of its own beside the one that other tests share.
 class GpuFastSumsTest : public GpuGroupTestBase {
@@ -27,7 +26,7 @@ class GpuFastSumsTest : public GpuGroupTestBase {
   daemon::Node& node() override { return *fast_node_; }
 
   static std::unique_ptr<daemon::Node> fast_node_;
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{Seed()};
 };
 std::unique_ptr<daemon::Node> GpuFastSumsTest::fast_node_;
 
@@ -43,7 +42,7 @@ TEST_F(GpuFastSumsTest, AreRightTimeAfterTime) {
     const std::vector<const Op*> ops = OpsOf(runs);
     for (const uint32_t splits : {2, 8}) {
       SCOPED_TRACE("tile " + std::to_string(tile.w_rows) + "x" + std::to_string(tile.a_rows) +
-                   ", splits " + std::to_string(splits) + ", seed " + std::to_string(kSeed));
+                   ", splits " + std::to_string(splits) + ", seed " + std::to_string(Seed()));
       const HandSchedule schedule(ProblemsOf(ops), tile, splits, 20);
       for (int i = 0; i < 4; ++i) {  // both workspaces of the lane, twice
         for (GemmRun& run : runs) run.Poison();

@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "tests/gpu/group_run.h"
+#include "tests/support/seed.h"
 #include "tests/unit/policies/group_schedule_check.h"
 
 namespace concert::tests {
 namespace {
-
-constexpr uint32_t kSeed = 20261123;
 
 // What a launch's GEMMs have in common.
 struct Format {
@@ -89,10 +88,10 @@ class GpuGroupTest : public GpuGroupTestBase {
   }
 
   static std::string Trace(const Format& format) {
-    return format.name + ", seed " + std::to_string(kSeed);
+    return format.name + ", seed " + std::to_string(Seed());
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{Seed()};
 };
 
 // All pairs of m and n around the edges of tiles, in groups of 16. Every pair has every other k;
@@ -136,7 +135,7 @@ TEST_F(GpuGroupTest, OneLongDimension) {
 // More than GroupArgs holds are read from memory.
 TEST_F(GpuGroupTest, AnyNumberOfProblems) {
   for (const size_t count : {1, 2, 63, 64, 65, 100, policies::kMaxGroupProblems}) {
-    SCOPED_TRACE(std::to_string(count) + " problems, seed " + std::to_string(kSeed));
+    SCOPED_TRACE(std::to_string(count) + " problems, seed " + std::to_string(Seed()));
     std::vector<GemmCase> cases(count);
     for (GemmCase& shape : cases) {
       shape.m = 1 + random_() % 40, shape.n = 1 + random_() % 100, shape.k = 8 + random_() % 90;
@@ -248,7 +247,7 @@ TEST_F(GpuGroupTest, AnyNumberOfBlocks) {
   GroupRuns runs = MakeRuns(kMixed, kBf16);
   const std::vector<const Op*> ops = OpsOf(runs);
   for (const int budget : {1, 7, 66, 131}) {
-    SCOPED_TRACE("budget " + std::to_string(budget) + ", seed " + std::to_string(kSeed));
+    SCOPED_TRACE("budget " + std::to_string(budget) + ", seed " + std::to_string(Seed()));
     const GroupSchedule* schedule = Plan(ops, budget);
     ASSERT_NE(schedule, nullptr);
     EXPECT_LE(schedule->blocks, budget);
@@ -265,7 +264,7 @@ TEST_F(GpuGroupTest, ATimelineTellsThatItsProblemIsDone) {
   std::vector<GemmCase> cases;
   for (int i = 0; i < 4; ++i) cases.insert(cases.end(), kMixed.begin(), kMixed.end());
   for (const int budget : {1, 3, 0}) {
-    SCOPED_TRACE("budget " + std::to_string(budget) + ", seed " + std::to_string(kSeed));
+    SCOPED_TRACE("budget " + std::to_string(budget) + ", seed " + std::to_string(Seed()));
     GroupRuns runs = MakeRuns(cases, kBf16);
     const std::vector<const Op*> ops = OpsOf(runs);
     const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
@@ -364,7 +363,7 @@ TEST_F(GpuGroupTest, ManyUnalignedProblems) {
     shape.m = 1 + random_() % 40, shape.n = 1 + random_() % 100, shape.k = 1 + random_() % 90;
     shape.tight_a = random_() % 4 != 0, shape.tight_w = random_() % 4 != 0;
   }
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   RunAndCheck(cases, kBf16);
   EXPECT_EQ(kernel_launches(), 1u);
 }
@@ -372,7 +371,7 @@ TEST_F(GpuGroupTest, ManyUnalignedProblems) {
 // Launches without a pause on two lanes, with the same problems in another order each time: what
 // one has copied lies elsewhere, or on another lane, in the next.
 TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
   constexpr int kTurns = 20;
   std::array<GroupRuns, 2> runs;
   std::array<std::vector<const Op*>, 2> ops;

@@ -6,6 +6,7 @@
 
 #include "proto/ring/control_abi.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 
@@ -302,8 +303,7 @@ TEST_F(GpuTest, MeasureLaunchBursts) {
     constexpr int kBurst = 16;
     for (int i = 0; i < 200; ++i) {
       const Clock::time_point start = Clock::now();
-      for (int j = 0; j < kBurst; ++j)
-        ASSERT_OK(device().Launch(0, {.ops = ops}));
+      for (int j = 0; j < kBurst; ++j) ASSERT_OK(device().Launch(0, {.ops = ops}));
       each.push_back(MicrosecondsSince(start) / kBurst);
       Finish(0);
     }
@@ -314,7 +314,7 @@ TEST_F(GpuTest, MeasureLaunchBursts) {
 TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
   constexpr uint32_t kSize = 8192;
   const uint64_t step = uint64_t{kSize} * kSize * 2;
-  std::mt19937 random(1);
+  std::mt19937 random(Seed());
   HostMirror memory(device(), 3 * step, 0);
   std::vector<uint8_t>& bytes = memory.bytes();
   for (uint64_t i = 0; i < 2 * step; i += 2) {  // bf16 between 1 and 2, either sign

@@ -7,6 +7,7 @@
 
 #include "kernels/gemm/gemm_variants.h"
 #include "tests/gpu/gemm_run.h"
+#include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
@@ -18,8 +19,6 @@ using policies::Form;
 using policies::Problem;
 using policies::TunedTable;
 using policies::Variant;
-
-constexpr uint32_t kSeed = 20261122;
 
 class VariantTest : public GpuTest {
  protected:
@@ -58,7 +57,7 @@ bool MustHaveVariants(const GemmCase& shape, Dtype dtype) {
 }
 
 TEST_F(VariantTest, EveryListedVariantIsRight) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   const uint64_t stale_before = stale();
   for (GemmCase shape : VariantCases()) {
     shape.a_scales = shape.w_scales = Scales::kNone;  // as variants are listed
@@ -71,7 +70,7 @@ TEST_F(VariantTest, EveryListedVariantIsRight) {
       EXPECT_TRUE(!variants.empty() || !MustHaveVariants(shape, dtype)) << shape.name;
       for (const Variant& variant : variants) {
         SCOPED_TRACE(shape.name + ", dtype " + std::to_string(static_cast<int>(dtype)) + ", " +
-                     VariantName(variant) + ", seed " + std::to_string(kSeed));
+                     VariantName(variant) + ", seed " + std::to_string(Seed()));
         LaunchAndCheck(run, {.variant = &variant});
         if (HasFatalFailure()) return;
       }
@@ -82,7 +81,7 @@ TEST_F(VariantTest, EveryListedVariantIsRight) {
 
 // Scales are not what a variant was listed for; it runs or steps aside.
 TEST_F(VariantTest, Fp8VariantsAreRightWithAllKindsOfScales) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   for (const Scales scales : {Scales::kPerTensor, Scales::kPerRow}) {
     const GemmCase shape = {
         .name = "scaled", .m = 64, .n = 256, .k = 512, .a_scales = scales, .w_scales = scales};
@@ -97,7 +96,7 @@ TEST_F(VariantTest, Fp8VariantsAreRightWithAllKindsOfScales) {
 
 // Epilogues, padded rows and C are not what a variant was listed for; it runs or steps aside.
 TEST_F(VariantTest, VariantsOfOtherLayoutsAreRight) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   const GemmCase shapes[] = {
       {.name = "padded", .m = 40, .n = 96, .k = 72, .pad = 8},
       {.name = "oddly padded", .m = 40, .n = 96, .k = 72, .pad = 3},
@@ -119,7 +118,7 @@ TEST_F(VariantTest, VariantsOfOtherLayoutsAreRight) {
 // The grid is verified, and larger than the budget only if no candidate's is not: then none of the
 // first variants listed for the budget, each with those behind it, is smaller either.
 TEST_F(VariantTest, BudgetsAreKept) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   for (const GemmCase& shape : {GemmCase{.name = "small", .m = 64, .n = 512, .k = 256},
                                 GemmCase{.name = "wide", .m = 256, .n = 4096, .k = 64},
                                 GemmCase{.name = "long k", .m = 64, .n = 256, .k = 4096}}) {
@@ -146,7 +145,7 @@ TEST_F(VariantTest, BudgetsAreKept) {
 }
 
 TEST_F(VariantTest, TunedVariantIsUsedWhileItIsThere) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   GemmRun run(device(), {.name = "tuned", .m = 96, .n = 768, .k = 256}, Dtype::kBf16,
               Activation::kNone, random);
   const std::vector<Variant> variants = device().Variants(ProblemOf(run.op()), 0);
@@ -171,7 +170,7 @@ TEST_F(VariantTest, TunedVariantIsUsedWhileItIsThere) {
 
 // A tuner lists variants while the dispatcher launches, plans and captures.
 TEST_F(VariantTest, ListingDisturbsNoLaunch) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   constexpr int kRounds = 40;
   std::thread tuner([this] {
     for (uint32_t round = 0; round < kRounds; ++round) {
@@ -225,13 +224,13 @@ std::vector<GemmCase> BatchCases() {
 }
 
 TEST_F(BatchTest, EqualGemmsAreRight) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   for (const GemmCase& shape : BatchCases()) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3}) {
       const uint64_t before = device().batched_launches();
       for (int count = 2; count <= 16; ++count) {
         SCOPED_TRACE(std::to_string(count) + " times " + shape.name + ", dtype " +
-                     std::to_string(static_cast<int>(dtype)) + ", seed " + std::to_string(kSeed));
+                     std::to_string(static_cast<int>(dtype)) + ", seed " + std::to_string(Seed()));
         LaunchGroup(shape, dtype, Activation::kNone, count, random);
         if (HasFatalFailure()) return;
       }
@@ -243,7 +242,7 @@ TEST_F(BatchTest, EqualGemmsAreRight) {
 }
 
 TEST_F(BatchTest, ActivationsAreRight) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   for (const Activation activation : {Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
     SCOPED_TRACE(static_cast<int>(activation));
     LaunchGroup({.name = "activated", .m = 32, .n = 64, .k = 64}, Dtype::kBf16, activation, 5,
@@ -253,7 +252,7 @@ TEST_F(BatchTest, ActivationsAreRight) {
 
 // More groups than a lane has room for pointers of, none waited for in between.
 TEST_F(BatchTest, ManyGroupsInFlightAreRight) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(Seed());
   constexpr int kGroups = 64;
   const GemmCase shape = {.name = "in flight", .m = 16, .n = 64, .k = 64};
   std::vector<std::unique_ptr<GemmRun>> runs;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "concert/concert.hpp"
+#include "tests/support/seed.h"
 
 namespace concert {
 namespace {
@@ -44,7 +45,7 @@ class FallbackTest : public testing::Test {
     return values;
   }
 
-  std::mt19937 random_{20260101};
+  std::mt19937 random_{tests::Seed()};
   Session session_;
   Queue queue_;
 };

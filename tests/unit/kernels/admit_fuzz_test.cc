@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/seed.h"
 #include "tests/unit/kernels/admit_fixture.h"
 
 namespace concert::kernels {
@@ -144,9 +145,9 @@ void CheckCollective(uint16_t kind, const concert_collective_body& body, const C
 }
 
 TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
-  constexpr uint64_t kSeed = 20261121, kRounds = 400000;
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  Fuzzer fuzzer(kSeed);
+  constexpr uint64_t kRounds = 400000;
+  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  Fuzzer fuzzer(tests::Seed());
   std::array<uint64_t, 9> accepted{}, refused{};
   for (uint64_t round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
     const concert_descriptor descriptor = fuzzer.Descriptor();

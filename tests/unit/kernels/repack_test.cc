@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "kernels/group/repack_list.h"
+#include "tests/support/seed.h"
 
 namespace concert::kernels::cuda {
 namespace {
 
-constexpr uint32_t kSeed = 20261201;
 constexpr Address kScratch = uint64_t{7} << 32;
 
 // Memory in pieces, so that a read that leaves the pieces of a matrix leaves the vector.
@@ -65,8 +65,8 @@ TEST(RepackTest, RealignsByAnyNumberOfBytes) {
 // through all offsets; many matrices in a launch. Under AddressSanitizer also: nothing is read
 // beyond the pieces of the matrix.
 TEST(RepackTest, CopiesEveryElementAndNothingElse) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  std::mt19937 random(tests::Seed());
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp8E4m3}) {
     const uint32_t element = DtypeBytes(dtype);
     std::vector<GemmArgs> gemms;
@@ -142,8 +142,8 @@ TEST(RepackListTest, LeavesWhatTensorMapsTake) {
 
 // As many GEMMs as a launch takes, of any sizes that fill the scratch.
 TEST(RepackListTest, CopiesLieApartWithinWhatAdmissionCounts) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  std::mt19937 random(tests::Seed());
   RepackList list;
   list.Start(kScratch);
   std::vector<GroupOperand> copies;

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::policies {
 namespace {
 
@@ -45,8 +47,7 @@ TEST(FairTurnsTest, SlackIsAddedToAll) {
 
 // So there is always a way to keep to the bounds.
 TEST(FairTurnsTest, TurnsInOrderAndShortestFirstKeepToTheBounds) {
-  constexpr uint32_t kSeed = 7;
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   for (int round = 0; round < 200; ++round) {
     std::vector<float> work_us(1 + random() % 20);
     for (float& us : work_us) us = 1 + static_cast<float>(random() % 1000);
@@ -61,7 +62,7 @@ TEST(FairTurnsTest, TurnsInOrderAndShortestFirstKeepToTheBounds) {
       float end_us = 0;
       for (const int session : order) {
         end_us += work_us[session];
-        ASSERT_LE(end_us, turns.BoundUs(session)) << "seed " << kSeed << " round " << round;
+        ASSERT_LE(end_us, turns.BoundUs(session)) << "seed " << tests::Seed() << " round " << round;
       }
     }
   }

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::policies {
 namespace {
 
@@ -22,8 +24,7 @@ double OneByOne(std::vector<double>& blocks, uint32_t items, double item_us) {
 }
 
 TEST(BlockPackingTest, PacksAsItemByItem) {
-  constexpr uint32_t kSeed = 3;
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   for (int round = 0; round < 200; ++round) {
     const int blocks = 1 + static_cast<int>(random() % 132);
     BlockPacking packing(0);
@@ -38,7 +39,7 @@ TEST(BlockPackingTest, PacksAsItemByItem) {
         given += share.blocks * share.items_per_block;
       ASSERT_EQ(given, items);
       ASSERT_NEAR(packing.busiest_us(), OneByOne(reference, items, item_us), 1e-6)
-          << "seed " << kSeed << " round " << round;
+          << "seed " << tests::Seed() << " round " << round;
     }
   }
 }
@@ -62,7 +63,7 @@ TEST(BlockPackingTest, UsesTheFirstBlocks) {
 }
 
 TEST(BlockPackingTest, FewSegmentsComeClose) {
-  std::mt19937 random(4);
+  std::mt19937 random(tests::Seed());
   BlockPacking exact(1.2), coarse(1.2, 8);
   exact.Reset(132);
   coarse.Reset(132);

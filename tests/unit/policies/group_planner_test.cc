@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "tests/bench/allocation_count.h"
+#include "tests/support/seed.h"
 #include "tests/unit/policies/group_schedule_check.h"
 
 namespace concert::policies {
 namespace {
-
-constexpr uint32_t kSeed = 20261121;
 
 std::vector<Problem> Same(int count, uint32_t m, uint32_t n, uint32_t k) {
   return std::vector<Problem>(count, Problem{.m = m, .n = n, .k = k});
@@ -65,10 +64,10 @@ TEST_F(GroupPlannerTest, TakesWhatItemsCanName) {
 }
 
 TEST_F(GroupPlannerTest, CoversAnyProblemsExactlyOnce) {
-  std::mt19937 random(kSeed);
-  RecordProperty("seed", kSeed);
+  std::mt19937 random(tests::Seed());
+  RecordProperty("seed", tests::Seed());
   for (int round = 0; round < 150; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << kSeed << " round " << round);
+    SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
     const auto problems = AnyProblems(random, 1 + random() % 40);
     Planned(problems, 1 + static_cast<int>(random() % 132));
     if (HasFatalFailure()) return;
@@ -76,7 +75,7 @@ TEST_F(GroupPlannerTest, CoversAnyProblemsExactlyOnce) {
 }
 
 TEST_F(GroupPlannerTest, WorksOnAnyNumberOfBlocks) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   const auto problems = AnyProblems(random, 6, 1024);
   for (int blocks = 1; blocks <= 132; ++blocks) {
     SCOPED_TRACE(blocks);
@@ -107,7 +106,7 @@ TEST_F(GroupPlannerTest, PlansExtremeShapes) {
 }
 
 TEST_F(GroupPlannerTest, PlansAsManyProblemsAsALaunchTakes) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   Planned(Same(kMaxGroupProblems, 1, 1, 1));
   Planned(Same(kMaxGroupProblems, 64, 4096, 4096));
   Planned(AnyProblems(random, kMaxGroupProblems, 2048));
@@ -158,7 +157,7 @@ TEST_F(GroupPlannerTest, RemembersWhatItPlanned) {
 }
 
 TEST_F(GroupPlannerTest, PlansTheSameAnew) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   for (int round = 0; round < 20; ++round) {
     const auto problems = AnyProblems(random, 1 + random() % 64);
     const GroupSchedule* one = Planned(problems);
@@ -244,7 +243,7 @@ TEST_F(GroupPlannerTest, StepsOfAChainLeaveSmsToTheNext) {
 // PredictUs() leaves out the search's second step: a half off at most, and mostly much closer.
 TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
   constexpr GroupGoal kGoals[] = {GroupGoal::kLatency, GroupGoal::kThroughput, GroupGoal::kChain};
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   double sum = 0, worst = 0;
   constexpr int kRounds = 200;
   for (int round = 0; round < kRounds; ++round) {
@@ -262,7 +261,7 @@ TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
 }
 
 TEST_F(GroupPlannerTest, AllocatesNothing) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   std::vector<std::vector<Problem>> launches;
   for (const int count : {1, 8, 64, 256}) launches.push_back(AnyProblems(random, count, 2048));
   pthread_setname_np(pthread_self(), "group_planner");

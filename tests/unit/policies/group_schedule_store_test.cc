@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::policies {
 namespace {
 
@@ -71,8 +73,7 @@ TEST_F(GroupScheduleStoreTest, OldestMakeRoomInTheArena) {
 
 // Whatever is still found is whole, however the arena wraps, and the newest are always found.
 TEST_F(GroupScheduleStoreTest, WrapsWithoutDamage) {
-  constexpr uint32_t kSeed = 7;
-  std::mt19937 random(kSeed);
+  std::mt19937 random(tests::Seed());
   std::deque<std::pair<uint32_t, uint32_t>> kept;  // n, items
   uint64_t last_id = 0;
   for (uint32_t n = 1; n <= 3000; ++n) {
@@ -87,7 +88,7 @@ TEST_F(GroupScheduleStoreTest, WrapsWithoutDamage) {
     // What may lie unused: a row at the arena's end, and one that just went.
     ASSERT_TRUE(kept.size() >= kGroupScheduleSlots / 2 || n < 600 ||
                 kept_items + 2 * kMaxGroupItems >= kGroupArenaItems / 2)
-        << "seed " << kSeed << " n " << n << " kept " << kept_items;
+        << "seed " << tests::Seed() << " n " << n << " kept " << kept_items;
     const auto& [key, count] = kept[random() % kept.size()];
     const GroupSchedule* found = Find(key);
     ASSERT_NE(found, nullptr) << "a newer one was dropped before an older one";

@@ -17,6 +17,7 @@
 #include "policies/cost_model.h"
 #include "policies/group_planner.h"
 #include "policies/policy.h"
+#include "tests/support/seed.h"
 #include "tests/unit/policies/works.h"
 
 namespace {
@@ -45,7 +46,6 @@ void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::fre
 namespace concert::policies {
 namespace {
 
-constexpr uint32_t kSeed = 20261121;
 constexpr int kRounds = 2000;
 // A policy's caches are tens of megabytes: making one takes 0.3 s under ThreadSanitizer.
 constexpr int kRoundsPerFreshPolicy = 100;
@@ -224,8 +224,8 @@ bool SamePlan(const Plan& a, const Plan& b) {
 }
 
 TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  RandomScenes scenes(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  RandomScenes scenes(tests::Seed());
   Plan plan;
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam().group_kernel);
@@ -241,8 +241,8 @@ TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
 // knows of the past, classes that are active or held back, is out of the way: scenes are far apart
 // and all is ready since now.
 TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  RandomScenes scenes(kSeed + 1);
+  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  RandomScenes scenes(tests::Seed() + 1);
   Plan warm, again, fresh;
   for (int round = 0; round < kRounds; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
@@ -257,7 +257,7 @@ TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
 }
 
 TEST_P(PolicyContractTest, EverythingGoesOutInTheEnd) {
-  RandomScenes scenes(kSeed + 2);
+  RandomScenes scenes(tests::Seed() + 2);
   Plan plan;
   for (int round = 0; round < 50; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
@@ -300,13 +300,13 @@ class DoNoHarmTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(DoNoHarmTest, NoPlanIsPredictedWorseThanSerial) {
-  RandomScenes scenes(kSeed + 3);
-  std::mt19937 random(kSeed);
+  RandomScenes scenes(tests::Seed() + 3);
+  std::mt19937 random(tests::Seed());
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam());
     policy_->Decide(scene.Get(), plan_);
     ASSERT_LE(plan_.predicted_us, plan_.serial_us * 1.0001f)
-        << "seed " << kSeed + 3 << " round " << round;
+        << "seed " << tests::Seed() + 3 << " round " << round;
     // Whatever was measured before.
     const float factor = 0.3f + static_cast<float>(random() % 1000) / 400;
     for (int i = 0; i < 5; ++i) {
@@ -333,7 +333,7 @@ std::vector<float> SessionEnds(const Scene& scene, const Plan& plan) {
 }
 
 TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
-  std::mt19937 random(kSeed + 4);
+  std::mt19937 random(tests::Seed() + 4);
   const auto below = [&](int bound) { return static_cast<int>(random() % bound); };
   for (int round = 0; round < kRounds; ++round) {
     Scene scene;
@@ -355,7 +355,7 @@ TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
       turn_us += work_us[session];
       for (const float other_us : work_us) share_us += std::min(work_us[session], other_us);
       ASSERT_LE(ends[session], std::max(turn_us, share_us) * 1.001f)
-          << "seed " << kSeed + 4 << " round " << round << " session " << session;
+          << "seed " << tests::Seed() + 4 << " round " << round << " session " << session;
     }
   }
 }

@@ -5,13 +5,15 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::daemon {
 namespace {
 
 using kernels::ByteRange;
 using kernels::OpRanges;
 
-OpRanges Op(ByteRange written, ByteRange weights) {
+OpRanges MakeRanges(ByteRange written, ByteRange weights) {
   return {.written = written, .weights = weights};
 }
 
@@ -20,7 +22,7 @@ TEST(HazardsTest, WeightsAreCheckedToTheByte) {
   writes.Add({1000, 2000});
   writes.Add({5000, 6000});
   const auto settled = [&](ByteRange weights) {
-    const OpRanges op = Op({9000, 9100}, weights);
+    const OpRanges op = MakeRanges({9000, 9100}, weights);
     return WeightsSettled(writes, {&op, 1});
   };
   EXPECT_TRUE(settled({2000, 5000}));  // between the two
@@ -34,22 +36,22 @@ TEST(HazardsTest, WeightsAreCheckedToTheByte) {
 TEST(HazardsTest, OpsWithoutWeightsAreSettled) {
   WritesInFlight writes;
   writes.Add({0, 2000});
-  const OpRanges op = Op({3000, 4000}, {});
+  const OpRanges op = MakeRanges({3000, 4000}, {});
   EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
 }
 
 TEST(HazardsTest, OpsOfTheLaunchCountForEachOtherButNotForThemselves) {
   const WritesInFlight writes;
-  const OpRanges in_place = Op({1000, 2000}, {1000, 2000});
+  const OpRanges in_place = MakeRanges({1000, 2000}, {1000, 2000});
   EXPECT_TRUE(WeightsSettled(writes, {&in_place, 1}));
-  const OpRanges pair[] = {in_place, Op({1999, 2100}, {})};
+  const OpRanges pair[] = {in_place, MakeRanges({1999, 2100}, {})};
   EXPECT_FALSE(WeightsSettled(writes, pair));
 }
 
 TEST(HazardsTest, RemovedWritesNoLongerCount) {
   WritesInFlight writes;
   const auto first = writes.Add({1000, 2000}), second = writes.Add({3000, 4000});
-  const OpRanges op = Op({}, {1000, 1001});
+  const OpRanges op = MakeRanges({}, {1000, 1001});
   EXPECT_FALSE(WeightsSettled(writes, {&op, 1}));
   writes.Remove(first);
   EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
@@ -62,7 +64,7 @@ TEST(HazardsTest, RemovedWritesNoLongerCount) {
 TEST(HazardsTest, TooManyWritesMeanNotSettled) {
   WritesInFlight writes;
   for (uint64_t i = 0; i < WritesInFlight::kCapacity; ++i) writes.Add({i * 10, i * 10 + 1});
-  const OpRanges op = Op({}, {5, 6});
+  const OpRanges op = MakeRanges({}, {5, 6});
   EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
   const auto slot = writes.Add({100'000, 100'001});
   EXPECT_EQ(slot, WritesInFlight::kNoSlot);
@@ -74,7 +76,7 @@ TEST(HazardsTest, TooManyWritesMeanNotSettled) {
 TEST(HazardsTest, TooManyComparisonsMeanNotSettled) {
   WritesInFlight writes;
   for (uint64_t i = 0; i < 64; ++i) writes.Add({i * 10, i * 10 + 1});
-  std::vector<OpRanges> ops(64, Op({10'000, 10'001}, {5, 6}));
+  std::vector<OpRanges> ops(64, MakeRanges({10'000, 10'001}, {5, 6}));
   EXPECT_TRUE(WeightsSettled(writes, ops));
   ops.push_back(ops[0]);
   EXPECT_FALSE(WeightsSettled(writes, ops));
@@ -85,9 +87,8 @@ TEST(HazardsTest, TooManyComparisonsMeanNotSettled) {
 
 // Against the definition.
 TEST(HazardsTest, AgreesWithComparingEverything) {
-  constexpr unsigned kSeed = 5;
-  SCOPED_TRACE(kSeed);
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE(tests::Seed());
+  std::mt19937 random(tests::Seed());
   const auto range = [&]() -> ByteRange {
     const uint64_t begin = random() % 2000;
     return {begin, begin + 1 + random() % 20};
@@ -98,7 +99,7 @@ TEST(HazardsTest, AgreesWithComparingEverything) {
     std::vector<ByteRange> in_flight(random() % 12);
     for (ByteRange& written : in_flight) writes.Add(written = range());
     std::vector<OpRanges> ops;
-    for (size_t i = random() % 4 + 1; i > 0; --i) ops.push_back(Op(range(), range()));
+    for (size_t i = random() % 4 + 1; i > 0; --i) ops.push_back(MakeRanges(range(), range()));
     bool want = true;
     for (size_t i = 0; i < ops.size(); ++i) {
       for (const ByteRange& written : in_flight) want &= !written.Overlaps(ops[i].weights);

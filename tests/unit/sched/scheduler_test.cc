@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/seed.h"
 #include "tests/unit/sched/scheduler_fixture.h"
 
 namespace concert::daemon {
@@ -390,7 +391,7 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
 // end in ticket order and exactly once, an op is never launched before what it waits for, and
 // everything drains.
 TEST_F(SchedulerTest, RandomWalkKeepsTheInvariants) {
-  const uint32_t seed = testing::UnitTest::GetInstance()->random_seed() + 17;
+  const uint32_t seed = tests::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };

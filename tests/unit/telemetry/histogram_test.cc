@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::daemon {
 namespace {
 
@@ -41,9 +43,8 @@ TEST(HistogramTest, OutOfRangeValuesCountAtTheEnds) {
 }
 
 TEST(HistogramTest, QuantilesFollowTheSortedSample) {
-  constexpr unsigned kSeed = 7;
-  SCOPED_TRACE(kSeed);
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE(tests::Seed());
+  std::mt19937 random(tests::Seed());
   std::lognormal_distribution<double> latency_ns(10, 1.5);
   Histogram histogram;
   std::vector<int64_t> sample;
