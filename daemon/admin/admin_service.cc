@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "daemon/admin/to_grpc.h"
 #include "daemon/admin/to_proto.h"
 
 namespace concert::daemon::admin {
@@ -10,11 +11,6 @@ namespace {
 
 constexpr uint32_t kDefaultPlanCount = 20;
 constexpr uint32_t kMaxDrainSeconds = 3600;
-
-// absl and gRPC number their codes alike.
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};
-}
 
 grpc::Status OutOfRange(const char* field, uint32_t value, uint32_t highest) {
   return {grpc::StatusCode::INVALID_ARGUMENT, std::string(field) + " is " + std::to_string(value) +

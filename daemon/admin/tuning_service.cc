@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admin/to_grpc.h"
 #include "daemon/admin/tuning_to_proto.h"
 
 namespace concert::daemon::admin {
@@ -17,11 +18,6 @@ constexpr uint32_t kDefaultVerifiedRows = 16;
 constexpr double kMaxBudgetSeconds = 86'400;
 // How long a client that has gone may go unnoticed.
 constexpr std::chrono::milliseconds kReportPeriod{250};
-
-// absl and gRPC number their codes alike.
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};
-}
 
 grpc::Status Refuse(const std::string& sentence) {
   return {grpc::StatusCode::INVALID_ARGUMENT, sentence};

@@ -13,8 +13,8 @@ using kernels::Failure;
 
 // Room for every part that the dispatchers of a full node may have offered, and for control
 // messages beside.
-constexpr uint32_t kMailboxCapacity = 1 << 15;
-static_assert(kMailboxCapacity > kRoomForParts);
+constexpr uint32_t kIssuerMailboxCapacity = 1 << 15;
+static_assert(kIssuerMailboxCapacity > kRoomForParts);
 constexpr policies::Time kExpiryPeriodNs = 10'000'000;
 constexpr int kIdleSleepMs = 500;
 constexpr int kWaitingSleepMs = 10;
@@ -22,7 +22,10 @@ constexpr int kWaitingSleepMs = 10;
 }  // namespace
 
 CollectiveIssuer::CollectiveIssuer(const Options& options, Node& node)
-    : options_(options), node_(node), mailbox_(kMailboxCapacity), rendezvous_(options.rendezvous) {
+    : options_(options),
+      node_(node),
+      mailbox_(kIssuerMailboxCapacity),
+      rendezvous_(options.rendezvous) {
   rank_parts_.reserve(CONCERT_MAX_RINGS);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Failure;
 
-constexpr uint32_t kMailboxCapacity = 8192;
+constexpr uint32_t kDispatcherMailboxCapacity = 8192;
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
 constexpr size_t kMaxWatchesPerTurn = 256;
 
@@ -39,7 +39,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       control_(control),
       issuer_(issuer),
       records_(records),
-      mailbox_(kMailboxCapacity),
+      mailbox_(kDispatcherMailboxCapacity),
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   watches_.reserve(4 * kMaxWatchesPerTurn);

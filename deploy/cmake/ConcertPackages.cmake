@@ -7,11 +7,20 @@ find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(SQLite3 REQUIRED)
-# gRPC, toml++ and libsystemd have no CMake config on Debian 12, but pkg-config files.
-pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
+# toml++ and libsystemd have no CMake config on Debian 12, but pkg-config files. gRPC has one, too, that names 200
+# libraries and takes pkg-config 16 s of CPU time: programs call three of them by themselves.
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(SYSTEMD REQUIRED IMPORTED_TARGET libsystemd)
-find_library(GRPCPP_REFLECTION_LIBRARY grpc++_reflection REQUIRED)
+foreach(name grpc++ grpc gpr grpc++_reflection)
+  find_library(CONCERT_LIB_${name} ${name} REQUIRED)
+  mark_as_advanced(CONCERT_LIB_${name})
+endforeach()
+find_path(CONCERT_GRPC_INCLUDE_DIR grpcpp/grpcpp.h REQUIRED)
+mark_as_advanced(CONCERT_GRPC_INCLUDE_DIR)
+add_library(concert_grpc INTERFACE)
+target_include_directories(concert_grpc SYSTEM INTERFACE "${CONCERT_GRPC_INCLUDE_DIR}")
+target_link_libraries(concert_grpc INTERFACE
+  "${CONCERT_LIB_grpc++}" "${CONCERT_LIB_grpc}" "${CONCERT_LIB_gpr}" absl::base absl::strings absl::synchronization)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 if(CONCERT_TESTS)
   find_package(GTest REQUIRED)

@@ -22,9 +22,9 @@ namespace {
 constexpr char kProgram[] = "nvidia-cuda-mps-control";
 // Where drivers lie that a container mounts without changing PATH.
 constexpr char kMoreFolders[] = ":/usr/bin:/usr/local/nvidia/bin:/usr/local/cuda/bin";
-constexpr std::chrono::seconds kStartLimit(15);
+constexpr std::chrono::seconds kMpsStartLimit(15);
 constexpr std::chrono::seconds kQuitLimit(10);
-constexpr std::streamoff kLogTailBytes = 1500;
+constexpr std::streamoff kMpsLogTailBytes = 1500;
 
 std::string FindProgram() {
   const char* const path = std::getenv("PATH");
@@ -64,7 +64,7 @@ void AwaitEnd(const std::vector<pid_t>& pids) {
 std::string Tail(const std::string& path) {
   std::ifstream file(path, std::ios::ate);
   if (!file) return "";
-  file.seekg(std::max<std::streamoff>(0, file.tellg() - kLogTailBytes));
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kMpsLogTailBytes));
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<MpsDaemon>> MpsDaemon::Start() {
     return process.status();
   }
   std::unique_ptr<MpsDaemon> daemon(new MpsDaemon(program, folder, *std::move(process)));
-  const auto limit = std::chrono::steady_clock::now() + kStartLimit;
+  const auto limit = std::chrono::steady_clock::now() + kMpsStartLimit;
   while (!std::filesystem::exists(folder + "/pipe/control")) {
     if (!daemon->process_.Running() || std::chrono::steady_clock::now() > limit) {
       std::ifstream log(folder + "/control.log");

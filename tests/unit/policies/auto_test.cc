@@ -15,7 +15,7 @@
 #include "policies/policy.h"
 #include "tests/unit/policies/works.h"
 
-namespace concert::policies {
+namespace concert::policies::auto_test {
 namespace {
 
 const Work kDecode = Groupable(8, 4096, 4096);
@@ -452,4 +452,4 @@ TEST_F(AutoTest, RememberedSchedulesAreThoseOfThePlan) {
 }
 
 }  // namespace
-}  // namespace concert::policies
+}  // namespace concert::policies::auto_test

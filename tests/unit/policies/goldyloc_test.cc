@@ -11,7 +11,7 @@
 #include "tests/unit/policies/degree_fixture.h"
 #include "tests/unit/policies/works.h"
 
-namespace concert::policies {
+namespace concert::policies::goldyloc_test {
 namespace {
 
 // The degrees that the model of policies/models predicts for them when many are queued. A model
@@ -176,4 +176,4 @@ TEST(GoldylocTest, SendsCollectivesAndCopiesAtOnceAndFirst) {
 }
 
 }  // namespace
-}  // namespace concert::policies
+}  // namespace concert::policies::goldyloc_test
