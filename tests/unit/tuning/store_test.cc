@@ -14,7 +14,7 @@
 #include "tests/support/seed.h"
 #include "tests/unit/tuning/rows_for_test.h"
 
-namespace concert::daemon {
+namespace concert::daemon::store_test {
 namespace {
 
 using policies::TunedKey;
@@ -311,4 +311,4 @@ TEST(VariantJsonTest, EveryFieldSurvivesAndNothingElseGetsIn) {
 }
 
 }  // namespace
-}  // namespace concert::daemon
+}  // namespace concert::daemon::store_test
