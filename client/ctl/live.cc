@@ -1,13 +1,12 @@
 #include "client/ctl/live.h"
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "client/ctl/json.h"
 #include "client/ctl/render.h"
 #include "client/ctl/screen.h"
+#include "proto/mutex.h"
 
 namespace concert::ctl {
 namespace {
@@ -20,29 +19,32 @@ class MessageDeadline {
       : context_(context), limit_(limit), thread_(&MessageDeadline::Run, this) {}
   ~MessageDeadline() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       done_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     thread_.join();
   }
 
   void Touch() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++touches_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   bool expired() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return expired_;
   }
 
  private:
   void Run() {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (!done_) {
       const uint64_t before = touches_;
-      if (changed_.wait_for(lock, limit_, [&] { return done_ || touches_ != before; })) continue;
+      const auto deadline = std::chrono::steady_clock::now() + limit_;
+      while (!done_ && touches_ == before && changed_.WaitUntil(mutex_, deadline)) {
+      }
+      if (done_ || touches_ != before) continue;
       expired_ = true;
       context_.TryCancel();
       return;
@@ -51,10 +53,11 @@ class MessageDeadline {
 
   grpc::ClientContext& context_;
   const std::chrono::milliseconds limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t touches_ = 0;
-  bool done_ = false, expired_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  uint64_t touches_ CONCERT_GUARDED_BY(mutex_) = 0;
+  bool done_ CONCERT_GUARDED_BY(mutex_) = false;
+  bool expired_ CONCERT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -24,12 +24,17 @@ class StatsWatches::Watch final : public Reactor {
 
   // Under owner_.mutex_. True: the caller must call WriteNext after releasing it.
   bool Due(Clock::time_point now) {
+    owner_.mutex_.AssertHeld();
     if (finished_ || now < due_) return false;
     due_ = now + interval_;
     if (writing_) ++dropped_;
     return !writing_ && (writing_ = true);
   }
-  Clock::time_point due() const { return due_; }
+  // Under owner_.mutex_.
+  Clock::time_point due() const {
+    owner_.mutex_.AssertHeld();
+    return due_;
+  }
 
   // REQUIRES: Due() was true.
   void WriteNext(std::shared_ptr<const TelemetrySnapshot> snapshot, uint64_t dropped) {
@@ -48,10 +53,15 @@ class StatsWatches::Watch final : public Reactor {
     sent_ = std::move(snapshot);
     StartWrite(&response_);
   }
-  uint64_t dropped() const { return dropped_; }
+  // Under owner_.mutex_.
+  uint64_t dropped() const {
+    owner_.mutex_.AssertHeld();
+    return dropped_;
+  }
 
   // Under owner_.mutex_.
   void End(const grpc::Status& status) {
+    owner_.mutex_.AssertHeld();
     if (ending_) return;
     ending_ = true;
     status_ = status;
@@ -59,7 +69,7 @@ class StatsWatches::Watch final : public Reactor {
   }
 
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(owner_.mutex_);
+    MutexLock lock(owner_.mutex_);
     writing_ = false;
     if (!ok && !ending_) {
       ending_ = true;
@@ -68,21 +78,21 @@ class StatsWatches::Watch final : public Reactor {
     FinishIfIdle();
   }
   void OnCancel() override {
-    std::lock_guard lock(owner_.mutex_);
+    MutexLock lock(owner_.mutex_);
     End(grpc::Status(grpc::StatusCode::CANCELLED, "the watcher went away"));
   }
   void OnDone() override {
     {
-      std::lock_guard lock(owner_.mutex_);
+      MutexLock lock(owner_.mutex_);
       owner_.watches_.erase(this);
       // Notified under the lock: the owner may be destroyed as soon as it is released.
-      owner_.changed_.notify_all();
+      owner_.changed_.NotifyAll();
     }
     delete this;
   }
 
  private:
-  void FinishIfIdle() {
+  void FinishIfIdle() CONCERT_REQUIRES(owner_.mutex_) {
     if (!ending_ || writing_ || finished_) return;
     finished_ = true;
     Finish(status_);
@@ -90,11 +100,12 @@ class StatsWatches::Watch final : public Reactor {
 
   StatsWatches& owner_;
   const std::chrono::milliseconds interval_;
-  // Under owner_.mutex_:
-  Clock::time_point due_;
-  bool writing_ = false, ending_ = false, finished_ = false;
-  uint64_t dropped_ = 0;
-  grpc::Status status_;
+  Clock::time_point due_ CONCERT_GUARDED_BY(owner_.mutex_);
+  bool writing_ CONCERT_GUARDED_BY(owner_.mutex_) = false;
+  bool ending_ CONCERT_GUARDED_BY(owner_.mutex_) = false;
+  bool finished_ CONCERT_GUARDED_BY(owner_.mutex_) = false;
+  uint64_t dropped_ CONCERT_GUARDED_BY(owner_.mutex_) = 0;
+  grpc::Status status_ CONCERT_GUARDED_BY(owner_.mutex_);
   // Of whoever has set writing_:
   uint64_t sequence_ = 0;
   std::shared_ptr<const TelemetrySnapshot> sent_;
@@ -108,12 +119,12 @@ StatsWatches::~StatsWatches() { Stop(); }
 
 void StatsWatches::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     for (Watch* watch : watches_) {
       watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down"));
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -135,13 +146,13 @@ grpc::Status StatsWatches::Admit(uint32_t interval_ms) const {
 
 StatsWatches::Reactor* StatsWatches::Open(uint32_t interval_ms) {
   if (interval_ms == 0) interval_ms = kDefaultIntervalMs;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const grpc::Status admitted = Admit(interval_ms); !admitted.ok()) {
     return new Watch(*this, admitted);
   }
   Watch* watch = new Watch(*this, std::chrono::milliseconds(interval_ms));
   watches_.insert(watch);
-  changed_.notify_all();
+  changed_.NotifyAll();
   return watch;
 }
 
@@ -156,22 +167,25 @@ std::vector<StatsWatches::Watch*> StatsWatches::TakeDue(Clock::time_point now,
   return due;
 }
 
-void StatsWatches::Run() {
-  std::unique_lock lock(mutex_);
+StatsWatches::Due StatsWatches::WaitForDue() {
+  const MutexLock lock(mutex_);
+  Due due;
   while (!stopping_) {
     Clock::time_point next;
-    const std::vector<Watch*> due = TakeDue(Clock::now(), &next);
-    if (due.empty()) {
-      changed_.wait_until(lock, next);
-      continue;
-    }
-    std::vector<uint64_t> dropped;
-    for (const Watch* watch : due) dropped.push_back(watch->dropped());
-    lock.unlock();
+    due.watches = TakeDue(Clock::now(), &next);
+    if (!due.watches.empty()) break;
+    changed_.WaitUntil(mutex_, next);
+  }
+  for (const Watch* watch : due.watches) due.dropped.push_back(watch->dropped());
+  return due;
+}
+
+void StatsWatches::Run() {
+  for (Due due = WaitForDue(); !due.watches.empty(); due = WaitForDue()) {
     // Half the shortest interval: two ticks of one watch never share a snapshot.
     const auto snapshot = telemetry_.Snapshot(Time{kMinIntervalMs} * 1'000'000 / 2);
-    for (size_t i = 0; i < due.size(); ++i) due[i]->WriteNext(snapshot, dropped[i]);
-    lock.lock();
+    for (size_t i = 0; i < due.watches.size(); ++i)
+      due.watches[i]->WriteNext(snapshot, due.dropped[i]);
   }
 }
 

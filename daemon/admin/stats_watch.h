@@ -5,13 +5,12 @@
 #define CONCERT_DAEMON_ADMIN_STATS_WATCH_H_
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <thread>
 
 #include "daemon/telemetry/telemetry.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::admin {
 
@@ -37,15 +36,22 @@ class StatsWatches {
   class Watch;
 
   void Run();
-  // Under mutex_: the watches to write to now, marked as writing, and when the next is due.
-  std::vector<Watch*> TakeDue(Clock::time_point now, Clock::time_point* next);
-  grpc::Status Admit(uint32_t interval_ms) const;
+  // The watches to write to now, marked as writing, and when the next is due.
+  std::vector<Watch*> TakeDue(Clock::time_point now, Clock::time_point* next)
+      CONCERT_REQUIRES(mutex_);
+  // Sleeps until watches are due. Empty: until Stop.
+  struct Due {
+    std::vector<Watch*> watches;
+    std::vector<uint64_t> dropped;  // by each of them so far
+  };
+  Due WaitForDue();
+  grpc::Status Admit(uint32_t interval_ms) const CONCERT_REQUIRES(mutex_);
 
   Telemetry& telemetry_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::set<Watch*> watches_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ CONCERT_GUARDED_BY(mutex_) = false;
+  std::set<Watch*> watches_ CONCERT_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

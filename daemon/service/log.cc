@@ -74,7 +74,7 @@ void Log(LogLevel level, std::string_view message) {
 }
 
 bool LogLimiter::Allow(int64_t now_ns, uint64_t* suppressed) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (last_ns_ != 0) {
     tokens_ =
         std::min(burst_, tokens_ + static_cast<double>(now_ns - last_ns_) * 1e-9 * per_second_);

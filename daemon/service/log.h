@@ -4,10 +4,11 @@
 #define CONCERT_DAEMON_SERVICE_LOG_H_
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "proto/mutex.h"
 
 namespace concert::daemon {
 
@@ -37,10 +38,10 @@ class LogLimiter {
 
  private:
   const double per_second_, burst_;
-  std::mutex mutex_;
-  double tokens_;
-  int64_t last_ns_ = 0;
-  uint64_t suppressed_ = 0;
+  Mutex mutex_;
+  double tokens_ CONCERT_GUARDED_BY(mutex_);
+  int64_t last_ns_ CONCERT_GUARDED_BY(mutex_) = 0;
+  uint64_t suppressed_ CONCERT_GUARDED_BY(mutex_) = 0;
 };
 
 // Log, unless `limiter` is against it; says how many lines it kept back.

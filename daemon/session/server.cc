@@ -316,12 +316,12 @@ void Server::Publish() {
     summary.gpus = session->gpus;
     summary.closing = session->state == Session::State::kClosing;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   summaries_ = std::move(summaries);
 }
 
 std::vector<SessionSummary> Server::Sessions() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return summaries_;
 }
 

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "daemon/sched/engine.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/session.h"
+#include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
 
 namespace concert::daemon {
@@ -146,9 +146,8 @@ class Server {
   uint32_t next_session_ = 1;
   size_t connecting_ = 0;
 
-  // Not absl's, which the thread sanitizer cannot see into when it comes from a package.
-  mutable std::mutex mutex_;
-  std::vector<SessionSummary> summaries_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<SessionSummary> summaries_ CONCERT_GUARDED_BY(mutex_);
 };
 
 }  // namespace concert::daemon

@@ -11,6 +11,7 @@ Telemetry::Telemetry(std::function<Time()> now) : now_(std::move(now)) {}
 Telemetry::~Telemetry() { Stop(); }
 
 RecordRing* Telemetry::AddRing(uint8_t gpu, size_t capacity) {
+  const MutexLock lock(mutex_);
   stats_.devices[gpu];  // listed from the start, with zeros
   return rings_.emplace_back(std::make_unique<RecordRing>(gpu, capacity)).get();
 }
@@ -19,21 +20,21 @@ void Telemetry::Start() { thread_ = std::thread(&Telemetry::Run, this); }
 
 void Telemetry::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  stop_changed_.notify_all();
+  stop_changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void Telemetry::EndSession(uint32_t session) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   DrainLocked();  // the session's last records come before its end
   stats_.EndSession(session, now_());
 }
 
 std::shared_ptr<const TelemetrySnapshot> Telemetry::Snapshot(Time max_age) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Time now = now_();
   if (latest_ != nullptr && max_age > 0 && now - latest_->taken_at <= max_age) return latest_;
   DrainLocked();
@@ -47,11 +48,13 @@ std::shared_ptr<const TelemetrySnapshot> Telemetry::Snapshot(Time max_age) {
 
 void Telemetry::Run() {
   auto pause = kBusyPause;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!stopping_) {
     const size_t drained = DrainLocked();
     pause = drained > 0 ? kBusyPause : std::min(pause * 2, kIdlePause);
-    stop_changed_.wait_for(lock, pause, [this] { return stopping_; });
+    const auto next = std::chrono::steady_clock::now() + pause;
+    while (!stopping_ && stop_changed_.WaitUntil(mutex_, next)) {
+    }
   }
 }
 
@@ -59,6 +62,7 @@ size_t Telemetry::DrainLocked() {
   size_t drained = 0;
   for (const auto& ring : rings_) {
     drained += ring->Drain([&]<typename T>(const T& record) {
+      mutex_.AssertHeld();
       stats_.Add(ring->gpu(), record);
       if constexpr (std::is_same_v<T, PlanRecord>) {
         if (plans_.size() == kMaxPlans) plans_.pop_front();

@@ -8,16 +8,15 @@
 #define CONCERT_DAEMON_TELEMETRY_TELEMETRY_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "daemon/telemetry/record_ring.h"
 #include "daemon/telemetry/stats.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon {
 
@@ -66,18 +65,18 @@ class Telemetry {
 
  private:
   void Run();
-  size_t
-  DrainLocked();  // REQUIRES: mutex_ held, which also makes its holder the rings' one consumer
+  // The mutex also makes its holder the rings' one consumer.
+  size_t DrainLocked() CONCERT_REQUIRES(mutex_);
 
   const std::function<Time()> now_;
   std::vector<std::unique_ptr<RecordRing>> rings_;  // fixed after Start
 
-  std::mutex mutex_;
-  std::condition_variable stop_changed_;
-  bool stopping_ = false;
-  Stats stats_;
-  std::deque<RecentPlan> plans_;  // oldest first
-  std::shared_ptr<const TelemetrySnapshot> latest_;
+  Mutex mutex_;
+  CondVar stop_changed_;
+  bool stopping_ CONCERT_GUARDED_BY(mutex_) = false;
+  Stats stats_ CONCERT_GUARDED_BY(mutex_);
+  std::deque<RecentPlan> plans_ CONCERT_GUARDED_BY(mutex_);  // oldest first
+  std::shared_ptr<const TelemetrySnapshot> latest_ CONCERT_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };

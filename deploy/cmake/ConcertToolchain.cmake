@@ -16,8 +16,13 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
 
-# gcc 12 sees uninitialised members inside nlohmann-json where there are none.
-add_compile_options(-Wno-maybe-uninitialized)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Checks what proto/mutex.h and absl's mutex are told: which member needs which mutex.
+  add_compile_options(-Wthread-safety)
+else()
+  # gcc 12 sees uninitialised members inside nlohmann-json where there are none.
+  add_compile_options(-Wno-maybe-uninitialized)
+endif()
 # Designated initialisers name what matters and leave the rest zero.
 add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer)
 

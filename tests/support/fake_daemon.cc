@@ -176,7 +176,7 @@ void FakeDaemon::Serve() {
     }
     request.resize(static_cast<size_t>(size));
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       requests_.push_back(request);
     }
     if (options_.reply) Handle(connection, request);
@@ -330,7 +330,7 @@ uint64_t FakeDaemon::user_timeline(uint32_t index) const {
 }
 
 std::vector<std::vector<char>> FakeDaemon::Requests(concert_control_type type) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::vector<char>> found;
   for (const auto& request : requests_) {
     if (As<concert_control_header>(request).type == type) found.push_back(request);

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
 #include "proto/ring/messages.h"
 
@@ -90,8 +90,8 @@ class FakeDaemon {
   std::vector<int> eventfds_;
   uint64_t completions_ = 0;
   uint32_t next_queue_ = 0, next_buffer_ = 1, next_communicator_ = 1;
-  mutable std::mutex mutex_;
-  std::vector<std::vector<char>> requests_;
+  mutable Mutex mutex_;
+  std::vector<std::vector<char>> requests_ CONCERT_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <mutex>
 
 #include "client/src/failure.h"
+#include "proto/mutex.h"
 
 namespace concert::client::cuda {
 namespace {
@@ -80,10 +80,10 @@ PrimaryContext::PrimaryContext(const Api& api, CUdevice device, concert_error* e
       Check(api, api.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain", error);
   if (code_ != CONCERT_OK) return;
   // Retained once per process and device, so that the context's count stays bounded.
-  static std::mutex mutex;
+  static Mutex mutex;
   static bool retained[64] = {};
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const int slot = device & 63;
     if (retained[slot]) api.cuDevicePrimaryCtxRelease(device);
     retained[slot] = true;

@@ -9,7 +9,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "client/src/local/cublas_lt.h"
 #include "client/src/local/operands.h"
 #include "client/src/remote/shared_word.h"
+#include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::client {
@@ -108,11 +108,11 @@ class LocalSession final : public concert_session {
   Timelines* timelines_ = nullptr;
   bool registered_ = false;
   std::atomic<bool> closed_{false};
-  std::mutex mutex_;
-  std::bitset<CONCERT_MAX_QUEUES> queues_used_;
-  std::bitset<CONCERT_MAX_USER_TIMELINES> user_used_;
-  std::array<CUstream, CONCERT_MAX_QUEUES>
-      streams_{};  // to notice a failed device; guarded by mutex_
+  Mutex mutex_;
+  std::bitset<CONCERT_MAX_QUEUES> queues_used_ CONCERT_GUARDED_BY(mutex_);
+  std::bitset<CONCERT_MAX_USER_TIMELINES> user_used_ CONCERT_GUARDED_BY(mutex_);
+  // To notice a failed device.
+  std::array<CUstream, CONCERT_MAX_QUEUES> streams_ CONCERT_GUARDED_BY(mutex_) = {};
 };
 
 class LocalQueue final : public concert_queue {
@@ -381,7 +381,7 @@ int LocalSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** qu
   if (int code = CheckGpu(gpu, error)) return code;
   uint32_t index = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (index < CONCERT_MAX_QUEUES && queues_used_[index]) ++index;
     if (index == CONCERT_MAX_QUEUES) {
       return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "the session has %d queues already",
@@ -393,7 +393,7 @@ int LocalSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** qu
       std::static_pointer_cast<LocalSession>(shared_from_this()), gpu, index);
   if (int code = made->Open(priority, error)) return code;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     streams_[index] = made->stream();
   }
   *queue = made.release();
@@ -401,7 +401,7 @@ int LocalSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** qu
 }
 
 void LocalSession::ReleaseQueue(uint32_t index) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   streams_[index] = nullptr;
   queues_used_[index] = false;
 }
@@ -413,7 +413,7 @@ int LocalSession::Join(const concert_join&, concert_communicator**, concert_erro
 
 int LocalSession::CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) {
   if (int code = CheckOpen(error)) return code;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (uint32_t i = 0; i < CONCERT_MAX_USER_TIMELINES; ++i) {
     if (user_used_[i]) continue;
     StoreRelease<uint64_t>(&timelines_->user[i].value, 0);
@@ -427,7 +427,7 @@ int LocalSession::CreateUserTimeline(concert_user_timeline** timeline, concert_e
 }
 
 void LocalSession::ReleaseUserTimeline(uint32_t index) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   user_used_[index] = false;
 }
 
@@ -475,7 +475,7 @@ int LocalSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error*
     const auto index = static_cast<uint32_t>(ticket.timeline);
     if (index < CONCERT_MAX_QUEUES && NowNs() >= next_check_ns) {
       next_check_ns = NowNs() + kStreamCheckNs;
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (streams_[index] != nullptr) {
         const CUresult result = api_->cuStreamQuery(streams_[index]);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {

@@ -93,7 +93,10 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
       new RemoteBuffer(std::move(session), info, import.bytes, memory));
   made->offset_ = request.offset;
   made->allocation_bytes_ = request.allocation_bytes;
-  if (memory == CONCERT_MEMORY_CUDA_POINTER) made->address_ = import.pointer;
+  if (memory == CONCERT_MEMORY_CUDA_POINTER) {
+    const MutexLock lock(made->mutex_);
+    made->address_ = import.pointer;
+  }
   if (has_fd) {
     made->fd_ = UniqueFd(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
     if (!made->fd_.valid()) {
@@ -146,7 +149,7 @@ int RemoteBuffer::MapMemory(concert_error* error) {
 }
 
 int RemoteBuffer::Address(void** address, concert_error* error) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (address_ == 0) {
     if (int code = MapMemory(error)) return code;
   }

@@ -3,12 +3,12 @@
 #define CONCERT_CLIENT_SRC_REMOTE_BUFFER_H_
 
 #include <memory>
-#include <mutex>
 
 #include "client/src/cuda/driver.h"
 #include "client/src/handles.h"
 #include "client/src/owners.h"
 #include "client/src/remote/session.h"
+#include "proto/mutex.h"
 
 namespace concert::client {
 
@@ -28,7 +28,7 @@ class RemoteBuffer final : public concert_buffer {
   // `memory` says how Address finds it; `fd` is for MEMFD and CUDA_VMM.
   RemoteBuffer(std::shared_ptr<RemoteSession> session, const concert_gpu& info, uint64_t bytes,
                concert_memory memory);
-  int MapMemory(concert_error* error);  // REQUIRES: mutex_
+  int MapMemory(concert_error* error) CONCERT_REQUIRES(mutex_);
   bool on_host() const { return memory_ == CONCERT_MEMORY_MEMFD; }
 
   const std::shared_ptr<RemoteSession> session_;
@@ -38,10 +38,10 @@ class RemoteBuffer final : public concert_buffer {
   uint64_t allocation_bytes_ = 0;
   UniqueFd fd_;
 
-  std::mutex mutex_;
-  uint64_t address_ = 0;  // 0: not mapped yet
-  Mapping host_;
-  cuda::VmmMapping vmm_;
+  Mutex mutex_;
+  uint64_t address_ CONCERT_GUARDED_BY(mutex_) = 0;  // 0: not mapped yet
+  Mapping host_ CONCERT_GUARDED_BY(mutex_);
+  cuda::VmmMapping vmm_ CONCERT_GUARDED_BY(mutex_);
 };
 
 }  // namespace concert::client

@@ -127,7 +127,7 @@ int ControlSocket::Send(const concert_control_header* request, int send_fd, conc
 
 int ControlSocket::Transact(concert_control_header* request, int send_fd, void* reply,
                             size_t reply_bytes, std::vector<UniqueFd>* fds, concert_error* error) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (shut_down_.load()) return Fail(error, CONCERT_UNAVAILABLE, "the session was closed");
   request->request = next_request_++;
   if (int code = Send(request, send_fd, error)) return code;

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <type_traits>
 #include <vector>
 
 #include "client/src/owners.h"
 #include "concert/concert.h"
+#include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
 
 namespace concert::client {
@@ -45,8 +45,8 @@ class ControlSocket {
   UniqueFd socket_;
   int64_t timeout_ns_ = 0;
   std::atomic<bool> shut_down_{false};
-  std::mutex mutex_;  // one request and its reply
-  uint32_t next_request_ = 1;
+  Mutex mutex_;  // one request and its reply
+  uint32_t next_request_ CONCERT_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace concert::client

@@ -9,7 +9,7 @@ namespace concert::client {
 
 void Outcomes::Add(const concert_completion& failure) {
   if (failure.queue >= CONCERT_MAX_QUEUES) return;  // not a queue we could ever ask for
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   concert_completion& record = records_[added_ % kKept];
   if (added_ >= kKept) {
     uint64_t& forgotten = forgotten_[record.queue];
@@ -22,7 +22,7 @@ void Outcomes::Add(const concert_completion& failure) {
 
 int Outcomes::Of(uint32_t queue, uint64_t ticket, concert_error* error) const {
   if (!any_[queue].load(std::memory_order_acquire)) return CONCERT_OK;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto end = records_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(added_, kKept));
   const auto found = std::find_if(records_.begin(), end, [&](const concert_completion& record) {
     return record.queue == queue && record.ticket == ticket;

@@ -5,9 +5,9 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
 
 #include "concert/concert.h"
+#include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::client {
@@ -25,12 +25,12 @@ class Outcomes {
 
  private:
   std::array<std::atomic<bool>, CONCERT_MAX_QUEUES> any_{};  // the queue had a failure
-  mutable std::mutex mutex_;
-  std::array<concert_completion, kKept> records_{};
-  uint64_t added_ = 0;
+  mutable Mutex mutex_;
+  std::array<concert_completion, kKept> records_ CONCERT_GUARDED_BY(mutex_) = {};
+  uint64_t added_ CONCERT_GUARDED_BY(mutex_) = 0;
   // Highest ticket of the queue whose record was replaced: older tickets without a record may have
   // failed.
-  std::array<uint64_t, CONCERT_MAX_QUEUES> forgotten_{};
+  std::array<uint64_t, CONCERT_MAX_QUEUES> forgotten_ CONCERT_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace concert::client

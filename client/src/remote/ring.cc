@@ -18,7 +18,7 @@ Ring::Ring(const Regions& regions, uint32_t index, UniqueFd eventfd, Outcomes* o
       eventfd_(std::move(eventfd)) {}
 
 Ring::Pushed Ring::Push(concert_descriptor* descriptor, uint64_t* collective_sequence) {
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(submit_mutex_);
   if (written_ - head_seen_ >= layout_.capacity) {
     Publish();  // what a batch holds back must not keep the ring full
     // Acquire: the daemon has copied the slots before head, so they may be written again.
@@ -59,17 +59,17 @@ void Ring::Wake() {
 }
 
 void Ring::PublishDeferred() {
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(submit_mutex_);
   Publish();
 }
 
 void Ring::BeginBatch() {
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(submit_mutex_);
   ++batches_;
 }
 
 bool Ring::EndBatch() {
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(submit_mutex_);
   if (batches_ == 0) return false;
   if (--batches_ == 0) Publish();
   return true;
@@ -77,7 +77,7 @@ bool Ring::EndBatch() {
 
 void Ring::Drain() {
   if (LoadAcquire(&state_.completion_tail) == drained_.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock(drain_mutex_);
+  const MutexLock lock(drain_mutex_);
   uint64_t head = drained_.load(std::memory_order_relaxed);
   // Acquire: the entries before completion_tail are written.
   const uint64_t tail = LoadAcquire(&state_.completion_tail);

@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "client/src/owners.h"
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
+#include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::client {
@@ -47,7 +47,7 @@ class Ring {
 
  private:
   void PublishDeferred();
-  void Publish();  // REQUIRES: submit_mutex_
+  void Publish() CONCERT_REQUIRES(submit_mutex_);
 
   const concert_ring_layout layout_;
   concert_submit_control& control_;
@@ -57,14 +57,16 @@ class Ring {
   Outcomes* const outcomes_;
   const UniqueFd eventfd_;
 
-  std::mutex submit_mutex_;
-  uint64_t written_ = 0;    // descriptors in their slots
-  uint64_t published_ = 0;  // of them, those the tail covers
-  uint64_t head_seen_ = 0;  // a past head: room that is certain without reading the daemon's line
-  uint32_t batches_ = 0;    // open
-  std::atomic<bool> deferred_{false};  // written_ != published_
+  Mutex submit_mutex_;
+  // Descriptors in their slots, and those of them that the tail covers.
+  uint64_t written_ CONCERT_GUARDED_BY(submit_mutex_) = 0;
+  uint64_t published_ CONCERT_GUARDED_BY(submit_mutex_) = 0;
+  // A past head: room that is certain without reading the daemon's line.
+  uint64_t head_seen_ CONCERT_GUARDED_BY(submit_mutex_) = 0;
+  uint32_t batches_ CONCERT_GUARDED_BY(submit_mutex_) = 0;  // open
+  std::atomic<bool> deferred_{false};                       // written_ != published_
 
-  std::mutex drain_mutex_;
+  Mutex drain_mutex_;
   std::atomic<uint64_t> drained_{0};  // completions read; written under drain_mutex_
 };
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <bitset>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
 #include "client/src/remote/ring.h"
+#include "proto/mutex.h"
 
 namespace concert::client {
 
@@ -105,12 +105,13 @@ class RemoteSession final : public concert_session {
   std::atomic<int64_t> hangup_checked_ns_{0};
   std::atomic<uint32_t> polls_{0};
 
-  std::mutex user_timelines_mutex_;
-  std::bitset<CONCERT_MAX_USER_TIMELINES> user_timelines_used_;
+  Mutex user_timelines_mutex_;
+  std::bitset<CONCERT_MAX_USER_TIMELINES> user_timelines_used_
+      CONCERT_GUARDED_BY(user_timelines_mutex_);
   std::array<uint32_t, CONCERT_MAX_USER_TIMELINES>
       user_waiters_{};  // as waiters[], in this process
 
-  std::mutex cuda_mutex_;
+  Mutex cuda_mutex_;  // one registration at a time
   std::atomic<bool> daemon_region_registered_{false};
   std::atomic<bool> client_region_registered_{false};
 };

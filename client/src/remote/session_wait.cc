@@ -152,7 +152,7 @@ int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error
 int RemoteSession::RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
                                     concert_error* error) {
   if (done->load(std::memory_order_acquire)) return CONCERT_OK;
-  const std::lock_guard lock(cuda_mutex_);
+  const MutexLock lock(cuda_mutex_);
   if (done->load(std::memory_order_relaxed)) return CONCERT_OK;
   if (int code = cuda::RegisterHost(region.data(), region.bytes(), read_only, error)) return code;
   done->store(true, std::memory_order_release);
@@ -180,7 +180,7 @@ int RemoteSession::WaitOnStream(concert_ticket ticket, void* stream, concert_err
 }
 
 int RemoteSession::CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) {
-  const std::lock_guard lock(user_timelines_mutex_);
+  const MutexLock lock(user_timelines_mutex_);
   for (uint32_t i = 0; i < regions_.layout().max_user_timelines; ++i) {
     if (user_timelines_used_[i]) continue;
     auto self = std::static_pointer_cast<RemoteSession>(shared_from_this());
@@ -194,7 +194,7 @@ int RemoteSession::CreateUserTimeline(concert_user_timeline** timeline, concert_
 }
 
 void RemoteSession::ReleaseUserTimeline(uint32_t index) {
-  const std::lock_guard lock(user_timelines_mutex_);
+  const MutexLock lock(user_timelines_mutex_);
   user_timelines_used_[index] = false;
 }
 

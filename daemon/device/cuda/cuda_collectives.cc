@@ -146,7 +146,7 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection,
       .ranks = ranks,
       .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
       .sm_count = leader.info().model.sm_count};
-  const std::lock_guard lock(launch_mutex_);
+  const MutexLock lock(launch_mutex_);
   CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
   return kind->launch_collective(context, ops);
 }

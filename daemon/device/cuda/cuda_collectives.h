@@ -6,13 +6,13 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/device/cuda/cuda_device.h"
 #include "kernels/cuda_api/launch_context.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::cuda {
 
@@ -57,7 +57,7 @@ class CudaCollectives {
   // One group at a time, so that a warm-up and the issuer's launch reach all GPUs in one order.
   // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a
   // new list connects.
-  std::mutex launch_mutex_;
+  Mutex launch_mutex_;
 };
 
 }  // namespace concert::daemon::cuda

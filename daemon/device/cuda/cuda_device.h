@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/group/batched_library.h"
 #include "kernels/group/group_launcher.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::cuda {
 
@@ -36,15 +36,15 @@ class CudaDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     return memory_->Allocate(bytes);
   }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     return memory_->Import(request);
   }
   void Free(const Allocation& allocation) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     memory_->Free(allocation);
   }
   absl::Status Launch(Lane lane, const LaunchRequest& request) override;
@@ -131,7 +131,7 @@ class CudaDevice : public Device {
   kernels::cuda::GemmCache gemm_cache_;
   std::optional<kernels::cuda::BatchedLibrary> batched_;
   std::unique_ptr<kernels::cuda::GroupLauncher> groups_;  // null where there is no group kernel
-  std::mutex memory_mutex_;
+  Mutex memory_mutex_;  // one allocation, import or release at a time; copies need no turns
   std::optional<CudaMemory> memory_;
   std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
   std::atomic<bool> faulted_ = false;

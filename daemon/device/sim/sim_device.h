@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "daemon/device/device.h"
 #include "daemon/device/sim/sim_executor.h"
 #include "daemon/device/sim/sim_memory.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::sim {
 
@@ -23,15 +23,15 @@ class SimDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     return memory_.Allocate(bytes);
   }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     return memory_.Import(request);
   }
   void Free(const Allocation& allocation) override {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     memory_.Free(allocation);
   }
 
@@ -45,7 +45,7 @@ class SimDevice final : public Device {
   absl::Status healthy() const override;
 
   uint64_t used_bytes() const {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     return memory_.used_bytes();
   }
 
@@ -60,8 +60,8 @@ class SimDevice final : public Device {
 
  private:
   DeviceInfo info_;
-  mutable std::mutex memory_mutex_;
-  SimMemory memory_;
+  mutable Mutex memory_mutex_;
+  SimMemory memory_ CONCERT_GUARDED_BY(memory_mutex_);
   SimExecutor& executor_;
   std::atomic<int> launches_to_fail_{0};
 };

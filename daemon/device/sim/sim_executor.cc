@@ -82,10 +82,10 @@ SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace,
 SimExecutor::~SimExecutor() {
   if (!pacer_.joinable()) return;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   pacer_.join();
 }
 
@@ -94,7 +94,7 @@ Time SimExecutor::HostTime() const {
 }
 
 Time SimExecutor::Now() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return HostTime();
 }
 
@@ -169,7 +169,7 @@ absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& reques
   const bool group = request.form == policies::Form::kGroup;
   const bool scheduled = group && request.schedule != nullptr;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const size_t writes = request.writes.size();
     const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
     if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
@@ -191,7 +191,7 @@ absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& reques
 
 absl::Status SimExecutor::Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (absl::Status status = CheckRoom(gpu, lane, 1, 0, writes.size()); !status.ok())
       return status;
     EnqueueWrites(gpu, lane, HostTime(), writes);
@@ -201,7 +201,7 @@ absl::Status SimExecutor::Signal(int gpu, Lane lane, std::span<const TimelineWri
 }
 
 absl::Status SimExecutor::Order(int gpu, Lane lane, Lane before) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (absl::Status status = CheckRoom(gpu, lane, 1, 0, 0); !status.ok()) return status;
   engine_.EnqueueOrder(gpu, lane, before, HostTime());
   return absl::OkStatus();
@@ -213,7 +213,7 @@ absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
   std::transform(ranks.begin(), ranks.end(), ops.begin(),
                  [](const RankPart& rank) { return rank.op; });
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const RankPart& rank : ranks) {
       // One item for the collective, at most one per rank for the signals.
       const int items = 1 + static_cast<int>(ranks.size());
@@ -237,45 +237,48 @@ absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
 }
 
 void SimExecutor::Wake() {
-  if (pace_ != Pace::kVirtual) wake_.notify_one();
+  if (pace_ != Pace::kVirtual) wake_.NotifyOne();
 }
 
 Time SimExecutor::NextEvent() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return engine_.NextEvent();
 }
 
 void SimExecutor::AdvanceTo(Time until) {
   assert(pace_ == Pace::kVirtual);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   engine_.AdvanceTo(until, done_);
   for (const Completion& completion : done_) Execute(completion);
   ReleaseDone();
 }
 
-void SimExecutor::Pacer() {
-  std::unique_lock lock(mutex_);
+bool SimExecutor::AwaitEnds() {
+  const MutexLock lock(mutex_);
+  ReleaseDone();
   while (!stop_) {
     const Time next = engine_.NextEvent();
     if (next == kNever) {
-      wake_.wait(lock);
-      continue;
+      wake_.Wait(mutex_);
+    } else if (pace_ == Pace::kRealTime && next > MonotonicNow()) {
+      wake_.WaitUntil(mutex_, MonotonicPoint(next));
+    } else {
+      engine_.AdvanceTo(pace_ == Pace::kRealTime ? MonotonicNow() : next, done_);
+      return true;
     }
-    if (pace_ == Pace::kRealTime && next > MonotonicNow()) {
-      wake_.wait_until(lock, MonotonicPoint(next));
-      continue;
-    }
-    engine_.AdvanceTo(pace_ == Pace::kRealTime ? MonotonicNow() : next, done_);
-    lock.unlock();
+  }
+  return false;
+}
+
+void SimExecutor::Pacer() {
+  while (AwaitEnds()) {
     for (const Completion& completion : done_) Execute(completion);
-    lock.lock();
-    ReleaseDone();
   }
 }
 
 void SimExecutor::Fault(int gpu) {
   dropping_.fetch_or(1u << gpu, std::memory_order_relaxed);
-  std::lock_guard lock(execute_mutex_);  // what is being computed ends first
+  MutexLock lock(execute_mutex_);  // what is being computed ends first
   faulted_.fetch_or(1u << gpu, std::memory_order_release);
 }
 
@@ -285,7 +288,7 @@ void SimExecutor::Execute(const Completion& completion) const {
   const uint32_t gpus = payload == Payload::kCollective
                             ? static_cast<uint32_t>(completion.cookie >> 32) & 0xffffff
                             : 1u << completion.gpu;
-  std::lock_guard lock(execute_mutex_);
+  MutexLock lock(execute_mutex_);
   if ((gpus & dropping_.load(std::memory_order_relaxed)) != 0) return;
   if (payload == Payload::kWrites) {
     for (uint32_t i = first; i != ChainPool<TimelineWrite>::kEnd; i = writes_.Next(i))

@@ -11,9 +11,7 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -23,6 +21,7 @@
 #include "daemon/device/sim/chain_pool.h"
 #include "daemon/device/sim/sim_clock.h"
 #include "daemon/device/sim/sim_engine.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::sim {
 
@@ -61,32 +60,38 @@ class SimExecutor {
     return static_cast<uint64_t>(payload) << 56 | static_cast<uint64_t>(gpus) << 32 | first;
   }
 
-  Time HostTime() const;
-  absl::Status CheckRoom(int gpu, Lane lane, int items, size_t ops, size_t writes) const;
-  uint32_t ChainOps(std::span<const Op* const> ops);
-  void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget);
-  void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget);
-  void EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request);
-  void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes);
+  Time HostTime() const CONCERT_REQUIRES(mutex_);
+  absl::Status CheckRoom(int gpu, Lane lane, int items, size_t ops, size_t writes) const
+      CONCERT_REQUIRES(mutex_);
+  uint32_t ChainOps(std::span<const Op* const> ops) CONCERT_REQUIRES(mutex_);
+  void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) CONCERT_REQUIRES(mutex_);
+  void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget)
+      CONCERT_REQUIRES(mutex_);
+  void EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request)
+      CONCERT_REQUIRES(mutex_);
+  void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes)
+      CONCERT_REQUIRES(mutex_);
   void Wake();
 
   void Pacer();
+  // Moves what ends next to done_, once it does. False: it is time to stop.
+  bool AwaitEnds();
   void Execute(const Completion& completion) const;
-  void ReleaseDone();
+  void ReleaseDone() CONCERT_REQUIRES(mutex_);
 
   const Pace pace_;
   std::vector<policies::DeviceModel> models_;
   std::atomic<uint32_t> dropping_{0};  // GPUs, as a mask, whose work is not computed any more
   std::atomic<uint32_t> faulted_{0};   // those of them that compute nothing any more
-  mutable std::mutex execute_mutex_;   // held while something is computed
+  mutable Mutex execute_mutex_;        // held while something is computed
 
-  std::mutex mutex_;  // guards the engine and the pools' free lists; a chain in flight belongs to
-                      // its completion
-  std::condition_variable wake_;
-  SimEngine engine_;
+  Mutex mutex_;
+  CondVar wake_;
+  SimEngine engine_ CONCERT_GUARDED_BY(mutex_);
+  // mutex_ guards the free lists; a chain in flight belongs to its completion.
   ChainPool<Op> ops_;
   ChainPool<TimelineWrite> writes_;
-  bool stop_ = false;
+  bool stop_ CONCERT_GUARDED_BY(mutex_) = false;
 
   std::vector<Completion> done_;  // the advancing thread's
   std::thread pacer_;

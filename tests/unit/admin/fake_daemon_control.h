@@ -3,12 +3,12 @@
 #define CONCERT_TESTS_UNIT_ADMIN_FAKE_DAEMON_CONTROL_H_
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/admin/daemon_control.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon {
 
@@ -23,7 +23,7 @@ class FakeDaemonControl final : public DaemonControl {
             .client_socket = "/run/c.sock"};
   }
   bool draining() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return drain_seconds_.has_value();
   }
   policies::Time Now() const override {
@@ -57,11 +57,11 @@ class FakeDaemonControl final : public DaemonControl {
     return {{"auto", "Chooses."}, {"serial", "One by one."}};
   }
   std::string PolicyName() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return policy_;
   }
   absl::Status SetPolicy(std::string_view name) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (name != "auto" && name != "serial") {
       return absl::NotFoundError("no policy '" + std::string(name) + "'; there are auto, serial");
     }
@@ -69,21 +69,21 @@ class FakeDaemonControl final : public DaemonControl {
     return absl::OkStatus();
   }
   absl::Status Drain(uint32_t seconds) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (drain_seconds_.has_value())
       return absl::FailedPreconditionError("the daemon drains already");
     drain_seconds_ = seconds;
     return absl::OkStatus();
   }
   std::optional<uint32_t> drain_seconds() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return drain_seconds_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::string policy_ = "auto";
-  std::optional<uint32_t> drain_seconds_;
+  mutable Mutex mutex_;
+  std::string policy_ CONCERT_GUARDED_BY(mutex_) = "auto";
+  std::optional<uint32_t> drain_seconds_ CONCERT_GUARDED_BY(mutex_);
 };
 
 }  // namespace concert::daemon
