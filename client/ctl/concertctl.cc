@@ -43,7 +43,7 @@ Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, cons
     Request request;
     if (fill != nullptr) fill(options, request);
     Response response;
-    const grpc::Status status = connection.Call(method, request, &response);
+    grpc::Status status = connection.Call(method, request, &response);
     if (!status.ok()) return status;
     if (options.json) {
       out << ToJson(response).dump(2) << "\n";
