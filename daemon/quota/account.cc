@@ -5,14 +5,14 @@
 namespace concert::daemon {
 
 Account& Accounts::Of(uint32_t uid) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::unique_ptr<Account>& account = by_uid_[uid];
   if (account == nullptr) account = std::make_unique<Account>(uid, limits_, node_);
   return *account;
 }
 
 void Accounts::Drop(uint32_t uid) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = by_uid_.find(uid);
   if (found == by_uid_.end()) return;
   const bool unused = std::all_of(
@@ -22,7 +22,7 @@ void Accounts::Drop(uint32_t uid) {
 }
 
 std::vector<Accounts::Row> Accounts::Rows() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Row> rows;
   for (const auto& [uid, account] : by_uid_) {
     Row& row = rows.emplace_back(Row{.uid = uid, .used = {}});

@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "daemon/check.h"
 #include "daemon/quota/resource.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon {
 
@@ -98,8 +98,8 @@ class Accounts {
  private:
   const Limits limits_;
   Usage node_;
-  mutable std::mutex mutex_;                             // for Rows, beside the control thread
-  std::map<uint32_t, std::unique_ptr<Account>> by_uid_;  // guarded by mutex_
+  mutable Mutex mutex_;  // for Rows, beside the control thread
+  std::map<uint32_t, std::unique_ptr<Account>> by_uid_ CONCERT_GUARDED_BY(mutex_);
 };
 
 }  // namespace concert::daemon

@@ -18,7 +18,7 @@ namespace {
 using daemon::TimelineWrite;
 
 // A launch of `count` equal GEMMs.
-struct Step {
+struct ChainStep {
   uint32_t m, n, k;
   int count;
 
@@ -59,7 +59,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
   }
 
   // In all tiles and splits that could pay, on all SMs or on as many as there are items.
-  void MeasureAll(const Step& step) {
+  void MeasureAll(const ChainStep& step) {
     const int sm_count = device().info().model.sm_count;
     for (const GroupTile tile : policies::kGroupTiles) {
       if (tile.a_rows > 32 && tile.a_rows >= 2 * step.m) continue;
@@ -78,7 +78,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
   }
 
  private:
-  void Measure(const Step& step, GroupTile tile, int splits, int blocks) {
+  void Measure(const ChainStep& step, GroupTile tile, int splits, int blocks) {
     const HandSchedule schedule(step.problems(), tile, splits, blocks);
     double best_us = 0;
     for (int round = 0; round < kRounds; ++round) {
@@ -96,7 +96,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
   }
 
   // Each GEMM of a step follows the one in its place in the step before.
-  void RunChain(const Step& step, const GroupSchedule& schedule, double& us) {
+  void RunChain(const ChainStep& step, const GroupSchedule& schedule, double& us) {
     std::vector<kernels::Predecessor> after(step.count);
     for (int i = 0; i < step.count; ++i) {
       after[i] = {.launches_back = 1, .op = static_cast<uint16_t>(i)};
@@ -132,7 +132,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
     }
   }
 
-  std::vector<Op> OpsOf(const Step& step, int turn) const {
+  std::vector<Op> OpsOf(const ChainStep& step, int turn) const {
     const uint64_t weight_bytes = uint64_t{step.n} * step.k * 2;
     const uint64_t sets = std::max<uint64_t>(4, kWeightBytes / (weight_bytes * step.count));
     std::vector<Op> ops(step.count);
@@ -170,7 +170,7 @@ TEST_F(GpuGroupMeasure, StepsOfAChain) {
   constexpr double kMaxFlops = 40e9;  // some 60 us
   for (const int count : {1, 2, 4, 8}) {
     for (const auto& [m, n, k] : kShapes) {
-      const Step step = {m, n, k, count};
+      const ChainStep step = {m, n, k, count};
       const uint64_t weight_bytes = uint64_t{n} * k * 2 * count;
       if (step.flops() > kMaxFlops || 4 * weight_bytes > kMaxWeightBytes) continue;
       MeasureAll(step);
