@@ -56,7 +56,7 @@ class Loan : public Borrower {
   const Words words_;
   const std::function<bool()>& stop_;
   // Of the dispatcher's thread until it gives the GPU back.
-  bool in_flight_ = false, disturbed_ = false, last_ = false, hung_ = false;
+  bool in_flight_ = false, disturbed_ = false, hung_ = false;
   int64_t enqueued_at_ = 0, polled_at_ = 0, began_at_ = 0;
   Sample sample_;
   absl::Status failure_;
