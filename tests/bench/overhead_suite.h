@@ -10,9 +10,12 @@
 
 namespace concert::bench {
 
-// Both ways run the same GEMM on the same kind of device through the same code (daemon/device),
-// from the call to the moment when the host sees the timeline. They alternate in blocks of
-// kBlockOps ops; one op is in flight.
+// Both ways run the same GEMM with the same kernel, the one that the daemon takes in the scenario,
+// on the same kind of device through the same code (daemon/device), from the call to the moment
+// when the host sees the timeline. They alternate in blocks of kBlockOps ops; one op is in flight.
+//
+// "added_us" is the difference of the quantiles of all samples of each way, "added_us_by_block" the
+// median over blocks of the differences of the blocks' quantiles (tests/bench/statistics.h).
 //
 // Scenario `seven_busy`: seven more client processes each keep one such op in flight while the
 // ring's blocks run. They are stopped (SIGSTOP) during the local blocks, because on a GPU two

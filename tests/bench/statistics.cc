@@ -30,7 +30,7 @@ void PairedBlocks::Add(std::vector<double> baseline, std::vector<double> candida
   blocks_.push_back({std::move(baseline), std::move(candidate)});
 }
 
-double PairedBlocks::Difference(double q) const {
+double PairedBlocks::BlockDifference(double q) const {
   std::vector<double> differences;
   for (const Block& block : blocks_) {
     differences.push_back(Quantile(block.candidate, q) - Quantile(block.baseline, q));

@@ -14,8 +14,7 @@ double Quantile(std::span<const double> samples, double q);
 // exp of the mean logarithm. NaN for no samples. REQUIRES: all are positive.
 double GeometricMean(std::span<const double> samples);
 
-// The same quantile of two interleaved series, block by block: what lies between a block's two
-// quantiles is the candidate's doing, what moves both (clocks, neighbours) cancels out.
+// The same quantile of two interleaved series.
 class PairedBlocks {
  public:
   void Add(std::vector<double> baseline, std::vector<double> candidate);
@@ -23,8 +22,11 @@ class PairedBlocks {
   // Over all blocks' samples together.
   double Baseline(double q) const { return Quantile(all_baseline_, q); }
   double Candidate(double q) const { return Quantile(all_candidate_, q); }
-  // Median over blocks of (candidate's quantile - baseline's quantile).
-  double Difference(double q) const;
+  // Candidate(q) - Baseline(q): what a user sees, the blocks that went badly included.
+  double PooledDifference(double q) const { return Candidate(q) - Baseline(q); }
+  // Median over blocks of (candidate's quantile - baseline's quantile): what moves both of a block
+  // (clocks, neighbours) cancels out, and so does what befalls fewer than half of the blocks.
+  double BlockDifference(double q) const;
 
  private:
   struct Block {

@@ -23,7 +23,7 @@ TEST(StatisticsTest, GeometricMean) {
   EXPECT_TRUE(std::isnan(GeometricMean({})));
 }
 
-TEST(StatisticsTest, PairedDifferenceIgnoresWhatMovesBothSeries) {
+TEST(StatisticsTest, BlockDifferenceIgnoresWhatMovesBothSeries) {
   PairedBlocks blocks;
   for (double drift : {0.0, 100.0, 3.0, 50.0, 7.0}) {
     std::vector<double> local, ring;
@@ -33,9 +33,22 @@ TEST(StatisticsTest, PairedDifferenceIgnoresWhatMovesBothSeries) {
     }
     blocks.Add(local, ring);
   }
-  EXPECT_DOUBLE_EQ(blocks.Difference(0.5), 0.5);
-  EXPECT_DOUBLE_EQ(blocks.Difference(0.99), 0.5);
+  EXPECT_DOUBLE_EQ(blocks.BlockDifference(0.5), 0.5);
+  EXPECT_DOUBLE_EQ(blocks.BlockDifference(0.99), 0.5);
   EXPECT_GT(blocks.Candidate(0.9), 100);
+}
+
+TEST(StatisticsTest, PooledDifferenceKeepsTheTailOfAFewBadBlocks) {
+  PairedBlocks blocks;
+  for (int block = 0; block < 10; ++block) {
+    // In two blocks of ten every twentieth op of the ring is late.
+    std::vector<double> local(100, 10.0), ring(100, 12.0);
+    for (int i = 0; i < 100 && block < 2; i += 20) ring[i] = 60;
+    blocks.Add(local, ring);
+  }
+  EXPECT_DOUBLE_EQ(blocks.PooledDifference(0.5), 2);
+  EXPECT_DOUBLE_EQ(blocks.PooledDifference(0.995), 50);
+  EXPECT_DOUBLE_EQ(blocks.BlockDifference(0.995), 2) << "the median block has no tail";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/bench/gemm_suite.h"
+#include "tests/bench/overhead_suite.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/tenant_crew.h"
 #include "tests/bench/tenants_suite.h"
@@ -83,6 +84,29 @@ TEST(SuitesTest, TenantsRunAsProcessesAndAreChecked) {
   EXPECT_FALSE(result["scenarios"][0].contains("high_p99_over_solo"));
   EXPECT_GT(result["scenarios"][1]["high_p99_over_solo"]["concert"].get<double>(), 0);
   EXPECT_TRUE(result["summary"]["speedup_over"].contains("serial"));
+}
+
+// The local way runs the kernel that the daemon takes, and the percentiles are of all samples
+// together.
+TEST(SuitesTest, OverheadComparesOneKernelBothWays) {
+  RunOptions options;
+  options.device = "sim";
+  options.rounds = 2;
+  json result = NewResult("overhead");
+  const absl::Status ran = RunOverheadSuite(options, result);
+  ASSERT_TRUE(ran.ok()) << ran;
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  ASSERT_EQ(result["scenarios"].size(), 2u);
+  EXPECT_EQ(result["scenarios"][0]["local_form"], result["scenarios"][0]["plans"][0]["form"])
+      << result["scenarios"][0]["plan"];
+  for (const json& scenario : result["scenarios"]) {
+    for (const char* quantile : {"p50", "p90", "p99"}) {
+      EXPECT_DOUBLE_EQ(scenario["added_us"][quantile].get<double>(),
+                       scenario["ring_us"][quantile].get<double>() -
+                           scenario["local_us"][quantile].get<double>());
+      EXPECT_TRUE(scenario["added_us_by_block"].contains(quantile));
+    }
+  }
 }
 
 constexpr char kPair[] = R"({"suite": "tenants", "scenarios": [

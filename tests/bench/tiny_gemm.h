@@ -25,13 +25,17 @@ class TinyGemm {
   virtual ~TinyGemm() = default;
   // Launches one and polls until the host sees that it is done. DEADLINE_EXCEEDED after 10 s.
   virtual absl::Status LaunchAndWait() = 0;
+  // How it is launched ("group", "single"); empty: not known to this process.
+  virtual std::string form() const = 0;
 };
 
 // Through the client library and the daemon. The session must outlive it.
 absl::StatusOr<std::unique_ptr<TinyGemm>> MakeRingTinyGemm(const Session& session);
 
-// On a device ("cuda" or "sim") of this process, with the calls that the daemon's dispatcher makes.
-absl::StatusOr<std::unique_ptr<TinyGemm>> MakeLocalTinyGemm(const std::string& device);
+// On a device ("cuda" or "sim") of this process, with the call that the daemon's dispatcher makes
+// under `policy`: the same kernel, which signals the timeline itself where it can.
+absl::StatusOr<std::unique_ptr<TinyGemm>> MakeLocalTinyGemm(const std::string& device,
+                                                            const std::string& policy);
 
 // Polls `done` without sleeping, at most 10 s. The clock is not read before the op has taken far
 // longer than it should.

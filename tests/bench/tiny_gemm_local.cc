@@ -2,9 +2,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/device/device.h"
 #include "kernels/op.h"
 #include "kernels/op_table.h"
+#include "policies/cost_memo.h"
+#include "policies/policy.h"
 #include "tests/bench/tiny_gemm.h"
 
 namespace concert::bench {
@@ -33,19 +36,26 @@ class LocalTinyGemm : public TinyGemm {
  public:
   explicit LocalTinyGemm(std::unique_ptr<daemon::Node> node) : node_(std::move(node)) {}
   ~LocalTinyGemm() override;
-  absl::Status Prepare();
+  absl::Status Prepare(const std::string& policy);
   absl::Status LaunchAndWait() override;
+  std::string form() const override { return std::string(FormName(launch().form)); }
 
  private:
+  absl::Status Admit();
+  absl::Status Decide(const std::string& policy);
+  const policies::PlannedLaunch& launch() const { return plan_.launches[0]; }
+
   std::unique_ptr<daemon::Node> node_;
   void* page_ = nullptr;  // holds the timeline
   daemon::Address timeline_ = 0;
   daemon::Allocation memory_;
   kernels::Op op_;
+  std::unique_ptr<policies::Policy> policy_;  // owns what the plan's schedule points to
+  policies::Plan plan_;                       // of this op alone: one launch
   uint64_t value_ = 0;
 };
 
-absl::Status LocalTinyGemm::Prepare() {
+absl::Status LocalTinyGemm::Prepare(const std::string& policy) {
   page_ = std::aligned_alloc(kPageBytes, kPageBytes);
   *static_cast<uint64_t*>(page_) = 0;
   absl::StatusOr<daemon::Address> timeline = node_->RegisterHostMemory(page_, kPageBytes);
@@ -54,7 +64,11 @@ absl::Status LocalTinyGemm::Prepare() {
   absl::StatusOr<daemon::Allocation> memory = node_->gpu(0).Allocate(kTinyBytes);
   if (!memory.ok()) return memory.status();
   memory_ = *memory;
+  if (absl::Status admitted = Admit(); !admitted.ok()) return admitted;
+  return Decide(policy);
+}
 
+absl::Status LocalTinyGemm::Admit() {
   // Entry 0 of the buffer table is never valid.
   const kernels::BufferRange buffers[] = {
       {}, {.address = memory_.address, .bytes = memory_.bytes, .gpu = 0, .pool = true}};
@@ -64,6 +78,26 @@ absl::Status LocalTinyGemm::Prepare() {
   if (!failure.ok()) return absl::InternalError(failure.ToString());
   op_.kind = CONCERT_OP_GEMM;
   return absl::OkStatus();
+}
+
+// What the daemon's policy makes of the op on an idle GPU. Decided once: who launches one kernel
+// again and again does not choose it again and again.
+absl::Status LocalTinyGemm::Decide(const std::string& policy) {
+  const policies::PolicyInfo* const info = policies::FindPolicy(policy);
+  if (info == nullptr) return absl::NotFoundError("no policy is called " + policy);
+  const policies::DeviceModel& model = node_->gpu(0).info().model;
+  policy_ = info->make({.device = model, .tuned = nullptr});
+  constexpr policies::Time kNow = 1'000'000'000;
+  const policies::ReadyOp ready[] = {{.op = 0,
+                                      .session = 1,
+                                      .ready_at = kNow,
+                                      .work = op_.work,
+                                      .work_hash = policies::HashWork(op_.work)}};
+  policy_->Decide({.now = kNow, .device = &model, .ready = ready, .running = {}, .lanes = {}},
+                  plan_);
+  if (plan_.launch_count == 1 && plan_.op_count == 1) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("policy ", policy, " makes ", plan_.launch_count, " launches of one GEMM"));
 }
 
 LocalTinyGemm::~LocalTinyGemm() {
@@ -76,10 +110,18 @@ LocalTinyGemm::~LocalTinyGemm() {
 absl::Status LocalTinyGemm::LaunchAndWait() {
   daemon::Device& gpu = node_->gpu(0);
   const kernels::Op* const ops[] = {&op_};
-  absl::Status status = gpu.Launch(policies::kFirstNormalLane, {.ops = ops});
-  if (!status.ok()) return status;
   const daemon::TimelineWrite signal[] = {{.address = timeline_, .value = ++value_}};
-  if (status = gpu.Signal(policies::kFirstNormalLane, signal); !status.ok()) return status;
+  // Nothing else is in flight.
+  absl::Status status = gpu.Launch(launch().lane, {.ops = ops,
+                                                   .form = launch().form,
+                                                   .sm_budget = launch().sm_budget,
+                                                   .company = launch().company,
+                                                   .schedule = launch().schedule,
+                                                   .writes = signal,
+                                                   .after = {},
+                                                   .inputs_settled = true,
+                                                   .weights_settled = true});
+  if (!status.ok()) return status;
   // Pairs with the device's system-scope store of the value, which follows the results.
   std::atomic_ref<uint64_t> word(*static_cast<uint64_t*>(page_));
   return PollTinyGemm([&] { return word.load(std::memory_order_acquire) >= value_; });
@@ -87,11 +129,12 @@ absl::Status LocalTinyGemm::LaunchAndWait() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TinyGemm>> MakeLocalTinyGemm(const std::string& device) {
+absl::StatusOr<std::unique_ptr<TinyGemm>> MakeLocalTinyGemm(const std::string& device,
+                                                            const std::string& policy) {
   absl::StatusOr<daemon::NodeChoice> choice = daemon::OpenNode({.device = device});
   if (!choice.ok()) return choice.status();
   auto gemm = std::make_unique<LocalTinyGemm>(std::move(choice->node));
-  if (absl::Status prepared = gemm->Prepare(); !prepared.ok()) return prepared;
+  if (absl::Status prepared = gemm->Prepare(policy); !prepared.ok()) return prepared;
   return gemm;
 }
 

@@ -21,6 +21,7 @@ class RingTinyGemm : public TinyGemm {
     if (absl::Status done = PollTinyGemm([&] { return ticket.Done(); }); !done.ok()) return done;
     return ToAbsl(ticket.Wait());
   }
+  std::string form() const override { return ""; }
 
  private:
   Queue queue_;
