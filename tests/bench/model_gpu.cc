@@ -22,7 +22,8 @@ int TileOf(const policies::GroupItem& item) {
 
 }  // namespace
 
-absl::Status ModelGpu::Launch(daemon::Lane, const daemon::LaunchRequest& request) {
+absl::Status ModelGpu::Launch(daemon::Lane lane, const daemon::LaunchRequest& request) {
+  if (on_launch_) on_launch_(lane, request);
   const bool group = request.schedule != nullptr;
   const auto ops = static_cast<double>(request.ops.size());
   clock_.now_us += costs_.launch + costs_.launch_op * ops +

@@ -2,8 +2,10 @@
 #ifndef CONCERT_TESTS_BENCH_MODEL_GPU_H_
 #define CONCERT_TESTS_BENCH_MODEL_GPU_H_
 
+#include <functional>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "policies/group_cost.h"
@@ -43,8 +45,13 @@ struct VirtualClock {
 // behind everything before them.
 class ModelGpu : public NullDevice {
  public:
-  ModelGpu(const RoundCosts& costs, VirtualClock& clock)
-      : costs_(costs), clock_(clock), sm_free_at_us_(info().model.sm_count) {}
+  ModelGpu(const RoundCosts& costs, VirtualClock& clock,
+           int sm_count = policies::DeviceModel{}.sm_count)
+      : NullDevice(sm_count), costs_(costs), clock_(clock), sm_free_at_us_(sm_count) {}
+
+  // Called with every launch before it is made.
+  using OnLaunch = std::function<void(daemon::Lane, const daemon::LaunchRequest&)>;
+  void set_on_launch(OnLaunch on_launch) { on_launch_ = std::move(on_launch); }
 
   absl::Status Launch(daemon::Lane lane, const daemon::LaunchRequest& request) override;
 
@@ -87,6 +94,7 @@ class ModelGpu : public NullDevice {
   double idle_us_ = 0;
   int library_ops_ = 0;
   std::map<int, int> launches_;
+  OnLaunch on_launch_;
   std::vector<Ending> endings_;
   std::unordered_map<daemon::Address, double> visible_at_us_;
 };

@@ -18,7 +18,10 @@ namespace concert::bench {
 // Launches nothing; a signal is stored by the caller.
 class NullDevice : public daemon::Device {
  public:
-  NullDevice() { info_.backend = "sim", info_.name = "null", info_.model.group_kernel = true; }
+  explicit NullDevice(int sm_count = policies::DeviceModel{}.sm_count) {
+    info_.backend = "sim", info_.name = "null";
+    info_.model.group_kernel = true, info_.model.sm_count = sm_count;
+  }
   const daemon::DeviceInfo& info() const override { return info_; }
   absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
     const int fd = memfd_create("concert-null", MFD_CLOEXEC);
