@@ -96,6 +96,30 @@ absl::Status AddOthers(const RunOptions& options, Arena& arena, json& header) {
   return absl::OkStatus();
 }
 
+// The baselines, on the memory of a daemon contender.
+absl::Status AddLocal(LocalGpu& gpu, const GemmWorkload& workload, DaemonContender& memory,
+                      Entrants& entrants) {
+  Result<void*> mapped = memory.buffer().Address();
+  if (!mapped.ok()) return ToAbsl(mapped.status());
+  const auto address = reinterpret_cast<uint64_t>(*mapped);
+  for (const Baseline& baseline : kBaselines) {
+    auto run = gpu.Record(workload, address, baseline.form);
+    if (absl::IsNotFound(run.status())) continue;
+    if (!run.ok()) return run.status();
+    entrants.steady.push_back(
+        {baseline.name, std::make_unique<LocalContender>(*std::move(run), memory), {}});
+  }
+  auto isolated = gpu.Isolate(workload, address);
+  if (absl::IsNotFound(isolated.status())) return absl::OkStatus();
+  if (!isolated.ok()) return isolated.status();
+  entrants.alone.push_back(
+      {"isolated_local",
+       [run = std::shared_ptr<LocalIsolated>(*std::move(isolated)),
+        sets = workload.sets()](int batch) { return run->RunOnce(batch % sets); },
+       {}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Arena> OpenArena(const RunOptions& options, json& header) {
@@ -127,24 +151,11 @@ absl::StatusOr<Entrants> MakeEntrants(const Arena& arena, GemmWorkload& workload
     if (!contender.ok()) return contender.status();
     entrants.steady.push_back({other.name, *std::move(contender), {}});
   }
+  entrants.alone.push_back(
+      {"isolated", [&memory](int batch) { return memory.RunIsolated(batch); }, {}});
   if (!arena.local) return entrants;
-
-  Result<void*> mapped = memory.buffer().Address();
-  if (!mapped.ok()) return ToAbsl(mapped.status());
-  const auto address = reinterpret_cast<uint64_t>(*mapped);
-  for (const Baseline& baseline : kBaselines) {
-    auto run = arena.local->Record(workload, address, baseline.form);
-    if (absl::IsNotFound(run.status())) continue;
-    if (!run.ok()) return run.status();
-    entrants.steady.push_back(
-        {baseline.name, std::make_unique<LocalContender>(*std::move(run), memory), {}});
-  }
-  absl::StatusOr<std::unique_ptr<LocalIsolated>> isolated = arena.local->Isolate(workload, address);
-  if (isolated.ok()) {
-    entrants.isolated = *std::move(isolated);
-  } else if (!absl::IsNotFound(isolated.status())) {
-    return isolated.status();
-  }
+  absl::Status added = AddLocal(*arena.local, workload, memory, entrants);
+  if (!added.ok()) return added;
   return entrants;
 }
 

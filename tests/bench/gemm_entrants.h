@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/daemon_contender.h"
+#include "tests/bench/gemm_turns.h"
 #include "tests/bench/local_gpu.h"
 #include "tests/bench/node_under_test.h"
 #include "tests/bench/speedup_summary.h"
@@ -36,17 +37,11 @@ struct Arena {
 // in its "left_out".
 absl::StatusOr<Arena> OpenArena(const RunOptions& options, nlohmann::json& header);
 
-struct Entrant {
-  std::string name;
-  std::unique_ptr<Contender> contender;
-  std::vector<double> samples_us;  // per batch
-};
-
-// The contenders of one scenario.
+// The contenders of one scenario. All but other daemons work on the memory of `concert`.
 struct Entrants {
-  std::vector<Entrant> steady;              // concert first
-  DaemonContender* concert = nullptr;       // in `steady`
-  std::unique_ptr<LocalIsolated> isolated;  // null where there is none
+  std::vector<Entrant> steady;         // concert first
+  std::vector<IsolatedEntrant> alone;  // likewise
+  DaemonContender* concert = nullptr;  // in `steady`
 };
 
 // A baseline that its library cannot compute is left out. The arena and the workload, whose image
