@@ -31,8 +31,17 @@ struct Baseline {
 constexpr Baseline kBaselines[] = {{"serial", LocalGpu::Form::kSerial},
                                    {"serial_tuned", LocalGpu::Form::kSerialTuned},
                                    {"streams", LocalGpu::Form::kStreams},
+                                   {"streams_tuned", LocalGpu::Form::kStreamsTuned},
                                    {"streams_wide", LocalGpu::Form::kStreamsWide},
-                                   {"group_library", LocalGpu::Form::kGroupLibrary}};
+                                   {"group_library", LocalGpu::Form::kGroupLibrary},
+                                   {"goldyloc_graph", LocalGpu::Form::kGoldyloc}};
+struct IsolatedBaseline {
+  const char* name;
+  LocalGpu::IsolatedForm form;
+};
+constexpr IsolatedBaseline kIsolatedBaselines[] = {
+    {"isolated_local", LocalGpu::IsolatedForm::kPlainLaunches},
+    {"isolated_graph", LocalGpu::IsolatedForm::kGraph}};
 // What stands in for them on the simulator, which has no cuBLASLt.
 constexpr const char* kPolicyBaselines[] = {"serial", "streams"};
 // The policies that know one form only; the oracle is the fastest of them and concert itself.
@@ -109,14 +118,16 @@ absl::Status AddLocal(LocalGpu& gpu, const GemmWorkload& workload, DaemonContend
     entrants.steady.push_back(
         {baseline.name, std::make_unique<LocalContender>(*std::move(run), memory), {}});
   }
-  auto isolated = gpu.Isolate(workload, address);
-  if (absl::IsNotFound(isolated.status())) return absl::OkStatus();
-  if (!isolated.ok()) return isolated.status();
-  entrants.alone.push_back(
-      {"isolated_local",
-       [run = std::shared_ptr<LocalIsolated>(*std::move(isolated)),
-        sets = workload.sets()](int batch) { return run->RunOnce(batch % sets); },
-       {}});
+  for (const IsolatedBaseline& baseline : kIsolatedBaselines) {
+    auto isolated = gpu.Isolate(workload, address, baseline.form);
+    if (absl::IsNotFound(isolated.status())) continue;
+    if (!isolated.ok()) return isolated.status();
+    entrants.alone.push_back(
+        {baseline.name,
+         [run = std::shared_ptr<LocalIsolated>(*std::move(isolated)),
+          sets = workload.sets()](int batch) { return run->RunOnce(batch % sets); },
+         {}});
+  }
   return absl::OkStatus();
 }
 

@@ -65,6 +65,8 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Open(const std::array<uint8_t,
 absl::Status Context::Prepare(int stream_count, bool high_priority) {
   CONCERT_BENCH_RETURN_IF_ERROR(*this, api.driver, cuDevicePrimaryCtxRetain, &context, device);
   CONCERT_BENCH_RETURN_IF_ERROR(*this, api.driver, cuCtxSetCurrent, context);
+  CONCERT_BENCH_RETURN_IF_ERROR(*this, api.driver, cuDeviceGetAttribute, &sm_count,
+                                CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   absl::Status created =
       api.cublaslt.ToStatus(api.cublaslt.cublasLtCreate(&cublaslt), "cublasLtCreate", 0);
   if (!created.ok()) return created;

@@ -52,6 +52,7 @@ struct Context {
   kernels::cuda::CudaApi api;
   TimingApi timing;
   CUdevice device = 0;
+  int sm_count = 0;
   CUcontext context = nullptr;
   cublasLtHandle_t cublaslt = nullptr;
   std::vector<CUstream> streams;

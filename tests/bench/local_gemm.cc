@@ -1,7 +1,9 @@
 #include "tests/bench/local_gemm.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_api/data_type.h"
@@ -10,25 +12,65 @@ namespace concert::bench::local {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using policies::CompanyClass;
 
 // The heuristic's list is sorted by its own estimate, and what wins in the end was among the first
 // 24 wherever it was looked at.
 constexpr int kCandidates = 24;
 // For all candidates of a shape, checked after each: of the largest shapes not all get their turn.
 constexpr std::chrono::milliseconds kTuningLimit(300);
-constexpr int kTimedGemms = 16;  // in a graph, so that the launch does not count
+// In a graph, so that the launch does not count; of each copy at least two, one behind the other.
+constexpr int kTimedGemms = 16, kTimedGemmsPerCopy = 2;
 constexpr int kTimedReplays = 3;
+
+// Alone the first of the heuristic's list. In company also those for a half and a quarter of the
+// SMs, which leave room: a third each, as concert's tuner has it (kernels/gemm/gemm_variants.h).
+absl::StatusOr<std::vector<LtGemm>> CandidatesFor(const Context& context, const GemmShape& shape,
+                                                  CompanyClass company) {
+  if (company == CompanyClass::kSolo)
+    return LtGemm::Candidates(context, shape, /*sm_target=*/0, kCandidates);
+  std::vector<LtGemm> candidates;
+  absl::Status why;
+  for (const int sm_target : {0, context.sm_count / 2, context.sm_count / 4}) {
+    const auto some = LtGemm::Candidates(context, shape, sm_target, kCandidates / 3);
+    why.Update(some.status());
+    if (some.ok()) candidates.insert(candidates.end(), some->begin(), some->end());
+  }
+  if (candidates.empty()) return why;
+  return candidates;
+}
+
+// GEMMs like this one, `copies` of them side by side. Their operands are those of all of the batch
+// that have its shape, set by set, so that copies share as little as there is room for.
+std::vector<GraphLaunch> CopiesOf(const GemmWorkload& workload, int gemm, int copies) {
+  const auto extents = [&](int g) {
+    const GemmShape& shape = workload.shape(g);
+    return std::tuple(shape.m, shape.n, shape.k, shape.dtype);
+  };
+  std::vector<int> alike;
+  for (int other = 0; other < workload.gemms(); ++other) {
+    if (extents(other) == extents(gemm)) alike.push_back(other);
+  }
+  const int count = std::max(kTimedGemms, kTimedGemmsPerCopy * copies);
+  std::vector<GraphLaunch> launches;
+  for (int i = 0; i < count; ++i) {
+    const int sets = workload.sets();
+    launches.push_back({i % sets, alike[i / sets % alike.size()], i % copies, std::nullopt});
+  }
+  return launches;
+}
 
 }  // namespace
 
 absl::StatusOr<LtGemm> LtGemm::Plan(const Context& context, const GemmShape& shape) {
-  absl::StatusOr<std::vector<LtGemm>> candidates = Candidates(context, shape, 1);
+  absl::StatusOr<std::vector<LtGemm>> candidates = Candidates(context, shape, /*sm_target=*/0, 1);
   if (!candidates.ok()) return candidates.status();
   return candidates->front();
 }
 
 absl::StatusOr<std::vector<LtGemm>> LtGemm::Candidates(const Context& context,
-                                                       const GemmShape& shape, int count) {
+                                                       const GemmShape& shape, int sm_target,
+                                                       int count) {
   LtGemm gemm;
   const auto& lt = context.api.cublaslt;
   const cudaDataType_t type = kernels::cuda::DataTypeOf(shape.dtype);
@@ -40,6 +82,11 @@ absl::StatusOr<std::vector<LtGemm>> LtGemm::Candidates(const Context& context,
                                      CUDA_R_32F);
   lt.cublasLtMatmulDescSetAttribute(&gemm.matmul_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                     sizeof(transpose));
+  if (sm_target > 0) {
+    const int32_t target = sm_target;
+    lt.cublasLtMatmulDescSetAttribute(&gemm.matmul_, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &target,
+                                      sizeof(target));
+  }
   lt.cublasLtMatrixLayoutInit_internal(&gemm.w_, sizeof(gemm.w_), type, shape.k, shape.n, shape.k);
   lt.cublasLtMatrixLayoutInit_internal(&gemm.a_, sizeof(gemm.a_), type, shape.k, shape.m, shape.k);
   lt.cublasLtMatrixLayoutInit_internal(&gemm.d_, sizeof(gemm.d_), d_type, shape.n, shape.m,
@@ -88,24 +135,37 @@ absl::Status LtGemm::Enqueue(const Context& context, uint64_t memory, const Gemm
                      "cublasLtMatmul", 0);
 }
 
+absl::Status EnqueueAll(const Context& context, const GemmWorkload& workload, uint64_t memory,
+                        int first_set, const std::vector<GraphLaunch>& launches,
+                        const std::vector<LtGemm>& kernels) {
+  const int streams = StreamCount(launches);
+  absl::Status status = context.Fork(streams);
+  for (size_t i = 0; i < launches.size() && status.ok(); ++i) {
+    const GraphLaunch& launch = launches[i];
+    const int set = (first_set + launch.batch) % workload.sets();
+    status = kernels[i].Enqueue(context, memory, workload.place(set, launch.gemm), launch.stream);
+  }
+  // In any case: a capture ends with all streams joined.
+  const absl::Status joined = context.Join(streams);
+  return status.ok() ? joined : status;
+}
+
 absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorkload& workload,
-                                        uint64_t memory, int gemm) {
+                                        uint64_t memory, int gemm, CompanyClass company) {
   const GemmShape& shape = workload.shape(gemm);
-  const Key key(shape.m, shape.n, shape.k, shape.dtype);
+  const Key key(shape.m, shape.n, shape.k, shape.dtype, company);
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  absl::StatusOr<std::vector<LtGemm>> candidates = LtGemm::Candidates(context, shape, kCandidates);
+  absl::StatusOr<std::vector<LtGemm>> candidates = CandidatesFor(context, shape, company);
   if (!candidates.ok()) return candidates.status();
 
+  const std::vector<GraphLaunch> launches = CopiesOf(workload, gemm, DegreeOf(company));
   const LtGemm* fastest = &candidates->front();
   double fastest_us = std::numeric_limits<double>::infinity();
   const Clock::time_point limit = Clock::now() + kTuningLimit;
   for (const LtGemm& candidate : *candidates) {
+    const std::vector<LtGemm> kernels(launches.size(), candidate);
     absl::StatusOr<Graph> graph = Graph::Capture(context, [&] {
-      absl::Status status;
-      for (int i = 0; i < kTimedGemms && status.ok(); ++i) {
-        status = candidate.Enqueue(context, memory, workload.place(i % workload.sets(), gemm), 0);
-      }
-      return status;
+      return EnqueueAll(context, workload, memory, /*first_set=*/0, launches, kernels);
     });
     if (!graph.ok()) continue;  // this kernel does not take these operands after all
     const absl::StatusOr<double> time_us = graph->Time(kTimedReplays);

@@ -6,7 +6,9 @@
 #include <tuple>
 #include <vector>
 
+#include "policies/variant.h"
 #include "tests/bench/gemm_workload.h"
+#include "tests/bench/graph_launches.h"
 #include "tests/bench/local_context.h"
 
 namespace concert::bench::local {
@@ -17,9 +19,11 @@ class LtGemm {
  public:
   // With the first kernel of cuBLASLt's heuristic. NOT_FOUND when it knows none.
   static absl::StatusOr<LtGemm> Plan(const Context& context, const GemmShape& shape);
-  // With each of its first kernels, at least one and at most `count`.
+  // With each of its first kernels for this many SMs (SM_COUNT_TARGET; 0: all), at least one and at
+  // most `count`.
   static absl::StatusOr<std::vector<LtGemm>> Candidates(const Context& context,
-                                                        const GemmShape& shape, int count);
+                                                        const GemmShape& shape, int sm_target,
+                                                        int count);
 
   // `memory` is the device address of the range that `place` lies in.
   absl::Status Enqueue(const Context& context, uint64_t memory, const GemmPlace& place,
@@ -32,15 +36,25 @@ class LtGemm {
   bool has_scales_ = false;  // fp8: one of A and one of W
 };
 
-// The kernel of the heuristic's that is fastest alone, found once per shape.
+// Gives the launches, each with its kernel, to the context's streams: those are forked from stream
+// 0 before the first and joined to it behind the last, so that batches follow each other on each
+// stream, as on concert's queues. Batch i works on set `first_set` + i.
+absl::Status EnqueueAll(const Context& context, const GemmWorkload& workload, uint64_t memory,
+                        int first_set, const std::vector<GraphLaunch>& launches,
+                        const std::vector<LtGemm>& kernels);
+
+// The kernel of the heuristic's that is fastest in a company, found once per shape and class: as
+// many copies of the GEMM as stand for the class run side by side, each on a stream of its own. In
+// company that is what GOLDYLOC calls the globally optimised kernel (GO).
 class LtTuner {
  public:
-  // Times candidates on the operands of the workload's GEMM, which are computed by it.
+  // Times candidates on the operands of the workload's GEMMs of this shape, and leaves anything in
+  // their outputs.
   absl::StatusOr<LtGemm> Fastest(const Context& context, const GemmWorkload& workload,
-                                 uint64_t memory, int gemm);
+                                 uint64_t memory, int gemm, policies::CompanyClass company);
 
  private:
-  using Key = std::tuple<uint32_t, uint32_t, uint32_t, Dtype>;
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t, Dtype, policies::CompanyClass>;
   std::map<Key, LtGemm> known_;
 };
 

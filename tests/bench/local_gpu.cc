@@ -1,12 +1,13 @@
 #include "tests/bench/local_gpu.h"
 
-#include <algorithm>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/bench/graph_launches.h"
 #include "tests/bench/local_context.h"
 #include "tests/bench/local_gemm.h"
 #include "tests/bench/local_isolated.h"
@@ -17,13 +18,11 @@ namespace {
 
 using local::Context;
 using local::Cublas;
+using local::EnqueueAll;
 using local::Graph;
 using local::LibraryGroup;
 using local::LtGemm;
 using local::LtTuner;
-
-// The hardware queues of a context (CUDA_DEVICE_MAX_CONNECTIONS): more streams share them.
-constexpr int kMaxStreams = 32;
 
 class GraphRun : public LocalRun {
  public:
@@ -50,61 +49,70 @@ class CudaGpu : public LocalGpu {
   absl::StatusOr<std::unique_ptr<LocalRun>> Record(const GemmWorkload& workload, uint64_t memory,
                                                    Form form) override;
   absl::StatusOr<std::unique_ptr<LocalIsolated>> Isolate(const GemmWorkload& workload,
-                                                         uint64_t memory) override {
-    return local::MakeIsolated(*context_, workload, memory);
-  }
+                                                         uint64_t memory,
+                                                         IsolatedForm form) override;
   Versions versions() const override;
 
  private:
   absl::StatusOr<std::unique_ptr<LocalRun>> RecordLibrary(const GemmWorkload& workload,
                                                           uint64_t memory);
-  absl::StatusOr<LtGemm> PlanGemm(const GemmWorkload& workload, uint64_t memory, Form form,
-                                  int gemm);
-  absl::Status Enqueue(const GemmWorkload& workload, uint64_t memory, Form form,
-                       const std::vector<LtGemm>& gemms);
+  // The kernel of each launch.
+  absl::StatusOr<std::vector<LtGemm>> KernelsOf(const GemmWorkload& workload, uint64_t memory,
+                                                const std::vector<GraphLaunch>& launches);
 
   std::unique_ptr<Context> context_;
   LtTuner tuner_;
   std::optional<absl::StatusOr<std::unique_ptr<Cublas>>> cublas_;  // opened on first use
 };
 
-// How many streams a form takes, and which one a GEMM goes to.
-int StreamCount(const GemmWorkload& workload, LocalGpu::Form form) {
-  switch (form) {
-    case LocalGpu::Form::kStreams:
-      return std::min(workload.gemms(), kMaxStreams);
-    case LocalGpu::Form::kStreamsWide:
-      return std::min(workload.gemms() * GemmWorkload::kBatchesInFlight, kMaxStreams);
-    default:
-      return 1;
+absl::StatusOr<std::vector<LtGemm>> CudaGpu::KernelsOf(const GemmWorkload& workload,
+                                                       uint64_t memory,
+                                                       const std::vector<GraphLaunch>& launches) {
+  std::map<std::pair<int, std::optional<policies::CompanyClass>>, LtGemm> known;
+  std::vector<LtGemm> kernels;
+  for (const GraphLaunch& launch : launches) {
+    const auto key = std::pair(launch.gemm, launch.tuned_for);
+    if (!known.contains(key)) {
+      absl::StatusOr<LtGemm> kernel =
+          launch.tuned_for
+              ? tuner_.Fastest(*context_, workload, memory, launch.gemm, *launch.tuned_for)
+              : LtGemm::Plan(*context_, workload.shape(launch.gemm));
+      if (!kernel.ok()) return kernel.status();
+      known.emplace(key, *kernel);
+    }
+    kernels.push_back(known.at(key));
   }
-}
-int StreamOf(const GemmWorkload& workload, LocalGpu::Form form, int batch, int gemm) {
-  const int slot =
-      form == LocalGpu::Form::kStreamsWide ? batch % GemmWorkload::kBatchesInFlight : 0;
-  return (slot * workload.gemms() + gemm) % StreamCount(workload, form);
-}
-
-absl::StatusOr<LtGemm> CudaGpu::PlanGemm(const GemmWorkload& workload, uint64_t memory, Form form,
-                                         int gemm) {
-  if (form == Form::kSerialTuned) return tuner_.Fastest(*context_, workload, memory, gemm);
-  return LtGemm::Plan(*context_, workload.shape(gemm));
+  return kernels;
 }
 
 absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::Record(const GemmWorkload& workload,
                                                           uint64_t memory, Form form) {
   CONCERT_BENCH_RETURN_IF_ERROR(*context_, api.driver, cuCtxSetCurrent, context_->context);
   if (form == Form::kGroupLibrary) return RecordLibrary(workload, memory);
-  std::vector<LtGemm> gemms;
-  for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
-    absl::StatusOr<LtGemm> planned = PlanGemm(workload, memory, form, gemm);
-    if (!planned.ok()) return planned.status();
-    gemms.push_back(*planned);
-  }
-  absl::StatusOr<Graph> graph =
-      Graph::Capture(*context_, [&] { return Enqueue(workload, memory, form, gemms); });
+  const auto launches = LaunchesOf(form, workload, context_->sm_count);
+  if (!launches.ok()) return launches.status();
+  const absl::StatusOr<std::vector<LtGemm>> kernels = KernelsOf(workload, memory, *launches);
+  if (!kernels.ok()) return kernels.status();
+  absl::StatusOr<Graph> graph = Graph::Capture(*context_, [&] {
+    return EnqueueAll(*context_, workload, memory, /*first_set=*/0, *launches, *kernels);
+  });
   if (!graph.ok()) return graph.status();
   return std::make_unique<GraphRun>(*std::move(graph), workload.batches_per_round(), nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<LocalIsolated>> CudaGpu::Isolate(const GemmWorkload& workload,
+                                                                uint64_t memory,
+                                                                IsolatedForm form) {
+  CONCERT_BENCH_RETURN_IF_ERROR(*context_, api.driver, cuCtxSetCurrent, context_->context);
+  std::vector<GraphLaunch> launches = LaunchesOfBatch(workload);
+  const bool graph = form == IsolatedForm::kGraph;
+  if (!graph) {
+    for (GraphLaunch& launch : launches) launch = {launch.batch, launch.gemm, 0, std::nullopt};
+  }
+  absl::StatusOr<std::vector<LtGemm>> kernels = KernelsOf(workload, memory, launches);
+  if (!kernels.ok()) return kernels.status();
+  if (graph) return local::MakeIsolatedGraph(*context_, workload, memory, launches, *kernels);
+  return local::MakePlainLaunches(*context_, workload, memory, *std::move(kernels));
 }
 
 absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::RecordLibrary(const GemmWorkload& workload,
@@ -123,23 +131,6 @@ absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::RecordLibrary(const GemmWorkl
   // A library that cannot be captured has no best case to compare with.
   if (!graph.ok()) return absl::NotFoundError(graph.status().message());
   return std::make_unique<GraphRun>(*std::move(graph), batches, *std::move(group));
-}
-
-// Streams are forked once and joined once: batches follow each other on each stream, as on
-// concert's queues.
-absl::Status CudaGpu::Enqueue(const GemmWorkload& workload, uint64_t memory, Form form,
-                              const std::vector<LtGemm>& gemms) {
-  const int streams = StreamCount(workload, form);
-  if (absl::Status forked = context_->Fork(streams); !forked.ok()) return forked;
-  for (int batch = 0; batch < workload.batches_per_round(); ++batch) {
-    for (int gemm = 0; gemm < workload.gemms(); ++gemm) {
-      absl::Status status =
-          gemms[gemm].Enqueue(*context_, memory, workload.place(batch % workload.sets(), gemm),
-                              StreamOf(workload, form, batch, gemm));
-      if (!status.ok()) return status;
-    }
-  }
-  return context_->Join(streams);
 }
 
 std::string Dotted(int64_t version, int64_t major_unit, int64_t minor_unit) {

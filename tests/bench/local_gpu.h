@@ -24,12 +24,12 @@ class LocalRun {
   virtual absl::StatusOr<double> Run(int batches) = 0;
 };
 
-// Batches launched GEMM by GEMM on one stream, without a graph, one batch at a time.
+// One batch at a time.
 class LocalIsolated {
  public:
   virtual ~LocalIsolated() = default;
-  // Microseconds from before the first launch until this thread, polling, sees a host word that the
-  // stream wrote behind the last GEMM.
+  // Microseconds from before the first call until this thread, polling, sees a host word that the
+  // GPU wrote behind the last GEMM.
   virtual absl::StatusOr<double> RunOnce(int set) = 0;
 };
 
@@ -40,8 +40,14 @@ class LocalGpu {
     kSerial,        // one stream, GEMM after GEMM
     kSerialTuned,   // the same, each GEMM with the kernel that is fastest alone
     kStreams,       // GEMM i of every batch on stream i
+    kStreamsTuned,  // the same, each GEMM with the kernel that is fastest in such a company
     kStreamsWide,   // GEMM i of every batch in flight on a stream of its own, as concert's queues
     kGroupLibrary,  // a batch is one launch of cuBLAS
+    kGoldyloc,      // on the streams and with kernels for the companies that `goldyloc` plans
+  };
+  enum class IsolatedForm {
+    kPlainLaunches,  // GEMM by GEMM on one stream, without a graph
+    kGraph,          // one launch of a graph with a branch for every GEMM, kernels as kStreamsTuned
   };
   struct Versions {
     std::string driver, cuda, cublas, nccl;  // empty: not known
@@ -59,7 +65,8 @@ class LocalGpu {
                                                            uint64_t memory, Form form) = 0;
   // The workload must outlive what it returns. NOT_FOUND as Record.
   virtual absl::StatusOr<std::unique_ptr<LocalIsolated>> Isolate(const GemmWorkload& workload,
-                                                                 uint64_t memory) = 0;
+                                                                 uint64_t memory,
+                                                                 IsolatedForm form) = 0;
   virtual Versions versions() const = 0;
 };
 

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "daemon/clock.h"
-#include "tests/bench/local_gemm.h"
 
 namespace concert::bench::local {
 namespace {
@@ -16,72 +16,131 @@ constexpr size_t kPageBytes = 4096;
 constexpr std::chrono::seconds kLimit(30);
 constexpr int kPollsPerClockRead = 1024;
 
-class Isolated : public LocalIsolated {
+// A word of this process that streams write and this thread polls.
+class HostWord {
  public:
-  Isolated(const Context& context, const GemmWorkload& workload, uint64_t memory)
-      : context_(context), workload_(workload), memory_(memory) {}
-  ~Isolated() override;
-  absl::Status Prepare();
-  absl::StatusOr<double> RunOnce(int set) override;
+  explicit HostWord(const Context& context) : context_(context) {}
+  HostWord(const HostWord&) = delete;
+  HostWord& operator=(const HostWord&) = delete;
+  ~HostWord() {
+    if (address_ != 0) context_.api.driver.cuMemHostUnregister(word_);
+    std::free(word_);
+  }
+
+  absl::Status Prepare() {
+    word_ = static_cast<uint64_t*>(std::aligned_alloc(kPageBytes, kPageBytes));
+    *word_ = 0;
+    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostRegister, word_, kPageBytes,
+                                  CU_MEMHOSTREGISTER_DEVICEMAP);
+    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostGetDevicePointer, &address_, word_,
+                                  0);
+    return absl::OkStatus();
+  }
+  // REQUIRES: no stream is to write it any more.
+  void Clear() { std::atomic_ref<uint64_t>(*word_).store(0, std::memory_order_relaxed); }
+  // Behind what stream 0 has so far.
+  absl::Status Write(uint64_t value) const {
+    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuStreamWriteValue64, context_.streams[0],
+                                  address_, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    return absl::OkStatus();
+  }
+  // Microseconds from `begin` until the word is at least `value`.
+  absl::StatusOr<double> Await(uint64_t value, Clock::time_point begin) const {
+    // Acquire: pairs with the stream's write, which comes after the GEMMs' results.
+    const std::atomic_ref<uint64_t> word(*word_);
+    for (int polls = 1; word.load(std::memory_order_acquire) < value; ++polls) {
+      daemon::CpuRelax();
+      if (polls % kPollsPerClockRead == 0 && Clock::now() > begin + kLimit)
+        return absl::DeadlineExceededError("a batch of this process did not finish in 30 s");
+    }
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  }
+
+ private:
+  const Context& context_;
+  uint64_t* word_ = nullptr;
+  CUdeviceptr address_ = 0;
+};
+
+class PlainLaunches : public LocalIsolated {
+ public:
+  PlainLaunches(const Context& context, const GemmWorkload& workload, uint64_t memory,
+                std::vector<LtGemm> kernels)
+      : context_(context),
+        workload_(workload),
+        memory_(memory),
+        kernels_(std::move(kernels)),
+        word_(context) {}
+  absl::Status Prepare() { return word_.Prepare(); }
+
+  absl::StatusOr<double> RunOnce(int set) override {
+    const Clock::time_point begin = Clock::now();
+    for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
+      absl::Status enqueued =
+          kernels_[gemm].Enqueue(context_, memory_, workload_.place(set, gemm), /*stream=*/0);
+      if (!enqueued.ok()) return enqueued;
+    }
+    if (absl::Status written = word_.Write(++batches_); !written.ok()) return written;
+    return word_.Await(batches_, begin);
+  }
 
  private:
   const Context& context_;
   const GemmWorkload& workload_;
   const uint64_t memory_;
-  std::vector<LtGemm> gemms_;
-  uint64_t* word_ = nullptr;  // the GPU counts batches up here
-  CUdeviceptr word_address_ = 0;
-  uint64_t value_ = 0;
+  const std::vector<LtGemm> kernels_;  // by GEMM
+  HostWord word_;                      // the GPU counts batches up here
+  uint64_t batches_ = 0;
 };
 
-Isolated::~Isolated() {
-  if (word_address_ != 0) context_.api.driver.cuMemHostUnregister(word_);
-  std::free(word_);
-}
+class IsolatedGraph : public LocalIsolated {
+ public:
+  explicit IsolatedGraph(const Context& context) : word_(context) {}
+  absl::Status Prepare() { return word_.Prepare(); }
 
-absl::Status Isolated::Prepare() {
-  CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuCtxSetCurrent, context_.context);
-  for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
-    absl::StatusOr<LtGemm> planned = LtGemm::Plan(context_, workload_.shape(gemm));
-    if (!planned.ok()) return planned.status();
-    gemms_.push_back(*planned);
+  // The write of the word is a node of the graph, so that its value is the same every time.
+  absl::Status AddSet(const Context& context, const std::function<absl::Status()>& enqueue) {
+    absl::StatusOr<Graph> graph = Graph::Capture(context, [&] {
+      const absl::Status enqueued = enqueue();
+      return enqueued.ok() ? word_.Write(1) : enqueued;
+    });
+    if (graph.ok()) graphs_.push_back(*std::move(graph));
+    return graph.status();
   }
-  word_ = static_cast<uint64_t*>(std::aligned_alloc(kPageBytes, kPageBytes));
-  *word_ = 0;
-  CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostRegister, word_, kPageBytes,
-                                CU_MEMHOSTREGISTER_DEVICEMAP);
-  CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostGetDevicePointer, &word_address_,
-                                word_, 0);
-  return absl::OkStatus();
-}
 
-absl::StatusOr<double> Isolated::RunOnce(int set) {
-  const CUstream stream = context_.streams[0];
-  const Clock::time_point begin = Clock::now();
-  for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
-    absl::Status enqueued =
-        gemms_[gemm].Enqueue(context_, memory_, workload_.place(set, gemm), /*stream=*/0);
-    if (!enqueued.ok()) return enqueued;
+  absl::StatusOr<double> RunOnce(int set) override {
+    word_.Clear();
+    const Clock::time_point begin = Clock::now();
+    if (absl::Status launched = graphs_[set].Launch(); !launched.ok()) return launched;
+    return word_.Await(1, begin);
   }
-  CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuStreamWriteValue64, stream, word_address_,
-                                ++value_, CU_STREAM_WRITE_VALUE_DEFAULT);
-  // Acquire: pairs with the stream's write, which comes after the GEMMs' results.
-  const std::atomic_ref<uint64_t> word(*word_);
-  for (int polls = 1; word.load(std::memory_order_acquire) < value_; ++polls) {
-    daemon::CpuRelax();
-    if (polls % kPollsPerClockRead == 0 && Clock::now() > begin + kLimit)
-      return absl::DeadlineExceededError("a batch of plain launches did not finish in 30 s");
-  }
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
+
+ private:
+  HostWord word_;
+  std::vector<Graph> graphs_;  // by set
+};
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LocalIsolated>> MakeIsolated(const Context& context,
-                                                            const GemmWorkload& workload,
-                                                            uint64_t memory) {
-  auto isolated = std::make_unique<Isolated>(context, workload, memory);
+absl::StatusOr<std::unique_ptr<LocalIsolated>> MakePlainLaunches(const Context& context,
+                                                                 const GemmWorkload& workload,
+                                                                 uint64_t memory,
+                                                                 std::vector<LtGemm> kernels) {
+  auto launches = std::make_unique<PlainLaunches>(context, workload, memory, std::move(kernels));
+  if (absl::Status prepared = launches->Prepare(); !prepared.ok()) return prepared;
+  return launches;
+}
+
+absl::StatusOr<std::unique_ptr<LocalIsolated>> MakeIsolatedGraph(
+    const Context& context, const GemmWorkload& workload, uint64_t memory,
+    const std::vector<GraphLaunch>& launches, const std::vector<LtGemm>& kernels) {
+  auto isolated = std::make_unique<IsolatedGraph>(context);
   if (absl::Status prepared = isolated->Prepare(); !prepared.ok()) return prepared;
+  for (int set = 0; set < workload.sets(); ++set) {
+    absl::Status added = isolated->AddSet(
+        context, [&] { return EnqueueAll(context, workload, memory, set, launches, kernels); });
+    if (!added.ok()) return added;
+  }
   return isolated;
 }
 

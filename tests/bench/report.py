@@ -16,7 +16,7 @@ import sys
 
 COLOURS = {"concert": "#222222", "serial": "#4c72b0", "streams": "#dd8452", "serial_tuned": "#55a868",
            "group_library": "#c44e52", "streams_wide": "#8172b3", "goldyloc": "#937860", "time_sliced": "#4c72b0",
-           "mps": "#dd8452", "best_baseline": "#222222"}
+           "streams_tuned": "#da8bc3", "goldyloc_graph": "#ccb974", "mps": "#dd8452", "best_baseline": "#222222"}
 
 
 def median_us(scenario, form):
@@ -99,10 +99,13 @@ def isolated_table(result):
     measured = [s for s in result["scenarios"] if median_us(s, "isolated_local")]
     if not measured:
         return []
-    rows = [[s["name"], spread(s, "isolated"), spread(s, "isolated_local"),
-             number(median_us(s, "isolated_local") / median_us(s, "isolated"), 2)] for s in measured]
+    rivals = {"isolated_local": "plain launches", "isolated_graph": "one graph"}  # old files have no graph
+    rivals = {form: label for form, label in rivals.items() if any(median_us(s, form) for s in measured)}
+    rows = [[s["name"], spread(s, "isolated"), *(spread(s, form) for form in rivals),
+             *(number(median_us(s, form) and median_us(s, form) / median_us(s, "isolated"), 2) for form in rivals)]
+            for s in measured]
     return ["", "One batch at a time, from the call to its last result seen; median (p10–p90):", "",
-            *table_of(["scenario", "concert", "plain launches", "×"], rows)]
+            *table_of(["scenario", "concert", *rivals.values(), *(f"× {label}" for label in rivals.values())], rows)]
 
 
 def plan_table(result):
@@ -134,10 +137,10 @@ def gemm_summary(result):
         lines.append(f"- Class `{group}`: " + ", ".join(f"{ratio:.2f}× `{form}`" for form, ratio in ratios.items()) + ".")
     if "roofline_share" in summary:
         lines.append(f"- (bound + 2 µs) / time: geomean {summary['roofline_share']:.2f}.")
-    if "isolated_speedup" in summary:
-        ratio = summary["isolated_speedup"]
-        lines.append(f"- One batch at a time, over plain launches: geomean {ratio['geomean']:.2f}×, "
-                     f"worst {ratio['worst']:.2f}×.")
+    for key, rival in (("isolated_speedup", "plain launches"), ("isolated_speedup_over_graph", "one graph")):
+        if key in summary:
+            lines.append(f"- One batch at a time, over {rival}: geomean {summary[key]['geomean']:.2f}×, "
+                         f"worst {summary[key]['worst']:.2f}×.")
     if "prediction_error" in summary:
         lines.append(f"- Plans take what was predicted within {100 * summary['prediction_error']:.0f} % (median), "
                      f"batches within {100 * batch_error(result):.0f} %.")

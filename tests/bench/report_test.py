@@ -19,7 +19,7 @@ def gemm_result():
                 "predicted_us": 9.5, "planned_us": 10.5, "oracle": {"form": "forced_group", "p50": 9.0},
                 "within_3_percent": False,
                 "times_us": times(concert=10.0, serial=30.0, streams=20.0, goldyloc=15.0, forced_group=9.0, isolated=25.0,
-                                  isolated_local=50.0)}
+                                  isolated_local=50.0, isolated_graph=20.0)}
     return {"suite": "gemm", "header": HEADER | {"baselines": ["serial", "streams"], "policies": ["goldyloc"]},
             "scenarios": [scenario], "summary": {"roofline_share": 0.8, "prediction_error": 0.24}}
 
@@ -33,7 +33,7 @@ class ReportTest(unittest.TestCase):
     def test_gemm_has_times_isolated_batches_and_plans(self):
         text = "\n".join(report.table(gemm_result()))
         self.assertIn("| x | 10.0 | 30.0 | 20.0 | 15.0 | 9.0 | 8.0 | 3.00 | 2.00 | 1.50 | 2.00 | 80 % | 2.0e-03 |", text)
-        self.assertIn("| x | 25.0 (25.0–25.0) | 50.0 (50.0–50.0) | 2.00 |", text)
+        self.assertIn("| x | 25.0 (25.0–25.0) | 50.0 (50.0–50.0) | 20.0 (20.0–20.0) | 2.00 | 0.80 |", text)
         self.assertIn("| x | 9.5 | 10.5 | forced_group | group of 3 / one launch |", text)
         self.assertIn("geomean 0.80", text)
         self.assertIn("within 24 % (median), batches within 5 %.", text)

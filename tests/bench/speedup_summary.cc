@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "tests/bench/statistics.h"
 
@@ -91,22 +92,24 @@ json SpeedupSummary(const json& scenarios, const Rivals& rivals, double toleranc
 json GemmSummary(const json& scenarios, const Rivals& rivals, double tolerance) {
   json summary = SpeedupSummary(scenarios, rivals, tolerance);
   std::vector<double> roofline_shares, prediction_errors;
-  std::vector<Ratio> isolated;
+  std::vector<Ratio> isolated, isolated_graph;
   for (const json& scenario : scenarios) {
     const json& times_us = scenario["times_us"];
     if (times_us.contains("concert") && scenario.contains("bound_us")) {
       roofline_shares.push_back((scenario["bound_us"].get<double>() + kLaunchUs) /
                                 Median(times_us, "concert"));
     }
-    if (times_us.contains("isolated") && times_us.contains("isolated_local")) {
-      isolated.push_back(
-          {Median(times_us, "isolated_local") / Median(times_us, "isolated"), scenario["name"]});
+    for (const auto& [rival, ratios] :
+         {std::pair("isolated_local", &isolated), std::pair("isolated_graph", &isolated_graph)}) {
+      if (!times_us.contains("isolated") || !times_us.contains(rival)) continue;
+      ratios->push_back({Median(times_us, rival) / Median(times_us, "isolated"), scenario["name"]});
     }
     if (scenario.contains("prediction_error"))
       prediction_errors.push_back(scenario["prediction_error"]);
   }
   if (!roofline_shares.empty()) summary["roofline_share"] = GeometricMean(roofline_shares);
   if (!isolated.empty()) summary["isolated_speedup"] = Summarise(isolated);
+  if (!isolated_graph.empty()) summary["isolated_speedup_over_graph"] = Summarise(isolated_graph);
   if (!prediction_errors.empty()) summary["prediction_error"] = Quantile(prediction_errors, 0.5);
   if (const json oracle = OracleSummary(scenarios); !oracle.is_null()) summary["oracle"] = oracle;
   return summary;

@@ -28,6 +28,7 @@ nlohmann::json SpeedupSummary(const nlohmann::json& scenarios, const Rivals& riv
 // What SpeedupSummary says, and of suite "gemm":
 //   roofline_share    geomean of (bound_us + 2) / concert's time: a launch costs some 2 us at best
 //   isolated_speedup  geomean, worst and best of isolated_local / isolated
+//   isolated_speedup_over_graph  the same of isolated_graph / isolated
 //   oracle            how many scenarios have every form measured, in how many of them concert is
 //                     within 3 % of the fastest, and what it costs on average
 //   prediction_error  the median of the scenarios' own

@@ -17,6 +17,7 @@ json Scenarios() {
     {"name": "won", "class": "mixed", "bound_us": 6,
      "times_us": {"concert": {"p50": 10}, "serial": {"p50": 40}, "streams": {"p50": 20},
                   "goldyloc": {"p50": 15}, "isolated": {"p50": 5}, "isolated_local": {"p50": 20},
+                  "isolated_graph": {"p50": 6},
                   "forced_streams": {"p50": 1}}},
     {"name": "even", "class": "equal", "bound_us": 8,
      "times_us": {"concert": {"p50": 10.1}, "serial": {"p50": 10}, "streams": {"p50": 20}}},
@@ -58,6 +59,7 @@ TEST(SpeedupSummaryTest, OfGemmsItAlsoHasTheShareOfTheRooflineAndIsolatedBatches
   const json summary = GemmSummary(Scenarios(), kRivals, 0.02);
   EXPECT_NEAR(summary["roofline_share"].get<double>(), std::cbrt(0.8 * (10 / 10.1) * 0.5), 1e-9);
   EXPECT_NEAR(summary["isolated_speedup"]["geomean"].get<double>(), 4, 1e-9);
+  EXPECT_NEAR(summary["isolated_speedup_over_graph"]["geomean"].get<double>(), 1.2, 1e-9);
   EXPECT_FALSE(summary.contains("oracle"));
   EXPECT_FALSE(summary.contains("prediction_error"));
 }
