@@ -29,7 +29,7 @@ namespace {
 using nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kBlockOps = 200;
+constexpr int kBlockOps = 200, kSimBlockOps = 20;  // the simulator computes on the CPU
 constexpr int kBusyClients = 7;
 constexpr std::chrono::seconds kClientStartLimit(30);
 constexpr double kQuantiles[] = {0.50, 0.90, 0.99};
@@ -90,9 +90,11 @@ absl::StatusOr<std::unique_ptr<BusyClients>> BusyClients::Start(const std::strin
   return busy;
 }
 
-// Microseconds of each of kBlockOps ops.
-absl::Status RunBlock(TinyGemm& gemm, std::vector<double>& samples_us) {
-  for (int i = 0; i < kBlockOps; ++i) {
+int BlockOps(const NodeUnderTest& node) { return node.is_sim() ? kSimBlockOps : kBlockOps; }
+
+// Microseconds of each of `ops` ops.
+absl::Status RunBlock(TinyGemm& gemm, int ops, std::vector<double>& samples_us) {
+  for (int i = 0; i < ops; ++i) {
     const SteadyClock::time_point begin = SteadyClock::now();
     if (absl::Status status = gemm.LaunchAndWait(); !status.ok()) return status;
     samples_us.push_back(
@@ -101,15 +103,15 @@ absl::Status RunBlock(TinyGemm& gemm, std::vector<double>& samples_us) {
   return absl::OkStatus();
 }
 
-absl::Status Measure(TinyGemm& local, TinyGemm& ring, BusyClients* busy, int rounds,
+absl::Status Measure(TinyGemm& local, TinyGemm& ring, BusyClients* busy, int rounds, int ops,
                      PairedBlocks& blocks) {
   for (int round = -1; round < rounds; ++round) {  // the first warms up
     if (Interrupted()) return absl::CancelledError("interrupted");
     std::vector<double> local_us, ring_us;
     if (busy != nullptr) busy->Pause();
-    if (absl::Status status = RunBlock(local, local_us); !status.ok()) return status;
+    if (absl::Status status = RunBlock(local, ops, local_us); !status.ok()) return status;
     if (busy != nullptr) busy->Resume();
-    if (absl::Status status = RunBlock(ring, ring_us); !status.ok()) return status;
+    if (absl::Status status = RunBlock(ring, ops, ring_us); !status.ok()) return status;
     if (busy != nullptr && !busy->AllRunning())
       return absl::UnavailableError("a busy client has ended");
     if (round >= 0) blocks.Add(std::move(local_us), std::move(ring_us));
@@ -159,12 +161,13 @@ absl::StatusOr<json> MeasureScenario(const char* name, bool is_busy, const NodeU
     busy = *std::move(started);
   }
   std::vector<double> unmeasured_us;
-  if (absl::Status ran = RunBlock(ring, unmeasured_us); !ran.ok()) return ran;
+  if (absl::Status ran = RunBlock(ring, BlockOps(node), unmeasured_us); !ran.ok()) return ran;
   absl::StatusOr<std::unique_ptr<TinyGemm>> local =
       MakeLocalTinyGemm(node.is_sim() ? "sim" : "cuda", PolicyOfRing(node, options));
   if (!local.ok()) return local.status();
   PairedBlocks blocks;
-  absl::Status measured = Measure(**local, ring, busy.get(), options.rounds, blocks);
+  absl::Status measured =
+      Measure(**local, ring, busy.get(), options.rounds, BlockOps(node), blocks);
   if (!measured.ok()) return measured;
   json entry = Describe(name, blocks);
   entry["local_form"] = (*local)->form();
@@ -179,7 +182,7 @@ absl::Status RunOverheadSuite(const RunOptions& options, json& result) {
   if (!node.ok()) return node.status();
   result["header"] = MakeHeader(*node, options);
   result["header"].update(
-      {{"block_ops", kBlockOps}, {"cpus", std::thread::hardware_concurrency()}});
+      {{"block_ops", BlockOps(*node)}, {"cpus", std::thread::hardware_concurrency()}});
   absl::StatusOr<std::unique_ptr<TinyGemm>> ring = MakeRingTinyGemm(node->session);
   if (!ring.ok()) return ring.status();
 

@@ -12,7 +12,7 @@ namespace concert::bench {
 
 // Both ways run the same GEMM with the same kernel, the one that the daemon takes in the scenario,
 // on the same kind of device through the same code (daemon/device), from the call to the moment
-// when the host sees the timeline. They alternate in blocks of kBlockOps ops; one op is in flight.
+// when the host sees the timeline. They alternate in blocks of 200 ops; one op is in flight.
 //
 // "added_us" is the difference of the quantiles of all samples of each way, "added_us_by_block" the
 // median over blocks of the differences of the blocks' quantiles (tests/bench/statistics.h).
