@@ -312,6 +312,9 @@ absl::StatusOr<Op> DeviceBench::MakeOp(const policies::Problem& problem) const {
   body.stride_d = uint64_t{problem.m} * problem.n;
   body.alpha = 1;
   body.dtype = static_cast<uint8_t>(problem.dtype);
+  // An fp8 product has no fp8 output. bf16, as in the keys that variants are listed for.
+  const bool fp8 = problem.dtype == policies::Dtype::kFp8E4m3;
+  body.d_dtype = static_cast<uint8_t>(fp8 ? policies::Dtype::kBf16 : problem.dtype);
   const kernels::BufferRange buffers[] = {
       {},
       {memory_.address, input_bytes_, device_.info().gpu, memory_.pool},
@@ -332,7 +335,7 @@ void DeviceBench::Place(Op& op) {
   const uint64_t element = policies::DtypeBytes(gemm.dtype), batch = gemm.batch;
   const uint64_t a_bytes = AlignUp(element * batch * gemm.m * gemm.k);
   const uint64_t w_bytes = AlignUp(element * batch * gemm.n * gemm.k);
-  const uint64_t d_bytes = AlignUp(element * batch * gemm.m * gemm.n);
+  const uint64_t d_bytes = AlignUp(policies::DtypeBytes(gemm.d_dtype) * batch * gemm.m * gemm.n);
   if (input_cursor_ + a_bytes + w_bytes > std::min(input_bytes_, kRotationBytes) ||
       output_cursor_ + d_bytes > output_bytes_) {
     input_cursor_ = output_cursor_ = 0;

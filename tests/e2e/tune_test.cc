@@ -87,6 +87,16 @@ TEST_F(TuneTest, WhatIsTunedSurvivesAndTravels) {
   EXPECT_THAT(out_, HasSubstr("1 rows measured"));
 }
 
+TEST_F(TuneTest, Fp8GemmsAreTunedLikeOthers) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  std::ofstream(Path("fp8.json")) << R"([{"m": 4, "n": 16, "k": 16, "dtype": "fp8_e4m3"}])";
+  ASSERT_EQ(Ctl(*daemon, {"run", "--shapes", Path("fp8.json"), "--budget", "2"}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("4x16x16 fp8_e4m3 alone"));
+  ASSERT_EQ(Ctl(*daemon, {"export", Path("fp8.jsonl")}), 0) << out_;
+  EXPECT_GT(Lines("fp8.jsonl"), 0u);
+}
+
 TEST_F(TuneTest, RefusesBesideClientsWorkAndGoesOnOnceItHasEnded) {
   const auto daemon = StartDaemon();
   ASSERT_NE(daemon, nullptr);
