@@ -174,10 +174,14 @@ void concert_session_close(concert_session* session) {
   const std::shared_ptr<concert_session> last = std::move(session->application);
 }
 
-uint32_t concert_session_id(const concert_session* session) { return session->id(); }
-int concert_session_is_local(const concert_session* session) { return session->is_local() ? 1 : 0; }
+uint32_t concert_session_id(const concert_session* session) {
+  return session == nullptr ? 0 : session->id();
+}
+int concert_session_is_local(const concert_session* session) {
+  return session != nullptr && session->is_local() ? 1 : 0;
+}
 uint32_t concert_gpu_count(const concert_session* session) {
-  return static_cast<uint32_t>(session->gpus().size());
+  return session == nullptr ? 0 : static_cast<uint32_t>(session->gpus().size());
 }
 
 int concert_gpu_info_get(const concert_session* session, uint32_t index, concert_gpu* gpu,
@@ -214,7 +218,9 @@ int concert_buffer_import(concert_session* session, const concert_import* option
   return Guard(error, [&] { return session->Import(known, buffer, error); });
 }
 
-uint64_t concert_buffer_bytes(const concert_buffer* buffer) { return buffer->bytes; }
+uint64_t concert_buffer_bytes(const concert_buffer* buffer) {
+  return buffer == nullptr ? 0 : buffer->bytes;
+}
 
 int concert_buffer_address(concert_buffer* buffer, void** address, concert_error* error) {
   CONCERT_REQUIRE(buffer);
@@ -248,7 +254,9 @@ int concert_queue_create(concert_session* session, uint32_t gpu, int32_t priorit
 }
 
 void concert_queue_destroy(concert_queue* queue) { delete queue; }
-concert_ticket concert_queue_last(const concert_queue* queue) { return queue->last(); }
+concert_ticket concert_queue_last(const concert_queue* queue) {
+  return queue == nullptr ? concert_ticket{} : queue->last();
+}
 
 int concert_submit_gemm(concert_queue* queue, const concert_gemm* op,
                         const concert_submit_options* options, concert_ticket* ticket,
@@ -279,8 +287,9 @@ int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* err
 }
 
 int concert_poll(concert_session* session, concert_ticket ticket, int* done, concert_error* error) {
-  CONCERT_REQUIRE(session);
   CONCERT_REQUIRE(done);
+  *done = 1;  // also when there is no session to ask
+  CONCERT_REQUIRE(session);
   bool reached = false;
   const int code = Guard(error, [&] { return session->Poll(ticket, &reached, error); });
   // An error ends the waiting too: nobody should poll on for a ticket that cannot be reached.
@@ -310,7 +319,7 @@ int concert_user_timeline_create(concert_session* session, concert_user_timeline
 void concert_user_timeline_destroy(concert_user_timeline* timeline) { delete timeline; }
 
 concert_ticket concert_user_timeline_ticket(const concert_user_timeline* timeline, uint64_t value) {
-  return timeline->At(value);
+  return timeline == nullptr ? concert_ticket{} : timeline->At(value);
 }
 
 int concert_user_timeline_signal(concert_user_timeline* timeline, uint64_t value,

@@ -141,8 +141,10 @@ struct concert_join_communicator {
 };
 struct concert_join_communicator_reply {
   struct concert_control_reply reply;
-  uint32_t communicator, reserved;
+  uint32_t communicator, reserved; /* this rank's handle */
 };
+/* The number by which messages speak of the communicator of a handle. */
+#define CONCERT_COMMUNICATOR_OF(handle) ((handle) >> 8)
 
 struct concert_leave_communicator {
   struct concert_control_header header;

@@ -2,8 +2,10 @@
 // (concert_completion); whoever shows the failure renders the sentence from this one table. C11 and C++20.
 //
 // CONCERT_MESSAGES(X) calls X(name, value, template). In a template, %0..%4 stand for args[0..4] in decimal,
-// %f0 for the name of the field args[0] (concert_field), %k0 for the name of op kind args[0] and
-// %d0 for the name of dtype args[0]. Values are part of the ABI: append, never renumber.
+// %f0 for the name of the field args[0] (concert_field), %k0 for the name of op kind args[0], %d0 for
+// the name of dtype args[0], %t0 for the timeline of index args[0] ("queue 3", "user timeline 3"), and
+// %s0 and %c0 for "session 7" and "communicator 7", or what the reader calls them. Values are part of
+// the ABI: append, never renumber.
 #ifndef CONCERT_PROTO_RING_MESSAGES_H_
 #define CONCERT_PROTO_RING_MESSAGES_H_
 
@@ -29,16 +31,16 @@
   X(OVERFLOW, 10, "the extent of %f0 does not fit in 64 bits; check sizes and strides")                 \
   X(OVERLAP, 11, "%f0 overlaps %f1; an output may not share memory with an input unless it is the same range") \
   X(WRONG_GPU, 12, "%f0 lies on GPU %1, but the queue is on GPU %2; allocate it there or use pool memory") \
-  X(NO_TIMELINE, 13, "waits[%0].timeline is unknown: session %1 has no timeline %2")                    \
+  X(NO_TIMELINE, 13, "waits[%0].timeline is unknown: %s1 has no %t2")                                     \
   X(FOREIGN_TIMELINE, 14, "waits[%0].timeline belongs to session %1 of another user")                   \
-  X(WAIT_TIMEOUT, 15, "waited %0 ms for timeline %1 of session %2 to reach %3; it stood at %4")         \
+  X(WAIT_TIMEOUT, 15, "waited %0 ms for %t1 of %s2 to reach %3; it stood at %4")                            \
   X(NO_COMMUNICATOR, 16, "communicator %0 is not one this session has joined")                          \
   X(COLLECTIVE_MISMATCH, 17, "rank %0 submitted %k1 of %2 elements, rank %3 something else; "           \
                              "all ranks must agree on kind, dtype, reduction, root and count (op %4)")  \
-  X(RANK_MISSING, 18, "rank %0 of communicator %1 did not submit op %2 within %3 ms")                   \
-  X(RANK_NOT_JOINED, 19, "rank %0 of communicator %1 did not join within %2 ms")                        \
-  X(RANK_LEFT, 20, "rank %0 left communicator %1")                                                      \
-  X(COLLECTIVE_SEQUENCE, 21, "sequence is %0, but this rank's next op in communicator %1 is %2")        \
+  X(RANK_MISSING, 18, "rank %0 of %c1 did not submit op %2 within %3 ms")                                   \
+  X(RANK_NOT_JOINED, 19, "rank %0 of %c1 did not join within %2 ms")                                        \
+  X(RANK_LEFT, 20, "rank %0 left %c1")                                                                     \
+  X(COLLECTIVE_SEQUENCE, 21, "sequence is %0, but this rank's next op in %c1 is %2")                    \
   X(DRAINING, 22, "the daemon is draining and accepts no new ops")                                      \
   X(DRAIN_TIMEOUT, 23, "the op did not finish within the daemon's drain time of %0 s")                  \
   X(DEVICE_ERROR, 24, "GPU %0 failed to run the op (%k1): device error %2")                             \
@@ -52,7 +54,7 @@
   X(WAIT_UNREACHABLE, 31, "waits[%0] asks for value %1 of a timeline whose last submitted op is %2 "    \
                           "and whose queue is gone")                                                    \
   X(RANKS_SHARE_MEMORY, 32, "%f0 of rank %1 and rank %2 overlap; every rank needs memory of its own")  \
-  X(RANK_REFUSED, 33, "op %1 of communicator %2 failed on rank %0 before it could start; that rank's error says why") \
+  X(RANK_REFUSED, 33, "op %1 of %c2 failed on rank %0 before it could start; that rank's error says why") \
   X(DEVICE_LOST, 34, "GPU %0 has faulted and runs nothing any more; the daemon must be restarted")  \
   X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements") \
   X(D_DTYPE_OTHER, 36, "d_dtype is %0; D of a GEMM in %d1 has that dtype too, so it must be 0 or %1")    \
@@ -116,32 +118,64 @@ static inline const char* concert_dtype_name(uint64_t dtype) {
   return dtype < sizeof(kNames) / sizeof(kNames[0]) ? kNames[dtype] : "unknown";
 }
 
-/* Renders `message` with `args` into out[0..size), always terminated, cut if too long. Returns the length. */
-static inline size_t concert_render_message(uint32_t message, const uint64_t args[5], char* out, size_t size) {
+/* What the reader calls the session (form 's') or the communicator ('c') of this number; NULL: it has no
+ * name for it. The text must live until the sentence is made. */
+typedef const char* concert_name_of(const void* context, char form, uint64_t number);
+
+/* The word for args[n] in `form`, in `number` where it must be made. */
+static inline const char* concert_message_word(char form, uint64_t arg, concert_name_of* name_of,
+                                               const void* context, char* number, size_t size) {
+  const char* name = NULL;
+  const char* noun = "";
+  switch (form) {
+    case 'f': return concert_field_name(arg);
+    case 'k': return concert_op_kind_name(arg);
+    case 'd': return concert_dtype_name(arg);
+    case 't':
+      noun = (arg & CONCERT_TIMELINE_USER) != 0 ? "user timeline " : "queue ";
+      arg &= ~(uint64_t)CONCERT_TIMELINE_USER;
+      break;
+    case 's':
+    case 'c':
+      if (name_of != NULL) name = name_of(context, form, arg);
+      if (name != NULL) return name;
+      noun = form == 's' ? "session " : "communicator ";
+      break;
+    default: break;
+  }
+  snprintf(number, size, "%s%" PRIu64, noun, arg);
+  return number;
+}
+
+/* Renders `message` with `args` into out[0..size), always terminated, cut if too long. Returns the length.
+ * `name_of` may be NULL. */
+static inline size_t concert_render_named_message(uint32_t message, const uint64_t args[5],
+                                                  concert_name_of* name_of, const void* context, char* out,
+                                                  size_t size) {
   const char* t = concert_message_template(message);
   size_t used = 0;
-  char number[24];
+  char number[48];
   if (size == 0) return 0;
   for (; *t != '\0' && used + 1 < size; ++t) {
     char form = 0;
-    const char* word = number;
+    const char* word;
     if (*t != '%') {
       out[used++] = *t;
       continue;
     }
     ++t;
-    if (*t == 'f' || *t == 'k' || *t == 'd') form = *t++;
-    const uint64_t arg = args[(unsigned)(*t - '0') % 5u];
-    switch (form) {
-      case 'f': word = concert_field_name(arg); break;
-      case 'k': word = concert_op_kind_name(arg); break;
-      case 'd': word = concert_dtype_name(arg); break;
-      default: snprintf(number, sizeof(number), "%" PRIu64, arg); break;
-    }
+    if (*t >= 'a' && *t <= 'z') form = *t++;
+    word = concert_message_word(form, args[(unsigned)(*t - '0') % 5u], name_of, context, number,
+                                sizeof(number));
     while (*word != '\0' && used + 1 < size) out[used++] = *word++;
   }
   out[used] = '\0';
   return used;
+}
+
+/* The same by numbers alone. */
+static inline size_t concert_render_message(uint32_t message, const uint64_t args[5], char* out, size_t size) {
+  return concert_render_named_message(message, args, NULL, NULL, out, size);
 }
 
 #endif  // CONCERT_PROTO_RING_MESSAGES_H_

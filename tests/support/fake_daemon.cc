@@ -217,7 +217,8 @@ void FakeDaemon::Handle(int client, const std::vector<char>& request) {
     }
     case CONCERT_CONTROL_JOIN_COMMUNICATOR: {
       auto reply = ReplyTo<concert_join_communicator_reply>(request);
-      reply.communicator = next_communicator_++;
+      const uint32_t rank = As<concert_join_communicator>(request).rank;
+      reply.communicator = next_communicator_++ << 8 | rank;  // as the daemon numbers handles
       return Send(client, &reply, sizeof(reply), {});
     }
     default: {

@@ -111,7 +111,8 @@ CONCERT_API int concert_connect(const concert_connect_options* options, concert_
 /* Ends the session: queued ops are cancelled, what runs finishes. NULL is ignored. */
 CONCERT_API void concert_session_close(concert_session* session);
 
-/* The session's id at the daemon, never 0; the high half of its timelines' ids. 1 when local. */
+/* The session's id at the daemon, never 0; the high half of its timelines' ids. 1 when local. Of
+ * NULL this and the two below are 0. */
 CONCERT_API uint32_t concert_session_id(const concert_session* session);
 
 /* 1 when there was no daemon and the library computes by itself (CONCERT_FALLBACK=cublas), else 0.
@@ -167,6 +168,7 @@ typedef struct concert_import {
 CONCERT_API int concert_buffer_import(concert_session* session, const concert_import* options,
                                       concert_buffer** buffer, concert_error* error);
 
+/* Of NULL: 0. */
 CONCERT_API uint64_t concert_buffer_bytes(const concert_buffer* buffer);
 
 /* Where this process sees the buffer; mapped when first asked for, unmapped when the buffer is
@@ -207,7 +209,7 @@ typedef struct concert_ticket {
   uint64_t value;
 } concert_ticket;
 
-/* The moment when everything submitted to the queue so far is done. */
+/* The moment when everything submitted to the queue so far is done. Of NULL: no moment. */
 CONCERT_API concert_ticket concert_queue_last(const concert_queue* queue);
 
 /* ---- Submit
@@ -338,7 +340,8 @@ CONCERT_API int concert_batch_end(concert_session* session, uint32_t gpu, concer
  * for the outcome of an op that failed longer ago gives FAILED_PRECONDITION, never OK. */
 
 /* Never blocks. *done = 0: not yet, returns OK. *done = 1: nothing more to wait for; returns the
- * op's outcome, OK or its code and sentence, or UNAVAILABLE when the session ended first. */
+ * op's outcome, OK or its code and sentence, or UNAVAILABLE when the session ended first. *done is
+ * 1 after every error. */
 CONCERT_API int concert_poll(concert_session* session, concert_ticket ticket, int* done,
                              concert_error* error);
 
@@ -367,7 +370,7 @@ CONCERT_API int concert_user_timeline_create(concert_session* session,
                                              concert_error* error);
 /* REQUIRES: no submitted op and no stream still uses it. NULL is ignored. */
 CONCERT_API void concert_user_timeline_destroy(concert_user_timeline* timeline);
-/* The moment when the timeline reaches `value`. */
+/* The moment when the timeline reaches `value`. Of NULL: no moment. */
 CONCERT_API concert_ticket concert_user_timeline_ticket(const concert_user_timeline* timeline,
                                                         uint64_t value);
 /* Raises it to `value`, now; it never goes back. */

@@ -182,8 +182,7 @@ class [[nodiscard]] Ticket {
   bool Done() const {
     if (failure_ || ticket_.timeline == 0) return true;
     int done = 0;
-    concert_poll(session_, ticket_, &done, nullptr);
-    return done != 0;
+    return concert_poll(session_, ticket_, &done, nullptr) != CONCERT_OK || done != 0;
   }
   // Makes later work of a CUDA stream wait; this thread goes on. See concert_wait_on_stream.
   Status WaitOn(void* stream) const {
@@ -287,13 +286,18 @@ class Waits {
     for (const Ticket& ticket : tickets) Add(ticket);
   }
   void Add(const Ticket& ticket) {
-    if (count_ < tickets_.size()) tickets_[count_++] = ticket;
+    if (count_ < tickets_.size()) tickets_[count_] = ticket;
+    ++count_;
   }
+  // How many were added; begin() to end() are the first CONCERT_WAITS_MAX of them.
+  size_t size() const { return count_; }
   const Ticket* begin() const { return tickets_.data(); }
-  const Ticket* end() const { return tickets_.data() + count_; }
+  const Ticket* end() const {
+    return tickets_.data() + (count_ < tickets_.size() ? count_ : tickets_.size());
+  }
 
  private:
-  std::array<Ticket, CONCERT_WAITS_MAX + 1> tickets_;  // one more, for the C ABI to refuse
+  std::array<Ticket, CONCERT_WAITS_MAX> tickets_;
   size_t count_ = 0;
 };
 
@@ -375,7 +379,7 @@ class Queue {
 
   template <typename Function, typename Op>
   Ticket Submit(Function submit, const Op& op, const SubmitOptions& options) {
-    std::array<concert_ticket, CONCERT_WAITS_MAX + 1> waits;
+    std::array<concert_ticket, CONCERT_WAITS_MAX> waits;
     uint32_t count = 0;
     for (const Ticket& wait : options.waits) {
       if (Status failed = wait.submit_status(); !failed.ok()) return Ticket(std::move(failed));
@@ -383,7 +387,8 @@ class Queue {
     }
     concert_submit_options abi = {};
     abi.struct_size = sizeof(abi);
-    abi.wait_count = count;
+    // More than there are in `waits` are refused before they are read.
+    abi.wait_count = static_cast<uint32_t>(options.waits.size());
     abi.waits = waits.data();
     abi.deadline_ns = options.deadline_ns;
     concert_ticket ticket;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "client/src/failure.h"
-#include "proto/ring/messages.h"
 
 namespace concert::client {
 
@@ -35,7 +34,7 @@ int Outcomes::Of(uint32_t queue, uint64_t ticket, concert_error* error) const {
                 static_cast<unsigned long long>(ticket), kKept);
   }
   char sentence[sizeof(concert_error::message)];
-  concert_render_message(found->message, found->args, sentence, sizeof(sentence));
+  names_.Render(found->message, found->args, sentence, sizeof(sentence));
   return Fail(error, found->status, "%s", sentence);
 }
 

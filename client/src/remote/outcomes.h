@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 
+#include "client/src/remote/names.h"
 #include "concert/concert.h"
 #include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
@@ -16,6 +17,9 @@ class Outcomes {
  public:
   static constexpr size_t kKept = 1024;
 
+  // `names` outlives this.
+  explicit Outcomes(const Names& names) : names_(names) {}
+
   // Keeps a copy, in place of the oldest record when full.
   void Add(const concert_completion& failure);
 
@@ -24,6 +28,7 @@ class Outcomes {
   int Of(uint32_t queue, uint64_t ticket, concert_error* error) const;
 
  private:
+  const Names& names_;
   std::array<std::atomic<bool>, CONCERT_MAX_QUEUES> any_{};  // the queue had a failure
   mutable Mutex mutex_;
   std::array<concert_completion, kKept> records_ CONCERT_GUARDED_BY(mutex_) = {};

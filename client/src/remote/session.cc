@@ -14,7 +14,6 @@
 #include "client/src/remote/queue.h"
 #include "client/src/remote/shared_word.h"
 #include "client/src/remote/user_timeline.h"
-#include "proto/ring/messages.h"
 
 namespace concert::client {
 namespace {
@@ -88,6 +87,7 @@ int RemoteSession::Adopt(const concert_hello_reply& reply, std::vector<UniqueFd>
                 static_cast<unsigned long long>(page.magic), page.session, reply.session);
   }
   id_ = reply.session;
+  names_.set_session(id_);
   features_ = reply.features;
   gpu_count_ = reply.gpu_count;
   for (uint32_t i = 0; i < gpu_count_; ++i) {
@@ -119,7 +119,7 @@ int RemoteSession::CheckOpen(bool thorough, concert_error* error) {
   const concert_session_page& page = regions_.page();
   if (LoadAcquire(&page.state) == CONCERT_SESSION_CLOSED) {
     char sentence[sizeof(concert_error::message)];
-    concert_render_message(page.close_message, page.close_args, sentence, sizeof(sentence));
+    names_.Render(page.close_message, page.close_args, sentence, sizeof(sentence));
     return Fail(error, CONCERT_UNAVAILABLE, "the daemon closed the session: %s", sentence);
   }
   if (thorough && !lost_.load(std::memory_order_acquire)) {
@@ -204,6 +204,7 @@ int RemoteSession::Join(const concert_join& join, concert_communicator** communi
           control_.Call(CONCERT_CONTROL_JOIN_COMMUNICATOR, &request, &reply, -1, nullptr, error)) {
     return code;
   }
+  names_.AddCommunicator(reply.communicator, join.name);
   auto self = std::static_pointer_cast<RemoteSession>(shared_from_this());
   *communicator = new RemoteCommunicator(std::move(self), reply.communicator, join.gpu);
   return CONCERT_OK;

@@ -12,6 +12,7 @@
 #include "client/src/handles.h"
 #include "client/src/owners.h"
 #include "client/src/remote/control_socket.h"
+#include "client/src/remote/names.h"
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
 #include "client/src/remote/ring.h"
@@ -86,6 +87,8 @@ class RemoteSession final : public concert_session {
   int Outcome(const Watch& watch, uint64_t ticket, concert_error* error);
   bool SpinUntilReached(const Watch& watch, uint64_t value, int64_t limit_ns);
   static void Sleep(const Watch& watch, uint64_t value, int64_t limit_ns);
+  static int FailLate(const Watch& watch, concert_ticket ticket, int64_t timeout_ns,
+                      concert_error* error);
   int RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
                        concert_error* error);
 
@@ -96,7 +99,8 @@ class RemoteSession final : public concert_session {
   int64_t submit_timeout_ns_ = 0;
   std::array<concert_gpu, CONCERT_MAX_RINGS> gpus_{};
   uint32_t gpu_count_ = 0;
-  Outcomes outcomes_;
+  Names names_;
+  Outcomes outcomes_{names_};
   std::vector<std::unique_ptr<Ring>> rings_;
   // The ring of each queue, set when it is created; null: no such queue yet.
   std::array<std::atomic<Ring*>, CONCERT_MAX_QUEUES> queue_rings_{};

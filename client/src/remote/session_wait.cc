@@ -60,8 +60,9 @@ int RemoteSession::Find(concert_ticket ticket, Watch* watch, concert_error* erro
       return CONCERT_OK;
     }
   }
-  return Fail(error, CONCERT_INVALID_ARGUMENT,
-              "the ticket's timeline %u is not one of this session", index);
+  const bool user = (index & CONCERT_TIMELINE_USER) != 0;
+  return Fail(error, CONCERT_INVALID_ARGUMENT, "the ticket is of %s %u, which this session has not",
+              user ? "user timeline" : "queue", index & ~CONCERT_TIMELINE_USER);
 }
 
 bool RemoteSession::Reached(const Watch& watch, uint64_t value) {
@@ -122,6 +123,23 @@ void RemoteSession::Sleep(const Watch& watch, uint64_t value, int64_t limit_ns) 
   __atomic_fetch_sub(watch.waiters, 1, __ATOMIC_SEQ_CST);
 }
 
+// In the words of whoever waits: an op of a queue, or a value of a user timeline.
+int RemoteSession::FailLate(const Watch& watch, concert_ticket ticket, int64_t timeout_ns,
+                            concert_error* error) {
+  const double timeout_ms = static_cast<double>(timeout_ns) / 1e6;
+  const uint64_t now = LoadAcquire(watch.word);
+  if (watch.ring == nullptr) {
+    const uint32_t index = static_cast<uint32_t>(ticket.timeline) & ~CONCERT_TIMELINE_USER;
+    return Fail(error, CONCERT_DEADLINE_EXCEEDED,
+                "user timeline %u did not reach %llu within %.3f ms; it stands at %llu", index,
+                Printable(ticket.value), timeout_ms, Printable(now));
+  }
+  return Fail(
+      error, CONCERT_DEADLINE_EXCEEDED,
+      "op %llu of queue %u on GPU %u did not end within %.3f ms; the last that has is op %llu",
+      Printable(ticket.value), watch.queue, watch.ring->gpu(), timeout_ms, Printable(now));
+}
+
 int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) {
   if (ticket.timeline == 0) return CONCERT_OK;
   Watch watch;
@@ -139,12 +157,7 @@ int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error
     // The daemon admits no more ops when the ring's completions pile up.
     if (watch.ring != nullptr) watch.ring->Drain();
     const int64_t left_ns = deadline.Left(watch.nap_ns);
-    if (left_ns == 0) {
-      return Fail(error, CONCERT_DEADLINE_EXCEEDED,
-                  "timeline %u stands at %llu and did not reach %llu within %.3f ms",
-                  static_cast<uint32_t>(ticket.timeline), Printable(LoadAcquire(watch.word)),
-                  Printable(ticket.value), static_cast<double>(timeout_ns) / 1e6);
-    }
+    if (left_ns == 0) return FailLate(watch, ticket, timeout_ns, error);
     Sleep(watch, ticket.value, left_ns);
   }
 }

@@ -185,7 +185,7 @@ TEST_F(SubmitTest, CollectivesOfACommunicatorAreNumbered) {
   queue_.Barrier(one).submit_status().Check();
   const concert_descriptor reduce = daemon_.descriptor(0);
   EXPECT_EQ(reduce.kind, CONCERT_OP_ALL_REDUCE);
-  EXPECT_EQ(reduce.body.collective.communicator, 1u);
+  EXPECT_EQ(reduce.body.collective.communicator, 1u << 8);
   EXPECT_EQ(reduce.body.collective.sequence, 0u);
   EXPECT_EQ(reduce.body.collective.count, 10u);
   EXPECT_EQ(reduce.body.collective.src.buffer, 2u);
@@ -193,7 +193,7 @@ TEST_F(SubmitTest, CollectivesOfACommunicatorAreNumbered) {
   EXPECT_EQ(reduce.body.collective.dtype, CONCERT_ABI_FP32);
   EXPECT_EQ(reduce.body.collective.reduction, CONCERT_ABI_MAX);
   const concert_descriptor broadcast = daemon_.descriptor(1);
-  EXPECT_EQ(broadcast.body.collective.communicator, 2u);
+  EXPECT_EQ(broadcast.body.collective.communicator, 2u << 8);
   EXPECT_EQ(broadcast.body.collective.sequence, 0u);
   EXPECT_EQ(broadcast.body.collective.root, 1u);
   EXPECT_EQ(broadcast.body.collective.src.buffer, 1u);
@@ -236,10 +236,12 @@ TEST_F(SubmitTest, WaitsAreEncodedAndNoMomentIsSkipped) {
   EXPECT_EQ(d.deadline_ns, 99u);
 }
 
-TEST_F(SubmitTest, FiveWaitsAreRefused) {
+TEST_F(SubmitTest, TooManyWaitsAreRefusedAndCountedRight) {
   const Ticket t = queue_.Copy(copy_);
   EXPECT_EQ(queue_.Copy(copy_, {.waits = {t, t, t, t, t}}).submit_status().message(),
             "wait_count is 5; an op waits for at most 4 tickets");
+  EXPECT_EQ(queue_.Copy(copy_, {.waits = {t, t, t, t, t, t}}).submit_status().message(),
+            "wait_count is 6; an op waits for at most 4 tickets");
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "concert/concert.hpp"
 #include "tests/support/fake_daemon.h"
@@ -57,15 +59,43 @@ TEST_F(WaitTest, AWakeUpForAnEarlierOpIsNotTheEnd) {
   dispatcher.join();
 }
 
-TEST_F(WaitTest, TimeoutsSayWhereTheTimelineStands) {
+TEST_F(WaitTest, TimeoutsNameTheOpAndTheQueue) {
   Submit().submit_status().Check();
   const Ticket second = Submit();
   daemon_.Reach(0, 1);
   const Status status = second.Wait(milliseconds(5));
   EXPECT_EQ(status.code(), CONCERT_DEADLINE_EXCEEDED);
-  EXPECT_EQ(status.message(), "timeline 0 stands at 1 and did not reach 2 within 5.000 ms");
+  EXPECT_EQ(status.message(),
+            "op 2 of queue 0 on GPU 0 did not end within 5.000 ms; the last that has is op 1");
   EXPECT_FALSE(second.Done());
   EXPECT_EQ(second.Wait(milliseconds(0)).code(), CONCERT_DEADLINE_EXCEEDED);
+}
+
+TEST_F(WaitTest, TimeoutsNameTheUserTimeline) {
+  const UserTimeline first = session_.CreateUserTimeline().value();
+  const UserTimeline second = session_.CreateUserTimeline().value();
+  second.Signal(2).Check();
+  EXPECT_EQ(second.At(5).Wait(milliseconds(1)).message(),
+            "user timeline 1 did not reach 5 within 1.000 ms; it stands at 2");
+}
+
+TEST_F(WaitTest, SentencesUseTheNamesThatTheClientGave) {
+  const Communicator tp = session_.Join({.name = "tp", .ranks = 2}).value();
+  const uint64_t joined = 1, own = session_.id(), other = own + 1;
+  const auto sentence = [&](uint64_t ticket, concert_message message, std::vector<uint64_t> args) {
+    const Ticket op = Submit();
+    daemon_.Fail(0, ticket, CONCERT_ABI_DEADLINE_EXCEEDED, message, args);
+    return op.Wait().message();
+  };
+  EXPECT_EQ(sentence(1, CONCERT_MESSAGE_RANK_MISSING, {1, joined, 3, 400}),
+            "rank 1 of communicator 'tp' did not submit op 3 within 400 ms");
+  EXPECT_EQ(sentence(2, CONCERT_MESSAGE_RANK_LEFT, {1, joined + 1}), "rank 1 left communicator 2");
+  EXPECT_EQ(sentence(3, CONCERT_MESSAGE_WAIT_TIMEOUT, {60000, 4, own, 3, 2}),
+            "waited 60000 ms for queue 4 of this session to reach 3; it stood at 2");
+  EXPECT_EQ(
+      sentence(4, CONCERT_MESSAGE_WAIT_TIMEOUT, {60000, CONCERT_TIMELINE_USER | 1, other, 3, 2}),
+      "waited 60000 ms for user timeline 1 of session " + std::to_string(other) +
+          " to reach 3; it stood at 2");
 }
 
 TEST_F(WaitTest, AFailedOpTellsItsSentenceAndTheOthersSucceed) {
@@ -137,7 +167,7 @@ TEST_F(WaitTest, RefusesTicketsItCannotSee) {
   EXPECT_EQ(foreign.code(), CONCERT_INVALID_ARGUMENT);
   EXPECT_THAT(foreign.message(), HasSubstr("of session 9, this is session 7"));
   EXPECT_THAT(session_.TicketOf({CONCERT_TIMELINE_ID(7, 5), 1}).Wait().message(),
-              HasSubstr("timeline 5 is not one of this session"));
+              HasSubstr("queue 5, which this session has not"));
   EXPECT_FALSE(session_.TicketOf({CONCERT_TIMELINE_ID(7, 100000), 1}).Wait().ok());
   EXPECT_FALSE(
       session_.TicketOf({CONCERT_TIMELINE_ID(7, CONCERT_TIMELINE_USER | 99u), 1}).Wait().ok());
