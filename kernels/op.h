@@ -70,6 +70,9 @@ struct CopyArgs {
   uint64_t bytes;
 };
 
+// Operands in buffers that an op may have: a GEMM's A, W, C, D, bias and two scales.
+inline constexpr int kMaxOperands = 7;
+
 struct Op {
   uint16_t kind = CONCERT_OP_INVALID;
   uint32_t session = 0;  // id
@@ -78,8 +81,8 @@ struct Op {
   uint64_t deadline_ns = 0;
   uint32_t wait_count = 0;
   std::array<concert_wait_entry, CONCERT_MAX_WAITS> waits;
-  // Handles of the buffers used, so that none is unmapped under the op. 0 terminates.
-  std::array<uint32_t, 7> buffers;
+  // Handles of the buffers used, the first buffer_count, so that none is unmapped under the op.
+  std::array<uint32_t, kMaxOperands> buffers;
   uint8_t buffer_count = 0;
   policies::Work work;
   union {

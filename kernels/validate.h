@@ -82,8 +82,8 @@ class OperandResolver {
 
   // `elements` elements of `element_bytes` (a power of two) from the operand's offset on. Checks,
   // in this order: present, a buffer of the session, on the ring's GPU or pool memory, size fits in
-  // 64 bits, aligned to the element, in bounds. `elements` is null when the caller's span
-  // overflowed. Inline: a GEMM calls it three times and more.
+  // 64 bits, aligned to the element, in bounds, room for its handle in the op. `elements` is null
+  // when the caller's span overflowed. Inline: a GEMM calls it three times and more.
   Failure Resolve(concert_field field, const concert_operand& operand,
                   std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range) {
     if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
@@ -106,6 +106,13 @@ class OperandResolver {
     if (end > buffer.bytes) {
       return InvalidArgument(CONCERT_MESSAGE_OUT_OF_BOUNDS, field, bytes, operand.offset,
                              operand.buffer, buffer.bytes);
+    }
+    // No kind has more operands than kMaxOperands; one that came to have them would be refused
+    // instead of writing past the array.
+    if (op_.buffer_count >= op_.buffers.size()) {
+      return {CONCERT_ABI_UNIMPLEMENTED,
+              CONCERT_MESSAGE_UNSUPPORTED,
+              {field, operand.buffer, op_.kind}};
     }
     range = {buffer.address + operand.offset, buffer.address + end};
     op_.buffers[op_.buffer_count++] = operand.buffer;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/validate.h"
 #include "tests/unit/kernels/admit_fixture.h"
 
 namespace concert::kernels {
@@ -423,6 +424,25 @@ TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_BARRIER), op).ok());
   EXPECT_EQ(op.work.category, policies::Category::kBarrier);
   EXPECT_EQ(op.buffer_count, 0);
+}
+
+TEST(AdmitTest, AGemmWithEveryOperandFits) {
+  Op op;
+  ASSERT_TRUE(Admit(GoodFp8Gemm(), op).ok());
+  EXPECT_EQ(op.buffer_count, kMaxOperands);
+}
+
+TEST(AdmitTest, AnOperandTooManyIsRefusedAndNothingIsWrittenPastTheOthers) {
+  Op op;
+  const AdmitContext context = Context();
+  OperandResolver resolver(context, op);
+  ByteRange range;
+  for (int i = 0; i < kMaxOperands; ++i) {
+    ASSERT_TRUE(resolver.Resolve(CONCERT_FIELD_A, {1, 0, 0}, 1, 4, range).ok());
+  }
+  const Failure failure = resolver.Resolve(CONCERT_FIELD_W, {1, 0, 0}, 1, 4, range);
+  EXPECT_EQ(failure.message, CONCERT_MESSAGE_UNSUPPORTED);
+  EXPECT_EQ(op.buffer_count, kMaxOperands);
 }
 
 TEST(OpTableTest, KindsAreFoundByNumber) {
