@@ -1,6 +1,7 @@
 // concertd's settings. One table (settings.cc) has a row per setting; the TOML file, the
 // environment, the command line, --print-config, deploy/concert.toml and the table in
-// docs/operations.md all come from it. To add a setting, add a member here and a row there.
+// docs/operations.md all come from it. To add a setting, add a member here and a row there; a
+// default that a part of the daemon needs, too, stands in defaults.h.
 //
 // Precedence: flag > environment > file > default. A setting `spin_us` is the key `spin_us` in the
 // file, the variable CONCERT_SPIN_US and the flag --spin-us.
@@ -18,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/config/defaults.h"
 
 namespace concert::daemon {
 
@@ -30,25 +32,25 @@ struct Config {
   std::string admin_socket = "/run/concert/admin.sock";
 
   std::string policy = "auto";
-  int64_t depth = 1;
-  int64_t backlog_us = 16;
+  int64_t depth = defaults::kDepth;
+  int64_t backlog_us = defaults::kBacklogUs;
   std::string split_sums = "repeatable";
-  int64_t spin_us = 200;
-  bool pin_dispatchers = true;
+  int64_t spin_us = defaults::kSpinUs;
+  bool pin_dispatchers = defaults::kPinDispatchers;
 
-  int64_t wait_timeout_ms = 60'000;
-  int64_t collective_timeout_ms = 10'000;
+  int64_t wait_timeout_ms = defaults::kWaitTimeoutMs;
+  int64_t collective_timeout_ms = defaults::kCollectiveTimeoutMs;
   int64_t drain_s = 10;
 
-  int64_t ring_capacity = 1024;
-  int64_t max_sessions = 1024;
-  int64_t max_sessions_per_uid = 256;
-  int64_t max_buffer_bytes_per_uid = int64_t{1} << 40;
-  int64_t max_buffers_per_uid = 16'384;
+  int64_t ring_capacity = defaults::kRingCapacity;
+  int64_t max_sessions = defaults::kMaxSessions;
+  int64_t max_sessions_per_uid = defaults::kMaxSessionsPerUid;
+  int64_t max_buffer_bytes_per_uid = defaults::kMaxBufferBytesPerUid;
+  int64_t max_buffers_per_uid = defaults::kMaxBuffersPerUid;
 
   std::string tune_store = "/var/lib/concert/tuning.sqlite3";
-  bool tune_idle = false;
-  int64_t tune_budget_s = 300;
+  bool tune_idle = defaults::kTuneIdle;
+  int64_t tune_budget_s = defaults::kTuneBudgetS;
 
   std::string log_level = "info";
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/rendezvous.h"
@@ -18,7 +19,7 @@ class CollectiveIssuer {
  public:
   struct Options {
     Rendezvous::Options rendezvous;
-    int64_t spin_ns = 200'000;
+    int64_t spin_ns = defaults::kSpinUs * 1'000;
   };
 
   CollectiveIssuer(const Options& options, Node& node);

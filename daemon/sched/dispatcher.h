@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/clock.h"
+#include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/scheduler.h"
@@ -21,8 +22,8 @@ namespace concert::daemon {
 
 struct DispatcherOptions {
   SchedulerOptions scheduler;
-  int64_t spin_ns = 200'000;           // without anything to do before it sleeps
-  bool pin = true;                     // to a CPU of its own, where there are enough
+  int64_t spin_ns = defaults::kSpinUs * 1'000;  // without anything to do before it sleeps
+  bool pin = defaults::kPinDispatchers;         // to a CPU of its own, where there are enough
   uint32_t max_ops_per_session = 256;  // admitted and unfinished; the rest stays in the ring
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/op_pool.h"
 #include "kernels/failure.h"
@@ -20,8 +21,9 @@ namespace concert::daemon {
 class Rendezvous {
  public:
   struct Options {
-    policies::Time timeout_ns = 10'000'000'000;  // from the first part's arrival to the last's
-    size_t max_open = 1024;                      // sequence numbers open in one communicator
+    // From the first part's arrival to the last's.
+    policies::Time timeout_ns = defaults::kCollectiveTimeoutMs * 1'000'000;
+    size_t max_open = 1024;  // sequence numbers open in one communicator
   };
 
   // A rank's part. `op` belongs to the dispatcher of `gpu` and stays as it is until the part's

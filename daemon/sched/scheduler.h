@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/config/defaults.h"
 #include "daemon/sched/hazards.h"
 #include "daemon/sched/lane_clock.h"
 #include "daemon/sched/op_pool.h"
@@ -47,9 +48,10 @@ struct SchedulerOptions {
   // Late binding: a priority class holds back while `depth` plans of it or of higher classes are in
   // flight and the device still has `backlog_ns` of predicted work. The second bound keeps chains
   // of ops shorter than a launch's latency from draining the device.
-  int depth = 2;
-  int64_t backlog_ns = 15'000;
-  int64_t wait_timeout_ns = 10'000'000'000;  // of an op's waits, from when it is first in its queue
+  int depth = defaults::kDepth;
+  int64_t backlog_ns = defaults::kBacklogUs * 1'000;
+  // Of an op's waits, from when it is first in its queue.
+  int64_t wait_timeout_ns = defaults::kWaitTimeoutMs * 1'000'000;
 };
 
 // What the dispatcher must do, in order.

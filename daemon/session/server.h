@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/config/defaults.h"
 #include "daemon/sched/engine.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/session.h"
@@ -28,13 +29,12 @@ namespace concert::daemon {
 struct ServerOptions {
   std::string socket_path;
   uint32_t socket_mode = 0666;  // who may connect; uids are told apart by SO_PEERCRED
-  size_t max_sessions = 1024;
-  size_t max_sessions_per_uid = 256;
+  size_t max_sessions = defaults::kMaxSessions;
+  size_t max_sessions_per_uid = defaults::kMaxSessionsPerUid;
   size_t max_connecting = 64;  // connections that have not said Hello
-  uint64_t max_buffer_bytes_per_uid = uint64_t{1} << 40;
-  // On sim each is a mapping of the daemon, which may have 65530 (vm.max_map_count).
-  size_t max_buffers_per_uid = 1 << 14;
-  uint32_t ring_capacity = 1024;
+  uint64_t max_buffer_bytes_per_uid = defaults::kMaxBufferBytesPerUid;
+  size_t max_buffers_per_uid = defaults::kMaxBuffersPerUid;
+  uint32_t ring_capacity = defaults::kRingCapacity;
   int64_t hello_timeout_ns = 2'000'000'000;
   // Called on the control thread.
   std::function<void(const Session&)> on_open, on_close;

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "daemon/config/defaults.h"
 #include "kernels/failure.h"
 #include "proto/ring/ring_abi.h"
 
@@ -20,8 +21,8 @@ class SessionMemory {
   struct Options {
     uint32_t session = 0;
     uint64_t features = 0;
-    uint32_t ring_capacity = 1024;  // a power of two
-    std::span<const int> gpus;      // one ring each, at most CONCERT_MAX_RINGS
+    uint32_t ring_capacity = defaults::kRingCapacity;  // a power of two
+    std::span<const int> gpus;                         // one ring each, at most CONCERT_MAX_RINGS
   };
 
   static absl::StatusOr<std::unique_ptr<SessionMemory>> Create(const Options& options);

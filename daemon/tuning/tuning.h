@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/config/defaults.h"
 #include "daemon/sched/engine.h"
 #include "daemon/tuning/device_bench.h"
 #include "daemon/tuning/tuning_control.h"
@@ -21,8 +22,8 @@ namespace concert::daemon {
 
 struct TuningOptions {
   std::string store_path;
-  bool idle = false;
-  double budget_s = 300;  // of one run
+  bool idle = defaults::kTuneIdle;
+  double budget_s = defaults::kTuneBudgetS;  // of one run
   // GEMMs that clients ran on a GPU lately; for idle time. Any thread.
   std::function<std::vector<TuningItem>(int gpu)> observed;
   // DeviceBenchOptions::plan_group of a GPU; null: no group launches.

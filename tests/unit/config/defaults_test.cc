@@ -1,0 +1,41 @@
+// What is shipped, what tests and benchmarks run, and what is documented are one thing.
+#include <gtest/gtest.h>
+
+#include "daemon/config/config.h"
+#include "daemon/sched/collective_issuer.h"
+#include "daemon/sched/dispatcher.h"
+#include "daemon/session/server.h"
+#include "daemon/tuning/tuning.h"
+
+namespace concert::daemon {
+namespace {
+
+TEST(DefaultsTest, SchedulersOfTestsAndBenchmarksDecideAsTheShippedOnes) {
+  const Config config;
+  const DispatcherOptions dispatcher;
+  EXPECT_EQ(dispatcher.scheduler.depth, config.depth);
+  EXPECT_EQ(dispatcher.scheduler.backlog_ns, config.backlog_us * 1'000);
+  EXPECT_EQ(dispatcher.scheduler.wait_timeout_ns, config.wait_timeout_ms * 1'000'000);
+  EXPECT_EQ(dispatcher.spin_ns, config.spin_us * 1'000);
+  EXPECT_EQ(dispatcher.pin, config.pin_dispatchers);
+  const CollectiveIssuer::Options issuer;
+  EXPECT_EQ(issuer.spin_ns, config.spin_us * 1'000);
+  EXPECT_EQ(issuer.rendezvous.timeout_ns, config.collective_timeout_ms * 1'000'000);
+}
+
+TEST(DefaultsTest, ServersOfTestsHaveTheShippedQuotas) {
+  const Config config;
+  const ServerOptions server;
+  EXPECT_EQ(server.max_sessions, static_cast<size_t>(config.max_sessions));
+  EXPECT_EQ(server.max_sessions_per_uid, static_cast<size_t>(config.max_sessions_per_uid));
+  EXPECT_EQ(server.max_buffer_bytes_per_uid,
+            static_cast<uint64_t>(config.max_buffer_bytes_per_uid));
+  EXPECT_EQ(server.max_buffers_per_uid, static_cast<size_t>(config.max_buffers_per_uid));
+  EXPECT_EQ(server.ring_capacity, config.ring_capacity);
+  const TuningOptions tuning;
+  EXPECT_EQ(tuning.idle, config.tune_idle);
+  EXPECT_EQ(tuning.budget_s, static_cast<double>(config.tune_budget_s));
+}
+
+}  // namespace
+}  // namespace concert::daemon
