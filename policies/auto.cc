@@ -156,8 +156,8 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   }
 }
 
-// Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies and
-// barriers are cheap company. Lists the GEMMs.
+// Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
+// are cheap company. Lists the GEMMs.
 void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
   gemms_.Clear();
   int index = 0;

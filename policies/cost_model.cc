@@ -9,9 +9,6 @@ namespace {
 
 // Of each half of a sum that is split along K; only long ones are worth it (costs.split_us).
 constexpr uint64_t kMinKPerSplit = 1024;
-// SMs that a collective's kernel holds: NCCL's default is 16 blocks for messages of some MiB.
-constexpr double kCollectiveSms = 16;
-
 constexpr uint64_t kBlockK = 64;
 
 // Tiles of cuBLASLt's Hopper kernels and their operand-swapped forms, as powers of two.
@@ -90,7 +87,7 @@ OpCost CollectiveCost(const DeviceModel& device, const Work& work) {
   cost.hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
   cost.busy_us = std::max(cost.hbm_us, LinkUs(device, work)) +
                  std::max(0.0, device.collective_floor_us - device.kernel_floor_us);
-  cost.sm_share = std::min(1.0, kCollectiveSms / device.sm_count);
+  cost.sm_share = static_cast<double>(CollectiveSms(device)) / device.sm_count;
   return cost;
 }
 
@@ -102,6 +99,11 @@ OpCost CopyCost(const DeviceModel& device, const Work& work) {
 }
 
 }  // namespace
+
+int CollectiveSms(const DeviceModel& device) {
+  constexpr int kMost = 16, kPart = 8;
+  return std::clamp(device.sm_count / kPart, 1, kMost);
+}
 
 double PeakFlops(const DeviceModel& device, const Work& work) {
   if (work.dtype == Dtype::kFp8E4m3) return device.fp8_flops;
@@ -128,8 +130,6 @@ OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count) {
       break;
     case Category::kCopy:
       cost = CopyCost(device, work);
-      break;
-    case Category::kBarrier:
       break;
   }
   cost.solo_us = device.kernel_floor_us + cost.busy_us;

@@ -110,8 +110,8 @@ class GoldylocPolicy final : public Policy {
   }
 
  private:
-  // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies and
-  // barriers are cheap company. Returns the GEMMs.
+  // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
+  // are cheap company. Returns the GEMMs.
   static Queued AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
     Queued gemms;
     for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {

@@ -13,8 +13,9 @@ namespace concert::policies {
 // clock.
 using Time = int64_t;
 
-enum class Category : uint8_t { kGemm, kCollective, kCopy, kBarrier };
-inline constexpr int kCategoryCount = 4;
+// A barrier is a collective that moves nothing.
+enum class Category : uint8_t { kGemm, kCollective, kCopy };
+inline constexpr int kCategoryCount = 3;
 
 // Values equal those of the ring ABI.
 enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3, kFp8E4m3 = 4 };
@@ -29,7 +30,7 @@ enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 inline constexpr int kPriorityCount = 3;
 
 struct Work {
-  Category category = Category::kBarrier;
+  Category category = Category::kGemm;
   Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
   bool groupable = false;     // of a GEMM: its operands are such that a group launch can carry it

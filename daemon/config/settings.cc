@@ -47,11 +47,14 @@ const std::array kSettings = {
             .choices = PolicyNames,
             .documented = "a name from concertctl policy list",
             .help = "Scheduling policy at start; concertctl policy set changes it live."},
-    Setting{.key = "depth",
-            .member = &Config::depth,
-            .min = 1,
-            .max = 64,
-            .help = "Launches in flight per GPU before decisions are held back."},
+    Setting{
+        .key = "depth",
+        .member = &Config::depth,
+        .min = 1,
+        .max = 64,
+        .help =
+            "Plans in flight per GPU, of a priority class and higher ones, before the next is held "
+            "back."},
     Setting{.key = "backlog_us",
             .member = &Config::backlog_us,
             .min = 0,

@@ -190,10 +190,7 @@ Failure Dispatcher::AdmitBody(const SessionPort& port, const kernels::OpKind& ki
                               const concert_descriptor& descriptor, uint32_t ranks, Op& op) {
   const kernels::AdmitContext context{
       .gpu = options_.scheduler.gpu, .buffers = port.buffers, .ranks = ranks};
-  const Failure failure = kind.admit(descriptor, context, op);
-  // A barrier too meets its ranks at the rendezvous.
-  if (kind.collective) op.work.category = policies::Category::kCollective;
-  return failure;
+  return kind.admit(descriptor, context, op);
 }
 
 }  // namespace concert::daemon

@@ -12,6 +12,7 @@
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/session/session_memory.h"
+#include "daemon/sched/plan_book.h"
 #include "kernels/failure.h"
 #include "kernels/op_table.h"
 #include "policies/policy.h"
@@ -123,9 +124,8 @@ struct IssuerMessage {
 };
 
 // What of the issuer's box is kept for parts, which must always fit: all that the dispatchers of a
-// full node may have offered (Scheduler::kMaxCollectives each), and slack for senders that look at
-// the room at the same time.
-inline constexpr uint32_t kRoomForParts = CONCERT_MAX_RINGS * 1024 + 64;
+// full node may have offered, and slack for senders that look at the room at the same time.
+inline constexpr uint32_t kRoomForParts = CONCERT_MAX_RINGS * PlanBook::kMaxCollectives + 64;
 
 using DispatcherMailbox = Mailbox<DispatcherMessage>;
 using ControlMailbox = Mailbox<ControlEvent>;

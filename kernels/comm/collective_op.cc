@@ -116,7 +116,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   const uint64_t src_bytes = src.end - src.begin, dst_bytes = dst.end - dst.begin;
   op.kind = descriptor.kind;
   op.work = {};
-  op.work.category = barrier ? policies::Category::kBarrier : policies::Category::kCollective;
+  op.work.category = policies::Category::kCollective;
   op.work.dtype = dtype;
   op.work.ranks = static_cast<uint8_t>(context.ranks);
   op.work.hbm_bytes = src_bytes + dst_bytes;

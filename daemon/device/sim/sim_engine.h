@@ -157,8 +157,6 @@ class SimEngine {
     std::array<LaneState, policies::kLaneCount> lanes;
     int free_sms = 0;
     int free_copy_engines = 0;
-
-    int collective_sms() const;
   };
 
   Item& Push(int gpu, Lane lane, ItemType type, Time at, uint64_t cookie);

@@ -4,18 +4,14 @@
 
 #include "daemon/device/sim/fair_share.h"
 #include "daemon/device/sim/sim_engine.h"
+#include "policies/cost_model.h"
 
 namespace concert::daemon::sim {
-
-// What NCCL's default ring takes on an H200 (16 of 132), on smaller models an eighth: two
-// collectives, one per collective lane, always fit beside each other, so that none can wait for SMs
-// that the other holds.
-int SimEngine::Gpu::collective_sms() const { return std::clamp(model.sm_count / 8, 1, 16); }
 
 int SimEngine::SmsWanted(const Gpu& gpu, const LaneState& lane) const {
   if (lane.empty() || !lane.started) return 0;
   const Item& item = lane.head();
-  if (item.type == ItemType::kCollective) return gpu.collective_sms() - lane.sms;
+  if (item.type == ItemType::kCollective) return policies::CollectiveSms(gpu.model) - lane.sms;
   if (item.type != ItemType::kKernel) return 0;
   return static_cast<int>(std::min<int64_t>(lane.tiles_left, item.sm_limit - lane.sms));
 }
@@ -56,7 +52,7 @@ void SimEngine::AssignSms(Gpu& gpu) {
     const int gained = lane.sms - before[i];
     if (gained == 0) continue;
     if (lane.head().type == ItemType::kCollective) {
-      if (lane.sms == gpu.collective_sms()) ++groups_[lane.head().group].parts_ready;
+      if (lane.sms == policies::CollectiveSms(gpu.model)) ++groups_[lane.head().group].parts_ready;
       continue;
     }
     lane.waves.push_back({gained, lane.head().shape.tile_ns});

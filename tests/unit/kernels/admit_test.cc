@@ -422,7 +422,8 @@ TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
   EXPECT_EQ(op.work.link_bytes, 12000u);
   EXPECT_EQ(op.collective.dst_bytes, 16000u);
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_BARRIER), op).ok());
-  EXPECT_EQ(op.work.category, policies::Category::kBarrier);
+  EXPECT_EQ(op.work.category, policies::Category::kCollective) << "it meets its ranks, too";
+  EXPECT_EQ(op.work.hbm_bytes + op.work.link_bytes, 0u);
   EXPECT_EQ(op.buffer_count, 0);
 }
 

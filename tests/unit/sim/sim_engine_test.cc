@@ -12,6 +12,7 @@
 
 #include "daemon/device/sim/fair_share.h"
 #include "tests/support/seed.h"
+#include "policies/cost_model.h"
 
 namespace concert::daemon::sim {
 namespace {
@@ -185,6 +186,23 @@ TEST_F(SimEngineTest, ACollectiveWaitsBehindAFullGrid) {
       std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, 1, 2);
   Run();
   EXPECT_EQ(ends_[2], 350);
+}
+
+// Beside a collective there is one wave of tiles on the SMs that are left, and one tile more is
+// another wave.
+TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
+  const DeviceModel model = PlainModel();
+  const policies::Work work = {.category = policies::Category::kCollective, .link_bytes = 100000};
+  const double held = policies::CostOf(model, work).sm_share * model.sm_count;
+  EXPECT_EQ(held, policies::CollectiveSms(model));
+  engine_.EnqueueCollective(std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 100000}}, 0, 1);
+  const auto left = static_cast<int64_t>(model.sm_count - held);
+  engine_.EnqueueKernel(0, 0, 0, Tiles(left, 100), 0, 2);
+  engine_.EnqueueKernel(0, 0, 0, Tiles(left + 1, 100), 0, 3);
+  Run();
+  EXPECT_EQ(ends_[1], 1000);
+  EXPECT_EQ(ends_[2], 100);
+  EXPECT_EQ(ends_[3], 300);
 }
 
 TEST_F(SimEngineTest, CollectivesShareLinks) {
