@@ -33,7 +33,7 @@ struct RunningOp {
   uint32_t session;
   Lane lane;
   Time launched_at;
-  Time expected_end;
+  Time expected_end;  // of its launch, by prediction; not in the past
   Work work;
   Priority priority = Priority::kNormal;
 };

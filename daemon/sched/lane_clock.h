@@ -23,14 +23,15 @@ class LaneClock {
   uint32_t Launched(Time now, Time end, uint32_t ops) {
     const Time ns = end - std::max(now, BusyUntil(now));
     total_ns_ += ns;
+    all_ns_ += ns;
     if (idle()) since_ = now;
     if (next_ - first_ == kCapacity) {
       // More than there is room for are one launch: their order is lost, not their time.
       Entry& newest = entries_[(next_ - 1) % kCapacity];
-      newest = {.ns = newest.ns + ns, .ops = newest.ops + ops};
+      newest = {.ns = newest.ns + ns, .until_ns = all_ns_, .ops = newest.ops + ops};
       return next_ - 1;
     }
-    entries_[next_ % kCapacity] = {.ns = ns, .ops = ops};
+    entries_[next_ % kCapacity] = {.ns = ns, .until_ns = all_ns_, .ops = ops};
     return next_++;
   }
 
@@ -51,6 +52,14 @@ class LaneClock {
     return std::max(now, since_ + front_ns) + total_ns_ - front_ns;
   }
 
+  // When the launch is predicted to end: behind those before it, whatever is behind it. REQUIRES:
+  // one of its ops is unfinished.
+  Time EndOf(uint32_t launch, Time now) const {
+    const Entry& front = entries_[first_ % kCapacity];
+    return std::max(now, since_ + front.ns) + entries_[launch % kCapacity].until_ns -
+           front.until_ns;
+  }
+
   // Predicted time of the launch that runs, 0 if none does.
   Time running_ns() const { return idle() ? 0 : entries_[first_ % kCapacity].ns; }
 
@@ -58,7 +67,8 @@ class LaneClock {
   static constexpr uint32_t kCapacity = 64;
   struct Entry {
     Time ns = 0;
-    uint32_t ops = 0;  // unfinished
+    Time until_ns = 0;  // of all launches of the lane up to this one
+    uint32_t ops = 0;   // unfinished
   };
 
   bool idle() const { return first_ == next_; }
@@ -66,7 +76,8 @@ class LaneClock {
   std::array<Entry, kCapacity> entries_{};
   uint32_t first_ = 0, next_ = 0;  // launches [first_, next_) are unfinished; they wrap
   Time since_ = 0;                 // the oldest unfinished launch started, or the last one ended
-  Time total_ns_ = 0;
+  Time total_ns_ = 0;              // of what is unfinished
+  Time all_ns_ = 0;                // of every launch there has been
 };
 
 }  // namespace concert::daemon

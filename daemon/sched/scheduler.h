@@ -274,7 +274,7 @@ class Scheduler {
   bool HasRoom(Time now, policies::Priority priority, bool company_expected) const;
   bool CompanyExpected() const;
   void RankCandidates(Time now);
-  void ListRunning();
+  void ListRunning(Time now);
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);

@@ -106,8 +106,7 @@ void Scheduler::RankCandidates(Time now) {
   }
 }
 
-// After the snapshot's lanes.
-void Scheduler::ListRunning() {
+void Scheduler::ListRunning(Time now) {
   snapshot_running_.clear();
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
@@ -115,12 +114,13 @@ void Scheduler::ListRunning() {
       if (snapshot_running_.size() == snapshot_running_.capacity()) return;
       const OpSlot& slot = pool_[op];
       if (slot.state != OpState::kLaunched) continue;
-      snapshot_running_.push_back({.session = queue.session,
-                                   .lane = slot.lane,
-                                   .launched_at = slot.launched_at,
-                                   .expected_end = snapshot_.lanes[slot.lane].busy_until,
-                                   .work = slot.op.work,
-                                   .priority = queue.priority});
+      snapshot_running_.push_back(
+          {.session = queue.session,
+           .lane = slot.lane,
+           .launched_at = slot.launched_at,
+           .expected_end = lanes_[slot.lane].clock.EndOf(slot.clock_launch, now),
+           .work = slot.op.work,
+           .priority = queue.priority});
     }
   }
 }
@@ -147,7 +147,7 @@ bool Scheduler::BuildSnapshot(Time now) {
     snapshot_.lanes[lane] = {.in_flight = lanes_[lane].in_flight,
                              .busy_until = lanes_[lane].clock.BusyUntil(now)};
   }
-  ListRunning();
+  ListRunning(now);
   snapshot_.now = now;
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;

@@ -51,11 +51,28 @@ TEST(LaneClockTest, LaunchesMayEndInAnyOrder) {
   EXPECT_EQ(clock.BusyUntil(108), 138);
 }
 
+TEST(LaneClockTest, EveryLaunchHasAnEndOfItsOwn) {
+  LaneClock clock;
+  const uint32_t first = clock.Launched(100, 110, 1);
+  const uint32_t second = clock.Launched(100, 130, 1);
+  EXPECT_EQ(clock.EndOf(first, 104), 110);
+  EXPECT_EQ(clock.EndOf(second, 104), 130);
+  EXPECT_EQ(clock.EndOf(first, 115), 115) << "overdue";
+  EXPECT_EQ(clock.EndOf(second, 115), 135);
+  clock.Finished(first, 117);
+  const uint32_t third = clock.Launched(117, 150, 1);
+  EXPECT_EQ(clock.EndOf(second, 117), 137);
+  EXPECT_EQ(clock.EndOf(third, 117), 150);
+  EXPECT_EQ(clock.EndOf(third, 117), clock.BusyUntil(117)) << "the last one's is the lane's";
+}
+
 TEST(LaneClockTest, KeepsTheTimeOfMoreLaunchesThanItHasRoomFor) {
   LaneClock clock;
   std::vector<uint32_t> launches;
   for (int i = 1; i <= 1000; ++i) launches.push_back(clock.Launched(0, 10 * i, 1));
   EXPECT_EQ(clock.BusyUntil(0), 10'000);
+  EXPECT_EQ(clock.EndOf(launches.front(), 0), 10);
+  EXPECT_EQ(clock.EndOf(launches.back(), 0), 10'000);
   for (const uint32_t launch : launches) clock.Finished(launch, 7);
   EXPECT_EQ(clock.BusyUntil(8), 7);
 }

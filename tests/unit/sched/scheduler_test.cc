@@ -322,6 +322,41 @@ TEST_F(SchedulerTest, FailQueuedLeavesWhatRunsToItsEnd) {
 }
 
 // Offers all that is ready at once.
+// Keeps what the last decision saw running.
+class SeesRunning : public EachAlone {
+ public:
+  explicit SeesRunning(std::vector<policies::RunningOp>& running) : running_(running) {}
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    running_.assign(snapshot.running.begin(), snapshot.running.end());
+    EachAlone::Decide(snapshot, plan);
+  }
+
+ private:
+  std::vector<policies::RunningOp>& running_;
+};
+
+class RunningOpsTest : public SchedulerTest {
+ protected:
+  RunningOpsTest() : SchedulerTest({.depth = 3}) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<SeesRunning>(running_);
+    scheduler_.SetPolicy(policy);
+  }
+  std::vector<policies::RunningOp> running_;
+};
+
+TEST_F(RunningOpsTest, AnOpIsExpectedToEndWithItsLaunchNotWithItsLane) {
+  const QueueId chain = AddQueue(), other = AddQueue();
+  Submit(chain);
+  Submit(chain);  // 10 us each, on one lane
+  Step();
+  Submit(other);
+  Step();
+  ASSERT_EQ(launched_.size(), 3u);
+  ASSERT_EQ(running_.size(), 2u);
+  ASSERT_EQ(running_[0].lane, running_[1].lane);
+  EXPECT_EQ(running_[1].expected_end - running_[0].expected_end, 10'000);
+}
+
 class AllCollectives : public policies::Policy {
  public:
   void Decide(const Snapshot& snapshot, Plan& plan) override {
