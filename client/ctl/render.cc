@@ -51,6 +51,12 @@ std::string CompanionsText(const v1::SessionStats& session) {
   return session.companions_size() > kShown ? text + ", ..." : text;
 }
 
+// GPU time of an interval. An op counts in the interval in which it ends, with the time before,
+// too, so that the sum may be more than the interval has.
+std::string Busy(double gpu_seconds, double seconds) {
+  return Percent(std::min(gpu_seconds, seconds), seconds);
+}
+
 // The columns that every set of ops has, as totals.
 const std::vector<Table::Column> kOpColumns = {{"OPS"},   {"FAILED"},  {"FLOP"},     {"BYTES"},
                                                {"GPU S"}, {"COMPANY"}, {"GAINED S"}, {"WAIT P50"},
@@ -95,7 +101,7 @@ void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& o
               double seconds) {
   for (std::string& cell : std::vector<std::string>{
            Count(ops.op_count() / seconds), Fixed(ops.flop_count() / seconds * 1e-12, 2),
-           Fixed(ops.moved_bytes() / seconds * 1e-9, 2), Percent(ops.gpu_seconds(), seconds),
+           Fixed(ops.moved_bytes() / seconds * 1e-9, 2), Busy(ops.gpu_seconds(), seconds),
            Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
            Micros(ops.queue_wait().p50_us()), Micros(ops.queue_wait().p99_us()),
            Micros(ops.run_time().p50_us()), Micros(ops.run_time().p99_us())}) {
@@ -283,7 +289,7 @@ std::string RenderWatchLine(const v1::WatchStatsResponse& delta) {
   char line[256];
   snprintf(line, sizeof(line), "%10s %10.2f %10.2f %9s %8s %11s %11s %11s %11s %8llu\n",
            Count(ops.op_count() / seconds).c_str(), ops.flop_count() / seconds * 1e-12,
-           ops.moved_bytes() / seconds * 1e-9, Percent(ops.gpu_seconds(), seconds * gpus).c_str(),
+           ops.moved_bytes() / seconds * 1e-9, Busy(ops.gpu_seconds(), seconds * gpus).c_str(),
            Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()).c_str(),
            Micros(ops.queue_wait().p50_us()).c_str(), Micros(ops.queue_wait().p99_us()).c_str(),
            Micros(ops.run_time().p50_us()).c_str(), Micros(ops.run_time().p99_us()).c_str(),

@@ -2,7 +2,8 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
+
+#include <algorithm>
 
 #include "daemon/clock.h"
 
@@ -33,14 +34,17 @@ CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
 void CollectiveIssuer::Start(std::vector<DispatcherMailbox*> dispatchers) {
   dispatchers_ = std::move(dispatchers);
+  late_answers_.resize(dispatchers_.size());
+  for (auto& late : late_answers_) late.reserve(PlanBook::kMaxCollectives);
   thread_ = std::thread(&CollectiveIssuer::Run, this);
 }
 
 void CollectiveIssuer::Stop() {
   if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
-  IssuerMessage wake(IssuerMessage::Type::kWake);
-  while (!mailbox_.TryPush(wake)) sched_yield();
+  // Ends its sleep. Where there is no room for this, the thread has messages to read, so that it
+  // does not sleep, and sees stop_ after a turn.
+  mailbox_.TryPush(IssuerMessage(IssuerMessage::Type::kWake));
   thread_.join();
 }
 
@@ -60,7 +64,7 @@ void CollectiveIssuer::Run() {
     mailbox_.PrepareSleep();
     if (mailbox_.empty()) {
       pollfd wait{.fd = mailbox_.wake_fd(), .events = POLLIN, .revents = 0};
-      poll(&wait, 1, rendezvous_.waiting() ? kWaitingSleepMs : kIdleSleepMs);
+      poll(&wait, 1, rendezvous_.waiting() || AnswersAreLate() ? kWaitingSleepMs : kIdleSleepMs);
     }
     mailbox_.FinishSleep();
   }
@@ -68,7 +72,7 @@ void CollectiveIssuer::Run() {
 
 bool CollectiveIssuer::Turn(policies::Time now) {
   IssuerMessage message;
-  bool progress = false;
+  bool progress = SendLateAnswers();
   outcomes_.Clear();
   while (mailbox_.TryPop(message)) {
     Handle(message, now);
@@ -79,7 +83,7 @@ bool CollectiveIssuer::Turn(policies::Time now) {
     rendezvous_.Expire(now, outcomes_);
   }
   for (const Rendezvous::Failed& failed : outcomes_.failed) {
-    Answer(failed.part, DispatcherMessage::Type::kPartFailed, failed.failure);
+    Fail(failed.part, failed.failure);
   }
   for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(outcomes_.PartsOf(matched));
   return progress;
@@ -121,25 +125,50 @@ void CollectiveIssuer::Launch(std::span<const Rendezvous::Part> parts) {
     rank_parts_.push_back(
         {.gpu = part.gpu, .lane = part.lane, .op = part.op, .signal = part.signal});
   }
+  const policies::Time launched_at = NowNs();
   const absl::Status status = node_.LaunchCollective(rank_parts_);
   for (const Rendezvous::Part& part : parts) {
     if (status.ok()) {
-      Answer(part, DispatcherMessage::Type::kPartLaunched, {});
+      DispatcherMessage message(DispatcherMessage::Type::kPartLaunched);
+      message.part = {.op = part.id, .failure = {}, .launched_at = launched_at};
+      Answer(part.gpu, message);
     } else {
-      Answer(part, DispatcherMessage::Type::kPartFailed,
-             {CONCERT_ABI_INTERNAL,
-              CONCERT_MESSAGE_DEVICE_ERROR,
-              {part.gpu, part.op->kind, static_cast<uint64_t>(status.raw_code())}});
+      Fail(part, {CONCERT_ABI_INTERNAL,
+                  CONCERT_MESSAGE_DEVICE_ERROR,
+                  {part.gpu, part.op->kind, static_cast<uint64_t>(status.raw_code())}});
     }
   }
 }
 
-void CollectiveIssuer::Answer(const Rendezvous::Part& part, DispatcherMessage::Type type,
-                              const Failure& failure) {
-  DispatcherMessage message(type);
-  message.part = {.op = part.id, .failure = failure};
-  // A dispatcher never waits for this thread, so it empties its box.
-  while (!dispatchers_[part.gpu]->TryPush(message)) sched_yield();
+void CollectiveIssuer::Fail(const Rendezvous::Part& part, const Failure& failure) {
+  DispatcherMessage message(DispatcherMessage::Type::kPartFailed);
+  message.part = {.op = part.id, .failure = failure, .launched_at = 0};
+  Answer(part.gpu, message);
+}
+
+// Every part is answered once, so that at most PlanBook::kMaxCollectives answers of a GPU wait.
+void CollectiveIssuer::Answer(uint8_t gpu, const DispatcherMessage& message) {
+  std::vector<DispatcherMessage>& late = late_answers_[gpu];
+  if (!late.empty() || !dispatchers_[gpu]->TryPush(message)) late.push_back(message);
+}
+
+// Nobody waits here for a dispatcher that has no room: it may be in a call of its GPU's driver, and
+// the other GPUs' collectives go on. True if an answer has been sent.
+bool CollectiveIssuer::SendLateAnswers() {
+  bool progress = false;
+  for (size_t gpu = 0; gpu < late_answers_.size(); ++gpu) {
+    std::vector<DispatcherMessage>& late = late_answers_[gpu];
+    auto next = late.begin();
+    while (next != late.end() && dispatchers_[gpu]->TryPush(*next)) ++next;
+    progress |= next != late.begin();
+    late.erase(late.begin(), next);
+  }
+  return progress;
+}
+
+bool CollectiveIssuer::AnswersAreLate() const {
+  return std::any_of(late_answers_.begin(), late_answers_.end(),
+                     [](const auto& late) { return !late.empty(); });
 }
 
 }  // namespace concert::daemon

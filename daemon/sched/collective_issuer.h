@@ -38,13 +38,17 @@ class CollectiveIssuer {
   void Run();
   void Handle(const IssuerMessage& message, policies::Time now);
   void Launch(std::span<const Rendezvous::Part> parts);
-  void Answer(const Rendezvous::Part& part, DispatcherMessage::Type type,
-              const kernels::Failure& failure);
+  void Fail(const Rendezvous::Part& part, const kernels::Failure& failure);
+  void Answer(uint8_t gpu, const DispatcherMessage& message);
+  bool SendLateAnswers();
+  bool AnswersAreLate() const;
 
   const Options options_;
   Node& node_;
   IssuerMailbox mailbox_;
   std::vector<DispatcherMailbox*> dispatchers_;
+  // By GPU: what its dispatcher had no room for, in order.
+  std::vector<std::vector<DispatcherMessage>> late_answers_;
   Rendezvous rendezvous_;
   Rendezvous::Outcomes outcomes_;
   std::vector<RankPart> rank_parts_;

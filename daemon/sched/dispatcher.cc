@@ -104,7 +104,7 @@ bool Dispatcher::Glance() const {
 
 bool Dispatcher::Turn(Time now) {
   ReadRings();
-  bool progress = HandleMessages();
+  bool progress = HandleMessages(now);
   progress |= Admit(now);
   if (!removals_.empty()) FinishRemovals();
   progress |= PollTimelines(now);

@@ -80,7 +80,8 @@ class Dispatcher {
   void Sleep();
 
   // Messages (dispatcher_messages.cc).
-  bool HandleMessages();
+  // `now` becomes later where a message tells of something that was later.
+  bool HandleMessages(Time& now);
   void Handle(const DispatcherMessage& message);
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
   void AddSession(const SessionLink& link);

@@ -11,10 +11,12 @@ namespace concert::daemon {
 
 using kernels::Failure;
 
-bool Dispatcher::HandleMessages() {
+bool Dispatcher::HandleMessages(Time& now) {
   DispatcherMessage message;
   bool any = false;
   while (mailbox_.TryPop(message)) {
+    // What was launched after this turn began may be seen to end in it: that is later.
+    if (message.type == DispatcherMessage::Type::kPartLaunched) now = std::max(now, NowNs());
     Handle(message);
     any = true;
   }
@@ -27,7 +29,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
     case Type::kWake:
       return;
     case Type::kPartLaunched:
-      scheduler_.PartLaunched(message.part.op, NowNs());
+      scheduler_.PartLaunched(message.part.op, message.part.launched_at);
       return;
     case Type::kPartFailed:
       scheduler_.PartFailed(message.part.op, message.part.failure);

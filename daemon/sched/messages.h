@@ -74,7 +74,8 @@ struct DispatcherMessage {
     Membership membership;
     struct {
       OpId op;
-      kernels::Failure failure;  // of kPartFailed and kFailAll
+      kernels::Failure failure;    // of kPartFailed and kFailAll
+      policies::Time launched_at;  // of kPartLaunched: when its launch began
     } part;
     policies::Policy* policy;
     std::shared_ptr<const policies::TunedTable>* tuned;

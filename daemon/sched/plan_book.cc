@@ -83,8 +83,9 @@ uint16_t PlanBook::OpenCollective(float predicted_us, Time now) {
 }
 
 void PlanBook::SetPrediction(uint16_t plan, float predicted_us, float serial_us) {
-  plans_[plan].record.predicted_us = predicted_us;
-  plans_[plan].record.serial_us = serial_us;
+  PlanRecord& record = plans_[plan].record;
+  record.predicted_us = predicted_us;
+  record.serial_us = record.op_count > 1 ? serial_us : predicted_us;
 }
 
 uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now) {

@@ -27,7 +27,8 @@ class PlanBook {
   uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
   // REQUIRES: fewer than kMaxCollectives are open.
   uint16_t OpenCollective(float predicted_us, Time now);
-  // What is predicted when what runs already is considered; see PlanRecord.
+  // What is predicted when what runs already is considered; see PlanRecord. To be called when the
+  // plan has its ops: one op has nothing to be compared with, its serial_us is its predicted_us.
   void SetPrediction(uint16_t plan, float predicted_us, float serial_us);
 
   // Adds a launch; a collective's counts as launched only by SetLaunched.

@@ -188,8 +188,9 @@ void Scheduler::Apply(Time now, Actions& actions) {
   if (span.end == 0) return;
   const float latency_us = static_cast<float>(span.latency) * 1e-3f;
   const float span_us = static_cast<float>(span.end - span.start) * 1e-3f;
-  book_.SetPrediction(plan, std::max(plan_.predicted_us + latency_us, span_us),
-                      plan_.serial_us + latency_us);
+  const float predicted_us = std::max(plan_.predicted_us + latency_us, span_us);
+  // One after the other they would have waited for the same.
+  book_.SetPrediction(plan, predicted_us, plan_.serial_us + predicted_us - plan_.predicted_us);
 }
 
 float Scheduler::SoloUs(const OpSlot& slot) {

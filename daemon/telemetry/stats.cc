@@ -43,7 +43,9 @@ void OpStats::Add(const OpRecord& record) {
   }
   const Time ready_at = record.ready_at != 0 ? record.ready_at : record.admitted_at;
   queue_wait.Add(record.started_at - ready_at);
-  run_time.Add(record.finished_at - record.started_at);
+  // Ends that were seen at once cannot be told apart (PlanRecord), and such an op has no time of
+  // its own.
+  if (record.finished_at > record.started_at) run_time.Add(record.finished_at - record.started_at);
 }
 
 void OpStats::Merge(const OpStats& other) {

@@ -37,6 +37,14 @@ TEST(PlanTextTest, SingleHasNothingToCompareWith) {
   EXPECT_THAT(text, Not(HasSubstr("one after the other")));
 }
 
+TEST(PlanTextTest, APlanWithoutATimeOfItsOwnDoesNotSayThatItTookNone) {
+  PlanRecord plan = PlanOf(1, {3});
+  plan.started_at = plan.finished_at;
+  const std::string text = PlanText(0, plan);
+  EXPECT_THAT(text, HasSubstr("predicted 41.0 us, seen to end together with the one before ("));
+  EXPECT_THAT(text, Not(HasSubstr("took")));
+}
+
 TEST(PlanTextTest, MoreOpsThanListed) {
   PlanRecord plan = PlanOf(1, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   plan.op_count = 40;

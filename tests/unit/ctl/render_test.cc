@@ -107,6 +107,21 @@ v1::WatchStatsResponse Delta() {
   return delta;
 }
 
+TEST(RenderTest, AnIntervalIsNeverBusyForMoreThanItLasts) {
+  v1::WatchStatsResponse delta;
+  delta.set_interval_seconds(1);
+  FillOps(delta.mutable_stats()->mutable_total(), 10, 2.03);
+  for (uint32_t gpu = 0; gpu < 2; ++gpu) {
+    v1::DeviceStats* device = delta.mutable_stats()->add_devices();
+    device->set_gpu(gpu);
+    FillOps(device->mutable_ops(), 5, 1.015);
+  }
+  EXPECT_NE(RenderWatchLine(delta).find(" 100 % "), std::string::npos) << RenderWatchLine(delta);
+  const std::string top = RenderTop({}, {}, delta);
+  EXPECT_NE(top.find(" 100 % "), std::string::npos) << top;
+  EXPECT_EQ(top.find("102 %"), std::string::npos) << top;
+}
+
 TEST(RenderTest, Status) {
   EXPECT_EQ(RenderStatus(Status()), R"(concertd 0.1.0, pid 4242, up 2 h 10 min, running
 device    cuda (2 usable GPUs)

@@ -422,6 +422,23 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_EQ(plan.ops[0].session, 9u);
 }
 
+TEST_F(SchedulerTest, OneOpIsPredictedToTakeAsLongAsOneAfterTheOther) {
+  const QueueId first = AddQueue(1), second = AddQueue(2);
+  Submit(first);
+  Submit(second, {{first, 1}});  // on another lane, behind the first
+  Step();
+  ASSERT_EQ(launched_.size(), 2u);
+  ASSERT_NE(lane_[launched_[0]], lane_[launched_[1]]);
+  now_ += 20'000;
+  Finish(first, 1);
+  now_ += 10'000;
+  Finish(second, 1);
+  const std::vector<PlanRecord>& plans = scheduler_.plan_records();
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_GT(plans[1].predicted_us, plans[0].predicted_us) << "it waits for the other lane";
+  for (const PlanRecord& plan : plans) EXPECT_FLOAT_EQ(plan.serial_us, plan.predicted_us);
+}
+
 // A seeded random walk over every event, checked against what must always hold: each queue's ops
 // end in ticket order and exactly once, an op is never launched before what it waits for, and
 // everything drains.

@@ -1,0 +1,107 @@
+// The times that a dispatcher records of work that another thread has launched.
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <type_traits>
+#include <vector>
+
+#include "daemon/clock.h"
+#include "daemon/sched/dispatcher.h"
+#include "tests/bench/null_device.h"
+
+namespace concert::daemon {
+namespace {
+
+constexpr uint32_t kSession = 1, kHandle = 1 << 8;
+
+// One session with one queue, which is the only rank of a communicator. The test is the client and
+// the issuer of collectives.
+class DispatcherTimesTest : public testing::Test {
+ protected:
+  DispatcherTimesTest() {
+    const std::vector<int> gpus = {0};
+    memory_ = SessionMemory::Create({.session = kSession, .gpus = gpus}).value();
+    client_ = static_cast<char*>(mmap(nullptr, memory_->layout().client_bytes,
+                                      PROT_READ | PROT_WRITE, MAP_SHARED, memory_->client_fd(), 0));
+    DispatcherMessage session(DispatcherMessage::Type::kAddSession, kSession);
+    session.link = {.session = kSession,
+                    .ring = 0,
+                    .event_fd = event_fd_,
+                    .timelines_address = reinterpret_cast<Address>(memory_->timelines()),
+                    .memory = memory_.get()};
+    Tell(session);
+    DispatcherMessage queue(DispatcherMessage::Type::kAddQueue, kSession);
+    queue.queue = {.queue = 0, .priority = policies::Priority::kNormal, .next_ticket = 1};
+    Tell(queue);
+    DispatcherMessage member(DispatcherMessage::Type::kAddMembership, kSession);
+    member.membership = {.handle = kHandle, .communicator = 1, .rank = 0, .ranks = 1};
+    Tell(member);
+  }
+  ~DispatcherTimesTest() override {
+    munmap(client_, memory_->layout().client_bytes);
+    close(event_fd_);
+  }
+
+  void Tell(const DispatcherMessage& message) {
+    ASSERT_TRUE(dispatcher_.mailbox().TryPush(message));
+  }
+  void SubmitBarrier() {
+    const concert_ring_layout& ring = memory_->layout().rings[0];
+    auto* slots = reinterpret_cast<concert_descriptor*>(client_ + ring.descriptors_offset);
+    slots[0] = {};
+    slots[0].sequence = slots[0].ticket = 1;
+    slots[0].kind = CONCERT_OP_BARRIER;
+    slots[0].body.collective.communicator = kHandle;
+    auto* control = reinterpret_cast<concert_submit_control*>(client_);
+    std::atomic_ref<uint64_t>(control->tail).store(1, std::memory_order_release);
+  }
+
+  const int event_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  std::unique_ptr<SessionMemory> memory_;
+  char* client_ = nullptr;
+  bench::NullDevice gpu_;
+  ControlMailbox control_{16};
+  IssuerMailbox issuer_{1 << 15};
+  RecordRing records_{0};
+  Dispatcher dispatcher_{
+      {},       gpu_,    policies::FindPolicy("serial")->make({gpu_.info().model, nullptr}),
+      control_, issuer_, records_};
+};
+
+TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
+  const Time turn_began = NowNs();
+  SubmitBarrier();
+  dispatcher_.Turn(turn_began);
+  IssuerMessage offer;
+  ASSERT_TRUE(issuer_.TryPop(offer));
+  ASSERT_EQ(offer.type, IssuerMessage::Type::kPart);
+  // It is launched and ends while the dispatcher, whose next turn has read the clock already, does
+  // something else.
+  DispatcherMessage launched(DispatcherMessage::Type::kPartLaunched);
+  launched.part = {.op = offer.part.id, .failure = {}, .launched_at = NowNs()};
+  Tell(launched);
+  ASSERT_TRUE(gpu_.Signal(offer.part.lane, {&offer.part.signal, 1}).ok());
+  dispatcher_.Turn(turn_began + 1);
+  for (int i = 0; i < 4; ++i) dispatcher_.Turn(NowNs());  // idle ones hand over the records
+
+  int plans = 0, ops = 0;
+  records_.Drain([&](const auto& record) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(record)>, PlanRecord>) {
+      ++plans;
+      EXPECT_GT(record.finished_at, record.started_at);
+    } else {
+      ++ops;
+      EXPECT_GE(record.launched_at, record.ready_at);
+      EXPECT_GT(record.finished_at, record.launched_at);
+      EXPECT_GT(record.gpu_us, 0);
+    }
+  });
+  EXPECT_EQ(plans, 1);
+  EXPECT_EQ(ops, 1);
+}
+
+}  // namespace
+}  // namespace concert::daemon
