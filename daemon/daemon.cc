@@ -20,6 +20,7 @@ namespace concert::daemon {
 namespace {
 
 constexpr int kTickMs = 250;
+constexpr int64_t kReportPeriodNs = 1'000'000'000;
 // An idle dispatcher turns every half second.
 constexpr int64_t kHeartbeatLimitNs = 3'000'000'000;
 constexpr int kDrainTickMs = 5;
@@ -33,6 +34,12 @@ void RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string Describe(const DeviceInfo& gpu) {
+  return absl::StrCat("GPU ", gpu.gpu, ": ", gpu.name, ", ", gpu.model.sm_count, " SMs, ",
+                      gpu.memory_bytes >> 20, " MiB",
+                      gpu.model.group_kernel ? "" : ", without group launches");
 }
 
 std::string Describe(const Session& session) {
@@ -68,6 +75,8 @@ absl::Status Daemon::Open() {
   info_.backend = choice_.node->gpu(0).info().backend;
   info_.backend_reason = choice_.why;
   Log(LogLevel::kInfo, choice_.why);
+  for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu)
+    Log(LogLevel::kDebug, Describe(choice_.node->gpu(gpu).info()));
 
   telemetry_ = std::make_unique<Telemetry>([] { return NowNs(); });
   std::vector<RecordRing*> rings;
@@ -192,6 +201,7 @@ bool Daemon::Serve(int stop_fd) {
     }
     if (now > deadline + kGiveUpNs) break;
   }
+  Report();
   Log(LogLevel::kInfo, gave_up_ ? "stopping with work on the GPU" : "drained; stopping");
   return engine_->drained();
 }
@@ -199,12 +209,31 @@ bool Daemon::Serve(int stop_fd) {
 // Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.
 void Daemon::Tick() {
   if (DispatchersAlive()) NotifyWatchdog();
+  if (const int64_t now = NowNs(); now - reported_at_ >= kReportPeriodNs) {
+    reported_at_ = now;
+    Report();
+  }
   const std::string status =
       absl::StrCat(server_->Sessions().size(), " sessions, ", engine_->gpu_count(), " GPUs",
                    draining() ? ", draining" : "");
   if (status == notified_) return;
   notified_ = status;
   NotifyStatus(status);
+}
+
+// What has happened of late, to the log.
+void Daemon::Report() {
+  std::vector<ActivityReport::Gpu> gpus;
+  for (int gpu = 0; gpu < engine_->gpu_count(); ++gpu) {
+    const DispatcherGauges& gauges = engine_->dispatcher(gpu).gauges();
+    // The dispatcher is the one to find out, since it must stop launching.
+    const bool healthy = gauges.healthy.load(std::memory_order_relaxed);
+    gpus.push_back({.gpu = gpu,
+                    .launch_errors = gauges.launch_errors.load(std::memory_order_relaxed),
+                    .fault = healthy ? "" : choice_.node->gpu(gpu).healthy().ToString()});
+  }
+  for (const LogLine& line : report_.Lines(telemetry_->Snapshot()->stats, gpus))
+    Log(line.level, line.text);
 }
 
 bool Daemon::DispatchersAlive() {
@@ -271,7 +300,13 @@ std::string Daemon::PolicyName() const {
 absl::Status Daemon::SetPolicy(std::string_view name) {
   absl::MutexLock lock(&mutex_);
   const absl::Status status = engine_->SetPolicy(name);
-  if (status.ok()) policy_ = name;
+  const absl::string_view wanted(name.data(), name.size());
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("policy ", wanted, " was asked for: ", status.message()));
+    return status;
+  }
+  Log(LogLevel::kInfo, absl::StrCat("policy ", policy_, " gives way to ", wanted));
+  policy_ = name;
   return status;
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/config/config.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/engine.h"
+#include "daemon/service/activity_report.h"
 #include "daemon/session/server.h"
 #include "daemon/telemetry/telemetry.h"
 #include "daemon/tuning/tuning.h"
@@ -52,6 +53,7 @@ class Daemon : public DaemonControl {
   ServerOptions MakeServerOptions();
   std::vector<TuningItem> RecentGemms(int gpu);
   void Tick();
+  void Report();
   bool DispatchersAlive();
 
   const Config config_;
@@ -72,6 +74,8 @@ class Daemon : public DaemonControl {
   };
   std::vector<Heartbeat> heartbeats_;  // by GPU
   std::string notified_;
+  int64_t reported_at_ = 0;
+  ActivityReport report_;
 
   mutable absl::Mutex mutex_;
   std::string policy_ ABSL_GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
@@ -39,6 +40,8 @@ int main(int argc, char** argv) {
   const concert::daemon::Config& config = command->loaded.config;
   if (const auto level = concert::daemon::ParseLogLevel(config.log_level))
     concert::daemon::SetLogLevel(*level);
+  for (const std::string& change : concert::daemon::ChangedSettings(command->loaded))
+    Log(LogLevel::kDebug, change);
   const int stop_fd = CatchStopSignals();
   const auto daemon = concert::daemon::Daemon::Start(config);
   if (!daemon.ok()) {

@@ -204,6 +204,17 @@ std::string RenderToml(const LoadedConfig& loaded) {
   return out;
 }
 
+std::vector<std::string> ChangedSettings(const LoadedConfig& loaded) {
+  std::vector<std::string> changes;
+  for (const Setting& setting : AllSettings()) {
+    const std::string& origin = loaded.origins[&setting - AllSettings().data()];
+    if (origin == "default") continue;
+    changes.push_back(absl::StrCat(View(setting.key), " = ", ValueText(setting, loaded.config),
+                                   " (", origin, ")"));
+  }
+  return changes;
+}
+
 std::string RenderMarkdown() {
   std::string out = "| Key | Default | Allowed | Meaning |\n|---|---|---|---|\n";
   for (const Setting& setting : AllSettings()) {

@@ -103,6 +103,8 @@ absl::Status ApplyFile(const std::string& path, LoadedConfig& config);
 
 // Valid TOML with each setting's meaning, range and origin as comments.
 std::string RenderToml(const LoadedConfig& config);
+// "depth = 3 (--depth)" for every setting that is not at its default.
+std::vector<std::string> ChangedSettings(const LoadedConfig& config);
 // The settings as a Markdown table, for docs/operations.md.
 std::string RenderMarkdown();
 

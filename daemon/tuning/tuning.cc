@@ -117,11 +117,18 @@ bool Tuning::Observe(int gpu, Idle& idle) {
 void Tuning::RunJob(uint64_t id, const TuningRequest& request, bool idle) {
   current_ = id;
   started_ns_ = NowNs();
+  Log(idle ? LogLevel::kDebug : LogLevel::kInfo,
+      absl::StrCat("tuning of GPU ", request.gpu, " begins",
+                   request.verify_rows > 0 ? ", to verify rows" : ""));
   absl::Status status = Perform(request, idle);
   const bool out_of_time = NowNs() >= deadline_ns_;
   if (absl::IsCancelled(status) && out_of_time && !Stopped()) status = absl::OkStatus();
   if (!status.ok() && !absl::IsCancelled(status))
     Log(LogLevel::kWarning, absl::StrCat("tuning of GPU ", request.gpu, ": ", status.message()));
+  Log(idle ? LogLevel::kDebug : LogLevel::kInfo,
+      absl::StrCat("tuning of GPU ", request.gpu, " ended after ",
+                   (NowNs() - started_ns_) / 1'000'000, " ms",
+                   out_of_time ? ", its time being over" : ""));
   UpdateJob([&](TuningJob& job) {
     job.running = false;
     job.out_of_time = status.ok() && out_of_time;
@@ -178,7 +185,11 @@ absl::Status Tuning::WaitUntilQuiet(int gpu) {
 }
 
 void Tuning::Publish(int gpu) {
-  engine_.SetTuned(gpu, store_->LoadTable(environments_[static_cast<size_t>(gpu)]));
+  std::shared_ptr<const policies::TunedTable> table =
+      store_->LoadTable(environments_[static_cast<size_t>(gpu)]);
+  const size_t rows = table == nullptr ? 0 : table->rows().size();
+  engine_.SetTuned(gpu, std::move(table));
+  Log(LogLevel::kDebug, absl::StrCat("GPU ", gpu, " plans by ", rows, " measured times"));
 }
 
 bool Tuning::Stopped() const { return stopping_ || current_ <= cancelled_; }

@@ -51,6 +51,14 @@ absl::StatusOr<CommandLine> Parse(std::vector<const char*> args) {
   return ParseCommandLine(static_cast<int>(args.size()), args.data());
 }
 
+TEST(ConfigTest, WhatIsSetIsListedWithItsOriginForTheLog) {
+  LoadedConfig loaded;
+  EXPECT_TRUE(ChangedSettings(loaded).empty());
+  ASSERT_TRUE(ApplyToml("depth = 3\nlog_level = \"debug\"\n", "c.toml", loaded).ok());
+  EXPECT_THAT(ChangedSettings(loaded),
+              testing::ElementsAre("depth = 3 (c.toml:1)", "log_level = \"debug\" (c.toml:2)"));
+}
+
 TEST(ConfigTest, FileSetsValuesOfEveryTypeWithTheirLines) {
   LoadedConfig loaded;
   ASSERT_TRUE(

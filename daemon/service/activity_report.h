@@ -1,0 +1,47 @@
+// What has happened since the last look, as lines for the log: made from counters, so that the hot
+// path writes none. Not thread-safe.
+#ifndef CONCERT_DAEMON_SERVICE_ACTIVITY_REPORT_H_
+#define CONCERT_DAEMON_SERVICE_ACTIVITY_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/service/log.h"
+#include "daemon/telemetry/stats.h"
+
+namespace concert::daemon {
+
+struct LogLine {
+  LogLevel level;
+  std::string text;
+  bool operator==(const LogLine&) const = default;
+};
+
+class ActivityReport {
+ public:
+  // A GPU as its dispatcher's gauges and its device say.
+  struct Gpu {
+    int gpu = 0;
+    uint64_t launch_errors = 0;
+    std::string fault;  // empty: it works
+  };
+  // Sessions with failures that one report names; the rest it counts.
+  static constexpr size_t kMaxSessions = 8;
+
+  // Errors: GPUs that have faulted. Warnings: launches that a device refused. Info: ops that have
+  // failed, by session and status. Debug: what every GPU has done. Nothing has happened: no line.
+  std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus);
+
+ private:
+  void AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>& lines);
+  static void AddFailures(const Stats& added, std::vector<LogLine>& lines);
+  static void AddWork(const Stats& added, std::vector<LogLine>& lines);
+
+  Stats before_;
+  std::vector<Gpu> gpus_before_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SERVICE_ACTIVITY_REPORT_H_

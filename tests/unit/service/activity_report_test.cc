@@ -1,0 +1,75 @@
+#include "daemon/service/activity_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "proto/ring/ring_abi.h"
+
+namespace concert::daemon {
+namespace {
+
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+OpRecord Op(uint32_t session, uint16_t status = CONCERT_ABI_OK) {
+  OpRecord record{};
+  record.session = session;
+  record.kind = CONCERT_OP_GEMM;
+  record.status = status;
+  record.admitted_at = record.ready_at = record.launched_at = record.started_at = 1;
+  record.finished_at = 2'000;
+  return record;
+}
+
+auto Line(LogLevel level, const std::string& text) {
+  return testing::AllOf(Field(&LogLine::level, level), Field(&LogLine::text, HasSubstr(text)));
+}
+
+TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
+  ActivityReport report;
+  Stats stats;
+  stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
+  stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
+  stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
+  stats.Add(0, Op(4));
+  EXPECT_THAT(report.Lines(stats, {}),
+              ElementsAre(Line(LogLevel::kInfo,
+                               "session 3: 3 ops failed (1 CANCELLED, 2 INVALID_ARGUMENT)"),
+                          Line(LogLevel::kDebug, "GPU 0: 4 ops in 0 plans")));
+  EXPECT_THAT(report.Lines(stats, {}), IsEmpty()) << "nothing has happened since";
+  stats.Add(1, Op(4, CONCERT_ABI_INTERNAL));
+  EXPECT_THAT(report.Lines(stats, {}),
+              ElementsAre(Line(LogLevel::kInfo, "session 4: 1 op failed (1 INTERNAL)"),
+                          Line(LogLevel::kDebug, "GPU 1: 1 op in 0 plans")));
+}
+
+TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
+  ActivityReport report;
+  Stats stats;
+  for (uint32_t session = 1; session <= 100; ++session) {
+    stats.Add(0, Op(session, CONCERT_ABI_INVALID_ARGUMENT));
+  }
+  const std::vector<LogLine> lines = report.Lines(stats, {});
+  ASSERT_EQ(lines.size(), ActivityReport::kMaxSessions + 2);
+  EXPECT_THAT(lines[ActivityReport::kMaxSessions].text,
+              HasSubstr("ops of 92 more sessions failed"));
+}
+
+TEST(ActivityReportTest, AGpuThatFaultsIsAnErrorOnceAndRefusedLaunchesAreWarnings) {
+  ActivityReport report;
+  std::vector<ActivityReport::Gpu> gpus = {{.gpu = 0}, {.gpu = 1}};
+  EXPECT_THAT(report.Lines({}, gpus), IsEmpty());
+  gpus[1].launch_errors = 2;
+  gpus[1].fault = "an illegal address";
+  EXPECT_THAT(report.Lines({}, gpus),
+              ElementsAre(Line(LogLevel::kError, "GPU 1 has faulted"),
+                          Line(LogLevel::kWarning, "GPU 1 refused 2 launches")));
+  EXPECT_THAT(report.Lines({}, gpus), IsEmpty());
+}
+
+}  // namespace
+}  // namespace concert::daemon
