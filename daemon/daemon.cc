@@ -42,6 +42,10 @@ std::string Describe(const DeviceInfo& gpu) {
                       gpu.model.group_kernel ? "" : ", without group launches");
 }
 
+void LogUnlessOk(const absl::Status& status) {
+  if (!status.ok()) Log(LogLevel::kError, status.message());
+}
+
 std::string Describe(const Session& session) {
   return absl::StrCat("session ", session.id, " (", session.name, ", uid ", session.uid, ", pid ",
                       session.pid, ")");
@@ -195,9 +199,9 @@ bool Daemon::Serve(int stop_fd) {
     if (now > deadline && !gave_up_) {
       gave_up_ = true;
       Log(LogLevel::kWarning, "the drain's time is over; ending what still runs");
-      engine_->FailAll({CONCERT_ABI_CANCELLED,
-                        CONCERT_MESSAGE_DRAIN_TIMEOUT,
-                        {static_cast<uint64_t>(drain_limit_s_.load())}});
+      LogUnlessOk(engine_->FailAll({CONCERT_ABI_CANCELLED,
+                                    CONCERT_MESSAGE_DRAIN_TIMEOUT,
+                                    {static_cast<uint64_t>(drain_limit_s_.load())}}));
     }
     if (now > deadline + kGiveUpNs) break;
   }
@@ -209,6 +213,7 @@ bool Daemon::Serve(int stop_fd) {
 // Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.
 void Daemon::Tick() {
   if (DispatchersAlive()) NotifyWatchdog();
+  engine_->FreeReplaced();
   if (const int64_t now = NowNs(); now - reported_at_ >= kReportPeriodNs) {
     reported_at_ = now;
     Report();
@@ -321,7 +326,7 @@ absl::Status Daemon::Drain(uint32_t seconds) {
   NotifyStopping("draining");
   tuning_->BeginStop();
   server_->BeginDrain();
-  engine_->BeginDrain();
+  LogUnlessOk(engine_->BeginDrain());
   return absl::OkStatus();
 }
 

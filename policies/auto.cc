@@ -46,6 +46,13 @@ class AutoPolicy final : public Policy {
     ++stats_.corrected;
   }
 
+  void UseTuned(std::shared_ptr<const TunedTable> tuned) override {
+    tuned_ = std::move(tuned);
+    ++table_;
+    for (CostMemo& memo : memos_) memo.UseTuned(tuned_.get());
+    partitioner_.UseTuned(tuned_.get());
+  }
+
   PolicyStats stats() const override { return stats_; }
 
  private:
@@ -98,12 +105,15 @@ class AutoPolicy final : public Policy {
                            LaneBook& lanes);
   Lane SerialLane(const LaneFronts& fronts) const;
 
+  Partition* Known();
+  uint64_t TimesHash() const;
   Partition& Remember(const Partition& partition);
   void Write(const Snapshot& snapshot, const Partition& partition, Lane serial_lane, int sm_budget,
              PlanWriter& writer, Plan& plan);
 
   const DeviceModel device_;
-  const std::shared_ptr<const TunedTable> tuned_;
+  std::shared_ptr<const TunedTable> tuned_;
+  uint32_t table_ = 0;                       // counts the tables there have been
   const std::array<int, kBudgetCount> sms_;  // by Budget
   std::array<CostMemo, kBudgetCount> memos_;
   ScheduleLender lender_;
@@ -272,7 +282,7 @@ Partition& AutoPolicy::FindOrPartition(const Snapshot& snapshot, Budget budget) 
                    (same_session ? kSameSession : 0) | (turn_.urgent[i] ? kUrgent : 0));
     before = &op;
   }
-  if (Partition* known = cache_.Find(signature_)) {
+  if (Partition* known = Known()) {
     if (known->form == Form::kGroup && !lender_.Valid(known->borrowed)) {
       partitioner_.Borrow(signature_.works(), SiteOf(budget), *known);
     }
@@ -355,7 +365,7 @@ Partition& AutoPolicy::ChooseLibrary(const Snapshot& snapshot, const LaneFronts&
     signature_.Add(front->work, hash, static_cast<uint8_t>(kFront + 1 + follower[lane]));
     fronts[front_count++] = {.cost = memo.Of(front->work, hash), .follower = follower[lane]};
   }
-  if (Partition* known = cache_.Find(signature_)) return *known;
+  if (Partition* known = Known()) return *known;
   ChooseSideBySide(device_, {gemms.data(), static_cast<size_t>(turn_.count())},
                    {fronts.data(), static_cast<size_t>(front_count)},
                    corrections_.RatiosOf(signature_.hash()), chosen_);
@@ -375,10 +385,35 @@ Lane AutoPolicy::SerialLane(const LaneFronts& fronts) const {
 
 // --- Both ---
 
+// What was chosen for the signature, if it was chosen with the measured times that there are now.
+Partition* AutoPolicy::Known() {
+  Partition* known = cache_.Find(signature_);
+  if (known == nullptr || known->table == table_) return known;
+  if (known->times_hash != TimesHash()) {
+    corrections_.Forget(signature_.hash());
+    return nullptr;
+  }
+  known->table = table_;
+  return known;
+}
+
+// Of all measured times that a choice for the signature depends on.
+uint64_t AutoPolicy::TimesHash() const {
+  uint64_t hash = 0;
+  if (tuned_ == nullptr) return hash;
+  for (const Work* work : signature_.works()) {
+    hash = hash * 0x100000001b3u + tuned_->TimesHash(Problem::Of(*work));
+  }
+  return hash;
+}
+
 Partition& AutoPolicy::Remember(const Partition& partition) {
   chosen_anew_ = true;
   corrections_.Chosen(signature_.hash(), partition.form);
-  return cache_.Insert(signature_, partition);
+  Partition& remembered = cache_.Insert(signature_, partition);
+  remembered.times_hash = TimesHash();
+  remembered.table = table_;
+  return remembered;
 }
 
 void AutoPolicy::Write(const Snapshot& snapshot, const Partition& partition, Lane serial_lane,

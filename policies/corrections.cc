@@ -33,6 +33,14 @@ void Corrections::Chosen(uint64_t signature, Form form) {
   slot.patience = std::min<uint16_t>(kMaxPatience, 2 * slot.patience + 1);
 }
 
+void Corrections::Forget(uint64_t signature) {
+  for (int form = 0; form < kFormCount; ++form) {
+    const uint64_t tag = TagOf(signature, static_cast<Form>(form));
+    Slot& slot = slots_[IndexOf(tag)];
+    if (slot.tag == tag) slot = {};
+  }
+}
+
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   if (tag == 0 || !(predicted_us >= kMinUs) || !(actual_us > 0)) return false;
   Slot& slot = slots_[IndexOf(tag)];

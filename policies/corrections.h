@@ -40,6 +40,8 @@ class Corrections {
   FormRatios RatiosOf(uint64_t signature) const;
   // A choice has been made with the ratio of `form` as it is.
   void Chosen(uint64_t signature, Form form);
+  // What is predicted for it has changed: its ratios mean nothing any more.
+  void Forget(uint64_t signature);
   // Takes in a measurement of a plan that was predicted with the ratio last chosen with. True if
   // the ratio has drifted: the choice should be made anew. The first outcome after a choice is not
   // taken in: what choosing and uploading took is in it.

@@ -39,8 +39,8 @@ OpCost CostMemo::Compute(const Work& work) const {
 
 const OpCost& CostMemo::Of(const Work& work, uint64_t hash) {
   Slot& slot = slots_[hash % kSlots];
-  if (!slot.used || !(slot.work == work)) {
-    slot = {.used = true, .work = work, .cost = Compute(work)};
+  if (slot.table != table_ || !(slot.work == work)) {
+    slot = {.table = table_, .work = work, .cost = Compute(work)};
   }
   return slot.cost;
 }

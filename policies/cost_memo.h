@@ -24,6 +24,12 @@ class CostMemo {
   explicit CostMemo(const DeviceModel& device, int sm_count = 0, const TunedTable* tuned = nullptr)
       : device_(device), sm_count_(sm_count), tuned_(tuned) {}
 
+  // Forgets all costs: from now on they come from `tuned`.
+  void UseTuned(const TunedTable* tuned) {
+    tuned_ = tuned;
+    ++table_;
+  }
+
   // The reference is valid until the next call. `hash` is HashWork(work).
   const OpCost& Of(const Work& work) { return Of(work, HashWork(work)); }
   const OpCost& Of(const Work& work, uint64_t hash);
@@ -32,7 +38,7 @@ class CostMemo {
  private:
   static constexpr int kSlots = 1024;
   struct Slot {
-    bool used = false;
+    uint32_t table = 0;  // by which the cost was found; 0: the slot is empty
     Work work;
     OpCost cost;
   };
@@ -41,6 +47,7 @@ class CostMemo {
   DeviceModel device_;
   int sm_count_;
   const TunedTable* tuned_;
+  uint32_t table_ = 1;  // counts the tables there have been
   std::array<Slot, kSlots> slots_;
 };
 

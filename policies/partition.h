@@ -49,6 +49,9 @@ struct Partition {
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
   float all_us = 0;           // of all ops offered, those for a later plan included
   ScheduleLender::Stamp borrowed;
+  // With which measured times it was chosen: their hash, and the number of the table.
+  uint64_t times_hash = 0;
+  uint32_t table = 0;
 
   std::span<Part> part_span() { return {parts.data(), part_count}; }
   std::span<const Part> part_span() const { return {parts.data(), part_count}; }
@@ -79,6 +82,9 @@ class Partitioner {
  public:
   // `tuned` may be null. Both pointers must outlive this.
   Partitioner(const DeviceModel& device, const TunedTable* tuned, ScheduleLender* lender);
+
+  // As the constructor's.
+  void UseTuned(const TunedTable* tuned) { tuned_ = tuned; }
 
   // The best partition of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and
   // with the goal of `site`, with at most `lane_limit` launches side by side. Under a budget
@@ -143,7 +149,7 @@ class Partitioner {
   void Scatter(const Draft& draft);
 
   const DeviceModel device_;
-  const TunedTable* const tuned_;
+  const TunedTable* tuned_;
   ScheduleLender* const lender_;
 
   // Of the choice at hand.

@@ -19,6 +19,8 @@ uint64_t Hash(const TunedKey& key) {
                        static_cast<uint64_t>(key.company) << 8 | static_cast<uint64_t>(key.form));
 }
 
+uint64_t Hash(const Problem& problem) { return Hash(TunedKey{.problem = problem}); }
+
 }  // namespace
 
 TunedTable::TunedTable(std::vector<TunedRow> rows) : rows_(std::move(rows)) {
@@ -31,6 +33,28 @@ TunedTable::TunedTable(std::vector<TunedRow> rows) : rows_(std::move(rows)) {
     }
     buckets_[bucket] = static_cast<uint32_t>(row + 1);
   }
+  times_.resize(buckets_.size());
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    const TunedKey& key = rows_[row].key;
+    if (Find(key) != &rows_[row]) continue;  // another row counts
+    size_t place = Hash(key.problem) & (times_.size() - 1);
+    while (times_[place].hash != 0 && times_[place].problem != key.problem) {
+      place = (place + 1) & (times_.size() - 1);
+    }
+    // A sum, so that the order of rows does not matter. Odd, so that one row is never 0.
+    times_[place].problem = key.problem;
+    times_[place].hash += Mix(Hash(key), std::bit_cast<uint32_t>(rows_[row].median_us)) | 1;
+  }
+}
+
+uint64_t TunedTable::TimesHash(const Problem& problem) const {
+  if (times_.empty()) return 0;
+  size_t place = Hash(problem) & (times_.size() - 1);
+  while (times_[place].hash != 0) {
+    if (times_[place].problem == problem) return times_[place].hash;
+    place = (place + 1) & (times_.size() - 1);
+  }
+  return 0;
 }
 
 const TunedRow* TunedTable::Find(const TunedKey& key) const {

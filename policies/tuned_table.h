@@ -19,9 +19,7 @@ struct Problem {
   uint32_t m = 0, n = 0, k = 0, batch = 1;
   Dtype dtype = Dtype::kBf16;
 
-  static Problem Of(const Work& work) {
-    return {work.m, work.n, work.k, work.batch, work.dtype};
-  }
+  static Problem Of(const Work& work) { return {work.m, work.n, work.k, work.batch, work.dtype}; }
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
@@ -51,12 +49,20 @@ class TunedTable {
 
   // Null: never measured. Valid as long as the table.
   const TunedRow* Find(const TunedKey& key) const;
+  // Of all times of the problem, of every budget, company and form: tables that say the same of a
+  // problem have the same, others most likely not. 0: never measured.
+  uint64_t TimesHash(const Problem& problem) const;
   std::span<const TunedRow> rows() const { return rows_; }
   bool empty() const { return rows_.empty(); }
 
  private:
   std::vector<TunedRow> rows_;
   std::vector<uint32_t> buckets_;  // open addressing: row + 1, 0 is empty; a power of two
+  struct Times {
+    Problem problem;
+    uint64_t hash = 0;  // 0: empty
+  };
+  std::vector<Times> times_;  // open addressing, as buckets_
 };
 
 }  // namespace concert::policies

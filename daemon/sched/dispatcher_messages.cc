@@ -34,16 +34,15 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
     case Type::kPartFailed:
       scheduler_.PartFailed(message.part.op, message.part.failure);
       return;
-    case Type::kSetPolicy: {
-      std::unique_ptr<policies::Policy> policy(message.policy);
-      scheduler_.SetPolicy(policy);
+    case Type::kSetPolicy:
+      scheduler_.SetPolicy(message.replacement->policy);
+      message.replacement->done.store(true, std::memory_order_release);
       return;
-    }
-    case Type::kUseTuned: {
-      std::unique_ptr<std::shared_ptr<const policies::TunedTable>> tuned(message.tuned);
-      device_.UseTuned(*std::move(tuned));
+    case Type::kUseTuned:
+      device_.UseTuned(message.replacement->tuned);
+      scheduler_.UseTuned(message.replacement->tuned);
+      message.replacement->done.store(true, std::memory_order_release);
       return;
-    }
     case Type::kLend:
       CONCERT_CHECK(borrower_ == nullptr);  // the tuner waits for one before it lends another
       borrower_ = message.borrower;

@@ -1,14 +1,38 @@
 #include "daemon/sched/engine.h"
 
-#include <sched.h>
+#include <time.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/clock.h"
 
 namespace concert::daemon {
 namespace {
 
 constexpr uint32_t kControlMailboxCapacity = 1 << 14;
+constexpr policies::Time kPostLimitNs = 2'000'000'000;
+constexpr timespec kFullNap{0, 100'000};  // some turns of a busy dispatcher
+
+template <typename Message>
+bool PushInTime(Mailbox<Message>& box, const Message& message) {
+  if (box.TryPush(message)) return true;
+  const policies::Time until = NowNs() + kPostLimitNs;
+  while (!box.TryPush(message)) {
+    if (NowNs() >= until) return false;
+    nanosleep(&kFullNap, nullptr);
+  }
+  return true;
+}
+
+// `status` of a GPU, said to be that GPU's.
+absl::Status Of(int gpu, const absl::Status& status) {
+  if (status.ok()) return status;
+  return {status.code(), absl::StrCat("GPU ", gpu, ": ", status.message())};
+}
 
 absl::Status UnknownPolicy(std::string_view name) {
   std::string message = "policy is '" + std::string(name) + "'; use one of";
@@ -19,8 +43,11 @@ absl::Status UnknownPolicy(std::string_view name) {
 
 }  // namespace
 
-void Post(DispatcherMailbox& box, const DispatcherMessage& message) {
-  while (!box.TryPush(message)) sched_yield();
+absl::Status Post(DispatcherMailbox& box, const DispatcherMessage& message) {
+  if (PushInTime(box, message)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("the dispatcher has taken no message for ",
+                                                  kPostLimitNs / 1'000'000'000,
+                                                  " s; the GPU's driver may hang"));
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Node& node,
@@ -64,45 +91,70 @@ void Engine::Stop() {
 absl::Status Engine::SetPolicy(std::string_view name) {
   const policies::PolicyInfo* info = policies::FindPolicy(name);
   if (info == nullptr) return UnknownPolicy(name);
+  FreeReplaced();
   const absl::MutexLock lock(&mutex_);
   policy_ = info;
-  for (int gpu = 0; gpu < gpu_count(); ++gpu) SendPolicy(gpu);
-  return absl::OkStatus();
-}
-
-void Engine::SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned) {
-  const absl::MutexLock lock(&mutex_);
-  tuned_[static_cast<size_t>(gpu)] = tuned;
-  DispatcherMessage message(DispatcherMessage::Type::kUseTuned);
-  message.tuned = new std::shared_ptr<const policies::TunedTable>(std::move(tuned));
-  Post(dispatcher(gpu).mailbox(), message);
-  SendPolicy(gpu);
-}
-
-void Engine::SendPolicy(int gpu) {
-  DispatcherMessage message(DispatcherMessage::Type::kSetPolicy);
-  message.policy =
-      policy_
-          ->make({.device = node_.gpu(gpu).info().model, .tuned = tuned_[static_cast<size_t>(gpu)]})
-          .release();
-  Post(dispatcher(gpu).mailbox(), message);
-}
-
-void Engine::BeginDrain() {
-  for (const auto& dispatcher : dispatchers_) {
-    Post(dispatcher->mailbox(), DispatcherMessage(DispatcherMessage::Type::kDrain));
+  absl::Status status;
+  for (int gpu = 0; gpu < gpu_count(); ++gpu) {
+    auto replacement = std::make_unique<Replacement>();
+    replacement->policy = policy_->make(
+        {.device = node_.gpu(gpu).info().model, .tuned = tuned_[static_cast<size_t>(gpu)]});
+    status.Update(Replace(gpu, DispatcherMessage::Type::kSetPolicy, std::move(replacement)));
   }
+  return status;
 }
 
-void Engine::FailAll(const kernels::Failure& failure) {
+absl::Status Engine::SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned) {
+  FreeReplaced();
+  const absl::MutexLock lock(&mutex_);
+  auto replacement = std::make_unique<Replacement>();
+  replacement->tuned = tuned;
+  replacement->former_tuned = std::exchange(tuned_[static_cast<size_t>(gpu)], std::move(tuned));
+  return Replace(gpu, DispatcherMessage::Type::kUseTuned, std::move(replacement));
+}
+
+absl::Status Engine::Replace(int gpu, DispatcherMessage::Type type,
+                             std::unique_ptr<Replacement> replacement) {
+  DispatcherMessage message(type);
+  message.replacement = replacement.get();
+  absl::Status status = Of(gpu, Post(dispatcher(gpu).mailbox(), message));
+  if (status.ok()) replacements_.push_back(std::move(replacement));
+  return status;
+}
+
+void Engine::FreeReplaced() {
+  std::vector<std::unique_ptr<Replacement>> done;  // freed when the lock is not held any more
+  const absl::MutexLock lock(&mutex_);
+  // Acquire: pairs with the dispatcher's release after it has put in what it used before.
+  const auto first = std::partition(replacements_.begin(), replacements_.end(), [](const auto& it) {
+    return !it->done.load(std::memory_order_acquire);
+  });
+  std::move(first, replacements_.end(), std::back_inserter(done));
+  replacements_.erase(first, replacements_.end());
+}
+
+absl::Status Engine::BeginDrain() {
+  absl::Status status;
+  for (const auto& dispatcher : dispatchers_) {
+    status.Update(Of(dispatcher->gpu(), Post(dispatcher->mailbox(),
+                                             DispatcherMessage(DispatcherMessage::Type::kDrain))));
+  }
+  return status;
+}
+
+absl::Status Engine::FailAll(const kernels::Failure& failure) {
+  absl::Status status;
   IssuerMessage parts(IssuerMessage::Type::kFailAll);
   parts.failure = failure;
-  while (!issuer_.mailbox().TryPush(parts)) sched_yield();
+  if (!PushInTime(issuer_.mailbox(), parts)) {
+    status = absl::DeadlineExceededError("the issuer of collectives has taken no message");
+  }
   for (const auto& dispatcher : dispatchers_) {
     DispatcherMessage message(DispatcherMessage::Type::kFailAll);
-    message.part = {.op = kNone, .failure = failure};
-    Post(dispatcher->mailbox(), message);
+    message.part = {.op = kNone, .failure = failure, .launched_at = 0};
+    status.Update(Of(dispatcher->gpu(), Post(dispatcher->mailbox(), message)));
   }
+  return status;
 }
 
 bool Engine::drained() const {

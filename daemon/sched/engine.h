@@ -44,36 +44,48 @@ class Engine {
   IssuerMailbox& issuer() { return issuer_.mailbox(); }
   ControlMailbox& control() { return control_; }
 
+  // These return DEADLINE_EXCEEDED, naming the GPU, where a dispatcher takes no messages (Post);
+  // the other GPUs' have theirs then.
+  //
   // Any thread. Takes effect at each GPU's next decision.
   absl::Status SetPolicy(std::string_view name);
-  // Any thread. From each GPU's next decision on, policy and device know what was tuned. Null:
-  // nothing.
-  void SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned);
+  // Any thread. From the GPU's next decision on, policy and device know what was tuned. Null:
+  // nothing. The policy keeps what else it has learned.
+  absl::Status SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned);
   // Any thread. New ops are refused from here on; accepted ones go on.
-  void BeginDrain();
+  absl::Status BeginDrain();
   // Any thread. Ends every op with `failure`, now and from here on, but for those that a GPU runs:
   // nothing can call them back, and their memory must stay until they end.
-  void FailAll(const kernels::Failure& failure);
+  absl::Status FailAll(const kernels::Failure& failure);
+  // Any thread; now and then. Frees the policies and tables that dispatchers have stopped using,
+  // tens of megabytes, which no dispatcher should do itself.
+  void FreeReplaced();
   // Any thread. Whether, after BeginDrain, everything that clients had published has ended.
   bool drained() const;
 
  private:
   Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records);
 
-  void SendPolicy(int gpu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Replace(int gpu, DispatcherMessage::Type type,
+                       std::unique_ptr<Replacement> replacement)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Node& node_;
   absl::Mutex mutex_;
   const policies::PolicyInfo* policy_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const policies::TunedTable>> tuned_
       ABSL_GUARDED_BY(mutex_);  // by GPU
+  // What dispatchers were sent and have not been seen to be done with.
+  std::vector<std::unique_ptr<Replacement>> replacements_ ABSL_GUARDED_BY(mutex_);
   ControlMailbox control_;
   CollectiveIssuer issuer_;
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;
 };
 
-// Pushes, waiting as long as the box is full. For threads that no dispatcher waits for.
-void Post(DispatcherMailbox& box, const DispatcherMessage& message);
+// Pushes. While the box is full it waits, 2 s at most: a dispatcher empties its box every turn, and
+// a turn takes milliseconds unless it hangs in the GPU's driver. DEADLINE_EXCEEDED: the box was
+// full all that time, and nothing was sent. For threads that no dispatcher waits for.
+absl::Status Post(DispatcherMailbox& box, const DispatcherMessage& message);
 
 }  // namespace concert::daemon
 

@@ -3,6 +3,7 @@
 #ifndef CONCERT_DAEMON_SCHED_MESSAGES_H_
 #define CONCERT_DAEMON_SCHED_MESSAGES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -11,8 +12,8 @@
 #include "daemon/sched/borrower.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
-#include "daemon/session/session_memory.h"
 #include "daemon/sched/plan_book.h"
+#include "daemon/session/session_memory.h"
 #include "kernels/failure.h"
 #include "kernels/op_table.h"
 #include "policies/policy.h"
@@ -39,6 +40,17 @@ struct Membership {
   uint32_t ranks = 0;
 };
 
+// What a dispatcher is to use from now on. Whoever sends it owns it and keeps it until `done`: what
+// was in use comes back in it, so that the dispatcher frees nothing, and a message that nobody
+// reads leaves nothing behind.
+struct Replacement {
+  std::unique_ptr<policies::Policy> policy;           // kSetPolicy
+  std::shared_ptr<const policies::TunedTable> tuned;  // kUseTuned: of the policy and the device
+  std::shared_ptr<const policies::TunedTable> former_tuned;  // kept here until nobody uses it
+  // Release, by the dispatcher, after its last access; pairs with the owner's acquire.
+  std::atomic<bool> done{false};
+};
+
 struct DispatcherMessage {
   enum class Type : uint8_t {
     kAddSession,
@@ -51,8 +63,8 @@ struct DispatcherMessage {
     kRemoveMembership,
     kPartLaunched,
     kPartFailed,
-    kSetPolicy,  // `policy` passes to the dispatcher
-    kUseTuned,   // `tuned` passes to the dispatcher: what the device picks variants from
+    kSetPolicy,  // `replacement`: decide with its policy
+    kUseTuned,   // `replacement`: plan and pick variants by its table
     kLend,       // `borrower` gets turns until it wants no more; one at a time
     kDrain,      // refuse new ops
     kFailAll,    // `failure`: end everything that does not run yet
@@ -77,8 +89,7 @@ struct DispatcherMessage {
       kernels::Failure failure;    // of kPartFailed and kFailAll
       policies::Time launched_at;  // of kPartLaunched: when its launch began
     } part;
-    policies::Policy* policy;
-    std::shared_ptr<const policies::TunedTable>* tuned;
+    Replacement* replacement;
     Borrower* borrower;
   };
   DispatcherMessage() : type(Type::kDrain), link{} {}

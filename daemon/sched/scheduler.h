@@ -163,6 +163,11 @@ class Scheduler {
     book_.ForgetPolicy();
   }
 
+  // As policies::Policy::UseTuned.
+  void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) {
+    policy_->UseTuned(std::move(tuned));
+  }
+
   // --- The step ---
 
   // Appends what is to be done now. Call until the events are used up and nothing is appended.

@@ -288,7 +288,7 @@ absl::Status DeviceBench::Lend(Loan& loan) {
   if (hung_) return absl::UnavailableError("an earlier measurement has not ended");
   DispatcherMessage message(DispatcherMessage::Type::kLend);
   message.borrower = &loan;
-  Post(dispatcher_, message);
+  if (absl::Status status = Post(dispatcher_, message); !status.ok()) return status;
   absl::Status status = loan.Wait();
   hung_ = loan.hung();
   return status;

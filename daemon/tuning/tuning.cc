@@ -188,8 +188,12 @@ void Tuning::Publish(int gpu) {
   std::shared_ptr<const policies::TunedTable> table =
       store_->LoadTable(environments_[static_cast<size_t>(gpu)]);
   const size_t rows = table == nullptr ? 0 : table->rows().size();
-  engine_.SetTuned(gpu, std::move(table));
-  Log(LogLevel::kDebug, absl::StrCat("GPU ", gpu, " plans by ", rows, " measured times"));
+  const absl::Status status = engine_.SetTuned(gpu, std::move(table));
+  if (status.ok()) {
+    Log(LogLevel::kDebug, absl::StrCat("GPU ", gpu, " plans by ", rows, " measured times"));
+  } else {
+    Log(LogLevel::kError, absl::StrCat("what was tuned is not used: ", status.message()));
+  }
 }
 
 bool Tuning::Stopped() const { return stopping_ || current_ <= cancelled_; }

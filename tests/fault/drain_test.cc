@@ -21,7 +21,7 @@ class DrainTest : public FaultTest {
 
   void BeginDrain() {
     daemon_.server().BeginDrain();
-    daemon_.engine().BeginDrain();
+    ASSERT_TRUE(daemon_.engine().BeginDrain().ok());
   }
   // Submits until an op is refused, since the dispatcher learns of the drain a moment later.
   static std::string RefusalOf(Queue& queue, const CopyOp& copy) {
@@ -87,7 +87,7 @@ TEST_F(DrainTest, WhatCannotFinishGetsAStatusAndWhatRunsKeepsItsMemory) {
     for (int i = 0; i < 100; ++i) busy.push_back(running.Gemm(gemm));
     busy.front().Wait().Check();
     BeginDrain();
-    daemon_.engine().FailAll(kDrainTimeout);
+    ASSERT_TRUE(daemon_.engine().FailAll(kDrainTimeout).ok());
     for (const Ticket& ticket : busy)
       EXPECT_THAT(Outcome(ticket),
                   AnyOf("OK", HasSubstr("the daemon's drain time of 7 s"), HasSubstr("draining")));
@@ -108,7 +108,7 @@ TEST_F(DrainTest, TheDaemonStopsUnderRunningOps) {
   for (int i = 0; i < 100; ++i) queue.Gemm(gemm).submit_status().Check();
   first.Wait().Check();
   BeginDrain();
-  daemon_.engine().FailAll(kDrainTimeout);
+  ASSERT_TRUE(daemon_.engine().FailAll(kDrainTimeout).ok());
   daemon_.server().Stop();
   EXPECT_THAT(Outcome(queue.last()), testing::Not("OK"));
 }

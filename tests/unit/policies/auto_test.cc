@@ -349,6 +349,42 @@ TEST_F(AutoTest, AGroupThatTakesTwiceAsLongIsGivenUp) {
   EXPECT_GT(policy_->stats().corrected, 0u);
 }
 
+TEST_F(AutoTest, WhatIsTunedLeavesWhatWasLearnedOfOtherWork) {
+  for (uint32_t i = 0; i < 16; ++i) scene_.Of(i, Groupable(1024, 1024, 1024));
+  const float predicted_us = Decide().predicted_us;
+  for (int i = 0; i < 200; ++i) {
+    Learn(1.5f * predicted_us / plan_.predicted_us);
+    Decide();
+  }
+  const float learned_us = plan_.predicted_us;
+  const PolicyStats before = policy_->stats();
+  ASSERT_GT(before.corrected, 0u);
+  ASSERT_GT(learned_us, 1.1f * predicted_us);
+  const auto table = [](const Work& work, float us) {
+    return std::make_shared<TunedTable>(
+        std::vector<TunedRow>{{.key = {.problem = Problem::Of(work)}, .median_us = us}});
+  };
+  policy_->UseTuned(table(kSmall, 7));
+  EXPECT_EQ(Decide().predicted_us, learned_us);
+  EXPECT_EQ(policy_->stats().known, before.known + 1) << "nor was it chosen anew";
+  EXPECT_EQ(policy_->stats().corrected, before.corrected);
+  // Its own times are others now, so that what was learned about the old ones means nothing.
+  policy_->UseTuned(table(scene_.ready[0].work, 20));
+  Decide();
+  EXPECT_EQ(policy_->stats().unseen, before.unseen + 1);
+  EXPECT_LT(plan_.predicted_us, learned_us);
+}
+
+TEST_F(AutoTest, AChoiceIsMadeAnewByTimesThatWereTunedSince) {
+  scene_.Ready(kSmall);
+  const float modelled_us = Decide().serial_us;
+  policy_->UseTuned(std::make_shared<TunedTable>(
+      std::vector<TunedRow>{{.key = {.problem = Problem::Of(kSmall)}, .median_us = 500}}));
+  EXPECT_EQ(Decide().serial_us, 500);
+  policy_->UseTuned(nullptr);
+  EXPECT_EQ(Decide().serial_us, modelled_us);
+}
+
 TEST_F(AutoTest, ShortPlansTeachNothing) {
   scene_.Ready(kTiny).Ready(kTiny);
   const float predicted_us = Decide().predicted_us;

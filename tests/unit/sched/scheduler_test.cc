@@ -321,7 +321,6 @@ TEST_F(SchedulerTest, FailQueuedLeavesWhatRunsToItsEnd) {
   EXPECT_TRUE(scheduler_.idle());
 }
 
-// Offers all that is ready at once.
 // Keeps what the last decision saw running.
 class SeesRunning : public EachAlone {
  public:
@@ -357,6 +356,7 @@ TEST_F(RunningOpsTest, AnOpIsExpectedToEndWithItsLaunchNotWithItsLane) {
   EXPECT_EQ(running_[1].expected_end - running_[0].expected_end, 10'000);
 }
 
+// Offers all that is ready at once.
 class AllCollectives : public policies::Policy {
  public:
   void Decide(const Snapshot& snapshot, Plan& plan) override {
