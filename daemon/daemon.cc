@@ -43,7 +43,7 @@ std::string Describe(const DeviceInfo& gpu) {
 }
 
 void LogUnlessOk(const absl::Status& status) {
-  if (!status.ok()) Log(LogLevel::kError, status.message());
+  if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
 
 std::string Describe(const Session& session) {

@@ -1,5 +1,8 @@
 #include "daemon/service/activity_report.h"
 
+#include <numeric>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -9,12 +12,12 @@ namespace {
 std::string OpsText(uint64_t count) { return absl::StrCat(count, count == 1 ? " op" : " ops"); }
 
 // "2 INVALID_ARGUMENT, 1 CANCELLED"
-std::string FailuresText(const OpStats& ops) {
+std::string StatusesText(const std::array<uint64_t, OpStats::kStatusCount>& failures) {
   std::string text;
   for (int status = 1; status < OpStats::kStatusCount; ++status) {
-    if (ops.failures[status] == 0) continue;
+    if (failures[status] == 0) continue;
     const std::string_view name = StatusName(static_cast<uint16_t>(status));
-    absl::StrAppend(&text, text.empty() ? "" : ", ", ops.failures[status], " ",
+    absl::StrAppend(&text, text.empty() ? "" : ", ", failures[status], " ",
                     absl::string_view(name.data(), name.size()));
   }
   return text;
@@ -24,19 +27,16 @@ std::string FailuresText(const OpStats& ops) {
 
 std::vector<LogLine> ActivityReport::Lines(const Stats& stats, const std::vector<Gpu>& gpus) {
   std::vector<LogLine> lines;
-  Stats added = stats;
-  added.Subtract(before_);
-  before_ = stats;
   AddGpus(gpus, lines);
-  AddFailures(added, lines);
-  AddWork(added, lines);
+  AddFailures(stats, lines);
+  AddWork(stats, lines);
   return lines;
 }
 
 void ActivityReport::AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>& lines) {
-  gpus_before_.resize(gpus.size());
+  gpus_.resize(gpus.size());
   for (size_t i = 0; i < gpus.size(); ++i) {
-    const Gpu& before = gpus_before_[i];
+    const Gpu& before = gpus_[i];
     if (before.fault.empty() && !gpus[i].fault.empty()) {
       lines.push_back({LogLevel::kError,
                        absl::StrCat("GPU ", gpus[i].gpu,
@@ -50,34 +50,50 @@ void ActivityReport::AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>&
                                                         "; their ops failed with INTERNAL")});
     }
   }
-  gpus_before_ = gpus;
+  gpus_ = gpus;
 }
 
-void ActivityReport::AddFailures(const Stats& added, std::vector<LogLine>& lines) {
+void ActivityReport::AddFailures(const Stats& stats, std::vector<LogLine>& lines) {
   size_t sessions = 0;
-  for (const auto& [id, session] : added.sessions) {
-    const uint64_t failed = session.ops.FailureCount();
+  std::map<uint32_t, Failures> now;  // without sessions that are not listed any more
+  for (const auto& [id, session] : stats.sessions) {
+    if (session.ops.FailureCount() == 0) continue;
+    Failures added = now[id] = session.ops.failures;
+    if (const auto before = failures_.find(id); before != failures_.end()) {
+      for (size_t i = 0; i < added.size(); ++i) added[i] -= before->second[i];
+    }
+    const uint64_t failed = std::accumulate(added.begin(), added.end(), uint64_t{0});
     if (failed == 0 || ++sessions > kMaxSessions) continue;
-    lines.push_back({LogLevel::kInfo,
-                     absl::StrCat("session ", id, ": ", OpsText(failed), " failed (",
-                                  FailuresText(session.ops), "); its client has the reasons")});
+    lines.push_back(
+        {LogLevel::kInfo, absl::StrCat("session ", id, ": ", OpsText(failed), " failed (",
+                                       StatusesText(added), "); its client has the reasons")});
   }
+  failures_ = std::move(now);
   if (sessions > kMaxSessions) {
     lines.push_back({LogLevel::kInfo, absl::StrCat("ops of ", sessions - kMaxSessions,
                                                    " more sessions failed: concertctl stats")});
   }
 }
 
-void ActivityReport::AddWork(const Stats& added, std::vector<LogLine>& lines) {
-  for (const auto& [gpu, device] : added.devices) {
-    if (device.ops.op_count == 0) continue;
+void ActivityReport::AddWork(const Stats& stats, std::vector<LogLine>& lines) {
+  for (const auto& [gpu, device] : stats.devices) {
+    const Work now = {.ops = device.ops.op_count,
+                      .plans = device.plan_count,
+                      .company_plans = device.company_plan_count,
+                      .dropped_records = device.dropped_record_count,
+                      .actual_s = device.actual_seconds,
+                      .predicted_s = device.predicted_seconds};
+    const Work before = std::exchange(work_[gpu], now);
+    if (now.ops == before.ops) continue;
     lines.push_back(
         {LogLevel::kDebug,
          absl::StrFormat("GPU %d: %s in %d plans, %d of them in company; %.3f ms taken, %.3f ms "
                          "predicted; %d records lost",
-                         gpu, OpsText(device.ops.op_count), device.plan_count,
-                         device.company_plan_count, device.actual_seconds * 1e3,
-                         device.predicted_seconds * 1e3, device.dropped_record_count)});
+                         gpu, OpsText(now.ops - before.ops), now.plans - before.plans,
+                         now.company_plans - before.company_plans,
+                         (now.actual_s - before.actual_s) * 1e3,
+                         (now.predicted_s - before.predicted_s) * 1e3,
+                         now.dropped_records - before.dropped_records)});
   }
 }
 

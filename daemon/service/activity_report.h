@@ -3,7 +3,9 @@
 #ifndef CONCERT_DAEMON_SERVICE_ACTIVITY_REPORT_H_
 #define CONCERT_DAEMON_SERVICE_ACTIVITY_REPORT_H_
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,12 +36,20 @@ class ActivityReport {
   std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus);
 
  private:
-  void AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>& lines);
-  static void AddFailures(const Stats& added, std::vector<LogLine>& lines);
-  static void AddWork(const Stats& added, std::vector<LogLine>& lines);
+  using Failures = std::array<uint64_t, OpStats::kStatusCount>;  // by status
+  struct Work {
+    uint64_t ops = 0, plans = 0, company_plans = 0, dropped_records = 0;
+    double actual_s = 0, predicted_s = 0;
+  };
 
-  Stats before_;
-  std::vector<Gpu> gpus_before_;
+  void AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>& lines);
+  void AddFailures(const Stats& stats, std::vector<LogLine>& lines);
+  void AddWork(const Stats& stats, std::vector<LogLine>& lines);
+
+  // As of the last report. Not the statistics themselves, whose histograms take 9 KB a session.
+  std::map<uint32_t, Failures> failures_;  // of sessions that have some
+  std::map<uint8_t, Work> work_;           // by GPU
+  std::vector<Gpu> gpus_;
 };
 
 }  // namespace concert::daemon

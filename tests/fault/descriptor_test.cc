@@ -115,7 +115,7 @@ const BadOp kBadOps[] = {
        d.wait_count = 1;
        d.waits[0] = {CONCERT_TIMELINE_ID(999'999, 3), 1};
      },
-     CONCERT_ABI_NOT_FOUND, "session 999999 has no timeline 3"},
+     CONCERT_ABI_NOT_FOUND, "session 999999 has no queue 3"},
     {"copy of nothing",
      [](auto& d) {
        const uint32_t buffer = d.body.gemm.a.buffer;

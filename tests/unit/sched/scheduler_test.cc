@@ -154,7 +154,7 @@ TEST_F(SchedulerTest, FailsAWaitThatIsNeverSatisfiedAndGoesOn) {
   EXPECT_THAT(completed_, ElementsAre(stuck));
   EXPECT_EQ(failure_[stuck].status, CONCERT_ABI_DEADLINE_EXCEEDED);
   EXPECT_EQ(failure_[stuck].ToString(),
-            "waited 1000 ms for timeline 0 of session 1 to reach 7; it stood at 0");
+            "waited 1000 ms for queue 0 of session 1 to reach 7; it stood at 0");
   EXPECT_THAT(launched_, ElementsAre(after));
 }
 
