@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "daemon/device/sim/fair_share.h"
-#include "tests/support/seed.h"
 #include "policies/cost_model.h"
+#include "tests/support/seed.h"
 
 namespace concert::daemon::sim {
 namespace {
