@@ -380,7 +380,7 @@ TEST_F(AutoTest, AChoiceIsMadeAnewByTimesThatWereTunedSince) {
   const float modelled_us = Decide().serial_us;
   policy_->UseTuned(std::make_shared<TunedTable>(
       std::vector<TunedRow>{{.key = {.problem = Problem::Of(kSmall)}, .median_us = 500}}));
-  EXPECT_EQ(Decide().serial_us, 500);
+  EXPECT_NEAR(Decide().serial_us, 500, 10) << "and what a launch costs";
   policy_->UseTuned(nullptr);
   EXPECT_EQ(Decide().serial_us, modelled_us);
 }

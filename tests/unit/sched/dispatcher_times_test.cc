@@ -39,6 +39,7 @@ class DispatcherTimesTest : public testing::Test {
     DispatcherMessage member(DispatcherMessage::Type::kAddMembership, kSession);
     member.membership = {.handle = kHandle, .communicator = 1, .rank = 0, .ranks = 1};
     Tell(member);
+    dispatcher_.Turn(0);  // so that it reads the ring
   }
   ~DispatcherTimesTest() override {
     munmap(client_, memory_->layout().client_bytes);
