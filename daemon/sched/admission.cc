@@ -11,56 +11,79 @@ namespace {
 using kernels::Failure;
 using kernels::InvalidArgument;
 
-// Ops admitted from one ring before the next ring has its turn.
-constexpr uint32_t kBatch = 64;
+// Ops admitted in a turn: of one ring, and of all. A turn that admits and refuses as many takes
+// some 50 us, which is what others wait for when somebody floods.
+constexpr uint32_t kAdmittedPerRing = 64, kAdmittedPerTurn = 128;
+// Rings that get a turn of theirs in a turn of the dispatcher.
+constexpr int kRingsPerTurn = 64;
 
 }  // namespace
 
-// Reads every tail before the mailbox is read: a handle that the control thread gave out before the
+// Reads tails before the mailbox is read: a handle that the control thread gave out before the
 // client published an op that uses it is then known by the time the op is admitted.
-void Dispatcher::ReadRings() {
-  for (SessionPort* port : rings_) {
-    if (port->broken || port->removing) continue;
+void Dispatcher::ReadRings(Time now) {
+  const bool all = !refuse_.ok() || borrower_ != nullptr;  // who asks whether nothing is left
+  rings_.LookAt(now, all, [this](SessionPort& port) {
+    if (port.broken || !port.TailMoved()) return false;
     Failure why;
-    if (!port->ReadTail(why)) Break(*port, why);
-  }
+    if (!port.ReadTail(why)) Break(port, why);
+    return true;
+  });
 }
 
 bool Dispatcher::Admit(Time now) {
-  bool progress = false;
   const bool gpu_waits = scheduler_.plans_in_flight() == 0;
+  uint32_t budget = kAdmittedPerTurn;
   unread_ = false;
-  for (size_t i = 0; i < rings_.size(); ++i) {
-    SessionPort& port = *rings_[(next_ring_ + i) % rings_.size()];
-    if (port.broken || port.removing) continue;
-    Failure why;
-    uint32_t available = port.Available(why);
-    if (!why.ok()) {
-      Break(port, why);
-      continue;
-    }
-    // A client that does not take its failures is not waited for.
-    unread_ |= available > 0;
-    available = std::min(
-        {available, kBatch,
-         options_.max_ops_per_session - std::min(options_.max_ops_per_session, port.unfinished)});
-    for (uint32_t queue = kNone; available > 0; --available) {
-      concert_descriptor descriptor;
-      if (!port.Read(descriptor, why)) {
-        Break(port, why);
-        break;
-      }
-      if (!AdmitOne(port, descriptor, now)) break;
-      progress = true;
-      // One behind another of its queue has time until that is launched. Admitting all of a chain
-      // of 16 takes 4 us, which its first op would wait.
-      if (gpu_waits && descriptor.queue == queue) break;
-      queue = descriptor.queue;
-    }
-    port.PublishHead();
+  visited_.clear();
+  for (int rings = 0; rings < kRingsPerTurn && budget > 0; ++rings) {
+    SessionPort* const port = rings_.Next();
+    if (port == nullptr) break;
+    if (port->broken) continue;
+    const uint32_t admitted = AdmitFrom(*port, std::min(budget, kAdmittedPerRing), gpu_waits, now);
+    budget -= admitted;
+    rings_.SetStuck(*port, admitted == 0 && !port->broken);
+    // One that gave nothing is looked at again before it gets a turn.
+    if (admitted > 0) visited_.push_back(port);
+    if (!port->removals.empty()) FinishRemovals(*port);
   }
-  if (!rings_.empty()) next_ring_ = (next_ring_ + 1) % rings_.size();
-  return progress;
+  for (SessionPort* port : visited_) rings_.List(*port);
+  unread_ |= rings_.listed();
+  return budget < kAdmittedPerTurn || rings_.listed();
+}
+
+// Returns how many ops were admitted, refused ones among them.
+uint32_t Dispatcher::AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits, Time now) {
+  Failure why;
+  uint32_t available = port.Available(why);
+  if (!why.ok()) {
+    Break(port, why);
+    return 0;
+  }
+  // A client that does not take its failures is not waited for.
+  unread_ |= available > 0;
+  available = std::min(
+      {available, limit,
+       options_.max_ops_per_session - std::min(options_.max_ops_per_session, port.unfinished)});
+  uint32_t admitted = 0;
+  for (uint32_t queue = kNone; admitted < available; ++admitted) {
+    if (!port.ops.Take(1)) break;  // the rest stays in the ring
+    concert_descriptor descriptor;
+    if (!port.Read(descriptor, why)) Break(port, why);
+    if (port.broken || !AdmitOne(port, descriptor, now)) {
+      port.ops.Give(1);
+      break;
+    }
+    // One behind another of its queue has time until that is launched. Admitting all of a chain
+    // of 16 takes 4 us, which its first op would wait.
+    const bool chained = gpu_waits && descriptor.queue == queue;
+    queue = descriptor.queue;
+    if (!chained) continue;
+    ++admitted;
+    break;
+  }
+  port.PublishHead();
+  return admitted;
 }
 
 // False if the client broke the protocol and its session is over.
@@ -129,39 +152,46 @@ Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor, const kern
 
 // Sorts the waits into those the scheduler can order on the device and those whose word must be
 // watched.
-Failure Dispatcher::AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
-                               OpId id) {
+Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
   OpSlot& slot = scheduler_.slot(id);
   slot.op.wait_count = descriptor.wait_count;
+  uint8_t unmet = 0;
   for (uint32_t i = 0; i < descriptor.wait_count; ++i) {
     const concert_wait_entry& wait = slot.op.waits[i] = descriptor.waits[i];
     const uint32_t session = static_cast<uint32_t>(wait.timeline >> 32);
     const uint32_t index = static_cast<uint32_t>(wait.timeline);
     const auto found = ports_.find(session);
-    if (found == ports_.end() || found->second->removing) {
+    const bool user = (index & CONCERT_TIMELINE_USER) != 0;
+    const uint32_t number = index & ~CONCERT_TIMELINE_USER;
+    // One answer for what does not exist and what is another user's: nobody learns which it is.
+    if (found == ports_.end() || found->second->removing ||
+        found->second->link().uid != port.link().uid ||
+        number >= (user ? found->second->link().memory->layout().max_user_timelines
+                        : found->second->link().memory->layout().max_queues)) {
       return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_TIMELINE, {i, session, index}};
     }
     SessionPort& other = *found->second;
-    if (other.link().uid != port.link().uid) {
-      return {CONCERT_ABI_PERMISSION_DENIED, CONCERT_MESSAGE_FOREIGN_TIMELINE, {i, session}};
-    }
-    const concert_layout& layout = other.link().memory->layout();
-    const bool user = (index & CONCERT_TIMELINE_USER) != 0;
-    const uint32_t number = index & ~CONCERT_TIMELINE_USER;
-    if (number >= (user ? layout.max_user_timelines : layout.max_queues)) {
-      return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_TIMELINE, {i, session, index}};
-    }
     if (!user && other.queues[number].id != kNone) {
-      slot.local_waits[slot.local_wait_count++] = {other.queues[number].id, wait.value,
-                                                   static_cast<uint8_t>(i)};
+      const OpSlot::LocalWait local{other.queues[number].id, wait.value, static_cast<uint8_t>(i)};
+      slot.local_waits[slot.local_wait_count++] = local;
+      unmet += scheduler_.WaitMet(local) ? 0 : 1;
       continue;
     }
     const uint64_t& word =
         user ? other.link().memory->user_timeline(number) : other.link().memory->timeline(number);
     if (LoadAcquire(word) >= wait.value) continue;
+    const size_t home = user ? other.queues.size() + number : number;
+    watches_.Add(other.watched[home], word, id, static_cast<uint8_t>(i), wait.value);
     slot.watched_waits |= static_cast<uint8_t>(1u << i);
-    watches_.push_back({id, static_cast<uint8_t>(i), session, &word, wait.value});
+    ++unmet;
   }
+  if (unmet == 0) return {};
+  if (!port.waits.Take(unmet)) {
+    return {CONCERT_ABI_RESOURCE_EXHAUSTED,
+            CONCERT_MESSAGE_TOO_MANY_WAITS,
+            {unmet, port.link().account->limit(Resource::kWaits).per_user}};
+  }
+  slot.charged_waits = unmet;
   return {};
 }
 

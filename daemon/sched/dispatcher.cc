@@ -19,15 +19,18 @@ using kernels::Failure;
 
 constexpr uint32_t kDispatcherMailboxCapacity = 8192;
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
-constexpr size_t kMaxWatchesPerTurn = 256;
 
 // An idle turn every few microseconds.
 constexpr uint32_t kGlancesPerIdleTurn = 64;
 constexpr size_t kMaxRecordsKept = 256;
 
-// Sleeping with work on the GPU must be short: nothing rings when a timeline advances.
-constexpr int64_t kNapNs = 50'000;
-constexpr int64_t kIdleSleepNs = 500'000'000;
+// Sleeping with work on the GPU must be short: nothing rings when a timeline advances. Other words
+// that nothing rings for deserve a nap in proportion to how long nothing has happened: what is seen
+// late then was late already.
+constexpr Time kNapNs = 50'000;
+constexpr Time kLongestNapNs = 1'000'000;
+constexpr Time kIdlePerNap = 64;
+constexpr Time kIdleSleepNs = 500'000'000;
 
 }  // namespace
 
@@ -41,11 +44,12 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
       scheduler_(options.scheduler, device.info().model, std::move(policy)),
+      watches_(options.scheduler.max_ops),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  watches_.reserve(4 * kMaxWatchesPerTurn);
   launch_ops_.reserve(policies::kMaxReady);
   launch_writes_.reserve(policies::kMaxReady);
   advanced_.reserve(options.scheduler.max_queues);
+  visited_.reserve(policies::kMaxReady);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, mailbox_.wake_fd(), &event) == 0);
@@ -61,8 +65,8 @@ void Dispatcher::Start() { thread_ = std::thread(&Dispatcher::Run, this); }
 void Dispatcher::Stop() {
   if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
-  // Any message wakes it; this one changes nothing.
-  while (!mailbox_.TryPush(DispatcherMessage(DispatcherMessage::Type::kWake))) sched_yield();
+  // Any message wakes it, so if the box is full it is awake.
+  (void)mailbox_.TryPush(DispatcherMessage(DispatcherMessage::Type::kWake));
   thread_.join();
 }
 
@@ -81,43 +85,40 @@ void Dispatcher::Run() {
     if (Turn(now)) {
       idle_since = now;
     } else if (now - idle_since > options_.spin_ns) {
-      Sleep();
+      Sleep(idle_since);
     }
   }
 }
 
 // Whether a turn would find something to do.
-bool Dispatcher::Glance() const {
-  if (busy_ || !mailbox_.empty()) return true;
-  for (const SessionPort* port : rings_) {
-    if (!port->broken && !port->removing && port->TailMoved()) return true;
-  }
+bool Dispatcher::Glance() {
+  if (busy_ || !mailbox_.empty() || rings_.Glance()) return true;
   for (const QueueId queue : scheduler_.active_queues()) {
     const QueueOwner& owner = owner_of_[queue];
     if (LoadRelaxed(owner.port->timeline(owner.queue)) >= scheduler_.OldestTicket(queue))
       return true;
   }
-  const auto end = watches_.begin() + std::min(watches_.size(), kMaxWatchesPerTurn);
-  return std::any_of(watches_.begin(), end,
-                     [](const Watch& watch) { return LoadRelaxed(*watch.word) >= watch.value; });
+  return watches_.Glance();
 }
 
 bool Dispatcher::Turn(Time now) {
-  ReadRings();
-  bool progress = HandleMessages(now);
-  progress |= Admit(now);
-  if (!removals_.empty()) FinishRemovals();
+  turn_at_ = now;
+  ReadRings(now);
+  bool emptied = false;
+  bool progress = HandleMessages(now, emptied);
+  if (emptied) progress |= Admit(now);
   progress |= PollTimelines(now);
-  progress |= PollWatches();
+  progress |= PollWatches(now);
   actions_.Clear();
   scheduler_.Step(now, actions_);
-  progress |= !actions_.list.empty();
+  progress |= !actions_.list.empty() || scheduler_.pending();
   Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
   const bool idle = !progress && (!busy_ || borrower_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
-  if (!ending_queues_.empty()) ReleaseQueues();
-  if (!removing_.empty()) ReleaseSessions();
+  if (!scheduler_.ended_queues().empty()) ReleaseQueues();
+  if (!removing_.empty()) progress |= ReleaseSessions();
+  if (!events_.empty()) SendEvents();
   if (now >= next_health_check_) CheckHealth(now);
   gauges_.plans_in_flight.store(static_cast<uint32_t>(scheduler_.plans_in_flight()),
                                 std::memory_order_relaxed);
@@ -139,28 +140,39 @@ void Dispatcher::LetBorrow() {
   if (!borrower_->Turn(device_, idle)) borrower_ = nullptr;
 }
 
-// Sleeps until a client rings, a message comes or a bounded time has passed. With unfinished ops
-// that time is a nap, since neither the GPU nor another session's timeline can ring.
-void Dispatcher::Sleep() {
-  bool nap = !scheduler_.idle() || !removing_.empty();
+// What nothing rings for, it must look at itself.
+Time Dispatcher::SleepTime(Time now, Time idle_since) const {
+  if (!scheduler_.active_queues().empty()) return kNapNs;
+  Time limit = kIdleSleepNs;
+  // The first: that another GPU offers fewer parts. The last: a client that takes its failures.
+  if (scheduler_.parts_stalled() || !watches_.empty() || !removing_.empty() || !events_.empty() ||
+      rings_.any_stuck()) {
+    limit = std::clamp((now - idle_since) / kIdlePerNap, kNapNs, kLongestNapNs);
+  }
+  if (scheduler_.next_timeout() == Readiness::kNever) return limit;
+  return std::min(limit, std::max(scheduler_.next_timeout() - now, kNapNs));
+}
+
+// Sleeps until a client rings, a message comes or SleepTime has passed.
+void Dispatcher::Sleep(Time idle_since) {
+  const Time now = NowNs();
   mailbox_.PrepareSleep();  // ends with a full fence
-  for (SessionPort* port : rings_) port->SetSleeping(true);
+  rings_.AskForBell();
   // Full fence: pairs with the client's between storing the tail and loading `sleeping`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool work = !mailbox_.empty();
-  for (SessionPort* port : rings_) {
-    if (port->broken || port->removing) continue;
-    work |= port->TailMoved();
-    // Published but not admitted: the client must first take its failures, and does not ring then.
-    nap |= port->TailPending();
-  }
-  if (!work) {
-    const timespec timeout{.tv_sec = 0, .tv_nsec = nap ? kNapNs : kIdleSleepNs};
+  const bool work = rings_.FindNews(now);
+  if (!work && mailbox_.empty()) {
+    const timespec timeout{.tv_sec = 0, .tv_nsec = SleepTime(now, idle_since)};
     std::array<epoll_event, 16> events;
     gauges_.sleeps.fetch_add(1, std::memory_order_relaxed);
-    epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
+    const int count =
+        epoll_pwait2(epoll_fd_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.ptr == nullptr) continue;  // the mailbox
+      rings_.HasNews(*static_cast<SessionPort*>(events[i].data.ptr), now);
+    }
   }
-  for (SessionPort* port : rings_) port->SetSleeping(false);
+  rings_.EndSleep();
   mailbox_.FinishSleep();
 }
 
@@ -178,38 +190,28 @@ bool Dispatcher::PollTimelines(Time now) {
     advanced_.push_back(owner);
     progress = true;
   }
-  if (!progress) return false;
-  SessionPort::FenceBeforeWake();  // one for all: it costs as much as the rest of a wake
-  for (const QueueOwner& owner : advanced_) owner.port->WakeWaiters(owner.queue);
-  advanced_.clear();
-  return true;
-}
-
-bool Dispatcher::PollWatches() {
-  bool progress = false;
-  size_t examined = 0;
-  for (size_t i = 0; i < watches_.size() && examined < kMaxWatchesPerTurn; ++examined) {
-    const Watch& watch = watches_[i];
-    const uint64_t value = LoadAcquire(*watch.word);
-    scheduler_.slot(watch.op).watched_values[watch.index] = value;
-    if (value < watch.value) {
-      ++i;
-      continue;
-    }
-    scheduler_.WaitSatisfied(watch.op, watch.index);
-    watches_[i] = watches_.back();
-    watches_.pop_back();
-    progress = true;
-  }
-  // Those beyond the limit have their turn next.
-  if (watches_.size() > kMaxWatchesPerTurn) {
-    std::rotate(watches_.begin(), watches_.begin() + kMaxWatchesPerTurn, watches_.end());
-  }
+  if (progress) WakeAdvanced();
   return progress;
 }
 
-void Dispatcher::DropWatches(OpId op) {
-  std::erase_if(watches_, [op](const Watch& watch) { return watch.op == op; });
+void Dispatcher::WakeAdvanced() {
+  SessionPort::FenceBeforeWake();  // one for all: it costs as much as the rest of a wake
+  uint64_t wakes = 0;
+  for (const QueueOwner& owner : advanced_) wakes += owner.port->WakeWaiters(owner.queue);
+  if (wakes > 0) gauges_.wakes.fetch_add(wakes, std::memory_order_relaxed);
+  advanced_.clear();
+}
+
+bool Dispatcher::PollWatches(Time now) {
+  return watches_.Poll(now,
+                       [this](OpId op, uint8_t index) { scheduler_.WaitSatisfied(op, index); }) > 0;
+}
+
+void Dispatcher::DropWatches(OpId id) {
+  uint8_t& watched = scheduler_.slot(id).watched_waits;
+  for (; watched != 0; watched &= static_cast<uint8_t>(watched - 1)) {
+    watches_.Drop(id, static_cast<uint8_t>(std::countr_zero(watched)));
+  }
 }
 
 void Dispatcher::Execute(const Actions& actions) {
@@ -229,6 +231,7 @@ void Dispatcher::Execute(const Actions& actions) {
         break;
     }
   }
+  if (!advanced_.empty()) WakeAdvanced();
 }
 
 // Puts the action's lane behind those that it must follow.
@@ -311,12 +314,20 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
 
 // Ends an op that the device does not end.
 void Dispatcher::Complete(OpId id) {
-  const OpSlot& slot = scheduler_.slot(id);
-  SessionPort& port = PortOf(id);
+  OpSlot& slot = scheduler_.slot(id);
+  QueueOwner& owner = owner_of_[slot.queue];
+  SessionPort& port = *owner.port;
+  // What the awaited word stands at is known here only.
+  if (slot.timed_out_wait < CONCERT_MAX_WAITS && (slot.watched_waits >> slot.timed_out_wait & 1)) {
+    slot.failure.args[4] = LoadAcquire(watches_.WordOf(id, slot.timed_out_wait));
+  }
   if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
-  SessionPort::FenceBeforeWake();
-  port.WakeWaiters(slot.op.queue);
+  // However many of a queue complete in a turn, its threads are woken once.
+  if (owner.completed_turn != turns_ + 1) {
+    owner.completed_turn = turns_ + 1;
+    advanced_.push_back(owner);
+  }
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
   if (kind == nullptr || !kind->collective || slot.offered) return;
   // The other ranks must not wait for a part that will never come.
@@ -335,13 +346,16 @@ void Dispatcher::Complete(OpId id) {
 void Dispatcher::Release(OpId id) {
   const OpSlot& slot = scheduler_.slot(id);
   SessionPort& port = PortOf(id);
-  if (slot.watched_waits != 0) DropWatches(id);
+  DropWatches(id);
   for (int i = 0; i < slot.op.buffer_count; ++i) {
     const uint32_t handle = slot.op.buffers[i];
     --port.buffer_uses[handle];
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
   --port.unfinished;
+  port.ops.Give(1);
+  if (slot.charged_waits > 0) port.waits.Give(slot.charged_waits);
+  if (!port.removing) rings_.List(port);  // it may have been full
   scheduler_.FreeOp(id);
 }
 

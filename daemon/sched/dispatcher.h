@@ -5,6 +5,7 @@
 #define CONCERT_DAEMON_SCHED_DISPATCHER_H_
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -14,8 +15,10 @@
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
+#include "daemon/sched/rings.h"
 #include "daemon/sched/scheduler.h"
 #include "daemon/sched/session_port.h"
+#include "daemon/sched/watches.h"
 #include "daemon/telemetry/record_ring.h"
 
 namespace concert::daemon {
@@ -31,6 +34,7 @@ struct DispatcherOptions {
 struct DispatcherGauges {
   std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, queues{0}, sessions{0};
   std::atomic<uint64_t> sleeps{0}, launch_errors{0};
+  std::atomic<uint64_t> wakes{0};  // system calls that woke threads of clients
   std::atomic<uint64_t> turns{0};  // a heartbeat: grows at least every half second
   std::atomic<bool> healthy{true};
   std::atomic<bool> drained{false};  // new ops are refused and everything published has ended
@@ -56,53 +60,45 @@ class Dispatcher {
   // anything.
   bool Turn(Time now);
 
+  // For tests and benchmarks that drive it.
+  const Scheduler& scheduler() const { return scheduler_; }
+  const Watches& watches() const { return watches_; }
+  // How long it may sleep, having had nothing to do since `idle_since`.
+  Time SleepTime(Time now, Time idle_since) const;
+
  private:
-  // A wait on a word that this scheduler does not own: another GPU's queue or a user timeline.
-  struct Watch {
-    OpId op;
-    uint8_t index;  // into op.waits
-    uint32_t session;
-    const uint64_t* word;
-    uint64_t value;
-  };
-
-  // A queue or buffer that its client has given up.
-  struct Removal {
-    enum class What : uint8_t { kQueue, kBuffer };
-    SessionPort* port;
-    What what;
-    uint32_t handle;    // index of the queue, or buffer
-    uint64_t position;  // of the ring: what lies before it may still use it
-  };
-
   void Run();
-  bool Glance() const;
-  void Sleep();
+  bool Glance();
+  void Sleep(Time idle_since);
 
   // Messages (dispatcher_messages.cc).
-  // `now` becomes later where a message tells of something that was later.
-  bool HandleMessages(Time& now);
+  // `now` becomes later where a message tells of something that was later. `emptied`: all that was
+  // in the box when this was called has been handled.
+  bool HandleMessages(Time& now, bool& emptied);
   void Handle(const DispatcherMessage& message);
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
   void AddSession(const SessionLink& link);
   void RemoveSession(SessionPort& port);
-  void RemoveLater(SessionPort& port, Removal::What what, uint32_t handle);
-  void FinishRemovals();
-  void ReleaseSessions();
+  bool CancelSome(SessionPort& port, int& budget);
+  bool EndWatches(SessionPort& port, uint32_t timeline, int& budget);
+  void RemoveLater(SessionPort& port, SessionPort::Removal::What what, uint32_t handle);
+  void FinishRemovals(SessionPort& port);
+  bool ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueues();
   void Tell(ControlEvent event);
+  void SendEvents();
   void Break(SessionPort& port, const kernels::Failure& why);
 
   // Admission (admission.cc).
-  void ReadRings();
+  void ReadRings(Time now);
   bool Admit(Time now);
+  uint32_t AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits, Time now);
   bool AdmitOne(SessionPort& port, const concert_descriptor& descriptor, Time now);
   kernels::Failure AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id);
   static kernels::Failure AdmitHeader(const concert_descriptor& descriptor,
                                       const kernels::OpKind* kind);
-  kernels::Failure AdmitWaits(const SessionPort& port, const concert_descriptor& descriptor,
-                              OpId id);
+  kernels::Failure AdmitWaits(SessionPort& port, const concert_descriptor& descriptor, OpId id);
   kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
                                uint32_t& ranks);
   kernels::Failure AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
@@ -110,8 +106,9 @@ class Dispatcher {
 
   // Progress and launching (dispatcher.cc).
   bool PollTimelines(Time now);
-  bool PollWatches();
+  bool PollWatches(Time now);
   void DropWatches(OpId op);
+  void WakeAdvanced();
   void Execute(const Actions& actions);
   absl::Status Order(const Action& action);
   void Launch(const Actions& actions, const Action& action);
@@ -133,20 +130,20 @@ class Dispatcher {
   DispatcherGauges gauges_;
 
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
-  std::vector<SessionPort*> rings_;  // sessions with a ring here, in order of arrival
+  Rings rings_;
   std::vector<SessionPort*> removing_;
-  std::vector<Removal> removals_;
-  std::vector<std::pair<SessionPort*, uint32_t>> ending_queues_;  // removed, not yet ended
-  size_t next_ring_ = 0;  // round robin: who is admitted first
+  std::vector<SessionPort*> visited_;  // scratch of Admit
+  std::deque<ControlEvent> events_;    // that the control thread's box had no room for
   struct QueueOwner {
     SessionPort* port = nullptr;
     uint32_t queue = 0;
+    uint64_t completed_turn = 0;  // the last turn in which an op of it was completed
   };
-  std::vector<QueueOwner> owner_of_;   // by scheduler queue id
-  std::vector<QueueOwner> advanced_;   // scratch of PollTimelines
+  std::vector<QueueOwner> owner_of_;  // by scheduler queue id
+  std::vector<QueueOwner> advanced_;  // queues whose timelines have moved and whose threads to wake
   std::vector<const Op*> launch_ops_;  // scratch of Launch, as the next
   std::vector<TimelineWrite> launch_writes_;
-  std::vector<Watch> watches_;
+  Watches watches_;
   Actions actions_;
   Borrower* borrower_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
@@ -154,6 +151,7 @@ class Dispatcher {
   bool unread_ = false;  // the last turn found ops published that it could admit
   bool busy_ = true;     // the last turn did something: there may be more
   uint64_t turns_ = 0;
+  Time turn_at_ = 0;
   int epoll_fd_ = -1;
   std::atomic<bool> stop_{false};
   std::thread thread_;

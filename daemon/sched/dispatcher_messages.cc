@@ -1,5 +1,4 @@
 // What other threads ask of a dispatcher, and how it lets go of sessions, queues and buffers.
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -11,16 +10,24 @@ namespace concert::daemon {
 
 using kernels::Failure;
 
-bool Dispatcher::HandleMessages(Time& now) {
+namespace {
+
+constexpr int kMessagesPerTurn = 1024;
+// Ops, queues and watched words of removed sessions that are dealt with in a turn.
+constexpr int kCancelledPerTurn = 128;
+
+}  // namespace
+
+bool Dispatcher::HandleMessages(Time& now, bool& emptied) {
   DispatcherMessage message;
-  bool any = false;
-  while (mailbox_.TryPop(message)) {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    emptied = !mailbox_.TryPop(message);
+    if (emptied) return i > 0;
     // What was launched after this turn began may be seen to end in it: that is later.
     if (message.type == DispatcherMessage::Type::kPartLaunched) now = std::max(now, NowNs());
     Handle(message);
-    any = true;
   }
-  return any;
+  return true;
 }
 
 void Dispatcher::Handle(const DispatcherMessage& message) {
@@ -72,7 +79,8 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       RemoveSession(port);
       return;
     case Type::kAddQueue: {
-      const QueueId id = scheduler_.AddQueue(message.session, message.queue.priority);
+      const QueueId id = scheduler_.AddQueue(message.session, message.queue.priority,
+                                             port.link().account, message.queue.next_ticket);
       CONCERT_CHECK(id != kNone);  // the control thread counts queues
       port.queues[message.queue.queue] = {
           .id = id, .next_ticket = message.queue.next_ticket, .removing = false};
@@ -81,7 +89,7 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       return;
     }
     case Type::kRemoveQueue:
-      RemoveLater(port, Removal::What::kQueue, message.queue.queue);
+      RemoveLater(port, SessionPort::Removal::What::kQueue, message.queue.queue);
       return;
     case Type::kAddBuffer: {
       const uint32_t handle = message.buffer.handle;
@@ -94,7 +102,7 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
       return;
     }
     case Type::kReleaseBuffer:
-      RemoveLater(port, Removal::What::kBuffer, message.buffer.handle);
+      RemoveLater(port, SessionPort::Removal::What::kBuffer, message.buffer.handle);
       return;
     case Type::kAddMembership:
       port.members.push_back({message.membership, 0});
@@ -116,7 +124,7 @@ void Dispatcher::AddSession(const SessionLink& link) {
     // since the client shares the descriptor's flags and may clear O_NONBLOCK.
     epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = port.get()}};
     CONCERT_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, link.event_fd, &event) == 0);
-    rings_.push_back(port.get());
+    rings_.Add(*port, turn_at_);
   }
   ports_.emplace(link.session, std::move(port));
   gauges_.sessions.store(static_cast<uint32_t>(ports_.size()), std::memory_order_relaxed);
@@ -124,54 +132,73 @@ void Dispatcher::AddSession(const SessionLink& link) {
 
 void Dispatcher::RemoveSession(SessionPort& port) {
   port.removing = true;
-  // Ops of other sessions that wait for this one's timelines on watched words would wait for
-  // unmapped memory.
-  std::erase_if(watches_, [&](const Watch& watch) {
-    if (watch.session != port.link().session) return false;
-    scheduler_.Fail(watch.op, {CONCERT_ABI_CANCELLED,
-                               CONCERT_MESSAGE_WAIT_UNREACHABLE,
-                               {watch.index, watch.value, LoadAcquire(*watch.word)}});
-    return true;  // the op's other watches go when it is released
-  });
-  std::erase_if(removals_, [&](const Removal& removal) { return removal.port == &port; });
-  std::erase_if(ending_queues_, [&](const auto& ending) { return ending.first == &port; });
-  for (SessionPort::QueueEntry& queue : port.queues) {
-    if (queue.id != kNone && !queue.removing) {
-      queue.removing = true;
-      scheduler_.RemoveQueue(queue.id, true);
-    }
-  }
+  port.removals.clear();
+  port.open_queues = static_cast<uint32_t>(
+      std::count_if(port.queues.begin(), port.queues.end(),
+                    [](const SessionPort::QueueEntry& queue) { return queue.id != kNone; }));
   if (port.has_ring()) {
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, port.link().event_fd, nullptr);
-    std::erase(rings_, &port);
+    rings_.Remove(port);
   }
   removing_.push_back(&port);
 }
 
+// Goes on with a removed session's queues, then with waits of other sessions for its words. True
+// when nothing is left to do.
+bool Dispatcher::CancelSome(SessionPort& port, int& budget) {
+  const size_t queues = port.queues.size();
+  for (; port.cancelled < queues + port.watched.size(); ++port.cancelled) {
+    if (budget <= 0) return false;
+    if (port.cancelled >= queues) {
+      const auto timeline = static_cast<uint32_t>(port.cancelled - queues);
+      if (!EndWatches(port, timeline, budget)) return false;
+      continue;
+    }
+    SessionPort::QueueEntry& queue = port.queues[port.cancelled];
+    if (queue.id == kNone || queue.removing) continue;
+    queue.removing = true;
+    budget -= 1 + static_cast<int>(scheduler_.RemoveQueue(queue.id, true));
+  }
+  return true;
+}
+
+// Ops of other sessions that wait for a word of the removed one would wait for unmapped memory.
+// True when none is left.
+bool Dispatcher::EndWatches(SessionPort& port, uint32_t timeline, int& budget) {
+  const Watches::WordId word = port.watched[timeline];
+  if (word == kNone) return true;
+  const auto end = [this](OpId op, uint8_t index, uint64_t awaited, uint64_t value) {
+    scheduler_.WaitSatisfied(op, index);
+    if (value >= awaited || !scheduler_.slot(op).may_launch) return;
+    scheduler_.Fail(
+        op, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_WAIT_UNREACHABLE, {index, awaited, value}});
+  };
+  budget -= static_cast<int>(watches_.End(word, static_cast<uint32_t>(budget), end));
+  return port.watched[timeline] == kNone;
+}
+
 // What the client published before it asked may still use the queue or buffer. The tail is read
 // again, since it may have moved between this turn's reading and the client's request.
-void Dispatcher::RemoveLater(SessionPort& port, Removal::What what, uint32_t handle) {
+void Dispatcher::RemoveLater(SessionPort& port, SessionPort::Removal::What what, uint32_t handle) {
   Failure why;
-  if (!port.broken && !port.ReadTail(why)) Break(port, why);
-  removals_.push_back({&port, what, handle, port.tail()});
+  if (port.has_ring()) {
+    if (!port.broken && !port.ReadTail(why)) Break(port, why);
+    rings_.List(port);
+  }
+  port.removals.push_back({what, handle, port.tail()});
+  FinishRemovals(port);
 }
 
 // Removes queues and buffers once all that was published before is admitted.
-void Dispatcher::FinishRemovals() {
-  for (size_t i = 0; i < removals_.size();) {
-    const Removal removal = removals_[i];
-    SessionPort& port = *removal.port;
-    if (port.head() < removal.position && !port.broken) {
-      ++i;
-      continue;
-    }
-    removals_[i] = removals_.back();
-    removals_.pop_back();
-    if (removal.what == Removal::What::kQueue) {
+void Dispatcher::FinishRemovals(SessionPort& port) {
+  while (!port.removals.empty()) {
+    const SessionPort::Removal removal = port.removals.front();
+    if (port.head() < removal.position && !port.broken) return;
+    port.removals.pop_front();
+    if (removal.what == SessionPort::Removal::What::kQueue) {
       SessionPort::QueueEntry& entry = port.queues[removal.handle];
       entry.removing = true;
       scheduler_.RemoveQueue(entry.id, false);
-      ending_queues_.emplace_back(&port, removal.handle);
     } else {
       // From here on no new op finds it.
       port.buffers[removal.handle] = {};
@@ -181,23 +208,15 @@ void Dispatcher::FinishRemovals() {
   }
 }
 
-// Answers for removed sessions of which nothing is left here.
-void Dispatcher::ReleaseSessions() {
+// Goes on with removed sessions and answers for those of which nothing is left here. True if there
+// is more to cancel.
+bool Dispatcher::ReleaseSessions() {
+  int budget = kCancelledPerTurn;
   for (size_t i = 0; i < removing_.size();) {
     SessionPort& port = *removing_[i];
-    const bool ended =
-        port.unfinished == 0 &&
-        std::all_of(port.queues.begin(), port.queues.end(), [&](const SessionPort::QueueEntry& q) {
-          return q.id == kNone || scheduler_.QueueEnded(q.id);
-        });
-    if (!ended) {
+    if (!CancelSome(port, budget) || port.unfinished > 0 || port.open_queues > 0) {
       ++i;
       continue;
-    }
-    for (const SessionPort::QueueEntry& queue : port.queues) {
-      if (queue.id == kNone) continue;
-      owner_of_[queue.id] = {};
-      scheduler_.ReclaimQueue(queue.id);
     }
     const uint32_t session = port.link().session;
     removing_[i] = removing_.back();
@@ -206,6 +225,7 @@ void Dispatcher::ReleaseSessions() {
     gauges_.sessions.store(static_cast<uint32_t>(ports_.size()), std::memory_order_relaxed);
     Tell({.type = ControlEvent::Type::kSessionReleased, .session = session});
   }
+  return budget <= 0;
 }
 
 void Dispatcher::ReleaseBufferIfUnused(SessionPort& port, uint32_t handle) {
@@ -219,33 +239,36 @@ void Dispatcher::ReleaseBufferIfUnused(SessionPort& port, uint32_t handle) {
 // Answers for removed queues of which nothing is left: no op of theirs and none that waits for
 // them.
 void Dispatcher::ReleaseQueues() {
-  for (size_t i = 0; i < ending_queues_.size();) {
-    const auto [port, queue] = ending_queues_[i];
-    SessionPort::QueueEntry& entry = port->queues[queue];
-    if (!scheduler_.QueueEnded(entry.id)) {
-      ++i;
+  for (const QueueId id : scheduler_.ended_queues()) {
+    const QueueOwner owner = owner_of_[id];
+    owner_of_[id] = {};
+    scheduler_.ReclaimQueue(id);
+    owner.port->queues[owner.queue] = {};
+    if (owner.port->removing) {
+      --owner.port->open_queues;
       continue;
     }
-    ending_queues_[i] = ending_queues_.back();
-    ending_queues_.pop_back();
-    owner_of_[entry.id] = {};
-    scheduler_.ReclaimQueue(entry.id);
-    entry = {};
     Tell({.type = ControlEvent::Type::kQueueReleased,
-          .session = port->link().session,
-          .handle = queue});
+          .session = owner.port->link().session,
+          .handle = owner.queue});
   }
+  scheduler_.ended_queues().clear();
 }
 
+// The control thread empties its box soon. Until then its events are kept here: at most one for
+// every handle and session that it has given out.
 void Dispatcher::Tell(ControlEvent event) {
   event.gpu = options_.scheduler.gpu;
-  // The control thread never waits for a dispatcher, so it empties its box; its events per turn are
-  // bounded.
-  while (!control_.TryPush(event)) sched_yield();
+  if (!events_.empty() || !control_.TryPush(event)) events_.push_back(event);
+}
+
+void Dispatcher::SendEvents() {
+  while (!events_.empty() && control_.TryPush(events_.front())) events_.pop_front();
 }
 
 void Dispatcher::Break(SessionPort& port, const Failure& why) {
   port.broken = true;
+  rings_.SetStuck(port, false);
   Tell(
       {.type = ControlEvent::Type::kSessionBroken, .session = port.link().session, .failure = why});
 }

@@ -12,7 +12,6 @@
 #include "daemon/sched/borrower.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
-#include "daemon/sched/plan_book.h"
 #include "daemon/session/session_memory.h"
 #include "kernels/failure.h"
 #include "kernels/op_table.h"
@@ -135,9 +134,9 @@ struct IssuerMessage {
   explicit IssuerMessage(Type t) : type(t), failure{} {}
 };
 
-// What of the issuer's box is kept for parts, which must always fit: all that the dispatchers of a
-// full node may have offered, and slack for senders that look at the room at the same time.
-inline constexpr uint32_t kRoomForParts = CONCERT_MAX_RINGS * PlanBook::kMaxCollectives + 64;
+// What of the issuer's box is kept for parts, which must always fit: all that users may have offered
+// together (Resource::kParts), and slack for senders that look at the room at the same time.
+inline constexpr uint32_t kRoomForParts = 16'384 + 64;
 
 using DispatcherMailbox = Mailbox<DispatcherMessage>;
 using ControlMailbox = Mailbox<ControlEvent>;

@@ -40,18 +40,20 @@ struct OpSlot {
   QueueId queue = kNone;
   OpId next = kNone;  // in its queue
   OpState state = OpState::kQueued;
-  bool offered = false;    // the rendezvous has or had it
-  bool reported = false;   // its completion entry is published
-  bool may_launch = true;  // false: failed before launch; it only waits for its turn to complete
+  bool offered = false;       // the rendezvous has or had it
+  bool reported = false;      // its completion entry is published
+  bool part_charged = false;  // its user's account holds it under Resource::kParts
+  bool may_launch = true;     // false: failed before launch; it only waits for its turn to complete
   uint8_t watched_waits =
       0;  // bit i: op.waits[i] is watched by the dispatcher and not yet satisfied
+  // Index into op.waits of the one that outlasted its bound. If it is watched, the dispatcher fills
+  // in what its word stands at.
+  uint8_t timed_out_wait = CONCERT_MAX_WAITS;
+  uint8_t charged_waits = 0;  // its user's account holds them under Resource::kWaits
   uint8_t local_wait_count = 0;
   std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
-  // By index into op.waits: what the dispatcher last saw of a watched wait's timeline, for the
-  // timeout's sentence.
-  std::array<uint64_t, CONCERT_MAX_WAITS> watched_values{};
   policies::Lane lane = policies::kNoLane;
-  // Valid once launched or offered: its launch in the PlanBook, its range in WritesInFlight.
+  // Valid once launched: its launch in the PlanBook, its range in WritesInFlight.
   uint16_t launch = 0;
   uint8_t write_slot = 0;
   uint16_t index_in_launch = 0;
@@ -60,7 +62,8 @@ struct OpSlot {
   uint32_t clock_launch = 0;  // its launch in its lane's LaneClock
   uint64_t admission = 0;     // counts all ops of the scheduler in the order of Submit
   uint64_t work_hash = 0;     // policies::HashWork(op.work)
-  policies::Time admitted_at = 0, front_since = 0, ready_at = 0, launched_at = 0;
+  policies::Time admitted_at = 0, ready_at = 0;
+  policies::Time launched_at = 0;  // or offered
 };
 
 class OpPool {

@@ -76,9 +76,17 @@ uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority prior
   return id;
 }
 
-uint16_t PlanBook::OpenCollective(float predicted_us, Time now) {
-  const uint16_t id = Open(false, policies::Priority::kNormal, policies::Reason::kCollective, now);
-  SetPrediction(id, predicted_us, predicted_us);
+uint16_t PlanBook::LaunchCollective(const OpSlot& slot, Time now) {
+  if (collectives_ == kMaxCollectives) return kNoLaunch;
+  const uint16_t plan = Open(false, policies::Priority::kNormal, policies::Reason::kCollective,
+                             /*now=*/slot.launched_at);
+  SetPrediction(plan, slot.solo_us, slot.solo_us);
+  policies::PlannedLaunch launch{};
+  launch.count = 1;
+  launch.lane = slot.lane;
+  const uint16_t id = OpenLaunch(plan, launch, now);
+  AddTo(id, slot);
+  AddSession(id);
   return id;
 }
 
@@ -97,22 +105,17 @@ uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& laun
     record.sm_count = launch.schedule != nullptr ? launch.schedule->blocks : launch.sm_budget;
   }
   const uint16_t id = TakeFree(free_launches_);
-  launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane};
+  launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane, .launched_at = now};
   group_launches_ += launch.form == Form::kGroup;
-  if (plans_[plan].compute) SetLaunched(id, now);
+  ++lanes_[launch.lane].launches;
+  ++launches_in_flight_;
   return id;
 }
 
-void PlanBook::SetLaunched(uint16_t id, Time now) {
-  LaunchSlot& launch = launches_[id];
-  launch.launched = true;
-  launch.launched_at = now;
-  ++lanes_[launch.lane].launches;
-  ++launches_in_flight_;
-}
+void PlanBook::Add(const OpSlot& slot) { AddTo(slot.launch, slot); }
 
-void PlanBook::Add(const OpSlot& slot) {
-  LaunchSlot& launch = launches_[slot.launch];
+void PlanBook::AddTo(uint16_t id, const OpSlot& slot) {
+  LaunchSlot& launch = launches_[id];
   PlanSlot& plan = plans_[launch.plan];
   PlanRecord& record = plan.record;
   ++launch.unfinished;
@@ -156,6 +159,7 @@ float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time s
 }
 
 void PlanBook::Finish(const OpSlot& slot, Time now) {
+  if (slot.launch == kNoLaunch) return RecordUnplanned(slot, now);
   LaunchSlot& launch = launches_[slot.launch];
   PlanSlot& plan = plans_[launch.plan];
   LaneSlot& lane = lanes_[launch.lane];
@@ -186,13 +190,14 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
 }
 
 void PlanBook::Withdraw(const OpSlot& slot, Time now) {
+  if (slot.launch == kNoLaunch) return;
   PlanSlot& plan = plans_[launches_[slot.launch].plan];
   plan.clean = false;
   plan.unfinished_solo_us -= slot.solo_us;
   Leave(slot, now);
 }
 
-void PlanBook::RecordFailed(const OpSlot& slot, Time now) {
+void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
   op_records_.push_back({.session = slot.op.session,
                          .kind = slot.op.kind,
                          .status = static_cast<uint16_t>(slot.failure.status),
@@ -210,10 +215,8 @@ void PlanBook::Leave(const OpSlot& slot, Time now) {
   const Lane lane = launch.lane;
   if (--launch.unfinished == 0) {
     group_launches_ -= launch.form == Form::kGroup;
-    if (launch.launched) {
-      --lanes_[lane].launches;
-      --launches_in_flight_;
-    }
+    --lanes_[lane].launches;
+    --launches_in_flight_;
     free_launches_.push_back(slot.launch);
   }
   if (--plans_[plan].unfinished == 0) Close(plan, lane, now);

@@ -19,21 +19,21 @@ namespace concert::daemon {
 class PlanBook {
  public:
   static constexpr int kMaxComputePlans = 64;   // in flight
-  static constexpr int kMaxCollectives = 1024;  // offered or in flight, each a plan of its own
+  static constexpr int kMaxCollectives = 1024;  // in flight, each a plan of its own
+  static constexpr uint16_t kNoLaunch = 0xffff;
 
   PlanBook();
 
   // `priority`: of the plan's lowest op. REQUIRES: fewer than kMaxComputePlans are open.
   uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
-  // REQUIRES: fewer than kMaxCollectives are open.
-  uint16_t OpenCollective(float predicted_us, Time now);
+  // A collective's part that was offered at slot.launched_at is enqueued now: a plan with one
+  // launch. kNoLaunch, under which only the op's own record is kept, if kMaxCollectives are open.
+  uint16_t LaunchCollective(const OpSlot& slot, Time now);
   // What is predicted when what runs already is considered; see PlanRecord. To be called when the
   // plan has its ops: one op has nothing to be compared with, its serial_us is its predicted_us.
   void SetPrediction(uint16_t plan, float predicted_us, float serial_us);
 
-  // Adds a launch; a collective's counts as launched only by SetLaunched.
   uint16_t OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now);
-  void SetLaunched(uint16_t launch, Time now);
   // Adds `slot` to the launch that slot.launch names; slot.solo_us is set.
   void Add(const OpSlot& slot);
   // Counts another session among those of the launch's plan.
@@ -43,10 +43,10 @@ class PlanBook {
 
   // A launched op has ended.
   void Finish(const OpSlot& slot, Time now);
-  // An op that was launched or offered will not end there.
+  // An op that was launched will not end there.
   void Withdraw(const OpSlot& slot, Time now);
-  // An op failed without having been launched.
-  void RecordFailed(const OpSlot& slot, Time now);
+  // An op ended without a plan: it failed before its launch, or its launch is kNoLaunch.
+  void RecordUnplanned(const OpSlot& slot, Time now);
 
   int compute_plans() const { return compute_plans(policies::Priority::kLow); }
   // Those of this class and of higher ones.
@@ -96,7 +96,6 @@ class PlanBook {
     uint16_t unfinished = 0;  // ops
     policies::Form form = policies::Form::kSingle;
     policies::Lane lane = policies::kNoLane;
-    bool launched = false;
     Time launched_at = 0;
     Time started_at = 0;  // 0: none of its ops has finished
   };
@@ -113,6 +112,7 @@ class PlanBook {
   // The op's part of its plan's time, to which it adds the time from `since`, the last end on its
   // lane, to `now`. So launches that overlap share the time of their lane.
   static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time since, Time now);
+  void AddTo(uint16_t launch, const OpSlot& slot);
   void Leave(const OpSlot& slot, Time now);
   void Close(uint16_t plan, policies::Lane last_lane, Time now);
   bool RanAlone(const PlanSlot& plan, policies::Lane last_lane) const;

@@ -6,16 +6,8 @@
 #include "daemon/check.h"
 
 namespace concert::daemon {
-namespace {
 
 using kernels::Failure;
-
-constexpr Time kTimeoutScanPeriodNs = 1'000'000;
-
-uint32_t SessionOf(uint64_t timeline) { return static_cast<uint32_t>(timeline >> 32); }
-uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
-
-}  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceModel& device,
                      std::unique_ptr<policies::Policy> policy)
@@ -23,16 +15,18 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
       device_(device),
       costs_(device),
       policy_(std::move(policy)),
-      pool_(options.max_ops) {
+      pool_(options.max_ops),
+      readiness_(options.max_queues, options.wait_timeout_ns) {
   finished_.reserve(options.max_ops);
-  candidates_.reserve(4 * policies::kMaxReady);
+  candidates_.reserve(2 * policies::kMaxReady * (kReadyCollective + 1));
   snapshot_ready_.reserve(policies::kMaxReady);
   snapshot_running_.reserve(policies::kMaxReady);
   launch_ranges_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;
 }
 
-QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority) {
+QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority, Account* account,
+                            uint64_t next_ticket) {
   QueueId id;
   if (!free_queues_.empty()) {
     id = free_queues_.back();
@@ -42,14 +36,26 @@ QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority) {
     queues_.emplace_back();
     // The lists hold each queue at most once: with room for all, listing never allocates.
     active_.reserve(queues_.capacity());
-    blocked_.reserve(queues_.capacity());
-    ready_.reserve(queues_.capacity());
+    ended_queues_.reserve(queues_.capacity());
     free_queues_.reserve(queues_.capacity());
   } else {
     return kNone;
   }
+  Queue& queue = queues_[id];
+  queue = Queue{};
+  queue.used = true;
+  queue.session = session;
+  queue.priority = priority;
+  queue.account = account;
+  queue.submitted = queue.finished = next_ticket - 1;
+  readiness_.Add(id, next_ticket - 1);
+  JoinShare(queue);
+  return id;
+}
+
+void Scheduler::JoinShare(Queue& queue) {
   auto [entry, added] =
-      share_of_session_.try_emplace(session, static_cast<uint32_t>(shares_.size()));
+      share_of_session_.try_emplace(queue.session, static_cast<uint32_t>(shares_.size()));
   if (added) {
     if (!free_shares_.empty()) {
       entry->second = free_shares_.back();
@@ -61,37 +67,39 @@ QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority) {
     // starved.
     int64_t least = 0;
     bool found = false;
-    for (uint32_t i = 0; i < shares_.size(); ++i) {
-      if (shares_[i].queues == 0) continue;
-      least = found ? std::min(least, shares_[i].served_ns) : shares_[i].served_ns;
+    for (const Share& share : shares_) {
+      if (share.queues == 0) continue;
+      least = found ? std::min(least, share.served_ns) : share.served_ns;
       found = true;
     }
     shares_[entry->second] = {.served_ns = least};
   }
   ++shares_[entry->second].queues;
-  Queue& queue = queues_[id];
-  queue = Queue{};
-  queue.used = true;
-  queue.session = session;
-  queue.priority = priority;
   queue.share = entry->second;
-  return id;
 }
 
-void Scheduler::RemoveQueue(QueueId id, bool cancel) {
+uint32_t Scheduler::RemoveQueue(QueueId id, bool cancel) {
   Queue& queue = queues_[id];
   CONCERT_CHECK(queue.used && !queue.removed);
   queue.removed = true;
-  if (cancel) FailFrom(queue.front, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_SESSION_CLOSED, {}});
-  progressed_ = true;
+  uint32_t cancelled = 0;
+  if (cancel) {
+    cancelled = FailFrom(queue.front, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_SESSION_CLOSED, {}});
+  }
+  if (readiness_.reached(id) >= queue.submitted) readiness_.Close(id);
   MaybeEnd(id);
+  return cancelled;
 }
 
 // Fails `op` and those after it in its queue, but for parts that the rendezvous has.
-void Scheduler::FailFrom(OpId op, const Failure& failure) {
+uint32_t Scheduler::FailFrom(OpId op, const Failure& failure) {
+  uint32_t failed = 0;
   for (; op != kNone; op = pool_[op].next) {
-    if (pool_[op].state != OpState::kOffered && pool_[op].may_launch) Fail(op, failure);
+    if (pool_[op].state == OpState::kOffered || !pool_[op].may_launch) continue;
+    Fail(op, failure);
+    ++failed;
   }
+  return failed;
 }
 
 void Scheduler::FailQueued(const Failure& failure) {
@@ -107,6 +115,7 @@ void Scheduler::MaybeEnd(QueueId id) {
     free_shares_.push_back(queue.share);
   }
   queue.ended = true;
+  ended_queues_.push_back(id);
 }
 
 void Scheduler::ReclaimQueue(QueueId id) {
@@ -134,15 +143,17 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   queue.tail = id;
   if (queue.front == kNone) {
     queue.front = id;
-    slot.front_since = now;
-    List(queue_id, ListedAs::kBlocked);
-    progressed_ = true;
+    readiness_.Touch(queue_id);
   }
 }
 
 void Scheduler::WaitSatisfied(OpId id, int index) {
-  pool_[id].watched_waits &= static_cast<uint8_t>(~(1u << index));
-  progressed_ = true;
+  OpSlot& slot = pool_[id];
+  slot.watched_waits &= static_cast<uint8_t>(~(1u << index));
+  // One that is not first in its queue, or not examined yet, finds what is left when it is.
+  if (queues_[slot.queue].front == id && readiness_.blocked(slot.queue)) {
+    readiness_.WatchedMet(slot.queue);
+  }
 }
 
 void Scheduler::Fail(OpId id, const Failure& failure) {
@@ -151,51 +162,56 @@ void Scheduler::Fail(OpId id, const Failure& failure) {
   slot.failure = failure;
   slot.may_launch = false;
   slot.state = OpState::kQueued;
-  if (queues_[slot.queue].front == id) List(slot.queue, ListedAs::kBlocked);
-  progressed_ = true;
+  ReleasePart(slot);
+  if (queues_[slot.queue].front != id) return;
+  readiness_.Unblock(slot.queue);
+  TakeOff(slot.queue);
+  readiness_.Touch(slot.queue);
 }
 
 void Scheduler::PartLaunched(OpId id, Time now) {
   OpSlot& slot = pool_[id];
   CONCERT_CHECK(slot.state == OpState::kOffered);
+  ReleasePart(slot);
   if (!slot.failure.ok()) {  // FailAll came while the rendezvous had it.
     ReturnToQueue(slot.queue, id);
     return;
   }
   slot.state = OpState::kLaunched;
+  slot.launch = book_.LaunchCollective(slot, now);
   slot.launched_at = now;
-  book_.SetLaunched(slot.launch, now);
+  slot.write_slot = writes_.Add(RangesOf(slot.op).written);
   LaneInfo& lane = lanes_[slot.lane];
   ++lane.in_flight;
   lane.last_op = id;
   const Time start = std::max(lane.clock.BusyUntil(now), now);
   slot.clock_launch = lane.clock.Launched(now, start + static_cast<Time>(slot.solo_us * 1e3f), 1);
-  queues_[slot.queue].launched = slot.op.ticket;
-  progressed_ = true;
+  SetActive(slot.queue, true);
+  Advance(slot.queue, slot.op.ticket);
+  readiness_.Touch(slot.queue);
 }
 
 void Scheduler::PartFailed(OpId id, const Failure& failure) {
   OpSlot& slot = pool_[id];
   CONCERT_CHECK(slot.state == OpState::kOffered);
+  ReleasePart(slot);
   if (slot.failure.ok()) slot.failure = failure;
   ReturnToQueue(slot.queue, id);
 }
 
-// Takes back an offered op, which is the newest in flight of its queue, to complete it with its
+// Takes back an offered op, which is the newest of its queue that left it, to complete it with its
 // failure.
 void Scheduler::ReturnToQueue(QueueId queue_id, OpId id) {
   OpSlot& slot = pool_[id];
   slot.state = OpState::kQueued;
   slot.may_launch = false;
-  Withdraw(slot);
   Queue& queue = queues_[queue_id];
   if (queue.last_launched == id) {  // else FailAll has already moved the front back
+    readiness_.Unblock(queue_id);   // the front was the op behind it
     queue.front = id;
     queue.last_launched = kNone;
   }
-  if (queue.head == queue.front) SetActive(queue_id, false);
-  List(queue_id, ListedAs::kBlocked);
-  progressed_ = true;
+  readiness_.Touch(queue_id);
 }
 
 void Scheduler::LaunchFailed(OpId id, const Failure& failure) { pool_[id].failure = failure; }
@@ -207,7 +223,20 @@ void Scheduler::TimelineSeen(QueueId id, uint64_t value, Time now) {
     if (pool_[op].state != OpState::kLaunched || pool_[op].op.ticket > value) break;
     Finish(op, now);
   }
-  if (queue.head == queue.front) SetActive(id, false);
+  if (queue.head != queue.front) {
+    if (pool_[queue.head].state != OpState::kLaunched) SetActive(id, false);
+    return;
+  }
+  SetActive(id, false);
+  // A failed op at the front completes when all before it have finished.
+  if (queue.front != kNone && !pool_[queue.front].may_launch) readiness_.Touch(id);
+}
+
+// The op with this ticket, and so all before it, is launched or has ended.
+void Scheduler::Advance(QueueId id, uint64_t ticket) {
+  readiness_.Reach(id, ticket);
+  const Queue& queue = queues_[id];
+  if (queue.removed && ticket == queue.submitted) readiness_.Close(id);
 }
 
 // Takes a launched op off its queue, lane and plan. Its slot is released by the next step.
@@ -225,13 +254,6 @@ void Scheduler::Finish(OpId id, Time now) {
   writes_.Remove(slot.write_slot);
   book_.Finish(slot, now);
   finished_.push_back(id);
-  progressed_ = true;
-}
-
-// The op will not end on the device.
-void Scheduler::Withdraw(OpSlot& slot) {
-  writes_.Remove(slot.write_slot);
-  book_.Withdraw(slot, slot.launched_at);
 }
 
 void Scheduler::FailAll(const Failure& failure) {
@@ -248,18 +270,20 @@ void Scheduler::FailAll(const Failure& failure) {
         --lane.in_flight;
         lane.clock.Finished(slot.clock_launch, slot.launched_at);
         lane.last_op = kNone;
-        slot.state = OpState::kQueued;
-        Withdraw(slot);
+        writes_.Remove(slot.write_slot);
+        book_.Withdraw(slot, slot.launched_at);
       }
+      ReleasePart(slot);
       slot.state = OpState::kQueued;
       slot.may_launch = false;
     }
+    readiness_.Unblock(id);
+    TakeOff(id);
     queue.front = queue.head;
     queue.last_launched = kNone;
     SetActive(id, false);
-    List(id, ListedAs::kBlocked);
+    readiness_.Touch(id);
   }
-  progressed_ = true;
 }
 
 void Scheduler::SetActive(QueueId id, bool active) {
@@ -277,114 +301,6 @@ void Scheduler::SetActive(QueueId id, bool active) {
   active_.pop_back();
 }
 
-void Scheduler::Unlist(QueueId id) {
-  Queue& queue = queues_[id];
-  if (queue.listed == ListedAs::kNot) return;
-  std::vector<QueueId>& list = queue.listed == ListedAs::kReady ? ready_ : blocked_;
-  const QueueId moved = list.back();
-  list[queue.list_index] = moved;
-  queues_[moved].list_index = queue.list_index;
-  list.pop_back();
-  queue.listed = ListedAs::kNot;
-}
-
-void Scheduler::List(QueueId id, ListedAs as) {
-  Queue& queue = queues_[id];
-  if (queue.listed == as) return;
-  Unlist(id);
-  std::vector<QueueId>& list = as == ListedAs::kReady ? ready_ : blocked_;
-  queue.list_index = static_cast<uint32_t>(list.size());
-  queue.listed = as;
-  list.push_back(id);
-}
-
-// Whether every wait is satisfied or can be paid on the device. Fails the op if one never can be.
-bool Scheduler::WaitsMet(OpSlot& slot) {
-  if (slot.watched_waits != 0) return false;
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const OpSlot::LocalWait& wait = slot.local_waits[i];
-    const Queue& other = queues_[wait.queue];
-    if (other.finished >= wait.value || other.launched >= wait.value) continue;
-    if (other.removed && other.submitted < wait.value) {
-      slot.failure = {CONCERT_ABI_CANCELLED,
-                      CONCERT_MESSAGE_WAIT_UNREACHABLE,
-                      {wait.index, wait.value, other.submitted}};
-      slot.may_launch = false;
-    }
-    return false;
-  }
-  return true;
-}
-
-// Fails the op if its waits have outlasted their bound.
-void Scheduler::CheckTimeouts(OpSlot& slot, Time now) {
-  if (now - slot.front_since < options_.wait_timeout_ns) return;
-  for (uint32_t i = 0; i < slot.op.wait_count; ++i) {
-    const concert_wait_entry& wait = slot.op.waits[i];
-    uint64_t stood_at = slot.watched_values[i];
-    bool unmet = (slot.watched_waits >> i & 1u) != 0;
-    for (int j = 0; j < slot.local_wait_count && !unmet; ++j) {
-      const Queue& other = queues_[slot.local_waits[j].queue];
-      if (slot.local_waits[j].index != i) continue;
-      stood_at = other.finished;
-      unmet = other.finished < wait.value && other.launched < wait.value;
-    }
-    if (!unmet) continue;
-    slot.failure = {CONCERT_ABI_DEADLINE_EXCEEDED,
-                    CONCERT_MESSAGE_WAIT_TIMEOUT,
-                    {static_cast<uint64_t>(options_.wait_timeout_ns / 1'000'000),
-                     IndexOf(wait.timeline), SessionOf(wait.timeline), wait.value, stood_at}};
-    slot.may_launch = false;
-    return;
-  }
-}
-
-// Brings the queue's front op as far as it can go: completed if it failed, ready, or blocked.
-void Scheduler::Evaluate(QueueId id, Time now, Actions& actions) {
-  Queue& queue = queues_[id];
-  while (queue.front != kNone) {
-    OpSlot& slot = pool_[queue.front];
-    if (slot.state == OpState::kOffered) break;  // FailAll: the rendezvous gives it back
-    if (slot.may_launch) {
-      // The previous op's part is not enqueued yet, so nothing can be ordered behind it.
-      if (queue.last_launched != kNone && pool_[queue.last_launched].state == OpState::kOffered)
-        break;
-      if (WaitsMet(slot)) {
-        slot.state = OpState::kReady;
-        slot.ready_at = now;
-        List(id, ListedAs::kReady);
-        return;
-      }
-      if (slot.may_launch) CheckTimeouts(slot, now);
-      if (slot.may_launch) break;
-    }
-    if (queue.head != queue.front || !actions.HasRoom()) break;
-    CompleteFront(id, now, actions);
-  }
-  if (queue.front == kNone) {
-    Unlist(id);
-    MaybeEnd(id);
-  } else {
-    List(id, ListedAs::kBlocked);
-  }
-}
-
-// Ends the failed op at the front of its queue, all earlier ones having finished.
-void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
-  Queue& queue = queues_[id];
-  const OpId op = queue.front;
-  OpSlot& slot = pool_[op];
-  actions.Add(Action::Type::kComplete, op);
-  book_.RecordFailed(slot, now);
-  queue.finished = slot.op.ticket;
-  queue.front = queue.head = slot.next;
-  if (queue.head == kNone) queue.tail = kNone;
-  if (queue.front != kNone) pool_[queue.front].front_since = now;
-  actions.Add(Action::Type::kRelease, op);
-  DropWaits(slot);
-  progressed_ = true;
-}
-
 // The op waits for no queue any more.
 void Scheduler::DropWaits(const OpSlot& slot) {
   for (int i = 0; i < slot.local_wait_count; ++i) {
@@ -393,26 +309,9 @@ void Scheduler::DropWaits(const OpSlot& slot) {
   }
 }
 
-// Re-examines blocked queues: all of them after progress, else only for timeouts now and then.
-void Scheduler::EvaluateBlocked(Time now, Actions& actions) {
-  while (progressed_ || now >= next_timeout_scan_) {
-    progressed_ = false;
-    next_timeout_scan_ = now + kTimeoutScanPeriodNs;
-    // Backwards: what leaves the list is then the last of it, so that it keeps its order. Where
-    // Evaluate takes out another, what comes in its place has been examined.
-    for (size_t i = blocked_.size(); i > 0; --i) {
-      if (i <= blocked_.size()) Evaluate(blocked_[i - 1], now, actions);
-    }
-    if (!actions.HasRoom()) {
-      progressed_ = true;  // go on in the next step
-      return;
-    }
-  }
-}
-
 // One action for all of them.
 void Scheduler::ReleaseFinished(Actions& actions) {
-  const size_t count = std::min(finished_.size(), actions.Room());
+  const size_t count = std::min(finished_.size(), kReleasesPerStep);
   if (count == 0) return;
   actions.Add(Action::Type::kRelease, {finished_.data(), count});
   for (size_t i = 0; i < count; ++i) {
@@ -426,10 +325,18 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 void Scheduler::Step(Time now, Actions& actions) {
   if (const auto outcome = book_.TakeOutcome()) policy_->Learn(*outcome);
   ReleaseFinished(actions);
-  do {
-    EvaluateBlocked(now, actions);
-    if (ready_.empty() || !actions.HasRoom()) return;
-  } while (Decide(now, actions));
+  if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some
+  examinations_left_ = kExaminedPerStep;
+  completions_left_ = kCompletionsPerStep;
+  int wakes_left = Readiness::kWakesPerStep;
+  bool more = true;
+  while (more) {
+    wakes_left -= readiness_.Wake(now, wakes_left);
+    ExamineTouched(now, actions);
+    // What completed may have woken others; what is launched does.
+    more = (readiness_.waking() && wakes_left > 0) ||
+           (ready_count_ > 0 && actions.HasRoom() && Decide(now, actions));
+  }
 }
 
 }  // namespace concert::daemon

@@ -12,6 +12,9 @@
 //
 // Dependencies are paid on the device: an op is ready as soon as what it depends on is *launched*,
 // and the launch action names the lanes it must be ordered behind.
+//
+// A step costs what changed: Readiness says which queues to examine, and each kind of work has a
+// bound per step, so that no amount of one keeps the others waiting.
 #ifndef CONCERT_DAEMON_SCHED_SCHEDULER_H_
 #define CONCERT_DAEMON_SCHED_SCHEDULER_H_
 
@@ -25,10 +28,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/config/defaults.h"
+#include "daemon/quota/account.h"
 #include "daemon/sched/hazards.h"
 #include "daemon/sched/lane_clock.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/plan_book.h"
+#include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
 #include "policies/cost_memo.h"
@@ -80,6 +85,7 @@ struct Action {
 
 // Output of Step, in fixed storage.
 struct Actions {
+  // Releases and completions of one step take up to half; the rest is for plans.
   static constexpr size_t kMax = 1024;
   std::vector<Action> list;
   std::vector<OpId> ops;
@@ -115,16 +121,17 @@ struct Actions {
   std::span<const kernels::Predecessor> AfterOf(const Action& action) const {
     return {after.data() + action.first, action.count};
   }
-  // How many ops may be added before there is no more room for the largest plan.
-  size_t Room() const {
-    const size_t used = std::max(list.size(), ops.size()) + policies::kMaxReady;
-    return used < kMax ? kMax - used : 0;
-  }
-  bool HasRoom() const { return Room() > 0; }
+  // Whether the largest plan fits.
+  bool HasRoom() const { return std::max(list.size(), ops.size()) + policies::kMaxReady <= kMax; }
 };
 
 class Scheduler {
  public:
+  // What one step does at most, besides deciding. Together they use up to half of Actions.
+  static constexpr size_t kReleasesPerStep = 256;
+  static constexpr int kCompletionsPerStep = 128;  // of failed ops
+  static constexpr int kExaminedPerStep = 512;     // queues
+
   Scheduler(const SchedulerOptions& options, const policies::DeviceModel& device,
             std::unique_ptr<policies::Policy> policy);
 
@@ -132,8 +139,12 @@ class Scheduler {
 
   // Queues of sessions. A removed queue takes no more ops and ends when those it has are finished;
   // `cancel` ends those that have not started. AddQueue returns kNone if the table is full.
-  QueueId AddQueue(uint32_t session, policies::Priority priority);
-  void RemoveQueue(QueueId queue, bool cancel);
+  // `account`: of the session's user, charged for offered parts; outlives the queue, null: none.
+  // `next_ticket`: of its first op.
+  QueueId AddQueue(uint32_t session, policies::Priority priority, Account* account = nullptr,
+                   uint64_t next_ticket = 1);
+  // Returns how many ops it has cancelled.
+  uint32_t RemoveQueue(QueueId queue, bool cancel);
 
   // A slot for an op that is about to be admitted; kNone when the pool is full. Fill op(),
   // local_waits, watched_waits and, if it was refused, failure; then Submit.
@@ -175,12 +186,16 @@ class Scheduler {
 
   // --- Views ---
 
-  // Queues with launched or offered work: those whose timelines the dispatcher should read.
+  // Queues with launched work: those whose timelines the dispatcher should read.
   // TimelineSeen changes the list.
   std::span<const QueueId> active_queues() const { return active_; }
-  // Ticket of the queue's oldest unfinished op. REQUIRES: the queue is active.
+  // Ticket of the queue's oldest launched op. REQUIRES: the queue is active.
   uint64_t OldestTicket(QueueId queue) const { return pool_[queues_[queue].head].op.ticket; }
 
+  // Whether what the wait is for is launched or has ended.
+  bool WaitMet(const OpSlot::LocalWait& wait) const {
+    return readiness_.reached(wait.queue) >= wait.value;
+  }
   OpSlot& slot(OpId op) { return pool_[op]; }
   const OpSlot& slot(OpId op) const { return pool_[op]; }
   // After the op's kRelease action has been carried out.
@@ -188,12 +203,22 @@ class Scheduler {
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
   int plans_in_flight() const { return book_.compute_plans(); }
-  uint32_t ready_count() const { return static_cast<uint32_t>(ready_.size()); }
+  uint32_t ready_count() const { return ready_count_; }
+  // When waiting fronts are next due to fail, and whether a step has something to do before that:
+  // what other processors do not announce.
+  Time next_timeout() const { return readiness_.next_timeout(); }
+  bool pending() const { return readiness_.news() || readiness_.waking() || !finished_.empty(); }
+  // Parts whose user has offered as many as it may; tried again and again.
+  bool parts_stalled() const { return lists_[kStalled].first != kNone; }
+  // Queues examined so far, for tests.
+  uint64_t examined() const { return examined_; }
   // Queues that are not reclaimed.
   uint32_t queue_count() const {
     return static_cast<uint32_t>(queues_.size() - free_queues_.size());
   }
-  // True once a removed queue has nothing left; its slot is kept until ReclaimQueue.
+  // Removed queues of which nothing is left, since the caller last cleared them; their slots are
+  // kept until ReclaimQueue.
+  std::vector<QueueId>& ended_queues() { return ended_queues_; }
   bool QueueEnded(QueueId queue) const { return queues_[queue].ended; }
   void ReclaimQueue(QueueId queue);
 
@@ -202,25 +227,36 @@ class Scheduler {
   std::vector<PlanRecord>& plan_records() { return book_.plan_records(); }
 
  private:
-  enum class ListedAs : uint8_t { kNot, kBlocked, kReady };
+  // Lists of queues whose front is ready: GEMMs and copies by priority, then collectives; and
+  // collectives that may be offered once their user's quota allows.
+  static constexpr uint8_t kReadyCollective = policies::kPriorityCount;
+  static constexpr uint8_t kStalled = kReadyCollective + 1;
+  static constexpr uint8_t kListCount = kStalled + 1;
+  static constexpr uint8_t kNoList = kListCount;
 
   struct Queue {
     bool used = false;
     bool removed = false;
     bool ended = false;
     bool active = false;
-    ListedAs listed = ListedAs::kNot;
+    uint8_t list = kNoList;
     policies::Priority priority = policies::Priority::kNormal;
     uint32_t session = 0;
-    uint32_t waiters = 0;     // local waits of other ops on this queue
-    uint32_t list_index = 0;  // in blocked_ or ready_
+    uint32_t waiters = 0;                    // local waits of other ops on this queue
+    QueueId previous = kNone, next = kNone;  // in its list
     uint32_t active_index = 0;
-    OpId head = kNone;           // oldest unfinished
-    OpId front = kNone;          // first that is neither launched nor offered
-    OpId tail = kNone;           // newest
-    OpId last_launched = kNone;  // newest of [head, front)
-    uint32_t share = 0;          // index into shares_
-    uint64_t submitted = 0, launched = 0, finished = 0;  // tickets
+    OpId head = kNone;                     // oldest unfinished
+    OpId front = kNone;                    // first that is neither launched nor offered
+    OpId tail = kNone;                     // newest
+    OpId last_launched = kNone;            // newest of [head, front)
+    uint32_t share = 0;                    // index into shares_
+    uint64_t submitted = 0, finished = 0;  // tickets
+    Account* account = nullptr;
+  };
+
+  // In the order in which queues came.
+  struct List {
+    QueueId first = kNone, last = kNone;
   };
 
   // What a session has been given lately, for fair sharing.
@@ -260,15 +296,23 @@ class Scheduler {
     Time latency = 0;  // of the first launch, as far as no earlier work hides it
   };
 
-  // Readiness (scheduler.cc).
-  bool WaitsMet(OpSlot& slot);
-  void CheckTimeouts(OpSlot& slot, Time now);
-  void Evaluate(QueueId queue, Time now, Actions& actions);
-  void EvaluateBlocked(Time now, Actions& actions);
+  // Examining (scheduler_examine.cc).
+  void Examine(QueueId queue, Time now, Actions& actions);
+  void ExamineTouched(Time now, Actions& actions);
+  void CheckWaits(QueueId queue, OpSlot& slot, Time now);
+  void MakeReady(QueueId queue, OpSlot& slot, Time now);
+  void FailUnreachable(OpSlot& slot);
+  void FailTimedOut(OpSlot& slot);
+  bool ChargePart(const Queue& queue, OpSlot& slot);
+  void ReleasePart(OpSlot& slot);
   void CompleteFront(QueueId queue, Time now, Actions& actions);
-  void FailFrom(OpId op, const kernels::Failure& failure);
-  void List(QueueId queue, ListedAs as);
-  void Unlist(QueueId queue);
+  void PutOn(uint8_t list, QueueId queue);
+  void TakeOff(QueueId queue);
+
+  // Queues (scheduler.cc).
+  void JoinShare(Queue& queue);
+  uint32_t FailFrom(OpId op, const kernels::Failure& failure);
+  void Advance(QueueId queue, uint64_t ticket);
   void SetActive(QueueId queue, bool active);
   void ReturnToQueue(QueueId queue, OpId op);
   void ReleaseFinished(Actions& actions);
@@ -278,6 +322,7 @@ class Scheduler {
   // Deciding (scheduler_decide.cc).
   bool HasRoom(Time now, policies::Priority priority, bool company_expected) const;
   bool CompanyExpected() const;
+  void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
   void ListRunning(Time now);
   bool BuildSnapshot(Time now);
@@ -287,17 +332,17 @@ class Scheduler {
   void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
               Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
-  uint16_t MarkLaunched(OpId op, OpState state, Lane lane, uint16_t launch,
-                        const kernels::ByteRange& written, Time now);
+  uint16_t TakeFromQueue(OpId op, OpState state, Lane lane, Time now);
+  void EnterBooks(const OpSlot& slot);
   uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
                   PredictedSpan& span);
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
+  static kernels::OpRanges RangesOf(const kernels::Op& op);
 
   // Ending (scheduler.cc).
   void Finish(OpId op, Time now);
-  void Withdraw(OpSlot& slot);
 
   const SchedulerOptions options_;
   const policies::DeviceModel device_;
@@ -306,7 +351,10 @@ class Scheduler {
   OpPool pool_;
   std::vector<Queue> queues_;
   std::vector<QueueId> free_queues_;
-  std::vector<QueueId> active_, blocked_, ready_;
+  std::vector<QueueId> active_, ended_queues_;
+  Readiness readiness_;
+  std::array<List, kListCount> lists_;
+  uint32_t ready_count_ = 0;    // of all lists but kStalled
   std::vector<OpId> finished_;  // finished in TimelineSeen, released by the next Step
   std::vector<Share> shares_;
   std::vector<uint32_t> free_shares_;
@@ -315,9 +363,9 @@ class Scheduler {
   PlanBook book_;
   WritesInFlight writes_;
   uint64_t admissions_ = 0;
-  bool progressed_ =
-      false;  // something was launched, finished, satisfied or failed since blocked_ was scanned
-  Time next_timeout_scan_ = 0;
+  uint64_t examined_ = 0;
+  // What is left of this step.
+  int examinations_left_ = 0, completions_left_ = 0;
 
   // Scratch of one decision.
   policies::Snapshot snapshot_;

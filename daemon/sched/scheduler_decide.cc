@@ -20,12 +20,16 @@ using policies::ReadyOp;
 // with an exact comparison.
 constexpr int64_t kFairnessQuantumNs = 50'000;
 
-kernels::OpRanges RangesOf(const kernels::Op& op) {
+// Ready ops of a list that a decision ranks: more than a snapshot holds, so that the least served
+// of many come first. Ranking them takes some 10 us.
+constexpr int kMaxCandidatesOfList = 2 * policies::kMaxReady;
+
+}  // namespace
+
+kernels::OpRanges Scheduler::RangesOf(const kernels::Op& op) {
   const kernels::OpKind* kind = kernels::FindOpKind(op.kind);
   return kind == nullptr ? kernels::OpRanges{} : kind->ranges(op);
 }
-
-}  // namespace
 
 // Late binding: see SchedulerOptions.
 bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
@@ -49,9 +53,13 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expe
 // each, instead of as one, one and two, 21.1 (one H200). An op that follows one in flight is of a
 // chain, whose ends bring nothing: its next op is ready already.
 bool Scheduler::CompanyExpected() const {
-  if (static_cast<int>(ready_.size()) >= book_.compute_ops()) return false;
-  return std::none_of(ready_.begin(), ready_.end(),
-                      [this](QueueId id) { return queues_[id].head != queues_[id].front; });
+  if (static_cast<int>(ready_count_) >= book_.compute_ops()) return false;
+  for (uint8_t list = 0; list <= kReadyCollective; ++list) {
+    for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
+      if (queues_[id].head != queues_[id].front) return false;
+    }
+  }
+  return true;
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
@@ -63,40 +71,43 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
   return lanes_[previous.lane].last_op == queue.last_launched ? previous.lane : policies::kNoLane;
 }
 
+// Appends what is on the list, oldest first, as far as there is room: the rest has its turn when
+// those before it are launched.
+void Scheduler::AddCandidates(uint8_t list, int limit) {
+  for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
+    if (limit-- <= 0) return;
+    const Queue& queue = queues_[id];
+    const OpSlot& slot = pool_[queue.front];
+    candidates_.push_back({.priority = static_cast<int8_t>(queue.priority),
+                           .ahead = shares_[queue.share].served_ns,
+                           .ready_at = slot.ready_at,
+                           .admission = slot.admission,
+                           .op = queue.front});
+  }
+}
+
 // Fills candidates_ with what is ready and sorts it: highest priority first, then the session that
 // has had least, then the op that has waited longest, then the one admitted first.
 void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
   const bool company_expected = CompanyExpected();
-  std::array<bool, policies::kPriorityCount> has_room;
-  for (int i = 0; i < policies::kPriorityCount; ++i) {
-    has_room[i] = HasRoom(now, static_cast<policies::Priority>(i - 1), company_expected);
+  for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
+    if (lists_[list].first == kNone) continue;
+    if (!HasRoom(now, static_cast<policies::Priority>(list - 1), company_expected)) continue;
+    AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList);
   }
-  int offers_left = PlanBook::kMaxCollectives - book_.collectives();
+  AddCandidates(kReadyCollective,
+                std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - book_.collectives()));
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };
-  for (const QueueId id : ready_) {
-    const Queue& queue = queues_[id];
-    const OpSlot& slot = pool_[queue.front];
-    const bool collective = slot.op.work.category == Category::kCollective;
-    const int8_t priority = static_cast<int8_t>(queue.priority);
-    if (collective ? offers_left-- <= 0 : !has_room[priority + 1]) continue;
-    const int64_t served_ns = shares_[queue.share].served_ns;
-    least_of(priority) = std::min(least_of(priority), served_ns);
-    candidates_.push_back({.priority = priority,
-                           .ahead = served_ns,
-                           .ready_at = slot.ready_at,
-                           .admission = slot.admission,
-                           .op = queue.front});
-    if (candidates_.size() == candidates_.capacity())
-      break;  // the rest has its turn in the next step
+  for (const Candidate& candidate : candidates_) {
+    least_of(candidate.priority) = std::min(least_of(candidate.priority), candidate.ahead);
   }
   for (Candidate& candidate : candidates_) {
     candidate.ahead = (candidate.ahead - least_of(candidate.priority)) / kFairnessQuantumNs;
   }
-  // EvaluateBlocked lists queues backwards: turned round they nearly always are in order.
-  std::reverse(candidates_.begin(), candidates_.end());
+  // The lists are in order of time, so the whole nearly always is.
   if (std::is_sorted(candidates_.begin(), candidates_.end())) return;
   if (candidates_.size() <= policies::kMaxReady) {
     std::sort(candidates_.begin(), candidates_.end());
@@ -160,7 +171,6 @@ bool Scheduler::Decide(Time now, Actions& actions) {
   policy_->Decide(snapshot_, plan_);
   if (plan_.empty()) return false;
   Apply(now, actions);
-  progressed_ = true;
   return true;
 }
 
@@ -223,8 +233,10 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
         group ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
     slot.index_in_launch = i;
     slot.lane_launch = lanes_[launch.lane].launches + 1;
-    const uint16_t mask =
-        MarkLaunched(op, OpState::kLaunched, launch.lane, id, launch_ranges_[i].written, now);
+    slot.launch = id;
+    slot.write_slot = writes_.Add(launch_ranges_[i].written);
+    const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
+    EnterBooks(slot);
     action.order_mask |= mask;
     action.inputs_settled &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
@@ -260,10 +272,9 @@ uint32_t Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order
 
 void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const OpId op = snapshot_.ready[plan_.ops[launch.first]].op;
-  const uint16_t plan = book_.OpenCollective(SoloUs(pool_[op]), now);
-  const uint16_t id = book_.OpenLaunch(plan, launch, now);
-  const uint16_t mask =
-      MarkLaunched(op, OpState::kOffered, launch.lane, id, RangesOf(pool_[op].op).written, now);
+  // It enters the books when all ranks' parts are there: until then it takes nothing that others
+  // need.
+  const uint16_t mask = TakeFromQueue(op, OpState::kOffered, launch.lane, now);
   actions.list.push_back({.type = Action::Type::kOffer,
                           .lane = launch.lane,
                           .form = Form::kSingle,
@@ -278,42 +289,38 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   actions.AddOp(op);
 }
 
-// Moves the op from the front of its queue to its lane and launch. Returns the lanes of what it
-// depends on that is unfinished, its own among them.
-uint16_t Scheduler::MarkLaunched(OpId op, OpState state, Lane lane, uint16_t launch,
-                                 const kernels::ByteRange& written, Time now) {
+// Moves the op from the front of its queue to its lane. Returns the lanes of what it depends on
+// that is unfinished, its own among them.
+uint16_t Scheduler::TakeFromQueue(OpId op, OpState state, Lane lane, Time now) {
   OpSlot& slot = pool_[op];
   Queue& queue = queues_[slot.queue];
   CONCERT_CHECK(slot.state == OpState::kReady && queue.front == op);
   const uint16_t mask = LanesBefore(slot);
   slot.state = state;
   slot.lane = lane;
-  slot.launch = launch;
-  slot.write_slot = writes_.Add(written);
   slot.solo_us = SoloUs(slot);
   slot.launched_at = now;
-  book_.Add(slot);
-  Share& share = shares_[queue.share];
-  share.served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
-  if (share.last_plan != book_.PlanNumber(launch)) {
-    share.last_plan = book_.PlanNumber(launch);
-    book_.AddSession(launch);
-  }
+  shares_[queue.share].served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
   queue.last_launched = op;
   queue.front = slot.next;
-  SetActive(slot.queue, true);
-  if (state == OpState::kLaunched) {
-    queue.launched = slot.op.ticket;
-    ++lanes_[lane].in_flight;
-    lanes_[lane].last_op = op;
-  }
-  if (queue.front == kNone) {
-    Unlist(slot.queue);
-  } else {
-    pool_[queue.front].front_since = now;
-    List(slot.queue, ListedAs::kBlocked);
-  }
+  TakeOff(slot.queue);
+  if (queue.front != kNone) readiness_.Touch(slot.queue);
   return mask;
+}
+
+// The op is enqueued on its lane.
+void Scheduler::EnterBooks(const OpSlot& slot) {
+  const OpId op = queues_[slot.queue].last_launched;
+  book_.Add(slot);
+  Share& share = shares_[queues_[slot.queue].share];
+  if (share.last_plan != book_.PlanNumber(slot.launch)) {
+    share.last_plan = book_.PlanNumber(slot.launch);
+    book_.AddSession(slot.launch);
+  }
+  SetActive(slot.queue, true);
+  ++lanes_[slot.lane].in_flight;
+  lanes_[slot.lane].last_op = op;
+  Advance(slot.queue, slot.op.ticket);
 }
 
 // Where in one of the last launches on `lane` the op before `slot` in its queue is, if that is all
@@ -344,7 +351,9 @@ uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
     if (other.finished >= value) continue;
     // The awaited op stands for all before it: each was ordered behind the one before.
     for (OpId op = other.head; op != other.front; op = pool_[op].next) {
-      if (pool_[op].op.ticket == value) mask |= static_cast<uint16_t>(1u << pool_[op].lane);
+      if (pool_[op].op.ticket != value) continue;
+      mask |= static_cast<uint16_t>(1u << pool_[op].lane);
+      break;
     }
   }
   return mask;

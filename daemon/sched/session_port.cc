@@ -21,7 +21,13 @@ kernels::Failure BrokenRing(const concert_ring_layout& ring, concert_message mes
 
 }  // namespace
 
-SessionPort::SessionPort(const SessionLink& link) : link_(link) {
+SessionPort::SessionPort(const SessionLink& link)
+    : ops(link.account, Resource::kOps), waits(link.account, Resource::kWaits), link_(link) {
+  if (has_ring()) {
+    tail_word_ = &link_.memory->submit_control(static_cast<uint32_t>(link_.ring)).tail;
+  }
+  watched.resize(link.memory->layout().max_queues + link.memory->layout().max_user_timelines,
+                 kNone);
   queues.resize(link.memory->layout().max_queues);
   buffers.resize(1);  // handle 0 is "none"
   buffer_uses.resize(1);
@@ -38,7 +44,7 @@ SessionPort::Member* SessionPort::FindMember(uint32_t handle) {
 bool SessionPort::ReadTail(kernels::Failure& broken_why) {
   const uint32_t ring = static_cast<uint32_t>(link_.ring);
   // Acquire: pairs with the client's release of the tail after writing descriptors.
-  const uint64_t tail = LoadAcquire(link_.memory->submit_control(ring).tail);
+  const uint64_t tail = LoadAcquire(*tail_word_);
   const concert_ring_layout& layout = link_.memory->layout().rings[ring];
   if (tail < tail_ || tail - head_ > layout.capacity) {
     broken_why = BrokenRing(layout, CONCERT_MESSAGE_RING_PROTOCOL, tail, head_);
@@ -104,12 +110,10 @@ void SessionPort::PublishHead() {
 }
 
 void SessionPort::SetSleeping(bool sleeping) {
+  if (sleeping_ == sleeping) return;
+  sleeping_ = sleeping;
   concert_ring_state& state = link_.memory->ring_state(static_cast<uint32_t>(link_.ring));
   std::atomic_ref<uint32_t>(state.sleeping).store(sleeping ? 1 : 0, std::memory_order_relaxed);
-}
-
-bool SessionPort::TailMoved() const {
-  return LoadAcquire(link_.memory->submit_control(static_cast<uint32_t>(link_.ring)).tail) != tail_;
 }
 
 void SessionPort::PublishCompletion(uint32_t queue, uint64_t ticket,
@@ -142,10 +146,11 @@ void SessionPort::FenceBeforeWake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void SessionPort::WakeWaiters(uint32_t queue) {
-  if (LoadRelaxed(link_.memory->waiters(queue)) == 0) return;
+bool SessionPort::WakeWaiters(uint32_t queue) {
+  if (LoadRelaxed(link_.memory->waiters(queue)) == 0) return false;
   // Little-endian: the futex word is the low half of the timeline.
   syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  return true;
 }
 
 }  // namespace concert::daemon

@@ -5,9 +5,11 @@
 #define CONCERT_DAEMON_SCHED_SESSION_PORT_H_
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
+#include "daemon/sched/block_charge.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/op_pool.h"
 #include "kernels/op_table.h"
@@ -41,8 +43,10 @@ class SessionPort {
   bool Read(concert_descriptor& descriptor, kernels::Failure& broken);
   // Gives consumed slots back to the client.
   void PublishHead();
+  // Whether the client must ring its eventfd. Idempotent.
   void SetSleeping(bool sleeping);
-  bool TailMoved() const;
+  bool sleeping() const { return sleeping_; }
+  bool TailMoved() const { return LoadAcquire(*tail_word_) != tail_; }
   // Whether something published has not been consumed.
   bool TailPending() const { return tail_ != head_; }
   uint64_t tail() const { return tail_; }  // as last read
@@ -59,8 +63,9 @@ class SessionPort {
   void AdvanceTimeline(uint32_t queue, uint64_t ticket);
   // Once after any number of advances, whoever made them, and before their WakeWaiters.
   static void FenceBeforeWake();
-  // Wakes threads of the client that sleep on the queue's timeline. After every advance.
-  void WakeWaiters(uint32_t queue);
+  // Wakes threads of the client that sleep on the queue's timeline. After every advance. Whether it
+  // took a system call.
+  bool WakeWaiters(uint32_t queue);
 
   // --- Handles ---
 
@@ -69,14 +74,42 @@ class SessionPort {
   std::vector<uint32_t> buffer_uses;          // by handle: ops that have not ended
   std::vector<bool> buffer_releasing;         // by handle
   std::vector<Member> members;
-  uint32_t unfinished = 0;  // admitted ops that have not ended
-  bool removing = false;    // the control thread waits for kSessionReleased
-  bool broken = false;      // the ring is not read any more
+  // By index of a queue, then of a user timeline: its entry in Watches; kNone if nothing waits.
+  std::vector<uint32_t> watched;
+  uint32_t unfinished = 0;   // admitted ops that have not ended
+  BlockCharge ops, waits;    // what of it the user's account knows
+  bool removing = false;     // the control thread waits for kSessionReleased
+  bool broken = false;       // the ring is not read any more
+  uint32_t open_queues = 0;  // while it is removed: queues that have not ended
+  uint32_t cancelled = 0;    // while it is removed: queues and watched words dealt with
+
+  // A queue or buffer that the client has given up, while what it published before may use it.
+  struct Removal {
+    enum class What : uint8_t { kQueue, kBuffer };
+    What what;
+    uint32_t handle;    // index of the queue, or buffer
+    uint64_t position;  // of the ring
+  };
+  std::deque<Removal> removals;  // oldest first
+
+  // Its place among the rings (rings.h).
+  struct RingPlace {
+    uint32_t index = 0;  // in the list of hot or of cold rings
+    bool hot = false;
+    policies::Time news_at = 0;
+    uint32_t user = 0;
+    bool listed = false;  // among those whose turn it is
+    bool stuck = false;
+    bool asked = false;  // for the bell, and not looked at since
+    SessionPort *previous = nullptr, *next = nullptr;
+  } place;
 
   Member* FindMember(uint32_t handle);
 
  private:
   const SessionLink link_;
+  const uint64_t* tail_word_ = nullptr;
+  bool sleeping_ = false;
   uint64_t tail_ = 0;  // as last read
   uint64_t head_ = 0;
   uint64_t published_head_ = 0;

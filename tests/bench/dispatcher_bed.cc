@@ -15,7 +15,7 @@ namespace {
 using daemon::Address;
 using daemon::DispatcherMessage;
 
-constexpr uint32_t kSession = 1, kBuffer = 1;
+constexpr uint32_t kBuffer = 1;
 constexpr uint64_t kOperandBytes = 4 * DispatcherBed::kMatrixBytes;  // A, W, D and room
 constexpr uint64_t kBufferBytes =
     DispatcherBed::kMaxSets * DispatcherBed::kMaxGemms * kOperandBytes;
@@ -23,46 +23,104 @@ constexpr uint64_t kBufferBytes =
 }  // namespace
 
 DispatcherBed::DispatcherBed(daemon::Device& gpu, const std::string& policy,
-                             const daemon::DispatcherOptions& options, uint32_t queues)
-    : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      tickets_(queues),
+                             const daemon::DispatcherOptions& options, uint32_t queues,
+                             const daemon::Limits& limits)
+    : accounts_(limits),
       control_(1 << 10),
-      issuer_(1 << 14),
+      issuer_(1 << 15),
       records_(0),
       policy_(policies::FindPolicy(policy)->make({gpu.info().model, nullptr}).release()),
       dispatcher_(options, gpu, std::unique_ptr<policies::Policy>(policy_), control_, issuer_,
                   records_) {
-  const std::vector<int> gpus = {0};
-  memory_ = daemon::SessionMemory::Create({.session = kSession, .gpus = gpus}).value();
-  client_bytes_ = memory_->layout().client_bytes;
-  client_ = static_cast<char*>(
-      mmap(nullptr, client_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_->client_fd(), 0));
-  CONCERT_CHECK(client_ != MAP_FAILED);
-  DispatcherMessage session(DispatcherMessage::Type::kAddSession, kSession);
-  session.link = {.session = kSession,
-                  .ring = 0,
-                  .event_fd = event_fd_,
-                  .timelines_address = reinterpret_cast<Address>(memory_->timelines()),
-                  .memory = memory_.get()};
-  Tell(session);
-  for (uint32_t i = 0; i < queues; ++i) {
-    DispatcherMessage queue(DispatcherMessage::Type::kAddQueue, kSession);
-    queue.queue = {.queue = i, .priority = policies::Priority::kNormal, .next_ticket = 1};
-    Tell(queue);
-  }
-  DispatcherMessage buffer(DispatcherMessage::Type::kAddBuffer, kSession);
-  buffer.buffer = {.handle = kBuffer, .range = {1 << 20, kBufferBytes, 0, false}};
-  Tell(buffer);
+  OpenSession(/*uid=*/1, queues);
 }
 
 DispatcherBed::~DispatcherBed() {
-  munmap(client_, client_bytes_);
-  close(event_fd_);
+  for (const Client& client : clients_) {
+    munmap(client.region, client.bytes);
+    close(client.event_fd);
+  }
+}
+
+uint32_t DispatcherBed::OpenSession(uint32_t uid, uint32_t queues) {
+  const auto session = static_cast<uint32_t>(clients_.size());
+  const uint32_t id = IdOf(session);
+  Client& client = clients_.emplace_back();
+  client.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  client.tickets.resize(queues);
+  const std::vector<int> gpus = {0};
+  client.memory = daemon::SessionMemory::Create({.session = id, .gpus = gpus}).value();
+  client.bytes = client.memory->layout().client_bytes;
+  client.region = static_cast<char*>(mmap(nullptr, client.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                          client.memory->client_fd(), 0));
+  CONCERT_CHECK(client.region != MAP_FAILED);
+  client.memory->CloseFds();
+  DispatcherMessage link(DispatcherMessage::Type::kAddSession, id);
+  link.link = {.session = id,
+               .uid = uid,
+               .account = &accounts_.Of(uid),
+               .ring = 0,
+               .event_fd = client.event_fd,
+               .timelines_address = reinterpret_cast<Address>(client.memory->timelines()),
+               .memory = client.memory.get()};
+  Tell(link);
+  for (uint32_t i = 0; i < queues; ++i) {
+    DispatcherMessage queue(DispatcherMessage::Type::kAddQueue, id);
+    queue.queue = {.queue = i, .priority = policies::Priority::kNormal, .next_ticket = 1};
+    Tell(queue);
+  }
+  DispatcherMessage buffer(DispatcherMessage::Type::kAddBuffer, id);
+  buffer.buffer = {.handle = kBuffer, .range = {1 << 20, kBufferBytes, 0, false}};
+  Tell(buffer);
+  return session;
+}
+
+void DispatcherBed::CloseSession(uint32_t session) {
+  Tell(DispatcherMessage(DispatcherMessage::Type::kRemoveSession, IdOf(session)));
 }
 
 void DispatcherBed::Tell(const DispatcherMessage& message) {
   CONCERT_CHECK(dispatcher_.mailbox().TryPush(message));
   dispatcher_.Turn(0);
+}
+
+void DispatcherBed::Write(uint32_t session, concert_descriptor op) {
+  Client& client = clients_[session];
+  const concert_ring_layout& ring = client.memory->layout().rings[0];
+  auto* slots = reinterpret_cast<concert_descriptor*>(client.region + ring.descriptors_offset);
+  concert_descriptor& slot = slots[client.tail & (ring.capacity - 1)];
+  op.sequence = ++client.tail;
+  op.ticket = ++client.tickets[op.queue];
+  slot = op;
+}
+
+void DispatcherBed::Ring(uint32_t session) {
+  auto* control = reinterpret_cast<concert_submit_control*>(clients_[session].region);
+  std::atomic_ref<uint64_t>(control->tail).store(clients_[session].tail, std::memory_order_release);
+}
+
+uint64_t& DispatcherBed::user_timeline(uint32_t session, uint32_t index) {
+  const uint64_t offset = clients_[session].memory->layout().user_timelines_offset;
+  return reinterpret_cast<concert_timeline*>(clients_[session].region + offset)[index].value;
+}
+
+uint32_t& DispatcherBed::waiters(uint32_t session, uint32_t queue) {
+  const uint64_t offset = clients_[session].memory->layout().waiters_offset;
+  return reinterpret_cast<uint32_t*>(clients_[session].region + offset)[queue];
+}
+
+std::vector<concert_completion> DispatcherBed::TakeFailures(uint32_t session) {
+  Client& client = clients_[session];
+  const concert_ring_layout& ring = client.memory->layout().rings[0];
+  std::vector<concert_completion> failures;
+  for (; client.failures < client.memory->ring_state(0).completion_tail; ++client.failures) {
+    failures.push_back(
+        client.memory->completions(0)[client.failures & (ring.completion_capacity - 1)]);
+  }
+  auto* control = reinterpret_cast<concert_submit_control*>(client.region);
+  std::atomic_ref<uint64_t>(control->completion_head)
+      .store(client.failures, std::memory_order_release);
+  return failures;
 }
 
 bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
@@ -71,35 +129,37 @@ bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
                      [](const GemmShape& shape) { return shape.bytes() <= kMatrixBytes; });
 }
 
+concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue) {
+  concert_descriptor op{};
+  op.queue = queue;
+  op.kind = CONCERT_OP_GEMM;
+  op.body.gemm = {.m = shape.m,
+                  .n = shape.n,
+                  .k = shape.k,
+                  .batch = 1,
+                  .a = {kBuffer, 0, 0},
+                  .w = {kBuffer, 0, kMatrixBytes},
+                  .d = {kBuffer, 0, 2 * kMatrixBytes},
+                  .lda = shape.k,
+                  .ldw = shape.k,
+                  .ldd = shape.n,
+                  .alpha = 1,
+                  .dtype = static_cast<uint8_t>(shape.dtype),
+                  .d_dtype = static_cast<uint8_t>(shape.d_dtype())};
+  return op;
+}
+
 void DispatcherBed::Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set) {
   CONCERT_CHECK(Takes(shapes) && set < kMaxSets);
-  const concert_ring_layout& ring = memory_->layout().rings[0];
-  auto* slots = reinterpret_cast<concert_descriptor*>(client_ + ring.descriptors_offset);
   for (uint32_t i = 0; i < shapes.size(); ++i) {
-    const GemmShape& shape = shapes[i];
     const uint64_t place = (set * kMaxGemms + i) * kOperandBytes;
-    concert_descriptor& op = slots[tail_ & (ring.capacity - 1)];
-    op = {};
-    op.sequence = ++tail_;
-    op.queue = first_queue + i;
-    op.ticket = ++tickets_[op.queue];
-    op.kind = CONCERT_OP_GEMM;
-    op.body.gemm = {.m = shape.m,
-                    .n = shape.n,
-                    .k = shape.k,
-                    .batch = 1,
-                    .a = {kBuffer, 0, place},
-                    .w = {kBuffer, 0, place + kMatrixBytes},
-                    .d = {kBuffer, 0, place + 2 * kMatrixBytes},
-                    .lda = shape.k,
-                    .ldw = shape.k,
-                    .ldd = shape.n,
-                    .alpha = 1,
-                    .dtype = static_cast<uint8_t>(shape.dtype),
-                    .d_dtype = static_cast<uint8_t>(shape.d_dtype())};
+    concert_descriptor op = Gemm(shapes[i], first_queue + i);
+    for (concert_operand* operand : {&op.body.gemm.a, &op.body.gemm.w, &op.body.gemm.d}) {
+      operand->offset += place;
+    }
+    Write(0, op);
   }
-  auto* control = reinterpret_cast<concert_submit_control*>(client_);
-  std::atomic_ref<uint64_t>(control->tail).store(tail_, std::memory_order_release);
+  Ring(0);
 }
 
 void DispatcherBed::DrainRecords() {

@@ -278,7 +278,7 @@ TEST_F(LongWaitTest, AnotherUsersTimelineMayNotBeWaitedFor) {
   const Session session = daemon_.Connect();
   Queue queue = session.CreateQueue({}).value();
   Child child({"foreign", daemon_.socket(), std::to_string(queue.last().get().timeline)});
-  EXPECT_EQ(child.WaitForExit(), CONCERT_ABI_PERMISSION_DENIED);
+  EXPECT_EQ(child.WaitForExit(), CONCERT_ABI_NOT_FOUND);  // as one that does not exist
 }
 
 }  // namespace

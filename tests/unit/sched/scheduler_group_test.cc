@@ -130,7 +130,8 @@ TEST_F(GroupTest, WeightsAreSettledUnlessSomethingInFlightWritesThem) {
   EXPECT_TRUE(launch_of_[later].weights_settled);
 }
 
-TEST_F(GroupTest, WeightsThatAnOfferedCollectiveWritesAreNotSettled) {
+// While a part is only offered, nothing that depends on it can be launched.
+TEST_F(GroupTest, WeightsThatALaunchedCollectiveWritesAreNotSettled) {
   std::unique_ptr<policies::Policy> alone = std::make_unique<EachAlone>();
   scheduler_.SetPolicy(alone);
   const QueueId a = AddQueue(1), b = AddQueue(2);
@@ -142,9 +143,15 @@ TEST_F(GroupTest, WeightsThatAnOfferedCollectiveWritesAreNotSettled) {
   UseGroups(&learned_);
   const OpId before = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_FALSE(launch_of_[before].weights_settled);
+  EXPECT_TRUE(launch_of_[before].weights_settled);
   Finish(b, 1);
-  scheduler_.PartFailed(part, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+  scheduler_.PartLaunched(part, now_);
+  Step();
+  const OpId beside = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
+  Step();
+  EXPECT_FALSE(launch_of_[beside].weights_settled);
+  Finish(b, 2);
+  Finish(a, 1);
   Step();
   const OpId after = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();

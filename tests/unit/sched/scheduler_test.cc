@@ -4,14 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <memory>
-#include <random>
-#include <set>
 #include <vector>
 
-#include "tests/support/seed.h"
 #include "tests/unit/sched/scheduler_fixture.h"
 
 namespace concert::daemon {
@@ -367,18 +362,79 @@ class AllCollectives : public policies::Policy {
   }
 };
 
-TEST_F(SchedulerTest, OffersABoundedNumberOfPartsHoweverManyAreReady) {
-  std::unique_ptr<policies::Policy> all = std::make_unique<AllCollectives>();
-  scheduler_.SetPolicy(all);
-  // One alone, so that full plans do not add up to the bound.
-  Submit(AddQueue(), {}, Category::kCollective);
+class PartsTest : public SchedulerTest {
+ protected:
+  static constexpr uint64_t kQuota = 20;
+  static Limits QuotaOfParts() {
+    Limits limits = DefaultLimits();
+    limits[static_cast<size_t>(Resource::kParts)].per_user = kQuota;
+    return limits;
+  }
+  PartsTest() {
+    std::unique_ptr<policies::Policy> all = std::make_unique<AllCollectives>();
+    scheduler_.SetPolicy(all);
+  }
+  void SubmitParts(uint32_t session, Account& account, int count) {
+    for (int i = 0; i < count; ++i) {
+      const QueueId queue = scheduler_.AddQueue(session, Priority::kNormal, &account);
+      session_of_[queue] = session;
+      Submit(queue, {}, Category::kCollective);
+    }
+  }
+  size_t OfferedBy(uint32_t session) const {
+    return static_cast<size_t>(std::count_if(offered_.begin(), offered_.end(), [&](OpId op) {
+      return scheduler_.slot(op).op.session == session;
+    }));
+  }
+
+  Accounts accounts_{QuotaOfParts()};
+};
+
+TEST_F(PartsTest, PartsBeyondAUsersQuotaWaitAndThoseOfOthersDoNot) {
+  SubmitParts(1, accounts_.Of(1), 3 * kQuota);
+  SubmitParts(2, accounts_.Of(2), 3);
   Step();
-  for (int i = 0; i < 1'200; ++i) Submit(AddQueue(), {}, Category::kCollective);
-  for (int i = 0; i < 40; ++i) Step();
-  EXPECT_EQ(offered_.size(), 1'024u);
+  EXPECT_EQ(OfferedBy(1), kQuota);
+  EXPECT_EQ(OfferedBy(2), 3u);
+  EXPECT_EQ(accounts_.Of(1).own().of(Resource::kParts), kQuota);
+  // Each that is launched or given back makes room for one.
   scheduler_.PartFailed(offered_[0], {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+  scheduler_.PartLaunched(offered_[1], now_);
   Step();
-  EXPECT_EQ(offered_.size(), 1'025u);
+  Step();
+  EXPECT_EQ(OfferedBy(1), kQuota + 2);
+  EXPECT_EQ(accounts_.Of(1).own().of(Resource::kParts), kQuota);
+}
+
+TEST_F(PartsTest, APartThatIsStalledFailsWithItsQueue) {
+  SubmitParts(1, accounts_.Of(1), kQuota + 1);
+  Step();
+  ASSERT_TRUE(scheduler_.parts_stalled());
+  scheduler_.FailQueued({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
+  Step();
+  EXPECT_FALSE(scheduler_.parts_stalled());
+  EXPECT_EQ(completed_.size(), 1u);
+  for (const OpId part : offered_) {
+    scheduler_.PartFailed(part, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
+  }
+  Step();
+  EXPECT_TRUE(scheduler_.idle());
+  EXPECT_EQ(accounts_.Of(1).own().of(Resource::kParts), 0u);
+}
+
+// What waits for its peers uses nothing that others need: lanes, plans, tracked writes, timelines.
+TEST_F(PartsTest, OfferedPartsAreInNoBooks) {
+  for (int i = 0; i < 2'000; ++i) Submit(AddQueue(), {}, Category::kCollective);
+  for (int i = 0; i < 40; ++i) Step();
+  EXPECT_EQ(offered_.size(), 2'000u);
+  EXPECT_TRUE(scheduler_.active_queues().empty());
+  // More than the books hold are launched; all end.
+  for (const OpId part : offered_) scheduler_.PartLaunched(part, now_);
+  EXPECT_EQ(scheduler_.active_queues().size(), 2'000u);
+  for (const auto& [queue, ticket] : tickets_) Finish(queue, ticket);
+  for (int i = 0; i < 40; ++i) Step();
+  EXPECT_TRUE(scheduler_.idle());
+  EXPECT_EQ(scheduler_.op_records().size(), 2'000u);
 }
 
 TEST_F(SchedulerTest, HigherPriorityGoesFirstThenTheLeastServedSession) {
@@ -437,96 +493,6 @@ TEST_F(SchedulerTest, OneOpIsPredictedToTakeAsLongAsOneAfterTheOther) {
   ASSERT_EQ(plans.size(), 2u);
   EXPECT_GT(plans[1].predicted_us, plans[0].predicted_us) << "it waits for the other lane";
   for (const PlanRecord& plan : plans) EXPECT_FLOAT_EQ(plan.serial_us, plan.predicted_us);
-}
-
-// A seeded random walk over every event, checked against what must always hold: each queue's ops
-// end in ticket order and exactly once, an op is never launched before what it waits for, and
-// everything drains.
-TEST_F(SchedulerTest, RandomWalkKeepsTheInvariants) {
-  const uint32_t seed = tests::Seed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
-  const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
-  std::vector<QueueId> queues;
-  for (uint32_t i = 0; i < 6; ++i)
-    queues.push_back(AddQueue(1 + i % 3, static_cast<Priority>(static_cast<int>(pick(3)) - 1)));
-  std::map<QueueId, uint64_t> on_device;  // newest launched ticket
-  std::map<OpId, std::pair<QueueId, uint64_t>> op_of;
-  std::map<QueueId, std::deque<uint64_t>> outstanding;
-  std::set<std::pair<QueueId, uint64_t>> offered;
-  size_t seen_launched = 0, seen_offered = 0, seen_released = 0;
-
-  const auto step = [&] {
-    now_ += 1000;
-    Step();
-    for (; seen_launched < launched_.size(); ++seen_launched) {
-      const auto [queue, ticket] = op_of[launched_[seen_launched]];
-      ASSERT_GT(ticket, on_device[queue]);
-      on_device[queue] = ticket;
-    }
-    for (; seen_offered < offered_.size(); ++seen_offered)
-      offered.insert(op_of[offered_[seen_offered]]);
-    for (; seen_released < released_.size(); ++seen_released) {
-      const auto [queue, ticket] = op_of[released_[seen_released]];
-      ASSERT_EQ(outstanding[queue].front(), ticket) << "out of order in queue " << queue;
-      outstanding[queue].pop_front();
-    }
-  };
-  const auto submit = [&] {
-    const QueueId queue = queues[pick(6)];
-    std::vector<OpSlot::LocalWait> waits;
-    const QueueId other = queues[pick(6)];
-    // Only on what is submitted already, so that no cycle of waits can form.
-    if (pick(3) == 0 && other != queue && tickets_[other] > 0)
-      waits.push_back({other, 1 + pick(static_cast<uint32_t>(tickets_[other]))});
-    const Failure failure =
-        pick(10) == 0 ? kernels::InvalidArgument(CONCERT_MESSAGE_OVERFLOW, 1) : Failure{};
-    const OpId id =
-        Submit(queue, waits, pick(5) == 0 ? Category::kCollective : Category::kGemm, failure);
-    op_of[id] = {queue, tickets_[queue]};
-    outstanding[queue].push_back(tickets_[queue]);
-  };
-  const auto settle_offered = [&](bool fail) {
-    if (offered.empty()) return;
-    const auto [queue, ticket] = *offered.begin();
-    for (const auto& [id, where] : op_of) {
-      if (where != *offered.begin()) continue;
-      if (fail) {
-        scheduler_.PartFailed(id, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
-      } else {
-        scheduler_.PartLaunched(id, now_);
-        on_device[queue] = ticket;
-      }
-      break;
-    }
-    offered.erase(offered.begin());
-  };
-  for (int i = 0; i < 20'000; ++i) {
-    switch (pick(4)) {
-      case 0:
-        submit();
-        break;
-      case 1: {
-        const QueueId queue = queues[pick(6)];
-        Finish(queue, on_device[queue]);
-        break;
-      }
-      case 2:
-        settle_offered(pick(4) == 0);
-        break;
-      default:
-        step();
-        if (HasFatalFailure()) return;
-    }
-  }
-  for (int i = 0; i < 50'000 && !scheduler_.idle(); ++i) {
-    settle_offered(false);
-    for (const QueueId queue : queues) Finish(queue, on_device[queue]);
-    step();
-    if (HasFatalFailure()) return;
-  }
-  EXPECT_TRUE(scheduler_.idle());
-  EXPECT_EQ(scheduler_.plans_in_flight(), 0);
 }
 
 }  // namespace

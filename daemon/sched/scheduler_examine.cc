@@ -1,0 +1,174 @@
+// How queues with news are examined: what their fronts still wait for, and which have failed.
+#include <array>
+#include <bit>
+
+#include "daemon/check.h"
+#include "daemon/sched/scheduler.h"
+
+namespace concert::daemon {
+namespace {
+
+// Failed ops of one queue that complete before the next queue's turn.
+constexpr int kCompletionsPerVisit = 16;
+
+uint32_t SessionOf(uint64_t timeline) { return static_cast<uint32_t>(timeline >> 32); }
+uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
+
+}  // namespace
+
+void Scheduler::ExamineTouched(Time now, Actions& actions) {
+  for (; examinations_left_ > 0; --examinations_left_) {
+    const QueueId queue = readiness_.Next();
+    if (queue == kNone) return;
+    Examine(queue, now, actions);
+    ++examined_;
+  }
+}
+
+// Brings the queue's front op as far as it can go: completed if it failed, ready, or blocked.
+void Scheduler::Examine(QueueId id, Time now, Actions& actions) {
+  Queue& queue = queues_[id];
+  for (int completions = 0; queue.front != kNone; ++completions) {
+    OpSlot& slot = pool_[queue.front];
+    if (slot.state == OpState::kOffered) return;  // FailAll: the rendezvous gives it back
+    if (slot.state == OpState::kReady && queue.list != kStalled) return;
+    if (slot.may_launch) CheckWaits(id, slot, now);
+    if (slot.may_launch) {
+      if (!readiness_.blocked(id)) MakeReady(id, slot, now);
+      return;
+    }
+    if (queue.head != queue.front) return;
+    if (completions == kCompletionsPerVisit || completions_left_ == 0) {
+      readiness_.Touch(id);  // behind the others
+      return;
+    }
+    CompleteFront(id, now, actions);
+    --completions_left_;
+  }
+  MaybeEnd(id);
+}
+
+void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
+  const Queue& queue = queues_[id];
+  // The previous op's part is not enqueued yet, so nothing can be ordered behind it.
+  if (queue.last_launched != kNone && pool_[queue.last_launched].state == OpState::kOffered) return;
+  if (slot.state != OpState::kReady) slot.ready_at = now;
+  slot.state = OpState::kReady;
+  if (slot.op.work.category != policies::Category::kCollective) {
+    PutOn(static_cast<uint8_t>(static_cast<int>(queue.priority) + 1), id);
+  } else {
+    PutOn(ChargePart(queue, slot) ? kReadyCollective : kStalled, id);
+  }
+}
+
+// Blocks the queue if its front waits for something; fails the front if it does so in vain.
+void Scheduler::CheckWaits(QueueId id, OpSlot& slot, Time now) {
+  if (readiness_.blocked(id)) {
+    if (readiness_.unreachable(id)) {
+      FailUnreachable(slot);
+    } else if (readiness_.expired(id)) {
+      FailTimedOut(slot);
+    }
+    if (!slot.may_launch) readiness_.Unblock(id);
+    return;
+  }
+  std::array<Readiness::Wait, CONCERT_MAX_WAITS> unmet;
+  size_t count = 0;
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    const OpSlot::LocalWait& wait = slot.local_waits[i];
+    if (WaitMet(wait)) continue;
+    if (readiness_.closed(wait.queue)) return FailUnreachable(slot);
+    unmet[count++] = {wait.queue, wait.value};
+  }
+  const int watched = std::popcount(slot.watched_waits);
+  if (count > 0 || watched > 0) readiness_.Block(id, {unmet.data(), count}, watched, now);
+}
+
+void Scheduler::FailUnreachable(OpSlot& slot) {
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    const OpSlot::LocalWait& wait = slot.local_waits[i];
+    if (WaitMet(wait) || !readiness_.closed(wait.queue)) continue;
+    slot.failure = {CONCERT_ABI_CANCELLED,
+                    CONCERT_MESSAGE_WAIT_UNREACHABLE,
+                    {wait.index, wait.value, queues_[wait.queue].submitted}};
+    slot.may_launch = false;
+    return;
+  }
+}
+
+// The op's waits have outlasted their bound; its failure names the first that is not met.
+void Scheduler::FailTimedOut(OpSlot& slot) {
+  for (uint32_t i = 0; i < slot.op.wait_count; ++i) {
+    const concert_wait_entry& wait = slot.op.waits[i];
+    uint64_t stood_at = 0;
+    bool unmet = (slot.watched_waits >> i & 1u) != 0;
+    for (int j = 0; j < slot.local_wait_count && !unmet; ++j) {
+      if (slot.local_waits[j].index != i) continue;
+      stood_at = queues_[slot.local_waits[j].queue].finished;
+      unmet = !WaitMet(slot.local_waits[j]);
+    }
+    if (!unmet) continue;
+    slot.failure = {CONCERT_ABI_DEADLINE_EXCEEDED,
+                    CONCERT_MESSAGE_WAIT_TIMEOUT,
+                    {static_cast<uint64_t>(options_.wait_timeout_ns / 1'000'000),
+                     IndexOf(wait.timeline), SessionOf(wait.timeline), wait.value, stood_at}};
+    slot.timed_out_wait = static_cast<uint8_t>(i);
+    slot.may_launch = false;
+    return;
+  }
+}
+
+// Ends the failed op at the front of its queue, all earlier ones having finished.
+void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
+  Queue& queue = queues_[id];
+  const OpId op = queue.front;
+  OpSlot& slot = pool_[op];
+  actions.Add(Action::Type::kComplete, op);
+  book_.RecordUnplanned(slot, now);
+  queue.finished = slot.op.ticket;
+  queue.front = queue.head = slot.next;
+  if (queue.head == kNone) queue.tail = kNone;
+  Advance(id, slot.op.ticket);
+  actions.Add(Action::Type::kRelease, op);
+  DropWaits(slot);
+}
+
+// A part that is offered occupies the rendezvous until its peers come, if ever: each user may have
+// so many.
+bool Scheduler::ChargePart(const Queue& queue, OpSlot& slot) {
+  if (queue.account == nullptr || slot.part_charged) return true;
+  slot.part_charged = queue.account->TryCharge(Resource::kParts);
+  return slot.part_charged;
+}
+
+void Scheduler::ReleasePart(OpSlot& slot) {
+  if (!slot.part_charged) return;
+  slot.part_charged = false;
+  queues_[slot.queue].account->Release(Resource::kParts);
+  if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);
+}
+
+// To the end of `list`: what it may take next is what has been there longest.
+void Scheduler::PutOn(uint8_t to, QueueId id) {
+  TakeOff(id);
+  Queue& queue = queues_[id];
+  List& list = lists_[to];
+  queue.list = to;
+  queue.previous = list.last;
+  queue.next = kNone;
+  (list.last == kNone ? list.first : queues_[list.last].next) = id;
+  list.last = id;
+  if (to != kStalled) ++ready_count_;
+}
+
+void Scheduler::TakeOff(QueueId id) {
+  Queue& queue = queues_[id];
+  if (queue.list == kNoList) return;
+  List& list = lists_[queue.list];
+  (queue.previous == kNone ? list.first : queues_[queue.previous].next) = queue.next;
+  (queue.next == kNone ? list.last : queues_[queue.next].previous) = queue.previous;
+  if (queue.list != kStalled) --ready_count_;
+  queue.list = kNoList;
+}
+
+}  // namespace concert::daemon
