@@ -28,8 +28,8 @@ class Readiness {
  public:
   using Time = policies::Time;
   static constexpr Time kNever = std::numeric_limits<Time>::max();
-  // Waits met, and timed out, in one step; the rest have their turn in the next ones. Waking one takes
-  // some 50 ns with warm caches.
+  // Waits met, and timed out, in one step; the rest have their turn in the next ones. Waking one
+  // takes some 50 ns with warm caches.
   static constexpr int kWakesPerStep = 64;
 
   // `wait_timeout_ns`: how long a front may be blocked.

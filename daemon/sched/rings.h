@@ -22,9 +22,9 @@ namespace concert::daemon {
 class Rings {
  public:
   using Time = policies::Time;
-  static constexpr size_t kAlwaysHot = 16;
+  static constexpr size_t kAlwaysHot = 8;
   static constexpr Time kHotNs = 1'000'000;
-  static constexpr size_t kColdPerLook = 16;  // of a turn
+  static constexpr size_t kColdPerLook = 8;  // of a turn
   static constexpr size_t kColdPerGlance = 4;
 
   void Add(SessionPort& port, Time now);
@@ -47,13 +47,13 @@ class Rings {
       } else if (now - port.place.news_at > kHotNs && hot_.size() > kAlwaysHot) {
         Cool(port);
       }
-      List(port);
+      if (port.TailPending()) List(port);
     }
     for (size_t i = all ? cold_.size() : std::min(cold_.size(), kColdPerLook); i > 0; --i) {
       if (cold_.empty()) break;
       SessionPort& port = NextCold();
       if (look(port)) HasNews(port, now);
-      List(port);
+      if (port.TailPending()) List(port);
     }
   }
   void HasNews(SessionPort& port, Time now);
