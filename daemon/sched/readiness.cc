@@ -115,7 +115,7 @@ int Readiness::WakeFirst(QueueId id, int budget) {
   return woken;
 }
 
-int Readiness::Wake(Time now, int limit) {
+int Readiness::WakeDue(Time now, int limit) {
   int budget = limit;
   while (due_.first != kNone && budget > 0) {
     const QueueId id = due_.first;
@@ -131,10 +131,6 @@ int Readiness::Wake(Time now, int limit) {
     Touch(id);
   }
   return limit - budget;
-}
-
-Readiness::Time Readiness::next_timeout() const {
-  return timeouts_.first == kNone ? kNever : queues_[timeouts_.first].blocked_at + wait_timeout_ns_;
 }
 
 }  // namespace concert::daemon

@@ -76,11 +76,16 @@ class Readiness {
   bool unreachable(QueueId queue) const { return queues_[queue].unreachable; }
 
   // Wakes what is due: `limit` waits at most, and as many timeouts. Returns how many waits.
-  int Wake(Time now, int limit = kWakesPerStep);
+  int Wake(Time now, int limit = kWakesPerStep) {
+    return waking() || next_timeout() <= now ? WakeDue(now, limit) : 0;
+  }
   // Whether Wake has more to do now.
   bool waking() const { return due_.first != kNone; }
   // When the next front runs out of time; kNever.
-  Time next_timeout() const;
+  Time next_timeout() const {
+    return timeouts_.first == kNone ? kNever
+                                    : queues_[timeouts_.first].blocked_at + wait_timeout_ns_;
+  }
 
  private:
   using Node = WaitHeap::Node;
@@ -113,6 +118,7 @@ class Readiness {
     return queue.waits != WaitHeap::kEmpty &&
            (queue.closed || heap_.value(queue.waits) <= queue.reached);
   }
+  int WakeDue(Time now, int limit);
   int WakeFirst(QueueId queue, int budget);
 
   const Time wait_timeout_ns_;

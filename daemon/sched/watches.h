@@ -45,6 +45,7 @@ class Watches {
   // Calls met(op, index) for waits that are met, and forgets them. Returns how many.
   template <typename Met>
   uint32_t Poll(Time now, Met met) {
+    if (empty()) return 0;
     ReadWords(now);
     uint32_t count = 0;
     while (due_.count > 0 && count < kMetPerTurn) {

@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace concert::daemon {
 namespace {
 
@@ -16,7 +18,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(WaitHeapTest, TheSmallestValueIsTheRootWhateverIsInsertedAndRemoved) {
-  const uint32_t seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed()) + 3;
+  const uint32_t seed = tests::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   constexpr uint32_t kNodes = 500;
@@ -123,7 +125,7 @@ TEST_F(ReadinessTest, OneCounterWithManyDueWaitsDoesNotHoldUpAnother) {
 
 // Against a model that looks at everything.
 TEST_F(ReadinessTest, WakesExactlyWhatAScanWould) {
-  const uint32_t seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed()) + 5;
+  const uint32_t seed = tests::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   struct Blocked {

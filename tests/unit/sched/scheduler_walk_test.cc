@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/seed.h"
 #include "tests/unit/sched/scheduler_fixture.h"
 
 namespace concert::daemon {
@@ -130,7 +131,7 @@ class SchedulerWalkTest : public SchedulerTest {
 };
 
 TEST_F(SchedulerWalkTest, RandomWalkKeepsTheInvariants) {
-  const uint32_t seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed()) + 17;
+  const uint32_t seed = tests::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   random_.seed(seed);
   for (uint32_t i = 0; i < kQueues; ++i) {
