@@ -32,7 +32,8 @@ void Scheduler::Examine(QueueId id, Time now, Actions& actions) {
     OpSlot& slot = pool_[queue.front];
     if (slot.state == OpState::kOffered) return;  // FailAll: the rendezvous gives it back
     if (slot.state == OpState::kReady && queue.list != kStalled) return;
-    if (slot.may_launch) CheckWaits(id, slot, now);
+    const bool waits = slot.local_wait_count > 0 || slot.watched_waits != 0;
+    if (slot.may_launch && (waits || readiness_.blocked(id))) CheckWaits(id, slot, now);
     if (slot.may_launch) {
       if (!readiness_.blocked(id)) MakeReady(id, slot, now);
       return;
