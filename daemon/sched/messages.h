@@ -135,7 +135,7 @@ struct IssuerMessage {
 };
 
 // What of the issuer's box is kept for parts, which must always fit: all that users may have
-// offered together (Resource::kParts), and slack for senders that look at the room at the same time.
+// offered together (Resource::kParts), and slack for senders that look at the room at one time.
 inline constexpr uint32_t kRoomForParts = 16'384 + 64;
 
 using DispatcherMailbox = Mailbox<DispatcherMessage>;

@@ -66,7 +66,9 @@ class SchedulerWalkTest : public SchedulerTest {
     const bool collective = op.category == Category::kCollective;
     const Lane lane = collective ? policies::kCollectiveLane : lane_[id];
     ASSERT_EQ(order_mask_[id], lanes & ~(1u << lane)) << "op " << ticket << " of queue " << queue;
-    if (!collective) ASSERT_EQ(launch_of_[id].inputs_settled, lanes == 0);
+    if (!collective) {
+      ASSERT_EQ(launch_of_[id].inputs_settled, lanes == 0);
+    }
     orders_checked_ += lanes != 0;
   }
 
