@@ -192,8 +192,9 @@ TEST_F(DescriptorTest, AWaitForWhatIsNeverSignalledEndsWithWhereItStood) {
   const Buffer buffer = FloatBuffer(session, 8, 0);
   const CopyOp copy{.src = buffer, .dst = {buffer, 16}, .bytes = 16};
   const UserTimeline gate = session.CreateUserTimeline().value();
-  EXPECT_THAT(Outcome(queue.Copy(copy, {.waits = {gate.At(7)}})),
-              HasSubstr("DEADLINE_EXCEEDED: waited 50 ms for timeline"));
+  EXPECT_THAT(
+      Outcome(queue.Copy(copy, {.waits = {gate.At(7)}})),
+      HasSubstr("DEADLINE_EXCEEDED: waited 50 ms for user timeline 0 of this session to reach 7"));
   // Another session's queue that never gets that far.
   concert_ticket never = foreign.last().get();
   never.value += 3;
