@@ -160,7 +160,8 @@ ServerOptions Daemon::MakeServerOptions() {
       .ring_capacity = static_cast<uint32_t>(config_.ring_capacity)};
   // Clients cause these lines, so they are limited.
   const auto limiter = std::make_shared<LogLimiter>(20, 100);
-  options.on_open = [limiter](const Session& session) {
+  options.on_open = [this, limiter](const Session& session) {
+    telemetry_->BeginSession(session.id);
     LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened");
   };
   options.on_close = [this, limiter](const Session& session) {

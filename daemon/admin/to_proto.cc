@@ -128,8 +128,9 @@ void FillStats(const Stats& stats, Time now, v1::Stats* out) {
     kind_stats->set_kind(concert_op_kind_name(kind));
     FillOps(ops, kind_stats->mutable_ops());
   }
-  for (const auto& [id, session] : stats.sessions)
-    FillSessionStats(id, session, out->add_sessions());
+  for (const auto& [id, session] : stats.sessions) {
+    if (session.ops.op_count > 0) FillSessionStats(id, session, out->add_sessions());
+  }
   FillOps(stats.departed, out->mutable_departed());
 }
 

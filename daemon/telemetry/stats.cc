@@ -4,6 +4,12 @@
 #include <numeric>
 
 namespace concert::daemon {
+namespace {
+
+// A refused op still has the kind that its client wrote; all that mean nothing count as 0.
+uint16_t KindOf(const OpRecord& op) { return op.kind <= kMaxKind ? op.kind : 0; }
+
+}  // namespace
 
 std::string_view StatusName(uint16_t status) {
   static constexpr std::array<std::string_view, OpStats::kStatusCount> kNames = {
@@ -115,10 +121,11 @@ void DeviceStats::Subtract(const DeviceStats& earlier) {
 void Stats::Add(uint8_t gpu, const OpRecord& op) {
   total.Add(op);
   devices[gpu].ops.Add(op);
-  kinds[op.kind].Add(op);
-  SessionStats& session = SessionFor(op.session);
-  session.ops.Add(op);
-  session.last_active_at = std::max(session.last_active_at, op.finished_at);
+  kinds[KindOf(op)].Add(op);
+  SessionStats* session = Find(op.session);
+  if (session == nullptr) return departed.Add(op);
+  session->ops.Add(op);
+  session->last_active_at = std::max(session->last_active_at, op.finished_at);
 }
 
 void Stats::Add(uint8_t gpu, const PlanRecord& plan) {
@@ -135,16 +142,21 @@ void Stats::AddCompany(const PlanRecord& plan) {
                  [](const PlanRecord::Listed& op) { return op.session; });
   std::sort(sorted.begin(), end);
   for (auto self = sorted.begin(); self != end; self = std::upper_bound(self, end, *self)) {
-    Companions& companions = SessionFor(*self).companions;
+    SessionStats* session = Find(*self);
+    if (session == nullptr) continue;
     for (auto peer = sorted.begin(); peer != end; peer = std::upper_bound(peer, end, *peer)) {
       const bool in_company = *peer != *self || (self + 1 != end && *(self + 1) == *self);
-      if (in_company) companions.Add(*peer);
+      if (in_company) session->companions.Add(*peer);
     }
   }
 }
 
-SessionStats& Stats::SessionFor(uint32_t session) {
-  if (const auto it = sessions.find(session); it != sessions.end()) return it->second;
+SessionStats* Stats::Find(uint32_t session) {
+  const auto it = sessions.find(session);
+  return it == sessions.end() ? nullptr : &it->second;
+}
+
+void Stats::BeginSession(uint32_t session) {
   if (sessions.size() >= kMaxSessions) {
     // Ended ones go first, then whoever has been quiet longest.
     Fold(std::min_element(sessions.begin(), sessions.end(), [](const auto& a, const auto& b) {
@@ -153,12 +165,11 @@ SessionStats& Stats::SessionFor(uint32_t session) {
       return a.second.last_active_at < b.second.last_active_at;
     }));
   }
-  return sessions[session];
+  sessions[session] = {};
 }
 
 void Stats::EndSession(uint32_t session, Time now) {
-  const auto it = sessions.find(session);
-  if (it != sessions.end()) it->second.ended_at = now;
+  if (SessionStats* stats = Find(session)) stats->ended_at = now;
 }
 
 void Stats::FoldEnded(Time now) {

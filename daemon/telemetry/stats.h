@@ -11,8 +11,12 @@
 
 #include "daemon/telemetry/histogram.h"
 #include "daemon/telemetry/records.h"
+#include "proto/ring/ring_abi.h"
 
 namespace concert::daemon {
+
+// The highest concert_op_kind.
+inline constexpr uint16_t kMaxKind = CONCERT_OP_BARRIER;
 
 // concert_status_abi as gRPC spells it, e.g. "INVALID_ARGUMENT".
 std::string_view StatusName(uint16_t status);
@@ -80,19 +84,21 @@ struct DeviceStats {
 
 struct Stats {
   // Sessions listed at once; beyond that, and kKeepEnded after its end, a session is folded into
-  // `departed`.
+  // `departed`, where its later ops count, too.
   static constexpr size_t kMaxSessions = 2048;
   static constexpr Time kKeepEnded = 60'000'000'000;  // 60 s
 
   OpStats total;
   std::map<uint8_t, DeviceStats> devices;
-  std::map<uint16_t, OpStats> kinds;
+  std::map<uint16_t, OpStats> kinds;  // 0: what no kind stands for
   std::map<uint32_t, SessionStats> sessions;
   OpStats departed;
 
   // What the dispatcher of `gpu` recorded.
   void Add(uint8_t gpu, const OpRecord& op);
   void Add(uint8_t gpu, const PlanRecord& plan);
+  // Lists the session from here on. Before it has ops.
+  void BeginSession(uint32_t session);
   // The session has disconnected. Records of it may still come.
   void EndSession(uint32_t session, Time now);
   // Folds sessions that ended long enough ago.
@@ -102,7 +108,7 @@ struct Stats {
   void Subtract(const Stats& earlier);
 
  private:
-  SessionStats& SessionFor(uint32_t session);
+  SessionStats* Find(uint32_t session);
   void AddCompany(const PlanRecord& plan);
   std::map<uint32_t, SessionStats>::iterator Fold(std::map<uint32_t, SessionStats>::iterator it);
 };

@@ -27,6 +27,11 @@ void Telemetry::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Telemetry::BeginSession(uint32_t session) {
+  const MutexLock lock(mutex_);
+  stats_.BeginSession(session);
+}
+
 void Telemetry::EndSession(uint32_t session) {
   MutexLock lock(mutex_);
   DrainLocked();  // the session's last records come before its end

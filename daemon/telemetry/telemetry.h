@@ -57,6 +57,9 @@ class Telemetry {
   // Stops the thread; what is in the rings stays readable through Snapshot. Idempotent.
   void Stop();
 
+  // The session is there; before its ops are. What is recorded for sessions that are not listed
+  // counts in Stats::departed.
+  void BeginSession(uint32_t session);
   // The session has disconnected; its numbers are kept for a while.
   void EndSession(uint32_t session);
 

@@ -32,6 +32,7 @@ auto Line(LogLevel level, const std::string& text) {
 TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
   ActivityReport report;
   Stats stats;
+  for (const uint32_t session : {3, 4}) stats.BeginSession(session);
   stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
   stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
   stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
@@ -51,6 +52,7 @@ TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
   ActivityReport report;
   Stats stats;
   for (uint32_t session = 1; session <= 100; ++session) {
+    stats.BeginSession(session);
     stats.Add(0, Op(session, CONCERT_ABI_INVALID_ARGUMENT));
   }
   const std::vector<LogLine> lines = report.Lines(stats, {});

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
+#include "proto/ring/messages.h"
 #include "tests/unit/telemetry/records_for_test.h"
 
 namespace concert::daemon {
@@ -11,8 +14,14 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
+Stats StatsOf(std::initializer_list<uint32_t> sessions) {
   Stats stats;
+  for (const uint32_t session : sessions) stats.BeginSession(session);
+  return stats;
+}
+
+TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
+  Stats stats = StatsOf({1, 2});
   stats.Add(0, GoodOp(1, CONCERT_OP_GEMM));
   stats.Add(1, GoodOp(1, CONCERT_OP_ALL_REDUCE, 10, 40, 2));
   stats.Add(1, GoodOp(2, CONCERT_OP_GEMM));
@@ -93,7 +102,7 @@ TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
 }
 
 TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {
-  Stats stats;
+  Stats stats = StatsOf({3, 7, 9});
   stats.Add(0, PlanOf(1, {3, 7, 3, 7, 9}));
   stats.Add(0, PlanOf(2, {3, 9}));
   stats.Add(0, PlanOf(3, {5}));  // alone
@@ -103,7 +112,6 @@ TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {
               ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 1)));
   EXPECT_THAT(stats.sessions.at(9).companions.plans_by_session(),
               ElementsAre(Pair(3, 2), Pair(7, 1)));
-  EXPECT_FALSE(stats.sessions.contains(5));
 }
 
 TEST(StatsTest, CompanionListIsBounded) {
@@ -114,7 +122,7 @@ TEST(StatsTest, CompanionListIsBounded) {
 }
 
 TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
-  Stats stats;
+  Stats stats = StatsOf({1, 2});
   stats.Add(0, GoodOp(1));
   stats.Add(0, GoodOp(2));
   stats.EndSession(1, 1000);
@@ -130,13 +138,16 @@ TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
 TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
   Stats stats;
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
+    stats.BeginSession(session);
     OpRecord op = GoodOp(session);
     op.finished_at += session;
     stats.Add(0, op);
   }
   stats.EndSession(5, 1);
+  stats.BeginSession(100'000);
   stats.Add(0, GoodOp(100'000));  // the ended one makes room
   EXPECT_FALSE(stats.sessions.contains(5));
+  stats.BeginSession(100'001);
   stats.Add(0, GoodOp(100'001));  // then the one quiet for longest
   EXPECT_FALSE(stats.sessions.contains(100'000));
   EXPECT_TRUE(stats.sessions.contains(1));
@@ -144,8 +155,37 @@ TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
   EXPECT_EQ(stats.departed.op_count, 2u);
 }
 
+TEST(StatsTest, KindsThatMeanNothingShareOneEntry) {
+  ASSERT_STRNE(concert_op_kind_name(kMaxKind), "unknown");
+  ASSERT_STREQ(concert_op_kind_name(kMaxKind + 1), "unknown");
+  Stats stats;
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM));
+  for (uint32_t kind = kMaxKind + 1; kind <= 0xffff; ++kind) {
+    OpRecord op = FailedOp(1, CONCERT_ABI_INVALID_ARGUMENT);
+    op.kind = static_cast<uint16_t>(kind);
+    stats.Add(0, op);
+  }
+  EXPECT_EQ(stats.kinds.size(), 2u);
+  EXPECT_EQ(stats.kinds.at(0).op_count, 0xffffu - kMaxKind);
+  EXPECT_EQ(stats.kinds.at(CONCERT_OP_GEMM).op_count, 1u);
+}
+
+TEST(StatsTest, RecordsThatComeAfterTheirSessionsEndListItNoMore) {
+  Stats stats = StatsOf({1, 2});
+  stats.EndSession(1, 1000);
+  stats.Add(0, GoodOp(1));
+  EXPECT_EQ(stats.sessions.at(1).ended_at, 1000);
+  stats.FoldEnded(1000 + Stats::kKeepEnded);
+  stats.Add(0, GoodOp(1));
+  stats.Add(0, PlanOf(1, {1, 2}));
+  EXPECT_FALSE(stats.sessions.contains(1));
+  EXPECT_EQ(stats.departed.op_count, 2u);
+  EXPECT_EQ(stats.total.op_count, 2u);
+  EXPECT_THAT(stats.sessions.at(2).companions.plans_by_session(), ElementsAre(Pair(1, 1)));
+}
+
 TEST(StatsTest, SubtractLeavesWhatWasAdded) {
-  Stats earlier;
+  Stats earlier = StatsOf({1, 2});
   earlier.Add(0, GoodOp(1));
   earlier.Add(0, GoodOp(2, CONCERT_OP_COPY));
   earlier.Add(0, PlanOf(1, {1, 2}));
