@@ -1,8 +1,43 @@
 #include "daemon/quota/account.h"
 
 #include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace concert::daemon {
+
+absl::Status Account::ChargeAll(std::span<const Charge> charges) {
+  for (size_t i = 0; i < charges.size(); ++i) {
+    if (TryCharge(charges[i].resource, charges[i].count)) continue;
+    const absl::Status refusal = Refusal(charges[i]);
+    ReleaseAll(charges.first(i));
+    return refusal;
+  }
+  return absl::OkStatus();
+}
+
+void Account::ReleaseAll(std::span<const Charge> charges) {
+  for (const Charge& charge : charges) Release(charge.resource, charge.count);
+}
+
+absl::Status Account::Refusal(const Charge& charge) const {
+  const ResourceInfo& info = InfoOf(charge.resource);
+  const Limit& most = limit(charge.resource);
+  const uint64_t held = own_.of(charge.resource);
+  const bool by_user = charge.count > most.per_user || held > most.per_user - charge.count;
+  const std::string_view setting = by_user ? info.setting : info.setting_all;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      by_user ? absl::StrCat("uid ", uid_, " holds ", held, " of its ", most.per_user)
+              : absl::StrCat("all users hold ", node_.of(charge.resource), " of ", most.in_all),
+      " ", std::string(info.name), " and ", charge.count, " more are asked for; release some",
+      setting.empty() ? "" : absl::StrCat(" or raise ", std::string(setting))));
+}
+
+bool Account::unused() const {
+  return std::all_of(AllResources().begin(), AllResources().end(),
+                     [&](const ResourceInfo& info) { return own_.of(info.resource) == 0; });
+}
 
 Account& Accounts::Of(uint32_t uid) {
   const MutexLock lock(mutex_);
@@ -11,14 +46,9 @@ Account& Accounts::Of(uint32_t uid) {
   return *account;
 }
 
-void Accounts::Drop(uint32_t uid) {
+void Accounts::DropUnused() {
   const MutexLock lock(mutex_);
-  const auto found = by_uid_.find(uid);
-  if (found == by_uid_.end()) return;
-  const bool unused = std::all_of(
-      AllResources().begin(), AllResources().end(),
-      [&](const ResourceInfo& info) { return found->second->own().of(info.resource) == 0; });
-  if (unused) by_uid_.erase(found);
+  std::erase_if(by_uid_, [](const auto& entry) { return entry.second->unused(); });
 }
 
 std::vector<Accounts::Row> Accounts::Rows() const {

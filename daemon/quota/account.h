@@ -2,8 +2,8 @@
 // Accounts owns them all and the node's sums. A charge that would exceed the user's or the node's
 // limit fails and changes nothing.
 //
-// Charging and releasing: any thread, lock-free (two atomic adds). Accounts::Of and Drop: control
-// thread. Readers see every counter as of a moment ago.
+// Charging and releasing: any thread, lock-free (two atomic adds). Readers see every counter as of
+// a moment ago.
 #ifndef CONCERT_DAEMON_QUOTA_ACCOUNT_H_
 #define CONCERT_DAEMON_QUOTA_ACCOUNT_H_
 
@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "daemon/check.h"
 #include "daemon/quota/resource.h"
 #include "proto/mutex.h"
@@ -43,6 +45,11 @@ class Usage {
   std::array<std::atomic<uint64_t>, kResourceCount> used_{};
 };
 
+struct Charge {
+  Resource resource;
+  uint64_t count = 1;
+};
+
 class Account {
  public:
   Account(uint32_t uid, const Limits& limits, Usage& node)
@@ -52,52 +59,68 @@ class Account {
 
   // False, and nothing is charged, if the user or the node would hold more than its limit.
   bool TryCharge(Resource resource, uint64_t count = 1) {
-    const Limit& limit = limits_[static_cast<size_t>(resource)];
+    const Limit& limit = limits_[resource];
     if (!own_.TryAdd(resource, count, limit.per_user)) return false;
     if (node_.TryAdd(resource, count, limit.in_all)) return true;
     own_.Subtract(resource, count);
     return false;
   }
   void Release(Resource resource, uint64_t count = 1) {
-    own_.Subtract(resource, count);
     node_.Subtract(resource, count);
+    own_.Subtract(resource, count);  // last: an account that nothing is charged to may be dropped
   }
+
+  // All of them or, with a RESOURCE_EXHAUSTED that says what is held and what to do, none.
+  absl::Status ChargeAll(std::span<const Charge> charges);
+  void ReleaseAll(std::span<const Charge> charges);
 
   uint32_t uid() const { return uid_; }
   const Usage& own() const { return own_; }
   const Usage& node() const { return node_; }
-  const Limit& limit(Resource resource) const { return limits_[static_cast<size_t>(resource)]; }
+  const Limit& limit(Resource resource) const { return limits_[resource]; }
+  // Whether nothing is charged to it.
+  bool unused() const;
 
  private:
+  absl::Status Refusal(const Charge& charge) const;
+
   const uint32_t uid_;
   const Limits& limits_;
   Usage own_;
   Usage& node_;
 };
 
-// The accounts of all users with a connection or session. They outlive every thread that charges.
+// The accounts of all users who hold something, and one for the operators, whom the admin API does
+// not tell apart. Outlives every thread that charges.
 class Accounts {
  public:
   struct Row {
     uint32_t uid;
     std::array<uint64_t, kResourceCount> used;
+    uint64_t of(Resource resource) const { return used[static_cast<size_t>(resource)]; }
   };
 
-  explicit Accounts(const Limits& limits) : limits_(limits) {}
+  explicit Accounts(const Limits& limits) : limits_(limits), operators_(kNoUid, limits_, node_) {}
 
-  // Makes it if there is none. Valid until Drop. Control thread.
+  // Makes it if there is none. Stays as long as something is charged to it, and until the next
+  // DropUnused. Control thread.
   Account& Of(uint32_t uid);
-  // Forgets the user if nothing is charged to it any more. Control thread.
-  void Drop(uint32_t uid);
+  // Forgets users to whom nothing is charged. Control thread, which must have no reference left to
+  // an account that it has charged nothing to.
+  void DropUnused();
 
   // Any thread.
+  Account& operators() { return operators_; }
   const Limits& limits() const { return limits_; }
   const Usage& node() const { return node_; }
-  std::vector<Row> Rows() const;
+  std::vector<Row> Rows() const;  // of users, by uid
 
  private:
+  static constexpr uint32_t kNoUid = ~uint32_t{0};  // the kernel's "no such user"
+
   const Limits limits_;
   Usage node_;
+  Account operators_;
   mutable Mutex mutex_;  // for Rows, beside the control thread
   std::map<uint32_t, std::unique_ptr<Account>> by_uid_ CONCERT_GUARDED_BY(mutex_);
 };

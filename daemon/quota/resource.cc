@@ -1,6 +1,20 @@
 #include "daemon/quota/resource.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace concert::daemon {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// "16384 (`max_buffers_per_uid`)"
+std::string LimitText(uint64_t limit, std::string_view setting, std::string_view machine) {
+  if (!machine.empty()) return std::string(machine);
+  const std::string number = limit == kUnlimited ? "-" : absl::StrCat(limit);
+  return setting.empty() ? number : absl::StrCat(number, " (`", View(setting), "`)");
+}
+
+}  // namespace
 
 const std::array<ResourceInfo, kResourceCount>& AllResources() {
   static constexpr std::array<ResourceInfo, kResourceCount> kTable = {{
@@ -8,13 +22,26 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .name = "connections",
        .owner = "control",
        .limit = {.per_user = 64, .in_all = 1024},
-       .beyond = "the user's oldest is closed"},
+       // Fewer than a user may have, so that a Hello that has come is read before its socket is
+       // the oldest, however fast others of the user connect.
+       .per_turn = 16,
+       .beyond = "the oldest is closed: the user's own, else that of the user with most"},
       {.resource = Resource::kSessions,
        .name = "sessions",
        .owner = "control",
        .limit = {.per_user = 256, .in_all = 1024},
        .setting = "max_sessions_per_uid",
        .setting_all = "max_sessions",
+       .beyond = "refused"},
+      {.resource = Resource::kDescriptors,
+       .name = "descriptors",
+       .owner = "control",
+       .machine = "`RLIMIT_NOFILE`",
+       .beyond = "refused"},
+      {.resource = Resource::kMappings,
+       .name = "mappings",
+       .owner = "control",
+       .machine = "`vm.max_map_count`",
        .beyond = "refused"},
       {.resource = Resource::kQueues,
        .name = "queues",
@@ -24,13 +51,12 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
       {.resource = Resource::kBuffers,
        .name = "buffers",
        .owner = "control",
-       // Each is a mapping of the daemon on sim, which may have 65530 (vm.max_map_count) in all.
-       .limit = {.per_user = 16'384, .in_all = 49'152},
+       .limit = {.per_user = 16'384},
        .setting = "max_buffers_per_uid",
+       .per_turn = 256,
        .beyond = "refused"},
       {.resource = Resource::kBufferBytes,
        .name = "buffer_bytes",
-       .unit = "bytes",
        .owner = "control",
        .limit = {.per_user = uint64_t{1} << 40},
        .setting = "max_buffer_bytes_per_uid",
@@ -38,11 +64,11 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
       {.resource = Resource::kBufferHandles,
        .name = "buffer_handles",
        .owner = "control",
-       .limit = {.per_user = 1 << 20, .in_all = 1 << 22},
+       .limit = {.per_user = 65'536, .in_all = 1 << 20},
        .beyond = "refused"},
       {.resource = Resource::kMemberships,
        .name = "memberships",
-       .owner = "control",
+       .owner = "control, issuer",
        .limit = {.per_user = 4096, .in_all = 16'384},
        .beyond = "refused"},
       {.resource = Resource::kOps,
@@ -58,24 +84,40 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .beyond = "the op fails"},
       {.resource = Resource::kParts,
        .name = "parts",
-       .owner = "dispatcher, issuer",
+       .owner = "dispatcher",
        .limit = {.per_user = 4096, .in_all = 16'384},
        .beyond = "the part waits in its queue"},
+      {.resource = Resource::kRefusals,
+       .name = "refusals",
+       .owner = "issuer",
+       .limit = {.per_user = 16'384, .in_all = 65'536},
+       .beyond = "the communicator fails, until its ranks join anew"},
       {.resource = Resource::kWatches,
        .name = "watches",
        .owner = "gRPC",
-       .limit = {.per_user = 16, .in_all = 32},
+       .limit = {.per_user = 32, .in_all = 32},
        .beyond = "refused"},
   }};
   return kTable;
 }
 
-Limits DefaultLimits() {
-  Limits limits;
+Limits::Limits() {
+  for (const ResourceInfo& info : AllResources()) (*this)[info.resource] = info.limit;
+}
+
+std::string RenderQuotas() {
+  std::string out =
+      "| Resource | Per user | In all | Per turn | Charged by | Beyond |\n"
+      "|---|---|---|---|---|---|\n";
   for (const ResourceInfo& info : AllResources()) {
-    limits[static_cast<size_t>(info.resource)] = info.limit;
+    const std::string own =
+        info.machine.empty() ? LimitText(info.limit.per_user, info.setting, {}) : "half of all";
+    absl::StrAppend(&out, "| `", View(info.name), "` | ", own, " | ",
+                    LimitText(info.limit.in_all, info.setting_all, info.machine), " | ",
+                    info.per_turn == 0 ? "-" : absl::StrCat(info.per_turn), " | ", View(info.owner),
+                    " | ", View(info.beyond), " |\n");
   }
-  return limits;
+  return out;
 }
 
 }  // namespace concert::daemon

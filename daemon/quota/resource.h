@@ -2,7 +2,8 @@
 // hold, how much all users together may, and how much is done about it in one turn. Everything that
 // a client's request or descriptor takes is charged to its user's Account (account.h) under one of
 // these, so that nobody can use up what others need. docs/operations.md and `concertctl quotas`
-// show this table; to add a resource, add an enumerator and a row in resource.cc.
+// show this table; to add a resource, add an enumerator, a row in resource.cc and a case in
+// tests/fault/quota_test.cc (docs/adr/0015-quotas.md).
 #ifndef CONCERT_DAEMON_QUOTA_RESOURCE_H_
 #define CONCERT_DAEMON_QUOTA_RESOURCE_H_
 
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace concert::daemon {
@@ -17,14 +19,17 @@ namespace concert::daemon {
 enum class Resource : uint8_t {
   kConnections,    // sockets that have not said Hello
   kSessions,       // open sessions, with their shared memory and rings
+  kDescriptors,    // file descriptors of connections and sessions
+  kMappings,       // memory mappings of sessions (two each) and buffers (one each)
   kQueues,         // queues of sessions
-  kBuffers,        // registered buffers; a mapping of the daemon each
+  kBuffers,        // registered buffers
   kBufferBytes,    // registered bytes
-  kBufferHandles,  // handles given out to sessions that are open; never reused within one
+  kBufferHandles,  // entries of sessions' tables of buffers: as many as it had at once
   kMemberships,    // ranks' places in communicators
   kOps,            // admitted and unfinished ops
   kWaits,          // waits of unfinished ops that are not met
-  kParts,          // parts of collectives that the rendezvous holds or remembers
+  kParts,          // parts of collectives that the rendezvous holds
+  kRefusals,       // collectives that failed and that some rank has not come to
   kWatches,        // streams of the admin API
   kCount,
 };
@@ -39,12 +44,12 @@ struct Limit {
 struct ResourceInfo {
   Resource resource;
   std::string_view name;         // "buffer_bytes"
-  std::string_view unit;         // "bytes"; empty: a count
-  std::string_view owner;        // the thread that charges it
+  std::string_view owner;        // who charges it
   Limit limit;                   // the defaults
   std::string_view setting;      // of the configuration, for per_user; empty: fixed
   std::string_view setting_all;  // the same for in_all
-  uint64_t per_turn = 0;         // how many are taken or examined per turn and session; 0: no turns
+  std::string_view machine;      // what of the machine bounds in_all (machine.h); empty: nothing
+  uint64_t per_turn = 0;         // how many are taken or let go per turn; 0: any number
   std::string_view beyond;       // what happens to a request beyond the limit
 };
 
@@ -54,8 +59,21 @@ inline const ResourceInfo& InfoOf(Resource resource) {
   return AllResources()[static_cast<size_t>(resource)];
 }
 
-using Limits = std::array<Limit, kResourceCount>;
-Limits DefaultLimits();
+class Limits {
+ public:
+  // The defaults.
+  Limits();
+  Limit& operator[](Resource resource) { return limits_[static_cast<size_t>(resource)]; }
+  const Limit& operator[](Resource resource) const {
+    return limits_[static_cast<size_t>(resource)];
+  }
+
+ private:
+  std::array<Limit, kResourceCount> limits_;
+};
+
+// The table in Markdown, for docs/operations.md.
+std::string RenderQuotas();
 
 }  // namespace concert::daemon
 
