@@ -57,7 +57,7 @@ absl::Status Load(const Flags& flags, const std::vector<CLI::Option*>& options,
       return status;
     }
   }
-  return absl::OkStatus();
+  return CheckTogether(loaded.config);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -189,6 +190,19 @@ absl::Status ApplyFile(const std::string& path, LoadedConfig& config) {
   if (file.bad()) return absl::NotFoundError(absl::StrCat(path, " is not a readable file"));
   config.file = path;
   return ApplyToml(text, path, config);
+}
+
+absl::Status CheckTogether(const Config& config) {
+  const auto place = [](const std::string& path) {
+    // Follows links as far as the path exists; what is beyond is compared as it is written.
+    std::error_code ignored;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, ignored);
+    return whole.empty() ? std::filesystem::path(path).lexically_normal() : whole;
+  };
+  if (place(config.socket) != place(config.admin_socket)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("socket is '", config.socket,
+                                                 "' and admin_socket is '", config.admin_socket,
+                                                 "', the same file; give each a path of its own"));
 }
 
 std::string RenderToml(const LoadedConfig& loaded) {

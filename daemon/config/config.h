@@ -101,6 +101,10 @@ absl::Status ApplyText(const Setting& setting, std::string_view value, const std
 // NOT_FOUND if the file does not exist.
 absl::Status ApplyFile(const std::string& path, LoadedConfig& config);
 
+// What single settings cannot say: INVALID_ARGUMENT if two of them name one socket, however they
+// spell it.
+absl::Status CheckTogether(const Config& config);
+
 // Valid TOML with each setting's meaning, range and origin as comments.
 std::string RenderToml(const LoadedConfig& config);
 // "depth = 3 (--depth)" for every setting that is not at its default.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -169,6 +170,22 @@ TEST(CommandLineTest, CheckConfigReportsAndStillRefuses) {
   EXPECT_THAT(
       std::string(Parse({"--config", bad.path().c_str(), "--check-config"}).status().message()),
       HasSubstr("did you mean 'depth'?"));
+}
+
+TEST(CommandLineTest, OneSocketForClientsAndOperatorsIsRefused) {
+  const std::string folder = testing::TempDir() + "/same-socket";
+  std::filesystem::create_directories(folder);
+  std::filesystem::remove(folder + "/link");
+  std::filesystem::create_directory_symlink(folder, folder + "/link");
+  const std::string socket = folder + "/c.sock";
+  for (const std::string& other :
+       {socket, folder + "/./c.sock", folder + "/../same-socket/c.sock", folder + "/link/c.sock"}) {
+    const auto line =
+        Parse({"--check-config", "--socket", socket.c_str(), "--admin-socket", other.c_str()});
+    EXPECT_THAT(std::string(line.status().message()), HasSubstr("give each a path of its own"))
+        << other;
+  }
+  EXPECT_TRUE(Parse({"--socket", socket.c_str(), "--admin-socket", "/tmp/a.sock"}).ok());
 }
 
 TEST(CommandLineTest, HelpNamesEverySetting) {
