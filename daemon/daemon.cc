@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/clock.h"
+#include "daemon/config/limits.h"
+#include "daemon/quota/machine.h"
 #include "daemon/service/log.h"
 #include "daemon/service/systemd_notify.h"
 #include "policies/group_planner.h"
@@ -89,6 +91,8 @@ absl::Status Daemon::Open() {
   }
   EngineOptions options;
   options.policy = config_.policy;
+  options.limits = LimitsOf(config_);
+  FitToMachine(options.limits);
   options.dispatcher.spin_ns = config_.spin_us * 1'000;
   options.dispatcher.pin = config_.pin_dispatchers;
   options.dispatcher.scheduler.depth = static_cast<int>(config_.depth);
@@ -151,13 +155,8 @@ std::vector<TuningItem> Daemon::RecentGemms(int gpu) {
 }
 
 ServerOptions Daemon::MakeServerOptions() {
-  ServerOptions options{
-      .socket_path = config_.socket,
-      .max_sessions = static_cast<size_t>(config_.max_sessions),
-      .max_sessions_per_uid = static_cast<size_t>(config_.max_sessions_per_uid),
-      .max_buffer_bytes_per_uid = static_cast<uint64_t>(config_.max_buffer_bytes_per_uid),
-      .max_buffers_per_uid = static_cast<size_t>(config_.max_buffers_per_uid),
-      .ring_capacity = static_cast<uint32_t>(config_.ring_capacity)};
+  ServerOptions options{.socket_path = config_.socket,
+                        .ring_capacity = static_cast<uint32_t>(config_.ring_capacity)};
   // Clients cause these lines, so they are limited.
   const auto limiter = std::make_shared<LogLimiter>(20, 100);
   options.on_open = [this, limiter](const Session& session) {
@@ -220,7 +219,7 @@ void Daemon::Tick() {
     Report();
   }
   const std::string status =
-      absl::StrCat(server_->Sessions().size(), " sessions, ", engine_->gpu_count(), " GPUs",
+      absl::StrCat(server_->session_count(), " sessions, ", engine_->gpu_count(), " GPUs",
                    draining() ? ", draining" : "");
   if (status == notified_) return;
   notified_ = status;

@@ -20,18 +20,24 @@ struct LaunchContext;      // kernels/cuda_api/launch_context.h
 struct CollectiveContext;  // kernels/cuda_api/launch_context.h
 }  // namespace cuda
 
+// A buffer's handle is its index in AdmitContext::buffers with its generation above it: an index is
+// used again, a handle not before its generation comes round.
+inline constexpr uint32_t kBufferIndexBits = 20;
+inline constexpr uint32_t kBufferIndexMask = (uint32_t{1} << kBufferIndexBits) - 1;
+
 // A buffer as admission sees it.
 struct BufferRange {
   Address address = 0;
   uint64_t bytes = 0;  // 0: no such buffer
   int32_t gpu = 0;     // where it lies
   bool pool = false;   // every GPU's kernels may touch it
+  uint16_t generation = 0;
 };
 
 // What admission may look at besides the descriptor.
 struct AdmitContext {
   int32_t gpu = 0;                       // of the ring
-  std::span<const BufferRange> buffers;  // by handle; entry 0 is never valid
+  std::span<const BufferRange> buffers;  // by index; entry 0 is never valid
   uint32_t ranks = 0;                    // collectives: of the communicator, already looked up
 };
 

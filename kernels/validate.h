@@ -87,10 +87,12 @@ class OperandResolver {
   Failure Resolve(concert_field field, const concert_operand& operand,
                   std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range) {
     if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
-    if (operand.buffer >= context_.buffers.size() || context_.buffers[operand.buffer].bytes == 0) {
+    const uint32_t index = operand.buffer & kBufferIndexMask;
+    if (index >= context_.buffers.size() || context_.buffers[index].bytes == 0 ||
+        context_.buffers[index].generation != operand.buffer >> kBufferIndexBits) {
       return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_BUFFER, {field, operand.buffer}};
     }
-    const BufferRange& buffer = context_.buffers[operand.buffer];
+    const BufferRange& buffer = context_.buffers[index];
     if (buffer.gpu != context_.gpu && !buffer.pool) {
       return InvalidArgument(CONCERT_MESSAGE_WRONG_GPU, field, static_cast<uint64_t>(buffer.gpu),
                              static_cast<uint64_t>(context_.gpu));
@@ -115,7 +117,7 @@ class OperandResolver {
               {field, operand.buffer, op_.kind}};
     }
     range = {buffer.address + operand.offset, buffer.address + end};
-    op_.buffers[op_.buffer_count++] = operand.buffer;
+    op_.buffers[op_.buffer_count++] = index;
     return {};
   }
 

@@ -1,6 +1,7 @@
 #include "daemon/quota/resource.h"
 
 #include "absl/strings/str_cat.h"
+#include "daemon/config/defaults.h"
 
 namespace concert::daemon {
 namespace {
@@ -29,7 +30,7 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
       {.resource = Resource::kSessions,
        .name = "sessions",
        .owner = "control",
-       .limit = {.per_user = 256, .in_all = 1024},
+       .limit = {.per_user = defaults::kMaxSessionsPerUid, .in_all = defaults::kMaxSessions},
        .setting = "max_sessions_per_uid",
        .setting_all = "max_sessions",
        .beyond = "refused"},
@@ -51,14 +52,14 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
       {.resource = Resource::kBuffers,
        .name = "buffers",
        .owner = "control",
-       .limit = {.per_user = 16'384},
+       .limit = {.per_user = defaults::kMaxBuffersPerUid},
        .setting = "max_buffers_per_uid",
        .per_turn = 256,
        .beyond = "refused"},
       {.resource = Resource::kBufferBytes,
        .name = "buffer_bytes",
        .owner = "control",
-       .limit = {.per_user = uint64_t{1} << 40},
+       .limit = {.per_user = defaults::kMaxBufferBytesPerUid},
        .setting = "max_buffer_bytes_per_uid",
        .beyond = "refused"},
       {.resource = Resource::kBufferHandles,

@@ -106,7 +106,8 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
                          outcomes_);
       return;
     case Type::kJoin:
-      rendezvous_.Join(message.communicator, message.rank, message.ranks);
+      rendezvous_.Join(message.communicator, message.rank, message.join.ranks,
+                       *message.join.account);
       return;
     case Type::kLeave:
       rendezvous_.Leave(message.communicator, message.rank, outcomes_);

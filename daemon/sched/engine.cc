@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 
 Engine::Engine(const EngineOptions& options, Node& node, std::span<RecordRing* const> records)
     : node_(node),
+      accounts_(options.limits),
       policy_(policies::FindPolicy(options.policy)),
       tuned_(static_cast<size_t>(node.gpu_count())),
       control_(kControlMailboxCapacity),

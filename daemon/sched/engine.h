@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/device/device.h"
+#include "daemon/quota/account.h"
 #include "daemon/sched/collective_issuer.h"
 #include "daemon/sched/dispatcher.h"
 #include "daemon/sched/messages.h"
@@ -25,6 +26,7 @@ struct EngineOptions {
   std::string policy = "auto";
   DispatcherOptions dispatcher;  // the same for every GPU; scheduler.gpu is filled in
   CollectiveIssuer::Options issuer;
+  Limits limits;  // of what clients may hold
 };
 
 class Engine {
@@ -43,6 +45,7 @@ class Engine {
   Dispatcher& dispatcher(int gpu) { return *dispatchers_[static_cast<size_t>(gpu)]; }
   IssuerMailbox& issuer() { return issuer_.mailbox(); }
   ControlMailbox& control() { return control_; }
+  Accounts& accounts() { return accounts_; }
 
   // These return DEADLINE_EXCEEDED, naming the GPU, where a dispatcher takes no messages (Post);
   // the other GPUs' have theirs then.
@@ -71,6 +74,7 @@ class Engine {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Node& node_;
+  Accounts accounts_;  // before all threads that charge
   absl::Mutex mutex_;
   const policies::PolicyInfo* policy_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const policies::TunedTable>> tuned_

@@ -126,7 +126,10 @@ struct IssuerMessage {
       Lane lane;
       TimelineWrite signal;
     } part;
-    uint32_t ranks;  // of kJoin
+    struct {
+      uint32_t ranks;
+      Account* account;  // charged with the membership, which kLeave releases
+    } join;
     uint64_t refused_sequence;
     kernels::Failure failure;
   };

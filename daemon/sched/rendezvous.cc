@@ -1,6 +1,6 @@
 #include "daemon/sched/rendezvous.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "daemon/check.h"
 
@@ -26,11 +26,17 @@ Failure CheckMemory(const Op& a, uint32_t rank_a, const Op& b, uint32_t rank_b) 
   return {};
 }
 
+// Closed ops that a communicator keeps: as many as its ranks are usually ahead of each other, so
+// that they are opened again without allocating.
+constexpr size_t kMaxSpare = 4;
+
 }  // namespace
 
-void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks) {
+void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks, Account& account) {
   Communicator& communicator = communicators_[id];
-  if (communicator.joined.empty()) {
+  if (communicator.account == nullptr) {
+    CONCERT_CHECK(ranks <= kMaxRanks);
+    communicator.account = &account;
     communicator.joined.resize(ranks);
     communicator.left.resize(ranks);
   }
@@ -45,33 +51,35 @@ void Rendezvous::Leave(uint32_t id, uint32_t rank, Outcomes& out) {
   Communicator& communicator = found->second;
   if (communicator.left[rank]) return;
   communicator.left[rank] = true;
-  communicator.broken = {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {rank, id}};
-  for (auto& [sequence, open] : communicator.open) Fail(open, communicator.broken, out);
-  communicator.open.clear();
+  Break(communicator, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {rank, id}}, out);
   // A rank whose joining failed leaves without having joined.
-  if (communicator.joined[rank] && --communicator.present == 0) communicators_.erase(found);
+  if (!communicator.joined[rank]) return;
+  communicator.account->Release(Resource::kMemberships);
+  if (--communicator.present == 0) communicators_.erase(found);
 }
 
-Rendezvous::Open* Rendezvous::FindOrOpen(Communicator& communicator, uint64_t sequence,
+Rendezvous::Open& Rendezvous::FindOrOpen(uint32_t id, Communicator& communicator, uint64_t sequence,
                                          policies::Time now) {
   const auto found = communicator.open.find(sequence);
-  if (found != communicator.open.end()) return &found->second;
-  if (communicator.open.size() >= options_.max_open) return nullptr;
+  if (found != communicator.open.end()) return found->second;
   Open* open;
   if (communicator.spare.empty()) {
     open = &communicator.open[sequence];
   } else {
-    auto node = std::move(communicator.spare.back());
+    Opens::node_type node = std::move(communicator.spare.back());
     communicator.spare.pop_back();
     node.key() = sequence;
     open = &communicator.open.insert(std::move(node)).position->second;
   }
-  open->parts.assign(communicator.joined.size(), Part{});
-  open->seen.assign(communicator.joined.size(), false);
-  open->settled = 0;
+  open->communicator = id;
+  open->sequence = sequence;
+  open->parts.clear();
+  open->settled.reset();
   open->first_arrival = now;
   open->failure = {};
-  return open;
+  open->remembered = false;
+  Wait(*open);
+  return *open;
 }
 
 void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::Time now,
@@ -86,112 +94,143 @@ void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::
     out.failed.push_back({part, why});
     return;
   }
-  const uint64_t sequence = part.op->collective.sequence;
-  Open* open = FindOrOpen(communicator, sequence, now);
-  if (open == nullptr) {
-    // Only a rank that has fallen max_open ops behind can cause this.
-    out.failed.push_back(
-        {part, MissingRank(id, communicator, communicator.open.begin()->second, sequence)});
-    return;
+  Open& open = FindOrOpen(id, communicator, part.op->collective.sequence, now);
+  CONCERT_CHECK(!open.settled[rank]);  // admission hands out each sequence number once
+  if (!open.failure.ok()) {
+    out.failed.push_back({part, open.failure});
+  } else {
+    const Failure disagreement = Compare(open, rank, *part.op);
+    open.parts.push_back({rank, part});
+    if (!disagreement.ok()) Fail(open, disagreement, out);
   }
-  CONCERT_CHECK(!open->seen[rank]);  // admission hands out each sequence number once
-  if (!open->failure.ok()) {
-    out.failed.push_back({part, open->failure});
-    Settle(communicator, sequence, *open, rank);
-    return;
-  }
-  open->parts[rank] = part;
-  ++open_parts_;
-  const Failure disagreement = Compare(*open, rank);
-  if (!disagreement.ok()) Fail(*open, disagreement, out);
-  const bool complete = open->settled + 1 == open->parts.size() && open->failure.ok();
-  if (complete) {
-    open_parts_ -= open->parts.size();
-    out.matched.push_back({.first = out.parts.size(), .count = open->parts.size()});
-    out.parts.insert(out.parts.end(), open->parts.begin(), open->parts.end());
-  }
-  Settle(communicator, sequence, *open, rank);
+  Settle(communicator, open, rank, out);
 }
 
 void Rendezvous::Refuse(uint32_t id, uint32_t rank, uint64_t sequence, policies::Time now,
                         Outcomes& out) {
   const auto found = communicators_.find(id);
-  if (found == communicators_.end() || !found->second.broken.ok()) return;
-  Open* open = FindOrOpen(found->second, sequence, now);
-  if (open == nullptr || open->seen[rank]) return;
-  Fail(*open, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_REFUSED, {rank, sequence, id}}, out);
-  Settle(found->second, sequence, *open, rank);
+  if (found == communicators_.end() || !found->second.broken.ok() || !closed_.ok()) return;
+  Open& open = FindOrOpen(id, found->second, sequence, now);
+  if (open.settled[rank]) return;
+  Fail(open, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_REFUSED, {rank, sequence, id}}, out);
+  Settle(found->second, open, rank, out);
 }
 
-// Counts the rank's part as dealt with; an op that every rank has dealt with is closed.
-void Rendezvous::Settle(Communicator& communicator, uint64_t sequence, Open& open, uint32_t rank) {
-  open.seen[rank] = true;
-  if (++open.settled == communicator.joined.size()) {
-    communicator.spare.push_back(communicator.open.extract(sequence));
+void Rendezvous::Settle(Communicator& communicator, Open& open, uint32_t rank, Outcomes& out) {
+  open.settled[rank] = true;
+  const size_t ranks = communicator.joined.size();
+  if (open.settled.count() < ranks) {
+    if (!open.failure.ok()) Remember(communicator, open, out);
+    return;
   }
+  if (open.failure.ok()) {
+    const size_t first = out.parts.size();
+    out.matched.push_back({.first = first, .count = ranks});
+    out.parts.resize(first + ranks);
+    for (const RankedPart& ranked : open.parts) out.parts[first + ranked.rank] = ranked.part;
+    WaitNoMore(open);
+  } else if (open.remembered) {
+    communicator.account->Release(Resource::kRefusals);
+  }
+  Opens::node_type node = communicator.open.extract(open.sequence);
+  if (communicator.spare.size() < kMaxSpare) communicator.spare.push_back(std::move(node));
 }
 
-// Fails the parts that are there; those that come later find the failure.
 void Rendezvous::Fail(Open& open, const Failure& failure, Outcomes& out) {
-  if (open.failure.ok()) open.failure = failure;
-  for (Part& part : open.parts) {
-    if (part.op == nullptr) continue;
-    out.failed.push_back({part, open.failure});
-    part = {};
-    --open_parts_;
+  if (!open.failure.ok()) return;
+  open.failure = failure;
+  WaitNoMore(open);
+  for (const RankedPart& ranked : open.parts) out.failed.push_back({ranked.part, failure});
+  open.parts = {};  // with its memory
+}
+
+void Rendezvous::Remember(Communicator& communicator, Open& open, Outcomes& out) {
+  if (open.remembered) return;
+  open.remembered = communicator.account->TryCharge(Resource::kRefusals);
+  if (open.remembered) return;
+  Break(communicator,
+        {CONCERT_ABI_RESOURCE_EXHAUSTED,
+         CONCERT_MESSAGE_TOO_MANY_REFUSALS,
+         {open.communicator, communicator.account->limit(Resource::kRefusals).per_user}},
+        out);
+}
+
+void Rendezvous::Break(Communicator& communicator, const Failure& why, Outcomes& out) {
+  communicator.broken = why;
+  uint64_t remembered = 0;
+  for (auto& [sequence, open] : communicator.open) {
+    Fail(open, why, out);
+    remembered += open.remembered ? 1 : 0;
   }
+  communicator.account->Release(Resource::kRefusals, remembered);
+  communicator.open.clear();
+  communicator.spare.clear();
+}
+
+void Rendezvous::Wait(Open& open) {
+  open.before = newest_;
+  open.after = nullptr;
+  (newest_ != nullptr ? newest_->after : oldest_) = &open;
+  newest_ = &open;
+}
+
+void Rendezvous::WaitNoMore(Open& open) {
+  (open.before != nullptr ? open.before->after : oldest_) = open.after;
+  (open.after != nullptr ? open.after->before : newest_) = open.before;
 }
 
 // Compares `rank`'s part with those that are there.
-Failure Rendezvous::Compare(const Open& open, uint32_t rank) {
-  const Op& mine = *open.parts[rank].op;
-  for (uint32_t other = 0; other < open.parts.size(); ++other) {
-    if (other == rank || open.parts[other].op == nullptr) continue;
-    const Op& theirs = *open.parts[other].op;
+Failure Rendezvous::Compare(const Open& open, uint32_t rank, const Op& mine) {
+  for (const RankedPart& other : open.parts) {
+    const Op& theirs = *other.part.op;
     const kernels::CollectiveArgs& a = mine.collective;
     const kernels::CollectiveArgs& b = theirs.collective;
     if (mine.kind != theirs.kind || a.count != b.count || a.dtype != b.dtype ||
         a.reduction != b.reduction || a.root != b.root) {
       return kernels::InvalidArgument(CONCERT_MESSAGE_COLLECTIVE_MISMATCH, rank, mine.kind, a.count,
-                                      other, a.sequence);
+                                      other.rank, a.sequence);
     }
-    const Failure shared = CheckMemory(theirs, other, mine, rank);
+    const Failure shared = CheckMemory(theirs, other.rank, mine, rank);
     if (!shared.ok()) return shared;
   }
   return {};
 }
 
-Failure Rendezvous::MissingRank(uint32_t id, const Communicator& communicator, const Open& open,
-                                uint64_t sequence) const {
+Failure Rendezvous::MissingRank(const Communicator& communicator, const Open& open) const {
   const uint64_t timeout_ms = static_cast<uint64_t>(options_.timeout_ns / 1'000'000);
-  for (uint32_t rank = 0; rank < open.seen.size(); ++rank) {
+  for (uint32_t rank = 0; rank < communicator.joined.size(); ++rank) {
     if (!communicator.joined[rank]) {
-      return {
-          CONCERT_ABI_DEADLINE_EXCEEDED, CONCERT_MESSAGE_RANK_NOT_JOINED, {rank, id, timeout_ms}};
+      return {CONCERT_ABI_DEADLINE_EXCEEDED,
+              CONCERT_MESSAGE_RANK_NOT_JOINED,
+              {rank, open.communicator, timeout_ms}};
     }
-    if (!open.seen[rank]) {
+    if (!open.settled[rank]) {
       return {CONCERT_ABI_DEADLINE_EXCEEDED,
               CONCERT_MESSAGE_RANK_MISSING,
-              {rank, id, sequence, timeout_ms}};
+              {rank, open.communicator, open.sequence, timeout_ms}};
     }
   }
   CONCERT_CHECK(false);  // an open op misses a rank
 }
 
 void Rendezvous::Expire(policies::Time now, Outcomes& out) {
-  for (auto& [id, communicator] : communicators_) {
-    for (auto& [sequence, open] : communicator.open) {
-      if (!open.failure.ok() || now - open.first_arrival < options_.timeout_ns) continue;
-      Fail(open, MissingRank(id, communicator, open, sequence), out);
-    }
+  while (oldest_ != nullptr && now - oldest_->first_arrival >= options_.timeout_ns) {
+    Open& open = *oldest_;
+    Communicator& communicator = communicators_.at(open.communicator);
+    Fail(open, MissingRank(communicator, open), out);
+    Remember(communicator, open, out);
   }
 }
 
 void Rendezvous::FailAll(const Failure& failure, Outcomes& out) {
   closed_ = failure;
-  for (auto& [id, communicator] : communicators_) {
-    for (auto& [sequence, open] : communicator.open) Fail(open, failure, out);
-  }
+  for (auto& [id, communicator] : communicators_) Break(communicator, failure, out);
+}
+
+size_t Rendezvous::open_count() const {
+  size_t count = 0;
+  for (const auto& [id, communicator] : communicators_) count += communicator.open.size();
+  return count;
 }
 
 }  // namespace concert::daemon

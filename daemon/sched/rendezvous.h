@@ -2,9 +2,15 @@
 // all ranks' parts are there and agree they are handed on together, so that no SM ever spins for a
 // late process. Ranks that disagree, leave, refuse or are late make every rank's part fail with a
 // sentence that says who. A pure state machine: no threads, no clock, no device.
+//
+// What it holds is charged to the communicator's user: parts that wait by who offers them
+// (Resource::kParts), here what must be remembered of an op that failed until its last rank has
+// come (kRefusals), and a rank's place until it has left (kMemberships, which the control thread
+// charges). When a user's refusals are used up, its communicator that asks for one more fails.
 #ifndef CONCERT_DAEMON_SCHED_RENDEZVOUS_H_
 #define CONCERT_DAEMON_SCHED_RENDEZVOUS_H_
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -13,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
+#include "daemon/quota/account.h"
 #include "daemon/sched/op_pool.h"
 #include "kernels/failure.h"
 
@@ -20,10 +27,11 @@ namespace concert::daemon {
 
 class Rendezvous {
  public:
+  static constexpr uint32_t kMaxRanks = 255;  // the rank is the low byte of a handle
+
   struct Options {
     // From the first part's arrival to the last's.
     policies::Time timeout_ns = defaults::kCollectiveTimeoutMs * 1'000'000;
-    size_t max_open = 1024;  // sequence numbers open in one communicator
   };
 
   // A rank's part. `op` belongs to the dispatcher of `gpu` and stays as it is until the part's
@@ -62,7 +70,9 @@ class Rendezvous {
   explicit Rendezvous(const Options& options) : options_(options) {}
 
   // Events. Each appends to `out`.
-  void Join(uint32_t communicator, uint32_t rank, uint32_t ranks);
+
+  // `account` has been charged with the membership; ranks of a communicator have one user.
+  void Join(uint32_t communicator, uint32_t rank, uint32_t ranks, Account& account);
   // The rank is gone: every open and later op that needs it fails. The communicator ends with its
   // last rank.
   void Leave(uint32_t communicator, uint32_t rank, Outcomes& out);
@@ -77,37 +87,55 @@ class Rendezvous {
   void FailAll(const kernels::Failure& failure, Outcomes& out);
 
   // Whether anything waits, and so Expire is worth calling.
-  bool waiting() const { return open_parts_ > 0; }
+  bool waiting() const { return oldest_ != nullptr; }
+  // Ops that are held or remembered, for tests.
+  size_t open_count() const;
 
  private:
-  // One op of a communicator, from its first part to its last.
+  struct RankedPart {
+    uint32_t rank = 0;
+    Part part;
+  };
+  // One op of a communicator, from its first part to its last. While it may still start it holds
+  // parts and is in the list of what waits; once it has failed it only remembers that.
   struct Open {
-    std::vector<Part> parts;  // by rank; op == nullptr: not here
-    std::vector<bool> seen;   // by rank: its part arrived or was refused
-    uint32_t settled = 0;     // how many of `seen` are set
+    uint32_t communicator = 0;
+    uint64_t sequence = 0;
+    std::vector<RankedPart> parts;       // those that wait, in order of arrival
+    std::bitset<kMaxRanks + 1> settled;  // by rank: its part arrived or was refused
     policies::Time first_arrival = 0;
     kernels::Failure failure;  // not ok: every part fails, those that come later too
+    bool remembered = false;   // charged as a refusal
+    Open *before = nullptr, *after = nullptr;  // in the list of what waits
   };
+  using Opens = std::map<uint64_t, Open>;  // by sequence; nodes stay where they are
   struct Communicator {
-    std::vector<bool> joined;  // by rank
-    std::vector<bool> left;
+    Account* account = nullptr;
+    std::vector<bool> joined, left;  // by rank
     uint32_t present = 0;
-    kernels::Failure broken;        // not ok: a rank left
-    std::map<uint64_t, Open> open;  // by sequence; rank order of arrival is not assumed
-    std::vector<std::map<uint64_t, Open>::node_type> spare;  // closed, for the ops to come
+    kernels::Failure broken;  // not ok: a rank left, or too much failed
+    Opens open;
+    std::vector<Opens::node_type> spare;  // closed, for the ops to come
   };
 
-  Open* FindOrOpen(Communicator& communicator, uint64_t sequence, policies::Time now);
-  void Settle(Communicator& communicator, uint64_t sequence, Open& open, uint32_t rank);
+  Open& FindOrOpen(uint32_t id, Communicator& communicator, uint64_t sequence, policies::Time now);
+  // The rank is done with the op; one that every rank is done with is closed.
+  void Settle(Communicator& communicator, Open& open, uint32_t rank, Outcomes& out);
+  // Fails the parts that are there; those that come later find the failure.
   void Fail(Open& open, const kernels::Failure& failure, Outcomes& out);
-  static kernels::Failure Compare(const Open& open, uint32_t rank);
-  kernels::Failure MissingRank(uint32_t id, const Communicator& communicator, const Open& open,
-                               uint64_t sequence) const;
+  // Keeps a failed op for the ranks to come, or breaks the communicator.
+  void Remember(Communicator& communicator, Open& open, Outcomes& out);
+  // Fails what waits, forgets what failed; parts that come later fail, too.
+  void Break(Communicator& communicator, const kernels::Failure& why, Outcomes& out);
+  void Wait(Open& open);
+  void WaitNoMore(Open& open);
+  static kernels::Failure Compare(const Open& open, uint32_t rank, const Op& mine);
+  kernels::Failure MissingRank(const Communicator& communicator, const Open& open) const;
 
   const Options options_;
   absl::flat_hash_map<uint32_t, Communicator> communicators_;
-  kernels::Failure closed_;  // not ok: FailAll was called
-  size_t open_parts_ = 0;
+  kernels::Failure closed_;                     // not ok: FailAll was called
+  Open *oldest_ = nullptr, *newest_ = nullptr;  // what waits, by first_arrival
 };
 
 }  // namespace concert::daemon

@@ -10,13 +10,14 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "daemon/sched/rendezvous.h"
 
 namespace concert::daemon {
 
 class Communicators {
  public:
-  // Ranks fit the low byte of a handle; 16 GPUs with up to 16 processes each.
-  static constexpr uint32_t kMaxRanks = 255;
+  // 16 GPUs with up to 16 processes each.
+  static constexpr uint32_t kMaxRanks = Rendezvous::kMaxRanks;
 
   struct Joined {
     uint32_t communicator = 0;

@@ -1,13 +1,13 @@
 #include "daemon/session/server.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -19,76 +19,61 @@
 namespace concert::daemon {
 namespace {
 
-using kernels::Failure;
-
 constexpr int kTickMs = 100;
+constexpr int64_t kForgetEveryNs = 1'000'000'000;
 
-// Keys of the epoll set that are not session ids, which are below 2^32.
+// Keys of the epoll set beside the ids of sessions, which are below 2^32, and those of connections.
 constexpr uint64_t kListenerKey = uint64_t{1} << 32;
 constexpr uint64_t kWakeKey = kListenerKey + 1;
 constexpr uint64_t kControlKey = kListenerKey + 2;
+static_assert(kControlKey < Connections::kFirstKey);
 
 absl::Status Errno(const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
-
-absl::StatusOr<UniqueFd> Bind(const ServerOptions& options) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (options.socket_path.empty() || options.socket_path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path '", options.socket_path,
-                                                   "' must have 1 to ",
-                                                   sizeof(address.sun_path) - 1, " characters"));
-  }
-  std::memcpy(address.sun_path, options.socket_path.data(), options.socket_path.size());
-  const sockaddr* name = reinterpret_cast<const sockaddr*>(&address);
-  // A socket that answers belongs to a living daemon; one that does not was left behind.
-  UniqueFd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe) return Errno("socket");
-  if (connect(probe.get(), name, sizeof(address)) == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("another daemon already answers on ", options.socket_path));
-  }
-  unlink(options.socket_path.c_str());
-  UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener) return Errno("socket");
-  if (bind(listener.get(), name, sizeof(address)) != 0)
-    return Errno(absl::StrCat("bind ", options.socket_path));
-  if (chmod(options.socket_path.c_str(), options.socket_mode) != 0)
-    return Errno("chmod of the socket");
-  if (listen(listener.get(), SOMAXCONN) != 0) return Errno("listen");
-  return listener;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options,
                                                        Engine& engine) {
-  absl::StatusOr<UniqueFd> listener = Bind(options);
-  if (!listener.ok()) return listener.status();
-  std::unique_ptr<Server> server(new Server(options, engine, *std::move(listener)));
-  if (!server->epoll_ || !server->wake_) return Errno("epoll_create1 or eventfd");
-  const std::pair<int, uint64_t> watched[] = {{server->listener_.get(), kListenerKey},
-                                              {server->wake_.get(), kWakeKey},
-                                              {engine.control().wake_fd(), kControlKey}};
-  for (const auto& [fd, key] : watched) {
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = key}};
-    if (epoll_ctl(server->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Errno("epoll_ctl");
-  }
+  absl::StatusOr<std::unique_ptr<UnixSocketPath>> path =
+      UnixSocketPath::Claim("socket", options.socket_path);
+  if (!path.ok()) return path.status();
+  std::unique_ptr<Server> server(new Server(options, engine, *std::move(path)));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }
 
-Server::Server(const ServerOptions& options, Engine& engine, UniqueFd listener)
+Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<UnixSocketPath> path)
     : options_(options),
       engine_(engine),
-      listener_(std::move(listener)),
+      path_(std::move(path)),
+      listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      next_session_(options.first_session) {}
 
-Server::~Server() {
-  Stop();
-  unlink(options_.socket_path.c_str());
+absl::Status Server::Listen() {
+  if (!listener_ || !epoll_ || !wake_) return Errno("socket, epoll_create1 or eventfd");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string& path = path_->private_path();
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return Errno(absl::StrCat("bind ", path));
+  if (chmod(path.c_str(), options_.socket_mode) != 0) return Errno("chmod of the socket");
+  if (listen(listener_.get(), SOMAXCONN) != 0) return Errno("listen");
+  const std::pair<int, uint64_t> watched[] = {{listener_.get(), kListenerKey},
+                                              {wake_.get(), kWakeKey},
+                                              {engine_.control().wake_fd(), kControlKey}};
+  for (const auto& [fd, key] : watched) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = key}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Errno("epoll_ctl");
+  }
+  return path_->Publish();
 }
+
+Server::~Server() { Stop(); }
 
 void Server::Start() { thread_ = std::thread(&Server::Run, this); }
 
@@ -106,103 +91,102 @@ void Server::BeginDrain() {
 
 void Server::Run() {
   pthread_setname_np(pthread_self(), "control");
-  bool closing_all = false;
   for (;;) {
-    if (stop_.load(std::memory_order_acquire) && !closing_all) {
-      closing_all = true;
-      for (auto it = sessions_.begin(); it != sessions_.end();) {
-        Session& session = *(it++)->second;
-        if (session.state != Session::State::kClosing) {
-          Close(session, {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_SESSION_CLOSED, {}});
-        }
-      }
-    }
-    if (closing_all && sessions_.empty()) break;
+    if (stop_.load(std::memory_order_acquire) && !closing_all_) CloseAll();
+    if (closing_all_ && sessions_.empty()) break;
     if (drain_.load(std::memory_order_acquire) && !draining_) {
       draining_ = true;
       for (const auto& [id, session] : sessions_) {
         if (session->state == Session::State::kOpen) session->memory->MarkDraining();
       }
     }
-    std::array<epoll_event, 64> events;
     engine_.control().PrepareSleep();
-    const int timeout = engine_.control().empty() && pending_events_.empty() ? kTickMs : 0;
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
-    engine_.control().FinishSleep();
-    for (int i = 0; i < count; ++i) {
-      const uint64_t key = events[i].data.u64;
-      if (key == kListenerKey) {
-        Accept();
-      } else if (key == kWakeKey) {
-        eventfd_t ignored;
-        eventfd_read(wake_.get(), &ignored);
-      } else if (key != kControlKey) {
-        // An earlier event of this round may have ended the session.
-        const auto found = sessions_.find(static_cast<uint32_t>(key));
-        if (found != sessions_.end()) HandleReadable(*found->second);
-      }
-    }
+    const bool more = !engine_.control().empty() || !pending_events_.empty() || !ending_.empty();
+    HandleEvents(more ? 0 : kTickMs);
     HandleControlEvents();
-    if (connecting_ > 0) ExpireHellos();
+    EndSessions();
+    ExpireConnections();
+    ForgetUsers();
   }
-  Publish();
+}
+
+void Server::HandleEvents(int timeout_ms) {
+  std::array<epoll_event, 64> events;
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  engine_.control().FinishSleep();
+  for (int i = 0; i < count; ++i) {
+    const uint64_t key = events[i].data.u64;
+    // An earlier event of this round may have ended the session or closed the connection.
+    if (key >= Connections::kFirstKey) {
+      if (Connection* connection = connections_.Find(key)) HandleConnection(*connection);
+    } else if (key == kListenerKey) {
+      Accept();
+    } else if (key == kWakeKey) {
+      eventfd_t ignored;
+      eventfd_read(wake_.get(), &ignored);
+    } else if (key != kControlKey) {
+      const auto found = sessions_.find(static_cast<uint32_t>(key));
+      if (found != sessions_.end()) HandleReadable(*found->second);
+    }
+  }
 }
 
 void Server::Accept() {
-  for (;;) {
+  for (uint64_t i = 0; i < InfoOf(Resource::kConnections).per_turn; ++i) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
-      // Out of descriptors: leave the rest in the backlog until a session ends, without spinning on
-      // it.
-      if (errno == EMFILE || errno == ENFILE) usleep(1000);
+      // Out of descriptors, which are counted, so others of the process have taken them.
+      if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOneOfMost()) usleep(1000);
       return;
     }
-    ucred credentials{};
-    socklen_t length = sizeof(credentials);
-    const bool known =
-        getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0;
-    // Closing without a word is what a client sees as "no daemon": cheap, and a flood cannot hold
-    // us up.
-    if (!known || stop_.load(std::memory_order_relaxed) || connecting_ >= options_.max_connecting ||
-        sessions_.size() >= options_.max_sessions + options_.max_connecting) {
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    const int fd = socket.get();
+    Connection* connection = known && !closing_all_
+                                 ? connections_.Add(std::move(socket), peer.pid,
+                                                    engine_.accounts().Of(peer.uid), NowNs())
+                                 : nullptr;
+    counters_.evicted.store(connections_.evicted(), std::memory_order_relaxed);
+    if (connection == nullptr) {
       counters_.refused.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
-    auto session = std::make_unique<Session>();
-    session->id = next_session_++;
-    session->uid = credentials.uid;
-    session->pid = credentials.pid;
-    session->connected_at_ns = NowNs();
-    session->socket = std::move(socket);
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = session->id}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, session->socket.get(), &event) != 0) continue;
-    ++connecting_;
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = connection->key}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      connections_.Close(connection->key);
+      continue;
+    }
     counters_.accepted.fetch_add(1, std::memory_order_relaxed);
-    sessions_.emplace(session->id, std::move(session));
   }
 }
 
-void Server::ExpireHellos() {
+void Server::ExpireConnections() {
+  if (connections_.size() == 0) return;
+  const size_t closed = connections_.CloseOlderThan(NowNs() - options_.hello_timeout_ns);
+  counters_.hello_timeouts.fetch_add(closed, std::memory_order_relaxed);
+}
+
+// Users of whom nothing is left. Not at once: threads may still be giving back the last of it.
+void Server::ForgetUsers() {
   const int64_t now = NowNs();
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    Session& session = *(it++)->second;
-    if (session.state == Session::State::kConnected &&
-        now - session.connected_at_ns > options_.hello_timeout_ns) {
-      counters_.hello_timeouts.fetch_add(1, std::memory_order_relaxed);
-      Close(session, {});
-    }
-  }
+  if (now < next_forgetting_ns_) return;
+  next_forgetting_ns_ = now + kForgetEveryNs;
+  engine_.accounts().DropUnused();
+}
+
+void Server::TakeControlEvents() {
+  ControlEvent event;
+  while (engine_.control().TryPop(event)) pending_events_.push_back(event);
 }
 
 void Server::HandleControlEvents() {
-  ControlEvent event;
-  while (engine_.control().TryPop(event)) pending_events_.push_back(event);
+  TakeControlEvents();
   if (pending_events_.empty()) return;
   std::vector<ControlEvent> events;
   events.swap(pending_events_);
-  for (const ControlEvent& e : events) HandleControlEvent(e);
-  Publish();
+  for (const ControlEvent& event : events) HandleControlEvent(event);
 }
 
 void Server::HandleControlEvent(const ControlEvent& event) {
@@ -211,16 +195,19 @@ void Server::HandleControlEvent(const ControlEvent& event) {
   Session& session = *found->second;
   switch (event.type) {
     case ControlEvent::Type::kSessionReleased:
-      if (--session.releases_due == 0) FinishClose(session);
+      if (--session.releases_due == 0) Release(session);
       return;
     case ControlEvent::Type::kQueueReleased:
       session.queues[event.handle] = {};
+      --session.queue_count;
+      session.account->Release(Resource::kQueues);
+      Publish(session);
       return;
     case ControlEvent::Type::kBufferReleased:
-      if (session.state != Session::State::kClosing) FinishBuffer(session, event.handle);
+      if (session.state == Session::State::kOpen) FinishBuffer(session, event.handle);
       return;
     case ControlEvent::Type::kSessionBroken:
-      if (session.state == Session::State::kClosing) return;
+      if (session.state != Session::State::kOpen) return;
       counters_.broken.fetch_add(1, std::memory_order_relaxed);
       if (options_.on_broken) options_.on_broken(session, event.failure);
       Close(session, event.failure);
@@ -228,101 +215,54 @@ void Server::HandleControlEvent(const ControlEvent& event) {
   }
 }
 
-// Ends the session: the client learns why, dispatchers and communicators let go of it, and when all
-// have, its memory goes. A session that never said Hello ends here. Invalidates `session`.
-void Server::Close(Session& session, const Failure& why) {
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
-  if (session.state == Session::State::kConnected) {
-    --connecting_;
-    sessions_.erase(session.id);
-    return;
-  }
-  session.state = Session::State::kClosing;
-  if (!why.ok()) session.memory->MarkClosed(why);
-  session.socket = UniqueFd();
-  while (!session.memberships.empty()) {
-    const auto [membership, gpu] = session.memberships.back();
-    Leave(session, membership, gpu);
-  }
-  session.releases_due = engine_.gpu_count();
-  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
-    Tell(gpu, DispatcherMessage(DispatcherMessage::Type::kRemoveSession, session.id));
-  }
-  Publish();
-}
-
-void Server::FinishClose(Session& session) {
-  for (const auto& [handle, buffer] : session.buffers) {
-    engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
-    Uncharge(session, buffer);
-  }
-  if (session.timelines_registered)
-    engine_.node().UnregisterHostMemory(session.memory->timelines());
-  if (options_.on_close) options_.on_close(session);
-  Usage& usage = usage_[session.uid];
-  if (--usage.sessions == 0) usage_.erase(session.uid);
-  sessions_.erase(session.id);
-}
-
-void Server::Uncharge(const Session& session, const Session::Buffer& buffer) {
-  Usage& usage = usage_[session.uid];
-  usage.buffer_bytes -= buffer.charged_bytes;
-  --usage.buffers;
-}
-
-void Server::FinishBuffer(Session& session, uint32_t handle) {
-  const auto found = session.buffers.find(handle);
-  CONCERT_CHECK(found != session.buffers.end());
-  if (--found->second.releases_due > 0) return;
-  engine_.node().gpu(found->second.allocation.gpu).Free(found->second.allocation);
-  Uncharge(session, found->second);
-  session.buffers.erase(found);
-}
-
+// Why Tell and TellIssuer end: a dispatcher waits for nobody but the control box, which is emptied
+// here, and then empties its own; the issuer waits for dispatchers. What piles up meanwhile is at
+// most one event for each session, queue and buffer that is being let go, and those are counted.
 void Server::Tell(int gpu, const DispatcherMessage& message) {
   DispatcherMailbox& box = engine_.dispatcher(gpu).mailbox();
   while (!box.TryPush(message)) {
-    ControlEvent event;
-    while (engine_.control().TryPop(event)) pending_events_.push_back(event);
+    TakeControlEvents();
     sched_yield();
   }
 }
 
 void Server::TellIssuer(const IssuerMessage& message) {
-  // The issuer waits only for dispatchers, and they, for this box, are emptied by Tell and the main
-  // loop.
   while (!engine_.issuer().HasRoom(kRoomForParts) || !engine_.issuer().TryPush(message)) {
-    ControlEvent event;
-    while (engine_.control().TryPop(event)) pending_events_.push_back(event);
+    TakeControlEvents();
     sched_yield();
   }
 }
 
-void Server::Publish() {
-  std::vector<SessionSummary> summaries;
-  for (const auto& [id, session] : sessions_) {
-    if (session->state == Session::State::kConnected) continue;
-    SessionSummary& summary = summaries.emplace_back();
-    summary.id = id;
-    summary.uid = session->uid;
-    summary.pid = session->pid;
-    summary.name = session->name;
-    summary.connected_at_ns = session->connected_at_ns;
-    for (const Session::Queue& queue : session->queues) summary.queues += queue.used ? 1 : 0;
-    summary.buffers = static_cast<uint32_t>(session->buffers.size());
-    for (const auto& [handle, buffer] : session->buffers)
-      summary.buffer_bytes += buffer.charged_bytes;
-    summary.communicators = static_cast<uint32_t>(session->memberships.size());
-    summary.gpus = session->gpus;
-    summary.closing = session->state == Session::State::kClosing;
+// One entry, whatever the number of sessions and of what they hold.
+void Server::Publish(const Session& session) {
+  const MutexLock lock(mutex_);
+  SessionSummary& summary = summaries_[session.id];
+  if (summary.id == 0) {
+    summary.id = session.id;
+    summary.uid = session.uid;
+    summary.pid = session.pid;
+    summary.name = session.name;
+    summary.connected_at_ns = session.connected_at_ns;
+    summary.gpus = session.gpus;
   }
-  MutexLock lock(mutex_);
-  summaries_ = std::move(summaries);
+  summary.queues = session.queue_count;
+  summary.buffers = session.buffer_count;
+  summary.buffer_bytes = session.buffer_bytes;
+  summary.communicators = static_cast<uint32_t>(session.memberships.size());
+  summary.closing = session.state != Session::State::kOpen;
 }
 
 std::vector<SessionSummary> Server::Sessions() const {
-  MutexLock lock(mutex_);
-  return summaries_;
+  std::vector<SessionSummary> summaries;
+  const MutexLock lock(mutex_);
+  summaries.reserve(summaries_.size());
+  for (const auto& [id, summary] : summaries_) summaries.push_back(summary);
+  return summaries;
+}
+
+size_t Server::session_count() const {
+  const MutexLock lock(mutex_);
+  return summaries_.size();
 }
 
 }  // namespace concert::daemon

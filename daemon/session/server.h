@@ -3,9 +3,9 @@
 #ifndef CONCERT_DAEMON_SESSION_SERVER_H_
 #define CONCERT_DAEMON_SESSION_SERVER_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,12 +14,15 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/config/defaults.h"
+#include "daemon/quota/machine.h"
 #include "daemon/sched/engine.h"
+#include "daemon/service/unix_socket.h"
 #include "daemon/session/communicators.h"
+#include "daemon/session/connections.h"
+#include "daemon/session/packet.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
@@ -29,16 +32,12 @@ namespace concert::daemon {
 struct ServerOptions {
   std::string socket_path;
   uint32_t socket_mode = 0666;  // who may connect; uids are told apart by SO_PEERCRED
-  size_t max_sessions = defaults::kMaxSessions;
-  size_t max_sessions_per_uid = defaults::kMaxSessionsPerUid;
-  size_t max_connecting = 64;  // connections that have not said Hello
-  uint64_t max_buffer_bytes_per_uid = defaults::kMaxBufferBytesPerUid;
-  size_t max_buffers_per_uid = defaults::kMaxBuffersPerUid;
   uint32_t ring_capacity = defaults::kRingCapacity;
   int64_t hello_timeout_ns = 2'000'000'000;
-  // Called on the control thread.
+  // Called on the control thread; on_open before the session's client can do anything.
   std::function<void(const Session&)> on_open, on_close;
   std::function<void(const Session&, const kernels::Failure&)> on_broken;
+  uint32_t first_session = 1;  // the first id, for tests
 };
 
 // A session as the admin API shows it.
@@ -54,12 +53,16 @@ struct SessionSummary {
 };
 
 struct ServerCounters {
-  std::atomic<uint64_t> accepted{0}, refused{0}, broken{0}, hello_timeouts{0};
+  std::atomic<uint64_t> accepted{0}, refused{0}, broken{0}, hello_timeouts{0}, evicted{0};
 };
+
+// RESOURCE_EXHAUSTED, for clients: there is no memory to spare (MemoryReserve::Allows).
+absl::Status OutOfMemory();
 
 class Server {
  public:
-  // Binds the socket. FAILED_PRECONDITION if another daemon answers on it.
+  // Serves on the socket. ALREADY_EXISTS if somebody else does. Everything that clients take is
+  // charged to the engine's accounts.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerOptions& options,
                                                         Engine& engine);
   ~Server();
@@ -71,49 +74,46 @@ class Server {
 
   // Any thread: as of the last change.
   std::vector<SessionSummary> Sessions() const;
+  size_t session_count() const;
   const ServerCounters& counters() const { return counters_; }
   // Any thread. No new sessions from here on, and sessions learn that the daemon is draining.
   void BeginDrain();
 
  private:
-  struct Usage {
-    size_t sessions = 0;
-    uint64_t buffer_bytes = 0;
-    size_t buffers = 0;
-  };
-  // A received packet: the fixed-size message and the descriptors that came with it.
-  struct Packet {
-    alignas(8) std::array<std::byte, 1024> bytes;
-    size_t size = 0;
-    std::vector<UniqueFd> fds;
-    template <typename T>
-    const T& as() const {
-      return *reinterpret_cast<const T*>(bytes.data());
-    }
-    const concert_control_header& header() const { return as<concert_control_header>(); }
-  };
+  Server(const ServerOptions& options, Engine& engine, std::unique_ptr<UnixSocketPath> path);
+  absl::Status Listen();
 
-  Server(const ServerOptions& options, Engine& engine, UniqueFd listener);
-
+  // One loop of the thread (server.cc).
   void Run();
+  void HandleEvents(int timeout_ms);
   void Accept();
   void HandleControlEvents();
   void HandleControlEvent(const ControlEvent& event);
-  void ExpireHellos();
+  void ExpireConnections();
+  void ForgetUsers();
+
+  // Sessions begin and end (server_sessions.cc).
+  void HandleConnection(Connection& connection);
+  void HandleHello(Connection connection, const Packet& packet);
+  absl::Status OpenSession(Session& session, const concert_hello& hello);
+  uint32_t NextSessionId();
+  absl::Status MakeMemory(Session& session, const concert_hello& hello);
+  void Introduce(const Session& session);
+  // The client learns why; what it has goes when all have let go of it.
   void Close(Session& session, const kernels::Failure& why);
+  void CloseAll();
+  void Release(Session& session);
+  void EndSessions();
   void FinishClose(Session& session);
-  void Uncharge(const Session& session, const Session::Buffer& buffer);
-  void FinishBuffer(Session& session, uint32_t handle);
-  // Pushes to a dispatcher; while its box is full, its events are taken in so that it can go on.
+  // Pushes to a dispatcher or the issuer; while its box is full, the control box is emptied.
   void Tell(int gpu, const DispatcherMessage& message);
   void TellIssuer(const IssuerMessage& message);
-  void Publish();
+  void TakeControlEvents();
+  void Publish(const Session& session);
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
-  bool Receive(Session& session, Packet& packet);
   void HandlePacket(Session& session, Packet& packet);
-  void HandleHello(Session& session, const Packet& packet);
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
   void HandleAllocateBuffer(Session& session, const Packet& packet);
@@ -121,33 +121,44 @@ class Server {
   void HandleReleaseBuffer(Session& session, const Packet& packet);
   void HandleJoinCommunicator(Session& session, const Packet& packet);
   void HandleLeaveCommunicator(Session& session, const Packet& packet);
+  absl::StatusOr<Membership> Join(Session& session, const concert_join_communicator& request);
   void Leave(Session& session, const Membership& membership, int gpu);
-  absl::Status OpenSession(Session& session, const concert_hello& hello);
-  absl::Status CheckNewBuffer(const Session& session, uint32_t gpu, uint64_t bytes);
-  // Ops may use the `bytes` that the client asked for, not what they were rounded up to.
+  // Checks and charges a buffer of `bytes`, with an entry for it in the table.
+  absl::Status ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes);
+  // Gives back what ChargeBuffer took, or charges for what it was rounded up to and adds the
+  // buffer.
+  absl::Status FinishCharge(Session& session, const absl::StatusOr<Allocation>& allocation,
+                            uint64_t bytes);
+  // Ops may use the `bytes` that the client asked for, not what they were rounded up to. The
+  // handle.
   uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes);
+  void FinishBuffer(Session& session, uint32_t index);
+  void FreeBuffer(Session& session, uint32_t index);
   bool HasRing(const Session& session, uint32_t gpu) const;
-  template <typename Reply>
-  void Send(Session& session, const Packet& request, const absl::Status& status, Reply& reply,
+  template <typename Answer>
+  void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply,
             std::span<const int> fds = {});
 
   const ServerOptions options_;
   Engine& engine_;
+  const std::unique_ptr<UnixSocketPath> path_;
   UniqueFd listener_, epoll_, wake_;
+  MemoryReserve memory_reserve_;
   std::thread thread_;
   std::atomic<bool> stop_{false}, drain_{false};
-  bool draining_ = false;
+  bool draining_ = false, closing_all_ = false;
   ServerCounters counters_;
 
+  Connections connections_;
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
-  absl::flat_hash_map<uint32_t, Usage> usage_;  // by uid
+  std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
-  std::vector<ControlEvent> pending_events_;
-  uint32_t next_session_ = 1;
-  size_t connecting_ = 0;
+  std::vector<ControlEvent> pending_events_;  // at most one for each thing that is being let go
+  uint32_t next_session_;
+  int64_t next_forgetting_ns_ = 0;
 
   mutable Mutex mutex_;
-  std::vector<SessionSummary> summaries_ CONCERT_GUARDED_BY(mutex_);
+  std::map<uint32_t, SessionSummary> summaries_ CONCERT_GUARDED_BY(mutex_);  // by id
 };
 
 }  // namespace concert::daemon

@@ -1,56 +1,73 @@
-// A client's connection as the control thread knows it.
+// A client's session as the control thread knows it.
 #ifndef CONCERT_DAEMON_SESSION_SESSION_H_
 #define CONCERT_DAEMON_SESSION_SESSION_H_
 
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/device/device.h"
+#include "daemon/quota/account.h"
 #include "daemon/sched/messages.h"
 #include "daemon/session/session_memory.h"
-#include "daemon/session/unique_fd.h"
+#include "daemon/unique_fd.h"
 
 namespace concert::daemon {
 
+// A buffer's handle: its entry in the session's table, and how often that was used before.
+inline constexpr uint32_t kBufferIndexMask = kernels::kBufferIndexMask;
+inline constexpr uint32_t kBufferGenerationMask = ~kBufferIndexMask >> kernels::kBufferIndexBits;
+inline constexpr uint32_t BufferHandle(uint32_t index, uint16_t generation) {
+  return uint32_t{generation} << kernels::kBufferIndexBits | index;
+}
+
 struct Session {
   enum class State {
-    kConnected,  // accepted; Hello has not come
     kOpen,
     kClosing,  // dispatchers are letting go of it
-  };
-  struct Buffer {
-    Allocation allocation;
-    uint64_t charged_bytes = 0;  // to its uid's quota
-    int releases_due = 0;        // dispatchers that have not answered kReleaseBuffer
+    kEnding,   // they have; its buffers are being freed
   };
   struct Queue {
     bool used = false;
     bool removing = false;
     int gpu = 0;
   };
+  // An entry of the table of buffers. Entries are used again, with the next generation, so that the
+  // table, which every dispatcher has too, is as large as the session ever needed at once.
+  struct Buffer {
+    Allocation allocation;
+    uint16_t generation = 0;
+    bool used = false;
+    int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
+  };
 
   uint32_t id = 0;
   uint32_t uid = 0;
   int32_t pid = 0;
+  Account* account = nullptr;
   std::string name;
   int64_t connected_at_ns = 0;
-  State state = State::kConnected;
+  State state = State::kOpen;
   UniqueFd socket;
 
-  // From Hello on.
   std::unique_ptr<SessionMemory> memory;
   std::vector<UniqueFd> event_fds;  // by ring
   std::vector<int> gpus;            // by ring
   Address timelines_address = 0;
   bool timelines_registered = false;
-  std::vector<Queue> queues;           // by index
-  std::map<uint32_t, Buffer> buffers;  // by handle
-  uint32_t next_buffer = 1;
+  std::vector<Queue> queues;    // by index
+  std::vector<Buffer> buffers;  // by index; 0 is never used
+  // Unused entries of `buffers`, the one that was given up longest ago first.
+  std::deque<uint32_t> free_buffers;
   std::vector<std::pair<Membership, int>> memberships;  // and the rank's GPU
   int releases_due = 0;  // dispatchers that have not answered kRemoveSession
+
+  // What of the above is in use.
+  uint32_t queue_count = 0, buffer_count = 0;
+  uint64_t buffer_bytes = 0;
+  uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 
 }  // namespace concert::daemon

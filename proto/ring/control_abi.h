@@ -123,7 +123,7 @@ struct concert_import_buffer {
 
 struct concert_buffer_reply {
   struct concert_control_reply reply;
-  uint32_t buffer; /* handle, never 0, never reused in the session */
+  uint32_t buffer; /* handle, never 0 */
   uint32_t reserved;
   uint64_t allocation_bytes; /* what to map: the size asked for, rounded up */
 };

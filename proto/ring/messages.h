@@ -61,7 +61,9 @@
   X(D_DTYPE_FP8, 37, "d_dtype is %0; D of a GEMM in %d1 must be bf16 (1) or fp16 (2)")                   \
   X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; only operands in fp8_e4m3 have scales")         \
   X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")          \
-  X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")
+  X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")  \
+  X(TOO_MANY_REFUSALS, 41, "communicator %0 is over: of ops that failed before all their ranks came a "   \
+                           "user may have %1; its ranks must join anew")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

@@ -16,9 +16,42 @@ namespace {
 
 constexpr uid_t kSomebodyElse = 65534;
 
+void BeSomebodyElse() {
+  if (setgid(kSomebodyElse) != 0 || setuid(kSomebodyElse) != 0) _exit(100);
+}
+
+// As another user, takes a bit of everything and gets it. 0, or which step failed.
+int Bystander(const std::string& socket) {
+  BeSomebodyElse();
+  RawClient client(socket);
+  if (!client.Hello()) return 101;
+  concert_descriptor descriptor{};
+  descriptor.queue = client.CreateQueue();
+  descriptor.ticket = 1;
+  descriptor.kind = CONCERT_OP_COPY;
+  const uint32_t buffer = client.AllocateBuffer(64);
+  if (buffer == 0) return 102;
+  descriptor.body.copy.src = {buffer, 0, 0};
+  descriptor.body.copy.dst = {buffer, 0, 32};
+  descriptor.body.copy.bytes = 32;
+  descriptor.wait_count = 1;
+  descriptor.waits[0] = {CONCERT_TIMELINE_ID(client.session(), CONCERT_TIMELINE_USER), 1};
+  if (!client.Push(descriptor)) return 103;
+  client.SetUserTimeline(0, 1);
+  if (!client.WaitForTimeline(descriptor.queue, 1)) return 104;
+  const uint32_t alone = client.Join("bystander", 0, 1);
+  if (alone == 0) return 105;
+  descriptor = {};
+  descriptor.ticket = 2;
+  descriptor.kind = CONCERT_OP_BARRIER;
+  descriptor.body.collective.communicator = alone;
+  if (!client.Push(descriptor) || !client.WaitForTimeline(0, 2)) return 106;
+  return client.NextCompletion().has_value() ? 107 : 0;
+}
+
 // As another user, submits an op that waits on `timeline`. Returns the op's status.
 int Foreign(const std::string& socket, uint64_t timeline) {
-  if (setgid(kSomebodyElse) != 0 || setuid(kSomebodyElse) != 0) return 100;
+  BeSomebodyElse();
   RawClient client(socket);
   if (!client.Hello()) return 101;
   concert_descriptor descriptor{};
@@ -135,6 +168,7 @@ int Child::WaitForExit() {
 }
 
 int RunChild(const std::vector<std::string>& arguments) {
+  if (arguments.at(0) == "bystander") return Bystander(arguments.at(1));
   if (arguments.at(0) == "foreign") return Foreign(arguments.at(1), std::stoull(arguments.at(2)));
   return Stop(arguments.at(0), arguments.at(1));
 }

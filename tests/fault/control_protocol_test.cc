@@ -24,12 +24,18 @@ constexpr uint64_t kQuota = 1 << 20;
 class ControlProtocolTest : public FaultTest {
  protected:
   ControlProtocolTest()
-      : FaultTest({.adjust_server = [](daemon::ServerOptions& options) {
-          options.hello_timeout_ns = 300'000'000;
-          options.max_sessions_per_uid = 6;
-          options.max_buffer_bytes_per_uid = kQuota;
-          options.max_buffers_per_uid = 40;
-        }}) {}
+      : FaultTest(
+            {.adjust_server =
+                 [](daemon::ServerOptions& options) { options.hello_timeout_ns = 300'000'000; },
+             .limits = MakeLimits()}) {}
+
+  static daemon::Limits MakeLimits() {
+    daemon::Limits limits;
+    limits[daemon::Resource::kSessions].per_user = 6;
+    limits[daemon::Resource::kBufferBytes].per_user = kQuota;
+    limits[daemon::Resource::kBuffers].per_user = 40;
+    return limits;
+  }
 
   static std::vector<int> ManyFds(size_t count) {
     std::vector<int> fds(count);
@@ -226,14 +232,14 @@ TEST_F(ControlProtocolTest, QuotasHoldAndWhatIsReleasedCanBeHadAgain) {
     std::vector<Buffer> buffers;
     const Status too_much = session.Allocate(kQuota + 4096).status();
     EXPECT_EQ(too_much.code(), CONCERT_RESOURCE_EXHAUSTED);
-    EXPECT_THAT(too_much.message(), HasSubstr("may hold 1048576; release some"));
+    EXPECT_THAT(too_much.message(), HasSubstr("of its 1048576 buffer_bytes"));
     Status too_many;
     while (buffers.size() < 100 && too_many.ok()) {
       Result<Buffer> next = session.Allocate(64);
       too_many = next.status();
       if (next.ok()) buffers.push_back(std::move(*next));
     }
-    EXPECT_THAT(too_many.message(), HasSubstr("buffers and may hold no more"));
+    EXPECT_THAT(too_many.message(), HasSubstr("holds 40 of its 40 buffers"));
     EXPECT_THAT(session.Allocate(0).status().message(), HasSubstr("bytes is 0"));
     buffers.clear();
     EXPECT_TRUE(Eventually([&] { return session.Allocate(kQuota / 2).ok(); }));
@@ -246,7 +252,7 @@ TEST_F(ControlProtocolTest, QuotasHoldAndWhatIsReleasedCanBeHadAgain) {
     if (next.ok()) sessions.push_back(std::move(*next));
   }
   EXPECT_EQ(status.code(), CONCERT_RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.message(), HasSubstr("of 6 sessions"));
+  EXPECT_THAT(status.message(), HasSubstr("holds 6 of its 6 sessions"));
   sessions.clear();
   EXPECT_TRUE(Eventually([&] { return Session::Connect({.socket_path = daemon_.socket()}).ok(); }));
 }

@@ -50,6 +50,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) {
   }
   EngineOptions engine;
   engine.policy = options.policy;
+  engine.limits = options.limits;
   engine.dispatcher.pin = false;
   engine.dispatcher.spin_ns = 20'000;
   engine.dispatcher.scheduler.wait_timeout_ns =

@@ -22,6 +22,7 @@ struct TestDaemonOptions {
   std::chrono::milliseconds wait_timeout{10'000};
   std::chrono::milliseconds collective_timeout{10'000};
   std::function<void(daemon::ServerOptions&)> adjust_server;
+  daemon::Limits limits;
 };
 
 class TestDaemon {

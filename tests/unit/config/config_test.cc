@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 
+#include "daemon/config/limits.h"
+
 namespace concert::daemon {
 namespace {
 
@@ -218,6 +220,32 @@ TEST(SettingsTest, ExampleFileIsThePrintedDefaults) {
 
 TEST(SettingsTest, OperationsGuideHasTheTable) {
   EXPECT_THAT(ReadFile(CONCERT_SOURCE_DIR "/docs/operations.md"), HasSubstr(RenderMarkdown()));
+}
+
+TEST(LimitsTest, DefaultsOfSettingsAndTableAgree) {
+  const Limits limits = LimitsOf(Config{});
+  for (const ResourceInfo& info : AllResources()) {
+    EXPECT_EQ(limits[info.resource].per_user, info.limit.per_user) << info.name;
+    EXPECT_EQ(limits[info.resource].in_all, info.limit.in_all) << info.name;
+  }
+}
+
+TEST(LimitsTest, SettingsThatTheTableNamesAreUsed) {
+  Config config;
+  config.max_sessions = 7;
+  config.max_sessions_per_uid = 3;
+  config.max_buffers_per_uid = 100'000;
+  config.max_buffer_bytes_per_uid = 1 << 21;
+  const Limits limits = LimitsOf(config);
+  EXPECT_EQ(limits[Resource::kSessions].in_all, 7u);
+  EXPECT_EQ(limits[Resource::kSessions].per_user, 3u);
+  EXPECT_EQ(limits[Resource::kBuffers].per_user, 100'000u);
+  EXPECT_EQ(limits[Resource::kBufferHandles].per_user, 100'000u);
+  EXPECT_EQ(limits[Resource::kBufferBytes].per_user, uint64_t{1} << 21);
+}
+
+TEST(LimitsTest, OperationsGuideHasTheTable) {
+  EXPECT_THAT(ReadFile(CONCERT_SOURCE_DIR "/docs/operations.md"), HasSubstr(RenderQuotas()));
 }
 
 }  // namespace

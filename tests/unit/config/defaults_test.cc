@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "daemon/config/config.h"
+#include "daemon/config/limits.h"
 #include "daemon/sched/collective_issuer.h"
 #include "daemon/sched/dispatcher.h"
+#include "daemon/sched/engine.h"
 #include "daemon/session/server.h"
 #include "daemon/tuning/tuning.h"
 
@@ -25,12 +27,13 @@ TEST(DefaultsTest, SchedulersOfTestsAndBenchmarksDecideAsTheShippedOnes) {
 
 TEST(DefaultsTest, ServersOfTestsHaveTheShippedQuotas) {
   const Config config;
+  const EngineOptions engine;
+  const Limits limits = LimitsOf(config);
+  for (const ResourceInfo& info : AllResources()) {
+    EXPECT_EQ(engine.limits[info.resource].per_user, limits[info.resource].per_user) << info.name;
+    EXPECT_EQ(engine.limits[info.resource].in_all, limits[info.resource].in_all) << info.name;
+  }
   const ServerOptions server;
-  EXPECT_EQ(server.max_sessions, static_cast<size_t>(config.max_sessions));
-  EXPECT_EQ(server.max_sessions_per_uid, static_cast<size_t>(config.max_sessions_per_uid));
-  EXPECT_EQ(server.max_buffer_bytes_per_uid,
-            static_cast<uint64_t>(config.max_buffer_bytes_per_uid));
-  EXPECT_EQ(server.max_buffers_per_uid, static_cast<size_t>(config.max_buffers_per_uid));
   EXPECT_EQ(server.ring_capacity, config.ring_capacity);
   const TuningOptions tuning;
   EXPECT_EQ(tuning.idle, config.tune_idle);

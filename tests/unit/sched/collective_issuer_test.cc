@@ -22,7 +22,7 @@ class CollectiveIssuerTest : public testing::Test {
   void OfferPart(uint32_t communicator, uint8_t gpu, OpId id) {
     IssuerMessage join(IssuerMessage::Type::kJoin);
     join.communicator = communicator;
-    join.ranks = 2;
+    join.join = {.ranks = 2, .account = &accounts_.Of(1000)};
     Tell(join);
     Op& op = ops_.emplace_back();
     op.kind = CONCERT_OP_BARRIER;
@@ -50,6 +50,7 @@ class CollectiveIssuerTest : public testing::Test {
   }
 
   NullNode node_{2};
+  Accounts accounts_{Limits()};
   std::deque<Op> ops_;
   DispatcherMailbox boxes_[2]{DispatcherMailbox(2), DispatcherMailbox(2)};
   CollectiveIssuer issuer_{{}, node_};

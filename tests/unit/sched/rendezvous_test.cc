@@ -12,14 +12,25 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr uint32_t kCommunicator = 5;
+constexpr uint64_t kMaxRefusals = 8;
 
 class RendezvousTest : public testing::Test {
  protected:
-  RendezvousTest() : rendezvous_({.timeout_ns = 1'000'000, .max_open = 8}) {}
+  RendezvousTest() : rendezvous_({.timeout_ns = 1'000'000}) {}
 
-  void JoinAll(uint32_t ranks) {
-    for (uint32_t rank = 0; rank < ranks; ++rank) rendezvous_.Join(kCommunicator, rank, ranks);
+  static Limits MakeLimits() {
+    Limits limits;
+    limits[Resource::kRefusals].per_user = kMaxRefusals;
+    return limits;
   }
+  void Join(uint32_t rank, uint32_t ranks, uint32_t communicator = kCommunicator) {
+    ASSERT_TRUE(account_.TryCharge(Resource::kMemberships));
+    rendezvous_.Join(communicator, rank, ranks, account_);
+  }
+  void JoinAll(uint32_t ranks) {
+    for (uint32_t rank = 0; rank < ranks; ++rank) Join(rank, ranks);
+  }
+  uint64_t refusals() const { return account_.own().of(Resource::kRefusals); }
 
   Rendezvous::Part MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
                             uint64_t count = 256) {
@@ -39,6 +50,8 @@ class RendezvousTest : public testing::Test {
     rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
   }
 
+  Accounts accounts_{MakeLimits()};
+  Account& account_ = accounts_.Of(1000);
   Rendezvous rendezvous_;
   Rendezvous::Outcomes out_;
   std::deque<Op> ops_;
@@ -104,7 +117,7 @@ TEST_F(RendezvousTest, NamesTheMissingRank) {
 }
 
 TEST_F(RendezvousTest, NamesARankThatNeverJoined) {
-  rendezvous_.Join(kCommunicator, 0, 2);
+  Join(0, 2);
   Arrive(0, MakePart(0, 0));
   rendezvous_.Expire(2'000'000, out_);
   ASSERT_THAT(out_.failed, SizeIs(1));
@@ -147,11 +160,68 @@ TEST_F(RendezvousTest, RanksMayNotShareMemory) {
   EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANKS_SHARE_MEMORY);
 }
 
-TEST_F(RendezvousTest, OpenOpsAreBounded) {
+TEST_F(RendezvousTest, WhatFailedIsForgottenWhenTheLastRankHasCome) {
+  JoinAll(3);
+  rendezvous_.Refuse(kCommunicator, 1, 0, now_, out_);
+  EXPECT_EQ(refusals(), 1u);
+  EXPECT_FALSE(rendezvous_.waiting());
+  Arrive(0, MakePart(0, 0));
+  EXPECT_EQ(refusals(), 1u);
+  rendezvous_.Refuse(kCommunicator, 2, 0, now_, out_);
+  EXPECT_EQ(refusals(), 0u);
+  EXPECT_EQ(rendezvous_.open_count(), 0u);
+  // What ran too long is remembered in the same way.
+  Arrive(0, MakePart(0, 1));
+  rendezvous_.Expire(now_ + 1'000'000, out_);
+  EXPECT_EQ(refusals(), 1u);
+  Arrive(1, MakePart(1, 1));
+  Arrive(2, MakePart(2, 1));
+  EXPECT_EQ(refusals(), 0u);
+}
+
+TEST_F(RendezvousTest, ACommunicatorWhoseUserHasNoRefusalsLeftFails) {
   JoinAll(2);
-  for (uint64_t sequence = 0; sequence < 9; ++sequence) Arrive(0, MakePart(0, sequence));
+  Join(0, 2, kCommunicator + 1);
+  for (uint64_t sequence = 0; sequence < kMaxRefusals - 1; ++sequence)
+    rendezvous_.Refuse(kCommunicator, 0, sequence, now_, out_);
+  rendezvous_.Refuse(kCommunicator + 1, 0, 0, now_, out_);
+  EXPECT_EQ(rendezvous_.open_count(), kMaxRefusals);
+  Arrive(1, MakePart(1, kMaxRefusals));  // waits
+  rendezvous_.Refuse(kCommunicator, 0, kMaxRefusals - 1, now_, out_);
   ASSERT_THAT(out_.failed, SizeIs(1));
-  EXPECT_EQ(out_.failed[0].failure.message, CONCERT_MESSAGE_RANK_MISSING);
+  EXPECT_THAT(out_.failed[0].failure.ToString(), testing::HasSubstr("join anew"));
+  Arrive(1, MakePart(1, 0));
+  EXPECT_EQ(out_.failed.back().failure.message, CONCERT_MESSAGE_TOO_MANY_REFUSALS);
+  // It holds nothing any more; the other one is as it was.
+  EXPECT_EQ(rendezvous_.open_count(), 1u);
+  EXPECT_EQ(refusals(), 1u);
+  EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, NothingIsHeldOrChargedWhenAllRanksHaveLeft) {
+  JoinAll(3);
+  Arrive(0, MakePart(0, 0));
+  rendezvous_.Refuse(kCommunicator, 1, 1, now_, out_);
+  for (uint32_t rank = 0; rank < 3; ++rank) rendezvous_.Leave(kCommunicator, rank, out_);
+  EXPECT_TRUE(account_.unused());
+  EXPECT_EQ(rendezvous_.open_count(), 0u);
+  EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, WhatWaitedLongestExpiresFirst) {
+  JoinAll(2);
+  for (uint64_t sequence = 0; sequence < 4; ++sequence) {
+    now_ = static_cast<policies::Time>(sequence) * 1000;
+    Arrive(0, MakePart(0, sequence));
+  }
+  Arrive(1, MakePart(1, 1));  // one in the middle starts
+  rendezvous_.Expire(1'000'000 + 2000, out_);
+  ASSERT_THAT(out_.failed, SizeIs(2));
+  EXPECT_EQ(out_.failed[0].part.op->collective.sequence, 0u);
+  EXPECT_EQ(out_.failed[1].part.op->collective.sequence, 2u);
+  EXPECT_TRUE(rendezvous_.waiting());
+  rendezvous_.Expire(1'000'000 + 3000, out_);
+  EXPECT_FALSE(rendezvous_.waiting());
 }
 
 TEST_F(RendezvousTest, FailAllGivesBackWhatComesLaterToo) {

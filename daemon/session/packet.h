@@ -1,0 +1,53 @@
+// Packets of the control protocol (proto/ring/control_abi.h) on a client's socket. Nothing here
+// waits.
+#ifndef CONCERT_DAEMON_SESSION_PACKET_H_
+#define CONCERT_DAEMON_SESSION_PACKET_H_
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/unique_fd.h"
+#include "proto/ring/control_abi.h"
+
+namespace concert::daemon {
+
+// A received packet: the fixed-size message and the descriptors that came with it.
+struct Packet {
+  alignas(8) std::array<std::byte, 1024> bytes;
+  size_t size = 0;
+  std::vector<UniqueFd> fds;
+  template <typename T>
+  const T& as() const {
+    return *reinterpret_cast<const T*>(bytes.data());
+  }
+  const concert_control_header& header() const { return as<concert_control_header>(); }
+  // Whether magic, type, size and number of descriptors are as the protocol has them.
+  bool WellFormed() const;
+};
+
+enum class Received {
+  kPacket,
+  kNothing,  // nothing to read now
+  kOver,     // the client is gone or does not speak the protocol
+};
+Received Receive(int socket, Packet& packet);
+
+// Fills in `head` as the answer to `request` and sends it as the first of `bytes` bytes. False if
+// the client does not take it.
+bool Reply(int socket, const Packet& request, const absl::Status& status,
+           concert_control_reply& head, size_t bytes, std::span<const int> fds);
+
+// Text from a fixed array that need not end in zero.
+template <size_t N>
+std::string TextOf(const char (&text)[N]) {
+  return {text, strnlen(text, N)};
+}
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SESSION_PACKET_H_

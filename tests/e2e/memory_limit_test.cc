@@ -1,0 +1,136 @@
+// A daemon whose address space is limited: clients are refused before it is gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/include/concert/concert.hpp"
+#include "tests/bench/child_process.h"
+#include "tests/bench/private_daemon.h"
+
+namespace concert::test {
+namespace {
+
+using testing::HasSubstr;
+
+class MemoryLimitTest : public testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need all of the address space";
+#endif
+    auto daemon = bench::PrivateDaemon::Start({.device = "sim"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    pid_ = Ctl("status")["pid"];
+  }
+
+  // Null if the daemon does not answer.
+  nlohmann::json Ctl(const std::string& command) {
+    const std::string line = bench::ProgramFolder() + "/concertctl --socket " +
+                             daemon_->admin_socket() + " --json " + command;
+    FILE* pipe = popen(line.c_str(), "r");
+    std::string output;
+    std::array<char, 4096> buffer;
+    for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+      output.append(buffer.data(), n);
+    return pclose(pipe) == 0 ? nlohmann::json::parse(output) : nlohmann::json();
+  }
+  // Lets the daemon map `bytes` more than it has mapped now.
+  void Leave(uint64_t bytes) {
+    uint64_t pages = 0;
+    std::ifstream("/proc/" + std::to_string(pid_) + "/statm") >> pages;
+    const rlim_t most = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + bytes;
+    const rlimit limit{.rlim_cur = most, .rlim_max = RLIM_INFINITY};
+    ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &limit, nullptr), 0);
+  }
+  void LeaveAll() {
+    const rlimit limit{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &limit, nullptr), 0);
+  }
+  Result<Session> Connect() const { return Session::Connect({.socket_path = daemon_->socket()}); }
+  // The answer to the first request that is refused.
+  static Status Fill(const Session& session, std::vector<Buffer>& buffers) {
+    for (int i = 0; i < 1000; ++i) {
+      Result<Buffer> buffer = session.Allocate(8 << 20);
+      if (!buffer.ok()) return buffer.status();
+      buffers.push_back(std::move(*buffer));
+    }
+    return {};
+  }
+
+  std::unique_ptr<bench::PrivateDaemon> daemon_;
+  pid_t pid_ = 0;
+};
+
+TEST_F(MemoryLimitTest, ClientsAreRefusedAndServedAgainWhenMemoryIsBack) {
+  const Session session = Connect().value();
+  Leave(512 << 20);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Buffer> buffers;
+    const Status refusal = Fill(session, buffers);
+    EXPECT_EQ(refusal.code(), CONCERT_RESOURCE_EXHAUSTED);
+    EXPECT_THAT(std::string(refusal.message()), HasSubstr("the daemon is short of memory"));
+    EXPECT_GE(buffers.size(), 8u);
+    // Less than a buffer is left; sessions take that.
+    std::vector<Session> sessions;
+    Status connected;
+    while (sessions.size() < 100 && connected.ok()) {
+      Result<Session> next = Connect();
+      connected = next.status();
+      if (next.ok()) sessions.push_back(std::move(*next));
+    }
+    EXPECT_EQ(connected.code(), CONCERT_RESOURCE_EXHAUSTED);
+    EXPECT_THAT(std::string(connected.message()), HasSubstr("the daemon is short of memory"));
+    // Operators are served from what clients may not have.
+    EXPECT_EQ(Ctl("status")["pid"], pid_);
+  }
+  // Releases are answered before they are done.
+  Status served;
+  for (int i = 0; i < 1000 && !(served = Connect().status()).ok(); ++i) std::this_thread::yield();
+  EXPECT_TRUE(served.ok()) << served.ToString();
+}
+
+TEST_F(MemoryLimitTest, TheDaemonOutlivesALimitThatLeavesNothing) {
+  const Session session = Connect().value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer from = session.Allocate(4096).value(), to = session.Allocate(4096).value();
+  Leave(0);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(Connect().status().code(), CONCERT_RESOURCE_EXHAUSTED);
+    EXPECT_EQ(session.Allocate(4096).status().code(), CONCERT_RESOURCE_EXHAUSTED);
+  }
+  // What needs nothing new goes on.
+  EXPECT_TRUE(queue.Copy({.src = from, .dst = to, .bytes = 4096}).Wait().ok());
+  LeaveAll();
+  EXPECT_TRUE(Connect().ok());
+  EXPECT_TRUE(session.Allocate(4096).ok());
+}
+
+TEST_F(MemoryLimitTest, MappingsAndDescriptorsAreLimitedBelowWhatTheMachineAllows) {
+  uint64_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  for (const nlohmann::json& quota : Ctl("quotas")["quotas"]) {
+    const uint64_t limit = quota["node_limit"];
+    if (quota["resource"] == "mappings") {
+      EXPECT_GT(limit, 0u);
+      EXPECT_LT(limit, most - most / 8);
+    } else if (quota["resource"] == "descriptors") {
+      EXPECT_GT(limit, 0u);
+    } else {
+      continue;
+    }
+    EXPECT_EQ(quota["user_limit"], limit / 2);
+  }
+}
+
+}  // namespace
+}  // namespace concert::test
