@@ -289,6 +289,8 @@ std::vector<SessionInfo> Daemon::Sessions() const {
   return sessions;
 }
 
+Accounts& Daemon::accounts() { return engine_->accounts(); }
+
 std::vector<PolicyDescription> Daemon::Policies() const {
   std::vector<PolicyDescription> descriptions;
   for (const policies::PolicyInfo& info : policies::AllPolicies()) {

@@ -42,6 +42,7 @@ class Daemon : public DaemonControl {
   policies::Time Now() const override;
   std::vector<DeviceStatus> Devices() const override;
   std::vector<SessionInfo> Sessions() const override;
+  Accounts& accounts() override;
   std::vector<PolicyDescription> Policies() const override;
   std::string PolicyName() const override;
   absl::Status SetPolicy(std::string_view name) override;

@@ -117,6 +117,8 @@ class App {
     Add(app_, "stats", "Totals since the daemon started, by GPU, kind of op and session",
         Show(&Connection::Stub::GetStats,
              [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));
+    Add(app_, "quotas", "What clients may hold, what they hold, and who holds most",
+        Show(&Connection::Stub::GetQuotas, RenderQuotas));
     Add(app_, "plans", "What ran together lately, and why",
         Show(&Connection::Stub::ListPlans, RenderPlans,
              std::function([](const Options& options, v1::ListPlansRequest& request) {

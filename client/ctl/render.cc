@@ -267,6 +267,31 @@ std::string RenderPlans(const v1::ListPlansResponse& plans) {
   return out;
 }
 
+std::string RenderQuotas(const v1::GetQuotasResponse& quotas) {
+  Table table({{"RESOURCE", Align::kLeft},
+               {"USED"},
+               {"IN ALL"},
+               {"PER USER"},
+               {"PER TURN"},
+               {"HEAVIEST USERS", Align::kLeft},
+               {"BEYOND", Align::kLeft}});
+  for (const v1::Quota& quota : quotas.quotas()) {
+    const bool bytes = quota.resource().ends_with("_bytes");
+    const auto amount = [&](uint64_t count) {
+      return bytes ? Bytes(count) : std::to_string(count);
+    };
+    const auto limit = [&](uint64_t count) { return count == 0 ? "-" : amount(count); };
+    std::string users;
+    for (const v1::QuotaUser& user : quota.heaviest_users()) {
+      users += (users.empty() ? "" : ", ") + std::to_string(user.uid()) + " (" +
+               amount(user.used()) + ")";
+    }
+    table.AddRow({quota.resource(), amount(quota.used()), limit(quota.node_limit()),
+                  limit(quota.user_limit()), limit(quota.per_turn_count()), users, quota.beyond()});
+  }
+  return table.Render();
+}
+
 std::string RenderPolicies(const v1::ListPoliciesResponse& policies) {
   Table table({{"", Align::kLeft}, {"POLICY", Align::kLeft}, {"WHAT IT DOES", Align::kLeft}});
   for (const v1::Policy& policy : policies.policies()) {

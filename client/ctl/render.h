@@ -15,6 +15,8 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions);
 std::string RenderStats(const v1::Stats& stats);
 // One sentence per plan, newest first.
 std::string RenderPlans(const v1::ListPlansResponse& plans);
+// One row per resource.
+std::string RenderQuotas(const v1::GetQuotasResponse& quotas);
 std::string RenderPolicies(const v1::ListPoliciesResponse& policies);
 
 // One message of a watch as one line under WatchTitle(). REQUIRES: interval_seconds > 0.

@@ -28,7 +28,9 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
 }  // namespace
 
 AdminService::AdminService(DaemonControl& control, Telemetry& telemetry)
-    : control_(control), telemetry_(telemetry), watches_(telemetry) {}
+    : control_(control),
+      telemetry_(telemetry),
+      watches_(telemetry, control.accounts().operators()) {}
 
 AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
                                              v1::GetStatusResponse* response) {
@@ -114,6 +116,12 @@ AdminService::Unary* AdminService::ListPolicies(Context* context, const v1::List
     policy->set_summary(description.summary);
   }
   response->set_current_policy(control_.PolicyName());
+  return Reply(context);
+}
+
+AdminService::Unary* AdminService::GetQuotas(Context* context, const v1::GetQuotasRequest*,
+                                             v1::GetQuotasResponse* response) {
+  FillQuotas(control_.accounts(), response);
   return Reply(context);
 }
 

@@ -1,6 +1,6 @@
 // concert.v1.AdminService over a DaemonControl and the telemetry. All calls use gRPC's callback
 // API: none holds a thread while it waits. A slow or dead watcher costs memory (its last message
-// and the snapshot that the next delta starts from), bounded by StatsWatches::kMaxWatches.
+// and the snapshot that the next delta starts from), bounded by Resource::kWatches.
 //
 // Only admin_server.cc includes this file (gRPC headers are slow to compile).
 #ifndef CONCERT_DAEMON_ADMIN_ADMIN_SERVICE_H_
@@ -32,6 +32,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   Unary* ListPlans(Context*, const v1::ListPlansRequest*, v1::ListPlansResponse*) override;
   Unary* GetPolicy(Context*, const v1::GetPolicyRequest*, v1::GetPolicyResponse*) override;
   Unary* ListPolicies(Context*, const v1::ListPoliciesRequest*, v1::ListPoliciesResponse*) override;
+  Unary* GetQuotas(Context*, const v1::GetQuotasRequest*, v1::GetQuotasResponse*) override;
   Unary* SetPolicy(Context*, const v1::SetPolicyRequest*, v1::SetPolicyResponse*) override;
   Unary* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
 

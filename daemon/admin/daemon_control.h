@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/device/device.h"
+#include "daemon/quota/account.h"
 
 namespace concert::daemon {
 
@@ -58,6 +59,8 @@ class DaemonControl {
 
   virtual std::vector<DeviceStatus> Devices() const = 0;  // by GPU index
   virtual std::vector<SessionInfo> Sessions() const = 0;  // by id
+  // Who holds how much, of what limit. The API's own streams are charged to operators().
+  virtual Accounts& accounts() = 0;
 
   virtual std::vector<PolicyDescription> Policies() const = 0;
   virtual std::string PolicyName() const = 0;

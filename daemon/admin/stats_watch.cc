@@ -84,7 +84,7 @@ class StatsWatches::Watch final : public Reactor {
   void OnDone() override {
     {
       MutexLock lock(owner_.mutex_);
-      owner_.watches_.erase(this);
+      if (owner_.watches_.erase(this) > 0) owner_.account_.Release(Resource::kWatches);
       // Notified under the lock: the owner may be destroyed as soon as it is released.
       owner_.changed_.NotifyAll();
     }
@@ -112,8 +112,8 @@ class StatsWatches::Watch final : public Reactor {
   v1::WatchStatsResponse response_;
 };
 
-StatsWatches::StatsWatches(Telemetry& telemetry)
-    : telemetry_(telemetry), thread_(&StatsWatches::Run, this) {}
+StatsWatches::StatsWatches(Telemetry& telemetry, Account& account)
+    : telemetry_(telemetry), account_(account), thread_(&StatsWatches::Run, this) {}
 
 StatsWatches::~StatsWatches() { Stop(); }
 
@@ -129,7 +129,7 @@ void StatsWatches::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-grpc::Status StatsWatches::Admit(uint32_t interval_ms) const {
+grpc::Status StatsWatches::Admit(uint32_t interval_ms) {
   if (interval_ms < kMinIntervalMs || interval_ms > kMaxIntervalMs) {
     return {grpc::StatusCode::INVALID_ARGUMENT,
             "interval_ms is " + std::to_string(interval_ms) + "; it must be between " +
@@ -137,9 +137,10 @@ grpc::Status StatsWatches::Admit(uint32_t interval_ms) const {
                 ", or 0 for " + std::to_string(kDefaultIntervalMs)};
   }
   if (stopping_) return {grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down"};
-  if (watches_.size() >= kMaxWatches) {
+  if (!account_.TryCharge(Resource::kWatches)) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-            "all " + std::to_string(kMaxWatches) + " watches are in use; end one or use GetStats"};
+            "all " + std::to_string(account_.limit(Resource::kWatches).in_all) +
+                " watches are in use; end one or use GetStats"};
   }
   return grpc::Status::OK;
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "daemon/quota/account.h"
 #include "daemon/telemetry/telemetry.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
 #include "proto/mutex.h"
@@ -21,10 +22,9 @@ class StatsWatches {
   static constexpr uint32_t kMinIntervalMs = 50;
   static constexpr uint32_t kMaxIntervalMs = 3'600'000;
   static constexpr uint32_t kDefaultIntervalMs = 1000;
-  static constexpr size_t kMaxWatches = 32;
 
-  // `telemetry` must outlive this.
-  explicit StatsWatches(Telemetry& telemetry);
+  // Both must outlive this. Each watch is charged to `account` (Resource::kWatches).
+  StatsWatches(Telemetry& telemetry, Account& account);
   ~StatsWatches();
 
   // Begins a watch. gRPC owns the result; a refused watch is finished with its status.
@@ -45,9 +45,11 @@ class StatsWatches {
     std::vector<uint64_t> dropped;  // by each of them so far
   };
   Due WaitForDue();
-  grpc::Status Admit(uint32_t interval_ms) const CONCERT_REQUIRES(mutex_);
+  // Charges for a watch, or says why there cannot be one.
+  grpc::Status Admit(uint32_t interval_ms) CONCERT_REQUIRES(mutex_);
 
   Telemetry& telemetry_;
+  Account& account_;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ CONCERT_GUARDED_BY(mutex_) = false;

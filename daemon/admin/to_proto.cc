@@ -1,6 +1,7 @@
 #include "daemon/admin/to_proto.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -132,6 +133,35 @@ void FillStats(const Stats& stats, Time now, v1::Stats* out) {
     if (session.ops.op_count > 0) FillSessionStats(id, session, out->add_sessions());
   }
   FillOps(stats.departed, out->mutable_departed());
+}
+
+void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
+  constexpr size_t kHeaviest = 3;
+  const auto or_zero = [](uint64_t limit) { return limit == kUnlimited ? 0 : limit; };
+  const std::vector<Accounts::Row> rows = accounts.Rows();
+  for (const ResourceInfo& info : AllResources()) {
+    v1::Quota* quota = out->add_quotas();
+    quota->set_resource(std::string(info.name));
+    quota->set_owner(std::string(info.owner));
+    quota->set_user_limit(or_zero(accounts.limits()[info.resource].per_user));
+    quota->set_node_limit(or_zero(accounts.limits()[info.resource].in_all));
+    quota->set_user_setting(std::string(info.setting));
+    quota->set_node_setting(std::string(info.setting_all));
+    quota->set_per_turn_count(info.per_turn);
+    quota->set_beyond(std::string(info.beyond));
+    quota->set_used(accounts.node().of(info.resource));
+    std::vector<std::pair<uint64_t, uint32_t>> holders;  // how much, uid
+    for (const Accounts::Row& row : rows) {
+      if (row.of(info.resource) > 0) holders.emplace_back(row.of(info.resource), row.uid);
+    }
+    std::sort(holders.begin(), holders.end(), std::greater<>());
+    if (holders.size() > kHeaviest) holders.resize(kHeaviest);
+    for (const auto& [used, uid] : holders) {
+      v1::QuotaUser* user = quota->add_heaviest_users();
+      user->set_uid(uid);
+      user->set_used(used);
+    }
+  }
 }
 
 void FillPlan(const RecentPlan& plan, v1::Plan* out) {

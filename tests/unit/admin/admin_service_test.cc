@@ -303,10 +303,11 @@ TEST_F(WatchTest, IntervalIsChecked) {
 
 TEST_F(WatchTest, WatchesAreLimitedAndFreedWhenCancelled) {
   std::vector<std::unique_ptr<Stream>> streams;
-  for (size_t i = 0; i < StatsWatches::kMaxWatches; ++i) {
+  for (size_t i = 0; i < InfoOf(Resource::kWatches).limit.in_all; ++i) {
     streams.push_back(Open(1000));
     streams.back()->Next();
   }
+  EXPECT_EQ(control_.accounts().node().of(Resource::kWatches), streams.size());
   EXPECT_EQ(Open(1000)->End().error_code(), StatusCode::RESOURCE_EXHAUSTED);
   streams[0]->context.TryCancel();
   EXPECT_EQ(streams[0]->End().error_code(), StatusCode::CANCELLED);
@@ -315,6 +316,9 @@ TEST_F(WatchTest, WatchesAreLimitedAndFreedWhenCancelled) {
   while (!Open(1000)->reader->Read(&message)) {
   }
   EXPECT_EQ(message.sequence_number(), 1u);
+  for (auto& stream : streams) stream->context.TryCancel();
+  server_->Stop();
+  EXPECT_EQ(control_.accounts().node().of(Resource::kWatches), 0u);
 }
 
 TEST_F(WatchTest, StoppingEndsEveryWatchEvenOneThatIsNotRead) {
@@ -344,6 +348,27 @@ TEST_F(AdminTest, ConcertctlShowsAndSets) {
   EXPECT_EQ(Ctl({"policy", "get"}).out, "serial\n");
   EXPECT_EQ(Ctl({"drain", "--drain-s", "9"}).exit_code, ctl::kExitOk);
   EXPECT_EQ(control_.drain_seconds(), 9u);
+}
+
+TEST_F(AdminTest, QuotasShowTheTableWhatIsHeldAndByWhom) {
+  for (const uint32_t uid : {1000, 1001, 1002, 1003}) {
+    ASSERT_TRUE(control_.accounts().Of(uid).TryCharge(Resource::kBuffers, uid));
+  }
+  const auto quotas = Call<v1::GetQuotasResponse>(&Stub::GetQuotas, v1::GetQuotasRequest());
+  ASSERT_EQ(static_cast<size_t>(quotas.quotas_size()), kResourceCount);
+  const v1::Quota& buffers = quotas.quotas(static_cast<int>(Resource::kBuffers));
+  EXPECT_EQ(buffers.resource(), "buffers");
+  EXPECT_EQ(buffers.user_limit(), 16'384u);
+  EXPECT_EQ(buffers.node_limit(), 0u);
+  EXPECT_EQ(buffers.user_setting(), "max_buffers_per_uid");
+  EXPECT_EQ(buffers.used(), 1000u + 1001 + 1002 + 1003);
+  ASSERT_EQ(buffers.heaviest_users_size(), 3);
+  EXPECT_EQ(buffers.heaviest_users(0).uid(), 1003u);
+  EXPECT_EQ(buffers.heaviest_users(0).used(), 1003u);
+  EXPECT_TRUE(quotas.quotas(0).heaviest_users().empty());
+  EXPECT_THAT(Ctl({"quotas"}).out, HasSubstr("1003 (1003), 1002 (1002), 1001 (1001)"));
+  EXPECT_EQ(nlohmann::json::parse(Ctl({"quotas", "--json"}).out)["quotas"][0]["resource"],
+            "connections");
 }
 
 TEST_F(AdminTest, ConcertctlJsonHasRawNumbers) {

@@ -53,6 +53,7 @@ class FakeDaemonControl final : public DaemonControl {
              .registered_bytes = 1 << 20,
              .gpus = {0, 1}}};
   }
+  Accounts& accounts() override { return accounts_; }
   std::vector<PolicyDescription> Policies() const override {
     return {{"auto", "Chooses."}, {"serial", "One by one."}};
   }
@@ -81,6 +82,7 @@ class FakeDaemonControl final : public DaemonControl {
   }
 
  private:
+  Accounts accounts_{Limits()};
   mutable Mutex mutex_;
   std::string policy_ CONCERT_GUARDED_BY(mutex_) = "auto";
   std::optional<uint32_t> drain_seconds_ CONCERT_GUARDED_BY(mutex_);

@@ -167,6 +167,30 @@ TEST(RenderTest, Sessions) {
   EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
 }
 
+TEST(RenderTest, Quotas) {
+  v1::GetQuotasResponse quotas;
+  v1::Quota* queues = quotas.add_quotas();
+  queues->set_resource("queues");
+  queues->set_used(12);
+  queues->set_user_limit(100);
+  queues->set_node_limit(1000);
+  queues->set_beyond("refused");
+  for (const uint32_t uid : {1000u, 1001u}) {
+    v1::QuotaUser* user = queues->add_heaviest_users();
+    user->set_uid(uid);
+    user->set_used(uid == 1000 ? 10 : 2);
+  }
+  v1::Quota* bytes = quotas.add_quotas();
+  bytes->set_resource("buffer_bytes");
+  bytes->set_user_limit(uint64_t{1} << 40);
+  bytes->set_beyond("refused");
+  EXPECT_EQ(RenderQuotas(quotas),
+            R"(RESOURCE      USED  IN ALL  PER USER  PER TURN  HEAVIEST USERS       BEYOND
+queues          12    1000       100         -  1000 (10), 1001 (2)  refused
+buffer_bytes   0 B       -  1.00 TiB         -                       refused
+)");
+}
+
 TEST(RenderTest, Stats) {
   EXPECT_EQ(
       RenderStats(Totals()),
