@@ -17,6 +17,9 @@ struct CostConstants {
   double store_us_per_element = 4.2e-5;
   // What one SM can draw from L2 and HBM. A hand-written kernel measured 108e9.
   double sm_bytes_per_s = 117e9;
+  // Share of DeviceModel::fp8_flops that fp8 kernels reach which add in fp32 (kernels/gemm), as
+  // large ones show: 3595x4624x2224 takes 79 us instead of 70 (one H200).
+  double fp8_share = 0.87;
   // Share of hbm_bytes_per_s that a GEMM's operand streams reach: 3.7 of 4.2 TB/s.
   double hbm_efficiency = 0.88;
   // Reducing the two halves of a GEMM split along K; only long sums are worth it.
@@ -32,10 +35,13 @@ struct CostConstants {
   double issue_us = 0.33;
   // Blocks of two GEMMs do not fit on one SM: the second's pipeline fills only after the first has
   // left.
-  double handover_us = 1.56;
+  double handover_us = 0.81;
   // Waves of different GEMMs that alternate evict each other's tiles from L2; per wave beyond the
-  // first.
-  double wave_crowding = 0.05;
+  // first. Fitted with handover_us to 37 sets of large GEMMs (policies/training/data/
+  // h200_large.jsonl) and the baselines of docs/benchmarks/gemm-untuned-h200.json: side by side,
+  // without a join between sets, large GEMMs take 0.98 to 0.76 of the time one after the other.
+  // With a join after each four, as first measured, four 4096x4096x4096 took 1.2 times as long.
+  double wave_crowding = 0.002;
 };
 
 }  // namespace concert::policies

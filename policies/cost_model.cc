@@ -38,7 +38,8 @@ Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
   const CostConstants& costs = device.costs;
   const uint64_t element = DtypeBytes(work.dtype);
   const bool aligned = work.repack_bytes == 0 && work.k * element % 16 == 0;
-  const double flops_us = 2e6 * kBlockK * device.sm_count / PeakFlops(device, work);
+  const double peak_share = work.dtype == Dtype::kFp8E4m3 ? costs.fp8_share : 1;
+  const double flops_us = 2e6 * kBlockK * device.sm_count / (PeakFlops(device, work) * peak_share);
   const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / costs.sm_bytes_per_s;
   const double k_blocks = static_cast<double>((work.k + kBlockK - 1) / kBlockK);
   Layout best;
@@ -73,6 +74,7 @@ OpCost GemmCost(const DeviceModel& device, const Work& work, double sms) {
   const Layout layout = BestLayout(device, work, sms);
   cost.busy_us = std::max({layout.us, cost.hbm_us, RooflineUs(device, work)});
   cost.sm_share = layout.share * sms / device.sm_count;
+  cost.wave_us = layout.waves > 1 ? cost.busy_us / layout.waves : 0;
   cost.crowding =
       device.costs.handover_us + device.costs.wave_crowding * (layout.waves - 1) * cost.busy_us;
   return cost;

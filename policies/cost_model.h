@@ -35,6 +35,7 @@ struct OpCost {
   double hbm_share = 0;  // share of the memory's bandwidth it draws while busy, 0 to 1
   double sm_share = 0;   // mean share of the SMs it holds while busy, 0 to 1
   double crowding = 0;   // extra busy_us per unit of sm_share when another GEMM wants the same SMs
+  double wave_us = 0;    // of one wave of a GEMM that takes several
   bool tuned = false;    // solo_us was measured
 };
 

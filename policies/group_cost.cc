@@ -12,14 +12,18 @@ GroupCosts::GroupCosts(const GroupCostConstants& constants) : constants_(constan
     const uint32_t stage_bytes = (tile.w_rows + tile.a_rows) * kGroupBlockKBytes;
     const uint32_t stages = std::min(c.ring_stages, c.ring_bytes / stage_bytes);
     const double dear_bytes = (tile.w_rows + c.a_byte_share * tile.a_rows) * kGroupBlockKBytes;
-    const double load_us = std::max(dear_bytes / c.sm_bytes_per_us, c.load_latency_us / stages);
     const double us_per_a_row =
         tile.w_rows == 128 ? c.stage_us_per_a_row_w128 : c.stage_us_per_a_row_w64;
     const uint32_t partial_bytes = tile.w_rows * tile.a_rows * sizeof(float);
-    tiles_[i] = {.stage_us = std::max(us_per_a_row * tile.a_rows + c.stage_us, load_us),
-                 .item_us = c.item_us + c.item_us_per_a_row * tile.a_rows,
+    tiles_[i] = {.item_us = c.item_us + c.item_us_per_a_row * tile.a_rows,
                  .split_us = c.split_us + partial_bytes / c.split_bytes_per_us,
                  .partial_bytes = partial_bytes};
+    const double least_us =
+        std::max(us_per_a_row * tile.a_rows + c.stage_us, c.load_latency_us / stages);
+    for (int rows = 0; rows < kGroupRowsCount; ++rows) {
+      const double load_us = dear_bytes / (c.sm_bytes_per_us * c.rows_share[rows]);
+      tiles_[i].stage_us[rows] = std::max(least_us, load_us);
+    }
   }
 }
 

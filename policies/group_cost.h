@@ -22,6 +22,21 @@ inline constexpr int kGroupTileCount = std::size(kGroupTiles);
 // free, if that leaves SMs.
 enum class GroupGoal : uint8_t { kLatency, kThroughput, kChain };
 
+// What the length of rows of A and W is a multiple of. A tensor copy fetches 128 bytes of a row at
+// a time; of rows that begin elsewhere it asks the L2 for more than it brings.
+enum class GroupRows : uint8_t { k128, k64, k32, k16 };
+inline constexpr int kGroupRowsCount = 4;
+
+// Rows follow each other without a gap, as those that tuning measures do; of rows that no tensor
+// map takes the copies count.
+constexpr GroupRows RowsOf(const Problem& problem) {
+  const uint64_t bytes = (uint64_t{problem.k} * DtypeBytes(problem.dtype) + 15) / 16 * 16;
+  return bytes % 128 == 0  ? GroupRows::k128
+         : bytes % 64 == 0 ? GroupRows::k64
+         : bytes % 32 == 0 ? GroupRows::k32
+                           : GroupRows::k16;
+}
+
 // Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
 // all tiles and splits (one H200, 132 SMs, bf16) back to back, and to 24 that do not overlap. No
 // shape was held out. The kernel has become faster since: 280 launches are now predicted within 5 %
@@ -36,6 +51,11 @@ struct GroupCostConstants {
   // A block loads at its share of the L2, when all SMs load, or at what it has in flight per
   // latency, if that is less. One SM alone reaches 108e3.
   double sm_bytes_per_us = 88e3;
+  // The share of that which rows of each length (GroupRows) leave: 128x192 tiles of 7982x3544x6920,
+  // rows of 13840 bytes, take 996 us instead of 560. Fitted to 24 GEMMs and 37 sets in 4 tiles
+  // (policies/training/data/h200_large.jsonl): a stage of a 64x256 tile takes 0.52, 0.55, 0.66 and
+  // 0.87 us.
+  std::array<double, kGroupRowsCount> rows_share = {1, 0.85, 0.7, 0.52};
   // A byte of A costs this share of one of W, which comes from HBM.
   double a_byte_share = 1;
   double load_latency_us = 1.88;
@@ -98,8 +118,8 @@ class GroupCosts {
   explicit GroupCosts(const GroupCostConstants& constants = {});
 
   struct Tile {
-    double stage_us = 0;  // of kGroupBlockKBytes of K
-    double item_us = 0;   // of an item besides its stages
+    std::array<double, kGroupRowsCount> stage_us = {};  // of kGroupBlockKBytes of K, by GroupRows
+    double item_us = 0;                                 // of an item besides its stages
     double split_us = 0;  // more, of an item that is part of a split tile
     uint32_t partial_bytes = 0;
   };
@@ -108,9 +128,10 @@ class GroupCosts {
   double tile_change_us() const { return constants_.tile_change_us; }
 
   // Time of one item. A split tile's parts all pay for the reduction.
-  double ItemUs(int tile, uint32_t k_blocks, bool split) const {
+  double ItemUs(int tile, GroupRows rows, uint32_t k_blocks, bool split) const {
     const Tile& costs = tiles_[tile];
-    return k_blocks * costs.stage_us + costs.item_us + (split ? costs.split_us : 0);
+    return k_blocks * costs.stage_us[static_cast<int>(rows)] + costs.item_us +
+           (split ? costs.split_us : 0);
   }
 
   // What a launch asks of the GPU.

@@ -111,7 +111,7 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
   const ProblemClass& c = launch_.classes[index];
   const TileOption& option = c.chosen();
   const GroupTile tile = kGroupTiles[option.tile];
-  const Parts parts = PartsOf(KBlocks(c.shape->problem), option);
+  const Parts parts = PartsOf(c.shape->problem, option);
   const uint16_t* member = &launch_.members[c.first_member];
   const TileWalk from_first(c.shape->problem, tile, used_blocks_);
   TileWalk walk = from_first;
@@ -151,13 +151,15 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
   }
 }
 
-GroupLayout::Parts GroupLayout::PartsOf(uint32_t k_blocks, const TileOption& option) const {
+GroupLayout::Parts GroupLayout::PartsOf(const Problem& problem, const TileOption& option) const {
+  const uint32_t k_blocks = KBlocks(problem);
+  const GroupRows rows = RowsOf(problem);
   Parts parts;
   parts.k_begin[0] = 0;
   for (uint32_t split = 0; split < option.splits; ++split) {
     const auto end = static_cast<uint16_t>(uint64_t{k_blocks} * (split + 1) / option.splits);
     parts.item_us[split] =
-        costs_.ItemUs(option.tile, end - parts.k_begin[split], option.splits > 1);
+        costs_.ItemUs(option.tile, rows, end - parts.k_begin[split], option.splits > 1);
     parts.k_begin[split + 1] = end;
   }
   return parts;

@@ -65,7 +65,7 @@ class GroupLayout {
   uint32_t Share(Balance balance);
   std::span<const uint16_t> RunOrder();
   void WriteClass(uint16_t index, GroupItem* items, float* ends_us);
-  Parts PartsOf(uint32_t k_blocks, const TileOption& option) const;
+  Parts PartsOf(const Problem& problem, const TileOption& option) const;
   // Returns when the block has done it.
   double GiveItem(int tile, double item_us, Block& block) const;
   void WriteEnds(GroupItem* items) const;

@@ -55,6 +55,7 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
   option_by_limit.fill(0);
   work_by_limit.fill(kImpossible);
   const SplitList splits(KBlocks(shape));
+  const GroupRows rows = RowsOf(shape);
   for (int t = 0; t < kGroupTileCount; ++t) {
     const GroupTile tile = kGroupTiles[t];
     if (!WorthTrying(tile, shape.m)) continue;
@@ -67,7 +68,7 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
                     tiles * s.parts * costs.tile(t).partial_bytes > kGroupPartialBytes)) {
         break;
       }
-      const auto item_us = static_cast<float>(costs.ItemUs(t, s.part_k_blocks, split));
+      const auto item_us = static_cast<float>(costs.ItemUs(t, rows, s.part_k_blocks, split));
       if (item_us >= last_item_us) continue;  // what the reduction costs is more than it saves
       last_item_us = item_us;
       TileOption& option = options[count];

@@ -283,21 +283,30 @@ float Partitioner::LaterUs(const Draft& draft) const {
   return sum_us;
 }
 
-// As many as there are lanes side by side, in the order of turns.
+// As many as there are lanes side by side, in the order of turns, but no more than a group would
+// have: what becomes ready waits for all of them.
 void Partitioner::DraftStreams(int lane_limit) {
-  const int count = std::min(op_count_, lane_limit);
-  if (count < 2 || site_.sm_budget > 0 || draft_count_ == kMaxDrafts) return;
+  const int limit = std::min(op_count_, lane_limit);
+  if (limit < 2 || site_.sm_budget > 0 || draft_count_ == kMaxDrafts) return;
   Company company(device_);
-  Part part{.form = Form::kStreams, .count = static_cast<uint16_t>(count)};
-  for (int i = 0; i < count; ++i) {
-    company.Add(costs_[i]);
-    part.serial_us += items_[i].serial_us;
-    problems_[i] = Problem::Of(*works_[i]);
+  Part part{.form = Form::kStreams};
+  int count = 0;
+  double wave_us = 0;
+  for (; count < limit && (count < 2 || part.serial_us <= kMaxGroupUs); ++count) {
+    company.Add(costs_[count]);
+    part.serial_us += items_[count].serial_us;
+    wave_us = std::max(wave_us, costs_[count].wave_us);
+    problems_[count] = Problem::Of(*works_[count]);
   }
+  part.count = static_cast<uint16_t>(count);
   const std::optional<float> measured_us =
       TunedUs({problems_.data(), static_cast<size_t>(count)}, Form::kStreams);
   part.tuned = measured_us.has_value();
-  part.predicted_us = measured_us.value_or(static_cast<float>(company.CompanyUs()) + kSignalUs);
+  // Behind others nothing is lost with a last wave that is not full, since more fills it; elsewhere
+  // half of one is, as in groups.
+  const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
+  part.predicted_us =
+      measured_us.value_or(static_cast<float>(company.CompanyUs() + tail_us) + kSignalUs);
   part.predicted_us *= ratios_[static_cast<int>(Form::kStreams)];
   if (part.predicted_us > part.serial_us) return;
   Draft& draft = drafts_[draft_count_++];
@@ -305,8 +314,10 @@ void Partitioner::DraftStreams(int lane_limit) {
   draft.parts[0] = part;
   std::fill_n(draft.part_of.begin(), count, uint8_t{0});
   std::fill_n(draft.part_of.begin() + count, op_count_ - count, Draft::kLater);
+  // The rest will be planned as well as these.
+  const float later_us = LaterUs(draft) * part.predicted_us / part.serial_us;
   const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
-  draft.score_us = ScoreUs(part.predicted_us + LaterUs(draft), host_us);
+  draft.score_us = ScoreUs(part.predicted_us + later_us, host_us);
 }
 
 // What was measured includes the copies that the tuner's operands, whose rows follow each other

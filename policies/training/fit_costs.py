@@ -25,7 +25,7 @@ import store
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CONSTANTS_HEADER = os.path.join(ROOT, "policies/cost_constants.h")
 # The range that a constant stays in. unaligned_factor is left out: it shows in one scenario only.
-RANGES = {"fill_us": (0, 5), "store_us_per_element": (0, 2e-4), "sm_bytes_per_s": (50e9, 300e9), "hbm_efficiency": (0.5, 1), "split_us": (0, 10),
+RANGES = {"fill_us": (0, 5), "store_us_per_element": (0, 2e-4), "sm_bytes_per_s": (50e9, 300e9), "fp8_share": (0.5, 1), "hbm_efficiency": (0.5, 1), "split_us": (0, 10),
           "hoarding": (0, 1), "issue_us": (0, 5), "handover_us": (0, 10), "wave_crowding": (0, 1)}
 FORM_OF_BASELINE = {"serial": "single", "streams": "streams", "group": "group"}
 DTYPES = ("bf16", "fp16", "fp32", "fp8_e4m3")

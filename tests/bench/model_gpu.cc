@@ -68,7 +68,7 @@ void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us)
   std::vector<std::vector<BlockItem>> blocks;
   double work_us = 0, bytes = 0;
   for (int block = 0; block < schedule.blocks; ++block) {
-    blocks.push_back(ItemsOf(schedule, block));
+    blocks.push_back(ItemsOf(request, block));
     for (const BlockItem& item : blocks.back()) work_us += item.us;
   }
   for (const kernels::Op* op : request.ops)
@@ -93,8 +93,9 @@ void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us)
   for (size_t i = 0; i < ends_us.size(); ++i) End(ends_us[i], request.writes[i]);
 }
 
-std::vector<ModelGpu::BlockItem> ModelGpu::ItemsOf(const policies::GroupSchedule& schedule,
+std::vector<ModelGpu::BlockItem> ModelGpu::ItemsOf(const daemon::LaunchRequest& request,
                                                    int block) const {
+  const policies::GroupSchedule& schedule = *request.schedule;
   std::vector<BlockItem> items;
   int last_tile = -1;
   for (uint32_t i = block; i < schedule.item_count; i += schedule.blocks) {
@@ -102,8 +103,10 @@ std::vector<ModelGpu::BlockItem> ModelGpu::ItemsOf(const policies::GroupSchedule
     if (item.problem == policies::GroupItem::kEnd) break;
     const int tile = TileOf(item);
     const bool changes = last_tile >= 0 && tile != last_tile;
+    const policies::GroupRows rows =
+        policies::RowsOf(policies::Problem::Of(request.ops[item.problem]->work));
     items.push_back(
-        {item.problem, group_costs_.ItemUs(tile, item.k_end - item.k_begin, item.splits > 1) +
+        {item.problem, group_costs_.ItemUs(tile, rows, item.k_end - item.k_begin, item.splits > 1) +
                            (changes ? group_costs_.tile_change_us() : 0)});
     last_tile = tile;
   }

@@ -76,7 +76,7 @@ class ModelGpu : public NullDevice {
     double us;
   };
 
-  std::vector<BlockItem> ItemsOf(const policies::GroupSchedule& schedule, int block) const;
+  std::vector<BlockItem> ItemsOf(const daemon::LaunchRequest& request, int block) const;
   void RunBlocks(const daemon::LaunchRequest& request, double called_us);
   void RunWhole(const daemon::LaunchRequest& request, double called_us, double repack_us);
   // The GPU has nothing to do before `us`.

@@ -47,6 +47,7 @@ constexpr Field<CostConstants> kCostFields[] = {
     {"fill_us", &CostConstants::fill_us},
     {"store_us_per_element", &CostConstants::store_us_per_element},
     {"sm_bytes_per_s", &CostConstants::sm_bytes_per_s},
+    {"fp8_share", &CostConstants::fp8_share},
     {"hbm_efficiency", &CostConstants::hbm_efficiency},
     {"split_us", &CostConstants::split_us},
     {"hoarding", &CostConstants::hoarding},
