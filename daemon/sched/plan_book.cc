@@ -54,7 +54,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
   plan.tag = 0;
   plan.solo_sum_us = plan.unfinished_solo_us = 0;
   plan.time_per_solo = 0;
-  plan.started_at = plan.time_ns = 0;
+  plan.launched_at = plan.started_at = plan.time_ns = 0;
   PlanRecord& record = plan.record;
   record.plan = next_plan_++;
   record.decided_at = now;
@@ -65,6 +65,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
   record.sm_count = 0;
   record.reason = reason;
   record.form = Form::kSingle;
+  if (compute) open_[open_count_++] = id;
   ++OpenCount(plan);
   return id;
 }
@@ -72,7 +73,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
 uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now) {
   const uint16_t id = Open(true, priority, plan.reason, now);
   plans_[id].tag = plan.tag;
-  SetPrediction(id, plan.predicted_us, plan.serial_us);
+  SetPrediction(id, plan.predicted_us, plan.predicted_us, plan.serial_us);
   return id;
 }
 
@@ -80,7 +81,7 @@ uint16_t PlanBook::LaunchCollective(const OpSlot& slot, Time now) {
   if (collectives_ == kMaxCollectives) return kNoLaunch;
   const uint16_t plan = Open(false, policies::Priority::kNormal, policies::Reason::kCollective,
                              /*now=*/slot.launched_at);
-  SetPrediction(plan, slot.solo_us, slot.solo_us);
+  SetPrediction(plan, slot.solo_us, slot.solo_us, slot.solo_us);
   policies::PlannedLaunch launch{};
   launch.count = 1;
   launch.lane = slot.lane;
@@ -90,7 +91,8 @@ uint16_t PlanBook::LaunchCollective(const OpSlot& slot, Time now) {
   return id;
 }
 
-void PlanBook::SetPrediction(uint16_t plan, float predicted_us, float serial_us) {
+void PlanBook::SetPrediction(uint16_t plan, float policy_us, float predicted_us, float serial_us) {
+  plans_[plan].policy_us = policy_us;
   PlanRecord& record = plans_[plan].record;
   record.predicted_us = predicted_us;
   record.serial_us = record.op_count > 1 ? serial_us : predicted_us;
@@ -98,6 +100,7 @@ void PlanBook::SetPrediction(uint16_t plan, float predicted_us, float serial_us)
 
 uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now) {
   PlanRecord& record = plans_[plan].record;
+  if (record.launch_count == 0) plans_[plan].launched_at = now;
   ++record.launch_count;
   record.ops_by_form[static_cast<size_t>(launch.form)] += launch.count;
   if (record.launch_count == 1 || launch.count > 1) {
@@ -107,8 +110,6 @@ uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& laun
   const uint16_t id = TakeFree(free_launches_);
   launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane, .launched_at = now};
   group_launches_ += launch.form == Form::kGroup;
-  ++lanes_[launch.lane].launches;
-  ++launches_in_flight_;
   return id;
 }
 
@@ -212,27 +213,25 @@ void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
 void PlanBook::Leave(const OpSlot& slot, Time now) {
   LaunchSlot& launch = launches_[slot.launch];
   const uint16_t plan = launch.plan;
-  const Lane lane = launch.lane;
   if (--launch.unfinished == 0) {
     group_launches_ -= launch.form == Form::kGroup;
-    --lanes_[lane].launches;
-    --launches_in_flight_;
     free_launches_.push_back(slot.launch);
   }
-  if (--plans_[plan].unfinished == 0) Close(plan, lane, now);
+  if (--plans_[plan].unfinished == 0) Close(plan, now);
 }
 
-void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
+void PlanBook::Close(uint16_t id, Time now) {
   PlanSlot& plan = plans_[id];
   PlanRecord& record = plan.record;
+  const bool in_order = CloseInOrder(id);
   if (plan.started_at != 0) {
     record.started_at = now - plan.time_ns;
     record.finished_at = now;
     plan_records_.push_back(record);
-    if (RanAlone(plan, last_lane) && plan.clean && plan.policy_epoch == policy_epoch_) {
-      outcome_ = {.tag = plan.tag,
-                  .predicted_us = record.predicted_us,
-                  .actual_us = Micros(now - record.started_at)};
+    const Time start = std::max(plan.launched_at, last_plan_end_);
+    if (in_order && plan.clean && plan.policy_epoch == policy_epoch_ && start < now) {
+      outcome_ = {
+          .tag = plan.tag, .predicted_us = plan.policy_us, .actual_us = Micros(now - start)};
     }
     last_plan_end_ = std::max(last_plan_end_, now);
     ++ended_plans_;
@@ -242,12 +241,25 @@ void PlanBook::Close(uint16_t id, Lane last_lane, Time now) {
   free_plans_.push_back(id);
 }
 
-// Nothing else ended while the compute plan ran, and nothing else can have started: what is still
-// in flight is behind the plan's last op on that op's lane.
-bool PlanBook::RanAlone(const PlanSlot& plan, Lane last_lane) const {
-  const PlanRecord& record = plan.record;
-  return plan.compute && record.started_at < record.finished_at &&
-         last_plan_end_ <= record.started_at && launches_in_flight_ == lanes_[last_lane].launches;
+// A plan that ends before an older one, or beside one of another class, or a collective: whose time
+// it was cannot be said, neither of this plan nor of those.
+bool PlanBook::CloseInOrder(uint16_t id) {
+  const PlanSlot& plan = plans_[id];
+  bool in_order = plan.compute && collectives_ == 0, older = plan.compute;
+  int kept = 0;
+  for (int i = 0; i < open_count_; ++i) {
+    if (open_[i] == id) {
+      older = false;
+      continue;
+    }
+    PlanSlot& other = plans_[open_[i]];
+    open_[kept++] = open_[i];
+    if (plan.compute && !older && other.priority == plan.priority) continue;
+    other.clean = false;
+    in_order = false;
+  }
+  open_count_ = kept;
+  return in_order;
 }
 
 std::optional<policies::Outcome> PlanBook::TakeOutcome() {

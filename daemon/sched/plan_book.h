@@ -29,9 +29,10 @@ class PlanBook {
   // A collective's part that was offered at slot.launched_at is enqueued now: a plan with one
   // launch. kNoLaunch, under which only the op's own record is kept, if kMaxCollectives are open.
   uint16_t LaunchCollective(const OpSlot& slot, Time now);
-  // What is predicted when what runs already is considered; see PlanRecord. To be called when the
-  // plan has its ops: one op has nothing to be compared with, its serial_us is its predicted_us.
-  void SetPrediction(uint16_t plan, float predicted_us, float serial_us);
+  // `policy_us`: what the policy predicted, which outcomes are held against. `predicted_us`: when
+  // what runs already is considered, too; see PlanRecord. To be called when the plan has its ops:
+  // one op has nothing to be compared with, its serial_us is its predicted_us.
+  void SetPrediction(uint16_t plan, float policy_us, float predicted_us, float serial_us);
 
   uint16_t OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now);
   // Adds `slot` to the launch that slot.launch names; slot.solo_us is set.
@@ -62,8 +63,10 @@ class PlanBook {
   int group_launches() const { return group_launches_; }  // with unfinished ops
 
   // The plan that ended since the last call, if it tells how good the policy's prediction was: all
-  // its ops finished without a failure, and nothing else ran from its start to its end. Nothing if
-  // several plans ended, whose ends cannot be told apart then.
+  // its ops finished without a failure, and from its start to its end nothing ran but plans of its
+  // class, which ended in the order of their decisions. Plans may overlap, as they do in a steady
+  // state: what a plan took is the time from the end of the one before, or from its first launch if
+  // that was later. Nothing if several plans ended, whose ends cannot be told apart then.
   std::optional<policies::Outcome> TakeOutcome();
   // Another policy takes over: what earlier plans come to is none of its business.
   void ForgetPolicy() { ++policy_epoch_; }
@@ -76,16 +79,18 @@ class PlanBook {
   struct PlanSlot {
     bool compute = false;  // counts against the depth
     policies::Priority priority = policies::Priority::kNormal;
-    bool clean = false;  // nothing of it failed or was withdrawn
+    bool clean = false;  // nothing of it failed or was withdrawn, and nothing of another kind ended
     uint32_t policy_epoch = 0;
     uint16_t unfinished = 0;  // ops
     uint64_t tag = 0;
+    float policy_us = 0;  // predicted
     float solo_sum_us = 0;
     // Shares of the plan's time (OpRecord::gpu_us), as in generalised processor sharing (Parekh and
     // Gallager 1993): time per unit of solo time that every op still unfinished has had.
     float unfinished_solo_us = 0;
     double time_per_solo = 0;
-    Time started_at = 0;  // of its earliest launch; 0: none of its ops has finished
+    Time launched_at = 0;  // its first launch
+    Time started_at = 0;   // of its earliest launch; 0: none of its ops has finished
     Time shared_until = 0;
     Time time_ns = 0;  // that has been shared
     PlanRecord record;
@@ -101,7 +106,6 @@ class PlanBook {
   };
 
   struct LaneSlot {
-    uint32_t launches = 0;  // launched and unfinished
     Time last_finish = 0;
   };
 
@@ -114,15 +118,18 @@ class PlanBook {
   static float TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time since, Time now);
   void AddTo(uint16_t launch, const OpSlot& slot);
   void Leave(const OpSlot& slot, Time now);
-  void Close(uint16_t plan, policies::Lane last_lane, Time now);
-  bool RanAlone(const PlanSlot& plan, policies::Lane last_lane) const;
+  void Close(uint16_t plan, Time now);
+  // Takes the plan off the list of open ones and says whether it was the oldest; those whose time
+  // its end makes unclear teach nothing.
+  bool CloseInOrder(uint16_t plan);
 
   std::vector<PlanSlot> plans_;
   std::vector<uint16_t> free_plans_;
   std::vector<LaunchSlot> launches_;
   std::vector<uint16_t> free_launches_;
+  std::array<uint16_t, kMaxComputePlans> open_;  // compute plans, oldest first
+  int open_count_ = 0;
   std::array<LaneSlot, policies::kLaneCount> lanes_;
-  uint32_t launches_in_flight_ = 0;
   std::array<int, policies::kPriorityCount> compute_plans_{};
   int compute_ops_ = 0;
   int collectives_ = 0;

@@ -12,7 +12,8 @@ using testing::IsEmpty;
 // All ready GEMMs in one group on lane 0; remembers what it is told.
 class OneGroup : public policies::Policy {
  public:
-  explicit OneGroup(std::vector<policies::Outcome>* learned) : learned_(learned) {}
+  explicit OneGroup(std::vector<policies::Outcome>* learned, float predicted_us = 20)
+      : learned_(learned), predicted_us_(predicted_us) {}
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     plan.Clear();
     for (uint16_t i = 0; i < snapshot.ready.size(); ++i) plan.ops[plan.op_count++] = i;
@@ -20,21 +21,27 @@ class OneGroup : public policies::Policy {
                                           .form = Form::kGroup,
                                           .lane = 0,
                                           .sm_budget = 66,
-                                          .predicted_us = 20};
-    plan.predicted_us = 20;
-    plan.serial_us = 50;
+                                          .predicted_us = predicted_us_};
+    plan.predicted_us = predicted_us_;
+    plan.serial_us = 2.5f * predicted_us_;
     plan.tag = ++tag_;
   }
   void Learn(const policies::Outcome& outcome) override { learned_->push_back(outcome); }
 
  private:
   std::vector<policies::Outcome>* learned_;
+  const float predicted_us_;
   uint64_t tag_ = 0;
 };
 
 class GroupTest : public SchedulerTest {
  protected:
-  GroupTest() { UseGroups(&learned_); }
+  explicit GroupTest(SchedulerOptions options = {.depth = 2,
+                                                 .backlog_ns = 0,
+                                                 .wait_timeout_ns = 1'000'000'000})
+      : SchedulerTest(options) {
+    UseGroups(&learned_);
+  }
   void UseGroups(std::vector<policies::Outcome>* learned) {
     std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned);
     scheduler_.SetPolicy(policy);
@@ -204,6 +211,58 @@ TEST_F(GroupTest, LearnsFromAPlanThatRanAlone) {
   EXPECT_FLOAT_EQ(learned_[1].predicted_us, 20);
 }
 
+// In a steady state the next plan is launched before the one that runs has ended, and its first ops
+// may end before the last of that one.
+TEST_F(GroupTest, LearnsFromPlansThatOverlapByTheTimeBetweenTheirEnds) {
+  const QueueId a = AddQueue(1), b = AddQueue(2), c = AddQueue(3), d = AddQueue(4);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000), SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  SubmitGemm(c, 0x1000, 0x2000, 0x5000), SubmitGemm(d, 0x1000, 0x2000, 0x6000);
+  Step();
+  for (const QueueId queue : {a, c, b, d}) {
+    now_ += 10'000;
+    Finish(queue, 1);
+    Step();
+  }
+  ASSERT_EQ(learned_.size(), 2u);
+  EXPECT_EQ(learned_[0].tag, 1u);
+  EXPECT_FLOAT_EQ(learned_[0].actual_us, 30);  // from its launch
+  EXPECT_EQ(learned_[1].tag, 2u);
+  EXPECT_FLOAT_EQ(learned_[1].actual_us, 10);
+  EXPECT_FLOAT_EQ(learned_[1].predicted_us, 20);
+}
+
+TEST_F(GroupTest, DoesNotLearnFromPlansThatEndOutOfOrder) {
+  const QueueId a = AddQueue(1), b = AddQueue(2), c = AddQueue(3);
+  for (const QueueId queue : {a, b, c}) {
+    SubmitGemm(queue, 0x1000, 0x2000, 0x3000);
+    Step();
+  }
+  for (const QueueId queue : {b, a, c}) {
+    now_ += 10'000;
+    Finish(queue, 1);
+    Step();
+  }
+  ASSERT_EQ(learned_.size(), 1u);
+  EXPECT_EQ(learned_[0].tag, 3u);  // behind both of them
+  EXPECT_FLOAT_EQ(learned_[0].actual_us, 10);
+}
+
+TEST_F(GroupTest, DoesNotLearnFromAPlanBesideOneOfAnotherClass) {
+  const QueueId a = AddQueue(1), low = AddQueue(2, Priority::kLow);
+  SubmitGemm(low, 0x1000, 0x2000, 0x4000);
+  Step();
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  now_ += 10'000;
+  Finish(low, 1);  // the older one ends first, but the other has run beside it
+  Step();
+  now_ += 10'000;
+  Finish(a, 1);
+  Step();
+  EXPECT_THAT(learned_, IsEmpty());
+}
+
 TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId failed = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
@@ -235,6 +294,28 @@ TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
   Finish(a, 3);
   Step();
   EXPECT_THAT(learned_, IsEmpty());
+}
+
+class LongLaunchTest : public GroupTest {
+ protected:
+  LongLaunchTest() : GroupTest({.depth = 1, .backlog_ns = 16'000}) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(&learned_, 400);
+    scheduler_.SetPolicy(policy);
+  }
+};
+
+TEST_F(LongLaunchTest, IsFollowedInTimeEvenIfItEndsASixthEarly) {
+  const QueueId a = AddQueue(1), b = AddQueue(2), c = AddQueue(3);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000), SubmitGemm(b, 0x1000, 0x2000, 0x4000);
+  Step();
+  ASSERT_EQ(launched_.size(), 2u);
+  now_ += 100'000;
+  SubmitGemm(c, 0x1000, 0x2000, 0x5000);  // less than what is in flight: company may come
+  Step();
+  EXPECT_EQ(launched_.size(), 2u);
+  now_ += 234'000;  // it was predicted to end 66 us later
+  Step();
+  EXPECT_EQ(launched_.size(), 3u);
 }
 
 TEST_F(GroupTest, ANewPolicyLearnsNothingFromThePlansOfTheOld) {
