@@ -42,7 +42,7 @@ class AutoPolicy final : public Policy {
 
   void Learn(const Outcome& outcome) override {
     if (!corrections_.Learn(outcome.tag, outcome.predicted_us, outcome.actual_us)) return;
-    cache_.Drop(outcome.tag & ~Signature::kTagMask);
+    cache_.Drop(PlanTag::SignatureOf(outcome.tag));
     ++stats_.corrected;
   }
 
@@ -443,7 +443,9 @@ void AutoPolicy::Write(const Snapshot& snapshot, const Partition& partition, Lan
   }
   plan.op_count = end;
   if (parts > 0) {
-    plan.tag = Corrections::TagOf(signature_.hash(), partition.form);
+    const Corrections::Named named = corrections_.Planned(signature_.hash(), partition.form);
+    plan.tag = named.tag;
+    if (named.choose_anew) cache_.Drop(signature_.hash());
     history_.Planned(turn_.priority_class, snapshot.now);
     ++(chosen_anew_ ? stats_.unseen : stats_.known);
     stats_.tuned += partition.tuned;

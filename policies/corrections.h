@@ -4,20 +4,48 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
-#include "policies/partition.h"
+#include "policies/form.h"
+#include "policies/plan_tag.h"
 
 namespace concert::policies {
 
+// Actual over predicted time of each form for what is being planned.
+using FormRatios = std::array<float, kFormCount>;
+
+// How a form is tried, believed and forgotten. What is chosen is what the model predicts, times
+// these ratios, so:
+// - A form that was measured has the ratio that was measured. The first kTrial outcomes count as
+//   soon as all are there, later ones a little each.
+// - One that was not has that of the best that was, less kOptimism: the model may be wrong by as
+//   much. So an alternative that might be faster is tried, for kTrial outcomes, and what was
+//   measured to be slower is not chosen again.
+// - After kReview outcomes of one form the others' ratios lose a little, so that after a while, the
+//   longer the slower they were, they are tried anew.
 // Fixed memory: a new signature replaces the one in its slot. Not thread-safe.
 class Corrections {
  public:
   // A ratio is believed within these bounds: beyond them something other than the kernel took the
   // time.
   static constexpr float kMin = 0.5f, kMax = 2.0f;
-  // Eight 512x4096x4096 of chains, at the power limit, take 1.13 times what is predicted for a
-  // group and 1.17 times what is for streams (one H200).
+  // What slows all forms alike, as clocks at the power limit and cold caches do. Beyond it the
+  // fault is the measured form's own. Eight 512x4096x4096 of chains, at the power limit, take 1.13
+  // times what is predicted for a group and 1.17 times what is for streams (one H200).
   static constexpr float kMaxCommon = 1.3f;
+  // By how much of its time the model may wrong one form against another. With 0.2 and trials of
+  // five, sets of large GEMMs whose ready ones make ever new signatures took up to a fifth longer
+  // (one H200).
+  static constexpr float kOptimism = 0.1f;
+  // Outcomes of a trial; the least and the most are left out.
+  static constexpr int kTrial = 3;
+  // Plans of a form on trial that told nothing, as beside another class: then it counts as slowed
+  // like the others.
+  static constexpr int kPatientPlans = 64;
+  // Outcomes between two reviews, and what the forms that were not chosen lose by one. A form that
+  // takes 10 % longer is tried again after 4000 outcomes: kTrial + 1 plans, 0.01 % of the time.
+  static constexpr uint16_t kReview = 1000;
+  static constexpr float kForget = 0.03f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
   static constexpr float kMaxDrift = 0.15f;
   // Shorter plans teach nothing: the end of one is seen when the dispatcher has made the launch
@@ -28,23 +56,25 @@ class Corrections {
   // microseconds scatter by more than kMaxDrift, and choosing takes longer than such a plan runs.
   static constexpr uint16_t kMaxPatience = 255;
 
-  // What names a plan in Plan::tag: a signature's hash (low bits 0) and a form.
-  static uint64_t TagOf(uint64_t signature, Form form) {
-    return signature | (static_cast<uint64_t>(form) + 1);
-  }
+  Corrections();
 
-  // A form that has not been measured has the ratio of the one that has: clocks at the power limit
-  // or cold caches slow all of them alike, and a form must not win because it cannot be measured,
-  // as streams in chains, whose plans overlap. Beyond kMaxCommon the fault is the measured form's
-  // own and another may be tried. 1 if none has been measured.
+  // 1 for all forms if none has been measured.
   FormRatios RatiosOf(uint64_t signature) const;
   // A choice has been made with the ratio of `form` as it is.
   void Chosen(uint64_t signature, Form form);
   // What is predicted for it has changed: its ratios mean nothing any more.
   void Forget(uint64_t signature);
-  // Takes in a measurement of a plan that was predicted with the ratio last chosen with. True if
-  // the ratio has drifted: the choice should be made anew. The first outcome after a choice is not
-  // taken in: what choosing and uploading took is in it.
+
+  struct Named {
+    uint64_t tag = 0;          // for Plan::tag
+    bool choose_anew = false;  // kPatientPlans are over
+  };
+  // There is one more plan of the last choice.
+  Named Planned(uint64_t signature, Form form);
+
+  // Takes in a measurement of a plan, if it is of the signature's last choice. True if the choice
+  // should be made anew. The first outcome after a choice is not taken in: what choosing and
+  // uploading took is in it.
   bool Learn(uint64_t tag, float predicted_us, float actual_us);
 
  private:
@@ -52,18 +82,31 @@ class Corrections {
   // may change: a few launches that found caches cold or another process on the GPU are no drift.
   static constexpr float kWeight = 0.125f, kMaxStep = 0.03f;
   static constexpr uint64_t kSlots = 2048;
-  struct Slot {
-    uint64_t tag = 0;  // 0: empty
-    float ratio = 1;
-    float chosen_with = 1;
+  struct Record {
     bool measured = false;
-    uint16_t outcomes = 0;  // since it was chosen
+    float ratio = 1;
+    // Of the trial.
+    uint8_t tried = 0;
+    float sum = 0, least = 0, most = 0;
+  };
+  struct Slot {
+    uint64_t signature = 0;
+    std::array<Record, kFormCount> records;
+    // The last choice.
+    Form form = Form::kSingle;
+    uint32_t choice = 0;  // 0: none was made
+    float chosen_with = 1;
+    uint16_t plans = 0, outcomes = 0;
     uint16_t patience = 0;  // doubles with every choice
   };
 
-  static uint64_t IndexOf(uint64_t tag) { return tag % kSlots; }
+  Slot& SlotOf(uint64_t signature) const;
+  static float CommonOf(const Slot& slot);
+  static bool AnyMeasured(const Slot& slot);
+  static bool Try(Record& record, float ratio);
+  static void Review(Slot& slot);
 
-  std::array<Slot, kSlots> slots_;
+  std::unique_ptr<Slot[]> slots_;
 };
 
 }  // namespace concert::policies

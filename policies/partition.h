@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "policies/corrections.h"
 #include "policies/cost_model.h"
 #include "policies/fair_turns.h"
 #include "policies/form.h"
@@ -73,9 +74,6 @@ struct PartitionOp {
   bool same_session = false;  // as the op before
   bool urgent = false;
 };
-
-// Actual over predicted time of each form for what is being planned.
-using FormRatios = std::array<float, kFormCount>;
 
 // Allocates nothing after construction. Not thread-safe.
 class Partitioner {

@@ -8,6 +8,7 @@
 
 #include "policies/lanes.h"
 #include "policies/partition.h"
+#include "policies/plan_tag.h"
 #include "policies/snapshot.h"
 #include "policies/work.h"
 
@@ -31,9 +32,8 @@ class Signature {
   std::span<const Work* const> works() const { return {works_.data(), count_}; }
   const uint8_t* tags() const { return tags_.data(); }
   uint32_t context() const { return context_; }
-  // Of all of the above, in order. Its low bits are 0: room for a form in a plan's tag.
-  uint64_t hash() const { return (hash_ ^ hash_ >> 32) & ~kTagMask; }
-  static constexpr uint64_t kTagMask = 3;
+  // Of all of the above, in order. Leaves room for the rest of a plan's tag.
+  uint64_t hash() const { return PlanTag::SignatureOf(hash_ ^ hash_ >> 32); }
 
  private:
   // Order matters: a chain of multiplications, FNV-1a over 64-bit words.
@@ -77,7 +77,7 @@ class PlanCache {
     Partition partition;
   };
 
-  Slot& SlotOf(uint64_t hash) { return slots_[(hash >> 2) % kSlots]; }
+  Slot& SlotOf(uint64_t hash) { return slots_[hash / (PlanTag::kMask + 1) % kSlots]; }
   bool Holds(const Slot& slot, const Signature& signature) const;
 
   std::unique_ptr<Slot[]> slots_;

@@ -14,11 +14,12 @@
 
 namespace concert::policies {
 
-// A plan of which every op has finished without a failure and beside which nothing else ran.
+// A plan of which every op has finished without a failure and beside which nothing ran but plans of
+// its class, which ended in the order of their decisions.
 struct Outcome {
   uint64_t tag = 0;  // Plan::tag
   float predicted_us = 0;
-  float actual_us = 0;
+  float actual_us = 0;  // since the plan before ended, or since its launch
 };
 
 // What a policy has counted since it was made.
@@ -27,7 +28,7 @@ struct PolicyStats {
   uint64_t unseen = 0;     // plans that were chosen anew
   uint64_t tuned = 0;      // GEMMs planned by measured times
   uint64_t modelled = 0;   // GEMMs planned by the cost model
-  uint64_t corrected = 0;  // choices dropped because measured times had drifted from predictions
+  uint64_t corrected = 0;  // choices dropped because of what was measured
 };
 
 class Policy {

@@ -385,6 +385,25 @@ TEST_F(AutoTest, AChoiceIsMadeAnewByTimesThatWereTunedSince) {
   EXPECT_EQ(Decide().serial_us, modelled_us);
 }
 
+// What the model says is fastest takes half as long again; all else takes what was predicted.
+TEST_F(AutoTest, AFormThatWasMeasuredToBeSlowerIsNotChosenAgain) {
+  for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, Groupable(2048, 2048, 2048));
+  Decide();
+  const Form slow = plan_.launches[0].form;
+  const float first_us = plan_.predicted_us;
+  ASSERT_EQ(plan_.op_count, 4);
+  int slow_plans = 0, last_slow = 0;
+  for (int i = 0; i < 600; ++i) {
+    Decide();
+    const bool is_slow = plan_.launches[0].form == slow;
+    if (is_slow) ++slow_plans, last_slow = i;
+    // What a form takes does not depend on what it is predicted to take by now.
+    Learn((is_slow ? 1.5f : 1.05f) * first_us / plan_.predicted_us);
+  }
+  EXPECT_LE(slow_plans, Corrections::kTrial + 1);
+  EXPECT_LT(last_slow, 50);
+}
+
 TEST_F(AutoTest, ShortPlansTeachNothing) {
   scene_.Ready(kTiny).Ready(kTiny);
   const float predicted_us = Decide().predicted_us;
