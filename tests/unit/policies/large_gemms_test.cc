@@ -17,7 +17,7 @@
 #include "policies/group_planner.h"
 #include "tests/unit/policies/works.h"
 
-namespace concert::policies {
+namespace concert::policies::large_gemms {
 namespace {
 
 constexpr int kSms = 132;
@@ -179,4 +179,4 @@ TEST(LargeGemmsTest, RowsThatBeginWithinASectorAreSlowForTheGroupKernel) {
 }
 
 }  // namespace
-}  // namespace concert::policies
+}  // namespace concert::policies::large_gemms
