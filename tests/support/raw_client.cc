@@ -205,6 +205,16 @@ void RawClient::SetCompletionHead(uint64_t head) const {
   std::atomic_ref(control->completion_head).store(head, std::memory_order_release);
 }
 
+uint64_t RawClient::completion_tail() const {
+  return Load(reinterpret_cast<const concert_ring_state*>(daemon_ + layout_.ring_states_offset)
+                  ->completion_tail);
+}
+
+void RawClient::SetWaiters(uint32_t queue, uint32_t count) const {
+  auto* waiters = reinterpret_cast<uint32_t*>(client_ + layout_.waiters_offset);
+  std::atomic_ref(waiters[queue]).store(count, std::memory_order_seq_cst);
+}
+
 void RawClient::Wake() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
@@ -221,9 +231,7 @@ bool RawClient::Push(concert_descriptor descriptor) {
 }
 
 std::optional<concert_completion> RawClient::NextCompletion() {
-  const auto* state =
-      reinterpret_cast<const concert_ring_state*>(daemon_ + layout_.ring_states_offset);
-  if (Load(state->completion_tail) == completion_head_) return std::nullopt;
+  if (completion_tail() == completion_head_) return std::nullopt;
   const auto* entries =
       reinterpret_cast<const concert_completion*>(daemon_ + layout_.rings[0].completions_offset);
   const concert_completion entry =

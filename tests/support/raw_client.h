@@ -86,6 +86,9 @@ class RawClient {
   void SetUserTimeline(uint32_t index, uint64_t value) const;
   void SetTail(uint64_t tail);
   void SetCompletionHead(uint64_t head) const;
+  uint64_t completion_tail() const;
+  // How many threads claim to sleep on the queue's timeline.
+  void SetWaiters(uint32_t queue, uint32_t count) const;
   uint64_t tail() const { return tail_; }
   void Wake() const;
 

@@ -1,0 +1,36 @@
+"""The attacks: who does what, and by what they are judged."""
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack:
+    name: str
+    about: str
+    count: int = 256        # what the mode counts: sessions, mostly
+    processes: int = 1
+    own_users: bool = False  # each process is another user
+    witness: str = "copy"   # whose latency counts
+    # Latency, beside that of burners; how long others are locked out; memory. That the daemon lives, ends when it is
+    # told to, holds no session that has gone and that every result is right goes without saying.
+    judged: tuple = ("latency", "lock-out", "memory")
+    address_space_mb: int = 0  # what the daemon may take beyond its start; 0: no limit
+    kill: bool = False         # attackers of all kinds, killed at any moment
+
+
+ATTACKS = (
+    Attack("refuse", "floods of ops that are refused"),
+    Attack("offers", "parts of collectives whose other rank never comes", witness="reduce"),
+    Attack("silent", "connections that never say Hello", count=128, processes=2),
+    Attack("blocked", "queues full of ops that wait for what nobody signals"),
+    Attack("kinds", "floods of refused ops, each of another unknown kind"),
+    Attack("opens", "refused parts of collectives of 255 ranks", witness="reduce"),
+    Attack("mappings", "four users with 16,384 buffers each", count=16_384, processes=4,
+           own_users=True, judged=("lock-out", "memory")),
+    Attack("wakes", "floods of refused ops on timelines that threads claim to sleep on"),
+    Attack("hold", "16,384 buffers held, and requests from 64 sessions", count=16_384),
+    Attack("exhaust", "all the address space taken, then everything else asked for", address_space_mb=256, judged=()),
+    Attack("churn", "sessions opened and left with ops in flight, as fast as it goes", count=1, processes=2),
+    Attack("handles", "buffers registered and released, as fast as it goes"),
+    Attack("kill", "clients of all kinds, killed at any moment", kill=True, judged=("memory",)),
+)
+BY_NAME = {attack.name: attack for attack in ATTACKS}

@@ -1,0 +1,55 @@
+// What concert_hostile can be: an attacker, or a witness of what attacks do to others. One process
+// each; hostile_suite.py starts them and judges. Modes of attack are for tests, not for nodes that
+// others use.
+#ifndef CONCERT_TESTS_FAULT_HOSTILE_MODE_H_
+#define CONCERT_TESTS_FAULT_HOSTILE_MODE_H_
+
+#include <chrono>
+#include <string>
+
+namespace concert::test {
+
+struct Orders {
+  std::string socket;
+  std::chrono::steady_clock::time_point end;  // when to be done
+  double seconds = 0;                         // witnesses: how long to measure, once told to go
+  int count = 0;                              // sessions, buffers, or percent: see Mode::count
+
+  bool Over() const { return std::chrono::steady_clock::now() >= end; }
+};
+
+struct Mode {
+  const char* name;
+  const char* about;
+  const char* count;  // what Orders::count means; null: nothing
+  int (*run)(const Orders& orders);
+};
+
+// Ops and waits: what a session can do through its ring.
+int Refuse(const Orders& orders);
+int Kinds(const Orders& orders);
+int Wakes(const Orders& orders);
+int Offers(const Orders& orders);
+int Opens(const Orders& orders);
+int Blocked(const Orders& orders);
+
+// Connections, sessions and memory: what anybody can do through the socket.
+int Silent(const Orders& orders);
+int Mappings(const Orders& orders);
+int Hold(const Orders& orders);
+int Handles(const Orders& orders);
+int Churn(const Orders& orders);
+int Exhaust(const Orders& orders);
+
+// Each does something ordinary again and again and prints what it took as one line of JSON.
+int WitnessCopy(const Orders& orders);
+int WitnessReduce(const Orders& orders);
+int WitnessConnect(const Orders& orders);
+int Burn(const Orders& orders);
+
+// Tells who started this process that the attack is set up, or that a witness is ready to go.
+void SayReady();
+
+}  // namespace concert::test
+
+#endif  // CONCERT_TESTS_FAULT_HOSTILE_MODE_H_
