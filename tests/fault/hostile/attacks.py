@@ -15,6 +15,7 @@ class Attack:
     judged: tuple = ("latency", "lock-out", "memory")
     address_space_mb: int = 0  # what the daemon may take beyond its start; 0: no limit
     kill: bool = False         # attackers of all kinds, killed at any moment
+    longer: int = 1            # times the seconds that others are measured
 
 
 ATTACKS = (
@@ -31,6 +32,6 @@ ATTACKS = (
     Attack("exhaust", "all the address space taken, then everything else asked for", address_space_mb=256, judged=()),
     Attack("churn", "sessions opened and left with ops in flight, as fast as it goes", count=1, processes=2),
     Attack("handles", "buffers registered and released, as fast as it goes"),
-    Attack("kill", "clients of all kinds, killed at any moment", kill=True, judged=("memory",)),
+    Attack("kill", "clients of all kinds, killed at any moment", kill=True, longer=5, judged=("memory",)),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}

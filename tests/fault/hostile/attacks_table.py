@@ -6,21 +6,23 @@ from attacks import ATTACKS
 
 INTRODUCTION = """# Attacks
 
-What hostile clients do to a healthy one and to the daemon, before and after the cures of "Sound" (`CHANGELOG.md`). Made by
-`tests/fault/hostile/hostile_suite.py record`, which says what is measured and judged; the attacks are those of
-`tests/fault/hostile/attacks.py`, 256 sessions where nothing else is said, on the simulator and two CPUs. `ctest -R
-hostile` runs each of them with the bounds.
+What hostile clients do to a healthy one and to the daemon, before and after everything that they can make it spend got
+a quota and a budget. Made by `tests/fault/hostile/hostile_suite.py record`, which says what is measured and judged, on
+the simulator and two CPUs. The attacks are those of `tests/fault/hostile/attacks.py`, of 256 sessions where nothing
+else is said; `ctest -R hostile` runs each of them and knows the bounds.
 
 The healthy client is another user's. It copies 64 bytes with high priority, again and again, or reduces 64 numbers of
-two ranks; in brackets what it takes beside plain burners that use as much CPU as the attackers. What lasted longer than the
-measurement counts with the measurement's length. "Locked out" is the longest that anybody took to connect. "Memory" is what
-the daemon takes above its start, during the attack without what it shares with clients, and after the attackers have gone.
+two ranks; in brackets what it takes beside plain burners that use as much CPU as the attackers. What lasted longer than
+the measurement counts with the measurement's length. "Locked out" is the longest that anybody took to connect. "Memory"
+is what the daemon takes above its start: during the attack without what it shares with clients, and after the
+attackers have gone.
 """
-HEADINGS = ("attack", "", "p50, ms", "p99, ms", "locked out, ms", "memory during / after, MB", "daemon", "within bounds")
+HEADINGS = ("attack", "", "p50, ms", "p99, ms", "locked out, ms", "memory during / after, MB", "daemon",
+            "within bounds")
 
 
 def milliseconds(us):
-    return f"{us / 1e3:.3g}"
+    return f"{us / 1e3:.3g}" if us < 99_950 else f"{us / 1e3:.0f}"
 
 
 def beside(row, key):
@@ -30,7 +32,9 @@ def beside(row, key):
 
 def cells(row):
     # What a client of a daemon that has ended "takes" means nothing.
-    times = [beside(row, "p50_us"), beside(row, "p99_us"), milliseconds(row["locked_out_us"])] if row["alive"] else ["–"] * 3
+    times = ["–"] * 3
+    if row["alive"]:
+        times = [beside(row, "p50_us"), beside(row, "p99_us"), milliseconds(row["locked_out_us"])]
     memory = f"{row['held_mb']:.0f} / {row['after_mb']:.0f}" if "after_mb" in row and "held_mb" in row else "–"
     return times + [memory, "lives" if row["alive"] else "**ends**", "**no**" if row["harm"] else "yes"]
 
@@ -42,8 +46,8 @@ def line(values):
 def render(data):
     lines = [INTRODUCTION]
     for name, column in data["columns"].items():
-        lines.append(f"*{name}*: commit {column['commit']}, {column['date']}, {column['machine']}, {column['seconds']:g} s a "
-                     f"measurement. {column['note']}".rstrip() + "\n")
+        lines.append(f"*{name}*: commit {column['commit']}, {column['date']}, {column['machine']}, "
+                     f"{column['seconds']:g} s a measurement. {column['note']}".rstrip() + "\n")
     lines += [line(HEADINGS), line(["---"] * len(HEADINGS))]
     for attack in ATTACKS:
         columns = data["attacks"].get(attack.name, {})

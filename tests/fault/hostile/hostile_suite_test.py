@@ -35,7 +35,8 @@ class JudgementTest(unittest.TestCase):
                               ({"connect_us": 100_001}, "locked out for 100 ms"), ({"held_mb": 65}, "65 MB"),
                               ({"after_mb": 65}, "65 MB"), ({"forgotten": 3}, "3 sessions are listed"),
                               ({"serves": False}, "serves nobody"), ({"exit": 1}, "did not end well"),
-                              ({"set_up": False}, "had to wait"), ({"alive": False, "exit": -6, "log": "why"}, "status -6: why"),
+                              ({"set_up": False}, "had to wait"),
+                              ({"alive": False, "exit": -6, "log": "why"}, "status -6: why"),
                               ({"copy": report(200) | {"failures": 2, "why": "bad"}}, "2 ops went wrong, the first: bad")):
             with self.subTest(changes):
                 harm = self.harm(one_round(**changes))
