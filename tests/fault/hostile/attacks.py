@@ -32,6 +32,7 @@ ATTACKS = (
     Attack("exhaust", "all the address space taken, then everything else asked for", address_space_mb=256, judged=()),
     Attack("churn", "sessions opened and left with ops in flight, as fast as it goes", count=1, processes=2),
     Attack("handles", "buffers registered and released, as fast as it goes"),
-    Attack("kill", "clients of all kinds, killed at any moment", kill=True, longer=5, judged=("memory",)),
+    Attack("kill", "clients of all kinds, killed at any moment", kill=True, longer=5, witness="reduce",
+           judged=("memory",)),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}
