@@ -37,12 +37,13 @@ import platform
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import time
 
 from attacks import ATTACKS, BY_NAME
 from attacks_table import write_table
-from daemon_under_attack import FIRST_HOSTILE_UID, Daemon, Process, Witness
+from daemon_under_attack import FIRST_HOSTILE_UID, WITNESS_UID, Daemon, Process, Witness
 
 ROUNDS, MORE_ROUNDS = 3, 2
 P50_FACTOR, P99_ABOVE_US, LOCK_OUT_US, MEMORY_MB = 2, 10_000, 100_000, 64
@@ -271,6 +272,12 @@ def write(path, data):
     write_table(path)
 
 
+def may_not_be_others(program):
+    tried = subprocess.run([program, "burn", "", str(WITNESS_UID), "0", "1"], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    return tried.returncode == 77
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["list", "check", "record", "table"])
@@ -292,8 +299,8 @@ def main():
         return 0
     if options.command == "table":
         return write_table(pathlib.Path(options.names[0]))
-    if os.geteuid() != 0:
-        print("skipped: needs root, to be several users")
+    if may_not_be_others(options.hostile):
+        print("skipped: several users are needed, and this one may not become another; run it as root")
         return 77
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     print(f"CONCERT_SEED={options.seed}", flush=True)
