@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Fits the constants of the cost model (policies/cost_constants.h) to measured times and says how well they predict.
 
-  fit_costs.py docs/benchmarks/gemm-h200.json policies/training/data/*.jsonl
+  fit_costs.py docs/benchmarks/gemm-h200.json policies/training/data/h200_store.jsonl.gz
   fit_costs.py RESULT.json --evaluations 0     only how well today's constants predict
 
-Reads result files of concert-bench's suite `gemm` (.json) and exports of the tuning store (.jsonl). Predictions come
-from the C++ models through the program predict_costs; nothing is computed twice. What is printed as "held out" is
-that on sets of shapes which the fit has not seen (leave-one-shape-out); "choice" is how good the form is that is
-predicted to be fastest. Changes no file.
+Reads result files of concert-bench's suite `gemm` (.json) and exports of the tuning store (.jsonl, .jsonl.gz).
+Predictions come from the C++ models through the program predict_costs; nothing is computed twice. What is printed as
+"held out" is that on sets of shapes which the fit has not seen (leave-one-shape-out); "choice" is how good the form is
+that is predicted to be fastest. Changes no file.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def read(paths, scenarios_path):
         scenarios = json.load(file)
     measured = []
     for path in paths:
-        if path.endswith(".jsonl"):
+        if path.endswith((".jsonl", ".jsonl.gz")):
             measured += of_export(path)
             continue
         with open(path, encoding="utf-8") as file:

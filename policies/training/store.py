@@ -1,10 +1,12 @@
-"""Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, company, form) per line.
+"""Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, company, form) per line; of a name
+that ends in .gz, compressed.
 
 Keys: m, n, k, batch, dtype, sm_budget (0: all SMs), company, form, median_us (of one GEMM: the company's time divided
 by its size), spread_us (p90 - p10), samples, variant (an object). A value that is not known is left out. read() adds
 `export`, the file's path: times of one run of the tuner compare best with each other.
 """
 
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -44,13 +46,18 @@ def parse_row(line, where):
     return row
 
 
+def text_of(path):
+    """What an export says, compressed or not."""
+    with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        return file.read().decode()
+
+
 def read(paths):
     """Rows of several exports. Ends the program with a sentence if one is not an export."""
     rows = []
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            rows += [parse_row(line, f"{path}:{number}") | {"export": path}
-                     for number, line in enumerate(file, 1) if line.strip()]
+        rows += [parse_row(line, f"{path}:{number}") | {"export": path}
+                 for number, line in enumerate(text_of(path).splitlines(), 1) if line.strip()]
     return rows
 
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import glob
+import hashlib
 import io
 import math
 import os
@@ -26,7 +27,7 @@ else:
     MISSING = ""
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DATA = sorted(glob.glob(os.path.join(HERE, "data", "*.jsonl")))
+DATA = sorted(glob.glob(os.path.join(HERE, "data", "*_store.jsonl.gz")))
 PREDICT = None
 
 
@@ -61,6 +62,14 @@ class StoreTest(unittest.TestCase):
                 file.flush()
                 with self.assertRaisesRegex(SystemExit, re.escape(file.name) + ":2: not a row"):
                     store.read([file.name])
+
+
+    def test_the_committed_data_are_what_the_committed_model_was_trained_on(self):
+        digest = hashlib.sha256()
+        for path in DATA:
+            digest.update(store.text_of(path).encode())
+        self.assertIn(digest.hexdigest(), committed("policies/models/degree_h200.h"))
+        self.assertGreater(len(store.read(DATA)), 500)
 
 
 class FitCostsTest(unittest.TestCase):

@@ -1,5 +1,5 @@
 // What group launches take in every tile and split, as steps of a chain, for
-// policies/training/data/h200_group_steps.jsonl: plans are held against it by
+// policies/training/data/h200_group_steps.csv: plans are held against it by
 // tests/unit/policies/group_steps_test.cc.
 #include <algorithm>
 #include <array>
@@ -46,6 +46,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
     if (path == nullptr) GTEST_SKIP() << "CONCERT_MEASURE_GROUPS names no file to write to";
     file_ = std::fopen(path, "w");
     ASSERT_NE(file_, nullptr) << path;
+    std::fputs("count,m,n,k,tile_w_rows,tile_a_rows,splits,blocks,step_us\n", file_);
     outputs_ = std::make_unique<HostMirror>(device(), kMaxCount * kOutputs * kOutputBytes, 0);
     const absl::StatusOr<Allocation> weights = device().Allocate(kMaxWeightBytes);
     ASSERT_OK(weights.status());
@@ -87,12 +88,8 @@ class GpuGroupMeasure : public GpuGroupTestBase {
       if (HasFatalFailure()) return;
       if (round == 0 || us < best_us) best_us = us;
     }
-    std::fprintf(file_,
-                 R"({"count":%d,"m":%u,"n":%u,"k":%u,"tile":[%d,%d],"splits":%d,"blocks":%d,)"
-                 R"("step_us":%.3f})"
-                 "\n",
-                 step.count, step.m, step.n, step.k, tile.w_rows, tile.a_rows, splits, blocks,
-                 best_us);
+    std::fprintf(file_, "%d,%u,%u,%u,%d,%d,%d,%d,%.3f\n", step.count, step.m, step.n, step.k,
+                 tile.w_rows, tile.a_rows, splits, blocks, best_us);
   }
 
   // Each GEMM of a step follows the one in its place in the step before.

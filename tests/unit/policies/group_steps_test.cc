@@ -1,5 +1,5 @@
 // Plans for chains against what steps of chains took on a GPU in every tile and split
-// (policies/training/data/h200_group_steps.jsonl, written by tests/gpu/cuda_group_measure.cc).
+// (policies/training/data/h200_group_steps.csv, written by tests/gpu/cuda_group_measure.cc).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,10 +29,17 @@ struct Row {
 std::map<Step, std::vector<Row>> ReadRows() {
   std::map<Step, std::vector<Row>> rows;
   std::ifstream file(CONCERT_GROUP_STEPS);
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json row = nlohmann::json::parse(line);
-    rows[{row["count"], row["m"], row["n"], row["k"]}].push_back(
-        {{row["tile"][0], row["tile"][1]}, row["splits"], row["blocks"], row["step_us"]});
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "count,m,n,k,tile_w_rows,tile_a_rows,splits,blocks,step_us");
+  while (std::getline(file, line)) {
+    Step step;
+    Row row;
+    const int read = std::sscanf(line.c_str(), "%u,%u,%u,%u,%hu,%hu,%d,%d,%lf", &step[0], &step[1],
+                                 &step[2], &step[3], &row.tile.w_rows, &row.tile.a_rows,
+                                 &row.splits, &row.blocks, &row.step_us);
+    EXPECT_EQ(read, 9) << line;
+    rows[step].push_back(row);
   }
   return rows;
 }
