@@ -37,4 +37,6 @@ std::string GpuState() {
                       processes.empty() ? "none seen" : processes);
 }
 
+std::string GpuClocks() { return Query("--query-gpu=clocks.max.sm,clocks.max.memory,power.limit"); }
+
 }  // namespace concert::bench

@@ -11,6 +11,10 @@ namespace concert::bench {
 // ask for itself.
 std::string GpuState();
 
+// The highest clocks and the power limit of each GPU, for a result's header: machines with the same
+// GPU differ by them. Empty where nobody says.
+std::string GpuClocks();
+
 }  // namespace concert::bench
 
 #endif  // CONCERT_TESTS_BENCH_GPU_STATE_H_

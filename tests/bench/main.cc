@@ -1,4 +1,5 @@
 // concert-bench: measures concert against doing without it. See docs/benchmarks/README.md.
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -7,7 +8,9 @@
 
 #include "CLI/CLI.hpp"
 #include "tests/bench/child_process.h"
+#include "tests/bench/compare_results.h"
 #include "tests/bench/overhead_suite.h"
+#include "tests/bench/print_result.h"
 #include "tests/bench/progress.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/suite.h"
@@ -44,6 +47,8 @@ struct CommandLine {
   std::vector<std::string> policies;
   std::string load_socket, load_ready_path;
   TenantOptions tenant;
+  std::string old_result, new_result;
+  bool as_json = false;
 };
 
 void AddRun(CLI::App& app, CommandLine& line) {
@@ -74,6 +79,30 @@ void AddRun(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(2, 10000))
       ->capture_default_str();
   run->add_option("--socket", options.socket, "Measure the daemon that listens here");
+}
+
+CLI::App* AddCompare(CLI::App& app, CommandLine& line) {
+  CLI::App* compare =
+      app.add_subcommand("compare", "Say what changed between two results of one suite");
+  compare->add_option("OLD", line.old_result, "Result file of before")->required();
+  compare->add_option("NEW", line.new_result, "Result file of now")->required();
+  compare->add_flag("--json", line.as_json, "Print JSON");
+  return compare;
+}
+
+absl::Status Compare(const CommandLine& line) {
+  const absl::StatusOr<nlohmann::json> was = ReadResult(line.old_result);
+  if (!was.ok()) return was.status();
+  const absl::StatusOr<nlohmann::json> is = ReadResult(line.new_result);
+  if (!is.ok()) return is.status();
+  const absl::StatusOr<nlohmann::json> comparison = CompareResults(*was, *is);
+  if (!comparison.ok()) return comparison.status();
+  if (line.as_json) {
+    std::cout << comparison->dump(1) << "\n";
+  } else {
+    PrintChanges(*comparison, std::cout);
+  }
+  return absl::OkStatus();
 }
 
 // Hidden: the overhead suite's busy client.
@@ -110,9 +139,14 @@ int Run(CommandLine line) {
   if (options.scenarios.empty() && !suite->default_scenarios.empty())
     options.scenarios = PublicSuite(*suite);
   nlohmann::json result = NewResult(suite->name);
+  const auto start = std::chrono::steady_clock::now();
   const absl::Status ran = suite->run(options, result);
+  const auto took = std::chrono::steady_clock::now() - start;
   // What was measured before a failure is still worth reading; a header says that it began.
   if (!result["scenarios"].empty()) {
+    result["header"]["wall_s"] = took / std::chrono::seconds(1);
+    if (IsQuickLook(result)) result["header"]["quick_look"] = true;
+    PrintCaveats(result, std::cout);
     suite->print(result, std::cout);
     if (!line.out.empty()) {
       if (absl::Status written = WriteResult(result, line.out); !written.ok()) return Fail(written);
@@ -128,6 +162,7 @@ int Main(int argc, char** argv) {
   CommandLine line;
   AddRun(app, line);
   const CLI::App* const list = app.add_subcommand("list", "List the suites");
+  const CLI::App* const compare = AddCompare(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
   CLI11_PARSE(app, argc, argv);
@@ -136,6 +171,7 @@ int Main(int argc, char** argv) {
   if (*tenant) return Exit(RunTenant(line.tenant));
   NoteInterrupts();
   if (*load) return Exit(RunClientLoad(line.load_socket, line.load_ready_path));
+  if (*compare) return Exit(Compare(line));
   if (*list) {
     for (const Suite& suite : AllSuites()) std::cout << suite.name << ": " << suite.help << "\n";
     return 0;

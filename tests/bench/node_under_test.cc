@@ -3,8 +3,13 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <thread>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/bench/daemon_contender.h"
+#include "tests/bench/gpu_state.h"
 
 namespace concert::bench {
 namespace {
@@ -22,6 +27,19 @@ std::string Commit() {
   }
   while (!commit.empty() && commit.back() == '\n') commit.pop_back();
   return commit.empty() ? "unknown" : commit;
+}
+
+// "AMD EPYC 9555 64-Core Processor, 16 of them": what launches take is the CPU's doing.
+std::string Cpu() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) break;
+    return absl::StrCat(line.substr(colon + 2), ", ", std::thread::hardware_concurrency(),
+                        " of them");
+  }
+  return "unknown";
 }
 
 std::string UtcNow() {
@@ -56,7 +74,11 @@ absl::StatusOr<NodeUnderTest> OpenNodeUnderTest(const RunOptions& options) {
 }
 
 nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) {
+  const std::string uuid(reinterpret_cast<const char*>(node.gpu.uuid), sizeof(node.gpu.uuid));
   return {{"device", node.is_sim() ? "sim" : "cuda"},
+          {"gpu_id", absl::BytesToHexString(uuid.substr(0, 4))},
+          {"clocks", node.is_sim() ? "" : GpuClocks()},
+          {"cpu", Cpu()},
           {"gpu", node.gpu.name},
           {"gpus", node.session.gpu_count()},
           {"commit", Commit()},

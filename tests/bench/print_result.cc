@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tests/bench/result_file.h"
 
 namespace concert::bench {
 namespace {
@@ -38,6 +39,12 @@ void PrintSummary(const json& summary, std::ostream& out) {
     out << "lost to the best baseline by more than 2 %: " << summary["lost_to_best_baseline"].dump()
         << "\n";
   }
+  for (const json& loss : summary.value("client_losses", json::array())) {
+    out << absl::StrFormat("loses: %s, %d of %s: %.2fx as fast as %s in %s\n",
+                           loss["scenario"].get<std::string>(), loss["clients"].get<int>(),
+                           loss["client"].get<std::string>(), loss["speedup"].get<double>(),
+                           loss["over"].get<std::string>(), loss["what"].get<std::string>());
+  }
   for (const char* list : {"skipped", "failed"}) {
     for (const json& entry : summary.value(list, json::array()))
       out << list << ": " << entry.dump() << "\n";
@@ -45,6 +52,10 @@ void PrintSummary(const json& summary, std::ostream& out) {
 }
 
 }  // namespace
+
+void PrintCaveats(const json& result, std::ostream& out) {
+  if (const std::string caveats = Caveats(result); !caveats.empty()) out << caveats << "\n";
+}
 
 void PrintComparison(const json& result, std::ostream& out) {
   const std::vector<std::string> forms = Forms(result["scenarios"]);

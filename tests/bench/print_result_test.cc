@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(PrintResultTest, AFormThatOneScenarioLacksHasItsColumn) {
   const json result = json::parse(R"({
@@ -25,6 +26,31 @@ TEST(PrintResultTest, AFormThatOneScenarioLacksHasItsColumn) {
   EXPECT_THAT(out.str(), AllOf(HasSubstr("serial"), HasSubstr("12.50"), HasSubstr("  -  "),
                                HasSubstr("geomean 4.00x"), HasSubstr("it broke"),
                                HasSubstr("serial could not run b: no memory")));
+}
+
+TEST(PrintResultTest, ALoserIsNamed) {
+  const json result = json::parse(R"({"scenarios": [], "summary": {"client_losses": [
+    {"scenario": "mixed", "client": "8x16x32 x4", "clients": 2, "over": "mps", "what": "p99",
+     "speedup": 0.481}]}})");
+  std::ostringstream out;
+  PrintComparison(result, out);
+  EXPECT_THAT(out.str(), HasSubstr("loses: mixed, 2 of 8x16x32 x4: 0.48x as fast as mps in p99"));
+}
+
+TEST(PrintResultTest, WhatIsModelledOrAQuickLookSaysSoFirst) {
+  const auto caveats = [](const char* text) {
+    std::ostringstream out;
+    PrintCaveats(json::parse(text), out);
+    return out.str();
+  };
+  EXPECT_THAT(caveats(R"({"suite": "gemm", "header": {"device": "sim", "rounds": 20}})"),
+              StartsWith("modelled H200, results computed on this CPU"));
+  EXPECT_THAT(caveats(R"({"suite": "gemm", "header": {"device": "cuda", "rounds": 2}})"),
+              StartsWith("quick look of 2 rounds"));
+  EXPECT_EQ(caveats(R"({"suite": "gemm", "header": {"device": "cuda", "rounds": 20}})"), "");
+  // Its rounds were not laps once.
+  EXPECT_THAT(caveats(R"({"suite": "tenants", "header": {"device": "cuda", "rounds": 40}})"),
+              StartsWith("quick look"));
 }
 
 TEST(PrintResultTest, ASuiteThatFailedAtOnceHasNoSummaryYet) {

@@ -3,8 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/bench/statistics.h"
 
 namespace concert::bench {
@@ -60,6 +63,13 @@ absl::Status ValidateTenants(const json& scenario, const std::string& where) {
   return absl::OkStatus();
 }
 
+// One entry a line: what git shows of a new measurement is what was measured anew.
+std::string DumpEntries(const json& list) {
+  return absl::StrJoin(list, ",", [](std::string* out, const json& entry) {
+    absl::StrAppend(out, "\n  ", entry.dump());
+  });
+}
+
 }  // namespace
 
 json NewResult(std::string_view suite) {
@@ -102,11 +112,54 @@ absl::Status ValidateResult(const json& result) {
   return absl::OkStatus();
 }
 
+bool IsQuickLook(const json& result) {
+  const json& header = result["header"];
+  if (result["suite"] == "tenants" && !header.contains("laps")) return true;
+  return header.value("laps", header["rounds"]).get<int>() < kRoundsToPublish;
+}
+
+std::string Caveats(const json& result) {
+  const json header = result.value("header", json::object());
+  std::vector<std::string> caveats;
+  if (header.value("device", "") == "sim") {
+    caveats.push_back(
+        "modelled H200, results computed on this CPU: the times are the model's and say nothing "
+        "about a real GPU");
+  }
+  if (header.contains("rounds") && IsQuickLook(result)) {
+    caveats.push_back(
+        absl::StrCat("quick look of ", header["rounds"].dump(), " rounds, not for publication"));
+  }
+  return absl::StrJoin(caveats, "; ");
+}
+
+std::string DumpResult(const json& result) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : result.items()) {
+    const std::string text =
+        key == "scenarios" ? absl::StrCat("[", DumpEntries(value), "\n ]") : value.dump();
+    parts.push_back(absl::StrCat("\n ", json(key).dump(), ": ", text));
+  }
+  return absl::StrCat("{", absl::StrJoin(parts, ","), "\n}\n");
+}
+
+absl::StatusOr<json> ReadResult(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the result file ", path));
+  json result = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const absl::Status valid = result.is_discarded()
+                                 ? absl::InvalidArgumentError("result file: no valid JSON")
+                                 : ValidateResult(result);
+  if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat(path, ": ", valid.message()));
+  return result;
+}
+
 absl::Status WriteResult(const json& result, const std::string& path) {
   if (absl::Status status = ValidateResult(result); !status.ok()) return status;
   const std::string partial = absl::StrCat(path, ".partial");
   std::ofstream file(partial);
-  file << result.dump(1) << "\n";
+  file << DumpResult(result);
   file.close();
   if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
     std::remove(partial.c_str());

@@ -88,5 +88,38 @@ TEST(ResultFileTest, WritesWholeFilesOnly) {
               HasSubstr("/no/such/folder"));
 }
 
+TEST(ResultFileTest, AScenarioIsALineSoThatGitShowsWhatWasMeasuredAnew) {
+  json result = GemmResult();
+  result["scenarios"].push_back(result["scenarios"][0]);
+  result["scenarios"][1]["name"] = "b";
+  EXPECT_EQ(DumpResult(result), R"({
+ "header": {"commit":"abc","date":"today","device":"sim","gpu":"simulated","gpus":1,"policy":"auto","rounds":20},
+ "scenarios": [
+  {"name":"a","times_us":{"concert":{"p50":10.0},"serial":{"p50":20.0}}},
+  {"name":"b","times_us":{"concert":{"p50":10.0},"serial":{"p50":20.0}}}
+ ],
+ "schema": 1,
+ "suite": "gemm",
+ "summary": {}
+}
+)");
+}
+
+TEST(ResultFileTest, ReadsEveryLayoutAndNamesTheFileThatIsWrong) {
+  const std::string path = testing::TempDir() + "/concert_result_layout_test.json";
+  for (const std::string& text :
+       {DumpResult(GemmResult()), GemmResult().dump(), GemmResult().dump(1)}) {
+    std::ofstream(path) << text;
+    const auto result = ReadResult(path);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(*result, GemmResult());
+  }
+  for (const char* text : {"{", "[]", R"({"schema": 1})"}) {
+    std::ofstream(path) << text;
+    EXPECT_THAT(ReadResult(path).status().message(), HasSubstr(path + ": result file: ")) << text;
+  }
+  EXPECT_THAT(ReadResult("/no/such.json").status().message(), HasSubstr("/no/such.json"));
+}
+
 }  // namespace
 }  // namespace concert::bench

@@ -117,6 +117,7 @@ TenantStage StageWithoutBaselines(const RunOptions& options) {
   return {.options = options,
           .gpu = {.is_sim = true, .uuid = std::string(32, '0')},
           .turns = {{{.name = "concert", .policy = "auto"}, {.name = "time_sliced", .policy = ""}}},
+          .alone = {},
           .rivals = {.baselines = {"time_sliced"}, .policies = {}}};
 }
 
