@@ -2,6 +2,7 @@
 
 #include <regex.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -9,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
 namespace concert::bench {
@@ -20,6 +22,8 @@ using nlohmann::json;
 constexpr int64_t kMaxExtent = 1 << 20;
 constexpr int64_t kMaxCount = 256;  // queues of a session
 constexpr int64_t kMaxClients = 64;
+// [Dtype]
+constexpr const char* kDtypeNames[] = {"", "bf16", "fp16", "fp32", "fp8_e4m3"};
 
 absl::StatusOr<int64_t> Integer(const json& object, const char* key, int64_t max, int64_t missing,
                                 const std::string& where) {
@@ -35,10 +39,9 @@ absl::StatusOr<int64_t> Integer(const json& object, const char* key, int64_t max
 
 absl::StatusOr<Dtype> DtypeOf(const json& gemm, const std::string& where) {
   const json value = gemm.value("dtype", json("bf16"));
-  if (value == "bf16") return Dtype::kBf16;
-  if (value == "fp16") return Dtype::kFp16;
-  if (value == "fp32") return Dtype::kFp32;
-  if (value == "fp8_e4m3") return Dtype::kFp8E4m3;
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3}) {
+    if (value == kDtypeNames[static_cast<size_t>(dtype)]) return dtype;
+  }
   if (value == "fp8_e5m2") return absl::UnimplementedError(value.get<std::string>());
   return absl::InvalidArgumentError(
       absl::StrCat(where, ": dtype is ", value.dump(),
@@ -181,10 +184,10 @@ absl::StatusOr<TenantScenario> ParseTenantScenario(const json& entry, std::strin
   return scenario;
 }
 
-// The scenarios of a suite file whose names match, each parsed by `parse_one(entry, where)`.
+// The scenarios of a suite file, each parsed by `parse_one(entry, where)`.
 template <typename Scenario, typename ParseOne>
 absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const std::string& suite,
-                                                 const std::string& path, const std::string& filter,
+                                                 const std::string& path,
                                                  const ParseOne& parse_one) {
   const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_discarded())
@@ -195,14 +198,6 @@ absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const st
                                                    " suite; it must be {\"suite\": \"", suite,
                                                    "\", \"scenarios\": [...]}"));
   }
-  regex_t wanted;
-  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
-    char why[128];
-    regerror(error, &wanted, why, sizeof(why));
-    return absl::InvalidArgumentError(
-        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
-  }
-  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
   std::vector<Scenario> scenarios;
   std::set<std::string> names;
   for (size_t i = 0; i < file["scenarios"].size(); ++i) {
@@ -213,13 +208,66 @@ absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const st
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": two scenarios are named '", scenario->name, "'"));
     }
-    if (regexec(&wanted, scenario->name.c_str(), 0, nullptr, 0) == 0)
-      scenarios.push_back(*std::move(scenario));
+    scenarios.push_back(*std::move(scenario));
   }
+  return scenarios;
+}
+
+// Those of `scenarios` whose names match.
+template <typename Scenario>
+absl::StatusOr<std::vector<Scenario>> Matching(std::vector<Scenario> scenarios,
+                                               const std::string& path, const std::string& filter) {
+  regex_t wanted;
+  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    char why[128];
+    regerror(error, &wanted, why, sizeof(why));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
+  }
+  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
+  std::erase_if(scenarios, [&](const Scenario& scenario) {
+    return regexec(&wanted, scenario.name.c_str(), 0, nullptr, 0) != 0;
+  });
   if (scenarios.empty()) {
     return absl::NotFoundError(absl::StrCat("no scenario of ", path, " matches '", filter, "'"));
   }
   return scenarios;
+}
+
+bool SameShape(const GemmShape& a, const GemmShape& b) {
+  return a.m == b.m && a.n == b.n && a.k == b.k && a.dtype == b.dtype;
+}
+
+bool SameChain(const GemmScenario& a, const GemmScenario& b) {
+  return std::equal(a.gemms.begin(), a.gemms.end(), b.gemms.begin(), b.gemms.end(), SameShape);
+}
+
+// A scenario with one client for every chain that has none yet. Sharing is not all that a client
+// pays for: what it loses while it has the GPU to itself must be measured, too.
+void AppendAlone(std::vector<TenantScenario>& scenarios) {
+  std::vector<TenantScenario> alone;
+  const auto has = [](const std::vector<TenantScenario>& list, const GemmScenario& chain) {
+    return std::any_of(list.begin(), list.end(), [&](const TenantScenario& scenario) {
+      return scenario.clients.size() == 1 && SameChain(scenario.clients[0].chain, chain);
+    });
+  };
+  const auto taken = [&](const std::string& name) {
+    const auto named = [&](const TenantScenario& scenario) { return scenario.name == name; };
+    return std::any_of(scenarios.begin(), scenarios.end(), named) ||
+           std::any_of(alone.begin(), alone.end(), named);
+  };
+  for (const TenantScenario& scenario : scenarios) {
+    if (!scenario.unsupported.empty()) continue;
+    for (const TenantScenario::Client& client : scenario.clients) {
+      if (has(scenarios, client.chain) || has(alone, client.chain)) continue;
+      const TenantScenario::Client one{.chain = client.chain, .priority = 0};
+      std::string name = absl::StrCat("alone-", ClientName(one));
+      std::replace(name.begin(), name.end(), ' ', '-');
+      while (taken(name)) name += "'";
+      alone.push_back({.name = name, .clients = {one}, .unsupported = ""});
+    }
+  }
+  scenarios.insert(scenarios.end(), alone.begin(), alone.end());
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -234,7 +282,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
                                                              const std::string& path,
                                                              const std::string& filter) {
-  return ParseSuite<GemmScenario>(text, "gemm", path, filter, ParseGemmScenario);
+  absl::StatusOr<std::vector<GemmScenario>> scenarios =
+      ParseSuite<GemmScenario>(text, "gemm", path, ParseGemmScenario);
+  if (!scenarios.ok()) return scenarios.status();
+  return Matching(*std::move(scenarios), path, filter);
 }
 
 absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& path,
@@ -242,6 +293,22 @@ absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& p
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
   return ParseGemmScenarios(*text, path, filter);
+}
+
+std::string ClientName(const TenantScenario::Client& client) {
+  constexpr const char* kPriorities[] = {", low", "", ", high"};
+  std::vector<std::string> shapes;
+  const std::vector<GemmShape>& gemms = client.chain.gemms;
+  for (size_t i = 0; i < gemms.size(); ++i) {
+    const GemmShape& gemm = gemms[i];
+    if (i > 0 && SameShape(gemm, gemms[0])) break;  // from here on the chain repeats itself
+    const std::string dtype = gemm.dtype == Dtype::kBf16
+                                  ? ""
+                                  : absl::StrCat(" ", kDtypeNames[static_cast<size_t>(gemm.dtype)]);
+    shapes.push_back(absl::StrCat(gemm.m, "x", gemm.n, "x", gemm.k, dtype));
+  }
+  return absl::StrCat(absl::StrJoin(shapes, "+"), " x", gemms.size(),
+                      kPriorities[client.priority + 1]);
 }
 
 bool TenantScenario::has_priorities() const {
@@ -254,7 +321,11 @@ bool TenantScenario::has_priorities() const {
 absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
                                                                  const std::string& path,
                                                                  const std::string& filter) {
-  return ParseSuite<TenantScenario>(text, "tenants", path, filter, ParseTenantScenario);
+  absl::StatusOr<std::vector<TenantScenario>> scenarios =
+      ParseSuite<TenantScenario>(text, "tenants", path, ParseTenantScenario);
+  if (!scenarios.ok()) return scenarios.status();
+  AppendAlone(*scenarios);
+  return Matching(*std::move(scenarios), path, filter);
 }
 
 absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,

@@ -58,7 +58,12 @@ struct TenantScenario {
   bool has_priorities() const;
 };
 
+// "16x2048x2048 x16", and its priority if that is not the usual one.
+std::string ClientName(const TenantScenario::Client& client);
+
 // The same for a "tenants" suite. A client's "chain" is repeated until it has "length" GEMMs.
+// Behind the file's scenarios stands one of its own for every chain that a client of theirs has,
+// with one client: "alone-16x2048x2048-x16".
 absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,
                                                                 const std::string& filter);
 absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,

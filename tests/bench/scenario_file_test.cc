@@ -145,6 +145,29 @@ TEST(TenantScenarioTest, ClientsMayHaveChainsAndPrioritiesOfTheirOwn) {
   EXPECT_TRUE(scenario.has_priorities());
 }
 
+TEST(TenantScenarioTest, EveryKindOfClientAlsoHasTheGpuToItself) {
+  const std::string text = Tenants(R"(
+      {"name": "a", "clients": 2, "length": 4, "priority": ["high", "low"],
+       "chains": [[{"m": 1, "n": 2, "k": 3}],
+                  [{"m": 4, "n": 5, "k": 6}, {"m": 7, "n": 8, "k": 9, "dtype": "fp8_e4m3"}]]},
+      {"name": "b", "clients": 8, "length": 4, "chain": [{"m": 1, "n": 2, "k": 3}]},
+      {"name": "c", "clients": 8, "length": 2, "chain": [{"m": 1, "n": 2, "k": 3}]},
+      {"name": "d", "clients": 1, "length": 2, "chain": [{"m": 1, "n": 2, "k": 3}]})");
+  const auto scenarios = ParseTenantScenarios(text, "x.json", "");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  ASSERT_EQ(scenarios->size(), 4u + 2u) << "d is c's kind alone already";
+  EXPECT_EQ((*scenarios)[4].name, "alone-1x2x3-x4");
+  EXPECT_EQ((*scenarios)[5].name, "alone-4x5x6+7x8x9-fp8_e4m3-x4");
+  ASSERT_EQ((*scenarios)[5].clients.size(), 1u);
+  EXPECT_EQ((*scenarios)[5].clients[0].chain.gemms.size(), 4u);
+  EXPECT_EQ(ClientName((*scenarios)[0].clients[0]), "1x2x3 x4, high");
+  EXPECT_EQ((*scenarios)[4].clients[0].priority, 0) << "above nobody";
+  // A filter chooses among them as among the file's own.
+  const auto chosen = ParseTenantScenarios(text, "x.json", "^alone-1");
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->size(), 1u);
+}
+
 TEST(TenantScenarioTest, BadOnesGetASentence) {
   const std::string chain = R"("chain": [{"m": 1, "n": 2, "k": 3}])";
   EXPECT_THAT(TenantErrorOf(R"({"name": "a", "clients": 0, "length": 1, )" + chain + "}"),
@@ -170,7 +193,7 @@ TEST(TenantScenarioTest, BadOnesGetASentence) {
 TEST(TenantScenarioTest, ThePublicSuiteIsValid) {
   const auto scenarios = ReadTenantScenarios(CONCERT_SCENARIOS "/tenants.json", "");
   ASSERT_TRUE(scenarios.ok()) << scenarios.status();
-  EXPECT_EQ(scenarios->size(), 14u);
+  EXPECT_EQ(scenarios->size(), 14u + 7u) << "seven different chains, each alone, too";
 }
 
 }  // namespace

@@ -47,6 +47,42 @@ json OracleSummary(const json& scenarios) {
   return {{"scenarios", measured}, {"within_3_percent", within}, {"mean_loss", loss / measured}};
 }
 
+// Of the clients alike (indices into the scenario's lists), over one rival.
+json ClientSpeedups(const json& scenario, const std::vector<size_t>& alike,
+                    const std::string& rival) {
+  std::vector<double> rates, tails;
+  for (const size_t i : alike) {
+    const json& rate = scenario["client_throughput_per_s"];
+    const json& latency = scenario["latency_us"];
+    rates.push_back(rate["concert"][i].get<double>() / rate[rival][i].get<double>());
+    tails.push_back(latency[rival][i]["p99"].get<double>() /
+                    latency["concert"][i]["p99"].get<double>());
+  }
+  return {{"throughput", GeometricMean(rates)}, {"p99", GeometricMean(tails)}};
+}
+
+void AddClientLosses(const json& scenario, const Rivals& rivals, double tolerance,
+                     std::vector<json>& losses) {
+  std::map<std::string, std::vector<size_t>> kinds;
+  for (size_t i = 0; i < scenario["client_names"].size(); ++i)
+    kinds[scenario["client_names"][i]].push_back(i);
+  for (const std::string& rival : rivals.baselines) {
+    if (!scenario["times_us"].contains(rival)) continue;
+    for (const auto& [name, alike] : kinds) {
+      const json speedups = ClientSpeedups(scenario, alike, rival);
+      for (const auto& [what, speedup] : speedups.items()) {
+        if (speedup.get<double>() * (1 + tolerance) >= 1) continue;
+        losses.push_back({{"scenario", scenario["name"]},
+                          {"client", name},
+                          {"clients", alike.size()},
+                          {"over", rival},
+                          {"what", what},
+                          {"speedup", speedup}});
+      }
+    }
+  }
+}
+
 }  // namespace
 
 json SpeedupOver(const json& times_us, const Rivals& rivals) {
@@ -71,7 +107,8 @@ json SpeedupSummary(const json& scenarios, const Rivals& rivals, double toleranc
   std::map<std::string, std::map<std::string, std::vector<double>>> class_speedups;  // and class
   json lost = json::array();
   for (const json& scenario : scenarios) {
-    const json over = SpeedupOver(scenario["times_us"], rivals);
+    const json over = scenario.contains("speedup_over") ? scenario["speedup_over"]
+                                                        : SpeedupOver(scenario["times_us"], rivals);
     const std::string name = scenario["name"], group = scenario.value("class", "");
     for (const auto& [rival, ratio] : over.items()) {
       speedups[rival].push_back({ratio, name});
@@ -86,6 +123,17 @@ json SpeedupSummary(const json& scenarios, const Rivals& rivals, double toleranc
     for (const auto& [rival, ratios] : rows)
       summary["by_class"][group][rival] = GeometricMean(ratios);
   }
+  return summary;
+}
+
+json TenantsSummary(const json& scenarios, const Rivals& rivals, double tolerance) {
+  json summary = SpeedupSummary(scenarios, rivals, tolerance);
+  std::vector<json> losses;
+  for (const json& scenario : scenarios) AddClientLosses(scenario, rivals, tolerance, losses);
+  std::stable_sort(losses.begin(), losses.end(), [](const json& a, const json& b) {
+    return a["speedup"].get<double>() < b["speedup"].get<double>();
+  });
+  summary["client_losses"] = losses;
   return summary;
 }
 

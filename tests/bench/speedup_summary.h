@@ -19,10 +19,19 @@ struct Rivals {
 // where concert has none.
 nlohmann::json SpeedupOver(const nlohmann::json& times_us, const Rivals& rivals);
 
+// Of what the scenarios' own "speedup_over" say, or SpeedupOver where they have none:
 // "speedup_over": per rival geomean, worst (and where) and best; "by_class": the geomeans of each
 // class; "lost_to_best_baseline": the scenarios where concert is slower than the best baseline by
 // more than `tolerance` (a share, e.g. 0.02).
 nlohmann::json SpeedupSummary(const nlohmann::json& scenarios, const Rivals& rivals,
+                              double tolerance);
+
+// What SpeedupSummary says, and of suite "tenants" every client that would do better without
+// concert:
+//   client_losses  {"scenario", "client", "clients": how many alike, "over": the rival, "what":
+//                  "throughput" or "p99", "speedup": the geomean of the clients' own}, worst first,
+//                  where the speed-up is below 1 by more than `tolerance`
+nlohmann::json TenantsSummary(const nlohmann::json& scenarios, const Rivals& rivals,
                               double tolerance);
 
 // What SpeedupSummary says, and of suite "gemm":

@@ -64,6 +64,47 @@ TEST(SpeedupSummaryTest, OfGemmsItAlsoHasTheShareOfTheRooflineAndIsolatedBatches
   EXPECT_FALSE(summary.contains("prediction_error"));
 }
 
+// A client whose throughput is half of what it would be under MPS, beside one that gains much more.
+json UnequalTenants() {
+  return json::parse(R"([
+    {"name": "latency-beside-batch", "class": "shared", "clients": 3,
+     "client_names": ["small, high", "large, low", "large, low"],
+     "times_us": {"concert": {"p50": 17}, "mps": {"p50": 87}},
+     "client_throughput_per_s": {"concert": [8000, 480, 500], "mps": [1000, 1000, 1000]},
+     "latency_us": {"concert": [{"p99": 300}, {"p99": 1000}, {"p99": 1000}],
+                    "mps": [{"p99": 2400}, {"p99": 250}, {"p99": 1000}]},
+     "speedup_over": {"mps": 1.24, "best_baseline": 1.24}},
+    {"name": "alone", "class": "alone", "clients": 1, "client_names": ["small"],
+     "times_us": {"concert": {"p50": 8}, "local_graph": {"p50": 6}},
+     "client_throughput_per_s": {"concert": [750], "local_graph": [1000]},
+     "latency_us": {"concert": [{"p99": 100}], "local_graph": [{"p99": 99}]},
+     "speedup_over": {"local_graph": 0.75, "best_baseline": 0.75}}])");
+}
+
+TEST(SpeedupSummaryTest, OfTenantsEveryClientThatLosesIsNamed) {
+  const Rivals rivals = {.baselines = {"mps", "local_graph"}, .policies = {}};
+  const json summary = TenantsSummary(UnequalTenants(), rivals, 0.02);
+  const json& losses = summary["client_losses"];
+  ASSERT_EQ(losses.size(), 3u) << losses;
+  EXPECT_EQ(losses[0]["client"], "large, low");
+  EXPECT_EQ(losses[0]["clients"], 2);
+  EXPECT_EQ(losses[0]["over"], "mps");
+  EXPECT_EQ(losses[0]["what"], "throughput");
+  EXPECT_NEAR(losses[0]["speedup"].get<double>(), std::sqrt(0.48 * 0.5), 1e-9);
+  EXPECT_EQ(losses[1]["what"], "p99");
+  EXPECT_NEAR(losses[1]["speedup"].get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(losses[2]["scenario"], "alone");
+  EXPECT_EQ(losses[2]["over"], "local_graph");
+  EXPECT_EQ(summary["lost_to_best_baseline"], json({"alone"}));
+}
+
+TEST(SpeedupSummaryTest, TenantsCountByTheirOwnSpeedupsAndNotByUnequalGemms) {
+  const Rivals rivals = {.baselines = {"mps", "local_graph"}, .policies = {}};
+  const json summary = TenantsSummary(UnequalTenants(), rivals, 0.02);
+  EXPECT_NEAR(summary["speedup_over"]["mps"]["geomean"].get<double>(), 1.24, 1e-9);
+  EXPECT_NEAR(summary["by_class"]["alone"]["local_graph"].get<double>(), 0.75, 1e-9);
+}
+
 TEST(SpeedupSummaryTest, TheOracleCountsScenariosWhoseFormsWereMeasured) {
   json scenarios = Scenarios();
   scenarios[0].update({{"oracle", {{"form", "forced_group"}, {"p50", 8.0}}},

@@ -66,14 +66,20 @@ TEST(SuitesTest, TenantsRunAsProcessesAndAreChecked) {
   const absl::Status ran = RunTenantsSuite(options, result);
   ASSERT_TRUE(ran.ok()) << ran;
   EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
-  ASSERT_EQ(result["scenarios"].size(), 2u);
+  ASSERT_EQ(result["scenarios"].size(), 2u + 3u) << "two of the file's, and three kinds alone";
   for (const json& scenario : result["scenarios"]) {
+    const size_t clients = scenario["class"] == "alone" ? 1 : 2;
+    EXPECT_EQ(scenario["client_names"].size(), clients);
     for (const char* mode : {"concert", "serial"}) {
       EXPECT_GT(scenario["throughput_per_s"][mode].get<double>(), 0);
-      ASSERT_EQ(scenario["latency_us"][mode].size(), 2u);
-      EXPECT_GE(scenario["latency_us"][mode][1]["p99"], scenario["latency_us"][mode][1]["p50"]);
-      EXPECT_EQ(scenario["solo_latency_us"][mode].size(), 2u);
-      EXPECT_EQ(scenario["client_throughput_per_s"][mode].size(), 2u);
+      ASSERT_EQ(scenario["latency_us"][mode].size(), clients);
+      const json& latency = scenario["latency_us"][mode].back();
+      EXPECT_GE(latency["p99"], latency["p50"]);
+      EXPECT_GE(latency["p50_p90"], latency["p50_p10"]);
+      EXPECT_EQ(scenario.value("solo_latency_us", json::object()).contains(mode), clients > 1);
+      EXPECT_EQ(scenario["client_throughput_per_s"][mode].size(), clients);
+      const json& laps = scenario["client_throughput_laps_per_s"][mode].back();
+      EXPECT_GE(laps["p90"], laps["p10"]);
     }
     EXPECT_GT(scenario["max_rel_error"].get<double>(), 0);
     EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
@@ -84,6 +90,10 @@ TEST(SuitesTest, TenantsRunAsProcessesAndAreChecked) {
   EXPECT_FALSE(result["scenarios"][0].contains("high_p99_over_solo"));
   EXPECT_GT(result["scenarios"][1]["high_p99_over_solo"]["concert"].get<double>(), 0);
   EXPECT_TRUE(result["summary"]["speedup_over"].contains("serial"));
+  EXPECT_TRUE(result["summary"]["by_class"]["alone"].contains("serial"));
+  EXPECT_TRUE(result["summary"]["client_losses"].is_array());
+  EXPECT_EQ(result["header"]["laps"], options.rounds);
+  EXPECT_TRUE(IsQuickLook(result)) << "two laps";
 }
 
 // The local way runs the kernel that the daemon takes, and the percentiles are of all samples

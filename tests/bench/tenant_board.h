@@ -38,8 +38,9 @@ struct TenantSlot {
   std::atomic<uint32_t> laps_done;
   std::array<char, 512> message;  // why it failed
   double worst_error;             // of the results before the first lap and after the last one
-  uint32_t chains;                // that ended within the lap's window
-  uint32_t latency_count;         // the first kMaxLatencies of them
+  // Chains within the lap's window; those that its ends cut count by their share of time in it.
+  double chains;
+  uint32_t latency_count;  // of chains that ended in it, the first kMaxLatencies
   std::array<float, kMaxLatencies> latencies_us;
 };
 

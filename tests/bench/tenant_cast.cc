@@ -32,18 +32,18 @@ std::vector<std::vector<std::string>> MpsEnvironments(const TenantScenario& scen
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TenantCast>> TenantCast::Gather(const RunOptions& options,
-                                                               const TenantGpu& gpu,
-                                                               const TenantScenario& scenario,
-                                                               const TenantMode& mode) {
+absl::StatusOr<std::unique_ptr<TenantCast>> TenantCast::Start(const RunOptions& options,
+                                                              const TenantGpu& gpu,
+                                                              const TenantScenario& scenario,
+                                                              const TenantMode& mode) {
   std::unique_ptr<TenantCast> cast(new TenantCast(mode));
-  if (absl::Status started = cast->Start(options, gpu, scenario); !started.ok())
+  if (absl::Status started = cast->Prepare(options, gpu, scenario); !started.ok())
     return cast->Explain(started);
   return cast;
 }
 
-absl::Status TenantCast::Start(const RunOptions& options, const TenantGpu& gpu,
-                               const TenantScenario& scenario) {
+absl::Status TenantCast::Prepare(const RunOptions& options, const TenantGpu& gpu,
+                                 const TenantScenario& scenario) {
   TenantCrew::Options crew{
       .scenarios = options.scenarios, .socket = "", .gpu_uuid = gpu.uuid, .environments = {}};
   if (mode_.has_daemon()) {
@@ -65,6 +65,10 @@ absl::Status TenantCast::Start(const RunOptions& options, const TenantGpu& gpu,
   absl::StatusOr<std::unique_ptr<TenantCrew>> started = TenantCrew::Start(scenario, crew);
   if (!started.ok()) return started.status();
   crew_ = *std::move(started);
+  return absl::OkStatus();
+}
+
+absl::Status TenantCast::AwaitReady() {
   if (absl::Status ready = crew_->AwaitReady(); !ready.ok()) return ready;
   return mps_ ? mps_->HasServer() : absl::OkStatus();
 }

@@ -34,11 +34,13 @@ struct TenantGpu {
 // A mode's daemon or MPS, if it has one, and its clients. All have ended once it is gone.
 class TenantCast {
  public:
-  // Returns when every client is ready. The scenario must outlive the cast.
-  static absl::StatusOr<std::unique_ptr<TenantCast>> Gather(const RunOptions& options,
-                                                            const TenantGpu& gpu,
-                                                            const TenantScenario& scenario,
-                                                            const TenantMode& mode);
+  // Starts them; the scenario must outlive the cast.
+  static absl::StatusOr<std::unique_ptr<TenantCast>> Start(const RunOptions& options,
+                                                           const TenantGpu& gpu,
+                                                           const TenantScenario& scenario,
+                                                           const TenantMode& mode);
+  // Returns when every client is ready: first of all, and with an error that is for Explain.
+  absl::Status AwaitReady();
 
   TenantCrew& crew() { return *crew_; }
   // The last plans of the mode's daemon, newest first; none where there is no private daemon.
@@ -48,8 +50,8 @@ class TenantCast {
 
  private:
   explicit TenantCast(const TenantMode& mode) : mode_(mode) {}
-  absl::Status Start(const RunOptions& options, const TenantGpu& gpu,
-                     const TenantScenario& scenario);
+  absl::Status Prepare(const RunOptions& options, const TenantGpu& gpu,
+                       const TenantScenario& scenario);
 
   const TenantMode mode_;
   std::unique_ptr<MpsDaemon> mps_;

@@ -27,9 +27,9 @@ constexpr std::chrono::seconds kReportLimit(10);
 // For a context and its memory to go, of every client.
 constexpr std::chrono::seconds kExitLimit(30);
 constexpr std::chrono::milliseconds kLook(1);
-// Long enough for caches, clocks and the daemon's plans to settle, a tenth of a window.
-constexpr int kWarmupShare = 10;
-constexpr int kAttempts = 7;  // the last one 64 windows long
+// Long enough for caches, clocks and the daemon's plans to settle, a fifth of a window.
+constexpr int kWarmupShare = 5;
+constexpr int kAttempts = 10;  // the last one 512 windows long: the simulator's CPU is slow
 
 }  // namespace
 
@@ -149,19 +149,19 @@ absl::Status TenantCrew::RunWindow(uint64_t participants, std::chrono::microseco
 
 TenantCrew::Lap TenantCrew::ReadLap(uint64_t participants) const {
   Lap lap;
-  uint64_t gemms = 0;
+  double gemms = 0;
   for (size_t i = 0; i < clients_.size(); ++i) {
     lap.gemms_per_s.push_back(0);
     lap.latencies_us.emplace_back();
     if ((participants >> i & 1) == 0) continue;
     const TenantSlot& slot = board_->slots[i];
-    const uint64_t own = slot.chains * scenario_.clients[i].chain.gemms.size();
+    const double own = slot.chains * static_cast<double>(scenario_.clients[i].chain.gemms.size());
     gemms += own;
-    lap.gemms_per_s.back() = 1e6 * static_cast<double>(own) / board_->window_us;
+    lap.gemms_per_s.back() = 1e6 * own / board_->window_us;
     lap.latencies_us.back().assign(slot.latencies_us.begin(),
                                    slot.latencies_us.begin() + slot.latency_count);
   }
-  lap.us_per_gemm = board_->window_us / static_cast<double>(gemms);
+  lap.us_per_gemm = board_->window_us / gemms;
   return lap;
 }
 
@@ -171,7 +171,8 @@ absl::StatusOr<TenantCrew::Lap> TenantCrew::RunLap(uint64_t participants,
     if (absl::Status ran = RunWindow(participants, window); !ran.ok()) return ran;
     bool everybody_finished = true;
     for (size_t i = 0; i < clients_.size(); ++i) {
-      if ((participants >> i & 1) != 0 && board_->slots[i].chains == 0) everybody_finished = false;
+      if ((participants >> i & 1) != 0 && board_->slots[i].latency_count == 0)
+        everybody_finished = false;
     }
     if (everybody_finished) return ReadLap(participants);
   }

@@ -90,23 +90,28 @@ absl::StatusOr<uint64_t> StartTogether(TenantBoard& board) {
   }
 }
 
+// How much of a chain that ran from `before` to `after` ran between `begin` and `end`.
+double ShareWithin(uint64_t before, uint64_t after, uint64_t begin, uint64_t end) {
+  const uint64_t first = std::max(before, begin), last = std::min(after, end);
+  return last <= first ? 0
+                       : static_cast<double>(last - first) / static_cast<double>(after - before);
+}
+
 absl::Status RunLap(TenantBoard& board, TenantSlot& slot, ChainClient& client, int sets,
                     uint64_t& chains_so_far) {
   const absl::StatusOr<uint64_t> start = StartTogether(board);
   if (!start.ok()) return start.status();
   const uint64_t begin = *start + uint64_t{1000} * board.warmup_us;
   const uint64_t end = begin + uint64_t{1000} * board.window_us;
-  slot.chains = slot.latency_count = 0;
+  slot.chains = 0;
+  slot.latency_count = 0;
   for (uint64_t before = NowNs(); before < end;) {
     absl::Status ran = client.RunChain(static_cast<int>(chains_so_far++ % sets));
     if (!ran.ok()) return ran;
     const uint64_t after = NowNs();
-    // By its end: the chain that the window's begin cuts counts for the one that its end cuts.
-    if (after >= begin && after < end) {
-      ++slot.chains;
-      if (slot.latency_count < kMaxLatencies)
-        slot.latencies_us[slot.latency_count++] = static_cast<float>(after - before) / 1000;
-    }
+    slot.chains += ShareWithin(before, after, begin, end);
+    if (after >= begin && after < end && slot.latency_count < kMaxLatencies)
+      slot.latencies_us[slot.latency_count++] = static_cast<float>(after - before) / 1000;
     before = after;
   }
   return absl::OkStatus();

@@ -18,7 +18,9 @@ namespace concert::bench {
 //   concert      through a private daemon
 //   time_sliced  each calls cuBLASLt itself, its chain replayed from a CUDA graph
 //   mps          the same under NVIDIA's MPS, which is started and stopped here; no daemon runs
-//   then serial       on the simulator, instead of the last two: a daemon with that policy
+//   serial       on the simulator, instead of the last two: a daemon with that policy
+// Every kind of client also has a scenario to itself (ReadTenantScenarios), against
+//   local_graph  the same process, its chain replayed from a CUDA graph; on the simulator serial
 //
 // The first two (on the simulator, first and last) run in turns of one lap each; mps has turns of
 // its own between theirs. Modes that this machine cannot run stand in the header's "left_out"; a
@@ -32,6 +34,7 @@ struct TenantStage {
   TenantGpu gpu;
   // Those of one turn run side by side, lap by lap; turns exclude each other.
   std::vector<std::vector<TenantMode>> turns;
+  std::vector<std::vector<TenantMode>> alone;  // the same for scenarios of one client
   Rivals rivals;
 };
 // One scenario's entry of the result.
