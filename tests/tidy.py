@@ -7,6 +7,7 @@
 Works on the files that git tracks or would track; without git, on all files but build/.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ MAY_INCLUDE = {
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
+MAX_PLOT_BYTES = 40_000
 # Diagrams and tables of the ABI, which clang-format would tear apart.
 WIDE_COLUMNS = {"proto/ring/": 120}
 # Raw strings that hold a program's output as its users see it.
@@ -140,6 +142,20 @@ def links(name, text):
                     yield f"{name}:{number}: names `{one}`, which does not exist"
 
 
+def light(name, text):
+    """What is measured is published again and again: a plot has a limit, and a result file a line per scenario."""
+    if name.endswith((".svg", ".png")) and (size := os.path.getsize(os.path.join(ROOT, name))) > MAX_PLOT_BYTES:
+        yield f"{name}: {size} bytes; at most {MAX_PLOT_BYTES}: tests/bench/publish.py draws it"
+    if not re.fullmatch(r"docs/benchmarks/[^/]+\.json", name):
+        return
+    result = json.loads(text)
+    if "schema" not in result:  # not of concert-bench
+        return
+    lines = [json.loads(line.strip().rstrip(",")) for line in text.splitlines() if line.startswith('  {"')]
+    if lines != result["scenarios"]:
+        yield f"{name}: not one scenario a line: tests/bench/publish.py writes it so"
+
+
 def long_functions(name, text):
     """Counts from the line of a body's brace to its end, both at the indentation of a definition."""
     start = None
@@ -157,7 +173,7 @@ def main():
     findings, advice = [], []
     for name in tracked_files():
         code = room_of(name) in ROOMS and name.endswith((".h", ".cc", ".c", ".cu", ".cuh", ".hpp"))
-        if not (name.endswith(TEXT) or os.access(os.path.join(ROOT, name), os.X_OK)):
+        if not (name.endswith((*TEXT, ".png")) or os.access(os.path.join(ROOT, name), os.X_OK)):
             continue
         text = read(name)
         findings += places(name, text)
@@ -166,6 +182,7 @@ def main():
         if code and name.endswith((".h", ".cc")):
             findings += sizes(name, text)
             advice += long_functions(name, text)
+        findings += light(name, text)
         if name.endswith(".md"):
             findings += links(name, text)
     if "--functions" in sys.argv[1:]:

@@ -6,6 +6,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import report
+import report_data
 
 HEADER = {"gpu": "a GPU", "gpus": 1, "device": "cuda", "policy": "auto", "rounds": 40, "commit": "abc", "date": "today"}
 
@@ -43,20 +44,64 @@ class ReportTest(unittest.TestCase):
         del result["header"]["baselines"]
         self.assertEqual(report.rivals_of(result), ["serial", "streams", "goldyloc"])
 
-    def test_tenants_have_a_row_per_client(self):
-        alone = [{"p50": 40.0, "p99": 50.0}] * 2
-        scenario = {"name": "y", "clients": 2, "max_rel_error": 1e-3,
-                    "times_us": times(concert=2.0, time_sliced=14.0),
-                    "throughput_per_s": {"concert": 500000.0, "time_sliced": 71428.6},
-                    "latency_us": {"concert": [{"p50": 60.0, "p99": 75.0}, {"p50": 61.0, "p99": 76.0}]},
-                    "solo_latency_us": {"concert": alone},
-                    "unavailable": [{"name": "mps", "why": "client 1 of 2 failed; GPU: 7 MiB free"}]}
-        result = {"suite": "tenants", "header": HEADER | {"baselines": ["time_sliced", "mps"]},
-                  "scenarios": [scenario], "summary": {}}
+    def test_what_is_lost_comes_before_what_is_gained(self):
+        result = gemm_result()
+        result["scenarios"][0]["times_us"] |= times(streams=9.0, isolated_graph=20.0)
         text = "\n".join(report.table(result))
-        self.assertIn("| y | 2.00 | 14.00 | – | 500000 | 71429 | – | 7.00 | – | 1.0e-03 |", text)
-        self.assertIn("| y | 1 | 61 / 76 (50) | – | – |", text)
-        self.assertIn("- `y` has no mps: client 1 of 2 failed.\n", text)
+        lost = text.index("| `x` |  | one batch at a time | isolated_graph | 0.80× |")
+        self.assertLess(lost, text.index("| `x` |  | batches in flight | streams | 0.90× |"))
+        self.assertLess(lost, text.index("Over `serial`: geomean 3.00×"))
+
+    def test_a_loss_is_no_policys_and_no_tie(self):
+        result = gemm_result()
+        result["scenarios"][0]["times_us"] |= times(goldyloc=1.0, forced_group=1.0, streams=9.9, isolated_graph=24.9)
+        self.assertEqual(report_data.losses_of(result), [])
+
+    def test_modelled_results_and_quick_looks_say_so_first(self):
+        result = gemm_result()
+        self.assertEqual(report.table(result)[0], "# Suite `gemm`")
+        result["header"] |= {"device": "sim", "rounds": 2}
+        lines = report.table(result)
+        self.assertEqual(lines[0], "# Suite `gemm` (modelled H200, results computed on this CPU; quick look of 2 rounds)")
+        self.assertTrue(lines[2].startswith("**Modelled H200, results computed on this CPU"), lines[2])
+
+    def test_of_unequal_clients_each_counts_alike_and_every_loser_is_named(self):
+        result = tenants_result()
+        speedups = report_data.speedups_of(result, result["scenarios"][0])
+        self.assertAlmostEqual(speedups["mps"], 2.0)  # 8x and 0.5x
+        text = "\n".join(report.table(result))
+        self.assertIn("| `y` | large, low | throughput | mps | 0.50× |", text)
+        self.assertIn("| `y` | large, low | p99 | mps | 0.40× |", text)
+        self.assertNotIn("| small, high |", text.split("## All of it")[0])
+        self.assertIn("| y | 2.00 (1.90–2.10) | – | 14.00 (13.00–15.00) | – | 2.00 | 1.0e-03 |", text)
+        self.assertIn("| y | 1 × small, high | concert | 60 (58–62) | 75 (70–90) | 50 |  |", text)
+        self.assertIn("- `y` has no time_sliced: client 1 of 2 failed.\n", text)
+
+    def test_old_tenants_lose_to_their_own_graphs_alone(self):
+        scenario = tenants_result()["scenarios"][0]
+        del scenario["class"], scenario["client_names"]
+        scenario["solo_latency_us"] = {"concert": [{"p50": 50.0, "p99": 60.0}, {"p50": 40.0, "p99": 60.0}],
+                                       "time_sliced": [{"p50": 40.0, "p99": 60.0}, {"p50": 40.0, "p99": 50.0}]}
+        result = tenants_result() | {"scenarios": [scenario]}
+        del result["header"]["laps"]
+        alone = [loss for loss in report_data.losses_of(result) if "alone" in loss.who]
+        self.assertEqual(alone, [("y", "client 0 alone", "chain", "its own CUDA graph (time_sliced)", 0.8)])
+        self.assertTrue(report_data.is_quick_look(result), "it had one to eight laps")
+
+
+def tenants_result():
+    def latency(p50, p99):
+        return {"p50": p50, "p99": p99, "p50_p10": p50 - 2, "p50_p90": p50 + 2, "p99_p10": p99 - 5, "p99_p90": p99 + 15}
+    scenario = {"name": "y", "class": "shared", "clients": 2, "client_names": ["small, high", "large, low"],
+                "max_rel_error": 1e-3,
+                "times_us": {"concert": {"p50": 2.0, "p10": 1.9, "p90": 2.1}, "mps": {"p50": 14.0, "p10": 13.0, "p90": 15.0}},
+                "client_throughput_per_s": {"concert": [8000.0, 500.0], "mps": [1000.0, 1000.0]},
+                "latency_us": {"concert": [latency(60.0, 75.0), latency(100.0, 100.0)],
+                               "mps": [latency(480.0, 500.0), latency(30.0, 40.0)]},
+                "solo_latency_us": {"concert": [latency(40.0, 50.0)] * 2},
+                "unavailable": [{"name": "time_sliced", "why": "client 1 of 2 failed; GPU: 7 MiB free"}]}
+    return {"suite": "tenants", "header": HEADER | {"baselines": ["time_sliced", "mps"], "laps": 20, "lap_ms": 50},
+            "scenarios": [scenario], "summary": {}}
 
 
 if __name__ == "__main__":

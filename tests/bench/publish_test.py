@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""What publish.py refuses and writes, and that docs/benchmarks says what its result files do."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import publish
+import report_data
+
+try:
+    import matplotlib
+except ImportError:
+    matplotlib = None
+
+
+def result(**header):
+    return {"schema": 1, "suite": "overhead", "summary": {},
+            "header": {"gpu": "NVIDIA H200", "gpus": 1, "device": "cuda", "policy": "auto", "rounds": 40,
+                       "commit": "0123456789abcdef", "date": "2026-01-02T03:04:05Z"} | header,
+            "scenarios": [{"name": "idle", "local_us": {"p50": 10.0, "p90": 11.0, "p99": 12.0},
+                           "ring_us": {"p50": 12.5, "p90": 12.0, "p99": 12.1},
+                           "added_us": {"p50": 2.5, "p90": 1.0, "p99": 0.1}}]}
+
+
+class PublishTest(unittest.TestCase):
+    def test_the_published_page_and_tables_say_what_the_files_do(self):
+        self.assertEqual(publish.stale(publish.DOCS), [], "run tests/bench/publish.py")
+
+    def test_a_figure_that_the_files_do_not_have_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            docs = self.documents(folder)
+            self.assertIn("0.80×", (docs / "README.md").read_text(encoding="utf-8"))
+            self.assertEqual([path for path in publish.stale(docs) if path.endswith("README.md")], [])
+            text = (docs / "README.md").read_text(encoding="utf-8")
+            (docs / "README.md").write_text(text.replace("0.80×", "0.99×"), encoding="utf-8")
+            self.assertIn(str(docs / "README.md"), publish.stale(docs))
+
+    def test_what_flatters_or_cannot_be_had_again_is_refused(self):
+        self.assertEqual(publish.objection(result(), False), "")
+        for header, why in (({"device": "sim"}, "modelled"), ({"rounds": 2}, "quick look"),
+                            ({"commit": "012-dirty"}, "012-dirty"), ({"commit": "unknown"}, "unknown")):
+            self.assertIn(why, publish.objection(result(**header), False))
+        self.assertEqual(publish.objection(result(rounds=2), True), "")
+        failed = result() | {"summary": {"failed": [{"name": "idle"}]}}
+        self.assertIn("idle", publish.objection(failed, True))
+
+    def test_a_file_is_named_after_its_gpus(self):
+        self.assertEqual(publish.published_name("gemm", result()), "gemm-h200")
+        self.assertEqual(publish.published_name("c3", result(gpus=8)), "c3-h200x8")
+        self.assertEqual(publish.published_name("gemm-h200", result()), "gemm-h200")
+
+    @unittest.skipIf(matplotlib is None, "needs matplotlib")
+    def test_one_command_writes_everything(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as results:
+            docs = self.documents(folder)
+            (pathlib.Path(results) / "overhead.json").write_text(json.dumps(result(), indent=4), encoding="utf-8")
+            publish.publish(pathlib.Path(results), docs, allow_quick_look=False)
+            (docs / "README.md").write_text(publish.readme_of(docs), encoding="utf-8")
+            self.assertEqual(publish.stale(docs), [])
+            self.assertLess((docs / "overhead-h200.svg").stat().st_size, 40_000)
+
+    def documents(self, folder):
+        """A folder like docs/benchmarks with one file."""
+        docs = pathlib.Path(folder)
+        (docs / "overhead-h200.json").write_text(report_data.dump(result()), encoding="utf-8")
+        (docs / "README.md").write_text("".join(publish.BLOCK.format(name, "") for name in ("losses", "files")),
+                                        encoding="utf-8")
+        (docs / "README.md").write_text(publish.readme_of(docs), encoding="utf-8")
+        return docs
+
+
+if __name__ == "__main__":
+    unittest.main()
