@@ -25,7 +25,7 @@ class DispatcherBed {
   // priority, of the first session.
   DispatcherBed(daemon::Device& gpu, const std::string& policy,
                 const daemon::DispatcherOptions& options, uint32_t queues,
-                const daemon::Limits& limits = daemon::DefaultLimits());
+                const daemon::Limits& limits = daemon::Limits());
   ~DispatcherBed();
   DispatcherBed(const DispatcherBed&) = delete;
   DispatcherBed& operator=(const DispatcherBed&) = delete;

@@ -65,8 +65,8 @@ class Scene {
     return options;
   }
   static daemon::Limits Limits() {
-    daemon::Limits limits = daemon::DefaultLimits();
-    limits[static_cast<size_t>(Resource::kWaits)] = {};
+    daemon::Limits limits;
+    limits[daemon::Resource::kWaits] = {};
     return limits;
   }
 

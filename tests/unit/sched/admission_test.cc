@@ -78,8 +78,8 @@ class AttackTest : public testing::Test {
  protected:
   static constexpr uint32_t kHealthy = 0, kHealthyUser = 1, kAttacker = 2;
   static Limits SmallLimits() {
-    Limits limits = DefaultLimits();
-    limits[static_cast<size_t>(Resource::kWaits)].per_user = 300;
+    Limits limits;
+    limits[Resource::kWaits].per_user = 300;
     return limits;
   }
   concert_descriptor Good(uint32_t queue = 0) { return bed_.Gemm(shape_, queue); }

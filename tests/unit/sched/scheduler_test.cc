@@ -366,8 +366,8 @@ class PartsTest : public SchedulerTest {
  protected:
   static constexpr uint64_t kQuota = 20;
   static Limits QuotaOfParts() {
-    Limits limits = DefaultLimits();
-    limits[static_cast<size_t>(Resource::kParts)].per_user = kQuota;
+    Limits limits;
+    limits[Resource::kParts].per_user = kQuota;
     return limits;
   }
   PartsTest() {
