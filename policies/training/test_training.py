@@ -82,7 +82,7 @@ class FitCostsTest(unittest.TestCase):
         times = [fit_costs.math.exp(error) for error in predictor.errors(unmeasured, truth)]
         measured = [one._replace(time_us=time_us) for one, time_us in zip(unmeasured, times)]
         before = fit_costs.objective(measured, predictor.errors(measured, {}))
-        fitted = fit_costs.fit(predictor, measured, 100, seed=1)
+        fitted = fit_costs.fit(predictor, measured, 400, seed=1)
         after = fit_costs.objective(measured, predictor.errors(measured, fitted))
         self.assertLess(after, before / 4)
 
