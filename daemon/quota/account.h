@@ -57,11 +57,14 @@ class Account {
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
 
-  // False, and nothing is charged, if the user or the node would hold more than its limit.
+  // False, and nothing is charged, if the user or the node would hold more than its limit. Of what
+  // all users may hold together, the last part (Limit::kept) is for those who hold little, so that
+  // some who take all they get lock nobody else out.
   bool TryCharge(Resource resource, uint64_t count = 1) {
     const Limit& limit = limits_[resource];
     if (!own_.TryAdd(resource, count, limit.per_user)) return false;
-    if (node_.TryAdd(resource, count, limit.in_all)) return true;
+    const uint64_t kept = own_.of(resource) <= limit.little() ? 0 : limit.kept();
+    if (node_.TryAdd(resource, count, limit.in_all - kept)) return true;
     own_.Subtract(resource, count);
     return false;
   }

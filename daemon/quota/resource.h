@@ -39,6 +39,11 @@ inline constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 struct Limit {
   uint64_t per_user = kUnlimited;
   uint64_t in_all = kUnlimited;
+
+  // Of in_all, what only users who hold `little` may take: room for a user or more to begin with
+  // when a few others have taken all they get. Nothing where one user may have everything.
+  uint64_t kept() const { return per_user < in_all ? in_all / 8 : 0; }
+  uint64_t little() const { return in_all / 64; }
 };
 
 struct ResourceInfo {

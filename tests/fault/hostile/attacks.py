@@ -29,7 +29,7 @@ ATTACKS = (
            own_users=True, judged=("lock-out", "memory")),
     Attack("wakes", "floods of refused ops on timelines that threads claim to sleep on"),
     Attack("hold", "16,384 buffers held, and requests from 64 sessions", count=16_384),
-    Attack("exhaust", "all the address space taken, then everything else asked for", address_space_mb=256, judged=()),
+    Attack("exhaust", "all the address space taken, then everything else asked for", address_space_mb=512, judged=()),
     Attack("churn", "sessions opened and left with ops in flight, as fast as it goes", count=1, processes=2),
     Attack("handles", "buffers registered and released, as fast as it goes"),
     Attack("kill", "clients of all kinds, killed at any moment", kill=True, longer=5, witness="reduce",

@@ -53,6 +53,20 @@ TEST(AccountTest, AUserIsHeldToItsLimitAndAllToTheNodes) {
   EXPECT_EQ(accounts.node().of(kQueues), 6u);
 }
 
+TEST(AccountTest, SomeWhoTakeAllTheyGetLeaveRoomForOthersToBegin) {
+  Limits limits;
+  limits[kQueues] = {.per_user = 640, .in_all = 1280};
+  Accounts accounts(limits);
+  EXPECT_TRUE(accounts.Of(1).TryCharge(kQueues, 640));
+  EXPECT_TRUE(accounts.Of(2).TryCharge(kQueues, 480));
+  EXPECT_FALSE(accounts.Of(2).TryCharge(kQueues));  // an eighth is kept
+  for (uint32_t newcomer = 3; newcomer < 11; ++newcomer) {
+    EXPECT_TRUE(accounts.Of(newcomer).TryCharge(kQueues, 20));  // a 64th
+    EXPECT_FALSE(accounts.Of(newcomer).TryCharge(kQueues));
+  }
+  EXPECT_EQ(accounts.node().of(kQueues), 1280u);
+}
+
 TEST(AccountTest, CountsThatDoNotFitANumberAreRefused) {
   Accounts accounts(Small());
   Account& account = accounts.Of(1);
