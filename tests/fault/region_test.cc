@@ -79,7 +79,9 @@ TEST_F(RegionTest, NothingWritesToTheDaemonsRegion) {
   refused("splice", splice(pipes[0], nullptr, fd, &offset, sizeof(word), 0));
   close(pipes[0]), close(pipes[1]);
 
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), static_cast<char*>(mapped)));
+  // Behind its page the daemon itself writes: whether its dispatcher sleeps.
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + sizeof(concert_session_page),
+                         static_cast<char*>(mapped)));
   munmap(mapped, static_cast<size_t>(bytes));
 }
 
