@@ -86,6 +86,7 @@ absl::Status Daemon::Open() {
 
   telemetry_ = std::make_unique<Telemetry>([] { return NowNs(); });
   std::vector<RecordRing*> rings;
+  rings.reserve(static_cast<size_t>(choice_.node->gpu_count()));
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
     rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu)));
   }

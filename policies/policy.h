@@ -50,7 +50,7 @@ class Policy {
   // From the next decision on this is what tuning has measured; null: nothing. What outcomes have
   // taught stays, but for work whose measured times are others now. Same thread as Decide; at most
   // 1 us, and it frees nothing but its reference to the table before.
-  virtual void UseTuned(std::shared_ptr<const TunedTable> tuned) { static_cast<void>(tuned); }
+  virtual void UseTuned(std::shared_ptr<const TunedTable> /*tuned*/) {}  // NOLINT: others keep it
 
   // Zeros where a policy counts nothing. Same thread as Decide.
   virtual PolicyStats stats() const { return {}; }

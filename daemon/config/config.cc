@@ -138,12 +138,13 @@ absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedCon
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", error.source().begin.line, ": ", View(error.description())));
   }
-  for (const auto& [key, node] : table) {
+  for (const auto& [toml_key, node] : table) {
+    const std::string_view key = toml_key.str();
     const std::string origin = absl::StrCat(path, ":", node.source().begin.line);
     const auto settings = AllSettings();
     const auto setting = std::find_if(settings.begin(), settings.end(),
-                                      [&](const Setting& row) { return row.key == key.str(); });
-    if (setting == settings.end()) return UnknownKey(key.str(), origin);
+                                      [key](const Setting& row) { return row.key == key; });
+    if (setting == settings.end()) return UnknownKey(key, origin);
     if (absl::Status status = ApplyNode(*setting, node, origin, config); !status.ok())
       return status;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "daemon/clock.h"
+#include "daemon/sched/plan_book.h"
 
 namespace concert::daemon {
 namespace {

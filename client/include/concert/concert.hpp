@@ -153,8 +153,8 @@ class Buffer {
 // From `offset` bytes in a buffer. A Buffer converts to its beginning; the default is "none".
 struct Slice {
   Slice() = default;
-  Slice(const Buffer& buffer, uint64_t offset = 0)
-      : buffer(buffer.get()), offset(offset) {}  // NOLINT
+  // NOLINTNEXTLINE(google-explicit-constructor): see above
+  Slice(const Buffer& buffer, uint64_t offset = 0) : buffer(buffer.get()), offset(offset) {}
 
   concert_slice Abi() const { return {buffer, offset}; }
 

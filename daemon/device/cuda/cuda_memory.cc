@@ -17,7 +17,7 @@ CUmemAllocationProp PoolProperties(int gpu) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu};
   return properties;
 }
 
@@ -113,7 +113,7 @@ absl::Status CudaMemory::GrantAccess(CUdeviceptr base, uint64_t bytes, bool for_
   std::vector<CUmemAccessDesc> access;
   for (int gpu = 0; gpu < gpu_count_; ++gpu) {
     if (gpu != gpu_ && !for_all) continue;
-    access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {gpu}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, gpu}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemSetAccess, base, bytes, access.data(),
                                  access.size());
