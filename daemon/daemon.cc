@@ -188,6 +188,8 @@ bool Daemon::Serve(int stop_fd) {
   Log(LogLevel::kInfo, absl::StrCat("serving on ", config_.socket, ", admin on ",
                                     config_.admin_socket, ", policy ", PolicyName()));
   NotifyReady(absl::StrCat(engine_->gpu_count(), " GPUs"));
+  // Once: who goes on submitting is refused, and must not make a drain that succeeded look failed.
+  bool drained = false;
   for (;;) {
     pollfd stop{.fd = stop_fd, .events = POLLIN, .revents = 0};
     const bool told = poll(&stop, draining() ? 0 : 1, draining() ? kDrainTickMs : kTickMs) > 0;
@@ -196,7 +198,8 @@ bool Daemon::Serve(int stop_fd) {
     if (!draining()) continue;
     const int64_t now = NowNs();
     const int64_t deadline = drain_deadline_ns_.load();
-    if (engine_->drained()) break;
+    drained = engine_->drained();
+    if (drained) break;
     if (now > deadline && !gave_up_) {
       gave_up_ = true;
       Log(LogLevel::kWarning, "the drain's time is over; ending what still runs");
@@ -208,7 +211,7 @@ bool Daemon::Serve(int stop_fd) {
   }
   Report();
   Log(LogLevel::kInfo, gave_up_ ? "stopping with work on the GPU" : "drained; stopping");
-  return engine_->drained();
+  return drained;
 }
 
 // Tells systemd how things stand. The watchdog hears from us only while every dispatcher turns.

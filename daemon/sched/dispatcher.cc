@@ -103,6 +103,7 @@ bool Dispatcher::Glance() {
 
 bool Dispatcher::Turn(Time now) {
   turn_at_ = now;
+  const bool refusing = !refuse_.ok();  // then every ring is looked at
   ReadRings(now);
   bool emptied = false;
   bool progress = HandleMessages(now, emptied);
@@ -126,8 +127,9 @@ bool Dispatcher::Turn(Time now) {
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
   gauges_.queues.store(scheduler_.queue_count(), std::memory_order_relaxed);
   gauges_.turns.store(++turns_, std::memory_order_relaxed);
-  if (!refuse_.ok()) {
-    gauges_.drained.store(!unread_ && scheduler_.idle(), std::memory_order_relaxed);
+  if (refusing) {
+    gauges_.drained.store(!unread_ && !rings_.listed() && scheduler_.idle(),
+                          std::memory_order_relaxed);
   }
   if (borrower_ != nullptr) LetBorrow();
   busy_ = progress || borrower_ != nullptr;
