@@ -22,7 +22,8 @@ class Process:
     def __init__(self, program, mode, socket, uid, seconds, count=None):
         words = [program, mode, socket, str(uid), str(seconds)] + ([] if count is None else [str(count)])
         self.mode, self._unread = mode, b""
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         start_new_session=True)
 
     def __enter__(self):
         return self
@@ -31,7 +32,10 @@ class Process:
         self.kill()
 
     def kill(self):
-        self._process.kill()
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # and what it has started
+        except ProcessLookupError:
+            pass
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
