@@ -110,6 +110,8 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
+  slot.late = draining_ && port.head() > port.drain_end;
+  late_ops_ += slot.late ? 1 : 0;
   if (const Failure failure = AdmitOp(port, descriptor, id); !failure.ok()) {
     slot.failure = failure;
     DropWatches(id);

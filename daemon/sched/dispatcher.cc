@@ -103,7 +103,6 @@ bool Dispatcher::Glance() {
 
 bool Dispatcher::Turn(Time now) {
   turn_at_ = now;
-  const bool refusing = !refuse_.ok();  // then every ring is looked at
   ReadRings(now);
   bool emptied = false;
   bool progress = HandleMessages(now, emptied);
@@ -127,9 +126,8 @@ bool Dispatcher::Turn(Time now) {
   gauges_.unfinished_ops.store(scheduler_.unfinished(), std::memory_order_relaxed);
   gauges_.queues.store(scheduler_.queue_count(), std::memory_order_relaxed);
   gauges_.turns.store(++turns_, std::memory_order_relaxed);
-  if (refusing) {
-    gauges_.drained.store(!unread_ && !rings_.listed() && scheduler_.idle(),
-                          std::memory_order_relaxed);
+  if (draining_ && !gauges_.drained.load(std::memory_order_relaxed)) {
+    gauges_.drained.store(Drained(), std::memory_order_relaxed);
   }
   if (borrower_ != nullptr) LetBorrow();
   busy_ = progress || borrower_ != nullptr;
@@ -355,6 +353,7 @@ void Dispatcher::Release(OpId id) {
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
   --port.unfinished;
+  late_ops_ -= slot.late ? 1 : 0;
   port.ops.Give(1);
   if (slot.charged_waits > 0) port.waits.Give(slot.charged_waits);
   if (!port.removing) rings_.List(port);  // it may have been full

@@ -37,7 +37,7 @@ struct DispatcherGauges {
   std::atomic<uint64_t> wakes{0};  // system calls that woke threads of clients
   std::atomic<uint64_t> turns{0};  // a heartbeat: grows at least every half second
   std::atomic<bool> healthy{true};
-  std::atomic<bool> drained{false};  // new ops are refused and everything published has ended
+  std::atomic<bool> drained{false};  // what was published before the drain began has ended
 };
 
 class Dispatcher {
@@ -89,6 +89,8 @@ class Dispatcher {
   void Tell(ControlEvent event);
   void SendEvents();
   void Break(SessionPort& port, const kernels::Failure& why);
+  void BeginDrain();
+  bool Drained() const;
 
   // Admission (admission.cc).
   void ReadRings(Time now);
@@ -148,8 +150,10 @@ class Dispatcher {
   Borrower* borrower_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
-  bool unread_ = false;  // the last turn found ops published that it could admit
-  bool busy_ = true;     // the last turn did something: there may be more
+  bool draining_ = false;
+  uint32_t late_ops_ = 0;  // unfinished ops that were published after the drain began
+  bool unread_ = false;    // the last turn found ops published that it could admit
+  bool busy_ = true;       // the last turn did something: there may be more
   uint64_t turns_ = 0;
   Time turn_at_ = 0;
   int epoll_fd_ = -1;

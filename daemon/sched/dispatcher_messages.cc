@@ -55,7 +55,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       borrower_ = message.borrower;
       return;
     case Type::kDrain:
-      if (refuse_.ok()) refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
+      BeginDrain();
       return;
     case Type::kFailAll:
       refuse_ = message.part.failure;
@@ -115,6 +115,30 @@ void Dispatcher::HandleForSession(SessionPort& port, const DispatcherMessage& me
     default:
       CONCERT_CHECK(false);
   }
+}
+
+// What is published from here on is late: it is refused like what comes before it, but the drain
+// does not wait for it, or who floods would hold it up.
+void Dispatcher::BeginDrain() {
+  if (refuse_.ok()) refuse_ = {CONCERT_ABI_UNAVAILABLE, CONCERT_MESSAGE_DRAINING, {}};
+  if (draining_) return;
+  draining_ = true;
+  for (const auto& [session, port] : ports_) {
+    if (port->broken || !port->has_ring()) continue;
+    Failure why;
+    if (!port->ReadTail(why)) Break(*port, why);
+    port->drain_end = port->tail();
+  }
+}
+
+// Whether all that was published before the drain began has ended.
+bool Dispatcher::Drained() const {
+  if (scheduler_.unfinished() > late_ops_) return false;
+  return std::none_of(ports_.begin(), ports_.end(), [](const auto& entry) {
+    const SessionPort& port = *entry.second;
+    // A client that does not take its failures is stuck, and not waited for.
+    return port.head() < port.drain_end && !port.broken && !port.removing && !port.place.stuck;
+  });
 }
 
 void Dispatcher::AddSession(const SessionLink& link) {

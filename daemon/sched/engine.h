@@ -63,7 +63,7 @@ class Engine {
   // Any thread; now and then. Frees the policies and tables that dispatchers have stopped using,
   // tens of megabytes, which no dispatcher should do itself.
   void FreeReplaced();
-  // Any thread. Whether, after BeginDrain, everything that clients had published has ended.
+  // Any thread. Whether, after BeginDrain, what clients had published before has ended.
   bool drained() const;
 
  private:

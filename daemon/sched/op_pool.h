@@ -42,6 +42,7 @@ struct OpSlot {
   OpState state = OpState::kQueued;
   bool offered = false;       // the rendezvous has or had it
   bool reported = false;      // its completion entry is published
+  bool late = false;          // published after the drain began
   bool part_charged = false;  // its user's account holds it under Resource::kParts
   bool may_launch = true;     // false: failed before launch; it only waits for its turn to complete
   uint8_t watched_waits =

@@ -80,6 +80,7 @@ class SessionPort {
   BlockCharge ops, waits;    // what of it the user's account knows
   bool removing = false;     // the control thread waits for kSessionReleased
   bool broken = false;       // the ring is not read any more
+  uint64_t drain_end = 0;    // position of the ring: what was published before the drain began
   uint32_t open_queues = 0;  // while it is removed: queues that have not ended
   uint32_t cancelled = 0;    // while it is removed: queues and watched words dealt with
 

@@ -102,7 +102,7 @@ absl::Status RunGemmSuite(const RunOptions& options, json& result) {
   if (!arena.ok()) return arena.status();
 
   return MeasureScenarios(
-      *scenarios,
+      options, *scenarios,
       [&](const GemmScenario& scenario) { return Measure(*arena, scenario, options.rounds); },
       [&](const json& entries) { return GemmSummary(entries, arena->rivals, kLossTolerance); },
       result);

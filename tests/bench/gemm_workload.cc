@@ -91,9 +91,8 @@ float ScaleOfA(int set) { return static_cast<float>(1 + set) / kernels::kMaxE4m3
 constexpr float kScaleOfW = 1 / kernels::kMaxE4m3;
 
 double Dot(const double* x, const double* y, uint64_t count) {
-  double sum = 0;
-  for (uint64_t i = 0; i < count; ++i) sum += x[i] * y[i];
-  return sum;
+  const auto size = static_cast<Eigen::Index>(count);
+  return Eigen::VectorXd::Map(x, size).dot(Eigen::VectorXd::Map(y, size));
 }
 
 // The ratio of two sums of few random squares scatters: of right results of one row, each of the
@@ -185,7 +184,8 @@ std::vector<uint8_t> GemmWorkload::MakeImage() {
   } else {
     references_.assign(sets(), std::vector<Reference>(gemms()));
   }
-  ForEach(sets(), [&](int set) { MakeInputs(set, image); });
+  ForEach(sets() * gemms(),
+          [&](int item) { MakeInputs(item / gemms(), item % gemms(), image); });
   ForEach(sets() * gemms(), [&](int item) {
     const int set = item / gemms(), gemm = item % gemms();
     Projected projected = ProjectWeights(set, gemm, image);
@@ -198,22 +198,19 @@ std::vector<uint8_t> GemmWorkload::MakeImage() {
   return image;
 }
 
-void GemmWorkload::MakeInputs(int set, std::vector<uint8_t>& image) const {
-  Random random(seed_ + static_cast<uint64_t>(set) * 0x1000003u);
-  for (int gemm = 0; gemm < gemms(); ++gemm) {
-    const GemmShape& s = shape(gemm);
-    random.set_scale(1);
-    if (!ReadsPredecessor(gemm)) {
-      FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
-    }
-    // A sum of k products with variance sigma^2 / 3 each has variance sigma^2 again.
-    if (layout_ == Layout::kChained) random.set_scale(std::sqrt(3.0f / static_cast<float>(s.k)));
-    FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
-    if (!s.has_scales()) continue;
-    const float a_scale = ScaleOfA(set);
-    std::memcpy(image.data() + place(set, gemm).a_scales, &a_scale, sizeof(a_scale));
-    std::memcpy(image.data() + place(set, gemm).w_scales, &kScaleOfW, sizeof(kScaleOfW));
+void GemmWorkload::MakeInputs(int set, int gemm, std::vector<uint8_t>& image) const {
+  const GemmShape& s = shape(gemm);
+  Random random(seed_ + static_cast<uint64_t>(set * gemms() + gemm) * 0x1000003u);
+  if (!ReadsPredecessor(gemm)) {
+    FillRandom(s.dtype, image.data() + place(set, gemm).a, uint64_t{s.m} * s.k, random);
   }
+  // A sum of k products with variance sigma^2 / 3 each has variance sigma^2 again.
+  if (layout_ == Layout::kChained) random.set_scale(std::sqrt(3.0f / static_cast<float>(s.k)));
+  FillRandom(s.dtype, image.data() + place(set, gemm).w, uint64_t{s.n} * s.k, random);
+  if (!s.has_scales()) return;
+  const float a_scale = ScaleOfA(set);
+  std::memcpy(image.data() + place(set, gemm).a_scales, &a_scale, sizeof(a_scale));
+  std::memcpy(image.data() + place(set, gemm).w_scales, &kScaleOfW, sizeof(kScaleOfW));
 }
 
 GemmWorkload::Projected GemmWorkload::ProjectWeights(int set, int gemm,

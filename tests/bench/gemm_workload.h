@@ -78,7 +78,7 @@ class GemmWorkload {
   using Reference = std::vector<double>;
 
   bool ReadsPredecessor(int gemm) const;
-  void MakeInputs(int set, std::vector<uint8_t>& image) const;
+  void MakeInputs(int set, int gemm, std::vector<uint8_t>& image) const;
   Projected ProjectWeights(int set, int gemm, const std::vector<uint8_t>& image) const;
   // `a`: the rows of A.
   Reference MakeReference(int gemm, const Projected& projected, const uint8_t* a) const;

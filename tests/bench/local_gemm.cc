@@ -1,7 +1,6 @@
 #include "tests/bench/local_gemm.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 
@@ -11,16 +10,15 @@
 namespace concert::bench::local {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using policies::CompanyClass;
 
 // The heuristic's list is sorted by its own estimate, and what wins in the end was among the first
 // 24 wherever it was looked at.
 constexpr int kCandidates = 24;
-// For all candidates of a shape, checked after each: of the largest shapes not all get their turn.
-constexpr std::chrono::milliseconds kTuningLimit(300);
 // In a graph, so that the launch does not count; of each copy at least two, one behind the other.
+// So many more that a replay takes kReplay, which is long against its ends.
 constexpr int kTimedGemms = 16, kTimedGemmsPerCopy = 2;
+constexpr double kReplayUs = 500, kFlopsPerUs = 700e6;
 constexpr int kTimedReplays = 3;
 
 // Alone the first of the heuristic's list. In company also those for a half and a quarter of the
@@ -51,7 +49,9 @@ std::vector<GraphLaunch> CopiesOf(const GemmWorkload& workload, int gemm, int co
   for (int other = 0; other < workload.gemms(); ++other) {
     if (extents(other) == extents(gemm)) alike.push_back(other);
   }
-  const int count = std::max(kTimedGemms, kTimedGemmsPerCopy * copies);
+  const double most = std::max(1.0, kReplayUs * kFlopsPerUs / workload.shape(gemm).flops());
+  const int count =
+      std::max(static_cast<int>(std::min<double>(kTimedGemms, most)), kTimedGemmsPerCopy * copies);
   std::vector<GraphLaunch> launches;
   for (int i = 0; i < count; ++i) {
     const int sets = workload.sets();
@@ -161,7 +161,6 @@ absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorklo
   const std::vector<GraphLaunch> launches = CopiesOf(workload, gemm, DegreeOf(company));
   const LtGemm* fastest = &candidates->front();
   double fastest_us = std::numeric_limits<double>::infinity();
-  const Clock::time_point limit = Clock::now() + kTuningLimit;
   for (const LtGemm& candidate : *candidates) {
     const std::vector<LtGemm> kernels(launches.size(), candidate);
     absl::StatusOr<Graph> graph = Graph::Capture(context, [&] {
@@ -174,7 +173,6 @@ absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorklo
       fastest = &candidate;
       fastest_us = *time_us;
     }
-    if (Clock::now() > limit) break;
   }
   return known_.emplace(key, *fastest).first->second;
 }

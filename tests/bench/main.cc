@@ -139,19 +139,25 @@ int Run(CommandLine line) {
   if (options.scenarios.empty() && !suite->default_scenarios.empty())
     options.scenarios = PublicSuite(*suite);
   nlohmann::json result = NewResult(suite->name);
+  absl::Status written;
   const auto start = std::chrono::steady_clock::now();
-  const absl::Status ran = suite->run(options, result);
-  const auto took = std::chrono::steady_clock::now() - start;
-  // What was measured before a failure is still worth reading; a header says that it began.
-  if (!result["scenarios"].empty()) {
+  // After each scenario: who is killed, or runs out of time, keeps what was measured.
+  options.keep = [&](const nlohmann::json& so_far) {
+    result = so_far;
+    const auto took = std::chrono::steady_clock::now() - start;
     result["header"]["wall_s"] = took / std::chrono::seconds(1);
     if (IsQuickLook(result)) result["header"]["quick_look"] = true;
+    if (!line.out.empty()) written = WriteResult(result, line.out);
+  };
+  nlohmann::json measured = NewResult(suite->name);
+  const absl::Status ran = suite->run(options, measured);
+  // What was measured before a failure is still worth reading.
+  if (!measured["scenarios"].empty()) {
+    options.keep(measured);
     PrintCaveats(result, std::cout);
     suite->print(result, std::cout);
-    if (!line.out.empty()) {
-      if (absl::Status written = WriteResult(result, line.out); !written.ok()) return Fail(written);
-      std::cout << "written to " << line.out << "\n";
-    }
+    if (!written.ok()) return Fail(written);
+    if (!line.out.empty()) std::cout << "written to " << line.out << "\n";
   }
   return Exit(ran);
 }

@@ -19,7 +19,7 @@ struct LoggedPlan {
   uint64_t finished_at_ns = 0;
 };
 
-// The last plans that ended, newest first; at most 256, and only those that ended after
+// Plans of GEMMs among the last 256 that ended, newest first; only those that ended after
 // `after_ns`.
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
                                                   uint64_t after_ns = 0);

@@ -38,6 +38,7 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
   std::vector<LoggedPlan> plans;
   for (const v1::Plan& plan : response.plans()) {
     if (plan.finished_at_ns() <= after_ns) break;
+    if (plan.ops_size() == 0 || plan.ops(0).m() == 0) continue;
     plans.push_back({.text = plan.text(),
                      .form = FormText(plan.form()),
                      .ops = plan.op_count(),

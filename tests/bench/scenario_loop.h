@@ -9,18 +9,23 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/progress.h"
+#include "tests/bench/suite.h"
 
 namespace concert::bench {
 
 // Measures one scenario after the other until the user interrupts, and fills in the scenarios and
 // the summary of `result`: `measure(scenario)` gives an entry, `summarise(entries)` the summary, to
-// which what was skipped and what failed is added. INTERNAL if a scenario failed, CANCELLED if
-// interrupted; what was measured stands in `result` all the same.
+// which what was skipped and what failed is added. After each scenario `options.keep` gets it. INTERNAL
+// if a scenario failed, CANCELLED if interrupted; what was measured stands in `result` all the same.
 template <class Scenario, class Measure, class Summarise>
-absl::Status MeasureScenarios(const std::vector<Scenario>& scenarios, Measure&& measure,
-                              Summarise&& summarise, nlohmann::json& result) {
+absl::Status MeasureScenarios(const RunOptions& options, const std::vector<Scenario>& scenarios,
+                              Measure&& measure, Summarise&& summarise, nlohmann::json& result) {
   using nlohmann::json;
   json skipped = json::array(), failed = json::array();
+  const auto add_summary = [&] {
+    result["summary"] = summarise(result["scenarios"]);
+    result["summary"].update({{"skipped", skipped}, {"failed", failed}});
+  };
   absl::Status interrupted;
   Progress progress(scenarios.size());
   for (const Scenario& scenario : scenarios) {
@@ -39,9 +44,10 @@ absl::Status MeasureScenarios(const std::vector<Scenario>& scenarios, Measure&& 
     } else {
       failed.push_back({{"name", scenario.name}, {"why", entry.status().ToString()}});
     }
+    add_summary();
+    options.keep(result);
   }
-  result["summary"] = summarise(result["scenarios"]);
-  result["summary"].update({{"skipped", skipped}, {"failed", failed}});
+  add_summary();
   if (!interrupted.ok()) return interrupted;
   if (failed.empty()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(failed.size(), " of ", scenarios.size(),

@@ -3,6 +3,7 @@
 #ifndef CONCERT_TESTS_BENCH_SUITE_H_
 #define CONCERT_TESTS_BENCH_SUITE_H_
 
+#include <functional>
 #include <iosfwd>
 #include <span>
 #include <string>
@@ -24,6 +25,8 @@ struct RunOptions {
   std::string config;  // configuration file of private daemons; empty: the built-in defaults
   std::string socket;  // of a running daemon; empty: private daemons
   int rounds = 40;
+  // Called with all that there is of the result whenever a scenario has been measured.
+  std::function<void(const nlohmann::json& result)> keep = [](const nlohmann::json&) {};
 };
 
 struct Suite {

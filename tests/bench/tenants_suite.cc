@@ -231,7 +231,8 @@ absl::Status RunTenantsSuite(const RunOptions& options, json& result) {
   if (!stage.ok()) return stage.status();
 
   return MeasureScenarios(
-      *scenarios, [&](const TenantScenario& scenario) { return MeasureTenants(*stage, scenario); },
+      options, *scenarios,
+      [&](const TenantScenario& scenario) { return MeasureTenants(*stage, scenario); },
       [&](const json& entries) { return TenantsSummary(entries, stage->rivals, kLossTolerance); },
       result);
 }

@@ -144,6 +144,30 @@ TEST_F(AttackTest, ATurnAdmitsABoundedNumberOfOpsWhoeverSentThem) {
   EXPECT_TRUE(bed_.idle());
 }
 
+TEST_F(AttackTest, AFloodOfRefusedOpsDoesNotHoldUpADrain) {
+  const uint32_t attacker = bed_.OpenSession(kAttacker, 1);
+  bed_.Write(kHealthy, Waiting(0, CONCERT_TIMELINE_ID(bed_.IdOf(kHealthy), CONCERT_TIMELINE_USER)));
+  bed_.Ring(kHealthy);
+  Turn();
+  bed_.Write(kHealthy, Good());  // published before the drain, and read after
+  bed_.Ring(kHealthy);
+  bed_.Tell(DispatcherMessage(DispatcherMessage::Type::kDrain));
+  uint64_t written = 0;
+  const auto turn_beside_the_flood = [&] {
+    bed_.TakeFailures(attacker);
+    const uint64_t read = bed_.memory(attacker).ring_state(0).head;
+    for (; written < read + 100; ++written) bed_.Write(attacker, Good());
+    bed_.Ring(attacker);
+    Turn();
+  };
+  for (int i = 0; i < 20; ++i) turn_beside_the_flood();
+  EXPECT_FALSE(bed_.dispatcher().gauges().drained);
+  bed_.user_timeline(kHealthy, 0) = 1;
+  for (int i = 0; i < 5; ++i) turn_beside_the_flood();
+  EXPECT_TRUE(bed_.dispatcher().gauges().drained);
+  EXPECT_EQ(bed_.timeline(0), 2u);
+}
+
 TEST(IssuersBoxTest, AllThatUsersMayOfferFits) {
   EXPECT_LT(InfoOf(Resource::kParts).limit.in_all, kRoomForParts);
 }
