@@ -409,7 +409,7 @@ uint64_t AutoPolicy::TimesHash() const {
 
 Partition& AutoPolicy::Remember(const Partition& partition) {
   chosen_anew_ = true;
-  corrections_.Chosen(signature_.hash(), partition.form);
+  corrections_.Chosen(signature_.hash(), partition.arrangement);
   Partition& remembered = cache_.Insert(signature_, partition);
   remembered.times_hash = TimesHash();
   remembered.table = table_;
@@ -443,7 +443,7 @@ void AutoPolicy::Write(const Snapshot& snapshot, const Partition& partition, Lan
   }
   plan.op_count = end;
   if (parts > 0) {
-    const Corrections::Named named = corrections_.Planned(signature_.hash(), partition.form);
+    const Corrections::Named named = corrections_.Planned(signature_.hash(), partition.arrangement);
     plan.tag = named.tag;
     if (named.choose_anew) cache_.Drop(signature_.hash());
     history_.Planned(turn_.priority_class, snapshot.now);

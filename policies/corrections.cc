@@ -16,7 +16,7 @@ bool Corrections::AnyMeasured(const Slot& slot) {
                      [](const Record& record) { return record.measured; });
 }
 
-// What slows all forms: no more than it slows the one that it slows least.
+// What slows all arrangements: no more than it slows the one that it slows least.
 float Corrections::CommonOf(const Slot& slot) {
   float common = kMaxCommon;
   for (const Record& record : slot.records) {
@@ -25,28 +25,29 @@ float Corrections::CommonOf(const Slot& slot) {
   return common;
 }
 
-FormRatios Corrections::RatiosOf(uint64_t signature) const {
-  FormRatios ratios;
+Ratios Corrections::RatiosOf(uint64_t signature) const {
+  Ratios ratios;
   ratios.fill(1);
   const Slot& slot = SlotOf(signature);
   if (slot.signature != signature || !AnyMeasured(slot)) return ratios;
   const float unmeasured = CommonOf(slot) * (1 - kOptimism);
-  for (int form = 0; form < kFormCount; ++form) {
-    const Record& record = slot.records[form];
-    ratios[form] = record.measured ? record.ratio : unmeasured;
+  for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
+    const Record& record = slot.records[arrangement];
+    ratios[arrangement] = record.measured ? record.ratio : unmeasured;
   }
   return ratios;
 }
 
-void Corrections::Chosen(uint64_t signature, Form form) {
+void Corrections::Chosen(uint64_t signature, Arrangement arrangement) {
   Slot& slot = SlotOf(signature);
   if (slot.signature != signature) slot = {.signature = signature};
-  const float ratio = RatiosOf(signature)[static_cast<int>(form)];
-  // After another form it is tried anew; what was measured of it counts until that is over.
-  if (slot.form != form) slot.records[static_cast<int>(form)].tried = 0;
+  const float ratio = RatiosOf(signature)[static_cast<int>(arrangement)];
+  // After another arrangement it is tried anew; what was measured of it counts until that is over.
+  if (slot.arrangement != arrangement) slot.records[static_cast<int>(arrangement)].tried = 0;
   // The same choice once more is no other: its plans are predicted as before.
-  if (slot.choice == 0 || slot.form != form || slot.chosen_with != ratio) ++slot.choice;
-  slot.form = form;
+  if (slot.choice == 0 || slot.arrangement != arrangement || slot.chosen_with != ratio)
+    ++slot.choice;
+  slot.arrangement = arrangement;
   slot.chosen_with = ratio;
   slot.plans = slot.outcomes = 0;
   slot.patience = std::min<uint16_t>(kMaxPatience, 2 * slot.patience + 1);
@@ -61,11 +62,11 @@ void Corrections::Forget(uint64_t signature) {
   }
 }
 
-Corrections::Named Corrections::Planned(uint64_t signature, Form form) {
+Corrections::Named Corrections::Planned(uint64_t signature, Arrangement arrangement) {
   Slot& slot = SlotOf(signature);
-  if (slot.signature != signature || slot.form != form || slot.choice == 0) return {};
-  Named named{.tag = PlanTag::Of(signature, slot.choice, form)};
-  Record& record = slot.records[static_cast<int>(form)];
+  if (slot.signature != signature || slot.arrangement != arrangement || slot.choice == 0) return {};
+  Named named{.tag = PlanTag::Of(signature, slot.choice, arrangement)};
+  Record& record = slot.records[static_cast<int>(arrangement)];
   if (slot.plans < kPatientPlans) ++slot.plans;
   if (slot.plans < kPatientPlans || slot.outcomes > 0 || record.measured) return named;
   if (!AnyMeasured(slot)) return named;
@@ -88,25 +89,26 @@ bool Corrections::Try(Record& record, float ratio) {
 }
 
 void Corrections::Review(Slot& slot) {
-  for (int form = 0; form < kFormCount; ++form) {
-    Record& record = slot.records[form];
-    if (form != static_cast<int>(slot.form)) {
+  for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
+    Record& record = slot.records[arrangement];
+    if (arrangement != static_cast<int>(slot.arrangement)) {
       record.ratio = std::max(kMin, record.ratio * (1 - kForget));
     }
   }
 }
 
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
-  const uint32_t form = PlanTag::FormOf(tag);
-  if (form >= kFormCount || !(predicted_us >= kMinUs) || !(actual_us > 0)) return false;
+  const uint32_t arrangement = PlanTag::ArrangementOf(tag);
+  if (arrangement >= kArrangementCount || !(predicted_us >= kMinUs) || !(actual_us > 0))
+    return false;
   const uint64_t signature = PlanTag::SignatureOf(tag);
   Slot& slot = SlotOf(signature);
   // Chosen too long ago, with another ratio.
-  if (slot.signature != signature || PlanTag::Of(signature, slot.choice, slot.form) != tag) {
+  if (slot.signature != signature || PlanTag::Of(signature, slot.choice, slot.arrangement) != tag) {
     return false;
   }
   if (++slot.outcomes == 1) return false;
-  Record& record = slot.records[form];
+  Record& record = slot.records[arrangement];
   const float seen = std::clamp(slot.chosen_with * actual_us / predicted_us, kMin, kMax);
   if (record.tried < kTrial) return Try(record, seen);
   record.ratio += std::clamp(kWeight * (seen - record.ratio), -kMaxStep, kMaxStep);

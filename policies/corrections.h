@@ -1,4 +1,5 @@
-// What measured times say about predictions: for every signature and form, the ratio of the two.
+// What measured times say about predictions: for every signature and arrangement, the ratio of the
+// two.
 #ifndef CONCERT_POLICIES_CORRECTIONS_H_
 #define CONCERT_POLICIES_CORRECTIONS_H_
 
@@ -11,17 +12,19 @@
 
 namespace concert::policies {
 
-// Actual over predicted time of each form for what is being planned.
-using FormRatios = std::array<float, kFormCount>;
+// Actual over predicted time of each arrangement for what is being planned.
+using Ratios = std::array<float, kArrangementCount>;
 
-// How a form is tried, believed and forgotten. What is chosen is what the model predicts, times
-// these ratios, so:
-// - A form that was measured has the ratio that was measured. The first kTrial outcomes count as
+// How a arrangement is tried, believed and forgotten. What is chosen is what the model predicts,
+// times these ratios, so:
+// - A arrangement that was measured has the ratio that was measured. The first kTrial outcomes
+// count as
 //   soon as all are there, later ones a little each.
 // - One that was not has that of the best that was, less kOptimism: the model may be wrong by as
 //   much. So an alternative that might be faster is tried, for kTrial outcomes, and what was
 //   measured to be slower is not chosen again.
-// - After kReview outcomes of one form the others' ratios lose a little, so that after a while, the
+// - After kReview outcomes of one arrangement the others' ratios lose a little, so that after a
+// while, the
 //   longer the slower they were, they are tried anew.
 // Fixed memory: a new signature replaces the one in its slot. Not thread-safe.
 class Corrections {
@@ -29,21 +32,22 @@ class Corrections {
   // A ratio is believed within these bounds: beyond them something other than the kernel took the
   // time.
   static constexpr float kMin = 0.5f, kMax = 2.0f;
-  // What slows all forms alike, as clocks at the power limit and cold caches do. Beyond it the
-  // fault is the measured form's own. Eight 512x4096x4096 of chains, at the power limit, take 1.13
-  // times what is predicted for a group and 1.17 times what is for streams (one H200).
+  // What slows all arrangements alike, as clocks at the power limit and cold caches do. Beyond it
+  // the fault is the measured arrangement's own. Eight 512x4096x4096 of chains, at the power limit,
+  // take 1.13 times what is predicted for a group and 1.17 times what is for streams (one H200).
   static constexpr float kMaxCommon = 1.3f;
-  // By how much of its time the model may wrong one form against another. With 0.2 and trials of
-  // five, sets of large GEMMs whose ready ones make ever new signatures took up to a fifth longer
-  // (one H200).
+  // By how much of its time the model may wrong one arrangement against another. With 0.2 and
+  // trials of five, sets of large GEMMs whose ready ones make ever new signatures took up to a
+  // fifth longer (one H200).
   static constexpr float kOptimism = 0.1f;
   // Outcomes of a trial; the least and the most are left out.
   static constexpr int kTrial = 3;
-  // Plans of a form on trial that told nothing, as beside another class: then it counts as slowed
-  // like the others.
+  // Plans of a arrangement on trial that told nothing, as beside another class: then it counts as
+  // slowed like the others.
   static constexpr int kPatientPlans = 64;
-  // Outcomes between two reviews, and what the forms that were not chosen lose by one. A form that
-  // takes 10 % longer is tried again after 4000 outcomes: kTrial + 1 plans, 0.01 % of the time.
+  // Outcomes between two reviews, and what the arrangements that were not chosen lose by one. A
+  // arrangement that takes 10 % longer is tried again after 4000 outcomes: kTrial + 1 plans, 0.01 %
+  // of the time.
   static constexpr uint16_t kReview = 1000;
   static constexpr float kForget = 0.03f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
@@ -58,10 +62,10 @@ class Corrections {
 
   Corrections();
 
-  // 1 for all forms if none has been measured.
-  FormRatios RatiosOf(uint64_t signature) const;
-  // A choice has been made with the ratio of `form` as it is.
-  void Chosen(uint64_t signature, Form form);
+  // 1 for all arrangements if none has been measured.
+  Ratios RatiosOf(uint64_t signature) const;
+  // A choice has been made with the ratio of `arrangement` as it is.
+  void Chosen(uint64_t signature, Arrangement arrangement);
   // What is predicted for it has changed: its ratios mean nothing any more.
   void Forget(uint64_t signature);
 
@@ -70,7 +74,7 @@ class Corrections {
     bool choose_anew = false;  // kPatientPlans are over
   };
   // There is one more plan of the last choice.
-  Named Planned(uint64_t signature, Form form);
+  Named Planned(uint64_t signature, Arrangement arrangement);
 
   // Takes in a measurement of a plan, if it is of the signature's last choice. True if the choice
   // should be made anew. The first outcome after a choice is not taken in: what choosing and
@@ -91,9 +95,9 @@ class Corrections {
   };
   struct Slot {
     uint64_t signature = 0;
-    std::array<Record, kFormCount> records;
+    std::array<Record, kArrangementCount> records;
     // The last choice.
-    Form form = Form::kSingle;
+    Arrangement arrangement = Arrangement::kSingle;
     uint32_t choice = 0;  // 0: none was made
     float chosen_with = 1;
     uint16_t plans = 0, outcomes = 0;

@@ -37,7 +37,10 @@ Layout LayOut(double blocks, double block_us, double extra_us, double sms) {
 Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
   const CostConstants& costs = device.costs;
   const uint64_t element = DtypeBytes(work.dtype);
-  const bool aligned = work.repack_bytes == 0 && work.k * element % 16 == 0;
+  const uint64_t row_bytes = work.k * element;
+  const double slowness = work.repack_bytes == 0 && row_bytes % 16 == 0 ? 1
+                          : row_bytes % 4 == 0 ? costs.unaligned_words_factor
+                                               : costs.unaligned_factor;
   const double peak_share = work.dtype == Dtype::kFp8E4m3 ? costs.fp8_share : 1;
   const double flops_us = 2e6 * kBlockK * device.sm_count / (PeakFlops(device, work) * peak_share);
   const double bytes_us = 1e6 * static_cast<double>(kBlockK * element) / costs.sm_bytes_per_s;
@@ -55,8 +58,8 @@ Layout BestLayout(const DeviceModel& device, const Work& work, double sms) {
                           static_cast<double>(CeilShift(work.n, tile.log2_n)) *
                           std::max(1u, work.batch);
     const double rows = 1 << tile.log2_m, columns = 1 << tile.log2_n;
-    const double step_us = std::max(flops_us * rows * columns, bytes_us * (rows + columns)) *
-                           (aligned ? 1 : costs.unaligned_factor);
+    const double step_us =
+        std::max(flops_us * rows * columns, bytes_us * (rows + columns)) * slowness;
     const double store_us = costs.store_us_per_element * rows * columns;
     consider(LayOut(blocks, k_blocks * step_us + store_us, costs.fill_us, sms));
     if (2 * blocks <= sms && work.k >= 2 * kMinKPerSplit) {

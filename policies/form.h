@@ -13,6 +13,11 @@ enum class Form : uint8_t {
 };
 inline constexpr int kFormCount = 3;
 
+// How a whole plan runs: all of it in one form, or groups and launches of single ops in turn.
+enum class Arrangement : uint8_t { kSingle, kStreams, kGroup, kMixed };
+inline constexpr int kArrangementCount = 4;
+constexpr Arrangement ArrangementOf(Form form) { return static_cast<Arrangement>(form); }
+
 }  // namespace concert::policies
 
 #endif  // CONCERT_POLICIES_FORM_H_

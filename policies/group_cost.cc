@@ -5,15 +5,19 @@
 
 namespace concert::policies {
 
-GroupCosts::GroupCosts(const GroupCostConstants& constants) : constants_(constants) {
+GroupCosts::GroupCosts(const GroupCostConstants& constants, std::span<const GroupTile> tiles)
+    : constants_(constants), shapes_(tiles) {
   const GroupCostConstants& c = constants_;
-  for (int i = 0; i < kGroupTileCount; ++i) {
-    const GroupTile tile = kGroupTiles[i];
-    const uint32_t stage_bytes = (tile.w_rows + tile.a_rows) * kGroupBlockKBytes;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    const GroupTile tile = tiles[i];
+    // What a block holds, and what it loads itself.
+    const uint32_t sharing = BlocksPerTile(tile), w_rows = tile.w_rows / sharing;
+    const uint32_t stage_bytes = (w_rows + tile.a_rows) * kGroupBlockKBytes;
     const uint32_t stages = std::min(c.ring_stages, c.ring_bytes / stage_bytes);
-    const double dear_bytes = (tile.w_rows + c.a_byte_share * tile.a_rows) * kGroupBlockKBytes;
+    const double a_rows = 1.0 * tile.a_rows / sharing;
+    const double dear_bytes = (w_rows + c.a_byte_share * a_rows) * kGroupBlockKBytes;
     const double us_per_a_row =
-        tile.w_rows == 128 ? c.stage_us_per_a_row_w128 : c.stage_us_per_a_row_w64;
+        w_rows == 128 ? c.stage_us_per_a_row_w128 : c.stage_us_per_a_row_w64;
     const uint32_t partial_bytes = tile.w_rows * tile.a_rows * sizeof(float);
     tiles_[i] = {.item_us = c.item_us + c.item_us_per_a_row * tile.a_rows,
                  .split_us = c.split_us + partial_bytes / c.split_bytes_per_us,

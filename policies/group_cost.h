@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <span>
 
 #include "policies/group_schedule.h"
 #include "policies/tuned_table.h"
@@ -13,6 +14,7 @@
 namespace concert::policies {
 
 inline constexpr int kGroupTileCount = std::size(kGroupTiles);
+static_assert(std::size(kGroupPairTiles) <= kGroupTileCount);
 
 // What a launch is planned for. Launches of a lane overlap: the next one's blocks start on SMs that
 // the one before leaves or never had. So a launch behind another costs the SM time it takes,
@@ -28,13 +30,13 @@ enum class GroupRows : uint8_t { k128, k64, k32, k16 };
 inline constexpr int kGroupRowsCount = 4;
 
 // Rows follow each other without a gap, as those that tuning measures do; of rows that no tensor
-// map takes the copies count.
+// map takes the copies count, whose rows are multiples of 128 bytes.
 constexpr GroupRows RowsOf(const Problem& problem) {
-  const uint64_t bytes = (uint64_t{problem.k} * DtypeBytes(problem.dtype) + 15) / 16 * 16;
-  return bytes % 128 == 0  ? GroupRows::k128
-         : bytes % 64 == 0 ? GroupRows::k64
-         : bytes % 32 == 0 ? GroupRows::k32
-                           : GroupRows::k16;
+  const uint64_t bytes = uint64_t{problem.k} * DtypeBytes(problem.dtype);
+  return bytes % 128 == 0 || bytes % 16 != 0 ? GroupRows::k128
+         : bytes % 64 == 0                   ? GroupRows::k64
+         : bytes % 32 == 0                   ? GroupRows::k32
+                                             : GroupRows::k16;
 }
 
 // Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
@@ -105,6 +107,11 @@ constexpr GroupCostConstants ChainConstants() {
           .crowded_memory_us = -1.0};
 }
 
+// For pairs of blocks. They ask less of the L2, which all SMs share: five 1547x3872x2432, whose
+// rows begin at multiples of 128 bytes, take 225 us instead of 258. Ten sets of GEMMs of other rows
+// are predicted within 6 % (one H200; random-mixed.json, random-large.json).
+constexpr GroupCostConstants PairConstants() { return {.stage_us_per_a_row_w128 = 0.0025}; }
+
 // What copying `bytes` adds to a group launch. 0: nothing is launched.
 inline float GroupRepackUs(uint64_t bytes, const GroupCostConstants& constants = {}) {
   if (bytes == 0) return 0;
@@ -112,10 +119,11 @@ inline float GroupRepackUs(uint64_t bytes, const GroupCostConstants& constants =
   return static_cast<float>(constants.repack_launch_us + copy_us);
 }
 
-// The formulas over the constants. Immutable.
+// The formulas over the constants, for one of the lists of tiles. Immutable.
 class GroupCosts {
  public:
-  explicit GroupCosts(const GroupCostConstants& constants = {});
+  explicit GroupCosts(const GroupCostConstants& constants = {},
+                      std::span<const GroupTile> tiles = kGroupTiles);
 
   struct Tile {
     std::array<double, kGroupRowsCount> stage_us = {};  // of kGroupBlockKBytes of K, by GroupRows
@@ -123,7 +131,8 @@ class GroupCosts {
     double split_us = 0;  // more, of an item that is part of a split tile
     uint32_t partial_bytes = 0;
   };
-  // `tile` is an index into kGroupTiles.
+  // The tiles there are. Everything here names them by their place among them.
+  std::span<const GroupTile> shapes() const { return shapes_; }
   const Tile& tile(int tile) const { return tiles_[tile]; }
   double tile_change_us() const { return constants_.tile_change_us; }
 
@@ -171,6 +180,7 @@ class GroupCosts {
   }
 
   GroupCostConstants constants_;
+  std::span<const GroupTile> shapes_;
   std::array<Tile, kGroupTileCount> tiles_;
 };
 

@@ -110,7 +110,7 @@ std::span<const uint16_t> GroupLayout::RunOrder() {
 void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
   const ProblemClass& c = launch_.classes[index];
   const TileOption& option = c.chosen();
-  const GroupTile tile = kGroupTiles[option.tile];
+  const GroupTile tile = costs_.shapes()[option.tile];
   const Parts parts = PartsOf(c.shape->problem, option);
   const uint16_t* member = &launch_.members[c.first_member];
   const TileWalk from_first(c.shape->problem, tile, used_blocks_);

@@ -19,6 +19,10 @@ namespace {
 // little: 64x4096x4096 and two 64x1024x4096 (53 MB) take 19.6 instead of 17.0 (one H200).
 constexpr double kMaxNarrowBytes = 24e6;
 
+// GEMMs with less in any direction take too little time for pairs to matter: of rows that the L2
+// gives slowly, and of all others.
+constexpr uint32_t kMinPairedExtent = 256, kMinAlignedPairedExtent = 1024;
+
 }  // namespace
 
 class GroupPlanner::Impl {
@@ -31,34 +35,20 @@ class GroupPlanner::Impl {
     blocks = Blocks(blocks);
     const auto signature = GroupSignature::Of(problems, blocks, goal);
     if (const GroupSchedule* known = store_.Find(signature)) return known;
-    Judge& judge = JudgeFor(goal);
-    Classify(problems, judge.memo);
-    const std::span<ProblemClass> classes(classes_.data(), class_count_);
-    if (!judge.search.Choose(classes, hbm_bytes_, blocks, goal)) return nullptr;
-    const uint32_t items =
-        judge.layout.Arrange({.classes = classes,
-                              .packing_order = judge.search.PackingOrder(classes),
-                              .members = {members_.data(), problems.size()},
-                              .hbm_bytes = hbm_bytes_,
-                              .blocks = blocks,
-                              .goal = goal});
-    if (items == 0) return nullptr;
-    const GroupScheduleStore::Place place = store_.Add(signature, items);
-    judge.layout.Write(*place.schedule, place.items, place.ends_us);
-    bool narrow = goal == GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
-    for (size_t i = 0; i < problems.size(); ++i) {
-      place.tiles[i] = kGroupTiles[classes_[class_of_[i]].chosen().tile];
-      narrow &= IsNarrow(place.tiles[i]);
-    }
-    place.schedule->narrow = narrow;
-    return place.schedule;
+    const bool pairs =
+        MayPair(problems, blocks, goal) && EstimateUs(of_pairs_, problems, blocks / 2, goal) <
+                                               EstimateUs(JudgeFor(goal), problems, blocks, goal);
+    const GroupSchedule* schedule =
+        pairs ? Plan(of_pairs_, signature, blocks / 2, GroupBlocks::kPairs) : nullptr;
+    return schedule != nullptr ? schedule
+                               : Plan(JudgeFor(goal), signature, blocks, GroupBlocks::kWide);
   }
 
   float PredictUs(std::span<const Problem> problems, int blocks, GroupGoal goal) {
-    Judge& judge = JudgeFor(goal);
-    Classify(problems, judge.memo);
-    return judge.search.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, Blocks(blocks),
-                                   goal);
+    blocks = Blocks(blocks);
+    const float us = EstimateUs(JudgeFor(goal), problems, blocks, goal);
+    if (!MayPair(problems, blocks, goal)) return us;
+    return std::min(us, EstimateUs(of_pairs_, problems, blocks / 2, goal));
   }
 
  private:
@@ -67,7 +57,8 @@ class GroupPlanner::Impl {
 
   // What judges options and packings, by one set of constants.
   struct Judge {
-    explicit Judge(const GroupCostConstants& constants) : costs(constants) {}
+    explicit Judge(const GroupCostConstants& constants, std::span<const GroupTile> tiles)
+        : costs(constants, tiles) {}
     const GroupCosts costs;
     ShapeMemo memo{costs};
     GroupSearch search{costs};
@@ -77,6 +68,10 @@ class GroupPlanner::Impl {
   int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
   Judge& JudgeFor(GroupGoal goal) { return goal == GroupGoal::kChain ? of_chains_ : of_launches_; }
 
+  static bool MayPair(std::span<const Problem> problems, int blocks, GroupGoal goal);
+  const GroupSchedule* Plan(Judge& judge, const GroupSignature& signature, int blocks,
+                            GroupBlocks kind);
+  float EstimateUs(Judge& judge, std::span<const Problem> problems, int blocks, GroupGoal goal);
   void Classify(std::span<const Problem> problems, ShapeMemo& memo);
   uint16_t ClassOf(const Problem& problem, ShapeMemo& memo);
 
@@ -86,8 +81,9 @@ class GroupPlanner::Impl {
   };
 
   const int sm_count_;
-  Judge of_launches_{GroupCostConstants()};
-  Judge of_chains_{ChainConstants()};
+  Judge of_launches_{GroupCostConstants(), kGroupTiles};
+  Judge of_chains_{ChainConstants(), kGroupTiles};
+  Judge of_pairs_{PairConstants(), kGroupPairTiles};
   GroupScheduleStore store_;
 
   // Of the launch being planned.
@@ -99,6 +95,47 @@ class GroupPlanner::Impl {
   std::array<uint16_t, kMaxGroupProblems> members_;   // problems, class by class
   std::array<Bucket, kBuckets> buckets_;              // open addressing, by shape
 };
+
+// Pairs pay where a block alone would wait for the L2, in tiles that are large.
+bool GroupPlanner::Impl::MayPair(std::span<const Problem> problems, int blocks, GroupGoal goal) {
+  if (goal == GroupGoal::kChain || blocks < 2) return false;
+  return std::any_of(problems.begin(), problems.end(), [](const Problem& problem) {
+    const bool slow_rows = RowsOf(problem) != GroupRows::k128;
+    return std::min({problem.m, problem.n, problem.k}) >=
+           (slow_rows ? kMinPairedExtent : kMinAlignedPairedExtent);
+  });
+}
+
+// With the tiles of `judge`, on as many blocks or pairs of them. Null: no room for its items.
+const GroupSchedule* GroupPlanner::Impl::Plan(Judge& judge, const GroupSignature& signature,
+                                              int blocks, GroupBlocks kind) {
+  const std::span<const Problem> problems = signature.problems;
+  Classify(problems, judge.memo);
+  const std::span<ProblemClass> classes(classes_.data(), class_count_);
+  if (!judge.search.Choose(classes, hbm_bytes_, blocks, signature.goal)) return nullptr;
+  const uint32_t items = judge.layout.Arrange({.classes = classes,
+                                               .packing_order = judge.search.PackingOrder(classes),
+                                               .members = {members_.data(), problems.size()},
+                                               .hbm_bytes = hbm_bytes_,
+                                               .blocks = blocks,
+                                               .goal = signature.goal});
+  if (items == 0) return nullptr;
+  const GroupScheduleStore::Place place = store_.Add(signature, items);
+  judge.layout.Write(*place.schedule, place.items, place.ends_us);
+  bool narrow = signature.goal == GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    place.tiles[i] = judge.costs.shapes()[classes_[class_of_[i]].chosen().tile];
+    narrow &= IsNarrow(place.tiles[i]);
+  }
+  place.schedule->kind = kind == GroupBlocks::kWide && narrow ? GroupBlocks::kNarrow : kind;
+  return place.schedule;
+}
+
+float GroupPlanner::Impl::EstimateUs(Judge& judge, std::span<const Problem> problems, int blocks,
+                                     GroupGoal goal) {
+  Classify(problems, judge.memo);
+  return judge.search.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, blocks, goal);
+}
 
 void GroupPlanner::Impl::Classify(std::span<const Problem> problems, ShapeMemo& memo) {
   ++launch_;

@@ -23,9 +23,10 @@ inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
 // Copies that one launch can make of operands whose rows or addresses tensor maps do not take; each
-// lane has one such scratch. Room for two batches of 16384 rows of 479 bf16; filling it takes some
-// 30 us, by when the GEMM alone on a slow kernel is the smaller loss.
-inline constexpr uint64_t kGroupRepackBytes = 32 << 20;
+// lane has one such scratch. Filling it takes some 100 us. The libraries' kernels for such rows
+// take 4 to 7 times as long as others: four GEMMs of 1111 to 5889x1502x2286, whose copies are 97
+// MB, 437 us in the best form there is, of which 125 would be multiplying (one H200).
+inline constexpr uint64_t kGroupRepackBytes = 128 << 20;
 inline constexpr int kMaxGroupSplitTiles = 4096;  // tiles that are split along K, each a counter
 inline constexpr int kMaxGroupSplits = 32;        // parts of one tile
 
@@ -43,11 +44,16 @@ struct GroupTile {
 inline constexpr GroupTile kGroupTiles[] = {{128, 16},  {128, 32},  {128, 64},  {128, 96},
                                             {128, 128}, {128, 192}, {128, 256}, {64, 32},
                                             {64, 64},   {64, 128},  {64, 192},  {64, 256}};
+// The tiles of pairs of blocks on neighbouring SMs (GroupBlocks::kPairs): each block computes 128
+// of the rows of W, as with w_rows 128, and loads half of the rows of A for both.
+inline constexpr GroupTile kGroupPairTiles[] = {
+    {256, 32}, {256, 64}, {256, 128}, {256, 192}, {256, 256}};
+constexpr int BlocksPerTile(GroupTile tile) { return tile.w_rows == 256 ? 2 : 1; }
 // Rows of A that a consumer warpgroup multiplies with its 64 of W.
 constexpr int WarpgroupRows(GroupTile tile) {
   return tile.w_rows == 64 ? tile.a_rows / 2 : tile.a_rows;
 }
-// Whether the sums of a tile fit half of an SM's registers (GroupSchedule::narrow).
+// Whether the sums of a tile fit half of an SM's registers (GroupBlocks::kNarrow).
 inline constexpr int kNarrowWarpgroupRows = 64;
 constexpr bool IsNarrow(GroupTile tile) { return WarpgroupRows(tile) <= kNarrowWarpgroupRows; }
 inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
@@ -57,7 +63,7 @@ struct GroupItem {
   static constexpr uint16_t kEnd = 0xffff;  // in `problem`: the block has no more items
 
   uint16_t problem;         // index into the launch's problems
-  uint8_t w_rows_div_64;    // tile: 1 or 2
+  uint8_t w_rows_div_64;    // tile: 1, 2 or, of pairs, 4
   uint8_t a_rows_div_16;    // tile: 1 to 16
   uint16_t w_tile, a_tile;  // which tile
   uint16_t k_begin, k_end;  // in units of kGroupBlockKBytes; k_begin < k_end
@@ -67,7 +73,15 @@ struct GroupItem {
 };
 static_assert(sizeof(GroupItem) == 16);
 
-// A view; GroupScheduleStore owns what it points to.
+// What a launch's blocks are. A kernel for each.
+enum class GroupBlocks : uint8_t {
+  kWide,    // each has an SM for itself
+  kNarrow,  // each takes half of an SM, so that those of the next launch lie beside them; all tiles
+            // are IsNarrow()
+  kPairs,   // two with an SM each share what they load; all tiles are of kGroupPairTiles
+};
+
+// A view; GroupScheduleStore owns what it points to. Where blocks are pairs, `blocks` counts pairs.
 //
 // Item s of block b is items[s * blocks + b]; every block has a kEnd item after its last.
 // The parts of a split tile t have their sums in fp32 at partial (t * max_splits + split), each
@@ -83,15 +97,16 @@ struct GroupSchedule {
   uint16_t problem_count = 0;
   uint16_t split_tiles = 0;
   uint16_t max_splits = 1;
-  // Its blocks take half of an SM each, so that those of the next launch lie beside them. All tiles
-  // are IsNarrow().
-  bool narrow = false;
+  GroupBlocks kind = GroupBlocks::kWide;
   uint32_t partial_bytes = 0;  // of the largest tile that is split
   uint32_t item_count = 0;     // kEnd items included: steps * blocks
   const GroupItem* items = nullptr;
   const GroupTile* tiles = nullptr;  // [problem_count]
   float predicted_us = 0;            // from the launch's start to the end of its last problem
   const float* ends_us = nullptr;  // [problem_count]: predicted end of each problem, from the start
+
+  // How many blocks are launched.
+  int grid() const { return kind == GroupBlocks::kPairs ? 2 * blocks : blocks; }
 };
 
 }  // namespace concert::policies

@@ -51,7 +51,7 @@ class GroupScheduleStore {
   struct Slot {
     GroupSchedule schedule;
     uint64_t hash = 0;
-    int blocks = 0;             // asked for
+    int blocks = 0;  // asked for
     GroupGoal goal = GroupGoal::kLatency;
     uint32_t end_item = 0;      // of the arena
     uint64_t items_before = 0;  // taken from the arena before its own

@@ -32,7 +32,8 @@ void LaunchTotals::Add(const TileOption& option, int problems, const GroupCosts&
   if (option.splits == 1) return;
   const GroupCosts::Tile& tile = costs.tile(option.tile);
   split_us = std::max(split_us, tile.split_us);
-  split_tiles += uint64_t{option.tiles} * problems;
+  // Each block of a tile has a counter of its own.
+  split_tiles += uint64_t{option.tiles} * problems * BlocksPerTile(costs.shapes()[option.tile]);
   partial_bytes = std::max(partial_bytes, tile.partial_bytes);
   max_splits = std::max<uint32_t>(max_splits, option.splits);
 }

@@ -56,8 +56,8 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
   work_by_limit.fill(kImpossible);
   const SplitList splits(KBlocks(shape));
   const GroupRows rows = RowsOf(shape);
-  for (int t = 0; t < kGroupTileCount; ++t) {
-    const GroupTile tile = kGroupTiles[t];
+  for (int t = 0; t < static_cast<int>(costs.shapes().size()); ++t) {
+    const GroupTile tile = costs.shapes()[t];
     if (!WorthTrying(tile, shape.m)) continue;
     const uint64_t tiles = uint64_t{CeilDiv(shape.n, tile.w_rows)} * CeilDiv(shape.m, tile.a_rows);
     if (tiles >= kMaxGroupItems) continue;

@@ -15,7 +15,7 @@ namespace concert::policies {
 
 // One way to cut a problem into items.
 struct TileOption {
-  uint8_t tile = 0;    // index into kGroupTiles
+  uint8_t tile = 0;    // GroupCosts::shapes()
   uint8_t splits = 1;  // parts of each tile
   uint32_t tiles = 0;  // of the problem
   float item_us = 0;   // of its longest item

@@ -91,7 +91,7 @@ Partitioner::Partitioner(const DeviceModel& device, const TunedTable* tuned, Sch
     : device_(device), tuned_(tuned), lender_(lender) {}
 
 void Partitioner::Choose(std::span<const PartitionOp> ops, const GroupSite& site, int lane_limit,
-                         const FormRatios& ratios, Partition& result) {
+                         const Ratios& ratios, Partition& result) {
   site_ = site;
   ratios_ = ratios;
   draft_count_ = problems_predicted_ = 0;
@@ -141,23 +141,23 @@ void Partitioner::Prepare(std::span<const PartitionOp> ops) {
 
 Partitioner::Item Partitioner::ItemOf(const PartitionOp& op) {
   const float signal_us = site_.goal == GroupGoal::kThroughput ? kSignalBehindOthersUs : kSignalUs;
-  const float library_us = (static_cast<float>(op.cost.solo_us) + signal_us +
-                            (site_.goal == GroupGoal::kChain ? kDrainUs : 0)) *
-                           ratios_[static_cast<int>(Form::kSingle)];
-  Item item{.alone_us = library_us, .serial_us = library_us, .tuned = op.cost.tuned};
+  const float library_us = static_cast<float>(op.cost.solo_us) + signal_us +
+                           (site_.goal == GroupGoal::kChain ? kDrainUs : 0);
+  const float single = Ratio(Arrangement::kSingle), group = Ratio(Arrangement::kGroup);
+  Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
   if (!op.work->groupable || !device_.group_kernel) return item;
   const bool budgeted = site_.sm_budget > 0;
   item.loose = true;
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
-  if (budgeted || group_us <= library_us) {
+  if (budgeted || group_us * group <= library_us * single) {
     item.alone_us = group_us;
     item.alone_form = Form::kGroup;
     item.tuned = tuned;
   }
   // Library kernels cannot keep to a budget, so there one launch after the other is the measure.
-  if (budgeted) item.serial_us = group_us;
+  if (budgeted) item.serial_us = group_us * group;
   return item;
 }
 
@@ -256,17 +256,32 @@ uint8_t Partitioner::AddOne(int op, Draft& draft) const {
   return part;
 }
 
+// A draft's parts are corrected by what plans that are arranged like it took: launches in turn cost
+// what none of them would cost alone. So a few large GEMMs as launches of their own behind one
+// group of the rest are not judged by how groups did, nor the other way round.
+Arrangement Partitioner::ArrangementOf(const Draft& draft) {
+  const auto parts = std::span(draft.parts).first(draft.part_count);
+  const auto groups = std::count_if(parts.begin(), parts.end(),
+                                    [](const Part& part) { return part.form == Form::kGroup; });
+  return groups == 0                   ? Arrangement::kSingle
+         : groups == std::ssize(parts) ? Arrangement::kGroup
+                                       : Arrangement::kMixed;
+}
+
 // Times of the parts and the draft's score.
 void Partitioner::Evaluate(Draft& draft) {
   Scatter(draft);
+  draft.arrangement = ArrangementOf(draft);
+  const float ratio = Ratio(draft.arrangement);
   float gpu_us = 0, host_us = 0;
   bool slower = false;
   for (int p = 0; p < draft.part_count; ++p) {
     Part& part = draft.parts[p];
     if (part.count > 1) {
       part.predicted_us = GroupUs(ProblemsOf(draft, p), part.repack_bytes, part.tuned);
-      slower |= part.predicted_us > part.serial_us;  // rule 1
     }
+    part.predicted_us *= ratio;
+    slower |= part.count > 1 && part.predicted_us > part.serial_us;  // rule 1
     gpu_us += part.predicted_us;
     host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
   }
@@ -307,11 +322,12 @@ void Partitioner::DraftStreams(int lane_limit) {
   const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
   part.predicted_us =
       measured_us.value_or(static_cast<float>(company.CompanyUs() + tail_us) + kSignalUs);
-  part.predicted_us *= ratios_[static_cast<int>(Form::kStreams)];
+  part.predicted_us *= Ratio(Arrangement::kStreams);
   if (part.predicted_us > part.serial_us) return;
   Draft& draft = drafts_[draft_count_++];
   draft.part_count = 1;
   draft.parts[0] = part;
+  draft.arrangement = Arrangement::kStreams;
   std::fill_n(draft.part_of.begin(), count, uint8_t{0});
   std::fill_n(draft.part_of.begin() + count, op_count_ - count, Draft::kLater);
   // The rest will be planned as well as these.
@@ -323,13 +339,12 @@ void Partitioner::DraftStreams(int lane_limit) {
 // What was measured includes the copies that the tuner's operands, whose rows follow each other
 // without a gap, need of the same problem.
 float Partitioner::GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned) {
-  const float ratio = ratios_[static_cast<int>(Form::kGroup)];
   const std::optional<float> measured_us = TunedUs(problems, Form::kGroup);
   tuned = measured_us.has_value();
-  if (tuned) return *measured_us * ratio;
+  if (tuned) return *measured_us;
   problems_predicted_ += static_cast<int>(problems.size());
   const float group_us = lender_->planner().PredictUs(problems, site_.sm_budget, site_.goal);
-  return (group_us + GroupRepackUs(repack_bytes)) * ratio;
+  return group_us + GroupRepackUs(repack_bytes);
 }
 
 // --- The choice ---
@@ -342,17 +357,17 @@ bool Partitioner::Settle(Draft& draft, Partition& result) {
   result.borrowed = lender_->stamp();
   for (int p = 0; p < parts; ++p) {
     Part& part = draft.parts[p];
-    if (part.form == Form::kGroup && !SettlePart(ProblemsOf(draft, p), part)) return false;
+    if (part.form != Form::kGroup) continue;
+    if (!SettlePart(ProblemsOf(draft, p), Ratio(draft.arrangement), part)) return false;
   }
   WriteResult(draft, parts, result);
   return !Harms(draft);
 }
 
-bool Partitioner::SettlePart(std::span<const Problem> problems, Part& part) {
+bool Partitioner::SettlePart(std::span<const Problem> problems, float ratio, Part& part) {
   part.schedule = lender_->Borrow(problems, site_.sm_budget, site_.goal);
   if (part.schedule != nullptr && !part.tuned) {
-    part.predicted_us = (part.schedule->predicted_us + GroupRepackUs(part.repack_bytes)) *
-                        ratios_[static_cast<int>(Form::kGroup)];
+    part.predicted_us = (part.schedule->predicted_us + GroupRepackUs(part.repack_bytes)) * ratio;
   }
   const bool budgeted = site_.sm_budget > 0;
   if (part.count > 1) return part.schedule != nullptr && part.predicted_us <= part.serial_us;
@@ -404,6 +419,7 @@ int Partitioner::PartsToLaunch(const Draft& draft) const {
 void Partitioner::WriteResult(const Draft& draft, int parts, Partition& result) const {
   result.part_count = static_cast<uint8_t>(parts);
   result.form = Form::kSingle;
+  result.arrangement = draft.arrangement;
   result.all_us = LaterUs(draft);
   std::array<uint16_t, Partition::kMaxParts> next;
   uint16_t count = 0;

@@ -48,7 +48,8 @@ struct Partition {
   uint8_t part_count = 0;
   uint16_t tuned = 0;         // ops whose predicted time was measured
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
-  float all_us = 0;           // of all ops offered, those for a later plan included
+  Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
+  float all_us = 0;  // of all ops offered, those for a later plan included
   ScheduleLender::Stamp borrowed;
   // With which measured times it was chosen: their hash, and the number of the table.
   uint64_t times_hash = 0;
@@ -89,7 +90,7 @@ class Partitioner {
   // groupable ops only go into group launches, which keep to it exactly; to library kernels it is a
   // hint.
   void Choose(std::span<const PartitionOp> ops, const GroupSite& site, int lane_limit,
-              const FormRatios& ratios, Partition& result);
+              const Ratios& ratios, Partition& result);
 
   // Borrows the schedules of the groups of `partition`, which is one of these ops, anew.
   void Borrow(std::span<const Work* const> works, const GroupSite& site, Partition& partition);
@@ -97,7 +98,7 @@ class Partitioner {
  private:
   // An op with what it costs in a launch of its own.
   struct Item {
-    float alone_us = 0;   // the launch that is best for it
+    float alone_us = 0;   // the launch that is best for it, before it is corrected
     float serial_us = 0;  // the measure of harm: the best kernel alone
     uint16_t session = 0;
     Form alone_form = Form::kSingle;
@@ -118,6 +119,7 @@ class Partitioner {
     std::array<Part, Partition::kMaxParts> parts;
     std::array<uint8_t, kMaxReady> part_of;
     int part_count = 0;
+    Arrangement arrangement = Arrangement::kSingle;
     float score_us = 0;
   };
   static constexpr int kMaxDrafts = 12;
@@ -136,10 +138,13 @@ class Partitioner {
   void Evaluate(Draft& draft);
   float LaterUs(const Draft& draft) const;
   std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
+  // Not corrected.
   float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
+  static Arrangement ArrangementOf(const Draft& draft);
+  float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
   // The choice.
   bool Settle(Draft& draft, Partition& result);
-  bool SettlePart(std::span<const Problem> problems, Part& part);
+  bool SettlePart(std::span<const Problem> problems, float ratio, Part& part);
   bool Harms(const Draft& draft) const;
   int PartsToLaunch(const Draft& draft) const;
   void WriteResult(const Draft& draft, int parts, Partition& result) const;
@@ -156,7 +161,7 @@ class Partitioner {
   int draft_count_ = 0;
   GroupSite site_;
   int problems_predicted_ = 0;
-  FormRatios ratios_{};
+  Ratios ratios_{};
   std::array<Item, kMaxReady> items_;
   std::array<OpCost, kMaxReady> costs_;
   std::array<const Work*, kMaxReady> works_;

@@ -7,7 +7,7 @@
 namespace concert::policies {
 namespace {
 
-float RatioOf(const FormRatios& ratios, Form form) { return ratios[static_cast<int>(form)]; }
+float RatioOf(const Ratios& ratios, Form form) { return ratios[static_cast<int>(form)]; }
 
 // The earliest of the bounds of the sessions of `gemms`, all of which end at once.
 float EarliestBoundUs(std::span<const SideBySideOp> gemms) {
@@ -36,7 +36,7 @@ Company Running(const DeviceModel& device, std::span<const Front> fronts, int co
 }  // namespace
 
 void ChooseSideBySide(const DeviceModel& device, std::span<const SideBySideOp> gemms,
-                      std::span<const Front> fronts, const FormRatios& ratios, Partition& result) {
+                      std::span<const Front> fronts, const Ratios& ratios, Partition& result) {
   const double streams = RatioOf(ratios, Form::kStreams), serial = RatioOf(ratios, Form::kSingle);
   const auto first_us = static_cast<float>(gemms[0].cost.solo_us * serial);
   Part best{.count = 1, .predicted_us = first_us, .serial_us = first_us};
@@ -63,6 +63,7 @@ void ChooseSideBySide(const DeviceModel& device, std::span<const SideBySideOp> g
   result.part_count = 1;
   result.parts[0] = best;
   result.form = best.form;
+  result.arrangement = ArrangementOf(best.form);
   result.tuned = 0;
   for (int i = 0; i < best.count; ++i) {
     result.order[i] = static_cast<uint8_t>(i);

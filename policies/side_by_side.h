@@ -26,7 +26,7 @@ struct SideBySideOp {
 // session waiting (FairTurns). 1 to kNormalLaneCount GEMMs, each with a lane of its own. `ratios`:
 // actual over predicted time of each form.
 void ChooseSideBySide(const DeviceModel& device, std::span<const SideBySideOp> gemms,
-                      std::span<const Front> fronts, const FormRatios& ratios, Partition& result);
+                      std::span<const Front> fronts, const Ratios& ratios, Partition& result);
 
 }  // namespace concert::policies
 

@@ -93,7 +93,7 @@ absl::Status KernelImage::FindAll() {
   find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
   find(repack_, "concert_repack", table_.repack);
   if (group_kernel_ != nullptr) {
-    constexpr const char* kFootprints[] = {"wide", "narrow"};
+    constexpr const char* kFootprints[] = {"wide", "narrow", "pairs"};
     constexpr const char* kDtypes[] = {"bf16", "fp16", "e4m3"};
     for (size_t i = 0; i < table_.group.size(); ++i) {
       for (size_t j = 0; j < table_.group[i].size(); ++j) {

@@ -29,7 +29,7 @@ struct KernelTable {
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute
   // capability 9.0.
-  std::array<std::array<CUfunction, 3>, 2> group{};
+  std::array<std::array<CUfunction, 3>, 3> group{};
   CUfunction repack = nullptr;  // for the group kernel
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};

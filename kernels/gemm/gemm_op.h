@@ -39,10 +39,10 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // - Offsets are multiples of the element size; more is not needed, though 16 bytes are faster.
 //
 // work.groupable, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
-// the address and row stride of D are multiples of kGroupAlignment bytes, the stride less than
-// kGroupMaxRowBytes; and A and W are so too, or their copies, work.repack_bytes, are at most
+// and the addresses and row strides of A and W are multiples of kGroupAlignment bytes, the strides
+// less than kGroupMaxRowBytes, or their copies, work.repack_bytes, are at most
 // policies::kGroupRepackBytes (kernels/group/group_operand.h). Nothing else matters: any m, n and
-// k, activation, alpha and beta; C, bias and scales wherever admission takes them.
+// k, activation, alpha and beta; C, D, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // What the group kernel may read before earlier launches have ended is W alone: C, bias and scales

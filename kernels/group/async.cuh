@@ -30,6 +30,10 @@ __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+// At a barrier of a block of the cluster (InBlock).
+__device__ __forceinline__ void ArriveInCluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 // Until the phase of this parity has ended. Ends for certain: what it waits for are copies already
 // issued and threads of this block that wait for nothing else.
 __device__ __forceinline__ void WaitParity(uint32_t barrier, uint32_t parity) {
@@ -67,6 +71,16 @@ __device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map
       "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
+// Into both blocks of a pair, at the same place in each; each one's barrier counts its bytes.
+__device__ __forceinline__ void LoadTileForPair(uint32_t shared, const CUtensorMap* map,
+                                                uint32_t barrier, int x, int y) {
+  constexpr uint16_t kBoth = 0b11;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(kBoth)
+      : "memory");
+}
 __device__ __forceinline__ void StoreTile(const CUtensorMap* map, uint32_t shared, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
@@ -95,6 +109,26 @@ __device__ __forceinline__ void FenceTensorCopies() {
 // Makes this thread's writes to shared memory visible to tensor stores.
 __device__ __forceinline__ void PublishShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- Pairs of blocks (clusters) ---
+
+// This block's place in its cluster.
+__device__ __forceinline__ int ClusterRank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+// The same place in the shared memory of the cluster's block `rank`.
+__device__ __forceinline__ uint32_t InBlock(uint32_t shared, int rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(rank));
+  return mapped;
+}
+// As __syncthreads, of all blocks of the cluster.
+__device__ __forceinline__ void SyncCluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // --- Named barriers ---

@@ -21,6 +21,7 @@ struct Config {
   static constexpr uint32_t kStagingBytes = kFootprint.staging_bytes / 2;  // of a warpgroup
   static constexpr int kStagingRows = kStagingBytes / kRowBytes;
   static constexpr int kMaxRows = kFootprint.max_rows;
+  static constexpr int kBlocks = kFootprint.pairs ? 2 : 1;  // that work on one tile
   static constexpr int kComputingRegisters = kFootprint.blocks_per_sm == 1 ? 232 : 104;
   static constexpr int kLoadingRegisters = kFootprint.blocks_per_sm == 1 ? 40 : 32;
 };
@@ -46,14 +47,29 @@ __host__ __device__ constexpr int TileKey(int w_rows, int a_rows) {
   return w_rows / 64 | a_rows / 16 << 8;
 }
 
-// This block's column of the list.
+// This block's place among those that work on one tile.
+template <class Config>
+__device__ __forceinline__ int RankInTile() {
+  if constexpr (Config::kBlocks == 1) return 0;
+  return ClusterRank();
+}
+
+// This block's column of the list, or its pair's: then of each tile the part that is this block's,
+// as if there were tiles of that size.
+template <class Config>
 class Items {
  public:
   __device__ explicit Items(const GroupArgs& args)
-      : next_(reinterpret_cast<const int4*>(args.items) + blockIdx.x) {}
+      : next_(reinterpret_cast<const int4*>(args.items) + blockIdx.x / Config::kBlocks) {}
   __device__ Item Next() {
-    const Item item{__ldg(next_)};
-    next_ += gridDim.x;
+    Item item{__ldg(next_)};
+    next_ += gridDim.x / Config::kBlocks;
+    if constexpr (Config::kBlocks == 2) {
+      const int rank = ClusterRank();
+      item.raw.x -= 2 << 16;                           // w_rows: 128 of 256
+      item.raw.y += item.w_tile() + rank;              // w_tile
+      item.raw.w += (item.split_tile() + rank) << 16;  // split_tile
+    }
     return item;
   }
 

@@ -94,28 +94,6 @@ __device__ __forceinline__ void StoreElements(const GroupTask& task, const Group
   });
 }
 
-// The scales of fp8 operands, per tensor or per row of A and W.
-template <int kN>
-__device__ __forceinline__ void ApplyScales(const GroupTask& task, const GroupRecord& record, int x,
-                                            int y, int thread, float (&d)[kN / 2]) {
-  const int m = static_cast<int>(task.m), n = static_cast<int>(task.n);
-  const bool a_per_row = (task.flags & GroupRecord::kAScalesPerRow) != 0;
-  const bool w_per_row = (task.flags & GroupRecord::kWScalesPerRow) != 0;
-  float factor = 1.0f;
-  if (record.a_scales != nullptr && !a_per_row) factor *= __ldcg(record.a_scales);
-  if (record.w_scales != nullptr && !w_per_row) factor *= __ldcg(record.w_scales);
-  const int column = x + (thread >> 5) * 16 + (thread >> 2 & 7);
-  float low = factor, high = factor;
-  if (w_per_row) {
-    if (column < n) low *= __ldcg(record.w_scales + column);
-    if (column + 8 < n) high *= __ldcg(record.w_scales + column + 8);
-  }
-  ForEachSum<kN>(x, y, thread, [&](int i, int row, int) {
-    d[i] *= (i & 2) != 0 ? high : low;
-    if (a_per_row && row < m) d[i] *= __ldcg(record.a_scales + row);
-  });
-}
-
 template <int kN>
 __device__ __forceinline__ void Activate(uint32_t activation, float (&d)[kN / 2]) {
   switch (activation) {  // kernels::Activation
@@ -134,25 +112,61 @@ __device__ __forceinline__ void Activate(uint32_t activation, float (&d)[kN / 2]
   }
 }
 
-// d = act(alpha * scales * d + beta * C + bias) where the element exists.
+// What of a thread's columns finishing takes: d times `scale` plus `bias`, of the columns c and c +
+// 8 of ForEachSum.
+struct Columns {
+  float scale[2] = {1, 1};
+  float bias[2] = {0, 0};
+
+  template <class Format>
+  __device__ __forceinline__ static Columns Read(const GroupTask& task, const GroupRecord& record,
+                                                 int x, int thread) {
+    const Output<Format> output(task.flags);
+    const int n = static_cast<int>(task.n);
+    float factor = record.alpha;
+    const bool w_per_row = (task.flags & GroupRecord::kWScalesPerRow) != 0;
+    if constexpr (sizeof(typename Format::Input) == 1) {
+      const bool a_per_row = (task.flags & GroupRecord::kAScalesPerRow) != 0;
+      if (record.a_scales != nullptr && !a_per_row) factor *= __ldcg(record.a_scales);
+      if (record.w_scales != nullptr && !w_per_row) factor *= __ldcg(record.w_scales);
+    }
+    Columns columns;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = x + (thread >> 5) * 16 + (thread >> 2 & 7) + 8 * i;
+      columns.scale[i] = factor;
+      if (column >= n) continue;
+      if (w_per_row) columns.scale[i] *= __ldcg(record.w_scales + column);
+      if (record.bias != nullptr) columns.bias[i] = output.Read(record.bias, column);
+    }
+    return columns;
+  }
+};
+
+// d = act(alpha * scales * d + beta * C + bias) where the element exists. What is asked of all
+// elements is asked before each loop over them, not 128 times within: of e4m3, four 3013x1072x1136
+// took 48 us instead of 33 (one H200).
 template <class Format, int kN>
-__device__ __forceinline__ void Finish(const GroupTask& task, const GroupRecord& record, int x,
-                                       int y, int thread, float (&d)[kN / 2]) {
+__device__ __forceinline__ void Finish(const GroupTask& task, const GroupRecord& record,
+                                       const Columns& columns, int x, int y, int thread,
+                                       float (&d)[kN / 2]) {
   const Output<Format> output(task.flags);
   const int m = static_cast<int>(task.m), n = static_cast<int>(task.n);
-  if constexpr (sizeof(typename Format::Input) == 1) ApplyScales<kN>(task, record, x, y, thread, d);
-  const int column = x + (thread >> 5) * 16 + (thread >> 2 & 7);
-  float low = 0, high = 0;
-  if (record.bias != nullptr) {
-    if (column < n) low = output.Read(record.bias, column);
-    if (column + 8 < n) high = output.Read(record.bias, column + 8);
+  if (task.flags & GroupRecord::kAScalesPerRow) {
+    ForEachSum<kN>(x, y, thread, [&](int i, int row, int) {
+      if (row < m) d[i] *= __ldcg(record.a_scales + row);
+    });
   }
-  const bool has_c = (task.flags & GroupRecord::kHasC) != 0;
-  ForEachSum<kN>(x, y, thread, [&](int i, int row, int at) {
-    d[i] = record.alpha * d[i] + ((i & 2) != 0 ? high : low);
-    if (has_c && row < m && at < n)
-      d[i] += record.beta * output.Read(record.c, row * record.ldc + at);
-  });
+#pragma unroll
+  for (int i = 0; i < kN / 2; ++i) {
+    d[i] = columns.scale[i >> 1 & 1] * d[i] + columns.bias[i >> 1 & 1];
+  }
+  if (task.flags & GroupRecord::kHasC) {
+    const float beta = record.beta;
+    ForEachSum<kN>(x, y, thread, [&](int i, int row, int at) {
+      if (row < m && at < n) d[i] += beta * output.Read(record.c, row * record.ldc + at);
+    });
+  }
   Activate<kN>(record.activation, d);
 }
 

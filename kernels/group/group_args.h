@@ -22,6 +22,7 @@ struct GroupFootprint {
   uint32_t pool_bytes;     // pipeline stages
   uint32_t staging_bytes;  // results, one half per warpgroup
   int max_rows;            // of A that a warpgroup multiplies; its sums are in registers
+  bool pairs = false;      // two blocks, a cluster, work on one tile
 
   // The above, barriers and messages, and room to align the pool to 1024 bytes.
   constexpr uint32_t shared_bytes() const { return pool_bytes + staging_bytes + 1024 + 512; }
@@ -31,8 +32,10 @@ inline constexpr GroupFootprint kGroupWide = {1, 192 * 1024, 2 * 16 * 1024, 256}
 // whose sums and results fit half of the registers and of the staging buffers.
 inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024,
                                                 policies::kNarrowWarpgroupRows};
-// By GroupSchedule::narrow.
-inline constexpr std::array<GroupFootprint, 2> kGroupFootprints = {kGroupWide, kGroupNarrow};
+inline constexpr GroupFootprint kGroupPairs = {1, 192 * 1024, 2 * 16 * 1024, 256, true};
+// By GroupSchedule::kind.
+inline constexpr std::array<GroupFootprint, 3> kGroupFootprints = {kGroupWide, kGroupNarrow,
+                                                                   kGroupPairs};
 
 // Rows of A that a consumer warpgroup hands over for one store.
 constexpr int GroupStoreRows(policies::GroupTile tile) {
@@ -40,8 +43,16 @@ constexpr int GroupStoreRows(policies::GroupTile tile) {
   return rows > 128 ? rows / 2 : rows;
 }
 
+// Rows of W and of A that one block loads at a time.
+constexpr uint32_t GroupLoadRowsW(policies::GroupTile tile) {
+  return tile.w_rows / static_cast<uint32_t>(policies::BlocksPerTile(tile));
+}
+constexpr uint32_t GroupLoadRowsA(policies::GroupTile tile) {
+  return tile.a_rows / static_cast<uint32_t>(policies::BlocksPerTile(tile));
+}
+
 // Inner dimension of a box: 128 bytes (of K; of N for D), with 128-byte swizzle; rows of a box:
-// w_rows, a_rows and GroupStoreRows.
+// GroupLoadRowsW, GroupLoadRowsA and GroupStoreRows.
 struct GroupMaps {
   CUtensorMap w, a, d;
 };
@@ -60,6 +71,7 @@ struct alignas(128) GroupRecord {
     // Rows of D end within 16 bytes that are not all D's. Tensor stores cut rows off at multiples
     // of 16 bytes only (measured on an H200), so the last columns are stored one by one.
     kRaggedRows = 64,
+    kUnmapped = 128,  // no tensor map takes D: all of it is stored one by one
   };
 
   GroupMaps maps;

@@ -35,10 +35,20 @@ __device__ __forceinline__ void WaitForPredecessor(const GroupArgs& args, const 
   FenceTensorCopies();
 }
 
+// Until all that was loaded has been used, by every block that it was loaded for.
+__device__ __forceinline__ void WaitUsed(const Shared& shared, const Ring& ring) {
+  for (int i = 0; i < kGroupMaxStages; ++i) {
+    WaitParity(shared.empty + 8 * i, (ring.phases >> i & 1) ^ 1);
+  }
+}
+
+// Blocks of a pair load half of A's rows each, for both.
 template <class Config, bool kIsA>
 __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared) {
   constexpr int kElementsPerBlock = kRowBytes / sizeof(typename Config::Format::Input);
-  Items items(args);
+  constexpr bool kForPair = kIsA && Config::kBlocks == 2;
+  const int part = kForPair ? ClusterRank() : 0;
+  Items<Config> items(args);
   Ring ring;
   int tile_key = 0, problem = -1;
   const CUtensorMap* map = nullptr;
@@ -48,9 +58,7 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
     const int w_bytes = item.w_rows() * kRowBytes, a_bytes = item.a_rows() * kRowBytes;
     if (item.tile_key() != tile_key) {
       // Before the first tile there is nothing to wait for: that would take 0.5 us.
-      for (int i = 0; i < kGroupMaxStages && tile_key != 0; ++i) {
-        WaitParity(shared.empty + 8 * i, (ring.phases >> i & 1) ^ 1);
-      }
+      if (tile_key != 0) WaitUsed(shared, ring);
       tile_key = item.tile_key();
       ring.stage = 0;
       ring.stages = StagesOf<Config>(w_bytes + a_bytes);
@@ -60,19 +68,28 @@ __device__ __forceinline__ void Load(const GroupArgs& args, const Shared& shared
       map = MapOf(args, problem, kIsA ? &GroupMaps::a : &GroupMaps::w);
       if (kIsA) WaitForPredecessor(args, TaskOf(args, problem));
     }
-    const int row = kIsA ? item.a_tile() * item.a_rows() : item.w_tile() * item.w_rows();
+    const int part_rows = item.a_rows() / Config::kBlocks;
+    const int row =
+        kIsA ? item.a_tile() * item.a_rows() + part * part_rows : item.w_tile() * item.w_rows();
     const int bytes = kIsA ? a_bytes : w_bytes, stage_bytes = w_bytes + a_bytes;
-    const uint32_t first_stage = shared.pool + (kIsA ? w_bytes : 0);
+    const uint32_t first_stage = shared.pool + (kIsA ? w_bytes + part * part_rows * kRowBytes : 0);
 #pragma unroll 1
     for (int k = item.k_begin(); k < item.k_end(); ++k) {
       const uint32_t full = shared.full + 8 * ring.stage;
       WaitParity(shared.empty + 8 * ring.stage, ring.parity() ^ 1);
       ArriveExpecting(full, bytes);
-      LoadTile(first_stage + ring.stage * stage_bytes, map, full, k * kElementsPerBlock, row);
+      const uint32_t stage = first_stage + ring.stage * stage_bytes;
+      if constexpr (kForPair) {
+        LoadTileForPair(stage, map, full, k * kElementsPerBlock, row);
+      } else {
+        LoadTile(stage, map, full, k * kElementsPerBlock, row);
+      }
       ring.Advance();
     }
     item = next;
   }
+  // The other block says here that it has used what was loaded: this one must not be gone by then.
+  if (kForPair) WaitUsed(shared, ring);
 }
 
 // --- Computing: two warpgroups ---
@@ -103,8 +120,9 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
   const bool inside = x < static_cast<int>(task.n);
   // Lane l gives the address of row l % 8 of matrix l / 8: two of columns, times two of rows of D.
   const int row_of_lane = (lane & 7) + (lane >> 4) * 8, column = warp * 2 + (lane >> 3 & 1);
-  const bool one_by_one =
-      inside && (task.flags & GroupRecord::kRaggedRows) != 0 && x + 64 > static_cast<int>(task.n);
+  const bool ragged =
+      (task.flags & GroupRecord::kRaggedRows) != 0 && x + 64 > static_cast<int>(task.n);
+  const bool one_by_one = inside && (ragged || (task.flags & GroupRecord::kUnmapped) != 0);
   if (one_by_one) {
     StoreElements<Format, kN>(task, args.records[task.record], x, y, thread, d);
   }
@@ -127,8 +145,9 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
       message.problem = item.problem();
       message.x = x;
       message.y = chunk_y;
-      // One half of one tile of each problem is its last.
-      const bool last = warpgroup == 0 && x + kWRows >= static_cast<int>(task.n) &&
+      // One half of one block's part of one tile of each problem is its last.
+      const bool last = warpgroup == 0 && RankInTile<Config>() == 0 &&
+                        x + Config::kBlocks * kWRows >= static_cast<int>(task.n) &&
                         y + kARows >= static_cast<int>(task.m);
       message.flags = (store ? Message::kStore : 0) |
                       (chunk == kChunks - 1 ? Message::kTileDone : 0) |
@@ -148,7 +167,17 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   constexpr int kStageBytes = kWBytes + kARows * kRowBytes;
   ring = {Uniform(ring.stage), StagesOf<Config>(kStageBytes), Uniform(ring.phases)};
   const int blocks = Uniform(item.k_end() - item.k_begin());
-  const bool signals_empty = (thread & 31) == 0;
+  // One thread of each warp for every block that loads for this one.
+  const bool signals_empty = (thread & 31) < Config::kBlocks;
+  const uint32_t empty = Config::kBlocks == 2 ? InBlock(shared.empty, thread & 1) : shared.empty;
+  const auto signal_empty = [&](int stage) {
+    if (!signals_empty) return;
+    if constexpr (Config::kBlocks == 2) {
+      ArriveInCluster(empty + 8 * stage);
+    } else {
+      Arrive(empty + 8 * stage);
+    }
+  };
   float d[kN / 2];
   const auto multiply = [&](bool first) {
     WaitParity(shared.full + 8 * ring.stage, ring.parity());
@@ -166,35 +195,50 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   // The first block of K stands before the loop: a condition inside makes ptxas serialise wgmma
   // (its warning C7520), at a third of the speed.
   multiply(true);
+  // While that is multiplied, and not before: that the first block of A is there says that what
+  // finishing reads may be read, too.
+  const GroupTask& task = TaskOf(args, item.problem());
+  const int x = kShareW ? item.w_tile() * 64 : item.w_tile() * 128 + warpgroup * 64;
+  Columns columns;
+  if (task.flags & GroupRecord::kFinish) {
+    columns = Columns::Read<Format>(task, args.records[task.record], x, thread);
+  }
   int previous = ring.stage;
   ring.Advance();
 #pragma unroll 1
   for (int block = 1; block < blocks; ++block) {
     multiply(false);
     WgmmaWait<1>();
-    if (signals_empty) Arrive(shared.empty + 8 * previous);
+    signal_empty(previous);
     previous = ring.stage;
     ring.Advance();
   }
   WgmmaWait<0>();
-  if (signals_empty) Arrive(shared.empty + 8 * previous);
+  signal_empty(previous);
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 
   if (item.splits() > 1 && !SumParts<Config, kN>(args, shared, item, d, warpgroup, thread)) return;
-  const GroupTask& task = TaskOf(args, item.problem());
-  const int x = kShareW ? item.w_tile() * 64 : item.w_tile() * 128 + warpgroup * 64;
   const int y = item.a_tile() * kARows + (kShareW ? warpgroup * kN : 0);
   if (task.flags & GroupRecord::kFinish) {
-    Finish<Format, kN>(task, args.records[task.record], x, y, thread, d);
+    Finish<Format, kN>(task, args.records[task.record], columns, x, y, thread, d);
   }
   HandOver<Config, kN, kShareW>(args, shared, task, item, x, y, d, handover, warpgroup, thread);
 }
 
+// Whether there are pairs' tiles of which a block computes this much.
+template <int kWRows, int kARows>
+constexpr bool kIsOfPair = [] {
+  for (const policies::GroupTile tile : policies::kGroupPairTiles) {
+    if (tile.w_rows == 2 * kWRows && tile.a_rows == kARows) return true;
+  }
+  return false;
+}();
+
 template <class Config>
 __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& shared,
                                            int warpgroup, int thread) {
-  Items items(args);
+  Items<Config> items(args);
   Ring ring;
   Handover handover;
   int tile_key = 0;
@@ -203,12 +247,12 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
     const int key = __shfl_sync(~0u, item.tile_key(), 0);
     if (key != tile_key) ring.stage = 0;
     tile_key = key;
-#define CONCERT_TILE(w_rows, a_rows)                                                              \
-  case TileKey(w_rows, a_rows):                                                                   \
-    if constexpr (constexpr int kN = (w_rows) == 64 ? (a_rows) / 2 : (a_rows);                    \
-                  kN <= Config::kMaxRows) {                                                       \
-      Compute<Config, kN, (w_rows) == 64>(args, shared, item, ring, handover, warpgroup, thread); \
-    }                                                                                             \
+#define CONCERT_TILE(w_rows, a_rows)                                                               \
+  case TileKey(w_rows, a_rows):                                                                    \
+    if constexpr (constexpr int kN = (w_rows) == 64 ? (a_rows) / 2 : (a_rows);                     \
+                  kN <= Config::kMaxRows && (Config::kBlocks == 1 || kIsOfPair<w_rows, a_rows>)) { \
+      Compute<Config, kN, (w_rows) == 64>(args, shared, item, ring, handover, warpgroup, thread);  \
+    }                                                                                              \
     break;
     switch (key) {
       CONCERT_TILE(128, 16)
@@ -251,8 +295,8 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
   const Shared shared = Shared::Of<Config>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kGroupMaxStages; ++i) {
-      InitBarrier(shared.full + 8 * i, 2);   // the threads that load W and A
-      InitBarrier(shared.empty + 8 * i, 8);  // the computing warps
+      InitBarrier(shared.full + 8 * i, 2);                     // the threads that load W and A
+      InitBarrier(shared.empty + 8 * i, 8 * Config::kBlocks);  // the computing warps
     }
     for (int i = 0; i < 2; ++i) {
       InitBarrier(shared.handed_over + 8 * i, 1);
@@ -261,7 +305,11 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
     PublishBarriers();
   }
   const int warpgroup = Uniform(threadIdx.x / kWarpgroup), thread = threadIdx.x % kWarpgroup;
-  __syncthreads();
+  if constexpr (Config::kBlocks == 2) {
+    SyncCluster();  // the other block's copies and signals come to these barriers, too
+  } else {
+    __syncthreads();
+  }
   if (warpgroup < 2) {
     ClaimRegisters<Config::kComputingRegisters>();
     return ComputeAll<Config>(args, shared, warpgroup, thread);
@@ -284,17 +332,20 @@ __device__ __forceinline__ void RunGroup(const GroupArgs& args) {
 
 }  // namespace
 
-#define CONCERT_GROUP_KERNEL(name, format, footprint)                                  \
-  extern "C" __global__ void __launch_bounds__(kGroupThreads, footprint.blocks_per_sm) \
-      name(const __grid_constant__ GroupArgs args) {                                   \
-    RunGroup<Config<format, footprint>>(args);                                         \
+#define CONCERT_GROUP_KERNEL(name, format, footprint, cluster)                                 \
+  extern "C" __global__ void cluster __launch_bounds__(kGroupThreads, footprint.blocks_per_sm) \
+      name(const __grid_constant__ GroupArgs args) {                                           \
+    RunGroup<Config<format, footprint>>(args);                                                 \
   }
-CONCERT_GROUP_KERNEL(concert_group_wide_bf16, Bf16, kGroupWide)
-CONCERT_GROUP_KERNEL(concert_group_wide_fp16, Fp16, kGroupWide)
-CONCERT_GROUP_KERNEL(concert_group_wide_e4m3, E4m3, kGroupWide)
-CONCERT_GROUP_KERNEL(concert_group_narrow_bf16, Bf16, kGroupNarrow)
-CONCERT_GROUP_KERNEL(concert_group_narrow_fp16, Fp16, kGroupNarrow)
-CONCERT_GROUP_KERNEL(concert_group_narrow_e4m3, E4m3, kGroupNarrow)
+CONCERT_GROUP_KERNEL(concert_group_wide_bf16, Bf16, kGroupWide, )
+CONCERT_GROUP_KERNEL(concert_group_wide_fp16, Fp16, kGroupWide, )
+CONCERT_GROUP_KERNEL(concert_group_wide_e4m3, E4m3, kGroupWide, )
+CONCERT_GROUP_KERNEL(concert_group_narrow_bf16, Bf16, kGroupNarrow, )
+CONCERT_GROUP_KERNEL(concert_group_narrow_fp16, Fp16, kGroupNarrow, )
+CONCERT_GROUP_KERNEL(concert_group_narrow_e4m3, E4m3, kGroupNarrow, )
+CONCERT_GROUP_KERNEL(concert_group_pairs_bf16, Bf16, kGroupPairs, __cluster_dims__(2, 1, 1))
+CONCERT_GROUP_KERNEL(concert_group_pairs_fp16, Fp16, kGroupPairs, __cluster_dims__(2, 1, 1))
+CONCERT_GROUP_KERNEL(concert_group_pairs_e4m3, E4m3, kGroupPairs, __cluster_dims__(2, 1, 1))
 #undef CONCERT_GROUP_KERNEL
 
 }  // namespace concert::kernels::cuda

@@ -34,12 +34,13 @@ uint16_t FlagsOf(const GemmArgs& gemm) {
   if (gemm.w_scales_per_row) flags |= GroupRecord::kWScalesPerRow;
   if (gemm.d_dtype == Dtype::kFp16) flags |= GroupRecord::kFp16Out;
   if (gemm.n * DtypeBytes(gemm.d_dtype) % 16 != 0) flags |= GroupRecord::kRaggedRows;
+  if (!GroupOperand::D(gemm).MapTakes()) flags |= GroupRecord::kUnmapped;
   return static_cast<uint16_t>(flags);
 }
 
-// Both halves of every tile are counted.
+// Both halves of what each block computes of a tile are counted.
 uint32_t HalvesOf(const GemmArgs& gemm, policies::GroupTile tile) {
-  return 2 * ((gemm.n + tile.w_rows - 1) / tile.w_rows) *
+  return 2 * BlocksPerTile(tile) * ((gemm.n + tile.w_rows - 1) / tile.w_rows) *
          ((gemm.m + tile.a_rows - 1) / tile.a_rows);
 }
 
@@ -157,7 +158,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled) &&
                        InBudget(track, launch);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  track.blocks = (overlap ? track.blocks : 0) + schedule.blocks;
+  track.blocks = (overlap ? track.blocks : 0) + schedule.grid();
   std::array<uint32_t, policies::kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
   ++track.turn;
@@ -259,7 +260,7 @@ absl::Status GroupLauncher::WaitForOtherTracks(int track) {
 // the next step took the 64 that were left to a higher class, for as long as the step before ran
 // (up to 400 us, one H200).
 bool GroupLauncher::InBudget(const Track& track, const GroupLaunch& launch) {
-  return launch.sm_budget == 0 || track.blocks + launch.schedule->blocks <= launch.sm_budget;
+  return launch.sm_budget == 0 || track.blocks + launch.schedule->grid() <= launch.sm_budget;
 }
 
 absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, bool overlap) {
@@ -272,15 +273,16 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   // run beside.
   args_.release_late = track.split || track.turn % kGroupReleases == 0;
   args_.partials = reinterpret_cast<float*>(track.partials[track.turn % 2]);
-  args_.partial_floats = schedule.partial_bytes / sizeof(float);
+  args_.partial_floats =
+      schedule.partial_bytes / sizeof(float) / (schedule.grid() / schedule.blocks);
   args_.max_splits = schedule.max_splits;
 
-  const size_t footprint = schedule.narrow;
+  const auto footprint = static_cast<size_t>(schedule.kind);
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config = {};
-  config.gridDimX = schedule.blocks;
+  config.gridDimX = schedule.grid();
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = kGroupThreads;
   config.blockDimY = config.blockDimZ = 1;

@@ -14,7 +14,7 @@ namespace concert::kernels {
 // multiples of 16 bytes, row strides are less than 2^40 bytes.
 inline constexpr uint64_t kGroupAlignment = 16;
 inline constexpr uint64_t kGroupMaxRowBytes = uint64_t{1} << 40;
-// Where copies begin: tensor copies fetch whole 128-byte lines.
+// Where the rows of copies begin: tensor copies fetch whole 128-byte lines.
 inline constexpr uint64_t kRepackAlignment = 128;
 
 // A matrix as it lies in memory.
@@ -41,29 +41,20 @@ struct GroupOperand {
     return row_stride < kGroupMaxRowBytes && row_bytes < kGroupMaxRowBytes &&
            (begin | row_bytes) % kGroupAlignment == 0;
   }
-  // Of a copy that one takes: rows as long as it takes to begin at multiples of kGroupAlignment,
-  // and room to the next multiple of kRepackAlignment. Below 2^51: admission bounds dimensions by
-  // 2^24.
+  // Of a copy that one takes, whose rows begin at multiples of kRepackAlignment. Below 2^51:
+  // admission bounds dimensions by 2^24.
   constexpr uint64_t RepackedRowBytes() const {
-    return RoundUp(uint64_t{columns} * element_bytes, kGroupAlignment);
+    const uint64_t bytes = uint64_t{columns} * element_bytes;
+    return (bytes + kRepackAlignment - 1) / kRepackAlignment * kRepackAlignment;
   }
-  constexpr uint64_t RepackedBytes() const {
-    return RoundUp(rows * RepackedRowBytes(), kRepackAlignment);
-  }
-
- private:
-  static constexpr uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
-    return (bytes + unit - 1) / unit * unit;
-  }
+  constexpr uint64_t RepackedBytes() const { return rows * RepackedRowBytes(); }
 };
 
 // What a group launch writes to its scratch before it can compute `gemm`: copies of A and W, where
 // a tensor map does not take them. Nullopt: no group launch can carry this GEMM. The rule is in
 // kernels/gemm/gemm_op.h.
 constexpr std::optional<uint32_t> GroupRepackBytes(const GemmArgs& gemm) {
-  if (gemm.batch != 1 || gemm.dtype == Dtype::kFp32 || !GroupOperand::D(gemm).MapTakes()) {
-    return std::nullopt;
-  }
+  if (gemm.batch != 1 || gemm.dtype == Dtype::kFp32) return std::nullopt;
   uint64_t bytes = 0;
   for (const GroupOperand& operand : {GroupOperand::A(gemm), GroupOperand::W(gemm)}) {
     if (!operand.MapTakes()) bytes += operand.RepackedBytes();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/group/group_operand.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -149,9 +150,13 @@ absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
   record = {};
   const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile));
   absl::Status status =
-      Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, tile.w_rows);
-  status.Update(Encode(record.maps.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, tile.a_rows));
-  status.Update(Encode(record.maps.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
+      Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, GroupLoadRowsW(tile));
+  status.Update(
+      Encode(record.maps.a, gemm.a, gemm.dtype, gemm.k, gemm.m, gemm.lda, GroupLoadRowsA(tile)));
+  if (GroupOperand::D(gemm).MapTakes()) {
+    status.Update(
+        Encode(record.maps.d, gemm.d, gemm.d_dtype, gemm.n, gemm.m, gemm.ldd, store_rows));
+  }
   record.d_rows = reinterpret_cast<void*>(gemm.d);
   record.ldd = gemm.ldd;
   record.bias = reinterpret_cast<const void*>(gemm.bias);

@@ -121,7 +121,7 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
   // The first item's map is acquired while the first tile is computed.
   int map_problem = -1;
   const CUtensorMap* map = nullptr;
-  if (const Item first = Items(args).Next(); !first.end()) {
+  if (const Item first = Items<Config>(args).Next(); !first.end()) {
     map_problem = first.problem();
     map = MapOf(args, map_problem, &GroupMaps::d);
   }

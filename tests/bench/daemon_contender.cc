@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<DaemonContender>> DaemonContender::Make(
       queues.push_back(std::move(queue).value());
     }
   }
+  contender->staging_ = std::make_shared<uint8_t[]>(workload.largest_output_bytes());
   contender->in_flight_.assign(kBatchesInFlight, std::vector<Ticket>(workload.gemms()));
   return contender;
 }
@@ -140,10 +141,7 @@ absl::Status DaemonContender::WaitFor(int batch) {
 // The largest output from here, the others from that one: host and GPU are 100 times slower to copy
 // between than within.
 absl::Status DaemonContender::PoisonOutputs() {
-  int largest = 0;
-  for (int gemm = 1; gemm < workload_.gemms(); ++gemm) {
-    if (workload_.output_bytes(gemm) > workload_.output_bytes(largest)) largest = gemm;
-  }
+  const int largest = workload_.largest_output();
   const std::vector<uint8_t> poison = workload_.Poison(largest);
   const uint64_t source = workload_.place(0, largest).d;
   const Status written = buffer_.Write(poison.data(), poison.size(), source);
@@ -164,7 +162,7 @@ absl::Status DaemonContender::PoisonOutputs() {
 absl::StatusOr<double> DaemonContender::WorstError() {
   double worst = 0;
   for (int gemm = 0; gemm < workload_.gemms(); ++gemm) {
-    std::vector<uint8_t> output(workload_.output_bytes(gemm));
+    const std::span<uint8_t> output(staging_.get(), workload_.output_bytes(gemm));
     for (int set = 0; set < workload_.sets(); ++set) {
       const Status status =
           buffer_.Read(output.data(), output.size(), workload_.place(set, gemm).d);

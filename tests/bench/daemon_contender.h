@@ -3,6 +3,7 @@
 #define CONCERT_TESTS_BENCH_DAEMON_CONTENDER_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "concert/concert.hpp"
@@ -36,6 +37,8 @@ class DaemonContender : public Contender {
 
   // The workload's memory, made by the daemon.
   const Buffer& buffer() const { return buffer_; }
+  // Host memory that holds any one output: results are read through it.
+  void ReadThrough(std::shared_ptr<uint8_t[]> memory) { staging_ = std::move(memory); }
 
  private:
   static constexpr int kBatchesInFlight = GemmWorkload::kBatchesInFlight;
@@ -49,6 +52,7 @@ class DaemonContender : public Contender {
   const Session& session_;
   const GemmWorkload& workload_;
   Buffer buffer_;
+  std::shared_ptr<uint8_t[]> staging_;
   std::vector<std::vector<GemmOp>> ops_;        // [set][gemm]
   std::vector<std::vector<Queue>> queues_;      // [batch % queues_.size()][gemm]
   std::vector<std::vector<Ticket>> in_flight_;  // [batch % kBatchesInFlight][gemm]

@@ -111,6 +111,8 @@ absl::Status AddLocal(LocalGpu& gpu, const GemmWorkload& workload, DaemonContend
   Result<void*> mapped = memory.buffer().Address();
   if (!mapped.ok()) return ToAbsl(mapped.status());
   const auto address = reinterpret_cast<uint64_t>(*mapped);
+  if (auto pinned = gpu.AllocatePinned(workload.largest_output_bytes()); pinned != nullptr)
+    memory.ReadThrough(std::move(pinned));
   for (const Baseline& baseline : kBaselines) {
     auto run = gpu.Record(workload, address, baseline.form);
     if (absl::IsNotFound(run.status())) continue;

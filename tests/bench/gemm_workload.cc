@@ -176,6 +176,14 @@ uint64_t GemmWorkload::output_bytes(int gemm) const {
   return uint64_t{DtypeBytes(shape(gemm).d_dtype())} * shape(gemm).m * shape(gemm).n;
 }
 
+int GemmWorkload::largest_output() const {
+  int largest = 0;
+  for (int gemm = 1; gemm < gemms(); ++gemm) {
+    if (output_bytes(gemm) > output_bytes(largest)) largest = gemm;
+  }
+  return largest;
+}
+
 std::vector<uint8_t> GemmWorkload::MakeImage() {
   std::vector<uint8_t> image(bytes_, 0xFF);
   const bool chained = layout_ == Layout::kChained;
@@ -184,8 +192,7 @@ std::vector<uint8_t> GemmWorkload::MakeImage() {
   } else {
     references_.assign(sets(), std::vector<Reference>(gemms()));
   }
-  ForEach(sets() * gemms(),
-          [&](int item) { MakeInputs(item / gemms(), item % gemms(), image); });
+  ForEach(sets() * gemms(), [&](int item) { MakeInputs(item / gemms(), item % gemms(), image); });
   ForEach(sets() * gemms(), [&](int item) {
     const int set = item / gemms(), gemm = item % gemms();
     Projected projected = ProjectWeights(set, gemm, image);
@@ -248,7 +255,7 @@ GemmWorkload::Reference GemmWorkload::MakeReference(int gemm, const Projected& p
   return reference;
 }
 
-double GemmWorkload::RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const {
+double GemmWorkload::RelativeError(int set, int gemm, std::span<const uint8_t> output) const {
   return ErrorAgainst(references_[set][gemm], gemm, output.data());
 }
 

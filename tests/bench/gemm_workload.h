@@ -3,6 +3,7 @@
 #define CONCERT_TESTS_BENCH_GEMM_WORKLOAD_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tests/bench/scenario_file.h"
@@ -50,6 +51,8 @@ class GemmWorkload {
   int batches_per_round() const { return (kMinRound + sets() - 1) / sets() * sets(); }
   uint64_t input_bytes(int gemm) const;  // of A
   uint64_t output_bytes(int gemm) const;
+  int largest_output() const;  // whose
+  uint64_t largest_output_bytes() const { return output_bytes(largest_output()); }
 
   // The whole range: inputs random in [-1, 1), outputs all NaN. fp8: quantised from [-448, 448),
   // with scales of their own in every set. Computes the references as it goes.
@@ -61,7 +64,7 @@ class GemmWorkload {
 
   // Relative Frobenius error of `output`, D of this GEMM in this set; NaN if any element is.
   // REQUIRES: MakeImage was called, and the layout is kIndependent.
-  double RelativeError(int set, int gemm, const std::vector<uint8_t>& output) const;
+  double RelativeError(int set, int gemm, std::span<const uint8_t> output) const;
   // The same against `input`, the A that the GEMM has read. REQUIRES: MakeImage was called, and the
   // layout is kChained.
   double RelativeError(int set, int gemm, const std::vector<uint8_t>& input,

@@ -51,6 +51,7 @@ class CudaGpu : public LocalGpu {
   absl::StatusOr<std::unique_ptr<LocalIsolated>> Isolate(const GemmWorkload& workload,
                                                          uint64_t memory,
                                                          IsolatedForm form) override;
+  std::shared_ptr<uint8_t[]> AllocatePinned(uint64_t bytes) override;
   Versions versions() const override;
 
  private:
@@ -131,6 +132,17 @@ absl::StatusOr<std::unique_ptr<LocalRun>> CudaGpu::RecordLibrary(const GemmWorkl
   // A library that cannot be captured has no best case to compare with.
   if (!graph.ok()) return absl::NotFoundError(graph.status().message());
   return std::make_unique<GraphRun>(*std::move(graph), batches, *std::move(group));
+}
+
+std::shared_ptr<uint8_t[]> CudaGpu::AllocatePinned(uint64_t bytes) {
+  const auto& driver = context_->api.driver;
+  void* memory = nullptr;
+  if (driver.cuCtxSetCurrent(context_->context) != CUDA_SUCCESS ||
+      driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return {static_cast<uint8_t*>(memory),
+          [&driver](uint8_t* freed) { driver.cuMemFreeHost(freed); }};
 }
 
 std::string Dotted(int64_t version, int64_t major_unit, int64_t minor_unit) {

@@ -67,6 +67,9 @@ class LocalGpu {
   virtual absl::StatusOr<std::unique_ptr<LocalIsolated>> Isolate(const GemmWorkload& workload,
                                                                  uint64_t memory,
                                                                  IsolatedForm form) = 0;
+  // Host memory that copies from and to the GPU need not stage, until all copies of the pointer are
+  // gone; the GPU must outlive them. Null: there is none.
+  virtual std::shared_ptr<uint8_t[]> AllocatePinned(uint64_t bytes) = 0;
   virtual Versions versions() const = 0;
 };
 

@@ -32,7 +32,7 @@ absl::Status ModelGpu::Launch(daemon::Lane lane, const daemon::LaunchRequest& re
   const double called_us = clock_.now_us + costs_.to_start;
   uint64_t repack_bytes = 0;
   for (const kernels::Op* op : request.ops) repack_bytes += op->work.repack_bytes;
-  if (group && !request.schedule->narrow && repack_bytes == 0) {
+  if (group && request.schedule->kind == policies::GroupBlocks::kWide && repack_bytes == 0) {
     RunBlocks(request, called_us);
   } else {
     // Library kernels take rows as they are.

@@ -15,8 +15,9 @@ namespace concert::bench {
 
 // Measures one scenario after the other until the user interrupts, and fills in the scenarios and
 // the summary of `result`: `measure(scenario)` gives an entry, `summarise(entries)` the summary, to
-// which what was skipped and what failed is added. After each scenario `options.keep` gets it. INTERNAL
-// if a scenario failed, CANCELLED if interrupted; what was measured stands in `result` all the same.
+// which what was skipped and what failed is added. After each scenario `options.keep` gets it.
+// INTERNAL if a scenario failed, CANCELLED if interrupted; what was measured stands in `result` all
+// the same.
 template <class Scenario, class Measure, class Summarise>
 absl::Status MeasureScenarios(const RunOptions& options, const std::vector<Scenario>& scenarios,
                               Measure&& measure, Summarise&& summarise, nlohmann::json& result) {

@@ -34,7 +34,7 @@ TEST_F(GpuFastSumsTest, AreRightTimeAfterTime) {
   const std::vector<GemmCase> cases = {{.m = 33, .n = 200, .k = 2048},
                                        {.m = 130, .n = 72, .k = 1024},
                                        {.m = 8, .n = 64, .k = 4096, .has_bias = true}};
-  for (const GroupTile tile : policies::kGroupTiles) {
+  for (const GroupTile tile : AllTiles()) {
     GroupRuns runs;
     for (const GemmCase& shape : cases) {
       runs.emplace_back(device(), shape, Dtype::kBf16, Activation::kNone, random_);
@@ -52,7 +52,7 @@ TEST_F(GpuFastSumsTest, AreRightTimeAfterTime) {
       }
     }
   }
-  EXPECT_EQ(kernel_launches(), std::size(policies::kGroupTiles) * 2 * 4);
+  EXPECT_EQ(kernel_launches(), AllTiles().size() * 2 * 4);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST_F(GpuGroupTest, AnyNumberOfProblems) {
 // Tails in both directions, and problems of one tile that is full, or nearly empty.
 TEST_F(GpuGroupTest, EveryTile) {
   for (const Format& format : {kBf16, kFp16, kFp8PerRow}) {
-    for (const GroupTile tile : policies::kGroupTiles) {
+    for (const GroupTile tile : AllTiles()) {
       const uint32_t w = tile.w_rows, a = tile.a_rows;
       SCOPED_TRACE(Trace(format) + ", tile " + std::to_string(w) + "x" + std::to_string(a));
       const std::vector<GemmCase> cases = {{.m = a, .n = w, .k = 64},
@@ -159,9 +159,8 @@ TEST_F(GpuGroupTest, EveryTile) {
                                            {.m = a / 2 + 1, .n = 3 * w - 1, .k = 264}};
       GroupRuns runs = MakeRuns(cases, format);
       const std::vector<const Op*> ops = OpsOf(runs);
-      for (const bool narrow : {false, true}) {
-        if (narrow && !policies::IsNarrow(tile)) continue;
-        const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5, narrow);
+      for (const GroupBlocks kind : KindsFor(tile)) {
+        const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5, kind);
         policies::CheckCoverage(schedule.get(), ProblemsOf(ops));
         for (GemmRun& run : runs) run.Poison();
         LaunchAndWait(ops, &schedule.get());
@@ -174,7 +173,7 @@ TEST_F(GpuGroupTest, EveryTile) {
 
 TEST_F(GpuGroupTest, EveryTileSplitAlongK) {
   for (const Format& format : {kBf16, kFp8PerTensor}) {
-    for (const GroupTile tile : policies::kGroupTiles) {
+    for (const GroupTile tile : AllTiles()) {
       const std::vector<GemmCase> cases = {
           {.m = tile.a_rows - 1u, .n = tile.w_rows + 9u, .k = 1000},
           {.m = tile.a_rows + 1u, .n = tile.w_rows - 1u, .k = 1000}};
@@ -183,9 +182,8 @@ TEST_F(GpuGroupTest, EveryTileSplitAlongK) {
       for (const uint32_t splits : {2, 3, 8}) {
         SCOPED_TRACE(Trace(format) + ", tile " + std::to_string(tile.w_rows) + "x" +
                      std::to_string(tile.a_rows) + ", splits " + std::to_string(splits));
-        for (const bool narrow : {false, true}) {
-          if (narrow && !policies::IsNarrow(tile)) continue;
-          const HandSchedule schedule(problems, tile, splits, 20, narrow);
+        for (const GroupBlocks kind : KindsFor(tile)) {
+          const HandSchedule schedule(problems, tile, splits, 20, kind);
           policies::CheckCoverage(schedule.get(), problems);
           RepeatAndCheck(runs, schedule.get(), splits == 3 ? 20 : 2);
           if (HasFatalFailure()) return;
@@ -400,16 +398,43 @@ TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
   EXPECT_EQ(kernel_launches(), 2u * kTurns);
 }
 
+// Rows or addresses of D that no tensor map takes, those of A and W too, and with all there is to
+// finish; in all tiles that a planner or nobody would choose.
+TEST_F(GpuGroupTest, DMayLieAnywhere) {
+  const std::vector<GemmCase> cases = {{.m = 20, .n = 33, .k = 17, .has_bias = true},
+                                       {.m = 48, .n = 80, .k = 64, .pad = 3},
+                                       {.m = 16, .n = 64, .k = 64, .offset = 1},
+                                       {.m = 300, .n = 517, .k = 259, .has_c = true},
+                                       {.m = 1, .n = 1, .k = 1, .offset = 3}};
+  int launches = 0;
+  for (const Format& format : {kBf16, kFp16, kFp8PerTensor, kFp8PerRow}) {
+    SCOPED_TRACE(Trace(format));
+    RunAndCheck(cases, format);
+    ++launches;
+    GroupRuns runs = MakeRuns(cases, format);
+    const std::vector<const Op*> ops = OpsOf(runs);
+    for (const GroupTile tile : AllTiles()) {
+      const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5);
+      for (GemmRun& run : runs) run.Poison();
+      LaunchAndWait(ops, &schedule.get());
+      if (HasFatalFailure()) return;
+      CheckAll(runs);
+      ++launches;
+    }
+  }
+  EXPECT_EQ(kernel_launches(), launches);
+}
+
 // More to repack than there is room for: one problem alone, and several together.
 TEST_F(GpuGroupTest, LeavesToTheLibraryWhatItCannotRepack) {
-  const GemmCase large = {.m = 16385, .n = 8, .k = 1023, .tight_a = true};
+  const GemmCase large = {.m = 65537, .n = 8, .k = 1023, .tight_a = true};
   RunAndCheck({&large, 1}, kBf16);
-  std::vector<GemmCase> cases(3, {.m = 16385, .n = 16, .k = 511, .tight_a = true});
+  std::vector<GemmCase> cases(3, {.m = 65537, .n = 16, .k = 511, .tight_a = true});
   RunAndCheck(cases, kBf16);
   EXPECT_EQ(kernel_launches(), 0u);
   cases.pop_back();
-  cases[0].m = 16000;
-  cases[1].m = 16000;
+  cases[0].m = 65000;
+  cases[1].m = 65000;
   RunAndCheck(cases, kBf16);
   EXPECT_EQ(kernel_launches(), 1u);
 }
@@ -417,8 +442,6 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryWhatItCannotRepack) {
 // A schedule is no promise that the kernel can take the ops.
 TEST_F(GpuGroupTest, LeavesToTheLibraryWhatTheKernelCannotTake) {
   const std::vector<GemmCase> cases = {{.m = 20, .n = 33, .k = 17, .has_bias = true},
-                                       {.m = 48, .n = 80, .k = 64, .pad = 3},
-                                       {.m = 16, .n = 64, .k = 64, .offset = 1},
                                        {.m = 64, .n = 64, .k = 64, .batch = 2}};
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp8E4m3, Dtype::kFp32}) {
     SCOPED_TRACE("dtype " + std::to_string(static_cast<int>(dtype)));

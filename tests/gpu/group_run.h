@@ -13,18 +13,35 @@
 
 namespace concert::tests {
 
+using policies::GroupBlocks;
 using policies::GroupGoal;
 using policies::GroupItem;
 using policies::GroupSchedule;
 using policies::GroupTile;
 using policies::Problem;
 
+inline std::vector<GroupTile> AllTiles() {
+  std::vector<GroupTile> tiles(std::begin(policies::kGroupTiles), std::end(policies::kGroupTiles));
+  tiles.insert(tiles.end(), std::begin(policies::kGroupPairTiles),
+               std::end(policies::kGroupPairTiles));
+  return tiles;
+}
+
+// The kinds of blocks that compute tiles of this shape.
+inline std::vector<GroupBlocks> KindsFor(GroupTile tile) {
+  if (policies::BlocksPerTile(tile) == 2) return {GroupBlocks::kPairs};
+  if (policies::IsNarrow(tile)) return {GroupBlocks::kWide, GroupBlocks::kNarrow};
+  return {GroupBlocks::kWide};
+}
+
 // A schedule that cuts every problem into tiles of one shape and each tile into `splits` parts of
-// K, dealt to `blocks` blocks in turn.
+// K, dealt to `blocks` blocks, or pairs of them, in turn.
 class HandSchedule {
  public:
+  HandSchedule(std::span<const Problem> problems, GroupTile tile, uint32_t splits, uint32_t blocks)
+      : HandSchedule(problems, tile, splits, blocks, KindsFor(tile).front()) {}
   HandSchedule(std::span<const Problem> problems, GroupTile tile, uint32_t splits, uint32_t blocks,
-               bool narrow = false) {
+               GroupBlocks kind) {
     std::vector<GroupItem> items;
     for (size_t i = 0; i < problems.size(); ++i) AddProblem(problems[i], i, tile, splits, items);
     blocks = std::min<uint32_t>(blocks, items.size());
@@ -37,7 +54,7 @@ class HandSchedule {
     schedule_.blocks = static_cast<uint16_t>(blocks);
     schedule_.problem_count = static_cast<uint16_t>(problems.size());
     schedule_.max_splits = static_cast<uint16_t>(splits);
-    schedule_.narrow = narrow;
+    schedule_.kind = kind;
     schedule_.partial_bytes = splits > 1 ? tile.w_rows * tile.a_rows * sizeof(float) : 0;
     schedule_.item_count = static_cast<uint32_t>(items_.size());
     schedule_.items = items_.data();

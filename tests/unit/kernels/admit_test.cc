@@ -339,8 +339,8 @@ TEST(AdmitTest, DtypesWithoutScalesSayWhatDIs) {
   EXPECT_EQ(op.buffer_count, 5);
 }
 
-// A and W may lie anywhere, if there is room for copies in rows of 16 bytes.
-TEST(AdmitTest, AGroupLaunchCarriesGemmsWithAnAlignedD) {
+// A and W may lie anywhere, if there is room for copies in rows of 128 bytes, and D wherever.
+TEST(AdmitTest, AGroupLaunchCarriesGemmsWhoseCopiesFit) {
   struct Case {
     const char* name;
     D descriptor;
@@ -361,15 +361,15 @@ TEST(AdmitTest, AGroupLaunchCarriesGemmsWithAnAlignedD) {
       {"c_and_bias_anywhere", bf16, [](auto& b) { b.c.offset = 2, b.bias.offset += 2; }, true},
       {"ldc_anything", bf16, [](auto& b) { b.ldc = 33; }, true},
       {"scales_anywhere", fp8, [](auto& b) { b.a_scales_offset -= 4; }, true},
-      {"a_address", bf16, [](auto& b) { b.a.offset = 8; }, true, 64 * 32},
-      {"w_address", bf16, [](auto& b) { b.w.offset += 8; }, true, 32 * 32},
-      {"d_address", bf16, [](auto& b) { b.d.offset = 8; }, false},
-      {"lda", bf16, [](auto& b) { b.lda = 17; }, true, 64 * 32},
+      {"a_address", bf16, [](auto& b) { b.a.offset = 8; }, true, 64 * 128},
+      {"w_address", bf16, [](auto& b) { b.w.offset += 8; }, true, 32 * 128},
+      {"d_address", bf16, [](auto& b) { b.d.offset = 8; }, true},
+      {"lda", bf16, [](auto& b) { b.lda = 17; }, true, 64 * 128},
       {"lda_of_8", bf16, [](auto& b) { b.lda = 24; }, true},
-      {"fp8_lda_of_8", fp8, [](auto& b) { b.lda = 24; }, true, 64 * 16},
-      {"fp8_ldw_of_8", fp8, [](auto& b) { b.ldw = 24; }, true, 32 * 16},
+      {"fp8_lda_of_8", fp8, [](auto& b) { b.lda = 24; }, true, 64 * 128},
+      {"fp8_ldw_of_8", fp8, [](auto& b) { b.ldw = 24; }, true, 32 * 128},
       {"fp8_ldd_of_8", fp8, [](auto& b) { b.ldd = 40; }, true},
-      {"ldd", fp8, [](auto& b) { b.ldd = 36; }, false},
+      {"ldd", fp8, [](auto& b) { b.ldd = 36; }, true},
       {"endless_row", bf16, [](auto& b) { b.m = 1, b.lda = uint64_t{1} << 62; }, true, 128},
   };
   for (const Case& c : cases) {

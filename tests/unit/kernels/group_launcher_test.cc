@@ -148,7 +148,7 @@ TEST_F(GroupLauncherTest, UnalignedOperandsAreRepackedRightBefore) {
   EXPECT_THAT(Launch(mixed), ElementsAre("upload", "upload", "repack", "group"));
   const std::pair<uint64_t, uint64_t> map = g_log.maps[4];  // W, A and D of one, then W, A
   EXPECT_EQ(map.first, g_log.repacks[0].matrices[0].to);
-  EXPECT_EQ(map.second, 960u);
+  EXPECT_EQ(map.second, 1024u);
   EXPECT_EQ(g_log.repacks[0].matrices[0].from, mixed[1].gemm.a);
   EXPECT_EQ(g_log.repacks[0].first_block[1], UINT32_MAX);
   // Again: records and items are there.

@@ -129,7 +129,7 @@ TEST(RepackListTest, LeavesWhatTensorMapsTake) {
   EXPECT_EQ(repacked.a, gemm.a);
   EXPECT_EQ(repacked.lda, gemm.lda);
   EXPECT_EQ(repacked.w, kScratch);
-  EXPECT_EQ(repacked.ldw, 480u);
+  EXPECT_EQ(repacked.ldw, 512u);
   ASSERT_EQ(list.launches().size(), 1u);
   EXPECT_EQ(list.launches()[0].matrices[0].from, gemm.w);
   EXPECT_EQ(list.launches()[0].first_block[1], UINT32_MAX);
@@ -187,10 +187,10 @@ TEST(RepackListTest, TheSameLaunchHasTheSamePlaces) {
 }
 
 TEST(GroupOperandTest, AGemmMayFillTheScratchButNotMore) {
-  GemmArgs gemm = Gemm(16384, 64, 1024);  // A: all of it
+  GemmArgs gemm = Gemm(65536, 64, 1024);  // A: all of it
   gemm.a = 2;
   EXPECT_EQ(GroupRepackBytes(gemm), policies::kGroupRepackBytes);
-  gemm.m = 16385;
+  gemm.m = 65537;
   EXPECT_EQ(GroupRepackBytes(gemm), std::nullopt);
   gemm.a = 0;
   EXPECT_EQ(GroupRepackBytes(gemm), 0u);

@@ -168,7 +168,7 @@ TEST_F(AutoTest, AGroupPaysForTheCopiesThatItMakes) {
 
 TEST_F(AutoTest, AGroupCopiesNoMoreThanThereIsRoomFor) {
   for (uint32_t i = 0; i < 10; ++i) {
-    scene_.Of(i, Unaligned(8192, 64, 479));  // a quarter of the room
+    scene_.Of(i, Unaligned(24576, 256, 479));  // a fifth of the room
     scene_.Of(i, kTiny);
   }
   Decide();
@@ -182,7 +182,7 @@ TEST_F(AutoTest, AGroupCopiesNoMoreThanThereIsRoomFor) {
 }
 
 TEST_F(AutoTest, LargeUnalignedGemmsAreGroups) {
-  scene_.Ready(Groupable(4096, 4096, 480));
+  scene_.Ready(Groupable(4096, 4096, 512));
   EXPECT_EQ(Decide().launches[0].form, Form::kSingle);
   Clear();
   scene_.Ready(Unaligned(4096, 4096, 479));
@@ -400,7 +400,8 @@ TEST_F(AutoTest, AFormThatWasMeasuredToBeSlowerIsNotChosenAgain) {
     // What a form takes does not depend on what it is predicted to take by now.
     Learn((is_slow ? 1.5f : 1.05f) * first_us / plan_.predicted_us);
   }
-  EXPECT_LE(slow_plans, Corrections::kTrial + 1);
+  // As one group, and as a group and launches of single ops.
+  EXPECT_LE(slow_plans, 2 * (Corrections::kTrial + 1));
   EXPECT_LT(last_slow, 50);
 }
 

@@ -235,7 +235,7 @@ TEST_F(GroupPlannerTest, StepsOfAChainLeaveSmsToTheNext) {
   CheckSchedule(*chained, step, 132);
   EXPECT_GT(alone->blocks, 66);
   EXPECT_LE(chained->blocks, 66);
-  EXPECT_FALSE(chained->narrow);
+  EXPECT_EQ(chained->kind, GroupBlocks::kWide);
   const std::vector<Problem> dear = Same(1, 64, 4096, 4096);
   EXPECT_GT(planner_.Plan(dear, 0, GroupGoal::kChain)->blocks, 66);
 }

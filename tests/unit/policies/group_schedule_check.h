@@ -2,6 +2,7 @@
 #ifndef CONCERT_TESTS_UNIT_POLICIES_GROUP_SCHEDULE_CHECK_H_
 #define CONCERT_TESTS_UNIT_POLICIES_GROUP_SCHEDULE_CHECK_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,11 @@ inline void CheckItem(const GroupSchedule& schedule, std::span<const Problem> pr
   ASSERT_LT(item.problem, problems.size());
   const Problem& problem = problems[item.problem];
   const GroupTile tile = schedule.tiles[item.problem];
-  ASSERT_NE(std::find(std::begin(kGroupTiles), std::end(kGroupTiles), tile), std::end(kGroupTiles));
+  if (schedule.kind == GroupBlocks::kPairs) {
+    ASSERT_THAT(kGroupPairTiles, testing::Contains(tile));
+  } else {
+    ASSERT_THAT(kGroupTiles, testing::Contains(tile));
+  }
   ASSERT_EQ(item.w_rows_div_64 * 64, tile.w_rows);
   ASSERT_EQ(item.a_rows_div_16 * 16, tile.a_rows);
   ASSERT_LT(uint64_t{item.w_tile} * tile.w_rows, problem.n);
@@ -102,10 +107,10 @@ inline void CheckSchedule(const GroupSchedule& schedule, std::span<const Problem
   ASSERT_LT(schedule.slot, kGroupScheduleSlots);
   ASSERT_EQ(schedule.problem_count, problems.size());
   ASSERT_GE(schedule.blocks, 1);
-  ASSERT_LE(schedule.blocks, blocks);
+  ASSERT_LE(schedule.grid(), blocks);
   ASSERT_LE(schedule.item_count, static_cast<uint32_t>(kMaxGroupItems));
   ASSERT_LE(uint64_t{schedule.first_item} + schedule.item_count, kGroupArenaItems);
-  ASSERT_LE(schedule.split_tiles, kMaxGroupSplitTiles);
+  ASSERT_LE(schedule.split_tiles * schedule.grid() / schedule.blocks, kMaxGroupSplitTiles);
   ASSERT_LE(schedule.max_splits, kMaxGroupSplits);
   ASSERT_LE(uint64_t{schedule.max_splits} * schedule.split_tiles * schedule.partial_bytes,
             kGroupPartialBytes);

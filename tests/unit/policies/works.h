@@ -31,7 +31,7 @@ inline Work Groupable(uint32_t m, uint32_t n, uint32_t k) {
 // bytes long.
 inline Work Unaligned(uint32_t m, uint32_t n, uint32_t k) {
   Work work = Groupable(m, n, k);
-  work.repack_bytes = (m + n) * ((2 * k + 15) / 16 * 16);
+  work.repack_bytes = (m + n) * ((2 * k + 127) / 128 * 128);
   return work;
 }
 
