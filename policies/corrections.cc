@@ -22,7 +22,7 @@ float Corrections::CommonOf(const Slot& slot) {
   for (const Record& record : slot.records) {
     if (record.measured) common = std::min(common, record.ratio);
   }
-  return common;
+  return std::max(common, kMinCommon);
 }
 
 Ratios Corrections::RatiosOf(uint64_t signature) const {

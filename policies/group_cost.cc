@@ -31,6 +31,14 @@ GroupCosts::GroupCosts(const GroupCostConstants& constants, std::span<const Grou
   }
 }
 
+// It multiplies as a smaller tile does, and what lies beyond the rows of A is not fetched.
+double GroupCosts::TailUs(int tile, int tail_rows, GroupRows rows, uint32_t k_blocks,
+                          bool split) const {
+  const GroupTile like = {shapes_[tile].w_rows, static_cast<uint16_t>(tail_rows)};
+  const auto found = std::find(shapes_.begin(), shapes_.end(), like);
+  return ItemUs(static_cast<int>(found - shapes_.begin()), rows, k_blocks, split);
+}
+
 double GroupCosts::Us(double score) { return std::cbrt(std::sqrt(score)); }
 
 double HbmBytes(const Problem& problem) {

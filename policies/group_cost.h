@@ -143,6 +143,9 @@ class GroupCosts {
            (split ? costs.split_us : 0);
   }
 
+  // Of an item of a problem's last tiles along A, which computes `tail_rows` rows (TailRows).
+  double TailUs(int tile, int tail_rows, GroupRows rows, uint32_t k_blocks, bool split) const;
+
   // What a launch asks of the GPU.
   struct Demand {
     double busiest_us = 0;  // of the block that works longest

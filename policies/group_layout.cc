@@ -113,6 +113,9 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
   const GroupTile tile = costs_.shapes()[option.tile];
   const Parts parts = PartsOf(c.shape->problem, option);
   const uint16_t* member = &launch_.members[c.first_member];
+  const int last_a_tile = static_cast<int>((c.shape->problem.m - 1) / tile.a_rows);
+  const int tail_rows = TailRows(costs_.shapes(), tile, c.shape->problem.m);
+  const auto tail_rows_div_16 = static_cast<uint8_t>(tail_rows == tile.a_rows ? 0 : tail_rows / 16);
   const TileWalk from_first(c.shape->problem, tile, used_blocks_);
   TileWalk walk = from_first;
   uint32_t tiles_left = option.tiles, split = 0;
@@ -128,6 +131,7 @@ void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
         items[blocks_[b].items * used_blocks_ + b] = {
             .problem = *member,
             .w_rows_div_64 = static_cast<uint8_t>(tile.w_rows / 64),
+            .tail_rows_div_16 = walk.a_tile() == last_a_tile ? tail_rows_div_16 : uint8_t{0},
             .a_rows_div_16 = static_cast<uint8_t>(tile.a_rows / 16),
             .w_tile = walk.w_tile(),
             .a_tile = walk.a_tile(),

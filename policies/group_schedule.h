@@ -7,6 +7,7 @@
 #define CONCERT_POLICIES_GROUP_SCHEDULE_H_
 
 #include <cstdint>
+#include <span>
 
 namespace concert::policies {
 
@@ -56,14 +57,34 @@ constexpr int WarpgroupRows(GroupTile tile) {
 // Whether the sums of a tile fit half of an SM's registers (GroupBlocks::kNarrow).
 inline constexpr int kNarrowWarpgroupRows = 64;
 constexpr bool IsNarrow(GroupTile tile) { return WarpgroupRows(tile) <= kNarrowWarpgroupRows; }
+// Rows of A that a consumer warpgroup hands over for one store: as many as fit its buffer.
+constexpr int GroupStoreRows(GroupTile tile) {
+  const int rows = WarpgroupRows(tile);
+  return rows > 128 ? rows / 2 : rows;
+}
+// The rows of A that the last tile of a problem along A computes: those of the smallest tile of
+// `tiles` with as many rows of W that will do and is stored at once, else all.
+constexpr int TailRows(std::span<const GroupTile> tiles, GroupTile tile, uint32_t m) {
+  const uint32_t left = (m - 1) % tile.a_rows + 1;
+  int rows = tile.a_rows;
+  for (const GroupTile other : tiles) {
+    if (tile.w_rows == 64 || other.w_rows != tile.w_rows) continue;
+    const bool stored_at_once = other.a_rows <= GroupStoreRows(tile);
+    if (stored_at_once && other.a_rows >= left && other.a_rows < rows) rows = other.a_rows;
+  }
+  return rows;
+}
 inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
 
 // One tile, or a part of its sum along K. Blocks work through their items in order.
 struct GroupItem {
   static constexpr uint16_t kEnd = 0xffff;  // in `problem`: the block has no more items
 
-  uint16_t problem;         // index into the launch's problems
-  uint8_t w_rows_div_64;    // tile: 1, 2 or, of pairs, 4
+  uint16_t problem;           // index into the launch's problems
+  uint8_t w_rows_div_64 : 4;  // tile: 1, 2 or, of pairs, 4
+  // 0: all rows of the tile are computed. Else only as many, which are rows of another tile with as
+  // many rows of W: enough for the last tile along A, which is loaded as if it were full.
+  uint8_t tail_rows_div_16 : 4;
   uint8_t a_rows_div_16;    // tile: 1 to 16
   uint16_t w_tile, a_tile;  // which tile
   uint16_t k_begin, k_end;  // in units of kGroupBlockKBytes; k_begin < k_end

@@ -71,12 +71,16 @@ void ShapeOptions::Compute(const Problem& shape, const GroupCosts& costs) {
       const auto item_us = static_cast<float>(costs.ItemUs(t, rows, s.part_k_blocks, split));
       if (item_us >= last_item_us) continue;  // what the reduction costs is more than it saves
       last_item_us = item_us;
+      const auto items = static_cast<float>(tiles * s.parts);
+      const auto tail_us = static_cast<float>(
+          costs.TailUs(t, TailRows(costs.shapes(), tile, shape.m), rows, s.part_k_blocks, split));
+      const float saved_us = (item_us - tail_us) * items / CeilDiv(shape.m, tile.a_rows);
       TileOption& option = options[count];
       option = {.tile = static_cast<uint8_t>(t),
                 .splits = static_cast<uint8_t>(s.parts),
                 .tiles = static_cast<uint32_t>(tiles),
                 .item_us = item_us,
-                .work_us = item_us * static_cast<float>(tiles * s.parts)};
+                .work_us = item_us * items - saved_us};
       if (option.items() < options[fewest_items].items()) fewest_items = count;
       const int limit = ItemLimits::Of(item_us);
       if (option.work_us < work_by_limit[limit]) {

@@ -19,7 +19,7 @@ struct TileOption {
   uint8_t splits = 1;  // parts of each tile
   uint32_t tiles = 0;  // of the problem
   float item_us = 0;   // of its longest item
-  float work_us = 0;   // of all its items, if all were as long
+  float work_us = 0;   // of all its items; those of its last row of tiles may be shorter
 
   uint32_t items() const { return tiles * splits; }
 };

@@ -32,8 +32,14 @@ struct Item {
 
   __device__ bool end() const { return problem() == policies::GroupItem::kEnd; }
   __device__ int problem() const { return raw.x & 0xffff; }
-  __device__ int tile_key() const { return raw.x >> 16; }  // equal for equal tile shapes
-  __device__ int w_rows() const { return (raw.x >> 16 & 0xff) * 64; }
+  // Equal for items that lie alike in the stages.
+  __device__ int tile_key() const { return raw.x >> 16 & ~0xf0; }
+  // TileKey of what is computed.
+  __device__ int computed_key() const {
+    const int tail = raw.x >> 20 & 0xf;
+    return tail == 0 ? tile_key() : (raw.x >> 16 & 0xf) | tail << 8;
+  }
+  __device__ int w_rows() const { return (raw.x >> 16 & 0xf) * 64; }
   __device__ int a_rows() const { return (raw.x >> 24 & 0xff) * 16; }
   __device__ int w_tile() const { return raw.y & 0xffff; }
   __device__ int a_tile() const { return raw.y >> 16 & 0xffff; }

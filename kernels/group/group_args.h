@@ -37,12 +37,6 @@ inline constexpr GroupFootprint kGroupPairs = {1, 192 * 1024, 2 * 16 * 1024, 256
 inline constexpr std::array<GroupFootprint, 3> kGroupFootprints = {kGroupWide, kGroupNarrow,
                                                                    kGroupPairs};
 
-// Rows of A that a consumer warpgroup hands over for one store.
-constexpr int GroupStoreRows(policies::GroupTile tile) {
-  const int rows = policies::WarpgroupRows(tile);
-  return rows > 128 ? rows / 2 : rows;
-}
-
 // Rows of W and of A that one block loads at a time.
 constexpr uint32_t GroupLoadRowsW(policies::GroupTile tile) {
   return tile.w_rows / static_cast<uint32_t>(policies::BlocksPerTile(tile));
@@ -52,7 +46,7 @@ constexpr uint32_t GroupLoadRowsA(policies::GroupTile tile) {
 }
 
 // Inner dimension of a box: 128 bytes (of K; of N for D), with 128-byte swizzle; rows of a box:
-// GroupLoadRowsW, GroupLoadRowsA and GroupStoreRows.
+// GroupLoadRowsW, GroupLoadRowsA and policies::GroupStoreRows.
 struct GroupMaps {
   CUtensorMap w, a, d;
 };

@@ -164,8 +164,9 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
                                         int warpgroup, int thread) {
   using Format = typename Config::Format;
   constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes, kARows = kShareW ? 2 * kN : kN;
-  constexpr int kStageBytes = kWBytes + kARows * kRowBytes;
-  ring = {Uniform(ring.stage), StagesOf<Config>(kStageBytes), Uniform(ring.phases)};
+  // Of a last tile that is computed in part, that of the whole.
+  const int stage_bytes = kWBytes + Uniform(item.a_rows()) * kRowBytes;
+  ring = {Uniform(ring.stage), StagesOf<Config>(stage_bytes), Uniform(ring.phases)};
   const int blocks = Uniform(item.k_end() - item.k_begin());
   // One thread of each warp for every block that loads for this one.
   const bool signals_empty = (thread & 31) < Config::kBlocks;
@@ -182,7 +183,7 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   const auto multiply = [&](bool first) {
     WaitParity(shared.full + 8 * ring.stage, ring.parity());
     WgmmaFence();
-    const uint32_t stage = shared.pool + ring.stage * kStageBytes;
+    const uint32_t stage = shared.pool + ring.stage * stage_bytes;
     const uint64_t w = OperandDescriptor(stage + (kShareW ? 0 : warpgroup * 64 * kRowBytes));
     const uint64_t a =
         OperandDescriptor(stage + kWBytes + (kShareW ? warpgroup * kN * kRowBytes : 0));
@@ -219,7 +220,7 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 
   if (item.splits() > 1 && !SumParts<Config, kN>(args, shared, item, d, warpgroup, thread)) return;
-  const int y = item.a_tile() * kARows + (kShareW ? warpgroup * kN : 0);
+  const int y = item.a_tile() * item.a_rows() + (kShareW ? warpgroup * kN : 0);
   if (task.flags & GroupRecord::kFinish) {
     Finish<Format, kN>(task, args.records[task.record], columns, x, y, thread, d);
   }
@@ -254,7 +255,7 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
       Compute<Config, kN, (w_rows) == 64>(args, shared, item, ring, handover, warpgroup, thread);  \
     }                                                                                              \
     break;
-    switch (key) {
+    switch (__shfl_sync(~0u, item.computed_key(), 0)) {
       CONCERT_TILE(128, 16)
       CONCERT_TILE(128, 32)
       CONCERT_TILE(128, 64)

@@ -148,7 +148,7 @@ absl::Status GroupRecords::Upload(CUstream stream) {
 absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
                                  GroupRecord& record) const {
   record = {};
-  const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile));
+  const auto store_rows = static_cast<uint32_t>(policies::GroupStoreRows(tile));
   absl::Status status =
       Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, GroupLoadRowsW(tile));
   status.Update(

@@ -73,6 +73,7 @@ class BandSchedule {
           items.push_back(
               {.problem = static_cast<uint16_t>(index),
                .w_rows_div_64 = static_cast<uint8_t>(tile.w_rows / 64),
+               .tail_rows_div_16 = 0,
                .a_rows_div_16 = static_cast<uint8_t>(tile.a_rows / 16),
                .w_tile = static_cast<uint16_t>(w),
                .a_tile = static_cast<uint16_t>(a),

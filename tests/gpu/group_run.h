@@ -71,6 +71,14 @@ class HandSchedule {
  private:
   static constexpr uint64_t kFirstStore = 1 << 23;  // far above those of planners
 
+  static uint8_t TailOf(const Problem& problem, GroupTile tile, uint32_t a_tile) {
+    const bool pairs = policies::BlocksPerTile(tile) == 2;
+    const std::span<const GroupTile> tiles =
+        pairs ? std::span<const GroupTile>(policies::kGroupPairTiles) : policies::kGroupTiles;
+    const int rows = policies::TailRows(tiles, tile, problem.m);
+    const bool last = (a_tile + 1) * tile.a_rows >= problem.m;
+    return static_cast<uint8_t>(last && rows < tile.a_rows ? rows / 16 : 0);
+  }
   void AddProblem(const Problem& problem, size_t index, GroupTile tile, uint32_t splits,
                   std::vector<GroupItem>& items) {
     const uint32_t k_bytes = problem.k * policies::DtypeBytes(problem.dtype);
@@ -81,6 +89,7 @@ class HandSchedule {
         for (uint32_t split = 0; split < splits; ++split) {
           items.push_back({.problem = static_cast<uint16_t>(index),
                            .w_rows_div_64 = static_cast<uint8_t>(tile.w_rows / 64),
+                           .tail_rows_div_16 = TailOf(problem, tile, a),
                            .a_rows_div_16 = static_cast<uint8_t>(tile.a_rows / 16),
                            .w_tile = static_cast<uint16_t>(w),
                            .a_tile = static_cast<uint16_t>(a),

@@ -69,6 +69,13 @@ TEST(CorrectionsTest, OnlyTheMeasuredFormIsBlamedForMuch) {
   EXPECT_NEAR(ratios[kStreams], Corrections::kMaxCommon * (1 - Corrections::kOptimism), 0.001);
 }
 
+TEST(CorrectionsTest, AFormThatIsMuchFasterThanPredictedSaysLittleOfOthers) {
+  Corrections corrections;
+  const Ratios ratios = Try(corrections, Arrangement::kStreams, 0.5f);
+  EXPECT_NEAR(ratios[kStreams], 0.5, 0.001);
+  EXPECT_NEAR(ratios[kGroup], Corrections::kMinCommon * (1 - Corrections::kOptimism), 0.001);
+}
+
 TEST(CorrectionsTest, EachFormHasWhatWasMeasuredOfIt) {
   Corrections corrections;
   Try(corrections, Arrangement::kGroup, 1.2f);

@@ -51,6 +51,9 @@ inline void CheckItem(const GroupSchedule& schedule, std::span<const Problem> pr
   ASSERT_EQ(item.a_rows_div_16 * 16, tile.a_rows);
   ASSERT_LT(uint64_t{item.w_tile} * tile.w_rows, problem.n);
   ASSERT_LT(uint64_t{item.a_tile} * tile.a_rows, problem.m);
+  const uint32_t rows = item.tail_rows_div_16 == 0 ? tile.a_rows : item.tail_rows_div_16 * 16;
+  ASSERT_GE(rows, std::min<uint32_t>(tile.a_rows, problem.m - item.a_tile * tile.a_rows));
+  ASSERT_LE(rows, tile.a_rows);
   ASSERT_LT(item.k_begin, item.k_end);
   ASSERT_LE(item.k_end, KBlocks(problem));
   ASSERT_GE(item.splits, 1);
