@@ -44,7 +44,7 @@ class GroupLauncher {
   static constexpr int kMaxUnfinished = 64;
   static_assert(kMaxUnfinished > policies::kMaxGroupLaunches);
 
-  // Allocates what all launches need: some 330 MB of GPU and 33 MB of pinned memory. `streams`: one
+  // Allocates what all launches need: some 620 MB of GPU and 33 MB of pinned memory. `streams`: one
   // per track. `kernels` must hold the group kernels.
   static absl::StatusOr<std::unique_ptr<GroupLauncher>> Open(
       const Driver& driver, int gpu, const KernelTable& kernels,
