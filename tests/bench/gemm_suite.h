@@ -9,8 +9,8 @@
 namespace concert::bench {
 
 // Contenders take turns round by round, starting with another one each round, so that clocks and
-// temperature move all of them alike. Every contender's results are checked before it is timed and
-// the last ones after. Then batches run one at a time.
+// temperature move all of them alike. Results are checked in the first and the last round
+// (gemm_turns.h). Then batches run one at a time.
 //
 // Baselines: on a GPU, cuBLASLt and cuBLAS called by this process on the same operands
 // ("baseline_path": "local"). The simulator has neither; there they are private daemons with the

@@ -27,7 +27,7 @@ struct IsolatedBlocks {
 constexpr IsolatedBlocks kGpuBlocks = {8, 5, 25};
 constexpr IsolatedBlocks kSimBlocks = {1, 1, 4};
 
-// In which of `count` turns results are checked, beside those before the first.
+// In which of `count` turns results are checked.
 bool FirstOrLast(int turn, int count) { return turn == 0 || turn == count - 1; }
 
 // DATA_LOSS when results are wrong.
@@ -59,11 +59,10 @@ absl::StatusOr<double> CheckedTurn(Entrant& entrant, const GemmWorkload& workloa
   return batch_us;
 }
 
-// Checks one contender over all operand sets and says how many batches fill its turn. The first
-// batches find kernels not loaded and nothing decided; a turn sized by them is too short.
-absl::StatusOr<int> WarmUp(Entrant& entrant, const GemmWorkload& workload, bool is_sim,
-                           double& worst) {
-  absl::StatusOr<double> batch_us = CheckedTurn(entrant, workload, workload.sets(), worst);
+// Says how many batches fill a contender's turn. The first batches find kernels not loaded and
+// nothing decided; a turn sized by them is too short.
+absl::StatusOr<int> WarmUp(Entrant& entrant, const GemmWorkload& workload, bool is_sim) {
+  absl::StatusOr<double> batch_us = entrant.contender->Run(workload.sets());
   if (!batch_us.ok()) return batch_us.status();
   if (is_sim) return kSimBatches;
   int batches = kMinBatches;
@@ -100,7 +99,7 @@ absl::Status TakeTurns(std::vector<Entrant>& entrants, const GemmWorkload& workl
                        int rounds, double& worst) {
   std::vector<int> batches;
   for (Entrant& entrant : entrants) {
-    absl::StatusOr<int> count = WarmUp(entrant, workload, is_sim, worst);
+    absl::StatusOr<int> count = WarmUp(entrant, workload, is_sim);
     if (!count.ok()) return count.status();
     batches.push_back(*count);
   }

@@ -1,9 +1,8 @@
 // How the contenders of suite "gemm" take turns, and how their results are checked.
 //
 // Contenders share memory: the baselines work on the operands and outputs of concert. So outputs
-// are poisoned before every turn whose results are checked: the first, which warms up, and those of
-// the first and the last round. What is found behind it is the work of that contender alone. None
-// of it lies in a timed window.
+// are poisoned before every turn whose results are checked, those of the first and the last round.
+// What is found behind it is the work of that contender alone. None of it lies in a timed window.
 #ifndef CONCERT_TESTS_BENCH_GEMM_TURNS_H_
 #define CONCERT_TESTS_BENCH_GEMM_TURNS_H_
 
