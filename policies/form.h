@@ -13,9 +13,10 @@ enum class Form : uint8_t {
 };
 inline constexpr int kFormCount = 3;
 
-// How a whole plan runs: all of it in one form, or groups and launches of single ops in turn.
-enum class Arrangement : uint8_t { kSingle, kStreams, kGroup, kMixed };
-inline constexpr int kArrangementCount = 4;
+// How a whole plan runs: all of it in one form, or in turn as several groups, or as groups and
+// launches of single ops.
+enum class Arrangement : uint8_t { kSingle, kStreams, kGroup, kGroups, kMixed };
+inline constexpr int kArrangementCount = 5;
 constexpr Arrangement ArrangementOf(Form form) { return static_cast<Arrangement>(form); }
 
 }  // namespace concert::policies

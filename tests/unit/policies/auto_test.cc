@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -400,9 +401,29 @@ TEST_F(AutoTest, AFormThatWasMeasuredToBeSlowerIsNotChosenAgain) {
     // What a form takes does not depend on what it is predicted to take by now.
     Learn((is_slow ? 1.5f : 1.05f) * first_us / plan_.predicted_us);
   }
-  // As one group, and as a group and launches of single ops.
-  EXPECT_LE(slow_plans, 2 * (Corrections::kTrial + 1));
+  // As one group, as several, and as a group and launches of single ops.
+  EXPECT_LE(slow_plans, 3 * (Corrections::kTrial + 1));
   EXPECT_LT(last_slow, 50);
+}
+
+TEST_F(AutoTest, GroupsInTurnAreNotJudgedByHowOneGroupDid) {
+  scene_.Running(kSmall, kFirstNormalLane);
+  for (int i = 0; i < 4; ++i) scene_.Ready(Groupable(1356, 1064, 3064));
+  for (int i = 0; i < 4; ++i) scene_.Ready(Groupable(258, 576, 576));
+  const float first_us = Decide().predicted_us;
+  ASSERT_EQ(plan_.launch_count, 1);
+  ASSERT_EQ(plan_.launches[0].form, Form::kGroup);
+  const auto groups_in_turn = [&] {
+    const auto launches = plan_.launch_span();
+    return launches.size() > 1 &&
+           std::all_of(launches.begin(), launches.end(),
+                       [](const PlannedLaunch& launch) { return launch.form == Form::kGroup; });
+  };
+  for (int i = 0; i < 100; ++i) {
+    Learn((groups_in_turn() ? 1.05f : 1.5f) * first_us / plan_.predicted_us);
+    Decide();
+  }
+  EXPECT_TRUE(groups_in_turn());
 }
 
 TEST_F(AutoTest, ShortPlansTeachNothing) {
