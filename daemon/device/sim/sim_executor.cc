@@ -153,7 +153,7 @@ void SimExecutor::EnqueueScheduledGroup(int gpu, Lane lane, Time at, const Launc
                          writes_.Prepend(request.writes[op], ChainPool<TimelineWrite>::kEnd))};
   }
   const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], request.ops);
-  engine_.EnqueueKernel(gpu, lane, at, shape, request.schedule->blocks,
+  engine_.EnqueueKernel(gpu, lane, at, shape, request.schedule->grid(),
                         Cookie(Payload::kLaunch, ChainPool<Op>::kEnd), {parts.data(), part_count});
 }
 

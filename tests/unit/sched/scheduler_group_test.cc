@@ -12,8 +12,9 @@ using testing::IsEmpty;
 // All ready GEMMs in one group on lane 0; remembers what it is told.
 class OneGroup : public policies::Policy {
  public:
-  explicit OneGroup(std::vector<policies::Outcome>* learned, float predicted_us = 20)
-      : learned_(learned), predicted_us_(predicted_us) {}
+  explicit OneGroup(std::vector<policies::Outcome>* learned, float predicted_us = 20,
+                    const policies::GroupSchedule* schedule = nullptr)
+      : learned_(learned), predicted_us_(predicted_us), schedule_(schedule) {}
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     plan.Clear();
     for (uint16_t i = 0; i < snapshot.ready.size(); ++i) plan.ops[plan.op_count++] = i;
@@ -21,6 +22,7 @@ class OneGroup : public policies::Policy {
                                           .form = Form::kGroup,
                                           .lane = 0,
                                           .sm_budget = 66,
+                                          .schedule = schedule_,
                                           .predicted_us = predicted_us_};
     plan.predicted_us = predicted_us_;
     plan.serial_us = 2.5f * predicted_us_;
@@ -31,6 +33,7 @@ class OneGroup : public policies::Policy {
  private:
   std::vector<policies::Outcome>* learned_;
   const float predicted_us_;
+  const policies::GroupSchedule* const schedule_;
   uint64_t tag_ = 0;
 };
 
@@ -42,8 +45,9 @@ class GroupTest : public SchedulerTest {
       : SchedulerTest(options) {
     UseGroups(&learned_);
   }
-  void UseGroups(std::vector<policies::Outcome>* learned) {
-    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned);
+  void UseGroups(std::vector<policies::Outcome>* learned,
+                 const policies::GroupSchedule* schedule = nullptr) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned, 20, schedule);
     scheduler_.SetPolicy(policy);
   }
   // A 16 x 16 x 16 GEMM with operands at the addresses.
@@ -358,6 +362,17 @@ TEST_F(GroupTest, OpsOfAGroupStartTogetherAndShareItsTime) {
   EXPECT_EQ(plan.sm_count, 66);
   EXPECT_EQ(plan.ops_by_form[static_cast<size_t>(Form::kGroup)], 2);
   EXPECT_FLOAT_EQ(ops[0].serial_us + ops[1].serial_us, plan.serial_us);
+}
+
+TEST_F(GroupTest, APairOfBlocksCountsAsTwoSms) {
+  const policies::GroupSchedule schedule = {.blocks = 30, .kind = policies::GroupBlocks::kPairs};
+  UseGroups(&learned_, &schedule);
+  const QueueId a = AddQueue(1);
+  SubmitGemm(a, 0x1000, 0x2000, 0x3000);
+  Step();
+  Finish(a, 1);
+  EXPECT_EQ(scheduler_.plan_records().at(0).sm_count, 60);
+  UseGroups(&learned_);  // the test's list outlives the policy
 }
 
 // The second launch starts beside the end of the first.
