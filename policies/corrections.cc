@@ -43,7 +43,10 @@ void Corrections::Chosen(uint64_t signature, Arrangement arrangement) {
   if (slot.signature != signature) slot = {.signature = signature};
   const float ratio = RatiosOf(signature)[static_cast<int>(arrangement)];
   // After another arrangement it is tried anew; what was measured of it counts until that is over.
-  if (slot.arrangement != arrangement) slot.records[static_cast<int>(arrangement)].tried = 0;
+  if (slot.arrangement != arrangement) {
+    Record& record = slot.records[static_cast<int>(arrangement)];
+    record.tried = record.window_outcomes = 0;
+  }
   // The same choice once more is no other: its plans are predicted as before.
   if (slot.choice == 0 || slot.arrangement != arrangement || slot.chosen_with != ratio)
     ++slot.choice;
@@ -109,7 +112,11 @@ bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   }
   if (++slot.outcomes == 1) return false;
   Record& record = slot.records[arrangement];
-  const float seen = std::clamp(slot.chosen_with * actual_us / predicted_us, kMin, kMax);
+  if (record.window_outcomes == 0) record.window_sum = 0;
+  record.window_sum += slot.chosen_with * actual_us / predicted_us;
+  if (++record.window_outcomes < kWindow) return false;
+  record.window_outcomes = 0;
+  const float seen = std::clamp(record.window_sum / kWindow, kMin, kMax);
   if (record.tried < kTrial) return Try(record, seen);
   record.ratio += std::clamp(kWeight * (seen - record.ratio), -kMaxStep, kMaxStep);
   if (slot.outcomes >= kReview) {

@@ -17,15 +17,15 @@ using Ratios = std::array<float, kArrangementCount>;
 
 // How a arrangement is tried, believed and forgotten. What is chosen is what the model predicts,
 // times these ratios, so:
-// - A arrangement that was measured has the ratio that was measured. The first kTrial outcomes
-// count as
-//   soon as all are there, later ones a little each.
+// - Outcomes count in windows of kWindow, by what they took on average.
+// - An arrangement that was measured has the ratio that was measured. The first kTrial windows
+// count
+//   as soon as all are there, later ones a little each.
 // - One that was not has that of the best that was, less kOptimism: the model may be wrong by as
-//   much. So an alternative that might be faster is tried, for kTrial outcomes, and what was
+//   much. So an alternative that might be faster is tried, for kTrial windows, and what was
 //   measured to be slower is not chosen again.
 // - After kReview outcomes of one arrangement the others' ratios lose a little, so that after a
-// while, the
-//   longer the slower they were, they are tried anew.
+//   while, the longer the slower they were, they are tried anew.
 // Fixed memory: a new signature replaces the one in its slot. Not thread-safe.
 class Corrections {
  public:
@@ -44,14 +44,20 @@ class Corrections {
   // trials of five, sets of large GEMMs whose ready ones make ever new signatures took up to a
   // fifth longer (one H200).
   static constexpr float kOptimism = 0.1f;
-  // Outcomes of a trial; the least and the most are left out.
+  // Outcomes that are averaged. Plans on several lanes overlap and end close to each other, then
+  // late: what one takes since the end of the one before says nothing, only what they take
+  // together.
+  static constexpr int kWindow = 2;
+  // Windows of a trial; the least and the most are left out.
   static constexpr int kTrial = 3;
+  // Plans of a trial: the first outcome after a choice is not taken in.
+  static constexpr int kTrialPlans = kTrial * kWindow + 1;
   // Plans of a arrangement on trial that told nothing, as beside another class: then it counts as
   // slowed like the others.
   static constexpr int kPatientPlans = 64;
   // Outcomes between two reviews, and what the arrangements that were not chosen lose by one. A
-  // arrangement that takes 10 % longer is tried again after 4000 outcomes: kTrial + 1 plans, 0.01 %
-  // of the time.
+  // arrangement that takes 10 % longer is tried again after 4000 outcomes: kTrialPlans, 0.02 % of
+  // the time.
   static constexpr uint16_t kReview = 1000;
   static constexpr float kForget = 0.03f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
@@ -86,13 +92,16 @@ class Corrections {
   bool Learn(uint64_t tag, float predicted_us, float actual_us);
 
  private:
-  // Weight of a new measurement, half of the ratio comes from the last five, and the most that one
-  // may change: a few launches that found caches cold or another process on the GPU are no drift.
-  static constexpr float kWeight = 0.125f, kMaxStep = 0.03f;
+  // Weight of a new window, half of the ratio comes from the last three, and the most that one may
+  // change: a few launches that found caches cold or another process on the GPU are no drift.
+  static constexpr float kWeight = 0.22f, kMaxStep = 0.06f;
   static constexpr uint64_t kSlots = 2048;
   struct Record {
     bool measured = false;
     float ratio = 1;
+    // Of the window that is open.
+    uint8_t window_outcomes = 0;
+    float window_sum = 0;
     // Of the trial.
     uint8_t tried = 0;
     float sum = 0, least = 0, most = 0;

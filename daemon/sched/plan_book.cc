@@ -40,6 +40,8 @@ PlanBook::PlanBook()
       free_launches_(AllFree(kMaxLaunches)) {
   op_records_.reserve(kRoomForOps);
   plan_records_.reserve(kMaxPlans);
+  ended_.plans.reserve(kMaxComputePlans);
+  outcomes_.reserve(kMaxComputePlans);
 }
 
 uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Reason reason,
@@ -223,50 +225,66 @@ void PlanBook::Leave(const OpSlot& slot, Time now) {
 void PlanBook::Close(uint16_t id, Time now) {
   PlanSlot& plan = plans_[id];
   PlanRecord& record = plan.record;
-  const bool in_order = CloseInOrder(id);
+  const bool clear = CloseBesideItsClass(id);
   if (plan.started_at != 0) {
     record.started_at = now - plan.time_ns;
     record.finished_at = now;
     plan_records_.push_back(record);
-    const Time start = std::max(plan.launched_at, last_plan_end_);
-    if (in_order && plan.clean && plan.policy_epoch == policy_epoch_ && start < now) {
-      outcome_ = {
-          .tag = plan.tag, .predicted_us = plan.policy_us, .actual_us = Micros(now - start)};
-    }
-    last_plan_end_ = std::max(last_plan_end_, now);
-    ++ended_plans_;
+    AddEnded(plan, clear, now);
   }
   if (plan.compute) compute_ops_ -= static_cast<int>(record.op_count);
   --OpenCount(plan);
   free_plans_.push_back(id);
 }
 
-// A plan that ends before an older one, or beside one of another class, or a collective: whose time
-// it was cannot be said, neither of this plan nor of those.
-bool PlanBook::CloseInOrder(uint16_t id) {
+// A plan that ends beside one of another class, or a collective: whose time it was cannot be said,
+// neither of this plan nor of those.
+bool PlanBook::CloseBesideItsClass(uint16_t id) {
   const PlanSlot& plan = plans_[id];
-  bool in_order = plan.compute && collectives_ == 0, older = plan.compute;
-  int kept = 0;
-  for (int i = 0; i < open_count_; ++i) {
-    if (open_[i] == id) {
-      older = false;
-      continue;
-    }
-    PlanSlot& other = plans_[open_[i]];
-    open_[kept++] = open_[i];
-    if (plan.compute && !older && other.priority == plan.priority) continue;
-    other.clean = false;
-    in_order = false;
+  const auto end = std::remove(open_.begin(), open_.begin() + open_count_, id);
+  open_count_ = static_cast<int>(end - open_.begin());
+  const auto of_its_class = [&](uint16_t other) {
+    return plan.compute && plans_[other].priority == plan.priority;
+  };
+  if (plan.compute && collectives_ == 0 && std::all_of(open_.begin(), end, of_its_class)) {
+    return true;
   }
-  open_count_ = kept;
-  return in_order;
+  for (auto other = open_.begin(); other != end; ++other) {
+    if (!of_its_class(*other)) plans_[*other].clean = false;
+  }
+  return false;
 }
 
-std::optional<policies::Outcome> PlanBook::TakeOutcome() {
-  const std::optional<policies::Outcome> outcome = ended_plans_ == 1 ? outcome_ : std::nullopt;
-  ended_plans_ = 0;
-  outcome_.reset();
-  return outcome;
+void PlanBook::AddEnded(const PlanSlot& plan, bool clear, Time now) {
+  const Time since = std::max(plan.launched_at, last_plan_end_);
+  if (ended_.newest == 0) ended_.since = since, ended_.clear = true;
+  ended_.since = std::min(ended_.since, since);
+  ended_.newest = std::max(ended_.newest, plan.record.plan);
+  ended_.clear &= clear && plan.clean && plan.policy_epoch == policy_epoch_ &&
+                  ended_.plans.size() < ended_.plans.capacity();
+  if (ended_.clear) ended_.plans.push_back({.tag = plan.tag, .predicted_us = plan.policy_us});
+  last_plan_end_ = std::max(last_plan_end_, now);
+}
+
+std::span<const policies::Outcome> PlanBook::TakeOutcomes() {
+  outcomes_.clear();
+  if (ended_.newest == 0) return {};
+  for (int i = 0; i < open_count_ && plans_[open_[i]].record.plan < ended_.newest; ++i) {
+    if (ended_.clear) return {};  // it was overtaken and shares their time
+    plans_[open_[i]].clean = false;
+  }
+  float predicted_us = 0;
+  for (const policies::Outcome& plan : ended_.plans) predicted_us += plan.predicted_us;
+  const float actual_us = Micros(last_plan_end_ - ended_.since);
+  if (ended_.clear && predicted_us > 0 && actual_us > 0) {
+    outcomes_.swap(ended_.plans);
+    for (policies::Outcome& plan : outcomes_) {
+      plan.actual_us = actual_us * plan.predicted_us / predicted_us;
+    }
+  }
+  ended_.plans.clear();
+  ended_.newest = 0;
+  return outcomes_;
 }
 
 }  // namespace concert::daemon

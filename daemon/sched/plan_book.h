@@ -6,7 +6,7 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/sched/op_pool.h"
@@ -62,14 +62,18 @@ class PlanBook {
   int collectives() const { return collectives_; }
   int group_launches() const { return group_launches_; }  // with unfinished ops
 
-  // The plan that ended since the last call, if it tells how good the policy's prediction was: all
-  // its ops finished without a failure, and from its start to its end nothing ran but plans of its
-  // class, which ended in the order of their decisions. Plans may overlap, as they do in a steady
-  // state: what a plan took is the time from the end of the one before, or from its first launch if
-  // that was later. Nothing if several plans ended, whose ends cannot be told apart then.
-  std::optional<policies::Outcome> TakeOutcome();
+  // Plans that ended, if they tell how good the policy's predictions were: all their ops finished
+  // without a failure, and from their start to their end nothing ran but plans of their class.
+  // Plans may overlap, as they do in a steady state: what they took is the time from the end of
+  // those before, or from their first launch if that was later. Plans that overtook one another,
+  // and those that ended since the last call, of which none is seen to end first, share it as they
+  // were predicted to. Valid until the next call.
+  std::span<const policies::Outcome> TakeOutcomes();
   // Another policy takes over: what earlier plans come to is none of its business.
-  void ForgetPolicy() { ++policy_epoch_; }
+  void ForgetPolicy() {
+    ++policy_epoch_;
+    ended_.clear = false;
+  }
 
   // What ended since the caller last cleared them.
   std::vector<OpRecord>& op_records() { return op_records_; }
@@ -119,9 +123,10 @@ class PlanBook {
   void AddTo(uint16_t launch, const OpSlot& slot);
   void Leave(const OpSlot& slot, Time now);
   void Close(uint16_t plan, Time now);
-  // Takes the plan off the list of open ones and says whether it was the oldest; those whose time
-  // its end makes unclear teach nothing.
-  bool CloseInOrder(uint16_t plan);
+  // Takes the plan off the list of open ones and says whether all of them are of its class; if not,
+  // those whose time its end makes unclear teach nothing.
+  bool CloseBesideItsClass(uint16_t plan);
+  void AddEnded(const PlanSlot& plan, bool clear, Time now);
 
   std::vector<PlanSlot> plans_;
   std::vector<uint16_t> free_plans_;
@@ -138,8 +143,14 @@ class PlanBook {
   uint32_t policy_epoch_ = 0;
 
   Time last_plan_end_ = 0;
-  int ended_plans_ = 0;  // since TakeOutcome
-  std::optional<policies::Outcome> outcome_;
+  // Plans that ended, none of which has been told as an outcome.
+  struct {
+    std::vector<policies::Outcome> plans;
+    Time since = 0;       // the end of the plan before them, or their first launch
+    uint64_t newest = 0;  // PlanRecord::plan
+    bool clear = true;    // it can be said whose time that was
+  } ended_;
+  std::vector<policies::Outcome> outcomes_;
 
   std::vector<OpRecord> op_records_;
   std::vector<PlanRecord> plan_records_;

@@ -323,7 +323,7 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 }
 
 void Scheduler::Step(Time now, Actions& actions) {
-  if (const auto outcome = book_.TakeOutcome()) policy_->Learn(*outcome);
+  for (const policies::Outcome& outcome : book_.TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some
   examinations_left_ = kExaminedPerStep;

@@ -402,7 +402,7 @@ TEST_F(AutoTest, AFormThatWasMeasuredToBeSlowerIsNotChosenAgain) {
     Learn((is_slow ? 1.5f : 1.05f) * first_us / plan_.predicted_us);
   }
   // As one group, as several, and as a group and launches of single ops.
-  EXPECT_LE(slow_plans, 3 * (Corrections::kTrial + 1));
+  EXPECT_LE(slow_plans, 3 * Corrections::kTrialPlans);
   EXPECT_LT(last_slow, 50);
 }
 

@@ -20,7 +20,7 @@ Ratios Try(Corrections& corrections, Arrangement form, float actual_over_predict
   corrections.Chosen(kSignature, form);
   const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(form)];
   const uint64_t tag = corrections.Planned(kSignature, form).tag;
-  for (int i = 0; i < Corrections::kTrial; ++i) {
+  for (int i = 1; i < Corrections::kTrialPlans; ++i) {
     EXPECT_FALSE(corrections.Learn(tag, 100 * ratio, 100 * actual_over_predicted)) << i;
   }
   EXPECT_TRUE(corrections.Learn(tag, 100 * ratio, 100 * actual_over_predicted));
@@ -91,10 +91,19 @@ TEST(CorrectionsTest, TheTrialForgivesOneOutlierEachWay) {
   Corrections corrections;
   corrections.Chosen(kSignature, Arrangement::kGroup);
   const uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
-  for (const float actual_us : {500.0f, 110.0f, 900.0f, 60.0f}) {
+  for (const float actual_us : {500.0f, 110.0f, 110.0f, 900.0f, 110.0f, 60.0f, 110.0f}) {
     corrections.Learn(tag, 100, actual_us);
   }
   EXPECT_NEAR(corrections.RatiosOf(kSignature)[kGroup], 1.1, 0.001);
+}
+
+// Plans on several lanes end together with the one after them, or nearly so.
+TEST(CorrectionsTest, WhatPlansTakeByTurnsCountsByItsAverage) {
+  Corrections corrections;
+  corrections.Chosen(kSignature, Arrangement::kStreams);
+  const uint64_t tag = corrections.Planned(kSignature, Arrangement::kStreams).tag;
+  for (int i = 0; i < 40; ++i) corrections.Learn(tag, 100, i % 2 == 0 ? 210 : 2);
+  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kStreams], 1.06, 0.001);
 }
 
 TEST(CorrectionsTest, WhatDriftsIsChosenAnewOnceAndIsThenAtRest) {
@@ -249,7 +258,7 @@ TEST(CorrectionsTest, WhatWasMeasuredToBeSlowerIsNotChosenAgain) {
       chooser.Run(0.98f + 0.04f * static_cast<float>(random() % 100) / 100);
     // Every other form was tried once at most.
     EXPECT_GE(chooser.plans(Arrangement::kSingle),
-              kPlans - (kArrangementCount - 1) * (Corrections::kTrial + 1));
+              kPlans - (kArrangementCount - 1) * Corrections::kTrialPlans);
   }
 }
 
@@ -257,7 +266,7 @@ TEST(CorrectionsTest, ATriedFormIsForgottenAndTriedAgainAtASmallCost) {
   Chooser chooser({210, 500, 200, 500, 500}, {200, 500, 220, 500, 500});
   constexpr int kPlans = 40'000;
   for (int i = 0; i < kPlans; ++i) chooser.Run(1);
-  EXPECT_GT(chooser.plans(Arrangement::kGroup), 2 * (Corrections::kTrial + 1));
+  EXPECT_GT(chooser.plans(Arrangement::kGroup), 2 * Corrections::kTrialPlans);
   EXPECT_LT(chooser.plans(Arrangement::kGroup), kPlans / 100);
 }
 
