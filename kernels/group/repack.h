@@ -18,8 +18,8 @@ inline constexpr uint32_t kRepackPieceBytes = 16;
 inline constexpr uint32_t kRepackThreads = 256;
 inline constexpr int kRepackMatrices = 64;  // of one launch; a power of two
 
-// One matrix. The copy's rows are pieces_per_row whole pieces long; what lies behind row_bytes in
-// the last of them means nothing.
+// One matrix. The copy's rows are pieces_per_row whole pieces long, of which those that begin
+// behind row_bytes are left as they are; what else lies behind row_bytes means nothing.
 struct RepackMatrix {
   uint64_t from;         // address; any
   uint64_t from_stride;  // bytes from row to row; any
@@ -71,6 +71,7 @@ CONCERT_HOST_DEVICE void Repack(const RepackArgs& args, uint32_t block, uint32_t
   if (piece >= matrix.pieces) return;
   const uint32_t row = piece / matrix.pieces_per_row;
   const uint32_t column = (piece - row * matrix.pieces_per_row) * kRepackPieceBytes;  // bytes
+  if (column >= matrix.row_bytes) return;
   const uint32_t left = matrix.row_bytes - column;
   const uint64_t from = matrix.from + row * matrix.from_stride + column;
   const uint32_t shift = from % kRepackPieceBytes;

@@ -108,6 +108,14 @@ TEST(RepackTest, CopiesEveryElementAndNothingElse) {
                                                  row * operand.row_stride * element);
           };
           ASSERT_EQ(std::memcmp(at(from), at(to), from.columns * element), 0) << "row " << row;
+          if (from.begin == to.begin) continue;
+          // Nor is anything read for what pads the row.
+          const auto* const copied = static_cast<const uint8_t*>(at(to));
+          const uint64_t pieces = (from.columns * element - 1) / kRepackPieceBytes + 1;
+          ASSERT_TRUE(std::all_of(copied + pieces * kRepackPieceBytes,
+                                  copied + to.row_stride * element,
+                                  [](uint8_t b) { return b == kUntouched; }))
+              << "row " << row;
         }
       };
       check(GroupOperand::A(gemms[i]), GroupOperand::A(repacked[i]));
