@@ -12,7 +12,7 @@
 #include "daemon/quota/machine.h"
 #include "daemon/service/log.h"
 #include "daemon/service/systemd_notify.h"
-#include "policies/group_planner.h"
+#include "kernels/group/plan/compiler.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION comes from CMake"
@@ -118,9 +118,9 @@ absl::Status Daemon::Open() {
           .plan_group =
               [this](int gpu) {
                 auto planner =
-                    std::make_shared<policies::GroupPlanner>(choice_.node->gpu(gpu).info().model);
+                    std::make_shared<kernels::GroupCompiler>(choice_.node->gpu(gpu).info().model);
                 return [planner](std::span<const policies::Problem> problems, int blocks) {
-                  return planner->Plan(problems, blocks, policies::GroupGoal::kThroughput);
+                  return planner->Compile(problems, blocks, policies::GroupGoal::kThroughput);
                 };
               }},
       *engine_);

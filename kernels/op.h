@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "policies/work.h"
+#include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::kernels {

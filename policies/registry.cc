@@ -1,12 +1,12 @@
 #include <array>
 
-#include "policies/auto.h"
-#include "policies/goldyloc.h"
-#include "policies/grouped.h"
-#include "policies/policy.h"
-#include "policies/priority.h"
-#include "policies/serial.h"
-#include "policies/streams.h"
+#include "policies/auto/auto.h"
+#include "policies/baselines/goldyloc.h"
+#include "policies/baselines/grouped.h"
+#include "policies/baselines/priority.h"
+#include "policies/baselines/serial.h"
+#include "policies/baselines/streams.h"
+#include "policies/seam/policy.h"
 
 namespace concert::policies {
 namespace {

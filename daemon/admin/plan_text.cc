@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
 namespace concert::daemon {

@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/admin/plan_text.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
 namespace concert::daemon::admin {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon::admin {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "daemon/config/config.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon {
 namespace {

@@ -20,13 +20,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/op.h"
-#include "policies/form.h"
-#include "policies/group_schedule.h"
-#include "policies/lanes.h"
-#include "policies/tuned_table.h"
-#include "policies/variant.h"
-#include "policies/work.h"
+#include "policies/cost/tuned_table.h"
+#include "policies/seam/form.h"
+#include "policies/seam/lanes.h"
+#include "policies/seam/variant.h"
+#include "policies/seam/work.h"
 
 namespace concert::daemon {
 
@@ -76,17 +76,17 @@ struct LaunchRequest {
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without
   // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel
   // for that; otherwise the ops run one after the other.
-  const policies::GroupSchedule* schedule = nullptr;
+  const kernels::GroupWorkList* work_list = nullptr;
   // Empty, or one per op: performed when that op is done, even if others of the launch are not.
   std::span<const TimelineWrite> writes;
   // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
   // better.
   //
   // kGroup: empty, or per op the op before it in its queue, which signals the same timeline with a
-  // value 1 less. At most policies::kMaxGroupPredecessors launches back.
+  // value 1 less. At most kernels::kMaxGroupPredecessors launches back.
   std::span<const kernels::Predecessor> after;
-  bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
-  bool weights_settled = false;  // no unfinished op writes W of any of the ops
+  bool inputs_ready = false;   // but for `after`, nothing that the ops depend on is unfinished
+  bool weights_ready = false;  // no unfinished op writes W of any of the ops
   const policies::Variant* variant = nullptr;  // tuning: run the ops with this one
 };
 

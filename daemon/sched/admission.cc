@@ -22,7 +22,7 @@ constexpr int kRingsPerTurn = 64;
 // Reads tails before the mailbox is read: a handle that the control thread gave out before the
 // client published an op that uses it is then known by the time the op is admitted.
 void Dispatcher::ReadRings(Time now) {
-  const bool all = !refuse_.ok() || borrower_ != nullptr;  // who asks whether nothing is left
+  const bool all = !refuse_.ok() || lease_holder_ != nullptr;  // who asks whether nothing is left
   rings_.LookAt(now, all, [this](SessionPort& port) {
     if (port.broken || !port.TailMoved()) return false;
     Failure why;

@@ -21,7 +21,7 @@ constexpr uint32_t kDispatcherMailboxCapacity = 8192;
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
 
 // An idle turn every few microseconds.
-constexpr uint32_t kGlancesPerIdleTurn = 64;
+constexpr uint32_t kLooksPerIdleTurn = 64;
 constexpr size_t kMaxRecordsKept = 256;
 
 // Sleeping with work on the GPU must be short: nothing rings when a timeline advances. Other words
@@ -74,10 +74,10 @@ void Dispatcher::Run() {
   pthread_setname_np(pthread_self(), ("gpu" + std::to_string(gpu())).c_str());
   if (options_.pin) PinToCpuOfItsOwn(gpu());
   Time idle_since = NowNs();
-  for (uint32_t glances = 1; !stop_.load(std::memory_order_acquire); ++glances) {
+  for (uint32_t looks = 1; !stop_.load(std::memory_order_acquire); ++looks) {
     // Reading the clock costs more than a glance at everything that may have moved, so an idle
     // dispatcher looks at the clock, and with it at timeouts, only now and then.
-    if (!Glance() && glances % kGlancesPerIdleTurn != 0) {
+    if (!HasWork() && looks % kLooksPerIdleTurn != 0) {
       CpuRelax();
       continue;
     }
@@ -91,14 +91,14 @@ void Dispatcher::Run() {
 }
 
 // Whether a turn would find something to do.
-bool Dispatcher::Glance() {
-  if (busy_ || !mailbox_.empty() || rings_.Glance()) return true;
+bool Dispatcher::HasWork() {
+  if (busy_ || !mailbox_.empty() || rings_.HasWork()) return true;
   for (const QueueId queue : scheduler_.active_queues()) {
     const QueueOwner& owner = owner_of_[queue];
     if (LoadRelaxed(owner.port->timeline(owner.queue)) >= scheduler_.OldestTicket(queue))
       return true;
   }
-  return watches_.Glance();
+  return watches_.HasWork();
 }
 
 bool Dispatcher::Turn(Time now) {
@@ -114,7 +114,7 @@ bool Dispatcher::Turn(Time now) {
   progress |= !actions_.list.empty() || scheduler_.pending();
   Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
-  const bool idle = !progress && (!busy_ || borrower_ != nullptr);
+  const bool idle = !progress && (!busy_ || lease_holder_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!scheduler_.ended_queues().empty()) ReleaseQueues();
   if (!removing_.empty()) progress |= ReleaseSessions();
@@ -129,15 +129,15 @@ bool Dispatcher::Turn(Time now) {
   if (draining_ && !gauges_.drained.load(std::memory_order_relaxed)) {
     gauges_.drained.store(Drained(), std::memory_order_relaxed);
   }
-  if (borrower_ != nullptr) LetBorrow();
-  busy_ = progress || borrower_ != nullptr;
+  if (lease_holder_ != nullptr) ServeLease();
+  busy_ = progress || lease_holder_ != nullptr;
   return busy_;
 }
 
-// A turn for the borrower. It polls what it has started, so that this counts as progress.
-void Dispatcher::LetBorrow() {
+// A turn for the lease_holder. It polls what it has started, so that this counts as progress.
+void Dispatcher::ServeLease() {
   const bool idle = scheduler_.idle() && !unread_ && removing_.empty();
-  if (!borrower_->Turn(device_, idle)) borrower_ = nullptr;
+  if (!lease_holder_->Turn(device_, idle)) lease_holder_ = nullptr;
 }
 
 // What nothing rings for, it must look at itself.
@@ -258,11 +258,11 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
                                           .form = action.form,
                                           .sm_budget = action.sm_budget,
                                           .company = action.company,
-                                          .schedule = action.schedule,
+                                          .work_list = kernels::GroupWorkList::Of(action.work_list),
                                           .writes = launch_writes_,
                                           .after = actions.AfterOf(action),
-                                          .inputs_settled = action.inputs_settled,
-                                          .weights_settled = action.weights_settled});
+                                          .inputs_ready = action.inputs_ready,
+                                          .weights_ready = action.weights_ready});
   }
   if (!status.ok()) {
     for (const OpId id : ids) {

@@ -68,7 +68,7 @@ class Dispatcher {
 
  private:
   void Run();
-  bool Glance();
+  bool HasWork();
   void Sleep(Time idle_since);
 
   // Messages (dispatcher_messages.cc).
@@ -119,7 +119,7 @@ class Dispatcher {
   void Release(OpId op);
   void CheckHealth(Time now);
   void FlushRecords();
-  void LetBorrow();
+  void ServeLease();
   SessionPort& PortOf(OpId op) { return *owner_of_[scheduler_.slot(op).queue].port; }
 
   const DispatcherOptions options_;
@@ -147,7 +147,7 @@ class Dispatcher {
   std::vector<TimelineWrite> launch_writes_;
   Watches watches_;
   Actions actions_;
-  Borrower* borrower_ = nullptr;
+  LeaseHolder* lease_holder_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
   bool draining_ = false;

@@ -50,9 +50,9 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       scheduler_.UseTuned(message.replacement->tuned);
       message.replacement->done.store(true, std::memory_order_release);
       return;
-    case Type::kLend:
-      CONCERT_CHECK(borrower_ == nullptr);  // the tuner waits for one before it lends another
-      borrower_ = message.borrower;
+    case Type::kLease:
+      CONCERT_CHECK(lease_holder_ == nullptr);  // the tuner waits for one before it lends another
+      lease_holder_ = message.lease_holder;
       return;
     case Type::kDrain:
       BeginDrain();

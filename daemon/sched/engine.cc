@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/clock.h"
+#include "kernels/group/plan/compiler.h"
 
 namespace concert::daemon {
 namespace {
@@ -68,8 +69,10 @@ Engine::Engine(const EngineOptions& options, Node& node, std::span<RecordRing* c
     dispatcher.scheduler.gpu = static_cast<uint8_t>(gpu);
     dispatchers_.push_back(std::make_unique<Dispatcher>(
         dispatcher, node.gpu(gpu),
-        policy_->make({.device = node.gpu(gpu).info().model, .tuned = nullptr}), control_,
-        issuer_.mailbox(), *records[static_cast<size_t>(gpu)]));
+        policy_->make({.device = node.gpu(gpu).info().model,
+                       .tuned = nullptr,
+                       .make_compiler = kernels::MakeGroupCompiler}),
+        control_, issuer_.mailbox(), *records[static_cast<size_t>(gpu)]));
   }
 }
 
@@ -98,8 +101,9 @@ absl::Status Engine::SetPolicy(std::string_view name) {
   absl::Status status;
   for (int gpu = 0; gpu < gpu_count(); ++gpu) {
     auto replacement = std::make_unique<Replacement>();
-    replacement->policy = policy_->make(
-        {.device = node_.gpu(gpu).info().model, .tuned = tuned_[static_cast<size_t>(gpu)]});
+    replacement->policy = policy_->make({.device = node_.gpu(gpu).info().model,
+                                         .tuned = tuned_[static_cast<size_t>(gpu)],
+                                         .make_compiler = kernels::MakeGroupCompiler});
     status.Update(Replace(gpu, DispatcherMessage::Type::kSetPolicy, std::move(replacement)));
   }
   return status;

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "policies/snapshot.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 

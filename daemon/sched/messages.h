@@ -9,13 +9,13 @@
 
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
-#include "daemon/sched/borrower.h"
+#include "daemon/sched/lease_holder.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/session/session_memory.h"
 #include "kernels/failure.h"
 #include "kernels/op_table.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon {
 
@@ -64,7 +64,7 @@ struct DispatcherMessage {
     kPartFailed,
     kSetPolicy,  // `replacement`: decide with its policy
     kUseTuned,   // `replacement`: plan and pick variants by its table
-    kLend,       // `borrower` gets turns until it wants no more; one at a time
+    kLease,      // `lease_holder` gets turns until it wants no more; one at a time
     kDrain,      // refuse new ops
     kFailAll,    // `failure`: end everything that does not run yet
     kWake,       // nothing; ends a sleep
@@ -89,7 +89,7 @@ struct DispatcherMessage {
       policies::Time launched_at;  // of kPartLaunched: when its launch began
     } part;
     Replacement* replacement;
-    Borrower* borrower;
+    LeaseHolder* lease_holder;
   };
   DispatcherMessage() : type(Type::kDrain), link{} {}
   explicit DispatcherMessage(Type t, uint32_t s = 0) : type(t), session(s), link{} {}

@@ -11,7 +11,7 @@
 #include "daemon/check.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
-#include "policies/lanes.h"
+#include "policies/seam/lanes.h"
 
 namespace concert::daemon {
 

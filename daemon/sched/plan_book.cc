@@ -107,7 +107,9 @@ uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& laun
   record.ops_by_form[static_cast<size_t>(launch.form)] += launch.count;
   if (record.launch_count == 1 || launch.count > 1) {
     record.form = launch.form;
-    record.sm_count = launch.schedule != nullptr ? launch.schedule->grid() : launch.sm_budget;
+    record.sm_count = launch.work_list != nullptr
+                          ? kernels::GroupWorkList::Of(launch.work_list)->grid()
+                          : launch.sm_budget;
   }
   const uint16_t id = TakeFree(free_launches_);
   launches_[id] = {.plan = plan, .form = launch.form, .lane = launch.lane, .launched_at = now};

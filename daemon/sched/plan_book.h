@@ -11,8 +11,8 @@
 
 #include "daemon/sched/op_pool.h"
 #include "daemon/telemetry/records.h"
-#include "policies/plan.h"
-#include "policies/policy.h"
+#include "policies/seam/plan.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon {
 

@@ -20,7 +20,7 @@
 
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/wait_heap.h"
-#include "policies/snapshot.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 

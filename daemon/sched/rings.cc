@@ -73,11 +73,11 @@ SessionPort& Rings::NextCold() {
   return *cold_[next_cold_++];
 }
 
-bool Rings::Glance() {
+bool Rings::HasWork() {
   for (const SessionPort* port : hot_) {
     if (!port->broken && port->TailMoved()) return true;
   }
-  for (size_t i = std::min(cold_.size(), kColdPerGlance); i > 0; --i) {
+  for (size_t i = std::min(cold_.size(), kColdPerHasWork); i > 0; --i) {
     const SessionPort& port = NextCold();
     if (port.broken || !port.TailMoved()) continue;
     --next_cold_;  // for the turn to find

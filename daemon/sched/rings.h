@@ -25,7 +25,7 @@ class Rings {
   static constexpr size_t kAlwaysHot = 8;
   static constexpr Time kHotNs = 1'000'000;
   static constexpr size_t kColdPerLook = 8;  // of a turn
-  static constexpr size_t kColdPerGlance = 4;
+  static constexpr size_t kColdPerHasWork = 4;
 
   void Add(SessionPort& port, Time now);
   // Of a session that ends; nothing of it is read any more.
@@ -35,7 +35,7 @@ class Rings {
   // --- Looking ---
 
   // Whether a ring that is looked at has news.
-  bool Glance();
+  bool HasWork();
   // Calls look(port) for each hot ring and the next cold ones, for all with `all`; true: it has
   // news. Those that have something published get a turn.
   template <typename Look>

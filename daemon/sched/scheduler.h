@@ -36,10 +36,10 @@
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
-#include "policies/cost_memo.h"
-#include "policies/plan.h"
-#include "policies/policy.h"
-#include "policies/snapshot.h"
+#include "policies/cost/cost_memo.h"
+#include "policies/seam/plan.h"
+#include "policies/seam/policy.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 
@@ -75,11 +75,11 @@ struct Action {
   policies::Form form;
   uint16_t sm_budget;
   policies::CompanyClass company;
-  const policies::GroupSchedule* schedule;  // as PlannedLaunch
-  uint16_t order_mask;                      // bit i: lane i
-  // As LaunchRequest's, by what the dispatcher has seen finished; weights_settled is found out for
+  const policies::WorkList* work_list;  // as PlannedLaunch
+  uint16_t order_mask;                  // bit i: lane i
+  // As LaunchRequest's, by what the dispatcher has seen finished; weights_ready is found out for
   // groups only.
-  bool inputs_settled, weights_settled;
+  bool inputs_ready, weights_ready;
   uint16_t first, count;  // ops [first, first + count) of Actions::ops
 };
 

@@ -44,7 +44,7 @@ kernels::OpRanges Scheduler::RangesOf(const kernels::Op& op) {
 bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
   const bool high = priority == policies::Priority::kHigh;
   if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
-  if (book_.group_launches() >= policies::kMaxGroupLaunches) return false;
+  if (book_.group_launches() >= kernels::kMaxGroupLaunches) return false;
   if (book_.compute_plans(priority) < options_.depth) return true;
   Time busy_until = now, running_ns = 0;
   for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
@@ -200,7 +200,7 @@ void Scheduler::Apply(Time now, Actions& actions) {
     }
     CONCERT_CHECK(!policies::IsCollectiveLane(launch.lane));
     // What is left stays ready.
-    if (launch.form == Form::kGroup && book_.group_launches() == policies::kMaxGroupLaunches) break;
+    if (launch.form == Form::kGroup && book_.group_launches() == kernels::kMaxGroupLaunches) break;
     if (span.end == 0) plan = book_.OpenPlan(plan_, lowest, now);
     Launch(now, launch, plan, span, actions);
   }
@@ -230,10 +230,10 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
                 .form = launch.form,
                 .sm_budget = launch.sm_budget,
                 .company = launch.company,
-                .schedule = launch.schedule,
+                .work_list = launch.work_list,
                 .order_mask = 0,
-                .inputs_settled = true,
-                .weights_settled = group && WeightsSettled(writes_, launch_ranges_),
+                .inputs_ready = true,
+                .weights_ready = group && WeightsSettled(writes_, launch_ranges_),
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
@@ -249,7 +249,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
     EnterBooks(slot);
     action.order_mask |= mask;
-    action.inputs_settled &= mask == 0 || after.launches_back > 0;
+    action.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
   ++lanes_[launch.lane].launches;
@@ -291,10 +291,10 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
                           .form = Form::kSingle,
                           .sm_budget = 0,
                           .company = policies::CompanyClass::kSolo,
-                          .schedule = nullptr,
+                          .work_list = nullptr,
                           .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .inputs_settled = mask == 0,
-                          .weights_settled = false,
+                          .inputs_ready = mask == 0,
+                          .weights_ready = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
   actions.AddOp(op);
@@ -342,7 +342,7 @@ kernels::Predecessor Scheduler::PredecessorOn(const OpSlot& slot, Lane lane) con
   const OpSlot& previous = pool_[before];
   if (previous.state != OpState::kLaunched || previous.lane != lane) return {};
   const uint64_t back = lanes_[lane].launches + 1 - previous.lane_launch;
-  if (back > policies::kMaxGroupPredecessors) return {};
+  if (back > kernels::kMaxGroupPredecessors) return {};
   for (int i = 0; i < slot.local_wait_count; ++i) {
     if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return {};
   }

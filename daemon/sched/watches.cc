@@ -8,7 +8,7 @@
 namespace concert::daemon {
 namespace {
 
-constexpr int kGlances = 4;  // hot words that an idle dispatcher looks at all the time
+constexpr int kWordsPerHasWork = 4;  // hot words that an idle dispatcher looks at all the time
 
 }  // namespace
 
@@ -128,10 +128,10 @@ void Watches::Settle(WordId id) {
   free_.push_back(id);
 }
 
-bool Watches::Glance() const {
+bool Watches::HasWork() const {
   if (due_.count > 0) return true;
   WordId id = hot_.first;
-  for (int i = 0; i < kGlances && id != kNone; ++i, id = words_[id].turn.next) {
+  for (int i = 0; i < kWordsPerHasWork && id != kNone; ++i, id = words_[id].turn.next) {
     if (Read(words_[id]) != words_[id].seen) return true;
   }
   return false;

@@ -19,7 +19,7 @@
 
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/wait_heap.h"
-#include "policies/snapshot.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 
@@ -78,7 +78,7 @@ class Watches {
   }
 
   // Whether Poll would find one of the first few hot words moved, or has something left to report.
-  bool Glance() const;
+  bool HasWork() const;
   bool empty() const { return hot_.count + cold_.count == 0; }
   uint32_t word_count() const { return hot_.count + cold_.count; }
   // Words read so far, for tests.

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "policies/plan.h"
-#include "policies/work.h"
+#include "policies/seam/plan.h"
+#include "policies/seam/work.h"
 
 namespace concert::daemon {
 

@@ -68,9 +68,9 @@ float Percentile(const std::vector<float>& sorted, double share) {
 }  // namespace
 
 // Copies the pattern all over the inputs.
-class DeviceBench::Fill final : public Loan {
+class DeviceBench::Fill final : public Lease {
  public:
-  explicit Fill(DeviceBench& bench) : Loan(bench.words(), bench.options_.stop), bench_(bench) {}
+  explicit Fill(DeviceBench& bench) : Lease(bench.words(), bench.options_.stop), bench_(bench) {}
 
  private:
   absl::Status Enqueue(Device& device, const TimelineWrite& begin,
@@ -94,12 +94,12 @@ class DeviceBench::Fill final : public Loan {
 };
 
 // Samples of one company.
-class DeviceBench::CompanyRun final : public Loan {
+class DeviceBench::CompanyRun final : public Lease {
  public:
   // `ops` are the company's, with operands yet to be placed.
   CompanyRun(DeviceBench& bench, std::span<const Candidate> company, std::vector<Op> ops, Form form,
              int sm_budget, int samples)
-      : Loan(bench.words(), bench.options_.stop),
+      : Lease(bench.words(), bench.options_.stop),
         bench_(bench),
         company_(company),
         ops_(std::move(ops)),
@@ -116,7 +116,7 @@ class DeviceBench::CompanyRun final : public Loan {
     }
   }
 
-  void set_schedule(const policies::GroupSchedule* schedule) { schedule_ = schedule; }
+  void set_schedule(const kernels::GroupWorkList* work_list) { work_list_ = work_list; }
 
   Measurement Result() {
     std::sort(times_us_.begin(), times_us_.end());
@@ -171,9 +171,9 @@ class DeviceBench::CompanyRun final : public Loan {
     for (TimelineWrite& write : writes_) ++write.value;
     if (form_ == Form::kGroup) {
       request.ops = pointers_;
-      request.schedule = schedule_;
+      request.work_list = work_list_;
       request.writes = writes_;
-      request.inputs_settled = request.weights_settled = true;
+      request.inputs_ready = request.weights_ready = true;
       return device.Launch(0, request);
     }
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -215,7 +215,7 @@ class DeviceBench::CompanyRun final : public Loan {
   const int sm_budget_;
   const size_t samples_;
   const int lanes_;
-  const policies::GroupSchedule* schedule_ = nullptr;
+  const kernels::GroupWorkList* work_list_ = nullptr;
   int repetitions_;
   bool warming_up_ = true;
   std::vector<float> times_us_;
@@ -253,7 +253,7 @@ absl::Status DeviceBench::Init() {
   }
   host_address_ = *registered;
   Fill fill(*this);
-  const absl::Status status = Lend(fill);
+  const absl::Status status = RunLease(fill);
   if (status.ok() || absl::IsCancelled(status) || hung_ || !device_.healthy().ok()) return status;
   Log(LogLevel::kWarning,
       absl::StrCat("GPU ", device_.info().gpu,
@@ -271,7 +271,7 @@ DeviceBench::~DeviceBench() {
   if (memory_.bytes > 0) device_.Free(memory_);
 }
 
-Loan::Words DeviceBench::words() {
+Lease::Words DeviceBench::words() {
   auto* words = reinterpret_cast<uint64_t*>(host_.get());
   return {.begin = words,
           .end = words + kLineBytes / sizeof(uint64_t),
@@ -285,13 +285,13 @@ Address DeviceBench::TimelineOf(size_t member) const {
   return host_address_ + (member + 2) * kLineBytes;
 }
 
-absl::Status DeviceBench::Lend(Loan& loan) {
+absl::Status DeviceBench::RunLease(Lease& lease) {
   if (hung_) return absl::UnavailableError("an earlier measurement has not ended");
-  DispatcherMessage message(DispatcherMessage::Type::kLend);
-  message.borrower = &loan;
+  DispatcherMessage message(DispatcherMessage::Type::kLease);
+  message.lease_holder = &lease;
   if (absl::Status status = Post(dispatcher_, message); !status.ok()) return status;
-  absl::Status status = loan.Wait();
-  hung_ = loan.hung();
+  absl::Status status = lease.Wait();
+  hung_ = lease.hung();
   return status;
 }
 
@@ -364,7 +364,7 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
     ops.push_back(*std::move(op));
     problems.push_back(member.problem);
   }
-  const policies::GroupSchedule* schedule = nullptr;
+  const kernels::GroupWorkList* work_list = nullptr;
   if (form == Form::kGroup) {
     bool groupable = true;
     uint64_t repack_bytes = 0;
@@ -372,16 +372,16 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
       groupable &= op.work.groupable;
       repack_bytes += op.work.repack_bytes;
     }
-    groupable &= repack_bytes <= policies::kGroupRepackBytes;
+    groupable &= repack_bytes <= kernels::kGroupRepackBytes;
     if (groupable && options_.plan_group != nullptr)
-      schedule = options_.plan_group(problems, sm_budget);
-    if (schedule == nullptr)
+      work_list = options_.plan_group(problems, sm_budget);
+    if (work_list == nullptr)
       return absl::InvalidArgumentError("no group launch can carry this company");
   }
   input_cursor_ = output_cursor_ = 0;  // the places of the measurement before
   CompanyRun run(*this, company, std::move(ops), form, sm_budget, samples);
-  run.set_schedule(schedule);
-  if (absl::Status status = Lend(run); !status.ok()) return status;
+  run.set_schedule(work_list);
+  if (absl::Status status = RunLease(run); !status.ok()) return status;
   return run.Result();
 }
 

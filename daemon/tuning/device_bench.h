@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "daemon/sched/messages.h"
-#include "daemon/tuning/loan.h"
+#include "daemon/tuning/lease.h"
 #include "daemon/tuning/measure.h"
 
 namespace concert::daemon {
@@ -26,10 +26,10 @@ struct DeviceBenchOptions {
   uint64_t plug_bytes = 0;    // of one copy that keeps the GPU busy
   // True: measure nothing any more. Called by the dispatcher's thread too.
   std::function<bool()> stop;
-  // Null, or a schedule for group launches of these problems on `blocks` SMs (0: all) that follow
+  // Null, or a work list for group launches of these problems on `blocks` SMs (0: all) that follow
   // one another, valid until the next call. Without it groups are not measured.
-  std::function<const policies::GroupSchedule*(std::span<const policies::Problem> problems,
-                                               int blocks)>
+  std::function<const kernels::GroupWorkList*(std::span<const policies::Problem> problems,
+                                              int blocks)>
       plan_group;
 };
 
@@ -60,9 +60,9 @@ class DeviceBench final : public Bench {
               const DeviceBenchOptions& options)
       : device_(device), node_(node), dispatcher_(dispatcher), options_(options) {}
   absl::Status Init();
-  // Lends the GPU to `loan` and waits until it gives it back.
-  absl::Status Lend(Loan& loan);
-  Loan::Words words();
+  // Lends the GPU to `lease` and waits until it gives it back.
+  absl::Status RunLease(Lease& lease);
+  Lease::Words words();
   Address TimelineOf(size_t member) const;  // of a company
   void Place(Op& op);
   absl::StatusOr<Op> MakeOp(const policies::Problem& problem) const;

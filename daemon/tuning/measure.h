@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "policies/tuned_table.h"
+#include "policies/cost/tuned_table.h"
 
 namespace concert::daemon {
 

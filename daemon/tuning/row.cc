@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/gemm/gemm_op.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
 namespace concert::daemon {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "policies/tuned_table.h"
+#include "policies/cost/tuned_table.h"
 
 namespace concert::daemon {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/service/log.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/log.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::daemon {
 namespace {

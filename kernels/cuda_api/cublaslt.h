@@ -13,7 +13,8 @@
 // overrunning it.
 #define CONCERT_CUBLASLT_FUNCTIONS(X)                                                          \
   X(cublasLtCreate)                                                                            \
-  X(cublasLtDestroy) X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtMatmul)          \
+  X(cublasLtDestroy)                                                                           \
+  X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtMatmul)                             \
       X(cublasLtMatmulDescInit_internal) X(cublasLtMatmulDescSetAttribute)                     \
           X(cublasLtMatrixLayoutInit_internal) X(cublasLtMatrixLayoutSetAttribute)             \
               X(cublasLtMatmulPreferenceInit_internal) X(cublasLtMatmulPreferenceSetAttribute) \

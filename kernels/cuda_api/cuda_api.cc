@@ -8,8 +8,7 @@
 namespace concert::kernels::cuda {
 
 absl::StatusOr<CudaApi> LoadCudaApi(HardwareQueues queues) {
-  if (queues == HardwareQueues::kMost)
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  if (queues == HardwareQueues::kMost) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   CudaApi api;
   absl::StatusOr<Driver> driver = Driver::Load();
   if (!driver.ok()) return driver.status();

@@ -4,7 +4,7 @@
 
 #include <library_types.h>
 
-#include "policies/work.h"
+#include "policies/seam/work.h"
 
 namespace concert::kernels::cuda {
 

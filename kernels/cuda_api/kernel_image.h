@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda_api/driver.h"
-#include "policies/work.h"
+#include "policies/seam/work.h"
 
 namespace concert::kernels::cuda {
 

@@ -8,9 +8,9 @@
 
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
-#include "policies/form.h"
-#include "policies/tuned_table.h"
-#include "policies/variant.h"
+#include "policies/cost/tuned_table.h"
+#include "policies/seam/form.h"
+#include "policies/seam/variant.h"
 
 namespace concert::kernels::cuda {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/op.h"
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 
 namespace concert::kernels::cuda {
 

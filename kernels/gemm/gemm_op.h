@@ -41,7 +41,7 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // work.groupable, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
 // and the addresses and row strides of A and W are multiples of kGroupAlignment bytes, the strides
 // less than kGroupMaxRowBytes, or their copies, work.repack_bytes, are at most
-// policies::kGroupRepackBytes (kernels/group/group_operand.h). Nothing else matters: any m, n and
+// kGroupRepackBytes (kernels/group/group_operand.h). Nothing else matters: any m, n and
 // k, activation, alpha and beta; C, D, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 

@@ -5,7 +5,7 @@
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/op.h"
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 
 namespace concert::kernels::cuda {
 

@@ -14,8 +14,8 @@
 #include "kernels/cuda_api/cublaslt.h"
 #include "kernels/gemm/gemm_heuristic.h"
 #include "kernels/gemm/variant_name.h"
-#include "policies/tuned_table.h"
-#include "policies/variant.h"
+#include "policies/cost/tuned_table.h"
+#include "policies/seam/variant.h"
 
 namespace concert::kernels::cuda {
 

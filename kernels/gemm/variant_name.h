@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 
 namespace concert::kernels {
 

@@ -9,7 +9,7 @@ namespace concert::kernels::cuda {
 namespace {
 
 constexpr int kArrays = 4;  // W, A, C, D
-static_assert(kArrays * policies::kMaxGroupProblems <= PointerRing::kSlotPointers);
+static_assert(kArrays * kMaxGroupProblems <= PointerRing::kSlotPointers);
 
 // Bits, so that NaN equals itself and nothing else.
 bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
@@ -38,7 +38,7 @@ GemmKey KeyOf(std::span<const Op* const> ops, int sm_budget) {
 }  // namespace
 
 bool AreOneBatch(std::span<const Op* const> ops) {
-  if (ops.size() < 2 || ops.size() > policies::kMaxGroupProblems) return false;
+  if (ops.size() < 2 || ops.size() > kMaxGroupProblems) return false;
   const GemmArgs& first = ops.front()->gemm;
   if (ops.front()->kind != CONCERT_OP_GEMM || first.activation == Activation::kSilu ||
       first.dtype == Dtype::kFp8E4m3) {

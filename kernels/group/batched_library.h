@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/group/pointer_ring.h"
 #include "kernels/op.h"
-#include "policies/group_schedule.h"
 
 namespace concert::kernels::cuda {
 

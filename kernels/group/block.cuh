@@ -11,7 +11,7 @@
 namespace concert::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128;
-inline constexpr int kRowBytes = policies::kGroupBlockKBytes;
+inline constexpr int kRowBytes = kGroupBlockKBytes;
 
 // Dtypes, and what a block may take of an SM.
 template <class FormatOfOperands, GroupFootprint kFootprint>
@@ -30,7 +30,7 @@ struct Config {
 struct Item {
   int4 raw;
 
-  __device__ bool end() const { return problem() == policies::GroupItem::kEnd; }
+  __device__ bool end() const { return problem() == GroupItem::kEnd; }
   __device__ int problem() const { return raw.x & 0xffff; }
   // Equal for items that lie alike in the stages.
   __device__ int tile_key() const { return raw.x >> 16 & ~0xf0; }

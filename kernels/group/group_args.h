@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "policies/group_schedule.h"
+#include "kernels/group/plan/work_list.h"
 
 namespace concert::kernels::cuda {
 
@@ -30,23 +30,22 @@ struct GroupFootprint {
 inline constexpr GroupFootprint kGroupWide = {1, 192 * 1024, 2 * 16 * 1024, 256};
 // Two launches lie on an SM, so that the next one sets up and loads while one computes. For tiles
 // whose sums and results fit half of the registers and of the staging buffers.
-inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024,
-                                                policies::kNarrowWarpgroupRows};
+inline constexpr GroupFootprint kGroupNarrow = {2, 94 * 1024, 2 * 8 * 1024, kNarrowWarpgroupRows};
 inline constexpr GroupFootprint kGroupPairs = {1, 192 * 1024, 2 * 16 * 1024, 256, true};
-// By GroupSchedule::kind.
+// By GroupWorkList::kind.
 inline constexpr std::array<GroupFootprint, 3> kGroupFootprints = {kGroupWide, kGroupNarrow,
                                                                    kGroupPairs};
 
 // Rows of W and of A that one block loads at a time.
-constexpr uint32_t GroupLoadRowsW(policies::GroupTile tile) {
-  return tile.w_rows / static_cast<uint32_t>(policies::BlocksPerTile(tile));
+constexpr uint32_t GroupLoadRowsW(GroupTile tile) {
+  return tile.w_rows / static_cast<uint32_t>(BlocksPerTile(tile));
 }
-constexpr uint32_t GroupLoadRowsA(policies::GroupTile tile) {
-  return tile.a_rows / static_cast<uint32_t>(policies::BlocksPerTile(tile));
+constexpr uint32_t GroupLoadRowsA(GroupTile tile) {
+  return tile.a_rows / static_cast<uint32_t>(BlocksPerTile(tile));
 }
 
 // Inner dimension of a box: 128 bytes (of K; of N for D), with 128-byte swizzle; rows of a box:
-// GroupLoadRowsW, GroupLoadRowsA and policies::GroupStoreRows.
+// GroupLoadRowsW, GroupLoadRowsA and GroupStoreRows.
 struct GroupMaps {
   CUtensorMap w, a, d;
 };
@@ -100,14 +99,14 @@ static_assert(sizeof(GroupTask) == 40);
 struct GroupCounters {
   // Halves of tiles stored, over all launches: it is never reset, only compared with what the host
   // knows it will be, so that whoever looks late sees no less. Wraps.
-  uint32_t stored[policies::kMaxGroupProblems];
+  uint32_t stored[kMaxGroupProblems];
   // Parts of a split tile that are there, per tile and warpgroup. Zero between launches: the last
   // one resets it.
-  uint32_t summed[policies::kMaxGroupSplitTiles * 2];
+  uint32_t summed[kMaxGroupSplitTiles * 2];
   // GroupArgs::hand_over: storing threads that have left, and the problems, as bits, whose
   // timelines are left to the last of them. Zero between launches.
   uint32_t left;
-  uint32_t handed_over[policies::kMaxGroupProblems / 32];
+  uint32_t handed_over[kMaxGroupProblems / 32];
 };
 // Problems that one storing thread watches at most.
 inline constexpr int kGroupMaxWatched = 32;
@@ -117,7 +116,7 @@ inline constexpr int kGroupMaxWatched = 32;
 // kGroupReleases + 1 run at a time at most. They take turns with the counters, of which one that a
 // launch follows must not be in use again.
 inline constexpr int kGroupReleases = 4, kGroupCounterSets = 8;
-static_assert(policies::kMaxGroupPredecessors + kGroupReleases < kGroupCounterSets);
+static_assert(kMaxGroupPredecessors + kGroupReleases < kGroupCounterSets);
 
 // More tasks than this are read from memory.
 inline constexpr int kGroupInlineTasks = 64;
@@ -127,7 +126,7 @@ inline constexpr int kGroupInlineMaps = 8;
 
 // The kernel's only parameter.
 struct GroupArgs {
-  const policies::GroupItem* items;  // as GroupSchedule
+  const GroupItem* items;  // as GroupWorkList
   const GroupRecord* records;
   const GroupTask* tasks;   // null: inline_tasks
   GroupCounters* counters;  // [kGroupCounterSets], of the stream
@@ -158,8 +157,7 @@ struct GroupArgs {
 #ifdef __CUDACC__
   __device__ GroupCounters& own() const { return counters[set]; }
   __device__ const uint32_t* StoredOf(uint16_t after) const {
-    return &counters[(after - 1) / policies::kMaxGroupProblems]
-                .stored[(after - 1) % policies::kMaxGroupProblems];
+    return &counters[(after - 1) / kMaxGroupProblems].stored[(after - 1) % kMaxGroupProblems];
   }
 #endif
 };
@@ -167,7 +165,7 @@ static_assert(sizeof(GroupArgs) <= 4096);
 
 // GroupTask::after for problem `problem` of the launch that counted in `set`.
 constexpr uint16_t GroupAfter(int set, int problem) {
-  return static_cast<uint16_t>(1 + set * policies::kMaxGroupProblems + problem);
+  return static_cast<uint16_t>(1 + set * kMaxGroupProblems + problem);
 }
 
 }  // namespace concert::kernels::cuda

@@ -1,5 +1,5 @@
 // One persistent kernel for many GEMMs of different shapes: every block works through its column of
-// a list of tiles that the host has made (policies/group_schedule.h). sm_90a only.
+// a list of tiles that the host has made (kernels/group/plan/work_list.h). sm_90a only.
 //
 // Each SM runs one block of three warpgroups, or two of different launches (GroupFootprint). Two
 // threads of the last one load W and A through a ring of stages; the other two warpgroups multiply,
@@ -230,7 +230,7 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
 // Whether there are pairs' tiles of which a block computes this much.
 template <int kWRows, int kARows>
 constexpr bool kIsOfPair = [] {
-  for (const policies::GroupTile tile : policies::kGroupPairTiles) {
+  for (const GroupTile tile : kGroupPairTiles) {
     if (tile.w_rows == 2 * kWRows && tile.a_rows == kARows) return true;
   }
   return false;

@@ -11,12 +11,12 @@ namespace {
 
 // Items are staged in a ring that holds those of all launches that may be unfinished, and one more
 // that does not fit before its end: what an upload still reads is not overwritten.
-constexpr uint32_t kStagedItems = policies::kGroupArenaItems;
-static_assert((GroupLauncher::kMaxUnfinished - 1) * policies::kMaxGroupItems < kStagedItems);
+constexpr uint32_t kStagedItems = kGroupArenaItems;
+static_assert((GroupLauncher::kMaxUnfinished - 1) * kMaxGroupItems < kStagedItems);
 
 // Tasks of the launches that may be unfinished.
 constexpr uint32_t kTaskSlots = GroupLauncher::kMaxUnfinished;
-static_assert(kTaskSlots * policies::kMaxGroupProblems <= GroupRecords::kKept);
+static_assert(kTaskSlots * kMaxGroupProblems <= GroupRecords::kKept);
 
 size_t KernelOf(Dtype dtype) {
   return dtype == Dtype::kFp8E4m3 ? 2 : dtype == Dtype::kFp16 ? 1 : 0;
@@ -39,7 +39,7 @@ uint16_t FlagsOf(const GemmArgs& gemm) {
 }
 
 // Both halves of what each block computes of a tile are counted.
-uint32_t HalvesOf(const GemmArgs& gemm, policies::GroupTile tile) {
+uint32_t HalvesOf(const GemmArgs& gemm, GroupTile tile) {
   return 2 * BlocksPerTile(tile) * ((gemm.n + tile.w_rows - 1) / tile.w_rows) *
          ((gemm.m + tile.a_rows - 1) / tile.a_rows);
 }
@@ -81,20 +81,16 @@ absl::Status GroupLauncher::Init(const std::array<CUstream, kTracks>& streams,
     CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, track.counters, 0,
                                    kGroupCounterSets * sizeof(GroupCounters), track.stream);
     for (CUdeviceptr& partials : track.partials) {
-      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &partials,
-                                     policies::kGroupPartialBytes);
+      CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &partials, kGroupPartialBytes);
       if (split_sums == SplitSums::kRepeatable) continue;  // its parts overwrite what is there
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemsetD8Async, partials, 0,
-                                     policies::kGroupPartialBytes, track.stream);
+                                     kGroupPartialBytes, track.stream);
     }
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.scratch,
-                                   policies::kGroupRepackBytes);
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &track.scratch, kGroupRepackBytes);
   }
   absl::Status status = records_.Allocate(driver_, gpu_);
-  status.Update(
-      items_.Allocate(driver_, gpu_, policies::kGroupArenaItems * sizeof(policies::GroupItem)));
-  status.Update(
-      tasks_.Allocate(driver_, gpu_, kTaskSlots * policies::kMaxGroupProblems * sizeof(GroupTask)));
+  status.Update(items_.Allocate(driver_, gpu_, kGroupArenaItems * sizeof(GroupItem)));
+  status.Update(tasks_.Allocate(driver_, gpu_, kTaskSlots * kMaxGroupProblems * sizeof(GroupTask)));
   return status;
 }
 
@@ -115,33 +111,33 @@ bool GroupLauncher::Takes(std::span<const Op* const> ops) {
     if (!op->work.groupable || op->gemm.dtype != ops.front()->gemm.dtype) return false;
     repack_bytes += op->work.repack_bytes;
   }
-  return repack_bytes <= policies::kGroupRepackBytes;
+  return repack_bytes <= kGroupRepackBytes;
 }
 
 absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   Track& track = tracks_[index];
-  const policies::GroupSchedule& schedule = *launch.schedule;
+  const GroupWorkList& work_list = *launch.work_list;
   const bool large = launch.ops.size() > kGroupInlineTasks;
   GroupTask* tasks = args_.inline_tasks;
   if (large) {
-    tasks = tasks_.host<GroupTask>() + next_tasks_ * policies::kMaxGroupProblems;
+    tasks = tasks_.host<GroupTask>() + next_tasks_ * kMaxGroupProblems;
   }
   int back = 0;
   for (const Predecessor& after : launch.after) back = std::max<int>(back, after.launches_back);
-  const bool inputs_early = launch.inputs_settled && back <= track.chain;
+  const bool inputs_early = launch.inputs_ready && back <= track.chain;
   args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
   args_.hand_over = launch.ops.size() > max_waiting_;
   repacks_.Start(track.scratch);
   for (size_t i = 0; i < launch.ops.size(); ++i) {
-    absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], schedule.tiles[i]);
+    absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], work_list.tiles[i]);
     if (!record.ok()) return record.status();
     FillTask(track, launch, i, *record, inputs_early && back > 0, tasks[i]);
     if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
   }
-  const bool has_items = HasItems(index, schedule);
+  const bool has_items = HasItems(index, work_list);
   const bool uploads = large || records_.has_pending() || !has_items;
   if (!has_items) {
-    if (absl::Status status = UploadItems(index, schedule); !status.ok()) return status;
+    if (absl::Status status = UploadItems(index, work_list); !status.ok()) return status;
   }
   if (records_.has_pending()) {
     if (absl::Status status = records_.Upload(track.stream); !status.ok()) return status;
@@ -149,21 +145,21 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   if (large) {
     if (absl::Status status = UploadTasks(index, launch.ops.size()); !status.ok()) return status;
   }
-  args_.items = reinterpret_cast<const policies::GroupItem*>(items_.device()) + schedule.first_item;
+  args_.items = reinterpret_cast<const GroupItem*>(items_.device()) + work_list.first_item;
   args_.inputs_early = inputs_early;
-  args_.weights_early = launch.weights_settled;
+  args_.weights_early = launch.weights_ready;
   if (absl::Status status = EnqueueRepacks(track); !status.ok()) return status;
   // The launch must not begin before what is uploaded and repacked for it is there, whatever it may
   // overlap.
-  const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_settled) &&
+  const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_ready) &&
                        InBudget(track, launch);
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  track.blocks = (overlap ? track.blocks : 0) + schedule.grid();
-  std::array<uint32_t, policies::kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
+  track.blocks = (overlap ? track.blocks : 0) + work_list.grid();
+  std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
   ++track.turn;
-  track.chain = std::min(track.chain + 1, policies::kMaxGroupPredecessors);
-  track.split = schedule.split_tiles > 0;
+  track.chain = std::min(track.chain + 1, kMaxGroupPredecessors);
+  track.split = work_list.split_tiles > 0;
   ++launches_;
   return absl::OkStatus();
 }
@@ -171,7 +167,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
 void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t problem,
                              uint32_t record, bool follow, GroupTask& task) const {
   const GemmArgs& gemm = launch.ops[problem]->gemm;
-  const policies::GroupTile tile = launch.schedule->tiles[problem];
+  const GroupTile tile = launch.work_list->tiles[problem];
   const TimelineWrite signal = launch.writes.empty() ? TimelineWrite() : launch.writes[problem];
   task.signal_address = signal.address;
   task.signal_value = signal.value;
@@ -189,8 +185,7 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
   task.flags |= GroupRecord::kNextOnTimeline;
 }
 
-absl::StatusOr<uint32_t> GroupLauncher::FindRecord(int track, const Op& op,
-                                                   policies::GroupTile tile) {
+absl::StatusOr<uint32_t> GroupLauncher::FindRecord(int track, const Op& op, GroupTile tile) {
   if (op.work.repack_bytes == 0) return records_.Find(op.gemm, tile, track);
   return records_.Find(repacks_.Add(op.gemm), tile, track);
 }
@@ -208,38 +203,37 @@ absl::Status GroupLauncher::EnqueueRepacks(const Track& track) {
   return absl::OkStatus();
 }
 
-bool GroupLauncher::HasItems(int track, const policies::GroupSchedule& schedule) const {
-  const KnownSchedule& known = schedules_[schedule.slot];
-  return known.id == schedule.id && (known.tracks & 1u << track) != 0;
+bool GroupLauncher::HasItems(int track, const GroupWorkList& work_list) const {
+  const KnownList& known = work_lists_[work_list.slot];
+  return known.id == work_list.id && (known.tracks & 1u << track) != 0;
 }
 
-absl::Status GroupLauncher::UploadItems(int track, const policies::GroupSchedule& schedule) {
-  const uint64_t store = schedule.id >> policies::kGroupStoreShift;
+absl::Status GroupLauncher::UploadItems(int track, const GroupWorkList& work_list) {
+  const uint64_t store = work_list.id >> kGroupStoreShift;
   if (store != store_) {
-    schedules_.fill({});
+    work_lists_.fill({});
     store_ = store;
   }
-  KnownSchedule& known = schedules_[schedule.slot];
-  if (known.id != schedule.id) {
-    known = {.id = schedule.id, .tracks = 0};
-    if (schedule.first_item < items_end_) {
+  KnownList& known = work_lists_[work_list.slot];
+  if (known.id != work_list.id) {
+    known = {.id = work_list.id, .tracks = 0};
+    if (work_list.first_item < items_end_) {
       if (absl::Status status = WaitForOtherTracks(track); !status.ok()) return status;
     }
-    items_end_ = std::max(items_end_, schedule.first_item + schedule.item_count);
+    items_end_ = std::max(items_end_, work_list.first_item + work_list.item_count);
   }
   known.tracks |= 1u << track;
-  if (staged_items_ + schedule.item_count > kStagedItems) staged_items_ = 0;
+  if (staged_items_ + work_list.item_count > kStagedItems) staged_items_ = 0;
   const uint32_t staged = staged_items_;
-  staged_items_ += schedule.item_count;
-  std::memcpy(items_.host<policies::GroupItem>() + staged, schedule.items,
-              schedule.item_count * sizeof(policies::GroupItem));
-  return items_.UploadTo(schedule.first_item * sizeof(policies::GroupItem),
-                         staged * sizeof(policies::GroupItem),
-                         schedule.item_count * sizeof(policies::GroupItem), tracks_[track].stream);
+  staged_items_ += work_list.item_count;
+  std::memcpy(items_.host<GroupItem>() + staged, work_list.items,
+              work_list.item_count * sizeof(GroupItem));
+  return items_.UploadTo(work_list.first_item * sizeof(GroupItem), staged * sizeof(GroupItem),
+                         work_list.item_count * sizeof(GroupItem), tracks_[track].stream);
 }
 
 absl::Status GroupLauncher::UploadTasks(int track, size_t count) {
-  const size_t offset = next_tasks_ * policies::kMaxGroupProblems * sizeof(GroupTask);
+  const size_t offset = next_tasks_ * kMaxGroupProblems * sizeof(GroupTask);
   next_tasks_ = (next_tasks_ + 1) % kTaskSlots;
   args_.tasks = reinterpret_cast<const GroupTask*>(tasks_.device() + offset);
   return tasks_.Upload(offset, count * sizeof(GroupTask), tracks_[track].stream);
@@ -260,11 +254,11 @@ absl::Status GroupLauncher::WaitForOtherTracks(int track) {
 // the next step took the 64 that were left to a higher class, for as long as the step before ran
 // (up to 400 us, one H200).
 bool GroupLauncher::InBudget(const Track& track, const GroupLaunch& launch) {
-  return launch.sm_budget == 0 || track.blocks + launch.schedule->grid() <= launch.sm_budget;
+  return launch.sm_budget == 0 || track.blocks + launch.work_list->grid() <= launch.sm_budget;
 }
 
 absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, bool overlap) {
-  const policies::GroupSchedule& schedule = *launch.schedule;
+  const GroupWorkList& work_list = *launch.work_list;
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
   args_.counters = reinterpret_cast<GroupCounters*>(track.counters);
@@ -274,15 +268,15 @@ absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, boo
   args_.release_late = track.split || track.turn % kGroupReleases == 0;
   args_.partials = reinterpret_cast<float*>(track.partials[track.turn % 2]);
   args_.partial_floats =
-      schedule.partial_bytes / sizeof(float) / (schedule.grid() / schedule.blocks);
-  args_.max_splits = schedule.max_splits;
+      work_list.partial_bytes / sizeof(float) / (work_list.grid() / work_list.blocks);
+  args_.max_splits = work_list.max_splits;
 
-  const auto footprint = static_cast<size_t>(schedule.kind);
+  const auto footprint = static_cast<size_t>(work_list.kind);
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config = {};
-  config.gridDimX = schedule.grid();
+  config.gridDimX = work_list.grid();
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = kGroupThreads;
   config.blockDimY = config.blockDimZ = 1;

@@ -15,22 +15,22 @@
 #include "kernels/group/group_args.h"
 #include "kernels/group/group_records.h"
 #include "kernels/group/pinned_mirror.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/group/repack_list.h"
 #include "kernels/op.h"
-#include "policies/group_schedule.h"
-#include "policies/lanes.h"
+#include "policies/seam/lanes.h"
 
 namespace concert::kernels::cuda {
 
 struct GroupLaunch {
-  std::span<const Op* const> ops;  // problem i of the schedule is ops[i]
-  const policies::GroupSchedule* schedule = nullptr;
+  std::span<const Op* const> ops;  // problem i of the work list is ops[i]
+  const GroupWorkList* work_list = nullptr;
   int sm_budget = 0;                      // SMs for it and all launches that it overlaps; 0: all
   std::span<const TimelineWrite> writes;  // one per op, when its D is in memory; or empty
   // Per op: the problem of an earlier group launch on this track that it follows. Empty: none do.
   std::span<const Predecessor> after;
-  bool inputs_settled = false;   // but for `after`, nothing that the ops depend on is unfinished
-  bool weights_settled = false;  // no unfinished op writes W of any of the ops
+  bool inputs_ready = false;   // but for `after`, nothing that the ops depend on is unfinished
+  bool weights_ready = false;  // no unfinished op writes W of any of the ops
 };
 
 // One GPU's. A track is an ordered line of group launches on one stream, with counters and
@@ -42,7 +42,7 @@ class GroupLauncher {
   static constexpr int kTracks = policies::kGroupLaneCount;
   // Launches of all tracks that may be unfinished at a time; what they use is not overwritten.
   static constexpr int kMaxUnfinished = 64;
-  static_assert(kMaxUnfinished > policies::kMaxGroupLaunches);
+  static_assert(kMaxUnfinished > kMaxGroupLaunches);
 
   // Allocates what all launches need: some 620 MB of GPU and 33 MB of pinned memory. `streams`: one
   // per track. `kernels` must hold the group kernels.
@@ -56,7 +56,7 @@ class GroupLauncher {
   static bool Takes(std::span<const Op* const> ops);
 
   // Enqueues one launch; behind another one that copies operands, if need be. On an error nothing
-  // of the ops was launched. REQUIRES: Takes() the ops, as many as the schedule has problems, made
+  // of the ops was launched. REQUIRES: Takes() the ops, as many as the work list has problems, made
   // for their shapes and order.
   absl::Status Launch(int track, const GroupLaunch& launch);
 
@@ -75,7 +75,7 @@ class GroupLauncher {
     CUdeviceptr counters = 0;
     std::array<CUdeviceptr, 2> partials{};
     // Of every set, what it will have counted when its last launch ends.
-    std::array<std::array<uint32_t, policies::kMaxGroupProblems>, kGroupCounterSets> stored{};
+    std::array<std::array<uint32_t, kMaxGroupProblems>, kGroupCounterSets> stored{};
     // kGroupRepackBytes. One is enough: the launch that fills it again waits for the group launch
     // that reads it to end, because it overlaps nothing.
     CUdeviceptr scratch = 0;
@@ -90,11 +90,11 @@ class GroupLauncher {
   GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)
       : driver_(driver), gpu_(gpu), kernels_(kernels) {}
   absl::Status Init(const std::array<CUstream, kTracks>& streams, SplitSums split_sums);
-  bool HasItems(int track, const policies::GroupSchedule& schedule) const;
-  absl::Status UploadItems(int track, const policies::GroupSchedule& schedule);
+  bool HasItems(int track, const GroupWorkList& work_list) const;
+  absl::Status UploadItems(int track, const GroupWorkList& work_list);
   absl::Status UploadTasks(int track, size_t count);
   absl::Status WaitForOtherTracks(int track);
-  absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, policies::GroupTile tile);
+  absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, GroupTile tile);
   absl::Status EnqueueRepacks(const Track& track);
   static bool InBudget(const Track& track, const GroupLaunch& launch);
   absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
@@ -106,17 +106,17 @@ class GroupLauncher {
   const KernelTable& kernels_;
   std::array<Track, kTracks> tracks_;
   GroupRecords records_;
-  PinnedMirror items_;  // the schedule store's arena; on the host, a ring of what is uploaded
+  PinnedMirror items_;  // the work list store's arena; on the host, a ring of what is uploaded
   uint32_t staged_items_ = 0;
   PinnedMirror tasks_;  // of launches with more than kGroupInlineTasks
   uint32_t next_tasks_ = 0;
-  // Per slot of the store: the schedule that lies in items_, and the tracks that may use it.
-  struct KnownSchedule {
+  // Per slot of the store: the work list that lies in items_, and the tracks that may use it.
+  struct KnownList {
     uint64_t id = 0;
     uint32_t tracks = 0;
   };
-  std::array<KnownSchedule, policies::kGroupScheduleSlots> schedules_{};
-  uint64_t store_ = 0;      // whose schedules they are
+  std::array<KnownList, kWorkListSlots> work_lists_{};
+  uint64_t store_ = 0;      // whose work lists they are
   uint32_t items_end_ = 0;  // what lies beyond was never written
   GroupArgs args_{};        // of the launch being made
   RepackList repacks_;      // of the launch being made

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/group/plan/work_list.h"
 #include "kernels/op.h"
-#include "policies/group_schedule.h"
 
 namespace concert::kernels {
 
@@ -59,7 +59,7 @@ constexpr std::optional<uint32_t> GroupRepackBytes(const GemmArgs& gemm) {
   for (const GroupOperand& operand : {GroupOperand::A(gemm), GroupOperand::W(gemm)}) {
     if (!operand.MapTakes()) bytes += operand.RepackedBytes();
   }
-  if (bytes > policies::kGroupRepackBytes) return std::nullopt;
+  if (bytes > kGroupRepackBytes) return std::nullopt;
   return static_cast<uint32_t>(bytes);
 }
 

@@ -37,7 +37,7 @@ CUtensorMapDataType MapType(Dtype dtype) {
 }  // namespace
 
 GroupRecords::GroupRecords() : known_(kRecords), buckets_(kBuckets) {
-  again_.reserve(policies::kMaxGroupProblems);
+  again_.reserve(kMaxGroupProblems);
 }
 
 absl::Status GroupRecords::Allocate(const Driver& driver, int gpu) {
@@ -46,7 +46,7 @@ absl::Status GroupRecords::Allocate(const Driver& driver, int gpu) {
   return memory_.Allocate(driver, gpu, kRecords * sizeof(GroupRecord));
 }
 
-GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, policies::GroupTile tile) {
+GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, GroupTile tile) {
   return {.a = gemm.a,
           .w = gemm.w,
           .c = gemm.beta != 0.0f ? gemm.c : 0,
@@ -75,7 +75,7 @@ GroupRecords::Key GroupRecords::KeyOf(const GemmArgs& gemm, policies::GroupTile 
 
 // Of what tells GEMMs apart nearly always; the rest is compared. Multilinear, like
 // policies::HashWork: the products are independent, so that the CPU overlaps them.
-uint32_t GroupRecords::Hash(const GemmArgs& gemm, policies::GroupTile tile) {
+uint32_t GroupRecords::Hash(const GemmArgs& gemm, GroupTile tile) {
   const uint64_t sum =
       gemm.a * kFactors[0] + gemm.w * kFactors[1] + gemm.d * kFactors[2] +
       (uint64_t{gemm.m} << 32 | gemm.n) * kFactors[3] +
@@ -83,8 +83,7 @@ uint32_t GroupRecords::Hash(const GemmArgs& gemm, policies::GroupTile tile) {
   return static_cast<uint32_t>((sum ^ sum >> 32) * 0x165667b19e3779f9 >> 32);
 }
 
-absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, policies::GroupTile tile,
-                                            int track) {
+absl::StatusOr<uint32_t> GroupRecords::Find(const GemmArgs& gemm, GroupTile tile, int track) {
   const Key key = KeyOf(gemm, tile);
   const uint32_t hash = Hash(gemm, tile), track_bit = 1u << track;
   std::array<uint32_t, kWays>& bucket = buckets_[hash % kBuckets];
@@ -145,10 +144,9 @@ absl::Status GroupRecords::Upload(CUstream stream) {
   return status;
 }
 
-absl::Status GroupRecords::Write(const GemmArgs& gemm, policies::GroupTile tile,
-                                 GroupRecord& record) const {
+absl::Status GroupRecords::Write(const GemmArgs& gemm, GroupTile tile, GroupRecord& record) const {
   record = {};
-  const auto store_rows = static_cast<uint32_t>(policies::GroupStoreRows(tile));
+  const auto store_rows = static_cast<uint32_t>(GroupStoreRows(tile));
   absl::Status status =
       Encode(record.maps.w, gemm.w, gemm.dtype, gemm.k, gemm.n, gemm.ldw, GroupLoadRowsW(tile));
   status.Update(
@@ -175,7 +173,7 @@ absl::Status GroupRecords::Encode(CUtensorMap& map, Address base, Dtype dtype, u
   const cuuint64_t sizes[] = {columns, rows};
   // The stride of a single row means nothing, but the driver wants it to hold the row.
   const cuuint64_t strides[] = {row_stride * DtypeBytes(dtype)};
-  const cuuint32_t box[] = {policies::kGroupBlockKBytes / DtypeBytes(dtype), box_rows};
+  const cuuint32_t box[] = {kGroupBlockKBytes / DtypeBytes(dtype), box_rows};
   const cuuint32_t steps[] = {1, 1};
   const CUresult result = driver_->cuTensorMapEncodeTiled(
       &map, MapType(dtype), 2, reinterpret_cast<void*>(base), sizes, strides, box, steps,

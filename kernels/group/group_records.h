@@ -11,8 +11,8 @@
 #include "kernels/cuda_api/driver.h"
 #include "kernels/group/group_args.h"
 #include "kernels/group/pinned_mirror.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/op.h"
-#include "policies/group_schedule.h"
 
 namespace concert::kernels::cuda {
 
@@ -32,7 +32,7 @@ class GroupRecords {
   // The record of this GEMM for this tile, on behalf of `track` (0 to 31). Writes it where it is
   // not there or the track has not used it; Upload sends what was written. INTERNAL if the driver
   // refuses a tensor map, which kernels/gemm's rules for groupable ops exclude.
-  absl::StatusOr<uint32_t> Find(const GemmArgs& gemm, policies::GroupTile tile, int track);
+  absl::StatusOr<uint32_t> Find(const GemmArgs& gemm, GroupTile tile, int track);
 
   // Of a record that Find returned, until the next call of Find.
   const GroupMaps& maps(uint32_t record) const { return memory_.host<GroupRecord>()[record].maps; }
@@ -62,9 +62,9 @@ class GroupRecords {
   static constexpr uint32_t kWays = 4;
   static constexpr uint32_t kBuckets = 2 * kRecords / kWays;
 
-  static Key KeyOf(const GemmArgs& gemm, policies::GroupTile tile);
-  static uint32_t Hash(const GemmArgs& gemm, policies::GroupTile tile);
-  absl::Status Write(const GemmArgs& gemm, policies::GroupTile tile, GroupRecord& record) const;
+  static Key KeyOf(const GemmArgs& gemm, GroupTile tile);
+  static uint32_t Hash(const GemmArgs& gemm, GroupTile tile);
+  absl::Status Write(const GemmArgs& gemm, GroupTile tile, GroupRecord& record) const;
   absl::Status Encode(CUtensorMap& map, Address base, Dtype dtype, uint64_t columns, uint64_t rows,
                       uint64_t row_stride, uint32_t box_rows) const;
   void Forget(uint32_t record);

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/cuda_api/driver.h"
-#include "policies/lanes.h"
+#include "policies/seam/lanes.h"
 
 namespace concert::kernels::cuda {
 

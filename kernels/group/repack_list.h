@@ -10,9 +10,9 @@
 #include <span>
 
 #include "kernels/group/group_operand.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/group/repack.h"
 #include "kernels/op.h"
-#include "policies/group_schedule.h"
 
 namespace concert::kernels::cuda {
 
@@ -43,7 +43,7 @@ class RepackList {
   }
 
  private:
-  static constexpr size_t kMaxLaunches = 2 * policies::kMaxGroupProblems / kRepackMatrices;
+  static constexpr size_t kMaxLaunches = 2 * kMaxGroupProblems / kRepackMatrices;
 
   void Place(const GroupOperand& from, Address& begin, uint64_t& row_stride) {
     if (from.MapTakes()) return;

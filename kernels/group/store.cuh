@@ -64,7 +64,7 @@ class Watch {
     // Releases what this thread has counted and handed over to the last one, which acquires it.
     if (AddAcquireRelease(&counters.left, 1) != 2 * gridDim.x - 1) return;
     counters.left = 0;
-    for (int word = 0; word < policies::kMaxGroupProblems / 32; ++word) {
+    for (int word = 0; word < kMaxGroupProblems / 32; ++word) {
       uint32_t bits = atomicExch(&counters.handed_over[word], 0u);
       for (; bits != 0; bits &= bits - 1) {
         const GroupTask& task = TaskOf(args_, 32 * word + __ffs(bits) - 1);

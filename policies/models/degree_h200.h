@@ -3,7 +3,7 @@
 #ifndef CONCERT_POLICIES_MODELS_DEGREE_H200_H_
 #define CONCERT_POLICIES_MODELS_DEGREE_H200_H_
 
-#include "policies/degree_model.h"
+#include "policies/baselines/degree_model.h"
 
 namespace concert::policies {
 

@@ -1,6 +1,6 @@
 """The multinomial logistic regression behind the policy `goldyloc`: features, labels, fit, cross-validation.
 
-features() computes what DegreeFeaturesOf in policies/degree_model.cc does; goldyloc_test holds the two together.
+features() computes what DegreeFeaturesOf in policies/baselines/degree_model.cc does; goldyloc_test holds the two together.
 """
 
 import math

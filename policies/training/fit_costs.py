@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the constants of the cost model (policies/cost_constants.h) to measured times and says how well they predict.
+"""Fits the constants of the cost model (policies/seam/cost_constants.h) to measured times and says how well they predict.
 
   fit_costs.py docs/benchmarks/gemm-h200.json policies/training/data/h200_store.jsonl.gz
   fit_costs.py RESULT.json --evaluations 0     only how well today's constants predict
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import store
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-CONSTANTS_HEADER = os.path.join(ROOT, "policies/cost_constants.h")
+CONSTANTS_HEADER = os.path.join(ROOT, "policies/seam/cost_constants.h")
 # The range that a constant stays in. unaligned_factor is left out: it shows in one scenario only.
 RANGES = {"fill_us": (0, 5), "store_us_per_element": (0, 2e-4), "sm_bytes_per_s": (50e9, 300e9), "fp8_share": (0.5, 1), "hbm_efficiency": (0.5, 1), "split_us": (0, 10),
           "hoarding": (0, 1), "issue_us": (0, 5), "handover_us": (0, 10), "wave_crowding": (0, 1)}
@@ -212,7 +212,7 @@ def main():
         costs = fit(predictor, measured, arguments.evaluations, arguments.seed)
         print_both("fitted", measured, predictor.errors(measured, costs))
         print_both("held out", measured, held_out_errors(predictor, measured, arguments.evaluations, arguments.seed))
-        print("\nconstants of the fit, for policies/cost_constants.h:")
+        print("\nconstants of the fit, for policies/seam/cost_constants.h:")
         for name, value in costs.items():
             print(f"  double {name} = {value:.4g};  // was {todays_constants()[name]:.4g}")
     predictor.close()

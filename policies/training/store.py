@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-# How many GEMMs stand for a company class: policies/variant.h, DegreeOf.
+# How many GEMMs stand for a company class: policies/seam/variant.h, DegreeOf.
 DEGREE_OF = {"solo": 1, "two": 2, "four": 4, "eight": 8, "many": 16}
 FORMS = ("single", "streams", "group")
 

@@ -52,7 +52,7 @@ def model_header(model, scores, arguments, samples):
 #ifndef {guard}
 #define {guard}
 
-#include "policies/degree_model.h"
+#include "policies/baselines/degree_model.h"
 
 namespace concert::policies {{
 
@@ -95,7 +95,7 @@ def fixture_header(model, samples, sm_count):
 #ifndef CONCERT_TESTS_UNIT_POLICIES_DEGREE_FIXTURE_H_
 #define CONCERT_TESTS_UNIT_POLICIES_DEGREE_FIXTURE_H_
 
-#include "policies/degree_model.h"
+#include "policies/baselines/degree_model.h"
 
 namespace concert::policies {{
 

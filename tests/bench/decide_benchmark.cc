@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "tests/unit/policies/works.h"
 
 namespace concert::policies {
@@ -28,7 +28,7 @@ Scene SceneOf(int64_t count, uint32_t salt) {
 
 void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
   const Scene scene = SceneOf(state.range(0), 0);
-  const auto policy = info.make({scene.device, nullptr});
+  const auto policy = info.make(InputsOf(scene.device));
   const Snapshot snapshot = scene.Get();
   Plan plan;
   for (auto _ : state) {
@@ -41,7 +41,7 @@ void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
 // choices are known.
 void DecideUnseen(benchmark::State& state, const PolicyInfo& info) {
   Scene scene = SceneOf(state.range(0), 0);
-  const auto policy = info.make({scene.device, nullptr});
+  const auto policy = info.make(InputsOf(scene.device));
   const Snapshot snapshot = scene.Get();
   Plan plan;
   uint32_t salt = 0;

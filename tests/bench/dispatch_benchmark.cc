@@ -37,14 +37,14 @@ class IdleGpu : public NullDevice {
 
   absl::Status Launch(Lane lane, const daemon::LaunchRequest& request) override {
     ++launches_;
-    if (request.schedule != nullptr) {
+    if (request.work_list != nullptr) {
       const absl::Status status = launcher_->Launch(policies::GroupLaneIndex(lane),
                                                     {.ops = request.ops,
-                                                     .schedule = request.schedule,
+                                                     .work_list = request.work_list,
                                                      .writes = request.writes,
                                                      .after = request.after,
-                                                     .inputs_settled = request.inputs_settled,
-                                                     .weights_settled = request.weights_settled});
+                                                     .inputs_ready = request.inputs_ready,
+                                                     .weights_ready = request.weights_ready});
       if (!status.ok()) return status;
     }
     return Signal(lane, request.writes);

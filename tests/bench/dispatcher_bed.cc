@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "daemon/check.h"
+#include "kernels/group/plan/compiler.h"
 
 namespace concert::bench {
 namespace {
@@ -29,7 +30,9 @@ DispatcherBed::DispatcherBed(daemon::Device& gpu, const std::string& policy,
       control_(1 << 10),
       issuer_(1 << 15),
       records_(0),
-      policy_(policies::FindPolicy(policy)->make({gpu.info().model, nullptr}).release()),
+      policy_(policies::FindPolicy(policy)
+                  ->make({gpu.info().model, nullptr, kernels::MakeGroupCompiler})
+                  .release()),
       dispatcher_(options, gpu, std::unique_ptr<policies::Policy>(policy_), control_, issuer_,
                   records_) {
   OpenSession(/*uid=*/1, queues);

@@ -13,7 +13,7 @@
 #include "daemon/quota/account.h"
 #include "daemon/sched/dispatcher.h"
 #include "daemon/session/session_memory.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "tests/bench/scenario_file.h"
 
 namespace concert::bench {

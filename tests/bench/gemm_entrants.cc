@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 
 namespace concert::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <ostream>
 #include <vector>
 
-#include "policies/cost_model.h"
-#include "policies/work.h"
+#include "policies/cost/cost_model.h"
+#include "policies/seam/work.h"
 #include "tests/bench/gemm_entrants.h"
 #include "tests/bench/gemm_turns.h"
 #include "tests/bench/plan_log.h"

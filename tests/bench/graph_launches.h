@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 #include "tests/bench/gemm_workload.h"
 #include "tests/bench/local_gpu.h"
 

@@ -6,13 +6,16 @@
 #include <random>
 #include <vector>
 
-#include "policies/group_planner.h"
+#include "kernels/group/plan/compiler.h"
 
-namespace concert::policies {
+namespace concert::kernels {
 namespace {
 
+using policies::DeviceModel;
+using policies::Problem;
+
 // More launches than the planner remembers, so that every plan is made anew.
-constexpr int kLaunches = 2 * kGroupScheduleSlots;
+constexpr int kLaunches = 2 * kWorkListSlots;
 
 // Decode-like and expert-like shapes, all different.
 std::vector<Problem> RandomProblems(int64_t count, std::mt19937& random) {
@@ -36,16 +39,16 @@ std::vector<std::vector<Problem>> Launches(int64_t count) {
 void Known(benchmark::State& state) {
   std::mt19937 random(1);
   const auto problems = RandomProblems(state.range(0), random);
-  GroupPlanner planner{DeviceModel()};
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Plan(problems, 0));
+  GroupCompiler planner{DeviceModel()};
+  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(problems, 0));
 }
 
 // Neither the launch nor any of its shapes has been seen lately.
 void Unseen(benchmark::State& state) {
   const auto launches = Launches(state.range(0));
-  GroupPlanner planner{DeviceModel()};
+  GroupCompiler planner{DeviceModel()};
   size_t next = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Plan(launches[next++ % kLaunches], 0));
+  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(launches[next++ % kLaunches], 0));
 }
 
 // Known shapes in an order not seen before.
@@ -54,15 +57,15 @@ void KnownShapes(benchmark::State& state) {
   const auto pool = RandomProblems(state.range(0), random);
   std::vector<std::vector<Problem>> launches(kLaunches, pool);
   for (auto& launch : launches) std::shuffle(launch.begin(), launch.end(), random);
-  GroupPlanner planner{DeviceModel()};
+  GroupCompiler planner{DeviceModel()};
   size_t next = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Plan(launches[next++ % kLaunches], 0));
+  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(launches[next++ % kLaunches], 0));
 }
 
 void Predict(benchmark::State& state) {
   std::mt19937 random(1);
   const auto problems = RandomProblems(state.range(0), random);
-  const GroupPlanner planner{DeviceModel()};
+  const GroupCompiler planner{DeviceModel()};
   for (auto _ : state) benchmark::DoNotOptimize(planner.PredictUs(problems, 0));
 }
 
@@ -72,6 +75,6 @@ BENCHMARK(KnownShapes)->Arg(8)->Arg(64)->Arg(256);
 BENCHMARK(Predict)->Arg(1)->Arg(8)->Arg(64)->Arg(256);
 
 }  // namespace
-}  // namespace concert::policies
+}  // namespace concert::kernels
 
 BENCHMARK_MAIN();

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 #include "tests/bench/gemm_workload.h"
 #include "tests/bench/graph_launches.h"
 #include "tests/bench/local_context.h"

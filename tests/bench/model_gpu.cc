@@ -2,29 +2,29 @@
 
 #include <algorithm>
 
-#include "policies/cost_model.h"
+#include "policies/cost/cost_model.h"
 
 namespace concert::bench {
 namespace {
 
 // What memory-bound launches get of HBM (one H200): what is written stays in the L2 for a while.
-constexpr double kBytesPerUs = policies::GroupCostConstants{}.hbm_bytes_per_us;
+constexpr double kBytesPerUs = kernels::GroupCostConstants{}.hbm_bytes_per_us;
 
-int TileOf(const policies::GroupItem& item) {
-  return static_cast<int>(std::find_if(std::begin(policies::kGroupTiles),
-                                       std::end(policies::kGroupTiles),
-                                       [&](const policies::GroupTile& tile) {
+int TileOf(const kernels::GroupItem& item) {
+  return static_cast<int>(std::find_if(std::begin(kernels::kGroupTiles),
+                                       std::end(kernels::kGroupTiles),
+                                       [&](const kernels::GroupTile& tile) {
                                          return tile.w_rows == 64 * item.w_rows_div_64 &&
                                                 tile.a_rows == 16 * item.a_rows_div_16;
                                        }) -
-                          std::begin(policies::kGroupTiles));
+                          std::begin(kernels::kGroupTiles));
 }
 
 }  // namespace
 
 absl::Status ModelGpu::Launch(daemon::Lane lane, const daemon::LaunchRequest& request) {
   if (on_launch_) on_launch_(lane, request);
-  const bool group = request.schedule != nullptr;
+  const bool group = request.work_list != nullptr;
   const auto ops = static_cast<double>(request.ops.size());
   clock_.now_us += costs_.launch + costs_.launch_op * ops +
                    (group ? costs_.group_call : costs_.library_call * ops);
@@ -32,11 +32,11 @@ absl::Status ModelGpu::Launch(daemon::Lane lane, const daemon::LaunchRequest& re
   const double called_us = clock_.now_us + costs_.to_start;
   uint64_t repack_bytes = 0;
   for (const kernels::Op* op : request.ops) repack_bytes += op->work.repack_bytes;
-  if (group && request.schedule->kind == policies::GroupBlocks::kWide && repack_bytes == 0) {
+  if (group && request.work_list->kind == kernels::GroupBlocks::kWide && repack_bytes == 0) {
     RunBlocks(request, called_us);
   } else {
     // Library kernels take rows as they are.
-    RunWhole(request, called_us, group ? policies::GroupRepackUs(repack_bytes) : 0);
+    RunWhole(request, called_us, group ? kernels::GroupRepackUs(repack_bytes) : 0);
   }
   return absl::OkStatus();
 }
@@ -45,11 +45,11 @@ void ModelGpu::RunWhole(const daemon::LaunchRequest& request, double called_us, 
   const double start_us = std::max(called_us, free_at_us_);
   CountIdleUntil(start_us);
   double run_us = repack_us;
-  if (request.schedule != nullptr) {
+  if (request.work_list != nullptr) {
     for (size_t i = 0; i < request.ops.size(); ++i) {
-      End(start_us + run_us + request.schedule->ends_us[i], request.writes[i]);
+      End(start_us + run_us + request.work_list->ends_us[i], request.writes[i]);
     }
-    run_us += request.schedule->predicted_us;
+    run_us += request.work_list->predicted_us;
   } else {
     for (size_t i = 0; i < request.ops.size(); ++i) {
       run_us += policies::CostOf(info().model, request.ops[i]->work).solo_us;
@@ -64,15 +64,15 @@ void ModelGpu::RunWhole(const daemon::LaunchRequest& request, double called_us, 
 // Blocks go to the SM that is free first, in their order, once all of the launch before have
 // started. What HBM holds back takes longer everywhere alike.
 void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us) {
-  const policies::GroupSchedule& schedule = *request.schedule;
+  const kernels::GroupWorkList& work_list = *request.work_list;
   std::vector<std::vector<BlockItem>> blocks;
   double work_us = 0, bytes = 0;
-  for (int block = 0; block < schedule.blocks; ++block) {
+  for (int block = 0; block < work_list.blocks; ++block) {
     blocks.push_back(ItemsOf(request, block));
     for (const BlockItem& item : blocks.back()) work_us += item.us;
   }
   for (const kernels::Op* op : request.ops)
-    bytes += policies::HbmBytes(policies::Problem::Of(op->work));
+    bytes += kernels::HbmBytes(policies::Problem::Of(op->work));
   const double stretch = std::max(1.0, bytes / kBytesPerUs / (work_us / info().model.sm_count));
 
   const double start_us = std::max(called_us, all_started_at_us_);
@@ -95,16 +95,16 @@ void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us)
 
 std::vector<ModelGpu::BlockItem> ModelGpu::ItemsOf(const daemon::LaunchRequest& request,
                                                    int block) const {
-  const policies::GroupSchedule& schedule = *request.schedule;
+  const kernels::GroupWorkList& work_list = *request.work_list;
   std::vector<BlockItem> items;
   int last_tile = -1;
-  for (uint32_t i = block; i < schedule.item_count; i += schedule.blocks) {
-    const policies::GroupItem& item = schedule.items[i];
-    if (item.problem == policies::GroupItem::kEnd) break;
+  for (uint32_t i = block; i < work_list.item_count; i += work_list.blocks) {
+    const kernels::GroupItem& item = work_list.items[i];
+    if (item.problem == kernels::GroupItem::kEnd) break;
     const int tile = TileOf(item);
     const bool changes = last_tile >= 0 && tile != last_tile;
-    const policies::GroupRows rows =
-        policies::RowsOf(policies::Problem::Of(request.ops[item.problem]->work));
+    const kernels::GroupRows rows =
+        kernels::RowsOf(policies::Problem::Of(request.ops[item.problem]->work));
     items.push_back(
         {item.problem, group_costs_.ItemUs(tile, rows, item.k_end - item.k_begin, item.splits > 1) +
                            (changes ? group_costs_.tile_change_us() : 0)});

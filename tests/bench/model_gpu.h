@@ -8,14 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "policies/group_cost.h"
+#include "kernels/group/plan/cost.h"
 #include "tests/bench/null_device.h"
 
 namespace concert::bench {
 
 // Microseconds. The two calls of the driver are kGroupHostUs and kLibraryHostUs of
-// policies/partition.cc less what is counted per launch; the others were chosen so that the small
-// sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck, come out as
+// policies/auto/launch_split.cc less what is counted per launch; the others were chosen so that the
+// small sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck, come out as
 // measured there.
 struct RoundCosts {
   // Of the dispatcher.
@@ -87,7 +87,7 @@ class ModelGpu : public NullDevice {
 
   const RoundCosts& costs_;
   VirtualClock& clock_;
-  const policies::GroupCosts group_costs_;
+  const kernels::GroupCosts group_costs_;
   std::vector<double> sm_free_at_us_;
   double all_started_at_us_ = 0;  // the blocks of the last launch
   double free_at_us_ = 0;         // the last SM

@@ -95,7 +95,7 @@ void Rounds::CollectAndSubmit() {
 }
 
 void Rounds::Turn() {
-  constexpr double kGlanceUs = 0.05;
+  constexpr double kLookUs = 0.05;
   const double begin_us = clock_.now_us;
   const uint64_t admitted = bed_.submitted() - admitted_;
   clock_.now_us += options_.costs.turn + options_.costs.admit_op * static_cast<double>(admitted) +
@@ -105,7 +105,7 @@ void Rounds::Turn() {
   if (bed_.Turn(static_cast<policies::Time>(begin_us * 1e3) + kEpochNs)) {
     dispatcher_us_ += clock_.now_us - begin_us;
   } else {
-    clock_.now_us = begin_us + kGlanceUs;
+    clock_.now_us = begin_us + kLookUs;
   }
   bed_.DrainRecords();
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "policies/variant.h"
+#include "policies/seam/variant.h"
 #include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/gemm_workload.h"
 #include "tests/bench/model_gpu.h"

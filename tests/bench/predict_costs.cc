@@ -22,18 +22,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "policies/cost_model.h"
-#include "policies/group_planner.h"
-#include "policies/tuned_table.h"
+#include "kernels/group/plan/compiler.h"
+#include "policies/cost/cost_model.h"
+#include "policies/cost/tuned_table.h"
 
 namespace concert::bench {
 namespace {
 
+using kernels::GroupCompiler;
 using nlohmann::json;
 using policies::CostConstants;
 using policies::DeviceModel;
 using policies::Dtype;
-using policies::GroupPlanner;
 using policies::Problem;
 using policies::Work;
 
@@ -132,25 +132,25 @@ class GroupPredictor {
   std::optional<double> Us(const DeviceModel& device, const std::vector<Problem>& problems);
 
  private:
-  std::unique_ptr<GroupPlanner> planner_;
+  std::unique_ptr<GroupCompiler> planner_;
   int sm_count_ = 0;
 };
 
 std::optional<double> GroupPredictor::Us(const DeviceModel& device,
                                          const std::vector<Problem>& problems) {
-  const bool fit = problems.size() <= policies::kMaxGroupProblems &&
+  const bool fit = problems.size() <= kernels::kMaxGroupProblems &&
                    std::all_of(problems.begin(), problems.end(), [&](const Problem& problem) {
-                     return GroupPlanner::Takes(problem) && problem.dtype == problems[0].dtype;
+                     return GroupCompiler::Supports(problem) && problem.dtype == problems[0].dtype;
                    });
   if (!fit) return std::nullopt;
   if (planner_ == nullptr || device.sm_count != sm_count_) {
-    planner_ = std::make_unique<GroupPlanner>(device);
+    planner_ = std::make_unique<GroupCompiler>(device);
     sm_count_ = device.sm_count;
   }
-  const policies::GroupSchedule* schedule =
-      planner_->Plan(problems, 0, policies::GroupGoal::kThroughput);
-  if (schedule == nullptr) return std::nullopt;
-  return schedule->predicted_us;
+  const kernels::GroupWorkList* work_list =
+      planner_->Compile(problems, 0, policies::GroupGoal::kThroughput);
+  if (work_list == nullptr) return std::nullopt;
+  return work_list->predicted_us;
 }
 
 absl::StatusOr<DeviceModel> DeviceOf(const json& query) {

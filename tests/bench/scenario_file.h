@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "policies/work.h"
+#include "policies/seam/work.h"
 
 namespace concert::bench {
 

@@ -4,10 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/device/device.h"
+#include "kernels/group/plan/compiler.h"
 #include "kernels/op.h"
 #include "kernels/op_table.h"
-#include "policies/cost_memo.h"
-#include "policies/policy.h"
+#include "policies/cost/cost_memo.h"
+#include "policies/seam/policy.h"
 #include "tests/bench/tiny_gemm.h"
 
 namespace concert::bench {
@@ -50,7 +51,7 @@ class LocalTinyGemm : public TinyGemm {
   daemon::Address timeline_ = 0;
   daemon::Allocation memory_;
   kernels::Op op_;
-  std::unique_ptr<policies::Policy> policy_;  // owns what the plan's schedule points to
+  std::unique_ptr<policies::Policy> policy_;  // owns what the plan's work list points to
   policies::Plan plan_;                       // of this op alone: one launch
   uint64_t value_ = 0;
 };
@@ -86,7 +87,8 @@ absl::Status LocalTinyGemm::Decide(const std::string& policy) {
   const policies::PolicyInfo* const info = policies::FindPolicy(policy);
   if (info == nullptr) return absl::NotFoundError("no policy is called " + policy);
   const policies::DeviceModel& model = node_->gpu(0).info().model;
-  policy_ = info->make({.device = model, .tuned = nullptr});
+  policy_ =
+      info->make({.device = model, .tuned = nullptr, .make_compiler = kernels::MakeGroupCompiler});
   constexpr policies::Time kNow = 1'000'000'000;
   const policies::ReadyOp ready[] = {{.op = 0,
                                       .session = 1,
@@ -112,15 +114,16 @@ absl::Status LocalTinyGemm::LaunchAndWait() {
   const kernels::Op* const ops[] = {&op_};
   const daemon::TimelineWrite signal[] = {{.address = timeline_, .value = ++value_}};
   // Nothing else is in flight.
-  absl::Status status = gpu.Launch(launch().lane, {.ops = ops,
-                                                   .form = launch().form,
-                                                   .sm_budget = launch().sm_budget,
-                                                   .company = launch().company,
-                                                   .schedule = launch().schedule,
-                                                   .writes = signal,
-                                                   .after = {},
-                                                   .inputs_settled = true,
-                                                   .weights_settled = true});
+  absl::Status status =
+      gpu.Launch(launch().lane, {.ops = ops,
+                                 .form = launch().form,
+                                 .sm_budget = launch().sm_budget,
+                                 .company = launch().company,
+                                 .work_list = kernels::GroupWorkList::Of(launch().work_list),
+                                 .writes = signal,
+                                 .after = {},
+                                 .inputs_ready = true,
+                                 .weights_ready = true});
   if (!status.ok()) return status;
   // Pairs with the device's system-scope store of the value, which follows the results.
   std::atomic_ref<uint64_t> word(*static_cast<uint64_t*>(page_));

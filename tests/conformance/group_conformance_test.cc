@@ -1,4 +1,4 @@
-// Group launches without a schedule.
+// Group launches without a work list.
 #include "tests/conformance/group_fixture.h"
 
 namespace concert::daemon::conformance {
@@ -26,8 +26,8 @@ TEST_P(GroupConformanceTest, RowsThatAreNotAligned) {
 TEST_P(GroupConformanceTest, OneProblem) { RunShapes(std::span(kMixedShapes).first(1)); }
 
 TEST_P(GroupConformanceTest, ALaunchSeesWhatTheOneBeforeMade) {
-  RunDependentLaunches(/*weights_settled=*/true);
-  RunDependentLaunches(/*weights_settled=*/false);
+  RunDependentLaunches(/*weights_ready=*/true);
+  RunDependentLaunches(/*weights_ready=*/false);
 }
 
 TEST_P(GroupConformanceTest, BackToBackEqualsOneByOne) { CompareChains(200, 2026); }

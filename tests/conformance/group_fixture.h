@@ -1,5 +1,5 @@
 // Group launches of every backend: problems of mixed shapes, their reference, and chains of
-// launches. What the scenarios launch has no schedule unless a subclass makes one.
+// launches. What the scenarios launch has no work list unless a subclass makes one.
 #ifndef CONCERT_TESTS_CONFORMANCE_GROUP_FIXTURE_H_
 #define CONCERT_TESTS_CONFORMANCE_GROUP_FIXTURE_H_
 
@@ -48,12 +48,12 @@ class GroupConformanceTest : public DeviceTest {
   };
   struct LaunchFlags {
     int budget = 0;
-    bool inputs_settled = false, weights_settled = false;
+    bool inputs_ready = false, weights_ready = false;
   };
 
-  // The schedule of a launch; null: none.
-  virtual const policies::GroupSchedule* ScheduleOf(std::span<const Op* const> /*ops*/,
-                                                    int /*budget*/) {
+  // The work list of a launch; null: none.
+  virtual const kernels::GroupWorkList* ScheduleOf(std::span<const Op* const> /*ops*/,
+                                                   int /*budget*/) {
     return nullptr;
   }
 
@@ -106,18 +106,17 @@ class GroupConformanceTest : public DeviceTest {
                             .form = policies::Form::kGroup,
                             .sm_budget = flags.budget,
                             .company = policies::CompanyClassOf(static_cast<int>(ops.size())),
-                            .schedule = ScheduleOf(ops, flags.budget),
+                            .work_list = ScheduleOf(ops, flags.budget),
                             .writes = writes,
-                            .inputs_settled = flags.inputs_settled,
-                            .weights_settled = flags.weights_settled});
+                            .inputs_ready = flags.inputs_ready,
+                            .weights_ready = flags.weights_ready});
     ASSERT_TRUE(status.ok()) << status;
   }
   void RunGroup(Lane lane, const std::vector<Problem>& problems, int budget = 0) {
     std::vector<const Op*> ops;
     for (const Problem& problem : problems) ops.push_back(&problem.op);
     const uint64_t value = ++launches_;
-    LaunchGroup(lane, ops, value,
-                {.budget = budget, .inputs_settled = true, .weights_settled = true});
+    LaunchGroup(lane, ops, value, {.budget = budget, .inputs_ready = true, .weights_ready = true});
     for (size_t i = 0; i < ops.size(); ++i) WaitFor(static_cast<int>(i), value);
   }
 
@@ -168,7 +167,7 @@ class GroupConformanceTest : public DeviceTest {
   }
 
   // D of each problem of the first launch is A of one of the second, with nothing in between.
-  void RunDependentLaunches(bool weights_settled) {
+  void RunDependentLaunches(bool weights_ready) {
     const std::vector<GroupCase> shapes(4, {.m = 24, .n = 64, .k = 64, .alpha = 0.25f});
     const std::vector<Problem> first = MakeProblems(shapes, Dtype::kBf16);
     std::vector<Problem> second = MakeProblems(shapes, Dtype::kBf16);
@@ -179,9 +178,9 @@ class GroupConformanceTest : public DeviceTest {
       second_ops.push_back(&second[i].op);
     }
     LaunchGroup(policies::kGroupLanes[1], first_ops, ++launches_,
-                {.inputs_settled = true, .weights_settled = true});
+                {.inputs_ready = true, .weights_ready = true});
     LaunchGroup(policies::kGroupLanes[1], second_ops, ++launches_,
-                {.weights_settled = weights_settled});
+                {.weights_ready = weights_ready});
     for (size_t i = 0; i < shapes.size(); ++i) WaitFor(static_cast<int>(i), launches_);
     for (size_t i = 0; i < shapes.size(); ++i) {
       second[i].a = Decode(Dtype::kBf16, Read(first[i].d_buffer, 24 * 64 * 2));
@@ -200,7 +199,7 @@ class GroupConformanceTest : public DeviceTest {
   };
   struct ChainLaunch {
     std::vector<ChainOp> ops;
-    bool weights_settled;  // no op multiplies by what a launch makes
+    bool weights_ready;  // no op multiplies by what a launch makes
   };
 
   static std::vector<ChainLaunch> RandomChain(int launches, uint32_t seed) {
@@ -212,12 +211,12 @@ class GroupConformanceTest : public DeviceTest {
       std::vector<uint32_t> order(kMatrices);
       for (uint32_t i = 0; i < kMatrices; ++i) order[i] = i;
       std::shuffle(order.begin(), order.end(), random);
-      launch.weights_settled = pick(3) != 0;
+      launch.weights_ready = pick(3) != 0;
       const uint32_t count = 1 + pick(kMaxOps);
       for (uint32_t i = 0; i < count; ++i) {
         const uint32_t made = order[count + pick(kMatrices - count)];
         const uint32_t weight = kMatrices + pick(kWeights);
-        const bool multiplies_made = launch.weights_settled || pick(2) == 0;
+        const bool multiplies_made = launch.weights_ready || pick(2) == 0;
         launch.ops.push_back({.a = multiplies_made ? made : weight,
                               .w = multiplies_made ? weight : made,
                               .d = order[i],
@@ -243,8 +242,8 @@ class GroupConformanceTest : public DeviceTest {
       }
       LaunchGroup(policies::kGroupLanes[0], pointers, ++launches_,
                   {.budget = 16,
-                   .inputs_settled = wait || launches_ == base + 1,
-                   .weights_settled = launch.weights_settled});
+                   .inputs_ready = wait || launches_ == base + 1,
+                   .weights_ready = launch.weights_ready});
       if (!wait) continue;
       for (size_t i = 0; i < pointers.size(); ++i) WaitFor(static_cast<int>(i), launches_);
     }

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "policies/work.h"
+#include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 #include "tests/support/e4m3.h"
 #include "tests/support/seed.h"

@@ -1,6 +1,6 @@
 // What group launches take in every tile and split, as steps of a chain, for
 // policies/training/data/h200_group_steps.csv: plans are held against it by
-// tests/unit/policies/group_steps_test.cc.
+// tests/unit/kernels/group/group_steps_test.cc.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -62,7 +62,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
   // In all tiles and splits that could pay, on all SMs or on as many as there are items.
   void MeasureAll(const ChainStep& step) {
     const int sm_count = device().info().model.sm_count;
-    for (const GroupTile tile : policies::kGroupTiles) {
+    for (const GroupTile tile : kernels::kGroupTiles) {
       if (tile.a_rows > 32 && tile.a_rows >= 2 * step.m) continue;
       if (tile.a_rows < 64 && tile.a_rows * 8u < step.m) continue;
       const int tiles = static_cast<int>((step.n + tile.w_rows - 1) / tile.w_rows *
@@ -80,11 +80,11 @@ class GpuGroupMeasure : public GpuGroupTestBase {
 
  private:
   void Measure(const ChainStep& step, GroupTile tile, int splits, int blocks) {
-    const HandSchedule schedule(step.problems(), tile, splits, blocks);
+    const HandList work_list(step.problems(), tile, splits, blocks);
     double best_us = 0;
     for (int round = 0; round < kRounds; ++round) {
       double us = 0;
-      RunChain(step, schedule.get(), us);
+      RunChain(step, work_list.get(), us);
       if (HasFatalFailure()) return;
       if (round == 0 || us < best_us) best_us = us;
     }
@@ -93,7 +93,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
   }
 
   // Each GEMM of a step follows the one in its place in the step before.
-  void RunChain(const ChainStep& step, const GroupSchedule& schedule, double& us) {
+  void RunChain(const ChainStep& step, const GroupWorkList& work_list, double& us) {
     std::vector<kernels::Predecessor> after(step.count);
     for (int i = 0; i < step.count; ++i) {
       after[i] = {.launches_back = 1, .op = static_cast<uint16_t>(i)};
@@ -107,11 +107,11 @@ class GpuGroupMeasure : public GpuGroupTestBase {
       ASSERT_OK(device().Launch(
           kLane, {.ops = ops,
                   .form = policies::Form::kGroup,
-                  .schedule = &schedule,
+                  .work_list = &work_list,
                   .writes = writes,
                   .after = turn == 0 ? std::span<kernels::Predecessor>() : std::span(after),
-                  .inputs_settled = true,
-                  .weights_settled = true}));
+                  .inputs_ready = true,
+                  .weights_ready = true}));
       if (turn >= kInFlight) WaitForAll(writes, kInFlight);
       if (HasFatalFailure()) return;
       for (TimelineWrite& write : writes) ++write.value;

@@ -1,5 +1,5 @@
 // Group launches back to back: order between launches that may overlap, on one lane and on two, and
-// the caches of records and schedules when they wrap and when planners take turns.
+// the caches of records and work lists when they wrap and when planners take turns.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,8 +18,8 @@ namespace concert::tests {
 namespace {
 
 using daemon::TimelineWrite;
+using kernels::GroupCompiler;
 using policies::Form;
-using policies::GroupPlanner;
 
 constexpr int kLaunches = 300;
 
@@ -75,10 +75,10 @@ TEST_F(GpuGroupStressTest, IndependentLaunches) {
     if (HasFatalFailure()) return;
     ASSERT_OK(device().Launch(kLane, {.ops = ops[g],
                                       .form = Form::kGroup,
-                                      .schedule = Plan(ops[g], g == 2 ? 4 : 0),
+                                      .work_list = Plan(ops[g], g == 2 ? 4 : 0),
                                       .writes = writes[g],
-                                      .inputs_settled = true,
-                                      .weights_settled = true}));
+                                      .inputs_ready = true,
+                                      .weights_ready = true}));
     for (TimelineWrite& write : writes[g]) ++write.value;
   }
   Finish(kLane);
@@ -222,16 +222,16 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     if (step.group) {
       request.form = Form::kGroup;
       // Every other launch as one behind another, whose blocks may take half of an SM.
-      request.schedule =
+      request.work_list =
           Plan(ops, step.budget, turn % 2 == 0 ? GroupGoal::kLatency : GroupGoal::kThroughput);
       // Looked at only where inputs are settled.
       if (early) request.after = after;
-      request.inputs_settled = settled;
-      request.weights_settled = early && turn % 5 != 0;
+      request.inputs_ready = settled;
+      request.weights_ready = early && turn % 5 != 0;
     }
     ASSERT_OK(device().Launch(chain.lane, request));
     chain.previous.push_front(step.queues);
-    if (chain.previous.size() > policies::kMaxGroupPredecessors) chain.previous.pop_back();
+    if (chain.previous.size() > kernels::kMaxGroupPredecessors) chain.previous.pop_back();
     early_ += settled && step.group;
   }
 
@@ -353,7 +353,7 @@ class GpuGroupRecordStressTest : public GpuGroupStressTest {
  protected:
   // Launches and inputs do not fit into the log as wholes, so that no two records are alike.
   static constexpr uint32_t kInputs = 61, kDepth = 64, kColumns = 8;
-  static constexpr uint32_t kPerLaunch = policies::kMaxGroupProblems - 7;
+  static constexpr uint32_t kPerLaunch = kernels::kMaxGroupProblems - 7;
   static constexpr uint32_t kLogLaunches =
       kernels::cuda::GroupRecords::kRecords / kPerLaunch + 3;  // a little more than the log holds
 
@@ -441,11 +441,11 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
       const std::span follows = launch < 2 ? std::span<kernels::Predecessor>() : std::span(after);
       ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = ops,
                                                               .form = Form::kGroup,
-                                                              .schedule = Plan(ops),
+                                                              .work_list = Plan(ops),
                                                               .writes = writes[lane],
                                                               .after = follows,
-                                                              .inputs_settled = true,
-                                                              .weights_settled = true}));
+                                                              .inputs_ready = true,
+                                                              .weights_ready = true}));
       for (TimelineWrite& write : writes[lane]) ++write.value;
     }
     for (const size_t lane : {0, 1}) Finish(policies::kGroupLanes[lane]);
@@ -462,12 +462,12 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
   std::array<GroupRuns, 2> groups;
   std::array<std::vector<TimelineWrite>, 2> writes;
   for (const size_t lane : {0, 1}) {
-    for (int i = 0; i < policies::kMaxGroupProblems; ++i) {
+    for (int i = 0; i < kernels::kMaxGroupProblems; ++i) {
       const GemmCase shape = {.m = 16, .n = 512, .k = i % 64 == 0 ? 4096u : 64u};
       groups[lane].emplace_back(device(), shape, Dtype::kBf16, Activation::kNone, random_);
     }
-    writes[lane] = NextWrites(
-        groups[lane].size(), kFirstTimeline + static_cast<int>(lane) * policies::kMaxGroupProblems);
+    writes[lane] = NextWrites(groups[lane].size(),
+                              kFirstTimeline + static_cast<int>(lane) * kernels::kMaxGroupProblems);
   }
   std::deque<std::vector<TimelineWrite>> unfinished;
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -477,7 +477,7 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
       const std::vector<const Op*> ops = OpsOf(groups[lane]);
       ASSERT_OK(device().Launch(
           policies::kGroupLanes[lane],
-          {.ops = ops, .form = Form::kGroup, .schedule = Plan(ops), .writes = writes[lane]}));
+          {.ops = ops, .form = Form::kGroup, .work_list = Plan(ops), .writes = writes[lane]}));
       for (TimelineWrite& write : writes[lane]) ++write.value;
     }
   }
@@ -490,23 +490,23 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
   }
 }
 
-// Each planner's schedules lie in an arena of its own, at the same places.
+// Each planner's work lists lie in an arena of its own, at the same places.
 TEST_F(GpuGroupStressTest, PlannersInTurn) {
   SCOPED_TRACE("seed " + std::to_string(Seed()));
-  std::array<std::unique_ptr<GroupPlanner>, 2> planners;
+  std::array<std::unique_ptr<GroupCompiler>, 2> planners;
   std::array<GroupRuns, 2> groups;
   std::array<std::vector<const Op*>, 2> ops;
-  std::array<const GroupSchedule*, 2> schedules;
+  std::array<const GroupWorkList*, 2> work_lists;
   for (size_t g = 0; g < 2; ++g) {
-    planners[g] = std::make_unique<GroupPlanner>(device().info().model);
+    planners[g] = std::make_unique<GroupCompiler>(device().info().model);
     for (uint32_t i = 0; i < 6 + 5 * g; ++i) {
       const GemmCase shape = {
           .m = 20 + 30 * i, .n = 250 - 20 * i, .k = 64 + 40 * i, .aligned_rows = true};
       groups[g].emplace_back(device(), shape, Dtype::kBf16, Activation::kNone, random_);
     }
     ops[g] = OpsOf(groups[g]);
-    schedules[g] = planners[g]->Plan(ProblemsOf(ops[g]), 0);
-    ASSERT_NE(schedules[g], nullptr);
+    work_lists[g] = planners[g]->Compile(ProblemsOf(ops[g]), 0);
+    ASSERT_NE(work_lists[g], nullptr);
   }
   std::array<std::vector<TimelineWrite>, 2> writes;
   for (size_t g = 0; g < 2; ++g) {
@@ -519,7 +519,7 @@ TEST_F(GpuGroupStressTest, PlannersInTurn) {
     if (HasFatalFailure()) return;
     ASSERT_OK(device().Launch(
         kLane,
-        {.ops = ops[g], .form = Form::kGroup, .schedule = schedules[g], .writes = writes[g]}));
+        {.ops = ops[g], .form = Form::kGroup, .work_list = work_lists[g], .writes = writes[g]}));
     for (TimelineWrite& write : writes[g]) ++write.value;
   }
   Finish(kLane);

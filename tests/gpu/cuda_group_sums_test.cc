@@ -43,10 +43,10 @@ TEST_F(GpuFastSumsTest, AreRightTimeAfterTime) {
     for (const uint32_t splits : {2, 8}) {
       SCOPED_TRACE("tile " + std::to_string(tile.w_rows) + "x" + std::to_string(tile.a_rows) +
                    ", splits " + std::to_string(splits) + ", seed " + std::to_string(Seed()));
-      const HandSchedule schedule(ProblemsOf(ops), tile, splits, 20);
+      const HandList work_list(ProblemsOf(ops), tile, splits, 20);
       for (int i = 0; i < 4; ++i) {  // both workspaces of the lane, twice
         for (GemmRun& run : runs) run.Poison();
-        LaunchAndWait(ops, &schedule.get());
+        LaunchAndWait(ops, &work_list.get());
         if (HasFatalFailure()) return;
         CheckAll(runs);
       }

@@ -11,7 +11,7 @@
 
 #include "tests/gpu/group_run.h"
 #include "tests/support/seed.h"
-#include "tests/unit/policies/group_schedule_check.h"
+#include "tests/unit/kernels/group/work_list_check.h"
 
 namespace concert::tests {
 namespace {
@@ -63,10 +63,10 @@ class GpuGroupTest : public GpuGroupTestBase {
     CheckAll(runs);
   }
 
-  // Launches with `schedule` again and again; D must be right and its bits always the same. Under a
-  // checker, where a launch takes a hundred times as long and the second tells all that a twentieth
-  // would, CONCERT_TEST_REPETITIONS says how often at most.
-  void RepeatAndCheck(GroupRuns& runs, const GroupSchedule& schedule, int times) {
+  // Launches with `work_list` again and again; D must be right and its bits always the same. Under
+  // a checker, where a launch takes a hundred times as long and the second tells all that a
+  // twentieth would, CONCERT_TEST_REPETITIONS says how often at most.
+  void RepeatAndCheck(GroupRuns& runs, const GroupWorkList& work_list, int times) {
     const char* const most = std::getenv("CONCERT_TEST_REPETITIONS");
     if (most != nullptr) times = std::min(times, std::max(2, std::atoi(most)));
     const std::vector<const Op*> ops = OpsOf(runs);
@@ -74,7 +74,7 @@ class GpuGroupTest : public GpuGroupTestBase {
     for (int i = 0; i < times; ++i) {
       SCOPED_TRACE("repetition " + std::to_string(i));
       for (GemmRun& run : runs) run.Poison();
-      LaunchAndWait(ops, &schedule);
+      LaunchAndWait(ops, &work_list);
       if (HasFatalFailure()) return;
       for (size_t p = 0; p < runs.size(); ++p) {
         runs[p].Fetch();
@@ -134,7 +134,7 @@ TEST_F(GpuGroupTest, OneLongDimension) {
 
 // More than GroupArgs holds are read from memory.
 TEST_F(GpuGroupTest, AnyNumberOfProblems) {
-  for (const size_t count : {1, 2, 63, 64, 65, 100, policies::kMaxGroupProblems}) {
+  for (const size_t count : {1, 2, 63, 64, 65, 100, kernels::kMaxGroupProblems}) {
     SCOPED_TRACE(std::to_string(count) + " problems, seed " + std::to_string(Seed()));
     std::vector<GemmCase> cases(count);
     for (GemmCase& shape : cases) {
@@ -160,10 +160,10 @@ TEST_F(GpuGroupTest, EveryTile) {
       GroupRuns runs = MakeRuns(cases, format);
       const std::vector<const Op*> ops = OpsOf(runs);
       for (const GroupBlocks kind : KindsFor(tile)) {
-        const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5, kind);
-        policies::CheckCoverage(schedule.get(), ProblemsOf(ops));
+        const HandList work_list(ProblemsOf(ops), tile, 1, 5, kind);
+        kernels::CheckCoverage(work_list.get(), ProblemsOf(ops));
         for (GemmRun& run : runs) run.Poison();
-        LaunchAndWait(ops, &schedule.get());
+        LaunchAndWait(ops, &work_list.get());
         if (HasFatalFailure()) return;
         CheckAll(runs);
       }
@@ -183,9 +183,9 @@ TEST_F(GpuGroupTest, EveryTileSplitAlongK) {
         SCOPED_TRACE(Trace(format) + ", tile " + std::to_string(tile.w_rows) + "x" +
                      std::to_string(tile.a_rows) + ", splits " + std::to_string(splits));
         for (const GroupBlocks kind : KindsFor(tile)) {
-          const HandSchedule schedule(problems, tile, splits, 20, kind);
-          policies::CheckCoverage(schedule.get(), problems);
-          RepeatAndCheck(runs, schedule.get(), splits == 3 ? 20 : 2);
+          const HandList work_list(problems, tile, splits, 20, kind);
+          kernels::CheckCoverage(work_list.get(), problems);
+          RepeatAndCheck(runs, work_list.get(), splits == 3 ? 20 : 2);
           if (HasFatalFailure()) return;
         }
       }
@@ -199,10 +199,10 @@ TEST_F(GpuGroupTest, PlannedSplits) {
   for (const Format& format : {kBf16, kFp16, kFp8PerRow}) {
     SCOPED_TRACE(Trace(format));
     GroupRuns runs = MakeRuns(cases, format);
-    const GroupSchedule* schedule = Plan(OpsOf(runs));
-    ASSERT_NE(schedule, nullptr);
-    EXPECT_GT(schedule->max_splits, 1);
-    RepeatAndCheck(runs, *schedule, 20);
+    const GroupWorkList* work_list = Plan(OpsOf(runs));
+    ASSERT_NE(work_list, nullptr);
+    EXPECT_GT(work_list->max_splits, 1);
+    RepeatAndCheck(runs, *work_list, 20);
     if (HasFatalFailure()) return;
   }
 }
@@ -246,11 +246,11 @@ TEST_F(GpuGroupTest, AnyNumberOfBlocks) {
   const std::vector<const Op*> ops = OpsOf(runs);
   for (const int budget : {1, 7, 66, 131}) {
     SCOPED_TRACE("budget " + std::to_string(budget) + ", seed " + std::to_string(Seed()));
-    const GroupSchedule* schedule = Plan(ops, budget);
-    ASSERT_NE(schedule, nullptr);
-    EXPECT_LE(schedule->blocks, budget);
+    const GroupWorkList* work_list = Plan(ops, budget);
+    ASSERT_NE(work_list, nullptr);
+    EXPECT_LE(work_list->blocks, budget);
     for (GemmRun& run : runs) run.Poison();
-    LaunchAndWait(ops, schedule, budget);
+    LaunchAndWait(ops, work_list, budget);
     if (HasFatalFailure()) return;
     CheckAll(runs);
   }
@@ -269,10 +269,10 @@ TEST_F(GpuGroupTest, ATimelineTellsThatItsProblemIsDone) {
     ASSERT_OK(device().Launch(kLane, {.ops = ops,
                                       .form = policies::Form::kGroup,
                                       .sm_budget = budget,
-                                      .schedule = Plan(ops, budget),
+                                      .work_list = Plan(ops, budget),
                                       .writes = writes,
-                                      .inputs_settled = true,
-                                      .weights_settled = true}));
+                                      .inputs_ready = true,
+                                      .weights_ready = true}));
     std::vector<size_t> waiting(runs.size());
     for (size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -300,17 +300,17 @@ TEST_F(GpuGroupTest, AProblemIsNotHeldBackByWhatItsBlockDoesNext) {
   GroupRuns runs = MakeRuns(
       std::vector<GemmCase>{{.m = 64, .n = 128, .k = 64}, {.m = 512, .n = 1024, .k = 2816}}, kBf16);
   const std::vector<const Op*> ops = OpsOf(runs);
-  const HandSchedule schedule(ProblemsOf(ops), {128, 64}, /*splits=*/1, /*blocks=*/1);
+  const HandList work_list(ProblemsOf(ops), {128, 64}, /*splits=*/1, /*blocks=*/1);
   constexpr int kAttempts = 20;
   int early = 0;
   for (int attempt = 0; attempt < kAttempts && early == 0; ++attempt) {
     const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
     ASSERT_OK(device().Launch(kLane, {.ops = ops,
                                       .form = policies::Form::kGroup,
-                                      .schedule = &schedule.get(),
+                                      .work_list = &work_list.get(),
                                       .writes = writes,
-                                      .inputs_settled = true,
-                                      .weights_settled = true}));
+                                      .inputs_ready = true,
+                                      .weights_ready = true}));
     ASSERT_TRUE(WaitFor(kFirstTimeline, writes[0].value)) << device().healthy();
     early += Timeline(kFirstTimeline + 1) < writes[1].value ? 1 : 0;
     ASSERT_TRUE(WaitFor(kFirstTimeline + 1, writes[1].value)) << device().healthy();
@@ -356,7 +356,7 @@ TEST_F(GpuGroupTest, OneUnalignedProblem) {
 
 // More copies than one launch describes.
 TEST_F(GpuGroupTest, ManyUnalignedProblems) {
-  std::vector<GemmCase> cases(policies::kMaxGroupProblems);
+  std::vector<GemmCase> cases(kernels::kMaxGroupProblems);
   for (GemmCase& shape : cases) {
     shape.m = 1 + random_() % 40, shape.n = 1 + random_() % 100, shape.k = 1 + random_() % 90;
     shape.tight_a = random_() % 4 != 0, shape.tight_w = random_() % 4 != 0;
@@ -386,9 +386,9 @@ TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
       const std::span launched = turn + 1 == kTurns ? std::span(ops[lane]) : some;
       ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = launched,
                                                               .form = policies::Form::kGroup,
-                                                              .schedule = Plan(launched),
-                                                              .inputs_settled = true,
-                                                              .weights_settled = true}));
+                                                              .work_list = Plan(launched),
+                                                              .inputs_ready = true,
+                                                              .weights_ready = true}));
     }
   }
   for (size_t lane = 0; lane < runs.size(); ++lane) {
@@ -414,9 +414,9 @@ TEST_F(GpuGroupTest, DMayLieAnywhere) {
     GroupRuns runs = MakeRuns(cases, format);
     const std::vector<const Op*> ops = OpsOf(runs);
     for (const GroupTile tile : AllTiles()) {
-      const HandSchedule schedule(ProblemsOf(ops), tile, 1, 5);
+      const HandList work_list(ProblemsOf(ops), tile, 1, 5);
       for (GemmRun& run : runs) run.Poison();
-      LaunchAndWait(ops, &schedule.get());
+      LaunchAndWait(ops, &work_list.get());
       if (HasFatalFailure()) return;
       CheckAll(runs);
       ++launches;
@@ -439,7 +439,7 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryWhatItCannotRepack) {
   EXPECT_EQ(kernel_launches(), 1u);
 }
 
-// A schedule is no promise that the kernel can take the ops.
+// A work list is no promise that the kernel can take the ops.
 TEST_F(GpuGroupTest, LeavesToTheLibraryWhatTheKernelCannotTake) {
   const std::vector<GemmCase> cases = {{.m = 20, .n = 33, .k = 17, .has_bias = true},
                                        {.m = 64, .n = 64, .k = 64, .batch = 2}};
@@ -452,7 +452,7 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryWhatTheKernelCannotTake) {
     const std::vector<const Op*> ops = OpsOf(runs);
     std::vector<Problem> problems = ProblemsOf(ops);
     for (Problem& problem : problems) problem.batch = 1, problem.dtype = Dtype::kBf16;
-    LaunchAndWait(ops, planner_->Plan(problems, 0));
+    LaunchAndWait(ops, planner_->Compile(problems, 0));
     if (HasFatalFailure()) return;
     CheckAll(runs);
   }
@@ -471,7 +471,7 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryMixedDtypesAndOtherLanes) {
   }
   std::vector<Problem> problems = ProblemsOf(OpsOf(mixed));
   problems[1].dtype = Dtype::kBf16;
-  LaunchAndWait(OpsOf(mixed), planner_->Plan(problems, 0));
+  LaunchAndWait(OpsOf(mixed), planner_->Compile(problems, 0));
   if (HasFatalFailure()) return;
   CheckAll(mixed);
   EXPECT_EQ(kernel_launches(), 0u);

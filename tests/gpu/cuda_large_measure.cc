@@ -1,6 +1,6 @@
 // What sets of large GEMMs, of sizes that are no multiples of tiles, take back to back in every
 // form: for policies/training/data/h200_large.jsonl, against which
-// tests/unit/policies/large_gemms_test.cc holds the models.
+// tests/unit/kernels/group/large_gemms_test.cc holds the models.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -35,9 +35,9 @@ struct Set {
 
 // Tiles of one shape for all problems, in bands of `band` tiles of W that are walked along A, dealt
 // to the blocks in turn.
-class BandSchedule {
+class BandList {
  public:
-  BandSchedule(std::span<const Problem> problems, GroupTile tile, uint32_t band, uint32_t blocks) {
+  BandList(std::span<const Problem> problems, GroupTile tile, uint32_t band, uint32_t blocks) {
     std::vector<GroupItem> items;
     for (size_t i = 0; i < problems.size(); ++i) AddProblem(problems[i], i, tile, band, items);
     blocks = std::min<uint32_t>(blocks, items.size());
@@ -47,20 +47,20 @@ class BandSchedule {
     items.resize(uint64_t{steps} * blocks, end);
     items_ = std::move(items);
     tiles_.assign(problems.size(), tile);
-    schedule_.blocks = static_cast<uint16_t>(blocks);
-    schedule_.problem_count = static_cast<uint16_t>(problems.size());
-    schedule_.item_count = static_cast<uint32_t>(items_.size());
-    schedule_.items = items_.data();
-    schedule_.tiles = tiles_.data();
+    work_list_.blocks = static_cast<uint16_t>(blocks);
+    work_list_.problem_count = static_cast<uint16_t>(problems.size());
+    work_list_.item_count = static_cast<uint32_t>(items_.size());
+    work_list_.items = items_.data();
+    work_list_.tiles = tiles_.data();
     static uint64_t stores = 0;
-    schedule_.id = ((kFirstStore + stores++) << policies::kGroupStoreShift) + 1;
+    work_list_.id = ((kFirstStore + stores++) << kernels::kGroupStoreShift) + 1;
   }
 
-  bool fits() const { return items_.size() <= policies::kMaxGroupItems; }
-  const GroupSchedule& get() const { return schedule_; }
+  bool fits() const { return items_.size() <= kernels::kMaxGroupItems; }
+  const GroupWorkList& get() const { return work_list_; }
 
  private:
-  static constexpr uint64_t kFirstStore = 1 << 22;  // apart from planners' and HandSchedule's
+  static constexpr uint64_t kFirstStore = 1 << 22;  // apart from planners' and HandList's
 
   static void AddProblem(const Problem& problem, size_t index, GroupTile tile, uint32_t band,
                          std::vector<GroupItem>& items) {
@@ -78,8 +78,8 @@ class BandSchedule {
                .w_tile = static_cast<uint16_t>(w),
                .a_tile = static_cast<uint16_t>(a),
                .k_begin = 0,
-               .k_end = static_cast<uint16_t>((k_bytes + policies::kGroupBlockKBytes - 1) /
-                                              static_cast<uint32_t>(policies::kGroupBlockKBytes)),
+               .k_end = static_cast<uint16_t>((k_bytes + kernels::kGroupBlockKBytes - 1) /
+                                              static_cast<uint32_t>(kernels::kGroupBlockKBytes)),
                .splits = 1,
                .split = 0,
                .split_tile = 0});
@@ -90,7 +90,7 @@ class BandSchedule {
 
   std::vector<GroupItem> items_;
   std::vector<GroupTile> tiles_;
-  GroupSchedule schedule_;
+  GroupWorkList work_list_;
 };
 
 class GpuLargeMeasure : public GpuGroupTestBase {
@@ -199,7 +199,7 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     });
   }
 
-  void Group(const Set& set, const GroupSchedule* schedule, int turn,
+  void Group(const Set& set, const GroupWorkList* work_list, int turn,
              std::vector<TimelineWrite>& writes) {
     std::vector<Op> made;
     for (size_t i = 0; i < set.problems.size(); ++i) made.push_back(OpOf(set, i, turn));
@@ -207,10 +207,10 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     for (const Op& op : made) ops.push_back(&op);
     ASSERT_OK(device().Launch(kLane, {.ops = ops,
                                       .form = policies::Form::kGroup,
-                                      .schedule = schedule,
+                                      .work_list = work_list,
                                       .writes = writes,
-                                      .inputs_settled = true,
-                                      .weights_settled = true}));
+                                      .inputs_ready = true,
+                                      .weights_ready = true}));
     for (TimelineWrite& write : writes) ++write.value;
   }
 
@@ -218,31 +218,31 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     const std::pair<const char*, GroupGoal> goals[] = {{"latency", GroupGoal::kLatency},
                                                        {"throughput", GroupGoal::kThroughput}};
     for (const auto& [name, goal] : goals) {
-      const GroupSchedule* schedule = planner_->Plan(set.problems, 0, goal);
-      if (schedule == nullptr) continue;
+      const GroupWorkList* work_list = planner_->Compile(set.problems, 0, goal);
+      if (work_list == nullptr) continue;
       std::string tiles;
       for (size_t i = 0; i < set.problems.size(); ++i) {
-        tiles += (i > 0 ? ",[" : "[") + std::to_string(schedule->tiles[i].w_rows) + "," +
-                 std::to_string(schedule->tiles[i].a_rows) + "]";
+        tiles += (i > 0 ? ",[" : "[") + std::to_string(work_list->tiles[i].w_rows) + "," +
+                 std::to_string(work_list->tiles[i].a_rows) + "]";
       }
       Add("\"form\":\"group\",\"goal\":\"" + std::string(name) + "\",\"tiles\":[" + tiles +
-              "],\"blocks\":" + std::to_string(schedule->blocks) +
-              ",\"splits\":" + std::to_string(schedule->max_splits) +
-              ",\"predicted\":" + std::to_string(schedule->predicted_us),
-          [this, &set, schedule](int turn, std::vector<TimelineWrite>& writes) {
-            Group(set, schedule, turn, writes);
+              "],\"blocks\":" + std::to_string(work_list->blocks) +
+              ",\"splits\":" + std::to_string(work_list->max_splits) +
+              ",\"predicted\":" + std::to_string(work_list->predicted_us),
+          [this, &set, work_list](int turn, std::vector<TimelineWrite>& writes) {
+            Group(set, work_list, turn, writes);
           });
     }
   }
 
   void AddBand(const Set& set, GroupTile tile, uint32_t band, const std::string& name) {
     bands_.push_back(
-        std::make_unique<BandSchedule>(set.problems, tile, band, device().info().model.sm_count));
+        std::make_unique<BandList>(set.problems, tile, band, device().info().model.sm_count));
     if (!bands_.back()->fits()) return;
     Add("\"form\":\"tile\",\"tile\":[" + std::to_string(tile.w_rows) + "," +
             std::to_string(tile.a_rows) + "],\"band\":" + name,
-        [this, &set, schedule = &bands_.back()->get()](
-            int turn, std::vector<TimelineWrite>& writes) { Group(set, schedule, turn, writes); });
+        [this, &set, work_list = &bands_.back()->get()](
+            int turn, std::vector<TimelineWrite>& writes) { Group(set, work_list, turn, writes); });
   }
 
   // The fastest of what the device offers, alone, as a user would tune.
@@ -365,7 +365,7 @@ class GpuLargeMeasure : public GpuGroupTestBase {
   std::vector<Allocation> allocations_;
   Address bf16_ = 0, fp8_ = 0, outputs_ = 0;
   std::vector<Entrant> entrants_;
-  std::vector<std::unique_ptr<BandSchedule>> bands_;
+  std::vector<std::unique_ptr<BandList>> bands_;
 };
 
 // One GEMM after itself: cuBLASLt's kernels against ours in every large tile, and the order of

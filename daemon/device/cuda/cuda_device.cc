@@ -206,7 +206,8 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
 }
 
 int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
-  if (request.form != policies::Form::kGroup || request.schedule == nullptr || groups_ == nullptr) {
+  if (request.form != policies::Form::kGroup || request.work_list == nullptr ||
+      groups_ == nullptr) {
     return -1;
   }
   if (!kernels::cuda::GroupLauncher::Takes(request.ops)) return -1;
@@ -216,12 +217,12 @@ int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
 absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
   const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
   return groups_->Launch(track, {.ops = request.ops,
-                                 .schedule = request.schedule,
+                                 .work_list = request.work_list,
                                  .sm_budget = ahead ? 0 : request.sm_budget,
                                  .writes = request.writes,
                                  .after = request.after,
-                                 .inputs_settled = request.inputs_settled,
-                                 .weights_settled = request.weights_settled});
+                                 .inputs_ready = request.inputs_ready,
+                                 .weights_ready = request.weights_ready});
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policies/cost_model.h"
+#include "policies/cost/cost_model.h"
 
 namespace concert::daemon::sim {
 namespace {

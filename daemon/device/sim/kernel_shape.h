@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "policies/work.h"
+#include "policies/seam/work.h"
 
 namespace concert::daemon::sim {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "policies/work.h"
+#include "policies/seam/work.h"
 
 namespace concert::daemon::sim {
 

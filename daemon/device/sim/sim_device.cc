@@ -52,11 +52,11 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(), " ops with ",
                                                    request.writes.size(), " timeline writes"));
   }
-  if (group && request.schedule != nullptr &&
-      (request.schedule->problem_count != ops.size() || ops.size() > policies::kMaxGroupProblems)) {
+  if (group && request.work_list != nullptr &&
+      (request.work_list->problem_count != ops.size() || ops.size() > kernels::kMaxGroupProblems)) {
     return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(),
                                                    " ops with a schedule of ",
-                                                   request.schedule->problem_count, " problems"));
+                                                   request.work_list->problem_count, " problems"));
   }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
   return executor_.Launch(info_.gpu, lane, request);

@@ -4,14 +4,14 @@
 #include <cassert>
 #include <cmath>
 
-#include "policies/group_schedule.h"
+#include "kernels/group/plan/work_list.h"
 
 namespace concert::daemon::sim {
 namespace {
 
 // Few kernels are groups: room for lanes full of them would be wasted. Any one group fits.
 constexpr int kPartsPerItem = 16;
-constexpr int kMinParts = 2 * policies::kMaxGroupProblems;
+constexpr int kMinParts = 2 * kernels::kMaxGroupProblems;
 
 // Keeps absurdly long work (years) within Time.
 constexpr double kLongestNs = 1e17;

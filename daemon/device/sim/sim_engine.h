@@ -28,8 +28,8 @@
 
 #include "daemon/device/sim/chain_pool.h"
 #include "daemon/device/sim/kernel_shape.h"
-#include "policies/lanes.h"
-#include "policies/work.h"
+#include "policies/seam/lanes.h"
+#include "policies/seam/work.h"
 
 namespace concert::daemon::sim {
 

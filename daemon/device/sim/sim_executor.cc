@@ -129,18 +129,18 @@ void SimExecutor::EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op*
   engine_.EnqueueKernel(gpu, lane, at, shape, sm_budget, Cookie(Payload::kLaunch, ChainOps(ops)));
 }
 
-// One kernel, whose ops end when the schedule says, on the time scale of the model: each op is a
+// One kernel, whose ops end when the work list says, on the time scale of the model: each op is a
 // part that computes it, followed by a part that writes its timeline.
 void SimExecutor::EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request) {
   const size_t count = request.ops.size();
-  const float* const ends_us = request.schedule->ends_us;
-  std::array<uint16_t, policies::kMaxGroupProblems> order;
+  const float* const ends_us = request.work_list->ends_us;
+  std::array<uint16_t, kernels::kMaxGroupProblems> order;
   std::iota(order.begin(), order.begin() + count, uint16_t{0});
   std::sort(order.begin(), order.begin() + count, [&](uint16_t a, uint16_t b) {
     return ends_us[a] != ends_us[b] ? ends_us[a] < ends_us[b] : a < b;
   });
   const double last_us = ends_us[order[count - 1]];
-  std::array<KernelPart, 2 * policies::kMaxGroupProblems> parts;
+  std::array<KernelPart, 2 * kernels::kMaxGroupProblems> parts;
   size_t part_count = 0;
   for (size_t i = 0; i < count; ++i) {
     const size_t op = order[i];
@@ -153,7 +153,7 @@ void SimExecutor::EnqueueScheduledGroup(int gpu, Lane lane, Time at, const Launc
                          writes_.Prepend(request.writes[op], ChainPool<TimelineWrite>::kEnd))};
   }
   const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], request.ops);
-  engine_.EnqueueKernel(gpu, lane, at, shape, request.schedule->grid(),
+  engine_.EnqueueKernel(gpu, lane, at, shape, request.work_list->grid(),
                         Cookie(Payload::kLaunch, ChainPool<Op>::kEnd), {parts.data(), part_count});
 }
 
@@ -167,7 +167,7 @@ void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
 absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& request) {
   const std::span<const Op* const> ops = request.ops;
   const bool group = request.form == policies::Form::kGroup;
-  const bool scheduled = group && request.schedule != nullptr;
+  const bool scheduled = group && request.work_list != nullptr;
   {
     MutexLock lock(mutex_);
     const size_t writes = request.writes.size();

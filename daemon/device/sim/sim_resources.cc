@@ -4,7 +4,7 @@
 
 #include "daemon/device/sim/fair_share.h"
 #include "daemon/device/sim/sim_engine.h"
-#include "policies/cost_model.h"
+#include "policies/cost/cost_model.h"
 
 namespace concert::daemon::sim {
 

@@ -177,8 +177,8 @@ TEST(AreOneBatch, Fp8IsNone) {
 
 TEST(AreOneBatch, IsBounded) {
   EXPECT_FALSE(AreOneBatch(Pointers(EqualGemms(1))));
-  EXPECT_TRUE(AreOneBatch(Pointers(EqualGemms(policies::kMaxGroupProblems))));
-  EXPECT_FALSE(AreOneBatch(Pointers(EqualGemms(policies::kMaxGroupProblems + 1))));
+  EXPECT_TRUE(AreOneBatch(Pointers(EqualGemms(kernels::kMaxGroupProblems))));
+  EXPECT_FALSE(AreOneBatch(Pointers(EqualGemms(kernels::kMaxGroupProblems + 1))));
   std::vector<Op> ops = EqualGemms(2);
   ops[1].kind = CONCERT_OP_COPY;
   EXPECT_FALSE(AreOneBatch(Pointers(ops)));

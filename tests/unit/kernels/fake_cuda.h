@@ -11,7 +11,7 @@
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
-#include "policies/lanes.h"
+#include "policies/seam/lanes.h"
 
 namespace concert::tests {
 

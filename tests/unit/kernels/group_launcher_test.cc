@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "policies/group_planner.h"
+#include "kernels/group/plan/compiler.h"
 #include "tests/support/idle_driver.h"
 
 namespace concert::kernels::cuda {
 namespace {
 
-using policies::GroupPlanner;
+using kernels::GroupCompiler;
 using policies::Problem;
 using testing::ElementsAre;
 
@@ -115,10 +115,10 @@ class GroupLauncherTest : public testing::Test {
     const size_t before = g_log.enqueued.size();
     const absl::Status status =
         launcher_->Launch(track, {.ops = pointers,
-                                  .schedule = planner_.Plan(problems, sm_budget),
+                                  .work_list = planner_.Compile(problems, sm_budget),
                                   .sm_budget = sm_budget,
-                                  .inputs_settled = true,
-                                  .weights_settled = true});
+                                  .inputs_ready = true,
+                                  .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;
     std::vector<std::string> enqueued;
     for (size_t i = before; i < g_log.enqueued.size(); ++i) {
@@ -130,7 +130,7 @@ class GroupLauncherTest : public testing::Test {
 
   const Driver driver_;
   KernelTable kernels_;
-  GroupPlanner planner_;
+  GroupCompiler planner_;
   std::unique_ptr<GroupLauncher> launcher_;
 };
 
@@ -183,12 +183,12 @@ TEST_F(GroupLauncherTest, EachTrackHasAScratchOfItsOwn) {
   Launch(ops, 1);
   ASSERT_EQ(g_log.repacks.size(), 2u);
   const uint64_t first = g_log.repacks[0].matrices[0].to, other = g_log.repacks[1].matrices[0].to;
-  EXPECT_GE(std::max(first, other) - std::min(first, other), policies::kGroupRepackBytes);
+  EXPECT_GE(std::max(first, other) - std::min(first, other), kernels::kGroupRepackBytes);
 }
 
 TEST_F(GroupLauncherTest, TakesNoMoreThanAScratchHolds) {
   Op half = MakeOp(1, 479, 479);
-  half.work.repack_bytes = policies::kGroupRepackBytes / 2;
+  half.work.repack_bytes = kernels::kGroupRepackBytes / 2;
   const std::vector<const Op*> ops = {&half, &half, &half};
   EXPECT_TRUE(GroupLauncher::Takes(std::span(ops).first(2)));
   EXPECT_FALSE(GroupLauncher::Takes(ops));

@@ -156,7 +156,7 @@ TEST(RepackListTest, CopiesLieApartWithinWhatAdmissionCounts) {
   list.Start(kScratch);
   std::vector<GroupOperand> copies;
   uint64_t bytes = 0;
-  for (int i = 0; i < policies::kMaxGroupProblems; ++i) {
+  for (int i = 0; i < kernels::kMaxGroupProblems; ++i) {
     GemmArgs gemm = Gemm(1 + random() % 100, 1 + random() % 100, 1 + 2 * (random() % 250));
     gemm.a = 2 * (random() % 8), gemm.w = 2 * (random() % 8);
     const GemmArgs repacked = list.Add(gemm);
@@ -168,7 +168,7 @@ TEST(RepackListTest, CopiesLieApartWithinWhatAdmissionCounts) {
     }
     bytes += *GroupRepackBytes(gemm);
   }
-  ASSERT_LE(bytes, policies::kGroupRepackBytes);
+  ASSERT_LE(bytes, kernels::kGroupRepackBytes);
   std::sort(copies.begin(), copies.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
   uint64_t end = kScratch;
   for (const GroupOperand& copy : copies) {
@@ -197,7 +197,7 @@ TEST(RepackListTest, TheSameLaunchHasTheSamePlaces) {
 TEST(GroupOperandTest, AGemmMayFillTheScratchButNotMore) {
   GemmArgs gemm = Gemm(65536, 64, 1024);  // A: all of it
   gemm.a = 2;
-  EXPECT_EQ(GroupRepackBytes(gemm), policies::kGroupRepackBytes);
+  EXPECT_EQ(GroupRepackBytes(gemm), kernels::kGroupRepackBytes);
   gemm.m = 65537;
   EXPECT_EQ(GroupRepackBytes(gemm), std::nullopt);
   gemm.a = 0;

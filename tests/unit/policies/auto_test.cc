@@ -1,6 +1,6 @@
 // Group launches, classes, deadlines and learning of `auto`. What it does with library kernels
 // alone is in policies_test.cc.
-#include "policies/auto.h"
+#include "policies/auto/auto.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,15 +9,21 @@
 #include <memory>
 #include <vector>
 
-#include "policies/corrections.h"
-#include "policies/cost_model.h"
-#include "policies/group_cost.h"
-#include "policies/group_planner.h"
-#include "policies/policy.h"
+#include "kernels/group/plan/compiler.h"
+#include "kernels/group/plan/cost.h"
+#include "policies/cost/corrections.h"
+#include "policies/cost/cost_model.h"
+#include "policies/seam/policy.h"
 #include "tests/unit/policies/works.h"
 
 namespace concert::policies::auto_test {
 namespace {
+
+using kernels::GroupCompiler;
+using kernels::GroupRepackUs;
+using kernels::GroupWorkList;
+using kernels::kGroupRepackBytes;
+using kernels::kWorkListSlots;
 
 const Work kDecode = Groupable(8, 4096, 4096);
 const Work kSmall = Groupable(64, 1536, 4096);
@@ -29,7 +35,7 @@ class AutoTest : public testing::Test {
   AutoTest() { scene_.device.group_kernel = true; }
 
   const Plan& Decide() {
-    if (policy_ == nullptr) policy_ = MakeAuto({scene_.device, tuned_});
+    if (policy_ == nullptr) policy_ = MakeAuto({scene_.device, tuned_, kernels::MakeGroupCompiler});
     policy_->Decide(scene_.Get(), plan_);
     return plan_;
   }
@@ -73,9 +79,9 @@ TEST_F(AutoTest, SmallGemmsOfAllSessionsGoInOneGroup) {
   EXPECT_EQ(launch.count, 8);
   EXPECT_EQ(launch.lane, kFirstNormalLane);
   EXPECT_EQ(launch.sm_budget, 0);
-  ASSERT_NE(launch.schedule, nullptr);
-  EXPECT_EQ(launch.schedule->problem_count, 8);
-  EXPECT_EQ(launch.predicted_us, launch.schedule->predicted_us);
+  ASSERT_NE(launch.work_list, nullptr);
+  EXPECT_EQ(GroupWorkList::Of(launch.work_list)->problem_count, 8);
+  EXPECT_EQ(launch.predicted_us, launch.work_list->predicted_us);
   EXPECT_EQ(plan_.reason, Reason::kCompanyFaster);
   EXPECT_LT(plan_.predicted_us, 0.7 * plan_.serial_us);
 }
@@ -110,10 +116,10 @@ TEST_F(AutoTest, GroupsArePlannedForWhatIsOnTheirLane) {
   scene_.Running(kSmall, kFirstNormalLane);
   const float chained_us = planned_us(kFirstNormalLane);
   const std::vector<Problem> problems(2, Problem::Of(kSmall));
-  GroupPlanner planner{DeviceModel()};
-  EXPECT_EQ(alone_us, planner.Plan(problems, 0, GroupGoal::kLatency)->predicted_us);
-  EXPECT_EQ(behind_us, planner.Plan(problems, 0, GroupGoal::kThroughput)->predicted_us);
-  EXPECT_EQ(chained_us, planner.Plan(problems, 0, GroupGoal::kChain)->predicted_us);
+  GroupCompiler planner{DeviceModel()};
+  EXPECT_EQ(alone_us, planner.Compile(problems, 0, GroupGoal::kLatency)->predicted_us);
+  EXPECT_EQ(behind_us, planner.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us);
+  EXPECT_EQ(chained_us, planner.Compile(problems, 0, GroupGoal::kChain)->predicted_us);
   EXPECT_LT(behind_us, chained_us);
   EXPECT_LT(chained_us, alone_us);
 }
@@ -159,11 +165,11 @@ TEST_F(AutoTest, AGroupPaysForTheCopiesThatItMakes) {
   Decide();
   ASSERT_EQ(plan_.launch_count, 1);
   const PlannedLaunch& launch = plan_.launches[0];
-  ASSERT_NE(launch.schedule, nullptr);
+  ASSERT_NE(launch.work_list, nullptr);
   EXPECT_EQ(launch.count, 3);
   EXPECT_GT(GroupRepackUs(unaligned.repack_bytes), 4);
   EXPECT_FLOAT_EQ(launch.predicted_us,
-                  launch.schedule->predicted_us + GroupRepackUs(unaligned.repack_bytes));
+                  launch.work_list->predicted_us + GroupRepackUs(unaligned.repack_bytes));
   EXPECT_EQ(GroupRepackUs(0), 0);
 }
 
@@ -191,7 +197,7 @@ TEST_F(AutoTest, LargeUnalignedGemmsAreGroups) {
 }
 
 TEST_F(AutoTest, ALoneGemmIsAGroupOfOneWhereThatIsNoSlower) {
-  const GroupPlanner planner(scene_.device);
+  const GroupCompiler planner(scene_.device);
   for (const Work& work : {kTiny, kDecode, kSmall, Groupable(2048, 2048, 2048), kLarge}) {
     Clear();
     scene_.Ready(work);
@@ -216,8 +222,8 @@ TEST_F(AutoTest, ShortGemmsOfOtherSessionsAreNotHeldBackByALongOne) {
     const PlannedLaunch& launch = plan_.launches[LaunchOf(0)];
     const auto ops = plan_.OpsOf(launch);
     const auto place = std::find(ops.begin(), ops.end(), i) - ops.begin();
-    ASSERT_NE(launch.schedule, nullptr);
-    EXPECT_LT(launch.schedule->ends_us[place], 0.1f * launch.predicted_us);
+    ASSERT_NE(launch.work_list, nullptr);
+    EXPECT_LT(launch.work_list->ends_us[place], 0.1f * launch.predicted_us);
   }
 }
 
@@ -261,7 +267,7 @@ TEST_F(AutoTest, LowerClassesLeaveAReserveWhileAHigherOneIsActive) {
   ASSERT_EQ(plan_.launch_count, 1);
   EXPECT_EQ(plan_.launches[0].form, Form::kGroup) << "library kernels keep to no budget";
   EXPECT_EQ(plan_.launches[0].sm_budget, beside);
-  EXPECT_LE(plan_.launches[0].schedule->blocks, beside);
+  EXPECT_LE(GroupWorkList::Of(plan_.launches[0].work_list)->blocks, beside);
   EXPECT_LE(plan_.predicted_us, plan_.serial_us);
 
   Later(kActiveNs).Ready(kLarge);
@@ -513,16 +519,16 @@ TEST_F(AutoTest, CountsWhatItKnew) {
   EXPECT_EQ(policy_->stats().modelled, 4u);
 }
 
-// Schedules are borrowed: a remembered plan asks for its own again before the planner reuses it.
-TEST_F(AutoTest, RememberedSchedulesAreThoseOfThePlan) {
+// Work lists are borrowed: a remembered plan asks for its own again before the planner reuses it.
+TEST_F(AutoTest, RememberedWorkListsAreThoseOfThePlan) {
   for (int round = 0; round < 3; ++round) {
-    for (uint32_t i = 0; i < kGroupScheduleSlots; ++i) {
+    for (uint32_t i = 0; i < kWorkListSlots; ++i) {
       Later(10 * kActiveNs).Ready(Groupable(16, 128 + 8 * (i % 300), 512)).Ready(kTiny);
       Decide();
       for (const PlannedLaunch& launch : plan_.launch_span()) {
         if (launch.form != Form::kGroup) continue;
-        ASSERT_EQ(launch.schedule->problem_count, launch.count);
-        ASSERT_NE(launch.schedule->id, 0u);
+        ASSERT_EQ(GroupWorkList::Of(launch.work_list)->problem_count, launch.count);
+        ASSERT_NE(GroupWorkList::Of(launch.work_list)->id, 0u);
       }
     }
   }

@@ -1,4 +1,4 @@
-#include "policies/corrections.h"
+#include "policies/cost/corrections.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "policies/cost_model.h"
+#include "policies/cost/cost_model.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #ifndef CONCERT_TESTS_UNIT_POLICIES_DEGREE_FIXTURE_H_
 #define CONCERT_TESTS_UNIT_POLICIES_DEGREE_FIXTURE_H_
 
-#include "policies/degree_model.h"
+#include "policies/baselines/degree_model.h"
 
 namespace concert::policies {
 

@@ -1,4 +1,4 @@
-#include "policies/fair_turns.h"
+#include "policies/auto/fair_turns.h"
 
 #include <gtest/gtest.h>
 

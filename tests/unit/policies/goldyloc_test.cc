@@ -5,9 +5,9 @@
 #include <cmath>
 #include <set>
 
-#include "policies/degree_model.h"
+#include "policies/baselines/degree_model.h"
 #include "policies/models/degree_h200.h"
-#include "policies/policy.h"
+#include "policies/seam/policy.h"
 #include "tests/unit/policies/degree_fixture.h"
 #include "tests/unit/policies/works.h"
 
@@ -23,7 +23,7 @@ const Work kLarge = Gemm(8192, 8192, 8192);  // 1
 
 Plan Decide(const Scene& scene) {
   Plan plan;
-  FindPolicy("goldyloc")->make({scene.device, nullptr})->Decide(scene.Get(), plan);
+  FindPolicy("goldyloc")->make(InputsOf(scene.device))->Decide(scene.Get(), plan);
   return plan;
 }
 

@@ -1,10 +1,10 @@
-#include "policies/plan_cache.h"
+#include "policies/auto/plan_cache.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "policies/cost_memo.h"
+#include "policies/cost/cost_memo.h"
 #include "tests/unit/policies/works.h"
 
 namespace concert::policies {
@@ -36,8 +36,8 @@ class Key {
   std::vector<Op> ops_;
 };
 
-Partition Marked(uint16_t mark) {
-  Partition partition;
+LaunchSplit Marked(uint16_t mark) {
+  LaunchSplit partition;
   partition.tuned = mark;
   return partition;
 }
@@ -91,7 +91,7 @@ TEST(PlanCacheTest, OverwrittenKeysAreForgotten) {
   for (uint16_t i = 0; i < kInserted; ++i) cache.Insert(key_of(i).get(), Marked(i));
   int found = 0;
   for (uint16_t i = 0; i < kInserted; ++i) {
-    const Partition* partition = cache.Find(key_of(i).get());
+    const LaunchSplit* partition = cache.Find(key_of(i).get());
     if (partition == nullptr) continue;
     EXPECT_EQ(partition->tuned, i);
     ++found;

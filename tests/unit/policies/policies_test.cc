@@ -5,8 +5,8 @@
 #include <set>
 #include <string_view>
 
-#include "policies/cost_model.h"
-#include "policies/policy.h"
+#include "policies/cost/cost_model.h"
+#include "policies/seam/policy.h"
 #include "tests/unit/policies/works.h"
 
 namespace concert::policies {
@@ -14,7 +14,7 @@ namespace {
 
 Plan Decide(std::string_view policy, const Scene& scene) {
   Plan plan;
-  FindPolicy(policy)->make({scene.device, nullptr})->Decide(scene.Get(), plan);
+  FindPolicy(policy)->make(InputsOf(scene.device))->Decide(scene.Get(), plan);
   return plan;
 }
 
@@ -73,7 +73,7 @@ TEST(GroupedTest, PutsWhatOneLaunchCanCarryIntoOne) {
   ASSERT_EQ(plan.launch_count, 1);
   const PlannedLaunch& launch = plan.launches[0];
   EXPECT_EQ(launch.form, Form::kGroup);
-  EXPECT_NE(launch.schedule, nullptr);
+  EXPECT_NE(launch.work_list, nullptr);
   EXPECT_EQ(launch.lane, kGroupLanes[0]);
   ASSERT_EQ(launch.count, 2);
   EXPECT_EQ(plan.ops[0], 0);

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "policies/auto.h"
-#include "policies/classes.h"
-#include "policies/cost_model.h"
-#include "policies/group_planner.h"
-#include "policies/policy.h"
+#include "kernels/group/plan/compiler.h"
+#include "policies/auto/auto.h"
+#include "policies/cost/cost_model.h"
+#include "policies/seam/classes.h"
+#include "policies/seam/policy.h"
 #include "tests/support/seed.h"
 #include "tests/unit/policies/works.h"
 
@@ -47,6 +47,10 @@ void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::fre
 
 namespace concert::policies {
 namespace {
+
+using kernels::GroupCompiler;
+using kernels::GroupWorkList;
+using kernels::kGroupRepackBytes;
 
 constexpr int kRounds = 2000;
 // A policy's caches are tens of megabytes: making one takes 0.3 s under ThreadSanitizer.
@@ -105,7 +109,7 @@ class RandomScenes {
   Work RandomGemm() {
     Work work = Gemm(Pick({1, 16, 64, 333, 4096}), Pick({16, 768, 4096}), Pick({64, 479, 8192}));
     work.dtype = static_cast<Dtype>(Pick({1, 1, 1, 2, 3}));
-    work.groupable = GroupPlanner::Takes(Problem::Of(work)) && Below(8) != 0;
+    work.groupable = GroupCompiler::Supports(Problem::Of(work)) && Below(8) != 0;
     if (work.groupable && (work.k == 479 || Below(8) == 0)) {
       work.repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
       work.groupable = work.repack_bytes <= kGroupRepackBytes;
@@ -121,6 +125,7 @@ class RandomScenes {
 PolicyInputs InputsFor(bool group_kernel) {
   PolicyInputs inputs;
   inputs.device.group_kernel = group_kernel;
+  inputs.make_compiler = kernels::MakeGroupCompiler;
   return inputs;
 }
 
@@ -142,9 +147,9 @@ class PolicyContractTest : public testing::TestWithParam<Param> {
 void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   const ReadyOp& first = scene.ready[plan.OpsOf(launch)[0]];
   ASSERT_TRUE(scene.device.group_kernel);
-  ASSERT_NE(launch.schedule, nullptr);
-  ASSERT_EQ(launch.schedule->problem_count, launch.count);
-  ASSERT_LE(launch.schedule->blocks,
+  ASSERT_NE(launch.work_list, nullptr);
+  ASSERT_EQ(GroupWorkList::Of(launch.work_list)->problem_count, launch.count);
+  ASSERT_LE(GroupWorkList::Of(launch.work_list)->blocks,
             launch.sm_budget == 0 ? scene.device.sm_count : launch.sm_budget);
   uint64_t repack_bytes = 0;
   for (const uint16_t index : plan.OpsOf(launch)) {
@@ -303,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyContractTest, testing::ValuesIn(AllParams())
                                   (info.param.group_kernel ? "WithGroups" : "");
                          });
 
-// The do-no-harm rules of policies/partition.h.
+// The do-no-harm rules of policies/auto/launch_split.h.
 class DoNoHarmTest : public testing::TestWithParam<bool> {
  protected:
   DoNoHarmTest() : policy_(MakeAuto(InputsFor(GetParam()))) {}
@@ -328,7 +333,7 @@ TEST_P(DoNoHarmTest, NoPlanIsPredictedWorseThanSerial) {
   }
 }
 
-// When each session's last GEMM of the plan ends, by what launches and schedules predict.
+// When each session's last GEMM of the plan ends, by what launches and work lists predict.
 std::vector<float> SessionEnds(const Scene& scene, const Plan& plan) {
   std::vector<float> ends(kMaxReady, 0);
   float start_us = 0;
@@ -337,7 +342,7 @@ std::vector<float> SessionEnds(const Scene& scene, const Plan& plan) {
     for (int i = 0; i < launch.count; ++i) {
       float& end = ends[scene.ready[plan.OpsOf(launch)[i]].session];
       const float run_us =
-          launch.form == Form::kGroup ? launch.schedule->ends_us[i] : launch.predicted_us;
+          launch.form == Form::kGroup ? launch.work_list->ends_us[i] : launch.predicted_us;
       end = std::max(end, (streams ? 0 : start_us) + run_us);
     }
     start_us += streams ? 0 : launch.predicted_us;

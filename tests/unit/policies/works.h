@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "policies/cost_memo.h"
-#include "policies/snapshot.h"
-#include "policies/work.h"
+#include "kernels/group/plan/compiler.h"
+#include "policies/cost/cost_memo.h"
+#include "policies/seam/policy.h"
+#include "policies/seam/snapshot.h"
+#include "policies/seam/work.h"
 
 namespace concert::policies {
 
@@ -43,6 +45,11 @@ inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
 }
 
 inline Work Copy(uint64_t bytes) { return {.category = Category::kCopy, .hbm_bytes = 2 * bytes}; }
+
+// As the daemon makes policies, with nothing tuned.
+inline PolicyInputs InputsOf(const DeviceModel& device) {
+  return {.device = device, .tuned = nullptr, .make_compiler = kernels::MakeGroupCompiler};
+}
 
 // A snapshot that owns its lists.
 struct Scene {

@@ -68,7 +68,7 @@ class DispatcherTimesTest : public testing::Test {
   IssuerMailbox issuer_{1 << 15};
   RecordRing records_{0};
   Dispatcher dispatcher_{
-      {},       gpu_,    policies::FindPolicy("serial")->make({gpu_.info().model, nullptr}),
+      {},       gpu_,    policies::FindPolicy("serial")->make({.device = gpu_.info().model}),
       control_, issuer_, records_};
 };
 

@@ -15,8 +15,8 @@ using testing::UnorderedElementsAre;
 class OneGroup : public policies::Policy {
  public:
   explicit OneGroup(std::vector<policies::Outcome>* learned, float predicted_us = 20,
-                    const policies::GroupSchedule* schedule = nullptr)
-      : learned_(learned), predicted_us_(predicted_us), schedule_(schedule) {}
+                    const kernels::GroupWorkList* work_list = nullptr)
+      : learned_(learned), predicted_us_(predicted_us), work_list_(work_list) {}
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     plan.Clear();
     for (uint16_t i = 0; i < snapshot.ready.size(); ++i) plan.ops[plan.op_count++] = i;
@@ -24,7 +24,7 @@ class OneGroup : public policies::Policy {
                                           .form = Form::kGroup,
                                           .lane = 0,
                                           .sm_budget = 66,
-                                          .schedule = schedule_,
+                                          .work_list = work_list_,
                                           .predicted_us = predicted_us_};
     plan.predicted_us = predicted_us_;
     plan.serial_us = 2.5f * predicted_us_;
@@ -35,7 +35,7 @@ class OneGroup : public policies::Policy {
  private:
   std::vector<policies::Outcome>* learned_;
   const float predicted_us_;
-  const policies::GroupSchedule* const schedule_;
+  const kernels::GroupWorkList* const work_list_;
   uint64_t tag_ = 0;
 };
 
@@ -48,8 +48,8 @@ class GroupTest : public SchedulerTest {
     UseGroups(&learned_);
   }
   void UseGroups(std::vector<policies::Outcome>* learned,
-                 const policies::GroupSchedule* schedule = nullptr) {
-    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned, 20, schedule);
+                 const kernels::GroupWorkList* work_list = nullptr) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned, 20, work_list);
     scheduler_.SetPolicy(policy);
   }
   // A 16 x 16 x 16 GEMM with operands at the addresses.
@@ -76,11 +76,11 @@ class GroupTest : public SchedulerTest {
   std::vector<policies::Outcome> learned_;
 };
 
-TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
+TEST_F(GroupTest, InputsAreReadyOnceWhatTheyNeedWasSeenToFinish) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[first].inputs_settled);
+  EXPECT_TRUE(launch_of_[first].inputs_ready);
   EXPECT_EQ(after_[first].launches_back, 0);
   // On the same lane, so that no order is needed; it need only follow one op of the launch before.
   const OpId second = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
@@ -88,31 +88,31 @@ TEST_F(GroupTest, InputsAreSettledOnceWhatTheyNeedWasSeenToFinish) {
   EXPECT_EQ(order_mask_[second], 0);
   EXPECT_EQ(after_[second].launches_back, 1);
   EXPECT_EQ(after_[second].op, 0);
-  EXPECT_TRUE(launch_of_[second].inputs_settled);
+  EXPECT_TRUE(launch_of_[second].inputs_ready);
   Finish(a, 1);
   const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
   Step();
   Finish(b, 1);
-  EXPECT_TRUE(launch_of_[between].inputs_settled);
+  EXPECT_TRUE(launch_of_[between].inputs_ready);
   // Its predecessor is two launches back.
   const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
   Step();
   EXPECT_EQ(after_[behind].launches_back, 2);
-  EXPECT_TRUE(launch_of_[behind].inputs_settled);
+  EXPECT_TRUE(launch_of_[behind].inputs_ready);
   Finish(a, 3);
   const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
   Step();
-  EXPECT_TRUE(launch_of_[third].inputs_settled);
+  EXPECT_TRUE(launch_of_[third].inputs_ready);
   const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 2}});
   Step();
-  EXPECT_FALSE(launch_of_[fourth].inputs_settled);
+  EXPECT_FALSE(launch_of_[fourth].inputs_ready);
 }
 
 TEST_F(GroupTest, DevicesRememberOnlySomeLaunches) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
-  for (int i = 1; i <= policies::kMaxGroupPredecessors; ++i) {
+  for (int i = 1; i <= kernels::kMaxGroupPredecessors; ++i) {
     SubmitGemm(b, 0x7000, 0x2000, 0x8000);
     Step();
     Finish(b, static_cast<uint64_t>(i));
@@ -120,27 +120,27 @@ TEST_F(GroupTest, DevicesRememberOnlySomeLaunches) {
   const OpId behind = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
   EXPECT_EQ(after_[behind].launches_back, 0);
-  EXPECT_FALSE(launch_of_[behind].inputs_settled);
+  EXPECT_FALSE(launch_of_[behind].inputs_ready);
 }
 
-TEST_F(GroupTest, WeightsAreSettledUnlessSomethingInFlightWritesThem) {
+TEST_F(GroupTest, WeightsAreReadyUnlessSomethingInFlightWritesThem) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[first].weights_settled);
+  EXPECT_TRUE(launch_of_[first].weights_ready);
   const OpId reads_d = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
-  EXPECT_TRUE(launch_of_[reads_d].weights_settled);  // through A, which is no weight
+  EXPECT_TRUE(launch_of_[reads_d].weights_ready);  // through A, which is no weight
   Finish(a, 1);
   Step();
   const OpId w_is_d = SubmitGemm(b, 0x1000, 0x41f0, 0x5000);  // the last bytes of what is written
   Step();
-  EXPECT_FALSE(launch_of_[w_is_d].weights_settled);
+  EXPECT_FALSE(launch_of_[w_is_d].weights_ready);
   Finish(a, 2), Finish(b, 1);
   Step();
   const OpId later = SubmitGemm(b, 0x1000, 0x4000, 0x6000);
   Step();
-  EXPECT_TRUE(launch_of_[later].weights_settled);
+  EXPECT_TRUE(launch_of_[later].weights_ready);
 }
 
 // While a part is only offered, nothing that depends on it can be launched.
@@ -156,19 +156,19 @@ TEST_F(GroupTest, WeightsThatALaunchedCollectiveWritesAreNotSettled) {
   UseGroups(&learned_);
   const OpId before = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[before].weights_settled);
+  EXPECT_TRUE(launch_of_[before].weights_ready);
   Finish(b, 1);
   scheduler_.PartLaunched(part, now_);
   Step();
   const OpId beside = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_FALSE(launch_of_[beside].weights_settled);
+  EXPECT_FALSE(launch_of_[beside].weights_ready);
   Finish(b, 2);
   Finish(a, 1);
   Step();
   const OpId after = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[after].weights_settled);
+  EXPECT_TRUE(launch_of_[after].weights_ready);
 }
 
 TEST_F(GroupTest, TheSameBatchComesInTheSameOrderWhateverTheSlotsAndServiceOfOthers) {
@@ -400,8 +400,10 @@ TEST_F(GroupTest, OpsOfAGroupStartTogetherAndShareItsTime) {
 }
 
 TEST_F(GroupTest, APairOfBlocksCountsAsTwoSms) {
-  const policies::GroupSchedule schedule = {.blocks = 30, .kind = policies::GroupBlocks::kPairs};
-  UseGroups(&learned_, &schedule);
+  kernels::GroupWorkList work_list;
+  work_list.blocks = 30;
+  work_list.kind = kernels::GroupBlocks::kPairs;
+  UseGroups(&learned_, &work_list);
   const QueueId a = AddQueue(1);
   SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();

@@ -130,12 +130,12 @@ TEST_F(WatchesTest, AWordThatGoesAwayEndsItsWaitsInPortions) {
   EXPECT_TRUE(watches_.empty());
 }
 
-TEST_F(WatchesTest, AnIdleDispatcherGlancesAtTheHotWords) {
+TEST_F(WatchesTest, AnIdleDispatcherLooksAtTheHotWords) {
   Add(0, 1, 1);
   Poll();
-  EXPECT_FALSE(watches_.Glance());
+  EXPECT_FALSE(watches_.HasWork());
   words_[0] = 1;
-  EXPECT_TRUE(watches_.Glance());
+  EXPECT_TRUE(watches_.HasWork());
 }
 
 }  // namespace

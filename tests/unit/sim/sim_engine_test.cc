@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/device/sim/fair_share.h"
-#include "policies/cost_model.h"
+#include "policies/cost/cost_model.h"
 #include "tests/support/seed.h"
 
 namespace concert::daemon::sim {

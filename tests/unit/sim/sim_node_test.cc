@@ -126,12 +126,14 @@ TEST(SimNodeTest, AScheduledGroupEndsItsOpsOneByOneEachWithItsResult) {
   const auto at = [&](int i) { return reinterpret_cast<Address>(&words[i]); };
   const TimelineWrite writes[] = {{at(0), 1}, {at(1), 1}, {at(2), 1}};
   const float ends_us[] = {30, 10, 20};
-  const policies::GroupSchedule schedule{.blocks = 4, .problem_count = 3, .ends_us = ends_us};
+  kernels::GroupWorkList list;
+  list.blocks = 4;
+  list.problem_count = 3;
+  list.ends_us = ends_us;
   ASSERT_TRUE(
       node->gpu(0)
           .Launch(
-              0,
-              {.ops = ops, .form = policies::Form::kGroup, .schedule = &schedule, .writes = writes})
+              0, {.ops = ops, .form = policies::Form::kGroup, .work_list = &list, .writes = writes})
           .ok());
   std::vector<int> order;
   std::vector<Time> times;
@@ -176,9 +178,10 @@ TEST(SimNodeTest, AScheduleOfAnotherSizeIsRefused) {
   std::vector<float> data;
   const Op gemm = GemmOfOnes(data);
   const Op* ops[] = {&gemm};
-  const policies::GroupSchedule schedule{.problem_count = 2};
+  kernels::GroupWorkList list;
+  list.problem_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .schedule = &schedule})));
+      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .work_list = &list})));
 }
 
 TEST(SimNodeTest, AFullLaneIsRefusedAndDrains) {

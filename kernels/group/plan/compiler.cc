@@ -1,0 +1,226 @@
+#include "kernels/group/plan/compiler.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "kernels/group/plan/cost.h"
+#include "kernels/group/plan/layout.h"
+#include "kernels/group/plan/list_store.h"
+#include "kernels/group/plan/search.h"
+#include "kernels/group/plan/shape.h"
+#include "policies/seam/snapshot.h"
+
+namespace concert::kernels {
+namespace {
+
+static_assert(policies::kMaxReady <= kMaxGroupProblems);
+
+// Launches that move less take less time than starting them does, which blocks that lie beside
+// those of the launch before hide: back to back, two 16x2048x1024 take 3.8 us and eight LoRA
+// expansions 4.4, instead of 4.3 and 6.6. With more to load, half of the pipeline's memory is too
+// little: 64x4096x4096 and two 64x1024x4096 (53 MB) take 19.6 instead of 17.0 (one H200).
+constexpr double kMaxNarrowBytes = 24e6;
+
+// GEMMs with less in any direction take too little time for pairs to matter: of rows that the L2
+// gives slowly, and of all others.
+constexpr uint32_t kMinPairedExtent = 256, kMinAlignedPairedExtent = 1024;
+
+}  // namespace
+
+class GroupCompiler::Impl {
+ public:
+  explicit Impl(const policies::DeviceModel& device)
+      : sm_count_(std::clamp(device.sm_count, 1, kMaxBlocks)) {
+    buckets_.fill({});
+  }
+
+  const GroupWorkList* Compile(std::span<const policies::Problem> problems, int blocks,
+                               policies::GroupGoal goal) {
+    blocks = Blocks(blocks);
+    const auto signature = WorkListSignature::Of(problems, blocks, goal);
+    if (const GroupWorkList* known = store_.Find(signature)) return known;
+    const bool pairs =
+        MayPair(problems, blocks, goal) && EstimateUs(of_pairs_, problems, blocks / 2, goal) <
+                                               EstimateUs(ProfileFor(goal), problems, blocks, goal);
+    const GroupWorkList* work_list =
+        pairs ? Compile(of_pairs_, signature, blocks / 2, GroupBlocks::kPairs) : nullptr;
+    return work_list != nullptr ? work_list
+                                : Compile(ProfileFor(goal), signature, blocks, GroupBlocks::kWide);
+  }
+
+  float PredictUs(std::span<const policies::Problem> problems, int blocks,
+                  policies::GroupGoal goal) {
+    blocks = Blocks(blocks);
+    const float us = EstimateUs(ProfileFor(goal), problems, blocks, goal);
+    if (!MayPair(problems, blocks, goal)) return us;
+    return std::min(us, EstimateUs(of_pairs_, problems, blocks / 2, goal));
+  }
+
+ private:
+  static constexpr int kMaxBlocks = 1024;                      // far above what any GPU has
+  static constexpr uint32_t kBuckets = 4 * kMaxGroupProblems;  // a power of two
+
+  // What judges options and packings, by one set of constants.
+  struct CostProfile {
+    explicit CostProfile(const GroupCostConstants& constants, std::span<const GroupTile> tiles)
+        : costs(constants, tiles) {}
+    const GroupCosts costs;
+    ShapeMemo memo{costs};
+    GroupSearch search{costs};
+    GroupLayout layout{costs};
+  };
+
+  int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
+  CostProfile& ProfileFor(policies::GroupGoal goal) {
+    return goal == policies::GroupGoal::kChain ? of_chains_ : of_launches_;
+  }
+
+  static bool MayPair(std::span<const policies::Problem> problems, int blocks,
+                      policies::GroupGoal goal);
+  const GroupWorkList* Compile(CostProfile& profile, const WorkListSignature& signature, int blocks,
+                               GroupBlocks kind);
+  float EstimateUs(CostProfile& profile, std::span<const policies::Problem> problems, int blocks,
+                   policies::GroupGoal goal);
+  void Classify(std::span<const policies::Problem> problems, ShapeMemo& memo);
+  uint16_t ClassOf(const policies::Problem& problem, ShapeMemo& memo);
+
+  struct Bucket {
+    uint64_t launch = 0;  // that it was filled for
+    uint16_t class_index = 0;
+  };
+
+  const int sm_count_;
+  CostProfile of_launches_{GroupCostConstants(), kGroupTiles};
+  CostProfile of_chains_{ChainConstants(), kGroupTiles};
+  CostProfile of_pairs_{PairConstants(), kGroupPairTiles};
+  WorkListStore store_;
+
+  // Of the launch being planned.
+  uint64_t launch_ = 0;
+  double hbm_bytes_ = 0;
+  size_t class_count_ = 0;
+  std::array<ProblemClass, kMaxGroupProblems> classes_;
+  std::array<uint16_t, kMaxGroupProblems> class_of_;  // by problem
+  std::array<uint16_t, kMaxGroupProblems> members_;   // problems, class by class
+  std::array<Bucket, kBuckets> buckets_;              // open addressing, by shape
+};
+
+// Pairs pay where a block alone would wait for the L2, in tiles that are large.
+bool GroupCompiler::Impl::MayPair(std::span<const policies::Problem> problems, int blocks,
+                                  policies::GroupGoal goal) {
+  if (goal == policies::GroupGoal::kChain || blocks < 2) return false;
+  return std::any_of(problems.begin(), problems.end(), [](const policies::Problem& problem) {
+    const bool slow_rows = RowsOf(problem) != GroupRows::k128;
+    return std::min({problem.m, problem.n, problem.k}) >=
+           (slow_rows ? kMinPairedExtent : kMinAlignedPairedExtent);
+  });
+}
+
+// With the tiles of `profile`, on as many blocks or pairs of them. Null: no room for its items.
+const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
+                                                  const WorkListSignature& signature, int blocks,
+                                                  GroupBlocks kind) {
+  const std::span<const policies::Problem> problems = signature.problems;
+  Classify(problems, profile.memo);
+  const std::span<ProblemClass> classes(classes_.data(), class_count_);
+  if (!profile.search.Choose(classes, hbm_bytes_, blocks, signature.goal)) return nullptr;
+  const uint32_t items =
+      profile.layout.Arrange({.classes = classes,
+                              .packing_order = profile.search.PackingOrder(classes),
+                              .members = {members_.data(), problems.size()},
+                              .hbm_bytes = hbm_bytes_,
+                              .blocks = blocks,
+                              .goal = signature.goal});
+  if (items == 0) return nullptr;
+  const WorkListStore::Place place = store_.Add(signature, items);
+  profile.layout.Write(*place.work_list, place.items, place.ends_us);
+  bool narrow = signature.goal == policies::GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    place.tiles[i] = profile.costs.shapes()[classes_[class_of_[i]].chosen().tile];
+    narrow &= IsNarrow(place.tiles[i]);
+  }
+  place.work_list->kind = kind == GroupBlocks::kWide && narrow ? GroupBlocks::kNarrow : kind;
+  return place.work_list;
+}
+
+float GroupCompiler::Impl::EstimateUs(CostProfile& profile,
+                                      std::span<const policies::Problem> problems, int blocks,
+                                      policies::GroupGoal goal) {
+  Classify(problems, profile.memo);
+  return profile.search.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, blocks, goal);
+}
+
+void GroupCompiler::Impl::Classify(std::span<const policies::Problem> problems, ShapeMemo& memo) {
+  ++launch_;
+  memo.NextLaunch();
+  class_count_ = 0;
+  hbm_bytes_ = 0;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    class_of_[i] = ClassOf(problems[i], memo);
+    ProblemClass& c = classes_[class_of_[i]];
+    ++c.problems;
+    hbm_bytes_ += c.shape->hbm_bytes;
+  }
+  uint16_t first = 0;
+  for (size_t i = 0; i < class_count_; ++i) {
+    ProblemClass& c = classes_[i];
+    c.first_member = first;
+    first = static_cast<uint16_t>(first + c.problems);
+    c.problems = 0;
+  }
+  for (size_t i = 0; i < problems.size(); ++i) {
+    ProblemClass& c = classes_[class_of_[i]];
+    members_[c.first_member + c.problems++] = static_cast<uint16_t>(i);
+  }
+}
+
+uint16_t GroupCompiler::Impl::ClassOf(const policies::Problem& problem, ShapeMemo& memo) {
+  for (uint64_t hash = HashShape(problem);; ++hash) {
+    Bucket& bucket = buckets_[hash % kBuckets];
+    if (bucket.launch == launch_) {
+      if (classes_[bucket.class_index].shape->problem == problem) return bucket.class_index;
+      continue;
+    }
+    bucket = {launch_, static_cast<uint16_t>(class_count_)};
+    classes_[class_count_] = {.shape = &memo.Get(problem)};
+    return static_cast<uint16_t>(class_count_++);
+  }
+}
+
+GroupCompiler::GroupCompiler(const policies::DeviceModel& device)
+    : impl_(std::make_unique<Impl>(device)) {}
+GroupCompiler::~GroupCompiler() = default;
+
+bool GroupCompiler::Supports(const policies::Problem& problem) {
+  if (problem.batch != 1 || problem.dtype == policies::Dtype::kFp32) return false;
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0) return false;
+  const uint64_t k_bytes = uint64_t{problem.k} * policies::DtypeBytes(problem.dtype);
+  constexpr GroupTile kLargest = *std::max_element(
+      std::begin(kGroupTiles), std::end(kGroupTiles), [](const GroupTile& a, const GroupTile& b) {
+        return a.w_rows * a.a_rows < b.w_rows * b.a_rows;
+      });
+  const uint64_t w_tiles = (uint64_t{problem.n} + kLargest.w_rows - 1) / kLargest.w_rows;
+  const uint64_t a_tiles = (uint64_t{problem.m} + kLargest.a_rows - 1) / kLargest.a_rows;
+  return k_bytes <= uint64_t{UINT16_MAX} * kGroupBlockKBytes && w_tiles < kMaxGroupItems &&
+         a_tiles < kMaxGroupItems && w_tiles * a_tiles < kMaxGroupItems;
+}
+
+const GroupWorkList* GroupCompiler::Compile(std::span<const policies::Problem> problems,
+                                            int sm_budget, policies::GroupGoal goal) {
+  const GroupWorkList* list = impl_->Compile(problems, sm_budget, goal);
+  ++epoch_.lists;
+  if (list != nullptr) epoch_.items += list->item_count;
+  return list;
+}
+
+float GroupCompiler::PredictUs(std::span<const policies::Problem> problems, int blocks,
+                               policies::GroupGoal goal) const {
+  return impl_->PredictUs(problems, blocks, goal);
+}
+
+std::unique_ptr<policies::WorkListCompiler> MakeGroupCompiler(const policies::DeviceModel& device) {
+  return std::make_unique<GroupCompiler>(device);
+}
+
+}  // namespace concert::kernels

@@ -1,0 +1,109 @@
+#include "kernels/group/plan/list_store.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/group/plan/shape.h"
+
+namespace concert::kernels {
+namespace {
+
+constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u;
+constexpr uint64_t kFnvPrime = 0x100000001b3u;
+
+// Every store has ids of its own, so that a device never takes one planner's work list for
+// another's. 2^40 per store are enough for a million a second for twelve days, and 2^24 stores are
+// more than a process makes.
+uint64_t FirstId() {
+  static std::atomic<uint64_t> stores{0};
+  return (stores.fetch_add(1, std::memory_order_relaxed) << kGroupStoreShift) + 1;
+}
+
+}  // namespace
+
+WorkListSignature WorkListSignature::Of(std::span<const policies::Problem> problems, int blocks,
+                                        policies::GroupGoal goal) {
+  uint64_t hash = kFnvOffset ^ static_cast<uint64_t>(blocks) ^ static_cast<uint64_t>(goal) << 32;
+  for (const policies::Problem& problem : problems) hash = (hash ^ HashShape(problem)) * kFnvPrime;
+  return {problems, blocks, goal, hash ^ hash >> 32};
+}
+
+WorkListStore::WorkListStore()
+    : slots_(kWorkListSlots), arena_(kGroupArenaItems), next_id_(FirstId()) {
+  buckets_.fill(kNone);
+}
+
+const GroupWorkList* WorkListStore::Find(const WorkListSignature& signature) const {
+  for (uint16_t i = buckets_[signature.hash % kBuckets]; i != kNone; i = slots_[i].next) {
+    const Slot& slot = slots_[i];
+    if (next_id_ - slot.work_list.id > kWorkListSlots / 2 ||
+        items_taken_ - slot.items_before > kGroupArenaItems / 2) {
+      continue;
+    }
+    if (slot.hash == signature.hash && slot.blocks == signature.blocks &&
+        slot.goal == signature.goal && slot.work_list.problem_count == signature.problems.size() &&
+        std::equal(signature.problems.begin(), signature.problems.end(), slot.problems.begin())) {
+      return &slot.work_list;
+    }
+  }
+  return nullptr;
+}
+
+WorkListStore::Place WorkListStore::Add(const WorkListSignature& signature, uint32_t item_count) {
+  if (kept_ == kWorkListSlots) DropOldest();
+  const uint32_t first_item = TakeItems(item_count);
+  const uint32_t index = (oldest_ + kept_++) % kWorkListSlots;
+  Slot& slot = slots_[index];
+  uint16_t& bucket = buckets_[signature.hash % kBuckets];
+  slot.hash = signature.hash;
+  slot.blocks = signature.blocks;
+  slot.goal = signature.goal;
+  slot.end_item = first_item + item_count;
+  slot.items_before = items_taken_;
+  items_taken_ += item_count;
+  slot.next = bucket;
+  bucket = static_cast<uint16_t>(index);
+  std::copy(signature.problems.begin(), signature.problems.end(), slot.problems.begin());
+  GroupWorkList& list = slot.work_list;
+  list = {};
+  list.id = next_id_++;
+  list.slot = static_cast<uint16_t>(index);
+  list.first_item = first_item;
+  list.item_count = item_count;
+  list.items = &arena_[first_item];
+  list.tiles = slot.tiles.data();
+  list.ends_us = slot.ends_us.data();
+  return {&list, &arena_[first_item], slot.tiles.data(), slot.ends_us.data()};
+}
+
+// A work list's items lie in a row: one that does not fit before the arena's end begins at 0.
+uint32_t WorkListStore::TakeItems(uint32_t count) {
+  const bool wraps = next_item_ + count > kGroupArenaItems;
+  // Those at the end would otherwise stay while newer ones at the start go.
+  const auto drop_from = [this](uint32_t begin, uint32_t end) {
+    while (kept_ > 0) {
+      const Slot& slot = slots_[oldest_];
+      if (slot.end_item <= begin || slot.work_list.first_item >= end) return;
+      DropOldest();
+    }
+  };
+  if (wraps) {
+    drop_from(next_item_, kGroupArenaItems);
+    next_item_ = 0;
+  }
+  const uint32_t first = next_item_;
+  next_item_ += count;
+  drop_from(first, next_item_);
+  return first;
+}
+
+void WorkListStore::DropOldest() {
+  const Slot& slot = slots_[oldest_];
+  uint16_t* link = &buckets_[slot.hash % kBuckets];
+  while (*link != oldest_) link = &slots_[*link].next;
+  *link = slot.next;
+  oldest_ = (oldest_ + 1) % kWorkListSlots;
+  --kept_;
+}
+
+}  // namespace concert::kernels

@@ -1,0 +1,485 @@
+#include "policies/auto/launch_split.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+namespace concert::policies {
+namespace {
+
+// What a launch costs the thread that makes it (one H200): a cuBLASLt GEMM with its epilogue, and a
+// group however many problems it has. Launches shorter than that wait for the host.
+constexpr float kLibraryHostUs = 6.5f;
+constexpr float kGroupHostUs = 3.3f;
+// The thread that launches is shared by all clients: what it does for one keeps others waiting.
+// With less, six 64x4096x4096 behind others went out as six launches, which take it 39 us, because
+// they were predicted 1 % faster; 23 us for each two of them instead of 17 (one H200).
+constexpr float kHostShare = 0.1f;
+// A library kernel is followed on its lane by the write of its timeline; the group kernel signals
+// from within.
+constexpr float kSignalUs = 1.0f;
+// What follows waits for that write: library kernels behind one another take 2.3 to 4.2 us more
+// than from a graph that replays them without (4096x4096x512, 256x4096x4096 and 2048x2048x2048, one
+// H200).
+constexpr float kSignalBehindOthersUs = 3.0f;
+// A group launch starts beside the end of the one that it follows, a library kernel after it, and
+// so does the group launch after that: 16x2048x2048 after itself takes 8.8 us instead of 10.8, and
+// 16 of them in a chain, some by the library, 9.4 each (one H200).
+constexpr float kDrainUs = 4.0f;
+// A group beyond this much work is split: what becomes ready while it runs waits for all of it, and
+// the 2 us that another launch costs are 1 % by then. Two 4096x4096x4096 fit, which take 388 us in
+// one launch and 404 in two; with 800, 16 experts of Mixtral took 74 us instead of 68, as one batch
+// and three in turn (one H200).
+constexpr float kMaxGroupUs = 500;
+// A plan stops after this much time; the rest is decided later, when more is known. Ten times what
+// passes between the end of a plan and the start of the next (10 to 20 us).
+constexpr float kHorizonUs = 200;
+// Problems whose time in a group is predicted for one choice, at up to 0.1 us each.
+constexpr int kMaxPredicted = 512;
+// Candidates that get as far as a work list, which costs as much as all that went before.
+constexpr int kMaxSettled = 2;
+// Sizes that differ less are not worth launches of their own.
+constexpr float kSizeClassRatio = 1.5f;
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+// The tuner measures a company on an idle GPU. Of shorter times starting is so much that behind
+// other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
+// of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
+constexpr float kMinMeasuredUs = 40;
+
+constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
+
+// What candidates are compared by: the time of all ops on the GPU or on the host, whichever is
+// longer, and some of what others wait for the host.
+float ScoreUs(float gpu_us, float host_us) {
+  return std::max(gpu_us, host_us) + kHostShare * host_us;
+}
+
+}  // namespace
+
+float LaunchSplit::PredictedUs() const {
+  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
+                         [](float sum, const Part& part) { return sum + part.predicted_us; });
+}
+
+float LaunchSplit::SerialUs() const {
+  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
+                         [](float sum, const Part& part) { return sum + part.serial_us; });
+}
+
+// The time of a company in `form` if all of `problems` have been measured in one of that size: what
+// each took of the company's time, added up. Nothing if that is too short to say anything here.
+std::optional<float> LaunchSplitter::TunedUs(std::span<const Problem> problems, Form form) const {
+  if (tuned_ == nullptr || tuned_->empty()) return std::nullopt;
+  float sum_us = 0;
+  for (const Problem& problem : problems) {
+    const TunedRow* row =
+        tuned_->Find({.problem = problem,
+                      .sm_budget = static_cast<uint16_t>(site_.sm_budget),
+                      .company = CompanyClassOf(static_cast<int>(problems.size())),
+                      .form = form});
+    if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
+    sum_us += row->median_us;
+  }
+  return sum_us >= kMinMeasuredUs ? std::optional(sum_us) : std::nullopt;
+}
+
+LaunchSplitter::LaunchSplitter(const DeviceModel& device, const TunedTable* tuned,
+                               WorkListCompiler* compiler)
+    : device_(device), tuned_(tuned), compiler_(compiler) {}
+
+void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
+                            const Ratios& ratios, LaunchSplit& result) {
+  site_ = site;
+  ratios_ = ratios;
+  candidate_count_ = problems_predicted_ = 0;
+  Prepare(ops);
+  Try({0, 0});
+  ProposeCuts();
+  ProposeStreams(lane_limit);
+  int settled = 0;
+  while (true) {
+    Candidate* best = &candidates_[0];
+    for (int i = 1; i < candidate_count_ && settled < kMaxSettled; ++i) {
+      if (candidates_[i].score_us < best->score_us) best = &candidates_[i];
+    }
+    // The first candidate harms nobody, by construction.
+    if (Settle(*best, result) || best == &candidates_[0]) return;
+    best->score_us = kNever;
+    ++settled;
+  }
+}
+
+// --- What is planned ---
+
+void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
+  op_count_ = static_cast<int>(ops.size());
+  groupable_count_ = 0;
+  turns_.Clear();
+  float urgent_us = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    works_[i] = ops[i].work;
+    costs_[i] = ops[i].cost;
+    // Equal ops often follow each other.
+    const bool repeated = i > 0 && *works_[i] == *works_[i - 1];
+    const Item previous = items_[std::max(0, i - 1)];
+    items_[i] = repeated ? previous : ItemOf(ops[i]);
+    turns_.Add(items_[i].serial_us, ops[i].same_session);
+    items_[i].session = turns_.last_session();
+    items_[i].urgent = ops[i].urgent;
+    if (ops[i].urgent) urgent_us += items_[i].serial_us;
+    if (items_[i].groupable) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
+  }
+  turns_.FindBounds(urgent_us);
+  std::sort(by_time_.begin(), by_time_.begin() + groupable_count_, [this](uint16_t a, uint16_t b) {
+    return items_[a].serial_us != items_[b].serial_us ? items_[a].serial_us < items_[b].serial_us
+                                                      : a < b;
+  });
+}
+
+LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
+  const float signal_us = site_.goal == GroupGoal::kThroughput ? kSignalBehindOthersUs : kSignalUs;
+  const float library_us = static_cast<float>(op.cost.solo_us) + signal_us +
+                           (site_.goal == GroupGoal::kChain ? kDrainUs : 0);
+  const float single = Ratio(Arrangement::kSingle);
+  const float group = Ratio(op_count_ == 1 ? Arrangement::kGroup : Arrangement::kGroups);
+  Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
+  if (!op.work->groupable || compiler_ == nullptr) return item;
+  const bool budgeted = site_.sm_budget > 0;
+  item.groupable = true;
+  const Problem problem = Problem::Of(*op.work);
+  bool tuned = false;
+  const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
+  if (budgeted || group_us * group <= library_us * single) {
+    item.alone_us = group_us;
+    item.alone_form = Form::kGroup;
+    item.tuned = tuned;
+  }
+  // Library kernels cannot keep to a budget, so there one launch after the other is the measure.
+  if (budgeted) item.serial_us = group_us * group;
+  return item;
+}
+
+// --- Candidates ---
+
+void LaunchSplitter::ProposeCuts() {
+  const int n = groupable_count_;
+  if (n < 2) return;
+  Try({0, n});
+  // Where sizes jump most, and where half of the work is.
+  int gap = 0, half = 0;
+  float widest = kSizeClassRatio, total_us = 0;
+  const auto time_us = [this](int i) { return items_[by_time_[i]].serial_us; };
+  for (int i = 0; i < n; ++i) total_us += time_us(i);
+  for (float sum_us = time_us(0); half < n - 1 && 2 * sum_us < total_us;) sum_us += time_us(++half);
+  for (int i = 1; i < n; ++i) {
+    if (time_us(i) < widest * time_us(i - 1)) continue;
+    widest = time_us(i) / time_us(i - 1);
+    gap = i;
+  }
+  if (gap > 0) {
+    Try({gap, n});
+    Try({gap, gap});
+  }
+  const bool varied = time_us(n - 1) >= kSizeClassRatio * time_us(0);
+  if (varied && half > 0 && half != gap) Try({half, n});
+  for (const int alone : {1, 2, 4}) {
+    if (alone < n - 1) Try({0, n - alone});
+  }
+}
+
+void LaunchSplitter::Try(Cut cut) {
+  if (candidate_count_ == kMaxCandidates) return;
+  if (candidate_count_ > 0 && problems_predicted_ + cut.alone_from > kMaxPredicted) return;
+  Candidate& candidate = candidates_[candidate_count_++];
+  Build(cut, candidate);
+  Evaluate(candidate);
+}
+
+void LaunchSplitter::Build(Cut cut, Candidate& candidate) const {
+  candidate.part_count = 0;
+  std::array<uint8_t, kMaxReady> marks;
+  std::fill_n(marks.begin(), op_count_, kAlone);
+  for (int i = 0; i < cut.alone_from; ++i) marks[by_time_[i]] = i < cut.long_from ? kShort : kLong;
+  for (const bool urgent : {true, false}) {
+    AddGroups(marks, kShort, urgent, candidate);
+    AddGroups(marks, kLong, urgent, candidate);
+    AddAlone(marks, urgent, candidate);
+  }
+}
+
+// One group for each dtype, and the next when it has enough work or all it can repack.
+void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
+                               Candidate& candidate) const {
+  std::array<uint8_t, 256> open;  // part by dtype
+  open.fill(Candidate::kLater);
+  for (int i = 0; i < op_count_; ++i) {
+    const Item& item = items_[i];
+    if (marks[i] != mark || item.urgent != urgent) continue;
+    const Work& work = *works_[i];
+    uint8_t& place = open[static_cast<uint8_t>(work.dtype)];
+    if (place == Candidate::kLater ||
+        candidate.parts[place].serial_us + item.serial_us > kMaxGroupUs ||
+        candidate.parts[place].repack_bytes + work.repack_bytes > compiler_->max_repack_bytes()) {
+      place = AddOne(i, candidate);
+      continue;
+    }
+    Part& part = candidate.parts[place];
+    candidate.part_of[i] = place;
+    part.form = Form::kGroup;
+    part.serial_us += item.serial_us;
+    part.repack_bytes += work.repack_bytes;
+    ++part.count;
+  }
+}
+
+void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent,
+                              Candidate& candidate) const {
+  for (int i = 0; i < op_count_; ++i) {
+    const Item& item = items_[i];
+    if (marks[i] == kAlone && item.urgent == urgent) AddOne(i, candidate);
+  }
+}
+
+// A part of one op, to which others may be added; kLater if there is no room.
+uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
+  uint8_t& part = candidate.part_of[op];
+  part = Candidate::kLater;
+  if (candidate.part_count == LaunchSplit::kMaxParts) return part;
+  const Item& item = items_[op];
+  part = candidate.part_count++;
+  candidate.parts[part] = {.form = item.alone_form,
+                           .count = 1,
+                           .predicted_us = item.alone_us,
+                           .serial_us = item.serial_us,
+                           .repack_bytes = works_[op]->repack_bytes,
+                           .tuned = item.tuned};
+  return part;
+}
+
+// A candidate's parts are corrected by what plans that are arranged like it took: launches in turn
+// cost what none of them would cost alone. So a few large GEMMs as launches of their own behind one
+// group of the rest are not judged by how groups did, nor the other way round; and where two groups
+// in turn take 1.4 times what is predicted, one group of all need not: two 1356x1064x3064 and two
+// 258x576x576 took 46 to 54 us a batch instead of 34 (one H200).
+Arrangement LaunchSplitter::ArrangementOf(const Candidate& candidate) {
+  const auto parts = std::span(candidate.parts).first(candidate.part_count);
+  const auto groups = std::count_if(parts.begin(), parts.end(),
+                                    [](const Part& part) { return part.form == Form::kGroup; });
+  if (groups == 0) return Arrangement::kSingle;
+  if (groups < std::ssize(parts)) return Arrangement::kMixed;
+  return groups == 1 ? Arrangement::kGroup : Arrangement::kGroups;
+}
+
+// Times of the parts and the candidate's score.
+void LaunchSplitter::Evaluate(Candidate& candidate) {
+  Scatter(candidate);
+  candidate.arrangement = ArrangementOf(candidate);
+  const float ratio = Ratio(candidate.arrangement);
+  float gpu_us = 0, host_us = 0;
+  bool slower = false;
+  for (int p = 0; p < candidate.part_count; ++p) {
+    Part& part = candidate.parts[p];
+    if (part.count > 1) {
+      part.predicted_us = GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
+    }
+    part.predicted_us *= ratio;
+    slower |= part.count > 1 && part.predicted_us > part.serial_us;  // rule 1
+    gpu_us += part.predicted_us;
+    host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
+  }
+  slower |= candidate.part_of[0] == Candidate::kLater;  // the fairest turn is never put off
+  candidate.score_us = slower ? kNever : ScoreUs(gpu_us + LaterUs(candidate), host_us);
+}
+
+// The time of the ops that are not in this plan, one after the other.
+float LaunchSplitter::LaterUs(const Candidate& candidate) const {
+  float sum_us = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    if (candidate.part_of[i] == Candidate::kLater) sum_us += items_[i].serial_us;
+  }
+  return sum_us;
+}
+
+// As many as there are lanes side by side, in the order of turns, but no more than a group would
+// have: what becomes ready waits for all of them.
+void LaunchSplitter::ProposeStreams(int lane_limit) {
+  const int limit = std::min(op_count_, lane_limit);
+  if (limit < 2 || site_.sm_budget > 0 || candidate_count_ == kMaxCandidates) return;
+  Company company(device_);
+  Part part{.form = Form::kStreams};
+  int count = 0;
+  double wave_us = 0;
+  for (; count < limit && (count < 2 || part.serial_us <= kMaxGroupUs); ++count) {
+    company.Add(costs_[count]);
+    part.serial_us += items_[count].serial_us;
+    wave_us = std::max(wave_us, costs_[count].wave_us);
+    problems_[count] = Problem::Of(*works_[count]);
+  }
+  part.count = static_cast<uint16_t>(count);
+  const std::optional<float> measured_us =
+      TunedUs({problems_.data(), static_cast<size_t>(count)}, Form::kStreams);
+  part.tuned = measured_us.has_value();
+  // Behind others nothing is lost with a last wave that is not full, since more fills it; elsewhere
+  // half of one is, as in groups.
+  const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
+  part.predicted_us =
+      measured_us.value_or(static_cast<float>(company.CompanyUs() + tail_us) + kSignalUs);
+  part.predicted_us *= Ratio(Arrangement::kStreams);
+  if (part.predicted_us > part.serial_us) return;
+  Candidate& candidate = candidates_[candidate_count_++];
+  candidate.part_count = 1;
+  candidate.parts[0] = part;
+  candidate.arrangement = Arrangement::kStreams;
+  std::fill_n(candidate.part_of.begin(), count, uint8_t{0});
+  std::fill_n(candidate.part_of.begin() + count, op_count_ - count, Candidate::kLater);
+  // The rest will be planned as well as these.
+  const float later_us = LaterUs(candidate) * part.predicted_us / part.serial_us;
+  const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
+  candidate.score_us = ScoreUs(part.predicted_us + later_us, host_us);
+}
+
+// What was measured includes the copies that the tuner's operands, whose rows follow each other
+// without a gap, need of the same problem.
+float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack_bytes,
+                              bool& tuned) {
+  const std::optional<float> measured_us = TunedUs(problems, Form::kGroup);
+  tuned = measured_us.has_value();
+  if (tuned) return *measured_us;
+  problems_predicted_ += static_cast<int>(problems.size());
+  const float group_us = compiler_->PredictUs(problems, site_.sm_budget, site_.goal);
+  return group_us + compiler_->RepackUs(repack_bytes);
+}
+
+// --- The choice ---
+
+// Compiles the work lists of the parts that will be launched and holds the candidate against the
+// rules with what they say. False if it breaks one.
+bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
+  Scatter(candidate);
+  const int parts = PartsToLaunch(candidate);
+  if (compiler_ != nullptr) result.compiled_at = compiler_->epoch();
+  for (int p = 0; p < parts; ++p) {
+    Part& part = candidate.parts[p];
+    if (part.form != Form::kGroup) continue;
+    if (!SettlePart(ProblemsOf(candidate, p), Ratio(candidate.arrangement), part)) return false;
+  }
+  WriteResult(candidate, parts, result);
+  return !Harms(candidate);
+}
+
+bool LaunchSplitter::SettlePart(std::span<const Problem> problems, float ratio, Part& part) {
+  part.work_list = compiler_->Compile(problems, site_.sm_budget, site_.goal);
+  if (part.work_list != nullptr && !part.tuned) {
+    part.predicted_us =
+        (part.work_list->predicted_us + compiler_->RepackUs(part.repack_bytes)) * ratio;
+  }
+  const bool budgeted = site_.sm_budget > 0;
+  if (part.count > 1) return part.work_list != nullptr && part.predicted_us <= part.serial_us;
+  if (part.work_list == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
+    part = {.form = Form::kSingle,
+            .count = 1,
+            .predicted_us = part.serial_us,
+            .serial_us = part.serial_us};
+  } else if (budgeted) {
+    part.serial_us = part.predicted_us;
+  }
+  return true;
+}
+
+// Rule 2. A problem of a group with a work list ends when that says, any other op with its part.
+bool LaunchSplitter::Harms(const Candidate& candidate) const {
+  std::array<float, LaunchSplit::kMaxParts> start_us;
+  std::array<uint16_t, LaunchSplit::kMaxParts> seen{};
+  float end_us = 0;
+  for (int p = 0; p < candidate.part_count; ++p) {
+    start_us[p] = end_us;
+    end_us += candidate.parts[p].predicted_us;
+  }
+  for (int i = 0; i < op_count_; ++i) {
+    const int p = candidate.part_of[i];
+    if (p == Candidate::kLater) continue;
+    const Part& part = candidate.parts[p];
+    const int problem = seen[p]++;
+    if (items_[i].urgent) continue;
+    float run_us = part.predicted_us;
+    if (part.work_list != nullptr) {
+      run_us *= part.work_list->ends_us[problem] / part.work_list->predicted_us;
+    }
+    if (start_us[p] + run_us > turns_.BoundUs(items_[i].session)) return true;
+  }
+  return false;
+}
+
+// Up to the horizon, and in any case the op whose turn it is.
+int LaunchSplitter::PartsToLaunch(const Candidate& candidate) const {
+  float sum_us = 0;
+  for (int p = 0; p < candidate.part_count; ++p) {
+    sum_us += candidate.parts[p].predicted_us;
+    if (sum_us >= kHorizonUs && p >= candidate.part_of[0]) return p + 1;
+  }
+  return candidate.part_count;
+}
+
+void LaunchSplitter::WriteResult(const Candidate& candidate, int parts, LaunchSplit& result) const {
+  result.part_count = static_cast<uint8_t>(parts);
+  result.form = Form::kSingle;
+  result.arrangement = candidate.arrangement;
+  result.all_us = LaterUs(candidate);
+  std::array<uint16_t, LaunchSplit::kMaxParts> next;
+  uint16_t count = 0;
+  for (int p = 0; p < candidate.part_count; ++p) {
+    const Part& part = candidate.parts[p];
+    result.all_us += part.predicted_us;
+    if (p >= parts) continue;
+    result.parts[p] = part;
+    if (part.form != Form::kSingle && result.form != Form::kGroup) result.form = part.form;
+    next[p] = count;
+    count = static_cast<uint16_t>(count + part.count);
+  }
+  result.op_count = count;
+  result.tuned = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    const int p = candidate.part_of[i];
+    if (p >= parts) continue;
+    result.order[next[p]++] = static_cast<uint8_t>(i);
+    result.tuned +=
+        candidate.parts[p].form == Form::kSingle ? costs_[i].tuned : candidate.parts[p].tuned;
+  }
+}
+
+std::span<const Problem> LaunchSplitter::ProblemsOf(const Candidate& candidate, int part) const {
+  return {problems_.data() + part_begin_[part], candidate.parts[part].count};
+}
+
+// Lays the problems of each part side by side, in the order of their ops.
+void LaunchSplitter::Scatter(const Candidate& candidate) {
+  std::array<uint16_t, LaunchSplit::kMaxParts> next;
+  uint16_t begin = 0;
+  for (int p = 0; p < candidate.part_count; ++p) {
+    next[p] = part_begin_[p] = begin;
+    begin = static_cast<uint16_t>(begin + candidate.parts[p].count);
+  }
+  for (int i = 0; i < op_count_; ++i) {
+    const uint8_t p = candidate.part_of[i];
+    if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*works_[i]);
+  }
+}
+
+void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const GroupSite& site,
+                                 LaunchSplit& split) {
+  for (int i = 0; i < split.op_count; ++i) {
+    problems_[i] = Problem::Of(*works[split.order[i]]);
+  }
+  split.compiled_at = compiler_->epoch();
+  const Problem* problems = problems_.data();
+  for (Part& part : split.part_span()) {
+    if (part.form == Form::kGroup) {
+      part.work_list = compiler_->Compile({problems, part.count}, site.sm_budget, site.goal);
+    }
+    problems += part.count;
+  }
+}
+
+}  // namespace concert::policies

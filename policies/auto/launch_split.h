@@ -1,0 +1,177 @@
+// How the ready GEMMs of one class are split into launches that follow one another: the candidates,
+// their predicted times, and the rules that no choice may break.
+//
+// Do no harm. A chosen split keeps to all of these, by prediction:
+//   1. No launch takes longer than its ops one after the other, each with its best kernel alone.
+//   2. No session is kept waiting: its last op ends no later than FairTurns allows.
+//   3. Urgent ops (whose deadline would be missed otherwise) go first, and all others may be later
+//      by their time: that is what a deadline asks for.
+#ifndef CONCERT_POLICIES_AUTO_LAUNCH_SPLIT_H_
+#define CONCERT_POLICIES_AUTO_LAUNCH_SPLIT_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "policies/auto/fair_turns.h"
+#include "policies/cost/corrections.h"
+#include "policies/cost/cost_model.h"
+#include "policies/cost/tuned_table.h"
+#include "policies/seam/form.h"
+#include "policies/seam/plan.h"
+
+namespace concert::policies {
+
+// Ops that go out together: one launch, or for kStreams one for each op.
+struct Part {
+  Form form = Form::kSingle;
+  uint16_t count = 0;
+  float predicted_us = 0;               // from its start to its end
+  float serial_us = 0;                  // its ops one after the other
+  uint64_t repack_bytes = 0;            // kGroup: Work::repack_bytes of its ops
+  bool tuned = false;                   // kGroup, kStreams: predicted_us was measured
+  const WorkList* work_list = nullptr;  // kGroup; valid as long as LaunchSplit::compiled_at is
+};
+
+// Parts follow one another. Within a part ops keep the order in which they were offered.
+struct LaunchSplit {
+  static constexpr int kMaxParts = Plan::kMaxLaunches;
+
+  std::array<Part, kMaxParts> parts;
+  // The ops of the first part, then of the next, by their place among those offered. What is not
+  // here is left for a later plan.
+  std::array<uint8_t, kMaxReady> order;
+  static_assert(kMaxReady - 1 <= UINT8_MAX);
+  uint16_t op_count = 0;
+  uint8_t part_count = 0;
+  uint16_t tuned = 0;         // ops whose predicted time was measured
+  Form form = Form::kSingle;  // that of most interest: group, else streams, else single
+  Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
+  float all_us = 0;  // of all ops offered, those for a later plan included
+  WorkListCompiler::Epoch compiled_at;
+  // With which measured times it was chosen: their hash, and the number of the table.
+  uint64_t times_hash = 0;
+  uint32_t table = 0;
+
+  std::span<Part> part_span() { return {parts.data(), part_count}; }
+  std::span<const Part> part_span() const { return {parts.data(), part_count}; }
+  float PredictedUs() const;
+  float SerialUs() const;
+};
+
+// Where group launches go and what they are planned for.
+struct GroupSite {
+  int sm_budget = 0;  // 0: all SMs
+  // kChain: one of the ops follows a launch that is unfinished on the groups' lane.
+  GroupGoal goal = GroupGoal::kLatency;
+};
+
+// One ready GEMM of the class that is planned.
+struct SplitOp {
+  const Work* work = nullptr;
+  OpCost cost;                // with the best library kernel on the budget
+  bool same_session = false;  // as the op before
+  bool urgent = false;
+};
+
+// Allocates nothing after construction. Not thread-safe.
+class LaunchSplitter {
+ public:
+  // Both pointers may be null and must outlive this.
+  LaunchSplitter(const DeviceModel& device, const TunedTable* tuned, WorkListCompiler* compiler);
+
+  // As the constructor's.
+  void UseTuned(const TunedTable* tuned) { tuned_ = tuned; }
+
+  // The best split of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and
+  // with the goal of `site`, with at most `lane_limit` launches side by side. Under a budget
+  // groupable ops only go into group launches, which keep to it exactly; to library kernels it is a
+  // hint.
+  void Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
+              const Ratios& ratios, LaunchSplit& result);
+
+  // Compiles the work lists of the groups of `split`, which is one of these ops, anew.
+  void CompileAnew(std::span<const Work* const> works, const GroupSite& site, LaunchSplit& split);
+
+ private:
+  // An op with what it costs in a launch of its own.
+  struct Item {
+    float alone_us = 0;   // the launch that is best for it, before it is corrected
+    float serial_us = 0;  // the measure of harm: the best kernel alone
+    uint16_t session = 0;
+    Form alone_form = Form::kSingle;
+    bool groupable = false;  // may join a group
+    bool urgent = false;
+    bool tuned = false;
+  };
+  // Positions in by_time_: [0, long_from) is one group, [long_from, alone_from) the next, and what
+  // follows is launched one by one. Groups of several dtypes are several launches.
+  struct Cut {
+    int long_from = 0;
+    int alone_from = 0;
+  };
+  struct Candidate {
+    static constexpr uint8_t kLater = 255;  // in part_of: not in this plan
+    static_assert(LaunchSplit::kMaxParts < kLater);
+
+    std::array<Part, LaunchSplit::kMaxParts> parts;
+    std::array<uint8_t, kMaxReady> part_of;
+    int part_count = 0;
+    Arrangement arrangement = Arrangement::kSingle;
+    float score_us = 0;
+  };
+  static constexpr int kMaxCandidates = 12;
+
+  // What is planned.
+  void Prepare(std::span<const SplitOp> ops);
+  Item ItemOf(const SplitOp& op);
+  // Candidates.
+  void ProposeCuts();
+  void ProposeStreams(int lane_limit);
+  void Try(Cut cut);
+  void Build(Cut cut, Candidate& candidate) const;
+  void AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
+                 Candidate& candidate) const;
+  void AddAlone(std::span<const uint8_t> marks, bool urgent, Candidate& candidate) const;
+  uint8_t AddOne(int op, Candidate& candidate) const;
+  void Evaluate(Candidate& candidate);
+  float LaterUs(const Candidate& candidate) const;
+  std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
+  // Not corrected.
+  float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
+  static Arrangement ArrangementOf(const Candidate& candidate);
+  float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
+  // The choice.
+  bool Settle(Candidate& candidate, LaunchSplit& result);
+  bool SettlePart(std::span<const Problem> problems, float ratio, Part& part);
+  bool Harms(const Candidate& candidate) const;
+  int PartsToLaunch(const Candidate& candidate) const;
+  void WriteResult(const Candidate& candidate, int parts, LaunchSplit& result) const;
+  std::span<const Problem> ProblemsOf(const Candidate& candidate, int part) const;
+  void Scatter(const Candidate& candidate);
+
+  const DeviceModel device_;
+  const TunedTable* tuned_;
+  WorkListCompiler* const compiler_;  // null: no group launches
+
+  // Of the choice at hand.
+  int op_count_ = 0;
+  int groupable_count_ = 0;
+  int candidate_count_ = 0;
+  GroupSite site_;
+  int problems_predicted_ = 0;
+  Ratios ratios_{};
+  std::array<Item, kMaxReady> items_;
+  std::array<OpCost, kMaxReady> costs_;
+  std::array<const Work*, kMaxReady> works_;
+  FairTurns turns_;
+  std::array<uint16_t, kMaxReady> by_time_;                  // groupable ops, shortest first
+  std::array<Problem, kMaxReady> problems_;                  // part after part
+  std::array<uint16_t, LaunchSplit::kMaxParts> part_begin_;  // into problems_
+  std::array<Candidate, kMaxCandidates> candidates_;  // the first: every op in a launch of its own
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_AUTO_LAUNCH_SPLIT_H_

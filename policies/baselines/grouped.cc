@@ -1,0 +1,79 @@
+#include "policies/baselines/grouped.h"
+
+#include <array>
+
+#include "policies/cost/cost_memo.h"
+#include "policies/cost/plan_writer.h"
+#include "policies/seam/classes.h"
+
+namespace concert::policies {
+namespace {
+
+class GroupedPolicy final : public Policy {
+ public:
+  explicit GroupedPolicy(const PolicyInputs& inputs)
+      : memo_(inputs.device), compiler_(inputs.MakeCompiler()) {}
+
+  // One launch: what the first ready op can share one with, or the op alone. The others have their
+  // turn in the next decision.
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    PlanWriter writer(snapshot, memo_, plan);
+    if (snapshot.ready.empty()) return;
+    const bool collective = snapshot.ready[0].work.category == Category::kCollective;
+    const bool grouped = compiler_ != nullptr && snapshot.ready[0].work.groupable;
+    if (!grouped || !AddGroup(snapshot, writer, plan)) {
+      writer.Add(0, Form::kSingle, collective ? kCollectiveLane : LaneOf(snapshot.ready[0]));
+    }
+    writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, false);
+  }
+
+ private:
+  static Lane LaneOf(const ReadyOp& op) { return SerialLaneOf(ClassOf(op.priority)); }
+
+  // False if there is no work list for them.
+  bool AddGroup(const Snapshot& snapshot, PlanWriter& writer, Plan& plan) {
+    uint16_t count = 0;
+    uint64_t repack_bytes = 0;
+    float serial_us = 0;
+    const ReadyOp& first = snapshot.ready[0];
+    for (size_t i = 0; i < snapshot.ready.size(); ++i) {
+      const Work& work = snapshot.ready[i].work;
+      if (!work.groupable || work.dtype != first.work.dtype) continue;
+      if (snapshot.ready[i].priority != first.priority) continue;
+      if (repack_bytes + work.repack_bytes > compiler_->max_repack_bytes()) continue;
+      repack_bytes += work.repack_bytes;
+      serial_us += static_cast<float>(writer.CostOfReady(static_cast<int>(i)).solo_us);
+      problems_[count] = Problem::Of(work);
+      plan.ops[count++] = static_cast<uint16_t>(i);
+    }
+    const Lane lane = LaneOf(first);
+    const bool busy = snapshot.lanes[lane].in_flight > 0;
+    const WorkList* work_list = compiler_->Compile(
+        {problems_.data(), count}, 0, busy ? GroupGoal::kThroughput : GroupGoal::kLatency);
+    if (work_list == nullptr) return false;
+    const float predicted_us = work_list->predicted_us + compiler_->RepackUs(repack_bytes);
+    plan.launches[plan.launch_count++] = {.first = 0,
+                                          .count = count,
+                                          .form = Form::kGroup,
+                                          .lane = lane,
+                                          .sm_budget = 0,
+                                          .company = CompanyClassOf(count),
+                                          .work_list = work_list,
+                                          .predicted_us = predicted_us};
+    plan.op_count = count;
+    writer.AddTimes(predicted_us, serial_us);
+    return true;
+  }
+
+  CostMemo memo_;
+  const std::unique_ptr<WorkListCompiler> compiler_;
+  std::array<Problem, kMaxReady> problems_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakeGrouped(const PolicyInputs& inputs) {
+  return std::make_unique<GroupedPolicy>(inputs);
+}
+
+}  // namespace concert::policies

@@ -1,0 +1,56 @@
+// Remembers what ops cost, so that a shape seen before costs a lookup. Fixed size; allocates
+// nothing.
+#ifndef CONCERT_POLICIES_COST_COST_MEMO_H_
+#define CONCERT_POLICIES_COST_COST_MEMO_H_
+
+#include <array>
+#include <cstdint>
+
+#include "policies/cost/cost_model.h"
+#include "policies/cost/tuned_table.h"
+#include "policies/seam/work.h"
+
+namespace concert::policies {
+
+// 64 well-mixed bits of every field of `work`.
+uint64_t HashWork(const Work& work);
+
+// Direct-mapped: a new shape replaces the one in its slot. A hit compares the whole Work, so
+// results never depend on the hash. Not thread-safe.
+class CostMemo {
+ public:
+  // Costs on `sm_count` SMs (0: all). A GEMM that `tuned` has alone on that budget takes the time
+  // measured there. `tuned` may be null and must outlive this.
+  explicit CostMemo(const DeviceModel& device, int sm_count = 0, const TunedTable* tuned = nullptr)
+      : device_(device), sm_count_(sm_count), tuned_(tuned) {}
+
+  // Forgets all costs: from now on they come from `tuned`.
+  void UseTuned(const TunedTable* tuned) {
+    tuned_ = tuned;
+    ++table_;
+  }
+
+  // The reference is valid until the next call. `hash` is HashWork(work).
+  const OpCost& Of(const Work& work) { return Of(work, HashWork(work)); }
+  const OpCost& Of(const Work& work, uint64_t hash);
+  const DeviceModel& device() const { return device_; }
+
+ private:
+  static constexpr int kSlots = 1024;
+  struct Slot {
+    uint32_t table = 0;  // by which the cost was found; 0: the slot is empty
+    Work work;
+    OpCost cost;
+  };
+  OpCost Compute(const Work& work) const;
+
+  DeviceModel device_;
+  int sm_count_;
+  const TunedTable* tuned_;
+  uint32_t table_ = 1;  // counts the tables there have been
+  std::array<Slot, kSlots> slots_;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_COST_COST_MEMO_H_

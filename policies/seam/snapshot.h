@@ -1,0 +1,58 @@
+// What the scheduler of one GPU knows now: the whole input of a decision.
+#ifndef CONCERT_POLICIES_SEAM_SNAPSHOT_H_
+#define CONCERT_POLICIES_SEAM_SNAPSHOT_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "policies/seam/lanes.h"
+#include "policies/seam/work.h"
+
+namespace concert::policies {
+
+inline constexpr int kMaxReady = 256;
+
+// An op that may be launched at once: all it depends on has completed or is launched on a lane it
+// can be ordered behind.
+struct ReadyOp {
+  uint32_t op;  // the scheduler's handle
+  uint32_t session;
+  Priority priority = Priority::kNormal;
+  Lane after =
+      kNoLane;  // lane of an unfinished predecessor: launching there needs no cross-lane wait
+  Time ready_at = 0;
+  Time deadline = 0;              // hint; 0: none
+  int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
+  Work work;
+  uint64_t work_hash = 0;  // HashWork(work); 0: not computed
+};
+
+// A launched op that has not finished.
+struct RunningOp {
+  uint32_t session;
+  Lane lane;
+  Time launched_at;
+  Time expected_end;  // of its launch, by prediction; not in the past
+  Work work;
+  Priority priority = Priority::kNormal;
+};
+
+struct LaneState {
+  uint32_t in_flight = 0;  // unfinished ops
+  Time busy_until = 0;     // predicted; in the past when idle
+};
+
+struct Snapshot {
+  Time now = 0;
+  const DeviceModel* device = nullptr;
+  // Highest priority first, then least-served session, then longest ready, then admitted first; the
+  // scheduler takes sessions that have had about the same for equals. At most kMaxReady.
+  std::span<const ReadyOp> ready;
+  std::span<const RunningOp> running;
+  std::array<LaneState, kLaneCount> lanes;
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_SEAM_SNAPSHOT_H_

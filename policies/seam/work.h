@@ -1,0 +1,78 @@
+// What one op costs, whatever its kind: the only view of an op that policies and the cost model
+// have.
+#ifndef CONCERT_POLICIES_SEAM_WORK_H_
+#define CONCERT_POLICIES_SEAM_WORK_H_
+
+#include <cstdint>
+
+#include "policies/seam/cost_constants.h"
+
+namespace concert::policies {
+
+// Nanoseconds of CLOCK_MONOTONIC (or of the simulator's virtual clock). Policies never read a
+// clock.
+using Time = int64_t;
+
+// A barrier is a collective that moves nothing.
+enum class Category : uint8_t { kGemm, kCollective, kCopy };
+inline constexpr int kCategoryCount = 3;
+
+// Values equal those of the ring ABI.
+enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3, kFp8E4m3 = 4 };
+
+// Bytes of one element.
+constexpr uint32_t DtypeBytes(Dtype dtype) {
+  if (dtype == Dtype::kFp8E4m3) return 1;
+  return dtype == Dtype::kFp32 ? 4 : 2;
+}
+
+enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
+inline constexpr int kPriorityCount = 3;
+
+struct Work {
+  Category category = Category::kGemm;
+  Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
+  bool allow_tf32 = false;
+  bool groupable = false;     // of a GEMM: its operands are such that a group launch can carry it
+  uint8_t ranks = 1;          // of a collective
+  uint32_t repack_bytes = 0;  // groupable: what a group launch must copy first
+  uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
+  uint64_t flops = 0;
+  uint64_t hbm_bytes = 0;   // each input read once, each output written once
+  uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
+
+  friend bool operator==(const Work&, const Work&) = default;
+};
+
+// A GEMM as tuning tells them apart: shape and dtype, not buffers.
+struct Problem {
+  uint32_t m = 0, n = 0, k = 0, batch = 1;
+  Dtype dtype = Dtype::kBf16;
+
+  static Problem Of(const Work& work) { return {work.m, work.n, work.k, work.batch, work.dtype}; }
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+// What the cost model knows of a GPU. Rates are what real kernels reach, not the data sheet.
+struct DeviceModel {
+  int sm_count = 132;
+  double tensor_flops = 790e12;  // bf16 and fp16, dense (docs/benchmarks: measured on an H200)
+  double fp8_flops = 1580e12;
+  double tf32_flops = 395e12;
+  double fp32_flops = 50e12;
+  double hbm_bytes_per_s = 4.2e12;
+  double link_bytes_per_s = 380e9;  // one direction, to a peer
+  double launch_us = 3.0;           // host time from Launch() to the kernel's start on an idle GPU
+  // What the host takes for each op from its descriptor to Launch(): half of the 0.7 us that a
+  // dispatcher on an H200's CPU of 2.1 GHz spends on one in all.
+  double launch_op_us = 0.4;
+  double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
+  double collective_floor_us = 12.0;
+  int copy_engines = 3;
+  bool group_kernel = false;  // group launches have a kernel here (kernels/group)
+  CostConstants costs;        // of the cost model
+};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_SEAM_WORK_H_

@@ -1,0 +1,283 @@
+#include "kernels/group/plan/compiler.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "tests/bench/allocation_count.h"
+#include "tests/support/seed.h"
+#include "tests/unit/kernels/group/work_list_check.h"
+
+namespace concert::kernels {
+namespace {
+
+using policies::DeviceModel;
+using policies::Dtype;
+using policies::GroupGoal;
+using policies::Problem;
+
+std::vector<Problem> Same(int count, uint32_t m, uint32_t n, uint32_t k) {
+  return std::vector<Problem>(count, Problem{.m = m, .n = n, .k = k});
+}
+
+// Any size up to `most`, small ones as often as large ones.
+uint32_t AnySize(std::mt19937& random, uint32_t most) {
+  const uint32_t magnitude = 1u << random() % std::bit_width(most);
+  return std::min(magnitude + static_cast<uint32_t>(random() % magnitude), most);
+}
+
+std::vector<Problem> AnyProblems(std::mt19937& random, size_t count, uint32_t most = 4096) {
+  std::vector<Problem> problems;
+  while (problems.size() < count) {
+    const Problem problem{.m = AnySize(random, most / 4),
+                          .n = AnySize(random, most),
+                          .k = AnySize(random, most),
+                          .dtype = Dtype::kFp16};
+    const size_t copies = random() % 4 == 0 ? 1 + random() % 8 : 1;
+    problems.insert(problems.end(), std::min(copies, count - problems.size()), problem);
+  }
+  return problems;
+}
+
+class GroupPlannerTest : public testing::Test {
+ protected:
+  const GroupWorkList* Planned(const std::vector<Problem>& problems, int blocks = 0) {
+    const GroupWorkList* work_list = planner_.Compile(problems, blocks);
+    EXPECT_NE(work_list, nullptr);
+    if (work_list != nullptr) CheckWorkList(*work_list, problems, blocks == 0 ? 132 : blocks);
+    return work_list;
+  }
+
+  GroupCompiler planner_{DeviceModel()};
+};
+
+TEST_F(GroupPlannerTest, TakesWhatItemsCanName) {
+  EXPECT_TRUE(GroupCompiler::Supports({.m = 1, .n = 1, .k = 1}));
+  EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 1 << 20, .k = 4096}));
+  EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 65535 * 64}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 65535 * 64 + 1}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = 4096, .n = 1 << 20, .k = 64}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = UINT32_MAX, .n = UINT32_MAX, .k = UINT32_MAX}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 8, .batch = 2}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 8, .dtype = Dtype::kFp32}));
+  EXPECT_FALSE(GroupCompiler::Supports({.m = 0, .n = 8, .k = 8}));
+}
+
+TEST_F(GroupPlannerTest, CoversAnyProblemsExactlyOnce) {
+  std::mt19937 random(tests::Seed());
+  RecordProperty("seed", tests::Seed());
+  for (int round = 0; round < 150; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
+    const auto problems = AnyProblems(random, 1 + random() % 40);
+    Planned(problems, 1 + static_cast<int>(random() % 132));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GroupPlannerTest, WorksOnAnyNumberOfBlocks) {
+  std::mt19937 random(tests::Seed());
+  const auto problems = AnyProblems(random, 6, 1024);
+  for (int blocks = 1; blocks <= 132; ++blocks) {
+    SCOPED_TRACE(blocks);
+    Planned(problems, blocks);
+    if (HasFatalFailure()) return;
+  }
+  // More than there are, and fewer than one, mean all.
+  EXPECT_EQ(planner_.Compile(problems, 1000), planner_.Compile(problems, 0));
+  EXPECT_EQ(planner_.Compile(problems, -1), planner_.Compile(problems, 0));
+}
+
+TEST_F(GroupPlannerTest, PlansExtremeShapes) {
+  for (const Problem& problem : {Problem{.m = 1, .n = 1, .k = 1},
+                                 {.m = 1, .n = 1, .k = 65535 * 64},
+                                 {.m = 1, .n = 1 << 20, .k = 64},
+                                 {.m = 256, .n = 1 << 20, .k = 4096},
+                                 {.m = 1 << 20, .n = 1, .k = 8},
+                                 {.m = 1 << 20, .n = 128, .k = 4096},
+                                 {.m = 4095, .n = 4097, .k = 4095},
+                                 {.m = 63, .n = 129, .k = 65}}) {
+    SCOPED_TRACE(testing::Message() << problem.m << " x " << problem.n << " x " << problem.k);
+    ASSERT_TRUE(GroupCompiler::Supports(problem));
+    Planned({problem});
+    Planned({problem}, 1);
+    Planned({problem, {.m = 16, .n = 256, .k = 256}}, 40);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GroupPlannerTest, PlansAsManyProblemsAsALaunchTakes) {
+  std::mt19937 random(tests::Seed());
+  Planned(Same(kMaxGroupProblems, 1, 1, 1));
+  Planned(Same(kMaxGroupProblems, 64, 4096, 4096));
+  Planned(AnyProblems(random, kMaxGroupProblems, 2048));
+  Planned(AnyProblems(random, kMaxGroupProblems, 2048), 3);
+}
+
+TEST_F(GroupPlannerTest, TakesLargeTilesWhereSmallOnesWouldNotFit) {
+  // With tiles of 128 x 128 these are 20480 items, with 128 x 256 half of them.
+  Planned(Same(20, 4096, 4096, 64));
+  // 40960 items, however large the tiles.
+  EXPECT_EQ(planner_.Compile(Same(80, 4096, 4096, 64), 0), nullptr);
+  EXPECT_EQ(planner_.Compile(Same(3, 1024, 1 << 18, 64), 0), nullptr);
+}
+
+TEST_F(GroupPlannerTest, FitsOneLongProblemBesideManyShortOnes) {
+  std::vector<Problem> problems = Same(255, 16, 4096, 64);
+  problems.push_back({.m = 1, .n = 64 * 100, .k = 65535 * 64});
+  Planned(problems);
+}
+
+TEST_F(GroupPlannerTest, SplitsTilesThatAreTooFew) {
+  const GroupWorkList* work_list = Planned(Same(1, 16, 128, 65536));
+  EXPECT_GT(work_list->split_tiles, 0);
+  EXPECT_GT(work_list->blocks, 8);
+  // Plenty of tiles need none.
+  EXPECT_EQ(Planned(Same(8, 256, 4096, 4096))->split_tiles, 0);
+}
+
+TEST_F(GroupPlannerTest, FillsTheBlocksEvenly) {
+  const GroupWorkList* work_list = Planned(Same(8, 256, 4096, 4096));
+  size_t most = 0, least = SIZE_MAX;
+  for (const auto& list : BlockLists(*work_list)) {
+    most = std::max(most, list.size());
+    least = std::min(least, list.size());
+  }
+  EXPECT_LE(most - least, 1u);
+}
+
+TEST_F(GroupPlannerTest, RemembersWhatItPlanned) {
+  const auto problems = Same(8, 64, 1536, 4096);
+  const GroupWorkList* work_list = Planned(problems);
+  EXPECT_EQ(planner_.Compile(problems, 0), work_list);
+  EXPECT_EQ(planner_.Compile(problems, 132), work_list);
+  EXPECT_NE(planner_.Compile(problems, 131), work_list);
+  auto other = problems;
+  other[3].k += 8;
+  EXPECT_NE(planner_.Compile(other, 0), work_list);
+}
+
+TEST_F(GroupPlannerTest, PlansTheSameAnew) {
+  std::mt19937 random(tests::Seed());
+  for (int round = 0; round < 20; ++round) {
+    const auto problems = AnyProblems(random, 1 + random() % 64);
+    const GroupWorkList* one = Planned(problems);
+    GroupCompiler fresh{DeviceModel()};
+    const GroupWorkList* two = fresh.Compile(problems, 0);
+    ASSERT_EQ(one->item_count, two->item_count);
+    EXPECT_EQ(std::memcmp(one->items, two->items, one->item_count * sizeof(GroupItem)), 0);
+    EXPECT_EQ(one->predicted_us, two->predicted_us);
+    EXPECT_NE(one->id, two->id) << "a device would take one planner's items for the other's";
+  }
+}
+
+TEST_F(GroupPlannerTest, OrderOfArrivalDecidesBetweenEqualProblems) {
+  const auto problems = Same(8, 256, 4096, 4096);
+  const GroupWorkList* work_list = Planned(problems);
+  for (size_t i = 1; i < problems.size(); ++i) {
+    EXPECT_LE(work_list->ends_us[i - 1], work_list->ends_us[i]);
+  }
+}
+
+TEST_F(GroupPlannerTest, ShortProblemsAreNotHeldBackByLongOnes) {
+  const GroupWorkList* work_list =
+      Planned({{.m = 4096, .n = 4096, .k = 4096}, {.m = 32, .n = 4096, .k = 4096}});
+  EXPECT_LT(work_list->ends_us[1], 0.4f * work_list->ends_us[0]);
+}
+
+TEST_F(GroupPlannerTest, ChangesTilesRarely) {
+  std::vector<Problem> problems;
+  for (int i = 0; i < 16; ++i) problems.push_back({.m = i % 2 ? 256u : 16u, .n = 4096, .k = 1024});
+  const GroupWorkList* work_list = Planned(problems);
+  for (const auto& list : BlockLists(*work_list)) {
+    int changes = 0;
+    for (size_t i = 1; i < list.size(); ++i) {
+      changes += list[i].a_rows_div_16 != list[i - 1].a_rows_div_16 ||
+                 list[i].w_rows_div_64 != list[i - 1].w_rows_div_64;
+    }
+    EXPECT_LE(changes, 1);
+  }
+}
+
+TEST_F(GroupPlannerTest, FewerBlocksNeverPredictLess) {
+  const auto problems = Same(4, 512, 4096, 4096);
+  float last = 0;
+  for (const int blocks : {132, 99, 66, 33, 8, 1}) {
+    const float us = Planned(problems, blocks)->predicted_us;
+    EXPECT_GE(us, last);
+    last = us;
+  }
+}
+
+// Blocks that are done early are lost for latency only, so for throughput nothing is split that
+// would cost more work.
+TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
+  const std::vector<Problem> few = Same(2, 128, 1024, 4096);
+  const GroupWorkList* quick = planner_.Compile(few, 0, GroupGoal::kLatency);
+  const GroupWorkList* thrifty = planner_.Compile(few, 0, GroupGoal::kThroughput);
+  ASSERT_NE(quick, nullptr);
+  ASSERT_NE(thrifty, nullptr);
+  CheckWorkList(*quick, few, 132);
+  CheckWorkList(*thrifty, few, 132);
+  EXPECT_NE(quick->id, thrifty->id);
+  EXPECT_LT(thrifty->predicted_us, quick->predicted_us);
+  EXPECT_GT(quick->split_tiles, 0);
+  EXPECT_EQ(thrifty->split_tiles, 0);
+  EXPECT_EQ(planner_.Compile(few, 0), quick);
+  EXPECT_EQ(planner_.Compile(few, 0, GroupGoal::kThroughput), thrifty);
+}
+
+// On the SMs that a step leaves the next one sets up and loads weights, so a chain is faster on
+// half of them than on all, as long as memory does not bound it.
+TEST_F(GroupPlannerTest, StepsOfAChainLeaveSmsToTheNext) {
+  const std::vector<Problem> step = Same(1, 512, 1024, 1024);
+  const GroupWorkList* alone = planner_.Compile(step, 0, GroupGoal::kLatency);
+  const GroupWorkList* chained = planner_.Compile(step, 0, GroupGoal::kChain);
+  CheckWorkList(*chained, step, 132);
+  EXPECT_GT(alone->blocks, 66);
+  EXPECT_LE(chained->blocks, 66);
+  EXPECT_EQ(chained->kind, GroupBlocks::kWide);
+  const std::vector<Problem> dear = Same(1, 64, 4096, 4096);
+  EXPECT_GT(planner_.Compile(dear, 0, GroupGoal::kChain)->blocks, 66);
+}
+
+// PredictUs() leaves out the search's second step: a half off at most, and mostly much closer.
+TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
+  constexpr GroupGoal kGoals[] = {GroupGoal::kLatency, GroupGoal::kThroughput, GroupGoal::kChain};
+  std::mt19937 random(tests::Seed());
+  double sum = 0, worst = 0;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto problems = AnyProblems(random, 1 + random() % 32);
+    const GroupGoal goal = kGoals[round % std::size(kGoals)];
+    const float planned_us = planner_.Compile(problems, 0, goal)->predicted_us;
+    const double error = std::abs(std::log(planner_.PredictUs(problems, 0, goal) / planned_us));
+    sum += error;
+    worst = std::max(worst, error);
+  }
+  RecordProperty("mean_error", std::to_string(sum / kRounds));
+  RecordProperty("worst_error", std::to_string(worst));
+  EXPECT_LT(sum / kRounds, 0.05);
+  EXPECT_LT(worst, 0.5);
+}
+
+TEST_F(GroupPlannerTest, AllocatesNothing) {
+  std::mt19937 random(tests::Seed());
+  std::vector<std::vector<Problem>> launches;
+  for (const int count : {1, 8, 64, 256}) launches.push_back(AnyProblems(random, count, 2048));
+  pthread_setname_np(pthread_self(), "group_planner");
+  const bench::AllocationCount allocations("group_planner");
+  for (const auto& launch : launches) {
+    planner_.Compile(launch, 0);
+    planner_.Compile(launch, 0);
+    planner_.PredictUs(launch, 0);
+  }
+  EXPECT_EQ(allocations.count(), 0);
+}
+
+}  // namespace
+}  // namespace concert::kernels

@@ -1,0 +1,113 @@
+#include "kernels/group/plan/list_store.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace concert::kernels {
+namespace {
+
+using policies::GroupGoal;
+using policies::Problem;
+
+std::vector<Problem> Launch(uint32_t n) { return {{.m = 8, .n = n, .k = 64}}; }
+
+class GroupScheduleStoreTest : public testing::Test {
+ protected:
+  const GroupWorkList* Add(uint32_t n, uint32_t items) {
+    const auto problems = Launch(n);
+    const auto place =
+        store_->Add(WorkListSignature::Of(problems, 132, GroupGoal::kLatency), items);
+    place.work_list->problem_count = 1;
+    for (uint32_t i = 0; i < items; ++i) place.items[i].k_end = static_cast<uint16_t>(n);
+    return place.work_list;
+  }
+  const GroupWorkList* Find(uint32_t n, int blocks = 132,
+                            GroupGoal goal = GroupGoal::kLatency) const {
+    return store_->Find(WorkListSignature::Of(Launch(n), blocks, goal));
+  }
+
+  std::unique_ptr<WorkListStore> store_ = std::make_unique<WorkListStore>();
+};
+
+TEST_F(GroupScheduleStoreTest, FindsExactlyWhatWasAdded) {
+  const GroupWorkList* work_list = Add(1, 100);
+  EXPECT_EQ(Find(1), work_list);
+  EXPECT_EQ(Find(1, 131), nullptr);
+  EXPECT_EQ(Find(1, 132, GroupGoal::kThroughput), nullptr);
+  EXPECT_EQ(Find(2), nullptr);
+}
+
+TEST_F(GroupScheduleStoreTest, NeverTrustsAHash) {
+  const GroupWorkList* work_list = Add(1, 100);
+  const auto other = Launch(2);
+  WorkListSignature forged = WorkListSignature::Of(Launch(1), 132, GroupGoal::kLatency);
+  forged.problems = other;
+  EXPECT_EQ(store_->Find(forged), nullptr);
+  EXPECT_EQ(Find(1), work_list);
+}
+
+TEST_F(GroupScheduleStoreTest, KeepsAsManyAsItHasSlots) {
+  std::set<uint16_t> slots;
+  for (uint32_t n = 1; n <= kWorkListSlots; ++n) slots.insert(Add(n, 1)->slot);
+  EXPECT_EQ(slots.size(), static_cast<size_t>(kWorkListSlots));
+  // What is found stays for as many more as half of the slots.
+  constexpr uint32_t kOldest = kWorkListSlots / 2 + 1;
+  EXPECT_EQ(Find(kOldest - 1), nullptr);
+  EXPECT_NE(Find(kOldest), nullptr);
+  Add(kWorkListSlots + 1, 1);
+  EXPECT_EQ(Find(kOldest), nullptr);
+}
+
+TEST_F(GroupScheduleStoreTest, OldestMakeRoomInTheArena) {
+  constexpr uint32_t kFull = kGroupArenaItems / kMaxGroupItems;
+  for (uint32_t n = 1; n <= kFull; ++n) Add(n, kMaxGroupItems);
+  // What is found stays for half of the arena.
+  EXPECT_EQ(Find(kFull / 2), nullptr);
+  for (uint32_t n = kFull / 2 + 1; n <= kFull; ++n) EXPECT_NE(Find(n), nullptr) << n;
+  Add(kFull + 1, kMaxGroupItems);
+  EXPECT_EQ(Find(kFull / 2 + 1), nullptr);
+}
+
+// Whatever is still found is whole, however the arena wraps, and the newest are always found.
+TEST_F(GroupScheduleStoreTest, WrapsWithoutDamage) {
+  std::mt19937 random(tests::Seed());
+  std::deque<std::pair<uint32_t, uint32_t>> kept;  // n, items
+  uint64_t last_id = 0;
+  for (uint32_t n = 1; n <= 3000; ++n) {
+    const uint32_t items = 1 + random() % (n % 3 == 0 ? kMaxGroupItems : 500);
+    const GroupWorkList* added = Add(n, items);
+    EXPECT_GT(added->id, last_id);
+    last_id = added->id;
+    kept.emplace_back(n, items);
+    while (!kept.empty() && Find(kept.front().first) == nullptr) kept.pop_front();
+    uint32_t kept_items = 0;
+    for (const auto& [key, count] : kept) kept_items += count;
+    // What may lie unused: a row at the arena's end, and one that just went.
+    ASSERT_TRUE(kept.size() >= kWorkListSlots / 2 || n < 600 ||
+                kept_items + 2 * kMaxGroupItems >= kGroupArenaItems / 2)
+        << "seed " << tests::Seed() << " n " << n << " kept " << kept_items;
+    const auto& [key, count] = kept[random() % kept.size()];
+    const GroupWorkList* found = Find(key);
+    ASSERT_NE(found, nullptr) << "a newer one was dropped before an older one";
+    ASSERT_EQ(found->items[0].k_end, static_cast<uint16_t>(key));
+    ASSERT_EQ(found->items[count - 1].k_end, static_cast<uint16_t>(key));
+  }
+}
+
+TEST_F(GroupScheduleStoreTest, StoresShareNoIds) {
+  WorkListStore other;
+  const auto problems = Launch(1);
+  const uint64_t one = Add(1, 1)->id;
+  EXPECT_NE(one,
+            other.Add(WorkListSignature::Of(problems, 132, GroupGoal::kLatency), 1).work_list->id);
+}
+
+}  // namespace
+}  // namespace concert::kernels
