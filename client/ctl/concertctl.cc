@@ -1,5 +1,7 @@
 #include "client/ctl/concertctl.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <functional>
@@ -10,6 +12,8 @@
 #include "client/ctl/live.h"
 #include "client/ctl/render.h"
 #include "client/ctl/tune.h"
+#include "proto/cli/command_line.h"
+#include "proto/cli/words.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION must be defined by the build"
@@ -87,9 +91,13 @@ class App {
       app_.exit(help, out, err);
       return kExitOk;
     } catch (const CLI::ParseError& error) {
-      app_.exit(error, out, err);
+      for (const std::string& line : ExplainParseError(app_, error))
+        err << "concertctl: " << line << "\n";
       return kExitUsage;
     }
+    const auto misspelt = MisspeltVariables(environ, ClientVariables());
+    for (const std::string& line : misspelt) err << "concertctl: " << line << "\n";
+    if (!misspelt.empty()) return kExitUsage;
     options_.live.json = options_.json;
     options_.live.terminal = terminal;
     options_.tune.json = options_.json;

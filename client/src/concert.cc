@@ -89,6 +89,20 @@ int CopySubmitOptions(const concert_submit_options* from, concert_submit_options
   return CONCERT_OK;
 }
 
+// What the library judges itself; all else is the daemon's business.
+template <typename Op>
+int CheckOp(const Op&, concert_error*) {
+  return CONCERT_OK;
+}
+
+// Nobody multiplies to throw the product away: alpha was forgotten.
+int CheckOp(const concert_gemm& op, concert_error* error) {
+  if (op.alpha != 0 || op.beta != 0) return CONCERT_OK;
+  return Fail(error, CONCERT_INVALID_ARGUMENT,
+              "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
+              "CONCERT_GEMM_INIT does");
+}
+
 template <typename Op>
 int Submit(concert_queue* queue, const Op* op, const char* name,
            const concert_submit_options* options, concert_ticket* ticket, concert_error* error) {
@@ -97,6 +111,7 @@ int Submit(concert_queue* queue, const Op* op, const char* name,
   concert_submit_options known_options;
   if (int code = CopyOptions(op, name, &known_op, error)) return code;
   if (int code = CopySubmitOptions(options, &known_options, error)) return code;
+  if (int code = CheckOp(known_op, error)) return code;
   concert_ticket made{};
   const int code =
       Guard(error, [&] { return queue->Submit(known_op, known_options, &made, error); });
