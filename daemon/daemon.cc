@@ -81,6 +81,12 @@ absl::Status Daemon::Open() {
   info_.backend = choice_.node->gpu(0).info().backend;
   info_.backend_reason = choice_.why;
   Log(LogLevel::kInfo, choice_.why);
+  if (!choice_.degraded.empty()) {
+    if (!config_.allow_simulator) info_.degraded = choice_.degraded;
+    Log(LogLevel::kWarning,
+        absl::StrCat(choice_.degraded,
+                     "; what runs is simulated. Repair the driver, or say device = \"sim\""));
+  }
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu)
     Log(LogLevel::kDebug, Describe(choice_.node->gpu(gpu).info()));
 
@@ -224,7 +230,8 @@ void Daemon::Tick() {
   }
   const std::string status =
       absl::StrCat(server_->session_count(), " sessions, ", engine_->gpu_count(), " GPUs",
-                   draining() ? ", draining" : "");
+                   draining() ? ", draining" : "",
+                   info_.degraded.empty() ? "" : ", degraded: a GPU cannot be used");
   if (status == notified_) return;
   notified_ = status;
   NotifyStatus(status);

@@ -27,6 +27,7 @@ struct Config {
   std::string device = "auto";
   int64_t sim_gpus = 2;
   bool sim_pacing = true;
+  bool allow_simulator = false;
 
   std::string socket = "/run/concert/concert.sock";
   std::string admin_socket = "/run/concert/admin.sock";
