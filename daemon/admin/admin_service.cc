@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/admin/caller.h"
 #include "daemon/admin/to_grpc.h"
 #include "daemon/admin/to_proto.h"
 
@@ -146,6 +147,7 @@ AdminService::Unary* AdminService::SetPolicy(Context* context, const v1::SetPoli
     return Reply(context,
                  {grpc::StatusCode::INVALID_ARGUMENT, "policy is empty; give the name of one"});
   }
+  LogCall(*context, "policy " + request->policy());
   response->set_previous_policy(control_.PolicyName());
   return Reply(context, ToGrpc(control_.SetPolicy(request->policy())));
 }
@@ -156,6 +158,7 @@ AdminService::Unary* AdminService::Drain(Context* context, const v1::DrainReques
     return Reply(context,
                  OutOfRange("timeout_seconds", request->timeout_seconds(), kMaxDrainSeconds));
   }
+  LogCall(*context, "a drain");
   return Reply(context, ToGrpc(control_.Drain(request->timeout_seconds())));
 }
 

@@ -16,6 +16,7 @@
 
 #include "client/ctl/concertctl.h"
 #include "daemon/admin/admin_server.h"
+#include "daemon/admin/caller.h"
 #include "daemon/admin/stats_watch.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
 #include "tests/unit/admin/fake_daemon_control.h"
@@ -357,6 +358,18 @@ TEST_F(AdminTest, ADegradedDaemonIsSeenByConcertctlAndByHealthChecks) {
                     "concert.v1.AdminService"),
             "\x08\x02");
   EXPECT_EQ(RawCall(path_, "/grpc.health.v1.Health/Check", ""), "\x08\x02");
+}
+
+TEST_F(AdminTest, ChangesAreLoggedWithWhoAskedForThem) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Ctl({"policy", "set", "serial"}).exit_code, ctl::kExitOk);
+  EXPECT_EQ(Ctl({"drain"}).exit_code, ctl::kExitOk);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string me =
+      " uid/" + std::to_string(getuid()) + " pid/" + std::to_string(getpid()) + " asks for ";
+  EXPECT_THAT(log, HasSubstr(me + "policy serial\n"));
+  EXPECT_THAT(log, HasSubstr(me + "a drain\n"));
+  EXPECT_EQ(admin::CallerOf("grpc-go/1.5"), "somebody who gives no name");
 }
 
 TEST_F(AdminTest, WhatIsSimulatedIsLabelledInJson) {
