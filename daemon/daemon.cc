@@ -48,9 +48,20 @@ void LogUnlessOk(const absl::Status& status) {
   if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
 
+std::string Who(const std::string& name, uint32_t uid, int32_t pid) {
+  return absl::StrCat(name, ", uid ", uid, ", pid ", pid);
+}
+
 std::string Describe(const Session& session) {
-  return absl::StrCat("session ", session.id, " (", session.name, ", uid ", session.uid, ", pid ",
-                      session.pid, ")");
+  return absl::StrCat("session ", session.id, " (", Who(session.name, session.uid, session.pid),
+                      ")");
+}
+
+LogFields FieldsOf(const Session& session) {
+  return {{"CONCERT_SESSION", absl::StrCat(session.id)},
+          {"CONCERT_CLIENT", session.name},
+          {"CONCERT_UID", absl::StrCat(session.uid)},
+          {"CONCERT_PID", absl::StrCat(session.pid)}};
 }
 
 }  // namespace
@@ -81,6 +92,12 @@ absl::Status Daemon::Open() {
   info_.backend = choice_.node->gpu(0).info().backend;
   info_.backend_reason = choice_.why;
   Log(LogLevel::kInfo, choice_.why);
+  if (!choice_.degraded.empty()) {
+    if (!config_.allow_simulator) info_.degraded = choice_.degraded;
+    Log(LogLevel::kWarning,
+        absl::StrCat(choice_.degraded,
+                     "; what runs is simulated. Repair the driver, or say device = \"sim\""));
+  }
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu)
     Log(LogLevel::kDebug, Describe(choice_.node->gpu(gpu).info()));
 
@@ -162,15 +179,15 @@ ServerOptions Daemon::MakeServerOptions() {
   const auto limiter = std::make_shared<LogLimiter>(20, 100);
   options.on_open = [this, limiter](const Session& session) {
     telemetry_->BeginSession(session.id);
-    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened");
+    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened", FieldsOf(session));
   };
   options.on_close = [this, limiter](const Session& session) {
     telemetry_->EndSession(session.id);
-    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " ended");
+    LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " ended", FieldsOf(session));
   };
   options.on_broken = [limiter](const Session& session, const kernels::Failure& why) {
     LogLimited(*limiter, LogLevel::kWarning,
-               Describe(session) + " broke the protocol: " + why.ToString());
+               Describe(session) + " broke the protocol: " + why.ToString(), FieldsOf(session));
   };
   return options;
 }
@@ -224,7 +241,8 @@ void Daemon::Tick() {
   }
   const std::string status =
       absl::StrCat(server_->session_count(), " sessions, ", engine_->gpu_count(), " GPUs",
-                   draining() ? ", draining" : "");
+                   draining() ? ", draining" : "",
+                   info_.degraded.empty() ? "" : ", degraded: a GPU cannot be used");
   if (status == notified_) return;
   notified_ = status;
   NotifyStatus(status);
@@ -241,7 +259,18 @@ void Daemon::Report() {
                     .launch_errors = gauges.launch_errors.load(std::memory_order_relaxed),
                     .fault = healthy ? "" : choice_.node->gpu(gpu).healthy().ToString()});
   }
-  for (const LogLine& line : report_.Lines(telemetry_->Snapshot()->stats, gpus))
+  const ServerCounters& counters = server_->counters();
+  const ActivityReport::Connections connections = {
+      .refused = counters.refused.load(std::memory_order_relaxed),
+      .silent = counters.hello_timeouts.load(std::memory_order_relaxed),
+      .evicted = counters.evicted.load(std::memory_order_relaxed)};
+  const auto who = [this](uint32_t id) -> std::string {
+    for (const SessionSummary& session : server_->Sessions()) {
+      if (session.id == id) return Who(session.name, session.uid, session.pid);
+    }
+    return "";
+  };
+  for (const LogLine& line : report_.Lines(telemetry_->Snapshot()->stats, gpus, connections, who))
     Log(line.level, line.text);
 }
 

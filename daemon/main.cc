@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/str_split.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/service/log.h"
@@ -30,7 +31,9 @@ int main(int argc, char** argv) {
   using concert::daemon::LogLevel;
   const auto command = concert::daemon::ParseCommandLine(argc, argv);
   if (!command.ok()) {
-    std::fprintf(stderr, "concertd: %s\n", std::string(command.status().message()).c_str());
+    // A line for each error.
+    for (const auto line : absl::StrSplit(command.status().message(), '\n'))
+      std::fprintf(stderr, "concertd: %s\n", std::string(line).c_str());
     return 2;
   }
   if (command->print) {

@@ -1,15 +1,20 @@
 #include "client/ctl/concertctl.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <type_traits>
 
 #include "client/ctl/connection.h"
 #include "client/ctl/json.h"
 #include "client/ctl/live.h"
 #include "client/ctl/render.h"
 #include "client/ctl/tune.h"
+#include "proto/cli/command_line.h"
+#include "proto/cli/words.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION must be defined by the build"
@@ -34,17 +39,21 @@ struct Options {
 // The parsed command line's command, given a connection.
 using Command = std::function<grpc::Status(Connection&, const Options&, std::ostream&)>;
 
-// A command that makes one call and prints its answer, as JSON or by `render`.
+// A command that makes one call and prints its answer, as JSON or by `render`; `judge` sees it,
+// too.
 template <typename Request, typename Response, typename Render>
 Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, const Request&,
                                                       Response*),
-             Render render, std::function<void(const Options&, Request&)> fill = nullptr) {
+             Render render,
+             std::type_identity_t<std::function<void(const Options&, Request&)>> fill = nullptr,
+             std::type_identity_t<std::function<void(const Response&)>> judge = nullptr) {
   return [=](Connection& connection, const Options& options, std::ostream& out) {
     Request request;
     if (fill != nullptr) fill(options, request);
     Response response;
     grpc::Status status = connection.Call(method, request, &response);
     if (!status.ok()) return status;
+    if (judge != nullptr) judge(response);
     if (options.json) {
       out << ToJson(response).dump(2) << "\n";
     } else {
@@ -87,9 +96,13 @@ class App {
       app_.exit(help, out, err);
       return kExitOk;
     } catch (const CLI::ParseError& error) {
-      app_.exit(error, out, err);
+      for (const std::string& line : ExplainParseError(app_, error))
+        err << "concertctl: " << line << "\n";
       return kExitUsage;
     }
+    const auto misspelt = MisspeltVariables(environ, ClientVariables());
+    for (const std::string& line : misspelt) err << "concertctl: " << line << "\n";
+    if (!misspelt.empty()) return kExitUsage;
     options_.live.json = options_.json;
     options_.live.terminal = terminal;
     options_.tune.json = options_.json;
@@ -97,7 +110,8 @@ class App {
     options_.tune.socket = options_.socket;
     options_.tune.timeout = std::chrono::milliseconds(options_.timeout_ms);
     Connection connection(options_.socket, std::chrono::milliseconds(options_.timeout_ms));
-    return Report(command_(connection, options_, out), err);
+    const int code = Report(command_(connection, options_, out), err);
+    return code == kExitOk ? exit_code_ : code;
   }
 
  private:
@@ -109,7 +123,10 @@ class App {
 
   void AddLists() {
     Add(app_, "status", "What the daemon is and whether it accepts work",
-        Show(&Connection::Stub::GetStatus, RenderStatus));
+        Show(&Connection::Stub::GetStatus, RenderStatus, nullptr,
+             [this](const v1::GetStatusResponse& response) {
+               if (!response.degraded().empty()) exit_code_ = kExitDegraded;
+             }));
     Add(app_, "devices", "The GPUs of this node",
         Show(&Connection::Stub::ListDevices, RenderDevices));
     Add(app_, "sessions", "The connected clients",
@@ -257,6 +274,7 @@ class App {
   CLI::App app_{"Shows what concertd does and tells it what to do.", "concertctl"};
   Options options_;
   Command command_;
+  int exit_code_ = kExitOk;  // of a command that got its answer
 };
 
 }  // namespace

@@ -10,6 +10,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // the daemon refused, or did not answer in time
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoDaemon = 3;
+inline constexpr int kExitDegraded = 4;  // `status`: the daemon does less than it should
 
 // Runs one command. `terminal` says whether `out` is one: `top` then takes the whole screen.
 int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,

@@ -5,7 +5,9 @@
 #define CONCERT_CLIENT_CTL_CONNECTION_H_
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,12 +16,18 @@
 
 namespace concert::ctl {
 
+// A channel to an admin socket that tells the daemon, for its log, who we are.
+inline std::shared_ptr<grpc::Channel> ConnectTo(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetUserAgentPrefix(std::string(program_invocation_short_name) + " uid/" +
+                               std::to_string(getuid()) + " pid/" + std::to_string(getpid()));
+  return grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
+}
+
 class Connection {
  public:
   Connection(const std::string& socket, std::chrono::milliseconds timeout)
-      : timeout_(timeout),
-        stub_(v1::AdminService::NewStub(
-            grpc::CreateChannel("unix:" + socket, grpc::InsecureChannelCredentials()))) {}
+      : timeout_(timeout), stub_(v1::AdminService::NewStub(ConnectTo(socket))) {}
 
   // `method` is a member of the stub, e.g. &Connection::Stub::GetStatus.
   using Stub = v1::AdminService::Stub;

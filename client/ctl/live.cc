@@ -97,6 +97,7 @@ grpc::Status Watch(Connection& connection, const LiveOptions& options, std::ostr
     if (options.json) {
       out << ToJson(message).dump() << std::endl;
     } else if (message.interval_seconds() > 0) {
+      if (shown == 0) out << SimulatedNote(message.stats().simulated());
       if (shown % 20 == 0) out << WatchTitle();
       out << RenderWatchLine(message) << std::flush;
     }

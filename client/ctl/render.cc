@@ -174,11 +174,17 @@ std::string GpuPlansText(const v1::DeviceStats& device) {
 
 }  // namespace
 
+std::string SimulatedNote(bool simulated) {
+  return simulated ? "SIMULATED: times are a model's, results are computed on this CPU\n" : "";
+}
+
 std::string RenderStatus(const v1::GetStatusResponse& status) {
   std::string out = "concertd " + status.version() + ", pid " + std::to_string(status.pid()) +
                     ", up " + Seconds(status.uptime_seconds()) + ", " + StateText(status.state()) +
                     "\n";
   out += "device    " + status.backend() + " (" + status.backend_reason() + ")\n";
+  if (status.simulated()) out += "          " + SimulatedNote(true);
+  if (!status.degraded().empty()) out += "DEGRADED  " + status.degraded() + "\n";
   out += "GPUs      " + std::to_string(status.healthy_device_count()) + " of " +
          std::to_string(status.device_count()) + " healthy\n";
   out += "policy    " + status.policy() + "\n";
@@ -237,7 +243,7 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions) {
 }
 
 std::string RenderStats(const v1::Stats& stats) {
-  std::string out;
+  std::string out = SimulatedNote(stats.simulated());
   for (const v1::DeviceStats& device : stats.devices()) out += GpuPlansText(device);
   Table gpus = OpTable("GPU"), kinds = OpTable("KIND"), sessions = OpTable("SESSION");
   for (const v1::DeviceStats& device : stats.devices())
@@ -262,7 +268,7 @@ std::string RenderStats(const v1::Stats& stats) {
 
 std::string RenderPlans(const v1::ListPlansResponse& plans) {
   if (plans.plans().empty()) return "no plan has ended yet\n";
-  std::string out;
+  std::string out = SimulatedNote(plans.simulated());
   for (const v1::Plan& plan : plans.plans()) out += plan.text() + "\n";
   return out;
 }
@@ -326,8 +332,10 @@ std::string RenderTop(const v1::GetStatusResponse& status, const v1::ListSession
                       const v1::WatchStatsResponse& delta) {
   return "concertd " + status.version() + ", up " + Seconds(status.uptime_seconds()) + ", " +
          StateText(status.state()) + ", policy " + status.policy() + ", " +
-         std::to_string(status.session_count()) + " sessions\n\n" + TopGpus(delta) + "\n" +
-         TopSessions(sessions, delta);
+         std::to_string(status.session_count()) + " sessions" +
+         (status.simulated() ? ", SIMULATED" : "") +
+         (status.degraded().empty() ? "" : ", DEGRADED (concertctl status)") + "\n\n" +
+         TopGpus(delta) + "\n" + TopSessions(sessions, delta);
 }
 
 }  // namespace concert::ctl

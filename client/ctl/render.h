@@ -8,6 +8,9 @@
 
 namespace concert::ctl {
 
+// A line for whoever reads times: "" unless the daemon's GPUs are simulated.
+std::string SimulatedNote(bool simulated);
+
 std::string RenderStatus(const v1::GetStatusResponse& status);
 std::string RenderDevices(const v1::ListDevicesResponse& devices);
 std::string RenderSessions(const v1::ListSessionsResponse& sessions);

@@ -19,8 +19,7 @@ using Stub = v1::TuningService::Stub;
 constexpr int kRowsPerCall = 1000;
 
 std::unique_ptr<Stub> Connect(const TuneOptions& options) {
-  return v1::TuningService::NewStub(
-      grpc::CreateChannel("unix:" + options.socket, grpc::InsecureChannelCredentials()));
+  return v1::TuningService::NewStub(ConnectTo(options.socket));
 }
 
 void SetDeadline(const TuneOptions& options, grpc::ClientContext& context) {

@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <map>
 
 #include "client/ctl/json.h"
+#include "proto/cli/words.h"
 
 namespace concert::ctl {
 namespace {
@@ -49,8 +51,12 @@ bool Parse(const std::string& text, google::protobuf::Message* message, const st
   return false;
 }
 
+using Check = bool (*)(const json&, const google::protobuf::Message&, const std::string& where,
+                       std::string& error);
+
+// `check`, if given, judges each line before it is read.
 template <typename T>
-FileContents<T> ReadLines(const std::string& path) {
+FileContents<T> ReadLines(const std::string& path, Check check = nullptr) {
   FileContents<T> contents;
   std::string text;
   if (!ReadFile(path, text, contents.error)) return contents;
@@ -63,14 +69,37 @@ FileContents<T> ReadLines(const std::string& path) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     T entry;
-    if (!Parse(line, &entry, path + ":" + std::to_string(number), contents.error)) return contents;
+    const std::string where = path + ":" + std::to_string(number);
+    const json object = check == nullptr ? json() : json::parse(line, nullptr, false);
+    if (check != nullptr && !check(object, entry, where, contents.error)) return contents;
+    if (!Parse(line, &entry, where, contents.error)) return contents;
     contents.entries.push_back(std::move(entry));
   }
   return contents;
 }
 
-// Adds the GEMMs of a list; `dtype` is for those that name none.
-bool AddGemms(const json& gemms, const std::string& dtype, const std::string& where,
+// False, with `error`, if `object` has a key that no field of `message` is named after: a mistyped
+// one would count as left out.
+bool KeysAreKnown(const json& object, const google::protobuf::Message& message,
+                  const std::string& where, std::string& error) {
+  std::vector<std::string> names;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i)
+    names.push_back(message.GetDescriptor()->field(i)->name());
+  if (!object.is_object()) return true;
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+    error = where + ": unknown key '" + key + "'";
+    const std::string hint = DidYouMean(key, names);
+    for (const std::string& name : names)
+      error += !hint.empty() ? "" : (&name == &names.front() ? "; known are " : ", ") + name;
+    error += hint;
+    return false;
+  }
+  return true;
+}
+
+// Adds the GEMMs of a list; `dtype` is for those that name none. Strict: refuses unknown keys.
+bool AddGemms(const json& gemms, const std::string& dtype, const std::string& where, bool strict,
               FileContents<v1::TuningProblem>& contents) {
   if (!gemms.is_array()) {
     contents.error = where + ": expected a list of GEMMs, each {\"m\":, \"n\":, \"k\":}";
@@ -79,6 +108,7 @@ bool AddGemms(const json& gemms, const std::string& dtype, const std::string& wh
   for (size_t i = 0; i < gemms.size(); ++i) {
     v1::TuningProblem problem;
     const std::string entry = where + ", GEMM " + std::to_string(i + 1);
+    if (strict && !KeysAreKnown(gemms[i], problem, entry, contents.error)) return false;
     if (!Parse(gemms[i].dump(), &problem, entry, contents.error)) return false;
     if (problem.dtype().empty()) problem.set_dtype(dtype);
     contents.entries.push_back(std::move(problem));
@@ -116,7 +146,8 @@ FileContents<v1::TuningProblem> ReadScenarios(const std::string& path) {
       contents.error = where + ": expected {\"name\":, \"gemms\": [...]}";
       return contents;
     }
-    if (!AddGemms(scenario["gemms"], TextOf(scenario, "dtype", "bf16"), where, contents))
+    if (!AddGemms(scenario["gemms"], TextOf(scenario, "dtype", "bf16"), where, /*strict=*/false,
+                  contents))
       return contents;
   }
   return contents;
@@ -128,12 +159,12 @@ FileContents<v1::TuningProblem> ReadShapes(const std::string& path) {
   if (!ReadFile(path, text, contents.error)) return contents;
   const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
   AddGemms(file.is_object() && file.contains("gemms") ? file["gemms"] : file, "bf16", path,
-           contents);
+           /*strict=*/true, contents);
   return contents;
 }
 
 FileContents<v1::TuningProblem> ReadTrace(const std::string& path) {
-  return ReadLines<v1::TuningProblem>(path);
+  return ReadLines<v1::TuningProblem>(path, KeysAreKnown);
 }
 
 FileContents<v1::TunedRow> ReadRows(const std::string& path) {

@@ -1,6 +1,8 @@
 // The C ABI: checks what the compiler cannot, forwards to the handle, lets no exception out.
 #include "concert/concert.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -35,6 +37,27 @@ int Guard(concert_error* error, Body body) {
     if ((pointer) == nullptr) {                                                             \
       return ::concert::client::Fail(error, CONCERT_INVALID_ARGUMENT, #pointer " is NULL"); \
     }                                                                                       \
+  } while (false)
+
+// Handles of a parent process, in a child: the calls that follow would write into its rings.
+template <typename Handle>
+bool IsForked(const Handle* handle) {
+  return handle->origin.forked();
+}
+
+[[gnu::cold, gnu::noinline]] int FailForked(const char* handle, concert_error* error) {
+  return Fail(error, CONCERT_FAILED_PRECONDITION,
+              "the %s was made before fork(), and only the process that made it may use it; "
+              "connect again in this one (process %d)",
+              handle, static_cast<int>(getpid()));
+}
+
+#define CONCERT_REQUIRE_HANDLE(handle)                      \
+  do {                                                      \
+    CONCERT_REQUIRE(handle);                                \
+    if (::concert::client::IsForked(handle)) [[unlikely]] { \
+      return ::concert::client::FailForked(#handle, error); \
+    }                                                       \
   } while (false)
 
 int FallbackWanted(uint32_t option, bool* cublas, concert_error* error) {
@@ -89,19 +112,58 @@ int CopySubmitOptions(const concert_submit_options* from, concert_submit_options
   return CONCERT_OK;
 }
 
+// The op's handles: an id of the parent's session may be another buffer in the child's.
+template <size_t N>
+inline int CheckOrigins(const concert_slice* const (&slices)[N], concert_error* error) {
+  if (!InForkedProcess()) return CONCERT_OK;
+  for (const concert_slice* slice : slices) {
+    if (slice->buffer != nullptr && IsForked(slice->buffer)) return FailForked("buffer", error);
+  }
+  return CONCERT_OK;
+}
+
+// What the library judges itself; all else is the daemon's business.
+int CheckOp(const concert_copy& op, concert_error* error) {
+  return CheckOrigins({&op.src, &op.dst}, error);
+}
+
+int CheckOp(const concert_collective& op, concert_error* error) {
+  if (op.communicator != nullptr && IsForked(op.communicator))
+    return FailForked("communicator", error);
+  return CheckOrigins({&op.src, &op.dst}, error);
+}
+
+// Nobody multiplies to throw the product away: alpha was forgotten.
+int CheckOp(const concert_gemm& op, concert_error* error) {
+  if (op.alpha != 0 || op.beta != 0) {
+    return CheckOrigins({&op.a, &op.w, &op.c, &op.d, &op.bias, &op.a_scales, &op.w_scales}, error);
+  }
+  return Fail(error, CONCERT_INVALID_ARGUMENT,
+              "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
+              "CONCERT_GEMM_INIT does");
+}
+
 template <typename Op>
 int Submit(concert_queue* queue, const Op* op, const char* name,
            const concert_submit_options* options, concert_ticket* ticket, concert_error* error) {
-  CONCERT_REQUIRE(queue);
+  CONCERT_REQUIRE_HANDLE(queue);
   Op known_op;
   concert_submit_options known_options;
   if (int code = CopyOptions(op, name, &known_op, error)) return code;
   if (int code = CopySubmitOptions(options, &known_options, error)) return code;
+  if (int code = CheckOp(known_op, error)) return code;
   concert_ticket made{};
   const int code =
       Guard(error, [&] { return queue->Submit(known_op, known_options, &made, error); });
   if (code == CONCERT_OK && ticket != nullptr) *ticket = made;
   return code;
+}
+
+// In a child of fork() a handle stays as it is: its destructor would tell the daemon and take locks
+// that threads of the parent may hold for ever.
+template <typename Handle>
+void Release(Handle* handle) {
+  if (handle != nullptr && !IsForked(handle)) delete handle;
 }
 
 int CheckRange(const concert_buffer* buffer, uint64_t offset, uint64_t bytes,
@@ -120,6 +182,8 @@ using concert::client::CheckRange;
 using concert::client::CopyOptions;
 using concert::client::Fail;
 using concert::client::Guard;
+using concert::client::IsForked;
+using concert::client::Release;
 
 const char* concert_version(void) { return CONCERT_VERSION; }
 
@@ -159,6 +223,9 @@ int concert_connect(const concert_connect_options* options, concert_session** se
     if (int code = CopyOptions(options, "concert_connect_options", &known, error)) return code;
   }
   return Guard(error, [&] {
+    if (!concert::client::WatchForks()) {
+      return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "pthread_atfork: out of memory");
+    }
     std::shared_ptr<concert_session> made;
     if (int code = concert::client::Connect(known, &made, error)) return code;
     *session = made.get();
@@ -168,7 +235,7 @@ int concert_connect(const concert_connect_options* options, concert_session** se
 }
 
 void concert_session_close(concert_session* session) {
-  if (session == nullptr) return;
+  if (session == nullptr || IsForked(session)) return;
   session->Close();
   // Moved out first: the member must not destroy the object that it is a part of.
   const std::shared_ptr<concert_session> last = std::move(session->application);
@@ -186,7 +253,7 @@ uint32_t concert_gpu_count(const concert_session* session) {
 
 int concert_gpu_info_get(const concert_session* session, uint32_t index, concert_gpu* gpu,
                          concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(gpu);
   if (gpu->struct_size < sizeof(uint32_t)) {
     return Fail(error, CONCERT_INVALID_ARGUMENT,
@@ -204,14 +271,14 @@ int concert_gpu_info_get(const concert_session* session, uint32_t index, concert
 
 int concert_buffer_allocate(concert_session* session, uint32_t gpu, uint64_t bytes,
                             concert_buffer** buffer, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(buffer);
   return Guard(error, [&] { return session->Allocate(gpu, bytes, buffer, error); });
 }
 
 int concert_buffer_import(concert_session* session, const concert_import* options,
                           concert_buffer** buffer, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(buffer);
   concert_import known;
   if (int code = CopyOptions(options, "concert_import", &known, error)) return code;
@@ -223,14 +290,14 @@ uint64_t concert_buffer_bytes(const concert_buffer* buffer) {
 }
 
 int concert_buffer_address(concert_buffer* buffer, void** address, concert_error* error) {
-  CONCERT_REQUIRE(buffer);
+  CONCERT_REQUIRE_HANDLE(buffer);
   CONCERT_REQUIRE(address);
   return Guard(error, [&] { return buffer->Address(address, error); });
 }
 
 int concert_buffer_write(concert_buffer* buffer, uint64_t offset, const void* data, uint64_t bytes,
                          concert_error* error) {
-  CONCERT_REQUIRE(buffer);
+  CONCERT_REQUIRE_HANDLE(buffer);
   CONCERT_REQUIRE(data);
   if (int code = CheckRange(buffer, offset, bytes, error)) return code;
   return Guard(error, [&] { return buffer->Write(offset, data, bytes, error); });
@@ -238,22 +305,22 @@ int concert_buffer_write(concert_buffer* buffer, uint64_t offset, const void* da
 
 int concert_buffer_read(concert_buffer* buffer, uint64_t offset, void* data, uint64_t bytes,
                         concert_error* error) {
-  CONCERT_REQUIRE(buffer);
+  CONCERT_REQUIRE_HANDLE(buffer);
   CONCERT_REQUIRE(data);
   if (int code = CheckRange(buffer, offset, bytes, error)) return code;
   return Guard(error, [&] { return buffer->Read(offset, data, bytes, error); });
 }
 
-void concert_buffer_free(concert_buffer* buffer) { delete buffer; }
+void concert_buffer_free(concert_buffer* buffer) { Release(buffer); }
 
 int concert_queue_create(concert_session* session, uint32_t gpu, int32_t priority,
                          concert_queue** queue, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(queue);
   return Guard(error, [&] { return session->CreateQueue(gpu, priority, queue, error); });
 }
 
-void concert_queue_destroy(concert_queue* queue) { delete queue; }
+void concert_queue_destroy(concert_queue* queue) { Release(queue); }
 concert_ticket concert_queue_last(const concert_queue* queue) {
   return queue == nullptr ? concert_ticket{} : queue->last();
 }
@@ -277,19 +344,19 @@ int concert_submit_copy(concert_queue* queue, const concert_copy* op,
 }
 
 int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   return session->BeginBatch(gpu, error);
 }
 
 int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   return session->EndBatch(gpu, error);
 }
 
 int concert_poll(concert_session* session, concert_ticket ticket, int* done, concert_error* error) {
   CONCERT_REQUIRE(done);
   *done = 1;  // also when there is no session to ask
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   bool reached = false;
   const int code = Guard(error, [&] { return session->Poll(ticket, &reached, error); });
   // An error ends the waiting too: nobody should poll on for a ticket that cannot be reached.
@@ -299,24 +366,24 @@ int concert_poll(concert_session* session, concert_ticket ticket, int* done, con
 
 int concert_wait(concert_session* session, concert_ticket ticket, int64_t timeout_ns,
                  concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   return Guard(error, [&] { return session->Wait(ticket, timeout_ns, error); });
 }
 
 int concert_wait_on_stream(concert_session* session, concert_ticket ticket, void* stream,
                            concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   return Guard(error, [&] { return session->WaitOnStream(ticket, stream, error); });
 }
 
 int concert_user_timeline_create(concert_session* session, concert_user_timeline** timeline,
                                  concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(timeline);
   return Guard(error, [&] { return session->CreateUserTimeline(timeline, error); });
 }
 
-void concert_user_timeline_destroy(concert_user_timeline* timeline) { delete timeline; }
+void concert_user_timeline_destroy(concert_user_timeline* timeline) { Release(timeline); }
 
 concert_ticket concert_user_timeline_ticket(const concert_user_timeline* timeline, uint64_t value) {
   return timeline == nullptr ? concert_ticket{} : timeline->At(value);
@@ -324,23 +391,23 @@ concert_ticket concert_user_timeline_ticket(const concert_user_timeline* timelin
 
 int concert_user_timeline_signal(concert_user_timeline* timeline, uint64_t value,
                                  concert_error* error) {
-  CONCERT_REQUIRE(timeline);
+  CONCERT_REQUIRE_HANDLE(timeline);
   return timeline->Signal(value, error);
 }
 
 int concert_user_timeline_signal_on_stream(concert_user_timeline* timeline, uint64_t value,
                                            void* stream, concert_error* error) {
-  CONCERT_REQUIRE(timeline);
+  CONCERT_REQUIRE_HANDLE(timeline);
   return Guard(error, [&] { return timeline->SignalOnStream(value, stream, error); });
 }
 
 int concert_communicator_join(concert_session* session, const concert_join* options,
                               concert_communicator** communicator, concert_error* error) {
-  CONCERT_REQUIRE(session);
+  CONCERT_REQUIRE_HANDLE(session);
   CONCERT_REQUIRE(communicator);
   concert_join known;
   if (int code = CopyOptions(options, "concert_join", &known, error)) return code;
   return Guard(error, [&] { return session->Join(known, communicator, error); });
 }
 
-void concert_communicator_leave(concert_communicator* communicator) { delete communicator; }
+void concert_communicator_leave(concert_communicator* communicator) { Release(communicator); }

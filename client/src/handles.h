@@ -1,6 +1,6 @@
 // The seam of the library: what the C ABI's opaque handles are. remote/ implements them over a
 // daemon, local/ with cuBLASLt in this process. concert.cc has checked struct_size and null
-// pointers before it calls these.
+// pointers, and that the handle was made in this process, before it calls these.
 //
 // A handle shares ownership of its session, so that handles may be freed in any order.
 #ifndef CONCERT_CLIENT_SRC_HANDLES_H_
@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "client/src/fork.h"
 #include "concert/concert.h"
 
 struct concert_session : std::enable_shared_from_this<concert_session> {
@@ -37,6 +38,7 @@ struct concert_session : std::enable_shared_from_this<concert_session> {
   virtual int Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) = 0;
   virtual int WaitOnStream(concert_ticket ticket, void* stream, concert_error* error) = 0;
 
+  const concert::client::Origin origin;
   // The application's reference; concert_session_close drops it.
   std::shared_ptr<concert_session> application;
 };
@@ -51,6 +53,7 @@ struct concert_buffer {
   const uint64_t bytes;
   // What descriptors carry. Read on the submit path, hence no virtual call.
   uint32_t id = 0;
+  const concert::client::Origin origin;
 };
 
 struct concert_queue {
@@ -62,10 +65,14 @@ struct concert_queue {
                      concert_ticket* ticket, concert_error* error) = 0;
   virtual int Submit(const concert_copy& op, const concert_submit_options& options,
                      concert_ticket* ticket, concert_error* error) = 0;
+
+  const concert::client::Origin origin;
 };
 
 struct concert_communicator {
   virtual ~concert_communicator() = default;
+
+  const concert::client::Origin origin;
 };
 
 struct concert_user_timeline {
@@ -73,6 +80,8 @@ struct concert_user_timeline {
   virtual concert_ticket At(uint64_t value) const = 0;
   virtual int Signal(uint64_t value, concert_error* error) = 0;
   virtual int SignalOnStream(uint64_t value, void* stream, concert_error* error) = 0;
+
+  const concert::client::Origin origin;
 };
 
 #endif  // CONCERT_CLIENT_SRC_HANDLES_H_

@@ -90,8 +90,11 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::strin
     impl->server->Shutdown(std::chrono::system_clock::now());
     return status;
   }
-  impl->server->GetHealthCheckService()->SetServingStatus(v1::AdminService::service_full_name(),
-                                                          true);
+  // For the whole server (the empty name) and for our service.
+  const bool serving = control.Info().degraded.empty();
+  grpc::HealthCheckServiceInterface* const health = impl->server->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  health->SetServingStatus(v1::AdminService::service_full_name(), serving);
   return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
 }
 

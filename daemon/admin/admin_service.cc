@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "daemon/admin/caller.h"
 #include "daemon/admin/to_grpc.h"
 #include "daemon/admin/to_proto.h"
 
@@ -18,6 +20,16 @@ grpc::Status OutOfRange(const char* field, uint32_t value, uint32_t highest) {
                                                   std::to_string(highest)};
 }
 
+// The first reason, of the start or of a GPU since.
+std::string Degraded(const DaemonInfo& info, const std::vector<DeviceStatus>& devices) {
+  if (!info.degraded.empty()) return info.degraded;
+  const auto failed = std::find_if(devices.begin(), devices.end(),
+                                   [](const DeviceStatus& device) { return !device.health.ok(); });
+  if (failed == devices.end()) return "";
+  return "GPU " + std::to_string(failed->info.gpu) +
+         " has failed: " + std::string(failed->health.message());
+}
+
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
                                 const grpc::Status& status = grpc::Status::OK) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -30,7 +42,7 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
 AdminService::AdminService(DaemonControl& control, Telemetry& telemetry)
     : control_(control),
       telemetry_(telemetry),
-      watches_(telemetry, control.accounts().operators()) {}
+      watches_(telemetry, control.accounts().operators(), control.Info().simulated()) {}
 
 AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
                                              v1::GetStatusResponse* response) {
@@ -52,6 +64,8 @@ AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStat
   response->set_op_count(snapshot->stats.total.op_count);
   response->set_failed_op_count(snapshot->stats.total.FailureCount());
   response->set_client_socket(info.client_socket);
+  response->set_simulated(info.simulated());
+  response->set_degraded(Degraded(info, devices));
   return Reply(context);
 }
 
@@ -79,6 +93,7 @@ AdminService::Unary* AdminService::GetStats(Context* context, const v1::GetStats
                                             v1::GetStatsResponse* response) {
   const auto snapshot = telemetry_.Snapshot();
   FillStats(snapshot->stats, snapshot->taken_at, response->mutable_stats());
+  response->mutable_stats()->set_simulated(control_.Info().simulated());
   return Reply(context);
 }
 
@@ -97,6 +112,7 @@ AdminService::Unary* AdminService::ListPlans(Context* context, const v1::ListPla
       request->max_plan_count() == 0 ? kDefaultPlanCount : request->max_plan_count();
   const auto snapshot = telemetry_.Snapshot();
   response->set_now_ns(snapshot->taken_at);
+  response->set_simulated(control_.Info().simulated());
   const size_t count = std::min(wanted, snapshot->plans.size());
   for (size_t i = 0; i < count; ++i) FillPlan(snapshot->plans[i], response->add_plans());
   return Reply(context);
@@ -131,6 +147,7 @@ AdminService::Unary* AdminService::SetPolicy(Context* context, const v1::SetPoli
     return Reply(context,
                  {grpc::StatusCode::INVALID_ARGUMENT, "policy is empty; give the name of one"});
   }
+  LogCall(*context, "policy " + request->policy());
   response->set_previous_policy(control_.PolicyName());
   return Reply(context, ToGrpc(control_.SetPolicy(request->policy())));
 }
@@ -141,6 +158,7 @@ AdminService::Unary* AdminService::Drain(Context* context, const v1::DrainReques
     return Reply(context,
                  OutOfRange("timeout_seconds", request->timeout_seconds(), kMaxDrainSeconds));
   }
+  LogCall(*context, "a drain");
   return Reply(context, ToGrpc(control_.Drain(request->timeout_seconds())));
 }
 

@@ -22,6 +22,11 @@ struct DaemonInfo {
   std::string backend;         // "sim" or "cuda"
   std::string backend_reason;  // NodeChoice::why
   std::string client_socket;
+  // Why it does less than it should, from its start on; then gRPC health says NOT_SERVING.
+  std::string degraded = {};
+
+  // Times are a model's, and results are computed on the CPU.
+  bool simulated() const { return backend == "sim"; }
 };
 
 struct SessionInfo {

@@ -50,6 +50,7 @@ class StatsWatches::Watch final : public Reactor {
                                      1e-9);
       FillStats(delta, snapshot->taken_at, response_.mutable_stats());
     }
+    response_.mutable_stats()->set_simulated(owner_.simulated_);
     sent_ = std::move(snapshot);
     StartWrite(&response_);
   }
@@ -112,8 +113,11 @@ class StatsWatches::Watch final : public Reactor {
   v1::WatchStatsResponse response_;
 };
 
-StatsWatches::StatsWatches(Telemetry& telemetry, Account& account)
-    : telemetry_(telemetry), account_(account), thread_(&StatsWatches::Run, this) {}
+StatsWatches::StatsWatches(Telemetry& telemetry, Account& account, bool simulated)
+    : telemetry_(telemetry),
+      account_(account),
+      simulated_(simulated),
+      thread_(&StatsWatches::Run, this) {}
 
 StatsWatches::~StatsWatches() { Stop(); }
 

@@ -23,8 +23,9 @@ class StatsWatches {
   static constexpr uint32_t kMaxIntervalMs = 3'600'000;
   static constexpr uint32_t kDefaultIntervalMs = 1000;
 
-  // Both must outlive this. Each watch is charged to `account` (Resource::kWatches).
-  StatsWatches(Telemetry& telemetry, Account& account);
+  // Both must outlive this. Each watch is charged to `account` (Resource::kWatches); `simulated` is
+  // what messages say of their numbers.
+  StatsWatches(Telemetry& telemetry, Account& account, bool simulated);
   ~StatsWatches();
 
   // Begins a watch. gRPC owns the result; a refused watch is finished with its status.
@@ -50,6 +51,7 @@ class StatsWatches {
 
   Telemetry& telemetry_;
   Account& account_;
+  const bool simulated_;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ CONCERT_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admin/caller.h"
 #include "daemon/admin/to_grpc.h"
 #include "daemon/admin/tuning_to_proto.h"
 
@@ -71,6 +72,8 @@ grpc::Status TuningService::RunTuning(Context* context, const v1::RunTuningReque
       return ToGrpc(item.status());
     }
   }
+  LogCall(*context, absl::StrCat("tuning of ", job_request.items.size(), " problems on GPU ",
+                                 job_request.gpu));
   return Follow(context, job_request, [&](const TuningJob& job) {
     v1::RunTuningResponse response;
     FillProgress(job, response.mutable_progress());
@@ -90,6 +93,7 @@ grpc::Status TuningService::VerifyTuning(Context* context, const v1::VerifyTunin
   }
   const uint32_t rows =
       request->max_row_count() == 0 ? kDefaultVerifiedRows : request->max_row_count();
+  LogCall(*context, absl::StrCat("a check of ", rows, " tuned rows on GPU ", request->gpu()));
   size_t sent = 0;
   return Follow(context,
                 {.gpu = static_cast<int>(std::min(request->gpu(), 1u << 16)),
@@ -155,7 +159,8 @@ grpc::Status TuningService::ListTunedRows(Context*, const v1::ListTunedRowsReque
   return grpc::Status::OK;
 }
 
-grpc::Status TuningService::ImportTunedRows(Context*, const v1::ImportTunedRowsRequest* request,
+grpc::Status TuningService::ImportTunedRows(Context* context,
+                                            const v1::ImportTunedRowsRequest* request,
                                             v1::ImportTunedRowsResponse* response) {
   if (request->rows_size() > static_cast<int>(kMaxRowsPerCall)) {
     return Refuse(absl::StrCat("there are ", request->rows_size(), " rows; send at most ",
@@ -173,6 +178,9 @@ grpc::Status TuningService::ImportTunedRows(Context*, const v1::ImportTunedRowsR
   }
   const auto result = control_.Import(static_cast<int>(std::min(request->gpu(), 1u << 16)), rows);
   if (!result.ok()) return ToGrpc(result.status());
+  LogCall(*context, absl::StrCat("an import of ", request->rows_size(), " tuned rows for GPU ",
+                                 request->gpu(), ": ", result->imported, " taken, ", result->kept,
+                                 " as before, ", result->refused + refused.refused, " refused"));
   response->set_imported_row_count(result->imported);
   response->set_kept_row_count(result->kept);
   response->set_refused_row_count(result->refused + refused.refused);

@@ -1,10 +1,16 @@
+#include "proto/cli/command_line.h"
+
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/config/config.h"
+#include "proto/cli/words.h"
 
 #ifndef CONCERT_VERSION
 #error "CONCERT_VERSION must be defined by the build"
@@ -40,24 +46,32 @@ void AddOptions(CLI::App& app, Flags& flags, std::vector<CLI::Option*>& options)
   }
 }
 
+// Names that are spelt like one of concertd's, its clients' or its tools'.
+absl::Status CheckVariables(const char* const* environment) {
+  std::vector<std::string> known = ClientVariables();
+  for (const Setting& setting : AllSettings()) known.push_back(setting.EnvName());
+  const std::vector<std::string> sentences = MisspeltVariables(environment, known);
+  return sentences.empty() ? absl::OkStatus()
+                           : absl::InvalidArgumentError(absl::StrJoin(sentences, "\n"));
+}
+
 absl::Status Load(const Flags& flags, const std::vector<CLI::Option*>& options,
                   LoadedConfig& loaded) {
-  if (!flags.config_path.empty()) {
-    if (absl::Status status = ApplyFile(flags.config_path, loaded); !status.ok()) return status;
-  } else {
-    const absl::Status status = ApplyFile(std::string(kDefaultConfigPath), loaded);
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
-  }
-  if (absl::Status status = ApplyEnvironment(::getenv, loaded); !status.ok()) return status;
+  ConfigErrors errors;
+  const bool named = !flags.config_path.empty();
+  const absl::Status file =
+      ApplyFile(named ? flags.config_path : std::string(kDefaultConfigPath), loaded);
+  if (named || !absl::IsNotFound(file)) errors.Add(file);
+  errors.Add(CheckVariables(environ));
+  errors.Add(ApplyEnvironment(::getenv, loaded));
   for (size_t i = 0; i < options.size(); ++i) {
     if (options[i]->count() == 0) continue;
     const Setting& setting = AllSettings()[i];
-    if (absl::Status status = ApplyText(setting, flags.values[i], setting.FlagName(), loaded);
-        !status.ok()) {
-      return status;
-    }
+    errors.Add(ApplyText(setting, flags.values[i], setting.FlagName(), loaded));
   }
-  return CheckTogether(loaded.config);
+  // Of settings that could not be read it would speak nonsense.
+  if (errors.status().ok()) errors.Add(CheckTogether(loaded.config));
+  return errors.status();
 }
 
 }  // namespace
@@ -78,7 +92,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
     line.print = absl::StrCat(version.what(), "\n");
     return line;
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), "; see concertd --help"));
+    return absl::InvalidArgumentError(absl::StrJoin(ExplainParseError(app, error), "\n"));
   }
   if (absl::Status status = Load(flags, options, line.loaded); !status.ok()) return status;
   if (flags.print_config) {

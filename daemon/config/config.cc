@@ -7,48 +7,37 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <numeric>
+#include <map>
 #include <sstream>
 #include <type_traits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/cli/words.h"
 
 namespace concert::daemon {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
+// What is allowed, with its type: flags and files are read by people.
+std::string Demanded(const Setting& setting) {
+  const bool integer = std::holds_alternative<int64_t Config::*>(setting.member);
+  return absl::StrCat(integer ? "an integer from " : "", setting.Allowed());
+}
+
+// `value` as it is written in a file: `"3"` is the string "3".
 absl::Status Refuse(const Setting& setting, std::string_view value, const std::string& origin) {
-  return absl::InvalidArgumentError(absl::StrCat(origin, ": ", View(setting.key), " is ",
-                                                 View(value), "; it must be ", setting.Allowed()));
+  return absl::InvalidArgumentError(absl::StrCat(origin, ": ", View(setting.key), " must be ",
+                                                 Demanded(setting), ", but is ", View(value)));
 }
 
-// Levenshtein distance.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({change, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row[b.size()];
-}
-
-absl::Status UnknownKey(std::string_view key, const std::string& origin) {
-  const auto settings = AllSettings();
-  const auto nearest =
-      std::min_element(settings.begin(), settings.end(), [&](const auto& a, const auto& b) {
-        return EditDistance(key, a.key) < EditDistance(key, b.key);
-      });
-  return absl::InvalidArgumentError(absl::StrCat(origin, ": unknown key '", View(key),
-                                                 "'; did you mean '", View(nearest->key), "'?"));
+std::string KeyHint(std::string_view key) {
+  std::vector<std::string> keys;
+  for (const Setting& setting : AllSettings()) keys.emplace_back(setting.key);
+  const std::string hint = DidYouMean(key, keys);
+  return hint.empty() ? "; concertd --print-config lists all keys" : hint;
 }
 
 // One overload per type of setting; each checks what the table allows.
@@ -57,7 +46,8 @@ absl::Status Set(const Setting& setting, std::string Config::*member, const std:
   if (setting.choices != nullptr) {
     const std::vector<std::string> choices = setting.choices();
     if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-      return Refuse(setting, absl::StrCat("'", value, "'"), origin);
+      absl::Status status = Refuse(setting, absl::StrCat("'", value, "'"), origin);
+      return absl::InvalidArgumentError(absl::StrCat(status.message(), DidYouMean(value, choices)));
     }
   } else if (value.empty() || value.front() != '/') {
     return Refuse(setting, absl::StrCat("'", value, "'"), origin);
@@ -70,8 +60,8 @@ absl::Status Set(const Setting& setting, int64_t Config::*member, int64_t value,
   if (value < setting.min || value > setting.max)
     return Refuse(setting, absl::StrCat(value), origin);
   if (member == &Config::ring_capacity && !std::has_single_bit(static_cast<uint64_t>(value))) {
-    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", View(setting.key), " is ", value,
-                                                   "; it must be a power of two"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin, ": ", View(setting.key), " must be a power of two, but is ", value));
   }
   config.*member = value;
   return absl::OkStatus();
@@ -80,6 +70,34 @@ absl::Status Set(const Setting&, bool Config::*member, bool value, const std::st
                  Config& config) {
   config.*member = value;
   return absl::OkStatus();
+}
+
+std::string Quoted(const std::string& value) {
+  const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  });
+  if (plain) return absl::StrCat("\"", value, "\"");
+  std::ostringstream out;
+  out << toml::value<std::string>(value);
+  return out.str();
+}
+
+// `the string "3"`, `the number 2.0`, `a list`.
+std::string Described(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&](const auto& concrete) { text << concrete; });
+  switch (node.type()) {
+    case toml::node_type::string:
+      return absl::StrCat("the string ", Quoted(*node.value_exact<std::string>()));
+    case toml::node_type::floating_point:
+      return absl::StrCat("the number ", text.str());
+    case toml::node_type::array:
+      return absl::StrCat("the list ", text.str());
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return text.str();
+  }
 }
 
 template <typename T>
@@ -94,23 +112,11 @@ absl::Status ApplyNode(const Setting& setting, const toml::node& node, const std
         if (const auto value = node.value_exact<T>()) {
           return Set(setting, member, *value, origin, loaded.config);
         }
-        std::ostringstream text;
-        node.visit([&](const auto& concrete) { text << concrete; });
-        return Refuse(setting, text.str(), origin);
+        return Refuse(setting, Described(node), origin);
       },
       setting.member);
   if (status.ok()) loaded.origins[&setting - AllSettings().data()] = origin;
   return status;
-}
-
-std::string Quoted(const std::string& value) {
-  const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
-    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-  });
-  if (plain) return absl::StrCat("\"", value, "\"");
-  std::ostringstream out;
-  out << toml::value<std::string>(value);
-  return out.str();
 }
 
 std::string ValueText(const Setting& setting, const Config& config) {
@@ -130,6 +136,13 @@ std::string ValueText(const Setting& setting, const Config& config) {
 
 }  // namespace
 
+void ConfigErrors::Add(const absl::Status& status) {
+  if (status.ok()) return;
+  const std::string text =
+      absl::StrCat(status_.message(), status_.ok() ? "" : "\n", status.message());
+  status_ = absl::Status(status_.ok() ? status.code() : status_.code(), text);
+}
+
 absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedConfig& config) {
   toml::table table;
   try {
@@ -138,17 +151,24 @@ absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedCon
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", error.source().begin.line, ": ", View(error.description())));
   }
+  std::map<toml::source_index, std::vector<std::string>> errors;  // a table is sorted by key
   for (const auto& [toml_key, node] : table) {
     const std::string_view key = toml_key.str();
     const std::string origin = absl::StrCat(path, ":", node.source().begin.line);
     const auto settings = AllSettings();
     const auto setting = std::find_if(settings.begin(), settings.end(),
                                       [key](const Setting& row) { return row.key == key; });
-    if (setting == settings.end()) return UnknownKey(key, origin);
-    if (absl::Status status = ApplyNode(*setting, node, origin, config); !status.ok())
-      return status;
+    absl::Status status = setting != settings.end()
+                              ? ApplyNode(*setting, node, origin, config)
+                              : absl::InvalidArgumentError(absl::StrCat(
+                                    origin, ": unknown key '", View(key), "'", KeyHint(key)));
+    if (!status.ok()) errors[node.source().begin.line].emplace_back(status.message());
   }
-  return absl::OkStatus();
+  ConfigErrors all;
+  for (const auto& [line, messages] : errors) {
+    for (const std::string& message : messages) all.Add(absl::InvalidArgumentError(message));
+  }
+  return all.status();
 }
 
 absl::Status ApplyText(const Setting& setting, std::string_view value, const std::string& origin,
@@ -175,13 +195,13 @@ absl::Status ApplyText(const Setting& setting, std::string_view value, const std
 
 absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& getenv,
                               LoadedConfig& config) {
+  ConfigErrors errors;
   for (const Setting& setting : AllSettings()) {
     const std::string name = setting.EnvName();
     const char* value = getenv(name.c_str());
-    if (value == nullptr) continue;
-    if (absl::Status status = ApplyText(setting, value, name, config); !status.ok()) return status;
+    if (value != nullptr) errors.Add(ApplyText(setting, value, name, config));
   }
-  return absl::OkStatus();
+  return errors.status();
 }
 
 absl::Status ApplyFile(const std::string& path, LoadedConfig& config) {

@@ -27,6 +27,7 @@ struct Config {
   std::string device = "auto";
   int64_t sim_gpus = 2;
   bool sim_pacing = true;
+  bool allow_simulator = false;
 
   std::string socket = "/run/concert/concert.sock";
   std::string admin_socket = "/run/concert/admin.sock";
@@ -90,8 +91,19 @@ struct LoadedConfig {
   LoadedConfig();
 };
 
-// Each changes what it names and records the origin. INVALID_ARGUMENT names origin, key, value and
-// what is allowed.
+// All that is wrong, a line each: who has three errors in a file wants to know three.
+class ConfigErrors {
+ public:
+  void Add(const absl::Status& status);  // an OK adds nothing
+  // OK, or the first code with all messages, one per line.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+// Each changes what it names, records the origin and goes on after an error. INVALID_ARGUMENT has a
+// line for each error, in the file's order, with origin, key, value and what is allowed.
 absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedConfig& config);
 absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& getenv,
                               LoadedConfig& config);

@@ -158,15 +158,18 @@ struct NodeOptions {
   int sim_gpus = 2;
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
+  std::string hardware_root = "/";  // where to look for sys/ and dev/
 };
 
 struct NodeChoice {
   std::unique_ptr<Node> node;
   std::string why;  // for the log: what was taken and why
+  // Why this is less than the machine has: an NVIDIA GPU that cannot be used. Empty: all is well.
+  std::string degraded;
 };
 
 // Opens the backend that `options.device` asks for; "auto" takes cuda where a usable GPU is, else
-// sim.
+// sim, and says so in `degraded` where there is a GPU that cannot be used.
 absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options);
 
 }  // namespace concert::daemon

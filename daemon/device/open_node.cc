@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/device/device.h"
+#include "daemon/device/nvidia_hardware.h"
 #include "daemon/device/sim/sim_node.h"
 
 #ifdef CONCERT_WITH_CUDA
@@ -37,20 +38,29 @@ absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("device is '", options.device, "'; it must be auto, cuda or sim"));
   }
+  std::string degraded;
   std::string why = "the configuration asks for it";
   if (options.device != "sim") {
     absl::StatusOr<std::unique_ptr<Node>> node = OpenCuda(options);
     if (node.ok()) {
       const int count = (*node)->gpu_count();
-      return NodeChoice{*std::move(node), absl::StrCat("using cuda with ", Gpus(count))};
+      return NodeChoice{*std::move(node), absl::StrCat("using cuda with ", Gpus(count)), ""};
     }
-    if (!automatic) return node.status();
+    const std::string hardware = FindNvidiaHardware(options.hardware_root);
+    if (!hardware.empty()) {
+      degraded = absl::StrCat("this machine has an NVIDIA GPU (", hardware,
+                              ") that cannot be used: ", node.status().message());
+    }
+    if (!automatic) {
+      return degraded.empty() ? node.status() : absl::Status(node.status().code(), degraded);
+    }
     why = absl::StrCat("no usable GPU: ", node.status().message());
   }
   absl::StatusOr<std::unique_ptr<Node>> node = OpenSim(options);
   if (!node.ok()) return node.status();
   return NodeChoice{*std::move(node),
-                    absl::StrCat(why, "; using the simulator with ", Gpus(options.sim_gpus))};
+                    absl::StrCat(why, "; using the simulator with ", Gpus(options.sim_gpus)),
+                    degraded};
 }
 
 }  // namespace concert::daemon

@@ -25,10 +25,12 @@ std::string StatusesText(const std::array<uint64_t, OpStats::kStatusCount>& fail
 
 }  // namespace
 
-std::vector<LogLine> ActivityReport::Lines(const Stats& stats, const std::vector<Gpu>& gpus) {
+std::vector<LogLine> ActivityReport::Lines(const Stats& stats, const std::vector<Gpu>& gpus,
+                                           const Connections& connections, const Who& who) {
   std::vector<LogLine> lines;
   AddGpus(gpus, lines);
-  AddFailures(stats, lines);
+  AddConnections(connections, lines);
+  AddFailures(stats, who, lines);
   AddWork(stats, lines);
   return lines;
 }
@@ -53,7 +55,20 @@ void ActivityReport::AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>&
   gpus_ = gpus;
 }
 
-void ActivityReport::AddFailures(const Stats& stats, std::vector<LogLine>& lines) {
+void ActivityReport::AddConnections(const Connections& connections, std::vector<LogLine>& lines) {
+  const Connections before = std::exchange(connections_, connections);
+  const std::pair<uint64_t, const char*> counts[] = {
+      {connections.evicted - before.evicted,
+       "said no Hello and gave way to others: a user or the node is at its limit of connections"},
+      {connections.silent - before.silent, "said no Hello in time and were closed"},
+      {connections.refused - before.refused, "were refused; their clients have the reasons"}};
+  for (const auto& [count, what] : counts) {
+    if (count > 0)
+      lines.push_back({LogLevel::kInfo, absl::StrCat("connections: ", count, " ", what)});
+  }
+}
+
+void ActivityReport::AddFailures(const Stats& stats, const Who& who, std::vector<LogLine>& lines) {
   size_t sessions = 0;
   std::map<uint32_t, Failures> now;  // without sessions that are not listed any more
   for (const auto& [id, session] : stats.sessions) {
@@ -64,8 +79,10 @@ void ActivityReport::AddFailures(const Stats& stats, std::vector<LogLine>& lines
     }
     const uint64_t failed = std::accumulate(added.begin(), added.end(), uint64_t{0});
     if (failed == 0 || ++sessions > kMaxSessions) continue;
+    const std::string name = who(id);
     lines.push_back(
-        {LogLevel::kInfo, absl::StrCat("session ", id, ": ", OpsText(failed), " failed (",
+        {LogLevel::kInfo, absl::StrCat("session ", id, name.empty() ? "" : " (", name,
+                                       name.empty() ? "" : ")", ": ", OpsText(failed), " failed (",
                                        StatusesText(added), "); its client has the reasons")});
   }
   failures_ = std::move(now);

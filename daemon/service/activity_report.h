@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,12 +29,25 @@ class ActivityReport {
     uint64_t launch_errors = 0;
     std::string fault;  // empty: it works
   };
+  // Connections that ended before they were sessions, since the daemon started.
+  struct Connections {
+    uint64_t refused = 0;  // a limit, or no memory
+    uint64_t silent = 0;   // no Hello in time
+    uint64_t evicted = 0;  // silent ones that gave way to others
+  };
+  // "server-a, uid 1000, pid 42" of a session; empty: it has gone.
+  using Who = std::function<std::string(uint32_t session)>;
   // Sessions with failures that one report names; the rest it counts.
   static constexpr size_t kMaxSessions = 8;
 
   // Errors: GPUs that have faulted. Warnings: launches that a device refused. Info: ops that have
-  // failed, by session and status. Debug: what every GPU has done. Nothing has happened: no line.
-  std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus);
+  // failed, by session and status, and connections that were turned away. Debug: what every GPU has
+  // done. Nothing has happened: no line. `who` is asked for sessions that are named.
+  std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus,
+                             const Connections& connections, const Who& who);
+  std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus) {
+    return Lines(stats, gpus, connections_, [](uint32_t) { return std::string(); });
+  }
 
  private:
   using Failures = std::array<uint64_t, OpStats::kStatusCount>;  // by status
@@ -43,13 +57,15 @@ class ActivityReport {
   };
 
   void AddGpus(const std::vector<Gpu>& gpus, std::vector<LogLine>& lines);
-  void AddFailures(const Stats& stats, std::vector<LogLine>& lines);
+  void AddConnections(const Connections& connections, std::vector<LogLine>& lines);
+  void AddFailures(const Stats& stats, const Who& who, std::vector<LogLine>& lines);
   void AddWork(const Stats& stats, std::vector<LogLine>& lines);
 
   // As of the last report. Not the statistics themselves, whose histograms take 9 KB a session.
   std::map<uint32_t, Failures> failures_;  // of sessions that have some
   std::map<uint8_t, Work> work_;           // by GPU
   std::vector<Gpu> gpus_;
+  Connections connections_;
 };
 
 }  // namespace concert::daemon

@@ -1,5 +1,6 @@
-// The daemon's log: one line per message on stderr, with journald's <N> priority when systemd
-// started us. Not for the hot path. Thread-safe; a line is one write(2).
+// The daemon's log: one line per message, to journald with its fields where systemd gave us its
+// stream, else on stderr with the time in UTC. Not for the hot path. Thread-safe; a line is one
+// write(2) or one message to journald.
 #ifndef CONCERT_DAEMON_SERVICE_LOG_H_
 #define CONCERT_DAEMON_SERVICE_LOG_H_
 
@@ -7,7 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "proto/mutex.h"
 
 namespace concert::daemon {
@@ -19,11 +23,24 @@ std::optional<LogLevel> ParseLogLevel(
     std::string_view name);  // "error", "warning", "info", "debug"
 void SetLogLevel(LogLevel least_severe);
 
-// Control characters in `message` are escaped: it may quote what a client sent.
-void Log(LogLevel level, std::string_view message);
+// What a line is about, for `journalctl CONCERT_UID=1000`: names of capitals that begin with
+// CONCERT_. Only journald gets them, so that the sentence says it, too.
+struct LogField {
+  std::string name, value;
+};
+using LogFields = std::vector<LogField>;
 
-// The line as Log writes it, with its newline.
-std::string FormatLogLine(LogLevel level, std::string_view message, bool journald);
+// Control characters in `message` and in the fields' values are escaped: they may quote what a
+// client sent.
+void Log(LogLevel level, std::string_view message, const LogFields& fields = {});
+
+// The line as Log writes it to stderr, with its newline: "2026-11-22T21:05:07.042Z concertd info:
+// message", or for journald "<6>message".
+std::string FormatLogLine(LogLevel level, std::string_view message, bool journald,
+                          absl::Time now = absl::Now());
+// "NAME=value" for each field that journald gets.
+std::vector<std::string> JournalFields(LogLevel level, std::string_view message,
+                                       const LogFields& fields);
 
 // For messages that a client can trigger: lets `burst` through at once and `per_second` on average.
 // Thread-safe.
@@ -45,7 +62,8 @@ class LogLimiter {
 };
 
 // Log, unless `limiter` is against it; says how many lines it kept back.
-void LogLimited(LogLimiter& limiter, LogLevel level, std::string_view message);
+void LogLimited(LogLimiter& limiter, LogLevel level, std::string_view message,
+                const LogFields& fields = {});
 
 }  // namespace concert::daemon
 

@@ -1,12 +1,17 @@
 // concert-bench: measures concert against doing without it. See docs/benchmarks/README.md.
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "proto/cli/command_line.h"
+#include "proto/cli/words.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/compare_results.h"
 #include "tests/bench/overhead_suite.h"
@@ -128,8 +133,10 @@ CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
 int Run(CommandLine line) {
   const Suite* const suite = FindSuite(line.suite);
   if (suite == nullptr) {
-    return Fail(absl::InvalidArgumentError("--suite is '" + line.suite +
-                                           "'; it must be one of: " + SuiteNames()));
+    std::vector<std::string> names;
+    for (const Suite& known : AllSuites()) names.emplace_back(known.name);
+    return Fail(absl::InvalidArgumentError("--suite is '" + line.suite + "'; it must be one of: " +
+                                           SuiteNames() + DidYouMean(line.suite, names)));
   }
   RunOptions& options = line.options;
   if (!line.policies.empty()) {
@@ -162,8 +169,23 @@ int Run(CommandLine line) {
   return Exit(ran);
 }
 
+// An exit status if there is nothing to run.
+std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> errors;
+  try {
+    app.parse(argc, argv);
+    errors = MisspeltVariables(environ, ClientVariables());
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    errors = ExplainParseError(app, error);
+  }
+  for (const std::string& line : errors) std::cerr << "concert-bench: " << line << "\n";
+  return errors.empty() ? std::nullopt : std::optional(2);
+}
+
 int Main(int argc, char** argv) {
-  CLI::App app{"Measures concert against doing without it"};
+  CLI::App app{"Measures concert against doing without it", "concert-bench"};
   app.require_subcommand(1);
   CommandLine line;
   AddRun(app, line);
@@ -171,7 +193,7 @@ int Main(int argc, char** argv) {
   const CLI::App* const compare = AddCompare(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> exit = Parse(app, argc, argv)) return *exit;
 
   // Not noting interrupts: the suite ends this process.
   if (*tenant) return Exit(RunTenant(line.tenant));

@@ -76,6 +76,7 @@ absl::StatusOr<NodeUnderTest> OpenNodeUnderTest(const RunOptions& options) {
 nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) {
   const std::string uuid(reinterpret_cast<const char*>(node.gpu.uuid), sizeof(node.gpu.uuid));
   return {{"device", node.is_sim() ? "sim" : "cuda"},
+          {"simulated", node.is_sim()},
           {"gpu_id", absl::BytesToHexString(uuid.substr(0, 4))},
           {"clocks", node.is_sim() ? "" : GpuClocks()},
           {"cpu", Cpu()},

@@ -126,6 +126,33 @@ TEST_P(ServiceTest, AnFp8GemmComesBackRight) {
   EXPECT_LT(RelativeError(d, Reference(a, w, kM, kN, kK)), 4e-3);  // of bf16
 }
 
+TEST_P(ServiceTest, NanAndInfinityAreScalarsLikeOthers) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer one = MakeBuffer(session, {1}), d = MakeBuffer(session, {7});
+  const auto result = [&](float alpha, float beta) {
+    queue
+        .Gemm({.m = 1,
+               .n = 1,
+               .k = 1,
+               .a = one,
+               .w = one,
+               .c = one,
+               .d = d,
+               .alpha = alpha,
+               .beta = beta,
+               .dtype = kFp32})
+        .Wait()
+        .Check();
+    return ReadFloats(d, 1)[0];
+  };
+  EXPECT_TRUE(std::isnan(result(NAN, 0)));
+  EXPECT_TRUE(std::isnan(result(1, NAN)));
+  EXPECT_EQ(result(INFINITY, 0), INFINITY);
+  EXPECT_EQ(result(1, -INFINITY), -INFINITY);
+  EXPECT_EQ(result(0, 2), 2);  // alpha = 0 means 0
+}
+
 TEST_P(ServiceTest, AChainRunsInOrderAcrossManyOps) {
   const Session session = daemon_.Connect();
   Queue queue = session.CreateQueue({}).value();

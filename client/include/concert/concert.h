@@ -42,7 +42,8 @@
 extern "C" {
 #endif
 
-/* For C: `concert_gemm gemm = CONCERT_INIT(gemm);` zeroes everything but struct_size. */
+/* For C: `concert_gemm gemm = CONCERT_INIT(gemm);` zeroes everything but struct_size. For a
+ * concert_gemm use CONCERT_GEMM_INIT. */
 #define CONCERT_INIT(object) \
   { .struct_size = (uint32_t)sizeof(object) }
 
@@ -259,7 +260,11 @@ typedef struct concert_submit_options {
 #define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2)
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices
- * are row-major. Set alpha: 0 means 0.
+ * are row-major.
+ *
+ * alpha, beta and scales may be any float: NaN and infinities go into the result as IEEE 754 says.
+ * alpha = 0 means 0, as in BLAS, but alpha = beta = 0, what a struct of
+ * zeroes says, is INVALID_ARGUMENT: start from CONCERT_GEMM_INIT. With beta = 0 C is not read.
  *
  * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
  * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.
@@ -279,6 +284,10 @@ typedef struct concert_gemm {
   concert_slice a_scales, w_scales; /* fp8 only; none: 1 */
   uint32_t d_dtype;                 /* of C, D and bias. fp8: bf16 or fp16; else 0 or dtype */
 } concert_gemm;
+
+/* For C: `concert_gemm gemm = CONCERT_GEMM_INIT;` sets the defaults: alpha is 1, all else zero. */
+#define CONCERT_GEMM_INIT \
+  { .struct_size = (uint32_t)sizeof(concert_gemm), .alpha = 1 }
 
 typedef enum concert_collective_kind {
   CONCERT_ALL_REDUCE = 3,

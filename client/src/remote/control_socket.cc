@@ -81,6 +81,7 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
   if (!socket_.valid()) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
   }
+  closed_in_children_ = ClosedInChildren(socket_.get());
   const Deadline deadline(timeout_ns);
   for (;;) {
     const auto* to = reinterpret_cast<const sockaddr*>(&address);

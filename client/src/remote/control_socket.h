@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "client/src/fork.h"
 #include "client/src/owners.h"
 #include "concert/concert.h"
 #include "proto/mutex.h"
@@ -43,6 +44,7 @@ class ControlSocket {
   int Send(const concert_control_header* request, int send_fd, concert_error* error);
 
   UniqueFd socket_;
+  ClosedInChildren closed_in_children_;  // ends before the socket's number is somebody else's
   int64_t timeout_ns_ = 0;
   std::atomic<bool> shut_down_{false};
   Mutex mutex_;  // one request and its reply

@@ -16,6 +16,7 @@
 
 #include "client/ctl/concertctl.h"
 #include "daemon/admin/admin_server.h"
+#include "daemon/admin/caller.h"
 #include "daemon/admin/stats_watch.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
 #include "tests/unit/admin/fake_daemon_control.h"
@@ -336,6 +337,51 @@ TEST_F(WatchTest, StoppingEndsEveryWatchEvenOneThatIsNotRead) {
   EXPECT_FALSE(unread->End().ok());
 }
 
+TEST_F(AdminTest, ADegradedDaemonIsSeenByConcertctlAndByHealthChecks) {
+  // One of its GPUs has failed.
+  const CtlResult failed = Ctl({"status"});
+  EXPECT_EQ(failed.exit_code, ctl::kExitDegraded);
+  EXPECT_THAT(failed.out, HasSubstr("DEGRADED  GPU 1 has failed: GPU 1 faulted\n"));
+  EXPECT_EQ(Ctl({"devices"}).exit_code, ctl::kExitOk);
+
+  server_->Stop();
+  control_.degraded = "this machine has an NVIDIA GPU (...) that cannot be used: no driver";
+  auto server = AdminServer::Start(path_, control_, telemetry_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = std::move(*server);
+  const CtlResult json = Ctl({"--json", "status"});
+  EXPECT_EQ(json.exit_code, ctl::kExitDegraded);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["degraded"], control_.degraded);
+  // HealthCheckResponse{status = NOT_SERVING}, of our service and of the server.
+  EXPECT_EQ(RawCall(path_, "/grpc.health.v1.Health/Check",
+                    "\x0a\x17"
+                    "concert.v1.AdminService"),
+            "\x08\x02");
+  EXPECT_EQ(RawCall(path_, "/grpc.health.v1.Health/Check", ""), "\x08\x02");
+}
+
+TEST_F(AdminTest, ChangesAreLoggedWithWhoAskedForThem) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Ctl({"policy", "set", "serial"}).exit_code, ctl::kExitOk);
+  EXPECT_EQ(Ctl({"drain"}).exit_code, ctl::kExitOk);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string me =
+      " uid/" + std::to_string(getuid()) + " pid/" + std::to_string(getpid()) + " asks for ";
+  EXPECT_THAT(log, HasSubstr(me + "policy serial\n"));
+  EXPECT_THAT(log, HasSubstr(me + "a drain\n"));
+  EXPECT_EQ(admin::CallerOf("grpc-go/1.5"), "somebody who gives no name");
+}
+
+TEST_F(AdminTest, WhatIsSimulatedIsLabelledInJson) {
+  ring_->Push(GoodOp(3));
+  EXPECT_TRUE(nlohmann::json::parse(Ctl({"--json", "status"}).out)["simulated"]);
+  EXPECT_TRUE(nlohmann::json::parse(Ctl({"--json", "stats"}).out)["stats"]["simulated"]);
+  EXPECT_TRUE(nlohmann::json::parse(Ctl({"--json", "plans"}).out)["simulated"]);
+  const std::string top = Ctl({"--json", "top", "-n", "1", "-i", "50"}).out;
+  EXPECT_TRUE(nlohmann::json::parse(top)["delta"]["stats"]["simulated"]) << top;
+  EXPECT_THAT(Ctl({"watch", "-n", "1", "-i", "50"}).out, HasSubstr("SIMULATED: "));
+}
+
 TEST_F(AdminTest, ConcertctlShowsAndSets) {
   ring_->Push(GoodOp(3));
   ring_->Push(PlanOf(1, {3}));
@@ -381,7 +427,8 @@ TEST_F(AdminTest, ConcertctlJsonHasRawNumbers) {
 TEST_F(AdminTest, ConcertctlLiveCommandsPrintRatesAfterOneInterval) {
   const CtlResult watch = Ctl({"watch", "-n", "2", "--interval-ms", "50"});
   EXPECT_EQ(watch.exit_code, ctl::kExitOk) << watch.err;
-  EXPECT_EQ(std::count(watch.out.begin(), watch.out.end(), '\n'), 3) << watch.out;
+  // What it is, its titles and two lines of rates.
+  EXPECT_EQ(std::count(watch.out.begin(), watch.out.end(), '\n'), 4) << watch.out;
   const CtlResult top = Ctl({"top", "-n", "1", "--interval-ms", "50"});
   EXPECT_EQ(top.exit_code, ctl::kExitOk) << top.err;
   EXPECT_THAT(top.out, HasSubstr("evil"));

@@ -20,8 +20,12 @@ class FakeDaemonControl final : public DaemonControl {
             .started_at = Now() - 90'500'000'000,
             .backend = "sim",
             .backend_reason = "no usable GPU: libcuda.so.1 not found",
-            .client_socket = "/run/c.sock"};
+            .client_socket = "/run/c.sock",
+            .degraded = degraded};
   }
+  // Set before a server is started.
+  std::string degraded;
+
   bool draining() const override {
     MutexLock lock(mutex_);
     return drain_seconds_.has_value();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -152,9 +153,35 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 
+TEST_F(SubmitTest, AForgottenAlphaIsRefusedAndNoOtherIs) {
+  concert_gemm gemm = {};
+  gemm.struct_size = sizeof(gemm);
+  gemm.m = gemm.n = gemm.k = 1;
+  concert_error error{};
+  EXPECT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, &error),
+            CONCERT_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("CONCERT_GEMM_INIT"));
+  EXPECT_EQ(daemon_.tail(), 0u);
+  const concert_gemm defaults = CONCERT_GEMM_INIT;
+  EXPECT_EQ(defaults.struct_size, sizeof(defaults));
+  gemm.alpha = defaults.alpha;
+  EXPECT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);
+  EXPECT_EQ(daemon_.descriptor(0).body.gemm.alpha, 1.0f);
+  gemm.alpha = 0, gemm.beta = 1;  // D = C, and as in BLAS
+  EXPECT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);
+  const float any[] = {NAN, INFINITY, -INFINITY};
+  for (const float scalar : any) {
+    gemm.alpha = scalar, gemm.beta = 0;
+    EXPECT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);
+    gemm.alpha = 0, gemm.beta = scalar;
+    EXPECT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);
+  }
+}
+
 TEST_F(SubmitTest, WideEnumsAreNotCutToValidOnes) {
   concert_gemm gemm = {};
   gemm.struct_size = sizeof(gemm);
+  gemm.alpha = 1;
   gemm.dtype = 256 + CONCERT_BF16;
   gemm.flags = 0x10000;
   ASSERT_EQ(concert_submit_gemm(queue_.get(), &gemm, nullptr, nullptr, nullptr), CONCERT_OK);

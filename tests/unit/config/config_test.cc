@@ -80,29 +80,49 @@ TEST(ConfigTest, UnknownKeyNamesLineAndNearestKey) {
             "c.toml:1: unknown key 'polcy'; did you mean 'policy'?");
 }
 
+TEST(ConfigTest, AKeyThatNoneIsLikeIsAnsweredWithWhereToLook) {
+  EXPECT_EQ(ErrorOf("frobnicate = 3\n"),
+            "c.toml:1: unknown key 'frobnicate'; concertd --print-config lists all keys");
+}
+
+TEST(ConfigTest, EveryErrorOfAFileIsReportedInItsOrder) {
+  LoadedConfig loaded;
+  EXPECT_EQ(
+      ApplyToml("spin_us = \"3\"\npolicy = \"atuo\"\nbacklog_us = 7\ndepht = 3\n", "c.toml", loaded)
+          .message(),
+      "c.toml:1: spin_us must be an integer from 0 to 1000000, but is the string \"3\"\n" +
+          ErrorOf("\npolicy = \"atuo\"") +
+          "\n"
+          "c.toml:4: unknown key 'depht'; did you mean 'depth'?");
+  EXPECT_THAT(ErrorOf("policy = \"atuo\""), HasSubstr("'atuo'; did you mean 'auto'?"));
+  EXPECT_EQ(loaded.config.backlog_us, 7);
+}
+
 TEST(ConfigTest, OutOfRangeNamesKeyValueRangeAndLine) {
-  EXPECT_EQ(ErrorOf("depth = 65\n"), "c.toml:1: depth is 65; it must be 1 to 64");
-  EXPECT_EQ(ErrorOf("\ndepth = 0\n"), "c.toml:2: depth is 0; it must be 1 to 64");
+  EXPECT_EQ(ErrorOf("depth = 65\n"), "c.toml:1: depth must be an integer from 1 to 64, but is 65");
+  EXPECT_EQ(ErrorOf("\ndepth = 0\n"), "c.toml:2: depth must be an integer from 1 to 64, but is 0");
   EXPECT_EQ(ErrorOf("device = \"tpu\"\n"),
-            "c.toml:1: device is 'tpu'; it must be auto, cuda or sim");
+            "c.toml:1: device must be auto, cuda or sim, but is 'tpu'");
   EXPECT_EQ(ErrorOf("socket = \"x.sock\"\n"),
-            "c.toml:1: socket is 'x.sock'; it must be an absolute path");
+            "c.toml:1: socket must be an absolute path, but is 'x.sock'");
   EXPECT_THAT(ErrorOf("ring_capacity = 1000\n"),
-              HasSubstr("ring_capacity is 1000; it must be a power of two"));
+              HasSubstr("ring_capacity must be a power of two, but is 1000"));
 }
 
 TEST(ConfigTest, PolicyMustBeARegisteredOne) {
   LoadedConfig loaded;
   EXPECT_TRUE(ApplyToml("policy = \"serial\"", "c.toml", loaded).ok());
-  EXPECT_THAT(ErrorOf("policy = \"fastest\""), HasSubstr("policy is 'fastest'; it must be "));
+  EXPECT_THAT(ErrorOf("policy = \"fastest\""), HasSubstr("policy must be "));
   EXPECT_THAT(ErrorOf("policy = \"fastest\""), HasSubstr("serial"));
 }
 
 TEST(ConfigTest, WrongTypesAreRefusedNotConverted) {
-  EXPECT_EQ(ErrorOf("depth = 2.0"), "c.toml:1: depth is 2.0; it must be 1 to 64");
-  EXPECT_THAT(ErrorOf("depth = \"2\""), HasSubstr("depth is '2'"));
-  EXPECT_THAT(ErrorOf("sim_pacing = 1"), HasSubstr("sim_pacing is 1; it must be true or false"));
-  EXPECT_THAT(ErrorOf("depth = [1, 2]"), HasSubstr("depth is [ 1, 2 ]"));
+  EXPECT_EQ(ErrorOf("depth = 2.0"),
+            "c.toml:1: depth must be an integer from 1 to 64, but is the number 2.0");
+  EXPECT_EQ(ErrorOf("spin_us = \"3\""),
+            "c.toml:1: spin_us must be an integer from 0 to 1000000, but is the string \"3\"");
+  EXPECT_THAT(ErrorOf("sim_pacing = 1"), HasSubstr("sim_pacing must be true or false, but is 1"));
+  EXPECT_THAT(ErrorOf("depth = [1, 2]"), HasSubstr("but is the list [ 1, 2 ]"));
 }
 
 TEST(ConfigTest, SyntaxErrorsNameTheLine) {
@@ -130,7 +150,7 @@ TEST(ConfigTest, BadEnvironmentNamesTheVariable) {
     return std::string(name) == "CONCERT_DEPTH" ? "many" : nullptr;
   };
   EXPECT_EQ(ApplyEnvironment(getenv, loaded).message(),
-            "CONCERT_DEPTH: depth is 'many'; it must be 1 to 64");
+            "CONCERT_DEPTH: depth must be an integer from 1 to 64, but is 'many'");
 }
 
 TEST(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
@@ -151,6 +171,23 @@ TEST(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(OriginOf(line->loaded, "backlog_us"), file.path() + ":3");
 }
 
+TEST(CommandLineTest, ErrorsOfFileEnvironmentAndFlagsComeTogether) {
+  const TempFile file("depht = 3\n");
+  setenv("CONCERT_DEPHT", "4", 1);
+  setenv("CONCERT_SPIN_US", "soon", 1);
+  setenv("CONCERT_OF_ANOTHER_PROGRAM", "x", 1);
+  const auto line = Parse({"--config", file.path().c_str(), "--depth", "0"});
+  unsetenv("CONCERT_DEPHT");
+  unsetenv("CONCERT_SPIN_US");
+  unsetenv("CONCERT_OF_ANOTHER_PROGRAM");
+  EXPECT_EQ(line.status().message(),
+            file.path() +
+                ":1: unknown key 'depht'; did you mean 'depth'?\n"
+                "unknown environment variable 'CONCERT_DEPHT'; did you mean 'CONCERT_DEPTH'?\n"
+                "CONCERT_SPIN_US: spin_us must be an integer from 0 to 1000000, but is 'soon'\n"
+                "--depth: depth must be an integer from 1 to 64, but is 0");
+}
+
 TEST(CommandLineTest, NamedFileMustExist) {
   EXPECT_EQ(Parse({"--config", "/nonexistent/concert.toml"}).status().code(),
             absl::StatusCode::kNotFound);
@@ -158,9 +195,14 @@ TEST(CommandLineTest, NamedFileMustExist) {
 
 TEST(CommandLineTest, BadFlagsAreErrorsWithTheirName) {
   EXPECT_EQ(Parse({"--depth", "99"}).status().message(),
-            "--depth: depth is 99; it must be 1 to 64");
-  EXPECT_THAT(std::string(Parse({"--no-such-flag"}).status().message()),
-              HasSubstr("--no-such-flag"));
+            "--depth: depth must be an integer from 1 to 64, but is 99");
+  EXPECT_EQ(Parse({"--no-such-flag"}).status().message(),
+            "unknown flag '--no-such-flag'; see concertd --help");
+  EXPECT_EQ(Parse({"--dept", "3", "--polcy=serial"}).status().message(),
+            "unknown flag '--dept'; did you mean '--depth'?\n"
+            "unknown flag '--polcy'; did you mean '--policy'?");
+  EXPECT_EQ(Parse({"start"}).status().message(),
+            "unexpected argument 'start'; see concertd --help");
 }
 
 TEST(CommandLineTest, CheckConfigReportsAndStillRefuses) {

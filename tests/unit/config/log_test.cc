@@ -1,5 +1,6 @@
 #include "daemon/service/log.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace concert::daemon {
@@ -7,13 +8,22 @@ namespace {
 
 TEST(LogTest, JournaldGetsAPriorityAndPeopleAWord) {
   EXPECT_EQ(FormatLogLine(LogLevel::kWarning, "low memory", true), "<4>low memory\n");
-  EXPECT_EQ(FormatLogLine(LogLevel::kWarning, "low memory", false),
-            "concertd warning: low memory\n");
+  const absl::Time time = absl::FromUnixMillis(1'795'381'507'042);
+  EXPECT_EQ(FormatLogLine(LogLevel::kWarning, "low memory", false, time),
+            "2026-11-22T21:05:07.042Z concertd warning: low memory\n");
 }
 
 TEST(LogTest, AClientCannotForgeLines) {
   EXPECT_EQ(FormatLogLine(LogLevel::kInfo, "client 'a\n<0>b\x1b[31m'", true),
             "<6>client 'a\\x0a<0>b\\x1b[31m'\n");
+}
+
+TEST(LogTest, JournaldGetsFieldsThatAClientCannotForge) {
+  EXPECT_THAT(
+      JournalFields(LogLevel::kInfo, "session 3 opened",
+                    {{"CONCERT_UID", "1000"}, {"CONCERT_CLIENT", "a\nCONCERT_UID=0"}}),
+      testing::ElementsAre("MESSAGE=session 3 opened", "PRIORITY=6", "SYSLOG_IDENTIFIER=concertd",
+                           "CONCERT_UID=1000", "CONCERT_CLIENT=a\\x0aCONCERT_UID=0"));
 }
 
 TEST(LogTest, LevelsHaveNames) {

@@ -132,6 +132,32 @@ ops       1.23 M, 3 failed
 )");
 }
 
+TEST(RenderTest, WhatIsSimulatedSaysSoWhereverTimesAreShown) {
+  const std::string note = "SIMULATED: times are a model's, results are computed on this CPU\n";
+  v1::GetStatusResponse status = Status();
+  status.set_simulated(true);
+  EXPECT_NE(RenderStatus(status).find(note), std::string::npos);
+  v1::Stats stats = Totals();
+  stats.set_simulated(true);
+  EXPECT_EQ(RenderStats(stats), note + RenderStats(Totals()));
+  v1::ListPlansResponse plans;
+  plans.add_plans()->set_text("GPU 0: a plan");
+  EXPECT_EQ(RenderPlans(plans), "GPU 0: a plan\n");
+  plans.set_simulated(true);
+  EXPECT_EQ(RenderPlans(plans), note + "GPU 0: a plan\n");
+  EXPECT_NE(RenderTop(status, {}, Delta()).find("2 sessions, SIMULATED\n"), std::string::npos);
+  EXPECT_NE(ToJson(status).dump().find(R"("simulated":true)"), std::string::npos);
+}
+
+TEST(RenderTest, ADegradedDaemonSaysWhy) {
+  v1::GetStatusResponse status = Status();
+  status.set_degraded("this machine has an NVIDIA GPU (...) that cannot be used: no driver");
+  EXPECT_NE(RenderStatus(status).find("\nDEGRADED  this machine has an NVIDIA GPU"),
+            std::string::npos);
+  EXPECT_NE(RenderTop(status, {}, Delta()).find(", DEGRADED (concertctl status)\n"),
+            std::string::npos);
+}
+
 TEST(RenderTest, Devices) {
   v1::ListDevicesResponse devices;
   v1::Device* device = devices.add_devices();
@@ -274,7 +300,7 @@ TEST(JsonTest, KeepsNamesNumbersAndEmptyFields) {
       R"({"version":"0.1.0","pid":4242,"state":"DAEMON_STATE_RUNNING","uptime_seconds":7805.0,)"
       R"("backend":"cuda","backend_reason":"2 usable GPUs","policy":"auto","device_count":2,)"
       R"("healthy_device_count":2,"session_count":2,"op_count":1234567,"failed_op_count":3,)"
-      R"("client_socket":"/run/concert/concert.sock"})");
+      R"("client_socket":"/run/concert/concert.sock","simulated":false,"degraded":""})");
   EXPECT_EQ(ToJson(Sessions())["sessions"][0]["gpus"].dump(), "[0,1]");
   EXPECT_EQ(ToJson(v1::GetStatsResponse())["stats"]["total"]["op_count"], 0);
 }

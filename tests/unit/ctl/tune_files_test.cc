@@ -50,6 +50,14 @@ TEST(TuneFilesTest, ErrorsNameFileAndPlace) {
   EXPECT_THAT(ReadShapes("/nonexistent/file").error, HasSubstr("cannot read /nonexistent/file"));
 }
 
+TEST(TuneFilesTest, AnUnknownKeyIsNamedWithFileRowAndTheNearestKey) {
+  const std::string shapes = FileWith(R"([{"m": 1, "n": 2, "k": 3}, {"m": 1, "n": 2, "kk": 3}])");
+  EXPECT_EQ(ReadShapes(shapes).error, shapes + ", GEMM 2: unknown key 'kk'; did you mean 'k'?");
+  const std::string trace = FileWith("{\"m\": 1}\n\n{\"m\": 1, \"weight\": 2}\n");
+  EXPECT_THAT(ReadTrace(trace).error, HasSubstr(trace + ":3: unknown key 'weight'; known are m, "));
+  EXPECT_THAT(ReadTrace(FileWith("no json\n")).error, HasSubstr("test:1: "));
+}
+
 v1::TunedRow Row(uint32_t m, double median_us, uint32_t tile_m = 128) {
   v1::TunedRow row;
   row.set_m(m), row.set_n(64), row.set_k(64), row.set_batch(1), row.set_dtype("bf16");

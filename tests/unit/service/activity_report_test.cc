@@ -48,6 +48,29 @@ TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
                           Line(LogLevel::kDebug, "GPU 1: 1 op in 0 plans")));
 }
 
+TEST(ActivityReportTest, FailuresSayWhoseTheyAre) {
+  ActivityReport report;
+  Stats stats;
+  stats.BeginSession(3);
+  stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
+  const auto who = [](uint32_t session) {
+    return session == 3 ? std::string("server-a, uid 1000, pid 42") : std::string();
+  };
+  EXPECT_THAT(report.Lines(stats, {}, {}, who),
+              testing::Contains(
+                  Line(LogLevel::kInfo, "session 3 (server-a, uid 1000, pid 42): 1 op failed")));
+}
+
+TEST(ActivityReportTest, ConnectionsThatWereTurnedAwayAreCountedNotListed) {
+  ActivityReport report;
+  const auto who = [](uint32_t) { return std::string(); };
+  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, who),
+              ElementsAre(Line(LogLevel::kInfo, "connections: 300 said no Hello and gave way"),
+                          Line(LogLevel::kInfo, "connections: 2 said no Hello in time"),
+                          Line(LogLevel::kInfo, "connections: 1 were refused")));
+  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, who), IsEmpty());
+}
+
 TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
   ActivityReport report;
   Stats stats;

@@ -11,11 +11,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "daemon/device/device.h"
+#include "daemon/device/nvidia_hardware.h"
 #include "proto/ring/control_abi.h"
 
 namespace {
@@ -322,6 +325,72 @@ TEST(OpenNodeTest, SaysWhatItTookAndWhy) {
     EXPECT_THAT(automatic->why, testing::EndsWith("; using the simulator with 1 GPU"));
     EXPECT_FALSE(OpenNode({.device = "cuda"}).ok());
   }
+}
+
+// A folder that looks to the probe as a machine does.
+class Machine {
+ public:
+  Machine() {
+    std::filesystem::remove_all(root_);
+    AddPci("0000:00:00.0", "0x8086", "0x060000");
+  }
+  ~Machine() { std::filesystem::remove_all(root_); }
+
+  void AddPci(const std::string& address, const std::string& vendor, const std::string& of_class) {
+    const std::string folder = root_ + "/sys/bus/pci/devices/" + address;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/vendor") << vendor << "\n";
+    std::ofstream(folder + "/class") << of_class << "\n";
+  }
+  void AddNode(const std::string& name) {
+    std::filesystem::create_directories(root_ + "/dev");
+    std::ofstream(root_ + "/dev/" + name) << "";
+  }
+  void AddModule() { std::filesystem::create_directories(root_ + "/sys/module/nvidia"); }
+  const std::string& root() const { return root_; }
+
+ private:
+  const std::string root_ = testing::TempDir() + "concert_machine_" + std::to_string(getpid());
+};
+
+TEST(NvidiaHardwareTest, FindsEverySignAndNothingElse) {
+  EXPECT_EQ(FindNvidiaHardware("/nonexistent"), "");
+  Machine machine;
+  machine.AddPci("0000:1b:00.1", "0x10de", "0x040300");  // a GPU's sound
+  machine.AddPci("0000:1c:00.0", "0x10de", "0x068000");  // an NVSwitch
+  machine.AddPci("0000:1d:00.0", "0x1002", "0x030000");  // another vendor's GPU
+  machine.AddNode("nvidiactl");
+  machine.AddNode("nvidia-uvm");
+  EXPECT_EQ(FindNvidiaHardware(machine.root()), "");
+  machine.AddModule();
+  EXPECT_EQ(FindNvidiaHardware(machine.root()), "the kernel module nvidia");
+  machine.AddPci("0000:1e:00.0", "0x10de", "0x030200");
+  machine.AddNode("nvidia1");
+  machine.AddNode("nvidia0");
+  EXPECT_EQ(FindNvidiaHardware(machine.root()),
+            "PCI device 0000:1e:00.0, /dev/nvidia0 (and 1 more), the kernel module nvidia");
+}
+
+TEST(OpenNodeTest, AGpuThatCannotBeUsedIsNoMachineWithoutOne) {
+  if (OpenNode({.device = "cuda"}).ok()) GTEST_SKIP() << "the GPU here can be used";
+  Machine machine;
+  const absl::StatusOr<NodeChoice> without = OpenNode({.hardware_root = machine.root()});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->degraded, "");
+  const std::string plain(
+      OpenNode({.device = "cuda", .hardware_root = machine.root()}).status().message());
+  EXPECT_THAT(plain, testing::Not(HasSubstr("this machine has")));
+
+  machine.AddPci("0000:1e:00.0", "0x10de", "0x030200");
+  const std::string sentence =
+      "this machine has an NVIDIA GPU (PCI device 0000:1e:00.0) that cannot be used: " + plain;
+  const absl::StatusOr<NodeChoice> broken = OpenNode({.hardware_root = machine.root()});
+  ASSERT_TRUE(broken.ok()) << broken.status();
+  EXPECT_EQ(broken->degraded, sentence);
+  EXPECT_EQ(OpenNode({.device = "cuda", .hardware_root = machine.root()}).status().message(),
+            sentence);
+  // Who asks for the simulator gets what was asked for.
+  EXPECT_EQ(OpenNode({.device = "sim", .hardware_root = machine.root()})->degraded, "");
 }
 
 TEST(OpenNodeTest, RefusesBadOptions) {

@@ -1,0 +1,92 @@
+// What mistyped commands, flags and variables are answered with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "client/ctl/concertctl.h"
+#include "proto/cli/words.h"
+
+namespace concert {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(WordsTest, DistanceCountsSlips) {
+  EXPECT_EQ(EditDistance("status", "status"), 0u);
+  EXPECT_EQ(EditDistance("stauts", "status"), 1u);  // swapped
+  EXPECT_EQ(EditDistance("dept", "depth"), 1u);
+  EXPECT_EQ(EditDistance("kk", "k"), 1u);
+  EXPECT_EQ(EditDistance("", "abc"), 3u);
+  EXPECT_EQ(EditDistance("drain", "stats"), EditDistance("stats", "drain"));
+}
+
+TEST(WordsTest, OnlyWhatIsNearIsSuggested) {
+  const std::vector<std::string> words = {"status", "stats", "drain", "k"};
+  EXPECT_EQ(DidYouMean("stauts", words), "; did you mean 'status'?");
+  EXPECT_EQ(DidYouMean("kk", words), "; did you mean 'k'?");
+  EXPECT_EQ(DidYouMean("x", words), "");
+  EXPECT_EQ(DidYouMean("frobnicate", words), "");
+  EXPECT_EQ(DidYouMean("", words), "");
+  EXPECT_EQ(DidYouMean(std::string(1 << 20, 's'), words), "");
+  EXPECT_EQ(DidYouMean("status", {}), "");
+}
+
+TEST(WordsTest, VariablesOfOthersAreLeftAlone) {
+  const char* const environment[] = {
+      "PATH=/bin", "CONCERT_SOCKET=/s", "CONCERT_SOKCET=/s", "CONCERT_SEED=7",
+      "CONCERT_",  "CONCERTO_SOCKE=1",  "CONCERT_FALBACK",   nullptr};
+  EXPECT_THAT(
+      MisspeltVariables(environment, ClientVariables()),
+      testing::ElementsAre(
+          "unknown environment variable 'CONCERT_SOKCET'; did you mean 'CONCERT_SOCKET'?",
+          "unknown environment variable 'CONCERT_FALBACK'; did you mean 'CONCERT_FALLBACK'?"));
+  EXPECT_TRUE(MisspeltVariables(nullptr, ClientVariables()).empty());
+}
+
+// What concertctl says to these arguments; it must refuse them before it looks for a daemon.
+std::string ErrorOf(std::vector<const char*> args) {
+  args.insert(args.begin(), "concertctl");
+  std::ostringstream out, err;
+  EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), out, err, false),
+            ctl::kExitUsage);
+  EXPECT_EQ(out.str(), "");
+  return err.str();
+}
+
+TEST(ConcertctlTest, NamesTheCommandThatWasMeant) {
+  EXPECT_EQ(ErrorOf({"stauts"}), "concertctl: unknown command 'stauts'; did you mean 'status'?\n");
+  EXPECT_EQ(ErrorOf({"policy", "lsit"}),
+            "concertctl: unknown command 'lsit'; did you mean 'list'?\n");
+  EXPECT_EQ(ErrorOf({"--json", "tune", "exprot", "x"}),
+            "concertctl: unknown command 'exprot'; did you mean 'export'?\n");
+  EXPECT_EQ(ErrorOf({"frobnicate"}),
+            "concertctl: unknown command 'frobnicate'; see concertctl --help\n");
+  EXPECT_EQ(ErrorOf({"policy"}),
+            "concertctl: a command is missing: get, list or set; see concertctl policy --help\n");
+  EXPECT_THAT(ErrorOf({}), HasSubstr("a command is missing: status, devices, "));
+}
+
+TEST(ConcertctlTest, NamesTheFlagThatWasMeant) {
+  EXPECT_EQ(ErrorOf({"--sokcet", "/tmp/a", "status"}),
+            "concertctl: unknown flag '--sokcet'; did you mean '--socket'?\n");
+  EXPECT_EQ(ErrorOf({"plans", "--lsat=3", "--jsn"}),
+            "concertctl: unknown flag '--lsat'; did you mean '--last'?\n"
+            "concertctl: unknown flag '--jsn'; did you mean '--json'?\n");
+  EXPECT_EQ(ErrorOf({"tune", "run", "--shape", "x"}),
+            "concertctl: unknown flag '--shape'; did you mean '--shapes'?\n");
+  EXPECT_EQ(ErrorOf({"status", "now"}),
+            "concertctl: unexpected argument 'now'; see concertctl status --help\n");
+}
+
+TEST(ConcertctlTest, RefusesAMisspeltVariable) {
+  setenv("CONCERT_ADMIN_SOKCET", "/tmp/a", 1);
+  EXPECT_EQ(ErrorOf({"status"}),
+            "concertctl: unknown environment variable 'CONCERT_ADMIN_SOKCET'; did you mean "
+            "'CONCERT_ADMIN_SOCKET'?\n");
+  unsetenv("CONCERT_ADMIN_SOKCET");
+}
+
+}  // namespace
+}  // namespace concert
