@@ -1,4 +1,4 @@
-"""The generated ABI is what the header says, what a C compiler makes of it, and what is exported."""
+"""The generated ABI is what the header says, what a C compiler makes of it and what is exported."""
 
 import ctypes
 import pathlib
@@ -47,7 +47,8 @@ def test_a_change_of_the_header_is_seen(old, new):
     "extern int concert_variable;",
 ])
 def test_what_cannot_be_read_is_an_error(declaration):
-    text = HEADER.read_text().replace("#ifdef __cplusplus\n}", f"{declaration}\n#ifdef __cplusplus\n}}")
+    end = "#ifdef __cplusplus\n}"
+    text = HEADER.read_text().replace(end, f"{declaration}\n{end}")
     assert declaration in text
     with pytest.raises(SystemExit):
         generate.generate(text)

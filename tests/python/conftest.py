@@ -1,8 +1,9 @@
 """Fixtures: a real concertd on the simulator, and sessions with it.
 
-$CONCERT_BIN is the folder of concertd; $CONCERT_LIBRARY the libconcert under test.
+$CONCERT_BUILD is the folder of the build under test, build/release by default.
 """
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "client" / "python"))
 
-import os  # noqa: E402
+BUILD = pathlib.Path(os.environ.get("CONCERT_BUILD", ROOT / "build" / "release"))
+os.environ["CONCERT_LIBRARY"] = str(BUILD / "lib" / "libconcert.so.0")
 
 import concert  # noqa: E402
 
@@ -25,10 +27,9 @@ class Daemon:
     def __init__(self, folder: pathlib.Path, *arguments: str) -> None:
         self.socket = str(folder / "concert.sock")
         self.log = folder / "log"
-        binary = pathlib.Path(os.environ.get("CONCERT_BIN", ROOT / "build/release/bin"))
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [binary / "concertd", "--device", "sim", "--socket", self.socket,
+                [BUILD / "bin" / "concertd", "--device", "sim", "--socket", self.socket,
                  "--admin-socket", str(folder / "admin.sock"),
                  "--tune-store", str(folder / "tuning.sqlite3"), *arguments],
                 stdout=log, stderr=log)

@@ -80,7 +80,8 @@ def test_views_with_gaps(session, queue):
 
 
 def test_an_op_made_before_is_submitted_again(session, queue):
-    a, w, d = session.array(numbers(4, 8)), session.array(numbers(4, 8)), session.zeros((4, 4), "fp32")
+    a, w = session.array(numbers(4, 8)), session.array(numbers(4, 8))
+    d = session.zeros((4, 4), "fp32")
     op = concert.Gemm(a, w, d, c=d, beta=1)
     for _ in range(3):
         queue.submit(op)
@@ -154,7 +155,8 @@ def test_a_bad_op_fails_when_it_is_waited_for(session, queue):
 
 
 def test_a_closed_buffer_is_refused_by_ops(session, queue):
-    a, w, d = session.array(numbers(4, 4)), session.array(numbers(4, 4)), session.zeros((4, 4), "fp32")
+    a, w = session.array(numbers(4, 4)), session.array(numbers(4, 4))
+    d = session.zeros((4, 4), "fp32")
     op = concert.Gemm(a, w, d)
     w.buffer.close()
     for submit in (lambda: queue.submit(op), lambda: queue.gemm(a, w, d)):

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Iterable, Union
 
 from . import _abi
-from ._abi import Activation, CollectiveKind, Priority, Reduction
+from ._abi import CollectiveKind, Priority, Reduction
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import last_error, library, per_thread
@@ -107,7 +107,7 @@ class Queue(Owner):
 
     def gemm(self, a: Tensor, w: Tensor, d: Tensor, *, c: Tensor | None = None,
              bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
-             activation: Activation = Activation.NONE, a_scales: Tensor | None = None,
+             activation: int = 0, a_scales: Tensor | None = None,
              w_scales: Tensor | None = None, allow_tf32: bool = False,
              waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
         """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -99,13 +100,13 @@ class Session(Owner):
                             self._index(gpu), _unsigned("bytes", bytes))
         return Buffer(self, handle, bytes, gpu)
 
-    def zeros(self, shape: Sequence[int], dtype: DtypeLike = Dtype.BF16, gpu: int = 0) -> Tensor:
+    def zeros(self, shape: int | Sequence[int], dtype: DtypeLike = Dtype.BF16,
+              gpu: int = 0) -> Tensor:
         """A tensor of zeros in a buffer of its own."""
         kind = dtype_of(dtype)
-        elements = 1
-        for size in shape:
-            elements *= _unsigned("a size in shape", size)
-        return self.allocate(elements * SIZES[kind], gpu).tensor(shape, kind)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        elements = math.prod(_unsigned("a size in shape", size) for size in sizes)
+        return self.allocate(elements * SIZES[kind], gpu).tensor(sizes, kind)
 
     def array(self, array: Any, dtype: DtypeLike | None = None, gpu: int = 0) -> Tensor:
         """A copy of a host array. `dtype`: its own by default; floats are rounded to others."""

@@ -77,9 +77,10 @@ class Buffer(Owner):
             call("concert_buffer_read", handle, offset, ctypes.cast(into, ctypes.c_void_p), count)
         return data
 
-    def tensor(self, shape: Sequence[int], dtype: DtypeLike, offset: int = 0) -> Tensor:
+    def tensor(self, shape: int | Sequence[int], dtype: DtypeLike, offset: int = 0) -> Tensor:
         """A view from `offset` bytes on, rows without gaps."""
-        return Tensor(self, offset, tuple(shape), None, dtype_of(dtype))
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        return Tensor(self, offset, sizes, None, dtype_of(dtype))
 
 
 class Tensor:

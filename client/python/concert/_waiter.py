@@ -36,46 +36,38 @@ class Waiter:
         self._changed = threading.Condition()
         self._entries: list[_Entry] = []
         self._serving: list[int] = []  # values that threads wait for now
-        self._idle = 0  # threads that have nothing to wait for
+        self._coming = 0  # threads that will look for the lowest value: idle or just started
 
     def add(self, ticket: Ticket, future: asyncio.Future[None]) -> None:
         """Sets `future` in its loop when the ticket is reached or can no longer be."""
         with self._changed:
             heapq.heappush(self._entries, (ticket.value, next(_order), ticket, future))
-            if self._idle:
+            if self._coming:
                 self._changed.notify()
             # A lower value than all that are waited for is reached before any of them.
             elif not self._serving or ticket.value < min(self._serving):
+                self._coming += 1
                 threading.Thread(target=self._run, name="concert-waiter", daemon=True).start()
 
     def _run(self) -> None:
         while (ticket := self._next()) is not None:
             self._sleep(ticket)
-            with self._changed:
-                self._serving.remove(ticket.value)
-                # The outcome is asked for by whoever awaits; here it only matters that it is known.
-                reached = [heapq.heappop(self._entries)
-                           for _ in itertools.takewhile(self._lowest_is_done, itertools.count())]
-            for *_, future in reached:
-                _set(future)
-            del ticket, reached  # they hold the session
+            self._set_reached(ticket.value)
+            del ticket  # it holds the session
 
-    def _lowest_is_done(self, _: int) -> bool:
-        if not self._entries:
-            return False
-        try:
-            return self._entries[0][2].done()
-        except Error:
-            return True  # the session is closed, which the awaiting task finds out, too
+    def _set_reached(self, served: int) -> None:
+        with self._changed:
+            self._serving.remove(served)
+            self._coming += 1
+            while self._entries and _is_over(self._entries[0][2]):
+                _set(heapq.heappop(self._entries)[3])
 
     def _next(self) -> Ticket | None:
         with self._changed:
-            while not self._entries:
-                self._idle += 1
-                notified = self._changed.wait(_IDLE_S)
-                self._idle -= 1
-                if not notified and not self._entries:
-                    return None
+            arrived = self._changed.wait_for(lambda: self._entries, _IDLE_S)
+            self._coming -= 1
+            if not arrived:
+                return None
             ticket = self._entries[0][2]
             self._serving.append(ticket.value)
             return ticket
@@ -87,6 +79,14 @@ class Waiter:
                                    per_thread.reference)
         except Error:
             pass
+
+
+def _is_over(ticket: Ticket) -> bool:
+    """Whether there is nothing more to wait for; the outcome is for whoever awaits it."""
+    try:
+        return ticket.done()
+    except Error:
+        return True  # the session is closed
 
 
 def _set(future: asyncio.Future[None]) -> None:
