@@ -24,6 +24,10 @@ from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
+# As users import and catch them, in tracebacks, too.
+for _error in (Error, *Error.__subclasses__()):
+    _error.__module__ = "concert"
+
 __all__ = [
     "Activation", "Backend", "Buffer", "Cancelled", "Code", "Collective", "CollectiveKind",
     "Communicator", "Copy", "DeadlineExceeded", "Dtype", "Error", "FailedPrecondition", "Fallback",

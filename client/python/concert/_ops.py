@@ -50,9 +50,15 @@ class Gemm(Op):
                  bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
                  activation: int = 0, a_scales: Tensor | None = None,
                  w_scales: Tensor | None = None, allow_tf32: bool = False) -> None:
-        m, k, lda, batch_a, stride_a = _matrix("a", a)
-        n, k_w, ldw, batch_w, stride_w = _matrix("w", w)
-        m_d, n_d, ldd, batch, stride_d = _matrix("d", d)
+        self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
+
+    def _set(self, a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tensor | None,
+             alpha: float, beta: float, activation: int, a_scales: Tensor | None,
+             w_scales: Tensor | None, allow_tf32: bool) -> None:
+        """What __init__ does; Queue.gemm calls it without the cost of keywords."""
+        m, k, lda, batch_a, stride_a = a._matrix or _matrix("a", a)
+        n, k_w, ldw, batch_w, stride_w = w._matrix or _matrix("w", w)
+        m_d, n_d, ldd, batch, stride_d = d._matrix or _matrix("d", d)
         if k != k_w or m != m_d or n != n_d:
             raise InvalidArgument(f"a is {a.shape}, w is {w.shape} and d is {d.shape}; they must "
                                   "be (m, k), (n, k) and (m, n)")
@@ -121,7 +127,8 @@ def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int]:
     row_stride = strides[-2] if rows > 1 else 0
     if rows > 1 and row_stride < columns:
         raise InvalidArgument(f"{name} has strides {strides} for shape {shape}; its rows overlap")
-    return rows, columns, row_stride, batch, batch_stride
+    tensor._matrix = rows, columns, row_stride, batch, batch_stride
+    return tensor._matrix
 
 
 def _batch_stride(name: str, batch: int, stride: int, batch_of_d: int) -> int:

@@ -111,8 +111,8 @@ class Queue(Owner):
              w_scales: Tensor | None = None, allow_tf32: bool = False,
              waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
         """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""
-        op = Gemm(a, w, d, c=c, bias=bias, alpha=alpha, beta=beta, activation=activation,
-                  a_scales=a_scales, w_scales=w_scales, allow_tf32=allow_tf32)
+        op = Gemm.__new__(Gemm)
+        op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
         return self.submit(op, waits, deadline_ns)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),

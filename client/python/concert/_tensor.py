@@ -89,7 +89,10 @@ class Tensor:
     Plain data: making one registers nothing. `strides` count elements.
     """
 
-    __slots__ = ("buffer", "offset", "shape", "strides", "dtype")
+    __slots__ = ("buffer", "offset", "shape", "strides", "dtype", "_matrix")
+
+    # As an operand of a GEMM, found out when it first is one; see _ops.
+    _matrix: tuple[int, int, int, int, int] | None
 
     def __init__(self, buffer: Buffer, offset: int, shape: tuple[int, ...],
                  strides: tuple[int, ...] | None, dtype: Dtype) -> None:
@@ -111,6 +114,7 @@ class Tensor:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
+        self._matrix = None
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, gpu={self.buffer.gpu})"
