@@ -245,6 +245,10 @@ def test_ordinals_are_found_by_uuid(tmp_path, monkeypatch):
           memset(uuid, 'A' + device - 5, 16);
           return 0;
         }
+        int cuPointerGetAttribute(int* value, int attribute, unsigned long long pointer) {
+          *value = attribute == 9 ? (int)(pointer >> 32) : 0;
+          return 0;
+        }
     """)
     subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
     opened = ctypes.CDLL(str(tmp_path / "libcuda.so.1"))
@@ -253,6 +257,7 @@ def test_ordinals_are_found_by_uuid(tmp_path, monkeypatch):
     try:
         assert cuda_tensor().__dlpack_device__() == (_dlpack.CUDA, 1)
         assert concert.Session._gpu_of(OneCudaGpu, 1) == 0
+        assert _cuda.ordinal_of_pointer((3 << 32) + 16) == 3
         with pytest.raises(concert.InvalidArgument, match="device 0 .* is none of the daemon's"):
             concert.Session._gpu_of(OneCudaGpu, 0)
         with pytest.raises(concert.InvalidArgument, match="CUDA device 2 does not exist here"):

@@ -4,6 +4,8 @@ import os
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 
@@ -87,10 +89,10 @@ def test_ops_wait_for_user_timelines_and_tickets_of_other_queues(session):
         timeline, gate = gate_of(session)
         up = first.gemm(x, x, y, waits=[gate], deadline_ns=time.monotonic_ns())
         down = second.gemm(y, x, z, waits=[(up.timeline, up.value)])
-        assert not up.done() and not down.done() and up.poll() is None
+        assert not up.done() and not down.done() and not up.poll()
         timeline.signal(1)
         down.wait()
-        assert up.done() and up.poll() is True
+        assert up.done() and up.poll()
         np.testing.assert_array_equal(z.read(), np.eye(8, dtype=np.float32))
         assert first.last == up and first.last in {up}
 
@@ -114,6 +116,8 @@ def test_too_many_waits(session, queue):
         queue.copy(x, session.zeros((4,), "fp32"), waits=[session.user_timeline().at(0)] * 5)
     with pytest.raises(concert.InvalidArgument, match="waits are"):
         queue.copy(x, session.zeros((4,), "fp32"), waits=[(-1, 0)])
+    with pytest.raises(concert.InvalidArgument, match="deadline_ns is -1"):
+        queue.copy(x, session.zeros((4,), "fp32"), deadline_ns=-1)
 
 
 def test_a_wait_ends_with_its_timeout_and_names_it(session, queue):
@@ -219,7 +223,8 @@ def test_closed_things_say_so(daemon):
         with pytest.raises(concert.FailedPrecondition, match=f"the {what} is closed"):
             use()
     session.close()
-    for use in (ticket.wait, session.queue, lambda: session.batch().__enter__()):
+    assert ticket.done()  # there is nothing more to wait for
+    for use in (ticket.wait, ticket.poll, session.queue, lambda: session.batch().__enter__()):
         with pytest.raises(concert.Unavailable, match="the session is closed; open a new one"):
             use()
 
@@ -348,3 +353,29 @@ def test_user_timelines_run_out_with_a_sentence(session):
     assert len(timelines) == 64
     timelines[0].close()
     session.user_timeline()
+
+
+def test_leaving_with_everything_open_is_clean(daemon):
+    """A script that ends while tickets are awaited, views and capsules alive."""
+    script = """
+import asyncio, concert, numpy as np
+session = concert.connect()
+queue, timeline = session.queue(), session.user_timeline()
+x, y = session.zeros(4, "fp32"), session.zeros(4, "fp32")
+view, array, capsule = x.numpy(), np.from_dlpack(y), y.__dlpack__()
+ticket = queue.copy(x, y, waits=[timeline.at(1)])
+
+async def main():
+    async def wait():
+        await ticket
+    try:
+        await asyncio.wait_for(wait(), 0.01)
+    except asyncio.TimeoutError:
+        print("left")
+
+asyncio.run(main())
+"""
+    path = os.pathsep.join(sys.path)
+    ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", script], timeout=60,
+                           env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left\n", "")

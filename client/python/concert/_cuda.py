@@ -56,6 +56,16 @@ def uuid_of(ordinal: int) -> bytes:
     return uuids()[ordinal]
 
 
+def ordinal_of_pointer(pointer: int) -> int:
+    """This process's number of the device whose memory it points to."""
+    uuids()  # initialises CUDA
+    ordinal = ctypes.c_int()
+    attribute = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    _check(ctypes.CDLL("libcuda.so.1"), "cuPointerGetAttribute", ctypes.byref(ordinal), attribute,
+           ctypes.c_uint64(pointer))
+    return ordinal.value
+
+
 def stream_handle(stream: Any) -> int:
     """The CUstream of a stream of PyTorch, CuPy, Numba, of cuda.core, or the number itself."""
     if isinstance(stream, int) and not isinstance(stream, bool):

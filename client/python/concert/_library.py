@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from . import _abi
-from ._errors import FailedPrecondition, Unavailable, error_of
+from ._errors import Error, FailedPrecondition, Unavailable, error_of
 from ._version import VERSION
 
 __version__ = VERSION
@@ -70,7 +70,7 @@ def _check_version(opened: Any, path: str) -> None:
         f"install the same version of both, or set CONCERT_LIBRARY to a libconcert {__version__}")
 
 
-def last_error(code: int) -> Exception:
+def last_error(code: int) -> Error:
     """The exception for a call that returned `code` and was given per_thread.reference."""
     return error_of(code, per_thread.error.message.decode("utf-8", "replace"))
 

@@ -234,7 +234,7 @@ class Collective(Op):
                  reduction: Reduction = Reduction.SUM, root: int = 0) -> None:
         op = _abi.concert_collective(struct_size=ctypes.sizeof(_abi.concert_collective), kind=kind,
                                      communicator=communicator._handle.check().value,
-                                     reduction=reduction)
+                                     reduction=Reduction(reduction))
         handles = [communicator._handle]
         if kind != CollectiveKind.BARRIER:
             if src is None:

@@ -89,9 +89,11 @@ class Queue(Owner):
                                   f"most {_abi.WAITS_MAX}")
         try:
             struct.pack_into(f"={len(numbers)}Q", self._waits, 0, *numbers)
-            self._options.deadline_ns = deadline_ns
         except struct.error as error:
             raise InvalidArgument(f"waits are {tickets}: {error}") from None
+        if not 0 <= deadline_ns < 2**64:
+            raise InvalidArgument(f"deadline_ns is {deadline_ns}; it must be a time.monotonic_ns()")
+        self._options.deadline_ns = deadline_ns
         self._options.wait_count = len(tickets)
         return self._options_reference
 

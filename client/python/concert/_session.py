@@ -13,7 +13,7 @@ from typing import Any, Iterator, Sequence
 
 from . import _abi, _dlpack
 from ._abi import Backend, Dtype, Fallback, Memory, Priority
-from ._cuda import stream_handle, uuid_of
+from ._cuda import ordinal_of_pointer, stream_handle, uuid_of
 from ._dtypes import DtypeLike, SIZES, dtype_of, host_array, numpy
 from ._errors import FailedPrecondition, InvalidArgument
 from ._handles import Handle, Owner
@@ -128,7 +128,8 @@ class Session(Owner):
             raise FailedPrecondition(
                 f"the {type(array).__name__} is on a CUDA device and the daemon runs on simulated "
                 "GPUs; copy it to the host and use Session.array")
-        gpu = 0 if found.ordinal is None else self._gpu_of(found.ordinal)
+        gpu = self._gpu_of(ordinal_of_pointer(found.pointer) if found.ordinal is None
+                           else found.ordinal)
         view = Tensor(_Unbounded(), 0, found.shape, found.strides,  # type: ignore[arg-type]
                       found.dtype)
         span = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import time
 from typing import TYPE_CHECKING, Any, Generator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generator
 from . import _abi
 from ._abi import Code
 from ._cuda import stream_handle
-from ._errors import DeadlineExceeded
+from ._errors import DeadlineExceeded, Error
 from ._library import call, last_error, library, per_thread
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # A call into the library cannot be interrupted, so that a wait is cut into pieces: Ctrl-C and
 # Session.close() in another thread take effect between two of them.
-_PIECE_NS = 100_000_000
+_PIECE_S = 0.1
 
 
 class Ticket:
@@ -46,17 +47,20 @@ class Ticket:
         return hash((self.timeline, self.value))
 
     def done(self) -> bool:
-        """Whether there is nothing more to wait for; never blocks, tells no outcome."""
-        return self.poll() is not None
+        """Whether there is nothing more to wait for; wait() then tells the outcome at once."""
+        try:
+            return self.poll()
+        except Error:
+            return True
 
-    def poll(self) -> bool | Exception | None:
-        """None: not yet. True: done. An exception: what became of the op. Never blocks."""
+    def poll(self) -> bool:
+        """wait() without waiting: whether the op is done; raises what became of it if it failed."""
         done = ctypes.c_int()
         code = library().concert_poll(self.session._handle.check(), self._abi(), done,
                                       per_thread.reference)
         if code:
-            return last_error(code)
-        return True if done.value else None
+            raise last_error(code)
+        return bool(done.value)
 
     def wait(self, stream: Any = None, *, timeout: float | None = None) -> None:
         """Waits until the op is done; raises what became of it if it failed.
@@ -72,36 +76,28 @@ class Ticket:
             call("concert_wait_on_stream", self.session._handle.check(), self._abi(),
                  stream_handle(stream))
             return
-        until_ns = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            piece_ns = _PIECE_NS
-            if until_ns is not None:
-                piece_ns = max(0, min(piece_ns, until_ns - time.monotonic_ns()))
-            code = library().concert_wait(self.session._handle.check(), self._abi(), piece_ns,
-                                          per_thread.reference)
+            piece_s = max(0.0, min(_PIECE_S, end - time.monotonic()))
+            code = library().concert_wait(self.session._handle.check(), self._abi(),
+                                          int(piece_s * 1e9), per_thread.reference)
             if code == Code.OK:
                 return
             error = last_error(code)
-            if code == Code.DEADLINE_EXCEEDED:
-                # The piece's end, or the op's own outcome?
-                outcome = self.poll()
-                if outcome is None:
-                    if until_ns is None or time.monotonic_ns() < until_ns:
-                        continue
-                    raise DeadlineExceeded(_with_time(str(error.args[0]), timeout or 0.0))
-                if outcome is True:
-                    return
-                error = outcome if isinstance(outcome, Exception) else error
-            raise error
+            if code != Code.DEADLINE_EXCEEDED:
+                raise error
+            # The end of the piece, or of the op, whose outcome poll() raises.
+            if self.poll():
+                return
+            if time.monotonic() >= end:
+                raise DeadlineExceeded(_with_time(error.message, timeout or 0.0))
 
     def __await__(self) -> Generator[Any, None, None]:
         """`await ticket`: returns when the op is done, raises what became of it if it failed."""
-        if self.poll() is None:
+        if not self.poll():
             from ._waiter import future_of
             yield from future_of(self).__await__()
-        outcome = self.poll()
-        if isinstance(outcome, Exception):
-            raise outcome
+            self.poll()
 
     def _abi(self) -> Any:
         return _abi.concert_ticket(self.timeline, self.value)

@@ -59,7 +59,7 @@ class Waiter:
         with self._changed:
             self._serving.remove(served)
             self._coming += 1
-            while self._entries and _is_over(self._entries[0][2]):
+            while self._entries and self._entries[0][2].done():
                 _set(heapq.heappop(self._entries)[3])
 
     def _next(self) -> Ticket | None:
@@ -79,14 +79,6 @@ class Waiter:
                                    per_thread.reference)
         except Error:
             pass
-
-
-def _is_over(ticket: Ticket) -> bool:
-    """Whether there is nothing more to wait for; the outcome is for whoever awaits it."""
-    try:
-        return ticket.done()
-    except Error:
-        return True  # the session is closed
 
 
 def _set(future: asyncio.Future[None]) -> None:
