@@ -39,6 +39,13 @@ def test_a_change_of_the_header_is_seen(old, new):
     assert generate.generate(text.replace(old, new)) != generate.generate(text)
 
 
+def test_what_only_c_needs_is_left_out():
+    text = HEADER.read_text()
+    more = text.replace("typedef enum concert_code", "#define CONCERT_GEMM_NEW \\\n  {.alpha = 1}\n"
+                        "typedef enum concert_code", 1)
+    assert more != text and generate.generate(more) == generate.generate(text)
+
+
 @pytest.mark.parametrize("declaration", [
     "CONCERT_API int concert_new(long double value);",
     "typedef enum concert_new { CONCERT_A, CONCERT_B } concert_new;",

@@ -266,3 +266,18 @@ def test_ordinals_are_found_by_uuid(tmp_path, monkeypatch):
             _cuda.ordinal_of(b"C" * 16)
     finally:
         _cuda.uuids.cache_clear()
+
+
+def test_a_consumer_without_the_gil_may_free(session):
+    """As PyTorch does: it takes the capsule and calls the deleter from C++."""
+    capsule = session.zeros((2,), "bf16").__dlpack__()
+    address = _dlpack._pointer_of(id(capsule), b"dltensor")
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    name = b"used_dltensor"
+    assert rename(capsule, name) == 0
+    deleter = _dlpack._DLManagedTensor.from_address(address).deleter
+    del capsule
+    assert len(_dlpack._exported) == 1  # it is the consumer's by now
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(address)  # ctypes releases the GIL
+    assert not _dlpack._exported

@@ -379,3 +379,42 @@ asyncio.run(main())
     ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", script], timeout=60,
                            env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left\n", "")
+
+
+def test_threads_that_close_what_others_use(daemon):
+    """Buffers, queues and sessions closed under running calls: exceptions, never a crash."""
+    session = concert.connect(daemon.socket)
+    unexpected = []
+    shared = [session.zeros(1024, "fp32") for _ in range(4)]
+
+    def use_and_close(number, step):
+        with session.queue() as queue:
+            x = shared[(number + step) % 4]
+            ticket = queue.copy(x, session.zeros(1024, "fp32"))
+            view = x.numpy()
+        ticket.wait()
+        view[step % 1024] = number  # its memory is there, whoever has closed the buffer
+        if step % 16 == number:
+            shared[number].buffer.close()
+            shared[number] = session.zeros(1024, "fp32")
+
+    def work(number):
+        for step in range(100_000):  # until the session is closed
+            try:
+                use_and_close(number, step)
+            except concert.FailedPrecondition:
+                pass  # another thread has closed the buffer
+            except concert.Unavailable:
+                return
+            except BaseException as error:
+                unexpected.append(error)
+                return
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.5)
+    session.close()
+    for thread in threads:
+        thread.join(60)
+    assert not unexpected and not any(thread.is_alive() for thread in threads)
