@@ -355,9 +355,36 @@ def test_user_timelines_run_out_with_a_sentence(session):
     session.user_timeline()
 
 
+def run_script(script):
+    """What a Python of its own prints, and its status."""
+    path = os.pathsep.join(sys.path)
+    ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", script], timeout=60,
+                           env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_without_numpy(daemon):
+    """Bytes go in and out all the same; arrays say what they need."""
+    assert run_script("""
+import struct, sys
+sys.modules["numpy"] = None  # as where it is not installed
+import concert
+with concert.connect() as session, session.queue() as queue:
+    x = session.allocate(16)
+    x.write(struct.pack("4f", 1, 2, 3, 4))
+    x, y = x.tensor((2, 2), "fp32"), session.zeros((2, 2), "fp32")
+    queue.gemm(x, x, y).wait()
+    print(struct.unpack("4f", y.buffer.read()))
+    try:
+        session.array([1.0])
+    except concert.FailedPrecondition as error:
+        print(error.message.split(";")[0])
+""") == (0, "(5.0, 11.0, 11.0, 25.0)\nnumpy is not installed\n", "")
+
+
 def test_leaving_with_everything_open_is_clean(daemon):
     """A script that ends while tickets are awaited, views and capsules alive."""
-    script = """
+    assert run_script("""
 import asyncio, concert, numpy as np
 session = concert.connect()
 queue, timeline = session.queue(), session.user_timeline()
@@ -374,11 +401,7 @@ async def main():
         print("left")
 
 asyncio.run(main())
-"""
-    path = os.pathsep.join(sys.path)
-    ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", script], timeout=60,
-                           env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left\n", "")
+""") == (0, "left\n", "")
 
 
 def test_threads_that_close_what_others_use(daemon):
