@@ -3,12 +3,11 @@
 
   python_overhead.py [--rounds N] [--submits N]
 
-Needs a running concertd (CONCERT_SOCKET), best with `--policy serial`, and the package (PYTHONPATH).
-Ops are collected in batches and waited for outside of the measured time, so that the figure is the
-way from Python into the ring and back. `call` is the C function through ctypes with everything made
-before; `prepared` is Queue.submit of a Gemm made before; `made anew` is Queue.gemm with its checks;
-`with a wait` adds a ticket to wait for. The median of the rounds is what it costs; the least is what
-it costs on an idle machine.
+Needs a running concertd (CONCERT_SOCKET) and the package (PYTHONPATH). Ops are collected in batches
+and waited for outside of the measured time, so that the figure is the way from Python into the ring
+and back. `call` is the C function through ctypes with everything made before; `prepared` is
+Queue.submit of a Gemm made before; `made anew` is Queue.gemm with its checks; `with a wait` adds a
+ticket to wait for. The least of the rounds is the nearer to an idle machine.
 """
 
 import argparse
@@ -21,7 +20,8 @@ import concert
 from concert import _library
 
 
-def measure(rounds: int, submits: int, queue: concert.Queue, one: Callable[[], Any]) -> list[float]:
+def measure(rounds: int, submits: int, queue: concert.Queue,
+            one: Callable[[], Any]) -> list[float]:
     """Microseconds a call, of each round."""
     times = []
     for _ in range(rounds):
@@ -37,7 +37,7 @@ def measure(rounds: int, submits: int, queue: concert.Queue, one: Callable[[], A
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--submits", type=int, default=100, help="of a batch; below the ring's size")
+    parser.add_argument("--submits", type=int, default=100, help="of a batch")
     arguments = parser.parse_args()
 
     with concert.connect(name="python-overhead") as session, session.queue() as queue:
