@@ -205,6 +205,32 @@ def test_what_cannot_be_imported(session, array, error, sentence):
         session.import_array(array)
 
 
+def test_what_is_registered_of_a_cuda_tensor(session, monkeypatch):
+    """Up to the call into the library, which needs a GPU: the daemon's GPU 1 is ordinal 0 here."""
+    monkeypatch.setattr(_cuda, "uuids", lambda: (session.gpus[1].uuid,))
+    monkeypatch.setattr(session, "backend", concert.Backend.CUDA)
+    asked = []
+
+    def register(memory, bytes, *, gpu, pointer, owner):
+        asked.append((memory, bytes, gpu, pointer, owner))
+        return session.allocate(bytes, gpu)
+
+    monkeypatch.setattr(session, "import_memory", register)
+    rows_with_gaps = types.SimpleNamespace(__dlpack_device__=lambda: (_dlpack.CUDA, 0))
+    source = session.zeros((5, 8), "fp16")[1:4, :6]
+    with monkeypatch.context() as patch:  # its capsule, as if it were on a CUDA device
+        patch.setattr(_dlpack, "device_of", lambda tensor: (_dlpack.CUDA, 0))
+        rows_with_gaps.__dlpack__ = lambda stream: _dlpack.export(source, None, None)
+        tensor = session.import_array(rows_with_gaps)
+    (memory, bytes, gpu, pointer, owner), = asked
+    assert (memory, bytes, gpu) == (concert.Memory.CUDA_POINTER, (2 * 8 + 6) * 2, 1)
+    assert pointer == source.buffer.address + source.offset
+    assert owner[0] is rows_with_gaps and tensor.buffer.gpu == 1
+    assert (tensor.shape, tensor.strides, tensor.dtype) == ((3, 6), (8, 1), Dtype.FP16)
+    with pytest.raises(concert.InvalidArgument, match=r"shape \(0, 3\); there is nothing"):
+        session.import_array(OnCuda(shape=(0, 3), device=(_dlpack.CUDA, 0)))
+
+
 def test_a_simulated_tensor_has_no_cuda_interface(session):
     assert not hasattr(session.zeros((2,), "fp32"), "__cuda_array_interface__")
 

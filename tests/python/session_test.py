@@ -145,8 +145,8 @@ def test_a_wait_can_be_interrupted(session, queue):
     timeline, gate = gate_of(session)
     x = session.zeros((4,), "fp32")
     ticket = queue.copy(x, session.zeros((4,), "fp32"), waits=[gate])
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         ticket.wait()
     timeline.signal(1)
     ticket.wait()

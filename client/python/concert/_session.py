@@ -128,6 +128,9 @@ class Session(Owner):
             raise FailedPrecondition(
                 f"the {type(array).__name__} is on a CUDA device and the daemon runs on simulated "
                 "GPUs; copy it to the host and use Session.array")
+        if 0 in found.shape:
+            raise InvalidArgument(f"the {type(array).__name__} has shape {found.shape}; there is "
+                                  "nothing to register")
         gpu = self._gpu_of(ordinal_of_pointer(found.pointer) if found.ordinal is None
                            else found.ordinal)
         view = Tensor(_Unbounded(), 0, found.shape, found.strides,  # type: ignore[arg-type]
