@@ -17,6 +17,7 @@ def test_the_manuals_blocks_run(daemon, capsys):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     assert len(blocks) >= 12
+    assert blocks[0][1] == (ROOT / "client" / "examples" / "minimal.py").read_text()
     for block in blocks:
         line = text[:block.start(1)].count("\n")
         if ">>>" in block[1]:
@@ -26,6 +27,7 @@ def test_the_manuals_blocks_run(daemon, capsys):
         else:
             exec(compile("\n" * line + block[1], str(MANUAL), "exec"), names)
     assert runner.summarize(verbose=False).failed == 0, capsys.readouterr().out
+    assert capsys.readouterr().out == "y[0] = 16\n"
 
 
 def test_the_benchmark_runs(daemon):
