@@ -110,6 +110,24 @@ def test_ops_wait_for_tickets_of_another_session(daemon, session, queue):
             session.ticket(theirs.timeline, theirs.value).wait()
 
 
+def test_memory_of_another_session_is_refused(daemon, session, queue):
+    """Buffers are numbers to the daemon: the wrong memory would be used without a word."""
+    mine = session.zeros((4, 4), "fp32")
+    with concert.connect(daemon.socket) as other:
+        theirs = other.zeros((4, 4), "fp32")
+        group = other.join("theirs", 0, 1)
+        for use in (lambda: queue.gemm(mine, theirs, mine), lambda: queue.copy(mine, theirs),
+                    lambda: queue.gemm(mine, mine, mine, bias=theirs[0]),
+                    lambda: queue.all_reduce(group, mine)):
+            with pytest.raises(concert.InvalidArgument, match="is of another session than the"):
+                use()
+        op = concert.Gemm(theirs, theirs, other.zeros((4, 4), "fp32"))
+        for use in (lambda: queue.submit(op), lambda: queue.barrier(group)):
+            with pytest.raises(concert.InvalidArgument, match="the op is of another session than "
+                                                              "the queue; make it of buffers of"):
+                use()
+
+
 def test_too_many_waits(session, queue):
     x = session.zeros((4,), "fp32")
     with pytest.raises(concert.InvalidArgument, match="waits has 5 tickets; .* at most 4"):

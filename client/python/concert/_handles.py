@@ -19,9 +19,10 @@ class Handle(ctypes.c_void_p):
     """
 
     def __init__(self, value: int | None, what: str, free: Callable[[int], None],
-                 gone: Error | None = None) -> None:
+                 gone: Error | None = None, home: object = None) -> None:
         super().__init__(value)
         self.what = what
+        self.home = home  # of which session it is, without keeping that alive
         self.gone = gone
         self._free = free
         self._pointer = value
@@ -84,7 +85,7 @@ class Owner:
         handle = self._handle
         handle.close()
         # Drops the reference that keeps the C handle alive.
-        self._handle = Handle(None, handle.what, handle._free, handle.gone)
+        self._handle = Handle(None, handle.what, handle._free, handle.gone, handle.home)
 
     @property
     def closed(self) -> bool:

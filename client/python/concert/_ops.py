@@ -22,15 +22,30 @@ class Op:
     Keeps the memory of its buffers; submitting it after one is closed is an error.
     """
 
-    __slots__ = ("_struct", "_reference", "_handles")
+    __slots__ = ("_struct", "_reference", "_handles", "_home")
 
     _struct: Any
     _reference: Any  # to _struct, made once
     _handles: tuple[Handle, ...]
+    _home: object  # the session of all of them
 
-    def _check(self) -> None:
+    def _keep(self, handles: list[Handle]) -> None:
+        """The handles that must live and be open whenever the op is submitted."""
+        self._handles = tuple(handles)
+        self._home = home = handles[0].home
+        for handle in handles[1:]:
+            # To the daemon a buffer is a number, which another session has, too.
+            if handle.home is not home:
+                raise InvalidArgument(f"the {handle.what} is of another session than the "
+                                      f"{handles[0].what} that comes first")
+
+    def _check(self, home: object) -> None:
+        """Says why it cannot be submitted to a queue of the session `home`."""
         for handle in self._handles:
             handle.check()
+        if home is not self._home:
+            raise InvalidArgument("the op is of another session than the queue; make it of buffers "
+                                  "of the queue's session")
 
 
 class Gemm(Op):
@@ -103,7 +118,10 @@ class Gemm(Op):
                 f"a GEMM of m {m}, n {n}, k {k}, alpha {alpha}, beta {beta}, activation "
                 f"{activation}: {error}") from None
         self._reference = ctypes.byref(packed)
-        self._handles = tuple(handles)
+        if len(handles) == 3 and handle_a.home is handle_w.home is handle_d.home:
+            self._handles, self._home = (handle_a, handle_w, handle_d), handle_a.home
+        else:
+            self._keep(handles)
 
 
 def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int]:
@@ -194,7 +212,7 @@ class Copy(Op):
         op.dst.buffer, op.dst.offset = _slice(_dense("dst", dst), handles)
         self._struct = op
         self._reference = ctypes.byref(op)
-        self._handles = tuple(handles)
+        self._keep(handles)
 
 
 def _dense(name: str, operand: Buffer | Tensor) -> Tensor:
@@ -249,7 +267,7 @@ class Collective(Op):
         op.root = root
         self._struct = op
         self._reference = ctypes.byref(op)
-        self._handles = tuple(handles)
+        self._keep(handles)
 
 
 def _count(kind: CollectiveKind, ranks: int, src: Tensor, dst: Tensor) -> int:

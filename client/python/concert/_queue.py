@@ -51,6 +51,7 @@ class Queue(Owner):
             struct_size=ctypes.sizeof(_abi.concert_submit_options),
             waits=ctypes.cast(self._waits, ctypes.POINTER(_abi.concert_ticket)))
         self._options_reference = ctypes.byref(self._options)
+        self._home = handle.home
         self._timeline: int = library().concert_queue_last(handle).timeline
         self._after: list[Ticket] = []  # what the next op waits for, too
 
@@ -65,8 +66,8 @@ class Queue(Owner):
 
     def submit(self, op: Op, waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
         """Hands over an op that was made before; the quickest way to submit it again."""
-        if not all(op._handles):
-            op._check()
+        if op._home is not self._home or not all(op._handles):
+            op._check(self._home)
         options = None
         if waits or deadline_ns or self._after:
             options = self._set_options(waits, deadline_ns)

@@ -76,6 +76,7 @@ class Session(Owner):
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+        self._home = object()  # what its handles are told apart by from those of other sessions
         self.id: int = library().concert_session_id(handle)
         self.local = bool(library().concert_session_is_local(handle))
         self.gpus = tuple(_gpu(handle, index)
@@ -192,7 +193,7 @@ class Session(Owner):
     def _make(self, what: str, function: str, free: str, *arguments: Any) -> Handle:
         made = ctypes.c_void_p()
         call(function, self._handle.check(), *arguments, ctypes.byref(made))
-        return Handle(made.value, what, getattr(library(), free))
+        return Handle(made.value, what, getattr(library(), free), home=self._home)
 
     def _index(self, gpu: int) -> int:
         # ctypes would cut a larger number to 32 bits; the library knows the rest.
