@@ -1,0 +1,156 @@
+"""Queues: ordered lines of ops on one GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING, Any, Iterable, Union
+
+from . import _abi
+from ._abi import CollectiveKind, Priority, Reduction
+from ._errors import InvalidArgument
+from ._handles import Handle, Owner
+from ._library import last_error, library, per_thread
+from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._tensor import Buffer, Tensor
+from ._ticket import Ticket
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+Wait = Union[Ticket, tuple[int, int]]
+
+
+class Queue(Owner):
+    """An ordered line of ops, like a CUDA stream. One thread at a time.
+
+    An op begins after the queue's earlier ops; ops of different queues run side by side. `waits`
+    of the calls below are up to 4 tickets of any queue, session (of the same user) or user
+    timeline, as Ticket or as (timeline, value). `deadline_ns` is a hint, on time.monotonic_ns().
+
+    A submit returns at once. ResourceExhausted: the ring stayed full for the session's
+    submit_timeout. Unavailable: the session has ended. A bad op fails when its ticket is waited
+    for.
+    """
+
+    def __init__(self, session: Session, handle: Handle, gpu: int, priority: Priority) -> None:
+        self.session = session
+        self.gpu = gpu
+        self.priority = priority
+        self._handle = handle
+        # Made once, so that a submit makes nothing but the ticket that it returns.
+        self._submit = {
+            Gemm: library().concert_submit_gemm,
+            Copy: library().concert_submit_copy,
+            Collective: library().concert_submit_collective,
+        }
+        self._ticket = _abi.concert_ticket()
+        self._ticket_reference = ctypes.byref(self._ticket)
+        self._waits = (_abi.concert_ticket * _abi.WAITS_MAX)()
+        self._options = _abi.concert_submit_options(
+            struct_size=ctypes.sizeof(_abi.concert_submit_options),
+            waits=ctypes.cast(self._waits, ctypes.POINTER(_abi.concert_ticket)))
+        self._options_reference = ctypes.byref(self._options)
+        self._home = handle.home
+        self._timeline: int = library().concert_queue_last(handle).timeline
+        self._after: list[Ticket] = []  # what the next op waits for, too
+
+    def __repr__(self) -> str:
+        return f"Queue(gpu={self.gpu}, priority={self.priority.name})"
+
+    @property
+    def last(self) -> Ticket:
+        """The moment when everything submitted so far is done."""
+        ticket = library().concert_queue_last(self._handle.check())
+        return Ticket(self.session, ticket.timeline, ticket.value)
+
+    def submit(self, op: Op, waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
+        """Hands over an op that was made before; the quickest way to submit it again."""
+        if op._home is not self._home or not all(op._handles):
+            op._check(self._home)
+        options = None
+        if waits or deadline_ns or self._after:
+            options = self._set_options(waits, deadline_ns)
+        code = self._submit[type(op)](self._handle, op._reference, options,
+                                      self._ticket_reference, per_thread.reference)
+        if code:
+            self._handle.check()
+            raise last_error(code)
+        if self._after:
+            self._after.clear()
+        return Ticket(self.session, self._timeline, self._ticket.value)
+
+    def _set_options(self, waits: Iterable[Wait], deadline_ns: int) -> Any:
+        tickets = [*self._after, *waits]
+        numbers = [number for ticket in tickets for number in
+                   (ticket if isinstance(ticket, tuple) else (ticket.timeline, ticket.value))]
+        if len(tickets) > _abi.WAITS_MAX:
+            after = f", {len(self._after)} of them from after()" if self._after else ""
+            raise InvalidArgument(f"waits has {len(tickets)} tickets{after}; an op waits for at "
+                                  f"most {_abi.WAITS_MAX}")
+        try:
+            struct.pack_into(f"={len(numbers)}Q", self._waits, 0, *numbers)
+        except struct.error as error:
+            raise InvalidArgument(f"waits are {tickets}: {error}") from None
+        if not 0 <= deadline_ns < 2**64:
+            raise InvalidArgument(f"deadline_ns is {deadline_ns}; it must be a time.monotonic_ns()")
+        self._options.deadline_ns = deadline_ns
+        self._options.wait_count = len(tickets)
+        return self._options_reference
+
+    def after(self, stream: Any) -> Ticket:
+        """The queue's later ops wait for the work that is on the CUDA stream by now.
+
+        `stream` as in Ticket.wait, whose context must be current; this thread goes on. Returns the
+        moment when the stream gets there, for ops of other queues.
+        """
+        ticket = self.session._signal_on(stream)
+        self._after.append(ticket)
+        return ticket
+
+    def gemm(self, a: Tensor, w: Tensor, d: Tensor, *, c: Tensor | None = None,
+             bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
+             activation: int = 0, a_scales: Tensor | None = None,
+             w_scales: Tensor | None = None, allow_tf32: bool = False,
+             waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
+        """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""
+        op = Gemm.__new__(Gemm)
+        op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
+        return self.submit(op, waits, deadline_ns)
+
+    def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
+             deadline_ns: int = 0) -> Ticket:
+        """Submits a Copy of `src` to `dst`."""
+        return self.submit(Copy(src, dst), waits, deadline_ns)
+
+    def all_reduce(self, communicator: Communicator, src: Tensor, dst: Tensor | None = None, *,
+                   reduction: Reduction = Reduction.SUM, waits: Iterable[Wait] = ()) -> Ticket:
+        """dst of every rank: the reduction of all ranks' src. In place without dst."""
+        return self.submit(Collective(CollectiveKind.ALL_REDUCE, communicator, src, dst,
+                                      reduction=reduction), waits)
+
+    def all_gather(self, communicator: Communicator, src: Tensor, dst: Tensor, *,
+                   waits: Iterable[Wait] = ()) -> Ticket:
+        """dst of every rank: all ranks' src, one after the other."""
+        return self.submit(Collective(CollectiveKind.ALL_GATHER, communicator, src, dst), waits)
+
+    def reduce_scatter(self, communicator: Communicator, src: Tensor, dst: Tensor, *,
+                       reduction: Reduction = Reduction.SUM, waits: Iterable[Wait] = ()) -> Ticket:
+        """dst: this rank's part of the reduction of all ranks' src."""
+        return self.submit(Collective(CollectiveKind.REDUCE_SCATTER, communicator, src, dst,
+                                      reduction=reduction), waits)
+
+    def all_to_all(self, communicator: Communicator, src: Tensor, dst: Tensor, *,
+                   waits: Iterable[Wait] = ()) -> Ticket:
+        """Part i of src goes to rank i; part i of dst comes from rank i."""
+        return self.submit(Collective(CollectiveKind.ALL_TO_ALL, communicator, src, dst), waits)
+
+    def broadcast(self, communicator: Communicator, src: Tensor, dst: Tensor | None = None, *,
+                  root: int = 0, waits: Iterable[Wait] = ()) -> Ticket:
+        """dst of every rank: src of the rank `root`. In place without dst."""
+        return self.submit(Collective(CollectiveKind.BROADCAST, communicator, src, dst, root=root),
+                           waits)
+
+    def barrier(self, communicator: Communicator, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Reached when every rank's is."""
+        return self.submit(Collective(CollectiveKind.BARRIER, communicator), waits)

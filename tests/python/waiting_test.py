@@ -1,0 +1,195 @@
+"""`await ticket`, and CUDA streams as far as they go without CUDA."""
+
+import asyncio
+import threading
+import types
+
+import numpy as np
+import pytest
+
+import concert
+from concert import _cuda, _library
+
+
+@pytest.fixture
+def held(session):
+    """Makes copies that wait for values of a timeline: (timeline, submit(queue, value))."""
+    timeline = session.user_timeline()
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    return timeline, lambda queue, value: queue.copy(x, y, waits=[timeline.at(value)])
+
+
+def waiters():
+    return [one for one in threading.enumerate() if one.name == "concert-waiter"]
+
+
+def test_await_gives_the_outcome(session, queue, held):
+    timeline, submit = held
+    zero = session.allocate(64).tensor((0, 4), "fp32")
+    one = session.zeros((4, 4), "fp32")
+
+    async def main():
+        ticket = submit(queue, 1)
+        asyncio.get_running_loop().call_later(0.01, timeline.signal, 1)
+        await ticket
+        assert ticket.done()
+        await ticket  # again, at once
+        with pytest.raises(concert.InvalidArgument, match="m is 0"):
+            await queue.gemm(zero, one, zero)
+
+    asyncio.run(main())
+
+
+def test_many_tickets_need_no_thread_each(session, held):
+    timeline, submit = held
+    queues = [session.queue() for _ in range(3)]
+    before = set(waiters())
+    tickets = [submit(queue, step + 1) for step in range(20) for queue in queues]
+
+    async def main():
+        # The last first: values that come later are lower.
+        tasks = [asyncio.ensure_future(wait(ticket)) for ticket in reversed(tickets[-3:])]
+        tasks += [asyncio.ensure_future(wait(ticket)) for ticket in tickets[:-3]]
+        await asyncio.sleep(0)  # all of them have begun
+        assert len(set(waiters()) - before) <= 2 * len(queues)
+        for step in range(20):
+            timeline.signal(step + 1)
+            # Each step's, and none of a later one.
+            await asyncio.gather(*(t for t, ticket in zip(tasks[3:], tickets)
+                                   if tickets.index(ticket) // 3 == step))
+        await asyncio.gather(*tasks)
+
+    async def wait(ticket):
+        await ticket
+
+    asyncio.run(main())
+
+
+def test_a_lower_value_is_not_held_back_by_a_higher_one(queue, held):
+    timeline, submit = held
+    low, high = submit(queue, 1), submit(queue, 2)
+
+    async def main():
+        later = asyncio.ensure_future(wait(high))
+        await asyncio.sleep(0.05)  # its thread sleeps by now, or soon: right either way
+        timeline.signal(1)
+        await low
+        assert not later.done()
+        timeline.signal(2)
+        await later
+
+    async def wait(ticket):
+        await ticket
+
+    asyncio.run(main())
+
+
+def test_timeout_and_cancel(queue, held):
+    timeline, submit = held
+    ticket = submit(queue, 1)
+
+    async def main():
+        async def wait():
+            await ticket
+
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(wait(), 0.01)
+        assert not ticket.done()
+        timeline.signal(1)
+        await ticket
+
+    asyncio.run(main())
+
+
+def test_a_session_closed_meanwhile_ends_the_await(daemon):
+    async def main():
+        session = concert.connect(daemon.socket)
+        queue, timeline = session.queue(), session.user_timeline()
+        x = session.zeros((4,), "fp32")
+        ticket = queue.copy(x, session.zeros((4,), "fp32"), waits=[timeline.at(1)])
+        asyncio.get_running_loop().call_later(0.01, session.close)
+        with pytest.raises(concert.Unavailable, match="the session is closed"):
+            await ticket
+
+    asyncio.run(main())
+
+
+def test_streams_are_refused_on_the_simulator(session, queue, held):
+    timeline, submit = held
+    ticket = submit(queue, 1)
+    with pytest.raises(concert.Unimplemented, match="simulated GPUs, which have no CUDA streams"):
+        ticket.wait(types.SimpleNamespace(cuda_stream=0))
+    # Its sentence depends on whether libconcert was built with CUDA and finds it.
+    with pytest.raises(concert.Error):
+        queue.after(0)
+    timeline.signal(1)
+    ticket.wait()
+    submit(queue, 1).wait()  # after() has left nothing behind
+
+
+@pytest.mark.parametrize("stream, handle", [
+    (7, 7),
+    (types.SimpleNamespace(cuda_stream=8), 8),  # PyTorch
+    (types.SimpleNamespace(ptr=9), 9),  # CuPy
+    (types.SimpleNamespace(handle=types.SimpleNamespace(value=10)), 10),  # Numba
+    (types.SimpleNamespace(__cuda_stream__=lambda: (0, 11)), 11),  # cuda.core
+    (types.SimpleNamespace(cuda_stream=0), 0),
+])
+def test_stream_handles(stream, handle):
+    assert _cuda.stream_handle(stream) == handle
+
+
+@pytest.mark.parametrize("stream", ["current", True, object()])
+def test_what_is_no_stream(queue, stream):
+    with pytest.raises(concert.InvalidArgument, match="is no CUDA stream; give a stream"):
+        queue.after(stream)
+
+
+class Streams:
+    """Stands in for CUDA below the library: a stream signals when the test says so."""
+
+    def __init__(self, monkeypatch):
+        self.pending = []
+        library = _library.library()
+        self.real = library.concert_user_timeline_signal
+        monkeypatch.setattr(library, "concert_user_timeline_signal_on_stream", self.signal)
+
+    def signal(self, timeline, value, stream, error):
+        self.pending.append((stream, timeline, value))
+        return 0
+
+    def run(self, stream):
+        for one in [one for one in self.pending if one[0] == stream]:
+            assert self.real(one[1], one[2], None) == 0
+            self.pending.remove(one)
+
+
+def test_a_queue_waits_for_the_streams_it_is_after(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    queue.after(types.SimpleNamespace(cuda_stream=100))
+    reached = queue.after(200)
+    first, second = queue.copy(x, y), queue.copy(x, y)
+    streams.run(200)
+    reached.wait()
+    assert not first.done() and not second.done()  # 100 has not come so far
+    streams.run(100)
+    second.wait()
+    # What is on the stream later is of no interest to what was submitted, but to what follows.
+    queue.after(100)
+    third = queue.copy(x, y)
+    assert not third.done()
+    streams.run(100)
+    third.wait()
+    queue.copy(x, y).wait()
+
+
+def test_after_counts_as_waits(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    x, y = session.zeros((4,), "fp32"), session.zeros((4,), "fp32")
+    queue.after(100)
+    gate = session.user_timeline().at(0)
+    with pytest.raises(concert.InvalidArgument, match="5 tickets, 1 of them from after"):
+        queue.copy(x, y, waits=[gate] * 4)
+    streams.run(100)
+    queue.copy(x, y, waits=[gate] * 3).wait()
