@@ -9,6 +9,7 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/service/log.h"
+#include "proto/command/build.h"
 
 namespace {
 
@@ -28,7 +29,8 @@ int CatchStopSignals() {
 int main(int argc, char** argv) {
   using concert::daemon::Log;
   using concert::daemon::LogLevel;
-  const auto command = concert::daemon::ParseCommandLine(argc, argv);
+  const auto command =
+      concert::daemon::ParseCommandLine(argc, argv, concert::command::VersionLine("concertd"));
   if (!command.ok()) {
     std::fprintf(stderr, "concertd: %s\n", std::string(command.status().message()).c_str());
     return 2;
@@ -45,7 +47,7 @@ int main(int argc, char** argv) {
   const int stop_fd = CatchStopSignals();
   const auto daemon = concert::daemon::Daemon::Start(config);
   if (!daemon.ok()) {
-    Log(LogLevel::kError, daemon.status().ToString());
+    Log(LogLevel::kError, std::string(daemon.status().message()));
     return 1;
   }
   // Unmapping memory under a running kernel would fault the GPU; the end of the process does it in

@@ -3,6 +3,7 @@
 #define CONCERT_CLIENT_CTL_CONCERTCTL_H_
 
 #include <ostream>
+#include <string>
 
 namespace concert::ctl {
 
@@ -11,9 +12,10 @@ inline constexpr int kExitFailed = 1;  // the daemon refused, or did not answer 
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoDaemon = 3;
 
-// Runs one command. `terminal` says whether `out` is one: `top` then takes the whole screen.
-int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
-                  bool terminal);
+// Runs one command. --version prints `version`. `terminal` says whether `out` is one: `top` then
+// takes the whole screen.
+int RunConcertctl(int argc, const char* const* argv, const std::string& version, std::ostream& out,
+                  std::ostream& err, bool terminal);
 
 }  // namespace concert::ctl
 

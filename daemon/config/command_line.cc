@@ -5,10 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/config/config.h"
-
-#ifndef CONCERT_VERSION
-#error "CONCERT_VERSION must be defined by the build"
-#endif
+#include "daemon/config/manual.h"
+#include "proto/command/pages.h"
 
 namespace concert::daemon {
 namespace {
@@ -23,7 +21,6 @@ struct Flags {
 // Adds one option per setting. Values stay text here, so that flags, environment and file share one
 // check.
 void AddOptions(CLI::App& app, Flags& flags, std::vector<CLI::Option*>& options) {
-  app.set_version_flag("--version", "concertd " CONCERT_VERSION);
   app.add_option(
       "--config", flags.config_path,
       absl::StrCat("Configuration file (default ", std::string(kDefaultConfigPath), ", if there)"));
@@ -62,13 +59,16 @@ absl::Status Load(const Flags& flags, const std::vector<CLI::Option*>& options,
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             const std::string& version) {
   CommandLine line;
   Flags flags;
   std::vector<CLI::Option*> options;
   CLI::App app("concertd schedules GEMMs and collectives of this node's processes on its GPUs.",
                "concertd");
+  app.set_version_flag("--version", version);
   AddOptions(app, flags, options);
+  command::AddPages(app, ProgramManual(), {{"settings", RenderManual}});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -230,10 +230,12 @@ std::vector<std::string> ChangedSettings(const LoadedConfig& loaded) {
   return changes;
 }
 
+std::string DefaultText(const Setting& setting) { return ValueText(setting, Config{}); }
+
 std::string RenderMarkdown() {
   std::string out = "| Key | Default | Allowed | Meaning |\n|---|---|---|---|\n";
   for (const Setting& setting : AllSettings()) {
-    absl::StrAppend(&out, "| `", View(setting.key), "` | `", ValueText(setting, Config{}), "` | ",
+    absl::StrAppend(&out, "| `", View(setting.key), "` | `", DefaultText(setting), "` | ",
                     setting.Documented(), " | ", View(setting.help), " |\n");
   }
   return out;

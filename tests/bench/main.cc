@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "proto/command/build.h"
+#include "proto/command/pages.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/compare_results.h"
 #include "tests/bench/overhead_suite.h"
@@ -19,11 +21,14 @@
 namespace concert::bench {
 namespace {
 
-// The public suites lie beside the programs of a bundle; a build tree uses the sources'.
+// The public suites lie beside the programs of a bundle or below their prefix; a build tree uses
+// the sources'.
 std::string PublicSuite(const Suite& suite) {
-  const std::filesystem::path bundled =
-      std::filesystem::path(ProgramFolder()) / "../scenarios" / suite.default_scenarios;
-  if (std::filesystem::exists(bundled)) return bundled.lexically_normal();
+  for (const char* folder : {"../scenarios", "../share/concert/scenarios"}) {
+    const std::filesystem::path shipped =
+        std::filesystem::path(ProgramFolder()) / folder / suite.default_scenarios;
+    if (std::filesystem::exists(shipped)) return shipped.lexically_normal();
+  }
   return std::string(CONCERT_SCENARIOS "/").append(suite.default_scenarios);
 }
 
@@ -163,7 +168,8 @@ int Run(CommandLine line) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{"Measures concert against doing without it"};
+  CLI::App app{"Measures concert against doing without it", "concert-bench"};
+  app.set_version_flag("--version", command::VersionLine("concert-bench"));
   app.require_subcommand(1);
   CommandLine line;
   AddRun(app, line);
@@ -171,6 +177,7 @@ int Main(int argc, char** argv) {
   const CLI::App* const compare = AddCompare(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
+  command::AddPages(app, {.section = 1, .sections = {{"See also", "concertd(8), concertctl(1)"}}});
   CLI11_PARSE(app, argc, argv);
 
   // Not noting interrupts: the suite ends this process.
