@@ -17,6 +17,8 @@ std::string Roff(std::string_view text) {
     line_start = c == '\n';
     if (c == '\\') {
       out += "\\e";
+    } else if (c == '"') {
+      out += "\\(dq";  // requests take quotes for marks of their own
     } else if (c == '-') {
       out += "\\-";  // a hyphen-minus that can be searched and copied
     } else {
@@ -94,6 +96,9 @@ std::string OptionSections(const Command& program) {
 
 std::string ManualHead(std::string_view name, int section, std::string_view summary) {
   std::string phrase(summary.substr(0, summary.find_last_not_of('.') + 1));
+  // "name - name does this" says its name twice.
+  const std::string subject = std::string(name) + " ";
+  if (phrase.starts_with(subject)) phrase.erase(0, subject.size());
   return ".TH \"" + Roff(Upper(name)) + "\" " + std::to_string(section) +
          " \"\" \"concert\" \"concert manual\"\n.SH NAME\n" + Roff(name) + " \\- " + Roff(phrase) +
          "\n";

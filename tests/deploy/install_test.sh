@@ -52,9 +52,10 @@ find_package(concert 0.1 REQUIRED)
 add_executable(client "${EXAMPLE}")
 target_link_libraries(client PRIVATE concert::concert)
 END
-  cmake -S "$work/project" -B "$work/project/build" -G Ninja "-Dconcert_DIR=$prefix/lib/cmake/concert" \
-    "-DEXAMPLE=$prefix/share/doc/concert/examples/minimal.cc" >"$work/log" 2>&1 &&
-    cmake --build "$work/project/build" >>"$work/log" 2>&1 || fail "the CMake package does not work: $(cat "$work/log")"
+  {
+    cmake -S "$work/project" -B "$work/project/build" -G Ninja "-Dconcert_DIR=$prefix/lib/cmake/concert" \
+      "-DEXAMPLE=$prefix/share/doc/concert/examples/minimal.cc" && cmake --build "$work/project/build"
+  } >"$work/log" 2>&1 || fail "the CMake package does not work: $(cat "$work/log")"
 }
 
 # Starts the daemon as the unit does, but for the sockets, which only the system may make in /run.
@@ -63,6 +64,7 @@ starts_from_its_unit() {
   command=$(sed -n 's/^ExecStart=//p' "$prefix/lib/systemd/system/concertd.service")
   [[ $command == "$prefix/bin/concertd --config $prefix/etc/concert/concert.toml" ]] || fail "the unit runs $command"
   export CONCERT_SOCKET=$work/concert.sock CONCERT_ADMIN_SOCKET=$work/admin.sock
+  # shellcheck disable=SC2086
   env CONCERT_DEVICE=sim CONCERT_TUNE_STORE="$work/tuning.sqlite3" $command >"$work/daemon.log" 2>&1 &
   daemon=$!
   until "$prefix/bin/concertctl" status >"$work/status" 2>&1; do

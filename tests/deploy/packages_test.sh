@@ -33,6 +33,7 @@ install_revision() {
   local files=("$root"/packages/*-"$1"_*.deb)
   apt_get install --no-install-recommends "${files[@]#"$root"}"
 }
+# shellcheck disable=SC2016  # dpkg-query's variables
 status_of() { inside dpkg-query -W -f='${db:Status-Status} ${Version}' "$1" 2>/dev/null || true; }
 
 has_no_lintian_errors() {
@@ -69,6 +70,7 @@ runs() {
   command=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/concertd.service")
   [[ $command == '/usr/bin/concertd --config /etc/concert/concert.toml' ]] || fail "the unit runs $command"
   inside install -d -o concert -g concert /run/concert /var/lib/concert
+  # shellcheck disable=SC2086
   inside setpriv --reuid concert --regid concert --init-groups env CONCERT_DEVICE=sim $command >"$work/daemon.log" 2>&1 &
   local daemon=$!
   until inside concertctl status >"$work/status" 2>&1; do

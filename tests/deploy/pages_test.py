@@ -103,11 +103,12 @@ class PagesTest(unittest.TestCase):
             self.assertEqual(found, "", program)
 
     def test_every_setting_is_in_the_manual_of_the_file(self):
-        text = self.page("concertd", "settings")[1].replace("\\-", "-")
+        text = self.page("concertd", "settings")[1].replace("\\-", "-").replace("\\(dq", '"')
         settings = re.findall(r"^(\w+ = .*?)  #", output_of(os.path.join(BIN, "concertd"), "--print-config"), re.M)
         self.assertGreater(len(settings), 10)
         for setting in settings:
             self.assertIn(f".TP\n.B {setting}\n", text)
+        self.assertNotIn('"', re.sub(r"^\.TH .*", "", self.page("concertd", "settings")[1]))  # roff would swallow it
 
     def test_bash(self):
         for program, tree, path in self.each_command():
