@@ -10,6 +10,7 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/service/log.h"
+#include "proto/command/build.h"
 
 namespace {
 
@@ -29,7 +30,8 @@ int CatchStopSignals() {
 int main(int argc, char** argv) {
   using concert::daemon::Log;
   using concert::daemon::LogLevel;
-  const auto command = concert::daemon::ParseCommandLine(argc, argv);
+  const auto command =
+      concert::daemon::ParseCommandLine(argc, argv, concert::command::VersionLine("concertd"));
   if (!command.ok()) {
     // A line for each error.
     for (const auto line : absl::StrSplit(command.status().message(), '\n'))
@@ -48,7 +50,7 @@ int main(int argc, char** argv) {
   const int stop_fd = CatchStopSignals();
   const auto daemon = concert::daemon::Daemon::Start(config);
   if (!daemon.ok()) {
-    Log(LogLevel::kError, daemon.status().ToString());
+    Log(LogLevel::kError, std::string(daemon.status().message()));
     return 1;
   }
   // Unmapping memory under a running kernel would fault the GPU; the end of the process does it in

@@ -13,12 +13,9 @@
 #include "client/ctl/live.h"
 #include "client/ctl/render.h"
 #include "client/ctl/tune.h"
-#include "proto/cli/command_line.h"
-#include "proto/cli/words.h"
-
-#ifndef CONCERT_VERSION
-#error "CONCERT_VERSION must be defined by the build"
-#endif
+#include "proto/command/mistakes.h"
+#include "proto/command/pages.h"
+#include "proto/command/words.h"
 
 namespace concert::ctl {
 namespace {
@@ -63,6 +60,13 @@ Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, cons
   };
 }
 
+command::Manual Manual() {
+  return {.section = 1,
+          .sections = {{"Exit status",
+                        "0 done, 1 refused or no answer in time, 2 wrong usage, 3 no daemon."},
+                       {"See also", "concertd(8), concert.toml(5)"}}};
+}
+
 // gRPC wraps the cause ("No such file or directory") in several layers that end with ": ".
 std::string LastClause(const std::string& message) {
   const size_t colon = message.rfind(": ");
@@ -71,8 +75,8 @@ std::string LastClause(const std::string& message) {
 
 class App {
  public:
-  App() {
-    app_.set_version_flag("--version", "concertctl " CONCERT_VERSION);
+  explicit App(const std::string& version) {
+    app_.set_version_flag("--version", version);
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.add_option("--socket", options_.socket, "Admin socket of the daemon")
@@ -87,6 +91,7 @@ class App {
     AddDrain();
     AddLive();
     AddTune();
+    command::AddPages(app_, Manual());
   }
 
   int Run(int argc, const char* const* argv, std::ostream& out, std::ostream& err, bool terminal) {
@@ -96,11 +101,11 @@ class App {
       app_.exit(help, out, err);
       return kExitOk;
     } catch (const CLI::ParseError& error) {
-      for (const std::string& line : ExplainParseError(app_, error))
+      for (const std::string& line : command::ExplainParseError(app_, error))
         err << "concertctl: " << line << "\n";
       return kExitUsage;
     }
-    const auto misspelt = MisspeltVariables(environ, ClientVariables());
+    const auto misspelt = command::MisspeltVariables(environ, command::ClientVariables());
     for (const std::string& line : misspelt) err << "concertctl: " << line << "\n";
     if (!misspelt.empty()) return kExitUsage;
     options_.live.json = options_.json;
@@ -279,9 +284,9 @@ class App {
 
 }  // namespace
 
-int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
-                  bool terminal) {
-  return App().Run(argc, argv, out, err, terminal);
+int RunConcertctl(int argc, const char* const* argv, const std::string& version, std::ostream& out,
+                  std::ostream& err, bool terminal) {
+  return App(version).Run(argc, argv, out, err, terminal);
 }
 
 }  // namespace concert::ctl

@@ -3,6 +3,7 @@
 #define CONCERT_CLIENT_CTL_CONCERTCTL_H_
 
 #include <ostream>
+#include <string>
 
 namespace concert::ctl {
 
@@ -12,9 +13,10 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoDaemon = 3;
 inline constexpr int kExitDegraded = 4;  // `status`: the daemon does less than it should
 
-// Runs one command. `terminal` says whether `out` is one: `top` then takes the whole screen.
-int RunConcertctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
-                  bool terminal);
+// Runs one command. --version prints `version`. `terminal` says whether `out` is one: `top` then
+// takes the whole screen.
+int RunConcertctl(int argc, const char* const* argv, const std::string& version, std::ostream& out,
+                  std::ostream& err, bool terminal);
 
 }  // namespace concert::ctl
 

@@ -12,7 +12,7 @@
 #include <map>
 
 #include "client/ctl/json.h"
-#include "proto/cli/words.h"
+#include "proto/command/words.h"
 
 namespace concert::ctl {
 namespace {
@@ -89,7 +89,7 @@ bool KeysAreKnown(const json& object, const google::protobuf::Message& message,
   for (const auto& [key, value] : object.items()) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
     error = where + ": unknown key '" + key + "'";
-    const std::string hint = DidYouMean(key, names);
+    const std::string hint = command::DidYouMean(key, names);
     for (const std::string& name : names)
       error += !hint.empty() ? "" : (&name == &names.front() ? "; known are " : ", ") + name;
     error += hint;

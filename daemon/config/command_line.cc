@@ -1,5 +1,3 @@
-#include "proto/cli/command_line.h"
-
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,11 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/config/config.h"
-#include "proto/cli/words.h"
-
-#ifndef CONCERT_VERSION
-#error "CONCERT_VERSION must be defined by the build"
-#endif
+#include "daemon/config/manual.h"
+#include "proto/command/mistakes.h"
+#include "proto/command/pages.h"
+#include "proto/command/words.h"
 
 namespace concert::daemon {
 namespace {
@@ -29,7 +26,6 @@ struct Flags {
 // Adds one option per setting. Values stay text here, so that flags, environment and file share one
 // check.
 void AddOptions(CLI::App& app, Flags& flags, std::vector<CLI::Option*>& options) {
-  app.set_version_flag("--version", "concertd " CONCERT_VERSION);
   app.add_option(
       "--config", flags.config_path,
       absl::StrCat("Configuration file (default ", std::string(kDefaultConfigPath), ", if there)"));
@@ -48,9 +44,9 @@ void AddOptions(CLI::App& app, Flags& flags, std::vector<CLI::Option*>& options)
 
 // Names that are spelt like one of concertd's, its clients' or its tools'.
 absl::Status CheckVariables(const char* const* environment) {
-  std::vector<std::string> known = ClientVariables();
+  std::vector<std::string> known = command::ClientVariables();
   for (const Setting& setting : AllSettings()) known.push_back(setting.EnvName());
-  const std::vector<std::string> sentences = MisspeltVariables(environment, known);
+  const std::vector<std::string> sentences = command::MisspeltVariables(environment, known);
   return sentences.empty() ? absl::OkStatus()
                            : absl::InvalidArgumentError(absl::StrJoin(sentences, "\n"));
 }
@@ -76,13 +72,16 @@ absl::Status Load(const Flags& flags, const std::vector<CLI::Option*>& options,
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             const std::string& version) {
   CommandLine line;
   Flags flags;
   std::vector<CLI::Option*> options;
   CLI::App app("concertd schedules GEMMs and collectives of this node's processes on its GPUs.",
                "concertd");
+  app.set_version_flag("--version", version);
   AddOptions(app, flags, options);
+  command::AddPages(app, ProgramManual(), {{"settings", RenderManual}});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -92,7 +91,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
     line.print = absl::StrCat(version.what(), "\n");
     return line;
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrJoin(ExplainParseError(app, error), "\n"));
+    return absl::InvalidArgumentError(absl::StrJoin(command::ExplainParseError(app, error), "\n"));
   }
   if (absl::Status status = Load(flags, options, line.loaded); !status.ok()) return status;
   if (flags.print_config) {

@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "proto/cli/words.h"
+#include "proto/command/words.h"
 
 namespace concert::daemon {
 namespace {
@@ -36,7 +36,7 @@ absl::Status Refuse(const Setting& setting, std::string_view value, const std::s
 std::string KeyHint(std::string_view key) {
   std::vector<std::string> keys;
   for (const Setting& setting : AllSettings()) keys.emplace_back(setting.key);
-  const std::string hint = DidYouMean(key, keys);
+  const std::string hint = command::DidYouMean(key, keys);
   return hint.empty() ? "; concertd --print-config lists all keys" : hint;
 }
 
@@ -47,7 +47,8 @@ absl::Status Set(const Setting& setting, std::string Config::*member, const std:
     const std::vector<std::string> choices = setting.choices();
     if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
       absl::Status status = Refuse(setting, absl::StrCat("'", value, "'"), origin);
-      return absl::InvalidArgumentError(absl::StrCat(status.message(), DidYouMean(value, choices)));
+      return absl::InvalidArgumentError(
+          absl::StrCat(status.message(), command::DidYouMean(value, choices)));
     }
   } else if (value.empty() || value.front() != '/') {
     return Refuse(setting, absl::StrCat("'", value, "'"), origin);
@@ -250,10 +251,12 @@ std::vector<std::string> ChangedSettings(const LoadedConfig& loaded) {
   return changes;
 }
 
+std::string DefaultText(const Setting& setting) { return ValueText(setting, Config{}); }
+
 std::string RenderMarkdown() {
   std::string out = "| Key | Default | Allowed | Meaning |\n|---|---|---|---|\n";
   for (const Setting& setting : AllSettings()) {
-    absl::StrAppend(&out, "| `", View(setting.key), "` | `", ValueText(setting, Config{}), "` | ",
+    absl::StrAppend(&out, "| `", View(setting.key), "` | `", DefaultText(setting), "` | ",
                     setting.Documented(), " | ", View(setting.help), " |\n");
   }
   return out;

@@ -1,7 +1,7 @@
 // concertd's settings. One table (settings.cc) has a row per setting; the TOML file, the
 // environment, the command line, --print-config, deploy/concert.toml and the table in
-// docs/operations.md all come from it. To add a setting, add a member here and a row there; a
-// default that a part of the daemon needs, too, stands in defaults.h.
+// docs/operations.md and concert.toml(5) all come from it. To add a setting, add a member here and
+// a row there; a default that a part of the daemon needs, too, stands in defaults.h.
 //
 // Precedence: flag > environment > file > default. A setting `spin_us` is the key `spin_us` in the
 // file, the variable CONCERT_SPIN_US and the flag --spin-us.
@@ -117,6 +117,8 @@ absl::Status ApplyFile(const std::string& path, LoadedConfig& config);
 // spell it.
 absl::Status CheckTogether(const Config& config);
 
+// The value that `setting` has unless it is set, as TOML.
+std::string DefaultText(const Setting& setting);
 // Valid TOML with each setting's meaning, range and origin as comments.
 std::string RenderToml(const LoadedConfig& config);
 // "depth = 3 (--depth)" for every setting that is not at its default.
@@ -130,8 +132,9 @@ struct CommandLine {
   std::optional<std::string> print;
 };
 
-// Reads everything: flags, environment, file. `argv[0]` is the program.
-absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
+// Reads everything: flags, environment, file. `argv[0]` is the program; --version prints `version`.
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             const std::string& version);
 
 }  // namespace concert::daemon
 

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -32,6 +33,17 @@ bool IsDead(const std::string& path) {
   return probe &&
          connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
          errno == ECONNREFUSED;
+}
+
+// What somebody does whose first try is a bare `concertd`: only the system may write in /run.
+std::string DirectoryAdvice() {
+  const char* own = std::getenv("XDG_RUNTIME_DIR");
+  const std::string folder = own != nullptr && *own == '/' ? own : "/tmp";
+  return absl::StrCat(
+      "its directory must exist and be writable: start concertd by its systemd unit, which makes "
+      "/run/concert, or choose sockets of your own with --socket ",
+      folder, "/concert.sock --admin-socket ", folder,
+      "/concert-admin.sock (clients then need CONCERT_SOCKET, concertctl CONCERT_ADMIN_SOCKET)");
 }
 
 }  // namespace
@@ -63,9 +75,8 @@ absl::Status UnixSocketPath::Lock() {
   for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
     UniqueFd lock(open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock) {
-      return absl::UnavailableError(
-          What(absl::StrCat("cannot make ", lock_path_, " (", std::strerror(errno),
-                            "); check that its directory exists and is writable")));
+      return absl::UnavailableError(What(absl::StrCat(
+          "cannot make ", lock_path_, " (", std::strerror(errno), "); ", DirectoryAdvice())));
     }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       return absl::AlreadyExistsError(

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "proto/cli/command_line.h"
-#include "proto/cli/words.h"
+#include "proto/command/build.h"
+#include "proto/command/mistakes.h"
+#include "proto/command/pages.h"
+#include "proto/command/words.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/compare_results.h"
 #include "tests/bench/overhead_suite.h"
@@ -24,11 +26,14 @@
 namespace concert::bench {
 namespace {
 
-// The public suites lie beside the programs of a bundle; a build tree uses the sources'.
+// The public suites lie beside the programs of a bundle or below their prefix; a build tree uses
+// the sources'.
 std::string PublicSuite(const Suite& suite) {
-  const std::filesystem::path bundled =
-      std::filesystem::path(ProgramFolder()) / "../scenarios" / suite.default_scenarios;
-  if (std::filesystem::exists(bundled)) return bundled.lexically_normal();
+  for (const char* folder : {"../scenarios", "../share/concert/scenarios"}) {
+    const std::filesystem::path shipped =
+        std::filesystem::path(ProgramFolder()) / folder / suite.default_scenarios;
+    if (std::filesystem::exists(shipped)) return shipped.lexically_normal();
+  }
   return std::string(CONCERT_SCENARIOS "/").append(suite.default_scenarios);
 }
 
@@ -136,7 +141,7 @@ int Run(CommandLine line) {
     std::vector<std::string> names;
     for (const Suite& known : AllSuites()) names.emplace_back(known.name);
     return Fail(absl::InvalidArgumentError("--suite is '" + line.suite + "'; it must be one of: " +
-                                           SuiteNames() + DidYouMean(line.suite, names)));
+                                           SuiteNames() + command::DidYouMean(line.suite, names)));
   }
   RunOptions& options = line.options;
   if (!line.policies.empty()) {
@@ -174,11 +179,11 @@ std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
   std::vector<std::string> errors;
   try {
     app.parse(argc, argv);
-    errors = MisspeltVariables(environ, ClientVariables());
+    errors = command::MisspeltVariables(environ, command::ClientVariables());
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    errors = ExplainParseError(app, error);
+    errors = command::ExplainParseError(app, error);
   }
   for (const std::string& line : errors) std::cerr << "concert-bench: " << line << "\n";
   return errors.empty() ? std::nullopt : std::optional(2);
@@ -186,6 +191,7 @@ std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
 
 int Main(int argc, char** argv) {
   CLI::App app{"Measures concert against doing without it", "concert-bench"};
+  app.set_version_flag("--version", command::VersionLine("concert-bench"));
   app.require_subcommand(1);
   CommandLine line;
   AddRun(app, line);
@@ -193,6 +199,7 @@ int Main(int argc, char** argv) {
   const CLI::App* const compare = AddCompare(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
+  command::AddPages(app, {.section = 1, .sections = {{"See also", "concertd(8), concertctl(1)"}}});
   if (const std::optional<int> exit = Parse(app, argc, argv)) return *exit;
 
   // Not noting interrupts: the suite ends this process.

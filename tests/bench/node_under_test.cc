@@ -1,6 +1,5 @@
 #include "tests/bench/node_under_test.h"
 
-#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <thread>
@@ -8,26 +7,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/command/build.h"
 #include "tests/bench/daemon_contender.h"
 #include "tests/bench/gpu_state.h"
 
 namespace concert::bench {
 namespace {
-
-// The bundle carries its commit in a file; in a checkout git knows it.
-std::string Commit() {
-  std::string commit;
-  if (std::ifstream file(ProgramFolder() + "/../commit.txt"); file >> commit) return commit;
-  const std::string command =
-      "git -C '" + ProgramFolder() + "' describe --always --dirty --abbrev=40 2>/dev/null";
-  if (FILE* git = popen(command.c_str(), "r"); git != nullptr) {
-    char line[128] = "";
-    if (std::fgets(line, sizeof(line), git) != nullptr) commit = line;
-    pclose(git);
-  }
-  while (!commit.empty() && commit.back() == '\n') commit.pop_back();
-  return commit.empty() ? "unknown" : commit;
-}
 
 // "AMD EPYC 9555 64-Core Processor, 16 of them": what launches take is the CPU's doing.
 std::string Cpu() {
@@ -82,7 +67,7 @@ nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) 
           {"cpu", Cpu()},
           {"gpu", node.gpu.name},
           {"gpus", node.session.gpu_count()},
-          {"commit", Commit()},
+          {"commit", command::BuildCommit()},
           {"date", UtcNow()},
           // A running daemon's policy is its operator's choice.
           {"policy", node.daemon ? options.policy : "as the daemon at --socket has it"},

@@ -48,8 +48,8 @@ class TuneTest : public testing::Test {
     std::vector<const char*> argv = {"concertctl", "--socket", socket.c_str(), "tune"};
     for (const std::string& arg : args) argv.push_back(arg.c_str());
     std::ostringstream out, err;
-    const int code =
-        ctl::RunConcertctl(static_cast<int>(argv.size()), argv.data(), out, err, false);
+    const int code = ctl::RunConcertctl(static_cast<int>(argv.size()), argv.data(),
+                                        "concertctl test", out, err, false);
     out_ = out.str() + err.str();
     return code;
   }

@@ -69,8 +69,8 @@ class AdminTest : public testing::Test {
   CtlResult Ctl(std::vector<const char*> args) {
     args.insert(args.begin(), {"concertctl", "--socket", path_.c_str()});
     std::ostringstream out, err;
-    const int code =
-        ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), out, err, false);
+    const int code = ctl::RunConcertctl(static_cast<int>(args.size()), args.data(),
+                                        "concertctl test", out, err, false);
     return {code, out.str(), err.str()};
   }
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "client/ctl/concertctl.h"
-#include "proto/cli/words.h"
+#include "proto/command/words.h"
 
 namespace concert {
 namespace {
@@ -14,23 +14,23 @@ namespace {
 using testing::HasSubstr;
 
 TEST(WordsTest, DistanceCountsSlips) {
-  EXPECT_EQ(EditDistance("status", "status"), 0u);
-  EXPECT_EQ(EditDistance("stauts", "status"), 1u);  // swapped
-  EXPECT_EQ(EditDistance("dept", "depth"), 1u);
-  EXPECT_EQ(EditDistance("kk", "k"), 1u);
-  EXPECT_EQ(EditDistance("", "abc"), 3u);
-  EXPECT_EQ(EditDistance("drain", "stats"), EditDistance("stats", "drain"));
+  EXPECT_EQ(command::EditDistance("status", "status"), 0u);
+  EXPECT_EQ(command::EditDistance("stauts", "status"), 1u);  // swapped
+  EXPECT_EQ(command::EditDistance("dept", "depth"), 1u);
+  EXPECT_EQ(command::EditDistance("kk", "k"), 1u);
+  EXPECT_EQ(command::EditDistance("", "abc"), 3u);
+  EXPECT_EQ(command::EditDistance("drain", "stats"), command::EditDistance("stats", "drain"));
 }
 
 TEST(WordsTest, OnlyWhatIsNearIsSuggested) {
   const std::vector<std::string> words = {"status", "stats", "drain", "k"};
-  EXPECT_EQ(DidYouMean("stauts", words), "; did you mean 'status'?");
-  EXPECT_EQ(DidYouMean("kk", words), "; did you mean 'k'?");
-  EXPECT_EQ(DidYouMean("x", words), "");
-  EXPECT_EQ(DidYouMean("frobnicate", words), "");
-  EXPECT_EQ(DidYouMean("", words), "");
-  EXPECT_EQ(DidYouMean(std::string(1 << 20, 's'), words), "");
-  EXPECT_EQ(DidYouMean("status", {}), "");
+  EXPECT_EQ(command::DidYouMean("stauts", words), "; did you mean 'status'?");
+  EXPECT_EQ(command::DidYouMean("kk", words), "; did you mean 'k'?");
+  EXPECT_EQ(command::DidYouMean("x", words), "");
+  EXPECT_EQ(command::DidYouMean("frobnicate", words), "");
+  EXPECT_EQ(command::DidYouMean("", words), "");
+  EXPECT_EQ(command::DidYouMean(std::string(1 << 20, 's'), words), "");
+  EXPECT_EQ(command::DidYouMean("status", {}), "");
 }
 
 TEST(WordsTest, VariablesOfOthersAreLeftAlone) {
@@ -38,18 +38,18 @@ TEST(WordsTest, VariablesOfOthersAreLeftAlone) {
       "PATH=/bin", "CONCERT_SOCKET=/s", "CONCERT_SOKCET=/s", "CONCERT_SEED=7",
       "CONCERT_",  "CONCERTO_SOCKE=1",  "CONCERT_FALBACK",   nullptr};
   EXPECT_THAT(
-      MisspeltVariables(environment, ClientVariables()),
+      command::MisspeltVariables(environment, command::ClientVariables()),
       testing::ElementsAre(
           "unknown environment variable 'CONCERT_SOKCET'; did you mean 'CONCERT_SOCKET'?",
           "unknown environment variable 'CONCERT_FALBACK'; did you mean 'CONCERT_FALLBACK'?"));
-  EXPECT_TRUE(MisspeltVariables(nullptr, ClientVariables()).empty());
+  EXPECT_TRUE(command::MisspeltVariables(nullptr, command::ClientVariables()).empty());
 }
 
 // What concertctl says to these arguments; it must refuse them before it looks for a daemon.
 std::string ErrorOf(std::vector<const char*> args) {
   args.insert(args.begin(), "concertctl");
   std::ostringstream out, err;
-  EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), out, err, false),
+  EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), "0", out, err, false),
             ctl::kExitUsage);
   EXPECT_EQ(out.str(), "");
   return err.str();

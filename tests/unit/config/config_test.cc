@@ -51,7 +51,7 @@ class TempFile {
 
 absl::StatusOr<CommandLine> Parse(std::vector<const char*> args) {
   args.insert(args.begin(), "concertd");
-  return ParseCommandLine(static_cast<int>(args.size()), args.data());
+  return ParseCommandLine(static_cast<int>(args.size()), args.data(), "concertd test");
 }
 
 TEST(ConfigTest, WhatIsSetIsListedWithItsOriginForTheLog) {

@@ -17,6 +17,7 @@
 namespace concert::daemon {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 UniqueFd Bound(int type, const std::string& path) {
@@ -147,7 +148,18 @@ TEST_F(UnixSocketPathTest, BadPathsAreRefused) {
   }
   const auto missing = UnixSocketPath::Claim("socket", "/nonexistent/c.sock");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("check that its directory"));
+  EXPECT_THAT(std::string(missing.status().message()),
+              HasSubstr("its directory must exist and be writable"));
+}
+
+TEST_F(UnixSocketPathTest, WhoMayNotWriteInRunIsToldWhatToDo) {
+  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  const auto missing = UnixSocketPath::Claim("socket", "/nonexistent/c.sock");
+  unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_THAT(std::string(missing.status().message()),
+              AllOf(HasSubstr("socket /nonexistent/c.sock: "), HasSubstr("systemd unit"),
+                    HasSubstr("--socket " + folder_ + "/concert.sock --admin-socket " + folder_ +
+                              "/concert-admin.sock")));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // Finds the right word for one that was mistyped. Pure functions; thread-safe.
-#ifndef CONCERT_PROTO_CLI_WORDS_H_
-#define CONCERT_PROTO_CLI_WORDS_H_
+#ifndef CONCERT_PROTO_COMMAND_WORDS_H_
+#define CONCERT_PROTO_COMMAND_WORDS_H_
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace concert {
+namespace concert::command {
 
 // How many letters must be added, left out, changed or swapped with their neighbour to get from `a`
 // to `b`. Takes |a| * |b| steps.
@@ -26,6 +26,6 @@ std::vector<std::string> ClientVariables();
 std::vector<std::string> MisspeltVariables(const char* const* environment,
                                            const std::vector<std::string>& known);
 
-}  // namespace concert
+}  // namespace concert::command
 
-#endif  // CONCERT_PROTO_CLI_WORDS_H_
+#endif  // CONCERT_PROTO_COMMAND_WORDS_H_

@@ -1,17 +1,17 @@
 // What CLI11's errors do not say: which flag or command was meant.
-#ifndef CONCERT_PROTO_CLI_COMMAND_LINE_H_
-#define CONCERT_PROTO_CLI_COMMAND_LINE_H_
+#ifndef CONCERT_PROTO_COMMAND_MISTAKES_H_
+#define CONCERT_PROTO_COMMAND_MISTAKES_H_
 
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
-namespace concert {
+namespace concert::command {
 
 // A line for each thing that is wrong with the command line `app` has just refused with `error`;
 // unknown commands and flags come with the nearest right one.
 std::vector<std::string> ExplainParseError(const CLI::App& app, const CLI::ParseError& error);
 
-}  // namespace concert
+}  // namespace concert::command
 
-#endif  // CONCERT_PROTO_CLI_COMMAND_LINE_H_
+#endif  // CONCERT_PROTO_COMMAND_MISTAKES_H_

@@ -1,8 +1,8 @@
-#include "proto/cli/command_line.h"
+#include "proto/command/mistakes.h"
 
-#include "proto/cli/words.h"
+#include "proto/command/words.h"
 
-namespace concert {
+namespace concert::command {
 namespace {
 
 // The commands that were understood: the program, its command, the command's command.
@@ -77,4 +77,4 @@ std::vector<std::string> ExplainParseError(const CLI::App& app, const CLI::Parse
   return lines;
 }
 
-}  // namespace concert
+}  // namespace concert::command

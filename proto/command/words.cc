@@ -1,8 +1,8 @@
-#include "proto/cli/words.h"
+#include "proto/command/words.h"
 
 #include <algorithm>
 
-namespace concert {
+namespace concert::command {
 namespace {
 
 constexpr std::string_view kPrefix = "CONCERT_";
@@ -72,4 +72,4 @@ std::vector<std::string> MisspeltVariables(const char* const* environment,
   return sentences;
 }
 
-}  // namespace concert
+}  // namespace concert::command
