@@ -8,11 +8,12 @@ namespace {
 constexpr std::string_view kPrefix = "CONCERT_";
 constexpr size_t kLongestWord = 64;
 
-// The nearest candidate; null if none is near: of three letters one may be wrong, of five two.
-const std::string* Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+// The nearest candidate; null if none is as near as `limit`.
+const std::string* Nearest(std::string_view word, const std::vector<std::string>& candidates,
+                           size_t limit) {
   if (word.size() > kLongestWord) return nullptr;
   const std::string* nearest = nullptr;
-  size_t least = std::max<size_t>(1, (word.size() + 1) / 3) + 1;
+  size_t least = limit + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);
     // What shares no letter with a candidate is not a slip.
@@ -44,7 +45,9 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 }
 
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string* const nearest = Nearest(word, candidates);
+  // Of three letters one may be wrong, of five two.
+  const size_t limit = std::max<size_t>(1, (word.size() + 1) / 3);
+  const std::string* const nearest = Nearest(word, candidates, limit);
   return nearest == nullptr ? "" : "; did you mean '" + *nearest + "'?";
 }
 
@@ -64,7 +67,11 @@ std::vector<std::string> MisspeltVariables(const char* const* environment,
     if (!entry.starts_with(kPrefix)) continue;
     const std::string name(entry.substr(0, entry.find('=')));
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string* const nearest = Nearest(name.substr(kPrefix.size()), suffixes);
+    // It stops a program, so it must be a slip: other programs and scripts have variables of their
+    // own, as .ci/run has CONCERT_CI_BUDGET_S, which is not far from concertd's tune_budget_s.
+    const std::string suffix = name.substr(kPrefix.size());
+    const size_t limit = std::clamp<size_t>(suffix.size() / 4, 1, 2);
+    const std::string* const nearest = Nearest(suffix, suffixes, limit);
     if (nearest == nullptr) continue;
     sentences.push_back("unknown environment variable '" + name + "'; did you mean '" +
                         std::string(kPrefix) + *nearest + "'?");

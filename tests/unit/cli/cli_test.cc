@@ -45,6 +45,14 @@ TEST(WordsTest, VariablesOfOthersAreLeftAlone) {
   EXPECT_TRUE(command::MisspeltVariables(nullptr, command::ClientVariables()).empty());
 }
 
+TEST(WordsTest, OthersMayHaveVariablesThatAreNotFarFromConcerts) {
+  const char* const environment[] = {"CONCERT_CI_BUDGET_S=1000", "CONCERT_ROOT=/", "CONCERT_POOL=1",
+                                     nullptr};
+  EXPECT_TRUE(command::MisspeltVariables(
+                  environment, {"CONCERT_TUNE_BUDGET_S", "CONCERT_POLICY", "CONCERT_POOL_MB"})
+                  .empty());
+}
+
 // What concertctl says to these arguments; it must refuse them before it looks for a daemon.
 std::string ErrorOf(std::vector<const char*> args) {
   args.insert(args.begin(), "concertctl");
