@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 
+#include "client/ctl/connection.h"
 #include "client/ctl/json.h"
 #include "client/ctl/table.h"
 #include "client/ctl/tune_files.h"

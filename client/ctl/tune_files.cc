@@ -82,16 +82,20 @@ FileContents<T> ReadLines(const std::string& path, Check check = nullptr) {
 // one would count as left out.
 bool KeysAreKnown(const json& object, const google::protobuf::Message& message,
                   const std::string& where, std::string& error) {
+  const int fields = message.GetDescriptor()->field_count();
   std::vector<std::string> names;
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i)
-    names.push_back(message.GetDescriptor()->field(i)->name());
+  names.reserve(static_cast<size_t>(fields));
+  for (int i = 0; i < fields; ++i) names.push_back(message.GetDescriptor()->field(i)->name());
   if (!object.is_object()) return true;
   for (const auto& [key, value] : object.items()) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
-    error = where + ": unknown key '" + key + "'";
+    error = where;
+    error.append(": unknown key '").append(key).append("'");
     const std::string hint = command::DidYouMean(key, names);
-    for (const std::string& name : names)
-      error += !hint.empty() ? "" : (&name == &names.front() ? "; known are " : ", ") + name;
+    if (hint.empty()) {
+      for (const std::string& name : names)
+        error.append(&name == &names.front() ? "; known are " : ", ").append(name);
+    }
     error += hint;
     return false;
   }

@@ -38,7 +38,7 @@ struct concert_session : std::enable_shared_from_this<concert_session> {
   virtual int Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) = 0;
   virtual int WaitOnStream(concert_ticket ticket, void* stream, concert_error* error) = 0;
 
-  const concert::client::Origin origin;
+  const concert::client::Origin origin{};
   // The application's reference; concert_session_close drops it.
   std::shared_ptr<concert_session> application;
 };
@@ -53,7 +53,7 @@ struct concert_buffer {
   const uint64_t bytes;
   // What descriptors carry. Read on the submit path, hence no virtual call.
   uint32_t id = 0;
-  const concert::client::Origin origin;
+  const concert::client::Origin origin{};
 };
 
 struct concert_queue {
@@ -66,13 +66,13 @@ struct concert_queue {
   virtual int Submit(const concert_copy& op, const concert_submit_options& options,
                      concert_ticket* ticket, concert_error* error) = 0;
 
-  const concert::client::Origin origin;
+  const concert::client::Origin origin{};
 };
 
 struct concert_communicator {
   virtual ~concert_communicator() = default;
 
-  const concert::client::Origin origin;
+  const concert::client::Origin origin{};
 };
 
 struct concert_user_timeline {
@@ -81,7 +81,7 @@ struct concert_user_timeline {
   virtual int Signal(uint64_t value, concert_error* error) = 0;
   virtual int SignalOnStream(uint64_t value, void* stream, concert_error* error) = 0;
 
-  const concert::client::Origin origin;
+  const concert::client::Origin origin{};
 };
 
 #endif  // CONCERT_CLIENT_SRC_HANDLES_H_

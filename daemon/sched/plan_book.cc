@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/check.h"
+#include "kernels/group/plan/work_list.h"
 
 namespace concert::daemon {
 namespace {

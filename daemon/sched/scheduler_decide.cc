@@ -4,6 +4,7 @@
 
 #include "daemon/check.h"
 #include "daemon/sched/scheduler.h"
+#include "kernels/group/plan/work_list.h"
 #include "kernels/op_table.h"
 
 namespace concert::daemon {

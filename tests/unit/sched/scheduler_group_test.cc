@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "kernels/group/plan/work_list.h"
 #include "tests/unit/sched/scheduler_fixture.h"
 
 namespace concert::daemon {
