@@ -127,11 +127,13 @@ std::string ZshCompletion(const CLI::App& app) {
     for (const Option& option : FlagsOf(command)) {
       for (const std::string& name : option.names) {
         flags += entry(name, option.help);
-        if (!option.value.empty()) valued += " " + Quoted(name);
+        if (!option.value.empty()) valued.append(" ").append(Quoted(name));
       }
     }
-    out += "    " + Quoted(Place(command.path)) + ")\n      commands=(" + children +
-           " )\n      flags=(" + flags + " )\n      valued=(" + valued + " )\n      ;;\n";
+    out.append("    ").append(Quoted(Place(command.path)));
+    out.append(")\n      commands=(").append(children);
+    out.append(" )\n      flags=(").append(flags);
+    out.append(" )\n      valued=(").append(valued).append(" )\n      ;;\n");
   }
   out +=
       "  esac\n"
@@ -175,8 +177,8 @@ std::string FishCompletion(const CLI::App& app) {
     const std::string line = "complete -c " + app.get_name() + " -n " +
                              FishQuoted(function + " " + FishQuoted(Place(command.path)));
     for (const std::string& child : command.children)
-      out +=
-          line + " -f -a " + child + " -d " + FishQuoted(HelpOf(commands, command, child)) + "\n";
+      out.append(line).append(" -f -a ").append(child).append(" -d ").append(
+          FishQuoted(HelpOf(commands, command, child)) + "\n");
     for (const Option& option : FlagsOf(command)) {
       out += line;
       for (const std::string& name : option.names)
