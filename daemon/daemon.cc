@@ -264,8 +264,8 @@ void Daemon::Report() {
       .refused = counters.refused.load(std::memory_order_relaxed),
       .silent = counters.hello_timeouts.load(std::memory_order_relaxed),
       .evicted = counters.evicted.load(std::memory_order_relaxed)};
-  const auto who = [this](uint32_t id) -> std::string {
-    for (const SessionSummary& session : server_->Sessions()) {
+  const auto who = [sessions = server_->Sessions()](uint32_t id) -> std::string {
+    for (const SessionSummary& session : sessions) {
       if (session.id == id) return Who(session.name, session.uid, session.pid);
     }
     return "";

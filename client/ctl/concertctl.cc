@@ -62,9 +62,11 @@ Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, cons
 
 command::Manual Manual() {
   return {.section = 1,
-          .sections = {{"Exit status",
-                        "0 done, 1 refused or no answer in time, 2 wrong usage, 3 no daemon."},
-                       {"See also", "concertd(8), concert.toml(5)"}}};
+          .sections = {
+              {"Exit status",
+               "0 done, 1 refused or no answer in time, 2 wrong usage, 3 no daemon, 4 `status` "
+               "of a daemon that does less than it should."},
+              {"See also", "concertd(8), concert.toml(5)"}}};
 }
 
 // gRPC wraps the cause ("No such file or directory") in several layers that end with ": ".

@@ -139,9 +139,11 @@ std::string ValueText(const Setting& setting, const Config& config) {
 
 void ConfigErrors::Add(const absl::Status& status) {
   if (status.ok()) return;
-  const std::string text =
-      absl::StrCat(status_.message(), status_.ok() ? "" : "\n", status.message());
-  status_ = absl::Status(status_.ok() ? status.code() : status_.code(), text);
+  if (status_.ok()) {
+    status_ = status;
+  } else {
+    status_ = absl::Status(status_.code(), absl::StrCat(status_.message(), "\n", status.message()));
+  }
 }
 
 absl::Status ApplyToml(std::string_view text, const std::string& path, LoadedConfig& config) {

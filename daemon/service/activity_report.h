@@ -45,9 +45,6 @@ class ActivityReport {
   // done. Nothing has happened: no line. `who` is asked for sessions that are named.
   std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus,
                              const Connections& connections, const Who& who);
-  std::vector<LogLine> Lines(const Stats& stats, const std::vector<Gpu>& gpus) {
-    return Lines(stats, gpus, connections_, [](uint32_t) { return std::string(); });
-  }
 
  private:
   using Failures = std::array<uint64_t, OpStats::kStatusCount>;  // by status

@@ -55,7 +55,7 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
   if (group && request.work_list != nullptr &&
       (request.work_list->problem_count != ops.size() || ops.size() > kernels::kMaxGroupProblems)) {
     return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(),
-                                                   " ops with a schedule of ",
+                                                   " ops with a work list of ",
                                                    request.work_list->problem_count, " problems"));
   }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;

@@ -131,7 +131,7 @@ void SimExecutor::EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op*
 
 // One kernel, whose ops end when the work list says, on the time scale of the model: each op is a
 // part that computes it, followed by a part that writes its timeline.
-void SimExecutor::EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request) {
+void SimExecutor::EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchRequest& request) {
   const size_t count = request.ops.size();
   const float* const ends_us = request.work_list->ends_us;
   std::array<uint16_t, kernels::kMaxGroupProblems> order;
@@ -167,23 +167,23 @@ void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
 absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& request) {
   const std::span<const Op* const> ops = request.ops;
   const bool group = request.form == policies::Form::kGroup;
-  const bool scheduled = group && request.work_list != nullptr;
+  const bool listed = group && request.work_list != nullptr;
   {
     MutexLock lock(mutex_);
     const size_t writes = request.writes.size();
     const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
     if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
       return status;
-    if (scheduled && engine_.PartRoom() < ops.size() + writes) return LaneFull();
+    if (listed && engine_.PartRoom() < ops.size() + writes) return LaneFull();
     const Time at = HostTime();
-    if (scheduled) {
-      EnqueueScheduledGroup(gpu, lane, at, request);
+    if (listed) {
+      EnqueueWorkList(gpu, lane, at, request);
     } else if (group) {
       EnqueueKernel(gpu, lane, at, ops, request.sm_budget);
     } else {
       for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, request.sm_budget);
     }
-    if (writes > 0 && !scheduled) EnqueueWrites(gpu, lane, at, request.writes);
+    if (writes > 0 && !listed) EnqueueWrites(gpu, lane, at, request.writes);
   }
   Wake();
   return absl::OkStatus();

@@ -67,7 +67,7 @@ class SimExecutor {
   void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) CONCERT_REQUIRES(mutex_);
   void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget)
       CONCERT_REQUIRES(mutex_);
-  void EnqueueScheduledGroup(int gpu, Lane lane, Time at, const LaunchRequest& request)
+  void EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchRequest& request)
       CONCERT_REQUIRES(mutex_);
   void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes)
       CONCERT_REQUIRES(mutex_);

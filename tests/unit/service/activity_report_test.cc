@@ -29,6 +29,8 @@ auto Line(LogLevel level, const std::string& text) {
   return testing::AllOf(Field(&LogLine::level, level), Field(&LogLine::text, HasSubstr(text)));
 }
 
+std::string Nobody(uint32_t /*session*/) { return ""; }
+
 TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
   ActivityReport report;
   Stats stats;
@@ -37,13 +39,13 @@ TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
   stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
   stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
   stats.Add(0, Op(4));
-  EXPECT_THAT(report.Lines(stats, {}),
+  EXPECT_THAT(report.Lines(stats, {}, {}, Nobody),
               ElementsAre(Line(LogLevel::kInfo,
                                "session 3: 3 ops failed (1 CANCELLED, 2 INVALID_ARGUMENT)"),
                           Line(LogLevel::kDebug, "GPU 0: 4 ops in 0 plans")));
-  EXPECT_THAT(report.Lines(stats, {}), IsEmpty()) << "nothing has happened since";
+  EXPECT_THAT(report.Lines(stats, {}, {}, Nobody), IsEmpty()) << "nothing has happened since";
   stats.Add(1, Op(4, CONCERT_ABI_INTERNAL));
-  EXPECT_THAT(report.Lines(stats, {}),
+  EXPECT_THAT(report.Lines(stats, {}, {}, Nobody),
               ElementsAre(Line(LogLevel::kInfo, "session 4: 1 op failed (1 INTERNAL)"),
                           Line(LogLevel::kDebug, "GPU 1: 1 op in 0 plans")));
 }
@@ -63,12 +65,11 @@ TEST(ActivityReportTest, FailuresSayWhoseTheyAre) {
 
 TEST(ActivityReportTest, ConnectionsThatWereTurnedAwayAreCountedNotListed) {
   ActivityReport report;
-  const auto who = [](uint32_t) { return std::string(); };
-  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, who),
+  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, Nobody),
               ElementsAre(Line(LogLevel::kInfo, "connections: 300 said no Hello and gave way"),
                           Line(LogLevel::kInfo, "connections: 2 said no Hello in time"),
                           Line(LogLevel::kInfo, "connections: 1 were refused")));
-  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, who), IsEmpty());
+  EXPECT_THAT(report.Lines({}, {}, {.refused = 1, .silent = 2, .evicted = 300}, Nobody), IsEmpty());
 }
 
 TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
@@ -78,7 +79,7 @@ TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
     stats.BeginSession(session);
     stats.Add(0, Op(session, CONCERT_ABI_INVALID_ARGUMENT));
   }
-  const std::vector<LogLine> lines = report.Lines(stats, {});
+  const std::vector<LogLine> lines = report.Lines(stats, {}, {}, Nobody);
   ASSERT_EQ(lines.size(), ActivityReport::kMaxSessions + 2);
   EXPECT_THAT(lines[ActivityReport::kMaxSessions].text,
               HasSubstr("ops of 92 more sessions failed"));
@@ -87,13 +88,13 @@ TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
 TEST(ActivityReportTest, AGpuThatFaultsIsAnErrorOnceAndRefusedLaunchesAreWarnings) {
   ActivityReport report;
   std::vector<ActivityReport::Gpu> gpus = {{.gpu = 0}, {.gpu = 1}};
-  EXPECT_THAT(report.Lines({}, gpus), IsEmpty());
+  EXPECT_THAT(report.Lines({}, gpus, {}, Nobody), IsEmpty());
   gpus[1].launch_errors = 2;
   gpus[1].fault = "an illegal address";
-  EXPECT_THAT(report.Lines({}, gpus),
+  EXPECT_THAT(report.Lines({}, gpus, {}, Nobody),
               ElementsAre(Line(LogLevel::kError, "GPU 1 has faulted"),
                           Line(LogLevel::kWarning, "GPU 1 refused 2 launches")));
-  EXPECT_THAT(report.Lines({}, gpus), IsEmpty());
+  EXPECT_THAT(report.Lines({}, gpus, {}, Nobody), IsEmpty());
 }
 
 }  // namespace
