@@ -263,10 +263,18 @@ void PlanBook::AddEnded(const PlanSlot& plan, bool clear, Time now) {
   if (ended_.newest == 0) ended_.since = since, ended_.clear = true;
   ended_.since = std::min(ended_.since, since);
   ended_.newest = std::max(ended_.newest, plan.record.plan);
-  ended_.clear &= clear && plan.clean && plan.policy_epoch == policy_epoch_ &&
+  ended_.form = plan.record.form;
+  ended_.clear &= clear && plan.clean && plan.tag != 0 && plan.policy_epoch == policy_epoch_ &&
                   ended_.plans.size() < ended_.plans.capacity();
   if (ended_.clear) ended_.plans.push_back({.tag = plan.tag, .predicted_us = plan.policy_us});
   last_plan_end_ = std::max(last_plan_end_, now);
+}
+
+// Whether what ended took the time that it has, and nothing else did. Where the next plan is of the
+// same form, what that took of theirs is what theirs took of the one before them.
+bool PlanBook::TimeIsTheirs() const {
+  return open_count_ == 0 || ended_.plans.size() >= kMaxShared ||
+         plans_[open_[0]].record.form == ended_.form;
 }
 
 std::span<const policies::Outcome> PlanBook::TakeOutcomes() {
@@ -276,6 +284,7 @@ std::span<const policies::Outcome> PlanBook::TakeOutcomes() {
     if (ended_.clear) return {};  // it was overtaken and shares their time
     plans_[open_[i]].clean = false;
   }
+  if (ended_.clear && !TimeIsTheirs()) return {};
   float predicted_us = 0;
   for (const policies::Outcome& plan : ended_.plans) predicted_us += plan.predicted_us;
   const float actual_us = Micros(last_plan_end_ - ended_.since);

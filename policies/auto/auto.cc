@@ -1,5 +1,6 @@
 #include "policies/auto/auto.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "policies/auto/side_by_side.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_memo.h"
+#include "policies/cost/cost_model.h"
 #include "policies/cost/plan_writer.h"
 #include "policies/seam/classes.h"
 #include "policies/seam/lane_book.h"
@@ -21,6 +23,15 @@ constexpr int kMaxSideBySide = kNormalLaneCount;
 // Which SMs a plan may use.
 enum class Budget : uint8_t { kAll, kBesideReserve, kReserve };
 constexpr int kBudgetCount = 3;
+
+// Less work than that is not shared out: what a client takes to come back with more once something
+// has ended, 20 to 30 us, and a launch.
+constexpr double kLeastShareUs = 40;
+// Ready over running work that is shared out. Of a client that keeps four batches of four
+// 16x4096x4096 submitted twelve GEMMs went out and then four, 37 us a batch, now eight by
+// turns, 32. Always sharing out leaves batches cut in two and ever new signatures: two
+// 1356x1064x3064 and two 258x576x576 took 39 us a batch instead of 34 (one H200).
+constexpr double kMaxImbalance = 2;
 
 // Tags of a signature's ops.
 constexpr uint8_t kSameSession = 1, kUrgent = 2, kTail = 128;
@@ -90,6 +101,7 @@ class AutoPolicy final : public Policy {
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
   void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
   void LookAtLane(const Snapshot& snapshot);
+  void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
   // Groups.
@@ -104,6 +116,7 @@ class AutoPolicy final : public Policy {
                              LaneBook& lanes);
   Lane SerialLane(const LaneTails& tails) const;
 
+  Corrections::Subject Subject() const { return {signature_.hash(), signature_.family()}; }
   LaunchSplit* Known();
   uint64_t TimesHash() const;
   LaunchSplit& Remember(const LaunchSplit& split);
@@ -149,6 +162,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   }
   if (turn_.grouped) {
     LookAtLane(snapshot);
+    if (turn_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
     const Budget budget = ChooseBudget(snapshot, running);
     const LaunchSplit& split = ChooseGrouped(snapshot, budget);
     if (split.form == Form::kStreams) {
@@ -231,6 +245,26 @@ void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   turn_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
 }
 
+// Where much more of the class's work is ready than runs, half of both: while one half runs those
+// come back who wait for the other. All that is ready would be planned as a long launch and then a
+// short one by turns, and behind the short one nothing is ready in time.
+void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
+  double running_us = 0, ready_us = 0;
+  for (const RunningOp& op : snapshot.running) {
+    if (op.work.category != Category::kGemm) continue;
+    if (ClassOf(op.priority) == turn_.priority_class) running_us += RooflineUs(device_, op.work);
+  }
+  std::array<double, kMaxReady> until_us;  // of all up to this one
+  for (int i = 0; i < turn_.count(); ++i) {
+    until_us[i] = ready_us += RooflineUs(device_, snapshot.ready[turn_.index[i]].work);
+  }
+  if (ready_us <= kMaxImbalance * running_us) return;
+  const double half_us = std::max(kLeastShareUs, (running_us + ready_us) / 2);
+  const auto end =
+      std::upper_bound(until_us.begin(), until_us.begin() + turn_.count(), half_us * (1 + 1e-9));
+  turn_.index = turn_.index.first(std::max<size_t>(1, end - until_us.begin()));
+}
+
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
 void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
                                Plan& plan) {
@@ -295,7 +329,7 @@ LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
                .urgent = turn_.urgent[i]};
   }
   splitter_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
-                   turn_.lane_limit(), corrections_.RatiosOf(signature_.hash()), chosen_);
+                   turn_.lane_limit(), corrections_.RatiosOf(Subject()), chosen_);
   return Remember(chosen_);
 }
 
@@ -367,7 +401,7 @@ LaunchSplit& AutoPolicy::ChooseLibrary(const Snapshot& snapshot, const LaneTails
   if (LaunchSplit* known = Known()) return *known;
   ChooseSideBySide(device_, {gemms.data(), static_cast<size_t>(turn_.count())},
                    {tails.data(), static_cast<size_t>(tail_count)},
-                   corrections_.RatiosOf(signature_.hash()), chosen_);
+                   corrections_.RatiosOf(Subject()), chosen_);
   return Remember(chosen_);
 }
 
@@ -389,7 +423,7 @@ LaunchSplit* AutoPolicy::Known() {
   LaunchSplit* known = cache_.Find(signature_);
   if (known == nullptr || known->table == table_) return known;
   if (known->times_hash != TimesHash()) {
-    corrections_.Forget(signature_.hash());
+    corrections_.Forget(Subject());
     return nullptr;
   }
   known->table = table_;
@@ -408,7 +442,7 @@ uint64_t AutoPolicy::TimesHash() const {
 
 LaunchSplit& AutoPolicy::Remember(const LaunchSplit& split) {
   chosen_anew_ = true;
-  corrections_.Chosen(signature_.hash(), split.arrangement);
+  corrections_.Chosen(Subject(), split.arrangement);
   LaunchSplit& remembered = cache_.Insert(signature_, split);
   remembered.times_hash = TimesHash();
   remembered.table = table_;

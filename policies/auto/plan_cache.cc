@@ -7,6 +7,7 @@ void Signature::Start(uint32_t context) {
   count_ = 0;
   context_ = context;
   hash_ = Chain(kFnvOffset, context);
+  most_flops_ = most_work_hash_ = 0;
 }
 
 PlanCache::PlanCache()

@@ -27,6 +27,7 @@ class Signature {
     works_[count_] = &work;
     tags_[count_++] = tag;
     hash_ = Chain(hash_, work_hash + tag);
+    if (work.flops > most_flops_) most_flops_ = work.flops, most_work_hash_ = work_hash;
   }
 
   std::span<const Work* const> works() const { return {works_.data(), count_}; }
@@ -34,6 +35,9 @@ class Signature {
   uint32_t context() const { return context_; }
   // Of all of the above, in order. Leaves room for the rest of a plan's tag.
   uint64_t hash() const { return PlanTag::SignatureOf(hash_ ^ hash_ >> 32); }
+  // What signatures have in common whose times mostly come from the same shape: the context and the
+  // work with the most FLOPs.
+  uint64_t family() const { return Chain(context_, most_work_hash_); }
 
  private:
   // Order matters: a chain of multiplications, FNV-1a over 64-bit words.
@@ -46,6 +50,7 @@ class Signature {
   uint16_t count_ = 0;
   uint32_t context_ = 0;
   uint64_t hash_ = 0;
+  uint64_t most_flops_ = 0, most_work_hash_ = 0;
 };
 
 // Direct-mapped: a new signature replaces the one in its slot. A hit compares the whole signature,

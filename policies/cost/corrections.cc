@@ -5,43 +5,70 @@
 
 namespace concert::policies {
 
-Corrections::Corrections() : slots_(std::make_unique<Slot[]>(kSlots)) {}
+Corrections::Corrections()
+    : slots_(std::make_unique<Slot[]>(kSlots)), families_(std::make_unique<Family[]>(kFamilies)) {}
 
 Corrections::Slot& Corrections::SlotOf(uint64_t signature) const {
   return slots_[signature / (PlanTag::kMask + 1) % kSlots];
 }
 
-bool Corrections::AnyMeasured(const Slot& slot) {
-  return std::any_of(slot.records.begin(), slot.records.end(),
-                     [](const Record& record) { return record.measured; });
+Corrections::Family& Corrections::FamilyOf(uint64_t family) const {
+  return families_[(family ^ family >> 32) % kFamilies];
+}
+
+// Makes room for it.
+Corrections::Family& Corrections::FamilyFor(const Slot& slot) {
+  Family& family = FamilyOf(slot.family);
+  if (family.family != slot.family) family = {.family = slot.family};
+  return family;
+}
+
+Corrections::Believed Corrections::BelievedOf(const Subject& subject) const {
+  Believed believed{};
+  const Slot& slot = SlotOf(subject.signature);
+  const Family& family = FamilyOf(subject.family);
+  for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
+    if (slot.signature == subject.signature && slot.records[arrangement].measured) {
+      believed[arrangement] = slot.records[arrangement];
+    } else if (family.family == subject.family) {
+      believed[arrangement] = family.records[arrangement];
+    }
+  }
+  return believed;
+}
+
+bool Corrections::AnyMeasured(const Believed& believed) {
+  return std::any_of(believed.begin(), believed.end(),
+                     [](const Measured& record) { return record.measured; });
 }
 
 // What slows all arrangements: no more than it slows the one that it slows least.
-float Corrections::CommonOf(const Slot& slot) {
+float Corrections::CommonOf(const Believed& believed) {
   float common = kMaxCommon;
-  for (const Record& record : slot.records) {
+  for (const Measured& record : believed) {
     if (record.measured) common = std::min(common, record.ratio);
   }
   return std::max(common, kMinCommon);
 }
 
-Ratios Corrections::RatiosOf(uint64_t signature) const {
+Ratios Corrections::RatiosOf(const Subject& subject) const {
   Ratios ratios;
   ratios.fill(1);
-  const Slot& slot = SlotOf(signature);
-  if (slot.signature != signature || !AnyMeasured(slot)) return ratios;
-  const float unmeasured = CommonOf(slot) * (1 - kOptimism);
+  const Believed believed = BelievedOf(subject);
+  if (!AnyMeasured(believed)) return ratios;
+  const float unmeasured = CommonOf(believed) * (1 - kOptimism);
   for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
-    const Record& record = slot.records[arrangement];
+    const Measured& record = believed[arrangement];
     ratios[arrangement] = record.measured ? record.ratio : unmeasured;
   }
   return ratios;
 }
 
-void Corrections::Chosen(uint64_t signature, Arrangement arrangement) {
-  Slot& slot = SlotOf(signature);
-  if (slot.signature != signature) slot = {.signature = signature};
-  const float ratio = RatiosOf(signature)[static_cast<int>(arrangement)];
+void Corrections::Chosen(const Subject& subject, Arrangement arrangement) {
+  Slot& slot = SlotOf(subject.signature);
+  if (slot.signature != subject.signature) slot = {.signature = subject.signature};
+  slot.family = subject.family;
+  const float ratio = RatiosOf(subject)[static_cast<int>(arrangement)];
   // After another arrangement it is tried anew; what was measured of it counts until that is over.
   if (slot.arrangement != arrangement) {
     Record& record = slot.records[static_cast<int>(arrangement)];
@@ -56,24 +83,28 @@ void Corrections::Chosen(uint64_t signature, Arrangement arrangement) {
   slot.patience = std::min<uint16_t>(kMaxPatience, 2 * slot.patience + 1);
 }
 
-void Corrections::Forget(uint64_t signature) {
-  Slot& slot = SlotOf(signature);
+void Corrections::Forget(const Subject& subject) {
+  Slot& slot = SlotOf(subject.signature);
   // No ratio is 0, so that the next choice has another number: outcomes of earlier ones are left
   // out.
-  if (slot.signature == signature) {
-    slot = {.signature = signature, .choice = slot.choice, .chosen_with = 0};
+  if (slot.signature == subject.signature) {
+    slot = {.signature = subject.signature, .choice = slot.choice, .chosen_with = 0};
   }
+  Family& family = FamilyOf(subject.family);
+  if (family.family == subject.family) family = {};
 }
 
 Corrections::Named Corrections::Planned(uint64_t signature, Arrangement arrangement) {
   Slot& slot = SlotOf(signature);
   if (slot.signature != signature || slot.arrangement != arrangement || slot.choice == 0) return {};
+  if (slot.plans < kPatientPlans) ++slot.plans;
+  if (slot.plans == 1) return {};
   Named named{.tag = PlanTag::Of(signature, slot.choice, arrangement)};
   Record& record = slot.records[static_cast<int>(arrangement)];
-  if (slot.plans < kPatientPlans) ++slot.plans;
   if (slot.plans < kPatientPlans || slot.outcomes > 0 || record.measured) return named;
-  if (!AnyMeasured(slot)) return named;
-  record.ratio = CommonOf(slot);
+  const Believed believed = BelievedOf({.signature = signature, .family = slot.family});
+  if (!AnyMeasured(believed)) return named;
+  record.ratio = CommonOf(believed);
   record.measured = true;
   named.choose_anew = true;
   return named;
@@ -91,11 +122,19 @@ bool Corrections::Try(Record& record, float ratio) {
   return true;
 }
 
+// A family follows what its signatures measure.
+void Corrections::Follow(Measured& measured, float ratio) {
+  measured.ratio = measured.measured ? measured.ratio + kWeight * (ratio - measured.ratio) : ratio;
+  measured.measured = true;
+}
+
 void Corrections::Review(Slot& slot) {
+  Family& family = FamilyFor(slot);
   for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
-    Record& record = slot.records[arrangement];
-    if (arrangement != static_cast<int>(slot.arrangement)) {
-      record.ratio = std::max(kMin, record.ratio * (1 - kForget));
+    if (arrangement == static_cast<int>(slot.arrangement)) continue;
+    for (Measured* measured :
+         {static_cast<Measured*>(&slot.records[arrangement]), &family.records[arrangement]}) {
+      measured->ratio = std::max(kMin, measured->ratio * (1 - kForget));
     }
   }
 }
@@ -110,15 +149,20 @@ bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   if (slot.signature != signature || PlanTag::Of(signature, slot.choice, slot.arrangement) != tag) {
     return false;
   }
-  if (++slot.outcomes == 1) return false;
+  ++slot.outcomes;
   Record& record = slot.records[arrangement];
   if (record.window_outcomes == 0) record.window_sum = 0;
   record.window_sum += slot.chosen_with * actual_us / predicted_us;
   if (++record.window_outcomes < kWindow) return false;
   record.window_outcomes = 0;
   const float seen = std::clamp(record.window_sum / kWindow, kMin, kMax);
-  if (record.tried < kTrial) return Try(record, seen);
+  if (record.tried < kTrial) {
+    if (!Try(record, seen)) return false;
+    Follow(FamilyFor(slot).records[arrangement], record.ratio);
+    return true;
+  }
   record.ratio += std::clamp(kWeight * (seen - record.ratio), -kMaxStep, kMaxStep);
+  Follow(FamilyFor(slot).records[arrangement], record.ratio);
   if (slot.outcomes >= kReview) {
     Review(slot);
     return true;

@@ -15,18 +15,20 @@ namespace concert::policies {
 // Actual over predicted time of each arrangement for what is being planned.
 using Ratios = std::array<float, kArrangementCount>;
 
-// How a arrangement is tried, believed and forgotten. What is chosen is what the model predicts,
+// How an arrangement is tried, believed and forgotten. What is chosen is what the model predicts,
 // times these ratios, so:
 // - Outcomes count in windows of kWindow, by what they took on average.
 // - An arrangement that was measured has the ratio that was measured. The first kTrial windows
-// count
-//   as soon as all are there, later ones a little each.
-// - One that was not has that of the best that was, less kOptimism: the model may be wrong by as
-//   much. So an alternative that might be faster is tried, for kTrial windows, and what was
-//   measured to be slower is not chosen again.
+//   count as soon as all are there, later ones a little each.
+// - One that was not has the ratio that was measured for its family: what is ready makes ever new
+//   signatures, and where the model is wrong about a shape, it is in most of them.
+// - One that no signature of the family has measured has the ratio of the best that was, less
+//   kOptimism: the model may be wrong by as much. So an alternative that might be faster is tried,
+//   for kTrial windows, and what was measured to be slower is not chosen again.
 // - After kReview outcomes of one arrangement the others' ratios lose a little, so that after a
 //   while, the longer the slower they were, they are tried anew.
-// Fixed memory: a new signature replaces the one in its slot. Not thread-safe.
+// Fixed memory: a new signature replaces the one in its slot, as a new family does. Not
+// thread-safe.
 class Corrections {
  public:
   // A ratio is believed within these bounds: beyond them something other than the kernel took the
@@ -40,28 +42,26 @@ class Corrections {
   // the others: of two 1356x1064x3064 and two 258x576x576 groups were tried again and again because
   // streams did, 54 us instead of 45 (one H200).
   static constexpr float kMinCommon = 0.9f;
-  // By how much of its time the model may wrong one arrangement against another. With 0.2 and
-  // trials of five, sets of large GEMMs whose ready ones make ever new signatures took up to a
-  // fifth longer (one H200).
-  static constexpr float kOptimism = 0.1f;
-  // Outcomes that are averaged. Plans on several lanes overlap and end close to each other, then
-  // late: what one takes since the end of the one before says nothing, only what they take
-  // together.
+  // By how much of its time the model may wrong one arrangement against another. At the power limit
+  // groups of two 7954x1088x6064 take 1.16 times what is predicted, library kernels side by side
+  // 0.92 times (one H200).
+  static constexpr float kOptimism = 0.15f;
+  // Outcomes that are averaged.
   static constexpr int kWindow = 2;
   // Windows of a trial; the least and the most are left out.
   static constexpr int kTrial = 3;
-  // Plans of a trial: the first outcome after a choice is not taken in.
+  // Plans of a trial: the first plan of a choice teaches nothing.
   static constexpr int kTrialPlans = kTrial * kWindow + 1;
-  // Plans of a arrangement on trial that told nothing, as beside another class: then it counts as
+  // Plans of an arrangement on trial that told nothing, as beside another class: then it counts as
   // slowed like the others.
   static constexpr int kPatientPlans = 64;
-  // Outcomes between two reviews, and what the arrangements that were not chosen lose by one. A
+  // Outcomes between two reviews, and what the arrangements that were not chosen lose by one. An
   // arrangement that takes 10 % longer is tried again after 4000 outcomes: kTrialPlans, 0.02 % of
   // the time.
   static constexpr uint16_t kReview = 1000;
   static constexpr float kForget = 0.03f;
   // A choice is made anew when its ratio is off by this much from what it was made with.
-  static constexpr float kMaxDrift = 0.15f;
+  static constexpr float kMaxDrift = 0.1f;
   // Shorter plans teach nothing: the end of one is seen when the dispatcher has made the launch
   // that it is at, 6.5 us with cuBLASLt (one H200), and that must not look like a drift. On an H200
   // two 16x2048x1024 on an idle GPU came to be launched apart, 21 us instead of 17.
@@ -72,33 +72,40 @@ class Corrections {
 
   Corrections();
 
+  // What is planned: all of it, and what it shares with others that the model is wrong about alike.
+  struct Subject {
+    uint64_t signature = 0, family = 0;
+  };
   // 1 for all arrangements if none has been measured.
-  Ratios RatiosOf(uint64_t signature) const;
+  Ratios RatiosOf(const Subject& subject) const;
   // A choice has been made with the ratio of `arrangement` as it is.
-  void Chosen(uint64_t signature, Arrangement arrangement);
+  void Chosen(const Subject& subject, Arrangement arrangement);
   // What is predicted for it has changed: its ratios mean nothing any more.
-  void Forget(uint64_t signature);
+  void Forget(const Subject& subject);
 
   struct Named {
-    uint64_t tag = 0;          // for Plan::tag
+    // For Plan::tag; 0 for the first plan of a choice, whose time has what choosing and uploading
+    // took in it.
+    uint64_t tag = 0;
     bool choose_anew = false;  // kPatientPlans are over
   };
   // There is one more plan of the last choice.
   Named Planned(uint64_t signature, Arrangement arrangement);
 
   // Takes in a measurement of a plan, if it is of the signature's last choice. True if the choice
-  // should be made anew. The first outcome after a choice is not taken in: what choosing and
-  // uploading took is in it.
+  // should be made anew.
   bool Learn(uint64_t tag, float predicted_us, float actual_us);
 
  private:
   // Weight of a new window, half of the ratio comes from the last three, and the most that one may
   // change: a few launches that found caches cold or another process on the GPU are no drift.
-  static constexpr float kWeight = 0.22f, kMaxStep = 0.06f;
-  static constexpr uint64_t kSlots = 2048;
-  struct Record {
+  static constexpr float kWeight = 0.22f, kMaxStep = 0.05f;
+  static constexpr uint64_t kSlots = 2048, kFamilies = 512;
+  struct Measured {
     bool measured = false;
     float ratio = 1;
+  };
+  struct Record : Measured {
     // Of the window that is open.
     uint8_t window_outcomes = 0;
     float window_sum = 0;
@@ -106,8 +113,12 @@ class Corrections {
     uint8_t tried = 0;
     float sum = 0, least = 0, most = 0;
   };
+  struct Family {
+    uint64_t family = 0;
+    std::array<Measured, kArrangementCount> records;
+  };
   struct Slot {
-    uint64_t signature = 0;
+    uint64_t signature = 0, family = 0;
     std::array<Record, kArrangementCount> records;
     // The last choice.
     Arrangement arrangement = Arrangement::kSingle;
@@ -117,13 +128,21 @@ class Corrections {
     uint16_t patience = 0;  // doubles with every choice
   };
 
+  using Believed = std::array<Measured, kArrangementCount>;
+
   Slot& SlotOf(uint64_t signature) const;
-  static float CommonOf(const Slot& slot);
-  static bool AnyMeasured(const Slot& slot);
+  Family& FamilyOf(uint64_t family) const;
+  Family& FamilyFor(const Slot& slot);
+  // Of the signature, else of its family.
+  Believed BelievedOf(const Subject& subject) const;
+  static float CommonOf(const Believed& believed);
+  static bool AnyMeasured(const Believed& believed);
   static bool Try(Record& record, float ratio);
-  static void Review(Slot& slot);
+  static void Follow(Measured& measured, float ratio);
+  void Review(Slot& slot);
 
   std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<Family[]> families_;
 };
 
 }  // namespace concert::policies

@@ -53,7 +53,7 @@ struct Plan {
   // own.
   float predicted_us = 0;  // from the first start to the last end
   float serial_us = 0;     // the same ops one after the other with their best solo kernels
-  uint64_t tag = 0;        // the policy's own name for this plan, given back in Outcome
+  uint64_t tag = 0;        // the policy's name for it, given back in Outcome; 0: no outcome
 
   void Clear() {
     op_count = launch_count = 0;

@@ -20,8 +20,7 @@ class TunedTable;
 struct Outcome {
   uint64_t tag = 0;  // Plan::tag
   float predicted_us = 0;
-  // Since the plan before ended, or since its launch; of plans that overtook one another, its
-  // share.
+  // Its share of what it and those that ran beside it took.
   float actual_us = 0;
 };
 

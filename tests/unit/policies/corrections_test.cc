@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
 #include <set>
 
@@ -9,22 +11,29 @@ namespace concert::policies {
 namespace {
 
 constexpr uint64_t kSignature = 0x12300;
+constexpr Corrections::Subject kSubject = {.signature = kSignature, .family = 0x777};
 constexpr int kSingle = static_cast<int>(Arrangement::kSingle),
               kStreams = static_cast<int>(Arrangement::kStreams),
               kGroup = static_cast<int>(Arrangement::kGroup);
 constexpr Ratios kUncorrected = {1, 1, 1, 1, 1};
 static_assert(kUncorrected.back() == 1);
 
+// Chooses `form`. Returns what its second plan is named; the first has the time of choosing in it.
+uint64_t Choose(Corrections& corrections, Arrangement form) {
+  corrections.Chosen(kSubject, form);
+  EXPECT_EQ(corrections.Planned(kSignature, form).tag, 0u);
+  return corrections.Planned(kSignature, form).tag;
+}
+
 // Chooses `form` and measures it until its trial is over. Returns all ratios.
 Ratios Try(Corrections& corrections, Arrangement form, float actual_over_predicted) {
-  corrections.Chosen(kSignature, form);
-  const float ratio = corrections.RatiosOf(kSignature)[static_cast<int>(form)];
-  const uint64_t tag = corrections.Planned(kSignature, form).tag;
-  for (int i = 1; i < Corrections::kTrialPlans; ++i) {
+  const uint64_t tag = Choose(corrections, form);
+  const float ratio = corrections.RatiosOf(kSubject)[static_cast<int>(form)];
+  for (int i = 2; i < Corrections::kTrialPlans; ++i) {
     EXPECT_FALSE(corrections.Learn(tag, 100 * ratio, 100 * actual_over_predicted)) << i;
   }
   EXPECT_TRUE(corrections.Learn(tag, 100 * ratio, 100 * actual_over_predicted));
-  return corrections.RatiosOf(kSignature);
+  return corrections.RatiosOf(kSubject);
 }
 
 TEST(PlanTagTest, NamesOfAllFormsDifferAndKeepTheSignature) {
@@ -49,7 +58,7 @@ TEST(PlanTagTest, NamesOfAllFormsDifferAndKeepTheSignature) {
 }
 
 TEST(CorrectionsTest, WhatWasNeverMeasuredIsTakenAsPredicted) {
-  EXPECT_EQ(Corrections().RatiosOf(kSignature), kUncorrected);
+  EXPECT_EQ(Corrections().RatiosOf(kSubject), kUncorrected);
 }
 
 TEST(CorrectionsTest, FormsThatWereNotMeasuredMayBeFasterThanTheOneThatWas) {
@@ -58,10 +67,10 @@ TEST(CorrectionsTest, FormsThatWereNotMeasuredMayBeFasterThanTheOneThatWas) {
   EXPECT_NEAR(ratios[kGroup], 1.2, 0.001);
   EXPECT_NEAR(ratios[kSingle], 1.2 * (1 - Corrections::kOptimism), 0.001);
   EXPECT_EQ(ratios[kSingle], ratios[kStreams]);
-  EXPECT_EQ(corrections.RatiosOf(kSignature + 0x100), kUncorrected);
+  EXPECT_EQ(corrections.RatiosOf({kSignature + 0x100, kSubject.family + 1}), kUncorrected);
   // Chosen, but not measured yet.
-  corrections.Chosen(kSignature, Arrangement::kStreams);
-  EXPECT_EQ(corrections.RatiosOf(kSignature), ratios);
+  corrections.Chosen(kSubject, Arrangement::kStreams);
+  EXPECT_EQ(corrections.RatiosOf(kSubject), ratios);
 }
 
 TEST(CorrectionsTest, OnlyTheMeasuredFormIsBlamedForMuch) {
@@ -89,80 +98,101 @@ TEST(CorrectionsTest, EachFormHasWhatWasMeasuredOfIt) {
 
 TEST(CorrectionsTest, TheTrialForgivesOneOutlierEachWay) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  const uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
-  for (const float actual_us : {500.0f, 110.0f, 110.0f, 900.0f, 110.0f, 60.0f, 110.0f}) {
+  const uint64_t tag = Choose(corrections, Arrangement::kGroup);
+  for (const float actual_us : {110.0f, 110.0f, 900.0f, 110.0f, 60.0f, 110.0f}) {
     corrections.Learn(tag, 100, actual_us);
   }
-  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kGroup], 1.1, 0.001);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kGroup], 1.1, 0.001);
 }
 
 // Plans on several lanes end together with the one after them, or nearly so.
 TEST(CorrectionsTest, WhatPlansTakeByTurnsCountsByItsAverage) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Arrangement::kStreams);
-  const uint64_t tag = corrections.Planned(kSignature, Arrangement::kStreams).tag;
+  const uint64_t tag = Choose(corrections, Arrangement::kStreams);
   for (int i = 0; i < 40; ++i) corrections.Learn(tag, 100, i % 2 == 0 ? 210 : 2);
-  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kStreams], 1.06, 0.001);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kStreams], 1.06, 0.001);
 }
 
-TEST(CorrectionsTest, WhatDriftsIsChosenAnewOnceAndIsThenAtRest) {
+// What is ready makes ever new signatures of the same shapes.
+TEST(CorrectionsTest, WhatOneSignatureMeasuredIsExpectedOfItsFamily) {
+  Corrections corrections;
+  Try(corrections, Arrangement::kGroup, 1.2f);
+  Try(corrections, Arrangement::kStreams, 0.9f);
+  const Corrections::Subject relative{kSignature + 0x100, kSubject.family};
+  EXPECT_EQ(corrections.RatiosOf(relative), corrections.RatiosOf(kSubject));
+  // Until it has been measured itself.
+  corrections.Chosen(relative, Arrangement::kStreams);
+  corrections.Planned(relative.signature, Arrangement::kStreams);
+  const uint64_t tag = corrections.Planned(relative.signature, Arrangement::kStreams).tag;
+  for (int i = 2; i <= Corrections::kTrialPlans; ++i) corrections.Learn(tag, 90, 110);
+  EXPECT_NEAR(corrections.RatiosOf(relative)[kStreams], 1.1, 0.001);
+  EXPECT_NEAR(corrections.RatiosOf(relative)[kGroup], 1.2, 0.001);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kStreams], 0.9, 0.001);
+  // Where times were tuned anew, all that earlier ones taught is gone.
+  corrections.Forget(kSubject);
+  EXPECT_EQ(corrections.RatiosOf(kSubject), kUncorrected);
+  EXPECT_NEAR(corrections.RatiosOf(relative)[kStreams], 1.1, 0.001);
+}
+
+TEST(CorrectionsTest, WhatDriftsIsChosenAnewAFewTimesAndIsThenAtRest) {
   Corrections corrections;
   Try(corrections, Arrangement::kGroup, 1);
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
+  uint64_t tag = Choose(corrections, Arrangement::kGroup);
   EXPECT_FALSE(corrections.Learn(tag, 100, 130));  // one measurement is no drift
-  int drifted_after = 1;
-  while (!corrections.Learn(tag, 100, 130)) ASSERT_LT(++drifted_after, 20);
-  // From now on predictions carry the ratio that they were chosen with.
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
-  const float ratio = corrections.RatiosOf(kSignature)[kGroup];
-  for (int i = 0; i < 50; ++i) EXPECT_FALSE(corrections.Learn(tag, 100 * ratio, 130));
+  // From each choice on predictions carry the ratio that it was made with.
+  float ratio = 1;
+  int choices = 0, last = 0;
+  for (int i = 0; i < 300; ++i) {
+    if (!corrections.Learn(tag, 100 * ratio, 130)) continue;
+    tag = Choose(corrections, Arrangement::kGroup);
+    ratio = corrections.RatiosOf(kSubject)[kGroup];
+    ++choices, last = i;
+  }
+  EXPECT_GT(choices, 0);
+  EXPECT_LE(choices, 4);
+  EXPECT_LT(last, 50);
+  EXPECT_NEAR(ratio, 1.3, 1.3 * Corrections::kMaxDrift);
 }
 
 TEST(CorrectionsTest, AFewOutliersAreNoDrift) {
   Corrections corrections;
   Try(corrections, Arrangement::kGroup, 1);
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  const uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
+  const uint64_t tag = Choose(corrections, Arrangement::kGroup);
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(corrections.Learn(tag, 100, 1000));
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(corrections.Learn(tag, 100, 100));
-  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kGroup], 1, 0.02);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kGroup], 1, 0.02);
 }
 
 TEST(CorrectionsTest, WhatChoosingTookIsNotTheFormsTime) {
   Corrections corrections;
   for (int i = 0; i < 100; ++i) {
-    corrections.Chosen(kSignature, Arrangement::kGroup);
+    corrections.Chosen(kSubject, Arrangement::kGroup);
     const uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
     EXPECT_FALSE(corrections.Learn(tag, 100, 200));
   }
-  EXPECT_EQ(corrections.RatiosOf(kSignature), kUncorrected);
+  EXPECT_EQ(corrections.RatiosOf(kSubject), kUncorrected);
 }
 
 TEST(CorrectionsTest, OutcomesOfAnEarlierChoiceAreLeftOut) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  const uint64_t earlier = corrections.Planned(kSignature, Arrangement::kGroup).tag;
+  const uint64_t earlier = Choose(corrections, Arrangement::kGroup);
   Try(corrections, Arrangement::kGroup, 1.2f);
-  corrections.Chosen(kSignature, Arrangement::kGroup);
-  EXPECT_NE(corrections.Planned(kSignature, Arrangement::kGroup).tag, earlier);
+  EXPECT_NE(Choose(corrections, Arrangement::kGroup), earlier);
   for (int i = 0; i < 50; ++i) EXPECT_FALSE(corrections.Learn(earlier, 100, 200));
-  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kGroup], 1.2, 0.001);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kGroup], 1.2, 0.001);
 }
 
 TEST(CorrectionsTest, ScatteredTimesAreSeldomAReasonToChooseAgain) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Arrangement::kGroup);
+  corrections.Chosen(kSubject, Arrangement::kGroup);
   int drifts = 0;
   float chosen_with = 1;
   for (int i = 0; i < 4000; ++i) {
     const float actual_us = i / 10 % 2 == 0 ? 70 : 140;  // now faster, now slower
     const uint64_t tag = corrections.Planned(kSignature, Arrangement::kGroup).tag;
     if (!corrections.Learn(tag, 100 * chosen_with, actual_us)) continue;
-    corrections.Chosen(kSignature, Arrangement::kGroup);
-    chosen_with = corrections.RatiosOf(kSignature)[kGroup];
+    corrections.Chosen(kSubject, Arrangement::kGroup);
+    chosen_with = corrections.RatiosOf(kSubject)[kGroup];
     ++drifts;
   }
   EXPECT_GT(drifts, 0);
@@ -172,13 +202,13 @@ TEST(CorrectionsTest, ScatteredTimesAreSeldomAReasonToChooseAgain) {
 TEST(CorrectionsTest, AFormOnTrialThatNeverTellsAnythingCountsAsTheOthers) {
   Corrections corrections;
   Try(corrections, Arrangement::kGroup, 1.2f);
-  corrections.Chosen(kSignature, Arrangement::kStreams);
+  corrections.Chosen(kSubject, Arrangement::kStreams);
   int plans = 1;
   while (!corrections.Planned(kSignature, Arrangement::kStreams).choose_anew)
     ASSERT_LT(++plans, 100);
   EXPECT_EQ(plans, Corrections::kPatientPlans);
-  EXPECT_NEAR(corrections.RatiosOf(kSignature)[kStreams], 1.2, 0.001);
-  corrections.Chosen(kSignature, Arrangement::kStreams);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kStreams], 1.2, 0.001);
+  corrections.Chosen(kSubject, Arrangement::kStreams);
   for (int i = 0; i < 200; ++i) {
     EXPECT_FALSE(corrections.Planned(kSignature, Arrangement::kStreams).choose_anew);
   }
@@ -186,23 +216,22 @@ TEST(CorrectionsTest, AFormOnTrialThatNeverTellsAnythingCountsAsTheOthers) {
 
 TEST(CorrectionsTest, IsBoundedAndIgnoresNonsense) {
   Corrections corrections;
-  corrections.Chosen(kSignature, Arrangement::kSingle);
-  const uint64_t tag = corrections.Planned(kSignature, Arrangement::kSingle).tag;
+  const uint64_t tag = Choose(corrections, Arrangement::kSingle);
   for (const float actual_us : {0.0f, -1.0f}) EXPECT_FALSE(corrections.Learn(tag, 100, actual_us));
   EXPECT_FALSE(corrections.Learn(tag, 0, 100));
   EXPECT_FALSE(corrections.Learn(0, 100, 200));
   EXPECT_FALSE(corrections.Learn(~uint64_t{0}, 100, 200));
-  EXPECT_EQ(corrections.RatiosOf(kSignature), kUncorrected);
+  EXPECT_EQ(corrections.RatiosOf(kSubject), kUncorrected);
   for (int i = 0; i < 100; ++i) corrections.Learn(tag, 50, 1e30f);
-  EXPECT_LE(corrections.RatiosOf(kSignature)[kSingle], Corrections::kMax);
+  EXPECT_LE(corrections.RatiosOf(kSubject)[kSingle], Corrections::kMax);
   for (int i = 0; i < 100; ++i) corrections.Learn(tag, 1e30f, 1);
-  EXPECT_GE(corrections.RatiosOf(kSignature)[kSingle], Corrections::kMin);
+  EXPECT_GE(corrections.RatiosOf(kSubject)[kSingle], Corrections::kMin);
 }
 
 TEST(CorrectionsTest, PlansChosenTooLongAgoTeachNothing) {
   Corrections corrections;
   EXPECT_FALSE(corrections.Learn(PlanTag::Of(kSignature, 1, Arrangement::kGroup), 100, 200));
-  EXPECT_EQ(corrections.RatiosOf(kSignature), kUncorrected);
+  EXPECT_EQ(corrections.RatiosOf(kSubject), kUncorrected);
 }
 
 // What a policy does with the ratios: the form with the least time, predicted times ratio.
@@ -226,14 +255,14 @@ class Chooser {
 
  private:
   void Choose() {
-    const Ratios ratios = corrections_.RatiosOf(kSignature);
+    const Ratios ratios = corrections_.RatiosOf(kSubject);
     size_t best = 0;
     for (size_t form = 1; form < ratios.size(); ++form) {
       if (predicted_us_[form] * ratios[form] < predicted_us_[best] * ratios[best]) best = form;
     }
     form_ = static_cast<Arrangement>(best);
     ratio_ = ratios[best];
-    corrections_.Chosen(kSignature, form_);
+    corrections_.Chosen(kSubject, form_);
   }
 
   const Ratios predicted_us_, actual_us_;
@@ -268,6 +297,87 @@ TEST(CorrectionsTest, ATriedFormIsForgottenAndTriedAgainAtASmallCost) {
   for (int i = 0; i < kPlans; ++i) chooser.Run(1);
   EXPECT_GT(chooser.plans(Arrangement::kGroup), 2 * Corrections::kTrialPlans);
   EXPECT_LT(chooser.plans(Arrangement::kGroup), kPlans / 100);
+}
+
+// Four signatures of one family. The model errs by arrangement, by up to a quarter, and clocks
+// change after every 30 plans. `loss`: of time to arrangements that were not the best.
+class Family {
+ public:
+  explicit Family(unsigned seed) : random_(seed) {
+    Ratios bias;
+    for (float& error : bias) error = Uniform(0.85f, 1.25f);
+    for (int i = 0; i < kSignatures; ++i) {
+      for (int form = 0; form < kArrangementCount; ++form) {
+        predicted_us_[i][form] = 100.0f * static_cast<float>(i + 1) * Uniform(1, 1.25f);
+        actual_us_[i][form] = predicted_us_[i][form] * bias[form] * Uniform(0.97f, 1.03f);
+      }
+      Choose(i);
+    }
+  }
+
+  double LossOf(int rounds) {
+    constexpr int kPlans = 30;
+    double loss = 0;
+    for (int round = 0; round < rounds; ++round) {
+      const float clock = Uniform(0.97f, 1.2f);
+      for (int plan = 0; plan < kPlans; ++plan) {
+        const bool steady = plan >= kSignatures - 1 && random_() % 5 != 0;
+        loss += Run(steady ? kSignatures - 1 : static_cast<int>(random_() % kSignatures), clock);
+      }
+    }
+    return loss / (rounds * kPlans);
+  }
+
+ private:
+  static constexpr int kSignatures = 4;
+
+  static Corrections::Subject SubjectOf(int i) {
+    return {.signature = 0x100 * static_cast<uint64_t>(i + 1), .family = kSubject.family};
+  }
+  float Uniform(float from, float to) {
+    return from + (to - from) * static_cast<float>(random_() % 10000) / 10000;
+  }
+  double Run(int i, float clock) {
+    const auto form = static_cast<size_t>(form_[i]);
+    const Corrections::Named named = corrections_.Planned(SubjectOf(i).signature, form_[i]);
+    const bool drifted = corrections_.Learn(named.tag, predicted_us_[i][form] * ratio_[i],
+                                            actual_us_[i][form] * clock * Uniform(0.98f, 1.02f));
+    const float best_us = *std::min_element(actual_us_[i].begin(), actual_us_[i].end());
+    const double loss = actual_us_[i][form] / best_us - 1;
+    if (drifted || named.choose_anew) Choose(i);
+    return loss;
+  }
+  void Choose(int i) {
+    const Ratios ratios = corrections_.RatiosOf(SubjectOf(i));
+    size_t best = 0;
+    for (size_t form = 1; form < ratios.size(); ++form) {
+      if (predicted_us_[i][form] * ratios[form] < predicted_us_[i][best] * ratios[best]) {
+        best = form;
+      }
+    }
+    form_[i] = static_cast<Arrangement>(best);
+    ratio_[i] = ratios[best];
+    corrections_.Chosen(SubjectOf(i), form_[i]);
+  }
+
+  std::mt19937 random_;
+  Corrections corrections_;
+  std::array<Ratios, kSignatures> predicted_us_, actual_us_;
+  std::array<Arrangement, kSignatures> form_;
+  std::array<float, kSignatures> ratio_;
+};
+
+TEST(CorrectionsTest, LittleIsLostToLearningThoughClocksChange) {
+  constexpr int kFamilies = 200;
+  double early = 0, late = 0;
+  for (unsigned seed = 0; seed < kFamilies; ++seed) {
+    Family family(seed);
+    early += family.LossOf(6) / kFamilies;
+    late += family.LossOf(6) / kFamilies;
+  }
+  // 5 % and 0.6 % when this was written; with a family for each signature 6 % and 4.2 %.
+  EXPECT_LT(early, 0.06);
+  EXPECT_LT(late, 0.01);
 }
 
 }  // namespace

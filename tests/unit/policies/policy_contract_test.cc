@@ -209,9 +209,10 @@ void CheckPlan(const Scene& scene, const Plan& plan) {
   }
 }
 
+// Tags aside: they are for the policy's own books and change nothing of what is launched.
 bool SamePlan(const Plan& a, const Plan& b) {
   if (a.op_count != b.op_count || a.launch_count != b.launch_count || a.reason != b.reason ||
-      a.predicted_us != b.predicted_us || a.serial_us != b.serial_us || a.tag != b.tag) {
+      a.predicted_us != b.predicted_us || a.serial_us != b.serial_us) {
     return false;
   }
   for (int i = 0; i < a.op_count; ++i) {

@@ -9,6 +9,7 @@
 namespace concert::daemon {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
@@ -40,6 +41,30 @@ class OneGroup : public policies::Policy {
   uint64_t tag_ = 0;
 };
 
+// The same, as groups and as library kernels side by side by turns of `turn` plans.
+class ByTurns final : public OneGroup {
+ public:
+  ByTurns(std::vector<policies::Outcome>* learned, int turn) : OneGroup(learned), turn_(turn) {}
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    OneGroup::Decide(snapshot, plan);
+    if (plans_++ / turn_ % 2 == 1) plan.launches[0].form = Form::kStreams;
+  }
+
+ private:
+  const int turn_;
+  int plans_ = 0;
+};
+
+// The same, but has a name only for plans from the third on.
+class NamesLate final : public OneGroup {
+ public:
+  using OneGroup::OneGroup;
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    OneGroup::Decide(snapshot, plan);
+    if (plan.tag <= 2) plan.tag = 0;
+  }
+};
+
 class GroupTest : public SchedulerTest {
  protected:
   explicit GroupTest(SchedulerOptions options = {.depth = 2,
@@ -52,6 +77,28 @@ class GroupTest : public SchedulerTest {
                  const kernels::GroupWorkList* work_list = nullptr) {
     std::unique_ptr<policies::Policy> policy = std::make_unique<OneGroup>(learned, 20, work_list);
     scheduler_.SetPolicy(policy);
+  }
+  void Use(std::unique_ptr<policies::Policy> policy) { scheduler_.SetPolicy(policy); }
+  // How many outcomes there are after each of plans of one op that end one by one, two at a time in
+  // flight.
+  std::vector<size_t> LearnedAfterEach(const std::vector<int>& times_us) {
+    std::vector<QueueId> queues;
+    const auto submit = [&] {
+      if (queues.size() == times_us.size()) return;
+      queues.push_back(AddQueue(static_cast<uint32_t>(queues.size() + 1)));
+      SubmitGemm(queues.back(), 0x1000, 0x2000, 0x3000 + 0x1000 * queues.size());
+      Step();
+    };
+    std::vector<size_t> learned;
+    submit(), submit();
+    for (size_t i = 0; i < times_us.size(); ++i) {
+      now_ += Time{1000} * times_us[i];
+      Finish(queues[i], 1);
+      Step();
+      learned.push_back(learned_.size());
+      submit();
+    }
+    return learned;
   }
   // A 16 x 16 x 16 GEMM with operands at the addresses.
   OpId SubmitGemm(QueueId queue, kernels::Address a, kernels::Address w, kernels::Address d,
@@ -280,6 +327,29 @@ TEST_F(GroupTest, PlansWhoseEndsAreSeenTogetherShareTheirTime) {
   EXPECT_NEAR(learned_[0].actual_us + learned_[1].actual_us, 44, 1e-3);
   EXPECT_NEAR(learned_[0].actual_us / learned_[0].predicted_us,
               learned_[1].actual_us / learned_[1].predicted_us, 1e-4);
+}
+
+// What starts beside the end of a plan of another form takes its time.
+TEST_F(GroupTest, PlansShareTheirTimeUpToOneThatIsFollowedByItsForm) {
+  Use(std::make_unique<ByTurns>(&learned_, 2));
+  EXPECT_THAT(LearnedAfterEach({22, 150, 22, 22, 22, 22}), ElementsAre(1, 1, 3, 3, 5, 6));
+  for (const int first : {1, 3}) {
+    const policies::Outcome &one = learned_[first], &next = learned_[first + 1];
+    EXPECT_NEAR(one.actual_us + next.actual_us, first == 1 ? 172 : 44, 1e-3);
+    EXPECT_NEAR(one.actual_us / one.predicted_us, next.actual_us / next.predicted_us, 1e-4);
+  }
+}
+
+TEST_F(GroupTest, PlansThatNeverFollowTheirFormTeachAfterEight) {
+  Use(std::make_unique<ByTurns>(&learned_, 1));
+  EXPECT_THAT(LearnedAfterEach(std::vector<int>(10, 20)),
+              ElementsAre(0, 0, 0, 0, 0, 0, 0, 8, 8, 10));
+}
+
+TEST_F(GroupTest, PlansWithoutANameTeachNothing) {
+  Use(std::make_unique<NamesLate>(&learned_));
+  EXPECT_THAT(LearnedAfterEach({500, 70, 20}), ElementsAre(0, 0, 1));
+  EXPECT_FLOAT_EQ(learned_[0].actual_us, 20);
 }
 
 TEST_F(GroupTest, WhatAFailedPlanOvertookTeachesNothing) {
