@@ -116,7 +116,6 @@ class AutoPolicy final : public Policy {
                              LaneBook& lanes);
   Lane SerialLane(const LaneTails& tails) const;
 
-  Corrections::Subject Subject() const { return {signature_.hash(), signature_.family()}; }
   LaunchSplit* Known();
   uint64_t TimesHash() const;
   LaunchSplit& Remember(const LaunchSplit& split);
@@ -139,6 +138,7 @@ class AutoPolicy final : public Policy {
   ReadyGemms gemms_;
   Turn turn_;
   Signature signature_;
+  Corrections::Subject subject_;
   std::array<SplitOp, kMaxReady> ops_;
   LaunchSplit chosen_;
   bool chosen_anew_ = false;
@@ -328,8 +328,17 @@ LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
                .same_session = SameSession(snapshot, i),
                .urgent = turn_.urgent[i]};
   }
-  splitter_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
-                   turn_.lane_limit(), corrections_.RatiosOf(Subject()), chosen_);
+  const auto choose = [&] {
+    splitter_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
+                     turn_.lane_limit(), corrections_.RatiosOf(subject_), chosen_);
+  };
+  subject_ = {.signature = signature_.hash(), .family = signature_.family()};
+  choose();
+  // What the family taught about longer plans would stay for ever, since short ones teach nothing.
+  if (chosen_.PredictedUs() < Corrections::kMinUs && corrections_.Knows(subject_)) {
+    subject_.family = Corrections::kNoFamily;
+    choose();
+  }
   return Remember(chosen_);
 }
 
@@ -399,9 +408,10 @@ LaunchSplit& AutoPolicy::ChooseLibrary(const Snapshot& snapshot, const LaneTails
     tails[tail_count++] = {.cost = memo.Of(tail->work, hash), .follower = follower[lane]};
   }
   if (LaunchSplit* known = Known()) return *known;
+  subject_ = {.signature = signature_.hash(), .family = signature_.family()};
   ChooseSideBySide(device_, {gemms.data(), static_cast<size_t>(turn_.count())},
-                   {tails.data(), static_cast<size_t>(tail_count)},
-                   corrections_.RatiosOf(Subject()), chosen_);
+                   {tails.data(), static_cast<size_t>(tail_count)}, corrections_.RatiosOf(subject_),
+                   chosen_);
   return Remember(chosen_);
 }
 
@@ -423,7 +433,7 @@ LaunchSplit* AutoPolicy::Known() {
   LaunchSplit* known = cache_.Find(signature_);
   if (known == nullptr || known->table == table_) return known;
   if (known->times_hash != TimesHash()) {
-    corrections_.Forget(Subject());
+    corrections_.Forget({.signature = signature_.hash(), .family = signature_.family()});
     return nullptr;
   }
   known->table = table_;
@@ -442,7 +452,7 @@ uint64_t AutoPolicy::TimesHash() const {
 
 LaunchSplit& AutoPolicy::Remember(const LaunchSplit& split) {
   chosen_anew_ = true;
-  corrections_.Chosen(Subject(), split.arrangement);
+  corrections_.Chosen(subject_, split.arrangement);
   LaunchSplit& remembered = cache_.Insert(signature_, split);
   remembered.times_hash = TimesHash();
   remembered.table = table_;

@@ -30,11 +30,17 @@ Corrections::Believed Corrections::BelievedOf(const Subject& subject) const {
   for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
     if (slot.signature == subject.signature && slot.records[arrangement].measured) {
       believed[arrangement] = slot.records[arrangement];
-    } else if (family.family == subject.family) {
+    } else if (subject.family != kNoFamily && family.family == subject.family) {
       believed[arrangement] = family.records[arrangement];
     }
   }
   return believed;
+}
+
+bool Corrections::Knows(const Subject& subject) const {
+  const Family& family = FamilyOf(subject.family);
+  return subject.family != kNoFamily && family.family == subject.family &&
+         AnyMeasured(family.records);
 }
 
 bool Corrections::AnyMeasured(const Believed& believed) {
@@ -123,20 +129,24 @@ bool Corrections::Try(Record& record, float ratio) {
 }
 
 // A family follows what its signatures measure.
-void Corrections::Follow(Measured& measured, float ratio) {
+void Corrections::Follow(const Slot& slot, int arrangement, float ratio) {
+  if (slot.family == kNoFamily) return;
+  Measured& measured = FamilyFor(slot).records[arrangement];
   measured.ratio = measured.measured ? measured.ratio + kWeight * (ratio - measured.ratio) : ratio;
   measured.measured = true;
 }
 
 void Corrections::Review(Slot& slot) {
-  Family& family = FamilyFor(slot);
-  for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
-    if (arrangement == static_cast<int>(slot.arrangement)) continue;
-    for (Measured* measured :
-         {static_cast<Measured*>(&slot.records[arrangement]), &family.records[arrangement]}) {
-      measured->ratio = std::max(kMin, measured->ratio * (1 - kForget));
+  const auto forget = [&](auto& records) {
+    for (int arrangement = 0; arrangement < kArrangementCount; ++arrangement) {
+      float& ratio = records[arrangement].ratio;
+      if (arrangement != static_cast<int>(slot.arrangement)) {
+        ratio = std::max(kMin, ratio * (1 - kForget));
+      }
     }
-  }
+  };
+  forget(slot.records);
+  if (slot.family != kNoFamily) forget(FamilyFor(slot).records);
 }
 
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
@@ -158,11 +168,11 @@ bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   const float seen = std::clamp(record.window_sum / kWindow, kMin, kMax);
   if (record.tried < kTrial) {
     if (!Try(record, seen)) return false;
-    Follow(FamilyFor(slot).records[arrangement], record.ratio);
+    Follow(slot, arrangement, record.ratio);
     return true;
   }
   record.ratio += std::clamp(kWeight * (seen - record.ratio), -kMaxStep, kMaxStep);
-  Follow(FamilyFor(slot).records[arrangement], record.ratio);
+  Follow(slot, arrangement, record.ratio);
   if (slot.outcomes >= kReview) {
     Review(slot);
     return true;

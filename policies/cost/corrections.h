@@ -73,9 +73,12 @@ class Corrections {
   Corrections();
 
   // What is planned: all of it, and what it shares with others that the model is wrong about alike.
+  static constexpr uint64_t kNoFamily = 0;
   struct Subject {
-    uint64_t signature = 0, family = 0;
+    uint64_t signature = 0, family = kNoFamily;
   };
+  // Whether something of its family has been measured.
+  bool Knows(const Subject& subject) const;
   // 1 for all arrangements if none has been measured.
   Ratios RatiosOf(const Subject& subject) const;
   // A choice has been made with the ratio of `arrangement` as it is.
@@ -138,7 +141,7 @@ class Corrections {
   static float CommonOf(const Believed& believed);
   static bool AnyMeasured(const Believed& believed);
   static bool Try(Record& record, float ratio);
-  static void Follow(Measured& measured, float ratio);
+  void Follow(const Slot& slot, int arrangement, float ratio);
   void Review(Slot& slot);
 
   std::unique_ptr<Slot[]> slots_;

@@ -455,6 +455,28 @@ TEST_F(AutoTest, GroupsInTurnAreNotJudgedByHowOneGroupDid) {
   EXPECT_TRUE(groups_in_turn());
 }
 
+// Sixteen take some 100 us, four less than kMinUs: nothing would ever correct what they expect.
+TEST_F(AutoTest, ShortPlansAreNotChosenByWhatLongOnesTaughtTheFamily) {
+  const auto decide = [&](int count) {
+    Clear();
+    for (int i = 0; i < count; ++i) scene_.Ready(Groupable(1024, 1024, 1024));
+    return Decide().predicted_us;
+  };
+  const float short_us = decide(4);
+  ASSERT_EQ(plan_.launches[0].form, Form::kGroup);
+  ASSERT_LT(short_us, Corrections::kMinUs);
+  const float long_us = decide(16);
+  for (int i = 0; i < 30; ++i) {
+    Learn(1.5f * long_us / plan_.predicted_us);
+    decide(16);
+  }
+  EXPECT_GT(policy_->stats().corrected, 0u);
+  // Unseen, and of the same family.
+  EXPECT_LT(decide(3), short_us);
+  EXPECT_EQ(plan_.launches[0].form, Form::kGroup);
+  EXPECT_EQ(plan_.launch_count, 1);
+}
+
 TEST_F(AutoTest, ShortPlansTeachNothing) {
   scene_.Ready(kTiny).Ready(kTiny);
   const float predicted_us = Decide().predicted_us;

@@ -134,6 +134,23 @@ TEST(CorrectionsTest, WhatOneSignatureMeasuredIsExpectedOfItsFamily) {
   EXPECT_NEAR(corrections.RatiosOf(relative)[kStreams], 1.1, 0.001);
 }
 
+TEST(CorrectionsTest, WhatHasNoFamilyNeitherTeachesNorLearnsFromOthers) {
+  Corrections corrections;
+  const Corrections::Subject alone{.signature = kSignature + 0x100};
+  EXPECT_FALSE(corrections.Knows(kSubject));
+  Try(corrections, Arrangement::kGroup, 1.2f);
+  EXPECT_TRUE(corrections.Knows(kSubject));
+  EXPECT_FALSE(corrections.Knows(alone));
+  EXPECT_EQ(corrections.RatiosOf(alone), kUncorrected);
+  corrections.Chosen(alone, Arrangement::kStreams);
+  corrections.Planned(alone.signature, Arrangement::kStreams);
+  const uint64_t tag = corrections.Planned(alone.signature, Arrangement::kStreams).tag;
+  for (int i = 0; i < 2 * Corrections::kReview; ++i) corrections.Learn(tag, 100, 110);
+  EXPECT_NEAR(corrections.RatiosOf(alone)[kStreams], 1.1, 0.001);
+  EXPECT_EQ(corrections.RatiosOf({.signature = kSignature + 0x200}), kUncorrected);
+  EXPECT_NEAR(corrections.RatiosOf(kSubject)[kGroup], 1.2, 0.001);
+}
+
 TEST(CorrectionsTest, WhatDriftsIsChosenAnewAFewTimesAndIsThenAtRest) {
   Corrections corrections;
   Try(corrections, Arrangement::kGroup, 1);
