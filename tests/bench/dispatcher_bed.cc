@@ -45,7 +45,7 @@ DispatcherBed::~DispatcherBed() {
   }
 }
 
-uint32_t DispatcherBed::OpenSession(uint32_t uid, uint32_t queues) {
+uint32_t DispatcherBed::OpenSession(uint32_t uid, uint32_t queues, policies::Priority priority) {
   const auto session = static_cast<uint32_t>(clients_.size());
   const uint32_t id = IdOf(session);
   Client& client = clients_.emplace_back();
@@ -69,11 +69,12 @@ uint32_t DispatcherBed::OpenSession(uint32_t uid, uint32_t queues) {
   Tell(link);
   for (uint32_t i = 0; i < queues; ++i) {
     DispatcherMessage queue(DispatcherMessage::Type::kAddQueue, id);
-    queue.queue = {.queue = i, .priority = policies::Priority::kNormal, .next_ticket = 1};
+    queue.queue = {.queue = i, .priority = priority, .next_ticket = 1};
     Tell(queue);
   }
   DispatcherMessage buffer(DispatcherMessage::Type::kAddBuffer, id);
-  buffer.buffer = {.handle = kBuffer, .range = {1 << 20, kBufferBytes, 0, false}};
+  buffer.buffer = {.handle = kBuffer,
+                   .range = {(1 << 20) + session * kBufferBytes, kBufferBytes, 0, false}};
   Tell(buffer);
   return session;
 }
@@ -132,7 +133,8 @@ bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
                      [](const GemmShape& shape) { return shape.bytes() <= kMatrixBytes; });
 }
 
-concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue) {
+concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue, uint64_t place) {
+  const uint64_t offset = place * kOperandBytes;
   concert_descriptor op{};
   op.queue = queue;
   op.kind = CONCERT_OP_GEMM;
@@ -140,9 +142,9 @@ concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue) {
                   .n = shape.n,
                   .k = shape.k,
                   .batch = 1,
-                  .a = {kBuffer, 0, 0},
-                  .w = {kBuffer, 0, kMatrixBytes},
-                  .d = {kBuffer, 0, 2 * kMatrixBytes},
+                  .a = {kBuffer, 0, offset},
+                  .w = {kBuffer, 0, offset + kMatrixBytes},
+                  .d = {kBuffer, 0, offset + 2 * kMatrixBytes},
                   .lda = shape.k,
                   .ldw = shape.k,
                   .ldd = shape.n,
@@ -155,12 +157,7 @@ concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue) {
 void DispatcherBed::Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set) {
   CONCERT_CHECK(Takes(shapes) && set < kMaxSets);
   for (uint32_t i = 0; i < shapes.size(); ++i) {
-    const uint64_t place = (set * kMaxGemms + i) * kOperandBytes;
-    concert_descriptor op = Gemm(shapes[i], first_queue + i);
-    for (concert_operand* operand : {&op.body.gemm.a, &op.body.gemm.w, &op.body.gemm.d}) {
-      operand->offset += place;
-    }
-    Write(0, op);
+    Write(0, Gemm(shapes[i], first_queue + i, set * kMaxGemms + i));
   }
   Ring(0);
 }

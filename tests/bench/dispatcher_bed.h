@@ -40,8 +40,9 @@ class DispatcherBed {
 
   // --- Sessions beside the first, which is 0 ---
 
-  // Another session, of user `uid`, with `queues` queues. Returns its number.
-  uint32_t OpenSession(uint32_t uid, uint32_t queues);
+  // Another session, of user `uid`, with `queues` queues of this priority. Returns its number.
+  uint32_t OpenSession(uint32_t uid, uint32_t queues,
+                       policies::Priority priority = policies::Priority::kNormal);
   // Its id, which is part of timeline ids.
   static uint32_t IdOf(uint32_t session) { return session + 1; }
   // The session is over: the dispatcher lets go of it in the turns to come.
@@ -49,8 +50,9 @@ class DispatcherBed {
   // Writes the op to the session's ring with the next sequence and ticket; Ring publishes.
   void Write(uint32_t session, concert_descriptor op);
   void Ring(uint32_t session);
-  // One that nothing is wrong with, but for what the caller adds.
-  static concert_descriptor Gemm(const GemmShape& shape, uint32_t queue);
+  // One that nothing is wrong with, but for what the caller adds. Its operands are those of the
+  // `place`-th of kMaxSets x kMaxGemms.
+  static concert_descriptor Gemm(const GemmShape& shape, uint32_t queue, uint64_t place = 0);
   // What clients share with the daemon.
   uint64_t& user_timeline(uint32_t session, uint32_t index);
   uint32_t& waiters(uint32_t session, uint32_t queue);
@@ -62,6 +64,11 @@ class DispatcherBed {
   bool Turn(policies::Time now) { return dispatcher_.Turn(now); }
   // Takes what telemetry would.
   void DrainRecords();
+  // `visit` is called with each of them.
+  template <typename Visit>
+  void DrainRecords(Visit visit) {
+    records_.Drain(visit);
+  }
 
   // Ops admitted and not seen to have ended, as of the last turn.
   uint32_t unfinished() const { return dispatcher_.gauges().unfinished_ops; }

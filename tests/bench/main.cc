@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "proto/command/words.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/compare_results.h"
+#include "tests/bench/model_tenants.h"
 #include "tests/bench/overhead_suite.h"
 #include "tests/bench/print_result.h"
 #include "tests/bench/progress.h"
@@ -28,13 +30,12 @@ namespace {
 
 // The public suites lie beside the programs of a bundle or below their prefix; a build tree uses
 // the sources'.
-std::string PublicSuite(const Suite& suite) {
+std::string PublicSuite(std::string_view file) {
   for (const char* folder : {"../scenarios", "../share/concert/scenarios"}) {
-    const std::filesystem::path shipped =
-        std::filesystem::path(ProgramFolder()) / folder / suite.default_scenarios;
+    const std::filesystem::path shipped = std::filesystem::path(ProgramFolder()) / folder / file;
     if (std::filesystem::exists(shipped)) return shipped.lexically_normal();
   }
-  return std::string(CONCERT_SCENARIOS "/").append(suite.default_scenarios);
+  return std::string(CONCERT_SCENARIOS "/").append(file);
 }
 
 int Fail(const absl::Status& status) {
@@ -59,6 +60,7 @@ struct CommandLine {
   TenantOptions tenant;
   std::string old_result, new_result;
   bool as_json = false;
+  ModelOptions model;
 };
 
 void AddRun(CLI::App& app, CommandLine& line) {
@@ -98,6 +100,25 @@ CLI::App* AddCompare(CLI::App& app, CommandLine& line) {
   compare->add_option("NEW", line.new_result, "Result file of now")->required();
   compare->add_flag("--json", line.as_json, "Print JSON");
   return compare;
+}
+
+CLI::App* AddModel(CLI::App& app, CommandLine& line) {
+  ModelOptions& options = line.model;
+  CLI::App* model = app.add_subcommand(
+      "model", "Say what policies would make of clients on a modelled H200, without a GPU");
+  model
+      ->add_option("--scenarios", options.scenarios,
+                   "A file of suite tenants; default: four servers and a chat")
+      ->check(CLI::ExistingFile);
+  model->add_option("--filter", options.filter,
+                    "Only scenarios whose name this regular expression finds");
+  model->add_option("--policies", options.policies, "Compared with the first")
+      ->delimiter(',')
+      ->capture_default_str();
+  model->add_option("--run-time-ms", options.run_time_ms, "Of the model")
+      ->check(CLI::Range(1.0, 10'000.0))
+      ->capture_default_str();
+  return model;
 }
 
 absl::Status Compare(const CommandLine& line) {
@@ -149,7 +170,7 @@ int Run(CommandLine line) {
     options.other_policies.assign(line.policies.begin() + 1, line.policies.end());
   }
   if (options.scenarios.empty() && !suite->default_scenarios.empty())
-    options.scenarios = PublicSuite(*suite);
+    options.scenarios = PublicSuite(suite->default_scenarios);
   nlohmann::json result = NewResult(suite->name);
   absl::Status written;
   const auto start = std::chrono::steady_clock::now();
@@ -197,6 +218,7 @@ int Main(int argc, char** argv) {
   AddRun(app, line);
   const CLI::App* const list = app.add_subcommand("list", "List the suites");
   const CLI::App* const compare = AddCompare(app, line);
+  const CLI::App* const model = AddModel(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
   command::AddPages(app, {.section = 1, .sections = {{"See also", "concertd(8), concertctl(1)"}}});
@@ -207,6 +229,10 @@ int Main(int argc, char** argv) {
   NoteInterrupts();
   if (*load) return Exit(RunClientLoad(line.load_socket, line.load_ready_path));
   if (*compare) return Exit(Compare(line));
+  if (*model) {
+    if (line.model.scenarios.empty()) line.model.scenarios = PublicSuite("demo.json");
+    return Exit(RunModel(line.model, std::cout));
+  }
   if (*list) {
     for (const Suite& suite : AllSuites()) std::cout << suite.name << ": " << suite.help << "\n";
     return 0;

@@ -68,8 +68,10 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
 
 }  // namespace
 
-SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity)
+SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity,
+                         bool compute)
     : pace_(pace),
+      compute_(compute),
       models_(gpus.begin(), gpus.end()),
       engine_(gpus, lane_capacity),
       ops_(PoolSize(gpus.size(), lane_capacity)),
@@ -295,6 +297,7 @@ void SimExecutor::Execute(const Completion& completion) const {
       Write(writes_[i]);
     return;
   }
+  if (!compute_) return;
   std::array<const Op*, SimEngine::kMaxParts> parts;
   size_t count = 0;
   for (uint32_t i = first; i != ChainPool<Op>::kEnd; i = ops_.Next(i)) {

@@ -27,7 +27,8 @@ namespace concert::daemon::sim {
 
 class SimExecutor {
  public:
-  SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity);
+  SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity,
+              bool compute);
   ~SimExecutor();  // what has not ended is dropped
 
   SimExecutor(const SimExecutor&) = delete;
@@ -80,6 +81,7 @@ class SimExecutor {
   void ReleaseDone() CONCERT_REQUIRES(mutex_);
 
   const Pace pace_;
+  const bool compute_;
   std::vector<policies::DeviceModel> models_;
   std::atomic<uint32_t> dropping_{0};  // GPUs, as a mask, whose work is not computed any more
   std::atomic<uint32_t> faulted_{0};   // those of them that compute nothing any more

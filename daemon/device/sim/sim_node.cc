@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<SimNode>> SimNode::Open(const SimOptions& options
 
 SimNode::SimNode(const SimOptions& options)
     : executor_(std::vector(static_cast<size_t>(options.gpus), options.model), options.pace,
-                options.lane_capacity) {
+                options.lane_capacity, options.compute) {
   for (int i = 0; i < options.gpus; ++i) {
     gpus_.push_back(std::make_unique<SimDevice>(i, options.memory_bytes, options.model, executor_));
   }

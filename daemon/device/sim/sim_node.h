@@ -21,6 +21,7 @@ struct SimOptions {
                           << 30;  // per GPU; a limit, taken from the machine only when touched
   policies::DeviceModel model{.group_kernel = true};  // of every GPU
   int lane_capacity = 1024;                           // items in flight per lane
+  bool compute = true;  // false: times only; no operand is read and nothing but timelines written
 };
 
 class SimNode final : public Node {
