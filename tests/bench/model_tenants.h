@@ -35,8 +35,9 @@ struct ModelOutcome {
   double company = 0;  // share of the ops that others were planned with
   double run_time_us = 0;
 
-  // Of the clients whose priority is not high, if there are any such.
+  // Of the clients whose priority is not high, if there are any such: steps in all, and the median.
   double StepsPerSecond() const;
+  double StepUs() const;
   // Of the clients with the highest priority there is. NaN if they have no step.
   double HighestClassUs(double quantile) const;
 };
