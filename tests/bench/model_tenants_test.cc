@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -57,6 +58,14 @@ TEST(ModelTenantsTest, TheTableSaysThatItIsModelled) {
   for (const char* policy : {"\nserial ", "\nstreams ", "\nauto "}) {
     EXPECT_THAT(out.str(), HasSubstr(policy));
   }
+}
+
+// What `concert-bench model` prints.
+TEST(ModelTenantsTest, TheReadmeShowsTheTable) {
+  std::ostringstream out, readme;
+  ASSERT_TRUE(RunModel({.scenarios = kDemo}, out).ok());
+  readme << std::ifstream(CONCERT_README).rdbuf();
+  EXPECT_THAT(readme.str(), HasSubstr(out.str())) << "copy it there";
 }
 
 }  // namespace
