@@ -123,7 +123,7 @@ bool Corrections::Try(Record& record, float ratio) {
   record.least = std::min(record.least, ratio);
   record.most = std::max(record.most, ratio);
   if (++record.tried < kTrial) return false;
-  record.ratio = (record.sum - record.least - record.most) / (kTrial - 2);
+  record.ratio = std::clamp((record.sum - record.least - record.most) / (kTrial - 2), kMin, kMax);
   record.measured = true;
   return true;
 }
@@ -161,16 +161,17 @@ bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   }
   ++slot.outcomes;
   Record& record = slot.records[arrangement];
-  if (record.window_outcomes == 0) record.window_sum = 0;
-  record.window_sum += slot.chosen_with * actual_us / predicted_us;
-  if (++record.window_outcomes < kWindow) return false;
-  record.window_outcomes = 0;
-  const float seen = std::clamp(record.window_sum / kWindow, kMin, kMax);
+  const float outcome = slot.chosen_with * actual_us / predicted_us;
   if (record.tried < kTrial) {
-    if (!Try(record, seen)) return false;
+    if (!Try(record, outcome)) return false;
     Follow(slot, arrangement, record.ratio);
     return true;
   }
+  if (record.window_outcomes == 0) record.window_sum = 0;
+  record.window_sum += outcome;
+  if (++record.window_outcomes < kWindow) return false;
+  record.window_outcomes = 0;
+  const float seen = std::clamp(record.window_sum / kWindow, kMin, kMax);
   record.ratio += std::clamp(kWeight * (seen - record.ratio), -kMaxStep, kMaxStep);
   Follow(slot, arrangement, record.ratio);
   if (slot.outcomes >= kReview) {
