@@ -170,6 +170,7 @@ bool Scheduler::BuildSnapshot(Time now) {
   }
   ListRunning(now);
   snapshot_.now = now;
+  snapshot_.idle_ns = now - book_.IdleSince(now);
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
   return true;

@@ -42,6 +42,7 @@ constexpr int kMaxSettled = 2;
 // Sizes that differ less are not worth launches of their own.
 constexpr float kSizeClassRatio = 1.5f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
+constexpr float kLastResort = std::numeric_limits<float>::max();  // worse than all but kNever
 
 // The tuner measures a company on an idle GPU. Of shorter times starting is so much that behind
 // other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
@@ -90,14 +91,17 @@ LaunchSplitter::LaunchSplitter(const DeviceModel& device, const TunedTable* tune
     : device_(device), tuned_(tuned), compiler_(compiler) {}
 
 void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
-                            const Ratios& ratios, LaunchSplit& result) {
+                            const Ratios& ratios, Way way, LaunchSplit& result) {
   site_ = site;
   ratios_ = ratios;
+  way_ = site.sm_budget > 0 ? Way::kPredicted : way;
   candidate_count_ = problems_predicted_ = 0;
   Prepare(ops);
   Try({0, 0});
-  ProposeCuts();
-  ProposeStreams(lane_limit);
+  if (way_ == Way::kPredicted) ProposeCuts();
+  if (way_ == Way::kGroups && groupable_count_ > 1) Try({0, groupable_count_});
+  if (way_ == Way::kPredicted || way_ == Way::kStreams) ProposeStreams(lane_limit);
+  if (way_ != Way::kPredicted) candidates_[0].score_us = kLastResort;
   int settled = 0;
   while (true) {
     Candidate* best = &candidates_[0];
@@ -151,7 +155,9 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
-  if (budgeted || group_us * group <= library_us * single) {
+  const bool wanted =
+      way_ == Way::kPredicted ? group_us * group <= library_us * single : way_ == Way::kGroups;
+  if (budgeted || wanted) {
     item.alone_us = group_us;
     item.alone_form = Form::kGroup;
     item.tuned = tuned;
@@ -285,7 +291,7 @@ void LaunchSplitter::Evaluate(Candidate& candidate) {
       part.predicted_us = GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
     }
     part.predicted_us *= ratio;
-    slower |= part.count > 1 && part.predicted_us > part.serial_us;  // rule 1
+    slower |= way_ == Way::kPredicted && part.count > 1 && part.predicted_us > part.serial_us;
     gpu_us += part.predicted_us;
     host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
   }
@@ -306,7 +312,9 @@ float LaunchSplitter::LaterUs(const Candidate& candidate) const {
 // have: what becomes ready waits for all of them.
 void LaunchSplitter::ProposeStreams(int lane_limit) {
   const int limit = std::min(op_count_, lane_limit);
-  if (limit < 2 || site_.sm_budget > 0 || candidate_count_ == kMaxCandidates) return;
+  if (limit < (way_ == Way::kStreams ? 1 : 2) || site_.sm_budget > 0 ||
+      candidate_count_ == kMaxCandidates)
+    return;
   Company company(device_);
   Part part{.form = Form::kStreams};
   int count = 0;
@@ -327,7 +335,7 @@ void LaunchSplitter::ProposeStreams(int lane_limit) {
   part.predicted_us =
       measured_us.value_or(static_cast<float>(company.CompanyUs() + tail_us) + kSignalUs);
   part.predicted_us *= Ratio(Arrangement::kStreams);
-  if (part.predicted_us > part.serial_us) return;
+  if (way_ == Way::kPredicted && part.predicted_us > part.serial_us) return;
   Candidate& candidate = candidates_[candidate_count_++];
   candidate.part_count = 1;
   candidate.parts[0] = part;
@@ -376,8 +384,9 @@ bool LaunchSplitter::SettlePart(std::span<const Problem> problems, float ratio, 
         (part.work_list->predicted_us + compiler_->RepackUs(part.repack_bytes)) * ratio;
   }
   const bool budgeted = site_.sm_budget > 0;
-  if (part.count > 1) return part.work_list != nullptr && part.predicted_us <= part.serial_us;
-  if (part.work_list == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
+  const bool may = way_ == Way::kGroups || part.predicted_us <= part.serial_us;  // rule 1
+  if (part.count > 1) return part.work_list != nullptr && may;
+  if (part.work_list == nullptr || (!budgeted && !may)) {
     part = {.form = Form::kSingle,
             .count = 1,
             .predicted_us = part.serial_us,

@@ -45,6 +45,7 @@ struct LaneState {
 
 struct Snapshot {
   Time now = 0;
+  Time idle_ns = 0;  // for how long no GEMM and no copy has run; 0: one does
   const DeviceModel* device = nullptr;
   // Highest priority first, then least-served session, then longest ready, then admitted first; the
   // scheduler takes sessions that have had about the same for equals. At most kMaxReady.
