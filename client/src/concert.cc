@@ -1,14 +1,13 @@
 // The C ABI: checks what the compiler cannot, forwards to the handle, lets no exception out.
 #include "concert/concert.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
 #include <string_view>
 
+#include "client/src/encode/encode.h"
 #include "client/src/failure.h"
 #include "client/src/handles.h"
 #include "client/src/local/session.h"
@@ -43,13 +42,6 @@ int Guard(concert_error* error, Body body) {
 template <typename Handle>
 bool IsForked(const Handle* handle) {
   return handle->origin.forked();
-}
-
-[[gnu::cold, gnu::noinline]] int FailForked(const char* handle, concert_error* error) {
-  return Fail(error, CONCERT_FAILED_PRECONDITION,
-              "the %s was made before fork(), and only the process that made it may use it; "
-              "connect again in this one (process %d)",
-              handle, static_cast<int>(getpid()));
 }
 
 #define CONCERT_REQUIRE_HANDLE(handle)                      \
@@ -112,37 +104,6 @@ int CopySubmitOptions(const concert_submit_options* from, concert_submit_options
   return CONCERT_OK;
 }
 
-// The op's handles: an id of the parent's session may be another buffer in the child's.
-template <size_t N>
-inline int CheckOrigins(const concert_slice* const (&slices)[N], concert_error* error) {
-  if (!InForkedProcess()) return CONCERT_OK;
-  for (const concert_slice* slice : slices) {
-    if (slice->buffer != nullptr && IsForked(slice->buffer)) return FailForked("buffer", error);
-  }
-  return CONCERT_OK;
-}
-
-// What the library judges itself; all else is the daemon's business.
-int CheckOp(const concert_copy& op, concert_error* error) {
-  return CheckOrigins({&op.src, &op.dst}, error);
-}
-
-int CheckOp(const concert_collective& op, concert_error* error) {
-  if (op.communicator != nullptr && IsForked(op.communicator))
-    return FailForked("communicator", error);
-  return CheckOrigins({&op.src, &op.dst}, error);
-}
-
-// Nobody multiplies to throw the product away: alpha was forgotten.
-int CheckOp(const concert_gemm& op, concert_error* error) {
-  if (op.alpha != 0 || op.beta != 0) {
-    return CheckOrigins({&op.a, &op.w, &op.c, &op.d, &op.bias, &op.a_scales, &op.w_scales}, error);
-  }
-  return Fail(error, CONCERT_INVALID_ARGUMENT,
-              "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
-              "CONCERT_GEMM_INIT does");
-}
-
 template <typename Op>
 int Submit(concert_queue* queue, const Op* op, const char* name,
            const concert_submit_options* options, concert_ticket* ticket, concert_error* error) {
@@ -151,10 +112,11 @@ int Submit(concert_queue* queue, const Op* op, const char* name,
   concert_submit_options known_options;
   if (int code = CopyOptions(op, name, &known_op, error)) return code;
   if (int code = CopySubmitOptions(options, &known_options, error)) return code;
-  if (int code = CheckOp(known_op, error)) return code;
+  EncodedOp encoded;
+  if (int code = Encode(known_op, &encoded, error)) return code;
   concert_ticket made{};
   const int code =
-      Guard(error, [&] { return queue->Submit(known_op, known_options, &made, error); });
+      Guard(error, [&] { return queue->Submit(encoded, known_options, &made, error); });
   if (code == CONCERT_OK && ticket != nullptr) *ticket = made;
   return code;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/src/failure.h"
 #include "proto/mutex.h"
 
 namespace concert::client {
@@ -41,6 +42,13 @@ void AfterForkInChild() {
 }
 
 }  // namespace
+
+int FailForked(const char* handle, concert_error* error) {
+  return Fail(error, CONCERT_FAILED_PRECONDITION,
+              "the %s was made before fork(), and only the process that made it may use it; "
+              "connect again in this one (process %d)",
+              handle, static_cast<int>(getpid()));
+}
 
 bool WatchForks() {
   static const bool watching = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild) == 0;

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "concert/concert.h"
+
 namespace concert::client {
 
 // How many forks lie between the process that connected first and this one. Only
@@ -25,6 +27,9 @@ class Origin {
  private:
   const uint32_t generation_ = fork_generation.load(std::memory_order_relaxed);
 };
+
+// FAILED_PRECONDITION for a handle ("buffer") of the parent process.
+[[gnu::cold, gnu::noinline]] int FailForked(const char* handle, concert_error* error);
 
 // Begins to count forks, once; before the first handle is made. False if that is not possible.
 bool WatchForks();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "client/src/encode/encode.h"
 #include "client/src/fork.h"
 #include "concert/concert.h"
 
@@ -59,11 +60,8 @@ struct concert_buffer {
 struct concert_queue {
   virtual ~concert_queue() = default;
   virtual concert_ticket last() const = 0;
-  virtual int Submit(const concert_gemm& op, const concert_submit_options& options,
-                     concert_ticket* ticket, concert_error* error) = 0;
-  virtual int Submit(const concert_collective& op, const concert_submit_options& options,
-                     concert_ticket* ticket, concert_error* error) = 0;
-  virtual int Submit(const concert_copy& op, const concert_submit_options& options,
+  // Fills in the rest of the descriptor.
+  virtual int Submit(concert::client::EncodedOp& op, const concert_submit_options& options,
                      concert_ticket* ticket, concert_error* error) = 0;
 
   const concert::client::Origin origin{};

@@ -34,7 +34,7 @@ bool DataType(uint32_t dtype, cudaDataType_t* type) {
 }
 
 // The types of A and W and of C, D and bias.
-int DataTypes(const concert_gemm& op, cudaDataType_t* type, cudaDataType_t* d_type,
+int DataTypes(const concert_gemm_body& op, cudaDataType_t* type, cudaDataType_t* d_type,
               concert_error* error) {
   if (!DataType(op.dtype, type)) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "dtype is %u; the highest is %d", op.dtype,
@@ -55,8 +55,8 @@ int DataTypes(const concert_gemm& op, cudaDataType_t* type, cudaDataType_t* d_ty
 // heuristic does not see every address, and a kernel that finds one misaligned takes the process's
 // context down. Scales too, even the one of a tensor: with it 4 bytes past such a multiple, 13.1 on
 // an H200 offered an algorithm that cublasLtMatmul then refused.
-int CheckFp8(const concert_gemm& op, const GemmAddresses& addresses, concert_error* error) {
-  const bool scaled = op.a_scales.buffer != nullptr || op.w_scales.buffer != nullptr;
+int CheckFp8(const concert_gemm_body& op, const GemmAddresses& addresses, concert_error* error) {
+  const bool scaled = op.a.scales != 0 || op.w.scales != 0;
   if (op.dtype != CONCERT_FP8_E4M3) {
     return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
                          "scales are given, but dtype is %u; only operands in fp8_e4m3 have scales",
@@ -140,7 +140,7 @@ const char* DtypeName(uint32_t dtype) {
   return "fp8_e4m3";
 }
 
-int Refuse(const concert_gemm& op, concert_error* error) {
+int Refuse(const concert_gemm_body& op, concert_error* error) {
   return Fail(error, CONCERT_UNIMPLEMENTED,
               "cuBLASLt has no kernel on this GPU for this GEMM of %s with m=%u n=%u k=%u "
               "batch=%u; start concertd, which has its own",
@@ -211,7 +211,7 @@ cublasStatus_t CublasLt::Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t t
 }
 
 // cuBLASLt's A is W and its B is A.
-cublasStatus_t CublasLt::DescribeScales(const concert_gemm& op, const GemmAddresses& addresses,
+cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const GemmAddresses& addresses,
                                         const Problem& p) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
@@ -229,7 +229,7 @@ cublasStatus_t CublasLt::DescribeScales(const concert_gemm& op, const GemmAddres
   return status;
 }
 
-int CublasLt::Describe(const concert_gemm& op, const GemmAddresses& addresses, Problem* p,
+int CublasLt::Describe(const concert_gemm_body& op, const GemmAddresses& addresses, Problem* p,
                        concert_error* error) const {
   cudaDataType_t type, d_type;
   cublasLtEpilogue_t epilogue;
@@ -241,7 +241,7 @@ int CublasLt::Describe(const concert_gemm& op, const GemmAddresses& addresses, P
                 "and gelu; start concertd",
                 op.activation);
   }
-  const bool tf32 = op.dtype == CONCERT_FP32 && (op.flags & CONCERT_GEMM_TF32) != 0;
+  const bool tf32 = op.dtype == CONCERT_FP32 && (op.flags & CONCERT_GEMM_ALLOW_TF32) != 0;
   const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const cublasOperation_t transpose = CUBLAS_OP_T;
   cublasStatus_t status = cublasLtMatmulDescCreate_(&p->matmul, compute, CUDA_R_32F);
@@ -295,7 +295,7 @@ cublasStatus_t CublasLt::Prefer(const GemmAddresses& addresses, uint64_t workspa
   return status;
 }
 
-cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm& op,
+cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm_body& op,
                              const GemmAddresses& addresses, const Problem& p, Workspace workspace,
                              CUstream stream) const {
   cublasLtMatmulPreference_t preference = nullptr;
@@ -325,8 +325,9 @@ cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm& op,
   return status;
 }
 
-int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm& op, const GemmAddresses& addresses,
-                   Workspace workspace, CUstream stream, concert_error* error) const {
+int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm_body& op,
+                   const GemmAddresses& addresses, Workspace workspace, CUstream stream,
+                   concert_error* error) const {
   Problem p;
   int code = Describe(op, addresses, &p, error);
   if (code == CONCERT_OK) {

@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include "concert/concert.h"
+#include "proto/ring/ring_abi.h"
 
 namespace concert::client {
 
@@ -27,10 +28,10 @@ class CublasLt {
   int CreateHandle(cublasLtHandle_t* handle, concert_error* error) const;
   void DestroyHandle(cublasLtHandle_t handle) const;
 
-  // Enqueues `op`, whose strides are all set (stride_*: 0 is shared), on `stream`. The heuristic is
+  // Enqueues `op` on `stream`. The heuristic is
   // asked every time, some microseconds of CPU: the fallback is for correctness, not for speed.
   // UNIMPLEMENTED for silu and for what cuBLASLt has no kernel for, as fp8 that is not aligned.
-  int Gemm(cublasLtHandle_t handle, const concert_gemm& op, const GemmAddresses& addresses,
+  int Gemm(cublasLtHandle_t handle, const concert_gemm_body& op, const GemmAddresses& addresses,
            Workspace workspace, CUstream stream, concert_error* error) const;
 
  private:
@@ -55,14 +56,14 @@ class CublasLt {
 #undef X
 
   struct Problem;
-  cublasStatus_t DescribeScales(const concert_gemm& op, const GemmAddresses& addresses,
+  cublasStatus_t DescribeScales(const concert_gemm_body& op, const GemmAddresses& addresses,
                                 const Problem& problem) const;
-  int Describe(const concert_gemm& op, const GemmAddresses& addresses, Problem* problem,
+  int Describe(const concert_gemm_body& op, const GemmAddresses& addresses, Problem* problem,
                concert_error* error) const;
   cublasStatus_t Prefer(const GemmAddresses& addresses, uint64_t workspace_bytes,
                         cublasLtMatmulPreference_t* preference) const;
   // Enqueues it with the first algorithm that cuBLASLt offers and then takes.
-  cublasStatus_t Run(cublasLtHandle_t handle, const concert_gemm& op,
+  cublasStatus_t Run(cublasLtHandle_t handle, const concert_gemm_body& op,
                      const GemmAddresses& addresses, const Problem& problem, Workspace workspace,
                      CUstream stream) const;
   void Destroy(const Problem& problem) const;

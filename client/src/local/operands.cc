@@ -1,111 +1,136 @@
 #include "client/src/local/operands.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdint>
 
 #include "client/src/failure.h"
-#include "client/src/handles.h"
 
 namespace concert::client {
 namespace {
 
-uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
+// `batch` matrices of rows x cols elements.
+struct Extent {
+  uint64_t rows = 1, cols = 1, ld = 1, batch = 1, stride = 0, element_bytes = 1;
 
-// Finds the address of `batch` matrices and checks, without overflow, that they lie within their
-// buffer.
-int Locate(const char* name, const concert_slice& slice, __uint128_t rows, __uint128_t cols,
-           uint64_t ld, uint64_t batch, uint64_t stride, uint64_t element_bytes,
-           CUdeviceptr* address, concert_error* error) {
-  if (slice.buffer == nullptr) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "%s is required for this op but its buffer is NULL", name);
+  static Extent Bytes(uint64_t bytes) { return {.cols = bytes, .ld = bytes}; }
+};
+
+// Finds operands one after the other, until one is not as it should be.
+class Locator {
+ public:
+  Locator(const BufferTable& buffers, concert_error* error) : buffers_(buffers), error_(error) {}
+
+  int code() const { return code_; }
+
+  // Checks, without overflow, that the operand lies within its buffer.
+  void Find(const char* name, const concert_operand& operand, const Extent& extent,
+            CUdeviceptr* address) {
+    if (code_ == CONCERT_OK) code_ = Locate(name, operand, extent, address);
   }
-  if (ld < cols) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "ld%s is %" PRIu64 "; a row holds %" PRIu64
-                " elements, so it must be at least that",
-                name, ld, static_cast<uint64_t>(cols));
+
+  void FindScales(const char* name, const concert_operand& operand, bool per_row, uint32_t rows,
+                  CUdeviceptr* address) {
+    if (code_ != CONCERT_OK || (operand.buffer == 0 && !per_row)) return;
+    if (operand.offset % sizeof(float) != 0) {
+      code_ = Fail(error_, CONCERT_INVALID_ARGUMENT, "%s.offset %" PRIu64 " is not a multiple of 4",
+                   name, operand.offset);
+      return;
+    }
+    Find(name, operand, Extent::Bytes((per_row ? rows : 1) * sizeof(float)), address);
   }
-  // Each product is below 2^96 and there are three terms.
-  const __uint128_t elements =
-      (static_cast<__uint128_t>(batch) - 1) * stride + (rows - 1) * ld + cols;
-  const __uint128_t end = slice.offset + elements * element_bytes;
-  if (end > slice.buffer->bytes) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "%s at offset %" PRIu64 " does not fit in its buffer of %" PRIu64 " bytes", name,
-                slice.offset, slice.buffer->bytes);
+
+ private:
+  int Locate(const char* name, const concert_operand& operand, const Extent& extent,
+             CUdeviceptr* address) {
+    if (operand.buffer == 0) {
+      return Fail(error_, CONCERT_INVALID_ARGUMENT,
+                  "%s is required for this op but its buffer is NULL", name);
+    }
+    if (extent.ld < extent.cols) {
+      return Fail(error_, CONCERT_INVALID_ARGUMENT,
+                  "ld%s is %" PRIu64 "; a row holds %" PRIu64
+                  " elements, so it must be at least that",
+                  name, extent.ld, extent.cols);
+    }
+    const LocalMemory memory = buffers_.Find(operand.buffer);
+    // Each product is below 2^96 and there are three terms.
+    const __uint128_t elements = static_cast<__uint128_t>(extent.batch - 1) * extent.stride +
+                                 static_cast<__uint128_t>(extent.rows - 1) * extent.ld +
+                                 extent.cols;
+    if (operand.offset + elements * extent.element_bytes > memory.bytes) {
+      return Fail(error_, CONCERT_INVALID_ARGUMENT,
+                  "%s at offset %" PRIu64 " does not fit in its buffer of %" PRIu64 " bytes", name,
+                  operand.offset, memory.bytes);
+    }
+    *address = memory.address + operand.offset;
+    return CONCERT_OK;
   }
-  void* begin = nullptr;
-  if (int code = slice.buffer->Address(&begin, error)) return code;
-  *address = reinterpret_cast<CUdeviceptr>(begin) + slice.offset;
-  return CONCERT_OK;
-}
+
+  const BufferTable& buffers_;
+  concert_error* const error_;
+  int code_ = CONCERT_OK;
+};
 
 uint64_t ElementBytes(uint32_t dtype) {
   if (dtype == CONCERT_FP8_E4M3) return 1;
   return dtype == CONCERT_FP32 ? 4 : 2;
 }
 
-int LocateScales(const char* name, const concert_slice& slice, bool per_row, uint32_t rows,
-                 CUdeviceptr* address, concert_error* error) {
-  if (slice.buffer == nullptr && !per_row) return CONCERT_OK;
-  if (slice.offset % sizeof(float) != 0) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "%s.offset %" PRIu64 " is not a multiple of 4",
-                name, slice.offset);
-  }
-  const uint32_t count = per_row ? rows : 1;
-  return Locate(name, slice, 1, count, count, 1, 0, sizeof(float), address, error);
-}
-
 }  // namespace
 
-concert_gemm WithStrides(concert_gemm op) {
-  const auto batch_stride = [&](uint64_t stride, uint64_t rows, uint64_t ld) -> uint64_t {
-    if (stride == CONCERT_STRIDE_SHARED || op.batch <= 1) return 0;
-    return OrTight(stride, rows * ld);
-  };
-  if (op.batch == 0) op.batch = 1;
-  op.lda = OrTight(op.lda, op.k);
-  op.ldw = OrTight(op.ldw, op.k);
-  op.ldc = OrTight(op.ldc, op.n);
-  op.ldd = OrTight(op.ldd, op.n);
-  op.stride_a = batch_stride(op.stride_a, op.m, op.lda);
-  op.stride_w = batch_stride(op.stride_w, op.n, op.ldw);
-  op.stride_c = batch_stride(op.stride_c, op.m, op.ldc);
-  op.stride_d = batch_stride(op.stride_d, op.m, op.ldd);
-  return op;
+uint32_t BufferTable::Add(const LocalMemory& memory) {
+  const MutexLock lock(mutex_);
+  const auto free = std::find(buffers_.begin(), buffers_.end(), std::nullopt);
+  const auto index = static_cast<uint32_t>(free - buffers_.begin());
+  if (free == buffers_.end()) buffers_.emplace_back();
+  buffers_[index] = memory;
+  return index + 1;
 }
 
-int LocateGemm(const concert_gemm& op, GemmAddresses* to, concert_error* error) {
+void BufferTable::Remove(uint32_t id) {
+  const MutexLock lock(mutex_);
+  buffers_[id - 1].reset();
+}
+
+LocalMemory BufferTable::Find(uint32_t id) const {
+  const MutexLock lock(mutex_);
+  return id - 1 < buffers_.size() ? buffers_[id - 1].value_or(LocalMemory{}) : LocalMemory{};
+}
+
+int LocateGemm(const concert_gemm_body& op, const BufferTable& buffers, GemmAddresses* to,
+               concert_error* error) {
   if (op.m == 0 || op.n == 0 || op.k == 0) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "m, n and k are %u, %u and %u; none may be 0",
                 op.m, op.n, op.k);
   }
-  int code = CONCERT_OK;
-  const auto locate = [&](const char* name, const concert_slice& slice, uint32_t rows,
+  Locator locator(buffers, error);
+  const auto matrix = [&](const char* name, const concert_operand& operand, uint32_t rows,
                           uint32_t cols, uint64_t ld, uint64_t stride, uint32_t dtype,
                           CUdeviceptr* address) {
-    if (code != CONCERT_OK) return;
-    code =
-        Locate(name, slice, rows, cols, ld, op.batch, stride, ElementBytes(dtype), address, error);
+    locator.Find(name, operand, {rows, cols, ld, op.batch, stride, ElementBytes(dtype)}, address);
   };
   const uint32_t d_dtype = op.d_dtype != 0 ? op.d_dtype : op.dtype;
-  locate("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype, &to->a);
-  locate("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype, &to->w);
-  locate("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype, &to->d);
-  if (op.beta != 0) locate("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype, &to->c);
-  if (op.bias.buffer != nullptr) locate("bias", op.bias, 1, op.n, op.n, 0, d_dtype, &to->bias);
-  if (code != CONCERT_OK || op.dtype != CONCERT_FP8_E4M3) return code;
-  code = LocateScales("a_scales", op.a_scales, (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0,
-                      op.m, &to->a_scales, error);
-  if (code != CONCERT_OK) return code;
-  return LocateScales("w_scales", op.w_scales, (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0,
-                      op.n, &to->w_scales, error);
+  matrix("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype, &to->a);
+  matrix("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype, &to->w);
+  matrix("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype, &to->d);
+  if (op.beta != 0) matrix("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype, &to->c);
+  if (op.bias.buffer != 0) matrix("bias", op.bias, 1, op.n, op.n, 0, d_dtype, &to->bias);
+  if (op.dtype != CONCERT_FP8_E4M3) return locator.code();
+  locator.FindScales("a_scales", {op.a.scales, 0, op.a_scales_offset},
+                     (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0, op.m, &to->a_scales);
+  locator.FindScales("w_scales", {op.w.scales, 0, op.w_scales_offset},
+                     (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0, op.n, &to->w_scales);
+  return locator.code();
 }
 
-int LocateBytes(const char* name, const concert_slice& slice, uint64_t bytes, CUdeviceptr* address,
-                concert_error* error) {
-  return Locate(name, slice, 1, bytes, bytes, 1, 0, 1, address, error);
+int LocateCopy(const concert_copy_body& op, const BufferTable& buffers, CopyAddresses* to,
+               concert_error* error) {
+  if (op.bytes == 0) return Fail(error, CONCERT_INVALID_ARGUMENT, "bytes is 0");
+  Locator locator(buffers, error);
+  locator.Find("src", op.src, Extent::Bytes(op.bytes), &to->src);
+  locator.Find("dst", op.dst, Extent::Bytes(op.bytes), &to->dst);
+  return locator.code();
 }
 
 }  // namespace concert::client

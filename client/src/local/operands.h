@@ -6,22 +6,44 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "client/src/local/cublas_lt.h"
 #include "concert/concert.h"
+#include "proto/mutex.h"
+#include "proto/ring/ring_abi.h"
 
 namespace concert::client {
 
-// Fills in the strides that were left 0, as concert.h says; CONCERT_STRIDE_SHARED becomes 0.
-concert_gemm WithStrides(concert_gemm op);
+struct LocalMemory {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
 
-// The addresses of the operands of `op`, whose strides are all set. INVALID_ARGUMENT, naming the
-// field, where one is missing or does not fit in its buffer.
-int LocateGemm(const concert_gemm& op, GemmAddresses* to, concert_error* error);
+// The buffers of a local session by the id that descriptors carry. Thread-safe.
+class BufferTable {
+ public:
+  uint32_t Add(const LocalMemory& memory);
+  void Remove(uint32_t id);
+  // Nothing, of 0 bytes, for an unknown id.
+  LocalMemory Find(uint32_t id) const;
 
-// The same for `bytes` at the slice.
-int LocateBytes(const char* name, const concert_slice& slice, uint64_t bytes, CUdeviceptr* address,
-                concert_error* error);
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::optional<LocalMemory>> buffers_ CONCERT_GUARDED_BY(mutex_);  // by id - 1
+};
+
+// The addresses of the operands of `op`. INVALID_ARGUMENT, naming the field, where one is missing
+// or does not fit in its buffer.
+int LocateGemm(const concert_gemm_body& op, const BufferTable& buffers, GemmAddresses* to,
+               concert_error* error);
+
+struct CopyAddresses {
+  CUdeviceptr src = 0, dst = 0;
+};
+int LocateCopy(const concert_copy_body& op, const BufferTable& buffers, CopyAddresses* to,
+               concert_error* error);
 
 }  // namespace concert::client
 

@@ -20,6 +20,7 @@
 #include "client/src/local/operands.h"
 #include "client/src/remote/shared_word.h"
 #include "proto/mutex.h"
+#include "proto/ring/messages.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::client {
@@ -46,7 +47,9 @@ class LocalBuffer final : public concert_buffer {
         session_(std::move(session)),
         gpu_(gpu),
         address_(address),
-        owned_(owned) {}
+        owned_(owned) {
+    id = Register();
+  }
   ~LocalBuffer() override;
   int Address(void** address, concert_error*) override {
     *address = reinterpret_cast<void*>(address_);
@@ -56,6 +59,8 @@ class LocalBuffer final : public concert_buffer {
   int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) override;
 
  private:
+  uint32_t Register();
+
   const std::shared_ptr<LocalSession> session_;
   const uint32_t gpu_;
   const CUdeviceptr address_;
@@ -91,6 +96,7 @@ class LocalSession final : public concert_session {
   CUdevice device(uint32_t gpu) const { return devices_[gpu]; }
   const concert_gpu& gpu(uint32_t gpu) const { return gpus_[gpu]; }
   Timelines& timelines() { return *timelines_; }
+  BufferTable& buffers() { return buffers_; }
   int CheckGpu(uint32_t gpu, concert_error* error) const;
   int CheckOpen(concert_error* error) const;
   // The word that a ticket watches; null, with an error, for a foreign or unknown timeline.
@@ -108,6 +114,7 @@ class LocalSession final : public concert_session {
   Timelines* timelines_ = nullptr;
   bool registered_ = false;
   std::atomic<bool> closed_{false};
+  BufferTable buffers_;
   Mutex mutex_;
   std::bitset<CONCERT_MAX_QUEUES> queues_used_ CONCERT_GUARDED_BY(mutex_);
   std::bitset<CONCERT_MAX_USER_TIMELINES> user_used_ CONCERT_GUARDED_BY(mutex_);
@@ -130,17 +137,14 @@ class LocalQueue final : public concert_queue {
   concert_ticket last() const override {
     return {CONCERT_TIMELINE_ID(kSessionId, index_), ticket_};
   }
-  int Submit(const concert_gemm& op, const concert_submit_options& options, concert_ticket* ticket,
-             concert_error* error) override;
-  int Submit(const concert_collective&, const concert_submit_options&, concert_ticket*,
-             concert_error* error) override {
-    return Fail(error, CONCERT_UNIMPLEMENTED,
-                "collectives need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
-  }
-  int Submit(const concert_copy& op, const concert_submit_options& options, concert_ticket* ticket,
+  int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
              concert_error* error) override;
 
  private:
+  int SubmitGemm(const concert_gemm_body& op, const concert_submit_options& options,
+                 concert_ticket* ticket, concert_error* error);
+  int SubmitCopy(const concert_copy_body& op, const concert_submit_options& options,
+                 concert_ticket* ticket, concert_error* error);
   // Runs `enqueue` on the stream between the op's waits and its signal.
   template <typename Enqueue>
   int Push(const concert_submit_options& options, concert_ticket* ticket, concert_error* error,
@@ -185,7 +189,10 @@ class LocalUserTimeline final : public concert_user_timeline {
 
 // ---- LocalBuffer
 
+uint32_t LocalBuffer::Register() { return session_->buffers().Add({address_, bytes}); }
+
 LocalBuffer::~LocalBuffer() {
+  session_->buffers().Remove(id);
   if (!owned_) return;
   const cuda::PrimaryContext context(session_->api(), session_->device(gpu_), nullptr);
   if (context.code() == CONCERT_OK) session_->api().cuMemFree(address_);
@@ -232,6 +239,19 @@ LocalQueue::~LocalQueue() {
   if (stream_ != nullptr) api.cuStreamDestroy(stream_);
 }
 
+int LocalQueue::Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
+                       concert_error* error) {
+  switch (op.descriptor.kind) {
+    case CONCERT_OP_GEMM:
+      return SubmitGemm(op.descriptor.body.gemm, options, ticket, error);
+    case CONCERT_OP_COPY:
+      return SubmitCopy(op.descriptor.body.copy, options, ticket, error);
+  }
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "%s needs concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies",
+              concert_op_kind_name(op.descriptor.kind));
+}
+
 template <typename Enqueue>
 int LocalQueue::Push(const concert_submit_options& options, concert_ticket* ticket,
                      concert_error* error, Enqueue enqueue) {
@@ -252,25 +272,22 @@ int LocalQueue::Push(const concert_submit_options& options, concert_ticket* tick
   return CONCERT_OK;
 }
 
-int LocalQueue::Submit(const concert_gemm& op, const concert_submit_options& options,
-                       concert_ticket* ticket, concert_error* error) {
-  const concert_gemm full = WithStrides(op);
+int LocalQueue::SubmitGemm(const concert_gemm_body& op, const concert_submit_options& options,
+                           concert_ticket* ticket, concert_error* error) {
   GemmAddresses addresses;
-  if (int code = LocateGemm(full, &addresses, error)) return code;
+  if (int code = LocateGemm(op, session_->buffers(), &addresses, error)) return code;
   return Push(options, ticket, error, [&] {
-    return session_->lt().Gemm(handle_, full, addresses, workspace_, stream_, error);
+    return session_->lt().Gemm(handle_, op, addresses, workspace_, stream_, error);
   });
 }
 
-int LocalQueue::Submit(const concert_copy& op, const concert_submit_options& options,
-                       concert_ticket* ticket, concert_error* error) {
-  CUdeviceptr src = 0, dst = 0;
-  if (op.bytes == 0) return Fail(error, CONCERT_INVALID_ARGUMENT, "bytes is 0");
-  if (int code = LocateBytes("src", op.src, op.bytes, &src, error)) return code;
-  if (int code = LocateBytes("dst", op.dst, op.bytes, &dst, error)) return code;
+int LocalQueue::SubmitCopy(const concert_copy_body& op, const concert_submit_options& options,
+                           concert_ticket* ticket, concert_error* error) {
+  CopyAddresses at;
+  if (int code = LocateCopy(op, session_->buffers(), &at, error)) return code;
   return Push(options, ticket, error, [&] {
     const cuda::Api& api = session_->api();
-    return Check(api, api.cuMemcpyDtoDAsync(dst, src, op.bytes, stream_), "cuMemcpyDtoDAsync",
+    return Check(api, api.cuMemcpyDtoDAsync(at.dst, at.src, op.bytes, stream_), "cuMemcpyDtoDAsync",
                  error);
   });
 }

@@ -41,16 +41,12 @@ class RemoteQueue final : public concert_queue {
   concert_ticket last() const override {
     return {CONCERT_TIMELINE_ID(session_->id(), index_), ticket_};
   }
-  int Submit(const concert_gemm& op, const concert_submit_options& options, concert_ticket* ticket,
-             concert_error* error) override;
-  int Submit(const concert_collective& op, const concert_submit_options& options,
-             concert_ticket* ticket, concert_error* error) override;
-  int Submit(const concert_copy& op, const concert_submit_options& options, concert_ticket* ticket,
+  int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
              concert_error* error) override;
 
  private:
-  int Push(concert_descriptor* descriptor, const concert_submit_options& options,
-           uint64_t* collective_sequence, concert_ticket* ticket, concert_error* error);
+  // Names the communicator in the op. Yields where its next sequence is.
+  int Enter(EncodedOp& op, uint64_t** collective_sequence, concert_error* error);
   int PushWhenThereIsRoom(concert_descriptor* descriptor, uint64_t* collective_sequence,
                           concert_error* error);
 

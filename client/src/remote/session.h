@@ -58,7 +58,7 @@ class RemoteSession final : public concert_session {
   int CheckOpen(bool thorough, concert_error* error);
   int64_t submit_timeout_ns() const { return submit_timeout_ns_; }
   // Whether the daemon offered a CONCERT_FEATURE_* that this library asked for.
-  bool Has(uint64_t feature) const { return (features_ & feature) != 0; }
+  bool Has(uint64_t features) const { return (features_ & features) == features; }
 
   // User timelines.
   uint64_t* user_timeline(uint32_t index) { return regions_.user_timeline(index); }

@@ -1,0 +1,66 @@
+#include "client/src/encode/encode.h"
+#include "client/src/encode/fields.h"
+#include "client/src/failure.h"
+
+namespace concert::client {
+namespace {
+
+uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
+
+// concert.h: 0 is "without gaps", CONCERT_STRIDE_SHARED is the ABI's 0. One matrix has no stride.
+uint64_t BatchStride(uint64_t stride, uint32_t batch, uint64_t rows, uint64_t ld) {
+  if (stride == CONCERT_STRIDE_SHARED || batch <= 1) return 0;
+  return OrTight(stride, rows * ld);
+}
+
+}  // namespace
+
+int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
+  // Nobody multiplies to throw the product away: alpha was forgotten.
+  if (op.alpha == 0 && op.beta == 0) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT,
+                "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
+                "CONCERT_GEMM_INIT does");
+  }
+  if (int code =
+          CheckOrigins({&op.a, &op.w, &op.c, &op.d, &op.bias, &op.a_scales, &op.w_scales}, error)) {
+    return code;
+  }
+  to->descriptor.kind = CONCERT_OP_GEMM;
+  concert_gemm_body& body = to->descriptor.body.gemm;
+  body.m = op.m;
+  body.n = op.n;
+  body.k = op.k;
+  body.batch = op.batch == 0 ? 1 : op.batch;
+  body.a = Operand(op.a);
+  body.w = Operand(op.w);
+  body.c = Operand(op.c);
+  body.d = Operand(op.d);
+  body.bias = Operand(op.bias);
+  body.lda = OrTight(op.lda, op.k);
+  body.ldw = OrTight(op.ldw, op.k);
+  body.ldc = OrTight(op.ldc, op.n);
+  body.ldd = OrTight(op.ldd, op.n);
+  body.stride_a = BatchStride(op.stride_a, op.batch, op.m, body.lda);
+  body.stride_w = BatchStride(op.stride_w, op.batch, op.n, body.ldw);
+  body.stride_c = BatchStride(op.stride_c, op.batch, op.m, body.ldc);
+  body.stride_d = BatchStride(op.stride_d, op.batch, op.m, body.ldd);
+  body.alpha = op.alpha;
+  body.beta = op.beta;
+  body.dtype = Narrow8(op.dtype);
+  body.activation = Narrow8(op.activation);
+  body.flags = Narrow16(op.flags);
+  body.d_dtype = Narrow8(op.d_dtype);
+  const concert_operand a_scales = Operand(op.a_scales), w_scales = Operand(op.w_scales);
+  body.a.scales = a_scales.buffer;
+  body.w.scales = w_scales.buffer;
+  body.a_scales_offset = a_scales.offset;
+  body.w_scales_offset = w_scales.offset;
+  if (op.dtype == CONCERT_FP8_E4M3) {
+    to->features = CONCERT_FEATURE_FP8;
+    to->needs = "dtype is fp8_e4m3";
+  }
+  return CONCERT_OK;
+}
+
+}  // namespace concert::client
