@@ -111,9 +111,16 @@ static inline const char* concert_field_name(uint64_t field) {
 }
 
 static inline const char* concert_op_kind_name(uint64_t kind) {
-  static const char* const kNames[] = {"invalid",        "gemm",       "copy",      "all_reduce", "all_gather",
-                                       "reduce_scatter", "all_to_all", "broadcast", "barrier"};
-  return kind < sizeof(kNames) / sizeof(kNames[0]) ? kNames[kind] : "unknown";
+  switch (kind) {
+    case CONCERT_OP_INVALID:
+      return "invalid";
+#define X(name, value, text) \
+  case value:                \
+    return text;
+    CONCERT_OP_KINDS(X)
+#undef X
+  }
+  return "unknown";
 }
 
 static inline const char* concert_dtype_name(uint64_t dtype) {

@@ -85,17 +85,17 @@ enum {
 #define CONCERT_FEATURE_HOST_MEMORY (1ull << 1) /* buffers are memfds that both sides map (sim) */
 #define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
 
-/* Kinds of op. Values are part of the ABI; new kinds are appended. */
+/* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
+#define CONCERT_OP_KINDS(X)                                                          \
+  X(GEMM, 1, "gemm") X(COPY, 2, "copy") X(ALL_REDUCE, 3, "all_reduce")               \
+  X(ALL_GATHER, 4, "all_gather") X(REDUCE_SCATTER, 5, "reduce_scatter")              \
+  X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")
+
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
-  CONCERT_OP_GEMM = 1,
-  CONCERT_OP_COPY = 2,
-  CONCERT_OP_ALL_REDUCE = 3,
-  CONCERT_OP_ALL_GATHER = 4,
-  CONCERT_OP_REDUCE_SCATTER = 5,
-  CONCERT_OP_ALL_TO_ALL = 6,
-  CONCERT_OP_BROADCAST = 7,
-  CONCERT_OP_BARRIER = 8,
+#define X(name, value, text) CONCERT_OP_##name = value,
+  CONCERT_OP_KINDS(X)
+#undef X
 };
 
 enum concert_dtype_abi {
