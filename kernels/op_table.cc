@@ -25,6 +25,7 @@ constexpr OpKind Collective(uint16_t kind, std::string_view name) {
           .collective = true,
           .admit = AdmitCollective,
           .ranges = RangesOfCollective,
+          .accesses = AccessesOfCollective,
           .compute = ComputeCollective,
           .launch = nullptr,
           .launch_collective = kLaunchCollective};
@@ -32,10 +33,10 @@ constexpr OpKind Collective(uint16_t kind, std::string_view name) {
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, RangesOfGemm, ComputeGemm, kLaunchGemm,
-           nullptr},
-    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, RangesOfCopy, ComputeCopy, kLaunchCopy,
-           nullptr},
+    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, RangesOfGemm, AccessesOfGemm, ComputeGemm,
+           kLaunchGemm, nullptr},
+    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, RangesOfCopy, AccessesOfCopy, ComputeCopy,
+           kLaunchCopy, nullptr},
     Collective(CONCERT_OP_ALL_REDUCE, "all_reduce"),
     Collective(CONCERT_OP_ALL_GATHER, "all_gather"),
     Collective(CONCERT_OP_REDUCE_SCATTER, "reduce_scatter"),

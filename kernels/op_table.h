@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "kernels/access.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "proto/ring/ring_abi.h"
@@ -52,6 +53,9 @@ struct OpKind {
 
   // What an admitted op writes, and what it may read early.
   OpRanges (*ranges)(const Op& op);
+
+  // All that it reads and writes, in the order in which admission noted its buffers.
+  Accesses (*accesses)(const Op& op);
 
   // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in
   // rank order. Addresses are host pointers.
