@@ -44,6 +44,11 @@ std::string Describe(const DeviceInfo& gpu) {
                       gpu.model.group_kernel ? "" : ", without group launches");
 }
 
+SimRaces SimRacesOf(const Config& config) {
+  if (config.sim_races == "off") return SimRaces::kOff;
+  return config.sim_races == "warn" ? SimRaces::kWarn : SimRaces::kError;
+}
+
 void LogUnlessOk(const absl::Status& status) {
   if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
@@ -113,6 +118,7 @@ absl::Status Daemon::Open() {
   FitToMachine(options.limits);
   options.dispatcher.spin_ns = config_.spin_us * 1'000;
   options.dispatcher.pin = config_.pin_dispatchers;
+  options.dispatcher.sim_races = SimRacesOf(config_);
   options.dispatcher.scheduler.depth = static_cast<int>(config_.depth);
   options.dispatcher.scheduler.backlog_ns = config_.backlog_us * 1'000;
   options.dispatcher.scheduler.wait_timeout_ns = config_.wait_timeout_ms * 1'000'000;
@@ -188,6 +194,10 @@ ServerOptions Daemon::MakeServerOptions() {
   options.on_broken = [limiter](const Session& session, const kernels::Failure& why) {
     LogLimited(*limiter, LogLevel::kWarning,
                Describe(session) + " broke the protocol: " + why.ToString(), FieldsOf(session));
+  };
+  options.on_race = [limiter](const Session& session, const kernels::Failure& why) {
+    LogLimited(*limiter, LogLevel::kWarning, Describe(session) + ": " + why.ToString(),
+               FieldsOf(session));
   };
   return options;
 }

@@ -19,12 +19,12 @@ constexpr auto kLaunchCopy = nullptr;
 constexpr auto kLaunchCollective = nullptr;
 #endif
 
-constexpr OpKind Collective(uint16_t kind, std::string_view name) {
+constexpr OpKind Collective(uint16_t kind) {
   return {.kind = kind,
-          .name = name,
           .collective = true,
           .admit = AdmitCollective,
           .ranges = RangesOfCollective,
+          .accesses = AccessesOfCollective,
           .compute = ComputeCollective,
           .launch = nullptr,
           .launch_collective = kLaunchCollective};
@@ -32,16 +32,16 @@ constexpr OpKind Collective(uint16_t kind, std::string_view name) {
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, "gemm", false, AdmitGemm, RangesOfGemm, ComputeGemm, kLaunchGemm,
-           nullptr},
-    OpKind{CONCERT_OP_COPY, "copy", false, AdmitCopy, RangesOfCopy, ComputeCopy, kLaunchCopy,
-           nullptr},
-    Collective(CONCERT_OP_ALL_REDUCE, "all_reduce"),
-    Collective(CONCERT_OP_ALL_GATHER, "all_gather"),
-    Collective(CONCERT_OP_REDUCE_SCATTER, "reduce_scatter"),
-    Collective(CONCERT_OP_ALL_TO_ALL, "all_to_all"),
-    Collective(CONCERT_OP_BROADCAST, "broadcast"),
-    Collective(CONCERT_OP_BARRIER, "barrier"),
+    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, RangesOfGemm, AccessesOfGemm, ComputeGemm,
+           kLaunchGemm, nullptr},
+    OpKind{CONCERT_OP_COPY, false, AdmitCopy, RangesOfCopy, AccessesOfCopy, ComputeCopy,
+           kLaunchCopy, nullptr},
+    Collective(CONCERT_OP_ALL_REDUCE),
+    Collective(CONCERT_OP_ALL_GATHER),
+    Collective(CONCERT_OP_REDUCE_SCATTER),
+    Collective(CONCERT_OP_ALL_TO_ALL),
+    Collective(CONCERT_OP_BROADCAST),
+    Collective(CONCERT_OP_BARRIER),
 };
 
 constexpr bool RowsAreInOrder() {

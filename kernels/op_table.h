@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "absl/status/status.h"
+#include "kernels/access.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "proto/ring/ring_abi.h"
@@ -42,8 +42,7 @@ struct AdmitContext {
 };
 
 struct OpKind {
-  uint16_t kind;
-  std::string_view name;
+  uint16_t kind;  // concert_op_kind_name() is what it is called
   bool collective;
 
   // Checks `descriptor` (a private copy) and fills in op.work, op.buffers and the arguments. The
@@ -52,6 +51,9 @@ struct OpKind {
 
   // What an admitted op writes, and what it may read early.
   OpRanges (*ranges)(const Op& op);
+
+  // All that it reads and writes, in the order in which admission noted its buffers.
+  Accesses (*accesses)(const Op& op);
 
   // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in
   // rank order. Addresses are host pointers.

@@ -27,6 +27,7 @@ struct Config {
   std::string device = "auto";
   int64_t sim_gpus = 2;
   bool sim_pacing = true;
+  std::string sim_races = "error";
   bool allow_simulator = false;
 
   std::string socket = "/run/concert/concert.sock";

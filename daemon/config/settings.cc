@@ -13,6 +13,7 @@ namespace {
 
 std::vector<std::string> Devices() { return {"auto", "cuda", "sim"}; }
 std::vector<std::string> SplitSumsModes() { return {"repeatable", "fastest"}; }
+std::vector<std::string> SimRacesModes() { return {"error", "warn", "off"}; }
 std::vector<std::string> LogLevels() { return {"error", "warning", "info", "debug"}; }
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
@@ -38,6 +39,11 @@ const std::array kSettings = {
         .key = "sim_pacing",
         .member = &Config::sim_pacing,
         .help = "Simulated work takes the time it would on a GPU; false: only what the CPU needs."},
+    Setting{.key = "sim_races",
+            .member = &Config::sim_races,
+            .choices = SimRacesModes,
+            .help = "What the simulator does with an op that races with one in flight for the same "
+                    "bytes, because a wait is missing: it fails, is logged, or runs."},
     Setting{.key = "allow_simulator",
             .member = &Config::allow_simulator,
             .help = "Health is good though the simulator stands in for a GPU that cannot be used."},

@@ -32,6 +32,12 @@ constexpr Time kLongestNapNs = 1'000'000;
 constexpr Time kIdlePerNap = 64;
 constexpr Time kIdleSleepNs = 500'000'000;
 
+SchedulerOptions SchedulerOptionsOf(const DispatcherOptions& options, const Device& device) {
+  SchedulerOptions result = options.scheduler;
+  result.find_races = options.sim_races != SimRaces::kOff && device.info().backend == "sim";
+  return result;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
@@ -43,7 +49,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       issuer_(issuer),
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
-      scheduler_(options.scheduler, device.info().model, std::move(policy)),
+      scheduler_(SchedulerOptionsOf(options, device), device.info().model, std::move(policy)),
       watches_(options.scheduler.max_ops),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   launch_ops_.reserve(policies::kMaxReady);
@@ -109,6 +115,7 @@ bool Dispatcher::Turn(Time now) {
   if (emptied) progress |= Admit(now);
   progress |= PollTimelines(now);
   progress |= PollWatches(now);
+  if (scheduler_.races() != nullptr) CheckRaces(now);
   actions_.Clear();
   scheduler_.Step(now, actions_);
   progress |= !actions_.list.empty() || scheduler_.pending();

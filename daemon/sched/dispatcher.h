@@ -23,8 +23,12 @@
 
 namespace concert::daemon {
 
+// What becomes of the later op of a race (races.h): it fails, it is logged, or nobody looks.
+enum class SimRaces : uint8_t { kError, kWarn, kOff };
+
 struct DispatcherOptions {
-  SchedulerOptions scheduler;
+  SchedulerOptions scheduler;                   // find_races is filled in
+  SimRaces sim_races = SimRaces::kError;        // where the device is the simulator
   int64_t spin_ns = defaults::kSpinUs * 1'000;  // without anything to do before it sleeps
   bool pin = defaults::kPinDispatchers;         // to a CPU of its own, where there are enough
   uint32_t max_ops_per_session = 256;  // admitted and unfinished; the rest stays in the ring
@@ -105,6 +109,11 @@ class Dispatcher {
                                uint32_t& ranks);
   kernels::Failure AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
                              const concert_descriptor& descriptor, uint32_t ranks, Op& op);
+
+  // Races (dispatcher_races.cc).
+  void CheckRaces(Time now);
+  kernels::Failure FailureOf(const Races::Race& race);
+  void TellOfRace(SessionPort& port, const kernels::Failure& failure, Time now);
 
   // Progress and launching (dispatcher.cc).
   bool PollTimelines(Time now);

@@ -224,8 +224,8 @@ void Dispatcher::FinishRemovals(SessionPort& port) {
       entry.removing = true;
       scheduler_.RemoveQueue(entry.id, false);
     } else {
-      // From here on no new op finds it.
-      port.buffers[removal.handle] = {};
+      // From here on no new op finds it. Where it lies is still asked for ops that use it.
+      port.buffers[removal.handle].bytes = 0;
       port.buffer_releasing[removal.handle] = true;
       ReleaseBufferIfUnused(port, removal.handle);
     }

@@ -97,12 +97,18 @@ struct DispatcherMessage {
 
 // Dispatchers -> control thread.
 struct ControlEvent {
-  enum class Type : uint8_t { kSessionReleased, kQueueReleased, kBufferReleased, kSessionBroken };
+  enum class Type : uint8_t {
+    kSessionReleased,
+    kQueueReleased,
+    kBufferReleased,
+    kSessionBroken,
+    kRace,  // of two ops of the session, to be logged
+  };
   Type type;
   uint8_t gpu = 0;
   uint32_t session = 0;
   uint32_t handle = 0;       // queue index or buffer
-  kernels::Failure failure;  // kSessionBroken: what the client did
+  kernels::Failure failure;  // kSessionBroken: what the client did; kRace: the sentence
 };
 
 // To the collective issuer: from dispatchers (parts) and the control thread (communicators).

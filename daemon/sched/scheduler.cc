@@ -16,7 +16,10 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
       costs_(device),
       policy_(std::move(policy)),
       pool_(options.max_ops),
-      readiness_(options.max_queues, options.wait_timeout_ns) {
+      readiness_(options.max_queues, options.wait_timeout_ns),
+      races_(options.find_races
+                 ? std::make_unique<Races>(pool_, options.max_ops, options.max_queues)
+                 : nullptr) {
   finished_.reserve(options.max_ops);
   candidates_.reserve(2 * policies::kMaxReady * (kReadyCollective + 1));
   snapshot_ready_.reserve(policies::kMaxReady);
@@ -135,16 +138,48 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   slot.may_launch = slot.failure.ok();
   for (int i = 0; i < slot.local_wait_count; ++i) ++queues_[slot.local_waits[i].queue].waiters;
   queue.submitted = slot.op.ticket;
+  const OpId previous = queue.tail;
   if (queue.head == kNone) {
     queue.head = id;
   } else {
-    pool_[queue.tail].next = id;
+    pool_[previous].next = id;
   }
   queue.tail = id;
+  if (races_ != nullptr) TellRaces(id, previous);
   if (queue.front == kNone) {
     queue.front = id;
     readiness_.Touch(queue_id);
   }
+}
+
+// What the op must follow, as far as that is unfinished. `previous` in its queue: kNone if none is.
+void Scheduler::TellRaces(OpId id, OpId previous) {
+  const OpSlot& slot = pool_[id];
+  std::array<OpId, CONCERT_MAX_WAITS + 1> direct;
+  size_t count = 0;
+  if (previous != kNone) direct[count++] = previous;
+  // Now, not when it is checked: a word that is reached in between may stand for ops whose ends
+  // have not been seen. What a refused op would have waited for is not known.
+  bool opaque = slot.watched_waits != 0 || !slot.may_launch;
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    const OpSlot::LocalWait& wait = slot.local_waits[i];
+    const Queue& awaited = queues_[wait.queue];
+    if (wait.value <= awaited.finished) continue;
+    if (wait.value <= awaited.submitted) {
+      direct[count++] = FindUnfinished(awaited, wait.value);
+    } else {
+      opaque = true;
+    }
+  }
+  races_->Submit(id, queues_[slot.queue].share, {direct.data(), count}, opaque);
+}
+
+// REQUIRES: finished < ticket <= submitted.
+OpId Scheduler::FindUnfinished(const Queue& queue, uint64_t ticket) const {
+  if (ticket == queue.submitted) return queue.tail;
+  OpId op = queue.head;
+  while (pool_[op].op.ticket < ticket) op = pool_[op].next;
+  return op;
 }
 
 void Scheduler::WaitSatisfied(OpId id, int index) {
@@ -252,6 +287,7 @@ void Scheduler::Finish(OpId id, Time now) {
   if (queue.head == kNone) queue.tail = kNone;
   queue.finished = slot.op.ticket;
   writes_.Remove(slot.write_slot);
+  if (races_ != nullptr) races_->End(id);
   book_.Finish(slot, now);
   finished_.push_back(id);
 }
@@ -323,6 +359,7 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 }
 
 void Scheduler::Step(Time now, Actions& actions) {
+  CONCERT_CHECK(races_ == nullptr || !races_->unchecked());
   for (const policies::Outcome& outcome : book_.TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some

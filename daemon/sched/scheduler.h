@@ -33,6 +33,7 @@
 #include "daemon/sched/lane_clock.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/plan_book.h"
+#include "daemon/sched/races.h"
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
@@ -57,6 +58,8 @@ struct SchedulerOptions {
   int64_t backlog_ns = defaults::kBacklogUs * 1'000;
   // Of an op's waits, from when it is first in its queue.
   int64_t wait_timeout_ns = defaults::kWaitTimeoutMs * 1'000'000;
+  // Whether races() are looked for: on the simulator.
+  bool find_races = false;
 };
 
 // What the dispatcher must do, in order.
@@ -182,6 +185,7 @@ class Scheduler {
   // --- The step ---
 
   // Appends what is to be done now. Call until the events are used up and nothing is appended.
+  // REQUIRES: races() has nothing unchecked.
   void Step(Time now, Actions& actions);
 
   // --- Views ---
@@ -200,6 +204,9 @@ class Scheduler {
   const OpSlot& slot(OpId op) const { return pool_[op]; }
   // After the op's kRelease action has been carried out.
   void FreeOp(OpId op) { pool_.Free(op); }
+  // Null unless SchedulerOptions::find_races. What was submitted is to be checked before it is
+  // launched, and after timelines have been read: what a client has seen end races with nothing.
+  Races* races() { return races_.get(); }
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
   int plans_in_flight() const { return book_.compute_plans(); }
@@ -312,6 +319,8 @@ class Scheduler {
   // Queues (scheduler.cc).
   void JoinShare(Queue& queue);
   uint32_t FailFrom(OpId op, const kernels::Failure& failure);
+  void TellRaces(OpId op, OpId previous);
+  OpId FindUnfinished(const Queue& queue, uint64_t ticket) const;
   void Advance(QueueId queue, uint64_t ticket);
   void SetActive(QueueId queue, bool active);
   void ReturnToQueue(QueueId queue, OpId op);
@@ -362,6 +371,7 @@ class Scheduler {
   std::array<LaneInfo, policies::kLaneCount> lanes_;
   PlanBook book_;
   WritesInFlight writes_;
+  const std::unique_ptr<Races> races_;
   uint64_t admissions_ = 0;
   uint64_t examined_ = 0;
   // What is left of this step.

@@ -127,6 +127,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   actions.Add(Action::Type::kComplete, op);
   book_.RecordUnplanned(slot, now);
   queue.finished = slot.op.ticket;
+  if (races_ != nullptr) races_->End(op);
   queue.front = queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   Advance(id, slot.op.ticket);

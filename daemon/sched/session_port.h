@@ -84,6 +84,9 @@ class SessionPort {
   uint32_t open_queues = 0;  // while it is removed: queues that have not ended
   uint32_t cancelled = 0;    // while it is removed: queues and watched words dealt with
 
+  // From when on the control thread is told of one, for the log.
+  policies::Time next_race = 0;
+
   // A queue or buffer that the client has given up, while what it published before may use it.
   struct Removal {
     enum class What : uint8_t { kQueue, kBuffer };

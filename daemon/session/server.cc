@@ -212,6 +212,9 @@ void Server::HandleControlEvent(const ControlEvent& event) {
       if (options_.on_broken) options_.on_broken(session, event.failure);
       Close(session, event.failure);
       return;
+    case ControlEvent::Type::kRace:
+      if (options_.on_race) options_.on_race(session, event.failure);
+      return;
   }
 }
 

@@ -139,4 +139,13 @@ OpRanges RangesOfCollective(const Op& op) {
   return {.written = {args.dst, args.dst + args.dst_bytes}, .weights = {}};
 }
 
+Accesses AccessesOfCollective(const Op& op) {
+  Accesses accesses;
+  if (op.kind == CONCERT_OP_BARRIER) return accesses;
+  const CollectiveArgs& args = op.collective;
+  accesses.Add(op, CONCERT_FIELD_SRC, false, {.begin = args.src, .run_bytes = args.src_bytes});
+  accesses.Add(op, CONCERT_FIELD_DST, true, {.begin = args.dst, .run_bytes = args.dst_bytes});
+  return accesses;
+}
+
 }  // namespace concert::kernels

@@ -28,6 +28,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
 
 // Of this rank's part; the other ranks have their own.
 OpRanges RangesOfCollective(const Op& op);
+Accesses AccessesOfCollective(const Op& op);
 
 // One part per rank, in rank order, all of one kind, count, dtype, reduction and root. Reductions
 // add in rank order in fp32 and round once, so that every rank gets the same bits. max and min

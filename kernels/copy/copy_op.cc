@@ -32,6 +32,14 @@ OpRanges RangesOfCopy(const Op& op) {
   return {.written = {op.copy.dst, op.copy.dst + op.copy.bytes}, .weights = {}};
 }
 
+Accesses AccessesOfCopy(const Op& op) {
+  Accesses accesses;
+  const CopyArgs& args = op.copy;
+  accesses.Add(op, CONCERT_FIELD_SRC, false, {.begin = args.src, .run_bytes = args.bytes});
+  accesses.Add(op, CONCERT_FIELD_DST, true, {.begin = args.dst, .run_bytes = args.bytes});
+  return accesses;
+}
+
 void ComputeCopy(std::span<const Op* const> parts) {
   const CopyArgs& args = parts[0]->copy;
   std::memcpy(reinterpret_cast<void*>(args.dst), reinterpret_cast<const void*>(args.src),

@@ -17,6 +17,7 @@ inline constexpr uint64_t kMaxCopyBytes = uint64_t{1} << 40;
 Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 OpRanges RangesOfCopy(const Op& op);
+Accesses AccessesOfCopy(const Op& op);
 
 // One part.
 void ComputeCopy(std::span<const Op* const> parts);

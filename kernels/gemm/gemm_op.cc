@@ -254,4 +254,35 @@ OpRanges RangesOfGemm(const Op& op) {
           .weights = range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)};
 }
 
+Accesses AccessesOfGemm(const Op& op) {
+  const GemmArgs& gemm = op.gemm;
+  Accesses accesses;
+  const auto matrix = [&](concert_field field, bool writes, Address begin, Dtype dtype,
+                          uint64_t rows, uint64_t columns, uint64_t row_stride,
+                          uint64_t batch_stride) {
+    const uint64_t element = DtypeBytes(dtype);
+    accesses.Add(op, field, writes,
+                 StridedRange::Of(begin, columns * element, rows, row_stride * element, gemm.batch,
+                                  batch_stride * element));
+  };
+  const auto vector = [&](concert_field field, Address begin, uint64_t bytes) {
+    if (begin == 0) return;
+    accesses.Add(op, field, false, {.begin = begin, .run_bytes = bytes});
+  };
+  const auto scales = [&](concert_field field, Address begin, bool per_row, uint64_t rows) {
+    vector(field, begin, (per_row ? rows : 1) * kScaleBytes);
+  };
+  // As ResolveOperands.
+  matrix(CONCERT_FIELD_A, false, gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda, gemm.stride_a);
+  matrix(CONCERT_FIELD_W, false, gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w);
+  matrix(CONCERT_FIELD_D, true, gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d);
+  if (gemm.c != 0) {
+    matrix(CONCERT_FIELD_C, false, gemm.c, gemm.d_dtype, gemm.m, gemm.n, gemm.ldc, gemm.stride_c);
+  }
+  vector(CONCERT_FIELD_BIAS, gemm.bias, gemm.n * uint64_t{DtypeBytes(gemm.d_dtype)});
+  scales(CONCERT_FIELD_A_SCALES, gemm.a_scales, gemm.a_scales_per_row, gemm.m);
+  scales(CONCERT_FIELD_W_SCALES, gemm.w_scales, gemm.w_scales_per_row, gemm.n);
+  return accesses;
+}
+
 }  // namespace concert::kernels

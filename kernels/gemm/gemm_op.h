@@ -48,6 +48,7 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
 // What the group kernel may read before earlier launches have ended is W alone: C, bias and scales
 // it reads after A.
 OpRanges RangesOfGemm(const Op& op);
+Accesses AccessesOfGemm(const Op& op);
 
 // One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is
 // decoded exactly.

@@ -4,8 +4,10 @@
 // CONCERT_MESSAGES(X) calls X(name, value, template). In a template, %0..%4 stand for args[0..4] in decimal,
 // %f0 for the name of the field args[0] (concert_field), %k0 for the name of op kind args[0], %d0 for
 // the name of dtype args[0], %t0 for the timeline of index args[0] ("queue 3", "user timeline 3"), and
-// %s0 and %c0 for "session 7" and "communicator 7", or what the reader calls them. Values are part of
-// the ABI: append, never renumber.
+// %s0 and %c0 for "session 7" and "communicator 7", or what the reader calls them. Where five numbers are
+// too few, an argument holds two (concert_message_tagged): %n0 stands for its number, %q0 for the queue of
+// its tag ("queue 3"), %a0 for what an op does by its tag ("gemm, reads a"). Values are part of the ABI:
+// append, never renumber.
 #ifndef CONCERT_PROTO_RING_MESSAGES_H_
 #define CONCERT_PROTO_RING_MESSAGES_H_
 
@@ -63,7 +65,9 @@
   X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")          \
   X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")  \
   X(TOO_MANY_REFUSALS, 41, "communicator %0 is over: of ops that failed before all their ranks came a "   \
-                           "user may have %1; its ranks must join anew")
+                           "user may have %1; its ranks must join anew")                              \
+  X(RACE, 42, "op %n2 of %q2 (%a4) races with op %n1 of %q1 (%a3) for bytes %n3 to %n4 of buffer %0: "   \
+              "no wait orders them; add a wait for ticket %n1 of %q1")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -128,6 +132,16 @@ static inline const char* concert_dtype_name(uint64_t dtype) {
   return dtype < sizeof(kNames) / sizeof(kNames[0]) ? kNames[dtype] : "unknown";
 }
 
+/* Two numbers in one argument: `number` modulo 2^48, and `tag`. */
+static inline uint64_t concert_message_tagged(uint64_t number, uint16_t tag) {
+  return (number & 0xffffffffffffull) | (uint64_t)tag << 48;
+}
+
+/* The tag of what an op of `kind` (concert_op_kind) does with its operand `field` (concert_field). */
+static inline uint16_t concert_message_access(uint16_t kind, uint16_t field) {
+  return (uint16_t)((kind << 8) | (field & 0xff));
+}
+
 /* What the reader calls the session (form 's') or the communicator ('c') of this number; NULL: it has no
  * name for it. The text must live until the sentence is made. */
 typedef const char* concert_name_of(const void* context, char form, uint64_t number);
@@ -137,10 +151,20 @@ static inline const char* concert_message_word(char form, uint64_t arg, concert_
                                                const void* context, char* number, size_t size) {
   const char* name = NULL;
   const char* noun = "";
+  const uint64_t tag = arg >> 48, field = tag & 0xff;
   switch (form) {
     case 'f': return concert_field_name(arg);
     case 'k': return concert_op_kind_name(arg);
     case 'd': return concert_dtype_name(arg);
+    case 'a':
+      noun = field == CONCERT_FIELD_D || field == CONCERT_FIELD_DST ? "writes" : "reads";
+      snprintf(number, size, "%s, %s %s", concert_op_kind_name(tag >> 8), noun, concert_field_name(field));
+      return number;
+    case 'n': arg = concert_message_tagged(arg, 0); break;
+    case 'q':
+      noun = "queue ";
+      arg = tag;
+      break;
     case 't':
       noun = (arg & CONCERT_TIMELINE_USER) != 0 ? "user timeline " : "queue ";
       arg &= ~(uint64_t)CONCERT_TIMELINE_USER;

@@ -19,7 +19,7 @@ namespace concert::bench {
 class NullDevice : public daemon::Device {
  public:
   explicit NullDevice(int sm_count = policies::DeviceModel{}.sm_count) {
-    info_.backend = "sim", info_.name = "null";
+    info_.backend = info_.name = "null";
     info_.model.group_kernel = true, info_.model.sm_count = sm_count;
   }
   const daemon::DeviceInfo& info() const override { return info_; }

@@ -3,8 +3,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -75,6 +77,56 @@ TEST(ProcessTest, SigtermDrainsWhatWasAccepted) {
     refused += status.ok() ? 0 : 1;
   }
   EXPECT_LT(refused, 200);
+}
+
+// One of two copies reads what the other writes, on another queue and without a wait. Its outcome.
+Status Race(const bench::PrivateDaemon& daemon) {
+  const Session session =
+      Session::Connect({.socket_path = daemon.socket(), .client_name = "racer"}).value();
+  Queue first = session.CreateQueue({}).value(), second = session.CreateQueue({}).value();
+  const Buffer a = session.Allocate(4096).value(), b = session.Allocate(4096).value();
+  const Buffer c = session.Allocate(4096).value();
+  std::vector<Ticket> tickets;
+  {
+    const Batch batch = session.BeginBatch().value();
+    tickets.push_back(first.Copy({.src = a, .dst = b, .bytes = 4096}));
+    tickets.push_back(second.Copy({.src = b, .dst = c, .bytes = 4096}));
+  }
+  tickets[0].Wait().Check();
+  return tickets[1].Wait();
+}
+
+bool Eventually(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(ProcessTest, AMissingWaitIsAnErrorOnTheSimulator) {
+  const auto daemon = bench::PrivateDaemon::Start({.device = "sim"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  EXPECT_EQ(Race(**daemon).code(), CONCERT_FAILED_PRECONDITION);
+}
+
+TEST(ProcessTest, AMissingWaitIsALineOfTheLogIfSoWished) {
+  const std::string config = testing::TempDir() + "/sim_races.toml";
+  std::ofstream(config) << "sim_races = \"warn\"\ntune_store = \"" << testing::TempDir()
+                        << "/sim_races.sqlite3\"\n";
+  const auto daemon = bench::PrivateDaemon::Start({.device = "sim", .config = config});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Status status = Race(**daemon);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  const auto logged = [&] {
+    const std::string log = (*daemon)->LogTail();
+    return log.find("(racer, uid ") != std::string::npos &&
+           log.find(
+               "): op 1 of queue 1 (copy, reads src) races with op 1 of queue 0 (copy, writes "
+               "dst) for bytes 0 to 4095 of buffer 2: ") != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually(logged)) << (*daemon)->LogTail();
 }
 
 TEST(ProcessTest, ConcertctlSaysThatThereIsNoDaemon) {

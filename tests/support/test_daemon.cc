@@ -53,6 +53,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) {
   engine.limits = options.limits;
   engine.dispatcher.pin = false;
   engine.dispatcher.spin_ns = 20'000;
+  engine.dispatcher.sim_races = options.sim_races;
   engine.dispatcher.scheduler.wait_timeout_ns =
       std::chrono::nanoseconds(options.wait_timeout).count();
   engine.issuer.spin_ns = 20'000;

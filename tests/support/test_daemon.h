@@ -21,6 +21,7 @@ struct TestDaemonOptions {
   std::string policy = "auto";
   std::chrono::milliseconds wait_timeout{10'000};
   std::chrono::milliseconds collective_timeout{10'000};
+  daemon::SimRaces sim_races = daemon::SimRaces::kError;
   std::function<void(daemon::ServerOptions&)> adjust_server;
   daemon::Limits limits;
 };

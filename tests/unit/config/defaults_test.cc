@@ -20,6 +20,8 @@ TEST(DefaultsTest, SchedulersOfTestsAndBenchmarksDecideAsTheShippedOnes) {
   EXPECT_EQ(dispatcher.scheduler.wait_timeout_ns, config.wait_timeout_ms * 1'000'000);
   EXPECT_EQ(dispatcher.spin_ns, config.spin_us * 1'000);
   EXPECT_EQ(dispatcher.pin, config.pin_dispatchers);
+  EXPECT_EQ(dispatcher.sim_races, SimRaces::kError);
+  EXPECT_EQ(config.sim_races, "error");
   const CollectiveIssuer::Options issuer;
   EXPECT_EQ(issuer.spin_ns, config.spin_us * 1'000);
   EXPECT_EQ(issuer.rendezvous.timeout_ns, config.collective_timeout_ms * 1'000'000);

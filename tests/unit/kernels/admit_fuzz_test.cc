@@ -144,6 +144,20 @@ void CheckCollective(uint16_t kind, const concert_collective_body& body, const C
   EXPECT_LT(args.root, static_cast<uint32_t>(ranks));
 }
 
+// What it is said to touch lies in the buffer that is named.
+void CheckAccesses(const Op& op) {
+  const Accesses accesses = FindOpKind(op.kind)->accesses(op);
+  EXPECT_EQ(accesses.list().size(), op.buffer_count);
+  for (const Access& access : accesses.list()) {
+    const BufferRange& buffer = kBuffers[access.buffer];
+    const ByteRange bounds = access.memory.Bounds();
+    EXPECT_TRUE(bounds.begin >= buffer.address && bounds.end > bounds.begin &&
+                bounds.end <= buffer.address + buffer.bytes);
+    int pieces_left = 2;
+    EXPECT_TRUE(Meet(access.memory, access.memory, pieces_left) || access.memory.level_count == 2);
+  }
+}
+
 TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
   constexpr uint64_t kRounds = 400000;
   SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
@@ -162,6 +176,7 @@ TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
     ++accepted[descriptor.kind];
     SCOPED_TRACE("round " + std::to_string(round));
     EXPECT_EQ(op.kind, descriptor.kind);
+    CheckAccesses(op);
     if (op.kind == CONCERT_OP_GEMM) {
       CheckGemm(descriptor.body.gemm, op.gemm);
     } else if (op.kind == CONCERT_OP_COPY) {

@@ -1,0 +1,41 @@
+// Bytes of a strided operand, to the byte: for whoever must not take neighbours for the same bytes,
+// as the columns of one matrix that two ops write side by side. A bounding ByteRange is cheaper.
+#ifndef CONCERT_KERNELS_STRIDED_RANGE_H_
+#define CONCERT_KERNELS_STRIDED_RANGE_H_
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/op.h"
+
+namespace concert::kernels {
+
+// Runs of `run_bytes` bytes, at begin + i * levels[0].stride + j * levels[1].stride for all i and j
+// below the levels' counts. Along a level no run touches the next: what is dense has none.
+struct StridedRange {
+  struct Level {
+    uint64_t count = 1, stride = 0;  // in bytes
+  };
+
+  Address begin = 0;
+  uint64_t run_bytes = 0;
+  std::array<Level, 2> levels{};  // the first level_count, by stride
+  uint8_t level_count = 0;
+
+  // `batch` matrices of `rows` rows. REQUIRES: rows and batch >= 1, strides in bytes, and the end
+  // fits in 64 bits.
+  static StridedRange Of(Address begin, uint64_t row_bytes, uint64_t rows, uint64_t row_stride,
+                         uint64_t batch, uint64_t batch_stride);
+  // The smallest range that holds all of it.
+  ByteRange Bounds() const;
+};
+
+// True if a byte is in both. False also when finding out takes more than `pieces_left`, which it
+// counts down: what it says is shared is. One piece takes some 10 ns. One or two are enough where
+// neither has more than one level and, if both have one, the strides are the same; strides of their
+// own and nothing in common can take as many as there are runs.
+bool Meet(const StridedRange& a, const StridedRange& b, int& pieces_left);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_STRIDED_RANGE_H_
