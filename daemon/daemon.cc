@@ -178,7 +178,7 @@ ServerOptions Daemon::MakeServerOptions() {
   // Clients cause these lines, so they are limited.
   const auto limiter = std::make_shared<LogLimiter>(20, 100);
   options.on_open = [this, limiter](const Session& session) {
-    telemetry_->BeginSession(session.id);
+    telemetry_->BeginSession(session.id, session.uid);
     LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened", FieldsOf(session));
   };
   options.on_close = [this, limiter](const Session& session) {

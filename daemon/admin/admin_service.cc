@@ -62,7 +62,7 @@ AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStat
                     [](const DeviceStatus& device) { return device.health.ok(); }));
   response->set_session_count(control_.Sessions().size());
   response->set_op_count(snapshot->stats.total.op_count);
-  response->set_failed_op_count(snapshot->stats.total.FailureCount());
+  response->set_failed_op_count(snapshot->stats.total.failed_op_count);
   response->set_client_socket(info.client_socket);
   response->set_simulated(info.simulated());
   response->set_degraded(Degraded(info, devices));

@@ -45,7 +45,7 @@ void FillForms(const Counts& ops_by_form, Message* out) {
 
 void FillOps(const OpStats& stats, v1::OpStats* out) {
   out->set_op_count(stats.op_count);
-  out->set_failed_op_count(stats.FailureCount());
+  out->set_failed_op_count(stats.failed_op_count);
   for (int status = 0; status < OpStats::kStatusCount; ++status) {
     if (stats.failures[status] == 0) continue;
     v1::FailureCount* failure = out->add_failures();

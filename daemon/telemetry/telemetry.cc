@@ -27,9 +27,9 @@ void Telemetry::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Telemetry::BeginSession(uint32_t session) {
+void Telemetry::BeginSession(uint32_t session, uint32_t uid) {
   const MutexLock lock(mutex_);
-  stats_.BeginSession(session);
+  stats_.BeginSession(session, uid);
 }
 
 void Telemetry::EndSession(uint32_t session) {

@@ -59,7 +59,7 @@ class Telemetry {
 
   // The session is there; before its ops are. What is recorded for sessions that are not listed
   // counts in Stats::departed.
-  void BeginSession(uint32_t session);
+  void BeginSession(uint32_t session, uint32_t uid);
   // The session has disconnected; its numbers are kept for a while.
   void EndSession(uint32_t session);
 

@@ -245,7 +245,7 @@ class WatchTest : public AdminTest {
 };
 
 TEST_F(WatchTest, TotalsComeAtOnceThenDeltasThatSumToTotals) {
-  telemetry_.BeginSession(3);
+  telemetry_.BeginSession(3, 1000);
   for (int i = 0; i < 5; ++i) ring_->Push(GoodOp(3));
   // An hour's interval: the first message doesn't wait for it.
   EXPECT_EQ(Open(StatsWatches::kMaxIntervalMs)->Next().stats().total().op_count(), 5u);
@@ -274,7 +274,7 @@ TEST_F(WatchTest, TotalsComeAtOnceThenDeltasThatSumToTotals) {
 TEST_F(WatchTest, SlowReaderGetsTheLatestAndTheCountOfWhatItMissed) {
   // Enough sessions to fill all buffers between server and client with one message.
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
-    telemetry_.BeginSession(session);
+    telemetry_.BeginSession(session, 1000);
     ring_->Push(GoodOp(session));
   }
   auto slow = Open(50);
@@ -324,7 +324,7 @@ TEST_F(WatchTest, WatchesAreLimitedAndFreedWhenCancelled) {
 
 TEST_F(WatchTest, StoppingEndsEveryWatchEvenOneThatIsNotRead) {
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
-    telemetry_.BeginSession(session);
+    telemetry_.BeginSession(session, 1000);
     ring_->Push(GoodOp(session));
   }
   auto quiet = Open(StatsWatches::kMaxIntervalMs);

@@ -59,7 +59,7 @@ TEST_F(TelemetryTest, DropsAreReported) {
 
 TEST_F(TelemetryTest, EndOfASessionComesAfterItsRecords) {
   RecordRing* ring = telemetry_.AddRing(0);
-  telemetry_.BeginSession(6);
+  telemetry_.BeginSession(6, 1000);
   ring->Push(GoodOp(6));
   telemetry_.EndSession(6);
   EXPECT_EQ(telemetry_.Snapshot()->stats.sessions.at(6).ended_at, now_);
