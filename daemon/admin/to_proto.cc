@@ -5,9 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "daemon/admin/plan_text.h"
+#include "daemon/admin/printable.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
@@ -15,17 +14,6 @@ namespace concert::daemon::admin {
 namespace {
 
 double ToSeconds(Time duration_ns) { return static_cast<double>(duration_ns) * 1e-9; }
-
-// protobuf strings must be UTF-8 and terminals must not see control characters; clients choose
-// their names.
-std::string Printable(const std::string& text) { return absl::CHexEscape(text); }
-
-std::string UuidText(const std::array<uint8_t, 16>& uuid) {
-  const std::string hex = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
-  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
-                      hex.substr(16, 4), "-", hex.substr(20));
-}
 
 void FillDistribution(const Histogram& histogram, v1::Distribution* out) {
   out->set_count(histogram.count());
