@@ -152,6 +152,27 @@ void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
   }
 }
 
+void FillTracedOp(const TracedOp& op, v1::TracedOp* out) {
+  const OpRecord& record = op.record;
+  out->set_session_id(record.session);
+  out->set_queue(record.queue);
+  out->set_gpu(op.gpu);
+  out->set_kind(concert_op_kind_name(record.kind));
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(record.dtype)));
+  out->set_status(std::string(StatusName(record.status)));
+  out->set_plan_id(record.plan);
+  out->set_form(ToProto(record.form));
+  if (record.lane != policies::kNoLane) out->set_lane(record.lane);
+  out->set_admitted_at_ns(record.admitted_at);
+  out->set_ready_at_ns(record.ready_at);
+  out->set_launched_at_ns(record.launched_at);
+  out->set_started_at_ns(record.started_at);
+  out->set_finished_at_ns(record.finished_at);
+  out->set_flop_count(record.flops);
+  out->set_moved_bytes(record.bytes);
+  out->set_gpu_us(record.gpu_us);
+}
+
 void FillPlan(const RecentPlan& plan, v1::Plan* out) {
   const PlanRecord& record = plan.record;
   out->set_plan_id(record.plan);
