@@ -150,16 +150,26 @@ absl::Status Daemon::Open() {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
-  absl::StatusOr<std::unique_ptr<AdminServer>> admin =
-      AdminServer::Start(config_.admin_socket, *this, *telemetry_, tuning_.get());
-  if (!admin.ok()) return admin.status();
-  admin_ = *std::move(admin);
+  if (const absl::Status status = OpenToOperators(); !status.ok()) return status;
 
   heartbeats_.resize(static_cast<size_t>(engine_->gpu_count()), {.seen_at = NowNs()});
   telemetry_->Start();
   engine_->Start();
   server_->Start();
   tuning_->Start();
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenToOperators() {
+  absl::StatusOr<std::unique_ptr<AdminServer>> admin =
+      AdminServer::Start(config_.admin_socket, *this, *telemetry_, tuning_.get());
+  if (!admin.ok()) return admin.status();
+  admin_ = *std::move(admin);
+  if (config_.metrics_port == 0) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<MetricsServer>> metrics =
+      MetricsServer::Start(static_cast<uint16_t>(config_.metrics_port), *this, *telemetry_);
+  if (!metrics.ok()) return metrics.status();
+  metrics_ = *std::move(metrics);
   return absl::OkStatus();
 }
 
@@ -184,7 +194,7 @@ ServerOptions Daemon::MakeServerOptions() {
   // Clients cause these lines, so they are limited.
   const auto limiter = std::make_shared<LogLimiter>(20, 100);
   options.on_open = [this, limiter](const Session& session) {
-    telemetry_->BeginSession(session.id);
+    telemetry_->BeginSession(session.id, session.uid);
     LogLimited(*limiter, LogLevel::kInfo, Describe(session) + " opened", FieldsOf(session));
   };
   options.on_close = [this, limiter](const Session& session) {
@@ -206,14 +216,17 @@ Daemon::~Daemon() {
   // Clients first, while the engine can still end their ops; then what the threads stand on.
   if (server_) server_->Stop();
   if (tuning_) tuning_->Stop();
+  metrics_.reset();
   if (admin_) admin_->Stop();
   if (engine_) engine_->Stop();
   if (telemetry_) telemetry_->Stop();
 }
 
 bool Daemon::Serve(int stop_fd) {
-  Log(LogLevel::kInfo, absl::StrCat("serving on ", config_.socket, ", admin on ",
-                                    config_.admin_socket, ", policy ", PolicyName()));
+  Log(LogLevel::kInfo,
+      absl::StrCat("serving on ", config_.socket, ", admin on ", config_.admin_socket,
+                   metrics_ ? absl::StrCat(", metrics on 127.0.0.1:", metrics_->port()) : "",
+                   ", policy ", PolicyName()));
   NotifyReady(absl::StrCat(engine_->gpu_count(), " GPUs"));
   // Once: who goes on submitting is refused, and must not make a drain that succeeded look failed.
   bool drained = false;

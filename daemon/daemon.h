@@ -1,5 +1,5 @@
-// concertd put together: node, telemetry, engine, sessions and admin API, from a configuration to a
-// clean end.
+// concertd put together: node, telemetry, engine, sessions, admin API and metrics, from a
+// configuration to a clean end.
 #ifndef CONCERT_DAEMON_DAEMON_H_
 #define CONCERT_DAEMON_DAEMON_H_
 
@@ -15,6 +15,7 @@
 #include "daemon/admin/daemon_control.h"
 #include "daemon/config/config.h"
 #include "daemon/device/device.h"
+#include "daemon/metrics/metrics_server.h"
 #include "daemon/sched/engine.h"
 #include "daemon/service/activity_report.h"
 #include "daemon/session/server.h"
@@ -51,6 +52,7 @@ class Daemon : public DaemonControl {
  private:
   explicit Daemon(const Config& config);
   absl::Status Open();
+  absl::Status OpenToOperators();
   ServerOptions MakeServerOptions();
   std::vector<TuningItem> RecentGemms(int gpu);
   void Tick();
@@ -65,6 +67,7 @@ class Daemon : public DaemonControl {
   std::unique_ptr<Tuning> tuning_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<MetricsServer> metrics_;  // null: not configured
 
   std::atomic<int64_t> drain_deadline_ns_{0};  // 0: not draining
   std::atomic<int64_t> drain_limit_s_{0};

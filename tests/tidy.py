@@ -41,7 +41,7 @@ TEXT = (".h", ".cc", ".c", ".cu", ".cuh", ".hpp", ".md", ".py", ".sh", ".txt", "
 MACHINE_PATHS = re.compile(r"(?<![\w.$}/-])/(?:" + "work|home|root|Users|mnt|data" + r")/\w")
 URL_HOST = re.compile(r"(?:https?|git|ssh)://(?:[\w.-]+@)?([\w.-]+)")
 PUBLIC_HOSTS = ("apache.org", "example", "example.com", "github.com", "grpc.io", "kernel.org",
-                "keepachangelog.com", "localhost", "127.0.0.1", "matplotlib.org", "nvidia.com", "purl.org", "semver.org",
+                "keepachangelog.com", "localhost", "127.0.0.1", "matplotlib.org", "nvidia.com", "perfetto.dev", "purl.org", "semver.org",
                 "creativecommons.org", "w3.org")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # `daemon/sched/{a,b}.cc`, `kernels/gemm/`: names of files in prose are promises, too.

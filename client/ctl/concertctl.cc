@@ -12,6 +12,7 @@
 #include "client/ctl/json.h"
 #include "client/ctl/live.h"
 #include "client/ctl/render.h"
+#include "client/ctl/trace.h"
 #include "client/ctl/tune.h"
 #include "proto/command/mistakes.h"
 #include "proto/command/pages.h"
@@ -30,6 +31,7 @@ struct Options {
   uint32_t drain_seconds = 0;
   std::string policy;
   LiveOptions live;
+  TraceOptions trace;
   TuneOptions tune;
 };
 
@@ -92,6 +94,7 @@ class App {
     AddPolicy();
     AddDrain();
     AddLive();
+    AddTrace();
     AddTune();
     command::AddPages(app_, Manual());
   }
@@ -112,6 +115,7 @@ class App {
     if (!misspelt.empty()) return kExitUsage;
     options_.live.json = options_.json;
     options_.live.terminal = terminal;
+    options_.trace.json = options_.json;
     options_.tune.json = options_.json;
     options_.tune.terminal = terminal;
     options_.tune.socket = options_.socket;
@@ -212,6 +216,18 @@ class App {
           ->add_option("-n,--count", options_.live.count, "Intervals to show; 0: until interrupted")
           ->capture_default_str();
     }
+  }
+
+  void AddTrace() {
+    Add(app_, "trace", "Record ops, launches and plans for ui.perfetto.dev",
+        [](Connection& connection, const Options& options, std::ostream& out) {
+          return Trace(connection, options.trace, out);
+        });
+    CLI::App* trace = app_.get_subcommand("trace");
+    trace->add_option("--seconds", options_.trace.seconds, "How long to record")
+        ->check(CLI::Range(1, 60))
+        ->capture_default_str();
+    trace->add_option("--out", options_.trace.file, "File to write")->capture_default_str();
   }
 
   CLI::App* AddTuneCommand(CLI::App& tune, const char* name, const char* help,

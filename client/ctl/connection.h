@@ -1,6 +1,6 @@
 // One admin connection. Every call has a deadline.
 //
-// Only concertctl.cc and live.cc include this file (gRPC headers are slow to compile).
+// Only concertctl.cc, live.cc and trace.cc include this file (gRPC headers are slow to compile).
 #ifndef CONCERT_CLIENT_CTL_CONNECTION_H_
 #define CONCERT_CLIENT_CTL_CONNECTION_H_
 

@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::strin
 void AdminServer::Stop() {
   if (impl_->server == nullptr) return;
   impl_->server->GetHealthCheckService()->Shutdown();
-  impl_->service.StopWatches();
+  impl_->service.StopStreams();
   impl_->server->Shutdown(std::chrono::system_clock::now() + kGrace);
   impl_->server.reset();
   impl_->socket.reset();

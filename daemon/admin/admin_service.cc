@@ -42,7 +42,8 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
 AdminService::AdminService(DaemonControl& control, Telemetry& telemetry)
     : control_(control),
       telemetry_(telemetry),
-      watches_(telemetry, control.accounts().operators(), control.Info().simulated()) {}
+      watches_(telemetry, control.accounts().operators(), control.Info().simulated()),
+      traces_(telemetry, control.accounts().operators(), control.Info().simulated()) {}
 
 AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
                                              v1::GetStatusResponse* response) {
@@ -62,7 +63,7 @@ AdminService::Unary* AdminService::GetStatus(Context* context, const v1::GetStat
                     [](const DeviceStatus& device) { return device.health.ok(); }));
   response->set_session_count(control_.Sessions().size());
   response->set_op_count(snapshot->stats.total.op_count);
-  response->set_failed_op_count(snapshot->stats.total.FailureCount());
+  response->set_failed_op_count(snapshot->stats.total.failed_op_count);
   response->set_client_socket(info.client_socket);
   response->set_simulated(info.simulated());
   response->set_degraded(Degraded(info, devices));
@@ -100,6 +101,12 @@ AdminService::Unary* AdminService::GetStats(Context* context, const v1::GetStats
 grpc::ServerWriteReactor<v1::WatchStatsResponse>* AdminService::WatchStats(
     Context*, const v1::WatchStatsRequest* request) {
   return watches_.Open(request->interval_ms());
+}
+
+grpc::ServerWriteReactor<v1::TraceResponse>* AdminService::Trace(Context* context,
+                                                                 const v1::TraceRequest* request) {
+  LogCall(*context, "a trace");
+  return traces_.Open(*context, request->seconds());
 }
 
 AdminService::Unary* AdminService::ListPlans(Context* context, const v1::ListPlansRequest* request,

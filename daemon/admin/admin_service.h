@@ -8,6 +8,7 @@
 
 #include "daemon/admin/daemon_control.h"
 #include "daemon/admin/stats_watch.h"
+#include "daemon/admin/trace_stream.h"
 #include "daemon/telemetry/telemetry.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
 
@@ -18,8 +19,11 @@ class AdminService final : public v1::AdminService::CallbackService {
   // Both must outlive the service.
   AdminService(DaemonControl& control, Telemetry& telemetry);
 
-  // Ends all watches with UNAVAILABLE and refuses new ones. Idempotent.
-  void StopWatches() { watches_.Stop(); }
+  // Ends all streams with UNAVAILABLE and refuses new ones. Idempotent.
+  void StopStreams() {
+    watches_.Stop();
+    traces_.Stop();
+  }
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -29,6 +33,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   Unary* GetStats(Context*, const v1::GetStatsRequest*, v1::GetStatsResponse*) override;
   grpc::ServerWriteReactor<v1::WatchStatsResponse>* WatchStats(
       Context*, const v1::WatchStatsRequest*) override;
+  grpc::ServerWriteReactor<v1::TraceResponse>* Trace(Context*, const v1::TraceRequest*) override;
   Unary* ListPlans(Context*, const v1::ListPlansRequest*, v1::ListPlansResponse*) override;
   Unary* GetPolicy(Context*, const v1::GetPolicyRequest*, v1::GetPolicyResponse*) override;
   Unary* ListPolicies(Context*, const v1::ListPoliciesRequest*, v1::ListPoliciesResponse*) override;
@@ -40,6 +45,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   DaemonControl& control_;
   Telemetry& telemetry_;
   StatsWatches watches_;
+  TraceStreams traces_;
 };
 
 }  // namespace concert::daemon::admin

@@ -5,9 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "daemon/admin/plan_text.h"
+#include "daemon/admin/printable.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
@@ -15,17 +14,6 @@ namespace concert::daemon::admin {
 namespace {
 
 double ToSeconds(Time duration_ns) { return static_cast<double>(duration_ns) * 1e-9; }
-
-// protobuf strings must be UTF-8 and terminals must not see control characters; clients choose
-// their names.
-std::string Printable(const std::string& text) { return absl::CHexEscape(text); }
-
-std::string UuidText(const std::array<uint8_t, 16>& uuid) {
-  const std::string hex = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
-  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
-                      hex.substr(16, 4), "-", hex.substr(20));
-}
 
 void FillDistribution(const Histogram& histogram, v1::Distribution* out) {
   out->set_count(histogram.count());
@@ -45,7 +33,7 @@ void FillForms(const Counts& ops_by_form, Message* out) {
 
 void FillOps(const OpStats& stats, v1::OpStats* out) {
   out->set_op_count(stats.op_count);
-  out->set_failed_op_count(stats.FailureCount());
+  out->set_failed_op_count(stats.failed_op_count);
   for (int status = 0; status < OpStats::kStatusCount; ++status) {
     if (stats.failures[status] == 0) continue;
     v1::FailureCount* failure = out->add_failures();
@@ -162,6 +150,27 @@ void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
       user->set_used(used);
     }
   }
+}
+
+void FillTracedOp(const TracedOp& op, v1::TracedOp* out) {
+  const OpRecord& record = op.record;
+  out->set_session_id(record.session);
+  out->set_queue(record.queue);
+  out->set_gpu(op.gpu);
+  out->set_kind(concert_op_kind_name(record.kind));
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(record.dtype)));
+  out->set_status(std::string(StatusName(record.status)));
+  out->set_plan_id(record.plan);
+  out->set_form(ToProto(record.form));
+  if (record.lane != policies::kNoLane) out->set_lane(record.lane);
+  out->set_admitted_at_ns(record.admitted_at);
+  out->set_ready_at_ns(record.ready_at);
+  out->set_launched_at_ns(record.launched_at);
+  out->set_started_at_ns(record.started_at);
+  out->set_finished_at_ns(record.finished_at);
+  out->set_flop_count(record.flops);
+  out->set_moved_bytes(record.bytes);
+  out->set_gpu_us(record.gpu_us);
 }
 
 void FillPlan(const RecentPlan& plan, v1::Plan* out) {

@@ -32,6 +32,7 @@ struct Config {
 
   std::string socket = "/run/concert/concert.sock";
   std::string admin_socket = "/run/concert/admin.sock";
+  int64_t metrics_port = 0;
 
   std::string policy = "auto";
   int64_t depth = defaults::kDepth;

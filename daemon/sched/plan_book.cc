@@ -183,6 +183,7 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .dtype = slot.op.work.dtype,
                          .category = slot.op.work.category,
                          .form = launch.form,
+                         .lane = slot.lane,
                          .plan = plan.record.plan,
                          .flops = slot.op.work.flops,
                          .bytes = slot.op.work.hbm_bytes,
@@ -211,6 +212,7 @@ void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
                          .queue = slot.op.queue,
                          .dtype = slot.op.work.dtype,
                          .category = slot.op.work.category,
+                         .lane = slot.lane,
                          .admitted_at = slot.admitted_at,
                          .finished_at = now});
 }

@@ -72,7 +72,7 @@ void ActivityReport::AddFailures(const Stats& stats, const Who& who, std::vector
   size_t sessions = 0;
   std::map<uint32_t, Failures> now;  // without sessions that are not listed any more
   for (const auto& [id, session] : stats.sessions) {
-    if (session.ops.FailureCount() == 0) continue;
+    if (session.ops.failed_op_count == 0) continue;
     Failures added = now[id] = session.ops.failures;
     if (const auto before = failures_.find(id); before != failures_.end()) {
       for (size_t i = 0; i < added.size(); ++i) added[i] -= before->second[i];

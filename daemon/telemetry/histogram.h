@@ -41,6 +41,12 @@ class Histogram {
   }
 
   uint64_t count() const { return count_; }
+  // Of durations below 2^octave ns. REQUIRES: kFirstOctave < octave <= kLastOctave.
+  uint64_t CountBelow(int octave) const {
+    uint64_t count = 0;
+    for (int i = 0; i < (octave - kFirstOctave) << kSubBits; ++i) count += buckets_[i];
+    return count;
+  }
   uint64_t sum_ns() const { return sum_ns_; }
   double MeanUs() const { return count_ == 0 ? 0 : static_cast<double>(sum_ns_) / count_ / 1e3; }
 

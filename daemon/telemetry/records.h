@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "policies/seam/lanes.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/work.h"
 
@@ -27,6 +28,7 @@ struct OpRecord {
   policies::Dtype dtype;
   policies::Category category;
   policies::Form form;  // of its launch
+  policies::Lane lane;  // kNoLane: it failed before its launch
   uint64_t plan;        // 0: it failed before any plan
   uint64_t flops, bytes;
   Time admitted_at, ready_at, launched_at;

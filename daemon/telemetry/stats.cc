@@ -1,13 +1,18 @@
 #include "daemon/telemetry/stats.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace concert::daemon {
 namespace {
 
 // A refused op still has the kind that its client wrote; all that mean nothing count as 0.
 uint16_t KindOf(const OpRecord& op) { return op.kind <= kMaxKind ? op.kind : 0; }
+
+// From ready, else admitted, to started; ns.
+Time WaitOf(const OpRecord& op) {
+  const Time ready_at = op.ready_at != 0 ? op.ready_at : op.admitted_at;
+  return std::max<Time>(0, op.started_at - ready_at);
+}
 
 }  // namespace
 
@@ -33,34 +38,61 @@ std::string_view StatusName(uint16_t status) {
   return status < kNames.size() ? kNames[status] : "UNKNOWN";
 }
 
-void OpStats::Add(const OpRecord& record) {
+void OpTotals::Add(const OpRecord& record) {
   ++op_count;
   if (record.status != 0) {
-    ++failures[std::min<size_t>(record.status, kStatusCount - 1)];
+    ++failed_op_count;
     return;
   }
   bytes += record.bytes;
   flops += record.flops;
   gpu_seconds += record.gpu_us * 1e-6;
-  ++form_op_count[static_cast<size_t>(record.form)];
-  if (record.company > 0) {
-    ++company_op_count;
-    gained_seconds += (record.serial_us - record.gpu_us) * 1e-6;
+  queue_wait_seconds += static_cast<double>(WaitOf(record)) * 1e-9;
+  if (record.company == 0) return;
+  ++company_op_count;
+  const double run_seconds = static_cast<double>(record.finished_at - record.started_at) * 1e-9;
+  interference_seconds += std::max(0.0, run_seconds - record.serial_us * 1e-6);
+}
+
+void OpTotals::Merge(const OpTotals& other) {
+  op_count += other.op_count;
+  failed_op_count += other.failed_op_count;
+  bytes += other.bytes;
+  flops += other.flops;
+  gpu_seconds += other.gpu_seconds;
+  queue_wait_seconds += other.queue_wait_seconds;
+  company_op_count += other.company_op_count;
+  interference_seconds += other.interference_seconds;
+}
+
+void OpTotals::Subtract(const OpTotals& earlier) {
+  op_count -= earlier.op_count;
+  failed_op_count -= earlier.failed_op_count;
+  bytes -= earlier.bytes;
+  flops -= earlier.flops;
+  gpu_seconds -= earlier.gpu_seconds;
+  queue_wait_seconds -= earlier.queue_wait_seconds;
+  company_op_count -= earlier.company_op_count;
+  interference_seconds -= earlier.interference_seconds;
+}
+
+void OpStats::Add(const OpRecord& record) {
+  OpTotals::Add(record);
+  if (record.status != 0) {
+    ++failures[std::min<size_t>(record.status, kStatusCount - 1)];
+    return;
   }
-  const Time ready_at = record.ready_at != 0 ? record.ready_at : record.admitted_at;
-  queue_wait.Add(record.started_at - ready_at);
+  ++form_op_count[static_cast<size_t>(record.form)];
+  if (record.company > 0) gained_seconds += (record.serial_us - record.gpu_us) * 1e-6;
+  queue_wait.Add(WaitOf(record));
   // Ends that were seen at once cannot be told apart (PlanRecord), and such an op has no time of
   // its own.
   if (record.finished_at > record.started_at) run_time.Add(record.finished_at - record.started_at);
 }
 
 void OpStats::Merge(const OpStats& other) {
-  op_count += other.op_count;
+  OpTotals::Merge(other);
   for (int i = 0; i < kStatusCount; ++i) failures[i] += other.failures[i];
-  bytes += other.bytes;
-  flops += other.flops;
-  gpu_seconds += other.gpu_seconds;
-  company_op_count += other.company_op_count;
   for (size_t i = 0; i < form_op_count.size(); ++i) form_op_count[i] += other.form_op_count[i];
   gained_seconds += other.gained_seconds;
   queue_wait.Merge(other.queue_wait);
@@ -68,20 +100,12 @@ void OpStats::Merge(const OpStats& other) {
 }
 
 void OpStats::Subtract(const OpStats& earlier) {
-  op_count -= earlier.op_count;
+  OpTotals::Subtract(earlier);
   for (int i = 0; i < kStatusCount; ++i) failures[i] -= earlier.failures[i];
-  bytes -= earlier.bytes;
-  flops -= earlier.flops;
-  gpu_seconds -= earlier.gpu_seconds;
-  company_op_count -= earlier.company_op_count;
   for (size_t i = 0; i < form_op_count.size(); ++i) form_op_count[i] -= earlier.form_op_count[i];
   gained_seconds -= earlier.gained_seconds;
   queue_wait.Subtract(earlier.queue_wait);
   run_time.Subtract(earlier.run_time);
-}
-
-uint64_t OpStats::FailureCount() const {
-  return std::accumulate(failures.begin(), failures.end(), uint64_t{0});
 }
 
 void Companions::Add(uint32_t session, uint64_t plans) {
@@ -123,8 +147,13 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
   devices[gpu].ops.Add(op);
   kinds[KindOf(op)].Add(op);
   SessionStats* session = Find(op.session);
-  if (session == nullptr) return departed.Add(op);
+  if (session == nullptr) {
+    departed.Add(op);
+    departed_users[{kOtherUsers, gpu}].Add(op);
+    return;
+  }
   session->ops.Add(op);
+  session->gpus[gpu].Add(op);
   session->last_active_at = std::max(session->last_active_at, op.finished_at);
 }
 
@@ -156,7 +185,7 @@ SessionStats* Stats::Find(uint32_t session) {
   return it == sessions.end() ? nullptr : &it->second;
 }
 
-void Stats::BeginSession(uint32_t session) {
+void Stats::BeginSession(uint32_t session, uint32_t uid) {
   if (sessions.size() >= kMaxSessions) {
     // Ended ones go first, then whoever has been quiet longest.
     Fold(std::min_element(sessions.begin(), sessions.end(), [](const auto& a, const auto& b) {
@@ -165,7 +194,7 @@ void Stats::BeginSession(uint32_t session) {
       return a.second.last_active_at < b.second.last_active_at;
     }));
   }
-  sessions[session] = {};
+  sessions[session] = {.uid = uid};
 }
 
 void Stats::EndSession(uint32_t session, Time now) {
@@ -182,18 +211,36 @@ void Stats::FoldEnded(Time now) {
 std::map<uint32_t, SessionStats>::iterator Stats::Fold(
     std::map<uint32_t, SessionStats>::iterator it) {
   departed.Merge(it->second.ops);
+  for (const auto& [gpu, ops] : it->second.gpus) DepartedUser(it->second.uid, gpu).Merge(ops);
   return sessions.erase(it);
+}
+
+OpTotals& Stats::DepartedUser(uint32_t uid, uint8_t gpu) {
+  const auto it = departed_users.find({uid, gpu});
+  if (it != departed_users.end()) return it->second;
+  const bool fits = departed_users.size() < kMaxDepartedUsers;
+  return departed_users[{fits ? uid : kOtherUsers, gpu}];
+}
+
+Stats::ByUser Stats::Users() const {
+  ByUser users = departed_users;
+  for (const auto& [id, session] : sessions) {
+    for (const auto& [gpu, ops] : session.gpus) users[{session.uid, gpu}].Merge(ops);
+  }
+  return users;
 }
 
 void Stats::Subtract(const Stats& earlier) {
   total.Subtract(earlier.total);
   departed.Subtract(earlier.departed);
+  for (const auto& [user, ops] : earlier.departed_users) departed_users[user].Subtract(ops);
   for (const auto& [gpu, stats] : earlier.devices) devices[gpu].Subtract(stats);
   for (const auto& [kind, stats] : earlier.kinds) kinds[kind].Subtract(stats);
   for (const auto& [id, stats] : earlier.sessions) {
     const auto it = sessions.find(id);
     if (it == sessions.end()) continue;  // folded
     it->second.ops.Subtract(stats.ops);
+    for (const auto& [gpu, ops] : stats.gpus) it->second.gpus[gpu].Subtract(ops);
     it->second.companions.Subtract(stats.companions);
   }
   std::erase_if(kinds, [](const auto& kind) { return kind.second.op_count == 0; });

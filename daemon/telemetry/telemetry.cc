@@ -4,6 +4,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "daemon/check.h"
+
 namespace concert::daemon {
 
 Telemetry::Telemetry(std::function<Time()> now) : now_(std::move(now)) {}
@@ -27,9 +29,9 @@ void Telemetry::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Telemetry::BeginSession(uint32_t session) {
+void Telemetry::BeginSession(uint32_t session, uint32_t uid) {
   const MutexLock lock(mutex_);
-  stats_.BeginSession(session);
+  stats_.BeginSession(session, uid);
 }
 
 void Telemetry::EndSession(uint32_t session) {
@@ -49,6 +51,27 @@ std::shared_ptr<const TelemetrySnapshot> Telemetry::Snapshot(Time max_age) {
   snapshot->plans.assign(plans_.rbegin(), plans_.rend());
   latest_ = std::move(snapshot);
   return latest_;
+}
+
+bool Telemetry::BeginTrace() {
+  MutexLock lock(mutex_);
+  if (trace_ != nullptr) return false;
+  DrainLocked();  // what ended before is none of its business
+  trace_ = std::make_unique<Trace>(Trace{.batch = {}, .dropped_before = DroppedLocked()});
+  return true;
+}
+
+TraceBatch Telemetry::TakeTrace() {
+  MutexLock lock(mutex_);
+  CONCERT_CHECK(trace_ != nullptr);
+  DrainLocked();
+  trace_->batch.lost_count = trace_->full_count + DroppedLocked() - trace_->dropped_before;
+  return std::exchange(trace_->batch, {});
+}
+
+void Telemetry::EndTrace() {
+  MutexLock lock(mutex_);
+  trace_.reset();
 }
 
 void Telemetry::Run() {
@@ -73,11 +96,34 @@ size_t Telemetry::DrainLocked() {
         if (plans_.size() == kMaxPlans) plans_.pop_front();
         plans_.push_back({ring->gpu(), record});
       }
+      if (trace_ != nullptr) Keep(ring->gpu(), record);
     });
     stats_.devices[ring->gpu()].dropped_record_count = ring->dropped();
   }
   stats_.FoldEnded(now_());
   return drained;
+}
+
+void Telemetry::Keep(uint8_t gpu, const OpRecord& record) {
+  if (trace_->batch.ops.size() < kMaxTracedOps) {
+    trace_->batch.ops.push_back({gpu, record});
+  } else {
+    ++trace_->full_count;
+  }
+}
+
+void Telemetry::Keep(uint8_t gpu, const PlanRecord& record) {
+  if (trace_->batch.plans.size() < kMaxTracedPlans) {
+    trace_->batch.plans.push_back({gpu, record});
+  } else {
+    ++trace_->full_count;
+  }
+}
+
+uint64_t Telemetry::DroppedLocked() const {
+  uint64_t dropped = 0;
+  for (const auto& ring : rings_) dropped += ring->dropped();
+  return dropped;
 }
 
 }  // namespace concert::daemon

@@ -25,6 +25,18 @@ struct RecentPlan {
   PlanRecord record;
 };
 
+struct TracedOp {
+  uint8_t gpu;
+  OpRecord record;
+};
+
+// What ended since the batch before.
+struct TraceBatch {
+  std::vector<TracedOp> ops;  // those of a GPU in the order of their ends; plans too
+  std::vector<RecentPlan> plans;
+  uint64_t lost_count = 0;  // records of the trace, so far, that there was no room for
+};
+
 // Immutable once published.
 struct TelemetrySnapshot {
   Time taken_at = 0;
@@ -41,6 +53,10 @@ class Telemetry {
   // with 100 sessions and 2.0 ms with Stats::kMaxSessions (release build, busy 2-core x86 virtual
   // machine).
   static constexpr Time kDefaultMaxAge = 20'000'000;  // 20 ms
+
+  // What a trace keeps for its reader; at 1.2 million ops/s it must come every 50 ms.
+  static constexpr size_t kMaxTracedOps = 65'536;
+  static constexpr size_t kMaxTracedPlans = 16'384;
 
   // `now` is the clock of the records.
   explicit Telemetry(std::function<Time()> now);
@@ -59,17 +75,27 @@ class Telemetry {
 
   // The session is there; before its ops are. What is recorded for sessions that are not listed
   // counts in Stats::departed.
-  void BeginSession(uint32_t session);
+  void BeginSession(uint32_t session, uint32_t uid);
   // The session has disconnected; its numbers are kept for a while.
   void EndSession(uint32_t session);
 
   // Everything recorded up to `max_age` ns ago or later. Never null.
   std::shared_ptr<const TelemetrySnapshot> Snapshot(Time max_age = kDefaultMaxAge);
 
+  // From here on every record is kept for TakeTrace. False if there is a trace already: one at a
+  // time, so that its memory, some 16 MB, is bounded. Without one nothing is kept.
+  bool BeginTrace();
+  // What has been recorded since the last call. REQUIRES: a trace.
+  TraceBatch TakeTrace();
+  void EndTrace();
+
  private:
   void Run();
   // The mutex also makes its holder the rings' one consumer.
   size_t DrainLocked() CONCERT_REQUIRES(mutex_);
+  void Keep(uint8_t gpu, const OpRecord& record) CONCERT_REQUIRES(mutex_);
+  void Keep(uint8_t gpu, const PlanRecord& record) CONCERT_REQUIRES(mutex_);
+  uint64_t DroppedLocked() const CONCERT_REQUIRES(mutex_);
 
   const std::function<Time()> now_;
   std::vector<std::unique_ptr<RecordRing>> rings_;  // fixed after Start
@@ -80,6 +106,13 @@ class Telemetry {
   Stats stats_ CONCERT_GUARDED_BY(mutex_);
   std::deque<RecentPlan> plans_ CONCERT_GUARDED_BY(mutex_);  // oldest first
   std::shared_ptr<const TelemetrySnapshot> latest_ CONCERT_GUARDED_BY(mutex_);
+
+  struct Trace {
+    TraceBatch batch;
+    uint64_t dropped_before;  // by the rings
+    uint64_t full_count = 0;  // records that `batch` had no room for
+  };
+  std::unique_ptr<Trace> trace_ CONCERT_GUARDED_BY(mutex_);  // null: there is none
 
   std::thread thread_;
 };

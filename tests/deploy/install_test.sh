@@ -25,7 +25,7 @@ installs_all_parts() {
     share/fish/vendor_completions.d/concertctl.fish \
     lib/systemd/system/concertd.service lib/systemd/system/concert-mps.service lib/sysusers.d/concert.conf \
     etc/concert/concert.toml share/doc/concert/README.md share/doc/concert/docs/operations.md \
-    share/doc/concert/examples/minimal.cc; do
+    share/doc/concert/examples/minimal.cc share/concert/concert.rules.yml share/concert/concert.json; do
     [[ -e $1/$file ]] || fail "$file was not installed"
   done
   for file in concert-bench concert_demo; do  # not everybody builds them

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "client/include/concert/concert.hpp"
 #include "tests/bench/child_process.h"
 #include "tests/bench/private_daemon.h"
+#include "tests/support/perfetto_check.h"
 
 namespace concert::test {
 namespace {
@@ -127,6 +129,53 @@ TEST(ProcessTest, AMissingWaitIsALineOfTheLogIfSoWished) {
                "dst) for bytes 0 to 4095 of buffer 2: ") != std::string::npos;
   };
   EXPECT_TRUE(Eventually(logged)) << (*daemon)->LogTail();
+}
+
+TEST(ProcessTest, ATraceHasWhatAClientDid) {
+  const auto daemon = bench::PrivateDaemon::Start({.device = Device()});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Session session =
+      Session::Connect({.socket_path = (*daemon)->socket(), .client_name = "tracee"}).value();
+  Queue queue = session.CreateQueue({}).value();
+  const Buffer from = session.Allocate(1 << 16).value(), to = session.Allocate(1 << 16).value();
+  const std::string file = (*daemon)->socket() + ".pftrace";
+  std::pair<int, std::string> traced;
+  std::atomic<bool> over = false;
+  std::thread tracing([&] {
+    traced = RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() +
+                      " trace --seconds 1 --out " + file);
+    over = true;
+  });
+  while (!over) {  // two at a time, so that one waits for the other
+    const Ticket there = queue.Copy({.src = from, .dst = to, .bytes = 1 << 16});
+    const Ticket back = queue.Copy({.src = to, .dst = from, .bytes = 1 << 16});
+    EXPECT_TRUE(there.Wait().ok() && back.Wait().ok());
+  }
+  tracing.join();
+  ASSERT_EQ(traced.first, 0) << traced.second << (*daemon)->LogTail();
+
+  perfetto::Trace packets;
+  std::ifstream in(file, std::ios::binary);
+  ASSERT_TRUE(packets.ParseFromIstream(&in));
+  const PerfettoCheck trace(packets);
+  EXPECT_EQ(trace.problems(), "");
+  const std::string own = "session " + std::to_string(session.id()) + ": tracee/queue 0";
+  size_t ops = 0, launches = 0;
+  for (const PerfettoCheck::Slice& slice : trace.slices()) {
+    if (slice.track == own) {
+      ++ops;
+      EXPECT_EQ(slice.name, "copy");
+    } else {
+      ++launches;
+      EXPECT_TRUE(slice.track.starts_with("GPU 0")) << slice.track;
+    }
+    EXPECT_TRUE(slice.arguments.contains("reason"));
+  }
+  EXPECT_GT(ops, 2u) << traced.second;
+  EXPECT_GT(launches, 2u);
+  EXPECT_EQ(trace.flows().size(), ops);
+  // problems() has seen that no flow goes back in time.
+  for (const auto& [id, flow] : trace.flows()) EXPECT_EQ(flow.size(), 3u) << id;
 }
 
 TEST(ProcessTest, ConcertctlSaysThatThereIsNoDaemon) {

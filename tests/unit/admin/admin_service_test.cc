@@ -14,12 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "client/ctl/concertctl.h"
-#include "daemon/admin/admin_server.h"
 #include "daemon/admin/caller.h"
 #include "daemon/admin/stats_watch.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
-#include "tests/unit/admin/fake_daemon_control.h"
+#include "tests/unit/admin/admin_fixture.h"
 #include "tests/unit/telemetry/records_for_test.h"
 
 namespace concert::daemon {
@@ -28,61 +26,6 @@ namespace {
 using admin::StatsWatches;
 using grpc::StatusCode;
 using testing::HasSubstr;
-
-class AdminTest : public testing::Test {
- protected:
-  struct CtlResult {
-    int exit_code;
-    std::string out, err;
-  };
-
-  AdminTest()
-      : path_("/tmp/concert-admin-test-" + std::to_string(getpid()) + ".sock"),
-        telemetry_([this] { return control_.Now(); }),
-        ring_(telemetry_.AddRing(0)) {
-    auto server = AdminServer::Start(path_, control_, telemetry_);
-    EXPECT_TRUE(server.ok()) << server.status();
-    if (!server.ok()) return;
-    server_ = std::move(*server);
-    stub_ = NewStub();
-  }
-
-  std::unique_ptr<v1::AdminService::Stub> NewStub() {
-    grpc::ChannelArguments args;  // a connection of its own
-    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    // A receive window of 64 KiB that does not grow: a reader that does not read is felt at once.
-    args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    return v1::AdminService::NewStub(
-        grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(), args));
-  }
-
-  template <typename Response, typename Method, typename Request>
-  Response Call(Method method, const Request& request, StatusCode expected = StatusCode::OK) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    Response response;
-    status_ = (stub_.get()->*method)(&context, request, &response);
-    EXPECT_EQ(status_.error_code(), expected) << status_.error_message();
-    return response;
-  }
-
-  CtlResult Ctl(std::vector<const char*> args) {
-    args.insert(args.begin(), {"concertctl", "--socket", path_.c_str()});
-    std::ostringstream out, err;
-    const int code = ctl::RunConcertctl(static_cast<int>(args.size()), args.data(),
-                                        "concertctl test", out, err, false);
-    return {code, out.str(), err.str()};
-  }
-
-  using Stub = v1::AdminService::Stub;
-  const std::string path_;
-  FakeDaemonControl control_;
-  Telemetry telemetry_;
-  RecordRing* ring_;
-  std::unique_ptr<AdminServer> server_;
-  std::unique_ptr<Stub> stub_;
-  grpc::Status status_;
-};
 
 TEST_F(AdminTest, SocketIsForOwnerAndGroupOnly) {
   struct stat info;
@@ -245,7 +188,7 @@ class WatchTest : public AdminTest {
 };
 
 TEST_F(WatchTest, TotalsComeAtOnceThenDeltasThatSumToTotals) {
-  telemetry_.BeginSession(3);
+  telemetry_.BeginSession(3, 1000);
   for (int i = 0; i < 5; ++i) ring_->Push(GoodOp(3));
   // An hour's interval: the first message doesn't wait for it.
   EXPECT_EQ(Open(StatsWatches::kMaxIntervalMs)->Next().stats().total().op_count(), 5u);
@@ -274,7 +217,7 @@ TEST_F(WatchTest, TotalsComeAtOnceThenDeltasThatSumToTotals) {
 TEST_F(WatchTest, SlowReaderGetsTheLatestAndTheCountOfWhatItMissed) {
   // Enough sessions to fill all buffers between server and client with one message.
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
-    telemetry_.BeginSession(session);
+    telemetry_.BeginSession(session, 1000);
     ring_->Push(GoodOp(session));
   }
   auto slow = Open(50);
@@ -324,7 +267,7 @@ TEST_F(WatchTest, WatchesAreLimitedAndFreedWhenCancelled) {
 
 TEST_F(WatchTest, StoppingEndsEveryWatchEvenOneThatIsNotRead) {
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
-    telemetry_.BeginSession(session);
+    telemetry_.BeginSession(session, 1000);
     ring_->Push(GoodOp(session));
   }
   auto quiet = Open(StatsWatches::kMaxIntervalMs);

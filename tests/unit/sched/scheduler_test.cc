@@ -468,6 +468,7 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   const OpRecord& op = scheduler_.op_records()[0];
   EXPECT_EQ(op.session, 9u);
   EXPECT_EQ(op.finished_at - op.started_at, 42'000);
+  EXPECT_EQ(op.lane, policies::kFirstNormalLane);
   ASSERT_EQ(scheduler_.plan_records().size(), 1u);
   const PlanRecord& plan = scheduler_.plan_records()[0];
   // With the launch latency, which nothing that ran before hides.

@@ -34,7 +34,7 @@ std::string Nobody(uint32_t /*session*/) { return ""; }
 TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
   ActivityReport report;
   Stats stats;
-  for (const uint32_t session : {3, 4}) stats.BeginSession(session);
+  for (const uint32_t session : {3, 4}) stats.BeginSession(session, 1000);
   stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
   stats.Add(0, Op(3, CONCERT_ABI_INVALID_ARGUMENT));
   stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
@@ -53,7 +53,7 @@ TEST(ActivityReportTest, FailedOpsAreToldOncePerSessionWithTheirStatuses) {
 TEST(ActivityReportTest, FailuresSayWhoseTheyAre) {
   ActivityReport report;
   Stats stats;
-  stats.BeginSession(3);
+  stats.BeginSession(3, 1000);
   stats.Add(0, Op(3, CONCERT_ABI_CANCELLED));
   const auto who = [](uint32_t session) {
     return session == 3 ? std::string("server-a, uid 1000, pid 42") : std::string();
@@ -76,7 +76,7 @@ TEST(ActivityReportTest, AFloodOfFailingSessionsIsAFewLines) {
   ActivityReport report;
   Stats stats;
   for (uint32_t session = 1; session <= 100; ++session) {
-    stats.BeginSession(session);
+    stats.BeginSession(session, 1000);
     stats.Add(0, Op(session, CONCERT_ABI_INVALID_ARGUMENT));
   }
   const std::vector<LogLine> lines = report.Lines(stats, {}, {}, Nobody);

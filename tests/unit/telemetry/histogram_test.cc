@@ -42,6 +42,15 @@ TEST(HistogramTest, OutOfRangeValuesCountAtTheEnds) {
   EXPECT_GT(histogram.QuantileUs(0.99), 1e9);
 }
 
+TEST(HistogramTest, CountsWhatLiesBelowAnOctave) {
+  Histogram histogram;
+  for (const int64_t ns : {0, 100, 1023, 1024, 5000}) histogram.Add(ns);
+  EXPECT_EQ(histogram.CountBelow(7), 2u);
+  EXPECT_EQ(histogram.CountBelow(10), 3u);
+  EXPECT_EQ(histogram.CountBelow(11), 4u);
+  EXPECT_EQ(histogram.CountBelow(Histogram::kLastOctave), 5u);
+}
+
 TEST(HistogramTest, QuantilesFollowTheSortedSample) {
   SCOPED_TRACE(tests::Seed());
   std::mt19937 random(tests::Seed());

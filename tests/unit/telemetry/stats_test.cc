@@ -16,7 +16,7 @@ using testing::Pair;
 
 Stats StatsOf(std::initializer_list<uint32_t> sessions) {
   Stats stats;
-  for (const uint32_t session : sessions) stats.BeginSession(session);
+  for (const uint32_t session : sessions) stats.BeginSession(session, 1000);
   return stats;
 }
 
@@ -59,7 +59,7 @@ TEST(StatsTest, FailedOpsCountByStatusAndLeaveTheRestAlone) {
   stats.Add(0, FailedOp(1, CONCERT_ABI_CANCELLED));
   stats.Add(0, FailedOp(1, 999));
   EXPECT_EQ(stats.total.op_count, 3u);
-  EXPECT_EQ(stats.total.FailureCount(), 3u);
+  EXPECT_EQ(stats.total.failed_op_count, 3u);
   EXPECT_EQ(stats.total.failures[CONCERT_ABI_INVALID_ARGUMENT], 1u);
   EXPECT_EQ(stats.total.failures[OpStats::kStatusCount - 1], 1u);
   EXPECT_EQ(stats.total.flops, 0u);
@@ -135,19 +135,67 @@ TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
   EXPECT_EQ(stats.total.op_count, 2u);
 }
 
+TEST(StatsTest, UsersKeepTheOpsOfTheirSessions) {
+  Stats stats;
+  stats.BeginSession(1, 1000);
+  stats.BeginSession(2, 1000);
+  stats.BeginSession(3, 1001);
+  for (const uint32_t session : {1, 2, 3}) stats.Add(0, GoodOp(session));
+  stats.Add(1, GoodOp(1));
+  stats.Add(0, FailedOp(3, CONCERT_ABI_CANCELLED));
+  EXPECT_EQ(stats.sessions.at(1).gpus.at(1).op_count, 1u);
+  const Stats::ByUser before = stats.Users();
+  EXPECT_EQ(before.at({1000, 0}).op_count, 2u);
+  EXPECT_EQ(before.at({1000, 1}).op_count, 1u);
+  EXPECT_EQ(before.at({1001, 0}).failed_op_count, 1u);
+  EXPECT_NEAR(before.at({1000, 0}).gpu_seconds, 40e-6, 1e-9);
+  EXPECT_NEAR(before.at({1000, 0}).queue_wait_seconds, 20e-6, 1e-9);
+  for (const uint32_t session : {1, 3}) stats.EndSession(session, 1000);
+  stats.FoldEnded(1000 + Stats::kKeepEnded);
+  ASSERT_EQ(stats.sessions.size(), 1u);
+  const Stats::ByUser after = stats.Users();
+  ASSERT_EQ(after.size(), before.size());
+  for (const auto& [user, ops] : before) EXPECT_EQ(after.at(user).op_count, ops.op_count);
+  stats.Add(0, GoodOp(1));  // late: nobody knows any more whose it is
+  EXPECT_EQ(stats.Users().at({Stats::kOtherUsers, 0}).op_count, 1u);
+}
+
+TEST(StatsTest, DepartedUsersAreBounded) {
+  Stats stats;
+  for (uint32_t i = 0; i < Stats::kMaxDepartedUsers + 100; ++i) {
+    stats.BeginSession(i, i);
+    stats.Add(0, GoodOp(i));
+    stats.EndSession(i, 1);
+    if (i % 100 == 0) stats.FoldEnded(1 + Stats::kKeepEnded);
+  }
+  stats.FoldEnded(1 + Stats::kKeepEnded);
+  EXPECT_LE(stats.departed_users.size(), Stats::kMaxDepartedUsers + 1);
+  EXPECT_EQ(stats.departed_users.at({Stats::kOtherUsers, 0}).op_count, 100u);
+}
+
+TEST(StatsTest, InterferenceIsWhatOpsInCompanyRanLongerThanPredictedAlone) {
+  Stats stats;
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM, 10, 40, 0));  // alone
+  EXPECT_EQ(stats.total.interference_seconds, 0);
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM, 10, 40, 1));  // 32 us alone
+  EXPECT_NEAR(stats.total.interference_seconds, 8e-6, 1e-9);
+  stats.Add(0, GoodOp(1, CONCERT_OP_GEMM, 10, 30, 1));  // quicker: nothing is taken back
+  EXPECT_NEAR(stats.total.interference_seconds, 8e-6, 1e-9);
+}
+
 TEST(StatsTest, SessionsAreBoundedAndNothingIsLost) {
   Stats stats;
   for (uint32_t session = 1; session <= Stats::kMaxSessions; ++session) {
-    stats.BeginSession(session);
+    stats.BeginSession(session, 1000);
     OpRecord op = GoodOp(session);
     op.finished_at += session;
     stats.Add(0, op);
   }
   stats.EndSession(5, 1);
-  stats.BeginSession(100'000);
+  stats.BeginSession(100'000, 1000);
   stats.Add(0, GoodOp(100'000));  // the ended one makes room
   EXPECT_FALSE(stats.sessions.contains(5));
-  stats.BeginSession(100'001);
+  stats.BeginSession(100'001, 1000);
   stats.Add(0, GoodOp(100'001));  // then the one quiet for longest
   EXPECT_FALSE(stats.sessions.contains(100'000));
   EXPECT_TRUE(stats.sessions.contains(1));
@@ -196,6 +244,7 @@ TEST(StatsTest, SubtractLeavesWhatWasAdded) {
   EXPECT_EQ(delta.total.op_count, 1u);
   EXPECT_NEAR(delta.total.run_time.QuantileUs(0.5), 400, 13);
   EXPECT_EQ(delta.devices.at(0).plan_count, 1u);
+  EXPECT_EQ(delta.Users().at({1000, 0}).op_count, 1u);
   ASSERT_EQ(delta.sessions.size(), 1u);
   EXPECT_THAT(delta.sessions.at(1).companions.plans_by_session(), ElementsAre(Pair(3, 1)));
   EXPECT_TRUE(delta.kinds.contains(CONCERT_OP_GEMM));

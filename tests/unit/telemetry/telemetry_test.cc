@@ -59,7 +59,7 @@ TEST_F(TelemetryTest, DropsAreReported) {
 
 TEST_F(TelemetryTest, EndOfASessionComesAfterItsRecords) {
   RecordRing* ring = telemetry_.AddRing(0);
-  telemetry_.BeginSession(6);
+  telemetry_.BeginSession(6, 1000);
   ring->Push(GoodOp(6));
   telemetry_.EndSession(6);
   EXPECT_EQ(telemetry_.Snapshot()->stats.sessions.at(6).ended_at, now_);
@@ -67,6 +67,44 @@ TEST_F(TelemetryTest, EndOfASessionComesAfterItsRecords) {
   const auto later = telemetry_.Snapshot();
   EXPECT_FALSE(later->stats.sessions.contains(6));
   EXPECT_EQ(later->stats.departed.op_count, 1u);
+}
+
+TEST_F(TelemetryTest, ATraceHasWhatEndsWhileItLasts) {
+  RecordRing* ring = telemetry_.AddRing(3);
+  ring->Push(GoodOp(1));
+  ASSERT_TRUE(telemetry_.BeginTrace());
+  EXPECT_FALSE(telemetry_.BeginTrace());
+  ring->Push(GoodOp(2));
+  ring->Push(PlanOf(7, {2}));
+  telemetry_.Snapshot(0);  // others may take the records from the ring
+  ring->Push(GoodOp(4));
+  const TraceBatch batch = telemetry_.TakeTrace();
+  ASSERT_EQ(batch.ops.size(), 2u);
+  EXPECT_EQ(batch.ops[0].gpu, 3);
+  EXPECT_EQ(batch.ops[0].record.session, 2u);
+  EXPECT_EQ(batch.ops[1].record.session, 4u);
+  ASSERT_EQ(batch.plans.size(), 1u);
+  EXPECT_EQ(batch.plans[0].record.plan, 7u);
+  EXPECT_TRUE(telemetry_.TakeTrace().ops.empty());
+  telemetry_.EndTrace();
+  ring->Push(GoodOp(5));
+  ASSERT_TRUE(telemetry_.BeginTrace());
+  EXPECT_TRUE(telemetry_.TakeTrace().ops.empty());
+}
+
+TEST_F(TelemetryTest, ATraceThatIsNotReadIsBoundedAndCountsWhatItLost) {
+  RecordRing* ring = telemetry_.AddRing(0, 1024);
+  for (int i = 0; i < 1030; ++i) ring->Push(GoodOp(1));  // 6 lost before it begins
+  ASSERT_TRUE(telemetry_.BeginTrace());
+  for (size_t i = 0; i < Telemetry::kMaxTracedOps + 10; ++i) {
+    ring->Push(GoodOp(1));
+    if (i % 1000 == 0) telemetry_.Snapshot(0);
+  }
+  telemetry_.Snapshot(0);
+  for (int i = 0; i < 1029; ++i) ring->Push(GoodOp(1));  // 5 that the ring has no room for
+  const TraceBatch batch = telemetry_.TakeTrace();
+  EXPECT_EQ(batch.ops.size(), Telemetry::kMaxTracedOps);
+  EXPECT_EQ(batch.lost_count, 10u + 1024 + 5);
 }
 
 // The thread alone must empty the ring: pushes succeed again after it was full.
