@@ -1,9 +1,8 @@
-// What an op reads and what it writes, operand by operand. For checks; what must be fast asks for
-// OpRanges.
+// What an op reads and what it writes, operand by operand.
 #ifndef CONCERT_KERNELS_ACCESS_H_
 #define CONCERT_KERNELS_ACCESS_H_
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -13,25 +12,40 @@
 
 namespace concert::kernels {
 
+enum class AccessMode : uint8_t {
+  kRead,
+  // Read, perhaps before the op that this one follows has ended: what that one is not known to
+  // make, as the weights of a GEMM.
+  kReadEarly,
+  kWrite,      // and never read
+  kReadWrite,  // in place
+};
+
 struct Access {
   StridedRange memory;
-  concert_field field = CONCERT_FIELD_NONE;  // the operand
-  bool writes = false;
-  uint32_t buffer = 0;  // as Op::buffers
+  concert_field field;  // the operand
+  AccessMode mode;
+  uint32_t buffer;  // as Op::buffers
+
+  bool writes() const { return mode == AccessMode::kWrite || mode == AccessMode::kReadWrite; }
 };
 
 // The present operands of one op, in the order of Op::buffers.
 class Accesses {
  public:
-  void Add(const Op& op, concert_field field, bool writes, const StridedRange& memory) {
-    list_[count_] = {memory, field, writes, op.buffers[count_]};
+  Accesses() {}  // the list stays as it is: it is long, and made anew for each op of a plan
+
+  void Add(const Op& op, concert_field field, AccessMode mode, const StridedRange& memory) {
+    list_[count_] = {memory, field, mode, op.buffers[count_]};
     ++count_;
   }
-  std::span<const Access> list() const { return {list_.data(), count_}; }
+  std::span<const Access> list() const { return {list_, count_}; }
 
  private:
-  std::array<Access, kMaxOperands> list_;
   size_t count_ = 0;
+  union {
+    Access list_[kMaxOperands];
+  };
 };
 
 }  // namespace concert::kernels

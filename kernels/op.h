@@ -106,15 +106,6 @@ struct Predecessor {
   uint16_t op = 0;             // its index in that launch
 };
 
-// Memory that one op writes or may read early. A strided operand counts as its bounding range, an
-// absent one as {0, 0}.
-struct OpRanges {
-  ByteRange written;  // D, or dst
-  // What it may read before earlier work has ended: W. A is what an op before it usually made; C,
-  // bias and scales of a GEMM are read after A.
-  ByteRange weights;
-};
-
 }  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_OP_H_

@@ -23,7 +23,6 @@ constexpr OpKind Collective(uint16_t kind) {
   return {.kind = kind,
           .collective = true,
           .admit = AdmitCollective,
-          .ranges = RangesOfCollective,
           .accesses = AccessesOfCollective,
           .compute = ComputeCollective,
           .launch = nullptr,
@@ -32,10 +31,8 @@ constexpr OpKind Collective(uint16_t kind) {
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, RangesOfGemm, AccessesOfGemm, ComputeGemm,
-           kLaunchGemm, nullptr},
-    OpKind{CONCERT_OP_COPY, false, AdmitCopy, RangesOfCopy, AccessesOfCopy, ComputeCopy,
-           kLaunchCopy, nullptr},
+    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, AccessesOfGemm, ComputeGemm, kLaunchGemm, nullptr},
+    OpKind{CONCERT_OP_COPY, false, AdmitCopy, AccessesOfCopy, ComputeCopy, kLaunchCopy, nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
     Collective(CONCERT_OP_ALL_GATHER),
     Collective(CONCERT_OP_REDUCE_SCATTER),
@@ -58,6 +55,11 @@ std::span<const OpKind> AllOpKinds() { return kOpKinds; }
 
 const OpKind* FindOpKind(uint16_t kind) {
   return kind >= 1 && kind <= kOpKinds.size() ? &kOpKinds[kind - 1] : nullptr;
+}
+
+Accesses AccessesOf(const Op& op) {
+  const OpKind* kind = FindOpKind(op.kind);
+  return kind == nullptr ? Accesses() : kind->accesses(op);
 }
 
 }  // namespace concert::kernels

@@ -49,10 +49,7 @@ struct OpKind {
   // header fields (queue, ticket, waits) are the caller's business. Allocates nothing.
   Failure (*admit)(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-  // What an admitted op writes, and what it may read early.
-  OpRanges (*ranges)(const Op& op);
-
-  // All that it reads and writes, in the order in which admission noted its buffers.
+  // All that an admitted op reads and writes, in the order in which admission noted its buffers.
   Accesses (*accesses)(const Op& op);
 
   // Computes the result on the CPU, in fp32 or better, rounding once. One part, or one per rank in
@@ -72,6 +69,9 @@ std::span<const OpKind> AllOpKinds();
 
 // Null for an unknown number. Constant time.
 const OpKind* FindOpKind(uint16_t kind);
+
+// OpKind::accesses of an admitted op.
+Accesses AccessesOf(const Op& op);
 
 }  // namespace concert::kernels
 

@@ -10,7 +10,6 @@ namespace concert::daemon {
 namespace {
 
 using kernels::ByteRange;
-using kernels::OpRanges;
 
 // What Extend starts from: holds nothing and overlaps nothing.
 constexpr ByteRange kNothing = {std::numeric_limits<kernels::Address>::max(), 0};
@@ -21,9 +20,47 @@ void Extend(ByteRange& all, const ByteRange& range) {
   all.end = std::max(all.end, range.end);
 }
 
+// Ranges that overlap `range`.
+size_t CountOverlaps(std::span<const ByteRange> ranges, const ByteRange& range) {
+  size_t count = 0;
+  for (const ByteRange& other : ranges) count += other.Overlaps(range) ? 1 : 0;
+  return count;
+}
+
 }  // namespace
 
-WritesInFlight::Slot WritesInFlight::Add(const ByteRange& range) {
+LaunchRanges::LaunchRanges(size_t max_ops) {
+  written_.reserve(max_ops * kernels::kMaxOperands);
+  early_.reserve(max_ops * kernels::kMaxOperands);
+  ends_.reserve(max_ops);
+}
+
+void LaunchRanges::Clear() {
+  written_.clear();
+  early_.clear();
+  ends_.clear();
+}
+
+void LaunchRanges::Add(const kernels::Accesses& accesses) {
+  for (const kernels::Access& access : accesses.list()) {
+    if (access.writes()) {
+      written_.push_back(access.memory.Bounds());
+    } else if (access.mode == kernels::AccessMode::kReadEarly) {
+      early_.push_back(access.memory.Bounds());
+    }
+  }
+  ends_.push_back({static_cast<uint16_t>(written_.size()), static_cast<uint16_t>(early_.size())});
+}
+
+WritesInFlight::Slots WritesInFlight::Add(std::span<const ByteRange> ranges) {
+  Slots slots;
+  for (const ByteRange& range : ranges) slots.missing |= !AddOne(range, slots);
+  missing_ += slots.missing ? 1 : 0;
+  return slots;
+}
+
+bool WritesInFlight::AddOne(const ByteRange& range, Slots& slots) {
+  if (slots.count == kMaxSlots) return false;
   for (int word = 0; word < kWords; ++word) {
     const int bit = std::countr_one(used_[word]);
     if (bit == 64) continue;
@@ -31,20 +68,22 @@ WritesInFlight::Slot WritesInFlight::Add(const ByteRange& range) {
     const int slot = word * 64 + bit;
     ranges_[slot] = range;
     size_ = std::max(size_, slot + 1);
-    return static_cast<Slot>(slot);
+    slots.slot[slots.count++] = static_cast<uint8_t>(slot);
+    return true;
   }
-  ++without_slot_;
-  return kNoSlot;
+  return false;
 }
 
-void WritesInFlight::Remove(Slot slot) {
-  if (slot == kNoSlot) {
-    CONCERT_CHECK(without_slot_ > 0);
-    --without_slot_;
-    return;
+void WritesInFlight::Remove(const Slots& slots) {
+  if (slots.missing) {
+    CONCERT_CHECK(missing_ > 0);
+    --missing_;
   }
-  ranges_[slot] = {};
-  used_[slot / 64] &= ~(uint64_t{1} << slot % 64);
+  for (int i = 0; i < slots.count; ++i) {
+    const uint8_t slot = slots.slot[i];
+    ranges_[slot] = {};
+    used_[slot / 64] &= ~(uint64_t{1} << slot % 64);
+  }
   while (size_ > 0 && (used_[(size_ - 1) / 64] >> (size_ - 1) % 64 & 1) == 0) --size_;
 }
 
@@ -60,23 +99,23 @@ bool WritesInFlight::Overlaps(const ByteRange& range) const {
   return found;
 }
 
-bool WeightsSettled(const WritesInFlight& writes, std::span<const OpRanges> ops) {
+bool WeightsSettled(const WritesInFlight& writes, const LaunchRanges& launch) {
   if (!writes.complete()) return false;
   const ByteRange earlier = writes.Union();
   ByteRange own = kNothing;
-  for (const OpRanges& op : ops) Extend(own, op.written);
+  for (const ByteRange& written : launch.written()) Extend(own, written);
   size_t comparisons = 0;
-  for (const OpRanges& reader : ops) {
-    const ByteRange& read = reader.weights;
-    const bool near_earlier = earlier.Overlaps(read), near_own = own.Overlaps(read);
-    comparisons +=
-        (near_earlier ? static_cast<size_t>(writes.size()) : 0) + (near_own ? ops.size() : 0);
-    if (comparisons > kMaxHazardComparisons) return false;
-    if (near_earlier && writes.Overlaps(read)) return false;
-    if (!near_own) continue;
-    size_t writers = 0;
-    for (const OpRanges& writer : ops) writers += writer.written.Overlaps(read) ? 1 : 0;
-    if (writers > (reader.written.Overlaps(read) ? 1u : 0u)) return false;
+  for (size_t op = 0; op < launch.op_count(); ++op) {
+    for (const ByteRange& read : launch.early(op)) {
+      const bool near_earlier = earlier.Overlaps(read), near_own = own.Overlaps(read);
+      comparisons += (near_earlier ? static_cast<size_t>(writes.size()) : 0) +
+                     (near_own ? launch.written().size() : 0);
+      if (comparisons > kMaxHazardComparisons) return false;
+      if (near_earlier && writes.Overlaps(read)) return false;
+      if (!near_own) continue;
+      if (CountOverlaps(launch.written(), read) > CountOverlaps(launch.written(op), read))
+        return false;
+    }
   }
   return true;
 }

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "daemon/check.h"
+#include "daemon/sched/hazards.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "policies/seam/lanes.h"
@@ -54,9 +55,9 @@ struct OpSlot {
   uint8_t local_wait_count = 0;
   std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
   policies::Lane lane = policies::kNoLane;
-  // Valid once launched: its launch in the PlanBook, its range in WritesInFlight.
+  // Valid once launched: its launch in the PlanBook, what it writes in WritesInFlight.
   uint16_t launch = 0;
-  uint8_t write_slot = 0;
+  WritesInFlight::Slots writes;
   uint16_t index_in_launch = 0;
   uint64_t lane_launch = 0;  // which launch of its lane, counting from 1
   float solo_us = 0;

@@ -181,7 +181,6 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .queue = slot.op.queue,
                          .company = static_cast<uint16_t>(plan.record.op_count - 1),
                          .dtype = slot.op.work.dtype,
-                         .category = slot.op.work.category,
                          .form = launch.form,
                          .lane = slot.lane,
                          .plan = plan.record.plan,
@@ -211,7 +210,6 @@ void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
                          .status = static_cast<uint16_t>(slot.failure.status),
                          .queue = slot.op.queue,
                          .dtype = slot.op.work.dtype,
-                         .category = slot.op.work.category,
                          .lane = slot.lane,
                          .admitted_at = slot.admitted_at,
                          .finished_at = now});

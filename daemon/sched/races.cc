@@ -10,15 +10,9 @@ namespace {
 
 using kernels::Access;
 using kernels::Accesses;
+using kernels::AccessesOf;
 
-bool IsCollective(const OpSlot& slot) {
-  return slot.op.work.category == policies::Category::kCollective;
-}
-
-Accesses AccessesOf(const kernels::Op& op) {
-  const kernels::OpKind* kind = kernels::FindOpKind(op.kind);
-  return kind == nullptr ? Accesses{} : kind->accesses(op);
-}
+bool IsCollective(const OpSlot& slot) { return slot.op.work.runs_on == policies::RunsOn::kLinks; }
 
 // Parts of one collective, which starts them together. What its ranks may not share is the
 // rendezvous's to say.
@@ -34,7 +28,7 @@ bool SameCollective(const OpSlot& a, const OpSlot& b) {
 bool Share(const Accesses& earlier, const Accesses& later, int& pieces_left, Races::Race& race) {
   for (const Access& before : earlier.list()) {
     for (const Access& after : later.list()) {
-      if (!before.writes && !after.writes) continue;
+      if (!before.writes() && !after.writes()) continue;
       if (!kernels::Meet(before.memory, after.memory, pieces_left)) continue;
       const kernels::ByteRange a = before.memory.Bounds(), b = after.memory.Bounds();
       race.earlier_access = before;
@@ -79,7 +73,7 @@ void Races::SetBounds(OpId op) {
   const Accesses accesses = AccessesOf(pool_[op].op);
   for (const Access& access : accesses.list()) {
     const kernels::ByteRange bounds = record.touched[count++] = access.memory.Bounds();
-    if (!access.writes) continue;
+    if (!access.writes()) continue;
     const bool first = record.written == kernels::ByteRange{};
     record.written = first ? bounds
                            : kernels::ByteRange{std::min(record.written.begin, bounds.begin),

@@ -19,12 +19,12 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
       readiness_(options.max_queues, options.wait_timeout_ns),
       races_(options.find_races
                  ? std::make_unique<Races>(pool_, options.max_ops, options.max_queues)
-                 : nullptr) {
+                 : nullptr),
+      launch_ranges_(policies::kMaxReady) {
   finished_.reserve(options.max_ops);
   candidates_.reserve(2 * policies::kMaxReady * (kReadyCollective + 1));
   snapshot_ready_.reserve(policies::kMaxReady);
   snapshot_running_.reserve(policies::kMaxReady);
-  launch_ranges_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;
 }
 
@@ -215,7 +215,9 @@ void Scheduler::PartLaunched(OpId id, Time now) {
   slot.state = OpState::kLaunched;
   slot.launch = book_.LaunchCollective(slot, now);
   slot.launched_at = now;
-  slot.write_slot = writes_.Add(RangesOf(slot.op).written);
+  launch_ranges_.Clear();
+  launch_ranges_.Add(kernels::AccessesOf(slot.op));
+  slot.writes = writes_.Add(launch_ranges_.written());
   LaneInfo& lane = lanes_[slot.lane];
   ++lane.in_flight;
   lane.last_op = id;
@@ -286,7 +288,7 @@ void Scheduler::Finish(OpId id, Time now) {
   queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   queue.finished = slot.op.ticket;
-  writes_.Remove(slot.write_slot);
+  writes_.Remove(slot.writes);
   if (races_ != nullptr) races_->End(id);
   book_.Finish(slot, now);
   finished_.push_back(id);
@@ -306,7 +308,7 @@ void Scheduler::FailAll(const Failure& failure) {
         --lane.in_flight;
         lane.clock.Finished(slot.clock_launch, slot.launched_at);
         lane.last_op = kNone;
-        writes_.Remove(slot.write_slot);
+        writes_.Remove(slot.writes);
         book_.Withdraw(slot, slot.launched_at);
       }
       ReleasePart(slot);

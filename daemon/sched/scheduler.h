@@ -348,7 +348,6 @@ class Scheduler {
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
-  static kernels::OpRanges RangesOf(const kernels::Op& op);
 
   // Ending (scheduler.cc).
   void Finish(OpId op, Time now);
@@ -383,7 +382,7 @@ class Scheduler {
   std::vector<Candidate> candidates_;
   std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
-  std::vector<kernels::OpRanges> launch_ranges_;
+  LaunchRanges launch_ranges_;
 };
 
 }  // namespace concert::daemon

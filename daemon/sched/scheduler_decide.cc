@@ -10,10 +10,10 @@
 namespace concert::daemon {
 namespace {
 
-using policies::Category;
 using policies::Form;
 using policies::PlannedLaunch;
 using policies::ReadyOp;
+using policies::RunsOn;
 
 // Sessions whose service differs by less count as equally served, so that the same ops come in the
 // same order again and again, and with them known plans: costs that differ by a fraction of a
@@ -35,11 +35,6 @@ constexpr Time MarginNs(Time running_ns, bool company_expected) {
 }
 
 }  // namespace
-
-kernels::OpRanges Scheduler::RangesOf(const kernels::Op& op) {
-  const kernels::OpKind* kind = kernels::FindOpKind(op.kind);
-  return kind == nullptr ? kernels::OpRanges{} : kind->ranges(op);
-}
 
 // Late binding: see SchedulerOptions.
 bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
@@ -195,7 +190,7 @@ void Scheduler::Apply(Time now, Actions& actions) {
   for (const PlannedLaunch& launch : plan_.launch_span()) {
     CONCERT_CHECK(launch.count > 0 && launch.lane < policies::kLaneCount);
     const ReadyOp& first = snapshot_.ready[plan_.ops[launch.first]];
-    if (first.work.category == Category::kCollective) {
+    if (first.work.runs_on == RunsOn::kLinks) {
       CONCERT_CHECK(launch.count == 1 && policies::IsCollectiveLane(launch.lane));
       Offer(now, launch, actions);
       continue;
@@ -222,9 +217,9 @@ float Scheduler::SoloUs(const OpSlot& slot) {
 
 void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
                        Actions& actions) {
-  launch_ranges_.clear();
+  launch_ranges_.Clear();
   for (const uint16_t index : plan_.OpsOf(launch)) {
-    launch_ranges_.push_back(RangesOf(pool_[snapshot_.ready[index].op].op));
+    launch_ranges_.Add(kernels::AccessesOf(pool_[snapshot_.ready[index].op].op));
   }
   const bool group = launch.form == Form::kGroup;
   Action action{.type = Action::Type::kLaunch,
@@ -247,7 +242,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     slot.index_in_launch = i;
     slot.lane_launch = lanes_[launch.lane].launches + 1;
     slot.launch = id;
-    slot.write_slot = writes_.Add(launch_ranges_[i].written);
+    slot.writes = writes_.Add(launch_ranges_.written(i));
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
     EnterBooks(slot);
     action.order_mask |= mask;

@@ -55,7 +55,7 @@ void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
   if (queue.last_launched != kNone && pool_[queue.last_launched].state == OpState::kOffered) return;
   if (slot.state != OpState::kReady) slot.ready_at = now;
   slot.state = OpState::kReady;
-  if (slot.op.work.category != policies::Category::kCollective) {
+  if (slot.op.work.runs_on != policies::RunsOn::kLinks) {
     PutOn(static_cast<uint8_t>(static_cast<int>(queue.priority) + 1), id);
   } else {
     PutOn(ChargePart(queue, slot) ? kReadyCollective : kStalled, id);

@@ -26,7 +26,6 @@ struct OpRecord {
   uint32_t queue;
   uint16_t company;  // other ops in its plan
   policies::Dtype dtype;
-  policies::Category category;
   policies::Form form;  // of its launch
   policies::Lane lane;  // kNoLane: it failed before its launch
   uint64_t plan;        // 0: it failed before any plan

@@ -51,7 +51,7 @@ Op MakeCopy(Address from, Address to, uint64_t bytes) {
   Op op;
   op.kind = CONCERT_OP_COPY;
   op.copy = {.src = from, .dst = to, .bytes = bytes};
-  op.work.category = policies::Category::kCopy;
+  op.work.runs_on = policies::RunsOn::kCopyEngine;
   op.work.hbm_bytes = 2 * bytes;
   return op;
 }

@@ -116,7 +116,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   const uint64_t src_bytes = src.end - src.begin, dst_bytes = dst.end - dst.begin;
   op.kind = descriptor.kind;
   op.work = {};
-  op.work.category = policies::Category::kCollective;
+  op.work.runs_on = policies::RunsOn::kLinks;
   op.work.dtype = dtype;
   op.work.ranks = static_cast<uint8_t>(context.ranks);
   op.work.hbm_bytes = src_bytes + dst_bytes;
@@ -134,17 +134,14 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   return {};
 }
 
-OpRanges RangesOfCollective(const Op& op) {
-  const CollectiveArgs& args = op.collective;
-  return {.written = {args.dst, args.dst + args.dst_bytes}, .weights = {}};
-}
-
 Accesses AccessesOfCollective(const Op& op) {
   Accesses accesses;
   if (op.kind == CONCERT_OP_BARRIER) return accesses;
   const CollectiveArgs& args = op.collective;
-  accesses.Add(op, CONCERT_FIELD_SRC, false, {.begin = args.src, .run_bytes = args.src_bytes});
-  accesses.Add(op, CONCERT_FIELD_DST, true, {.begin = args.dst, .run_bytes = args.dst_bytes});
+  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead,
+               {.begin = args.src, .run_bytes = args.src_bytes});
+  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite,
+               {.begin = args.dst, .run_bytes = args.dst_bytes});
   return accesses;
 }
 

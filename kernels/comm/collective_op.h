@@ -27,7 +27,6 @@ inline constexpr uint64_t kMaxCollectiveCount = uint64_t{1} << 40;
 Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // Of this rank's part; the other ranks have their own.
-OpRanges RangesOfCollective(const Op& op);
 Accesses AccessesOfCollective(const Op& op);
 
 // One part per rank, in rank order, all of one kind, count, dtype, reduction and root. Reductions

@@ -22,21 +22,19 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
   }
   op.kind = CONCERT_OP_COPY;
   op.work = {};
-  op.work.category = policies::Category::kCopy;
+  op.work.runs_on = policies::RunsOn::kCopyEngine;
   op.work.hbm_bytes = 2 * body.bytes;  // read and written
   op.copy = {.src = src.begin, .dst = dst.begin, .bytes = body.bytes};
   return {};
 }
 
-OpRanges RangesOfCopy(const Op& op) {
-  return {.written = {op.copy.dst, op.copy.dst + op.copy.bytes}, .weights = {}};
-}
-
 Accesses AccessesOfCopy(const Op& op) {
   Accesses accesses;
   const CopyArgs& args = op.copy;
-  accesses.Add(op, CONCERT_FIELD_SRC, false, {.begin = args.src, .run_bytes = args.bytes});
-  accesses.Add(op, CONCERT_FIELD_DST, true, {.begin = args.dst, .run_bytes = args.bytes});
+  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead,
+               {.begin = args.src, .run_bytes = args.bytes});
+  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite,
+               {.begin = args.dst, .run_bytes = args.bytes});
   return accesses;
 }
 

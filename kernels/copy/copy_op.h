@@ -16,7 +16,6 @@ inline constexpr uint64_t kMaxCopyBytes = uint64_t{1} << 40;
 // Any byte offsets. src and dst may not overlap. Both lie on the ring's GPU or in pool memory.
 Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-OpRanges RangesOfCopy(const Op& op);
 Accesses AccessesOfCopy(const Op& op);
 
 // One part.

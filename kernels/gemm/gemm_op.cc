@@ -182,7 +182,7 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
 policies::Work WorkOf(const concert_gemm_body& body, bool reads_c, const GemmArgs& gemm) {
   const uint64_t m = body.m, n = body.n, k = body.k, batch = body.batch;
   policies::Work work;
-  work.category = policies::Category::kGemm;
+  work.runs_on = policies::RunsOn::kSms;
   work.dtype = gemm.dtype;
   work.allow_tf32 = gemm.allow_tf32;
   work.m = body.m;
@@ -242,42 +242,34 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
   return {};
 }
 
-OpRanges RangesOfGemm(const Op& op) {
-  const GemmArgs& gemm = op.gemm;
-  // Admission has checked that these products fit in 64 bits.
-  const auto range = [&gemm](Address begin, Dtype dtype, uint64_t rows, uint64_t columns,
-                             uint64_t row_stride, uint64_t batch_stride) -> ByteRange {
-    const uint64_t elements = (gemm.batch - 1) * batch_stride + (rows - 1) * row_stride + columns;
-    return {begin, begin + elements * DtypeBytes(dtype)};
-  };
-  return {.written = range(gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d),
-          .weights = range(gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w)};
-}
-
 Accesses AccessesOfGemm(const Op& op) {
   const GemmArgs& gemm = op.gemm;
   Accesses accesses;
-  const auto matrix = [&](concert_field field, bool writes, Address begin, Dtype dtype,
+  const auto matrix = [&](concert_field field, AccessMode mode, Address begin, Dtype dtype,
                           uint64_t rows, uint64_t columns, uint64_t row_stride,
                           uint64_t batch_stride) {
     const uint64_t element = DtypeBytes(dtype);
-    accesses.Add(op, field, writes,
+    accesses.Add(op, field, mode,
                  StridedRange::Of(begin, columns * element, rows, row_stride * element, gemm.batch,
                                   batch_stride * element));
   };
   const auto vector = [&](concert_field field, Address begin, uint64_t bytes) {
     if (begin == 0) return;
-    accesses.Add(op, field, false, {.begin = begin, .run_bytes = bytes});
+    accesses.Add(op, field, AccessMode::kRead, {.begin = begin, .run_bytes = bytes});
   };
   const auto scales = [&](concert_field field, Address begin, bool per_row, uint64_t rows) {
     vector(field, begin, (per_row ? rows : 1) * kScaleBytes);
   };
   // As ResolveOperands.
-  matrix(CONCERT_FIELD_A, false, gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda, gemm.stride_a);
-  matrix(CONCERT_FIELD_W, false, gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw, gemm.stride_w);
-  matrix(CONCERT_FIELD_D, true, gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd, gemm.stride_d);
+  matrix(CONCERT_FIELD_A, AccessMode::kRead, gemm.a, gemm.dtype, gemm.m, gemm.k, gemm.lda,
+         gemm.stride_a);
+  matrix(CONCERT_FIELD_W, AccessMode::kReadEarly, gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw,
+         gemm.stride_w);
+  matrix(CONCERT_FIELD_D, AccessMode::kWrite, gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd,
+         gemm.stride_d);
   if (gemm.c != 0) {
-    matrix(CONCERT_FIELD_C, false, gemm.c, gemm.d_dtype, gemm.m, gemm.n, gemm.ldc, gemm.stride_c);
+    matrix(CONCERT_FIELD_C, AccessMode::kRead, gemm.c, gemm.d_dtype, gemm.m, gemm.n, gemm.ldc,
+           gemm.stride_c);
   }
   vector(CONCERT_FIELD_BIAS, gemm.bias, gemm.n * uint64_t{DtypeBytes(gemm.d_dtype)});
   scales(CONCERT_FIELD_A_SCALES, gemm.a_scales, gemm.a_scales_per_row, gemm.m);

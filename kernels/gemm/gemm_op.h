@@ -45,9 +45,7 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // k, activation, alpha and beta; C, D, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
-// What the group kernel may read before earlier launches have ended is W alone: C, bias and scales
-// it reads after A.
-OpRanges RangesOfGemm(const Op& op);
+// It may read W early, and nothing else: C, bias and scales are read after A.
 Accesses AccessesOfGemm(const Op& op);
 
 // One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is

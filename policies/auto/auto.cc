@@ -68,7 +68,7 @@ class AutoPolicy final : public Policy {
   PolicyStats stats() const override { return stats_; }
 
  private:
-  // The GEMMs that are planned in this decision.
+  // What is planned in this decision: ops that run on SMs.
   struct Turn {
     int priority_class = 0;
     bool grouped = false;   // a group launch can carry one of them
@@ -84,7 +84,7 @@ class AutoPolicy final : public Policy {
     bool high() const { return priority_class == kHighClass; }
     int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
   };
-  // The last GEMM launched on each lane.
+  // The last op launched on each lane that runs on SMs.
   using LaneTails = std::array<const RunningOp*, kFirstHighLane + kHighLaneCount>;
 
   static Reason OthersReason(const Snapshot& snapshot);
@@ -102,14 +102,14 @@ class AutoPolicy final : public Policy {
   GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal}; }
 
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
-  void TakeTurn(const Snapshot& snapshot, const RunningGemms& running);
+  void TakeTurn(const Snapshot& snapshot, const RunningCompute& running);
   void LookAtLane(const Snapshot& snapshot);
-  bool IsApart(const Snapshot& snapshot, const RunningGemms& running) const;
+  bool IsApart(const Snapshot& snapshot, const RunningCompute& running) const;
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
   // Groups.
-  Budget ChooseBudget(const Snapshot& snapshot, const RunningGemms& running);
+  Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
   LaunchSplit& ChooseGrouped(const Snapshot& snapshot, Budget budget);
   LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
   bool MarkUrgent(const Snapshot& snapshot, Budget budget, const LaunchSplit& split);
@@ -140,7 +140,7 @@ class AutoPolicy final : public Policy {
   PolicyStats stats_;
 
   // Of the decision at hand.
-  ReadyGemms gemms_;
+  ReadyCompute compute_;
   Turn turn_;
   Signature signature_;
   Corrections::Subject subject_;
@@ -156,9 +156,9 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   chosen_anew_ = false;
   LaneBook lanes(snapshot);
   AddOthers(snapshot, lanes, writer);
-  const RunningGemms running(snapshot.running, snapshot.now);
-  history_.See(snapshot.now, gemms_, running);
-  if (gemms_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
+  const RunningCompute running(snapshot.running, snapshot.now);
+  history_.See(snapshot.now, compute_, running);
+  if (compute_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
 
   TakeTurn(snapshot, running);
   const bool outranked = running.HigherRuns(turn_.priority_class);
@@ -187,15 +187,15 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 }
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
-// are cheap company. Lists the GEMMs.
+// are cheap company. Lists what runs on SMs.
 void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
-  gemms_.Clear();
+  compute_.Clear();
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
-    if (op.work.category == Category::kGemm) {
-      gemms_.Add(index, op, op.work.groupable && compiler_ != nullptr);
+    if (op.work.runs_on == RunsOn::kSms) {
+      compute_.Add(index, op, op.work.groupable && compiler_ != nullptr);
     } else if (!writer.full()) {
-      const bool collective = op.work.category == Category::kCollective;
+      const bool collective = op.work.runs_on == RunsOn::kLinks;
       const bool high = op.priority == Priority::kHigh;
       writer.Add(index, Form::kStreams,
                  collective ? kHighCollectiveLane
@@ -208,29 +208,29 @@ void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter
 Reason AutoPolicy::OthersReason(const Snapshot& snapshot) {
   const bool collective =
       std::any_of(snapshot.ready.begin(), snapshot.ready.end(),
-                  [](const ReadyOp& op) { return op.work.category == Category::kCollective; });
+                  [](const ReadyOp& op) { return op.work.runs_on == RunsOn::kLinks; });
   if (collective) return Reason::kCollective;
   return snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder;
 }
 
 // The highest class, unless a lower one has been held back for too long. Beside running work of a
 // higher class only what keeps to a budget takes part, if there is any.
-void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningGemms& running) {
+void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningCompute& running) {
   const auto held_ns = [&](int priority_class) {
-    const ReadyOp& first = snapshot.ready[gemms_.OfClass(priority_class)[0]];
+    const ReadyOp& first = snapshot.ready[compute_.OfClass(priority_class)[0]];
     return history_.HeldNs(priority_class, first.ready_at, snapshot.now);
   };
   int planned = 0;
-  while (gemms_.classes[planned].count == 0) ++planned;
+  while (compute_.classes[planned].count == 0) ++planned;
   for (int lower = planned + 1; lower < kClassCount; ++lower) {
-    if (gemms_.classes[lower].count > 0 && held_ns(lower) > kMaxHeldNs) planned = lower;
+    if (compute_.classes[lower].count > 0 && held_ns(lower) > kMaxHeldNs) planned = lower;
   }
-  const ReadyGemms::Class& its = gemms_.classes[planned];
+  const ReadyCompute::Class& its = compute_.classes[planned];
   turn_.priority_class = planned;
   turn_.held_long = held_ns(planned) > kMaxHeldNs;
   turn_.grouped = its.grouped > 0;
   turn_.deadline = its.deadline;
-  turn_.index = gemms_.OfClass(planned);
+  turn_.index = compute_.OfClass(planned);
   const bool groups_only =
       turn_.grouped && its.grouped < its.count && !turn_.held_long && running.HigherRuns(planned);
   if (!groups_only) return;
@@ -254,11 +254,11 @@ void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
 
 // Whether another class or a deadline has a say in the plan, or it is one op on an idle GPU: then
 // there is nothing to weigh but two kernels, and what it takes is mostly the host's.
-bool AutoPolicy::IsApart(const Snapshot& snapshot, const RunningGemms& running) const {
+bool AutoPolicy::IsApart(const Snapshot& snapshot, const RunningCompute& running) const {
   if (turn_.count() == 1 && !running.Runs(turn_.priority_class)) return true;
   for (int i = 0; i < kClassCount; ++i) {
     if (i == turn_.priority_class) continue;
-    if (running.Runs(i) || gemms_.classes[i].count > 0) return true;
+    if (running.Runs(i) || compute_.classes[i].count > 0) return true;
   }
   return turn_.deadline || history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
 }
@@ -269,7 +269,7 @@ bool AutoPolicy::IsApart(const Snapshot& snapshot, const RunningGemms& running) 
 void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
   double running_us = 0, ready_us = 0;
   for (const RunningOp& op : snapshot.running) {
-    if (op.work.category != Category::kGemm) continue;
+    if (op.work.runs_on != RunsOn::kSms) continue;
     if (ClassOf(op.priority) == turn_.priority_class) running_us += RooflineUs(device_, op.work);
   }
   std::array<double, kMaxReady> until_us;  // of all up to this one
@@ -305,7 +305,7 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
 
 // --- Groups ---
 
-Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningGemms& running) {
+Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
   const Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
   const Time lower_until = running.LowerUntil(turn_.priority_class);
@@ -393,7 +393,7 @@ bool AutoPolicy::MarkUrgent(const Snapshot& snapshot, Budget budget, const Launc
 AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
   LaneTails tails{};
   for (const RunningOp& running : snapshot.running) {
-    if (running.work.category != Category::kGemm || running.lane >= tails.size()) continue;
+    if (running.work.runs_on != RunsOn::kSms || running.lane >= tails.size()) continue;
     const RunningOp*& tail = tails[running.lane];
     if (tail == nullptr || running.launched_at >= tail->launched_at) tail = &running;
   }

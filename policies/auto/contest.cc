@@ -41,7 +41,7 @@ void Contest::Planned(const Snapshot& snapshot, const Effort& effort) {
 double Contest::RunningUs(const Snapshot& snapshot) const {
   double sum_us = 0;
   for (const RunningOp& op : snapshot.running) {
-    if (op.work.category == Category::kGemm) sum_us += RooflineUs(device_, op.work);
+    if (op.work.runs_on == RunsOn::kSms) sum_us += RooflineUs(device_, op.work);
   }
   return sum_us;
 }

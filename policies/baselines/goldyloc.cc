@@ -92,7 +92,7 @@ class GoldylocPolicy final : public Policy {
     Queued gemms = AddOthers(snapshot, lanes, writer);
     if (gemms.count == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
     for (const RunningOp& running : snapshot.running) {
-      if (running.work.category == Category::kGemm && running.lane >= gemms.first_lane() &&
+      if (running.work.is_gemm() && running.lane >= gemms.first_lane() &&
           running.lane < gemms.first_lane() + gemms.lane_count()) {
         gemms.running |= LaneBit(running.lane);
       }
@@ -117,9 +117,9 @@ class GoldylocPolicy final : public Policy {
     for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
       const int index = static_cast<int>(i);
       const ReadyOp& op = snapshot.ready[i];
-      if (op.work.category == Category::kGemm) {
+      if (op.work.is_gemm()) {
         gemms.Offer(index, op);
-      } else if (op.work.category == Category::kCollective) {
+      } else if (op.work.runs_on == RunsOn::kLinks) {
         writer.Add(index, Form::kStreams, kHighCollectiveLane);
       } else {
         const bool high = op.priority == Priority::kHigh;
@@ -132,7 +132,7 @@ class GoldylocPolicy final : public Policy {
   static Reason OthersReason(const Snapshot& snapshot) {
     const bool collective =
         std::any_of(snapshot.ready.begin(), snapshot.ready.end(),
-                    [](const ReadyOp& op) { return op.work.category == Category::kCollective; });
+                    [](const ReadyOp& op) { return op.work.runs_on == RunsOn::kLinks; });
     if (collective) return Reason::kCollective;
     return snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder;
   }

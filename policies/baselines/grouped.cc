@@ -19,7 +19,7 @@ class GroupedPolicy final : public Policy {
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     PlanWriter writer(snapshot, memo_, plan);
     if (snapshot.ready.empty()) return;
-    const bool collective = snapshot.ready[0].work.category == Category::kCollective;
+    const bool collective = snapshot.ready[0].work.runs_on == RunsOn::kLinks;
     const bool grouped = compiler_ != nullptr && snapshot.ready[0].work.groupable;
     if (!grouped || !AddGroup(snapshot, writer, plan)) {
       writer.Add(0, Form::kSingle, collective ? kCollectiveLane : LaneOf(snapshot.ready[0]));

@@ -29,7 +29,7 @@ class PriorityPolicy final : public Policy {
       for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
         const int index = static_cast<int>(i);
         const ReadyOp& op = snapshot.ready[i];
-        const bool is_collective = op.work.category == Category::kCollective;
+        const bool is_collective = op.work.runs_on == RunsOn::kLinks;
         if (op.priority != priority || is_collective != collectives) continue;
         const Lane lane = collectives ? kHighCollectiveLane
                                       : lanes.Take(op, priority == Priority::kHigh,

@@ -32,7 +32,7 @@ class SerialPolicy final : public Policy {
   }
 
  private:
-  static bool IsCollective(const ReadyOp& op) { return op.work.category == Category::kCollective; }
+  static bool IsCollective(const ReadyOp& op) { return op.work.runs_on == RunsOn::kLinks; }
 
   CostMemo memo_;
 };

@@ -19,9 +19,8 @@ class StreamsPolicy final : public Policy {
       const int index = static_cast<int>(i);
       const ReadyOp& op = snapshot.ready[i];
       const OpCost& cost = writer.CostOfReady(index);
-      const Lane lane = op.work.category == Category::kCollective
-                            ? kCollectiveLane
-                            : lanes.Take(op, false, cost.solo_us);
+      const Lane lane =
+          op.work.runs_on == RunsOn::kLinks ? kCollectiveLane : lanes.Take(op, false, cost.solo_us);
       writer.Add(index, Form::kStreams, lane, cost);
     }
     writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, true);

@@ -12,7 +12,7 @@ constexpr uint64_t Pack(uint32_t high, uint32_t low) { return uint64_t{high} << 
 // Multilinear hashing (Carter and Wegman, 1979): the products are independent, so the CPU overlaps
 // them. The factors are random odd numbers.
 uint64_t HashWork(const Work& work) {
-  const uint32_t kind = static_cast<uint32_t>(work.category) << 24 |
+  const uint32_t kind = static_cast<uint32_t>(work.runs_on) << 24 |
                         static_cast<uint32_t>(work.dtype) << 16 | uint32_t{work.groupable} << 9 |
                         uint32_t{work.allow_tf32} << 8 | work.ranks;
   const uint64_t sum = (Pack(work.m, work.n) + kind) * 0x9e3779b97f4a7c15u +
@@ -26,7 +26,7 @@ uint64_t HashWork(const Work& work) {
 
 OpCost CostMemo::Compute(const Work& work) const {
   OpCost cost = CostOf(device_, work, sm_count_);
-  if (tuned_ == nullptr || work.category != Category::kGemm) return cost;
+  if (tuned_ == nullptr || !work.is_gemm()) return cost;
   const TunedRow* row =
       tuned_->Find({.problem = Problem::Of(work), .sm_budget = static_cast<uint16_t>(sm_count_)});
   if (row == nullptr || !(row->median_us > 0)) return cost;

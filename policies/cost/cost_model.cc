@@ -83,6 +83,18 @@ OpCost GemmCost(const DeviceModel& device, const Work& work, double sms) {
   return cost;
 }
 
+// Rows that are computed each for itself: a block for each, bound by what it can draw.
+OpCost RowCost(const DeviceModel& device, const Work& work, double sms) {
+  OpCost cost;
+  const double bytes = static_cast<double>(work.hbm_bytes);
+  const double blocks = std::clamp(static_cast<double>(work.m), 1.0, sms);
+  cost.hbm_us = 1e6 * bytes / (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
+  cost.busy_us = device.costs.fill_us +
+                 std::max(cost.hbm_us, 1e6 * bytes / (blocks * device.costs.sm_bytes_per_s));
+  cost.sm_share = blocks / device.sm_count;
+  return cost;
+}
+
 double LinkUs(const DeviceModel& device, const Work& work) {
   return 1e6 * static_cast<double>(work.link_bytes) / device.link_bytes_per_s;
 }
@@ -126,14 +138,14 @@ double RooflineUs(const DeviceModel& device, const Work& work) {
 OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count) {
   const int sms = sm_count <= 0 ? device.sm_count : std::min(sm_count, device.sm_count);
   OpCost cost;
-  switch (work.category) {
-    case Category::kGemm:
-      cost = GemmCost(device, work, sms);
+  switch (work.runs_on) {
+    case RunsOn::kSms:
+      cost = work.is_gemm() ? GemmCost(device, work, sms) : RowCost(device, work, sms);
       break;
-    case Category::kCollective:
+    case RunsOn::kLinks:
       cost = CollectiveCost(device, work);
       break;
-    case Category::kCopy:
+    case RunsOn::kCopyEngine:
       cost = CopyCost(device, work);
       break;
   }

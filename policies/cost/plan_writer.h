@@ -27,7 +27,7 @@ class PlanWriter {
   void Add(int index, Form form, Lane lane) { Add(index, form, lane, CostOfReady(index)); }
   void Add(int index, Form form, Lane lane, const OpCost& cost) {
     // A collective starts when its last rank is there, so the scheduler gives it a plan of its own.
-    if (snapshot_.ready[index].work.category != Category::kCollective) company_.Add(cost);
+    if (snapshot_.ready[index].work.runs_on != RunsOn::kLinks) company_.Add(cost);
     plan_.AddSingle(static_cast<uint16_t>(index), form, lane, static_cast<float>(cost.solo_us));
     ++company_launches_;
   }

@@ -1,4 +1,4 @@
-// The GEMMs of a snapshot by priority class, and which class is to be planned.
+// What a snapshot has for SMs by priority class, and which class is to be planned.
 #ifndef CONCERT_POLICIES_SEAM_CLASSES_H_
 #define CONCERT_POLICIES_SEAM_CLASSES_H_
 
@@ -25,8 +25,8 @@ constexpr Lane SerialLaneOf(int priority_class) {
   return kLanes[priority_class];
 }
 
-// Ready GEMMs, class after class as the snapshot has them.
-struct ReadyGemms {
+// Ready ops that run on SMs, class after class as the snapshot has them.
+struct ReadyCompute {
   struct Class {
     uint16_t first = 0, count = 0;  // in `index`
     uint16_t grouped = 0;           // that a group launch can carry
@@ -52,18 +52,18 @@ struct ReadyGemms {
   }
 };
 
-// Which classes' GEMMs run, and until when at the latest.
-struct RunningGemms {
+// Which classes' ops run on SMs, and until when at the latest.
+struct RunningCompute {
   static constexpr Time kIdle = std::numeric_limits<Time>::min();
-  // Predictions err by some part of themselves, and beside other work a GEMM takes longer than
+  // Predictions err by some part of themselves, and beside other work an op takes longer than
   // alone: what runs has at least this share of its time left, also when its end is overdue.
   static constexpr Time kLeastShareLeft = 4;
   std::array<Time, kClassCount> until;
 
-  RunningGemms(std::span<const RunningOp> running, Time now) {
+  RunningCompute(std::span<const RunningOp> running, Time now) {
     until.fill(kIdle);
     for (const RunningOp& op : running) {
-      if (op.work.category != Category::kGemm) continue;
+      if (op.work.runs_on != RunsOn::kSms) continue;
       const Time least_left = (op.expected_end - op.launched_at) / kLeastShareLeft;
       const Time end = std::max(op.expected_end, now + std::max(least_left, Time{0}));
       Time& latest = until[ClassOf(op.priority)];
@@ -93,7 +93,7 @@ class ClassHistory {
     planned_.fill(kNever);
   }
 
-  void See(Time now, const ReadyGemms& ready, const RunningGemms& running) {
+  void See(Time now, const ReadyCompute& ready, const RunningCompute& running) {
     for (int i = 0; i < kClassCount; ++i) {
       if (ready.classes[i].count > 0 || running.Runs(i)) seen_[i] = now;
     }

@@ -11,7 +11,7 @@ namespace concert::policies {
 
 using Lane = uint8_t;
 
-inline constexpr Lane kFirstNormalLane = 0;  // GEMMs and copies
+inline constexpr Lane kFirstNormalLane = 0;  // all but collectives
 inline constexpr int kNormalLaneCount = 8;
 inline constexpr Lane kFirstHighLane =
     8;  // the same, launched ahead of waiting blocks of other lanes

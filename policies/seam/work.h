@@ -13,9 +13,13 @@ namespace concert::policies {
 // clock.
 using Time = int64_t;
 
-// A barrier is a collective that moves nothing.
-enum class Category : uint8_t { kGemm, kCollective, kCopy };
-inline constexpr int kCategoryCount = 3;
+// What of a GPU an op occupies besides the bandwidth of its memory.
+enum class RunsOn : uint8_t {
+  kSms,
+  kLinks,  // a collective: a few SMs of every GPU it touches, and their links; a barrier moves
+           // nothing
+  kCopyEngine,
+};
 
 // Values equal those of the ring ABI.
 enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3, kFp8E4m3 = 4 };
@@ -30,17 +34,20 @@ enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 inline constexpr int kPriorityCount = 3;
 
 struct Work {
-  Category category = Category::kGemm;
+  RunsOn runs_on = RunsOn::kSms;
   Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
   bool groupable = false;     // of a GEMM: its operands are such that a group launch can carry it
   uint8_t ranks = 1;          // of a collective
   uint32_t repack_bytes = 0;  // groupable: what a group launch must copy first
-  uint32_t m = 0, n = 0, k = 0, batch = 0;  // of a GEMM
+  // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
+  // 0.
+  uint32_t m = 0, n = 0, k = 0, batch = 0;
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;   // each input read once, each output written once
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
 
+  bool is_gemm() const { return k != 0; }
   friend bool operator==(const Work&, const Work&) = default;
 };
 

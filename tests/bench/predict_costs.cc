@@ -88,7 +88,7 @@ absl::StatusOr<Dtype> DtypeOf(const std::string& name) {
 }
 
 Work WorkOf(const Problem& problem) {
-  Work work{.category = policies::Category::kGemm,
+  Work work{.runs_on = policies::RunsOn::kSms,
             .dtype = problem.dtype,
             .m = problem.m,
             .n = problem.n,

@@ -147,7 +147,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
       gemm.alpha = 1;
       gemm.dtype = gemm.d_dtype = Dtype::kBf16;
       op.work = {
-          .category = policies::Category::kGemm, .m = step.m, .n = step.n, .k = step.k, .batch = 1};
+          .runs_on = policies::RunsOn::kSms, .m = step.m, .n = step.n, .k = step.k, .batch = 1};
       op.work.groupable = true;
     }
     return ops;

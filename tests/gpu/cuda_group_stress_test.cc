@@ -123,7 +123,7 @@ class Queues {
     g.lda = g.ldw = g.ldd = kSide;
     g.alpha = 0.125f;  // 1 / sqrt(kSide / 3): results are about as large as inputs
     g.dtype = g.d_dtype = Dtype::kBf16;
-    op.work = {.category = policies::Category::kGemm,
+    op.work = {.runs_on = policies::RunsOn::kSms,
                .groupable = true,
                .repack_bytes = *kernels::GroupRepackBytes(g),
                .m = g.m,
@@ -371,7 +371,7 @@ class GpuGroupRecordStressTest : public GpuGroupStressTest {
     g.lda = g.ldw = kDepth, g.ldd = kColumns;
     g.alpha = 1;
     g.dtype = g.d_dtype = Dtype::kBf16;
-    op.work = {.category = policies::Category::kGemm,
+    op.work = {.runs_on = policies::RunsOn::kSms,
                .groupable = true,
                .m = 1,
                .n = kColumns,

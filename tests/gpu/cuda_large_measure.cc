@@ -325,7 +325,7 @@ class GpuLargeMeasure : public GpuGroupTestBase {
                          ~uint64_t{255});
     gemm.alpha = 1;
     gemm.dtype = p.dtype, gemm.d_dtype = Dtype::kBf16;
-    op.work = {.category = policies::Category::kGemm,
+    op.work = {.runs_on = policies::RunsOn::kSms,
                .dtype = p.dtype,
                .m = p.m,
                .n = p.n,

@@ -185,7 +185,7 @@ class GemmRun {
   // As admission does.
   void SetWork() {
     const GemmArgs& g = op_.gemm;
-    op_.work = {.category = policies::Category::kGemm,
+    op_.work = {.runs_on = policies::RunsOn::kSms,
                 .dtype = g.dtype,
                 .allow_tf32 = g.allow_tf32,
                 .m = g.m,

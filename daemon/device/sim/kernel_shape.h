@@ -20,11 +20,12 @@ struct KernelShape {
   void Merge(const KernelShape& other);
 };
 
-// The shape a library would choose for a GEMM: 128 x 128 tiles of D (64 rows for m <= 64), and K
-// split over SMs that would stay empty. At most kMaxTiles tiles, larger ones if need be, so that
-// simulating a kernel takes bounded time.
+// The shape of a kernel for work that runs on SMs. For a GEMM, what a library would choose: 128 x
+// 128 tiles of D (64 rows for m <= 64), and K split over SMs that would stay empty; else a tile for
+// each row. At most kMaxTiles tiles, larger ones if need be, so that simulating a kernel takes
+// bounded time.
 inline constexpr int64_t kMaxTiles = 16384;
-KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Work& work);
+KernelShape ShapeOf(const policies::DeviceModel& device, const policies::Work& work);
 
 }  // namespace concert::daemon::sim
 

@@ -30,8 +30,8 @@ absl::Status LaneFull() {
 }
 
 KernelShape ShapeOf(const policies::DeviceModel& model, std::span<const Op* const> ops) {
-  KernelShape shape = ShapeOfGemm(model, ops[0]->work);
-  for (const Op* op : ops.subspan(1)) shape.Merge(ShapeOfGemm(model, op->work));
+  KernelShape shape = sim::ShapeOf(model, ops[0]->work);
+  for (const Op* op : ops.subspan(1)) shape.Merge(sim::ShapeOf(model, op->work));
   return shape;
 }
 
@@ -117,7 +117,7 @@ uint32_t SimExecutor::ChainOps(std::span<const Op* const> ops) {
 
 void SimExecutor::EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) {
   const Op* one[] = {&op};
-  if (op.work.category == policies::Category::kGemm)
+  if (op.work.runs_on == policies::RunsOn::kSms)
     return EnqueueKernel(gpu, lane, at, one, sm_budget);
   // Half of a copy's HBM traffic is what it moves.
   engine_.EnqueueCopy(gpu, lane, at, op.work.hbm_bytes / 2,

@@ -25,7 +25,7 @@ Fields AccessesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
     const BufferRange& buffer = kBuffers[access.buffer];
     EXPECT_GE(access.memory.begin, buffer.address) << concert_field_name(access.field);
     EXPECT_LE(access.memory.Bounds().end, buffer.address + buffer.bytes);
-    fields[access.field] = access;
+    fields.emplace(access.field, access);
   }
   EXPECT_EQ(fields.size(), accesses.list().size());
   return fields;
@@ -34,7 +34,7 @@ Fields AccessesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
 TEST(AccessTest, AGemmWritesDAndReadsTheRest) {
   const Fields fields = AccessesOf(GoodGemm());
   ASSERT_EQ(fields.size(), 5u);
-  for (const auto& [field, access] : fields) EXPECT_EQ(access.writes, field == CONCERT_FIELD_D);
+  for (const auto& [field, access] : fields) EXPECT_EQ(access.writes(), field == CONCERT_FIELD_D);
   const Address a = kBuffers[1].address, d = kBuffers[3].address, c = kBuffers[2].address;
   EXPECT_EQ(fields.at(CONCERT_FIELD_A).memory.Bounds(), (ByteRange{a, a + 64 * 16 * 2}));
   EXPECT_EQ(fields.at(CONCERT_FIELD_W).memory.Bounds(),
@@ -43,6 +43,27 @@ TEST(AccessTest, AGemmWritesDAndReadsTheRest) {
   EXPECT_EQ(fields.at(CONCERT_FIELD_C).memory.Bounds(), (ByteRange{c, c + 64 * 32 * 2}));
   EXPECT_EQ(fields.at(CONCERT_FIELD_BIAS).memory.Bounds(),
             (ByteRange{c + 65536, c + 65536 + 32 * 2}));
+}
+
+TEST(AccessTest, AGemmMayReadItsWeightsEarlyAndNothingElse) {
+  for (const concert_descriptor& descriptor : {GoodGemm(), GoodFp8Gemm()}) {
+    for (const auto& [field, access] : AccessesOf(descriptor)) {
+      EXPECT_EQ(access.mode == AccessMode::kReadEarly, field == CONCERT_FIELD_W);
+    }
+  }
+}
+
+TEST(AccessTest, ABatchReachesToItsLastMatrix) {
+  concert_descriptor gemm = GoodGemm();
+  gemm.body.gemm.batch = 3;
+  gemm.body.gemm.ldw = 24;
+  gemm.body.gemm.stride_d = 4096;
+  gemm.body.gemm.stride_w = 0;
+  const Fields fields = AccessesOf(gemm);
+  const ByteRange d = fields.at(CONCERT_FIELD_D).memory.Bounds();
+  const ByteRange w = fields.at(CONCERT_FIELD_W).memory.Bounds();
+  EXPECT_EQ(d.end - d.begin, (2 * 4096 + 64 * 32) * 2u);
+  EXPECT_EQ(w.end - w.begin, (31 * 24 + 16) * 2u);
 }
 
 TEST(AccessTest, AGemmReadsNoCThatItDoesNotAdd) {
@@ -76,8 +97,8 @@ TEST(AccessTest, CopiesAndCollectivesWriteDst) {
   for (const concert_descriptor& descriptor : {GoodCopy(), GoodCollective(CONCERT_OP_ALL_REDUCE)}) {
     const Fields fields = AccessesOf(descriptor, /*ranks=*/2);
     ASSERT_EQ(fields.size(), 2u);
-    EXPECT_FALSE(fields.at(CONCERT_FIELD_SRC).writes);
-    EXPECT_TRUE(fields.at(CONCERT_FIELD_DST).writes);
+    EXPECT_FALSE(fields.at(CONCERT_FIELD_SRC).writes());
+    EXPECT_TRUE(fields.at(CONCERT_FIELD_DST).writes());
   }
 }
 

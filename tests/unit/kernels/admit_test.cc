@@ -416,13 +416,13 @@ TEST(AdmitTest, AcceptsInPlaceInterleavedBatchesAndPoolOfOtherGpus) {
 TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
   Op op;
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_ALL_REDUCE), op).ok());
-  EXPECT_EQ(op.work.category, policies::Category::kCollective);
+  EXPECT_EQ(op.work.runs_on, policies::RunsOn::kLinks);
   EXPECT_EQ(op.work.link_bytes, 6000u) << "2 * 3 / 4 of 4000 bytes";
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_ALL_GATHER), op).ok());
   EXPECT_EQ(op.work.link_bytes, 12000u);
   EXPECT_EQ(op.collective.dst_bytes, 16000u);
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_BARRIER), op).ok());
-  EXPECT_EQ(op.work.category, policies::Category::kCollective) << "it meets its ranks, too";
+  EXPECT_EQ(op.work.runs_on, policies::RunsOn::kLinks) << "it meets its ranks, too";
   EXPECT_EQ(op.work.hbm_bytes + op.work.link_bytes, 0u);
   EXPECT_EQ(op.buffer_count, 0);
 }
@@ -454,33 +454,6 @@ TEST(OpTableTest, KindsAreFoundByNumber) {
     EXPECT_EQ(FindOpKind(kind.kind), &kind);
     EXPECT_STRNE(concert_op_kind_name(kind.kind), "unknown");
   }
-}
-
-OpRanges RangesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
-  const OpKind& kind = *FindOpKind(descriptor.kind);
-  Op op;
-  const Failure failure = kind.admit(descriptor, Context(ranks), op);
-  EXPECT_TRUE(failure.ok()) << failure.ToString();
-  return kind.ranges(op);
-}
-
-TEST(RangesTest, OfAGemmAreDAndWAsBoundingRanges) {
-  concert_descriptor gemm = GoodGemm();
-  gemm.body.gemm.ldw = 24;
-  const OpRanges ranges = RangesOf(gemm);
-  const Address a = kBuffers[1].address, d = kBuffers[3].address;
-  EXPECT_EQ(ranges.written, (ByteRange{d, d + 64 * 32 * 2}));
-  EXPECT_EQ(ranges.weights, (ByteRange{a + 65536, a + 65536 + (31 * 24 + 16) * 2}));
-}
-
-TEST(RangesTest, OfABatchReachToItsLastMatrix) {
-  concert_descriptor gemm = GoodGemm();
-  gemm.body.gemm.batch = 3;
-  gemm.body.gemm.stride_d = 4096;
-  gemm.body.gemm.stride_w = 0;
-  const OpRanges ranges = RangesOf(gemm);
-  EXPECT_EQ(ranges.written.end - ranges.written.begin, (2 * 4096 + 64 * 32) * 2u);
-  EXPECT_EQ(ranges.weights.end - ranges.weights.begin, 32 * 16 * 2u);
 }
 
 }  // namespace

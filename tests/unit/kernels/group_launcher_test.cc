@@ -96,7 +96,7 @@ class GroupLauncherTest : public testing::Test {
     gemm.lda = lda, gemm.ldw = (k + 7) / 8 * 8, gemm.ldd = 64;
     gemm.alpha = 1;
     gemm.dtype = gemm.d_dtype = Dtype::kBf16;
-    op.work = {.category = policies::Category::kGemm, .m = 64, .n = 64, .k = k, .batch = 1};
+    op.work = {.runs_on = policies::RunsOn::kSms, .m = 64, .n = 64, .k = k, .batch = 1};
     const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
     op.work.groupable = repack_bytes.has_value();
     op.work.repack_bytes = repack_bytes.value_or(0);

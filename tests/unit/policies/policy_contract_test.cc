@@ -176,8 +176,7 @@ void CheckLaunch(const Scene& scene, const Plan& plan, const PlannedLaunch& laun
   }
   for (const uint16_t index : plan.OpsOf(launch)) {
     ASSERT_LT(index, scene.ready.size());
-    ASSERT_EQ(IsCollectiveLane(launch.lane),
-              scene.ready[index].work.category == Category::kCollective);
+    ASSERT_EQ(IsCollectiveLane(launch.lane), scene.ready[index].work.runs_on == RunsOn::kLinks);
   }
 }
 

@@ -15,7 +15,7 @@
 namespace concert::policies {
 
 inline Work Gemm(uint32_t m, uint32_t n, uint32_t k, uint32_t batch = 1) {
-  Work work{.category = Category::kGemm, .m = m, .n = n, .k = k, .batch = batch};
+  Work work{.runs_on = RunsOn::kSms, .m = m, .n = n, .k = k, .batch = batch};
   const uint64_t rows = uint64_t{batch} * m, weights = uint64_t{batch} * n * k;
   work.flops = 2 * rows * n * k;
   work.hbm_bytes = 2 * (rows * k + weights + rows * n);
@@ -38,13 +38,12 @@ inline Work Unaligned(uint32_t m, uint32_t n, uint32_t k) {
 }
 
 inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
-  return {.category = Category::kCollective,
-          .ranks = ranks,
-          .hbm_bytes = 2 * bytes,
-          .link_bytes = bytes};
+  return {.runs_on = RunsOn::kLinks, .ranks = ranks, .hbm_bytes = 2 * bytes, .link_bytes = bytes};
 }
 
-inline Work Copy(uint64_t bytes) { return {.category = Category::kCopy, .hbm_bytes = 2 * bytes}; }
+inline Work Copy(uint64_t bytes) {
+  return {.runs_on = RunsOn::kCopyEngine, .hbm_bytes = 2 * bytes};
+}
 
 // As the daemon makes policies, with nothing tuned.
 inline PolicyInputs InputsOf(const DeviceModel& device) {

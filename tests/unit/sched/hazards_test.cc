@@ -10,20 +10,47 @@
 namespace concert::daemon {
 namespace {
 
+using kernels::AccessMode;
 using kernels::ByteRange;
-using kernels::OpRanges;
+using kernels::StridedRange;
 
-OpRanges MakeRanges(ByteRange written, ByteRange weights) {
-  return {.written = written, .weights = weights};
+struct TestOp {
+  std::vector<ByteRange> written, early;
+};
+
+LaunchRanges RangesOf(const std::vector<TestOp>& ops) {
+  LaunchRanges launch(ops.size());
+  for (const TestOp& test_op : ops) {
+    const kernels::Op op;
+    kernels::Accesses accesses;
+    const auto add = [&](AccessMode mode, const std::vector<ByteRange>& ranges) {
+      for (const ByteRange& range : ranges) {
+        accesses.Add(op, CONCERT_FIELD_NONE, mode,
+                     {.begin = range.begin, .run_bytes = range.end - range.begin});
+      }
+    };
+    add(AccessMode::kRead, {{0, 1'000'000}});  // in order, so nothing to wait for
+    add(AccessMode::kReadEarly, test_op.early);
+    add(AccessMode::kWrite, test_op.written);
+    launch.Add(accesses);
+  }
+  return launch;
+}
+
+bool Settled(const WritesInFlight& writes, const std::vector<TestOp>& ops) {
+  return WeightsSettled(writes, RangesOf(ops));
+}
+
+WritesInFlight::Slots Add(WritesInFlight& writes, ByteRange range) {
+  return writes.Add({&range, 1});
 }
 
 TEST(HazardsTest, WeightsAreCheckedToTheByte) {
   WritesInFlight writes;
-  writes.Add({1000, 2000});
-  writes.Add({5000, 6000});
+  Add(writes, {1000, 2000});
+  Add(writes, {5000, 6000});
   const auto settled = [&](ByteRange weights) {
-    const OpRanges op = MakeRanges({9000, 9100}, weights);
-    return WeightsSettled(writes, {&op, 1});
+    return Settled(writes, {{.written = {{9000, 9100}}, .early = {weights}}});
   };
   EXPECT_TRUE(settled({2000, 5000}));  // between the two
   EXPECT_TRUE(settled({0, 1000}));
@@ -33,29 +60,40 @@ TEST(HazardsTest, WeightsAreCheckedToTheByte) {
   EXPECT_FALSE(settled({5500, 5501}));
 }
 
+TEST(HazardsTest, EveryRangeOfAnOpCounts) {
+  WritesInFlight writes;
+  const std::vector<ByteRange> two = {{1000, 2000}, {5000, 6000}};
+  const auto slots = writes.Add(two);
+  EXPECT_FALSE(Settled(writes, {{.written = {}, .early = {{0, 1}, {5500, 5501}}}}));
+  EXPECT_FALSE(Settled(writes, {{.written = {}, .early = {{1500, 1501}, {0, 1}}}}));
+  EXPECT_TRUE(Settled(writes, {{.written = {}, .early = {{2000, 5000}, {0, 1}}}}));
+  writes.Remove(slots);
+  EXPECT_EQ(writes.size(), 0);
+  EXPECT_FALSE(Settled(writes, {{.written = {{1, 2}, {5000, 6000}}, .early = {}},
+                                {.written = {}, .early = {{5500, 5501}}}}));
+}
+
 TEST(HazardsTest, OpsWithoutWeightsAreSettled) {
   WritesInFlight writes;
-  writes.Add({0, 2000});
-  const OpRanges op = MakeRanges({3000, 4000}, {});
-  EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
+  Add(writes, {0, 2000});
+  EXPECT_TRUE(Settled(writes, {{.written = {{3000, 4000}}, .early = {}}}));
 }
 
 TEST(HazardsTest, OpsOfTheLaunchCountForEachOtherButNotForThemselves) {
   const WritesInFlight writes;
-  const OpRanges in_place = MakeRanges({1000, 2000}, {1000, 2000});
-  EXPECT_TRUE(WeightsSettled(writes, {&in_place, 1}));
-  const OpRanges pair[] = {in_place, MakeRanges({1999, 2100}, {})};
-  EXPECT_FALSE(WeightsSettled(writes, pair));
+  const TestOp in_place = {.written = {{1000, 2000}}, .early = {{1000, 2000}}};
+  EXPECT_TRUE(Settled(writes, {in_place}));
+  EXPECT_FALSE(Settled(writes, {in_place, {.written = {{1999, 2100}}, .early = {}}}));
 }
 
 TEST(HazardsTest, RemovedWritesNoLongerCount) {
   WritesInFlight writes;
-  const auto first = writes.Add({1000, 2000}), second = writes.Add({3000, 4000});
-  const OpRanges op = MakeRanges({}, {1000, 1001});
-  EXPECT_FALSE(WeightsSettled(writes, {&op, 1}));
+  const auto first = Add(writes, {1000, 2000}), second = Add(writes, {3000, 4000});
+  const std::vector<TestOp> ops = {{.written = {}, .early = {{1000, 1001}}}};
+  EXPECT_FALSE(Settled(writes, ops));
   writes.Remove(first);
-  EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
-  EXPECT_EQ(writes.Add({1, 2}), first);
+  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_EQ(Add(writes, {1, 2}).slot[0], first.slot[0]);
   writes.Remove(second);
   writes.Remove(first);
   EXPECT_EQ(writes.size(), 0);
@@ -63,26 +101,37 @@ TEST(HazardsTest, RemovedWritesNoLongerCount) {
 
 TEST(HazardsTest, TooManyWritesMeanNotSettled) {
   WritesInFlight writes;
-  for (uint64_t i = 0; i < WritesInFlight::kCapacity; ++i) writes.Add({i * 10, i * 10 + 1});
-  const OpRanges op = MakeRanges({}, {5, 6});
-  EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
-  const auto slot = writes.Add({100'000, 100'001});
-  EXPECT_EQ(slot, WritesInFlight::kNoSlot);
-  EXPECT_FALSE(WeightsSettled(writes, {&op, 1}));
-  writes.Remove(slot);
-  EXPECT_TRUE(WeightsSettled(writes, {&op, 1}));
+  for (uint64_t i = 0; i < WritesInFlight::kCapacity; ++i) Add(writes, {i * 10, i * 10 + 1});
+  const std::vector<TestOp> ops = {{.written = {}, .early = {{5, 6}}}};
+  EXPECT_TRUE(Settled(writes, ops));
+  const auto slots = Add(writes, {100'000, 100'001});
+  EXPECT_TRUE(slots.missing);
+  EXPECT_FALSE(Settled(writes, ops));
+  writes.Remove(slots);
+  EXPECT_TRUE(Settled(writes, ops));
+}
+
+TEST(HazardsTest, AnOpThatWritesMoreThanIsKeptOfItMeansNotSettled) {
+  WritesInFlight writes;
+  const std::vector<ByteRange> many(WritesInFlight::kMaxSlots + 1, {1000, 2000});
+  const std::vector<TestOp> ops = {{.written = {}, .early = {{5, 6}}}};
+  const auto slots = writes.Add(many);
+  EXPECT_FALSE(Settled(writes, ops));
+  writes.Remove(slots);
+  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_EQ(writes.size(), 0);
 }
 
 TEST(HazardsTest, TooManyComparisonsMeanNotSettled) {
   WritesInFlight writes;
-  for (uint64_t i = 0; i < 64; ++i) writes.Add({i * 10, i * 10 + 1});
-  std::vector<OpRanges> ops(64, MakeRanges({10'000, 10'001}, {5, 6}));
-  EXPECT_TRUE(WeightsSettled(writes, ops));
+  for (uint64_t i = 0; i < 64; ++i) Add(writes, {i * 10, i * 10 + 1});
+  std::vector<TestOp> ops(64, {.written = {{10'000, 10'001}}, .early = {{5, 6}}});
+  EXPECT_TRUE(Settled(writes, ops));
   ops.push_back(ops[0]);
-  EXPECT_FALSE(WeightsSettled(writes, ops));
+  EXPECT_FALSE(Settled(writes, ops));
   // What is far from all writes costs nothing.
-  for (OpRanges& op : ops) op.weights = {20'000, 30'000};
-  EXPECT_TRUE(WeightsSettled(writes, ops));
+  for (TestOp& op : ops) op.early = {{20'000, 30'000}};
+  EXPECT_TRUE(Settled(writes, ops));
 }
 
 // Against the definition.
@@ -97,17 +146,23 @@ TEST(HazardsTest, AgreesWithComparingEverything) {
   for (int round = 0; round < 2000; ++round) {
     WritesInFlight writes;
     std::vector<ByteRange> in_flight(random() % 12);
-    for (ByteRange& written : in_flight) writes.Add(written = range());
-    std::vector<OpRanges> ops;
-    for (size_t i = random() % 4 + 1; i > 0; --i) ops.push_back(MakeRanges(range(), range()));
+    for (ByteRange& written : in_flight) Add(writes, written = range());
+    std::vector<TestOp> ops(random() % 4 + 1);
+    for (TestOp& op : ops) {
+      for (size_t i = random() % 3; i > 0; --i) op.written.push_back(range());
+      for (size_t i = random() % 3; i > 0; --i) op.early.push_back(range());
+    }
     bool want = true;
     for (size_t i = 0; i < ops.size(); ++i) {
-      for (const ByteRange& written : in_flight) want &= !written.Overlaps(ops[i].weights);
-      for (size_t j = 0; j < ops.size(); ++j) {
-        want &= i == j || !ops[j].written.Overlaps(ops[i].weights);
+      for (const ByteRange& early : ops[i].early) {
+        for (const ByteRange& written : in_flight) want &= !written.Overlaps(early);
+        for (size_t j = 0; j < ops.size(); ++j) {
+          for (const ByteRange& written : ops[j].written)
+            want &= i == j || !written.Overlaps(early);
+        }
       }
     }
-    ASSERT_EQ(WeightsSettled(writes, ops), want) << "round " << round;
+    ASSERT_EQ(Settled(writes, ops), want) << "round " << round;
     settled_count += want;
   }
   EXPECT_GT(settled_count, 500);

@@ -34,7 +34,7 @@ class RacesTest : public testing::Test {
     const OpId id = pool_.Allocate();
     OpSlot& slot = pool_[id];
     slot.op.kind = CONCERT_OP_COPY;
-    slot.op.work.category = policies::Category::kCopy;
+    slot.op.work.runs_on = policies::RunsOn::kCopyEngine;
     slot.op.copy = {.src = src, .dst = dst, .bytes = kBytes};
     Enqueue(id, queue, how);
     return id;
@@ -45,7 +45,7 @@ class RacesTest : public testing::Test {
     const OpId id = pool_.Allocate();
     OpSlot& slot = pool_[id];
     slot.op.kind = CONCERT_OP_GEMM;
-    slot.op.work.category = policies::Category::kGemm;
+    slot.op.work.runs_on = policies::RunsOn::kSms;
     slot.op.gemm = {.m = 64,
                     .n = 1,
                     .k = 1,
@@ -67,7 +67,7 @@ class RacesTest : public testing::Test {
     const OpId id = pool_.Allocate();
     OpSlot& slot = pool_[id];
     slot.op.kind = CONCERT_OP_BROADCAST;
-    slot.op.work.category = policies::Category::kCollective;
+    slot.op.work.runs_on = policies::RunsOn::kLinks;
     slot.op.collective = {.communicator = 1 << 8 | queue,
                           .sequence = sequence,
                           .src = src,

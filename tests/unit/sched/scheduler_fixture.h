@@ -14,10 +14,10 @@
 namespace concert::daemon {
 
 using kernels::Failure;
-using policies::Category;
 using policies::Form;
 using policies::Plan;
 using policies::Priority;
+using policies::RunsOn;
 using policies::Snapshot;
 
 // Launches every ready op as a plan of its own: GEMMs behind their predecessor or on alternating
@@ -28,7 +28,7 @@ class EachAlone : public policies::Policy {
     plan.Clear();
     const policies::ReadyOp& op = snapshot.ready[0];
     Lane lane = policies::kCollectiveLane;
-    if (op.work.category != Category::kCollective) {
+    if (op.work.runs_on != RunsOn::kLinks) {
       lane = op.after != policies::kNoLane ? op.after : static_cast<Lane>(next_++ % 2);
     }
     plan.AddSingle(0, Form::kSingle, lane, 10);
@@ -53,12 +53,12 @@ class SchedulerTest : public testing::Test {
   }
 
   OpId Submit(QueueId queue, std::vector<OpSlot::LocalWait> waits = {},
-              Category category = Category::kGemm, Failure failure = {}) {
+              RunsOn runs_on = RunsOn::kSms, Failure failure = {}) {
     const OpId id = scheduler_.AllocateOp();
     OpSlot& slot = scheduler_.slot(id);
     slot.op.session = session_of_[queue];
     slot.op.ticket = ++tickets_[queue];
-    slot.op.work = {.category = category,
+    slot.op.work = {.runs_on = runs_on,
                     .m = 64,
                     .n = 64,
                     .k = 64,

@@ -196,7 +196,7 @@ TEST_F(GroupTest, WeightsThatALaunchedCollectiveWritesAreNotSettled) {
   std::unique_ptr<policies::Policy> alone = std::make_unique<EachAlone>();
   scheduler_.SetPolicy(alone);
   const QueueId a = AddQueue(1), b = AddQueue(2);
-  const OpId part = Submit(a, {}, Category::kCollective);
+  const OpId part = Submit(a, {}, RunsOn::kLinks);
   scheduler_.slot(part).op.kind = CONCERT_OP_ALL_REDUCE;
   scheduler_.slot(part).op.collective = {
       .src = 0x2000, .dst = 0x2000, .src_bytes = 64, .dst_bytes = 64};
@@ -396,7 +396,7 @@ TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
   Step();
   std::unique_ptr<policies::Policy> alone = std::make_unique<EachAlone>();
   scheduler_.SetPolicy(alone);
-  const OpId part = Submit(b, {}, Category::kCollective);
+  const OpId part = Submit(b, {}, RunsOn::kLinks);
   Step();
   scheduler_.SetPolicy(alone);
   scheduler_.PartLaunched(part, now_);

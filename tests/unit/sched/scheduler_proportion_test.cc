@@ -83,7 +83,7 @@ TEST_F(ProportionTest, RefusedOpsDoNotKeepOthersFromLaunching) {
   for (int i = 0; i < 400; ++i) {
     const QueueId queue = AddQueue(2);
     for (int j = 0; j < 4; ++j) {
-      Submit(queue, {}, Category::kGemm, kernels::InvalidArgument(CONCERT_MESSAGE_OVERFLOW, 1));
+      Submit(queue, {}, RunsOn::kSms, kernels::InvalidArgument(CONCERT_MESSAGE_OVERFLOW, 1));
     }
   }
   const OpId good = Submit(AddQueue(1, Priority::kHigh));

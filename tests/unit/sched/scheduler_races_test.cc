@@ -32,7 +32,7 @@ class SchedulerRacesTest : public SchedulerTest {
     slot.op.session = session_of_[queue];
     slot.op.ticket = ++tickets_[queue];
     slot.op.kind = CONCERT_OP_COPY;
-    slot.op.work.category = Category::kCopy;
+    slot.op.work.runs_on = RunsOn::kCopyEngine;
     slot.op.copy = {.src = src, .dst = dst, .bytes = 100};
     for (const OpSlot::LocalWait& wait : waits) slot.local_waits[slot.local_wait_count++] = wait;
     slot.watched_waits = watched_waits;

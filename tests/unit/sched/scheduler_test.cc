@@ -157,7 +157,7 @@ TEST_F(SchedulerTest, AFailedOpCompletesOnlyAfterAllBeforeIt) {
   const QueueId queue = AddQueue();
   const OpId good = Submit(queue);
   const OpId bad =
-      Submit(queue, {}, Category::kGemm,
+      Submit(queue, {}, RunsOn::kSms,
              kernels::InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_M, 0, 1, 2));
   const OpId later = Submit(queue);
   Step();
@@ -186,7 +186,7 @@ TEST_F(SchedulerTest, AWatchedWaitHoldsTheOpUntilItIsSatisfied) {
 
 TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
   const QueueId queue = AddQueue();
-  const OpId part = Submit(queue, {}, Category::kCollective);
+  const OpId part = Submit(queue, {}, RunsOn::kLinks);
   const OpId after = Submit(queue);
   Step();
   EXPECT_THAT(offered_, ElementsAre(part));
@@ -199,7 +199,7 @@ TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
 
 TEST_F(SchedulerTest, AnOfferedPartDoesNotUseUpTheDepth) {
   const QueueId collectives = AddQueue(), gemms = AddQueue();
-  Submit(collectives, {}, Category::kCollective);
+  Submit(collectives, {}, RunsOn::kLinks);
   Submit(gemms);
   Submit(gemms);
   Step();
@@ -212,7 +212,7 @@ TEST_F(SchedulerTest, CollectivesAreOfferedEvenAtFullDepth) {
   for (int i = 0; i < 4; ++i) Submit(gemms);
   Step();
   ASSERT_EQ(launched_.size(), 2u);
-  Submit(collectives, {}, Category::kCollective);
+  Submit(collectives, {}, RunsOn::kLinks);
   Step();
   EXPECT_EQ(offered_.size(), 1u);
 }
@@ -220,7 +220,7 @@ TEST_F(SchedulerTest, CollectivesAreOfferedEvenAtFullDepth) {
 TEST_F(SchedulerTest, AFailedPartCompletesInOrder) {
   const QueueId queue = AddQueue();
   const OpId gemm = Submit(queue);
-  const OpId part = Submit(queue, {}, Category::kCollective);
+  const OpId part = Submit(queue, {}, RunsOn::kLinks);
   const OpId after = Submit(queue);
   Step();
   ASSERT_THAT(offered_, ElementsAre(part));
@@ -279,7 +279,7 @@ TEST_F(SchedulerTest, WaitingOnAQueueThatGoesAwayFails) {
 TEST_F(SchedulerTest, FailAllEndsRunningAndQueuedOps) {
   const QueueId queue = AddQueue(), collectives = AddQueue();
   for (int i = 0; i < 3; ++i) Submit(queue);
-  const OpId part = Submit(collectives, {}, Category::kCollective);
+  const OpId part = Submit(collectives, {}, RunsOn::kLinks);
   Step();
   scheduler_.FailAll({CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {0}});
   Step();
@@ -298,7 +298,7 @@ TEST_F(SchedulerTest, FailAllEndsRunningAndQueuedOps) {
 TEST_F(SchedulerTest, FailQueuedLeavesWhatRunsToItsEnd) {
   const QueueId queue = AddQueue(), collectives = AddQueue();
   const OpId runs = Submit(queue), runs_too = Submit(queue), waits = Submit(queue);
-  const OpId part = Submit(collectives, {}, Category::kCollective);
+  const OpId part = Submit(collectives, {}, RunsOn::kLinks);
   Step();
   ASSERT_THAT(launched_, ElementsAre(runs, runs_too));
   scheduler_.FailQueued({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
@@ -378,7 +378,7 @@ class PartsTest : public SchedulerTest {
     for (int i = 0; i < count; ++i) {
       const QueueId queue = scheduler_.AddQueue(session, Priority::kNormal, &account);
       session_of_[queue] = session;
-      Submit(queue, {}, Category::kCollective);
+      Submit(queue, {}, RunsOn::kLinks);
     }
   }
   size_t OfferedBy(uint32_t session) const {
@@ -424,7 +424,7 @@ TEST_F(PartsTest, APartThatIsStalledFailsWithItsQueue) {
 
 // What waits for its peers uses nothing that others need: lanes, plans, tracked writes, timelines.
 TEST_F(PartsTest, OfferedPartsAreInNoBooks) {
-  for (int i = 0; i < 2'000; ++i) Submit(AddQueue(), {}, Category::kCollective);
+  for (int i = 0; i < 2'000; ++i) Submit(AddQueue(), {}, RunsOn::kLinks);
   for (int i = 0; i < 40; ++i) Step();
   EXPECT_EQ(offered_.size(), 2'000u);
   EXPECT_TRUE(scheduler_.active_queues().empty());

@@ -24,7 +24,7 @@ class SchedulerWalkTest : public SchedulerTest {
   struct Submitted {
     Where where;
     std::vector<OpSlot::LocalWait> waits;
-    Category category;
+    RunsOn runs_on;
   };
 
   uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
@@ -41,9 +41,9 @@ class SchedulerWalkTest : public SchedulerTest {
     }
     const Failure failure =
         Pick(10) == 0 ? kernels::InvalidArgument(CONCERT_MESSAGE_OVERFLOW, 1) : Failure{};
-    const Category category = Pick(5) == 0 ? Category::kCollective : Category::kGemm;
-    const OpId id = Submit(queue, waits, category, failure);
-    ops_[id] = {{queue, tickets_[queue]}, waits, category};
+    const RunsOn runs_on = Pick(5) == 0 ? RunsOn::kLinks : RunsOn::kSms;
+    const OpId id = Submit(queue, waits, runs_on, failure);
+    ops_[id] = {{queue, tickets_[queue]}, waits, runs_on};
     outstanding_[queue].push_back(tickets_[queue]);
     waits_submitted_ += waits.size();
   }
@@ -63,7 +63,7 @@ class SchedulerWalkTest : public SchedulerTest {
     };
     for (const OpSlot::LocalWait& wait : op.waits) depend(wait.queue, wait.value);
     if (ticket > 1) depend(queue, ticket - 1);
-    const bool collective = op.category == Category::kCollective;
+    const bool collective = op.runs_on == RunsOn::kLinks;
     const Lane lane = collective ? policies::kCollectiveLane : lane_[id];
     ASSERT_EQ(order_mask_[id], lanes & ~(1u << lane)) << "op " << ticket << " of queue " << queue;
     if (!collective) {

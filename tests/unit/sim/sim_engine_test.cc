@@ -192,7 +192,7 @@ TEST_F(SimEngineTest, ACollectiveWaitsBehindAFullGrid) {
 // another wave.
 TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
   const DeviceModel model = PlainModel();
-  const policies::Work work = {.category = policies::Category::kCollective, .link_bytes = 100000};
+  const policies::Work work = {.runs_on = policies::RunsOn::kLinks, .link_bytes = 100000};
   const double held = policies::CostOf(model, work).sm_share * model.sm_count;
   EXPECT_EQ(held, policies::CollectiveSms(model));
   engine_.EnqueueCollective(std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 100000}}, 0, 1);
@@ -247,22 +247,22 @@ TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
   policies::Work work;
   work.m = 16, work.n = 1024, work.k = 8192, work.batch = 1;
   work.hbm_bytes = 2 * (16 * 8192 + 1024 * 8192 + 16 * 1024);
-  EXPECT_EQ(ShapeOfGemm(model, work).tiles, 8 * 16);
+  EXPECT_EQ(ShapeOf(model, work).tiles, 8 * 16);
   work.m = 8192, work.n = 8192;
-  EXPECT_EQ(ShapeOfGemm(model, work).tiles, 64 * 64);
+  EXPECT_EQ(ShapeOf(model, work).tiles, 64 * 64);
   work.m = 1 << 24, work.n = 1 << 24;
-  EXPECT_EQ(ShapeOfGemm(model, work).tiles, kMaxTiles) << "simulating takes bounded time";
+  EXPECT_EQ(ShapeOf(model, work).tiles, kMaxTiles) << "simulating takes bounded time";
 }
 
 // Two engines fed the same random work give the same completions, however time is cut into steps,
 // and all resources are free at the end.
 TEST(KernelShapeTest, Fp8MultipliesTwiceAsFast) {
   const policies::DeviceModel model;
-  policies::Work work{.category = policies::Category::kGemm, .m = 8192, .n = 8192, .k = 8192};
+  policies::Work work{.runs_on = policies::RunsOn::kSms, .m = 8192, .n = 8192, .k = 8192};
   work.batch = 1;
-  const double bf16_ns = ShapeOfGemm(model, work).tile_ns;
+  const double bf16_ns = ShapeOf(model, work).tile_ns;
   work.dtype = policies::Dtype::kFp8E4m3;
-  EXPECT_NEAR(ShapeOfGemm(model, work).tile_ns, bf16_ns / 2, 1e-3 * bf16_ns);
+  EXPECT_NEAR(ShapeOf(model, work).tile_ns, bf16_ns / 2, 1e-3 * bf16_ns);
 }
 
 TEST(SimEngineRandomTest, DeterministicAndComplete) {

@@ -51,7 +51,7 @@ std::unique_ptr<SimNode> Open(SimOptions options = {}) {
 Op HalfCopy(std::vector<uint8_t>& bytes) {
   Op op;
   op.kind = CONCERT_OP_COPY;
-  op.work.category = policies::Category::kCopy;
+  op.work.runs_on = policies::RunsOn::kCopyEngine;
   op.copy.src = reinterpret_cast<Address>(bytes.data());
   op.copy.dst = op.copy.src + bytes.size() / 2;
   op.copy.bytes = bytes.size() / 2;
@@ -97,7 +97,7 @@ Op GemmOfOnes(std::vector<float>& data) {
   std::fill_n(data.begin() + 2 * kElements, kElements, 0.0f);
   Op op;
   op.kind = CONCERT_OP_GEMM;
-  op.work = {.category = policies::Category::kGemm,
+  op.work = {.runs_on = policies::RunsOn::kSms,
              .dtype = policies::Dtype::kFp32,
              .m = kExtent,
              .n = kExtent,
