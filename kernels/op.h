@@ -70,6 +70,26 @@ struct CopyArgs {
   uint64_t bytes;
 };
 
+// As concert_rms_norm_body; residual 0: none.
+struct RmsNormArgs {
+  uint32_t rows, columns;
+  Address x, residual, weight, out;
+  uint64_t x_stride, residual_stride, out_stride;  // elements
+  float epsilon;
+  Dtype dtype;
+  bool cast_first;
+};
+
+// As concert_gated_activation_body.
+struct GatedActivationArgs {
+  uint32_t rows, columns;
+  Address x, out;
+  uint64_t x_stride, out_stride;  // elements
+  Dtype dtype;
+  Activation activation;
+  bool interleaved;
+};
+
 // Operands in buffers that an op may have: a GEMM's A, W, C, D, bias and two scales.
 inline constexpr int kMaxOperands = 7;
 
@@ -89,6 +109,8 @@ struct Op {
     GemmArgs gemm;
     CollectiveArgs collective;
     CopyArgs copy;
+    RmsNormArgs rms_norm;
+    GatedActivationArgs gated_activation;
   };
   Op() : waits{}, buffers{}, gemm{} {}
 };

@@ -4,19 +4,17 @@
 
 #include "kernels/comm/collective_op.h"
 #include "kernels/copy/copy_op.h"
+#include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
+#include "kernels/rms_norm/rms_norm_op.h"
 
 namespace concert::kernels {
 namespace {
 
 #ifdef CONCERT_WITH_CUDA
-constexpr auto kLaunchGemm = &cuda::LaunchGemm;
-constexpr auto kLaunchCopy = &cuda::LaunchCopy;
-constexpr auto kLaunchCollective = &cuda::LaunchCollective;
+#define CONCERT_LAUNCHER(name) &cuda::name
 #else
-constexpr auto kLaunchGemm = nullptr;
-constexpr auto kLaunchCopy = nullptr;
-constexpr auto kLaunchCollective = nullptr;
+#define CONCERT_LAUNCHER(name) nullptr
 #endif
 
 constexpr OpKind Collective(uint16_t kind) {
@@ -26,19 +24,25 @@ constexpr OpKind Collective(uint16_t kind) {
           .accesses = AccessesOfCollective,
           .compute = ComputeCollective,
           .launch = nullptr,
-          .launch_collective = kLaunchCollective};
+          .launch_collective = CONCERT_LAUNCHER(LaunchCollective)};
 }
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, AccessesOfGemm, ComputeGemm, kLaunchGemm, nullptr},
-    OpKind{CONCERT_OP_COPY, false, AdmitCopy, AccessesOfCopy, ComputeCopy, kLaunchCopy, nullptr},
+    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, AccessesOfGemm, ComputeGemm,
+           CONCERT_LAUNCHER(LaunchGemm), nullptr},
+    OpKind{CONCERT_OP_COPY, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
+           CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
     Collective(CONCERT_OP_ALL_GATHER),
     Collective(CONCERT_OP_REDUCE_SCATTER),
     Collective(CONCERT_OP_ALL_TO_ALL),
     Collective(CONCERT_OP_BROADCAST),
     Collective(CONCERT_OP_BARRIER),
+    OpKind{CONCERT_OP_RMS_NORM, false, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm,
+           CONCERT_LAUNCHER(LaunchRmsNorm), nullptr},
+    OpKind{CONCERT_OP_GATED_ACTIVATION, false, AdmitGatedActivation, AccessesOfGatedActivation,
+           ComputeGatedActivation, CONCERT_LAUNCHER(LaunchGatedActivation), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {
@@ -48,6 +52,7 @@ constexpr bool RowsAreInOrder() {
   return true;
 }
 static_assert(RowsAreInOrder(), "FindOpKind indexes by kind");
+static_assert(kOpKinds.size() == CONCERT_OP_KIND_COUNT);
 
 }  // namespace
 

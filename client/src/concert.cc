@@ -3,11 +3,10 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <string_view>
 
-#include "client/src/encode/encode.h"
+#include "client/src/entry.h"
 #include "client/src/failure.h"
 #include "client/src/handles.h"
 #include "client/src/local/session.h"
@@ -18,39 +17,6 @@ namespace concert::client {
 namespace {
 
 constexpr char kDefaultSocket[] = "/run/concert/concert.sock";
-
-// Only the standard library throws here, and only for want of memory.
-template <typename Body>
-int Guard(concert_error* error, Body body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "out of host memory");
-  } catch (...) {
-    return Fail(error, CONCERT_INTERNAL, "an unexpected exception in libconcert");
-  }
-}
-
-#define CONCERT_REQUIRE(pointer)                                                            \
-  do {                                                                                      \
-    if ((pointer) == nullptr) {                                                             \
-      return ::concert::client::Fail(error, CONCERT_INVALID_ARGUMENT, #pointer " is NULL"); \
-    }                                                                                       \
-  } while (false)
-
-// Handles of a parent process, in a child: the calls that follow would write into its rings.
-template <typename Handle>
-bool IsForked(const Handle* handle) {
-  return handle->origin.forked();
-}
-
-#define CONCERT_REQUIRE_HANDLE(handle)                      \
-  do {                                                      \
-    CONCERT_REQUIRE(handle);                                \
-    if (::concert::client::IsForked(handle)) [[unlikely]] { \
-      return ::concert::client::FailForked(#handle, error); \
-    }                                                       \
-  } while (false)
 
 int FallbackWanted(uint32_t option, bool* cublas, concert_error* error) {
   *cublas = option == CONCERT_FALLBACK_CUBLAS;
@@ -84,41 +50,6 @@ int Connect(const concert_connect_options& options, std::shared_ptr<concert_sess
                 no_daemon ? "; start concertd or set CONCERT_FALLBACK=cublas" : "");
   }
   return ConnectLocal(options, remote_error.message, session, error);
-}
-
-// An op's options, with `waits` checked: they are the one pointer that the library itself follows.
-int CopySubmitOptions(const concert_submit_options* from, concert_submit_options* to,
-                      concert_error* error) {
-  *to = {};
-  if (from == nullptr) return CONCERT_OK;
-  if (int code = CopyOptions(from, "concert_submit_options", to, error)) return code;
-  if (to->wait_count > CONCERT_WAITS_MAX) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "wait_count is %u; an op waits for at most %d tickets", to->wait_count,
-                CONCERT_WAITS_MAX);
-  }
-  if (to->wait_count > 0 && to->waits == nullptr) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "waits is NULL but wait_count is %u",
-                to->wait_count);
-  }
-  return CONCERT_OK;
-}
-
-template <typename Op>
-int Submit(concert_queue* queue, const Op* op, const char* name,
-           const concert_submit_options* options, concert_ticket* ticket, concert_error* error) {
-  CONCERT_REQUIRE_HANDLE(queue);
-  Op known_op;
-  concert_submit_options known_options;
-  if (int code = CopyOptions(op, name, &known_op, error)) return code;
-  if (int code = CopySubmitOptions(options, &known_options, error)) return code;
-  EncodedOp encoded;
-  if (int code = Encode(known_op, &encoded, error)) return code;
-  concert_ticket made{};
-  const int code =
-      Guard(error, [&] { return queue->Submit(encoded, known_options, &made, error); });
-  if (code == CONCERT_OK && ticket != nullptr) *ticket = made;
-  return code;
 }
 
 // In a child of fork() a handle stays as it is: its destructor would tell the daemon and take locks
@@ -285,24 +216,6 @@ int concert_queue_create(concert_session* session, uint32_t gpu, int32_t priorit
 void concert_queue_destroy(concert_queue* queue) { Release(queue); }
 concert_ticket concert_queue_last(const concert_queue* queue) {
   return queue == nullptr ? concert_ticket{} : queue->last();
-}
-
-int concert_submit_gemm(concert_queue* queue, const concert_gemm* op,
-                        const concert_submit_options* options, concert_ticket* ticket,
-                        concert_error* error) {
-  return concert::client::Submit(queue, op, "concert_gemm", options, ticket, error);
-}
-
-int concert_submit_collective(concert_queue* queue, const concert_collective* op,
-                              const concert_submit_options* options, concert_ticket* ticket,
-                              concert_error* error) {
-  return concert::client::Submit(queue, op, "concert_collective", options, ticket, error);
-}
-
-int concert_submit_copy(concert_queue* queue, const concert_copy* op,
-                        const concert_submit_options* options, concert_ticket* ticket,
-                        concert_error* error) {
-  return concert::client::Submit(queue, op, "concert_copy", options, ticket, error);
 }
 
 int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error) {

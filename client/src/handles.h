@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "client/src/encode/encode.h"
+#include "client/src/encode/encoded_op.h"
 #include "client/src/fork.h"
 #include "concert/concert.h"
 

@@ -121,7 +121,7 @@ absl::Status Server::MakeMemory(Session& session, const concert_hello& hello) {
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = session.id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, session.socket.get(), &event) != 0)
     return absl::ResourceExhaustedError("the daemon cannot watch one more socket");
-  const uint64_t offered = CONCERT_FEATURE_FP8 | (engine_.node().gpu(0).info().backend == "cuda"
+  const uint64_t offered = CONCERT_OP_FEATURES | (engine_.node().gpu(0).info().backend == "cuda"
                                                       ? CONCERT_FEATURE_CUDA_MEMORY
                                                       : CONCERT_FEATURE_HOST_MEMORY);
   absl::StatusOr<std::unique_ptr<SessionMemory>> memory =

@@ -17,7 +17,7 @@
 namespace concert::daemon {
 
 // The highest concert_op_kind.
-inline constexpr uint16_t kMaxKind = CONCERT_OP_BARRIER;
+inline constexpr uint16_t kMaxKind = CONCERT_OP_KIND_COUNT;
 
 // concert_status_abi as gRPC spells it, e.g. "INVALID_ARGUMENT".
 std::string_view StatusName(uint16_t status);

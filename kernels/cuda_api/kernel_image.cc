@@ -1,22 +1,85 @@
 #include "kernels/cuda_api/kernel_image.h"
 
+#include <array>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-// Embedded by concert_embed_kernels.
-extern "C" const unsigned char concert_image_fallback_gemm[];
-extern "C" const unsigned char concert_image_epilogue[];
-extern "C" const unsigned char concert_image_local_collective[];
-extern "C" const unsigned char concert_image_group_kernel[];
-extern "C" const unsigned char concert_image_repack[];
+// One row for each fatbin that concert_embed_kernels embeds.
+#define CONCERT_IMAGES(X) \
+  X(fallback_gemm)        \
+  X(epilogue) X(local_collective) X(repack) X(group_kernel) X(rms_norm) X(gated_activation)
+
+#define X(name) extern "C" const unsigned char concert_image_##name[];
+CONCERT_IMAGES(X)
+#undef X
 
 namespace concert::kernels::cuda {
 namespace {
 
 constexpr const char* kDtypeNames[kDtypeCount] = {"bf16", "fp16", "fp32"};
 constexpr const char* kWidthNames[2] = {"scalar", "vector"};
+
+struct Image {
+  std::string_view name;
+  const unsigned char* bytes;
+};
+#define X(name) Image{#name, concert_image_##name},
+const std::array kImages = {CONCERT_IMAGES(X)};
+#undef X
+static_assert(std::tuple_size_v<decltype(kImages)> == KernelImage::kImageCount);
+
+// Wgmma exists on compute capability 9.0 and nowhere else, so it has machine code for that alone.
+constexpr std::string_view kGroupKernel = "group_kernel";
+
+// Collects functions of modules, and the first error.
+class Finder {
+ public:
+  Finder(const Driver& driver, int gpu, std::span<const CUmodule> modules)
+      : driver_(driver), gpu_(gpu), modules_(modules) {}
+
+  // `image` that was not loaded has none.
+  void Find(std::string_view image, const std::string& name, CUfunction& function) {
+    CUmodule module = nullptr;
+    for (size_t i = 0; i < kImages.size(); ++i)
+      module = kImages[i].name == image ? modules_[i] : module;
+    if (module == nullptr) return;
+    status_.Update(driver_.ToStatus(driver_.cuModuleGetFunction(&function, module, name.c_str()),
+                                    absl::StrCat("cuModuleGetFunction(", name, ")").c_str(), gpu_));
+  }
+  // One for each dtype and width.
+  void Find(std::string_view image, const char* name,
+            std::array<std::array<CUfunction, 2>, kDtypeCount>& functions) {
+    for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+      for (int wide = 0; wide < 2; ++wide) {
+        Find(image, absl::StrCat(name, "_", kDtypeNames[dtype], "_", kWidthNames[wide]),
+             functions[dtype][wide]);
+      }
+    }
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Driver& driver_;
+  const int gpu_;
+  const std::span<const CUmodule> modules_;
+  absl::Status status_;
+};
+
+void FindGroupKernels(Finder& finder, KernelTable& table) {
+  constexpr const char* kFootprints[] = {"wide", "narrow", "pairs"};
+  constexpr const char* kDtypes[] = {"bf16", "fp16", "e4m3"};
+  for (size_t i = 0; i < table.group.size(); ++i) {
+    for (size_t j = 0; j < table.group[i].size(); ++j) {
+      finder.Find(kGroupKernel, absl::StrCat("concert_group_", kFootprints[i], "_", kDtypes[j]),
+                  table.group[i][j]);
+    }
+  }
+}
 
 }  // namespace
 
@@ -32,30 +95,19 @@ absl::StatusOr<KernelImage> KernelImage::Load(const Driver& driver, int gpu) {
 KernelImage& KernelImage::operator=(KernelImage&& other) noexcept {
   std::swap(driver_, other.driver_);
   std::swap(gpu_, other.gpu_);
-  std::swap(fallback_gemm_, other.fallback_gemm_);
-  std::swap(epilogue_, other.epilogue_);
-  std::swap(local_collective_, other.local_collective_);
-  std::swap(group_kernel_, other.group_kernel_);
-  std::swap(repack_, other.repack_);
+  std::swap(modules_, other.modules_);
   std::swap(table_, other.table_);
   return *this;
 }
 
 KernelImage::~KernelImage() {
-  for (CUmodule module : {fallback_gemm_, epilogue_, local_collective_, group_kernel_, repack_}) {
+  for (CUmodule module : modules_) {
     if (module != nullptr) driver_->cuModuleUnload(module);
   }
 }
 
 absl::Status KernelImage::LoadModules(int gpu) {
   const Driver& d = *driver_;
-  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &fallback_gemm_,
-                                 concert_image_fallback_gemm);
-  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &epilogue_, concert_image_epilogue);
-  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &local_collective_,
-                                 concert_image_local_collective);
-  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &repack_, concert_image_repack);
-  // Machine code for compute capability 9.0 and nothing else: wgmma exists nowhere else.
   CUdevice device;
   int major = 0, minor = 0;
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGet, &device, gpu);
@@ -63,52 +115,35 @@ absl::Status KernelImage::LoadModules(int gpu) {
                                  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGetAttribute, &minor,
                                  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
-  if (major != 9 || minor != 0) return absl::OkStatus();
-  CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &group_kernel_,
-                                 concert_image_group_kernel);
+  for (size_t i = 0; i < kImages.size(); ++i) {
+    if (kImages[i].name == kGroupKernel && (major != 9 || minor != 0)) continue;
+    CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &modules_[i], kImages[i].bytes);
+  }
   return absl::OkStatus();
 }
 
-absl::Status KernelImage::Find(CUmodule module, const char* name, CUfunction& function) const {
-  return driver_->ToStatus(driver_->cuModuleGetFunction(&function, module, name),
-                           absl::StrCat("cuModuleGetFunction(", name, ")").c_str(), gpu_);
-}
-
 absl::Status KernelImage::FindAll() {
-  absl::Status status;
-  const auto find = [&](CUmodule module, const std::string& name, CUfunction& function) {
-    status.Update(Find(module, name.c_str(), function));
-  };
+  Finder finder(*driver_, gpu_, modules_);
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
-    const std::string suffix = absl::StrCat("_", kDtypeNames[dtype]);
-    find(fallback_gemm_, "fallback_gemm" + suffix, table_.fallback_gemm[dtype]);
-    for (int wide = 0; wide < 2; ++wide) {
-      const std::string full = absl::StrCat(suffix, "_", kWidthNames[wide]);
-      find(epilogue_, "epilogue" + full, table_.epilogue[dtype][wide]);
-      find(local_collective_, "all_reduce" + full, table_.all_reduce[dtype][wide]);
-      find(local_collective_, "reduce_scatter" + full, table_.reduce_scatter[dtype][wide]);
-    }
+    finder.Find("fallback_gemm", absl::StrCat("fallback_gemm_", kDtypeNames[dtype]),
+                table_.fallback_gemm[dtype]);
   }
-  find(fallback_gemm_, "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
-  find(fallback_gemm_, "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
-  find(repack_, "concert_repack", table_.repack);
-  if (group_kernel_ != nullptr) {
-    constexpr const char* kFootprints[] = {"wide", "narrow", "pairs"};
-    constexpr const char* kDtypes[] = {"bf16", "fp16", "e4m3"};
-    for (size_t i = 0; i < table_.group.size(); ++i) {
-      for (size_t j = 0; j < table_.group[i].size(); ++j) {
-        find(group_kernel_, absl::StrCat("concert_group_", kFootprints[i], "_", kDtypes[j]),
-             table_.group[i][j]);
-      }
-    }
-  }
+  finder.Find("fallback_gemm", "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
+  finder.Find("fallback_gemm", "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
+  finder.Find("epilogue", "epilogue", table_.epilogue);
+  finder.Find("local_collective", "all_reduce", table_.all_reduce);
+  finder.Find("local_collective", "reduce_scatter", table_.reduce_scatter);
   for (int log_bytes : {1, 2, 4}) {
     const std::string suffix = absl::StrCat("_", 1 << log_bytes);
-    find(local_collective_, "all_gather" + suffix, table_.all_gather[log_bytes]);
-    find(local_collective_, "all_to_all" + suffix, table_.all_to_all[log_bytes]);
-    find(local_collective_, "broadcast" + suffix, table_.broadcast[log_bytes]);
+    finder.Find("local_collective", "all_gather" + suffix, table_.all_gather[log_bytes]);
+    finder.Find("local_collective", "all_to_all" + suffix, table_.all_to_all[log_bytes]);
+    finder.Find("local_collective", "broadcast" + suffix, table_.broadcast[log_bytes]);
   }
-  return status;
+  finder.Find("repack", "concert_repack", table_.repack);
+  FindGroupKernels(finder, table_);
+  finder.Find("rms_norm", "rms_norm", table_.rms_norm);
+  finder.Find("gated_activation", "gated_activation", table_.gated_activation);
+  return finder.status();
 }
 
 }  // namespace concert::kernels::cuda

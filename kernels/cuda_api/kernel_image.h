@@ -27,6 +27,8 @@ struct KernelTable {
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
+  std::array<std::array<CUfunction, 2>, kDtypeCount> rms_norm{};
+  std::array<std::array<CUfunction, 2>, kDtypeCount> gated_activation{};
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute
   // capability 9.0.
   std::array<std::array<CUfunction, 3>, 3> group{};
@@ -38,6 +40,8 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
+  static constexpr int kImageCount = 7;
+
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);
 
@@ -50,13 +54,11 @@ class KernelImage {
 
  private:
   absl::Status LoadModules(int gpu);
-  absl::Status Find(CUmodule module, const char* name, CUfunction& function) const;
   absl::Status FindAll();
 
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
-  CUmodule fallback_gemm_ = nullptr, epilogue_ = nullptr, local_collective_ = nullptr,
-           group_kernel_ = nullptr, repack_ = nullptr;
+  std::array<CUmodule, kImageCount> modules_{};  // null: not for this GPU
   KernelTable table_;
 };
 

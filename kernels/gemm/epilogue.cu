@@ -4,7 +4,7 @@
 // rounding adds at most half a unit in the last place (2^-9 relative in bf16) to the first one's;
 // keeping fp32 in between would cost twice the traffic and a second buffer.
 #include "kernels/cuda_api/element.cuh"
-#include "kernels/gemm/activation.cuh"
+#include "kernels/activation.cuh"
 #include "kernels/gemm/gemm_kernel_args.h"
 
 namespace concert::kernels::cuda {

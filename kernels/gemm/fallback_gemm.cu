@@ -1,7 +1,7 @@
 // A GEMM that is right for every shape, stride and address: what runs when cuBLASLt has no kernel
 // for a problem (odd addresses, mostly). Plain fp32 arithmetic on 64x64 tiles; speed comes second.
 #include "kernels/cuda_api/element.cuh"
-#include "kernels/gemm/activation.cuh"
+#include "kernels/activation.cuh"
 #include "kernels/gemm/gemm_kernel_args.h"
 
 namespace concert::kernels::cuda {

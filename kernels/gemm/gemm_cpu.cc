@@ -5,6 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/activation.h"
 #include "kernels/gemm/e4m3.h"
 #include "kernels/gemm/gemm_op.h"
 
@@ -29,24 +30,6 @@ struct Scratch {
   Panel w{kBlockColumns, kBlockDepth};
   Panel d{kBlockRows, kBlockColumns};
 };
-
-float Activate(Activation activation, float x) {
-  switch (activation) {
-    case Activation::kNone:
-      return x;
-    case Activation::kRelu:
-      return x < 0 ? 0 : x;  // keeps NaN
-    case Activation::kGelu: {
-      // The tanh approximation of Hendrycks and Gimpel, arXiv:1606.08415, which cuBLASLt's epilogue
-      // uses.
-      constexpr float kSqrt2OverPi = 0.7978845608f;
-      return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
-    }
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-  }
-  return x;
-}
 
 template <typename T>
 Matrix<T> MatrixAt(Address address, uint64_t first, uint64_t rows, uint64_t columns,

@@ -84,7 +84,10 @@ enum concert_message {
   X(FLAGS, 20, "flags") X(WAIT_COUNT, 21, "wait_count") X(COUNT, 22, "count")                   \
   X(SRC, 23, "src") X(DST, 24, "dst") X(ROOT, 25, "root") X(REDUCTION, 26, "reduction")         \
   X(BYTES, 27, "bytes") X(ALPHA, 28, "alpha") X(BETA, 29, "beta") X(KIND, 30, "kind")           \
-  X(A_SCALES, 31, "a_scales") X(W_SCALES, 32, "w_scales")
+  X(A_SCALES, 31, "a_scales") X(W_SCALES, 32, "w_scales")                                       \
+  X(ROWS, 33, "rows") X(COLUMNS, 34, "columns") X(INPUT, 35, "x") X(RESIDUAL, 36, "residual")       \
+  X(WEIGHT, 37, "weight") X(OUT, 38, "out") X(X_STRIDE, 39, "x_stride")                         \
+  X(RESIDUAL_STRIDE, 40, "residual_stride") X(OUT_STRIDE, 41, "out_stride")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -157,7 +160,10 @@ static inline const char* concert_message_word(char form, uint64_t arg, concert_
     case 'k': return concert_op_kind_name(arg);
     case 'd': return concert_dtype_name(arg);
     case 'a':
-      noun = field == CONCERT_FIELD_D || field == CONCERT_FIELD_DST ? "writes" : "reads";
+      noun = field == CONCERT_FIELD_D || field == CONCERT_FIELD_DST || field == CONCERT_FIELD_OUT ||
+                     field == CONCERT_FIELD_RESIDUAL
+                 ? "writes"
+                 : "reads";
       snprintf(number, size, "%s, %s %s", concert_op_kind_name(tag >> 8), noun, concert_field_name(field));
       return number;
     case 'n': arg = concert_message_tagged(arg, 0); break;

@@ -1,4 +1,5 @@
-// The shared-memory ABI between a client process and concertd. C11 and C++20; depends on nothing.
+// The shared-memory ABI between a client process and concertd. C11 and C++20; depends on nothing. The bodies of ops are
+// in ops/.
 //
 // A session has two memory regions, both memfds that the daemon makes, sizes, seals against resizing and
 // passes with SCM_RIGHTS in the reply to Hello (see control_abi.h):
@@ -69,8 +70,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ring/ops/collective.h"
+#include "proto/ring/ops/copy.h"
+#include "proto/ring/ops/gated_activation.h"
+#include "proto/ring/ops/gemm.h"
+#include "proto/ring/ops/operand.h"
+#include "proto/ring/ops/rms_norm.h"
+
 #define CONCERT_ABI_MAJOR 1
-#define CONCERT_ABI_MINOR 1
+#define CONCERT_ABI_MINOR 2
 #define CONCERT_SESSION_MAGIC 0x31545245434e4f43ull /* "CONCERT1", little-endian */
 
 enum {
@@ -84,101 +92,34 @@ enum {
 #define CONCERT_FEATURE_CUDA_MEMORY (1ull << 0) /* pool and imported CUDA memory */
 #define CONCERT_FEATURE_HOST_MEMORY (1ull << 1) /* buffers are memfds that both sides map (sim) */
 #define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
+#define CONCERT_FEATURE_ROW_OPS (1ull << 3)     /* rms_norm and gated_activation; since 1.2 */
+#define CONCERT_OP_FEATURES (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS) /* on every device */
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \
   X(GEMM, 1, "gemm") X(COPY, 2, "copy") X(ALL_REDUCE, 3, "all_reduce")               \
   X(ALL_GATHER, 4, "all_gather") X(REDUCE_SCATTER, 5, "reduce_scatter")              \
-  X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")
+  X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")    \
+  X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
 #define X(name, value, text) CONCERT_OP_##name = value,
   CONCERT_OP_KINDS(X)
 #undef X
+#define X(name, value, text) +1
+  CONCERT_OP_KIND_COUNT = 0 CONCERT_OP_KINDS(X), /* kinds are numbered from 1 to this */
+#undef X
 };
-
-enum concert_dtype_abi {
-  CONCERT_ABI_BF16 = 1,
-  CONCERT_ABI_FP16 = 2,
-  CONCERT_ABI_FP32 = 3,
-  CONCERT_ABI_FP8_E4M3 = 4, /* OCP E4M3: no infinities, 0x7f and 0xff are NaN. A and W of a GEMM only */
-};
-
-enum concert_activation_abi {
-  CONCERT_ABI_ACT_NONE = 0,
-  CONCERT_ABI_ACT_RELU = 1,
-  CONCERT_ABI_ACT_GELU = 2, /* tanh approximation, as cuBLASLt's epilogue */
-  CONCERT_ABI_ACT_SILU = 3,
-};
-
-enum concert_reduction_abi {
-  CONCERT_ABI_SUM = 0,
-  CONCERT_ABI_MAX = 1,
-  CONCERT_ABI_MIN = 2,
-};
-
-/* Bits of concert_gemm_body.flags. */
-#define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
-#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
-#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
 
 /* A timeline id names a timeline node-wide: session id in the high half, index in the low half. User
  * timelines (signalled by the client or its GPU) have CONCERT_TIMELINE_USER set in the index. */
 #define CONCERT_TIMELINE_USER 0x80000000u
 #define CONCERT_TIMELINE_ID(session, index) (((uint64_t)(session) << 32) | (uint32_t)(index))
 
-/* `bytes` from `offset` of a registered buffer; buffer 0 means "none". */
-struct concert_operand {
-  uint32_t buffer;
-  uint32_t scales; /* of a GEMM's a and w: the buffer that holds its scales, 0: none. Else reserved */
-  uint64_t offset;
-};
-
 struct concert_wait_entry {
   uint64_t timeline; /* id; 0: unused slot */
   uint64_t value;    /* satisfied when the timeline is >= value */
-};
-
-/* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
- * ld* are row strides and stride_* distances between batch members, in elements.
- *
- * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
- * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1. */
-struct concert_gemm_body {
-  uint32_t m, n, k;
-  uint32_t batch; /* >= 1 */
-  struct concert_operand a, w, c, d, bias;
-  uint64_t lda, ldw, ldc, ldd;
-  uint64_t stride_a, stride_w, stride_c, stride_d;
-  float alpha, beta;
-  uint8_t dtype;      /* of A and W */
-  uint8_t activation; /* concert_activation_abi */
-  uint16_t flags;
-  uint8_t d_dtype; /* of C, D and bias. fp8: bf16 or fp16; else 0 or `dtype` */
-  uint8_t reserved0[3];
-  uint64_t a_scales_offset, w_scales_offset; /* in the buffers a.scales and w.scales */
-};
-
-/* `count` elements: all_reduce and broadcast: of src and of dst; all_gather: of src (dst holds ranks * count);
- * reduce_scatter: of dst (src holds ranks * count); all_to_all: per peer (both hold ranks * count);
- * barrier: 0. src and dst may be the same range where NCCL allows in-place use. */
-struct concert_collective_body {
-  uint32_t communicator;
-  uint32_t root;     /* broadcast only */
-  uint64_t sequence; /* this rank's op number in the communicator, from 0 */
-  uint64_t count;
-  struct concert_operand src, dst;
-  uint8_t dtype;
-  uint8_t reduction;
-  uint8_t reserved0[6];
-  uint64_t reserved1[16];
-};
-
-struct concert_copy_body {
-  struct concert_operand src, dst;
-  uint64_t bytes;
-  uint64_t reserved[19];
 };
 
 struct concert_descriptor {
@@ -199,7 +140,9 @@ struct concert_descriptor {
     struct concert_gemm_body gemm;
     struct concert_collective_body collective;
     struct concert_copy_body copy;
-    uint8_t raw[192];
+    struct concert_rms_norm_body rms_norm;
+    struct concert_gated_activation_body gated_activation;
+    uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };
 
@@ -286,12 +229,6 @@ struct concert_layout {
   struct concert_ring_layout rings[CONCERT_MAX_RINGS];
 };
 
-#define CONCERT_ABI_ASSERT(type, field, offset) \
-  static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
-
-static_assert(sizeof(struct concert_operand) == 16, "ABI");
-CONCERT_ABI_ASSERT(concert_operand, scales, 4);
-CONCERT_ABI_ASSERT(concert_operand, offset, 8);
 static_assert(sizeof(struct concert_wait_entry) == 16, "ABI");
 static_assert(sizeof(struct concert_descriptor) == 320, "ABI: five cache lines");
 CONCERT_ABI_ASSERT(concert_descriptor, sequence, 0);
@@ -303,39 +240,6 @@ CONCERT_ABI_ASSERT(concert_descriptor, wait_count, 24);
 CONCERT_ABI_ASSERT(concert_descriptor, deadline_ns, 32);
 CONCERT_ABI_ASSERT(concert_descriptor, waits, 64);
 CONCERT_ABI_ASSERT(concert_descriptor, body, 128);
-static_assert(sizeof(struct concert_gemm_body) == 192, "ABI");
-CONCERT_ABI_ASSERT(concert_gemm_body, m, 0);
-CONCERT_ABI_ASSERT(concert_gemm_body, n, 4);
-CONCERT_ABI_ASSERT(concert_gemm_body, k, 8);
-CONCERT_ABI_ASSERT(concert_gemm_body, batch, 12);
-CONCERT_ABI_ASSERT(concert_gemm_body, a, 16);
-CONCERT_ABI_ASSERT(concert_gemm_body, w, 32);
-CONCERT_ABI_ASSERT(concert_gemm_body, c, 48);
-CONCERT_ABI_ASSERT(concert_gemm_body, d, 64);
-CONCERT_ABI_ASSERT(concert_gemm_body, bias, 80);
-CONCERT_ABI_ASSERT(concert_gemm_body, lda, 96);
-CONCERT_ABI_ASSERT(concert_gemm_body, stride_a, 128);
-CONCERT_ABI_ASSERT(concert_gemm_body, alpha, 160);
-CONCERT_ABI_ASSERT(concert_gemm_body, beta, 164);
-CONCERT_ABI_ASSERT(concert_gemm_body, dtype, 168);
-CONCERT_ABI_ASSERT(concert_gemm_body, activation, 169);
-CONCERT_ABI_ASSERT(concert_gemm_body, flags, 170);
-CONCERT_ABI_ASSERT(concert_gemm_body, d_dtype, 172);
-CONCERT_ABI_ASSERT(concert_gemm_body, a_scales_offset, 176);
-CONCERT_ABI_ASSERT(concert_gemm_body, w_scales_offset, 184);
-static_assert(sizeof(struct concert_collective_body) == 192, "ABI");
-CONCERT_ABI_ASSERT(concert_collective_body, communicator, 0);
-CONCERT_ABI_ASSERT(concert_collective_body, root, 4);
-CONCERT_ABI_ASSERT(concert_collective_body, sequence, 8);
-CONCERT_ABI_ASSERT(concert_collective_body, count, 16);
-CONCERT_ABI_ASSERT(concert_collective_body, src, 24);
-CONCERT_ABI_ASSERT(concert_collective_body, dst, 40);
-CONCERT_ABI_ASSERT(concert_collective_body, dtype, 56);
-CONCERT_ABI_ASSERT(concert_collective_body, reduction, 57);
-static_assert(sizeof(struct concert_copy_body) == 192, "ABI");
-CONCERT_ABI_ASSERT(concert_copy_body, src, 0);
-CONCERT_ABI_ASSERT(concert_copy_body, dst, 16);
-CONCERT_ABI_ASSERT(concert_copy_body, bytes, 32);
 static_assert(sizeof(struct concert_completion) == 64, "ABI: one cache line");
 CONCERT_ABI_ASSERT(concert_completion, ticket, 8);
 CONCERT_ABI_ASSERT(concert_completion, queue, 16);

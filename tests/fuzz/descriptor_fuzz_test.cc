@@ -29,7 +29,7 @@ class DescriptorGenerator {
   concert_descriptor Next() {
     concert_descriptor descriptor{};
     descriptor.kind = Rarely() ? static_cast<uint16_t>(random_())
-                               : static_cast<uint16_t>(Pick(CONCERT_OP_BARRIER) + 1);
+                               : static_cast<uint16_t>(Pick(CONCERT_OP_KIND_COUNT) + 1);
     switch (descriptor.kind) {
       case CONCERT_OP_GEMM:
         descriptor.body.gemm = Gemm();
@@ -37,6 +37,12 @@ class DescriptorGenerator {
       case CONCERT_OP_COPY:
         descriptor.body.copy = {
             .src = Operand(), .dst = Operand(), .bytes = Size(), .reserved = {}};
+        break;
+      case CONCERT_OP_RMS_NORM:
+        descriptor.body.rms_norm = RmsNorm();
+        break;
+      case CONCERT_OP_GATED_ACTIVATION:
+        descriptor.body.gated_activation = GatedActivation();
         break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
@@ -106,6 +112,35 @@ class DescriptorGenerator {
     const concert_operand a_scales = Operand(), w_scales = Operand();
     if (Pick(3) != 0) gemm.a.scales = a_scales.buffer, gemm.a_scales_offset = a_scales.offset;
     if (Pick(3) != 0) gemm.w.scales = w_scales.buffer, gemm.w_scales_offset = w_scales.offset;
+  }
+
+  uint64_t RowStride(uint64_t columns) { return columns + (Rarely() ? Size() : 0); }
+
+  concert_rms_norm_body RmsNorm() {
+    concert_rms_norm_body norm{};
+    norm.rows = Size32(), norm.columns = Size32();
+    norm.x = Operand(), norm.weight = Operand();
+    norm.out = Pick(4) == 0 ? norm.x : Operand();
+    if (Pick(2) == 0) norm.residual = Operand();
+    norm.x_stride = RowStride(norm.columns);
+    norm.out_stride = Rarely() ? RowStride(norm.columns) : norm.x_stride;
+    norm.residual_stride = RowStride(norm.columns);
+    norm.epsilon = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 1e-6f;
+    norm.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    norm.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    return norm;
+  }
+
+  concert_gated_activation_body GatedActivation() {
+    concert_gated_activation_body gated{};
+    gated.rows = Size32(), gated.columns = Size32();
+    gated.x = Operand(), gated.out = Operand();
+    gated.x_stride = RowStride(2 * uint64_t{gated.columns});
+    gated.out_stride = RowStride(gated.columns);
+    gated.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    gated.activation = static_cast<uint8_t>(Rarely() ? Pick(256) : 2 + Pick(2));
+    gated.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    return gated;
   }
 
   concert_collective_body Collective(uint16_t kind) {

@@ -238,7 +238,7 @@ void FakeDaemon::SayHello(int client, const concert_hello& hello) {
   page->abi_minor = reply.abi_minor = CONCERT_ABI_MINOR;
   page->session = reply.session = 7;
   page->features = reply.features =
-      hello.features & (CONCERT_FEATURE_HOST_MEMORY | CONCERT_FEATURE_FP8);
+      hello.features & (CONCERT_FEATURE_HOST_MEMORY | CONCERT_OP_FEATURES);
   page->state = CONCERT_SESSION_RUNNING;
   reply.gpu_count = options_.rings;
   for (uint32_t i = 0; i < options_.rings; ++i) {

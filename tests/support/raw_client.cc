@@ -128,7 +128,7 @@ bool RawClient::Hello() {
   auto hello = Make<concert_hello>(CONCERT_CONTROL_HELLO);
   hello.abi_major = CONCERT_ABI_MAJOR;
   hello.abi_minor = CONCERT_ABI_MINOR;
-  hello.features = CONCERT_FEATURE_HOST_MEMORY | CONCERT_FEATURE_FP8;
+  hello.features = CONCERT_FEATURE_HOST_MEMORY | CONCERT_OP_FEATURES;
   hello.gpu_mask = 1;
   std::strcpy(hello.client_name, "raw");
   std::vector<int> fds;

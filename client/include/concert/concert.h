@@ -320,6 +320,38 @@ typedef struct concert_copy {
   uint64_t bytes;
 } concert_copy;
 
+/* Flag: the normalised row is rounded to the dtype before it is multiplied by the weight. */
+#define CONCERT_RMS_NORM_CAST_FIRST (1u << 0)
+
+/* out[r,c] = weight[c] * x[r,c] / sqrt(mean(x[r,:]^2) + epsilon), each row computed in fp32. With a
+ * residual, residual = x + residual first, rounded and written back, and that is what is
+ * normalised. All operands have the dtype, which is not fp8. out may be x; else nothing that is
+ * written may share memory with another operand. epsilon may be any float. Since 1.2. */
+typedef struct concert_rms_norm {
+  uint32_t struct_size;
+  uint32_t rows, columns;
+  uint32_t dtype;
+  uint32_t flags; /* CONCERT_RMS_NORM_* */
+  float epsilon;
+  concert_slice x, residual, weight, out; /* residual may be none; weight: `columns` elements */
+  uint64_t x_stride, residual_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_rms_norm;
+
+/* Flag: gate and up alternate in a row of x; else all of gate comes first. */
+#define CONCERT_GATED_INTERLEAVED (1u << 0)
+
+/* out[r,c] = act(gate[r,c]) * up[r,c], computed in fp32 and rounded once. A row of x holds
+ * `columns` elements of gate and as many of up. The dtype is not fp8. Since 1.2. */
+typedef struct concert_gated_activation {
+  uint32_t struct_size;
+  uint32_t rows, columns; /* of out */
+  uint32_t dtype;
+  uint32_t activation; /* concert_activation: silu or gelu */
+  uint32_t flags;      /* CONCERT_GATED_* */
+  concert_slice x, out;
+  uint64_t x_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_gated_activation;
+
 /* Each hands one op to the queue and returns at once; `ticket` (may be NULL) is reached when the op
  * is done. RESOURCE_EXHAUSTED: the ring stayed full for submit_timeout_ns. UNAVAILABLE: the session
  * has ended. A failed submit leaves no trace: nothing was handed over. `options` may be NULL. */
@@ -332,6 +364,13 @@ CONCERT_API int concert_submit_collective(concert_queue* queue, const concert_co
 CONCERT_API int concert_submit_copy(concert_queue* queue, const concert_copy* op,
                                     const concert_submit_options* options, concert_ticket* ticket,
                                     concert_error* error);
+CONCERT_API int concert_submit_rms_norm(concert_queue* queue, const concert_rms_norm* op,
+                                        const concert_submit_options* options,
+                                        concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_gated_activation(concert_queue* queue,
+                                                const concert_gated_activation* op,
+                                                const concert_submit_options* options,
+                                                concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting

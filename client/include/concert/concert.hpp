@@ -278,6 +278,27 @@ struct CopyOp {
   uint64_t bytes = 0;
 };
 
+// See concert_rms_norm.
+struct RmsNormOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, weight{}, out{};
+  Slice residual{};  // none: x alone is normalised
+  uint64_t x_stride = 0, residual_stride = 0, out_stride = 0;
+  float epsilon = 1e-6f;
+  Dtype dtype = kBf16;
+  bool cast_first = false;  // rounded before it is multiplied by the weight
+};
+
+// See concert_gated_activation.
+struct GatedActivationOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, out{};
+  uint64_t x_stride = 0, out_stride = 0;
+  Dtype dtype = kBf16;
+  Activation activation = kSilu;
+  bool interleaved = false;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -359,6 +380,28 @@ class Queue {
     copy.struct_size = sizeof(copy);
     copy.src = op.src.Abi(), copy.dst = op.dst.Abi(), copy.bytes = op.bytes;
     return Submit(concert_submit_copy, copy, options);
+  }
+  Ticket RmsNorm(const RmsNormOp& op, const SubmitOptions& options = {}) {
+    concert_rms_norm norm = {};
+    norm.struct_size = sizeof(norm);
+    norm.rows = op.rows, norm.columns = op.columns;
+    norm.x = op.x.Abi(), norm.residual = op.residual.Abi();
+    norm.weight = op.weight.Abi(), norm.out = op.out.Abi();
+    norm.x_stride = op.x_stride, norm.residual_stride = op.residual_stride;
+    norm.out_stride = op.out_stride;
+    norm.epsilon = op.epsilon, norm.dtype = op.dtype;
+    norm.flags = op.cast_first ? CONCERT_RMS_NORM_CAST_FIRST : 0;
+    return Submit(concert_submit_rms_norm, norm, options);
+  }
+  Ticket GatedActivation(const GatedActivationOp& op, const SubmitOptions& options = {}) {
+    concert_gated_activation gated = {};
+    gated.struct_size = sizeof(gated);
+    gated.rows = op.rows, gated.columns = op.columns;
+    gated.x = op.x.Abi(), gated.out = op.out.Abi();
+    gated.x_stride = op.x_stride, gated.out_stride = op.out_stride;
+    gated.dtype = op.dtype, gated.activation = op.activation;
+    gated.flags = op.interleaved ? CONCERT_GATED_INTERLEAVED : 0;
+    return Submit(concert_submit_gated_activation, gated, options);
   }
 
  private:

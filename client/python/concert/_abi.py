@@ -22,6 +22,8 @@ STRIDE_SHARED = 18446744073709551615
 GEMM_TF32 = 1
 GEMM_A_SCALES_PER_ROW = 2
 GEMM_W_SCALES_PER_ROW = 4
+RMS_NORM_CAST_FIRST = 1
+GATED_INTERLEAVED = 1
 
 
 class Code(IntEnum):
@@ -213,6 +215,39 @@ class concert_copy(Structure):
     ]
 
 
+class concert_rms_norm(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("flags", c_uint32),
+        ("epsilon", c_float),
+        ("x", concert_slice),
+        ("residual", concert_slice),
+        ("weight", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("residual_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_gated_activation(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("activation", c_uint32),
+        ("flags", c_uint32),
+        ("x", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
 class concert_join(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -235,6 +270,8 @@ PACK_FORMATS = {
     "concert_gemm": "@IIIIIIIIPQPQPQPQPQQQQQQQQQffPQPQI",
     "concert_collective": "@IIPPQPQQIII",
     "concert_copy": "@IPQPQQ",
+    "concert_rms_norm": "@IIIIIfPQPQPQPQQQQ",
+    "concert_gated_activation": "@IIIIIIPQPQQQ",
     "concert_join": "@IIIIP",
 }
 
@@ -336,6 +373,20 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_copy": (c_int, [
         c_void_p,
         POINTER(concert_copy),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_rms_norm": (c_int, [
+        c_void_p,
+        POINTER(concert_rms_norm),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_gated_activation": (c_int, [
+        c_void_p,
+        POINTER(concert_gated_activation),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

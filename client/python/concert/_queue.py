@@ -7,11 +7,12 @@ import struct
 from typing import TYPE_CHECKING, Any, Iterable, Union
 
 from . import _abi
-from ._abi import CollectiveKind, Priority, Reduction
+from ._abi import Activation, CollectiveKind, Priority, Reduction
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._row_ops import GatedActivation, RmsNorm
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -43,6 +44,8 @@ class Queue(Owner):
             Gemm: library().concert_submit_gemm,
             Copy: library().concert_submit_copy,
             Collective: library().concert_submit_collective,
+            RmsNorm: library().concert_submit_rms_norm,
+            GatedActivation: library().concert_submit_gated_activation,
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_reference = ctypes.byref(self._ticket)
@@ -117,6 +120,19 @@ class Queue(Owner):
         op = Gemm.__new__(Gemm)
         op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
         return self.submit(op, waits, deadline_ns)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
+                 epsilon: float = 1e-6, cast_first: bool = False,
+                 waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an RmsNorm: out = weight * normalised(x + residual)."""
+        return self.submit(RmsNorm(x, weight, out, residual=residual, epsilon=epsilon,
+                                   cast_first=cast_first), waits)
+
+    def gated_activation(self, x: Tensor, out: Tensor, *, activation: Activation = Activation.SILU,
+                         interleaved: bool = False, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a GatedActivation: out = act(gate) * up, both from x."""
+        return self.submit(GatedActivation(x, out, activation=activation, interleaved=interleaved),
+                           waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

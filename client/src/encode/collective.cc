@@ -1,8 +1,9 @@
-#include "client/src/encode/encode.h"
 #include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
 #include "client/src/failure.h"
 
 namespace concert::client {
+namespace {
 
 int Encode(const concert_collective& op, EncodedOp* to, concert_error* error) {
   if (op.communicator == nullptr) {
@@ -26,4 +27,12 @@ int Encode(const concert_collective& op, EncodedOp* to, concert_error* error) {
   return CONCERT_OK;
 }
 
+}  // namespace
 }  // namespace concert::client
+
+int concert_submit_collective(concert_queue* queue, const concert_collective* op,
+                              const concert_submit_options* options, concert_ticket* ticket,
+                              concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_collective", concert::client::Encode, options,
+                                 ticket, error);
+}

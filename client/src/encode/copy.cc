@@ -1,7 +1,8 @@
-#include "client/src/encode/encode.h"
 #include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
 
 namespace concert::client {
+namespace {
 
 int Encode(const concert_copy& op, EncodedOp* to, concert_error* error) {
   if (int code = CheckOrigins({&op.src, &op.dst}, error)) return code;
@@ -13,4 +14,12 @@ int Encode(const concert_copy& op, EncodedOp* to, concert_error* error) {
   return CONCERT_OK;
 }
 
+}  // namespace
 }  // namespace concert::client
+
+int concert_submit_copy(concert_queue* queue, const concert_copy* op,
+                        const concert_submit_options* options, concert_ticket* ticket,
+                        concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_copy", concert::client::Encode, options,
+                                 ticket, error);
+}

@@ -23,6 +23,9 @@ inline uint16_t Narrow16(uint32_t value) {
   return value > UINT16_MAX ? UINT16_MAX : static_cast<uint16_t>(value);
 }
 
+// concert.h: a stride of 0 is "without gaps".
+inline uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
+
 // The id of a buffer of the parent's session may be another buffer's in the child's.
 template <size_t N>
 int CheckOrigins(const concert_slice* const (&slices)[N], concert_error* error) {

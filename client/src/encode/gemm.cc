@@ -1,19 +1,15 @@
-#include "client/src/encode/encode.h"
 #include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
 #include "client/src/failure.h"
 
 namespace concert::client {
 namespace {
-
-uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
 
 // concert.h: 0 is "without gaps", CONCERT_STRIDE_SHARED is the ABI's 0. One matrix has no stride.
 uint64_t BatchStride(uint64_t stride, uint32_t batch, uint64_t rows, uint64_t ld) {
   if (stride == CONCERT_STRIDE_SHARED || batch <= 1) return 0;
   return OrTight(stride, rows * ld);
 }
-
-}  // namespace
 
 int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   // Nobody multiplies to throw the product away: alpha was forgotten.
@@ -63,4 +59,12 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   return CONCERT_OK;
 }
 
+}  // namespace
 }  // namespace concert::client
+
+int concert_submit_gemm(concert_queue* queue, const concert_gemm* op,
+                        const concert_submit_options* options, concert_ticket* ticket,
+                        concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_gemm", concert::client::Encode, options,
+                                 ticket, error);
+}

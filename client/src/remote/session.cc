@@ -50,7 +50,7 @@ int RemoteSession::Handshake(const concert_connect_options& options, concert_err
   concert_hello hello{};
   hello.abi_major = CONCERT_ABI_MAJOR;
   hello.abi_minor = CONCERT_ABI_MINOR;
-  hello.features = CONCERT_FEATURE_CUDA_MEMORY | CONCERT_FEATURE_HOST_MEMORY | CONCERT_FEATURE_FP8;
+  hello.features = CONCERT_FEATURE_CUDA_MEMORY | CONCERT_FEATURE_HOST_MEMORY | CONCERT_OP_FEATURES;
   hello.gpu_mask = options.gpu_mask;
   const char* name = options.client_name;
   if (name == nullptr) {

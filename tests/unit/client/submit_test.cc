@@ -138,7 +138,7 @@ class OlderDaemon : public SubmitTest {
   OlderDaemon()
       : SubmitTest(FakeDaemon::Options{.edit_hello = [](concert_hello_reply& reply) {
           reply.abi_minor = 0;
-          reply.features &= ~CONCERT_FEATURE_FP8;
+          reply.features &= ~CONCERT_OP_FEATURES;
         }}) {}
 };
 
@@ -151,6 +151,68 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(status.message(), HasSubstr("update concertd"));
   EXPECT_EQ(daemon_.tail(), 1u);
+}
+
+TEST_F(OlderDaemon, GetsNoRowOps) {
+  const Status norm =
+      queue_.RmsNorm({.rows = 1, .columns = 1, .x = x_, .weight = x_, .out = y_}).submit_status();
+  EXPECT_EQ(norm.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(norm.message(), HasSubstr("the op is an rms_norm, which this daemon does not know"));
+  const Status gated =
+      queue_.GatedActivation({.rows = 1, .columns = 1, .x = x_, .out = y_}).submit_status();
+  EXPECT_EQ(gated.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_EQ(daemon_.tail(), 0u);
+}
+
+TEST_F(SubmitTest, EveryFieldOfARowOpTravels) {
+  const Ticket norm_ticket = queue_.RmsNorm({.rows = 3,
+                                             .columns = 40,
+                                             .x = {x_, 64},
+                                             .weight = {x_, 128},
+                                             .out = {y_, 16},
+                                             .residual = {y_, 256},
+                                             .x_stride = 48,
+                                             .epsilon = 1e-3f,
+                                             .dtype = kFp16,
+                                             .cast_first = true});
+  EXPECT_TRUE(norm_ticket.submit_status().ok());
+  const concert_rms_norm_body& norm = daemon_.descriptor(0).body.rms_norm;
+  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_RMS_NORM);
+  EXPECT_EQ(norm.rows, 3u);
+  EXPECT_EQ(norm.columns, 40u);
+  EXPECT_EQ(norm.x.offset, 64u);
+  EXPECT_EQ(norm.weight.offset, 128u);
+  EXPECT_EQ(norm.out.offset, 16u);
+  EXPECT_EQ(norm.residual.offset, 256u);
+  EXPECT_EQ(norm.x.buffer, norm.weight.buffer);
+  EXPECT_EQ(norm.out.buffer, norm.residual.buffer);
+  EXPECT_EQ(norm.x_stride, 48u);
+  EXPECT_EQ(norm.residual_stride, 40u);
+  EXPECT_EQ(norm.out_stride, 40u);
+  EXPECT_EQ(norm.epsilon, 1e-3f);
+  EXPECT_EQ(norm.dtype, CONCERT_ABI_FP16);
+  EXPECT_EQ(norm.flags, CONCERT_RMS_NORM_CAST_FIRST);
+
+  const Ticket gated_ticket = queue_.GatedActivation({.rows = 3,
+                                                      .columns = 40,
+                                                      .x = {x_, 64},
+                                                      .out = {y_, 16},
+                                                      .out_stride = 50,
+                                                      .dtype = kFp32,
+                                                      .activation = kGelu,
+                                                      .interleaved = true});
+  EXPECT_TRUE(gated_ticket.submit_status().ok());
+  const concert_gated_activation_body& gated = daemon_.descriptor(1).body.gated_activation;
+  EXPECT_EQ(daemon_.descriptor(1).kind, CONCERT_OP_GATED_ACTIVATION);
+  EXPECT_EQ(gated.rows, 3u);
+  EXPECT_EQ(gated.columns, 40u);
+  EXPECT_EQ(gated.x.offset, 64u);
+  EXPECT_EQ(gated.out.offset, 16u);
+  EXPECT_EQ(gated.x_stride, 80u);
+  EXPECT_EQ(gated.out_stride, 50u);
+  EXPECT_EQ(gated.dtype, CONCERT_ABI_FP32);
+  EXPECT_EQ(gated.activation, CONCERT_ABI_ACT_GELU);
+  EXPECT_EQ(gated.flags, CONCERT_GATED_INTERLEAVED);
 }
 
 TEST_F(SubmitTest, AForgottenAlphaIsRefusedAndNoOtherIs) {

@@ -78,6 +78,36 @@ inline concert_descriptor GoodCollective(uint16_t kind) {
   return descriptor;
 }
 
+// 8 rows of 64 bf16 elements: x and the weight in buffer 1, the residual in 2, out in 3.
+inline concert_descriptor GoodRmsNorm() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_RMS_NORM;
+  concert_rms_norm_body& body = descriptor.body.rms_norm;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.residual = {2, 0, 0};
+  body.weight = {1, 0, 65536};
+  body.out = {3, 0, 0};
+  body.x_stride = body.residual_stride = body.out_stride = 64;
+  body.epsilon = 1e-6f;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
+// 8 rows of 64 fp32 elements from rows of 128.
+inline concert_descriptor GoodGatedActivation() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_GATED_ACTIVATION;
+  concert_gated_activation_body& body = descriptor.body.gated_activation;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.out = {2, 0, 0};
+  body.x_stride = 128, body.out_stride = 64;
+  body.dtype = CONCERT_ABI_FP32;
+  body.activation = CONCERT_ABI_ACT_SILU;
+  return descriptor;
+}
+
 inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
   return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
 }

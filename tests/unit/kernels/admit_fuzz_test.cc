@@ -37,13 +37,9 @@ class Fuzzer {
 
   // A good descriptor with a few 8-byte words, fields or bytes replaced.
   concert_descriptor Descriptor() {
-    const uint16_t kind = static_cast<uint16_t>(1 + Below(8));
-    const concert_descriptor gemm = Below(2) == 0 ? GoodGemm() : GoodFp8Gemm();
-    concert_descriptor descriptor = kind == CONCERT_OP_GEMM   ? gemm
-                                    : kind == CONCERT_OP_COPY ? GoodCopy()
-                                                              : GoodCollective(kind);
-    // The words that hold numbers; the rest is reserved and mostly leads to a refusal.
-    const uint64_t words = kind == CONCERT_OP_GEMM ? 24 : kind == CONCERT_OP_COPY ? 5 : 8;
+    const uint16_t kind = static_cast<uint16_t>(1 + Below(CONCERT_OP_KIND_COUNT));
+    concert_descriptor descriptor = Good(kind);
+    const uint64_t words = NumberWords(kind);
     for (uint64_t i = Below(5); i-- > 0;) {
       uint8_t* word = descriptor.body.raw + 8 * Below(words);
       const uint64_t number = Number();
@@ -65,6 +61,34 @@ class Fuzzer {
   }
 
  private:
+  concert_descriptor Good(uint16_t kind) {
+    switch (kind) {
+      case CONCERT_OP_GEMM:
+        return Below(2) == 0 ? GoodGemm() : GoodFp8Gemm();
+      case CONCERT_OP_COPY:
+        return GoodCopy();
+      case CONCERT_OP_RMS_NORM:
+        return GoodRmsNorm();
+      case CONCERT_OP_GATED_ACTIVATION:
+        return GoodGatedActivation();
+      default:
+        return GoodCollective(kind);
+    }
+  }
+  // The words of a body that hold numbers; the rest is reserved and mostly leads to a refusal.
+  static uint64_t NumberWords(uint16_t kind) {
+    switch (kind) {
+      case CONCERT_OP_GEMM:
+        return 24;
+      case CONCERT_OP_COPY:
+        return 5;
+      case CONCERT_OP_RMS_NORM:
+        return 13;
+      default:
+        return 8;
+    }
+  }
+
   std::mt19937_64 random_;
 };
 
@@ -144,6 +168,38 @@ void CheckCollective(uint16_t kind, const concert_collective_body& body, const C
   EXPECT_LT(args.root, static_cast<uint32_t>(ranks));
 }
 
+void CheckRmsNorm(const concert_rms_norm_body& body, const RmsNormArgs& args) {
+  const Wide element = DtypeBytes(args.dtype);
+  const auto bytes = [&](uint64_t stride) {
+    return Span(args.rows, args.columns, stride, 1, 0) * element;
+  };
+  const Wide x = bytes(args.x_stride), out = bytes(args.out_stride),
+             residual = bytes(args.residual_stride), weight = args.columns * element;
+  CheckInside(body.x, args.x, x / element, element);
+  CheckInside(body.out, args.out, out / element, element);
+  CheckInside(body.weight, args.weight, args.columns, element);
+  EXPECT_TRUE(Disjoint(args.out, out, args.weight, weight));
+  EXPECT_TRUE(Disjoint(args.out, out, args.x, x) ||
+              (args.out == args.x && args.out_stride == args.x_stride));
+  EXPECT_EQ(args.residual != 0, body.residual.buffer != 0);
+  if (args.residual == 0) return;
+  CheckInside(body.residual, args.residual, residual / element, element);
+  EXPECT_TRUE(Disjoint(args.residual, residual, args.x, x));
+  EXPECT_TRUE(Disjoint(args.residual, residual, args.out, out));
+  EXPECT_TRUE(Disjoint(args.residual, residual, args.weight, weight));
+}
+
+void CheckGatedActivation(const concert_gated_activation_body& body,
+                          const GatedActivationArgs& args) {
+  const Wide element = DtypeBytes(args.dtype);
+  const Wide x = Span(args.rows, 2 * Wide{args.columns}, args.x_stride, 1, 0);
+  const Wide out = Span(args.rows, args.columns, args.out_stride, 1, 0);
+  CheckInside(body.x, args.x, x, element);
+  CheckInside(body.out, args.out, out, element);
+  EXPECT_TRUE(Disjoint(args.out, out * element, args.x, x * element));
+  EXPECT_TRUE(args.activation == Activation::kSilu || args.activation == Activation::kGelu);
+}
+
 // What it is said to touch lies in the buffer that is named.
 void CheckAccesses(const Op& op) {
   const Accesses accesses = FindOpKind(op.kind)->accesses(op);
@@ -158,11 +214,29 @@ void CheckAccesses(const Op& op) {
   }
 }
 
+void CheckOp(const concert_descriptor& descriptor, const Op& op, uint32_t ranks) {
+  switch (op.kind) {
+    case CONCERT_OP_GEMM:
+      return CheckGemm(descriptor.body.gemm, op.gemm);
+    case CONCERT_OP_RMS_NORM:
+      return CheckRmsNorm(descriptor.body.rms_norm, op.rms_norm);
+    case CONCERT_OP_GATED_ACTIVATION:
+      return CheckGatedActivation(descriptor.body.gated_activation, op.gated_activation);
+    case CONCERT_OP_COPY:
+      CheckInside(descriptor.body.copy.src, op.copy.src, op.copy.bytes, 1);
+      CheckInside(descriptor.body.copy.dst, op.copy.dst, op.copy.bytes, 1);
+      EXPECT_TRUE(Disjoint(op.copy.src, op.copy.bytes, op.copy.dst, op.copy.bytes));
+      return;
+    default:
+      return CheckCollective(op.kind, descriptor.body.collective, op.collective, ranks);
+  }
+}
+
 TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
   constexpr uint64_t kRounds = 400000;
   SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
   Fuzzer fuzzer(tests::Seed());
-  std::array<uint64_t, 9> accepted{}, refused{};
+  std::array<uint64_t, CONCERT_OP_KIND_COUNT + 1> accepted{}, refused{};
   for (uint64_t round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
     const concert_descriptor descriptor = fuzzer.Descriptor();
     const uint32_t ranks = static_cast<uint32_t>(1 + fuzzer.Below(16));
@@ -177,17 +251,9 @@ TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
     SCOPED_TRACE("round " + std::to_string(round));
     EXPECT_EQ(op.kind, descriptor.kind);
     CheckAccesses(op);
-    if (op.kind == CONCERT_OP_GEMM) {
-      CheckGemm(descriptor.body.gemm, op.gemm);
-    } else if (op.kind == CONCERT_OP_COPY) {
-      CheckInside(descriptor.body.copy.src, op.copy.src, op.copy.bytes, 1);
-      CheckInside(descriptor.body.copy.dst, op.copy.dst, op.copy.bytes, 1);
-      EXPECT_TRUE(Disjoint(op.copy.src, op.copy.bytes, op.copy.dst, op.copy.bytes));
-    } else {
-      CheckCollective(op.kind, descriptor.body.collective, op.collective, ranks);
-    }
+    CheckOp(descriptor, op, ranks);
   }
-  for (uint16_t kind = 1; kind <= CONCERT_OP_BARRIER; ++kind) {
+  for (uint16_t kind = 1; kind <= CONCERT_OP_KIND_COUNT; ++kind) {
     EXPECT_GT(accepted[kind], 1000u)
         << "the fuzzer hardly reaches the accepting paths of kind " << kind;
     EXPECT_GT(refused[kind], 1000u) << kind;

@@ -1,6 +1,6 @@
-// The activations of kernels::Activation, in fp32.
-#ifndef CONCERT_KERNELS_GEMM_ACTIVATION_CUH_
-#define CONCERT_KERNELS_GEMM_ACTIVATION_CUH_
+// The activations of kernels::Activation, in fp32, in device code.
+#ifndef CONCERT_KERNELS_ACTIVATION_CUH_
+#define CONCERT_KERNELS_ACTIVATION_CUH_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ __device__ inline float Activate(float x, uint32_t activation) {
 
 }  // namespace concert::kernels::cuda
 
-#endif  // CONCERT_KERNELS_GEMM_ACTIVATION_CUH_
+#endif  // CONCERT_KERNELS_ACTIVATION_CUH_

@@ -1,0 +1,33 @@
+#include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
+
+namespace concert::client {
+namespace {
+
+int Encode(const concert_gated_activation& op, EncodedOp* to, concert_error* error) {
+  if (int code = CheckOrigins({&op.x, &op.out}, error)) return code;
+  to->descriptor.kind = CONCERT_OP_GATED_ACTIVATION;
+  concert_gated_activation_body& body = to->descriptor.body.gated_activation;
+  body.rows = op.rows;
+  body.columns = op.columns;
+  body.x = Operand(op.x);
+  body.out = Operand(op.out);
+  body.x_stride = OrTight(op.x_stride, 2 * uint64_t{op.columns});
+  body.out_stride = OrTight(op.out_stride, op.columns);
+  body.dtype = Narrow8(op.dtype);
+  body.activation = Narrow8(op.activation);
+  body.flags = Narrow16(op.flags);
+  to->features = CONCERT_FEATURE_ROW_OPS;
+  to->needs = "the op is a gated_activation";
+  return CONCERT_OK;
+}
+
+}  // namespace
+}  // namespace concert::client
+
+int concert_submit_gated_activation(concert_queue* queue, const concert_gated_activation* op,
+                                    const concert_submit_options* options, concert_ticket* ticket,
+                                    concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_gated_activation", concert::client::Encode,
+                                 options, ticket, error);
+}

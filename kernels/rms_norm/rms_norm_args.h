@@ -1,0 +1,23 @@
+// Arguments of the RMS norm's kernels, shared by host and device code. Passed by value.
+#ifndef CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
+#define CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
+
+#include <cstdint>
+
+namespace concert::kernels::cuda {
+
+inline constexpr int kRmsNormThreads = 256;
+
+// As concert_rms_norm_body. residual null: none.
+struct RmsNormKernelArgs {
+  const void *x, *weight;
+  void *residual, *out;
+  uint64_t x_stride, residual_stride, out_stride;  // elements
+  uint32_t rows, columns;
+  float epsilon;
+  uint32_t cast_first;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_

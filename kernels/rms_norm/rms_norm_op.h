@@ -1,0 +1,35 @@
+// RMS norm of rows, with a residual that is added first: see concert_rms_norm_body.
+#ifndef CONCERT_KERNELS_RMS_NORM_RMS_NORM_OP_H_
+#define CONCERT_KERNELS_RMS_NORM_RMS_NORM_OP_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "kernels/failure.h"
+#include "kernels/op.h"
+#include "kernels/op_table.h"
+
+namespace concert::kernels {
+
+// Rules beyond bounds:
+// - rows and columns are 1 to kMaxRows and kMaxRowColumns; dtype is bf16, fp16 or fp32.
+// - Without a residual its offset and stride are ignored. epsilon may be any float.
+// - A row stride is at least the row.
+// - out may be x, with the same stride. Nothing else that is written may overlap another operand;
+//   strided operands count as their bounding range.
+Failure AdmitRmsNorm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
+
+// It may read the weight early.
+Accesses AccessesOfRmsNorm(const Op& op);
+
+// One part. Sums of squares in fp64.
+void ComputeRmsNorm(std::span<const Op* const> parts);
+
+namespace cuda {
+// In builds with CUDA. One block for each row; sums of squares in fp32.
+absl::Status LaunchRmsNorm(LaunchContext& context, const Op& op);
+}  // namespace cuda
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_RMS_NORM_RMS_NORM_OP_H_

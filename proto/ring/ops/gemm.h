@@ -1,0 +1,53 @@
+// The body of a GEMM.
+#ifndef CONCERT_PROTO_RING_OPS_GEMM_H_
+#define CONCERT_PROTO_RING_OPS_GEMM_H_
+
+#include "proto/ring/ops/operand.h"
+
+/* Bits of concert_gemm_body.flags. */
+#define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
+#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
+#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
+
+/* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
+ * ld* are row strides and stride_* distances between batch members, in elements.
+ *
+ * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
+ * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1. */
+struct concert_gemm_body {
+  uint32_t m, n, k;
+  uint32_t batch; /* >= 1 */
+  struct concert_operand a, w, c, d, bias;
+  uint64_t lda, ldw, ldc, ldd;
+  uint64_t stride_a, stride_w, stride_c, stride_d;
+  float alpha, beta;
+  uint8_t dtype;      /* of A and W */
+  uint8_t activation; /* concert_activation_abi */
+  uint16_t flags;
+  uint8_t d_dtype; /* of C, D and bias. fp8: bf16 or fp16; else 0 or `dtype` */
+  uint8_t reserved0[3];
+  uint64_t a_scales_offset, w_scales_offset; /* in the buffers a.scales and w.scales */
+};
+
+static_assert(sizeof(struct concert_gemm_body) == 192, "ABI");
+CONCERT_ABI_ASSERT(concert_gemm_body, m, 0);
+CONCERT_ABI_ASSERT(concert_gemm_body, n, 4);
+CONCERT_ABI_ASSERT(concert_gemm_body, k, 8);
+CONCERT_ABI_ASSERT(concert_gemm_body, batch, 12);
+CONCERT_ABI_ASSERT(concert_gemm_body, a, 16);
+CONCERT_ABI_ASSERT(concert_gemm_body, w, 32);
+CONCERT_ABI_ASSERT(concert_gemm_body, c, 48);
+CONCERT_ABI_ASSERT(concert_gemm_body, d, 64);
+CONCERT_ABI_ASSERT(concert_gemm_body, bias, 80);
+CONCERT_ABI_ASSERT(concert_gemm_body, lda, 96);
+CONCERT_ABI_ASSERT(concert_gemm_body, stride_a, 128);
+CONCERT_ABI_ASSERT(concert_gemm_body, alpha, 160);
+CONCERT_ABI_ASSERT(concert_gemm_body, beta, 164);
+CONCERT_ABI_ASSERT(concert_gemm_body, dtype, 168);
+CONCERT_ABI_ASSERT(concert_gemm_body, activation, 169);
+CONCERT_ABI_ASSERT(concert_gemm_body, flags, 170);
+CONCERT_ABI_ASSERT(concert_gemm_body, d_dtype, 172);
+CONCERT_ABI_ASSERT(concert_gemm_body, a_scales_offset, 176);
+CONCERT_ABI_ASSERT(concert_gemm_body, w_scales_offset, 184);
+
+#endif  // CONCERT_PROTO_RING_OPS_GEMM_H_

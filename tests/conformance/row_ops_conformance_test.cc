@@ -1,0 +1,234 @@
+// rms_norm and gated_activation of every backend against an fp64 reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/conformance/device_fixture.h"
+
+namespace concert::daemon::conformance {
+namespace {
+
+struct Rows {
+  const char* name;
+  uint32_t rows, columns;
+  uint32_t padding = 0;  // of every row, elements
+};
+
+// One element; sizes that 16 bytes do not divide; more than a block's threads take at once, more
+// than a grid's blocks; gaps that keep rows at multiples of 16 bytes, and such that do not.
+constexpr Rows kRows[] = {
+    {.name = "one_element", .rows = 1, .columns = 1},
+    {.name = "odd", .rows = 3, .columns = 37},
+    {.name = "decode", .rows = 16, .columns = 4096},
+    {.name = "wide", .rows = 2, .columns = 5000, .padding = 8},
+    {.name = "padded", .rows = 9, .columns = 64, .padding = 3},
+    {.name = "many", .rows = 5000, .columns = 16},
+};
+
+using Values = std::vector<double>;
+
+Values Rounded(Dtype dtype, const Values& values) { return Decode(dtype, Encode(dtype, values)); }
+double Rounded(Dtype dtype, double value) { return Rounded(dtype, Values{value})[0]; }
+
+// One rounding of a result that is computed in fp32, and of values at both ends of a sum.
+double ToleranceOf(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBf16:
+      return 4e-3;
+    case Dtype::kFp16:
+      return 5e-4;
+    default:
+      return 1e-5;
+  }
+}
+
+class RowOpsConformanceTest : public DeviceTest {
+ protected:
+  // Rows as they lie in memory, gaps among them.
+  static Values MakeRows(const Rows& shape, Dtype dtype, uint64_t columns, uint64_t seed) {
+    return RandomNumbers(dtype, shape.rows * (columns + shape.padding), seed);
+  }
+  // The rows of `buffer` are near `want`; what lies between them is as it was, poison.
+  void CheckRows(const Rows& shape, Dtype dtype, uint32_t buffer, const Values& want) {
+    const uint64_t stride = shape.columns + shape.padding;
+    const Values all = Decode(dtype, Read(buffer, shape.rows * stride * DtypeBytes(dtype)));
+    Values got;
+    for (uint64_t i = 0; i < all.size(); ++i) {
+      if (i % stride < shape.columns) {
+        got.push_back(all[i]);
+      } else {
+        ASSERT_TRUE(std::isnan(all[i])) << "gap at " << i << " was written";
+      }
+    }
+    EXPECT_LE(RelativeError(got, want), ToleranceOf(dtype));
+  }
+  Op Make(concert_descriptor& descriptor, uint16_t kind) {
+    descriptor.kind = kind;
+    return Admit(descriptor);
+  }
+};
+
+class RmsNormConformanceTest : public RowOpsConformanceTest {
+ protected:
+  struct Case {
+    Rows shape;
+    Dtype dtype;
+    bool residual, cast_first;
+  };
+
+  static concert_rms_norm_body BodyOf(const Case& test) {
+    concert_rms_norm_body body{};
+    body.rows = test.shape.rows;
+    body.columns = test.shape.columns;
+    body.x_stride = body.residual_stride = body.out_stride =
+        test.shape.columns + test.shape.padding;
+    body.epsilon = 1e-2f;
+    body.dtype = static_cast<uint8_t>(test.dtype);
+    body.flags = test.cast_first ? CONCERT_RMS_NORM_CAST_FIRST : 0;
+    return body;
+  }
+
+  static Values Expected(const Case& test, const Values& input, const Values& weight) {
+    const uint64_t columns = test.shape.columns, stride = columns + test.shape.padding;
+    Values want;
+    for (uint64_t row = 0; row < test.shape.rows; ++row) {
+      double squares = 0;
+      for (uint64_t i = 0; i < columns; ++i) squares += std::pow(input[row * stride + i], 2);
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-2);
+      for (uint64_t i = 0; i < columns; ++i) {
+        const double normal = input[row * stride + i] * scale;
+        want.push_back((test.cast_first ? Rounded(test.dtype, normal) : normal) * weight[i]);
+      }
+    }
+    return want;
+  }
+
+  void RunCase(const Case& test) {
+    SCOPED_TRACE(std::string(test.shape.name) + ", dtype " +
+                 std::to_string(static_cast<int>(test.dtype)) +
+                 (test.residual ? ", residual" : "") + (test.cast_first ? ", cast first" : ""));
+    const Values x = MakeRows(test.shape, test.dtype, test.shape.columns, 1);
+    const Values residual = MakeRows(test.shape, test.dtype, test.shape.columns, 2);
+    const Values weight = RandomNumbers(test.dtype, test.shape.columns, 3);
+    Values sums = x;
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += residual[i];
+    sums = Rounded(test.dtype, sums);
+
+    concert_descriptor descriptor{};
+    concert_rms_norm_body& body = descriptor.body.rms_norm = BodyOf(test);
+    body.x.buffer = NewBuffer(Encode(test.dtype, x));
+    body.weight.buffer = NewBuffer(Encode(test.dtype, weight));
+    body.out.buffer = NewPoisoned(x.size() * DtypeBytes(test.dtype));
+    if (test.residual) body.residual.buffer = NewBuffer(Encode(test.dtype, residual));
+    Run(Make(descriptor, CONCERT_OP_RMS_NORM));
+    CheckRows(test.shape, test.dtype, body.out.buffer,
+              Expected(test, test.residual ? sums : x, weight));
+    if (test.residual) CheckResidual(test, body.residual.buffer, sums, residual);
+  }
+
+  // Every element exactly: sums of two numbers have one right rounding. Gaps keep what they had.
+  void CheckResidual(const Case& test, uint32_t buffer, const Values& sums, const Values& before) {
+    const uint64_t columns = test.shape.columns, stride = columns + test.shape.padding;
+    const Values got = Decode(test.dtype, Read(buffer, sums.size() * DtypeBytes(test.dtype)));
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], i % stride < columns ? sums[i] : before[i]) << "element " << i;
+    }
+  }
+};
+
+TEST_P(RmsNormConformanceTest, MatchesTheReference) {
+  for (const Rows& shape : kRows) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+      for (const bool residual : {false, true}) {
+        for (const bool cast_first : {false, true}) {
+          RunCase({shape, dtype, residual, cast_first});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RmsNormConformanceTest, InPlaceGivesTheSameBits) {
+  const Case test{{"in_place", 7, 1000}, Dtype::kBf16, false, false};
+  const Values x = MakeRows(test.shape, test.dtype, test.shape.columns, 1);
+  const uint32_t weight = NewBuffer(Encode(test.dtype, RandomNumbers(test.dtype, 1000, 3)));
+  std::vector<Bytes> results;
+  for (const bool in_place : {false, true}) {
+    concert_descriptor descriptor{};
+    concert_rms_norm_body& body = descriptor.body.rms_norm = BodyOf(test);
+    body.x.buffer = NewBuffer(Encode(test.dtype, x));
+    body.weight.buffer = weight;
+    body.out.buffer = in_place ? body.x.buffer : NewPoisoned(x.size() * 2);
+    Run(Make(descriptor, CONCERT_OP_RMS_NORM));
+    results.push_back(Read(body.out.buffer, x.size() * 2));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_P(RmsNormConformanceTest, NanAndInfinityStayInTheirRow) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const Case test{{"special", 3, 8}, Dtype::kBf16, false, false};
+  Values x(24, 1.0);
+  x[3] = nan;
+  x[8 + 3] = inf;
+  concert_descriptor descriptor{};
+  concert_rms_norm_body& body = descriptor.body.rms_norm = BodyOf(test);
+  body.epsilon = 0;
+  body.x.buffer = NewBuffer(Encode(test.dtype, x));
+  body.weight.buffer = NewBuffer(Encode(test.dtype, Values(8, 1.0)));
+  body.out.buffer = NewPoisoned(24 * 2);
+  Run(Make(descriptor, CONCERT_OP_RMS_NORM));
+  const Values out = Decode(test.dtype, Read(body.out.buffer, 24 * 2));
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(std::isnan(out[i])) << i;            // the mean is NaN
+    EXPECT_EQ(std::isnan(out[8 + i]), i == 3) << i;  // inf / inf; else 1 / inf
+    EXPECT_EQ(out[16 + i], 1) << i;
+  }
+}
+
+class GatedActivationConformanceTest : public RowOpsConformanceTest {
+ protected:
+  void RunCase(const Rows& shape, Dtype dtype, uint8_t activation, bool interleaved) {
+    SCOPED_TRACE(std::string(shape.name) + ", dtype " + std::to_string(static_cast<int>(dtype)) +
+                 ", activation " + std::to_string(activation) +
+                 (interleaved ? ", interleaved" : ""));
+    const uint64_t columns = shape.columns, stride = 2 * columns + shape.padding;
+    Values x = MakeRows(shape, dtype, 2 * columns, 4);
+    Values want;
+    for (uint64_t row = 0; row < shape.rows; ++row) {
+      for (uint64_t i = 0; i < columns; ++i) {
+        const double gate = x[row * stride + (interleaved ? 2 * i : i)];
+        const double up = x[row * stride + (interleaved ? 2 * i + 1 : columns + i)];
+        want.push_back(Activate(activation, gate) * up);
+      }
+    }
+    concert_descriptor descriptor{};
+    concert_gated_activation_body& body = descriptor.body.gated_activation;
+    body.rows = shape.rows, body.columns = shape.columns;
+    body.x_stride = stride, body.out_stride = columns + shape.padding;
+    body.dtype = static_cast<uint8_t>(dtype);
+    body.activation = activation;
+    body.flags = interleaved ? CONCERT_GATED_INTERLEAVED : 0;
+    body.x.buffer = NewBuffer(Encode(dtype, x));
+    body.out.buffer = NewPoisoned(shape.rows * body.out_stride * DtypeBytes(dtype));
+    Run(Make(descriptor, CONCERT_OP_GATED_ACTIVATION));
+    CheckRows(shape, dtype, body.out.buffer, want);
+  }
+};
+
+TEST_P(GatedActivationConformanceTest, MatchesTheReference) {
+  for (const Rows& shape : kRows) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+      for (const uint8_t activation : {CONCERT_ABI_ACT_GELU, CONCERT_ABI_ACT_SILU}) {
+        for (const bool interleaved : {false, true}) RunCase(shape, dtype, activation, interleaved);
+      }
+    }
+  }
+}
+
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(RmsNormConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(GatedActivationConformanceTest);
+
+}  // namespace
+}  // namespace concert::daemon::conformance

@@ -1,0 +1,173 @@
+// Bad input of rms_norm and gated_activation, and what the good is worth and touches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/unit/kernels/admit_fixture.h"
+
+namespace concert::kernels {
+namespace {
+
+using D = concert_descriptor;
+
+struct BadRowOp {
+  std::function<void(D&)> spoil;
+  const char* sentence;  // a part of it
+};
+
+void ExpectRefusals(const D& good, const std::vector<BadRowOp>& cases) {
+  Op op;
+  EXPECT_TRUE(Admit(good, op).ok()) << Admit(good, op).ToString();
+  for (const BadRowOp& bad : cases) {
+    D descriptor = good;
+    bad.spoil(descriptor);
+    const Failure failure = Admit(descriptor, op);
+    EXPECT_FALSE(failure.ok()) << bad.sentence;
+    EXPECT_THAT(failure.ToString(), testing::HasSubstr(bad.sentence));
+  }
+}
+
+TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  ExpectRefusals(
+      GoodRmsNorm(),
+      {
+          {[](D& d) { d.body.rms_norm.rows = 0; }, "rows is 0; it must be between 1 and 16777216"},
+          {[](D& d) { d.body.rms_norm.rows = UINT32_MAX; }, "rows is 4294967295"},
+          {[](D& d) { d.body.rms_norm.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.rms_norm.columns = 1 << 25; }, "columns is 33554432"},
+          {[](D& d) { d.body.rms_norm.dtype = 0; }, "dtype is 0"},
+          {[](D& d) { d.body.rms_norm.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.rms_norm.flags = 2; }, "flags is 2"},
+          {[](D& d) { d.body.rms_norm.reserved0 = 1; }, "of the rms_norm descriptor is not zero"},
+          {[](D& d) { d.body.rms_norm.reserved1[10] = 1; }, "is not zero"},
+          {[](D& d) { d.body.rms_norm.weight.scales = 1; }, "is not zero"},
+          {[](D& d) { d.reserved1[2] = 1; }, "is not zero"},
+          {[](D& d) { d.body.rms_norm.x = {}; }, "x is required"},
+          {[](D& d) { d.body.rms_norm.weight = {}; }, "weight is required"},
+          {[](D& d) { d.body.rms_norm.out = {}; }, "out is required"},
+          {[](D& d) { d.body.rms_norm.x.buffer = 4; }, "x.buffer is 4, which is not a buffer"},
+          {[](D& d) { d.body.rms_norm.residual.buffer = 5; }, "residual lies on GPU 1"},
+          {[](D& d) { d.body.rms_norm.x_stride = 63; }, "x_stride is 63; a row holds 64 elements"},
+          {[](D& d) { d.body.rms_norm.out_stride = 0; }, "out_stride is 0"},
+          {[](D& d) { d.body.rms_norm.residual_stride = 1; }, "residual_stride is 1"},
+          {[](D& d) { d.body.rms_norm.out_stride = kHuge / 2; }, "extent of out does not fit"},
+          {[](D& d) { d.body.rms_norm.x.offset = kHuge - 1; }, "extent of x does not fit"},
+          {[](D& d) { d.body.rms_norm.x_stride = 1 << 20; }, "x needs"},
+          {[](D& d) { d.body.rms_norm.weight.offset = kMiB - 126; }, "weight needs 128 bytes"},
+          {[](D& d) { d.body.rms_norm.out.offset = 1; }, "out.offset 1 is not a multiple of 2"},
+          {[](D& d) {
+             d.body.rms_norm.out = {1, 0, 2};
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.rms_norm.out = d.body.rms_norm.x;
+             d.body.rms_norm.out_stride = 65;
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.rms_norm.out = {1, 0, 65536};
+           },
+           "out overlaps weight"},
+          {[](D& d) {
+             d.body.rms_norm.out = {2, 0, 0};
+           },
+           "out overlaps residual"},
+          {[](D& d) {
+             d.body.rms_norm.residual = {1, 0, 0};
+           },
+           "residual overlaps x"},
+          {[](D& d) {
+             d.body.rms_norm.residual = {1, 0, 65000};
+           },
+           "residual overlaps weight"},
+      });
+}
+
+TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
+  ExpectRefusals(
+      GoodGatedActivation(),
+      {
+          {[](D& d) { d.body.gated_activation.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.gated_activation.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.gated_activation.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.gated_activation.activation = CONCERT_ABI_ACT_RELU; },
+           "activation is 1; it must be between 2 and 3"},
+          {[](D& d) { d.body.gated_activation.activation = 4; }, "activation is 4"},
+          {[](D& d) { d.body.gated_activation.flags = 4; }, "flags is 4"},
+          {[](D& d) { d.body.gated_activation.reserved0 = 1; },
+           "of the gated_activation descriptor is not zero"},
+          {[](D& d) { d.body.gated_activation.reserved1[15] = 1; }, "is not zero"},
+          {[](D& d) { d.body.gated_activation.x.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.gated_activation.x = {}; }, "x is required"},
+          {[](D& d) { d.body.gated_activation.out = {}; }, "out is required"},
+          {[](D& d) { d.body.gated_activation.x_stride = 127; },
+           "x_stride is 127; a row holds 128 elements"},
+          {[](D& d) { d.body.gated_activation.out_stride = 63; }, "out_stride is 63"},
+          {[](D& d) { d.body.gated_activation.x.offset = 2; }, "x.offset 2 is not a multiple of 4"},
+          {[](D& d) { d.body.gated_activation.out.offset = kMiB - 2044; }, "out needs 2048 bytes"},
+          {[](D& d) { d.body.gated_activation.out = d.body.gated_activation.x; }, "out overlaps x"},
+      });
+}
+
+TEST(AdmitRowOpsTest, WhatIsAbsentIsIgnored) {
+  D norm = GoodRmsNorm();
+  norm.body.rms_norm.residual = {0, 0, 12345};
+  norm.body.rms_norm.residual_stride = 1;
+  Op op;
+  ASSERT_TRUE(Admit(norm, op).ok());
+  EXPECT_EQ(op.rms_norm.residual, 0u);
+  EXPECT_EQ(op.buffer_count, 3);
+}
+
+TEST(AdmitRowOpsTest, EpsilonMayBeAnyFloat) {
+  D norm = GoodRmsNorm();
+  Op op;
+  for (const float epsilon : {0.0f, -1.0f, INFINITY, std::nanf("")}) {
+    norm.body.rms_norm.epsilon = epsilon;
+    EXPECT_TRUE(Admit(norm, op).ok()) << epsilon;
+  }
+}
+
+TEST(AdmitRowOpsTest, TheyCostTheirBytesAndRunOnSms) {
+  Op op;
+  ASSERT_TRUE(Admit(GoodRmsNorm(), op).ok());
+  EXPECT_EQ(op.work.runs_on, policies::RunsOn::kSms);
+  EXPECT_FALSE(op.work.is_gemm());
+  EXPECT_EQ(op.work.hbm_bytes, (4 * 8 * 64 + 64) * 2u);
+  ASSERT_TRUE(Admit(GoodGatedActivation(), op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 3 * 8 * 64 * 4u);
+  EXPECT_EQ(op.work.m, 8u);
+}
+
+std::map<concert_field, AccessMode> ModesOf(const D& descriptor) {
+  Op op;
+  EXPECT_TRUE(Admit(descriptor, op).ok());
+  std::map<concert_field, AccessMode> modes;
+  const Accesses accesses = AccessesOf(op);
+  for (const Access& access : accesses.list()) modes[access.field] = access.mode;
+  return modes;
+}
+
+TEST(AdmitRowOpsTest, ANormUpdatesItsResidualAndMayReadItsWeightEarly) {
+  EXPECT_EQ(ModesOf(GoodRmsNorm()),
+            (std::map<concert_field, AccessMode>{{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                                                 {CONCERT_FIELD_RESIDUAL, AccessMode::kReadWrite},
+                                                 {CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly},
+                                                 {CONCERT_FIELD_OUT, AccessMode::kWrite}}));
+  D in_place = GoodRmsNorm();
+  in_place.body.rms_norm.out = in_place.body.rms_norm.x;
+  EXPECT_EQ(ModesOf(in_place).at(CONCERT_FIELD_OUT), AccessMode::kReadWrite);
+  EXPECT_EQ(ModesOf(GoodGatedActivation()),
+            (std::map<concert_field, AccessMode>{{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                                                 {CONCERT_FIELD_OUT, AccessMode::kWrite}}));
+}
+
+}  // namespace
+}  // namespace concert::kernels
