@@ -34,8 +34,8 @@ def wait_until_ready(daemon, concertctl):
             raise RuntimeError("concertd did not start")
 
 
-def record(programs, folder):
-    """Writes a trace to `folder`. Its path, and what concertctl says of it."""
+def record(programs, folder, steps=50):
+    """Writes a trace of clients that take so many steps to `folder`. Its path, and what concertctl says of it."""
     socket, admin, file = f"{folder}/concert.sock", f"{folder}/admin.sock", f"{folder}/recorded.pftrace"
     concertctl = [f"{programs}/concertctl", "--socket", admin]
     daemon = subprocess.Popen(
@@ -45,7 +45,7 @@ def record(programs, folder):
         wait_until_ready(daemon, concertctl)
         tracing = start(*concertctl, "--json", "trace", "--seconds", 1, "--out", file)
         while tracing.poll() is None:  # whenever it begins, there is work
-            clients = [start(f"{programs}/concert_demo", "--socket", socket, "--steps", 50, *client)
+            clients = [start(f"{programs}/concert_demo", "--socket", socket, "--steps", steps, *client)
                        for client in CLIENTS]
             for client in clients:
                 wait_for(client, "a client")

@@ -218,6 +218,7 @@ class Timeline {
     context.textBaseline = 'middle';
     context.fillStyle = colors.back;
     context.fillRect(0, 0, this.canvas.clientWidth, height);
+    this.drawGrid(height);
     const top = this.scroller.scrollTop;
     const behind = Timeline.search(0, this.rows.length, (i) => this.rows[i].y > top);
     for (const row of this.rows.slice(Math.max(0, behind - 1))) {
@@ -225,7 +226,7 @@ class Timeline {
       this.drawRow(row, row.y - top);
     }
     this.drawArrows(top);
-    this.drawRuler(height);
+    this.drawRuler();
   }
 
   drawRow({track, height, isGroup}, y) {
@@ -293,21 +294,32 @@ class Timeline {
     this.context.strokeRect(from, y, Math.max(2, to - from), height);
   }
 
-  drawRuler(height) {
-    const {context, colors} = this;
-    context.fillStyle = colors.band;
-    context.fillRect(0, 0, this.canvas.clientWidth, Timeline.RULER);
+  // Round times, far enough from each other to be named, and how far.
+  ticks() {
     const least = (this.to - this.from) / this.width * 90;
     const power = 10 ** Math.floor(Math.log10(least));
     const step = power * [1, 2, 5, 10].find((factor) => factor * power >= least);
-    for (let tick = Math.ceil(this.from / step) * step; tick < this.to; tick += step) {
-      const x = this.xAt(tick);
+    const first = Math.ceil(this.from / step);
+    const count = Math.floor(this.to / step) - first + 1;
+    return {step, times: Array.from({length: count}, (_, i) => (first + i) * step)};
+  }
+
+  drawGrid(height) {
+    this.context.fillStyle = this.colors.line;
+    for (const time of this.ticks().times) this.context.fillRect(this.xAt(time), 0, 1, height);
+  }
+
+  drawRuler() {
+    const {context, colors} = this;
+    context.fillStyle = colors.band;
+    context.fillRect(0, 0, this.canvas.clientWidth, Timeline.RULER);
+    const {step, times} = this.ticks();
+    for (const time of times) {
+      const x = this.xAt(time);
       context.fillStyle = colors.line;
-      context.globalAlpha = 0.6;
-      context.fillRect(x, 0, 1, height);
-      context.globalAlpha = 1;
+      context.fillRect(x, 0, 1, Timeline.RULER);
       context.fillStyle = colors.faint;
-      context.fillText(moment(tick, step), x + 4, Timeline.RULER / 2);
+      context.fillText(moment(time, step), x + 4, Timeline.RULER / 2);
     }
   }
 
