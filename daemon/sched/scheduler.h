@@ -345,6 +345,7 @@ class Scheduler {
   void EnterBooks(const OpSlot& slot);
   uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
                   PredictedSpan& span);
+  bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;

@@ -215,13 +215,21 @@ float Scheduler::SoloUs(const OpSlot& slot) {
   return static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
 }
 
+// Whether it takes part in chains: a group, or ops that do so by themselves.
+bool Scheduler::IsChained(const PlannedLaunch& launch) const {
+  const std::span<const uint16_t> ops = plan_.OpsOf(launch);
+  return launch.form == Form::kGroup || std::all_of(ops.begin(), ops.end(), [&](uint16_t index) {
+           return snapshot_.ready[index].work.is_rows();
+         });
+}
+
 void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
                        Actions& actions) {
   launch_ranges_.Clear();
   for (const uint16_t index : plan_.OpsOf(launch)) {
     launch_ranges_.Add(kernels::AccessesOf(pool_[snapshot_.ready[index].op].op));
   }
-  const bool group = launch.form == Form::kGroup;
+  const bool chained = IsChained(launch);
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
                 .form = launch.form,
@@ -230,7 +238,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
                 .work_list = launch.work_list,
                 .order_mask = 0,
                 .inputs_ready = true,
-                .weights_ready = group && WeightsSettled(writes_, launch_ranges_),
+                .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
@@ -238,7 +246,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
     OpSlot& slot = pool_[op];
     const kernels::Predecessor after =
-        group ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
+        chained ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
     slot.index_in_launch = i;
     slot.lane_launch = lanes_[launch.lane].launches + 1;
     slot.launch = id;

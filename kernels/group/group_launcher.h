@@ -60,6 +60,10 @@ class GroupLauncher {
   // for their shapes and order.
   absl::Status Launch(int track, const GroupLaunch& launch);
 
+  // Enqueues ops that the row kernel carries as one launch of the track, which follows and is
+  // followed as those of GEMMs are. `launch.work_list` is not looked at. REQUIRES: AreRows(ops).
+  absl::Status LaunchRows(int track, const GroupLaunch& launch);
+
   // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
   // which waits for all of it.
   void Interrupt(int track) { tracks_[track].chain = 0; }
@@ -96,8 +100,14 @@ class GroupLauncher {
   absl::Status WaitForOtherTracks(int track);
   absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, GroupTile tile);
   absl::Status EnqueueRepacks(const Track& track);
-  static bool InBudget(const Track& track, const GroupLaunch& launch);
+  static bool InBudget(const Track& track, const GroupLaunch& launch, int64_t blocks);
   absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
+  // What launches of both kinds have in common.
+  static bool FollowsEarly(const Track& track, const GroupLaunch& launch);
+  void Follow(const Track& track, const Predecessor& after, uint16_t& to,
+              uint32_t& after_stored) const;
+  bool ReleasesLate(const Track& track) const;
+  void Count(Track& track, bool overlap, int64_t blocks, bool split);
   void FillTask(Track& track, const GroupLaunch& launch, size_t problem, uint32_t record,
                 bool follow, GroupTask& task) const;
 

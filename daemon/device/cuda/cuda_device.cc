@@ -7,6 +7,7 @@
 #include "daemon/device/cuda/cuda_probe.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
+#include "kernels/rows/row_ops.h"
 
 namespace concert::daemon::cuda {
 namespace {
@@ -178,9 +179,7 @@ absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  if (const int track = GroupTrackFor(lane, request); track >= 0) {
-    return LaunchGroup(track, request);
-  }
+  if (const int track = TrackFor(lane, request); track >= 0) return LaunchOnTrack(track, request);
   InterruptGroups(lane);
   if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
   if (request.writes.empty()) return absl::OkStatus();
@@ -205,24 +204,25 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
           .probe_stream = probe_stream_};
 }
 
-int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
-  if (request.form != policies::Form::kGroup || request.work_list == nullptr ||
-      groups_ == nullptr) {
-    return -1;
-  }
-  if (!kernels::cuda::GroupLauncher::Takes(request.ops)) return -1;
+int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
+  if (groups_ == nullptr) return -1;
+  const bool group = request.form == policies::Form::kGroup && request.work_list != nullptr &&
+                     kernels::cuda::GroupLauncher::Takes(request.ops);
+  if (!group && !kernels::cuda::AreRows(request.ops)) return -1;
   return policies::GroupLaneIndex(lane);
 }
 
-absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
+absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& request) {
   const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
-  return groups_->Launch(track, {.ops = request.ops,
-                                 .work_list = request.work_list,
-                                 .sm_budget = ahead ? 0 : request.sm_budget,
-                                 .writes = request.writes,
-                                 .after = request.after,
-                                 .inputs_ready = request.inputs_ready,
-                                 .weights_ready = request.weights_ready});
+  const kernels::cuda::GroupLaunch launch = {.ops = request.ops,
+                                             .work_list = request.work_list,
+                                             .sm_budget = ahead ? 0 : request.sm_budget,
+                                             .writes = request.writes,
+                                             .after = request.after,
+                                             .inputs_ready = request.inputs_ready,
+                                             .weights_ready = request.weights_ready};
+  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, launch)
+                                             : groups_->Launch(track, launch);
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {
@@ -232,6 +232,7 @@ void CudaDevice::InterruptGroups(Lane lane) {
 
 absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
   kernels::cuda::LaunchContext context = ContextOf(lane, request);
+  if (kernels::cuda::AreRows(request.ops)) return kernels::cuda::LaunchRows(context, request.ops);
   if (request.form == policies::Form::kGroup) {
     const absl::StatusOr<bool> launched = batched_->TryLaunch(context, lane, request.ops);
     if (!launched.ok() || *launched) return launched.status();

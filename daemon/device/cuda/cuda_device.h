@@ -106,8 +106,8 @@ class CudaDevice : public Device {
   absl::Status WarmUp();
   kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
   // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
-  int GroupTrackFor(Lane lane, const LaunchRequest& request) const;
-  absl::Status LaunchGroup(int track, const LaunchRequest& request);
+  int TrackFor(Lane lane, const LaunchRequest& request) const;
+  absl::Status LaunchOnTrack(int track, const LaunchRequest& request);
   void InterruptGroups(Lane lane);
   // The ops of `request` alone, without its writes.
   absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
