@@ -14,9 +14,10 @@
 namespace concert::ctl {
 namespace {
 
-// Names of sessions that `message` is the first to have ops of, while they are connected.
+// Names of the sessions that are connected: of those that connect while the trace lasts, of which
+// empty messages come, or that `message` is the first to have ops of.
 void AddNames(Connection& connection, const v1::TraceResponse& message, Recording& recording) {
-  bool known = true;
+  bool known = message.ops_size() + message.plans_size() > 0;
   for (const v1::TracedOp& op : message.ops())
     known &= !recording.client_names.try_emplace(op.session_id()).second;
   if (known) return;
@@ -34,10 +35,13 @@ void AddGpuNames(Connection& connection, Recording& recording) {
     recording.gpu_names[device.gpu()] = device.name();
 }
 
+// All of it comes at the end.
+constexpr std::chrono::seconds kSending{20};
+
 grpc::Status Record(Connection& connection, uint32_t seconds, Recording& recording) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + connection.timeout() +
-                       std::chrono::seconds(seconds));
+                       std::chrono::seconds(seconds) + kSending);
   v1::TraceRequest request;
   request.set_seconds(seconds);
   const auto reader = connection.stub().Trace(&context, request);

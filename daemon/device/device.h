@@ -25,6 +25,7 @@
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/form.h"
 #include "policies/seam/lanes.h"
+#include "policies/seam/plan.h"
 #include "policies/seam/variant.h"
 #include "policies/seam/work.h"
 
@@ -87,6 +88,9 @@ struct LaunchRequest {
   std::span<const kernels::Predecessor> after;
   bool inputs_ready = false;   // but for `after`, nothing that the ops depend on is unfinished
   bool weights_ready = false;  // no unfinished op writes W of any of the ops
+  // For who looks on: the plan that it is of, and why that was made.
+  uint64_t plan = 0;
+  policies::Reason reason = policies::Reason::kNothingReady;
   const policies::Variant* variant = nullptr;  // tuning: run the ops with this one
 };
 
@@ -158,6 +162,7 @@ struct NodeOptions {
   int sim_gpus = 2;
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
+  bool nvtx = false;                // cuda: an NVTX range around each launch
   std::string hardware_root = "/";  // where to look for sys/ and dev/
 };
 

@@ -269,7 +269,9 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
                                           .writes = launch_writes_,
                                           .after = actions.AfterOf(action),
                                           .inputs_ready = action.inputs_ready,
-                                          .weights_ready = action.weights_ready});
+                                          .weights_ready = action.weights_ready,
+                                          .plan = action.plan,
+                                          .reason = action.reason});
   }
   if (!status.ok()) {
     for (const OpId id : ids) {

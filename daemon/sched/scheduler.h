@@ -83,6 +83,9 @@ struct Action {
   // As LaunchRequest's, by what the dispatcher has seen finished; weights_ready is found out for
   // groups only.
   bool inputs_ready, weights_ready;
+  // As LaunchRequest's.
+  uint64_t plan;
+  policies::Reason reason;
   uint16_t first, count;  // ops [first, first + count) of Actions::ops
 };
 

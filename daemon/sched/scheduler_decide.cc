@@ -239,9 +239,11 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
                 .order_mask = 0,
                 .inputs_ready = true,
                 .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
+                .reason = plan_.reason,
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
+  action.plan = book_.PlanNumber(id);
   for (uint16_t i = 0; i < launch.count; ++i) {
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
     OpSlot& slot = pool_[op];

@@ -22,10 +22,11 @@ constexpr size_t kWritesPerBatch = 64;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api, int gpu,
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api,
+                                                             const NvtxRanges& ranges, int gpu,
                                                              int gpu_count,
                                                              kernels::SplitSums split_sums) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice(api, gpu));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(api, ranges, gpu));
   if (absl::Status status = device->Init(gpu_count, split_sums); !status.ok()) return status;
   return device;
 }
@@ -177,6 +178,8 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 
 absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  const NvtxRanges::Range range(ranges_, request.ops[0]->kind, request.form, request.reason,
+                                request.plan);
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
   if (const int track = TrackFor(lane, request); track >= 0) return LaunchOnTrack(track, request);

@@ -89,13 +89,31 @@ TEST_F(TraceStreamTest, OneAtATimeAndWithinItsRange) {
   third->stream->Finish();
 }
 
+// Ops until the trace has room for no more.
+size_t Fill(RecordRing& ring, Telemetry& telemetry) {
+  size_t pushed = 0;
+  for (; !telemetry.TraceIsFull(); ++pushed) {
+    while (!ring.Push(GoodOp(3))) telemetry.Snapshot(0);
+  }
+  return pushed;
+}
+
+TEST_F(TraceStreamTest, AFullTraceEndsBeforeItsTime) {
+  const auto reader = Open(60);
+  ASSERT_TRUE(reader->Read());
+  const size_t pushed = Fill(*ring_, telemetry_);
+  size_t ops = 0;
+  while (reader->Read()) ops += reader->message.ops_size();
+  EXPECT_TRUE(reader->stream->Finish().ok());
+  EXPECT_GT(ops, 500'000u);  // as many as concertctl takes
+  EXPECT_LE(ops, pushed);
+}
+
 TEST_F(TraceStreamTest, AReaderThatDoesNotReadHoldsUpNobody) {
   const auto reader = Open(60);
   ASSERT_TRUE(reader->Read());
-  for (size_t i = 0; i < 3 * Telemetry::kMaxTracedOps; ++i) {  // far more than gRPC takes
-    while (!ring_->Push(GoodOp(3))) telemetry_.Snapshot(0);
-  }
-  EXPECT_EQ(telemetry_.Snapshot(0)->stats.total.op_count, 3 * Telemetry::kMaxTracedOps);
+  const size_t pushed = Fill(*ring_, telemetry_);  // far more than gRPC takes
+  EXPECT_EQ(telemetry_.Snapshot(0)->stats.total.op_count, pushed);
   Call<v1::GetStatusResponse>(&Stub::GetStatus, v1::GetStatusRequest());
   server_->Stop();
   EXPECT_EQ(OpenStreams(), 0u);
