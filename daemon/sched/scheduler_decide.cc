@@ -232,18 +232,17 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
   const bool chained = IsChained(launch);
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
-                .form = launch.form,
-                .sm_budget = launch.sm_budget,
-                .company = launch.company,
-                .work_list = launch.work_list,
-                .order_mask = 0,
-                .inputs_ready = true,
-                .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
-                .reason = plan_.reason,
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
-  action.plan = book_.PlanNumber(id);
+  action.launch = {.form = launch.form,
+                   .sm_budget = launch.sm_budget,
+                   .company = launch.company,
+                   .work_list = kernels::GroupWorkList::Of(launch.work_list),
+                   .inputs_ready = true,
+                   .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
+                   .plan = book_.PlanNumber(id),
+                   .reason = plan_.reason};
   for (uint16_t i = 0; i < launch.count; ++i) {
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
     OpSlot& slot = pool_[op];
@@ -256,7 +255,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
     EnterBooks(slot);
     action.order_mask |= mask;
-    action.inputs_ready &= mask == 0 || after.launches_back > 0;
+    action.launch.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
   ++lanes_[launch.lane].launches;
@@ -295,13 +294,7 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const uint16_t mask = TakeFromQueue(op, OpState::kOffered, launch.lane, now);
   actions.list.push_back({.type = Action::Type::kOffer,
                           .lane = launch.lane,
-                          .form = Form::kSingle,
-                          .sm_budget = 0,
-                          .company = policies::CompanyClass::kSolo,
-                          .work_list = nullptr,
                           .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .inputs_ready = mask == 0,
-                          .weights_ready = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
   actions.AddOp(op);

@@ -216,16 +216,8 @@ int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
 }
 
 absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& request) {
-  const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
-  const kernels::cuda::GroupLaunch launch = {.ops = request.ops,
-                                             .work_list = request.work_list,
-                                             .sm_budget = ahead ? 0 : request.sm_budget,
-                                             .writes = request.writes,
-                                             .after = request.after,
-                                             .inputs_ready = request.inputs_ready,
-                                             .weights_ready = request.weights_ready};
-  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, launch)
-                                             : groups_->Launch(track, launch);
+  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, request)
+                                             : groups_->Launch(track, request);
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {

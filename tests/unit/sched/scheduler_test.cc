@@ -480,8 +480,8 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_EQ(plan.session_count, 1);
   EXPECT_EQ(plan.ops[0].session, 9u);
   // The device is told which plan it launches, and why.
-  EXPECT_EQ(launch.plan, plan.plan);
-  EXPECT_EQ(launch.reason, plan.reason);
+  EXPECT_EQ(launch.launch.plan, plan.plan);
+  EXPECT_EQ(launch.launch.reason, plan.reason);
 }
 
 TEST_F(SchedulerTest, OneOpIsPredictedToTakeAsLongAsOneAfterTheOther) {
