@@ -31,7 +31,6 @@ struct DispatcherOptions {
   SimRaces sim_races = SimRaces::kError;        // where the device is the simulator
   int64_t spin_ns = defaults::kSpinUs * 1'000;  // without anything to do before it sleeps
   bool pin = defaults::kPinDispatchers;         // to a CPU of its own, where there are enough
-  uint32_t max_ops_per_session = 256;  // admitted and unfinished; the rest stays in the ring
 };
 
 // Numbers for the admin API, updated once per turn.

@@ -204,6 +204,8 @@ class Scheduler {
   Races* races() { return races_.get(); }
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
+  // How many more AllocateOp has room for.
+  uint32_t free_ops() const { return options_.max_ops - pool_.used(); }
   int plans_in_flight() const { return book_.compute_plans(); }
   uint32_t ready_count() const { return ready_count_; }
   // When waiting fronts are next due to fail, and whether a step has something to do before that:
