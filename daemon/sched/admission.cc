@@ -107,8 +107,8 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
-  slot.late = draining_ && port.head() > port.drain_end;
-  late_ops_ += slot.late ? 1 : 0;
+  admitted_[id] = {.late = draining_ && port.head() > port.drain_end};
+  late_ops_ += admitted_[id].late ? 1 : 0;
   if (const Failure failure = AdmitOp(port, descriptor, id); !failure.ok()) {
     slot.failure = failure;
     DropWatches(id);
@@ -190,7 +190,7 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
             CONCERT_MESSAGE_TOO_MANY_WAITS,
             {unmet, port.link().account->limit(Resource::kWaits).per_user}};
   }
-  slot.charged_waits = unmet;
+  admitted_[id].charged_waits = unmet;
   return {};
 }
 
