@@ -89,6 +89,7 @@ absl::Status Daemon::Open() {
   absl::StatusOr<NodeChoice> choice =
       OpenNode({.device = config_.device,
                 .sim_gpus = static_cast<int>(config_.sim_gpus),
+                .collective_sms = static_cast<int>(config_.collective_sms),
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,

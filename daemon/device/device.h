@@ -132,6 +132,7 @@ class Node {
 struct NodeOptions {
   std::string device = "auto";  // auto, cuda, sim
   int sim_gpus = 2;
+  int collective_sms = 0;  // DeviceModel::collective_sms
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
   bool nvtx = false;                // cuda: an NVTX range around each launch

@@ -21,13 +21,20 @@ constexpr policies::Time kExpiryPeriodNs = 10'000'000;
 constexpr int kIdleSleepMs = 500;
 constexpr int kWaitingSleepMs = 10;
 
+std::vector<policies::DeviceModel> ModelsOf(Node& node) {
+  std::vector<policies::DeviceModel> models;
+  for (int gpu = 0; gpu < node.gpu_count(); ++gpu) models.push_back(node.gpu(gpu).info().model);
+  return models;
+}
+
 }  // namespace
 
 CollectiveIssuer::CollectiveIssuer(const Options& options, Node& node)
     : options_(options),
       node_(node),
       mailbox_(kIssuerMailboxCapacity),
-      rendezvous_(options.rendezvous) {}
+      rendezvous_(options.rendezvous),
+      coordinator_(ModelsOf(node)) {}
 
 CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
@@ -114,12 +121,16 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
 }
 
 void CollectiveIssuer::Launch(std::span<const RankPart> parts) {
+  const CollectivePlan plan = coordinator_.Decide(parts);
   const policies::Time launched_at = NowNs();
   const absl::Status status = node_.LaunchCollective(parts);
   for (const RankPart& part : parts) {
     if (status.ok()) {
       DispatcherMessage message(DispatcherMessage::Type::kPartLaunched);
-      message.part = {.op = part.id, .failure = {}, .launched_at = launched_at};
+      message.part = {.op = part.id,
+                      .failure = {},
+                      .launched_at = launched_at,
+                      .reservation = plan.reservation};
       Answer(part.gpu, message);
     } else {
       Fail(part, {CONCERT_ABI_INTERNAL,

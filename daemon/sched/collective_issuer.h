@@ -50,6 +50,7 @@ class CollectiveIssuer {
   // By GPU: what its dispatcher had no room for, in order.
   std::vector<std::vector<DispatcherMessage>> late_answers_;
   Rendezvous rendezvous_;
+  const Coordinator coordinator_;
   Rendezvous::Outcomes outcomes_;
   policies::Time next_expiry_ = 0;
   std::atomic<bool> stop_{false};

@@ -9,6 +9,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/coordinator.h"
 #include "daemon/sched/lease_holder.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
@@ -87,6 +88,7 @@ struct DispatcherMessage {
       OpId op;
       kernels::Failure failure;    // of kPartFailed and kFailAll
       policies::Time launched_at;  // of kPartLaunched: when its launch began
+      Reservation reservation;     // of kPartLaunched
     } part;
     Replacement* replacement;
     LeaseHolder* lease_holder;

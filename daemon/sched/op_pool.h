@@ -55,7 +55,8 @@ struct OpSlot {
   uint16_t launch = 0;
   WritesInFlight::Slots writes;
   uint16_t index_in_launch = 0;
-  uint64_t lane_launch = 0;  // which launch of its lane, counting from 1
+  uint16_t reserved_sms = 0;  // of a collective that was launched
+  uint64_t lane_launch = 0;   // which launch of its lane, counting from 1
   float solo_us = 0;
   uint32_t clock_launch = 0;  // its launch in its lane's LaneClock
   uint64_t admission = 0;     // counts all ops of the scheduler in the order of Submit

@@ -205,7 +205,7 @@ void Scheduler::Fail(OpId id, const Failure& failure) {
   readiness_.Touch(slot.queue);
 }
 
-void Scheduler::PartLaunched(OpId id, Time now) {
+void Scheduler::PartLaunched(OpId id, const Reservation& reservation, Time now) {
   OpSlot& slot = pool_[id];
   CONCERT_CHECK(slot.state == OpState::kOffered);
   ReleasePart(slot);
@@ -216,6 +216,7 @@ void Scheduler::PartLaunched(OpId id, Time now) {
   slot.state = OpState::kLaunched;
   slot.launch = book_.LaunchCollective(slot, now);
   slot.launched_at = now;
+  slot.reserved_sms = reservation.sms;
   launch_ranges_.Clear();
   launch_ranges_.Add(kernels::AccessesOf(slot.op));
   slot.writes = writes_.Add(launch_ranges_.written());
@@ -223,7 +224,7 @@ void Scheduler::PartLaunched(OpId id, Time now) {
   ++lane.in_flight;
   lane.last_op = id;
   const Time start = std::max(lane.clock.BusyUntil(now), now);
-  slot.clock_launch = lane.clock.Launched(now, start + static_cast<Time>(slot.solo_us * 1e3f), 1);
+  slot.clock_launch = lane.clock.Launched(now, start + reservation.run_ns, 1);
   SetActive(slot.queue, true);
   Advance(slot.queue, slot.op.ticket);
   readiness_.Touch(slot.queue);

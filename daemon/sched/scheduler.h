@@ -30,6 +30,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "daemon/config/defaults.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/coordinator.h"
 #include "daemon/sched/hazards.h"
 #include "daemon/sched/lane_clock.h"
 #include "daemon/sched/op_pool.h"
@@ -158,8 +159,8 @@ class Scheduler {
   void WaitSatisfied(OpId op, int index);
   // The op can never run. REQUIRES: not launched or offered.
   void Fail(OpId op, const kernels::Failure& failure);
-  // Outcome of an offered part: enqueued on the device, or failed.
-  void PartLaunched(OpId op, Time now);
+  // Outcome of an offered part: enqueued on the device with this reservation, or failed.
+  void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
   // The device refused to launch this op; its timeline is still signalled in order.
   void LaunchFailed(OpId op, const kernels::Failure& failure);

@@ -124,6 +124,7 @@ void Scheduler::RankCandidates(Time now) {
 
 void Scheduler::ListRunning(Time now) {
   snapshot_running_.clear();
+  snapshot_.reserved_sms = 0;
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
     for (OpId op = queue.head; op != queue.front; op = pool_[op].next) {
@@ -136,7 +137,9 @@ void Scheduler::ListRunning(Time now) {
            .launched_at = slot.launched_at,
            .expected_end = lanes_[slot.lane].clock.EndOf(slot.clock_launch, now),
            .work = slot.op.work,
-           .priority = queue.priority});
+           .priority = queue.priority,
+           .reserved_sms = slot.reserved_sms});
+      snapshot_.reserved_sms += slot.reserved_sms;
     }
   }
 }

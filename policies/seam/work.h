@@ -86,6 +86,9 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
+  // SMs that a collective is held to and that are left to it while it runs; 0: it takes what it
+  // likes, and nothing is left to it.
+  int collective_sms = 0;
   bool group_kernel = false;  // group launches have a kernel here (kernels/group)
   CostConstants costs;        // of the cost model
 };

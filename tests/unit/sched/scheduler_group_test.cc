@@ -206,7 +206,7 @@ TEST_F(GroupTest, WeightsThatALaunchedCollectiveWritesAreNotSettled) {
   Step();
   EXPECT_TRUE(launch_of_[before].launch.weights_ready);
   Finish(b, 1);
-  scheduler_.PartLaunched(part, now_);
+  scheduler_.PartLaunched(part, {}, now_);
   Step();
   const OpId beside = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
@@ -399,7 +399,7 @@ TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
   const OpId part = Submit(b, {}, RunsOn::kLinks);
   Step();
   scheduler_.SetPolicy(alone);
-  scheduler_.PartLaunched(part, now_);
+  scheduler_.PartLaunched(part, {}, now_);
   now_ += 20'000;
   Finish(a, 2);
   Step();

@@ -116,7 +116,7 @@ class SchedulerWalkTest : public SchedulerTest {
       scheduler_.PartFailed(id, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
       return;
     }
-    scheduler_.PartLaunched(id, now_);
+    scheduler_.PartLaunched(id, {}, now_);
     launched_on_[ops_[id].where] = policies::kCollectiveLane;
     newest_[ops_[id].where.first] = ops_[id].where.second;
   }
