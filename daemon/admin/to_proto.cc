@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "daemon/admin/plan_text.h"
-#include "daemon/admin/printable.h"
+#include "daemon/device/uuid_text.h"
+#include "daemon/service/printable.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
