@@ -67,6 +67,29 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_NEAR(sessions.sessions(0).connected_seconds(), 60, 0.4);
 }
 
+TEST_F(AdminTest, StatsTellPriorityClassesApart) {
+  telemetry_.BeginSession(3, 1000);
+  OpRecord low = GoodOp(3);
+  low.priority = policies::Priority::kLow;
+  ring_->Push(low);
+  OpRecord high = GoodOp(3);
+  high.priority = policies::Priority::kHigh;
+  ring_->Push(high);
+  ring_->Push(high);
+  ring_->Push(PlanOf(1, {3}));
+  const v1::Stats stats =
+      Call<v1::GetStatsResponse>(&Stub::GetStats, v1::GetStatsRequest()).stats();
+  EXPECT_GT(stats.devices(0).planned_sm_seconds(), 0);
+  ASSERT_EQ(stats.classes_size(), 2);  // no op was normal
+  EXPECT_EQ(stats.classes(0).priority(), "high");
+  EXPECT_EQ(stats.classes(0).ops().queue_wait().count(), 2u);
+  EXPECT_EQ(stats.classes(1).priority(), "low");
+  ASSERT_EQ(stats.sessions_size(), 1);
+  ASSERT_EQ(stats.sessions(0).classes_size(), 2);
+  EXPECT_EQ(stats.sessions(0).classes(0).ops().op_count(), 2u);
+  EXPECT_EQ(stats.sessions(0).classes(0).ops().flop_count(), 2u * high.flops);
+}
+
 TEST_F(AdminTest, PoliciesCanBeListedAndSet) {
   v1::SetPolicyRequest request;
   request.set_policy("serial");
