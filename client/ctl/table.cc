@@ -31,20 +31,18 @@ std::string Scaled(double value, double step, const std::vector<const char*>& un
 }  // namespace
 
 std::string Table::Render() const {
-  std::vector<size_t> widths;
+  std::vector<int> widths;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    size_t width = columns_[i].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
+    int width = Columns(columns_[i].title);
+    for (const auto& row : rows_) width = std::max(width, Columns(row[i]));
     widths.push_back(width);
   }
   std::string out;
   const auto add_line = [&](const auto& cell_of) {
     std::string line;
     for (size_t i = 0; i < columns_.size(); ++i) {
-      const std::string& cell = cell_of(i);
-      const std::string padding(widths[i] - cell.size(), ' ');
       if (i > 0) line += "  ";
-      line += columns_[i].align == Align::kLeft ? cell + padding : padding + cell;
+      line += Pad(cell_of(i), widths[i], columns_[i].align);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
@@ -61,6 +59,7 @@ std::string Bytes(uint64_t bytes) {
 std::string Count(double count) { return Scaled(count, 1000, {"", " k", " M", " G", " T", " P"}); }
 
 std::string Micros(double us) {
+  if (us <= 0) return "-";
   if (us < 999.5) return Format("%.1f us", us);
   return us < 999.5e3 ? Format("%.2f ms", us / 1e3) : Format("%.2f s", us / 1e6);
 }
@@ -74,7 +73,9 @@ std::string Seconds(double seconds) {
 }
 
 std::string Percent(double part, double whole) {
-  return whole > 0 ? Format("%.0f %%", 100 * part / whole) : "-";
+  if (whole <= 0) return "-";
+  const double percent = std::clamp(100 * part / whole, 0.0, 100.0);
+  return percent > 0 && percent < 0.5 ? "<1 %" : Format("%.0f %%", percent);
 }
 
 }  // namespace concert::ctl

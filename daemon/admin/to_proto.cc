@@ -90,6 +90,9 @@ void FillSessionStats(uint32_t id, const SessionStats& stats, v1::SessionStats* 
   out->set_ended(stats.ended_at != 0);
   FillOps(stats.ops, out->mutable_ops());
   FillClasses(stats.classes, FillTotals, out);
+  for (const auto& [gpu, ops] : stats.gpus) {
+    if (ops.op_count > 0) out->add_gpus(gpu);
+  }
   const auto& by_session = stats.companions.plans_by_session();
   std::vector<std::pair<uint32_t, uint64_t>> companions(by_session.begin(), by_session.end());
   std::stable_sort(companions.begin(), companions.end(),

@@ -85,6 +85,7 @@ TEST_F(AdminTest, StatsTellPriorityClassesApart) {
   EXPECT_EQ(stats.classes(0).ops().queue_wait().count(), 2u);
   EXPECT_EQ(stats.classes(1).priority(), "low");
   ASSERT_EQ(stats.sessions_size(), 1);
+  EXPECT_THAT(stats.sessions(0).gpus(), testing::ElementsAre(0));
   ASSERT_EQ(stats.sessions(0).classes_size(), 2);
   EXPECT_EQ(stats.sessions(0).classes(0).ops().op_count(), 2u);
   EXPECT_EQ(stats.sessions(0).classes(0).ops().flop_count(), 2u * high.flops);
