@@ -91,7 +91,8 @@ absl::Status Daemon::Open() {
                 .sim_gpus = static_cast<int>(config_.sim_gpus),
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
-                                                              : kernels::SplitSums::kRepeatable});
+                                                              : kernels::SplitSums::kRepeatable,
+                .nvtx = config_.nvtx});
   if (!choice.ok()) return choice.status();
   choice_ = *std::move(choice);
   info_.backend = choice_.node->gpu(0).info().backend;

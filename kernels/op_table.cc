@@ -7,6 +7,7 @@
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
+#include "kernels/rows/row_ops.h"
 
 namespace concert::kernels {
 namespace {
@@ -40,9 +41,9 @@ constexpr std::array kOpKinds = {
     Collective(CONCERT_OP_BROADCAST),
     Collective(CONCERT_OP_BARRIER),
     OpKind{CONCERT_OP_RMS_NORM, false, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm,
-           CONCERT_LAUNCHER(LaunchRmsNorm), nullptr},
+           CONCERT_LAUNCHER(LaunchRow), nullptr},
     OpKind{CONCERT_OP_GATED_ACTIVATION, false, AdmitGatedActivation, AccessesOfGatedActivation,
-           ComputeGatedActivation, CONCERT_LAUNCHER(LaunchGatedActivation), nullptr},
+           ComputeGatedActivation, CONCERT_LAUNCHER(LaunchRow), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

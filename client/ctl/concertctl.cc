@@ -225,10 +225,22 @@ class App {
           return Trace(connection, options.trace, out);
         });
     CLI::App* trace = app_.get_subcommand("trace");
-    trace->add_option("--seconds", options_.trace.seconds, "How long to record")
-        ->check(CLI::Range(1, 60))
-        ->capture_default_str();
-    trace->add_option("--out", options_.trace.file, "File to write")->capture_default_str();
+    trace->fallthrough();
+    CLI::App* html = trace->add_subcommand("html", "The same as a page that needs no network");
+    html->callback([this] { options_.trace.page = true; });  // and then what `trace` does
+    CLI::Option* recorded = html->add_option("FILE", options_.trace.recorded,
+                                             "A recorded .pftrace (default: record one now)");
+    for (CLI::App* command : {trace, html}) {
+      CLI::Option* seconds =
+          command->add_option("--seconds", options_.trace.seconds, "How long to record")
+              ->check(CLI::Range(1, 60))
+              ->capture_default_str();
+      if (command == html) recorded->excludes(seconds);
+      command->add_option("--out", options_.trace.file,
+                          command == html
+                              ? "File to write (default: FILE with .html, else concert.html)"
+                              : "File to write (default: concert.pftrace)");
+    }
   }
 
   CLI::App* AddTuneCommand(CLI::App& tune, const char* name, const char* help,

@@ -1,62 +1,65 @@
 #include "client/ctl/trace_file.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <span>
 #include <tuple>
 #include <utility>
-
-#include "client/ctl/perfetto.pb.h"
 
 namespace concert::ctl {
 namespace {
 
 using perfetto::TrackEvent;
 
-// Writes packets one by one: a file of packets is a Trace, and none of it is kept.
-class TraceWriter {
+// Makes packets one by one, and keeps none.
+class PacketMaker {
  public:
-  explicit TraceWriter(std::ostream& out) : out_(out) {}
+  explicit PacketMaker(const PacketSink& sink) : sink_(sink) {}
 
   // The track of that name below `parent`; 0: at the top. The first call makes it.
   uint64_t Track(uint64_t parent, const std::string& name) {
     const auto [it, made] = tracks_.try_emplace({parent, name}, tracks_.size() + 1);
     if (made) {
-      perfetto::Trace trace;
-      perfetto::TracePacket* packet = AddPacket(trace, 0);
-      perfetto::TrackDescriptor* track = packet->mutable_track_descriptor();
+      perfetto::TracePacket packet = Packet(0);
+      perfetto::TrackDescriptor* track = packet.mutable_track_descriptor();
       track->set_uuid(it->second);
       track->set_name(name);
       track->set_parent_uuid(parent);
-      trace.SerializeToOstream(&out_);
+      sink_(packet);
     }
     return it->second;
   }
 
   void Instant(uint64_t track, uint64_t at_ns, TrackEvent event) {
-    Write(track, at_ns, TrackEvent::TYPE_INSTANT, std::move(event));
+    Make(track, at_ns, TrackEvent::TYPE_INSTANT, std::move(event));
   }
   void Slice(uint64_t track, uint64_t from_ns, uint64_t to_ns, TrackEvent event) {
-    Write(track, from_ns, TrackEvent::TYPE_SLICE_BEGIN, std::move(event));
-    Write(track, to_ns, TrackEvent::TYPE_SLICE_END, {});
+    Make(track, from_ns, TrackEvent::TYPE_SLICE_BEGIN, std::move(event));
+    Make(track, to_ns, TrackEvent::TYPE_SLICE_END, {});
   }
 
  private:
-  perfetto::TracePacket* AddPacket(perfetto::Trace& trace, uint64_t at_ns) {
-    perfetto::TracePacket* packet = trace.add_packet();
-    packet->set_timestamp(at_ns);
-    packet->set_trusted_packet_sequence_id(1);
-    if (std::exchange(first_, false)) packet->set_sequence_flags(1);
+  perfetto::TracePacket Packet(uint64_t at_ns) {
+    perfetto::TracePacket packet;
+    packet.set_timestamp(at_ns);
+    packet.set_trusted_packet_sequence_id(1);
+    if (std::exchange(first_, false)) packet.set_sequence_flags(1);
     return packet;
   }
-  void Write(uint64_t track, uint64_t at_ns, TrackEvent::Type type, TrackEvent event) {
-    perfetto::Trace trace;
+  void Make(uint64_t track, uint64_t at_ns, TrackEvent::Type type, TrackEvent event) {
     event.set_type(type);
     event.set_track_uuid(track);
-    *AddPacket(trace, at_ns)->mutable_track_event() = std::move(event);
-    trace.SerializeToOstream(&out_);
+    perfetto::TracePacket packet = Packet(at_ns);
+    *packet.mutable_track_event() = std::move(event);
+    sink_(packet);
   }
 
-  std::ostream& out_;
+  const PacketSink& sink_;
   bool first_ = true;
   std::map<std::pair<uint64_t, std::string>, uint64_t> tracks_;
 };
@@ -92,7 +95,7 @@ using Plans = std::map<PlanKey, const v1::Plan*>;
 
 class Conversion {
  public:
-  Conversion(Recording& recording, std::ostream& out) : recording_(recording), writer_(out) {
+  Conversion(Recording& recording, const PacketSink& sink) : recording_(recording), maker_(sink) {
     for (const v1::Plan& plan : recording_.plans) plans_[{plan.gpu(), plan.plan_id()}] = &plan;
   }
 
@@ -109,21 +112,24 @@ class Conversion {
     WriteSubmits();
     WriteLanes();
     WriteQueues();
+    WriteLost();
   }
 
  private:
   uint64_t GpuTrack(uint32_t gpu) {
-    return writer_.Track(
-        0, "GPU " + std::to_string(gpu) + (recording_.simulated ? " (simulated)" : ""));
+    const auto name = recording_.gpu_names.find(gpu);
+    return maker_.Track(0, "GPU " + std::to_string(gpu) +
+                               (name == recording_.gpu_names.end() ? "" : ": " + name->second) +
+                               (recording_.simulated ? " (simulated)" : ""));
   }
   uint64_t QueueTrack(const v1::TracedOp& op) {
     const auto name = recording_.client_names.find(op.session_id());
     const uint64_t session =
-        writer_.Track(0, "session " + std::to_string(op.session_id()) +
-                             (name == recording_.client_names.end() || name->second.empty()
-                                  ? ""
-                                  : ": " + name->second));
-    return writer_.Track(session, "queue " + std::to_string(op.queue()));
+        maker_.Track(0, "session " + std::to_string(op.session_id()) +
+                            (name == recording_.client_names.end() || name->second.empty()
+                                 ? ""
+                                 : ": " + name->second));
+    return maker_.Track(session, "queue " + std::to_string(op.queue()));
   }
   const v1::Plan* PlanOf(const v1::TracedOp& op) const {
     const auto it = plans_.find({op.gpu(), op.plan_id()});
@@ -138,7 +144,7 @@ class Conversion {
     for (const v1::TracedOp& op : recording_.ops) {
       TrackEvent submit = Named("submit " + op.kind());
       submit.add_flow_ids(FlowOf(op));
-      writer_.Instant(QueueTrack(op), op.admitted_at_ns(), std::move(submit));
+      maker_.Instant(QueueTrack(op), op.admitted_at_ns(), std::move(submit));
     }
   }
 
@@ -169,12 +175,12 @@ class Conversion {
       Argue(run, "plan", op.plan_id());
     }
     if (const v1::Plan* plan = PlanOf(op)) Argue(run, "reason", plan->reason());
-    writer_.Slice(track, std::max(op.admitted_at_ns(), free_at_ns), op.finished_at_ns(),
-                  std::move(run));
+    maker_.Slice(track, std::max(op.admitted_at_ns(), free_at_ns), op.finished_at_ns(),
+                 std::move(run));
 
     TrackEvent end = Named("end");
     end.add_terminating_flow_ids(FlowOf(op));
-    writer_.Instant(track, op.finished_at_ns(), std::move(end));
+    maker_.Instant(track, op.finished_at_ns(), std::move(end));
   }
 
   // Ops that started together on one lane, by one plan.
@@ -201,7 +207,7 @@ class Conversion {
   // `next_at_ns`: when the next launch on its lane starts.
   void WriteLaunch(std::span<const v1::TracedOp* const> ops, uint64_t next_at_ns) {
     const v1::TracedOp& op = *ops.front();
-    const uint64_t track = writer_.Track(GpuTrack(op.gpu()), "lane " + std::to_string(op.lane()));
+    const uint64_t track = maker_.Track(GpuTrack(op.gpu()), "lane " + std::to_string(op.lane()));
     TrackEvent launch =
         Named(ops.size() == 1 ? op.kind() : std::to_string(ops.size()) + " x " + op.kind());
     uint64_t end_ns = 0;
@@ -218,16 +224,59 @@ class Conversion {
       Argue(launch, "one after the other, us", plan->serial_us());
       Argue(launch, "plan in words", plan->text());
     }
-    writer_.Slice(track, op.started_at_ns(), std::min(end_ns, next_at_ns), std::move(launch));
+    maker_.Slice(track, op.started_at_ns(), std::min(end_ns, next_at_ns), std::move(launch));
+  }
+
+  void WriteLost() {
+    if (recording_.lost_count == 0) return;
+    uint64_t last_ns = 0;
+    for (const v1::TracedOp& op : recording_.ops) last_ns = std::max(last_ns, op.finished_at_ns());
+    maker_.Instant(maker_.Track(0, "concertctl trace"), last_ns,
+                   Named(std::to_string(recording_.lost_count) + " ops and plans are missing"));
   }
 
   Recording& recording_;
-  TraceWriter writer_;
+  PacketMaker maker_;
   Plans plans_;
 };
 
+// A file is one perfetto::Trace: packets, each behind the tag of the field and its length.
+constexpr uint32_t kPacketTag = 1 << 3 | 2;
+// One launch of as many ops as concertctl takes has 5 MB.
+constexpr uint32_t kMaxPacketBytes = 16 << 20;
+
 }  // namespace
 
-void WriteTrace(Recording& recording, std::ostream& out) { Conversion(recording, out).Write(); }
+void MakeTrace(Recording& recording, const PacketSink& sink) {
+  Conversion(recording, sink).Write();
+}
+
+void WriteTrace(Recording& recording, std::ostream& out) {
+  MakeTrace(recording, [&](const perfetto::TracePacket& packet) {
+    perfetto::Trace trace;
+    *trace.add_packet() = packet;
+    trace.SerializeToOstream(&out);
+  });
+}
+
+std::string ReadTrace(const std::string& path, const PacketSink& sink) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return "cannot read " + path + ": " + std::strerror(errno);
+  google::protobuf::io::IstreamInputStream input(&file);
+  perfetto::TracePacket packet;
+  while (true) {
+    // One for each packet, since it reads 2 GB at most.
+    google::protobuf::io::CodedInputStream coded(&input);
+    const uint32_t tag = coded.ReadTag();
+    uint32_t bytes = 0;
+    if (tag == 0 && coded.ConsumedEntireMessage() && file.eof()) return "";
+    if (tag != kPacketTag || !coded.ReadVarint32(&bytes) || bytes > kMaxPacketBytes) break;
+    const auto limit = coded.PushLimit(static_cast<int>(bytes));
+    if (!packet.ParseFromCodedStream(&coded) || coded.BytesUntilLimit() != 0) break;
+    coded.PopLimit(limit);
+    sink(packet);
+  }
+  return path + " is no trace, or ends early: record one with concertctl trace";
+}
 
 }  // namespace concert::ctl

@@ -174,11 +174,10 @@ void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
   }
 }
 
-void FillTracedOp(const TracedOp& op, v1::TracedOp* out) {
-  const OpRecord& record = op.record;
+void FillTracedOp(uint8_t gpu, const OpRecord& record, v1::TracedOp* out) {
   out->set_session_id(record.session);
   out->set_queue(record.queue);
-  out->set_gpu(op.gpu);
+  out->set_gpu(gpu);
   out->set_kind(concert_op_kind_name(record.kind));
   out->set_dtype(concert_dtype_name(static_cast<uint64_t>(record.dtype)));
   out->set_status(std::string(StatusName(record.status)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "daemon/admin/to_proto.h"
@@ -21,14 +22,13 @@ class TraceStreams::Stream final : public Reactor {
     Finish(refusal);
   }
 
-  // On the stream's thread.
+  // On the stream's thread. What is kept is sent when the trace is over: to make messages of it
+  // takes ten times as long as to keep it, which would be taken from those who are traced.
   void Run() {
-    bool over = !Send({});
-    while (!over) {
-      over = !WaitForPeriod();
-      over |= !SendAll(owner_.telemetry_.TakeTrace());
-    }
-    owner_.telemetry_.EndTrace();
+    bool reading = Send({});
+    while (reading && WaitForPeriod()) reading = Send({});
+    const Trace trace = owner_.telemetry_.EndTrace();
+    if (reading) SendAll(trace);
     Finish(Outcome());
   }
 
@@ -55,28 +55,38 @@ class TraceStreams::Stream final : public Reactor {
   }
 
  private:
-  // Until the next batch is due. False: it will be the last.
+  // False: it is over.
   bool WaitForPeriod() {
-    const MutexLock lock(owner_.mutex_);
-    const auto due = std::min(Clock::now() + kPeriod, end_);
-    while (!cancelled_ && !owner_.stopping_ && owner_.changed_.WaitUntil(owner_.mutex_, due)) {
+    {
+      const MutexLock lock(owner_.mutex_);
+      const auto due = std::min(Clock::now() + kPeriod, end_);
+      while (!cancelled_ && !owner_.stopping_ && owner_.changed_.WaitUntil(owner_.mutex_, due)) {
+      }
+      if (cancelled_ || owner_.stopping_ || Clock::now() >= end_) return false;
     }
-    return !cancelled_ && !owner_.stopping_ && Clock::now() < end_;
+    return !owner_.telemetry_.TraceIsFull();
   }
 
-  // In messages of a bounded size. False: the reader is gone.
-  bool SendAll(const TraceBatch& batch) {
-    size_t op = 0, plan = 0;
-    while (op < batch.ops.size() || plan < batch.plans.size()) {
-      v1::TraceResponse message;
-      for (int i = 0; i < kMaxOpsPerMessage && op < batch.ops.size(); ++i)
-        FillTracedOp(batch.ops[op++], message.add_ops());
-      for (int i = 0; i < kMaxPlansPerMessage && plan < batch.plans.size(); ++i)
-        FillPlan(batch.plans[plan++], message.add_plans());
-      message.set_lost_count(batch.lost_count);
-      if (!Send(std::move(message))) return false;
-    }
-    return true;
+  // In messages of a bounded size, as long as somebody reads them.
+  void SendAll(const Trace& trace) {
+    v1::TraceResponse message;
+    bool reading = true;
+    const auto send_when = [&](bool due) {
+      if (!due) return true;
+      message.set_lost_count(trace.lost_count);
+      reading = Send(std::exchange(message, {}));
+      return reading;
+    };
+    trace.records.ForEach([&](uint8_t gpu, const auto& record) {
+      if constexpr (std::is_same_v<decltype(record), const OpRecord&>) {
+        FillTracedOp(gpu, record, message.add_ops());
+      } else {
+        FillPlan({gpu, record}, message.add_plans());
+      }
+      return send_when(message.ops_size() == kMaxOpsPerMessage ||
+                       message.plans_size() == kMaxPlansPerMessage);
+    });
+    if (reading) send_when(true);
   }
 
   // Waits until it is written. False: the reader is gone, or has been cut off.
@@ -85,7 +95,7 @@ class TraceStreams::Stream final : public Reactor {
     message_.set_simulated(owner_.simulated_);
     {
       const MutexLock lock(owner_.mutex_);
-      if (cancelled_) return false;
+      if (cancelled_ || owner_.stopping_) return false;
       writing_ = true;
     }
     StartWrite(&message_);

@@ -1,6 +1,6 @@
-// The Trace stream. There is one at most, with a thread of its own while it is open: it takes what
-// telemetry has kept and writes it, so that nobody else waits for the reader. A reader that is too
-// slow loses records, and one that does not read at all is cut off when its time is over.
+// The Trace stream. There is one at most, with a thread of its own while it is open: when its time
+// is over it takes what telemetry has kept and writes it, so that nobody else waits for the reader.
+// One that does not read is cut off.
 #ifndef CONCERT_DAEMON_ADMIN_TRACE_STREAM_H_
 #define CONCERT_DAEMON_ADMIN_TRACE_STREAM_H_
 
@@ -20,9 +20,10 @@ class TraceStreams {
 
   static constexpr uint32_t kDefaultSeconds = 5;
   static constexpr uint32_t kMaxSeconds = 60;
-  static constexpr std::chrono::milliseconds kPeriod{20};
-  static constexpr std::chrono::seconds kGrace{2};  // for the reader, after the trace's time
-  static constexpr int kMaxOpsPerMessage = 4096;    // some 500 KB
+  static constexpr std::chrono::milliseconds kPeriod{100};  // of empty messages, until it is over
+  // For the reader, after the trace's time. Half a million ops take some 2 s.
+  static constexpr std::chrono::seconds kGrace{20};
+  static constexpr int kMaxOpsPerMessage = 4096;  // some 500 KB
   static constexpr int kMaxPlansPerMessage = 512;
 
   // Both must outlive this. A trace is charged to `account` (Resource::kWatches); `simulated` is

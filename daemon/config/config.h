@@ -29,6 +29,7 @@ struct Config {
   bool sim_pacing = true;
   std::string sim_races = "error";
   bool allow_simulator = false;
+  bool nvtx = false;
 
   std::string socket = "/run/concert/concert.sock";
   std::string admin_socket = "/run/concert/admin.sock";

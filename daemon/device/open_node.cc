@@ -15,7 +15,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOptions& options) {
 #ifdef CONCERT_WITH_CUDA
-  return OpenCudaNode(options.split_sums);
+  return OpenCudaNode(options.split_sums, options.nvtx);
 #else
   return absl::UnimplementedError("this concertd was built without CUDA");
 #endif

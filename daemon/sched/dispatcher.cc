@@ -261,15 +261,11 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
   }
   absl::Status status = Order(action);
   if (status.ok()) {
-    status = device_.Launch(action.lane, {.ops = launch_ops_,
-                                          .form = action.form,
-                                          .sm_budget = action.sm_budget,
-                                          .company = action.company,
-                                          .work_list = kernels::GroupWorkList::Of(action.work_list),
-                                          .writes = launch_writes_,
-                                          .after = actions.AfterOf(action),
-                                          .inputs_ready = action.inputs_ready,
-                                          .weights_ready = action.weights_ready});
+    LaunchRequest request = action.launch;
+    request.ops = launch_ops_;
+    request.writes = launch_writes_;
+    request.after = actions.AfterOf(action);
+    status = device_.Launch(action.lane, request);
   }
   if (!status.ok()) {
     for (const OpId id : ids) {
@@ -310,10 +306,10 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
   IssuerMessage message(IssuerMessage::Type::kPart);
   message.communicator = member->membership.communicator;
   message.rank = member->membership.rank;
-  message.part = {.op = &slot.op,
-                  .id = id,
-                  .gpu = options_.scheduler.gpu,
+  message.part = {.gpu = options_.scheduler.gpu,
                   .lane = action.lane,
+                  .op = &slot.op,
+                  .id = id,
                   .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
   // kRoomForParts of the box is left to parts by all other senders.
   CONCERT_CHECK(issuer_.TryPush(message));

@@ -114,7 +114,7 @@ struct ControlEvent {
 // To the collective issuer: from dispatchers (parts) and the control thread (communicators).
 struct IssuerMessage {
   enum class Type : uint8_t {
-    kPart,  // a part is ready; `op` stays untouched until the answer (kPartLaunched or kPartFailed)
+    kPart,     // a part is ready; answered by kPartLaunched or kPartFailed
     kRefuse,   // a rank's part failed before it was ready
     kJoin,     // a rank joined
     kLeave,    // a rank left: parts that need it fail
@@ -125,13 +125,7 @@ struct IssuerMessage {
   uint32_t communicator = 0;
   uint32_t rank = 0;
   union {
-    struct {
-      const Op* op;
-      OpId id;
-      uint8_t gpu;
-      Lane lane;
-      TimelineWrite signal;
-    } part;
+    RankPart part;
     struct {
       uint32_t ranks;
       Account* account;  // charged with the membership, which kLeave releases

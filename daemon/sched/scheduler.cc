@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/check.h"
+#include "kernels/op_table.h"
 
 namespace concert::daemon {
 

@@ -37,6 +37,7 @@
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
+#include "kernels/launch_request.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
@@ -74,16 +75,12 @@ struct Action {
                 // are freed after this
   };
   Type type;
-  Lane lane;
-  policies::Form form;
-  uint16_t sm_budget;
-  policies::CompanyClass company;
-  const policies::WorkList* work_list;  // as PlannedLaunch
-  uint16_t order_mask;                  // bit i: lane i
-  // As LaunchRequest's, by what the dispatcher has seen finished; weights_ready is found out for
-  // groups only.
-  bool inputs_ready, weights_ready;
-  uint16_t first, count;  // ops [first, first + count) of Actions::ops
+  Lane lane = policies::kNoLane;
+  uint16_t order_mask = 0;        // bit i: lane i
+  uint16_t first = 0, count = 0;  // ops [first, first + count) of Actions::ops
+  // kLaunch: all but ops, writes and after. What is ready is so by what the dispatcher has seen
+  // finished; weights_ready is found out for what takes part in chains only.
+  kernels::LaunchRequest launch;
 };
 
 // Output of Step, in fixed storage.
@@ -110,8 +107,6 @@ struct Actions {
   // An action about ops that go to no lane.
   void Add(Action::Type type, std::span<const OpId> its_ops) {
     list.push_back({.type = type,
-                    .lane = policies::kNoLane,
-                    .form = policies::Form::kSingle,
                     .first = static_cast<uint16_t>(ops.size()),
                     .count = static_cast<uint16_t>(its_ops.size())});
     ops.insert(ops.end(), its_ops.begin(), its_ops.end());
@@ -345,6 +340,7 @@ class Scheduler {
   void EnterBooks(const OpSlot& slot);
   uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
                   PredictedSpan& span);
+  bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;

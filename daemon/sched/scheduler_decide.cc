@@ -215,30 +215,39 @@ float Scheduler::SoloUs(const OpSlot& slot) {
   return static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
 }
 
+// Whether it takes part in chains: a group, or ops that do so by themselves.
+bool Scheduler::IsChained(const PlannedLaunch& launch) const {
+  const std::span<const uint16_t> ops = plan_.OpsOf(launch);
+  return launch.form == Form::kGroup || std::all_of(ops.begin(), ops.end(), [&](uint16_t index) {
+           return snapshot_.ready[index].work.is_rows();
+         });
+}
+
 void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
                        Actions& actions) {
   launch_ranges_.Clear();
   for (const uint16_t index : plan_.OpsOf(launch)) {
     launch_ranges_.Add(kernels::AccessesOf(pool_[snapshot_.ready[index].op].op));
   }
-  const bool group = launch.form == Form::kGroup;
+  const bool chained = IsChained(launch);
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
-                .form = launch.form,
-                .sm_budget = launch.sm_budget,
-                .company = launch.company,
-                .work_list = launch.work_list,
-                .order_mask = 0,
-                .inputs_ready = true,
-                .weights_ready = group && WeightsSettled(writes_, launch_ranges_),
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
   const uint16_t id = book_.OpenLaunch(plan, launch, now);
+  action.launch = {.form = launch.form,
+                   .sm_budget = launch.sm_budget,
+                   .company = launch.company,
+                   .work_list = kernels::GroupWorkList::Of(launch.work_list),
+                   .inputs_ready = true,
+                   .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
+                   .plan = book_.PlanNumber(id),
+                   .reason = plan_.reason};
   for (uint16_t i = 0; i < launch.count; ++i) {
     const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
     OpSlot& slot = pool_[op];
     const kernels::Predecessor after =
-        group ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
+        chained ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
     slot.index_in_launch = i;
     slot.lane_launch = lanes_[launch.lane].launches + 1;
     slot.launch = id;
@@ -246,7 +255,7 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, Pre
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
     EnterBooks(slot);
     action.order_mask |= mask;
-    action.inputs_ready &= mask == 0 || after.launches_back > 0;
+    action.launch.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
   ++lanes_[launch.lane].launches;
@@ -285,13 +294,7 @@ void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const uint16_t mask = TakeFromQueue(op, OpState::kOffered, launch.lane, now);
   actions.list.push_back({.type = Action::Type::kOffer,
                           .lane = launch.lane,
-                          .form = Form::kSingle,
-                          .sm_budget = 0,
-                          .company = policies::CompanyClass::kSolo,
-                          .work_list = nullptr,
                           .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .inputs_ready = mask == 0,
-                          .weights_ready = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
   actions.AddOp(op);

@@ -64,10 +64,12 @@ struct PlanRecord {
   // Copies what is listed and no more: most plans hold one op, and a record goes through two
   // copies.
   PlanRecord& operator=(const PlanRecord& other) {
-    const size_t listed = std::min<size_t>(other.op_count, kMaxListed);
-    std::memcpy(static_cast<void*>(this), &other,
-                offsetof(PlanRecord, ops) + listed * sizeof(Listed));
+    std::memcpy(static_cast<void*>(this), &other, other.bytes());
     return *this;
+  }
+  // Of them, those that say something.
+  size_t bytes() const {
+    return offsetof(PlanRecord, ops) + std::min<size_t>(op_count, kMaxListed) * sizeof(Listed);
   }
 
   uint64_t plan;  // counts from 1 per GPU

@@ -57,21 +57,23 @@ bool Telemetry::BeginTrace() {
   MutexLock lock(mutex_);
   if (trace_ != nullptr) return false;
   DrainLocked();  // what ended before is none of its business
-  trace_ = std::make_unique<Trace>(Trace{.batch = {}, .dropped_before = DroppedLocked()});
+  trace_ = std::make_unique<TraceBuffer>(kMaxTraceChunks);
+  dropped_before_trace_ = DroppedLocked();
   return true;
 }
 
-TraceBatch Telemetry::TakeTrace() {
+bool Telemetry::TraceIsFull() {
+  MutexLock lock(mutex_);
+  CONCERT_CHECK(trace_ != nullptr);
+  return trace_->full();
+}
+
+Trace Telemetry::EndTrace() {
   MutexLock lock(mutex_);
   CONCERT_CHECK(trace_ != nullptr);
   DrainLocked();
-  trace_->batch.lost_count = trace_->full_count + DroppedLocked() - trace_->dropped_before;
-  return std::exchange(trace_->batch, {});
-}
-
-void Telemetry::EndTrace() {
-  MutexLock lock(mutex_);
-  trace_.reset();
+  const std::unique_ptr<TraceBuffer> trace = std::move(trace_);
+  return {.records = std::move(*trace), .lost_count = DroppedLocked() - dropped_before_trace_};
 }
 
 void Telemetry::Run() {
@@ -96,28 +98,12 @@ size_t Telemetry::DrainLocked() {
         if (plans_.size() == kMaxPlans) plans_.pop_front();
         plans_.push_back({ring->gpu(), record});
       }
-      if (trace_ != nullptr) Keep(ring->gpu(), record);
+      if (trace_ != nullptr) trace_->Add(ring->gpu(), record);
     });
     stats_.devices[ring->gpu()].dropped_record_count = ring->dropped();
   }
   stats_.FoldEnded(now_());
   return drained;
-}
-
-void Telemetry::Keep(uint8_t gpu, const OpRecord& record) {
-  if (trace_->batch.ops.size() < kMaxTracedOps) {
-    trace_->batch.ops.push_back({gpu, record});
-  } else {
-    ++trace_->full_count;
-  }
-}
-
-void Telemetry::Keep(uint8_t gpu, const PlanRecord& record) {
-  if (trace_->batch.plans.size() < kMaxTracedPlans) {
-    trace_->batch.plans.push_back({gpu, record});
-  } else {
-    ++trace_->full_count;
-  }
 }
 
 uint64_t Telemetry::DroppedLocked() const {

@@ -16,6 +16,7 @@
 
 #include "daemon/telemetry/record_ring.h"
 #include "daemon/telemetry/stats.h"
+#include "daemon/telemetry/trace_buffer.h"
 #include "proto/mutex.h"
 
 namespace concert::daemon {
@@ -25,16 +26,10 @@ struct RecentPlan {
   PlanRecord record;
 };
 
-struct TracedOp {
-  uint8_t gpu;
-  OpRecord record;
-};
-
-// What ended since the batch before.
-struct TraceBatch {
-  std::vector<TracedOp> ops;  // those of a GPU in the order of their ends; plans too
-  std::vector<RecentPlan> plans;
-  uint64_t lost_count = 0;  // records of the trace, so far, that there was no room for
+// What ended while it lasted.
+struct Trace {
+  TraceBuffer records;      // ops of a GPU in the order of their ends; plans too
+  uint64_t lost_count = 0;  // records that the dispatchers' rings had no room for
 };
 
 // Immutable once published.
@@ -54,9 +49,8 @@ class Telemetry {
   // machine).
   static constexpr Time kDefaultMaxAge = 20'000'000;  // 20 ms
 
-  // What a trace keeps for its reader; at 1.2 million ops/s it must come every 50 ms.
-  static constexpr size_t kMaxTracedOps = 65'536;
-  static constexpr size_t kMaxTracedPlans = 16'384;
+  // What a trace keeps, 128 MiB: half a million ops, each of which has a plan of its own.
+  static constexpr size_t kMaxTraceChunks = 64;
 
   // `now` is the clock of the records.
   explicit Telemetry(std::function<Time()> now);
@@ -83,19 +77,18 @@ class Telemetry {
   // Everything recorded up to `max_age` ns ago or later. Never null.
   std::shared_ptr<const TelemetrySnapshot> Snapshot(Time max_age = kDefaultMaxAge);
 
-  // From here on every record is kept for TakeTrace. False if there is a trace already: one at a
-  // time, so that its memory, some 16 MB, is bounded. Without one nothing is kept.
+  // From here on every record is kept, until there is no more room. False if there is a trace
+  // already: one at a time, so that memory is bounded. Without one nothing is kept.
   bool BeginTrace();
-  // What has been recorded since the last call. REQUIRES: a trace.
-  TraceBatch TakeTrace();
-  void EndTrace();
+  // Whether more would find no room. REQUIRES: a trace.
+  bool TraceIsFull();
+  // REQUIRES: a trace.
+  Trace EndTrace();
 
  private:
   void Run();
   // The mutex also makes its holder the rings' one consumer.
   size_t DrainLocked() CONCERT_REQUIRES(mutex_);
-  void Keep(uint8_t gpu, const OpRecord& record) CONCERT_REQUIRES(mutex_);
-  void Keep(uint8_t gpu, const PlanRecord& record) CONCERT_REQUIRES(mutex_);
   uint64_t DroppedLocked() const CONCERT_REQUIRES(mutex_);
 
   const std::function<Time()> now_;
@@ -108,12 +101,8 @@ class Telemetry {
   std::deque<RecentPlan> plans_ CONCERT_GUARDED_BY(mutex_);  // oldest first
   std::shared_ptr<const TelemetrySnapshot> latest_ CONCERT_GUARDED_BY(mutex_);
 
-  struct Trace {
-    TraceBatch batch;
-    uint64_t dropped_before;  // by the rings
-    uint64_t full_count = 0;  // records that `batch` had no room for
-  };
-  std::unique_ptr<Trace> trace_ CONCERT_GUARDED_BY(mutex_);  // null: there is none
+  std::unique_ptr<TraceBuffer> trace_ CONCERT_GUARDED_BY(mutex_);  // null: there is none
+  uint64_t dropped_before_trace_ CONCERT_GUARDED_BY(mutex_) = 0;   // by the rings
 
   std::thread thread_;
 };

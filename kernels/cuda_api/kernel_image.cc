@@ -11,8 +11,7 @@
 
 // One row for each fatbin that concert_embed_kernels embeds.
 #define CONCERT_IMAGES(X) \
-  X(fallback_gemm)        \
-  X(epilogue) X(local_collective) X(repack) X(group_kernel) X(rms_norm) X(gated_activation)
+  X(fallback_gemm) X(epilogue) X(local_collective) X(repack) X(group_kernel) X(row_kernel)
 
 #define X(name) extern "C" const unsigned char concert_image_##name[];
 CONCERT_IMAGES(X)
@@ -141,8 +140,7 @@ absl::Status KernelImage::FindAll() {
   }
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
-  finder.Find("rms_norm", "rms_norm", table_.rms_norm);
-  finder.Find("gated_activation", "gated_activation", table_.gated_activation);
+  finder.Find("row_kernel", "concert_rows", table_.rows);
   return finder.status();
 }
 

@@ -27,12 +27,11 @@ struct KernelTable {
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
-  std::array<std::array<CUfunction, 2>, kDtypeCount> rms_norm{};
-  std::array<std::array<CUfunction, 2>, kDtypeCount> gated_activation{};
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute
   // capability 9.0.
   std::array<std::array<CUfunction, 3>, 3> group{};
   CUfunction repack = nullptr;  // for the group kernel
+  CUfunction rows = nullptr;    // kernels/rows
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
 };
@@ -40,7 +39,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 7;
+  static constexpr int kImageCount = 6;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

@@ -10,9 +10,6 @@
 
 namespace concert::kernels::cuda {
 
-// Of kernels whose blocks take rows, or packs of them, in turn: enough to fill any GPU.
-inline constexpr unsigned kMaxRowBlocks = 2048;
-
 // Blocks for `items` items at one per thread, at most `max_blocks`: the kernels loop over the rest.
 inline unsigned BlocksFor(uint64_t items, int threads, unsigned max_blocks) {
   const uint64_t blocks = items / threads + (items % threads != 0);

@@ -1,12 +1,10 @@
-// Arguments of the gated activation's kernels, shared by host and device code. Passed by value.
+// Arguments of the gated activation in device code, shared by host and device code.
 #ifndef CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_ARGS_H_
 #define CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_ARGS_H_
 
 #include <cstdint>
 
 namespace concert::kernels::cuda {
-
-inline constexpr int kGatedActivationThreads = 256;
 
 // As concert_gated_activation_body. `activation` is kernels::Activation.
 struct GatedActivationKernelArgs {

@@ -4,7 +4,6 @@
 
 #include <span>
 
-#include "absl/status/status.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "kernels/op_table.h"
@@ -25,8 +24,11 @@ Accesses AccessesOfGatedActivation(const Op& op);
 void ComputeGatedActivation(std::span<const Op* const> parts);
 
 namespace cuda {
-// In builds with CUDA.
-absl::Status LaunchGatedActivation(LaunchContext& context, const Op& op);
+struct RowTask;  // kernels/rows/row_args.h
+
+// In builds with CUDA: what the row kernel needs of it, but for its place in a chain. Returns how
+// many blocks could work on it.
+uint64_t LowerGatedActivation(const Op& op, RowTask& task);
 }  // namespace cuda
 
 }  // namespace concert::kernels

@@ -114,7 +114,7 @@ bool GroupLauncher::Takes(std::span<const Op* const> ops) {
   return repack_bytes <= kGroupRepackBytes;
 }
 
-absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
+absl::Status GroupLauncher::Launch(int index, const LaunchRequest& launch) {
   Track& track = tracks_[index];
   const GroupWorkList& work_list = *launch.work_list;
   const bool large = launch.ops.size() > kGroupInlineTasks;
@@ -122,16 +122,14 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   if (large) {
     tasks = tasks_.host<GroupTask>() + next_tasks_ * kMaxGroupProblems;
   }
-  int back = 0;
-  for (const Predecessor& after : launch.after) back = std::max<int>(back, after.launches_back);
-  const bool inputs_early = launch.inputs_ready && back <= track.chain;
+  const bool inputs_early = FollowsEarly(track, launch);
   args_.maps_inline = launch.ops.size() <= kGroupInlineMaps;
   args_.hand_over = launch.ops.size() > max_waiting_;
   repacks_.Start(track.scratch);
   for (size_t i = 0; i < launch.ops.size(); ++i) {
     absl::StatusOr<uint32_t> record = FindRecord(index, *launch.ops[i], work_list.tiles[i]);
     if (!record.ok()) return record.status();
-    FillTask(track, launch, i, *record, inputs_early && back > 0, tasks[i]);
+    FillTask(track, launch, i, *record, inputs_early, tasks[i]);
     if (args_.maps_inline) args_.few.maps[i] = records_.maps(*record);
   }
   const bool has_items = HasItems(index, work_list);
@@ -152,19 +150,45 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   // The launch must not begin before what is uploaded and repacked for it is there, whatever it may
   // overlap.
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_ready) &&
-                       InBudget(track, launch);
+                       InBudget(index, launch, work_list.grid());
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  track.blocks = (overlap ? track.blocks : 0) + work_list.grid();
   std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
-  ++track.turn;
-  track.chain = std::min(track.chain + 1, kMaxGroupPredecessors);
-  track.split = work_list.split_tiles > 0;
-  ++launches_;
+  Count(track, overlap, work_list.grid(), work_list.split_tiles > 0);
   return absl::OkStatus();
 }
 
-void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t problem,
+// Whether it need wait for nothing but what its ops follow on the track.
+bool GroupLauncher::FollowsEarly(const Track& track, const LaunchRequest& launch) {
+  return launch.inputs_ready &&
+         std::all_of(launch.after.begin(), launch.after.end(),
+                     [&](const Predecessor& after) { return after.launches_back <= track.chain; });
+}
+
+// GroupTask::after and after_stored of what follows `after`.
+void GroupLauncher::Follow(const Track& track, const Predecessor& after, uint16_t& to,
+                           uint32_t& after_stored) const {
+  const int set = track.SetOf(track.turn - after.launches_back);
+  to = GroupAfter(set, after.op);
+  after_stored = track.stored[set][after.op];
+}
+
+// The launch after the next may use the same workspace as the previous one did, which it must not
+// run beside.
+bool GroupLauncher::ReleasesLate(const Track& track) const {
+  return track.split || track.turn % kGroupReleases == 0;
+}
+
+// A launch was enqueued.
+void GroupLauncher::Count(Track& track, bool overlap, int64_t blocks, bool split) {
+  track.blocks = (overlap ? track.blocks : 0) + blocks;
+  ++track.turn;
+  track.chain = std::min(track.chain + 1, kMaxGroupPredecessors);
+  track.split = split;
+  ++launches_;
+}
+
+void GroupLauncher::FillTask(Track& track, const LaunchRequest& launch, size_t problem,
                              uint32_t record, bool follow, GroupTask& task) const {
   const GemmArgs& gemm = launch.ops[problem]->gemm;
   const GroupTile tile = launch.work_list->tiles[problem];
@@ -177,11 +201,8 @@ void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t pro
   task.stored = track.stored[track.SetOf(track.turn)][problem] + HalvesOf(gemm, tile);
   task.flags = FlagsOf(gemm);
   task.after = 0;
-  if (!follow || launch.after[problem].launches_back == 0) return;
-  const Predecessor& after = launch.after[problem];
-  const int set = track.SetOf(track.turn - after.launches_back);
-  task.after = GroupAfter(set, after.op);
-  task.after_stored = track.stored[set][after.op];
+  if (!follow || launch.after.empty() || launch.after[problem].launches_back == 0) return;
+  Follow(track, launch.after[problem], task.after, task.after_stored);
   task.flags |= GroupRecord::kNextOnTimeline;
 }
 
@@ -253,19 +274,18 @@ absl::Status GroupLauncher::WaitForOtherTracks(int track) {
 // A launch that waits for the one before holds SMs already: in a chain of 4096x4096x4096 on 68 SMs
 // the next step took the 64 that were left to a higher class, for as long as the step before ran
 // (up to 400 us, one H200).
-bool GroupLauncher::InBudget(const Track& track, const GroupLaunch& launch) {
-  return launch.sm_budget == 0 || track.blocks + launch.work_list->grid() <= launch.sm_budget;
+bool GroupLauncher::InBudget(int track, const LaunchRequest& launch, int64_t blocks) const {
+  const int budget = BudgetOf(track, launch);
+  return budget == 0 || tracks_[track].blocks + blocks <= budget;
 }
 
-absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, bool overlap) {
+absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, bool overlap) {
   const GroupWorkList& work_list = *launch.work_list;
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
   args_.counters = reinterpret_cast<GroupCounters*>(track.counters);
   args_.set = static_cast<uint8_t>(track.SetOf(track.turn));
-  // The launch after the next may use the same workspace as the previous one did, which it must not
-  // run beside.
-  args_.release_late = track.split || track.turn % kGroupReleases == 0;
+  args_.release_late = ReleasesLate(track);
   args_.partials = reinterpret_cast<float*>(track.partials[track.turn % 2]);
   args_.partial_floats =
       work_list.partial_bytes / sizeof(float) / (work_list.grid() / work_list.blocks);

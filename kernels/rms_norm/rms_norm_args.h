@@ -1,12 +1,10 @@
-// Arguments of the RMS norm's kernels, shared by host and device code. Passed by value.
+// Arguments of the RMS norm in device code, shared by host and device code.
 #ifndef CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
 #define CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
 
 #include <cstdint>
 
 namespace concert::kernels::cuda {
-
-inline constexpr int kRmsNormThreads = 256;
 
 // As concert_rms_norm_body. residual null: none.
 struct RmsNormKernelArgs {

@@ -4,7 +4,6 @@
 
 #include <span>
 
-#include "absl/status/status.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "kernels/op_table.h"
@@ -26,8 +25,11 @@ Accesses AccessesOfRmsNorm(const Op& op);
 void ComputeRmsNorm(std::span<const Op* const> parts);
 
 namespace cuda {
-// In builds with CUDA. One block for each row; sums of squares in fp32.
-absl::Status LaunchRmsNorm(LaunchContext& context, const Op& op);
+struct RowTask;  // kernels/rows/row_args.h
+
+// In builds with CUDA: what the row kernel needs of it, but for its place in a chain. Returns how
+// many blocks could work on it. Sums of squares are fp32.
+uint64_t LowerRmsNorm(const Op& op, RowTask& task);
 }  // namespace cuda
 
 }  // namespace concert::kernels

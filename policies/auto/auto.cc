@@ -71,7 +71,7 @@ class AutoPolicy final : public Policy {
   // What is planned in this decision: ops that run on SMs.
   struct Turn {
     int priority_class = 0;
-    bool grouped = false;   // a group launch can carry one of them
+    bool grouped = false;   // one of them can be part of a launch that takes part in chains
     bool deadline = false;  // one of them has one
     bool held_long = false;
     std::span<const uint16_t> index;  // into Snapshot::ready
@@ -193,7 +193,7 @@ void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
     if (op.work.runs_on == RunsOn::kSms) {
-      compute_.Add(index, op, op.work.groupable && compiler_ != nullptr);
+      compute_.Add(index, op, op.work.chains() && compiler_ != nullptr);
     } else if (!writer.full()) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;
       const bool high = op.priority == Priority::kHigh;
@@ -236,7 +236,7 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningCompute& runnin
   if (!groups_only) return;
   int kept = 0;
   for (const uint16_t index : turn_.index) {
-    if (snapshot.ready[index].work.groupable) kept_[kept++] = index;
+    if (snapshot.ready[index].work.chains()) kept_[kept++] = index;
   }
   turn_.index = {kept_.data(), static_cast<size_t>(kept)};
 }

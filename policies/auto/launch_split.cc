@@ -44,6 +44,9 @@ constexpr float kSizeClassRatio = 1.5f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
 constexpr float kLastResort = std::numeric_limits<float>::max();  // worse than all but kNever
 
+// As many as the row kernel takes (kernels/rows/row_args.h).
+constexpr int kMaxRowOpsPerLaunch = 32;
+
 // The tuner measures a company on an idle GPU. Of shorter times starting is so much that behind
 // other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
 // of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
@@ -98,6 +101,7 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site,
   candidate_count_ = problems_predicted_ = 0;
   Prepare(ops);
   Try({0, 0});
+  if (way_ != Way::kInTurn && row_count_ > 1) Try({0, 0});  // those in one launch
   if (way_ == Way::kPredicted) ProposeCuts();
   if (way_ == Way::kGroups && groupable_count_ > 1) Try({0, groupable_count_});
   if (way_ == Way::kPredicted || way_ == Way::kStreams) ProposeStreams(lane_limit);
@@ -119,7 +123,7 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site,
 
 void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
   op_count_ = static_cast<int>(ops.size());
-  groupable_count_ = 0;
+  groupable_count_ = row_count_ = 0;
   turns_.Clear();
   float urgent_us = 0;
   for (int i = 0; i < op_count_; ++i) {
@@ -133,6 +137,7 @@ void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
     items_[i].session = turns_.last_session();
     items_[i].urgent = ops[i].urgent;
     if (ops[i].urgent) urgent_us += items_[i].serial_us;
+    row_count_ += items_[i].rows;
     if (items_[i].groupable) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
   }
   turns_.FindBounds(urgent_us);
@@ -149,6 +154,13 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const float single = Ratio(Arrangement::kSingle);
   const float group = Ratio(op_count_ == 1 ? Arrangement::kGroup : Arrangement::kGroups);
   Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
+  if (compiler_ != nullptr && op.work->is_rows()) {
+    // On the groups' lane its launch signals by itself, and starts beside the end of what it
+    // follows.
+    item.rows = true;
+    item.alone_us = static_cast<float>(op.cost.solo_us);
+    return item;
+  }
   if (!op.work->groupable || compiler_ == nullptr) return item;
   const bool budgeted = site_.sm_budget > 0;
   item.groupable = true;
@@ -198,12 +210,13 @@ void LaunchSplitter::ProposeCuts() {
 void LaunchSplitter::Try(Cut cut) {
   if (candidate_count_ == kMaxCandidates) return;
   if (candidate_count_ > 0 && problems_predicted_ + cut.alone_from > kMaxPredicted) return;
+  const bool first = candidate_count_ == 0;
   Candidate& candidate = candidates_[candidate_count_++];
-  Build(cut, candidate);
+  Build(cut, /*join_rows=*/!first, candidate);
   Evaluate(candidate);
 }
 
-void LaunchSplitter::Build(Cut cut, Candidate& candidate) const {
+void LaunchSplitter::Build(Cut cut, bool join_rows, Candidate& candidate) const {
   candidate.part_count = 0;
   std::array<uint8_t, kMaxReady> marks;
   std::fill_n(marks.begin(), op_count_, kAlone);
@@ -211,7 +224,7 @@ void LaunchSplitter::Build(Cut cut, Candidate& candidate) const {
   for (const bool urgent : {true, false}) {
     AddGroups(marks, kShort, urgent, candidate);
     AddGroups(marks, kLong, urgent, candidate);
-    AddAlone(marks, urgent, candidate);
+    AddAlone(marks, urgent, join_rows, candidate);
   }
 }
 
@@ -240,11 +253,24 @@ void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, boo
   }
 }
 
-void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent,
+void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent, bool join_rows,
                               Candidate& candidate) const {
+  uint8_t rows = Candidate::kLater;  // the part that row ops join
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
-    if (marks[i] == kAlone && item.urgent == urgent) AddOne(i, candidate);
+    if (marks[i] != kAlone || item.urgent != urgent) continue;
+    const bool joins =
+        item.rows && rows != Candidate::kLater && candidate.parts[rows].count < kMaxRowOpsPerLaunch;
+    if (!joins) {
+      const uint8_t part = AddOne(i, candidate);
+      if (item.rows && join_rows) rows = part;
+      continue;
+    }
+    Part& part = candidate.parts[rows];
+    candidate.part_of[i] = rows;
+    part.form = Form::kGroup;
+    part.serial_us += item.serial_us;
+    ++part.count;
   }
 }
 
@@ -260,7 +286,8 @@ uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
                            .predicted_us = item.alone_us,
                            .serial_us = item.serial_us,
                            .repack_bytes = works_[op]->repack_bytes,
-                           .tuned = item.tuned};
+                           .tuned = item.tuned,
+                           .rows = item.rows};
   return part;
 }
 
@@ -288,15 +315,28 @@ void LaunchSplitter::Evaluate(Candidate& candidate) {
   for (int p = 0; p < candidate.part_count; ++p) {
     Part& part = candidate.parts[p];
     if (part.count > 1) {
-      part.predicted_us = GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
+      part.predicted_us = part.rows
+                              ? RowsUs(candidate, p)
+                              : GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
     }
     part.predicted_us *= ratio;
     slower |= way_ == Way::kPredicted && part.count > 1 && part.predicted_us > part.serial_us;
     gpu_us += part.predicted_us;
-    host_us += part.form == Form::kGroup ? kGroupHostUs : kLibraryHostUs * part.count;
+    host_us += part.form == Form::kGroup || part.rows ? kGroupHostUs : kLibraryHostUs * part.count;
   }
   slower |= candidate.part_of[0] == Candidate::kLater;  // the fairest turn is never put off
   candidate.score_us = slower ? kNever : ScoreUs(gpu_us + LaterUs(candidate), host_us);
+}
+
+// Of row ops side by side in one launch: they share the bandwidth of the memory.
+float LaunchSplitter::RowsUs(const Candidate& candidate, int part) const {
+  double longest_us = 0, hbm_us = 0;
+  for (int i = 0; i < op_count_; ++i) {
+    if (candidate.part_of[i] != part) continue;
+    longest_us = std::max(longest_us, costs_[i].solo_us - device_.kernel_floor_us);
+    hbm_us += costs_[i].hbm_us;
+  }
+  return static_cast<float>(device_.kernel_floor_us + std::max(longest_us, hbm_us));
 }
 
 // The time of the ops that are not in this plan, one after the other.
@@ -370,7 +410,7 @@ bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
   if (compiler_ != nullptr) result.compiled_at = compiler_->epoch();
   for (int p = 0; p < parts; ++p) {
     Part& part = candidate.parts[p];
-    if (part.form != Form::kGroup) continue;
+    if (part.form != Form::kGroup || part.rows) continue;
     if (!SettlePart(ProblemsOf(candidate, p), Ratio(candidate.arrangement), part)) return false;
   }
   WriteResult(candidate, parts, result);
@@ -484,7 +524,7 @@ void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const Group
   split.compiled_at = compiler_->epoch();
   const Problem* problems = problems_.data();
   for (Part& part : split.part_span()) {
-    if (part.form == Form::kGroup) {
+    if (part.form == Form::kGroup && !part.rows) {
       part.work_list = compiler_->Compile({problems, part.count}, site.sm_budget, site.goal);
     }
     problems += part.count;

@@ -33,6 +33,7 @@ struct Part {
   float serial_us = 0;                  // its ops one after the other
   uint64_t repack_bytes = 0;            // kGroup: Work::repack_bytes of its ops
   bool tuned = false;                   // kGroup, kStreams: predicted_us was measured
+  bool rows = false;                    // its ops are row ops: in one launch, without a work list
   const WorkList* work_list = nullptr;  // kGroup; valid as long as LaunchSplit::compiled_at is
 };
 
@@ -106,6 +107,7 @@ class LaunchSplitter {
     uint16_t session = 0;
     Form alone_form = Form::kSingle;
     bool groupable = false;  // may join a group
+    bool rows = false;       // a row op: may join others in one launch
     bool urgent = false;
     bool tuned = false;
   };
@@ -134,15 +136,17 @@ class LaunchSplitter {
   void ProposeCuts();
   void ProposeStreams(int lane_limit);
   void Try(Cut cut);
-  void Build(Cut cut, Candidate& candidate) const;
+  void Build(Cut cut, bool join_rows, Candidate& candidate) const;
   void AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
                  Candidate& candidate) const;
-  void AddAlone(std::span<const uint8_t> marks, bool urgent, Candidate& candidate) const;
+  void AddAlone(std::span<const uint8_t> marks, bool urgent, bool join_rows,
+                Candidate& candidate) const;
   uint8_t AddOne(int op, Candidate& candidate) const;
   void Evaluate(Candidate& candidate);
   float LaterUs(const Candidate& candidate) const;
   std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
   // Not corrected.
+  float RowsUs(const Candidate& candidate, int part) const;
   float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
   static Arrangement ArrangementOf(const Candidate& candidate);
   float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
@@ -162,6 +166,7 @@ class LaunchSplitter {
   // Of the choice at hand.
   int op_count_ = 0;
   int groupable_count_ = 0;
+  int row_count_ = 0;
   int candidate_count_ = 0;
   GroupSite site_;
   Way way_ = Way::kPredicted;

@@ -29,7 +29,7 @@ constexpr Lane SerialLaneOf(int priority_class) {
 struct ReadyCompute {
   struct Class {
     uint16_t first = 0, count = 0;  // in `index`
-    uint16_t grouped = 0;           // that a group launch can carry
+    uint16_t grouped = 0;           // that can be part of a launch that takes part in chains
     bool deadline = false;          // one of them has one
   };
   std::array<uint16_t, kMaxReady> index;  // into Snapshot::ready

@@ -25,6 +25,7 @@ enum class Reason : uint8_t {
   kCompanyNotFaster,  // do-no-harm: together was predicted slower
   kCollective,        // a collective goes out at once
 };
+inline constexpr int kReasonCount = 8;
 
 struct PlannedLaunch {
   uint16_t first = 0;  // ops[first, first + count) of the plan

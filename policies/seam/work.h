@@ -50,8 +50,18 @@ struct Work {
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
 
   bool is_gemm() const { return k != 0; }
+  // Rows that are computed each for itself: the row kernel's.
+  bool is_rows() const { return runs_on == RunsOn::kSms && k == 0; }
+  // It can be part of a launch that takes part in a chain: that may start before the launch before
+  // it has ended, follows what its ops depend on one by one, and signals by itself.
+  bool chains() const { return groupable || is_rows(); }
   friend bool operator==(const Work&, const Work&) = default;
 };
+
+// Whether one launch can be for both kinds of work: all GEMMs, or all row ops.
+inline bool ShareALaunch(const Work& a, const Work& b) {
+  return a.runs_on == RunsOn::kSms && b.runs_on == RunsOn::kSms && a.is_gemm() == b.is_gemm();
+}
 
 // A GEMM as tuning tells them apart: shape and dtype, not buffers.
 struct Problem {

@@ -7,6 +7,7 @@
 #include "daemon/device/cuda/cuda_probe.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
+#include "kernels/rows/row_ops.h"
 
 namespace concert::daemon::cuda {
 namespace {
@@ -21,10 +22,11 @@ constexpr size_t kWritesPerBatch = 64;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api, int gpu,
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api,
+                                                             const NvtxRanges& ranges, int gpu,
                                                              int gpu_count,
                                                              kernels::SplitSums split_sums) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice(api, gpu));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(api, ranges, gpu));
   if (absl::Status status = device->Init(gpu_count, split_sums); !status.ok()) return status;
   return device;
 }
@@ -176,11 +178,11 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 
 absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  const NvtxRanges::Range range(ranges_, request.ops[0]->kind, request.form, request.reason,
+                                request.plan);
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  if (const int track = GroupTrackFor(lane, request); track >= 0) {
-    return LaunchGroup(track, request);
-  }
+  if (const int track = TrackFor(lane, request); track >= 0) return LaunchOnTrack(track, request);
   InterruptGroups(lane);
   if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
   if (request.writes.empty()) return absl::OkStatus();
@@ -205,24 +207,17 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
           .probe_stream = probe_stream_};
 }
 
-int CudaDevice::GroupTrackFor(Lane lane, const LaunchRequest& request) const {
-  if (request.form != policies::Form::kGroup || request.work_list == nullptr ||
-      groups_ == nullptr) {
-    return -1;
-  }
-  if (!kernels::cuda::GroupLauncher::Takes(request.ops)) return -1;
+int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
+  if (groups_ == nullptr) return -1;
+  const bool group = request.form == policies::Form::kGroup && request.work_list != nullptr &&
+                     kernels::cuda::GroupLauncher::Takes(request.ops);
+  if (!group && !kernels::cuda::AreRows(request.ops)) return -1;
   return policies::GroupLaneIndex(lane);
 }
 
-absl::Status CudaDevice::LaunchGroup(int track, const LaunchRequest& request) {
-  const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
-  return groups_->Launch(track, {.ops = request.ops,
-                                 .work_list = request.work_list,
-                                 .sm_budget = ahead ? 0 : request.sm_budget,
-                                 .writes = request.writes,
-                                 .after = request.after,
-                                 .inputs_ready = request.inputs_ready,
-                                 .weights_ready = request.weights_ready});
+absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& request) {
+  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, request)
+                                             : groups_->Launch(track, request);
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {
@@ -232,6 +227,7 @@ void CudaDevice::InterruptGroups(Lane lane) {
 
 absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
   kernels::cuda::LaunchContext context = ContextOf(lane, request);
+  if (kernels::cuda::AreRows(request.ops)) return kernels::cuda::LaunchRows(context, request.ops);
   if (request.form == policies::Form::kGroup) {
     const absl::StatusOr<bool> launched = batched_->TryLaunch(context, lane, request.ops);
     if (!launched.ok() || *launched) return launched.status();

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/device/cuda/cuda_memory.h"
+#include "daemon/device/cuda/nvtx_ranges.h"
 #include "daemon/device/device.h"
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
@@ -28,9 +29,10 @@ namespace concert::daemon::cuda {
 class CudaDevice : public Device {
  public:
   // Opens GPU `gpu` of `gpu_count` and runs one small GEMM per dtype, so that cuBLASLt is loaded
-  // before traffic. `api` must outlive the device.
+  // before traffic. `api` and `ranges` must outlive the device.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const kernels::cuda::CudaApi& api,
-                                                          int gpu, int gpu_count,
+                                                          const NvtxRanges& ranges, int gpu,
+                                                          int gpu_count,
                                                           kernels::SplitSums split_sums);
   ~CudaDevice() override;
 
@@ -97,8 +99,12 @@ class CudaDevice : public Device {
     CUevent issuer_event = nullptr;
   };
 
-  CudaDevice(const kernels::cuda::CudaApi& api, int gpu)
-      : api_(api), driver_(api.driver), gpu_(gpu), batched_(std::in_place, api.driver, gpu) {}
+  CudaDevice(const kernels::cuda::CudaApi& api, const NvtxRanges& ranges, int gpu)
+      : api_(api),
+        driver_(api.driver),
+        ranges_(ranges),
+        gpu_(gpu),
+        batched_(std::in_place, api.driver, gpu) {}
   absl::Status Init(int gpu_count, kernels::SplitSums split_sums);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
@@ -106,8 +112,8 @@ class CudaDevice : public Device {
   absl::Status WarmUp();
   kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
   // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
-  int GroupTrackFor(Lane lane, const LaunchRequest& request) const;
-  absl::Status LaunchGroup(int track, const LaunchRequest& request);
+  int TrackFor(Lane lane, const LaunchRequest& request) const;
+  absl::Status LaunchOnTrack(int track, const LaunchRequest& request);
   void InterruptGroups(Lane lane);
   // The ops of `request` alone, without its writes.
   absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
@@ -115,6 +121,7 @@ class CudaDevice : public Device {
 
   const kernels::cuda::CudaApi& api_;
   const kernels::cuda::Driver& driver_;
+  const NvtxRanges& ranges_;
   const int gpu_;
   CUdevice device_ = -1;
   CUcontext context_ = nullptr;

@@ -6,6 +6,7 @@
 
 #include "daemon/device/cuda/cuda_collectives.h"
 #include "daemon/device/cuda/cuda_device.h"
+#include "daemon/device/cuda/nvtx_ranges.h"
 
 namespace concert::daemon {
 namespace cuda {
@@ -15,8 +16,12 @@ using kernels::cuda::CudaApi;
 
 class CudaNode : public Node {
  public:
-  CudaNode(std::unique_ptr<CudaApi> api, std::vector<std::unique_ptr<CudaDevice>> devices)
-      : api_(std::move(api)), devices_(std::move(devices)), collectives_(*api_, devices_) {}
+  CudaNode(std::unique_ptr<CudaApi> api, std::unique_ptr<NvtxRanges> ranges,
+           std::vector<std::unique_ptr<CudaDevice>> devices)
+      : api_(std::move(api)),
+        ranges_(std::move(ranges)),
+        devices_(std::move(devices)),
+        collectives_(*api_, devices_) {}
 
   int gpu_count() const override { return static_cast<int>(devices_.size()); }
   Device& gpu(int index) override { return *devices_[index]; }
@@ -43,24 +48,27 @@ class CudaNode : public Node {
 
   absl::Status Connect(std::span<const int> gpus) override { return collectives_.Connect(gpus); }
   absl::Status LaunchCollective(std::span<const RankPart> parts) override {
+    const NvtxRanges::Range range(*ranges_, parts[0].op->kind, policies::Form::kSingle,
+                                  policies::Reason::kCollective, /*plan=*/0);
     return collectives_.Launch(parts);
   }
 
  private:
   // Destroyed from last to first: communicators, GPUs, then the libraries.
   const std::unique_ptr<CudaApi> api_;
+  const std::unique_ptr<NvtxRanges> ranges_;
   const std::vector<std::unique_ptr<CudaDevice>> devices_;
   CudaCollectives collectives_;
 };
 
 absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(
-    const CudaApi& api, kernels::SplitSums split_sums) {
+    const CudaApi& api, const NvtxRanges& ranges, kernels::SplitSums split_sums) {
   int count = 0;
   CONCERT_RETURN_IF_DRIVER_ERROR(api.driver, 0, cuDeviceGetCount, &count);
   std::vector<std::unique_ptr<CudaDevice>> devices;
   for (int gpu = 0; gpu < count; ++gpu) {
     absl::StatusOr<std::unique_ptr<CudaDevice>> device =
-        CudaDevice::Open(api, gpu, count, split_sums);
+        CudaDevice::Open(api, ranges, gpu, count, split_sums);
     if (!device.ok()) return device.status();
     devices.push_back(*std::move(device));
   }
@@ -77,15 +85,17 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(
 }  // namespace
 }  // namespace cuda
 
-absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode(kernels::SplitSums split_sums) {
+absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode(kernels::SplitSums split_sums, bool nvtx) {
   absl::StatusOr<kernels::cuda::CudaApi> loaded =
       kernels::cuda::LoadCudaApi(kernels::cuda::HardwareQueues::kMost);  // a lane is a stream
   if (!loaded.ok()) return loaded.status();
   auto api = std::make_unique<kernels::cuda::CudaApi>(*std::move(loaded));
+  auto ranges = std::make_unique<cuda::NvtxRanges>(nvtx);
   absl::StatusOr<std::vector<std::unique_ptr<cuda::CudaDevice>>> devices =
-      cuda::OpenDevices(*api, split_sums);
+      cuda::OpenDevices(*api, *ranges, split_sums);
   if (!devices.ok()) return devices.status();
-  auto node = std::make_unique<cuda::CudaNode>(std::move(api), *std::move(devices));
+  auto node =
+      std::make_unique<cuda::CudaNode>(std::move(api), std::move(ranges), *std::move(devices));
   // The list that nearly everyone uses is connected before traffic. If it cannot be, the node still
   // serves single GPUs, and whoever asks for this list is told why.
   std::vector<int> all(node->gpu_count());

@@ -43,7 +43,8 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
   const bool group = request.form == policies::Form::kGroup;
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
-    if (kind == nullptr || kind->collective || (group && op->kind != CONCERT_OP_GEMM)) {
+    if (kind == nullptr || kind->collective ||
+        (group && !policies::ShareALaunch(op->work, ops[0]->work))) {
       return absl::InvalidArgumentError(
           absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
     }

@@ -89,13 +89,31 @@ TEST_F(TraceStreamTest, OneAtATimeAndWithinItsRange) {
   third->stream->Finish();
 }
 
+// Ops until the trace has room for no more.
+size_t Fill(RecordRing& ring, Telemetry& telemetry) {
+  size_t pushed = 0;
+  for (; !telemetry.TraceIsFull(); ++pushed) {
+    while (!ring.Push(GoodOp(3))) telemetry.Snapshot(0);
+  }
+  return pushed;
+}
+
+TEST_F(TraceStreamTest, AFullTraceEndsBeforeItsTime) {
+  const auto reader = Open(60);
+  ASSERT_TRUE(reader->Read());
+  const size_t pushed = Fill(*ring_, telemetry_);
+  size_t ops = 0;
+  while (reader->Read()) ops += reader->message.ops_size();
+  EXPECT_TRUE(reader->stream->Finish().ok());
+  EXPECT_GT(ops, 500'000u);  // as many as concertctl takes
+  EXPECT_LE(ops, pushed);
+}
+
 TEST_F(TraceStreamTest, AReaderThatDoesNotReadHoldsUpNobody) {
   const auto reader = Open(60);
   ASSERT_TRUE(reader->Read());
-  for (size_t i = 0; i < 3 * Telemetry::kMaxTracedOps; ++i) {  // far more than gRPC takes
-    while (!ring_->Push(GoodOp(3))) telemetry_.Snapshot(0);
-  }
-  EXPECT_EQ(telemetry_.Snapshot(0)->stats.total.op_count, 3 * Telemetry::kMaxTracedOps);
+  const size_t pushed = Fill(*ring_, telemetry_);  // far more than gRPC takes
+  EXPECT_EQ(telemetry_.Snapshot(0)->stats.total.op_count, pushed);
   Call<v1::GetStatusResponse>(&Stub::GetStatus, v1::GetStatusRequest());
   server_->Stop();
   EXPECT_EQ(OpenStreams(), 0u);
@@ -130,8 +148,29 @@ TEST_F(TraceStreamTest, ConcertctlWritesAFile) {
   std::ifstream in(file, std::ios::binary);
   ASSERT_TRUE(trace.ParseFromIstream(&in));
   EXPECT_TRUE(std::any_of(trace.packet().begin(), trace.packet().end(), [](const auto& packet) {
-    return packet.track_descriptor().name() == "GPU 0 (simulated)";
+    const std::string& name = packet.track_descriptor().name();
+    return name.starts_with("GPU 0: ") && name.ends_with(" (simulated)");
   }));
+  const CtlResult page = Ctl({"trace", "html", file.c_str()});
+  EXPECT_EQ(page.exit_code, ctl::kExitOk) << page.err;
+  EXPECT_TRUE(page.out.starts_with(path_ + ".html: ")) << page.out;
+  EXPECT_THAT(page.out, HasSubstr(" ops; open it in a browser"));
+  EXPECT_TRUE(std::filesystem::remove(path_ + ".html"));
+  std::filesystem::remove(file);
+}
+
+TEST_F(TraceStreamTest, ConcertctlWritesAPageAtOnce) {
+  const std::string file = path_ + ".html";
+  const CtlResult result = Ctl({"trace", "html", "--seconds", "1", "--out", file.c_str()});
+  EXPECT_EQ(result.exit_code, ctl::kExitOk) << result.err;
+  EXPECT_EQ(result.out, file + ": 0 ops, 0 plans, SIMULATED; open it in a browser\n");
+  std::ifstream in(file);
+  std::string line;
+  EXPECT_TRUE(std::getline(in, line));
+  EXPECT_EQ(line, "<!DOCTYPE html>");
+  const CtlResult itself = Ctl({"trace", "html", file.c_str()});
+  EXPECT_EQ(itself.exit_code, ctl::kExitFailed);
+  EXPECT_THAT(itself.err, HasSubstr("is what the page is made of; name another with --out"));
   std::filesystem::remove(file);
 }
 
@@ -140,6 +179,10 @@ TEST_F(TraceStreamTest, ConcertctlSaysWhatItCannotDo) {
   EXPECT_EQ(nowhere.exit_code, ctl::kExitFailed);
   EXPECT_THAT(nowhere.err, HasSubstr("cannot write /nonexistent/t: No such file or directory"));
   EXPECT_EQ(Ctl({"trace", "--seconds", "61"}).exit_code, ctl::kExitUsage);
+  EXPECT_EQ(Ctl({"trace", "html", "t", "--seconds", "2"}).exit_code, ctl::kExitUsage);
+  const CtlResult missing = Ctl({"trace", "html", "/nonexistent/t"});
+  EXPECT_EQ(missing.exit_code, ctl::kExitFailed);
+  EXPECT_THAT(missing.err, HasSubstr("cannot read /nonexistent/t: No such file or directory"));
   const std::string file = path_ + ".json.pftrace";
   const auto json =
       nlohmann::json::parse(Ctl({"--json", "trace", "--seconds", "1", "--out", file.c_str()}).out);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -114,6 +115,59 @@ TEST(TraceFileTest, AFlowKeepsItsOrderWhereAllIsSeenAtOnce) {
   const test::PerfettoCheck trace = Written(recording);
   EXPECT_EQ(trace.problems(), "");
   EXPECT_EQ(trace.flows().begin()->second.size(), 3u);
+}
+
+TEST(TraceFileTest, GpusHaveNamesAndWhatIsMissingIsSaid) {
+  Recording recording;
+  recording.gpu_names = {{0, "H200"}};
+  recording.lost_count = 12;
+  recording.ops = {Op(3, 0, 7, 100)};
+  std::vector<std::string> names;
+  MakeTrace(recording, [&](const perfetto::TracePacket& packet) {
+    names.push_back(packet.has_track_descriptor() ? packet.track_descriptor().name()
+                                                  : packet.track_event().name());
+  });
+  EXPECT_THAT(names, testing::Contains("GPU 0: H200"));
+  EXPECT_EQ(names.back(), "12 ops and plans are missing");
+}
+
+// The packets that a file holds, and what ReadTrace says of it.
+std::pair<std::vector<std::string>, std::string> Read(const std::string& contents) {
+  const std::string path = testing::TempDir() + "/trace_file_test.pftrace";
+  std::ofstream(path, std::ios::binary) << contents;
+  std::pair<std::vector<std::string>, std::string> read;
+  read.second = ReadTrace(path, [&](const perfetto::TracePacket& packet) {
+    read.first.push_back(packet.SerializeAsString());
+  });
+  return read;
+}
+
+TEST(TraceFileTest, WhatIsReadIsWhatWasWritten) {
+  Recording recording;
+  recording.ops = {Op(3, 1, 7, 100), Op(3, 1, 8, 200)};
+  std::vector<std::string> made;
+  MakeTrace(recording, [&](const perfetto::TracePacket& packet) {
+    made.push_back(packet.SerializeAsString());
+  });
+  std::ostringstream file;
+  WriteTrace(recording, file);
+  EXPECT_THAT(Read(file.str()), Pair(made, ""));
+  EXPECT_THAT(Read(""), Pair(testing::IsEmpty(), ""));
+}
+
+TEST(TraceFileTest, AFileThatIsNoneIsRefused) {
+  Recording recording;
+  recording.ops = {Op(3, 1, 7, 100)};
+  std::ostringstream file;
+  WriteTrace(recording, file);
+  const std::string whole = file.str();
+  const auto refused = HasSubstr("trace_file_test.pftrace is no trace, or ends early");
+  EXPECT_THAT(Read(whole.substr(0, whole.size() - 1)).second, refused);
+  EXPECT_THAT(Read(whole + "x").second, refused);
+  EXPECT_THAT(Read("\n\xff\xff\xff\xff\x0f").second, refused);  // a packet of 4 GB
+  EXPECT_THAT(Read("{\"traceEvents\": []}").second, refused);
+  EXPECT_EQ(ReadTrace("/nonexistent/t", [](const auto&) {}),
+            "cannot read /nonexistent/t: No such file or directory");
 }
 
 TEST(TraceFileTest, NothingIsAnEmptyFile) { EXPECT_TRUE(Written({}).slices().empty()); }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kernels/group/plan/compiler.h"
+#include "kernels/rows/row_args.h"
+#include "kernels/rows/row_ops.h"
 #include "tests/support/idle_driver.h"
 
 namespace concert::kernels::cuda {
@@ -29,11 +31,18 @@ struct Log {
   std::vector<Enqueued> enqueued;
   std::vector<RepackArgs> repacks;
   std::vector<std::pair<uint64_t, uint64_t>> maps;  // address, row stride in bytes
+  std::vector<RowArgs> rows;
+  GroupArgs group;  // of the last launch
   uint64_t allocated = uint64_t{1} << 40;
 } g_log;
 
 CUfunction Function(uintptr_t id) { return reinterpret_cast<CUfunction>(id); }
-constexpr uintptr_t kRepackFunction = 100;  // group kernels come before
+constexpr uintptr_t kRepackFunction = 100, kRowsFunction = 101;  // group kernels come before
+unsigned BlocksOf(const RowArgs& args) {
+  unsigned blocks = 0;
+  for (int i = 0; i < args.task_count; ++i) blocks += args.tasks[i].blocks;
+  return blocks;
+}
 CUstream StreamOf(int track) { return reinterpret_cast<CUstream>(uintptr_t{10} + track); }
 
 // Keeps a log of what is asked of it.
@@ -63,8 +72,18 @@ Driver LoggingDriver() {
     g_log.enqueued.push_back({"repack", stream});
     return CUDA_SUCCESS;
   };
-  driver.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction, void**, void**) {
-    g_log.enqueued.push_back({config->numAttrs > 0 ? "group beside" : "group", config->hStream});
+  driver.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** parameters,
+                               void**) {
+    const bool rows = function == Function(kRowsFunction);
+    if (rows) {
+      g_log.rows.push_back(*static_cast<const RowArgs*>(parameters[0]));
+      EXPECT_EQ(config->gridDimX, BlocksOf(g_log.rows.back()));
+      EXPECT_EQ(config->blockDimX, kRowThreads);
+    } else {
+      g_log.group = *static_cast<const GroupArgs*>(parameters[0]);
+    }
+    const std::string what = rows ? "rows" : "group";
+    g_log.enqueued.push_back({config->numAttrs > 0 ? what + " beside" : what, config->hStream});
     return CUDA_SUCCESS;
   };
   return driver;
@@ -79,6 +98,7 @@ class GroupLauncherTest : public testing::Test {
       for (CUfunction& function : footprint) function = Function(++functions);
     }
     kernels_.repack = Function(kRepackFunction);
+    kernels_.rows = Function(kRowsFunction);
     std::array<CUstream, GroupLauncher::kTracks> streams;
     for (int i = 0; i < GroupLauncher::kTracks; ++i) streams[i] = StreamOf(i);
     auto launcher = GroupLauncher::Open(driver_, 0, kernels_, streams, SplitSums::kRepeatable);
@@ -115,8 +135,8 @@ class GroupLauncherTest : public testing::Test {
     const size_t before = g_log.enqueued.size();
     const absl::Status status =
         launcher_->Launch(track, {.ops = pointers,
-                                  .work_list = planner_.Compile(problems, sm_budget),
                                   .sm_budget = sm_budget,
+                                  .work_list = planner_.Compile(problems, sm_budget),
                                   .inputs_ready = true,
                                   .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;
@@ -126,6 +146,44 @@ class GroupLauncherTest : public testing::Test {
       enqueued.push_back(g_log.enqueued[i].what);
     }
     return enqueued;
+  }
+
+  static Op MakeNorm(uint32_t rows) {
+    Op op;
+    op.kind = CONCERT_OP_RMS_NORM;
+    op.rms_norm = {.rows = rows,
+                   .columns = 64,
+                   .x = 1 << 20,
+                   .residual = 0,
+                   .weight = 2 << 20,
+                   .out = 3 << 20,
+                   .x_stride = 64,
+                   .residual_stride = 0,
+                   .out_stride = 64,
+                   .epsilon = 0,
+                   .dtype = Dtype::kBf16,
+                   .cast_first = false};
+    return op;
+  }
+
+  // What it enqueues, which follows `after`, op by op.
+  std::string LaunchRows(const std::vector<Op>& ops, const std::vector<Predecessor>& after,
+                         int sm_budget = 0) {
+    std::vector<const Op*> pointers;
+    std::vector<TimelineWrite> writes;
+    for (const Op& op : ops) {
+      pointers.push_back(&op);
+      writes.push_back({.address = 64 * pointers.size(), .value = 7});
+    }
+    EXPECT_TRUE(AreRows(pointers));
+    const absl::Status status = launcher_->LaunchRows(0, {.ops = pointers,
+                                                          .sm_budget = sm_budget,
+                                                          .writes = writes,
+                                                          .after = after,
+                                                          .inputs_ready = true});
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(g_log.enqueued.back().stream, StreamOf(0));
+    return g_log.enqueued.back().what;
   }
 
   const Driver driver_;
@@ -175,6 +233,66 @@ TEST_F(GroupLauncherTest, OverlappingLaunchesKeepToTheirBudgetTogether) {
   Launch(large);
   EXPECT_THAT(Launch(large), ElementsAre("group beside"));
   EXPECT_THAT(Launch(large, 0, 8), ElementsAre("group"));
+}
+
+// GEMM, norm, GEMM: each starts beside the end of the one before and waits for what it counts.
+TEST_F(GroupLauncherTest, RowsFollowAndAreFollowed) {
+  const std::vector<Op> gemms = {MakeOp(1, 64, 64), MakeOp(2, 64, 64)};
+  Launch(gemms);
+  EXPECT_EQ(LaunchRows({MakeNorm(5), MakeNorm(3)},
+                       {{.launches_back = 1, .op = 1}, {.launches_back = 0, .op = 0}}),
+            "rows beside");
+  const RowArgs& rows = g_log.rows.back();
+  ASSERT_EQ(rows.task_count, 2);
+  EXPECT_TRUE(rows.inputs_early);
+  EXPECT_EQ(rows.tasks[0].blocks, 5);
+  EXPECT_EQ(rows.tasks[0].stored, 5u);
+  EXPECT_EQ(rows.tasks[0].after, GroupAfter(0, 1));
+  EXPECT_EQ(rows.tasks[0].after_stored, g_log.group.inline_tasks[1].stored);
+  EXPECT_TRUE(rows.tasks[0].next_on_timeline);
+  EXPECT_EQ(rows.tasks[0].signal_address, 64u);
+  EXPECT_EQ(rows.tasks[0].signal_value, 7u);
+  EXPECT_EQ(rows.tasks[1].after, 0);
+  EXPECT_FALSE(rows.tasks[1].next_on_timeline);
+  EXPECT_EQ(rows.set, 1);
+
+  const Op* one[] = {&gemms[0]};
+  const Problem problem = Problem::Of(gemms[0].work);
+  const Predecessor after = {.launches_back = 1, .op = 0};
+  ASSERT_TRUE(launcher_
+                  ->Launch(0, {.ops = one,
+                               .work_list = planner_.Compile({&problem, 1}, 0),
+                               .after = {&after, 1},
+                               .inputs_ready = true,
+                               .weights_ready = true})
+                  .ok());
+  EXPECT_EQ(g_log.group.few.tasks[0].after, GroupAfter(1, 0));
+  EXPECT_EQ(g_log.group.few.tasks[0].after_stored, 5u);
+  EXPECT_EQ(g_log.group.set, 2);
+}
+
+// Counts go on where the set's last launch left them; what was interrupted waits for all of it.
+TEST_F(GroupLauncherTest, RowsCountOnAndWaitAfterAnInterruption) {
+  const std::vector<Op> norm = {MakeNorm(4)};
+  for (int i = 0; i < kGroupCounterSets; ++i) LaunchRows(norm, {{}});
+  EXPECT_EQ(LaunchRows(norm, {{.launches_back = 1, .op = 0}}), "rows beside");
+  EXPECT_EQ(g_log.rows.back().tasks[0].stored, 8u);
+  EXPECT_EQ(g_log.rows.back().tasks[0].after_stored, 4u);
+  launcher_->Interrupt(0);
+  EXPECT_EQ(LaunchRows(norm, {{.launches_back = 1, .op = 0}}), "rows");
+  EXPECT_FALSE(g_log.rows.back().inputs_early);
+  EXPECT_EQ(g_log.rows.back().tasks[0].after, 0);
+}
+
+TEST_F(GroupLauncherTest, ManyRowsShareTheBlocksInProportion) {
+  const std::vector<Op> ops = {MakeNorm(1), MakeNorm(3000), MakeNorm(1000)};
+  LaunchRows(ops, {});
+  const RowArgs all = g_log.rows.back();
+  EXPECT_EQ(all.tasks[0].blocks, 1);
+  EXPECT_NEAR(all.tasks[1].blocks, 3 * all.tasks[2].blocks, 3);
+  EXPECT_LE(BlocksOf(all), 1000u);
+  LaunchRows(ops, {}, /*sm_budget=*/8);
+  EXPECT_LE(BlocksOf(g_log.rows.back()), 57u);
 }
 
 TEST_F(GroupLauncherTest, EachTrackHasAScratchOfItsOwn) {

@@ -94,13 +94,15 @@ class RandomScenes {
   int Pick(std::initializer_list<int> values) { return values.begin()[Below(values.size())]; }
 
   Work RandomWork() {
-    switch (Below(8)) {
+    switch (Below(9)) {
       case 0:
         return AllReduce(1 << Below(28));
       case 1:
         return Copy(1 << Below(28));
       case 2:
         return Work{};
+      case 3:
+        return Rows(static_cast<uint32_t>(Pick({1, 64, 5000})), 1u << Below(14));
       default:
         return RandomGemm();
     }
@@ -144,9 +146,15 @@ class PolicyContractTest : public testing::TestWithParam<Param> {
   std::unique_ptr<Policy> policy_;
 };
 
-void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
+// The row kernel needs no work list.
+void CheckRows(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
+  ASSERT_EQ(launch.work_list, nullptr);
+  ASSERT_LE(launch.count, 32);
+  for (const uint16_t index : plan.OpsOf(launch)) ASSERT_TRUE(scene.ready[index].work.is_rows());
+}
+
+void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   const ReadyOp& first = scene.ready[plan.OpsOf(launch)[0]];
-  ASSERT_TRUE(scene.device.group_kernel);
   ASSERT_NE(launch.work_list, nullptr);
   ASSERT_EQ(GroupWorkList::Of(launch.work_list)->problem_count, launch.count);
   ASSERT_LE(GroupWorkList::Of(launch.work_list)->blocks,
@@ -158,7 +166,19 @@ void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
     repack_bytes += op.work.repack_bytes;
     ASSERT_LE(repack_bytes, kGroupRepackBytes);
     ASSERT_EQ(op.work.dtype, first.work.dtype);
-    ASSERT_EQ(op.priority, first.priority);
+  }
+}
+
+void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
+  const ReadyOp& first = scene.ready[plan.OpsOf(launch)[0]];
+  ASSERT_TRUE(scene.device.group_kernel);
+  if (first.work.is_rows()) {
+    ASSERT_NO_FATAL_FAILURE(CheckRows(scene, plan, launch));
+  } else {
+    ASSERT_NO_FATAL_FAILURE(CheckGemms(scene, plan, launch));
+  }
+  for (const uint16_t index : plan.OpsOf(launch)) {
+    ASSERT_EQ(scene.ready[index].priority, first.priority);
   }
   // Group lanes are few, and a lane has launches of one class.
   ASSERT_GE(GroupLaneIndex(launch.lane), 0);

@@ -41,6 +41,13 @@ inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
   return {.runs_on = RunsOn::kLinks, .ranks = ranks, .hbm_bytes = 2 * bytes, .link_bytes = bytes};
 }
 
+// A norm of `rows` rows of bf16.
+inline Work Rows(uint32_t rows, uint32_t columns) {
+  return {.m = rows,
+          .n = columns,
+          .flops = 4ull * rows * columns,
+          .hbm_bytes = (2ull * rows * columns + columns) * 2};
+}
 inline Work Copy(uint64_t bytes) {
   return {.runs_on = RunsOn::kCopyEngine, .hbm_bytes = 2 * bytes};
 }

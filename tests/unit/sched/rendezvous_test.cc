@@ -32,8 +32,8 @@ class RendezvousTest : public testing::Test {
   }
   uint64_t refusals() const { return account_.own().of(Resource::kRefusals); }
 
-  Rendezvous::Part MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
-                            uint64_t count = 256) {
+  RankPart MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
+                    uint64_t count = 256) {
     Op& op = ops_.emplace_back();
     op.kind = kind;
     op.collective = {.communicator = kCommunicator,
@@ -44,9 +44,9 @@ class RendezvousTest : public testing::Test {
                      .src_bytes = 1024,
                      .dst_bytes = 1024,
                      .dtype = kernels::Dtype::kFp32};
-    return {.op = &op, .id = static_cast<OpId>(ops_.size()), .gpu = static_cast<uint8_t>(rank)};
+    return {.gpu = static_cast<int>(rank), .op = &op, .id = static_cast<OpId>(ops_.size())};
   }
-  void Arrive(uint32_t rank, const Rendezvous::Part& part) {
+  void Arrive(uint32_t rank, const RankPart& part) {
     rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
   }
 
@@ -60,7 +60,7 @@ class RendezvousTest : public testing::Test {
 
 TEST_F(RendezvousTest, MatchesInRankOrderWhateverTheOrderOfArrival) {
   JoinAll(3);
-  const Rendezvous::Part p0 = MakePart(0, 0), p1 = MakePart(1, 0), p2 = MakePart(2, 0);
+  const RankPart p0 = MakePart(0, 0), p1 = MakePart(1, 0), p2 = MakePart(2, 0);
   Arrive(2, p2);
   Arrive(0, p0);
   EXPECT_THAT(out_.matched, IsEmpty());
@@ -153,7 +153,7 @@ TEST_F(RendezvousTest, ARefusedPartFailsTheOthersAtOnce) {
 TEST_F(RendezvousTest, RanksMayNotShareMemory) {
   JoinAll(2);
   Arrive(0, MakePart(0, 0));
-  Rendezvous::Part part = MakePart(1, 0);
+  RankPart part = MakePart(1, 0);
   ops_.back().collective.dst = 0x10000 + 0x8000 + 512;
   Arrive(1, part);
   ASSERT_THAT(out_.failed, SizeIs(2));

@@ -69,6 +69,27 @@ TEST_F(TelemetryTest, EndOfASessionComesAfterItsRecords) {
   EXPECT_EQ(later->stats.departed.op_count, 1u);
 }
 
+// What a trace has kept, in short.
+struct Kept {
+  std::vector<int> gpus;
+  std::vector<uint32_t> sessions;  // of ops
+  std::vector<uint64_t> plans;
+};
+
+Kept Keep(const Trace& trace) {
+  Kept kept;
+  trace.records.ForEach([&](uint8_t gpu, const auto& record) {
+    kept.gpus.push_back(gpu);
+    if constexpr (std::is_same_v<decltype(record), const OpRecord&>) {
+      kept.sessions.push_back(record.session);
+    } else {
+      kept.plans.push_back(record.plan);
+    }
+    return true;
+  });
+  return kept;
+}
+
 TEST_F(TelemetryTest, ATraceHasWhatEndsWhileItLasts) {
   RecordRing* ring = telemetry_.AddRing(3);
   ring->Push(GoodOp(1));
@@ -78,33 +99,55 @@ TEST_F(TelemetryTest, ATraceHasWhatEndsWhileItLasts) {
   ring->Push(PlanOf(7, {2}));
   telemetry_.Snapshot(0);  // others may take the records from the ring
   ring->Push(GoodOp(4));
-  const TraceBatch batch = telemetry_.TakeTrace();
-  ASSERT_EQ(batch.ops.size(), 2u);
-  EXPECT_EQ(batch.ops[0].gpu, 3);
-  EXPECT_EQ(batch.ops[0].record.session, 2u);
-  EXPECT_EQ(batch.ops[1].record.session, 4u);
-  ASSERT_EQ(batch.plans.size(), 1u);
-  EXPECT_EQ(batch.plans[0].record.plan, 7u);
-  EXPECT_TRUE(telemetry_.TakeTrace().ops.empty());
-  telemetry_.EndTrace();
+  const Kept kept = Keep(telemetry_.EndTrace());
+  EXPECT_EQ(kept.gpus, std::vector<int>(3, 3));
+  EXPECT_EQ(kept.sessions, (std::vector<uint32_t>{2, 4}));
+  EXPECT_EQ(kept.plans, std::vector<uint64_t>{7});
   ring->Push(GoodOp(5));
   ASSERT_TRUE(telemetry_.BeginTrace());
-  EXPECT_TRUE(telemetry_.TakeTrace().ops.empty());
+  EXPECT_TRUE(Keep(telemetry_.EndTrace()).sessions.empty());
 }
 
-TEST_F(TelemetryTest, ATraceThatIsNotReadIsBoundedAndCountsWhatItLost) {
+TEST_F(TelemetryTest, ATraceKeepsAllThatAPlanLists) {
+  RecordRing* ring = telemetry_.AddRing(0);
+  ASSERT_TRUE(telemetry_.BeginTrace());
+  PlanRecord plan = PlanOf(7, {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5});
+  ++plan.op_count;  // one that it does not list
+  ring->Push(plan);
+  const Trace trace = telemetry_.EndTrace();
+  trace.records.ForEach([&](uint8_t, const auto& record) {
+    if constexpr (std::is_same_v<decltype(record), const PlanRecord&>) {
+      EXPECT_EQ(record.op_count, PlanRecord::kMaxListed + 1);
+      EXPECT_EQ(record.ops.back().session, 5u);
+      EXPECT_EQ(record.ops.back().kind, plan.ops.back().kind);
+    }
+    return true;
+  });
+}
+
+TEST_F(TelemetryTest, ATraceCountsWhatTheRingsLost) {
   RecordRing* ring = telemetry_.AddRing(0, 1024);
   for (int i = 0; i < 1030; ++i) ring->Push(GoodOp(1));  // 6 lost before it begins
   ASSERT_TRUE(telemetry_.BeginTrace());
-  for (size_t i = 0; i < Telemetry::kMaxTracedOps + 10; ++i) {
-    ring->Push(GoodOp(1));
-    if (i % 1000 == 0) telemetry_.Snapshot(0);
-  }
-  telemetry_.Snapshot(0);
   for (int i = 0; i < 1029; ++i) ring->Push(GoodOp(1));  // 5 that the ring has no room for
-  const TraceBatch batch = telemetry_.TakeTrace();
-  EXPECT_EQ(batch.ops.size(), Telemetry::kMaxTracedOps);
-  EXPECT_EQ(batch.lost_count, 10u + 1024 + 5);
+  const Trace trace = telemetry_.EndTrace();
+  EXPECT_EQ(trace.lost_count, 5u);
+}
+
+TEST_F(TelemetryTest, ATraceIsBounded) {
+  RecordRing* ring = telemetry_.AddRing(0);
+  ASSERT_TRUE(telemetry_.BeginTrace());
+  size_t pushed = 0;
+  while (!telemetry_.TraceIsFull()) {
+    ASSERT_TRUE(ring->Push(GoodOp(1)));
+    if (++pushed % 1000 == 0) telemetry_.Snapshot(0);
+  }
+  for (int i = 0; i < 1000; ++i) ring->Push(GoodOp(2));
+  const Kept kept = Keep(telemetry_.EndTrace());
+  EXPECT_LE(kept.sessions.size(), pushed);
+  const size_t bytes = Telemetry::kMaxTraceChunks * TraceBuffer::kChunkBytes;
+  EXPECT_GT(kept.sessions.size(), bytes / (sizeof(OpRecord) + 16));
+  EXPECT_EQ(kept.sessions.back(), 1u);
 }
 
 // The thread alone must empty the ring: pushes succeed again after it was full.

@@ -1,17 +1,23 @@
-// Gated activation: a thread for each pack of neighbouring elements of out.
+// Gated activation in the row kernel: a thread takes one pack of neighbouring elements of out after
+// the other.
+#ifndef CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_CUH_
+#define CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_CUH_
+
 #include "kernels/activation.cuh"
 #include "kernels/cuda_api/element.cuh"
 #include "kernels/gated_activation/gated_activation_args.h"
+#include "kernels/rows/row_args.h"
 
 namespace concert::kernels::cuda {
-namespace {
 
-// REQUIRES: kWidth divides columns and strides, and the operands are aligned to a pack.
+// What falls to block `block` of `blocks`. REQUIRES: kWidth divides columns and strides, and the
+// operands are aligned to a pack.
 template <typename T, int kWidth>
-__device__ void GatedActivation(const GatedActivationKernelArgs& args) {
+__device__ void GatedActivation(const GatedActivationKernelArgs& args, uint32_t block,
+                                uint32_t blocks) {
   const uint64_t packs_per_row = args.columns / kWidth, packs = packs_per_row * args.rows;
-  const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
-  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
+  const uint64_t step = uint64_t{blocks} * kRowComputeThreads;
+  for (uint64_t i = uint64_t{block} * kRowComputeThreads + threadIdx.x; i < packs; i += step) {
     const uint64_t row = i / packs_per_row, column = (i - row * packs_per_row) * kWidth;
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     // Both halves' elements: side by side, or alternately.
@@ -32,18 +38,6 @@ __device__ void GatedActivation(const GatedActivationKernelArgs& args) {
   }
 }
 
-}  // namespace
-
-#define CONCERT_GATED_ACTIVATION(name, T, width)                        \
-  extern "C" __global__ void __launch_bounds__(kGatedActivationThreads) \
-      name(const GatedActivationKernelArgs args) {                      \
-    GatedActivation<T, width>(args);                                    \
-  }
-CONCERT_GATED_ACTIVATION(gated_activation_bf16_scalar, __nv_bfloat16, 1)
-CONCERT_GATED_ACTIVATION(gated_activation_bf16_vector, __nv_bfloat16, 8)
-CONCERT_GATED_ACTIVATION(gated_activation_fp16_scalar, __half, 1)
-CONCERT_GATED_ACTIVATION(gated_activation_fp16_vector, __half, 8)
-CONCERT_GATED_ACTIVATION(gated_activation_fp32_scalar, float, 1)
-CONCERT_GATED_ACTIVATION(gated_activation_fp32_vector, float, 4)
-
 }  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_CUH_

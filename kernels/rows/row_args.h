@@ -1,0 +1,54 @@
+// What the host hands to the row kernel, which carries all ops whose rows are computed each for
+// itself. Shared by host and device code.
+#ifndef CONCERT_KERNELS_ROWS_ROW_ARGS_H_
+#define CONCERT_KERNELS_ROWS_ROW_ARGS_H_
+
+#include <cstdint>
+
+#include "kernels/gated_activation/gated_activation_args.h"
+#include "kernels/group/group_args.h"
+#include "kernels/rms_norm/rms_norm_args.h"
+
+namespace concert::kernels::cuda {
+
+// Eight warps that compute, and one that lets the next launch start (LineUp).
+inline constexpr int kRowComputeThreads = 256;
+inline constexpr int kRowThreads = kRowComputeThreads + 32;
+inline constexpr int kMaxRowTasks = 32;  // of one launch: they are parameters
+
+enum class RowKind : uint8_t { kRmsNorm, kGatedActivation };
+
+// One op of a launch.
+struct RowTask {
+  uint64_t signal_address;  // a timeline; 0: none
+  uint64_t signal_value;
+  uint32_t stored;        // what GroupCounters::stored reads when all of its blocks have stored
+  uint32_t after_stored;  // the same of what this one follows
+  uint16_t after;         // as GroupTask's
+  uint16_t blocks;        // that share its rows
+  RowKind kind;
+  uint8_t dtype;             // DtypeIndex()
+  uint8_t wide;              // 16 bytes at a time, else one element
+  uint8_t next_on_timeline;  // GroupRecord::kNextOnTimeline
+  union {
+    RmsNormKernelArgs rms_norm;
+    GatedActivationKernelArgs gated_activation;
+  };
+};
+
+// The kernel's only parameter. Blocks of the first task come first, then those of the next.
+struct RowArgs {
+  // The track's; null: a launch of its own, which waits for all that the stream has before it and
+  // signals nothing.
+  GroupCounters* counters;
+  uint8_t task_count;
+  uint8_t set;           // of the counters
+  uint8_t inputs_early;  // as GroupArgs'
+  uint8_t release_late;  // as GroupArgs'
+  RowTask tasks[kMaxRowTasks];
+};
+static_assert(sizeof(RowArgs) <= 4096);
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_ROWS_ROW_ARGS_H_

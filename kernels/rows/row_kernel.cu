@@ -1,0 +1,120 @@
+// One kernel for ops whose rows are computed each for itself, several of them in a launch. On a
+// track it takes part in chains as the group kernel does: it may start before the launch before it
+// has ended, waits for what each of its ops follows, counts what is stored and signals timelines
+// itself. kernels/group/group_args.h says how launches of a track overlap.
+#include "kernels/gated_activation/gated_activation.cuh"
+#include "kernels/group/async.cuh"
+#include "kernels/rms_norm/rms_norm.cuh"
+#include "kernels/rows/row_args.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+struct Place {
+  int task;
+  uint32_t block;  // among the task's
+};
+
+__device__ Place PlaceOfBlock(const RowArgs& args) {
+  uint32_t block = blockIdx.x;
+  int task = 0;
+  while (block >= args.tasks[task].blocks) block -= args.tasks[task++].blocks;
+  return {task, block};
+}
+
+// Dependent launches exist on compute capability 9.0 and later; there are no tracks elsewhere.
+__device__ void ReleaseNext() {
+#if __CUDA_ARCH__ >= 900
+  ReleaseNextLaunch();
+#endif
+}
+__device__ void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  WaitForPreviousLaunch();
+#endif
+}
+
+// As the group kernel's, by a warp of its own, because nothing else may wait for it.
+__device__ void LineUp(const RowArgs& args) {
+  if (threadIdx.x != kRowComputeThreads) return;
+  const bool last_to_end = blockIdx.x == 0;
+  if (!last_to_end || !args.release_late) ReleaseNext();
+  if (!last_to_end) return;
+  WaitForPrevious();
+  ReleaseNext();
+}
+
+// Until what the task reads is there. Acquires it (release: GroupCounters::stored is counted after
+// it). Ends for certain: a launch's blocks get an SM only after all of the previous one's have
+// theirs.
+__device__ void WaitForInputs(const RowArgs& args, const RowTask& task) {
+  if (!args.inputs_early) return WaitForPrevious();
+  if (task.after == 0) return;
+  if (threadIdx.x == 0) {
+    const GroupCounters& counters = args.counters[(task.after - 1) / kMaxGroupProblems];
+    const uint32_t* stored = &counters.stored[(task.after - 1) % kMaxGroupProblems];
+    while (static_cast<int32_t>(LoadAcquire(stored) - task.after_stored) < 0) {
+    }
+  }
+  SyncRowThreads();
+}
+
+// Counts the block's part (release: whoever acquires the count, or the timeline, sees it). The last
+// one to count writes the timeline, behind the value before.
+__device__ void Complete(const RowArgs& args, const RowTask& task, int index) {
+  SyncRowThreads();
+  if (threadIdx.x != 0) return;
+  const uint32_t before = AddAcquireRelease(&args.counters[args.set].stored[index], 1);
+  if (before + 1 != task.stored || task.signal_address == 0) return;
+  if (args.inputs_early && task.next_on_timeline) {
+    while (LoadRelaxedSystem(task.signal_address) + 1 < task.signal_value) {
+    }
+  }
+  FenceSystem();
+  StoreRelaxedSystem(task.signal_address, task.signal_value);
+}
+
+template <typename T, int kWidth>
+__device__ void Compute(const RowTask& task, uint32_t block) {
+  switch (task.kind) {
+    case RowKind::kRmsNorm:
+      return RmsNorm<T, kWidth>(task.rms_norm, block, task.blocks);
+    case RowKind::kGatedActivation:
+      return GatedActivation<T, kWidth>(task.gated_activation, block, task.blocks);
+  }
+}
+
+__device__ void ComputeAny(const RowTask& task, uint32_t block) {
+  switch (2 * task.dtype + task.wide) {
+    case 0:
+      return Compute<__nv_bfloat16, 1>(task, block);
+    case 1:
+      return Compute<__nv_bfloat16, 8>(task, block);
+    case 2:
+      return Compute<__half, 1>(task, block);
+    case 3:
+      return Compute<__half, 8>(task, block);
+    case 4:
+      return Compute<float, 1>(task, block);
+    case 5:
+      return Compute<float, 4>(task, block);
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kRowThreads)
+    concert_rows(const __grid_constant__ RowArgs args) {
+  const bool on_track = args.counters != nullptr;
+  if (threadIdx.x >= kRowComputeThreads) {
+    if (on_track) LineUp(args);
+    return;
+  }
+  const Place place = PlaceOfBlock(args);
+  const RowTask& task = args.tasks[place.task];
+  if (on_track) WaitForInputs(args, task);
+  ComputeAny(task, place.block);
+  if (on_track) Complete(args, task, place.task);
+}
+
+}  // namespace concert::kernels::cuda

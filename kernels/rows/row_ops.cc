@@ -1,0 +1,75 @@
+#include "kernels/rows/row_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/gated_activation/gated_activation_op.h"
+#include "kernels/rms_norm/rms_norm_op.h"
+#include "kernels/rows/row_args.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+// Enough to fill any GPU; blocks take their rows in turn.
+constexpr unsigned kMaxBlocks = 1024;
+
+// A kind of op that the kernel has code for. `lower` fills in a task but for its place in a chain
+// and returns how many blocks could work on it.
+struct RowOpKind {
+  uint16_t kind;
+  uint64_t (*lower)(const Op& op, RowTask& task);
+};
+constexpr RowOpKind kKinds[] = {
+    {CONCERT_OP_RMS_NORM, LowerRmsNorm},
+    {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+};
+
+const RowOpKind* Find(const Op& op) {
+  for (const RowOpKind& kind : kKinds) {
+    if (kind.kind == op.kind) return &kind;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool AreRows(std::span<const Op* const> ops) {
+  return ops.size() <= kMaxRowTasks &&
+         std::all_of(ops.begin(), ops.end(), [](const Op* op) { return Find(*op) != nullptr; });
+}
+
+unsigned LowerRows(std::span<const Op* const> ops, unsigned max_blocks, RowArgs& args) {
+  std::array<uint64_t, kMaxRowTasks> wanted;
+  args.task_count = static_cast<uint8_t>(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    args.tasks[i] = {};
+    wanted[i] = Find(*ops[i])->lower(*ops[i], args.tasks[i]);
+  }
+  // Each as many as it wants, or, where that is too much in all, in proportion.
+  const auto all = std::accumulate(wanted.begin(), wanted.begin() + ops.size(), 0.0);
+  const double share = std::min(1.0, max_blocks / all);
+  unsigned blocks = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const double its = share * static_cast<double>(wanted[i]);
+    args.tasks[i].blocks = static_cast<uint16_t>(std::max(1.0, its));
+    blocks += args.tasks[i].blocks;
+  }
+  return blocks;
+}
+
+absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops) {
+  RowArgs args{};
+  const unsigned blocks = LowerRows(ops, kMaxBlocks, args);
+  return LaunchKernel(context.api.driver, context.gpu, context.kernels.rows, blocks, kRowThreads,
+                      context.stream, args);
+}
+
+absl::Status LaunchRow(LaunchContext& context, const Op& op) {
+  const Op* const one[] = {&op};
+  return LaunchRows(context, one);
+}
+
+}  // namespace concert::kernels::cuda
