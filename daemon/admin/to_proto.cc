@@ -234,6 +234,15 @@ void FillDevice(const DeviceStatus& device, v1::Device* out) {
   out->set_memory_bytes_per_second(info.model.hbm_bytes_per_s);
 }
 
+void FillSensors(const Sensors& sensors, v1::Device* out) {
+  if (const auto& value = sensors.memory_used_bytes) out->set_memory_used_bytes(*value);
+  if (const auto& value = sensors.power_watts) out->set_power_watts(*value);
+  if (const auto& value = sensors.power_limit_watts) out->set_power_limit_watts(*value);
+  if (const auto& value = sensors.sm_clock_mhz) out->set_sm_clock_mhz(*value);
+  if (const auto& value = sensors.memory_clock_mhz) out->set_memory_clock_mhz(*value);
+  if (const auto& value = sensors.temperature_celsius) out->set_temperature_celsius(*value);
+}
+
 void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_session_id(session.id);
   out->set_uid(session.uid);

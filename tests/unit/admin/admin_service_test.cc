@@ -59,6 +59,13 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_EQ(devices.devices(0).uuid(), "GPU-ab000000-0000-0000-0000-000000000000");
   EXPECT_TRUE(devices.devices(0).healthy());
   EXPECT_EQ(devices.devices(1).health_message(), "GPU 1 faulted");
+  EXPECT_EQ(devices.devices(0).memory_used_bytes(), uint64_t{1} << 28);
+  EXPECT_EQ(devices.devices(0).power_watts(), 412.5);
+  EXPECT_EQ(devices.devices(0).power_limit_watts(), 700);
+  EXPECT_EQ(devices.devices(0).sm_clock_mhz(), 1980u);
+  EXPECT_EQ(devices.devices(0).memory_clock_mhz(), 3201u);
+  EXPECT_EQ(devices.devices(0).temperature_celsius(), 54u);
+  EXPECT_FALSE(devices.devices(1).has_power_watts());  // it has no sensors
   const auto sessions =
       Call<v1::ListSessionsResponse>(&Stub::ListSessions, v1::ListSessionsRequest());
   ASSERT_EQ(sessions.sessions_size(), 1);
