@@ -17,15 +17,26 @@ __attribute__((format(printf, 1, 2))) std::string Format(const char* format, ...
   return text;
 }
 
-// Three significant digits and the unit that leaves less than `step` before the point.
-std::string Scaled(double value, double step, const std::vector<const char*>& units) {
+constexpr double kByteStep = 1024;
+const std::vector<const char*> kByteUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+
+// The unit that leaves less than `step` before the point.
+size_t UnitOf(double value, double step, size_t unit_count) {
   size_t unit = 0;
-  while (unit + 1 < units.size() && value >= step * 0.9995) {
-    value /= step;
-    ++unit;
-  }
+  for (; unit + 1 < unit_count && value >= step * 0.9995; ++unit) value /= step;
+  return unit;
+}
+
+// `value`, of the first unit, in the one of index `unit`: three significant digits.
+std::string Digits(double value, double step, size_t unit) {
+  for (size_t i = 0; i < unit; ++i) value /= step;
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return Format("%.*f%s", unit == 0 ? 0 : decimals, value, units[unit]);
+  return Format("%.*f", unit == 0 ? 0 : decimals, value);
+}
+
+std::string Scaled(double value, double step, const std::vector<const char*>& units) {
+  const size_t unit = UnitOf(value, step, units.size());
+  return Digits(value, step, unit) + units[unit];
 }
 
 }  // namespace
@@ -53,7 +64,15 @@ std::string Table::Render() const {
 }
 
 std::string Bytes(uint64_t bytes) {
-  return Scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+  return Scaled(static_cast<double>(bytes), kByteStep, kByteUnits);
+}
+
+std::string BytesOf(std::optional<uint64_t> part, uint64_t whole) {
+  const auto all = static_cast<double>(whole);
+  const size_t unit = UnitOf(all, kByteStep, kByteUnits.size());
+  const std::string used =
+      part.has_value() ? Digits(static_cast<double>(*part), kByteStep, unit) : "-";
+  return used + " of " + Digits(all, kByteStep, unit) + kByteUnits[unit];
 }
 
 std::string Count(double count) { return Scaled(count, 1000, {"", " k", " M", " G", " T", " P"}); }

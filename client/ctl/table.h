@@ -3,6 +3,7 @@
 #define CONCERT_CLIENT_CTL_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string Bytes(uint64_t bytes);    // "1.50 GiB"
+std::string Bytes(uint64_t bytes);  // "1.50 GiB"
+// "12.1 of 141 GiB"; "- of 141 GiB": nobody knows.
+std::string BytesOf(std::optional<uint64_t> part, uint64_t whole);
 std::string Count(double count);      // "950", "12.3 k", "4.56 M"
 std::string Micros(double us);        // "8.2 us", "1.53 ms", "2.40 s"; "-": 0, no time
 std::string Seconds(double seconds);  // "42 s", "3 min 5 s", "2 h 10 min", "4 d 1 h"

@@ -3,6 +3,9 @@
 sizes of the window, and the end.
 
   top_test.py BIN_DIR
+
+What stands on the screen when the daemon always says the same is compared with tests/e2e/top_screen.txt, to the cell and
+its colour; CONCERT_UPDATE_GOLDEN=1 writes that file anew.
 """
 
 import os
@@ -13,7 +16,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unicodedata
 import unittest
 from pathlib import Path
@@ -22,27 +24,10 @@ BIN = Path(sys.argv.pop(1))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from pty_screen import PtyScreen  # noqa: E402
+from sim_daemon import ENVIRONMENT, SimDaemon  # noqa: E402
 
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("CONCERT_") and name != "NO_COLOR"}
+GOLDEN = Path(__file__).resolve().parent / "top_screen.txt"
 COLOURS = {"red", "green", "brown", "blue", "magenta", "cyan"}  # as pyte calls them
-
-
-class Daemon:
-    def __init__(self, folder):
-        self.socket, self.admin, self.log = f"{folder}/concert.sock", f"{folder}/admin.sock", Path(folder, "log")
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [BIN / "concertd", "--device", "sim", "--socket", self.socket, "--admin-socket", self.admin,
-                 "--tune-store", f"{folder}/tuning.sqlite3"], stdout=log, stderr=log, env=ENVIRONMENT)
-        while "serving on" not in self.log.read_text():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"concertd did not start: {self.log.read_text()}")
-            time.sleep(0.02)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(30)
 
 
 def open_session(daemon, name):
@@ -60,13 +45,6 @@ def open_session(daemon, name):
     return client
 
 
-def demo(daemon, name):
-    """A client that computes until it is killed."""
-    return subprocess.Popen([BIN / "concert_demo", "--socket", daemon.socket, "--name", name, "--steps", "1000000000",
-                             "--layers", "32x256x128,32x128x256"],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-
-
 def listed(text):
     """The names of the sessions in the list, from the top."""
     lines = text.split("\n")
@@ -79,11 +57,56 @@ def listed(text):
     return names
 
 
+def letters(cells):
+    """How each cell looks, a letter each: its colour's first, a capital one where it is bold; "*": bold in none; "#": reverse; "-": plain."""
+    def letter(cell):
+        if cell.reverse:
+            return "#"
+        if not cell.data.strip():  # of what colour is ncurses' choice
+            return " "
+        if cell.fg == "default":
+            return "*" if cell.bold else "-"
+        return cell.fg[0].upper() if cell.bold else cell.fg[0]
+    return "\n".join("".join(letter(cell) for cell in line).rstrip() for line in cells)
+
+
+class GoldenTest(unittest.TestCase):
+    """Against an admin API that always says the same."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.socket = f"{folder.name}/admin.sock"
+        server = subprocess.Popen([BIN / "fixed_admin", self.socket], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.kill)
+        self.assertEqual(server.stdout.readline(), "serving\n")
+
+    def test_every_cell(self):
+        # The server falls silent after what it has to say.
+        terminal = PtyScreen([BIN / "concertctl", "--socket", self.socket, "--timeout-ms", "60000", "top"], 24, 80,
+                             ENVIRONMENT)
+        self.addCleanup(terminal.kill)
+        expected = GOLDEN.read_text() if GOLDEN.exists() else ""
+
+        def shown():
+            return f"{terminal.text()}\n\n{letters(terminal.cells())}\n"
+
+        if os.environ.get("CONCERT_UPDATE_GOLDEN"):
+            terminal.wait_for(lambda _: False, wait_s=2, fail=False)
+            GOLDEN.write_text(shown())
+            return
+        terminal.wait_for(lambda _: shown() == expected, wait_s=20, fail=False)
+        self.maxDiff = None
+        self.assertEqual(shown(), expected)
+
+
 class TopTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.daemon = Daemon(folder.name)
+        self.daemon = SimDaemon(BIN, folder.name)
         self.addCleanup(self.daemon.stop)
 
     def top(self, rows=24, columns=80, arguments=(), environment=None):
@@ -97,7 +120,7 @@ class TopTest(unittest.TestCase):
             self.addCleanup(open_session(self.daemon, name).close)
 
     def busy(self, name):
-        client = demo(self.daemon, name)
+        client = self.daemon.demo(name)
         self.addCleanup(client.wait)
         self.addCleanup(client.kill)
 
@@ -114,7 +137,7 @@ class TopTest(unittest.TestCase):
         text = terminal.wait_for(lambda text: row.search(text) and "quiet" in text, "a busy session")
         lines = text.split("\n")
         self.assertRegex(lines[0], r"^concertd \S+ SIMULATED  policy auto  up \d+ s  ")
-        self.assertRegex(lines[1], r"^GPU 0  concert simulator, 132 SMs +8\.00 GiB$")
+        self.assertRegex(lines[1], r"^GPU 0  concert simulator, 132 SMs +- of 8\.00 GiB  - W  - GHz  - C$")
         self.assertRegex(lines[2], r"^GPU time    \[[| ]+ (<1|\d+) %\]  SMs planned \[[| ]+ (<1|\d+) %\]$")
         self.assertRegex(lines[3], r"^bandwidth   \[[| ]+ [\d.]+ [kMG]?B/s +(<1|\d+) %\]  queue depth \[[| ]+ (\d+ of \d+|-)\]$")
         self.assertRegex(text, r"GPU 1 .*\nGPU time    \[ +-\]  SMs planned \[ +-\]\nbandwidth   \[ +-\]")
@@ -184,7 +207,7 @@ class TopTest(unittest.TestCase):
     def test_a_small_screen_shows_a_session(self):
         self.sessions(b"only")
         terminal = self.top(5, 20)
-        text = terminal.wait_for(lambda text: "only" in text, "the session")
+        text = terminal.wait_for(lambda text: "only" in text and "first" not in text, "the session")
         self.assertRegex(text, r"^concertd .*\nSESSIONS 1\nSESSION CLIENT GPU\n +\d+ only +-\nq quit  \? help$")
         self.quit(terminal)
 

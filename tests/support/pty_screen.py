@@ -8,7 +8,6 @@ import signal
 import struct
 import termios
 import time
-import unicodedata
 
 import pyte
 
@@ -68,11 +67,13 @@ class PtyScreen:
         self.stream.feed(data)
         return True
 
-    def wait_for(self, wanted, what="what is waited for"):
-        """Returns the screen's text as soon as `wanted(text)` is true."""
-        deadline = time.monotonic() + WAIT_S
+    def wait_for(self, wanted, what="what is waited for", wait_s=WAIT_S, fail=True):
+        """Returns the screen's text as soon as `wanted(text)` is true; without `fail` also when it will not be."""
+        deadline = time.monotonic() + wait_s
         while not wanted(self.text()):
             if not self.read(deadline - time.monotonic()) and (self.status is not None or time.monotonic() >= deadline):
+                if not fail:
+                    break
                 raise AssertionError(f"{what} is not on the screen (status {self.status}):\n{self.text()}")
         return self.text()
 
@@ -93,8 +94,3 @@ class PtyScreen:
     def cells(self):
         """Lines of (text, foreground, bold, reverse) cells."""
         return [[self.screen.buffer[row][column] for column in range(self.columns)] for row in range(self.rows)]
-
-
-def same_characters(text, other):
-    """Equal but for the way in which marks are written."""
-    return unicodedata.normalize("NFC", text) == unicodedata.normalize("NFC", other)

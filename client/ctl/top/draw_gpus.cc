@@ -1,6 +1,8 @@
 #include "client/ctl/top/draw_gpus.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 
 #include "client/ctl/table.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int kBlockRows = 3;  // a title and two lines of bars
 constexpr int kMaxPlotRows = 4;
+constexpr int kGap = 2;          // columns between what stands side by side
 constexpr int kLabelWidth = 12;  // "SMs planned "
 // Below this two bars with their labels do not stand side by side.
 constexpr int kLeastBlockWidth = 60;
@@ -71,25 +74,59 @@ void AddLabelledBar(const Gpu& gpu, Figure figure, int width, Line* line) {
   AddBar(gpu, figure, gpu.Words(figure), width - kLabelWidth, line);
 }
 
-// "GPU 0  NVIDIA H200  ok     12.1 of 141 GiB  412 W  1.98 GHz  54 C"
+std::string MemoryText(const v1::Device& device) {
+  const auto used =
+      device.has_memory_used_bytes() ? std::optional(device.memory_used_bytes()) : std::nullopt;
+  return BytesOf(used, device.memory_bytes());
+}
+
+std::string WattsText(const v1::Device& device) {
+  return device.has_power_watts() ? std::to_string(std::lround(device.power_watts())) : "-";
+}
+
+// Of the SMs.
+std::string ClockText(const v1::Device& device) {
+  return device.has_sm_clock_mhz() ? Count(device.sm_clock_mhz() * 1e6) + "Hz" : "- GHz";
+}
+
+// "12.1 of 141 GiB  412 of 700 W  1.98 GHz  54 C", as many of them as `columns` hold; the first in
+// any case.
+std::string SensorsText(const v1::Device& device, int columns) {
+  std::string limit;
+  if (device.has_power_watts() && device.has_power_limit_watts())
+    limit = " of " + std::to_string(std::lround(device.power_limit_watts()));
+  const std::string celsius =
+      device.has_temperature_celsius() ? std::to_string(device.temperature_celsius()) : "-";
+  std::string text = MemoryText(device);
+  for (const std::string& next :
+       {WattsText(device) + limit + " W", ClockText(device), celsius + " C"}) {
+    if (Columns(text) + 2 + Columns(next) > columns) break;
+    text += "  " + next;
+  }
+  return text;
+}
+
+// "GPU 0  NVIDIA H200                 12.1 of 141 GiB  412 of 700 W  1.98 GHz  54 C"
 Line BlockTitle(const Gpu& gpu, const ScreenTraits& screen) {
   const v1::Device& device = gpu.device;
   Line line(screen.size.columns);
-  line.Add("GPU " + std::to_string(device.gpu()) + "  ", Style::kBold);
-  line.Add(screen.unicode ? device.name() : ToAscii(device.name()), Style::kBold);
+  const std::string name = "GPU " + std::to_string(device.gpu()) + "  " +
+                           (screen.unicode ? device.name() : ToAscii(device.name()));
   if (!device.healthy()) {
+    line.Add(name, Style::kBold);
     const std::string why = device.health_message();
     line.Add("  FAILED: " + (screen.unicode ? why : ToAscii(why)), Style::kBad);
     return line;
   }
-  const std::string memory = Bytes(device.memory_bytes());
-  line.AdvanceTo(line.width() - Columns(memory));
-  line.Add(memory);
+  const std::string sensors = SensorsText(device, line.width() - Columns(name) - kGap);
+  const int at = std::max(0, line.width() - Columns(sensors));
+  line.Add(Fit(name, std::max(0, at - kGap)), Style::kBold);
+  line.AdvanceTo(at);
+  line.Add(sensors);
   return line;
 }
 
 Line BarLine(const Gpu& gpu, Figure left, Figure right, int width) {
-  constexpr int kGap = 2;
   const int half = (width - kGap) / 2;
   Line line(width);
   AddLabelledBar(gpu, left, half, &line);
@@ -108,6 +145,9 @@ void AddPlot(const Gpu& gpu, Figure figure, const ScreenTraits& screen, int rows
   for (int row = 0; row < rows; ++row) {
     Line& line = lines->emplace_back(screen.size.columns);
     if (row == 0) line.Add(NameOf(figure), Style::kFaint);
+    // Other figures stand in their bars.
+    if (row == 1 && (figure == Figure::kMemory || figure == Figure::kPower))
+      line.Add(gpu.Words(figure));
     line.AdvanceTo(kLabelWidth);
     line.Add(plot[static_cast<size_t>(row)], StyleOf(figure));
   }
@@ -130,18 +170,20 @@ struct ListColumn {
   int rank;
   Figure bar;
 };
-// Bars of the list; GPU stands before them and MEMORY behind.
-constexpr ListColumn kListBars[] = {{"GPU TIME", 5, Figure::kTime},
-                                    {"SMS PLANNED", 3, Figure::kSms},
-                                    {"BANDWIDTH", 2, Figure::kBandwidth},
-                                    {"QUEUE DEPTH", 4, Figure::kQueue}};
-constexpr int kListBarWidth = 13;
+// Bars of the list; GPU stands before them, and what sensors say behind.
+constexpr ListColumn kListBars[] = {{"GPU TIME", 6, Figure::kTime},
+                                    {"SMS PLANNED", 4, Figure::kSms},
+                                    {"BANDWIDTH", 3, Figure::kBandwidth},
+                                    {"QUEUE DEPTH", 5, Figure::kQueue}};
+constexpr int kListBarWidth = 12;
 
 std::vector<ColumnSpec> ListColumns() {
   std::vector<ColumnSpec> columns = {{.title = "GPU"}};
   for (const ListColumn& bar : kListBars)
     columns.push_back({.title = bar.title, .align = Align::kLeft, .rank = bar.rank});
-  columns.push_back({.title = "MEMORY", .rank = 1});
+  columns.push_back({.title = "MEMORY", .rank = 2});
+  columns.push_back({.title = "POWER", .rank = 1});
+  columns.push_back({.title = "CLOCK", .rank = 0});
   return columns;
 }
 
@@ -149,7 +191,9 @@ std::vector<std::string> ListTexts(const Gpu& gpu) {
   std::vector<std::string> texts = {std::to_string(gpu.device.gpu())};
   // As wide as the bar will be.
   for (size_t i = 0; i < std::size(kListBars); ++i) texts.emplace_back(kListBarWidth, ' ');
-  texts.push_back(gpu.device.healthy() ? Bytes(gpu.device.memory_bytes()) : "FAILED");
+  texts.push_back(gpu.device.healthy() ? MemoryText(gpu.device) : "FAILED");
+  texts.push_back(WattsText(gpu.device) + " W");
+  texts.push_back(ClockText(gpu.device));
   return texts;
 }
 

@@ -41,6 +41,12 @@ const char* NameOf(Figure figure) {
 
 GpuFigures FiguresOf(const v1::Device& device, const TopSample& sample) {
   GpuFigures figures;
+  if (device.has_memory_used_bytes()) {
+    figures[Figure::kMemory] = ShareOf(static_cast<double>(device.memory_used_bytes()),
+                                       static_cast<double>(device.memory_bytes()));
+  }
+  if (device.has_power_watts())
+    figures[Figure::kPower] = ShareOf(device.power_watts(), device.power_limit_watts());
   figures.queue_depth = device.ready_op_count() + device.queued_op_count();
   const v1::DeviceStats* stats = StatsOf(device.gpu(), sample);
   const double seconds = sample.delta.interval_seconds();

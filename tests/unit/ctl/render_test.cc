@@ -309,6 +309,10 @@ TEST(JsonTest, KeepsNamesNumbersAndEmptyFields) {
       R"("healthy_device_count":2,"session_count":2,"op_count":1234567,"failed_op_count":3,)"
       R"("client_socket":"/run/concert/concert.sock","simulated":false,"degraded":""})");
   EXPECT_EQ(ToJson(Sessions())["sessions"][0]["gpus"].dump(), "[0,1]");
+  v1::Device device;
+  EXPECT_TRUE(ToJson(device)["power_watts"].is_null());  // it does not say
+  device.set_power_watts(0);
+  EXPECT_EQ(ToJson(device)["power_watts"], 0);
   EXPECT_EQ(ToJson(v1::GetStatsResponse())["stats"]["total"]["op_count"], 0);
 }
 
@@ -332,6 +336,10 @@ TEST(UnitsTest, ThreeDigitsAndTheUnit) {
   EXPECT_EQ(Percent(1, 1000), "<1 %");
   EXPECT_EQ(Percent(1000, 3), "100 %");
   EXPECT_EQ(Micros(0), "-");
+  EXPECT_EQ(BytesOf(uint64_t{12} << 30, uint64_t{141} << 30), "12.0 of 141 GiB");
+  EXPECT_EQ(BytesOf(uint64_t{1} << 20, uint64_t{80} << 30), "0.00 of 80.0 GiB");
+  EXPECT_EQ(BytesOf(3, 7), "3 of 7 B");
+  EXPECT_EQ(BytesOf(std::nullopt, uint64_t{8} << 30), "- of 8.00 GiB");
 }
 
 }  // namespace

@@ -70,14 +70,14 @@ class TopDrawTest : public testing::Test {
 TEST_F(TopDrawTest, OneScreenOf80Columns) {
   EXPECT_EQ(Text({24, 80}),
             R"(concertd 0.1.0  policy auto  up 2 h 10 min  1.23 M ops
-GPU 0  NVIDIA H200                                                       141 GiB
+GPU 0  NVIDIA H200                 12.0 of 141 GiB  412 of 700 W  1.98 GHz  54 C
 GPU time    [|||||||||            43 %]  SMs planned [||||||               31 %]
 bandwidth   [|||        1.05 TB/s 25 %]  queue depth [|||||||||||||||| 12 of 12]
 GPU time
 
                                                                                ▆
                                                                                █
-GPU 1  NVIDIA H200                                                       141 GiB
+GPU 1  NVIDIA H200                                 - of 141 GiB  - W  - GHz  - C
 GPU time    [                        -]  SMs planned [                        -]
 bandwidth   [                        -]  queue depth [                        -]
 GPU time
@@ -99,15 +99,15 @@ q quit  ? help  s sort:GPU  r reverse  f session  u user  c class  h history
 TEST_F(TopDrawTest, ManyGpusHaveALineEach) {
   sample_.devices = SampleOf(8).devices;
   EXPECT_EQ(Text({18, 80}), R"(concertd 0.1.0  policy auto  up 2 h 10 min  1.23 M ops
-GPU GPU TIME      SMS PLANNED   BANDWIDTH     QUEUE DEPTH    MEMORY
-  0 [|||    43 %] [||     31 %] [||     25 %] [|||||||| 12] 141 GiB
-  1 [          -] [          -] [          -] [          -] 141 GiB
-  2 [          -] [          -] [          -] [          -] 141 GiB
-  3 [          -] [          -] [          -] [          -] 141 GiB
-  4 [          -] [          -] [          -] [          -] 141 GiB
-  5 [          -] [          -] [          -] [          -] 141 GiB
-  6 [          -] [          -] [          -] [          -] 141 GiB
-  7 [          -] [          -] [          -] [          -] 141 GiB
+GPU GPU TIME     SMS PLANNED  BANDWIDTH    QUEUE DEPTH           MEMORY POWER
+  0 [||    43 %] [||    31 %] [|     25 %] [||||||| 12] 12.0 of 141 GiB 412 W
+  1 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  2 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  3 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  4 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  5 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  6 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
+  7 [         -] [         -] [         -] [         -]    - of 141 GiB   - W
 SESSIONS 3
 SESSION  UID CLIENT   CLASS  OPS/S FLOP/S  B/S GPU WAIT50 WAIT99  RUN50  RUN99
       7 1001 trainer  normal   300   300G 315M 23%  8.2us 1.53ms 41.0us 2.40ms
@@ -209,7 +209,26 @@ TEST_F(TopDrawTest, WhatMustNotBeMissedIsSeenOnAnyWidth) {
   sample_.devices.mutable_devices(1)->set_health_message("device error 700");
   EXPECT_THAT(Text({24, 34}), HasSubstr("concertd 0.1.0 SIMULATED DEGRADED"));
   EXPECT_THAT(Text({24, 80}), HasSubstr("GPU 1  NVIDIA H200  FAILED: device error 700\n"));
-  EXPECT_THAT(Text({12, 80}), HasSubstr("[          -]  FAILED\n"));
+  EXPECT_THAT(Text({12, 80}), HasSubstr("[         -]          FAILED"));
+}
+
+TEST_F(TopDrawTest, SensorsThatHaveNoRoomGoAndTheNameIsCutLast) {
+  sample_.devices.mutable_devices(0)->set_name("NVIDIA H100 80GB HBM3 of a long name");
+  EXPECT_THAT(Text({24, 80}),
+              HasSubstr("\nGPU 0  NVIDIA H100 80GB HBM3 of a long name        12.0 of 141 GiB  "
+                        "412 of 700 W\n"));
+  EXPECT_THAT(Text({24, 60}),
+              HasSubstr("\nGPU 0  NVIDIA H100 80GB HBM3 of a long name  12.0 of 141 GiB\n"));
+  sample_.devices.mutable_devices(0)->clear_power_limit_watts();
+  EXPECT_THAT(Text({24, 120}), HasSubstr(" 12.0 of 141 GiB  412 W  1.98 GHz  54 C\n"));
+}
+
+TEST_F(TopDrawTest, MemoryAndPowerHaveAHistoryToo) {
+  state_.plot = Figure::kMemory;
+  EXPECT_THAT(Text({24, 80}), HasSubstr("\nmemory\n9 %"));
+  state_.plot = Figure::kPower;
+  EXPECT_THAT(Text({24, 80}), HasSubstr("\npower\n59 %"));
+  EXPECT_THAT(Text({24, 80}), HasSubstr("\npower\n-\n"));  // the other GPU does not say
 }
 
 TEST_F(TopDrawTest, BeforeTheFirstIntervalNothingIsMadeUp) {

@@ -18,6 +18,15 @@ TEST(TopFiguresTest, SharesAreOfWhatTheIntervalHas) {
   for (const std::optional<double>& share : idle.shares) EXPECT_FALSE(share.has_value());
 }
 
+TEST(TopFiguresTest, SensorsHaveSharesWhetherAnythingEndedOrNot) {
+  TopSample sample = SampleOf(2);
+  sample.delta.Clear();
+  const GpuFigures figures = FiguresOf(sample.devices.devices(0), sample);
+  EXPECT_NEAR(*figures[Figure::kMemory], 12.0 / 141, 1e-9);
+  EXPECT_NEAR(*figures[Figure::kPower], 412.4 / 700, 1e-9);
+  EXPECT_FALSE(FiguresOf(sample.devices.devices(1), sample)[Figure::kPower].has_value());
+}
+
 TEST(TopFiguresTest, SharesAreNeverMoreThanAll) {
   TopSample sample = SampleOf(1);
   v1::DeviceStats* stats = sample.delta.mutable_stats()->mutable_devices(0);
@@ -33,7 +42,8 @@ TEST(TopFiguresTest, BeforeTheFirstIntervalThereAreNoShares) {
   TopSample sample = SampleOf(1);
   sample.delta.clear_interval_seconds();
   const GpuFigures figures = FiguresOf(sample.devices.devices(0), sample);
-  for (const std::optional<double>& share : figures.shares) EXPECT_FALSE(share.has_value());
+  for (const Figure figure : {Figure::kTime, Figure::kSms, Figure::kBandwidth})
+    EXPECT_FALSE(figures[figure].has_value()) << NameOf(figure);
 }
 
 TEST(TopHistoryTest, IsBoundedAndKnowsTheDeepestQueue) {

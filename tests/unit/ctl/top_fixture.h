@@ -49,6 +49,15 @@ inline v1::Session* AddSession(uint32_t id, uint32_t uid, const std::string& nam
   return session;
 }
 
+inline void SetSensors(v1::Device* device) {
+  device->set_memory_used_bytes(uint64_t{12} << 30);
+  device->set_power_watts(412.4);
+  device->set_power_limit_watts(700);
+  device->set_sm_clock_mhz(1980);
+  device->set_memory_clock_mhz(3201);
+  device->set_temperature_celsius(54);
+}
+
 // An interval of 2 s in which GPU 0 was busy and the others idle.
 inline TopSample SampleOf(int gpus) {
   TopSample sample;
@@ -66,6 +75,7 @@ inline TopSample SampleOf(int gpus) {
     device->set_sm_count(132);
     device->set_memory_bytes_per_second(4.2e12);
     device->set_healthy(true);
+    if (i == 0) SetSensors(device);
     v1::DeviceStats* stats = sample.delta.mutable_stats()->add_devices();
     stats->set_gpu(static_cast<uint32_t>(i));
   }
