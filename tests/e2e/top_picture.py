@@ -26,12 +26,14 @@ CLIENTS = (
     ("Köln", "16x64x64", 1),
 )
 
-CELL_WIDTH, CELL_HEIGHT, FONT_SIZE = 8.4, 17, 14  # pixels
+CELL_WIDTH, CELL_HEIGHT, FONT_SIZE = 8, 16, 13.3  # pixels; a letter of most fonts is 0.6 of its size wide
 MARGIN = 12
 BACKGROUND, PLAIN, BOLD = "#16181d", "#c8ccd4", "#ffffff"
 COLOURS = {"red": "#f0616d", "green": "#7fc77f", "brown": "#e0b15a", "blue": "#6ea8fe", "magenta": "#c792ea",
            "cyan": "#5fc9c9"}  # as pyte calls them
-BLOCKS = "▁▂▃▄▅▆▇█"  # drawn as rectangles, since fonts have them in other sizes
+NUL = "\0"
+BLOCKS = "▁▂▃▄▅▆▇█"  # drawn as paths, since fonts have them in other sizes
+WORDS = re.compile(rf"[^ {BLOCKS}]+(?: {{1,2}}[^ {BLOCKS}]+)*")
 
 
 def look(cell):
@@ -40,37 +42,42 @@ def look(cell):
     return (BACKGROUND, PLAIN) if cell.reverse else (colour, None)
 
 
-def text(row, column, columns, letters, colour):
-    x, y = MARGIN + column * CELL_WIDTH, MARGIN + row * CELL_HEIGHT + FONT_SIZE - 1
-    return (f'<text x="{x:.1f}" y="{y}" fill="{colour}" textLength="{columns * CELL_WIDTH:.1f}" '
-            f'lengthAdjust="spacingAndGlyphs">{escape(letters)}</text>')
+def text(row, column, letters, colour):
+    """In its cells, whatever the font: textLength. The second cell of a wide character is empty here: NUL."""
+    x, y = MARGIN + column * CELL_WIDTH, MARGIN + row * CELL_HEIGHT + 12
+    fill = "" if colour == PLAIN else f' fill="{colour}"'
+    return (f'<text x="{x}" y="{y}"{fill} textLength="{len(letters) * CELL_WIDTH}">'
+            f'{escape(letters.replace(NUL, ""))}</text>')
 
 
-def rectangle(row, column, columns, colour, share=1.0):
-    height = CELL_HEIGHT * share
-    return (f'<rect x="{MARGIN + column * CELL_WIDTH:.1f}" y="{MARGIN + (row + 1) * CELL_HEIGHT - height:.1f}" '
-            f'width="{columns * CELL_WIDTH:.1f}" height="{height:.1f}" fill="{colour}"/>')
+def columns(row, column, shares, colour):
+    """As many cells beside each other, each full from below to its share."""
+    bottom = MARGIN + (row + 1) * CELL_HEIGHT
+    path = f"M{MARGIN + column * CELL_WIDTH} {bottom}"
+    for share in shares:
+        path += f"V{bottom - share * CELL_HEIGHT:g}h{CELL_WIDTH}"
+    return f'<path d="{path}V{bottom}" fill="{colour}"/>'
 
 
 def draw_line(row, cells):
-    """Runs of cells that look alike; of what stands in them, words by themselves, so that each begins where it should."""
     for (colour, behind), run in itertools.groupby(enumerate(cells), key=lambda entry: look(entry[1])):
         run = list(run)
+        first = run[0][0]
         if behind:
-            yield rectangle(row, run[0][0], len(run), behind)
-        # The second cell of a wide character is empty: "\0" keeps its place.
-        letters = "".join(cell.data[:1] or "\0" for _, cell in run)
-        for at, letter in enumerate(letters):
-            if letter in BLOCKS:
-                yield rectangle(row, run[at][0], 1, colour, (BLOCKS.index(letter) + 1) / len(BLOCKS))
-        for word in re.finditer(rf"[^ {BLOCKS}]+", letters):
-            yield text(row, run[word.start()][0], len(word[0]), word[0].replace("\0", ""), colour)
+            yield columns(row, first, [1] * len(run), behind)
+        letters = "".join(cell.data[:1] or NUL for _, cell in run)
+        for plot in re.finditer(f"[{BLOCKS}]+", letters):
+            shares = [(BLOCKS.index(letter) + 1) / len(BLOCKS) for letter in plot[0]]
+            yield columns(row, first + plot.start(), shares, colour)
+        for words in WORDS.finditer(letters):
+            yield text(row, first + words.start(), words[0], colour)
 
 
 def draw(lines):
     width, height = 2 * MARGIN + COLUMNS * CELL_WIDTH, 2 * MARGIN + ROWS * CELL_HEIGHT
-    yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" '
-           f'height="{height}" font-family="monospace" font-size="{FONT_SIZE}">')
+    yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+           f'height="{height}" font-family="monospace" font-size="{FONT_SIZE}" fill="{PLAIN}">')
+    yield "<style>text{white-space:pre}</style>"
     yield "<title>concertctl top on simulated GPUs</title>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{BACKGROUND}"/>'
     for row, cells in enumerate(lines):
