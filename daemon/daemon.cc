@@ -125,7 +125,7 @@ absl::Status Daemon::Open() {
   options.dispatcher.scheduler.backlog_ns = config_.backlog_us * 1'000;
   options.dispatcher.scheduler.wait_timeout_ns = config_.wait_timeout_ms * 1'000'000;
   options.dispatcher.scheduler.max_ops =
-      static_cast<uint32_t>(config_.max_sessions) * options.dispatcher.max_ops_per_session;
+      static_cast<uint32_t>(options.limits[Resource::kOps].in_all);
   options.dispatcher.scheduler.max_queues =
       static_cast<uint32_t>(config_.max_sessions) * CONCERT_MAX_QUEUES;
   options.issuer.spin_ns = options.dispatcher.spin_ns;

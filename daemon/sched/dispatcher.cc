@@ -50,6 +50,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
       scheduler_(SchedulerOptionsOf(options, device), device.info().model, std::move(policy)),
+      admitted_(options.scheduler.max_ops),
       watches_(options.scheduler.max_ops),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   launch_ops_.reserve(policies::kMaxReady);
@@ -215,7 +216,7 @@ bool Dispatcher::PollWatches(Time now) {
 }
 
 void Dispatcher::DropWatches(OpId id) {
-  uint8_t& watched = scheduler_.slot(id).watched_waits;
+  uint8_t watched = scheduler_.TakeWatchedWaits(id);
   for (; watched != 0; watched &= static_cast<uint8_t>(watched - 1)) {
     watches_.Drop(id, static_cast<uint8_t>(std::countr_zero(watched)));
   }
@@ -276,7 +277,7 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
           {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
       // Before the signal: whoever sees the ticket sees why the op failed.
       PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
-      scheduler_.slot(id).reported = true;
+      admitted_[id].reported = true;
       scheduler_.LaunchFailed(id, failure);
     }
     gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
@@ -287,12 +288,12 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
 void Dispatcher::Offer(const Actions& actions, const Action& action) {
   const OpId id = actions.OpsOf(action)[0];
   OpSlot& slot = scheduler_.slot(id);
-  slot.offered = true;
+  admitted_[id].offered = true;
   absl::Status status = Order(action);
   SessionPort& port = PortOf(id);
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (!status.ok() || member == nullptr) {
-    slot.offered = false;
+    admitted_[id].offered = false;
     scheduler_.PartFailed(id, member == nullptr
                                   ? Failure{CONCERT_ABI_CANCELLED,
                                             CONCERT_MESSAGE_NO_COMMUNICATOR,
@@ -324,7 +325,7 @@ void Dispatcher::Complete(OpId id) {
   if (slot.timed_out_wait < CONCERT_MAX_WAITS && (slot.watched_waits >> slot.timed_out_wait & 1)) {
     slot.failure.args[4] = LoadAcquire(watches_.WordOf(id, slot.timed_out_wait));
   }
-  if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  if (!admitted_[id].reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
   // However many of a queue complete in a turn, its threads are woken once.
   if (owner.completed_turn != turns_ + 1) {
@@ -332,7 +333,7 @@ void Dispatcher::Complete(OpId id) {
     advanced_.push_back(owner);
   }
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
-  if (kind == nullptr || !kind->collective || slot.offered) return;
+  if (kind == nullptr || !kind->collective || admitted_[id].offered) return;
   // The other ranks must not wait for a part that will never come.
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (member == nullptr) return;
@@ -356,9 +357,10 @@ void Dispatcher::Release(OpId id) {
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
   --port.unfinished;
-  late_ops_ -= slot.late ? 1 : 0;
+  const Admitted& admitted = admitted_[id];
+  late_ops_ -= admitted.late ? 1 : 0;
   port.ops.Give(1);
-  if (slot.charged_waits > 0) port.waits.Give(slot.charged_waits);
+  if (admitted.charged_waits > 0) port.waits.Give(admitted.charged_waits);
   if (!port.removing) rings_.List(port);  // it may have been full
   scheduler_.FreeOp(id);
 }

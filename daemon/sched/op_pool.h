@@ -41,9 +41,6 @@ struct OpSlot {
   QueueId queue = kNone;
   OpId next = kNone;  // in its queue
   OpState state = OpState::kQueued;
-  bool offered = false;       // the rendezvous has or had it
-  bool reported = false;      // its completion entry is published
-  bool late = false;          // published after the drain began
   bool part_charged = false;  // its user's account holds it under Resource::kParts
   bool may_launch = true;     // false: failed before launch; it only waits for its turn to complete
   uint8_t watched_waits =
@@ -51,7 +48,6 @@ struct OpSlot {
   // Index into op.waits of the one that outlasted its bound. If it is watched, the dispatcher fills
   // in what its word stands at.
   uint8_t timed_out_wait = CONCERT_MAX_WAITS;
-  uint8_t charged_waits = 0;  // its user's account holds them under Resource::kWaits
   uint8_t local_wait_count = 0;
   std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
   policies::Lane lane = policies::kNoLane;

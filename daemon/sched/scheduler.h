@@ -24,6 +24,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -147,6 +148,9 @@ class Scheduler {
   // A slot for an op that is about to be admitted; kNone when the pool is full. Fill op(),
   // local_waits, watched_waits and, if it was refused, failure; then Submit.
   OpId AllocateOp() { return pool_.Allocate(); }
+  // The waits that the dispatcher still watches for the op, which ends or will not wait: none any
+  // more.
+  uint8_t TakeWatchedWaits(OpId op) { return std::exchange(pool_[op].watched_waits, uint8_t{0}); }
   // Appends to its queue. Tickets of a queue are consecutive.
   void Submit(OpId op, QueueId queue, Time now);
 
@@ -204,6 +208,8 @@ class Scheduler {
   Races* races() { return races_.get(); }
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
+  // How many more AllocateOp has room for.
+  uint32_t free_ops() const { return options_.max_ops - pool_.used(); }
   int plans_in_flight() const { return book_.compute_plans(); }
   uint32_t ready_count() const { return ready_count_; }
   // When waiting fronts are next due to fail, and whether a step has something to do before that:

@@ -465,7 +465,7 @@ uint64_t AutoPolicy::TimesHash() const {
   uint64_t hash = 0;
   if (tuned_ == nullptr) return hash;
   for (const Work* work : signature_.works()) {
-    hash = hash * 0x100000001b3u + tuned_->TimesHash(Problem::Of(*work));
+    hash = Chain(hash, tuned_->TimesHash(Problem::Of(*work)));
   }
   return hash;
 }
