@@ -112,7 +112,8 @@ absl::Status Daemon::Open() {
   std::vector<RecordRing*> rings;
   rings.reserve(static_cast<size_t>(choice_.node->gpu_count()));
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
-    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu)));
+    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu), RecordRing::kDefaultCapacity,
+                                        choice_.node->gpu(gpu).info().model.sm_count));
   }
   EngineOptions options;
   options.policy = config_.policy;

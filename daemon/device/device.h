@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +64,14 @@ struct ImportRequest {
   int fd = -1;        // borrowed
   uint64_t offset = 0, bytes = 0, allocation_bytes = 0;
   std::array<uint8_t, 64> ipc_handle{};
+};
+
+// What a GPU's sensors say. Absent: the device has none, or its driver does not say.
+struct Sensors {
+  std::optional<uint64_t> memory_used_bytes;  // by all processes and the driver
+  std::optional<double> power_watts, power_limit_watts;
+  std::optional<uint32_t> sm_clock_mhz, memory_clock_mhz;
+  std::optional<uint32_t> temperature_celsius;
 };
 
 class Device {
@@ -115,6 +124,9 @@ class Node {
 
   virtual int gpu_count() const = 0;
   virtual Device& gpu(int index) = 0;
+  // Not older than a tenth of a second. Any thread; may take milliseconds, so not one that
+  // schedules. Devices without sensors say nothing.
+  virtual Sensors ReadSensors(int) { return {}; }
 
   // Makes [data, data + bytes), page-aligned, writable by every GPU's Signal. Returns the device
   // address of `data`. The memory must outlive the registration.

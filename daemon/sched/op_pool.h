@@ -51,6 +51,7 @@ struct OpSlot {
   uint8_t local_wait_count = 0;
   std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
   policies::Lane lane = policies::kNoLane;
+  policies::Priority priority = policies::Priority::kNormal;  // of its queue
   // Valid once launched: its launch in the PlanBook, what it writes in WritesInFlight.
   uint16_t launch = 0;
   WritesInFlight::Slots writes;

@@ -183,6 +183,7 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .dtype = slot.op.work.dtype,
                          .form = launch.form,
                          .lane = slot.lane,
+                         .priority = slot.priority,
                          .plan = plan.record.plan,
                          .flops = slot.op.work.flops,
                          .bytes = slot.op.work.hbm_bytes,
@@ -211,6 +212,7 @@ void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
                          .queue = slot.op.queue,
                          .dtype = slot.op.work.dtype,
                          .lane = slot.lane,
+                         .priority = slot.priority,
                          .admitted_at = slot.admitted_at,
                          .finished_at = now});
 }

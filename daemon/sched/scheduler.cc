@@ -132,6 +132,7 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   Queue& queue = queues_[queue_id];
   OpSlot& slot = pool_[id];
   slot.queue = queue_id;
+  slot.priority = queue.priority;
   slot.next = kNone;
   slot.admitted_at = now;
   slot.admission = ++admissions_;

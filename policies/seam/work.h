@@ -32,6 +32,8 @@ constexpr uint32_t DtypeBytes(Dtype dtype) {
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 inline constexpr int kPriorityCount = 3;
+// What people call it, by what it is plus 1.
+inline constexpr const char* kPriorityNames[kPriorityCount] = {"low", "normal", "high"};
 
 struct Work {
   RunsOn runs_on = RunsOn::kSms;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <string>
 
 namespace concert::daemon {
 namespace {
@@ -13,6 +14,17 @@ using testing::SizeIs;
 
 constexpr uint32_t kCommunicator = 5;
 constexpr uint64_t kMaxRefusals = 8;
+
+// With the client's name for kCommunicator.
+std::string AsTheClientReadsIt(const kernels::Failure& failure) {
+  char text[256];
+  const auto name_of = [](const void*, char form, uint64_t number) -> const char* {
+    return form == 'c' && number == kCommunicator ? "communicator 'tp'" : nullptr;
+  };
+  concert_render_named_message(failure.message, failure.args.data(), name_of, nullptr, text,
+                               sizeof(text));
+  return text;
+}
 
 class RendezvousTest : public testing::Test {
  protected:
@@ -192,6 +204,8 @@ TEST_F(RendezvousTest, ACommunicatorWhoseUserHasNoRefusalsLeftFails) {
   EXPECT_THAT(out_.failed[0].failure.ToString(), testing::HasSubstr("join anew"));
   Arrive(1, MakePart(1, 0));
   EXPECT_EQ(out_.failed.back().failure.message, CONCERT_MESSAGE_TOO_MANY_REFUSALS);
+  EXPECT_THAT(AsTheClientReadsIt(out_.failed.back().failure),
+              testing::StartsWith("communicator 'tp' is over: "));
   // It holds nothing any more; the other one is as it was.
   EXPECT_EQ(rendezvous_.open_count(), 1u);
   EXPECT_EQ(refusals(), 1u);

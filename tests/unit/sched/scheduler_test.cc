@@ -484,6 +484,18 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_EQ(launch.launch.reason, plan.reason);
 }
 
+TEST_F(SchedulerTest, RecordsNameThePriorityClassOfFailedOpsToo) {
+  const QueueId high = AddQueue(1, Priority::kHigh), low = AddQueue(2, Priority::kLow);
+  Submit(high);
+  Submit(low, {}, RunsOn::kSms, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
+  Step();
+  Finish(high, 1);
+  ASSERT_EQ(scheduler_.op_records().size(), 2u);
+  EXPECT_EQ(scheduler_.op_records()[0].session, 2u);
+  EXPECT_EQ(scheduler_.op_records()[0].priority, Priority::kLow);
+  EXPECT_EQ(scheduler_.op_records()[1].priority, Priority::kHigh);
+}
+
 TEST_F(SchedulerTest, OneOpIsPredictedToTakeAsLongAsOneAfterTheOther) {
   const QueueId first = AddQueue(1), second = AddQueue(2);
   Submit(first);
