@@ -46,15 +46,13 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
     : options_(options),
       device_(device),
       control_(control),
-      issuer_(issuer),
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
       scheduler_(SchedulerOptionsOf(options, device), device.info().model, std::move(policy)),
+      executor_(device, issuer),
       admitted_(options.scheduler.max_ops),
       watches_(options.scheduler.max_ops),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  launch_ops_.reserve(policies::kMaxReady);
-  launch_writes_.reserve(policies::kMaxReady);
   advanced_.reserve(options.scheduler.max_queues);
   visited_.reserve(policies::kMaxReady);
   CONCERT_CHECK(epoll_fd_ >= 0);
@@ -242,78 +240,51 @@ void Dispatcher::Execute(const Actions& actions) {
   if (!advanced_.empty()) WakeAdvanced();
 }
 
-// Puts the action's lane behind those that it must follow.
-absl::Status Dispatcher::Order(const Action& action) {
-  absl::Status status;
-  for (uint32_t mask = action.order_mask; mask != 0; mask &= mask - 1) {
-    status.Update(device_.Order(action.lane, static_cast<Lane>(std::countr_zero(mask))));
-  }
-  return status;
+Failure Dispatcher::DeviceFailure(const Op& op, const absl::Status& status) const {
+  return {CONCERT_ABI_INTERNAL,
+          CONCERT_MESSAGE_DEVICE_ERROR,
+          {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
 }
 
 void Dispatcher::Launch(const Actions& actions, const Action& action) {
-  launch_ops_.clear();
-  launch_writes_.clear();
   const std::span<const OpId> ids = actions.OpsOf(action);
+  executor_.Begin();
   for (const OpId id : ids) {
     const Op& op = scheduler_.slot(id).op;
-    launch_ops_.push_back(&op);
-    launch_writes_.push_back(PortOf(id).TimelineWriteFor(op.queue, op.ticket));
+    executor_.Add(op, PortOf(id).TimelineWriteFor(op.queue, op.ticket));
   }
-  absl::Status status = Order(action);
-  if (status.ok()) {
-    LaunchRequest request = action.launch;
-    request.ops = launch_ops_;
-    request.writes = launch_writes_;
-    request.after = actions.AfterOf(action);
-    status = device_.Launch(action.lane, request);
+  const absl::Status status = executor_.Launch(action, actions.AfterOf(action));
+  if (status.ok()) return;
+  for (const OpId id : ids) {
+    const Op& op = scheduler_.slot(id).op;
+    const Failure failure = DeviceFailure(op, status);
+    // Before the signal: whoever sees the ticket sees why the op failed.
+    PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+    admitted_[id].reported = true;
+    scheduler_.LaunchFailed(id, failure);
   }
-  if (!status.ok()) {
-    for (const OpId id : ids) {
-      const Op& op = scheduler_.slot(id).op;
-      const Failure failure{
-          CONCERT_ABI_INTERNAL,
-          CONCERT_MESSAGE_DEVICE_ERROR,
-          {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
-      // Before the signal: whoever sees the ticket sees why the op failed.
-      PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
-      admitted_[id].reported = true;
-      scheduler_.LaunchFailed(id, failure);
-    }
-    gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
-    if (!device_.Signal(action.lane, launch_writes_).ok()) next_health_check_ = 0;
-  }
+  gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
+  if (!executor_.Signal(action.lane).ok()) next_health_check_ = 0;
 }
 
 void Dispatcher::Offer(const Actions& actions, const Action& action) {
   const OpId id = actions.OpsOf(action)[0];
-  OpSlot& slot = scheduler_.slot(id);
-  admitted_[id].offered = true;
-  absl::Status status = Order(action);
+  const Op& op = scheduler_.slot(id).op;
   SessionPort& port = PortOf(id);
-  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
-  if (!status.ok() || member == nullptr) {
-    admitted_[id].offered = false;
-    scheduler_.PartFailed(id, member == nullptr
-                                  ? Failure{CONCERT_ABI_CANCELLED,
-                                            CONCERT_MESSAGE_NO_COMMUNICATOR,
-                                            {slot.op.collective.communicator}}
-                                  : Failure{CONCERT_ABI_INTERNAL,
-                                            CONCERT_MESSAGE_DEVICE_ERROR,
-                                            {static_cast<uint64_t>(gpu()), slot.op.kind,
-                                             static_cast<uint64_t>(status.raw_code())}});
+  const SessionPort::Member* member = port.FindMember(op.collective.communicator);
+  if (member == nullptr) {
+    scheduler_.PartFailed(
+        id, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_NO_COMMUNICATOR, {op.collective.communicator}});
     return;
   }
-  IssuerMessage message(IssuerMessage::Type::kPart);
-  message.communicator = member->membership.communicator;
-  message.rank = member->membership.rank;
-  message.part = {.gpu = options_.scheduler.gpu,
-                  .lane = action.lane,
-                  .op = &slot.op,
-                  .id = id,
-                  .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
-  // kRoomForParts of the box is left to parts by all other senders.
-  CONCERT_CHECK(issuer_.TryPush(message));
+  const RankPart part{.gpu = gpu(),
+                      .lane = action.lane,
+                      .op = &op,
+                      .id = id,
+                      .signal = port.TimelineWriteFor(op.queue, op.ticket)};
+  const absl::Status status = executor_.Offer(member->membership, part, action.order_mask);
+  admitted_[id].offered = status.ok();
+  if (!status.ok()) scheduler_.PartFailed(id, DeviceFailure(op, status));
 }
 
 // Ends an op that the device does not end.
@@ -334,16 +305,9 @@ void Dispatcher::Complete(OpId id) {
   }
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
   if (kind == nullptr || !kind->collective || admitted_[id].offered) return;
-  // The other ranks must not wait for a part that will never come.
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (member == nullptr) return;
-  IssuerMessage message(IssuerMessage::Type::kRefuse);
-  message.communicator = member->membership.communicator;
-  message.rank = member->membership.rank;
-  message.refused_sequence = slot.op.collective.sequence;
-  // Refusals may come in any number, so they leave room for the parts, which Offer relies on. One
-  // that is dropped costs the other ranks only their timeout.
-  if (issuer_.HasRoom(kRoomForParts)) issuer_.TryPush(message);
+  executor_.Refuse(member->membership, slot.op.collective.sequence);
 }
 
 // Lets go of what an ended op held.

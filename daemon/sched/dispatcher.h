@@ -14,6 +14,7 @@
 #include "daemon/clock.h"
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
+#include "daemon/sched/executor.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/rings.h"
 #include "daemon/sched/scheduler.h"
@@ -120,7 +121,7 @@ class Dispatcher {
   void DropWatches(OpId op);
   void WakeAdvanced();
   void Execute(const Actions& actions);
-  absl::Status Order(const Action& action);
+  kernels::Failure DeviceFailure(const Op& op, const absl::Status& status) const;
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);
@@ -133,10 +134,10 @@ class Dispatcher {
   const DispatcherOptions options_;
   Device& device_;
   ControlMailbox& control_;
-  IssuerMailbox& issuer_;
   RecordRing& records_;
   DispatcherMailbox mailbox_;
   Scheduler scheduler_;
+  Executor executor_;
   DispatcherGauges gauges_;
 
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
@@ -159,8 +160,6 @@ class Dispatcher {
   std::vector<Admitted> admitted_;    // by OpId
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id
   std::vector<QueueOwner> advanced_;  // queues whose timelines have moved and whose threads to wake
-  std::vector<const Op*> launch_ops_;  // scratch of Launch, as the next
-  std::vector<TimelineWrite> launch_writes_;
   Watches watches_;
   Actions actions_;
   LeaseHolder* lease_holder_ = nullptr;

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -31,10 +30,8 @@
 #include "daemon/config/defaults.h"
 #include "daemon/quota/account.h"
 #include "daemon/sched/coordinator.h"
-#include "daemon/sched/hazards.h"
-#include "daemon/sched/lane_clock.h"
+#include "daemon/sched/ledger.h"
 #include "daemon/sched/op_pool.h"
-#include "daemon/sched/plan_book.h"
 #include "daemon/sched/races.h"
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
@@ -174,7 +171,7 @@ class Scheduler {
   void FailAll(const kernels::Failure& failure);
   void SetPolicy(std::unique_ptr<policies::Policy>& policy) {
     policy_.swap(policy);
-    book_.ForgetPolicy();
+    ledger_.plans().ForgetPolicy();
   }
 
   // As policies::Policy::UseTuned.
@@ -211,7 +208,7 @@ class Scheduler {
   uint32_t unfinished() const { return pool_.used(); }
   // How many more AllocateOp has room for.
   uint32_t free_ops() const { return options_.max_ops - pool_.used(); }
-  int plans_in_flight() const { return book_.compute_plans(); }
+  int plans_in_flight() const { return ledger_.plans().compute_plans(); }
   uint32_t ready_count() const { return ready_count_; }
   // When waiting fronts are next due to fail, and whether a step has something to do before that:
   // what other processors do not announce.
@@ -232,8 +229,8 @@ class Scheduler {
   void ReclaimQueue(QueueId queue);
 
   // What ended since the caller last cleared them; to be taken after every step.
-  std::vector<OpRecord>& op_records() { return book_.op_records(); }
-  std::vector<PlanRecord>& plan_records() { return book_.plan_records(); }
+  std::vector<OpRecord>& op_records() { return ledger_.plans().op_records(); }
+  std::vector<PlanRecord>& plan_records() { return ledger_.plans().plan_records(); }
 
  private:
   // Lists of queues whose front is ready: GEMMs and copies by priority, then collectives; and
@@ -275,13 +272,6 @@ class Scheduler {
     uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
   };
 
-  struct LaneInfo {
-    uint32_t in_flight = 0;
-    LaneClock clock;
-    OpId last_op = kNone;
-    uint64_t launches = 0;
-  };
-
   // A ready op and what decides its place in the snapshot.
   struct Candidate {
     int8_t priority;
@@ -296,13 +286,6 @@ class Scheduler {
       if (ready_at != other.ready_at) return ready_at < other.ready_at;
       return admission < other.admission;
     }
-  };
-
-  // When the launches of a plan are predicted to start and end, beside what runs already.
-  struct PredictedSpan {
-    Time start = std::numeric_limits<Time>::max();
-    Time end = 0;
-    Time latency = 0;  // of the first launch, as far as no earlier work hides it
   };
 
   // Examining (scheduler_examine.cc).
@@ -340,13 +323,11 @@ class Scheduler {
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
-  void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
+  void Launch(Time now, const policies::PlannedLaunch& launch, Ledger::Planned& planned,
               Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
-  uint16_t TakeFromQueue(OpId op, OpState state, Lane lane, Time now);
-  void EnterBooks(const OpSlot& slot);
-  uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
-                  PredictedSpan& span);
+  uint16_t TakeFromQueue(OpId op, OpState state);
+  void CountSession(const OpSlot& slot);
   bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
@@ -370,9 +351,7 @@ class Scheduler {
   std::vector<Share> shares_;
   std::vector<uint32_t> free_shares_;
   absl::flat_hash_map<uint32_t, uint32_t> share_of_session_;
-  std::array<LaneInfo, policies::kLaneCount> lanes_;
-  PlanBook book_;
-  WritesInFlight writes_;
+  Ledger ledger_;
   const std::unique_ptr<Races> races_;
   uint64_t admissions_ = 0;
   uint64_t examined_ = 0;
@@ -385,7 +364,6 @@ class Scheduler {
   std::vector<Candidate> candidates_;
   std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
-  LaunchRanges launch_ranges_;
 };
 
 }  // namespace concert::daemon
