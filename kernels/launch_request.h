@@ -21,7 +21,7 @@ struct LaunchRequest {
   // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to
   // it together with those that they overlap, so that the rest is there for who is ahead of them.
   int sm_budget = 0;
-  policies::CompanyClass company = policies::CompanyClass::kSolo;
+  policies::Degree degree = policies::Degree::kSolo;
   // kGroup: the work list, whose problem i is ops[i]. Without one, or without
   // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel
   // for that; otherwise the ops run one after the other.

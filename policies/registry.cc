@@ -12,7 +12,8 @@ namespace concert::policies {
 namespace {
 
 constexpr std::array<PolicyInfo, 7> kPolicies = {{
-    {"auto", "company where it is predicted faster, never where it is predicted slower", MakeAuto},
+    {"auto", "together where that is predicted faster, never where it is predicted slower",
+     MakeAuto},
     {"serial", "one op after the other", MakeSerial},
     {"streams", "every ready op at once, no priorities", MakeStreams},
     {"group", "every ready GEMM that one launch can carry in one launch", MakeGrouped},
@@ -48,9 +49,9 @@ std::string_view ReasonText(Reason reason) {
       return "the policy always does so";
     case Reason::kPriorityFirst:
       return "a higher priority goes first";
-    case Reason::kCompanyFaster:
+    case Reason::kTogetherFaster:
       return "together is predicted faster";
-    case Reason::kCompanyNotFaster:
+    case Reason::kTogetherNotFaster:
       return "together is not predicted faster";
     case Reason::kCollective:
       return "a collective goes out at once";

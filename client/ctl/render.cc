@@ -39,21 +39,21 @@ std::string FailuresText(const v1::OpStats& ops) {
 }
 
 // "7 (120), 3 (8), ...": with whom, and in how many plans.
-std::string CompanionsText(const v1::SessionStats& session) {
+std::string CoRunnersText(const v1::SessionStats& session) {
   constexpr int kShown = 3;
   std::string text;
-  for (int i = 0; i < session.companions_size() && i < kShown; ++i) {
-    const v1::Companion& companion = session.companions(i);
+  for (int i = 0; i < session.co_runners_size() && i < kShown; ++i) {
+    const v1::CoRunner& co_runner = session.co_runners(i);
     if (i > 0) text += ", ";
-    text += companion.session_id() == 0 ? "others" : std::to_string(companion.session_id());
-    text += " (" + std::to_string(companion.plan_count()) + ")";
+    text += co_runner.session_id() == 0 ? "others" : std::to_string(co_runner.session_id());
+    text += " (" + std::to_string(co_runner.plan_count()) + ")";
   }
-  return session.companions_size() > kShown ? text + ", ..." : text;
+  return session.co_runners_size() > kShown ? text + ", ..." : text;
 }
 
 // The columns that every set of ops has, as totals.
 const std::vector<Table::Column> kOpColumns = {{"OPS"},   {"FAILED"},  {"FLOP"},     {"BYTES"},
-                                               {"GPU S"}, {"COMPANY"}, {"GAINED S"}, {"WAIT P50"},
+                                               {"GPU S"}, {"CO-RUN"},  {"GAINED S"}, {"WAIT P50"},
                                                {"P99"},   {"RUN P50"}, {"P99"}};
 
 std::vector<std::string> OpCells(const v1::OpStats& ops) {
@@ -62,7 +62,7 @@ std::vector<std::string> OpCells(const v1::OpStats& ops) {
           Count(static_cast<double>(ops.flop_count())),
           Bytes(ops.moved_bytes()),
           Fixed(ops.gpu_seconds(), 3),
-          Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
+          Percent(ops.co_run_op_count(), ops.op_count() - ops.failed_op_count()),
           Fixed(ops.gained_seconds(), 3),
           Micros(ops.queue_wait().p50_us()),
           Micros(ops.queue_wait().p99_us()),
@@ -85,7 +85,7 @@ void AddOps(Table& table, const std::string& name, const v1::OpStats& ops) {
 // The same as rates over an interval.
 Table RateTable(std::vector<Table::Column> columns) {
   for (const char* title :
-       {"OPS/S", "FLOP/S", "B/S", "GPU", "COMPANY", "WAIT P50", "P99", "RUN P50", "P99"}) {
+       {"OPS/S", "FLOP/S", "B/S", "GPU", "CO-RUN", "WAIT P50", "P99", "RUN P50", "P99"}) {
     columns.push_back({title});
   }
   return Table(std::move(columns));
@@ -103,7 +103,7 @@ void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& o
            Rate(ops.op_count(), seconds), Rate(ops.flop_count(), seconds),
            Rate(ops.moved_bytes(), seconds),
            ops.op_count() == 0 ? "-" : Percent(ops.gpu_seconds(), seconds * gpus),
-           Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
+           Percent(ops.co_run_op_count(), ops.op_count() - ops.failed_op_count()),
            Micros(ops.queue_wait().p50_us()), Micros(ops.queue_wait().p99_us()),
            Micros(ops.run_time().p50_us()), Micros(ops.run_time().p99_us())}) {
     cells.push_back(std::move(cell));
@@ -151,7 +151,7 @@ std::string GpuFormsText(const v1::DeviceStats& device) {
                      Count(ops.streams_op_count()) + " streams, " + Count(ops.group_op_count()) +
                      " group";
   const char* separator = "; plans of ";
-  for (const v1::CompanySizeStats& size : device.company_sizes()) {
+  for (const v1::DegreeStats& size : device.degrees()) {
     const uint32_t most = size.max_op_count();
     text += separator + (most == 0 ? "more" : (most > 1 ? "up to " : "") + std::to_string(most)) +
             ": " + Count(size.plan_count());
@@ -162,10 +162,10 @@ std::string GpuFormsText(const v1::DeviceStats& device) {
 
 std::string GpuPlansText(const v1::DeviceStats& device) {
   std::string text = "GPU " + std::to_string(device.gpu()) + ": " + Count(device.plan_count()) +
-                     " plans, " + Percent(device.company_plan_count(), device.plan_count()) +
-                     " in company; took " + Fixed(device.actual_seconds(), 3) + " s, predicted " +
-                     Fixed(device.predicted_seconds(), 3) + " s, one after the other " +
-                     Fixed(device.serial_seconds(), 3) + " s";
+                     " plans, " + Percent(device.co_run_plan_count(), device.plan_count()) +
+                     " with several ops; took " + Fixed(device.actual_seconds(), 3) +
+                     " s, predicted " + Fixed(device.predicted_seconds(), 3) +
+                     " s, one after the other " + Fixed(device.serial_seconds(), 3) + " s";
   if (device.dropped_record_count() > 0) {
     text += "; " + Count(device.dropped_record_count()) + " records lost";
   }
@@ -258,12 +258,12 @@ std::string RenderStats(const v1::Stats& stats) {
   if (!kinds.empty()) out += "\n" + kinds.Render();
   if (!sessions.empty()) out += "\n" + sessions.Render();
   if (stats.total().failed_op_count() > 0) out += "\nfailed: " + FailuresText(stats.total()) + "\n";
-  Table company({{"SESSION"}, {"SHARED PLANS WITH SESSIONS (PLANS)", Align::kLeft}});
+  Table sharing({{"SESSION"}, {"SHARED PLANS WITH SESSIONS (PLANS)", Align::kLeft}});
   for (const v1::SessionStats& session : stats.sessions()) {
-    if (session.companions().empty()) continue;
-    company.AddRow({std::to_string(session.session_id()), CompanionsText(session)});
+    if (session.co_runners().empty()) continue;
+    sharing.AddRow({std::to_string(session.session_id()), CoRunnersText(session)});
   }
-  return company.empty() ? out : out + "\n" + company.Render();
+  return sharing.empty() ? out : out + "\n" + sharing.Render();
 }
 
 std::string RenderPlans(const v1::ListPlansResponse& plans) {
@@ -308,7 +308,7 @@ std::string RenderPolicies(const v1::ListPoliciesResponse& policies) {
 }
 
 std::string WatchTitle() {
-  return "     OPS/S     FLOP/S        B/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50  "
+  return "     OPS/S     FLOP/S        B/S  GPU BUSY   CO-RUN    WAIT P50         P99     RUN P50  "
          "       P99  "
          "DROPPED\n";
 }
@@ -322,7 +322,7 @@ std::string RenderWatchLine(const v1::WatchStatsResponse& delta) {
            Rate(ops.op_count(), seconds).c_str(), Rate(ops.flop_count(), seconds).c_str(),
            Rate(ops.moved_bytes(), seconds).c_str(),
            ops.op_count() == 0 ? "-" : Percent(ops.gpu_seconds(), seconds * gpus).c_str(),
-           Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()).c_str(),
+           Percent(ops.co_run_op_count(), ops.op_count() - ops.failed_op_count()).c_str(),
            Micros(ops.queue_wait().p50_us()).c_str(), Micros(ops.queue_wait().p99_us()).c_str(),
            Micros(ops.run_time().p50_us()).c_str(), Micros(ops.run_time().p99_us()).c_str(),
            static_cast<unsigned long long>(delta.dropped_count()));

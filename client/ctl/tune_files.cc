@@ -182,7 +182,7 @@ std::string DescribeKey(const v1::TunedRow& row) {
       std::to_string(row.m()) + "x" + std::to_string(row.n()) + "x" + std::to_string(row.k());
   if (row.batch() > 1) text += ", batch " + std::to_string(row.batch());
   text += " " + row.dtype() + ", " + row.form();
-  if (row.company() != "solo") text += ", company " + row.company();
+  if (row.degree() != "solo") text += ", degree " + row.degree();
   if (row.sm_budget() != 0) text += ", " + std::to_string(row.sm_budget()) + " SMs";
   return text;
 }

@@ -38,7 +38,7 @@ struct RowsDiff {
 // Times differ if they are further apart than both spreads together.
 RowsDiff DiffRows(const std::vector<v1::TunedRow>& first, const std::vector<v1::TunedRow>& second);
 
-// "16x2048x1024 bf16, company eight, streams".
+// "16x2048x1024 bf16, degree eight, streams".
 std::string DescribeKey(const v1::TunedRow& row);
 
 }  // namespace concert::ctl

@@ -1,6 +1,6 @@
 // An inference-like client: runs its layers' GEMMs step after step, ends each step with an
-// all-reduce when it has company, and checks a sample of the results against a reference computed
-// on the CPU. Prints one line of JSON; exit 1 when a result is wrong or an op fails.
+// all-reduce when there are other ranks, and checks a sample of the results against a reference
+// computed on the CPU. Prints one line of JSON; exit 1 when a result is wrong or an op fails.
 //
 //   concert_demo --socket /run/concert/concert.sock --layers 64x1024x512,64x512x1024 --steps 100
 //   concert_demo --rank 0 --ranks 2 & concert_demo --rank 1 --ranks 2

@@ -38,7 +38,7 @@ void FillTotals(const OpTotals& totals, v1::OpStats* out) {
   out->set_moved_bytes(totals.bytes);
   out->set_flop_count(totals.flops);
   out->set_gpu_seconds(totals.gpu_seconds);
-  out->set_company_op_count(totals.company_op_count);
+  out->set_co_run_op_count(totals.co_run_op_count);
 }
 
 void FillOps(const OpStats& stats, v1::OpStats* out) {
@@ -70,18 +70,17 @@ void FillDeviceStats(int gpu, const DeviceStats& stats, v1::DeviceStats* out) {
   out->set_gpu(gpu);
   FillOps(stats.ops, out->mutable_ops());
   out->set_plan_count(stats.plan_count);
-  out->set_company_plan_count(stats.company_plan_count);
+  out->set_co_run_plan_count(stats.co_run_plan_count);
   out->set_predicted_seconds(stats.predicted_seconds);
   out->set_actual_seconds(stats.actual_seconds);
   out->set_serial_seconds(stats.serial_seconds);
   out->set_planned_sm_seconds(stats.planned_sm_seconds);
   out->set_dropped_record_count(stats.dropped_record_count);
-  for (int i = 0; i < policies::kCompanyClassCount; ++i) {
-    const auto company = static_cast<policies::CompanyClass>(i);
-    v1::CompanySizeStats* size = out->add_company_sizes();
-    size->set_max_op_count(company == policies::CompanyClass::kMany ? 0
-                                                                    : policies::DegreeOf(company));
-    size->set_plan_count(stats.plans_by_company[i]);
+  for (int i = 0; i < policies::kDegreeCount; ++i) {
+    const auto degree = static_cast<policies::Degree>(i);
+    v1::DegreeStats* size = out->add_degrees();
+    size->set_max_op_count(degree == policies::Degree::kMany ? 0 : policies::CountOf(degree));
+    size->set_plan_count(stats.plans_by_degree[i]);
   }
 }
 
@@ -93,14 +92,14 @@ void FillSessionStats(uint32_t id, const SessionStats& stats, v1::SessionStats* 
   for (const auto& [gpu, ops] : stats.gpus) {
     if (ops.op_count > 0) out->add_gpus(gpu);
   }
-  const auto& by_session = stats.companions.plans_by_session();
-  std::vector<std::pair<uint32_t, uint64_t>> companions(by_session.begin(), by_session.end());
-  std::stable_sort(companions.begin(), companions.end(),
+  const auto& by_session = stats.co_runners.plans_by_session();
+  std::vector<std::pair<uint32_t, uint64_t>> co_runners(by_session.begin(), by_session.end());
+  std::stable_sort(co_runners.begin(), co_runners.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  for (const auto& [session, plans] : companions) {
-    v1::Companion* companion = out->add_companions();
-    companion->set_session_id(session);
-    companion->set_plan_count(plans);
+  for (const auto& [session, plans] : co_runners) {
+    v1::CoRunner* co_runner = out->add_co_runners();
+    co_runner->set_session_id(session);
+    co_runner->set_plan_count(plans);
   }
 }
 

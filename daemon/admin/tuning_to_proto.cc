@@ -74,7 +74,7 @@ void FillRow(const StoredRow& row, v1::TunedRow* out) {
   out->set_batch(key.problem.batch);
   out->set_dtype(DtypeName(key.problem.dtype));
   out->set_sm_budget(key.sm_budget);
-  out->set_company(std::string(CompanyName(key.company)));
+  out->set_degree(std::string(DegreeName(key.degree)));
   out->set_form(std::string(policies::FormName(key.form)));
   out->set_median_us(row.tuned.median_us);
   out->set_spread_us(row.tuned.spread_us);
@@ -89,8 +89,8 @@ void FillRow(const StoredRow& row, v1::TunedRow* out) {
 absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& message) {
   const auto dtype = ToDtype(message.dtype());
   if (!dtype.ok()) return dtype.status();
-  const auto company = ParseCompany(message.company());
-  if (!company) return Unknown("company", message.company(), "solo, two, four, eight or many");
+  const auto degree = ParseDegree(message.degree());
+  if (!degree) return Unknown("degree", message.degree(), "solo, two, four, eight or many");
   const auto form = ParseForm(message.form());
   if (!form) return Unknown("form", message.form(), "single, streams or group");
   if (message.sm_budget() > UINT16_MAX) {
@@ -106,7 +106,7 @@ absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& message) {
                                    .batch = message.batch() == 0 ? 1 : message.batch(),
                                    .dtype = *dtype},
                        .sm_budget = static_cast<uint16_t>(message.sm_budget()),
-                       .company = *company,
+                       .degree = *degree,
                        .form = *form},
                .variant = *variant,
                .median_us = ToFloat(message.median_us()),

@@ -100,7 +100,7 @@ class Device {
   // hundreds of microseconds and disturbs no launch.
   virtual std::vector<policies::Variant> Variants(const policies::Problem& problem,
                                                   int sm_budget) = 0;
-  // Later launches take the variant of (problem, sm_budget, company, form); without a row, or where
+  // Later launches take the variant of (problem, sm_budget, degree, form); without a row, or where
   // the device no longer offers the row's variant, its default. Null: always the default.
   // Dispatcher thread.
   virtual void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) = 0;

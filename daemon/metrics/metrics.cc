@@ -68,10 +68,10 @@ constexpr std::array kOpFigures = {
              [](const OpTotals& ops) { return static_cast<double>(ops.flops); }},
     OpFigure{"queue_wait_seconds_total", "Time of ops from ready to started.",
              [](const OpTotals& ops) { return ops.queue_wait_seconds; }},
-    OpFigure{"company_ops_total", "Ops that shared their plan with others.",
-             [](const OpTotals& ops) { return static_cast<double>(ops.company_op_count); }},
+    OpFigure{"co_run_ops_total", "Ops that shared their plan with others.",
+             [](const OpTotals& ops) { return static_cast<double>(ops.co_run_op_count); }},
     OpFigure{"interference_seconds_total",
-             "How much longer ops ran in company than they were predicted to take alone.",
+             "How much longer ops of a co-run set ran than they were predicted to take alone.",
              [](const OpTotals& ops) { return ops.interference_seconds; }},
 };
 
@@ -129,13 +129,12 @@ void AddPlans(const Stats& stats, Families& families) {
   MetricFamily& plans = AddFamily(families, MetricType::Counter, "plans_total",
                                   "Plans that ended, by how many ops they had.");
   for (const auto& [gpu, device] : stats.devices) {
-    for (int i = 0; i < policies::kCompanyClassCount; ++i) {
-      const auto company = static_cast<policies::CompanyClass>(i);
-      const std::string ops = company == policies::CompanyClass::kMany
-                                  ? "more"
-                                  : absl::StrCat(policies::DegreeOf(company));
+    for (int i = 0; i < policies::kDegreeCount; ++i) {
+      const auto degree = static_cast<policies::Degree>(i);
+      const std::string ops =
+          degree == policies::Degree::kMany ? "more" : absl::StrCat(policies::CountOf(degree));
       AddSample(plans, {GpuLabel(gpu), {"max_ops", ops}},
-                static_cast<double>(device.plans_by_company[static_cast<size_t>(i)]));
+                static_cast<double>(device.plans_by_degree[static_cast<size_t>(i)]));
     }
   }
   struct Figure {

@@ -111,7 +111,7 @@ bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) const
   return false;
 }
 
-bool WeightsSettled(const WritesInFlight& writes, const LaunchRanges& launch) {
+bool WeightsReady(const WritesInFlight& writes, const LaunchRanges& launch) {
   if (!writes.complete()) return false;
   const ByteRange earlier = writes.Union();
   ByteRange own = WritesInFlight::kNothing;

@@ -49,7 +49,7 @@ class LaunchRanges {
 // thread-safe.
 class WritesInFlight {
  public:
-  static constexpr int kCapacity = 4096;  // beyond it nothing is known to be settled
+  static constexpr int kCapacity = 4096;  // beyond it nothing is known to be ready
   static constexpr int kMaxSlots = 2;     // of an op; one that writes more has none
   // Holds nothing and overlaps nothing: what a bound starts from.
   static constexpr kernels::ByteRange kNothing = {std::numeric_limits<kernels::Address>::max(), 0};
@@ -97,7 +97,7 @@ inline constexpr size_t kMaxHazardComparisons = 4096;
 // True if no unfinished op writes what an op of the launch may read early, and no op of the launch
 // what another one may. False also when finding out would take more than kMaxHazardComparisons. The
 // launch's ops are not among `writes` yet.
-bool WeightsSettled(const WritesInFlight& writes, const LaunchRanges& launch);
+bool WeightsReady(const WritesInFlight& writes, const LaunchRanges& launch);
 
 }  // namespace concert::daemon
 

@@ -16,7 +16,7 @@ Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpI
                                 uint16_t order_mask, bool chained, Planned& planned, Time now) {
   ranges_.Clear();
   for (const OpId op : ops) ranges_.Add(kernels::AccessesOf(pool_[op].op));
-  const bool weights_settled = chained && WeightsSettled(writes_, ranges_);
+  const bool weights_ready = chained && WeightsReady(writes_, ranges_);
   const uint16_t id = plans_.OpenLaunch(planned.plan, launch, now);
   const uint64_t lane_launch = ++lanes_[launch.lane].launches;
   const uint32_t clock_launch = Occupy(launch, order_mask, planned, now);
@@ -31,7 +31,7 @@ Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpI
     Enqueue(ops[i], ranges_.written(i));
     plans_.Add(slot);
   }
-  return {.plan = plans_.PlanNumber(id), .weights_settled = weights_settled};
+  return {.plan = plans_.PlanNumber(id), .weights_ready = weights_ready};
 }
 
 void Ledger::Close(const policies::Plan& plan, const Planned& planned) {

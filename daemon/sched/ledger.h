@@ -43,11 +43,11 @@ class Ledger {
     return {.plan = plans_.OpenPlan(plan, priority, now)};
   }
   struct Launched {
-    uint64_t plan;         // PlanBook::PlanNumber
-    bool weights_settled;  // see hazards.h; false where nobody asked
+    uint64_t plan;       // PlanBook::PlanNumber
+    bool weights_ready;  // see hazards.h; false where nobody asked
   };
   // `ops` are enqueued as one launch, behind their lane and those of `order_mask`. `chained`:
-  // whether it matters if their weights are settled.
+  // whether it matters if their weights are ready.
   Launched Launch(const policies::PlannedLaunch& launch, std::span<const OpId> ops,
                   uint16_t order_mask, bool chained, Planned& planned, Time now);
   // All launches of the plan have been entered.

@@ -179,7 +179,7 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .kind = slot.op.kind,
                          .status = static_cast<uint16_t>(slot.failure.status),
                          .queue = slot.op.queue,
-                         .company = static_cast<uint16_t>(plan.record.op_count - 1),
+                         .others = static_cast<uint16_t>(plan.record.op_count - 1),
                          .dtype = slot.op.work.dtype,
                          .form = launch.form,
                          .lane = slot.flight.lane,

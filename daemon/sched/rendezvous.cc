@@ -74,7 +74,7 @@ Rendezvous::Open& Rendezvous::FindOrOpen(uint32_t id, Communicator& communicator
   open->communicator = id;
   open->sequence = sequence;
   open->parts.clear();
-  open->settled.reset();
+  open->answered.reset();
   open->first_arrival = now;
   open->failure = {};
   open->remembered = false;
@@ -95,7 +95,7 @@ void Rendezvous::Arrive(uint32_t id, uint32_t rank, const RankPart& part, polici
     return;
   }
   Open& open = FindOrOpen(id, communicator, part.op->collective.sequence, now);
-  CONCERT_CHECK(!open.settled[rank]);  // admission hands out each sequence number once
+  CONCERT_CHECK(!open.answered[rank]);  // admission hands out each sequence number once
   if (!open.failure.ok()) {
     out.failed.push_back({part, open.failure});
   } else {
@@ -111,15 +111,15 @@ void Rendezvous::Refuse(uint32_t id, uint32_t rank, uint64_t sequence, policies:
   const auto found = communicators_.find(id);
   if (found == communicators_.end() || !found->second.broken.ok() || !closed_.ok()) return;
   Open& open = FindOrOpen(id, found->second, sequence, now);
-  if (open.settled[rank]) return;
+  if (open.answered[rank]) return;
   Fail(open, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_REFUSED, {rank, sequence, id}}, out);
   Settle(found->second, open, rank, out);
 }
 
 void Rendezvous::Settle(Communicator& communicator, Open& open, uint32_t rank, Outcomes& out) {
-  open.settled[rank] = true;
+  open.answered[rank] = true;
   const size_t ranks = communicator.joined.size();
-  if (open.settled.count() < ranks) {
+  if (open.answered.count() < ranks) {
     if (!open.failure.ok()) Remember(communicator, open, out);
     return;
   }
@@ -204,7 +204,7 @@ Failure Rendezvous::MissingRank(const Communicator& communicator, const Open& op
               CONCERT_MESSAGE_RANK_NOT_JOINED,
               {rank, open.communicator, timeout_ms}};
     }
-    if (!open.settled[rank]) {
+    if (!open.answered[rank]) {
       return {CONCERT_ABI_DEADLINE_EXCEEDED,
               CONCERT_MESSAGE_RANK_MISSING,
               {rank, open.communicator, open.sequence, timeout_ms}};

@@ -92,8 +92,8 @@ class Rendezvous {
   struct Open {
     uint32_t communicator = 0;
     uint64_t sequence = 0;
-    std::vector<RankedPart> parts;       // those that wait, in order of arrival
-    std::bitset<kMaxRanks + 1> settled;  // by rank: its part arrived or was refused
+    std::vector<RankedPart> parts;        // those that wait, in order of arrival
+    std::bitset<kMaxRanks + 1> answered;  // by rank: its part arrived or was refused
     policies::Time first_arrival = 0;
     kernels::Failure failure;  // not ok: every part fails, those that come later too
     bool remembered = false;   // charged as a refusal

@@ -314,8 +314,8 @@ class Scheduler {
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).
-  bool HasRoom(Time now, policies::Priority priority, bool company_expected) const;
-  bool CompanyExpected() const;
+  bool HasRoom(Time now, policies::Priority priority, bool more_expected) const;
+  bool MoreExpected() const;
   void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
   void ListRunning(Time now);

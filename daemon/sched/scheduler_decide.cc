@@ -25,19 +25,19 @@ constexpr int64_t kFairnessQuantumNs = 50'000;
 // of many come first. Ranking them takes some 10 us.
 constexpr int kMaxCandidatesOfList = 2 * policies::kMaxReady;
 
-// By how much of itself what runs may be over earlier than predicted. Waiting for company saves a
+// By how much of itself what runs may be over earlier than predicted. Waiting for more saves a
 // launch's start and end, a few microseconds: of a launch that takes longer than kLongNs that is
 // less than a late successor costs, and a quarter of what is beyond covers predictions that are a
 // sixth too long together with SchedulerOptions::backlog_ns.
 constexpr Time kLongNs = 100'000;
-constexpr Time MarginNs(Time running_ns, bool company_expected) {
-  return company_expected ? std::max<Time>(0, running_ns - kLongNs) / 4 : running_ns / 2;
+constexpr Time MarginNs(Time running_ns, bool more_expected) {
+  return more_expected ? std::max<Time>(0, running_ns - kLongNs) / 4 : running_ns / 2;
 }
 
 }  // namespace
 
 // Late binding: see SchedulerOptions.
-bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
+bool Scheduler::HasRoom(Time now, policies::Priority priority, bool more_expected) const {
   const PlanBook& plans = ledger_.plans();
   if (plans.compute_plans() >= PlanBook::kMaxComputePlans) return false;
   if (plans.group_launches() >= kernels::kMaxGroupLaunches) return false;
@@ -45,14 +45,14 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expe
   // Predictions err by some part of themselves, and a launch that comes too late cannot overlap the
   // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35.
   const Ledger::Backlog backlog = ledger_.BacklogOf(priority, now);
-  return backlog.ns < options_.backlog_ns + MarginNs(backlog.running_ns, company_expected);
+  return backlog.ns < options_.backlog_ns + MarginNs(backlog.running_ns, more_expected);
 }
 
 // Less is ready than what is in flight was launched with, and that is what its ends will bring:
-// then company is worth more than being early. DLRM's towers go out as two batches and two, 19.3 us
-// each, instead of as one, one and two, 21.1 (one H200). An op that follows one in flight is of a
-// chain, whose ends bring nothing: its next op is ready already.
-bool Scheduler::CompanyExpected() const {
+// then a larger co-run set is worth more than being early. DLRM's towers go out as two batches and
+// two, 19.3 us each, instead of as one, one and two, 21.1 (one H200). An op that follows one in
+// flight is of a chain, whose ends bring nothing: its next op is ready already.
+bool Scheduler::MoreExpected() const {
   if (static_cast<int>(ready_count_) >= ledger_.plans().compute_ops()) return false;
   for (uint8_t list = 0; list <= kReadyCollective; ++list) {
     for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
@@ -86,10 +86,10 @@ void Scheduler::AddCandidates(uint8_t list, int limit) {
 // has had least, then the op that has waited longest, then the one admitted first.
 void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
-  const bool company_expected = CompanyExpected();
+  const bool more_expected = MoreExpected();
   for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
     if (lists_[list].first == kNone) continue;
-    if (!HasRoom(now, static_cast<policies::Priority>(list - 1), company_expected)) continue;
+    if (!HasRoom(now, static_cast<policies::Priority>(list - 1), more_expected)) continue;
     AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList);
   }
   AddCandidates(
@@ -240,10 +240,10 @@ void Scheduler::Launch(Time now, const PlannedLaunch& launch, Ledger::Planned& p
   }
   action.launch = {.form = launch.form,
                    .sm_budget = launch.sm_budget,
-                   .company = launch.company,
+                   .degree = launch.degree,
                    .work_list = kernels::GroupWorkList::Of(launch.work_list),
                    .inputs_ready = inputs_ready,
-                   .weights_ready = launched.weights_settled,
+                   .weights_ready = launched.weights_ready,
                    .plan = launched.plan,
                    .reason = plan_.reason};
   actions.list.push_back(action);

@@ -96,7 +96,7 @@ void ActivityReport::AddWork(const Stats& stats, std::vector<LogLine>& lines) {
   for (const auto& [gpu, device] : stats.devices) {
     const Work now = {.ops = device.ops.op_count,
                       .plans = device.plan_count,
-                      .company_plans = device.company_plan_count,
+                      .co_run_plans = device.co_run_plan_count,
                       .dropped_records = device.dropped_record_count,
                       .actual_s = device.actual_seconds,
                       .predicted_s = device.predicted_seconds};
@@ -104,13 +104,13 @@ void ActivityReport::AddWork(const Stats& stats, std::vector<LogLine>& lines) {
     if (now.ops == before.ops) continue;
     lines.push_back(
         {LogLevel::kDebug,
-         absl::StrFormat("GPU %d: %s in %d plans, %d of them in company; %.3f ms taken, %.3f ms "
-                         "predicted; %d records lost",
-                         gpu, OpsText(now.ops - before.ops), now.plans - before.plans,
-                         now.company_plans - before.company_plans,
-                         (now.actual_s - before.actual_s) * 1e3,
-                         (now.predicted_s - before.predicted_s) * 1e3,
-                         now.dropped_records - before.dropped_records)});
+         absl::StrFormat(
+             "GPU %d: %s in %d plans, %d of them with several ops; %.3f ms taken, %.3f ms "
+             "predicted; %d records lost",
+             gpu, OpsText(now.ops - before.ops), now.plans - before.plans,
+             now.co_run_plans - before.co_run_plans, (now.actual_s - before.actual_s) * 1e3,
+             (now.predicted_s - before.predicted_s) * 1e3,
+             now.dropped_records - before.dropped_records)});
   }
 }
 

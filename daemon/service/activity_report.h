@@ -49,7 +49,7 @@ class ActivityReport {
  private:
   using Failures = std::array<uint64_t, OpStats::kStatusCount>;  // by status
   struct Work {
-    uint64_t ops = 0, plans = 0, company_plans = 0, dropped_records = 0;
+    uint64_t ops = 0, plans = 0, co_run_plans = 0, dropped_records = 0;
     double actual_s = 0, predicted_s = 0;
   };
 

@@ -24,7 +24,7 @@ struct OpRecord {
   uint16_t kind;    // concert_op_kind
   uint16_t status;  // concert_status_abi
   uint32_t queue;
-  uint16_t company;  // other ops in its plan
+  uint16_t others;  // ops in its plan beside it
   policies::Dtype dtype;
   policies::Form form;          // of its launch
   policies::Lane lane;          // kNoLane: it failed before its launch

@@ -67,8 +67,8 @@ void OpTotals::Add(const OpRecord& record) {
   flops += record.flops;
   gpu_seconds += record.gpu_us * 1e-6;
   queue_wait_seconds += static_cast<double>(WaitOf(record)) * 1e-9;
-  if (record.company == 0) return;
-  ++company_op_count;
+  if (record.others == 0) return;
+  ++co_run_op_count;
   const double run_seconds = static_cast<double>(record.finished_at - record.started_at) * 1e-9;
   interference_seconds += std::max(0.0, run_seconds - record.serial_us * 1e-6);
 }
@@ -80,7 +80,7 @@ void OpTotals::Merge(const OpTotals& other) {
   flops += other.flops;
   gpu_seconds += other.gpu_seconds;
   queue_wait_seconds += other.queue_wait_seconds;
-  company_op_count += other.company_op_count;
+  co_run_op_count += other.co_run_op_count;
   interference_seconds += other.interference_seconds;
 }
 
@@ -91,7 +91,7 @@ void OpTotals::Subtract(const OpTotals& earlier) {
   flops -= earlier.flops;
   gpu_seconds -= earlier.gpu_seconds;
   queue_wait_seconds -= earlier.queue_wait_seconds;
-  company_op_count -= earlier.company_op_count;
+  co_run_op_count -= earlier.co_run_op_count;
   interference_seconds -= earlier.interference_seconds;
 }
 
@@ -102,7 +102,7 @@ void OpStats::Add(const OpRecord& record) {
     return;
   }
   ++form_op_count[static_cast<size_t>(record.form)];
-  if (record.company > 0) gained_seconds += (record.serial_us - record.gpu_us) * 1e-6;
+  if (record.others > 0) gained_seconds += (record.serial_us - record.gpu_us) * 1e-6;
   queue_wait.Add(WaitOf(record));
   // Ends that were seen at once cannot be told apart (PlanRecord), and such an op has no time of
   // its own.
@@ -127,13 +127,13 @@ void OpStats::Subtract(const OpStats& earlier) {
   run_time.Subtract(earlier.run_time);
 }
 
-void Companions::Add(uint32_t session, uint64_t plans) {
+void CoRunners::Add(uint32_t session, uint64_t plans) {
   // One slot is kept for session 0, which stands for all that do not fit.
   const bool fits = plans_.contains(session) || plans_.size() + 1 < kMaxListed;
   plans_[fits ? session : 0] += plans;
 }
 
-void Companions::Subtract(const Companions& earlier) {
+void CoRunners::Subtract(const CoRunners& earlier) {
   for (const auto& [session, plans] : earlier.plans_) {
     const auto it = plans_.find(session);
     if (it != plans_.end() && (it->second -= plans) == 0) plans_.erase(it);
@@ -142,8 +142,8 @@ void Companions::Subtract(const Companions& earlier) {
 
 void DeviceStats::Add(const PlanRecord& record) {
   ++plan_count;
-  if (record.op_count > 1) ++company_plan_count;
-  ++plans_by_company[static_cast<size_t>(policies::CompanyClassOf(record.op_count))];
+  if (record.op_count > 1) ++co_run_plan_count;
+  ++plans_by_degree[static_cast<size_t>(policies::DegreeOf(record.op_count))];
   predicted_seconds += record.predicted_us * 1e-6;
   serial_seconds += record.serial_us * 1e-6;
   const double seconds = static_cast<double>(record.finished_at - record.started_at) * 1e-9;
@@ -154,9 +154,9 @@ void DeviceStats::Add(const PlanRecord& record) {
 void DeviceStats::Subtract(const DeviceStats& earlier) {
   ops.Subtract(earlier.ops);
   plan_count -= earlier.plan_count;
-  company_plan_count -= earlier.company_plan_count;
-  for (size_t i = 0; i < plans_by_company.size(); ++i)
-    plans_by_company[i] -= earlier.plans_by_company[i];
+  co_run_plan_count -= earlier.co_run_plan_count;
+  for (size_t i = 0; i < plans_by_degree.size(); ++i)
+    plans_by_degree[i] -= earlier.plans_by_degree[i];
   predicted_seconds -= earlier.predicted_seconds;
   actual_seconds -= earlier.actual_seconds;
   serial_seconds -= earlier.serial_seconds;
@@ -183,10 +183,10 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
 
 void Stats::Add(uint8_t gpu, const PlanRecord& plan) {
   devices[gpu].Add(plan);
-  AddCompany(plan);
+  AddCoRun(plan);
 }
 
-void Stats::AddCompany(const PlanRecord& plan) {
+void Stats::AddCoRun(const PlanRecord& plan) {
   const int listed = std::min<int>(plan.op_count, PlanRecord::kMaxListed);
   if (listed < 2) return;
   std::array<uint32_t, PlanRecord::kMaxListed> sorted;
@@ -198,8 +198,8 @@ void Stats::AddCompany(const PlanRecord& plan) {
     SessionStats* session = Find(*self);
     if (session == nullptr) continue;
     for (auto peer = sorted.begin(); peer != end; peer = std::upper_bound(peer, end, *peer)) {
-      const bool in_company = *peer != *self || (self + 1 != end && *(self + 1) == *self);
-      if (in_company) session->companions.Add(*peer);
+      const bool co_runs = *peer != *self || (self + 1 != end && *(self + 1) == *self);
+      if (co_runs) session->co_runners.Add(*peer);
     }
   }
 }
@@ -268,7 +268,7 @@ void Stats::Subtract(const Stats& earlier) {
     for (const auto& [gpu, ops] : stats.gpus) it->second.gpus[gpu].Subtract(ops);
     for (size_t i = 0; i < stats.classes.size(); ++i)
       it->second.classes[i].Subtract(stats.classes[i]);
-    it->second.companions.Subtract(stats.companions);
+    it->second.co_runners.Subtract(stats.co_runners);
   }
   std::erase_if(kinds, [](const auto& kind) { return kind.second.op_count == 0; });
   std::erase_if(sessions, [](const auto& session) { return session.second.ops.op_count == 0; });

@@ -31,9 +31,9 @@ struct OpTotals {
   uint64_t flops = 0;
   double gpu_seconds = 0;
   double queue_wait_seconds = 0;
-  uint64_t company_op_count = 0;
-  // What company cost: of ops in company, how much longer each ran than it was predicted to take
-  // alone, or 0. One that ran longer can still have gained, by starting earlier.
+  uint64_t co_run_op_count = 0;
+  // What sharing the GPU cost: of ops of co-run sets, how much longer each ran than it was
+  // predicted to take alone, or 0. One that ran longer can still have gained, by starting earlier.
   double interference_seconds = 0;
 
   void Add(const OpRecord& record);
@@ -47,8 +47,8 @@ struct OpStats : OpTotals {
 
   std::array<uint64_t, kStatusCount> failures{};  // by status; [0] stays 0
   std::array<uint64_t, policies::kFormCount> form_op_count{};
-  // What company gained: of ops in company, predicted time one after the other less gpu_seconds.
-  // Negative when company was slower.
+  // What sharing the GPU gained: of ops of co-run sets, predicted time one after the other less
+  // gpu_seconds. Negative when it was slower.
   double gained_seconds = 0;
   Histogram queue_wait;  // ready -> started
   Histogram run_time;    // started -> finished
@@ -65,13 +65,13 @@ using ByClass = std::array<T, policies::kPriorityCount>;
 
 // How many plans a session shared with each other session (and with itself, if it had several ops
 // in one).
-class Companions {
+class CoRunners {
  public:
   static constexpr size_t kMaxListed = 32;
 
   // When the list is full, new sessions count under 0.
   void Add(uint32_t session, uint64_t plans = 1);
-  void Subtract(const Companions& earlier);
+  void Subtract(const CoRunners& earlier);
   const std::map<uint32_t, uint64_t>& plans_by_session() const { return plans_; }
 
  private:
@@ -83,7 +83,7 @@ struct SessionStats {
   OpStats ops;
   std::map<uint8_t, OpTotals> gpus;  // the same ops
   ByClass<OpTotals> classes;         // the same ops
-  Companions companions;
+  CoRunners co_runners;
   Time last_active_at = 0;
   Time ended_at = 0;  // 0: still connected
 };
@@ -91,8 +91,8 @@ struct SessionStats {
 struct DeviceStats {
   OpStats ops;
   uint64_t plan_count = 0;
-  uint64_t company_plan_count = 0;                                        // of more than one op
-  std::array<uint64_t, policies::kCompanyClassCount> plans_by_company{};  // CompanyClassOf(ops)
+  uint64_t co_run_plan_count = 0;                                  // of more than one op
+  std::array<uint64_t, policies::kDegreeCount> plans_by_degree{};  // DegreeOf(ops)
   double predicted_seconds = 0;
   double actual_seconds = 0;
   double serial_seconds = 0;
@@ -144,7 +144,7 @@ struct Stats {
 
  private:
   SessionStats* Find(uint32_t session);
-  void AddCompany(const PlanRecord& plan);
+  void AddCoRun(const PlanRecord& plan);
   OpTotals& DepartedUser(uint32_t uid, uint8_t gpu);
   std::map<uint32_t, SessionStats>::iterator Fold(std::map<uint32_t, SessionStats>::iterator it);
 };

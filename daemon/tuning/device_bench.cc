@@ -93,15 +93,15 @@ class DeviceBench::Fill final : public Lease {
   DeviceBench& bench_;
 };
 
-// Samples of one company.
-class DeviceBench::CompanyRun final : public Lease {
+// Samples of one co-run set.
+class DeviceBench::SetRun final : public Lease {
  public:
-  // `ops` are the company's, with operands yet to be placed.
-  CompanyRun(DeviceBench& bench, std::span<const Candidate> company, std::vector<Op> ops, Form form,
-             int sm_budget, int samples)
+  // `ops` are the set's, with operands yet to be placed.
+  SetRun(DeviceBench& bench, std::span<const Candidate> set, std::vector<Op> ops, Form form,
+         int sm_budget, int samples)
       : Lease(bench.words(), bench.options_.stop),
         bench_(bench),
-        company_(company),
+        set_(set),
         ops_(std::move(ops)),
         form_(form),
         sm_budget_(sm_budget),
@@ -136,11 +136,11 @@ class DeviceBench::CompanyRun final : public Lease {
     absl::Status status = Plug(device);
     status.Update(device.Signal(0, {&begin, 1}));
     for (int lane = 1; lane < lanes_; ++lane) status.Update(device.Order(Lane(lane), 0));
-    for (int i = 0; i < repetitions_ && status.ok(); ++i) status = LaunchCompany(device);
+    for (int i = 0; i < repetitions_ && status.ok(); ++i) status = LaunchSet(device);
     for (int lane = 1; lane < lanes_; ++lane) status.Update(device.Order(0, Lane(lane)));
     status.Update(device.Signal(0, {&end, 1}));
     if (status.ok() || !device.healthy().ok()) return status;
-    return absl::InvalidArgumentError(status.message());  // this company's fault
+    return absl::InvalidArgumentError(status.message());  // this set's fault
   }
 
   // Keeps the GPU busy while the rest is enqueued. It also fills the L2 with something else.
@@ -161,13 +161,13 @@ class DeviceBench::CompanyRun final : public Lease {
     return status;
   }
 
-  // As the dispatcher launches companies that follow one another: every op writes a timeline, and
+  // As the dispatcher launches sets that follow one another: every op writes a timeline, and
   // a group waits for nothing that the launch before it does.
-  absl::Status LaunchCompany(Device& device) {
+  absl::Status LaunchSet(Device& device) {
     for (Op& op : ops_) bench_.Place(op);
     LaunchRequest request{.form = form_,
                           .sm_budget = sm_budget_,
-                          .company = policies::CompanyClassOf(static_cast<int>(ops_.size()))};
+                          .degree = policies::DegreeOf(static_cast<int>(ops_.size()))};
     for (TimelineWrite& write : writes_) ++write.value;
     if (form_ == Form::kGroup) {
       request.ops = pointers_;
@@ -177,7 +177,7 @@ class DeviceBench::CompanyRun final : public Lease {
       return device.Launch(0, request);
     }
     for (size_t i = 0; i < ops_.size(); ++i) {
-      const policies::Variant& variant = company_[i].variant;
+      const policies::Variant& variant = set_[i].variant;
       request.ops = {&pointers_[i], 1};
       if (form_ == Form::kStreams) request.writes = {&writes_[i], 1};
       request.variant = variant.source == policies::Variant::Source::kNone ? nullptr : &variant;
@@ -188,7 +188,7 @@ class DeviceBench::CompanyRun final : public Lease {
   }
 
   bool Take(const Sample& sample) override {
-    const int64_t company_ns = std::max<int64_t>(sample.time_ns / repetitions_, 1);
+    const int64_t set_ns = std::max<int64_t>(sample.time_ns / repetitions_, 1);
     if (sample.host_bound && bench_.launch_ns_ < kMaxLaunchNs) {
       bench_.launch_ns_ = std::max(kFirstLaunchNs, 2 * bench_.launch_ns_);
       return false;
@@ -196,7 +196,7 @@ class DeviceBench::CompanyRun final : public Lease {
     if (warming_up_) {
       // The first sample pays for heuristics and cold clocks; it only says how long one takes.
       warming_up_ = false;
-      const auto wanted = static_cast<int>(std::min<int64_t>(kSampleNs / company_ns, kMaxLaunches));
+      const auto wanted = static_cast<int>(std::min<int64_t>(kSampleNs / set_ns, kMaxLaunches));
       const int most = std::max(1, kMaxLaunches / static_cast<int>(ops_.size()));
       repetitions_ = std::clamp(wanted, MinRepetitions(), std::max(most, MinRepetitions()));
       return false;
@@ -207,7 +207,7 @@ class DeviceBench::CompanyRun final : public Lease {
   }
 
   DeviceBench& bench_;
-  const std::span<const Candidate> company_;
+  const std::span<const Candidate> set_;
   std::vector<Op> ops_;
   std::vector<const Op*> pointers_;
   std::vector<TimelineWrite> writes_;
@@ -351,11 +351,11 @@ void DeviceBench::Place(Op& op) {
   output_cursor_ += d_bytes;
 }
 
-absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> company, Form form,
+absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> set, Form form,
                                                  int sm_budget, int samples) {
   std::vector<Op> ops;
   std::vector<policies::Problem> problems;
-  for (const Candidate& member : company) {
+  for (const Candidate& member : set) {
     absl::StatusOr<Op> op = MakeOp(member.problem);
     if (!op.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -376,10 +376,10 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> comp
     if (groupable && options_.plan_group != nullptr)
       work_list = options_.plan_group(problems, sm_budget);
     if (work_list == nullptr)
-      return absl::InvalidArgumentError("no group launch can carry this company");
+      return absl::InvalidArgumentError("no group launch can carry this co-run set");
   }
   input_cursor_ = output_cursor_ = 0;  // the places of the measurement before
-  CompanyRun run(*this, company, std::move(ops), form, sm_budget, samples);
+  SetRun run(*this, set, std::move(ops), form, sm_budget, samples);
   run.set_schedule(work_list);
   if (absl::Status status = RunLease(run); !status.ok()) return status;
   return run.Result();

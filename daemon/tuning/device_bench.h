@@ -1,11 +1,11 @@
 // Measures on a GPU of this daemon, through the same Device::Launch as clients' work.
 //
 // A sample: on lane 0 copies that keep the GPU busy while everything else is enqueued, a timeline
-// write, the company again and again on its lanes, a second timeline write behind all of them. The
-// host's clock between seeing the two writes is the time of all repetitions: 8 launches or more and
-// about 0.6 ms, so that polling (below 1 us) is no error. A sample whose first write
-// came before the last launch was enqueued has measured the host; then the next one gets more
-// copies. Weights lie in rotating places of a memory larger than any L2.
+// write, the co-run set again and again on its lanes, a second timeline write behind all of them.
+// The host's clock between seeing the two writes is the time of all repetitions: 8 launches or more
+// and about 0.6 ms, so that polling (below 1 us) is no error. A sample whose first write came
+// before the last launch was enqueued has measured the host; then the next one gets more copies.
+// Weights lie in rotating places of a memory larger than any L2.
 #ifndef CONCERT_DAEMON_TUNING_DEVICE_BENCH_H_
 #define CONCERT_DAEMON_TUNING_DEVICE_BENCH_H_
 
@@ -49,12 +49,12 @@ class DeviceBench final : public Bench {
 
   std::vector<policies::Variant> Candidates(const policies::Problem& problem,
                                             int sm_budget) override;
-  absl::StatusOr<Measurement> Measure(std::span<const Candidate> company, policies::Form form,
+  absl::StatusOr<Measurement> Measure(std::span<const Candidate> set, policies::Form form,
                                       int sm_budget, int samples) override;
 
  private:
   class Fill;
-  class CompanyRun;
+  class SetRun;
 
   DeviceBench(Device& device, Node& node, DispatcherMailbox& dispatcher,
               const DeviceBenchOptions& options)
@@ -63,7 +63,7 @@ class DeviceBench final : public Bench {
   // Lends the GPU to `lease` and waits until it gives it back.
   absl::Status RunLease(Lease& lease);
   Lease::Words words();
-  Address TimelineOf(size_t member) const;  // of a company
+  Address TimelineOf(size_t member) const;  // of a set
   void Place(Op& op);
   absl::StatusOr<Op> MakeOp(const policies::Problem& problem) const;
 

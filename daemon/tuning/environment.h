@@ -9,7 +9,7 @@
 namespace concert::daemon {
 
 // To be raised when the store's columns, or the meaning of their values, change.
-inline constexpr int kStoreSchemaVersion = 1;
+inline constexpr int kStoreSchemaVersion = 2;
 // To be raised when the way of measuring (device_bench.cc, halving.cc) or concert's own GEMM
 // kernels change so that old times cannot be compared with new ones.
 inline constexpr int kMeasurementVersion = 5;

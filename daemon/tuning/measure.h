@@ -17,7 +17,7 @@ struct Candidate {
   policies::Variant variant;
 };
 
-// Of a whole company, from its start to its end.
+// Of a whole co-run set, from its start to its end.
 struct Measurement {
   float median_us = 0, p10_us = 0, p90_us = 0;
 };
@@ -31,12 +31,12 @@ class Bench {
   virtual std::vector<policies::Variant> Candidates(const policies::Problem& problem,
                                                     int sm_budget) = 0;
 
-  // Runs the company again and again and gives its time in `samples` samples, each the average of
+  // Runs the set again and again and gives its time in `samples` samples, each the average of
   // at least 20 launches. Operands come from HBM. `sm_budget` as in TunedKey. INVALID_ARGUMENT: it
   // cannot be run or does not fit; CANCELLED: told to stop, or out of time; any other status: the
   // device is of no use any more.
-  virtual absl::StatusOr<Measurement> Measure(std::span<const Candidate> company,
-                                              policies::Form form, int sm_budget, int samples) = 0;
+  virtual absl::StatusOr<Measurement> Measure(std::span<const Candidate> set, policies::Form form,
+                                              int sm_budget, int samples) = 0;
 };
 
 }  // namespace concert::daemon

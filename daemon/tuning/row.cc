@@ -13,12 +13,12 @@
 namespace concert::daemon {
 namespace {
 
-using policies::CompanyClass;
+using policies::Degree;
 using policies::Dtype;
 using policies::Form;
 using policies::Variant;
 
-constexpr std::array<std::string_view, policies::kCompanyClassCount> kCompanyNames = {
+constexpr std::array<std::string_view, policies::kDegreeCount> kDegreeNames = {
     "solo", "two", "four", "eight", "many"};
 constexpr std::array<std::string_view, 3> kSourceNames = {"none", "cublaslt", "group"};
 constexpr uint32_t kMaxDtypes = 16;  // numbers that the ring ABI may give to dtypes
@@ -74,11 +74,11 @@ absl::Status CheckKey(const policies::TunedKey& key) {
   }
   if (!ParseDtype(DtypeName(problem.dtype)))
     return absl::InvalidArgumentError("dtype is not one of the ring ABI's");
-  if (static_cast<size_t>(key.company) >= kCompanyNames.size() ||
+  if (static_cast<size_t>(key.degree) >= kDegreeNames.size() ||
       static_cast<size_t>(key.form) > static_cast<size_t>(Form::kGroup) ||
-      (key.form == Form::kSingle) != (key.company == CompanyClass::kSolo)) {
+      (key.form == Form::kSingle) != (key.degree == Degree::kSolo)) {
     return absl::InvalidArgumentError(
-        "form and company do not fit; single is for solo, streams and group are for companies");
+        "form and degree do not fit; single is for solo, streams and group are for more");
   }
   return absl::OkStatus();
 }
@@ -112,9 +112,7 @@ bool Replaces(const StoredRow& fresh, const StoredRow& old) {
 
 std::string DtypeName(Dtype dtype) { return concert_dtype_name(static_cast<uint64_t>(dtype)); }
 
-std::string_view CompanyName(CompanyClass company) {
-  return kCompanyNames[static_cast<size_t>(company)];
-}
+std::string_view DegreeName(Degree degree) { return kDegreeNames[static_cast<size_t>(degree)]; }
 
 std::string_view SourceName(Variant::Source source) {
   return kSourceNames[static_cast<size_t>(source)];
@@ -128,9 +126,9 @@ std::optional<Dtype> ParseDtype(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<CompanyClass> ParseCompany(std::string_view name) {
-  for (size_t i = 0; i < kCompanyNames.size(); ++i) {
-    if (name == kCompanyNames[i]) return static_cast<CompanyClass>(i);
+std::optional<Degree> ParseDegree(std::string_view name) {
+  for (size_t i = 0; i < kDegreeNames.size(); ++i) {
+    if (name == kDegreeNames[i]) return static_cast<Degree>(i);
   }
   return std::nullopt;
 }

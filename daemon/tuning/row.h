@@ -25,7 +25,7 @@ struct StoredRow {
 
 // INVALID_ARGUMENT, naming the field and its value, for a row that no tuner can have written:
 // dimensions outside the ring ABI's, times beyond 1 ns and 100 s, numbers of a
-// variant beyond any kernel's, a company that its form cannot have.
+// variant beyond any kernel's, a degree that its form cannot have.
 absl::Status CheckRow(const StoredRow& row);
 
 // Whether `fresh`, a new measurement of the key, should take the place of `old`: it is faster by
@@ -35,10 +35,10 @@ bool Replaces(const StoredRow& fresh, const StoredRow& old);
 
 // The names of stores, JSON Lines files and the tuning API.
 std::string DtypeName(policies::Dtype dtype);                   // "bf16", as the ring ABI names it
-std::string_view CompanyName(policies::CompanyClass company);   // "solo", "two", ..., "many"
+std::string_view DegreeName(policies::Degree degree);           // "solo", "two", ..., "many"
 std::string_view SourceName(policies::Variant::Source source);  // "none", "cublaslt", "group"
 std::optional<policies::Dtype> ParseDtype(std::string_view name);
-std::optional<policies::CompanyClass> ParseCompany(std::string_view name);
+std::optional<policies::Degree> ParseDegree(std::string_view name);
 std::optional<policies::Form> ParseForm(std::string_view name);  // of policies::FormName
 std::optional<policies::Variant::Source> ParseSource(std::string_view name);
 

@@ -25,13 +25,13 @@ constexpr char kEnvironmentsTable[] =
     "CREATE TABLE environments(name TEXT PRIMARY KEY, description TEXT)";
 constexpr char kTunedTable[] =
     "CREATE TABLE tuned(id INTEGER PRIMARY KEY, environment TEXT, m INTEGER, n INTEGER, "
-    "k INTEGER, batch INTEGER, dtype TEXT, sm_budget INTEGER, company TEXT, form TEXT, "
+    "k INTEGER, batch INTEGER, dtype TEXT, sm_budget INTEGER, degree TEXT, form TEXT, "
     "variant TEXT, median_us REAL, spread_us REAL, samples INTEGER, runner_up TEXT, "
     "runner_up_us REAL, measured_at_s INTEGER, stale INTEGER, "
-    "UNIQUE(environment, m, n, k, batch, dtype, sm_budget, company, form))";
+    "UNIQUE(environment, m, n, k, batch, dtype, sm_budget, degree, form))";
 constexpr char kKeyMatches[] =
     "environment = ? AND m = ? AND n = ? AND k = ? AND batch = ? AND dtype = ? AND "
-    "sm_budget = ? AND company = ? AND form = ?";
+    "sm_budget = ? AND degree = ? AND form = ?";
 
 // Of the file and what SQLite keeps beside it.
 constexpr const char* kSuffixes[] = {"", "-wal", "-shm"};
@@ -75,7 +75,7 @@ class Store::Statement {
         .Bind(int64_t{key.problem.batch})
         .Bind(DtypeName(key.problem.dtype))
         .Bind(int64_t{key.sm_budget})
-        .Bind(Text(CompanyName(key.company)))
+        .Bind(Text(DegreeName(key.degree)))
         .Bind(Text(policies::FormName(key.form)));
   }
 
@@ -286,7 +286,7 @@ std::vector<int64_t> Store::RowIds(const Environment& environment) {
   std::vector<int64_t> ids;
   // Keys only, from the index: a huge value elsewhere in a row is not read.
   Statement select(db_, absl::StrCat("SELECT id FROM tuned WHERE environment = ? ORDER BY m, n, k, "
-                                     "batch, dtype, sm_budget, company, form LIMIT ",
+                                     "batch, dtype, sm_budget, degree, form LIMIT ",
                                      kMaxRows));
   select.Bind(environment.name);
   while (select.Step()) ids.push_back(static_cast<int64_t>(select.ReadUnsigned(INT64_MAX)));
@@ -302,7 +302,7 @@ int64_t Store::Find(const Environment& environment, const TunedKey& key) {
 
 absl::StatusOr<StoredRow> Store::Read(int64_t id) {
   Statement select(db_,
-                   "SELECT m, n, k, batch, dtype, sm_budget, company, form, variant, median_us, "
+                   "SELECT m, n, k, batch, dtype, sm_budget, degree, form, variant, median_us, "
                    "spread_us, samples, runner_up, runner_up_us, measured_at_s, stale FROM tuned "
                    "WHERE id = ?");
   select.Bind(id);
@@ -315,7 +315,7 @@ absl::StatusOr<StoredRow> Store::Read(int64_t id) {
   problem.batch = static_cast<uint32_t>(select.ReadUnsigned(UINT32_MAX));
   problem.dtype = select.ReadName(ParseDtype);
   row.tuned.key.sm_budget = static_cast<uint16_t>(select.ReadUnsigned(UINT16_MAX));
-  row.tuned.key.company = select.ReadName(ParseCompany);
+  row.tuned.key.degree = select.ReadName(ParseDegree);
   row.tuned.key.form = select.ReadName(ParseForm);
   row.tuned.variant = select.ReadVariant();
   row.tuned.median_us = select.ReadTime();

@@ -10,20 +10,19 @@
 namespace concert::daemon {
 namespace {
 
-using policies::CompanyClass;
+using policies::Degree;
 using policies::Form;
 using policies::Problem;
 using policies::TunedKey;
 using policies::Variant;
 
-constexpr CompanyClass kCompaniesInOrder[] = {CompanyClass::kEight, CompanyClass::kTwo,
-                                              CompanyClass::kFour, CompanyClass::kMany};
-constexpr int kJudgingSamples = 8;  // of a finalist in a similar or mixed company
+constexpr Degree kDegreesInOrder[] = {Degree::kEight, Degree::kTwo, Degree::kFour, Degree::kMany};
+constexpr int kJudgingSamples = 8;  // of a finalist in a similar or mixed set
 constexpr float kDriftShare = 0.05f;
-// Alone on all SMs, on part of them, and from each of the lists for a company: all SMs, a half, a
-// quarter. With 64 a row took 1 to 2 s (one H200), and the 704 of gemm.json far more than the five
-// minutes they may take. The heuristic names the likeliest first.
-constexpr size_t kMaxCandidates = 32, kMaxBudgetCandidates = 16, kMaxPerCompanyList = 6;
+// Alone on all SMs, on part of them, and from each of the lists for a co-run set: all SMs, a half,
+// a quarter. With 64 a row took 1 to 2 s (one H200), and the 704 of gemm.json far more than the
+// five minutes they may take. The heuristic names the likeliest first.
+constexpr size_t kMaxCandidates = 32, kMaxBudgetCandidates = 16, kMaxPerDegreeList = 6;
 
 // Roofline: enough to put long problems before short ones.
 double EstimateUs(const Problem& problem, const policies::DeviceModel& device) {
@@ -39,10 +38,10 @@ std::string Describe(const TunedKey& key) {
   std::string text = absl::StrCat(problem.m, "x", problem.n, "x", problem.k);
   if (problem.batch > 1) absl::StrAppend(&text, ", batch ", problem.batch);
   absl::StrAppend(&text, " ", DtypeName(problem.dtype));
-  if (key.company == CompanyClass::kSolo) {
+  if (key.degree == Degree::kSolo) {
     absl::StrAppend(&text, " alone");
   } else {
-    absl::StrAppend(&text, " in a company of ", DegreeOf(key.company), " (",
+    absl::StrAppend(&text, " in a set of ", CountOf(key.degree), " (",
                     std::string(policies::FormName(key.form)), ")");
   }
   if (key.sm_budget != 0) absl::StrAppend(&text, " on ", key.sm_budget, " SMs");
@@ -85,7 +84,7 @@ absl::Status Tuner::Run(std::span<const TuningItem> items,
 }
 
 std::vector<Tuner::Task> Tuner::Tasks() const {
-  // The list keeps its order, since neighbours make similar companies; the tasks have theirs.
+  // The list keeps its order, since neighbours make similar sets; the tasks have theirs.
   std::vector<size_t> order(items_.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto value = [&](size_t i) {
@@ -95,20 +94,20 @@ std::vector<Tuner::Task> Tuner::Tasks() const {
                    [&](size_t a, size_t b) { return value(a) > value(b); });
 
   std::vector<Task> tasks;
-  const auto add = [&](uint16_t sm_budget, CompanyClass company, Form form) {
+  const auto add = [&](uint16_t sm_budget, Degree degree, Form form) {
     for (const size_t i : order) {
-      tasks.push_back({i, {items_[i].problem, sm_budget, company, form}});
+      tasks.push_back({i, {items_[i].problem, sm_budget, degree, form}});
     }
   };
-  add(0, CompanyClass::kSolo, Form::kSingle);
+  add(0, Degree::kSolo, Form::kSingle);
   // A group has one candidate, so that all its rows take as long as ten on streams.
-  for (const CompanyClass company : kCompaniesInOrder) {
-    if (options_.device.group_kernel) add(0, company, Form::kGroup);
+  for (const Degree degree : kDegreesInOrder) {
+    if (options_.device.group_kernel) add(0, degree, Form::kGroup);
   }
-  for (const CompanyClass company : kCompaniesInOrder) add(0, company, Form::kStreams);
+  for (const Degree degree : kDegreesInOrder) add(0, degree, Form::kStreams);
   for (const int divisor : {2, 4}) {
     const int sms = options_.device.sm_count / divisor;
-    if (sms > 0) add(static_cast<uint16_t>(sms), CompanyClass::kSolo, Form::kSingle);
+    if (sms > 0) add(static_cast<uint16_t>(sms), Degree::kSolo, Form::kSingle);
   }
   return tasks;
 }
@@ -123,7 +122,7 @@ absl::Status Tuner::RunTask(const Task& task) {
   const std::vector<Variant> candidates = CandidatesFor(task.key);
   absl::StatusOr<std::vector<Finalist>> finalists =
       Halve(candidates.size(), [&](size_t candidate, int samples) {
-        return bench_.Measure(EqualCompany(task.key, candidates[candidate]), task.key.form,
+        return bench_.Measure(EqualSet(task.key, candidates[candidate]), task.key.form,
                               task.key.sm_budget, samples);
       });
   if (absl::IsNotFound(finalists.status())) {
@@ -132,10 +131,10 @@ absl::Status Tuner::RunTask(const Task& task) {
   }
   if (!finalists.ok()) return finalists.status();
   if (task.key.form == Form::kStreams && items_.size() > 1 && finalists->size() > 1) {
-    if (absl::Status status = JudgeInOtherCompanies(task, candidates, *finalists); !status.ok())
+    if (absl::Status status = JudgeInOtherSets(task, candidates, *finalists); !status.ok())
       return status;
   }
-  const auto degree = static_cast<float>(DegreeOf(task.key.company));
+  const auto degree = static_cast<float>(CountOf(task.key.degree));
   const Measurement& best = finalists->front().measurement;
   StoredRow row;
   row.tuned = {.key = task.key,
@@ -163,7 +162,7 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
   std::vector<Variant> candidates;
   for (const int budget : budgets) {
     const size_t alone = key.sm_budget == 0 ? kMaxCandidates : kMaxBudgetCandidates;
-    const size_t most = key.form == Form::kStreams ? candidates.size() + kMaxPerCompanyList : alone;
+    const size_t most = key.form == Form::kStreams ? candidates.size() + kMaxPerDegreeList : alone;
     for (const Variant& variant : bench_.Candidates(key.problem, budget)) {
       const bool fits = (variant.source == Variant::Source::kGroup) == group;
       if (fits && candidates.size() < most &&
@@ -179,26 +178,26 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
   return candidates;
 }
 
-std::vector<Candidate> Tuner::EqualCompany(const TunedKey& key, const Variant& variant) const {
-  return std::vector<Candidate>(static_cast<size_t>(DegreeOf(key.company)),
+std::vector<Candidate> Tuner::EqualSet(const TunedKey& key, const Variant& variant) const {
+  return std::vector<Candidate>(static_cast<size_t>(CountOf(key.degree)),
                                 Candidate{key.problem, variant});
 }
 
-std::vector<Candidate> Tuner::CompanyOf(const Task& task, const Variant& variant,
-                                        std::span<const size_t> others) {
-  std::vector<Candidate> company = {{task.key.problem, variant}};
+std::vector<Candidate> Tuner::SetOf(const Task& task, const Variant& variant,
+                                    std::span<const size_t> others) {
+  std::vector<Candidate> set = {{task.key.problem, variant}};
   for (const size_t other : others) {
     const Problem& problem = items_[other].problem;
-    company.push_back({problem, BestKnown(problem, task.key)});
+    set.push_back({problem, BestKnown(problem, task.key)});
   }
-  return company;
+  return set;
 }
 
-// The best variant that the store has for `problem` in such a company, else alone, else its
+// The best variant that the store has for `problem` in such a set, else alone, else its
 // default.
 Variant Tuner::BestKnown(const Problem& problem, const TunedKey& like) {
-  for (const TunedKey& key : {TunedKey{problem, 0, like.company, like.form},
-                              TunedKey{problem, 0, CompanyClass::kSolo, Form::kSingle}}) {
+  for (const TunedKey& key : {TunedKey{problem, 0, like.degree, like.form},
+                              TunedKey{problem, 0, Degree::kSolo, Form::kSingle}}) {
     const std::optional<StoredRow> row = store_.Get(environment_, key);
     if (row && !row->stale) return row->tuned.variant;
   }
@@ -206,9 +205,9 @@ Variant Tuner::BestKnown(const Problem& problem, const TunedKey& like) {
   return candidates.empty() ? Variant{.dtype = problem.dtype} : candidates.front();
 }
 
-absl::Status Tuner::JudgeInOtherCompanies(const Task& task, std::span<const Variant> candidates,
-                                          std::vector<Finalist>& finalists) {
-  const auto others = static_cast<size_t>(DegreeOf(task.key.company)) - 1;
+absl::Status Tuner::JudgeInOtherSets(const Task& task, std::span<const Variant> candidates,
+                                     std::vector<Finalist>& finalists) {
+  const auto others = static_cast<size_t>(CountOf(task.key.degree)) - 1;
   std::vector<size_t> similar, mixed;
   for (size_t i = 1; i <= others; ++i) similar.push_back((task.item + i) % items_.size());
   for (size_t i = 0; i < others; ++i) mixed.push_back(random_() % items_.size());
@@ -216,18 +215,18 @@ absl::Status Tuner::JudgeInOtherCompanies(const Task& task, std::span<const Vari
   std::vector<std::pair<double, Finalist>> judged;  // logarithm of the product of the three times
   for (const Finalist& finalist : finalists) {
     double score = std::log(finalist.measurement.median_us);
-    for (const std::vector<size_t>& company : {similar, mixed}) {
+    for (const std::vector<size_t>& set : {similar, mixed}) {
       const absl::StatusOr<Measurement> measurement =
-          bench_.Measure(CompanyOf(task, candidates[finalist.candidate], company), task.key.form,
+          bench_.Measure(SetOf(task, candidates[finalist.candidate], set), task.key.form,
                          task.key.sm_budget, kJudgingSamples);
-      // A member that cannot run is no fault of this candidate: then the equal company decides.
+      // A member that cannot run is no fault of this candidate: then the equal set decides.
       if (absl::IsInvalidArgument(measurement.status())) return absl::OkStatus();
       if (!measurement.ok()) return measurement.status();
       score += std::log(measurement->median_us);
     }
     judged.emplace_back(score, finalist);
   }
-  // The times of one company are compared with each other only, so that their sum of logarithms
+  // The times of one set are compared with each other only, so that their sum of logarithms
   // orders candidates as the geometric mean of times relative to the default does.
   std::stable_sort(judged.begin(), judged.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -243,10 +242,10 @@ absl::Status Tuner::Verify(int count, const std::function<void(const VerifiedRow
   for (const StoredRow& stored : rows) {
     const policies::TunedRow& row = stored.tuned;
     const absl::StatusOr<Measurement> measurement = bench_.Measure(
-        EqualCompany(row.key, row.variant), row.key.form, row.key.sm_budget, kFinalSamples);
+        EqualSet(row.key, row.variant), row.key.form, row.key.sm_budget, kFinalSamples);
     VerifiedRow verified{.row = row};
     if (measurement.ok()) {
-      const auto degree = static_cast<float>(DegreeOf(row.key.company));
+      const auto degree = static_cast<float>(CountOf(row.key.degree));
       verified.median_us = measurement->median_us / degree;
       verified.spread_us = SpreadUs(*measurement) / degree;
       const float difference = std::abs(verified.median_us - row.median_us);

@@ -1,5 +1,5 @@
-// Finds the best variant of every problem on its own, on part of the SMs and in company, and writes
-// it to the store as soon as it is known.
+// Finds the best variant of every problem on its own, on part of the SMs and in co-run sets, and
+// writes it to the store as soon as it is known.
 #ifndef CONCERT_DAEMON_TUNING_TUNER_H_
 #define CONCERT_DAEMON_TUNING_TUNER_H_
 
@@ -26,7 +26,7 @@ struct TuningItem {
 struct TunerOptions {
   policies::DeviceModel device;
   bool force = false;  // measure again what the store has enough samples of
-  uint64_t seed = 1;   // of mixed companies
+  uint64_t seed = 1;   // of mixed sets
   int64_t measured_at_s = 0;
 };
 
@@ -49,14 +49,14 @@ struct VerifiedRow {
 };
 
 // The work is done in this order, so that whatever ends it early leaves a usable store: every
-// problem on its own on the whole GPU; then companies of 8, 2, 4 and 16; then on a half and on a
+// problem on its own on the whole GPU; then co-run sets of 8, 2, 4 and 16; then on a half and on a
 // quarter of the SMs, which are for what runs beside collectives.
 //
-// In a company of n a candidate is judged by the company's time. All candidates, those for a half
-// and a quarter of the SMs among them, run in equal companies: n copies of one problem. The
-// finalists also run in similar companies, whose other members are the problems after this one in
+// In a set of n a candidate is judged by the set's time. All candidates, those for a half
+// and a quarter of the SMs among them, run in equal sets: n copies of one problem. The
+// finalists also run in similar sets, whose other members are the problems after this one in
 // the list, and in mixed ones, drawn from the list; the best mean of the three (geometric, relative
-// to the default) wins. What a row says is the time of the equal company.
+// to the default) wins. What a row says is the time of the equal set.
 class Tuner {
  public:
   // All outlive the tuner.
@@ -89,14 +89,13 @@ class Tuner {
   bool Skips(const policies::TunedKey& key);
   absl::Status RunTask(const Task& task);
   std::vector<policies::Variant> CandidatesFor(const policies::TunedKey& key);
-  std::vector<Candidate> EqualCompany(const policies::TunedKey& key,
-                                      const policies::Variant& variant) const;
-  // A company whose first member is the task's problem with `variant`.
-  std::vector<Candidate> CompanyOf(const Task& task, const policies::Variant& variant,
-                                   std::span<const size_t> others);
-  absl::Status JudgeInOtherCompanies(const Task& task,
-                                     std::span<const policies::Variant> candidates,
-                                     std::vector<Finalist>& finalists);
+  std::vector<Candidate> EqualSet(const policies::TunedKey& key,
+                                  const policies::Variant& variant) const;
+  // A set whose first member is the task's problem with `variant`.
+  std::vector<Candidate> SetOf(const Task& task, const policies::Variant& variant,
+                               std::span<const size_t> others);
+  absl::Status JudgeInOtherSets(const Task& task, std::span<const policies::Variant> candidates,
+                                std::vector<Finalist>& finalists);
   policies::Variant BestKnown(const policies::Problem& problem, const policies::TunedKey& like);
 
   Bench& bench_;

@@ -155,7 +155,7 @@ absl::Status Tuning::Perform(const TuningRequest& request, bool idle) {
   Tuner tuner(**bench, *store_, environments_[static_cast<size_t>(gpu)],
               {.device = device.info().model,
                .force = request.force,
-               // The same companies in every run, other rows in every verification.
+               // The same sets in every run, other rows in every verification.
                .seed = request.verify_rows > 0 ? static_cast<uint64_t>(NowNs()) : 1,
                .measured_at_s = std::time(nullptr)});
   absl::Status status;

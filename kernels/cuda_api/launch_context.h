@@ -30,7 +30,7 @@ struct LaunchContext {
   // Which tuned kernel serves best; without a table, without a row or without its variant the
   // heuristic's first does.
   policies::Form form = policies::Form::kSingle;
-  policies::CompanyClass company = policies::CompanyClass::kSolo;
+  policies::Degree degree = policies::Degree::kSolo;
   const policies::TunedTable* tuned = nullptr;
   const policies::Variant* variant = nullptr;  // not null: this one instead of a tuned one
   // Launches are captured here to see their grids; nothing ever runs on it. Null: they stay

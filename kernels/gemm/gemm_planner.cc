@@ -162,7 +162,7 @@ policies::Variant WantedVariant(const LaunchContext& context, const GemmArgs& ar
   const policies::TunedRow* row =
       context.tuned->Find({.problem = {args.m, args.n, args.k, args.batch, args.dtype},
                            .sm_budget = static_cast<uint16_t>(context.sm_budget),
-                           .company = context.company,
+                           .degree = context.degree,
                            .form = context.form});
   return row != nullptr && IsWanted(row->variant) ? row->variant : policies::Variant();
 }

@@ -25,7 +25,7 @@ struct MatmulOperands {
 };
 
 // The variant that this op is to be run with: the context's own, else that of the tuned row for the
-// op, budget, company and form; source kNone if there is none of cuBLASLt's. Allocates nothing.
+// op, budget, degree and form; source kNone if there is none of cuBLASLt's. Allocates nothing.
 policies::Variant WantedVariant(const LaunchContext& context, const GemmArgs& args);
 
 // Fills in `entry`, whose key is set.

@@ -21,7 +21,7 @@ namespace concert::kernels::cuda {
 
 // The most variants that are listed for one problem and budget, and so the depth to which the
 // heuristic's list is searched for a variant. As many, at three targets, made kernels chosen in
-// company 1.11x as fast as the heuristic's first on an H200 (geomean of 54 cases on streams).
+// co-run sets 1.11x as fast as the heuristic's first on an H200 (geomean of 54 cases on streams).
 inline constexpr int kMaxVariants = 24;
 
 // What `algo`, offered for `dtype` at SM_COUNT_TARGET `sm_target`, is. Fields that this cuBLASLt
@@ -32,8 +32,8 @@ policies::Variant DescribeAlgo(const CublasLt& lt, const cublasLtMatmulAlgo_t& a
 // What the heuristic offers for `problem` on `sm_budget` of `sm_count` SMs (0: all), with
 // contiguous operands aligned to 256 bytes and without epilogue (fp8: into bf16, all scales 1),
 // best first: at SM_COUNT_TARGET sm_budget, and for budget 0 also at a half and a quarter of the
-// SMs, since kernels that leave room do better in company. No two are equal. Empty if cuBLASLt has
-// no kernel for the problem or the problem is none (a dimension of 0, or beyond what an op may
+// SMs, since kernels that leave room do better beside others. No two are equal. Empty if cuBLASLt
+// has no kernel for the problem or the problem is none (a dimension of 0, or beyond what an op may
 // have).
 // Any thread whose current context is the GPU's; see GemmHeuristic.
 std::vector<policies::Variant> ListVariants(const CublasLt& lt, const GemmHeuristic& heuristic,

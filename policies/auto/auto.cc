@@ -187,7 +187,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 }
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
-// are cheap company. Lists what runs on SMs.
+// cost others little. Lists what runs on SMs.
 void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
   compute_.Clear();
   int index = 0;
@@ -288,20 +288,20 @@ void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
 void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
                                Plan& plan) {
   CostMemo& memo = MemoOf(Budget::kAll);
-  Company company(device_);
+  CoRunSet set(device_);
   for (const RunningOp* tail : TailsOf(snapshot)) {
-    if (tail != nullptr) company.Add(memo.Of(tail->work));
+    if (tail != nullptr) set.Add(memo.Of(tail->work));
   }
   const ReadyOp& first = snapshot.ready[turn_.index[0]];
   const OpCost cost = memo.Of(first.work, HashOf(first));
-  company.Add(cost);
-  if (!company.Fits()) {
+  set.Add(cost);
+  if (!set.Fits()) {
     return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
   }
   const Lane lane = lanes.Take(first, turn_.high(), cost.solo_us);
   writer.Add(turn_.index[0], Form::kStreams, lane, cost);
   history_.Planned(turn_.priority_class, snapshot.now);
-  writer.Finish(Reason::kCompanyFaster, true);
+  writer.Finish(Reason::kTogetherFaster, true);
 }
 
 // --- Groups ---
@@ -503,7 +503,7 @@ void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, Lane 
                                             .form = part.form,
                                             .lane = streams ? turn_.lane[i] : serial_lane,
                                             .sm_budget = static_cast<uint16_t>(sm_budget),
-                                            .company = CompanyClassOf(part.count),
+                                            .degree = DegreeOf(part.count),
                                             .work_list = part.work_list,
                                             .predicted_us = part.predicted_us};
     }
@@ -529,13 +529,14 @@ void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, Lane 
 
 Reason AutoPolicy::ReasonOf(const Plan& plan, const Snapshot& snapshot, const Turn& turn) {
   const PlannedLaunch& last = plan.launches[plan.launch_count - 1];
-  const bool company = std::any_of(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
-                                   [](const PlannedLaunch& launch) { return launch.count > 1; });
-  if (company || last.form == Form::kStreams) return Reason::kCompanyFaster;
+  const bool together =
+      std::any_of(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
+                  [](const PlannedLaunch& launch) { return launch.count > 1; });
+  if (together || last.form == Form::kStreams) return Reason::kTogetherFaster;
   if (snapshot.ready.size() == 1) return Reason::kOnlyOneReady;
   const bool lower_class_waits = ClassOf(snapshot.ready.back().priority) > turn.priority_class;
   if (turn.count() == 1 && lower_class_waits) return Reason::kPriorityFirst;
-  return Reason::kCompanyNotFaster;
+  return Reason::kTogetherNotFaster;
 }
 
 }  // namespace

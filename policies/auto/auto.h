@@ -1,4 +1,4 @@
-// The default: what is ready goes out in the form and the company that is predicted fastest.
+// The default: what is ready goes out in the form and the co-run set that is predicted fastest.
 //
 // GEMMs of the highest ready class are split into launches by LaunchSplitter, whose header has the
 // do-no-harm rules. Groups of a class share one lane, so that launch follows launch without waits

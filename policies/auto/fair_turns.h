@@ -1,5 +1,5 @@
-// When each session's ready ops would have ended had sessions taken turns: the bound that company
-// must keep to.
+// When each session's ready ops would have ended had sessions taken turns: the bound that running
+// together must keep to.
 //
 // With W(s) the time of session s's ops one after the other, each with its best kernel alone, the
 // bound is the later of two fair ways to take turns:

@@ -47,7 +47,7 @@ constexpr float kLastResort = std::numeric_limits<float>::max();  // worse than 
 // As many as the row kernel takes (kernels/rows/row_args.h).
 constexpr int kMaxRowOpsPerLaunch = 32;
 
-// The tuner measures a company on an idle GPU. Of shorter times starting is so much that behind
+// The tuner measures a co-run set on an idle GPU. Of shorter times starting is so much that behind
 // other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
 // of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
 constexpr float kMinMeasuredUs = 40;
@@ -72,17 +72,16 @@ float LaunchSplit::SerialUs() const {
                          [](float sum, const Part& part) { return sum + part.serial_us; });
 }
 
-// The time of a company in `form` if all of `problems` have been measured in one of that size: what
-// each took of the company's time, added up. Nothing if that is too short to say anything here.
+// The time of a co-run set in `form` if all of `problems` have been measured in one of that size:
+// what each took of the set's time, added up. Nothing if that is too short to say anything here.
 std::optional<float> LaunchSplitter::TunedUs(std::span<const Problem> problems, Form form) const {
   if (tuned_ == nullptr || tuned_->empty()) return std::nullopt;
   float sum_us = 0;
   for (const Problem& problem : problems) {
-    const TunedRow* row =
-        tuned_->Find({.problem = problem,
-                      .sm_budget = static_cast<uint16_t>(site_.sm_budget),
-                      .company = CompanyClassOf(static_cast<int>(problems.size())),
-                      .form = form});
+    const TunedRow* row = tuned_->Find({.problem = problem,
+                                        .sm_budget = static_cast<uint16_t>(site_.sm_budget),
+                                        .degree = DegreeOf(static_cast<int>(problems.size())),
+                                        .form = form});
     if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
     sum_us += row->median_us;
   }
@@ -355,12 +354,12 @@ void LaunchSplitter::ProposeStreams(int lane_limit) {
   if (limit < (way_ == Way::kStreams ? 1 : 2) || site_.sm_budget > 0 ||
       candidate_count_ == kMaxCandidates)
     return;
-  Company company(device_);
+  CoRunSet set(device_);
   Part part{.form = Form::kStreams};
   int count = 0;
   double wave_us = 0;
   for (; count < limit && (count < 2 || part.serial_us <= kMaxGroupUs); ++count) {
-    company.Add(costs_[count]);
+    set.Add(costs_[count]);
     part.serial_us += items_[count].serial_us;
     wave_us = std::max(wave_us, costs_[count].wave_us);
     problems_[count] = Problem::Of(*works_[count]);
@@ -372,8 +371,7 @@ void LaunchSplitter::ProposeStreams(int lane_limit) {
   // Behind others nothing is lost with a last wave that is not full, since more fills it; elsewhere
   // half of one is, as in groups.
   const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
-  part.predicted_us =
-      measured_us.value_or(static_cast<float>(company.CompanyUs() + tail_us) + kSignalUs);
+  part.predicted_us = measured_us.value_or(static_cast<float>(set.CoRunUs() + tail_us) + kSignalUs);
   part.predicted_us *= Ratio(Arrangement::kStreams);
   if (way_ == Way::kPredicted && part.predicted_us > part.serial_us) return;
   Candidate& candidate = candidates_[candidate_count_++];

@@ -24,8 +24,8 @@ float EarliestBoundUs(std::span<const SideBySideOp> gemms) {
   return earliest_us;
 }
 
-Company Running(const DeviceModel& device, std::span<const Tail> tails, int count) {
-  Company running(device);
+CoRunSet Running(const DeviceModel& device, std::span<const Tail> tails, int count) {
+  CoRunSet running(device);
   for (const Tail& tail : tails) {
     const bool followed = tail.follower >= 0 && tail.follower < count;
     if (!followed) running.Add(tail.cost);
@@ -41,15 +41,15 @@ void ChooseSideBySide(const DeviceModel& device, std::span<const SideBySideOp> g
   const auto first_us = static_cast<float>(gemms[0].cost.solo_us * serial);
   Part best{.count = 1, .predicted_us = first_us, .serial_us = first_us};
   double best_gain = 1;
-  Company alone(device);
+  CoRunSet alone(device);
   for (int count = 1; count <= static_cast<int>(gemms.size()); ++count) {
     alone.Add(gemms[count - 1].cost);
-    const Company running = Running(device, tails, count);
-    Company together = running;
+    const CoRunSet running = Running(device, tails, count);
+    CoRunSet together = running;
     for (int i = 0; i < count; ++i) together.Add(gemms[i].cost);
-    const double together_us = together.CompanyUs() * streams;
-    const double apart_us = (running.CompanyUs() + alone.SerialUs()) * serial;
-    const double predicted_us = alone.CompanyUs() * (count == 1 ? serial : streams);
+    const double together_us = together.CoRunUs() * streams;
+    const double apart_us = (running.CoRunUs() + alone.SerialUs()) * serial;
+    const double predicted_us = alone.CoRunUs() * (count == 1 ? serial : streams);
     const double serial_us = alone.SerialUs() * serial;
     if (predicted_us > serial_us || together_us >= best_gain * apart_us) continue;
     if (predicted_us > EarliestBoundUs(gemms.first(count)) * serial) continue;

@@ -15,7 +15,7 @@
 namespace concert::policies {
 namespace {
 
-static_assert(kMaxDegree <= kNormalLaneCount, "a company has a lane for each of its GEMMs");
+static_assert(kMaxDegree <= kNormalLaneCount, "a co-run set has a lane for each of its GEMMs");
 
 constexpr uint32_t LaneBit(Lane lane) { return lane < kLaneCount ? 1u << lane : 0; }
 
@@ -66,7 +66,7 @@ struct Queued {
 };
 
 // How many of the first queued GEMMs go out, and how many GEMMs then run side by side.
-struct Degree {
+struct Chosen {
   int count = 1;
   int width = 1;
 };
@@ -87,21 +87,21 @@ class GoldylocPolicy final : public Policy {
         gemms.running |= LaneBit(running.lane);
       }
     }
-    const Degree degree = DegreeOfPlan(snapshot, gemms);
-    KeepLanes(snapshot, gemms, degree.width, lanes);
-    const Form form = degree.width > 1 ? Form::kStreams : Form::kSingle;
-    for (int i = 0; i < degree.count && !writer.full(); ++i) {
+    const Chosen chosen = ChooseDegree(snapshot, gemms);
+    KeepLanes(snapshot, gemms, chosen.width, lanes);
+    const Form form = chosen.width > 1 ? Form::kStreams : Form::kSingle;
+    for (int i = 0; i < chosen.count && !writer.full(); ++i) {
       const int index = gemms.index[i];
       const OpCost cost = writer.CostOfReady(index);
       writer.Add(index, form, lanes.Take(snapshot.ready[index], gemms.high(), cost.solo_us), cost);
-      plan.launches[plan.launch_count - 1].company = CompanyClassOf(degree.width);
+      plan.launches[plan.launch_count - 1].degree = DegreeOf(chosen.width);
     }
-    writer.Finish(ReasonOf(degree, gemms), true);
+    writer.Finish(ReasonOf(chosen, gemms), true);
   }
 
  private:
   // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
-  // are cheap company. Returns the GEMMs.
+  // cost others little. Returns the GEMMs.
   static Queued AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
     Queued gemms;
     for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
@@ -127,25 +127,25 @@ class GoldylocPolicy final : public Policy {
     return snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder;
   }
 
-  // Each GEMM's degree is an upper limit to the company it is in, so a plan takes GEMMs in their
+  // Each GEMM's degree is an upper limit to the set it is in, so a plan takes GEMMs in their
   // order for as long as all of them accept one more. What runs is not asked again: one large GEMM
   // would hold back the small ones behind it.
-  Degree DegreeOfPlan(const Snapshot& snapshot, const Queued& gemms) {
+  Chosen ChooseDegree(const Snapshot& snapshot, const Queued& gemms) {
     const int depth = std::min(gemms.depth(), kMaxDegree);
     int limit = kMaxDegree;
     uint32_t followed = 0;
-    Degree degree{.count = 0};
+    Chosen chosen{.count = 0};
     for (int i = 0; i < gemms.count; ++i) {
       const ReadyOp& op = snapshot.ready[gemms.index[i]];
       const int own_limit = degrees_.Of(op.work, HashWork(op.work))[depth - 1];
       if (std::min(limit, own_limit) <= i) break;
       limit = std::min(limit, own_limit);
       followed |= LaneBit(op.after);
-      ++degree.count;
+      ++chosen.count;
     }
     const int others = std::popcount(gemms.running & ~followed);
-    degree.width = std::min({limit, degree.count + others, gemms.lane_count()});
-    return degree;
+    chosen.width = std::min({limit, chosen.count + others, gemms.lane_count()});
+    return chosen;
   }
 
   // Leaves `width` lanes open, so that no more GEMMs than that run side by side. Lanes with a GEMM
@@ -165,9 +165,9 @@ class GoldylocPolicy final : public Policy {
     for (int i = width; i < count; ++i) lanes.Close(order[i]);
   }
 
-  static Reason ReasonOf(const Degree& degree, const Queued& gemms) {
-    if (degree.width > 1) return Reason::kCompanyFaster;
-    if (gemms.ready > 1) return Reason::kCompanyNotFaster;
+  static Reason ReasonOf(const Chosen& chosen, const Queued& gemms) {
+    if (chosen.width > 1) return Reason::kTogetherFaster;
+    if (gemms.ready > 1) return Reason::kTogetherNotFaster;
     return gemms.lower_class_waits ? Reason::kPriorityFirst : Reason::kOnlyOneReady;
   }
 

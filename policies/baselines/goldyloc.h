@@ -4,9 +4,9 @@
 //
 // From the paper: a degree per GEMM out of {1, 2, 4, 8}, predicted online from what is queued; the
 // kernel that was tuned for the degree; independent kernels on streams. Ours, because the paper
-// does not say: of GEMMs of different shapes, each one's degree is an upper limit to its company;
-// GEMMs already running take part in the degree; priorities, collectives and copies as in `auto`.
-// docs/adr/0012-goldyloc-baseline.md
+// does not say: of GEMMs of different shapes, each one's degree is an upper limit to its co-run
+// set; GEMMs already running take part in the degree; priorities, collectives and copies as in
+// `auto`. docs/adr/0012-goldyloc-baseline.md
 #ifndef CONCERT_POLICIES_BASELINES_GOLDYLOC_H_
 #define CONCERT_POLICIES_BASELINES_GOLDYLOC_H_
 

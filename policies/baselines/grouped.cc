@@ -87,7 +87,7 @@ class GroupedPolicy final : public Policy {
                                           .form = Form::kGroup,
                                           .lane = lane,
                                           .sm_budget = sm_budget,
-                                          .company = CompanyClassOf(count),
+                                          .degree = DegreeOf(count),
                                           .work_list = work_list,
                                           .predicted_us = predicted_us};
     plan.op_count = count;

@@ -1,5 +1,5 @@
-// Everything one after the other on one lane: the baseline that company is measured against.
-// Collectives and other work never overlap either.
+// Everything one after the other on one lane: the baseline that running together is measured
+// against. Collectives and other work never overlap either.
 #ifndef CONCERT_POLICIES_BASELINES_SERIAL_H_
 #define CONCERT_POLICIES_BASELINES_SERIAL_H_
 

@@ -1,5 +1,5 @@
 // Every ready op at once, on the lane behind its predecessor or the one that is idle soonest.
-// Always company, no priorities: what a server that gives each request a stream gets.
+// Always everything together, no priorities: what a server that gives each request a stream gets.
 #ifndef CONCERT_POLICIES_BASELINES_STREAMS_H_
 #define CONCERT_POLICIES_BASELINES_STREAMS_H_
 

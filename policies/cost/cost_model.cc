@@ -159,13 +159,13 @@ double SoloUs(const DeviceModel& device, const Work& work, int sm_count) {
   return CostOf(device, work, sm_count).solo_us;
 }
 
-double CompanyUs(const DeviceModel& device, std::span<const Work* const> works) {
-  Company company(device);
-  for (const Work* work : works) company.Add(CostOf(device, *work));
-  return company.CompanyUs();
+double CoRunUs(const DeviceModel& device, std::span<const Work* const> works) {
+  CoRunSet set(device);
+  for (const Work* work : works) set.Add(CostOf(device, *work));
+  return set.CoRunUs();
 }
 
-void Company::Add(const OpCost& cost) {
+void CoRunSet::Add(const OpCost& cost) {
   ++count_;
   serial_us_ += cost.solo_us;
   longest_us_ = std::max(longest_us_, cost.solo_us);
@@ -180,13 +180,13 @@ void Company::Add(const OpCost& cost) {
   }
 }
 
-double Company::CompanyUs() const {
+double CoRunSet::CoRunUs() const {
   if (count_ < 2) return serial_us_;
   const double rivalry = std::min(1.0, gemm_share_ - largest_gemm_share_);
   const double shared_us = std::max(sm_us_ + rivalry * crowding_us_, hbm_us_);
   return std::max(longest_us_ + (count_ - 1) * issue_us_, floor_us_ + shared_us);
 }
 
-bool Company::Fits() const { return sm_share_ <= 1 && hbm_share_ <= 1; }
+bool CoRunSet::Fits() const { return sm_share_ <= 1 && hbm_share_ <= 1; }
 
 }  // namespace concert::policies

@@ -24,10 +24,10 @@ double RooflineUs(const DeviceModel& device, const Work& work);
 double SoloUs(const DeviceModel& device, const Work& work, int sm_count = 0);
 
 // All of `works` launched side by side on lanes of their own, from the first start to the last end.
-// At least the longest of them alone; more than all of them one after the other when company loses.
-double CompanyUs(const DeviceModel& device, std::span<const Work* const> works);
+// At least the longest of them alone; more than all of them one after the other when that loses.
+double CoRunUs(const DeviceModel& device, std::span<const Work* const> works);
 
-// What one op takes of the GPU while it runs: all that CompanyUs needs to know of it.
+// What one op takes of the GPU while it runs: all that CoRunUs needs to know of it.
 struct OpCost {
   double solo_us = 0;    // alone, as SoloUs
   double busy_us = 0;    // solo_us without the kernel floor
@@ -42,13 +42,13 @@ struct OpCost {
 OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count = 0);
 
 // Sums up ops one at a time, so that a policy can judge every prefix of a list in one pass.
-class Company {
+class CoRunSet {
  public:
-  explicit Company(const DeviceModel& device)
+  explicit CoRunSet(const DeviceModel& device)
       : floor_us_(device.kernel_floor_us), issue_us_(device.costs.issue_us) {}
 
   void Add(const OpCost& cost);
-  double CompanyUs() const;                         // all side by side
+  double CoRunUs() const;                           // all side by side
   double SerialUs() const { return serial_us_; }    // one after the other
   double LongestUs() const { return longest_us_; }  // the longest alone
   // Everything gets the SMs and the memory bandwidth it wants: nobody delays anybody.

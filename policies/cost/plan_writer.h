@@ -14,7 +14,7 @@ class PlanWriter {
  public:
   // Clears `plan`.
   PlanWriter(const Snapshot& snapshot, CostMemo& memo, Plan& plan)
-      : snapshot_(snapshot), memo_(memo), plan_(plan), company_(memo.device()) {
+      : snapshot_(snapshot), memo_(memo), plan_(plan), set_(memo.device()) {
     plan.Clear();
   }
 
@@ -27,9 +27,9 @@ class PlanWriter {
   void Add(int index, Form form, Lane lane) { Add(index, form, lane, CostOfReady(index)); }
   void Add(int index, Form form, Lane lane, const OpCost& cost) {
     // A collective starts when its last rank is there, so the scheduler gives it a plan of its own.
-    if (snapshot_.ready[index].work.runs_on != RunsOn::kLinks) company_.Add(cost);
+    if (snapshot_.ready[index].work.runs_on != RunsOn::kLinks) set_.Add(cost);
     plan_.AddSingle(static_cast<uint16_t>(index), form, lane, static_cast<float>(cost.solo_us));
-    ++company_launches_;
+    ++co_run_launches_;
   }
 
   // The time of launches that the policy adds to the plan itself after all Adds, and that of their
@@ -44,13 +44,13 @@ class PlanWriter {
   // plan.
   void Finish(Reason reason, bool together) {
     plan_.reason = reason;
-    const auto serial_us = static_cast<float>(company_.SerialUs());
-    const float added_us = together ? static_cast<float>(company_.CompanyUs()) : serial_us;
+    const auto serial_us = static_cast<float>(set_.SerialUs());
+    const float added_us = together ? static_cast<float>(set_.CoRunUs()) : serial_us;
     plan_.serial_us = serial_us + serial_us_;
     plan_.predicted_us = std::max(added_us, predicted_us_);
-    if (!together || company_.LongestUs() == 0) return;
-    const double slowdown = std::max(1.0, company_.CompanyUs() / company_.LongestUs());
-    for (int i = 0; i < company_launches_; ++i) {
+    if (!together || set_.LongestUs() == 0) return;
+    const double slowdown = std::max(1.0, set_.CoRunUs() / set_.LongestUs());
+    for (int i = 0; i < co_run_launches_; ++i) {
       if (plan_.launches[i].form == Form::kStreams) {
         plan_.launches[i].predicted_us *= static_cast<float>(slowdown);
       }
@@ -61,8 +61,8 @@ class PlanWriter {
   const Snapshot& snapshot_;
   CostMemo& memo_;
   Plan& plan_;
-  Company company_;
-  int company_launches_ = 0;
+  CoRunSet set_;
+  int co_run_launches_ = 0;
   float predicted_us_ = 0, serial_us_ = 0;  // AddTimes
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 uint64_t Hash(const TunedKey& key) {
   return Chain(HashProblem(key.problem), uint64_t{key.sm_budget} << 16 |
-                                             static_cast<uint64_t>(key.company) << 8 |
+                                             static_cast<uint64_t>(key.degree) << 8 |
                                              static_cast<uint64_t>(key.form));
 }
 

@@ -18,7 +18,7 @@ namespace concert::policies {
 struct TunedKey {
   Problem problem;
   uint16_t sm_budget = 0;  // 0: all
-  CompanyClass company = CompanyClass::kSolo;
+  Degree degree = Degree::kSolo;
   Form form = Form::kSingle;
   friend bool operator==(const TunedKey&, const TunedKey&) = default;
 };
@@ -26,7 +26,7 @@ struct TunedKey {
 struct TunedRow {
   TunedKey key;
   Variant variant;      // the best found
-  float median_us = 0;  // of one GEMM: the company's time divided by its size
+  float median_us = 0;  // of one GEMM: the co-run set's time divided by its size
   float spread_us = 0;  // p90 - p10
   uint32_t samples = 0;
 };
@@ -40,7 +40,7 @@ class TunedTable {
 
   // Null: never measured. Valid as long as the table.
   const TunedRow* Find(const TunedKey& key) const;
-  // Of all times of the problem, of every budget, company and form: tables that say the same of a
+  // Of all times of the problem, of every budget, degree and form: tables that say the same of a
   // problem have the same, others most likely not. 0: never measured.
   uint64_t TimesHash(const Problem& problem) const;
   std::span<const TunedRow> rows() const { return rows_; }

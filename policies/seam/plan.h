@@ -19,11 +19,11 @@ enum class Reason : uint8_t {
   kNothingReady,
   kHeldBack,  // something is ready, but the policy waits for what runs
   kOnlyOneReady,
-  kPolicyOrder,       // the policy never chooses (serial, streams)
-  kPriorityFirst,     // a higher class goes alone before the rest
-  kCompanyFaster,     // predicted: together is faster than one after the other
-  kCompanyNotFaster,  // do-no-harm: together was predicted slower
-  kCollective,        // a collective goes out at once
+  kPolicyOrder,        // the policy never chooses (serial, streams)
+  kPriorityFirst,      // a higher class goes alone before the rest
+  kTogetherFaster,     // predicted: together is faster than one after the other
+  kTogetherNotFaster,  // do-no-harm: together was predicted slower
+  kCollective,         // a collective goes out at once
 };
 inline constexpr int kReasonCount = 8;
 
@@ -33,12 +33,12 @@ struct PlannedLaunch {
   Form form = Form::kSingle;
   Lane lane = 0;
   uint16_t sm_budget = 0;  // SMs the launch may use; 0: all
-  // In how large a company the op's kernel should be at its best (its GO-variant).
-  CompanyClass company = CompanyClass::kSolo;
+  // Beside how many others the op's kernel should be at its best (its GO-variant).
+  Degree degree = Degree::kSolo;
   // kGroup: the work list, whose problem i is the launch's i-th op. Its compiler keeps it until the
   // launch has ended.
   const WorkList* work_list = nullptr;
-  float predicted_us = 0;  // from its start to its end, in the company of this plan
+  float predicted_us = 0;  // from its start to its end, beside the others of this plan
 };
 
 // Holds up to kMaxReady ops in fixed storage. Reused from decision to decision; Clear() is cheap.

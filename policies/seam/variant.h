@@ -11,20 +11,20 @@
 
 namespace concert::policies {
 
-// How many GEMMs run together, as tuning tells companies apart (GOLDYLOC's concurrency degree).
-enum class CompanyClass : uint8_t { kSolo = 0, kTwo = 1, kFour = 2, kEight = 3, kMany = 4 };
-inline constexpr int kCompanyClassCount = 5;
+// GOLDYLOC's concurrency degree: how many GEMMs run together, as far as tuning tells that apart.
+enum class Degree : uint8_t { kSolo = 0, kTwo = 1, kFour = 2, kEight = 3, kMany = 4 };
+inline constexpr int kDegreeCount = 5;
 
-// The class of a company of `count` GEMMs: the next class that is at least as large; 9 and more
-// are kMany.
-constexpr CompanyClass CompanyClassOf(int count) {
-  if (count <= 1) return CompanyClass::kSolo;
-  if (count <= 2) return CompanyClass::kTwo;
-  if (count <= 4) return CompanyClass::kFour;
-  return count <= 8 ? CompanyClass::kEight : CompanyClass::kMany;
+// The degree that stands for a co-run set of `count` GEMMs: the next that is at least as large; 9
+// and more are kMany.
+constexpr Degree DegreeOf(int count) {
+  if (count <= 1) return Degree::kSolo;
+  if (count <= 2) return Degree::kTwo;
+  if (count <= 4) return Degree::kFour;
+  return count <= 8 ? Degree::kEight : Degree::kMany;
 }
-// The concurrency degree that stands for the class: 1, 2, 4, 8, 16.
-constexpr int DegreeOf(CompanyClass company) { return 1 << static_cast<int>(company); }
+// The GEMMs that it stands for: 1, 2, 4, 8, 16.
+constexpr int CountOf(Degree degree) { return 1 << static_cast<int>(degree); }
 
 // 0 in a field: not known or not applicable.
 struct Variant {

@@ -15,7 +15,7 @@ import store
 DEGREES = (1, 2, 4, 8)
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8_e4m3": 1}
 TILE = 128
-# Company that saves less than this of the time is not worth it: medians of the same GEMM measured on two days differ by
+# Running together that saves less than this of the time is not worth it: medians of the same GEMM measured on two days differ by
 # as much (64x1536x4096: 70.2 and 74.8 us for eight).
 MIN_SAVING = 0.05
 # Inverse strength of the L2 penalty. Of 1, 3, 10 and 30, the one with the least mean loss in cross-validation, so that
@@ -55,7 +55,7 @@ def label_of(times):
 
 
 def samples_of(times_by_problem):
-    """One sample per problem and queue depth, of the problems whose solo and company times are known."""
+    """One sample per problem and queue depth, of the problems whose solo and co-run times are known."""
     samples = []
     for problem, of_problem in times_by_problem.items():
         times = {degree: time_us for degree, time_us in store.streams_times(of_problem).items() if degree in DEGREES}

@@ -54,10 +54,10 @@ def of_result(result, scenarios):
 
 
 def of_export(path):
-    """Solo and company times of a store; a company takes its size times the time per GEMM."""
+    """Solo and co-run times of a store; a co-run set takes its size times the time per GEMM."""
     for problem, times in store.times(store.read([path])).items():
-        for (company, form), time_us in times.items():
-            count = store.DEGREE_OF[company]
+        for (degree, form), time_us in times.items():
+            count = store.COUNT_OF[degree]
             if problem.dtype in DTYPES and (count > 1) == (form != "single"):
                 yield Measured(((*problem, count),), form, count * time_us)
 
@@ -159,7 +159,7 @@ def print_errors(title, measured, errors):
 
 
 def losses(measured, errors):
-    """Of each company of one shape: by how much the form predicted to be fastest exceeds the fastest one's time. One after
+    """Of each co-run set of one shape: by how much the form predicted to be fastest exceeds the fastest one's time. One after
     the other takes as often the solo time."""
     times = {}  # (problem, count) -> {form: (measured, predicted)}
     for one, error in zip(measured, errors):
@@ -179,7 +179,7 @@ def print_choice(title, measured, errors):
     of_choice = list(losses(measured, errors))
     if of_choice:
         within = sum(loss <= 0.03 for loss in of_choice) / len(of_choice)
-        print(f"{title:<10} choice   {len(of_choice):>4} companies within 3 % of the fastest form {within:6.1%}   "
+        print(f"{title:<10} choice   {len(of_choice):>4} sets within 3 % of the fastest form {within:6.1%}   "
               f"mean loss {statistics.mean(of_choice):6.1%}")
 
 

@@ -1,7 +1,7 @@
-"""Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, company, form) per line; of a name
+"""Reads exports of the tuning store: JSON Lines, one measured (problem, SM budget, degree, form) per line; of a name
 that ends in .gz, compressed.
 
-Keys: m, n, k, batch, dtype, sm_budget (0: all SMs), company, form, median_us (of one GEMM: the company's time divided
+Keys: m, n, k, batch, dtype, sm_budget (0: all SMs), degree, form, median_us (of one GEMM: the co-run set's time divided
 by its size), spread_us (p90 - p10), samples, variant (an object). A value that is not known is left out. read() adds
 `export`, the file's path: times of one run of the tuner compare best with each other.
 """
@@ -12,8 +12,8 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-# How many GEMMs stand for a company class: policies/seam/variant.h, DegreeOf.
-DEGREE_OF = {"solo": 1, "two": 2, "four": 4, "eight": 8, "many": 16}
+# How many GEMMs stand for a degree: policies/seam/variant.h, CountOf.
+COUNT_OF = {"solo": 1, "two": 2, "four": 4, "eight": 8, "many": 16}
 FORMS = ("single", "streams", "group")
 
 
@@ -39,8 +39,8 @@ def parse_row(line, where):
         problem = problem_of(row)
         sizes_valid = all(isinstance(size, int) and size > 0 for size in problem[:4])
         time_valid = math.isfinite(row["median_us"]) and row["median_us"] > 0
-        if not (sizes_valid and time_valid and row["company"] in DEGREE_OF and row["form"] in FORMS):
-            raise ValueError("a size, median_us, company or form is not valid")
+        if not (sizes_valid and time_valid and row["degree"] in COUNT_OF and row["form"] in FORMS):
+            raise ValueError("a size, median_us, degree or form is not valid")
     except (ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{where}: not a row of a tuning store's export ({error!r}): {line.strip()[:120]}") from error
     return row
@@ -62,17 +62,17 @@ def read(paths):
 
 
 def times(rows, sm_budget=0):
-    """{problem: {(company, form): us per GEMM}} of one SM budget: the best variant's, geometric mean over exports.
+    """{problem: {(degree, form): us per GEMM}} of one SM budget: the best variant's, geometric mean over exports.
 
-    Clocks and power drift from run to run by more than companies differ. So times of an export are taken over its own
+    Clocks and power drift from run to run by more than sets differ. So times of an export are taken over its own
     solo time of the problem, and the mean of these ratios is scaled by the mean solo time.
     """
-    best = defaultdict(dict)  # (problem, export) -> {(company, form): us}
+    best = defaultdict(dict)  # (problem, export) -> {(degree, form): us}
     for row in rows:
         if row.get("sm_budget", 0) != sm_budget:
             continue
         of_export = best[problem_of(row), row.get("export")]
-        key = (row["company"], row["form"])
+        key = (row["degree"], row["form"])
         of_export[key] = min(row["median_us"], of_export.get(key, math.inf))
     ratios = defaultdict(lambda: defaultdict(list))
     solos = defaultdict(list)
@@ -94,5 +94,5 @@ def geometric_mean(values):
 
 def streams_times(of_problem):
     """{degree: us per GEMM} of GEMMs side by side: what the form streams can choose from."""
-    return {DEGREE_OF[company]: time_us for (company, form), time_us in sorted(of_problem.items())
-            if (form == "streams" and DEGREE_OF[company] > 1) or (company, form) == ("solo", "single")}
+    return {COUNT_OF[degree]: time_us for (degree, form), time_us in sorted(of_problem.items())
+            if (form == "streams" and COUNT_OF[degree] > 1) or (degree, form) == ("solo", "single")}

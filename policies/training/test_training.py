@@ -31,8 +31,8 @@ DATA = sorted(glob.glob(os.path.join(HERE, "data", "*_store.jsonl.gz")))
 PREDICT = None
 
 
-def row(company, form, median_us, m=64, **more):
-    return {"m": m, "n": 128, "k": 256, "batch": 1, "dtype": "bf16", "sm_budget": 0, "company": company, "form": form,
+def row(degree, form, median_us, m=64, **more):
+    return {"m": m, "n": 128, "k": 256, "batch": 1, "dtype": "bf16", "sm_budget": 0, "degree": degree, "form": form,
             "median_us": median_us, **more}
 
 
@@ -50,13 +50,13 @@ class StoreTest(unittest.TestCase):
         self.assertAlmostEqual(times["solo", "single"], 20.0)
         self.assertAlmostEqual(times["two", "streams"], 10.0)
 
-    def test_streams_times_are_solo_and_companies_on_streams_only(self):
+    def test_streams_times_are_solo_and_co_run_sets_on_streams_only(self):
         times = {("solo", "single"): 4.0, ("solo", "streams"): 5.0, ("two", "streams"): 3.0, ("eight", "group"): 1.0}
         self.assertEqual(store.streams_times(times), {1: 4.0, 2: 3.0})
 
     def test_a_line_that_is_no_row_is_named(self):
-        for text in ('{"m": 1}', "[]", "x", '{"m": 0, "n": 1, "k": 1, "company": "two", "form": "streams", '
-                     '"median_us": 1}', '{"m": 1, "n": 1, "k": 1, "company": "six", "form": "streams", "median_us": 1}'):
+        for text in ('{"m": 1}', "[]", "x", '{"m": 0, "n": 1, "k": 1, "degree": "two", "form": "streams", '
+                     '"median_us": 1}', '{"m": 1, "n": 1, "k": 1, "degree": "six", "form": "streams", "median_us": 1}'):
             with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
                 file.write("\n" + text)
                 file.flush()
@@ -105,7 +105,7 @@ class ReportTest(unittest.TestCase):
 
 @unittest.skipIf(MISSING, MISSING)
 class DegreesTest(unittest.TestCase):
-    def test_company_must_save_enough_to_be_labelled_best(self):
+    def test_running_together_must_save_enough_to_be_labelled_best(self):
         self.assertEqual(degrees.label_of({1: 10.0, 2: 9.6}), 1)
         self.assertEqual(degrees.label_of({1: 10.0, 2: 9.4, 4: 9.3}), 4)
 
@@ -113,12 +113,12 @@ class DegreesTest(unittest.TestCase):
         times = store.times([row("solo", "single", 4.0), row("two", "streams", 3.0), row("eight", "streams", 2.0)])
         self.assertEqual([(s.depth, s.label) for s in degrees.samples_of(times)], [(1, 1), (2, 2), (4, 2), (8, 8)])
 
-    def test_learns_that_small_gemms_want_company(self):
+    def test_learns_that_small_gemms_want_others(self):
         rows = []
         for m in (16, 32, 64, 2048, 4096, 8192):
             gain = {16: (0.9, 0.7, 0.4), 32: (0.9, 0.7, 0.4), 64: (0.8, 0.6, 0.5)}.get(m, (1.1, 1.2, 1.3))
             rows.append(row("solo", "single", float(m), m))
-            rows += [row(company, "streams", m * ratio, m) for company, ratio in zip(("two", "four", "eight"), gain)]
+            rows += [row(degree, "streams", m * ratio, m) for degree, ratio in zip(("two", "four", "eight"), gain)]
         model = degrees.Model(degrees.samples_of(store.times(rows)), 132)
         self.assertEqual(model.predict(store.Problem(24, 128, 256), 8), 8)
         self.assertEqual(model.predict(store.Problem(6000, 128, 256), 8), 1)

@@ -2,7 +2,7 @@
 """Trains the concurrency-degree model of the policy `goldyloc` from exports of the tuning store.
 
   train_degree.py EXPORT.jsonl... --gpu H200            writes policies/models/degree_h200.h and the test's fixture
-  train_degree.py EXPORT.jsonl... --report              prints the best form and company of every problem (the oracle)
+  train_degree.py EXPORT.jsonl... --report              prints the best form and degree of every problem (the oracle)
   train_degree.py EXPORT.jsonl... --gpu H200 --dry-run  prints the cross-validated scores only
 """
 
@@ -123,12 +123,12 @@ def report(times_by_problem):
     for problem, of_problem in times_by_problem.items():
         if len(of_problem) < 2:
             continue
-        (company, form), best_us = min(of_problem.items(), key=lambda item: item[1])
+        (degree, form), best_us = min(of_problem.items(), key=lambda item: item[1])
         solo_us = of_problem[("solo", "single")]
         streams = store.streams_times(of_problem)
-        every = ", ".join(f"{form}/{company} {time_us:.2f}"
-                          for (company, form), time_us in sorted(of_problem.items(), key=lambda item: item[1]))
-        print(f"{str(problem):<28} {form + '/' + company:<16} {best_us:>9.2f} {solo_us / best_us:>7.2f} "
+        every = ", ".join(f"{form}/{degree} {time_us:.2f}"
+                          for (degree, form), time_us in sorted(of_problem.items(), key=lambda item: item[1]))
+        print(f"{str(problem):<28} {form + '/' + degree:<16} {best_us:>9.2f} {solo_us / best_us:>7.2f} "
               f"{min(streams, key=streams.get):>15}   {every}")
 
 

@@ -8,24 +8,24 @@ namespace concert::bench {
 namespace {
 
 using Form = LocalGpu::Form;
-using policies::CompanyClass;
+using policies::Degree;
 
 // GEMM i of every batch, or of every batch in flight, on a stream of its own.
 struct Layout {
   int streams = 1;
   int batches = 1;  // that have streams of their own
-  std::optional<CompanyClass> tuned_for;
+  std::optional<Degree> tuned_for;
 };
 
 Layout LayoutOf(Form form, int gemms) {
   const int streams = std::min(gemms, kMaxStreams);
   switch (form) {
     case Form::kSerialTuned:
-      return {.tuned_for = CompanyClass::kSolo};
+      return {.tuned_for = Degree::kSolo};
     case Form::kStreams:
       return {.streams = streams};
     case Form::kStreamsTuned:
-      return {.streams = streams, .tuned_for = policies::CompanyClassOf(streams)};
+      return {.streams = streams, .tuned_for = policies::DegreeOf(streams)};
     case Form::kStreamsWide:
       return {.streams = std::min(gemms * GemmWorkload::kBatchesInFlight, kMaxStreams),
               .batches = GemmWorkload::kBatchesInFlight};
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<GraphLaunch>> LaunchesOfGoldyloc(const GemmWorkload& 
   if (!planned.ok()) return planned.status();
   std::vector<GraphLaunch> launches;
   for (const RoundLaunch& launch : *planned)
-    launches.push_back({launch.batch, launch.gemm, launch.lane, launch.company});
+    launches.push_back({launch.batch, launch.gemm, launch.lane, launch.degree});
   return launches;
 }
 

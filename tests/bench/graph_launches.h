@@ -17,9 +17,9 @@ inline constexpr int kMaxStreams = 32;
 
 struct GraphLaunch {
   int batch = 0, gemm = 0, stream = 0;
-  // The kernel: the one that is fastest in a company of this class, all of them alike; nothing: the
-  // first of cuBLASLt's heuristic.
-  std::optional<policies::CompanyClass> tuned_for;
+  // The kernel: the one that is fastest in a co-run set of this degree, all of them alike; nothing:
+  // the first of cuBLASLt's heuristic.
+  std::optional<policies::Degree> tuned_for;
 };
 
 // A round of the workload's batches (batches_per_round) in the order of the launches. NOT_FOUND
@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<GraphLaunch>> LaunchesOf(LocalGpu::Form form,
                                                     const GemmWorkload& workload, int sm_count);
 
 // One batch with a stream for each GEMM, as far as there are streams, and the kernels for that
-// company.
+// degree.
 std::vector<GraphLaunch> LaunchesOfBatch(const GemmWorkload& workload);
 
 // As many as the launches name.

@@ -12,7 +12,7 @@
 namespace concert::bench {
 namespace {
 
-using policies::CompanyClass;
+using policies::Degree;
 using Form = LocalGpu::Form;
 
 constexpr int kSmCount = 132;
@@ -29,8 +29,8 @@ std::vector<GraphLaunch> Launches(Form form, const GemmWorkload& workload) {
   return launches.ok() ? *launches : std::vector<GraphLaunch>();
 }
 
-std::set<std::optional<CompanyClass>> KernelsOf(const std::vector<GraphLaunch>& launches) {
-  std::set<std::optional<CompanyClass>> kernels;
+std::set<std::optional<Degree>> KernelsOf(const std::vector<GraphLaunch>& launches) {
+  std::set<std::optional<Degree>> kernels;
   for (const GraphLaunch& launch : launches) kernels.insert(launch.tuned_for);
   return kernels;
 }
@@ -58,12 +58,12 @@ TEST(GraphLaunchesTest, EveryFormComputesEveryGemmOfARoundOnce) {
 TEST(GraphLaunchesTest, StreamsAndKernelsAreThoseOfTheForm) {
   const GemmScenario scenario = Scenario(std::vector<GemmShape>(3, {16, 2048, 1024}));
   const GemmWorkload workload(scenario, 1);
-  const std::optional<CompanyClass> first;
-  const std::map<Form, std::pair<int, std::optional<CompanyClass>>> expected = {
+  const std::optional<Degree> first;
+  const std::map<Form, std::pair<int, std::optional<Degree>>> expected = {
       {Form::kSerial, {1, first}},
-      {Form::kSerialTuned, {1, CompanyClass::kSolo}},
+      {Form::kSerialTuned, {1, Degree::kSolo}},
       {Form::kStreams, {3, first}},
-      {Form::kStreamsTuned, {3, CompanyClass::kFour}},
+      {Form::kStreamsTuned, {3, Degree::kFour}},
       {Form::kStreamsWide, {12, first}}};
   for (const auto& [form, what] : expected) {
     const std::vector<GraphLaunch> launches = Launches(form, workload);
@@ -73,22 +73,22 @@ TEST(GraphLaunchesTest, StreamsAndKernelsAreThoseOfTheForm) {
   const std::vector<GraphLaunch> batch = LaunchesOfBatch(workload);
   EXPECT_EQ(batch.size(), 3u);
   EXPECT_EQ(StreamCount(batch), 3);
-  EXPECT_THAT(KernelsOf(batch), testing::ElementsAre(std::optional(CompanyClass::kFour)));
+  EXPECT_THAT(KernelsOf(batch), testing::ElementsAre(std::optional(Degree::kFour)));
 }
 
-TEST(GraphLaunchesTest, GoldylocHasTheLanesAndCompaniesOfItsPlans) {
+TEST(GraphLaunchesTest, GoldylocHasTheLanesAndDegreesOfItsPlans) {
   const GemmScenario scenario = Scenario(std::vector<GemmShape>(8, {16, 2048, 1024}));
   const GemmWorkload workload(scenario, 1);
   const std::vector<GraphLaunch> launches = Launches(Form::kGoldyloc, workload);
-  // Small GEMMs, 32 of them ready at a time: company pays, on no more lanes than the policy has.
+  // Small GEMMs, 32 of them ready at a time: together pays, on no more lanes than the policy has.
   EXPECT_GT(StreamCount(launches), 1);
   EXPECT_LE(StreamCount(launches), policies::kNormalLaneCount);
-  for (const std::optional<CompanyClass>& company : KernelsOf(launches)) {
-    ASSERT_TRUE(company.has_value());
-    EXPECT_LE(DegreeOf(*company), policies::kNormalLaneCount);
+  for (const std::optional<Degree>& degree : KernelsOf(launches)) {
+    ASSERT_TRUE(degree.has_value());
+    EXPECT_LE(CountOf(*degree), policies::kNormalLaneCount);
   }
   EXPECT_TRUE(std::any_of(launches.begin(), launches.end(), [](const GraphLaunch& launch) {
-    return *launch.tuned_for > CompanyClass::kSolo;
+    return *launch.tuned_for > Degree::kSolo;
   }));
 }
 
@@ -99,7 +99,7 @@ TEST(GraphLaunchesTest, RoundsFollowThePolicy) {
   ASSERT_TRUE(serial.ok()) << serial.status();
   for (const RoundLaunch& launch : *serial) {
     EXPECT_EQ(launch.lane, serial->front().lane);
-    EXPECT_EQ(launch.company, CompanyClass::kSolo);
+    EXPECT_EQ(launch.degree, Degree::kSolo);
   }
   const auto streams = LaunchesOfRound("streams", workload, kSmCount);
   ASSERT_TRUE(streams.ok()) << streams.status();

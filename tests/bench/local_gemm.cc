@@ -10,7 +10,7 @@
 namespace concert::bench::local {
 namespace {
 
-using policies::CompanyClass;
+using policies::Degree;
 
 // The heuristic's list is sorted by its own estimate, and what wins in the end was among the first
 // 24 wherever it was looked at.
@@ -21,11 +21,12 @@ constexpr int kTimedGemms = 16, kTimedGemmsPerCopy = 2;
 constexpr double kReplayUs = 500, kFlopsPerUs = 700e6;
 constexpr int kTimedReplays = 3;
 
-// Alone the first of the heuristic's list. In company also those for a half and a quarter of the
-// SMs, which leave room: a third each, as concert's tuner has it (kernels/gemm/gemm_variants.h).
+// Alone the first of the heuristic's list. Of co-run sets also those for a half and a quarter of
+// the SMs, which leave room: a third each, as concert's tuner has it
+// (kernels/gemm/gemm_variants.h).
 absl::StatusOr<std::vector<LtGemm>> CandidatesFor(const Context& context, const GemmShape& shape,
-                                                  CompanyClass company) {
-  if (company == CompanyClass::kSolo)
+                                                  Degree degree) {
+  if (degree == Degree::kSolo)
     return LtGemm::Candidates(context, shape, /*sm_target=*/0, kCandidates);
   std::vector<LtGemm> candidates;
   absl::Status why;
@@ -151,14 +152,14 @@ absl::Status EnqueueAll(const Context& context, const GemmWorkload& workload, ui
 }
 
 absl::StatusOr<LtGemm> LtTuner::Fastest(const Context& context, const GemmWorkload& workload,
-                                        uint64_t memory, int gemm, CompanyClass company) {
+                                        uint64_t memory, int gemm, Degree degree) {
   const GemmShape& shape = workload.shape(gemm);
-  const Key key(shape.m, shape.n, shape.k, shape.dtype, company);
+  const Key key(shape.m, shape.n, shape.k, shape.dtype, degree);
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  absl::StatusOr<std::vector<LtGemm>> candidates = CandidatesFor(context, shape, company);
+  absl::StatusOr<std::vector<LtGemm>> candidates = CandidatesFor(context, shape, degree);
   if (!candidates.ok()) return candidates.status();
 
-  const std::vector<GraphLaunch> launches = CopiesOf(workload, gemm, DegreeOf(company));
+  const std::vector<GraphLaunch> launches = CopiesOf(workload, gemm, CountOf(degree));
   const LtGemm* fastest = &candidates->front();
   double fastest_us = std::numeric_limits<double>::infinity();
   for (const LtGemm& candidate : *candidates) {

@@ -43,18 +43,18 @@ absl::Status EnqueueAll(const Context& context, const GemmWorkload& workload, ui
                         int first_set, const std::vector<GraphLaunch>& launches,
                         const std::vector<LtGemm>& kernels);
 
-// The kernel of the heuristic's that is fastest in a company, found once per shape and class: as
-// many copies of the GEMM as stand for the class run side by side, each on a stream of its own. In
-// company that is what GOLDYLOC calls the globally optimised kernel (GO).
+// The kernel of the heuristic's that is fastest in a co-run set, found once per shape and degree:
+// as many copies of the GEMM as it stands for run side by side, each on a stream of its own. Beside
+// others that is what GOLDYLOC calls the globally optimised kernel (GO).
 class LtTuner {
  public:
   // Times candidates on the operands of the workload's GEMMs of this shape, and leaves anything in
   // their outputs.
   absl::StatusOr<LtGemm> Fastest(const Context& context, const GemmWorkload& workload,
-                                 uint64_t memory, int gemm, policies::CompanyClass company);
+                                 uint64_t memory, int gemm, policies::Degree degree);
 
  private:
-  using Key = std::tuple<uint32_t, uint32_t, uint32_t, Dtype, policies::CompanyClass>;
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t, Dtype, policies::Degree>;
   std::map<Key, LtGemm> known_;
 };
 

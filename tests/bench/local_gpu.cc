@@ -69,7 +69,7 @@ class CudaGpu : public LocalGpu {
 absl::StatusOr<std::vector<LtGemm>> CudaGpu::KernelsOf(const GemmWorkload& workload,
                                                        uint64_t memory,
                                                        const std::vector<GraphLaunch>& launches) {
-  std::map<std::pair<int, std::optional<policies::CompanyClass>>, LtGemm> known;
+  std::map<std::pair<int, std::optional<policies::Degree>>, LtGemm> known;
   std::vector<LtGemm> kernels;
   for (const GraphLaunch& launch : launches) {
     const auto key = std::pair(launch.gemm, launch.tuned_for);

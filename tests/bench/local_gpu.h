@@ -40,10 +40,10 @@ class LocalGpu {
     kSerial,        // one stream, GEMM after GEMM
     kSerialTuned,   // the same, each GEMM with the kernel that is fastest alone
     kStreams,       // GEMM i of every batch on stream i
-    kStreamsTuned,  // the same, each GEMM with the kernel that is fastest in such a company
+    kStreamsTuned,  // the same, each GEMM with the kernel that is fastest in such a set
     kStreamsWide,   // GEMM i of every batch in flight on a stream of its own, as concert's queues
     kGroupLibrary,  // a batch is one launch of cuBLAS
-    kGoldyloc,      // on the streams and with kernels for the companies that `goldyloc` plans
+    kGoldyloc,      // on the streams and with kernels for the co-run sets that `goldyloc` plans
   };
   enum class IsolatedForm {
     kPlainLaunches,  // GEMM by GEMM on one stream, without a graph

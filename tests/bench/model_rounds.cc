@@ -42,7 +42,7 @@ void Rounds::KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& reques
     launches_.push_back({.batch = turn * options_.in_flight + slot,
                          .gemm = static_cast<int>(queue % shapes_.size()),
                          .lane = lane,
-                         .company = request.company,
+                         .degree = request.degree,
                          .ops = static_cast<int>(request.ops.size())});
   }
 }

@@ -40,7 +40,7 @@ struct Prediction {
 struct RoundLaunch {
   int batch = 0, gemm = 0;
   policies::Lane lane = 0;
-  policies::CompanyClass company = policies::CompanyClass::kSolo;
+  policies::Degree degree = policies::Degree::kSolo;
   int ops = 1;  // of the launch that it was part of
 };
 

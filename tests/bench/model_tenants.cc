@@ -111,7 +111,8 @@ class Model {
       }
     }
     outcome_.run_time_us = clock_.now_us;
-    outcome_.company = ops_ == 0 ? 0 : static_cast<double>(in_company_) / static_cast<double>(ops_);
+    outcome_.co_run_share =
+        ops_ == 0 ? 0 : static_cast<double>(co_run_ops_) / static_cast<double>(ops_);
     return std::move(outcome_);
   }
 
@@ -155,7 +156,7 @@ class Model {
     bed_.DrainRecords([&](const auto& record) {
       if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::OpRecord>) {
         ++ended;
-        in_company_ += record.company > 0 && record.form != policies::Form::kSingle;
+        co_run_ops_ += record.others > 0 && record.form != policies::Form::kSingle;
       }
     });
     ops_ += ended;
@@ -171,7 +172,7 @@ class Model {
   std::vector<Loop> loops_;
   ModelOutcome outcome_;
   uint64_t submitted_ = 0;  // and not admitted
-  uint64_t ops_ = 0, in_company_ = 0;
+  uint64_t ops_ = 0, co_run_ops_ = 0;
 };
 
 absl::Status CheckModel(const TenantScenario& scenario, const std::string& policy) {
@@ -241,7 +242,7 @@ absl::Status RunScenario(const TenantScenario& scenario, const ModelOptions& opt
     out << "    " << ClientName(client) << "\n";
   }
   out << absl::StrFormat(
-      "%-10s %9s %8s %8s %10s   %s\n", "policy", "us a step", "steps/s", "speed-up", "in company",
+      "%-10s %9s %8s %8s %10s   %s\n", "policy", "us a step", "steps/s", "speed-up", "co-run",
       scenario.has_priorities() ? "p50, p99 of high priority" : "p50, p99 of a step");
   double first = 0;
   for (const std::string& policy : options.policies) {
@@ -251,7 +252,7 @@ absl::Status RunScenario(const TenantScenario& scenario, const ModelOptions& opt
     if (first == 0) first = steps_per_s;
     out << absl::StrFormat("%-10s %9.0f %8.0f %7.2fx %9.0f%%   %.0f, %.0f us\n", policy,
                            outcome->StepUs(), steps_per_s, steps_per_s / first,
-                           100 * outcome->company, outcome->HighestClassUs(0.5),
+                           100 * outcome->co_run_share, outcome->HighestClassUs(0.5),
                            outcome->HighestClassUs(0.99));
   }
   return absl::OkStatus();

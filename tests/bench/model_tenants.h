@@ -32,7 +32,7 @@ struct ModelClient {
 
 struct ModelOutcome {
   std::vector<ModelClient> clients;
-  double company = 0;  // share of the ops that others were planned with
+  double co_run_share = 0;  // share of the ops that others were planned with
   double run_time_us = 0;
 
   // Of the clients whose priority is not high, if there are any such: steps in all, and the median.

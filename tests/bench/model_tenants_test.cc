@@ -25,8 +25,8 @@ TEST(ModelTenantsTest, ClientsShareTheGpuAndTheUrgentOneGoesFirst) {
   EXPECT_GT(streams.StepsPerSecond(), serial.StepsPerSecond());
   EXPECT_GT(together.StepsPerSecond(), 1.5 * serial.StepsPerSecond());
   EXPECT_LT(together.HighestClassUs(0.99), 0.7 * serial.HighestClassUs(0.99));
-  EXPECT_EQ(serial.company, 0);
-  EXPECT_GT(together.company, 0.2);
+  EXPECT_EQ(serial.co_run_share, 0);
+  EXPECT_GT(together.co_run_share, 0.2);
   ASSERT_EQ(together.clients.size(), 5u);
   for (const ModelClient& client : together.clients) EXPECT_FALSE(client.steps_us.empty());
 }

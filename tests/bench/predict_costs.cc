@@ -172,9 +172,9 @@ absl::StatusOr<json> Predict(const std::string& line, GroupPredictor& groups) {
     if (!device.ok()) return device.status();
     const absl::StatusOr<std::vector<Problem>> problems = ProblemsOf(query.at("gemms"));
     if (!problems.ok()) return problems.status();
-    policies::Company company(*device);
-    for (const Problem& problem : *problems) company.Add(CostOf(*device, WorkOf(problem)));
-    json answer = {{"single_us", company.SerialUs()}, {"streams_us", company.CompanyUs()}};
+    policies::CoRunSet set(*device);
+    for (const Problem& problem : *problems) set.Add(CostOf(*device, WorkOf(problem)));
+    json answer = {{"single_us", set.SerialUs()}, {"streams_us", set.CoRunUs()}};
     if (const std::optional<double> group_us = groups.Us(*device, *problems)) {
       answer["group_us"] = *group_us;
     }

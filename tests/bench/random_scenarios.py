@@ -77,7 +77,7 @@ class Maker:
             return [first] + [first | {"m": self.rows(kind)} for _ in range(count - 1)]
         return [first] + [self.shape(kind, dtype, unit) for _ in range(count - 1)]
 
-    def company(self, kind, form, dtype):
+    def gemms(self, kind, form, dtype):
         count = self.count(LIMITS[kind]["count"])
         if kind != "mixed":
             return self.gemms(kind, form, dtype, count)
@@ -90,12 +90,12 @@ class Maker:
         return self.gemms("large", form, dtype, large) + other
 
 
-def gemm_count(company):
-    return sum(gemm.get("count", 1) for gemm in company)
+def gemm_count(gemms):
+    return sum(gemm.get("count", 1) for gemm in gemms)
 
 
-def flops(company):
-    return sum(2 * gemm["m"] * gemm["n"] * gemm["k"] * gemm.get("count", 1) for gemm in company)
+def flops(gemms):
+    return sum(2 * gemm["m"] * gemm["n"] * gemm["k"] * gemm.get("count", 1) for gemm in gemms)
 
 
 def scenarios(kind, seed, count):
@@ -104,10 +104,10 @@ def scenarios(kind, seed, count):
     while len(made) < count:
         form = FORMS[len(made) % len(FORMS)]
         dtype = "fp8_e4m3" if len(made) % 3 == 2 else "bf16"
-        company = maker.company(kind, form, dtype)
-        if flops(company) <= LIMITS[kind]["flops"]:
+        gemms = maker.gemms(kind, form, dtype)
+        if flops(gemms) <= LIMITS[kind]["flops"]:
             name = f"{kind}-{len(made):02}-{form}-{dtype.partition('_')[0]}"
-            made.append({"name": name, "class": kind, "gemms": company})
+            made.append({"name": name, "class": kind, "gemms": gemms})
     return made
 
 

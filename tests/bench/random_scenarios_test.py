@@ -30,16 +30,16 @@ class RandomScenariosTest(unittest.TestCase):
                 made = random_scenarios.scenarios(kind, seed, 12)
                 self.assertNotEqual(made, random_scenarios.scenarios(kind, seed + 1, 12), f"seed {seed}")
                 for scenario in made:
-                    company = scenario["gemms"]
+                    gemms = scenario["gemms"]
                     where = f"seed {seed}: {scenario}"
-                    self.assertLessEqual(random_scenarios.flops(company), limits["flops"], where)
+                    self.assertLessEqual(random_scenarios.flops(gemms), limits["flops"], where)
                     low, high = limits["count"]
-                    self.assertTrue(low <= random_scenarios.gemm_count(company) <= high, where)
-                    kinds = [next((k for k in ("large", "small", "tiny") if fits(k, gemm)), None) for gemm in company]
+                    self.assertTrue(low <= random_scenarios.gemm_count(gemms) <= high, where)
+                    kinds = [next((k for k in ("large", "small", "tiny") if fits(k, gemm)), None) for gemm in gemms]
                     if kind == "mixed":
                         self.assertTrue("large" in kinds and None not in kinds and len(set(kinds)) > 1, where)
                     else:
-                        self.assertTrue(all(fits(kind, gemm) for gemm in company), where)
+                        self.assertTrue(all(fits(kind, gemm) for gemm in gemms), where)
 
     def test_fp8_operands_have_rows_that_every_library_takes(self):
         for kind in LIMITS:

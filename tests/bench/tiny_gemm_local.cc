@@ -118,7 +118,7 @@ absl::Status LocalTinyGemm::LaunchAndWait() {
       gpu.Launch(launch().lane, {.ops = ops,
                                  .form = launch().form,
                                  .sm_budget = launch().sm_budget,
-                                 .company = launch().company,
+                                 .degree = launch().degree,
                                  .work_list = kernels::GroupWorkList::Of(launch().work_list),
                                  .writes = signal,
                                  .after = {},

@@ -105,7 +105,7 @@ class GroupConformanceTest : public DeviceTest {
         gpu().Launch(lane, {.ops = ops,
                             .form = policies::Form::kGroup,
                             .sm_budget = flags.budget,
-                            .company = policies::CompanyClassOf(static_cast<int>(ops.size())),
+                            .degree = policies::DegreeOf(static_cast<int>(ops.size())),
                             .work_list = ScheduleOf(ops, flags.budget),
                             .writes = writes,
                             .inputs_ready = flags.inputs_ready,

@@ -197,9 +197,9 @@ class TopTest(unittest.TestCase):
     def test_windows_of_any_size(self):
         self.sessions(b"only")
         terminal = self.top(50, 160)
-        terminal.wait_for(lambda text: "COMPANY" in text and "only" in text, "a large screen")
+        terminal.wait_for(lambda text: "CO-RUN" in text and "only" in text, "a large screen")
         for rows, columns, wanted in ((24, 80, "h history"), (5, 20, "q quit  ? help"), (3, 10, "concertd"), (1, 1, "~"),
-                                      (24, 80, "SESSIONS 1"), (12, 200, "COMPANY")):
+                                      (24, 80, "SESSIONS 1"), (12, 200, "CO-RUN")):
             terminal.resize(rows, columns)
             terminal.wait_for(lambda text: wanted in text, f"{wanted} at {rows}x{columns}")
         self.quit(terminal)

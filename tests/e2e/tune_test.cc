@@ -181,9 +181,9 @@ TEST_F(TuneTest, BadInputIsRefusedWithASentence) {
   EXPECT_THAT(out_, HasSubstr("gpu is 99"));
   EXPECT_EQ(Ctl(*daemon, {"run"}), 2);
   std::ofstream(Path("bad.jsonl"))
-      << R"({"m": 1, "n": 2, "k": 3, "dtype": "int1", "company": "solo", "form": "single"})"
+      << R"({"m": 1, "n": 2, "k": 3, "dtype": "int1", "degree": "solo", "form": "single"})"
       << "\n"
-      << R"({"m": 1, "n": 2, "k": 3, "dtype": "bf16", "company": "solo", "form": "single",)"
+      << R"({"m": 1, "n": 2, "k": 3, "dtype": "bf16", "degree": "solo", "form": "single",)"
       << R"( "median_us": "NaN", "samples": 3, "variant": {"source": "group", "dtype": "bf16"}})"
       << "\n";
   ASSERT_EQ(Ctl(*daemon, {"import", Path("bad.jsonl")}), 0) << out_;

@@ -203,7 +203,7 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     std::vector<const Op*> ops;
     std::vector<TimelineWrite> writes;
     std::vector<kernels::Predecessor> after;
-    bool settled = early;
+    bool inputs_ready = early;
     made.reserve(step.queues.size());
     for (const uint32_t queue : step.queues) {
       ops.push_back(&made.emplace_back(chain.queues.OpOf(queue, chain.steps[queue])));
@@ -212,7 +212,7 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
       after.push_back(PredecessorOf(chain, queue));
       const bool follows = after.back().launches_back > 0;
       if (chain.steps[queue]++ == 0) write = {TimelineAddress(timeline), Timeline(timeline)};
-      settled = settled && (follows || Timeline(timeline) >= write.value);
+      inputs_ready = inputs_ready && (follows || Timeline(timeline) >= write.value);
       ++write.value;
       writes.push_back(write);
     }
@@ -224,15 +224,15 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
       // Every other launch as one behind another, whose blocks may take half of an SM.
       request.work_list =
           Plan(ops, step.budget, turn % 2 == 0 ? GroupGoal::kLatency : GroupGoal::kThroughput);
-      // Looked at only where inputs are settled.
+      // Looked at only where inputs are ready.
       if (early) request.after = after;
-      request.inputs_ready = settled;
+      request.inputs_ready = inputs_ready;
       request.weights_ready = early && turn % 5 != 0;
     }
     ASSERT_OK(device().Launch(chain.lane, request));
     chain.previous.push_front(step.queues);
     if (chain.previous.size() > kernels::kMaxGroupPredecessors) chain.previous.pop_back();
-    early_ += settled && step.group;
+    early_ += inputs_ready && step.group;
   }
 
   // Runs the steps on each of `lanes` at once and returns what the lanes' queues hold at the end.

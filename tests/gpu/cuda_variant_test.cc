@@ -199,7 +199,7 @@ class BatchTest : public VariantTest {
     ASSERT_OK(device().Launch(1, {.ops = ops,
                                   .form = Form::kGroup,
                                   .sm_budget = shape.sm_budget,
-                                  .company = policies::CompanyClassOf(count)}));
+                                  .degree = policies::DegreeOf(count)}));
     Finish(1);
     for (int i = 0; i < count; ++i) {
       SCOPED_TRACE("member " + std::to_string(i));

@@ -26,7 +26,7 @@ constexpr std::array<ColumnInfo, kSessionColumnCount> kColumns = {{
     {"FLOP/S", 5},
     {"B/S", 3},
     {"GPU", ColumnSpec::kStays},
-    {"COMPANY", 1},
+    {"CO-RUN", 1},
     {"WAIT50", 4},
     {"WAIT99", 10},
     {"RUN50", 2},
@@ -79,10 +79,10 @@ std::optional<double> FigureOf(const SessionRow& row, SessionColumn column) {
       return Positive(row.ops->moved_bytes());
     case SessionColumn::kGpu:
       return Positive(row.ops->gpu_seconds() / row.gpu_count);
-    case SessionColumn::kCompany:
+    case SessionColumn::kCoRun:
       return GoodOps(*row.ops) == 0
                  ? std::nullopt
-                 : std::optional(static_cast<double>(row.ops->company_op_count()) /
+                 : std::optional(static_cast<double>(row.ops->co_run_op_count()) /
                                  static_cast<double>(GoodOps(*row.ops)));
     case SessionColumn::kWaitP50:
       return Positive(times.queue_wait().p50_us());
@@ -210,7 +210,7 @@ std::vector<std::string> TextsOf(const SessionRow& row, double interval_seconds)
       case SessionColumn::kGpu:
         texts.push_back(Tight(Percent(*figure, interval_seconds)));
         break;
-      case SessionColumn::kCompany:
+      case SessionColumn::kCoRun:
         texts.push_back(Tight(Percent(*figure, 1)));
         break;
       case SessionColumn::kWaitP50:

@@ -23,7 +23,7 @@ enum class SessionColumn : uint8_t {
   kFlops,
   kBytes,
   kGpu,
-  kCompany,
+  kCoRun,
   kWaitP50,
   kWaitP99,
   kRunP50,

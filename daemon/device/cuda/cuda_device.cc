@@ -203,7 +203,7 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
           .workspace_bytes = kWorkspaceBytes,
           .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0,
           .form = request.form,
-          .company = request.company,
+          .degree = request.degree,
           .tuned = tuned_.get(),
           .variant = request.variant,
           .probe_stream = probe_stream_};
@@ -235,7 +235,7 @@ absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
     if (!launched.ok() || *launched) return launched.status();
     // One after the other, so each as if it were alone.
     context.form = policies::Form::kSingle;
-    context.company = policies::CompanyClass::kSolo;
+    context.degree = policies::Degree::kSolo;
   }
   return LaunchEach(context, request.ops);
 }

@@ -14,7 +14,7 @@ void FillOps(v1::OpStats* ops, uint64_t count, double gpu_seconds) {
   ops->set_moved_bytes(count << 20);
   ops->set_flop_count(count * 1'000'000'000);
   ops->set_gpu_seconds(gpu_seconds);
-  ops->set_company_op_count(count / 2);
+  ops->set_co_run_op_count(count / 2);
   ops->set_single_op_count(count / 2);
   ops->set_streams_op_count(count / 5);
   ops->set_group_op_count(count * 3 / 10);
@@ -67,12 +67,12 @@ v1::Stats Totals() {
   v1::DeviceStats* device = stats.add_devices();
   FillOps(device->mutable_ops(), 1000, 0.5);
   device->set_plan_count(400);
-  device->set_company_plan_count(100);
+  device->set_co_run_plan_count(100);
   device->set_predicted_seconds(0.48);
   device->set_actual_seconds(0.5);
   device->set_serial_seconds(0.9);
   for (const uint32_t most : {1u, 2u, 4u, 8u, 0u}) {
-    v1::CompanySizeStats* size = device->add_company_sizes();
+    v1::DegreeStats* size = device->add_degrees();
     size->set_max_op_count(most);
     size->set_plan_count(most == 1 ? 300 : 10 * most);
   }
@@ -88,9 +88,9 @@ v1::Stats Totals() {
   session->set_session_id(3);
   FillOps(session->mutable_ops(), 800, 0.4);
   for (const uint32_t other : {2u, 7u, 0u, 9u}) {
-    v1::Companion* companion = session->add_companions();
-    companion->set_session_id(other);
-    companion->set_plan_count(120 - other);
+    v1::CoRunner* co_runner = session->add_co_runners();
+    co_runner->set_session_id(other);
+    co_runner->set_plan_count(120 - other);
   }
   return stats;
 }
@@ -227,18 +227,18 @@ buffer_bytes   0 B       -  1.00 TiB         -                       refused
 TEST(RenderTest, Stats) {
   EXPECT_EQ(
       RenderStats(Totals()),
-      R"(GPU 0: 400 plans, 25 % in company; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
+      R"(GPU 0: 400 plans, 25 % with several ops; took 0.500 s, predicted 0.480 s, one after the other 0.900 s; 12 records lost
        ops: 500 single, 200 streams, 300 group; plans of 1: 300, up to 2: 20, up to 4: 40, up to 8: 80, more: 0
 
-GPU     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
-0    1.00 k       0  1.00 T  1000 MiB  0.500     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
+GPU     OPS  FAILED    FLOP     BYTES  GPU S  CO-RUN  GAINED S  WAIT P50      P99  RUN P50     P99
+0    1.00 k       0  1.00 T  1000 MiB  0.500    50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
-KIND     OPS  FAILED    FLOP     BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
-gemm  1.00 k       0  1.00 T  1000 MiB  0.500     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
+KIND     OPS  FAILED    FLOP     BYTES  GPU S  CO-RUN  GAINED S  WAIT P50      P99  RUN P50     P99
+gemm  1.00 k       0  1.00 T  1000 MiB  0.500    50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
-SESSION    OPS  FAILED   FLOP    BYTES  GPU S  COMPANY  GAINED S  WAIT P50      P99  RUN P50     P99
-2 (ended)  200       0  200 G  200 MiB  0.100     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
-3          800       0  800 G  800 MiB  0.400     50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
+SESSION    OPS  FAILED   FLOP    BYTES  GPU S  CO-RUN  GAINED S  WAIT P50      P99  RUN P50     P99
+2 (ended)  200       0  200 G  200 MiB  0.100    50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
+3          800       0  800 G  800 MiB  0.400    50 %     0.200    8.2 us  1.53 ms  41.0 us  2.40 s
 
 SESSION  SHARED PLANS WITH SESSIONS (PLANS)
       3  2 (118), 7 (113), others (120), ...
@@ -261,7 +261,7 @@ TEST(RenderTest, FailuresAreListedByStatus) {
 TEST(RenderTest, Watch) {
   EXPECT_EQ(
       WatchTitle() + RenderWatchLine(Delta()),
-      R"(     OPS/S     FLOP/S        B/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
+      R"(     OPS/S     FLOP/S        B/S  GPU BUSY   CO-RUN    WAIT P50         P99     RUN P50         P99  DROPPED
        500      500 G      524 M      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
 )");
 }
@@ -272,12 +272,12 @@ TEST(RenderTest, TopListsTheBusiestFirstAndQuietOnesToo) {
   EXPECT_EQ(RenderTop(Status(), sessions, Delta()),
             R"(concertd 0.1.0, up 2 h 10 min, running, policy auto, 2 sessions
 
-GPU  OPS/S  FLOP/S    B/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
-  0    500   500 G  524 M  25 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+GPU  OPS/S  FLOP/S    B/S   GPU  CO-RUN  WAIT P50      P99  RUN P50     P99
+  0    500   500 G  524 M  25 %    50 %    8.2 us  1.53 ms  41.0 us  2.40 s
 
-SESSION   UID   PID  CLIENT    OPS/S  FLOP/S    B/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
-      3  1000  5003  server-a    400   400 G  419 M  20 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
-     12  1000  5012  b             -       -      -     -        -         -        -        -       -
+SESSION   UID   PID  CLIENT    OPS/S  FLOP/S    B/S   GPU  CO-RUN  WAIT P50      P99  RUN P50     P99
+      3  1000  5003  server-a    400   400 G  419 M  20 %    50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+     12  1000  5012  b             -       -      -     -       -         -        -        -       -
 )");
 }
 

@@ -13,7 +13,7 @@ inline void FillTopOps(uint64_t count, double gpu_seconds, v1::OpStats* ops) {
   ops->set_moved_bytes(count << 20);
   ops->set_flop_count(count * 1'000'000'000);
   ops->set_gpu_seconds(gpu_seconds);
-  ops->set_company_op_count(count / 2);
+  ops->set_co_run_op_count(count / 2);
   ops->mutable_queue_wait()->set_p50_us(8.2);
   ops->mutable_queue_wait()->set_p99_us(1530);
   ops->mutable_run_time()->set_p50_us(41);

@@ -30,7 +30,7 @@ TEST_F(TopStateTest, SortTurnsThroughAllColumnsAndBack) {
   Type("r");
   EXPECT_TRUE(state_.reversed);
   Type("s");
-  EXPECT_EQ(state_.sort, SessionColumn::kCompany);
+  EXPECT_EQ(state_.sort, SessionColumn::kCoRun);
   EXPECT_FALSE(state_.reversed);
   for (int i = 1; i < kSessionColumnCount; ++i) Type(">");
   EXPECT_EQ(state_.sort, SessionColumn::kGpu);

@@ -61,7 +61,7 @@ TEST(TuneFilesTest, AnUnknownKeyIsNamedWithFileRowAndTheNearestKey) {
 v1::TunedRow Row(uint32_t m, double median_us, uint32_t tile_m = 128) {
   v1::TunedRow row;
   row.set_m(m), row.set_n(64), row.set_k(64), row.set_batch(1), row.set_dtype("bf16");
-  row.set_company("eight"), row.set_form("streams");
+  row.set_degree("eight"), row.set_form("streams");
   row.set_median_us(median_us), row.set_spread_us(0.5), row.set_samples(16);
   row.mutable_variant()->set_source("cublaslt");
   row.mutable_variant()->set_tile_m(tile_m);
@@ -86,7 +86,7 @@ TEST(TuneFilesTest, DiffTellsMissingRowsVariantsAndTimesApart) {
   EXPECT_EQ(diff.same, 1u);
   EXPECT_EQ(diff.other_time, 1u);
   EXPECT_EQ(diff.other_variant, 1u);
-  EXPECT_THAT(diff.text, HasSubstr("another time: 3x64x64 bf16, streams, company eight: 10.00 us"));
+  EXPECT_THAT(diff.text, HasSubstr("another time: 3x64x64 bf16, streams, degree eight: 10.00 us"));
 }
 
 }  // namespace

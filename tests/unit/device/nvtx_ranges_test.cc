@@ -32,7 +32,7 @@ const char* (*NvtxRangesTest::take_record_)() = nullptr;
 TEST_F(NvtxRangesTest, ALaunchIsNamedByKindFormReasonAndPlan) {
   const NvtxRanges ranges(/*on=*/true);
   {
-    const NvtxRanges::Range range(ranges, CONCERT_OP_GEMM, Form::kGroup, Reason::kCompanyFaster,
+    const NvtxRanges::Range range(ranges, CONCERT_OP_GEMM, Form::kGroup, Reason::kTogetherFaster,
                                   17);
     EXPECT_EQ(TakeRecord(), "push concert: gemm, group [together is predicted faster] plan 17\n");
   }

@@ -281,7 +281,7 @@ kernels::cuda::LaunchContext FakeCuda::Context(policies::Lane lane) {
           .workspace_bytes = kWorkspaceBytes,
           .sm_budget = 0,
           .form = policies::Form::kSingle,
-          .company = policies::CompanyClass::kSolo,
+          .degree = policies::Degree::kSolo,
           .tuned = nullptr,
           .variant = nullptr,
           .probe_stream = ProbeStream()};

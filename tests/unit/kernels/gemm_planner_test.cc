@@ -17,7 +17,7 @@ using kernels::Activation;
 using kernels::Op;
 using kernels::cuda::GemmHeuristic;
 using kernels::cuda::LaunchContext;
-using policies::CompanyClass;
+using policies::Degree;
 using policies::Dtype;
 using policies::Form;
 using policies::Problem;
@@ -69,12 +69,11 @@ class GemmPlannerTest : public testing::Test {
   }
 
   static policies::TunedRow Row(const Variant& variant, int sm_budget = 0,
-                                CompanyClass company = CompanyClass::kSolo,
-                                Form form = Form::kSingle) {
+                                Degree degree = Degree::kSolo, Form form = Form::kSingle) {
     policies::TunedRow row;
     row.key = {.problem = {.m = kM, .n = kN, .k = kK},
                .sm_budget = static_cast<uint16_t>(sm_budget),
-               .company = company,
+               .degree = degree,
                .form = form};
     row.variant = variant;
     return row;
@@ -94,20 +93,19 @@ TEST_F(GemmPlannerTest, AsksTheHeuristicOncePerProblem) {
   EXPECT_TRUE(fake_.captured.empty()) << "no budget, no grid to verify";
 }
 
-TEST_F(GemmPlannerTest, TunedVariantIsTakenForItsCompanyAndForm) {
+TEST_F(GemmPlannerTest, TunedVariantIsTakenForItsDegreeAndForm) {
   fake_.offers[0] = {{.id = 1}, {.id = 2}, {.id = 3}};
   const std::vector<Variant> variants = List(0);
-  const TunedTable table(
-      {Row(variants[1]), Row(variants[2], 0, CompanyClass::kEight, Form::kStreams)});
+  const TunedTable table({Row(variants[1]), Row(variants[2], 0, Degree::kEight, Form::kStreams)});
   LaunchContext context = fake_.Context();
   context.tuned = &table;
   EXPECT_EQ(Launch(context), 2);
-  context.form = Form::kStreams, context.company = CompanyClass::kEight;
+  context.form = Form::kStreams, context.degree = Degree::kEight;
   EXPECT_EQ(Launch(context), 3);
-  context.company = CompanyClass::kTwo;
+  context.degree = Degree::kTwo;
   EXPECT_EQ(Launch(context), 1) << "never tuned: the default";
   const int calls = fake_.heuristic_calls;
-  context.company = CompanyClass::kEight;
+  context.degree = Degree::kEight;
   EXPECT_EQ(Launch(context), 3);
   EXPECT_EQ(fake_.heuristic_calls, calls) << "resolved once";
   EXPECT_EQ(fake_.cache().stale(), 0u);

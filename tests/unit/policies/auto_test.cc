@@ -37,7 +37,7 @@ TEST_F(AutoTest, SmallGemmsOfAllSessionsGoInOneGroup) {
   ASSERT_NE(launch.work_list, nullptr);
   EXPECT_EQ(GroupWorkList::Of(launch.work_list)->problem_count, 8);
   EXPECT_EQ(launch.predicted_us, launch.work_list->predicted_us);
-  EXPECT_EQ(plan_.reason, Reason::kCompanyFaster);
+  EXPECT_EQ(plan_.reason, Reason::kTogetherFaster);
   EXPECT_LT(plan_.predicted_us, 0.7 * plan_.serial_us);
 }
 
@@ -446,13 +446,13 @@ TEST_F(AutoTest, ShortPlansTeachNothing) {
 
 TEST_F(AutoTest, MeasuredTimesReplaceTheModel) {
   const Problem problem = Problem::Of(kSmall);
-  const auto row = [&](Form form, CompanyClass company, float us) {
-    return TunedRow{.key = {.problem = problem, .company = company, .form = form}, .median_us = us};
+  const auto row = [&](Form form, Degree degree, float us) {
+    return TunedRow{.key = {.problem = problem, .degree = degree, .form = form}, .median_us = us};
   };
   tuned_ = std::make_shared<TunedTable>(std::vector<TunedRow>{
-      row(Form::kSingle, CompanyClass::kSolo, 5), row(Form::kGroup, CompanyClass::kSolo, 50),
-      row(Form::kGroup, CompanyClass::kFour, 50), row(Form::kGroup, CompanyClass::kTwo, 50),
-      row(Form::kStreams, CompanyClass::kFour, 50)});
+      row(Form::kSingle, Degree::kSolo, 5), row(Form::kGroup, Degree::kSolo, 50),
+      row(Form::kGroup, Degree::kFour, 50), row(Form::kGroup, Degree::kTwo, 50),
+      row(Form::kStreams, Degree::kFour, 50)});
   for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, kSmall);
   Decide();
   EXPECT_EQ(plan_.launch_count, 4);
@@ -462,16 +462,15 @@ TEST_F(AutoTest, MeasuredTimesReplaceTheModel) {
   EXPECT_EQ(policy_->stats().modelled, 0u);
 }
 
-TEST_F(AutoTest, StreamsThatWereMeasuredFastestNameTheirCompany) {
-  const auto row = [&](Form form, CompanyClass company, float us) {
-    return TunedRow{.key = {.problem = Problem::Of(kSmall), .company = company, .form = form},
+TEST_F(AutoTest, StreamsThatWereMeasuredFastestNameTheirDegree) {
+  const auto row = [&](Form form, Degree degree, float us) {
+    return TunedRow{.key = {.problem = Problem::Of(kSmall), .degree = degree, .form = form},
                     .median_us = us};
   };
-  std::vector<TunedRow> rows = {row(Form::kStreams, CompanyClass::kFour, 7),
-                                row(Form::kSingle, CompanyClass::kSolo, 60)};
-  for (const CompanyClass company :
-       {CompanyClass::kSolo, CompanyClass::kTwo, CompanyClass::kFour}) {
-    rows.push_back(row(Form::kGroup, company, 50));
+  std::vector<TunedRow> rows = {row(Form::kStreams, Degree::kFour, 7),
+                                row(Form::kSingle, Degree::kSolo, 60)};
+  for (const Degree degree : {Degree::kSolo, Degree::kTwo, Degree::kFour}) {
+    rows.push_back(row(Form::kGroup, degree, 50));
   }
   tuned_ = std::make_shared<TunedTable>(rows);
   for (uint32_t i = 0; i < 4; ++i) scene_.Of(i, kSmall);
@@ -479,22 +478,22 @@ TEST_F(AutoTest, StreamsThatWereMeasuredFastestNameTheirCompany) {
   ASSERT_EQ(plan_.launch_count, 4);
   for (const PlannedLaunch& launch : plan_.launch_span()) {
     EXPECT_EQ(launch.form, Form::kStreams);
-    EXPECT_EQ(launch.company, CompanyClass::kFour);
+    EXPECT_EQ(launch.degree, Degree::kFour);
   }
 }
 
 // The others would only be one after the other if there were no more lanes to come.
 TEST_F(AutoTest, StreamsTakeWhatThereAreLanesForOfMore) {
   std::vector<TunedRow> rows;
-  const auto add = [&](Form form, CompanyClass company, float us) {
-    rows.push_back({.key = {.problem = Problem::Of(kSmall), .company = company, .form = form},
-                    .median_us = us});
+  const auto add = [&](Form form, Degree degree, float us) {
+    rows.push_back(
+        {.key = {.problem = Problem::Of(kSmall), .degree = degree, .form = form}, .median_us = us});
   };
-  add(Form::kSingle, CompanyClass::kSolo, 60);
-  add(Form::kStreams, CompanyClass::kEight, 7);
-  for (const CompanyClass company : {CompanyClass::kSolo, CompanyClass::kTwo, CompanyClass::kFour,
-                                     CompanyClass::kEight, CompanyClass::kMany}) {
-    add(Form::kGroup, company, 50);
+  add(Form::kSingle, Degree::kSolo, 60);
+  add(Form::kStreams, Degree::kEight, 7);
+  for (const Degree degree :
+       {Degree::kSolo, Degree::kTwo, Degree::kFour, Degree::kEight, Degree::kMany}) {
+    add(Form::kGroup, degree, 50);
   }
   tuned_ = std::make_shared<TunedTable>(rows);
   for (uint32_t i = 0; i < 20; ++i) scene_.Ready(kSmall);
@@ -504,7 +503,7 @@ TEST_F(AutoTest, StreamsTakeWhatThereAreLanesForOfMore) {
   uint32_t lanes = 0;
   for (const PlannedLaunch& launch : plan_.launch_span()) {
     EXPECT_EQ(launch.form, Form::kStreams);
-    EXPECT_EQ(launch.company, CompanyClass::kEight);
+    EXPECT_EQ(launch.degree, Degree::kEight);
     lanes |= 1u << launch.lane;
   }
   EXPECT_EQ(lanes, (1u << kNormalLaneCount) - 1);

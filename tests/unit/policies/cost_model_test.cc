@@ -20,13 +20,13 @@ struct Prediction {
 
 Prediction Predict(const MeasuredGroup& group) {
   const DeviceModel h200;
-  Company company(h200);
+  CoRunSet set(h200);
   for (const MeasuredGemm& gemm : group.gemms) {
     for (int i = 0; i < gemm.count; ++i) {
-      company.Add(CostOf(h200, Gemm(gemm.m, gemm.n, gemm.k)));
+      set.Add(CostOf(h200, Gemm(gemm.m, gemm.n, gemm.k)));
     }
   }
-  return {company.SerialUs(), company.CompanyUs()};
+  return {set.SerialUs(), set.CoRunUs()};
 }
 
 double Median(std::vector<double> values) {
@@ -105,11 +105,11 @@ TEST(CostModelTest, ExtremeSizesStayFinite) {
   EXPECT_GE(SoloUs(device, empty), device.kernel_floor_us);
 }
 
-TEST(CostModelTest, CompanyOfOneIsSolo) {
+TEST(CostModelTest, SetOfOneIsSolo) {
   const DeviceModel device;
   const Work work = Gemm(64, 4096, 4096);
   const Work* const works[] = {&work};
-  EXPECT_DOUBLE_EQ(CompanyUs(device, works), SoloUs(device, work));
+  EXPECT_DOUBLE_EQ(CoRunUs(device, works), SoloUs(device, work));
 }
 
 TEST(CostModelTest, CollectiveIsLatencyPlusLinkTime) {
@@ -123,8 +123,8 @@ TEST(CostModelTest, CollectiveHidesBesideAGemm) {
   const DeviceModel device;
   const Work gemm = Gemm(8192, 8192, 8192), collective = AllReduce(64 << 20);
   const Work* const works[] = {&gemm, &collective};
-  EXPECT_LT(CompanyUs(device, works), 0.95 * (SoloUs(device, gemm) + SoloUs(device, collective)));
-  EXPECT_GE(CompanyUs(device, works), SoloUs(device, gemm));
+  EXPECT_LT(CoRunUs(device, works), 0.95 * (SoloUs(device, gemm) + SoloUs(device, collective)));
+  EXPECT_GE(CoRunUs(device, works), SoloUs(device, gemm));
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ std::set<int> LanesOf(const Plan& plan) {
   return lanes;
 }
 
-void ExpectCompany(const Plan& plan, int launches, Form form, CompanyClass company) {
+void ExpectDegree(const Plan& plan, int launches, Form form, Degree degree) {
   ASSERT_EQ(plan.launch_count, launches);
   for (const PlannedLaunch& launch : plan.launch_span()) {
     EXPECT_EQ(launch.count, 1);
     EXPECT_EQ(launch.form, form);
-    EXPECT_EQ(launch.company, company);
+    EXPECT_EQ(launch.degree, degree);
   }
 }
 
@@ -89,50 +89,50 @@ TEST(DegreeModelTest, ExtremeSizesHaveFiniteScores) {
 
 TEST(GoldylocTest, RunsSmallGemmsByEightWithTheirVariants) {
   const Plan plan = Decide(ReadyTimes(20, kSmall));
-  ExpectCompany(plan, 8, Form::kStreams, CompanyClass::kEight);
+  ExpectDegree(plan, 8, Form::kStreams, Degree::kEight);
   EXPECT_EQ(LanesOf(plan).size(), 8u);
-  EXPECT_EQ(plan.reason, Reason::kCompanyFaster);
+  EXPECT_EQ(plan.reason, Reason::kTogetherFaster);
 }
 
 TEST(GoldylocTest, RunsLargeGemmsAloneWithTheirSoloVariants) {
   const Plan plan = Decide(ReadyTimes(8, kLarge));
-  ExpectCompany(plan, 1, Form::kSingle, CompanyClass::kSolo);
-  EXPECT_EQ(plan.reason, Reason::kCompanyNotFaster);
+  ExpectDegree(plan, 1, Form::kSingle, Degree::kSolo);
+  EXPECT_EQ(plan.reason, Reason::kTogetherNotFaster);
 }
 
 TEST(GoldylocTest, ADegreeBetweenTakesThatManyAndQueuesTheRestBehindThem) {
   Scene scene = ReadyTimes(8, kMedium);
   const Plan first = Decide(scene);
-  ExpectCompany(first, 4, Form::kStreams, CompanyClass::kFour);
+  ExpectDegree(first, 4, Form::kStreams, Degree::kFour);
 
   Scene second = ReadyTimes(4, kMedium);
   for (const int lane : LanesOf(first)) second.Running(kMedium, static_cast<Lane>(lane));
   const Plan rest = Decide(second);
-  ExpectCompany(rest, 4, Form::kStreams, CompanyClass::kFour);
+  ExpectDegree(rest, 4, Form::kStreams, Degree::kFour);
   EXPECT_EQ(LanesOf(rest), LanesOf(first));
 }
 
-TEST(GoldylocTest, FewerThanTheDegreeGetTheVariantOfTheirCompany) {
-  ExpectCompany(Decide(ReadyTimes(3, kTiny)), 3, Form::kStreams, CompanyClass::kFour);
+TEST(GoldylocTest, FewerThanTheDegreeGetTheVariantOfTheirDegree) {
+  ExpectDegree(Decide(ReadyTimes(3, kTiny)), 3, Form::kStreams, Degree::kFour);
   const Plan one = Decide(ReadyTimes(1, kSmall));
-  ExpectCompany(one, 1, Form::kSingle, CompanyClass::kSolo);
+  ExpectDegree(one, 1, Form::kSingle, Degree::kSolo);
   EXPECT_EQ(one.reason, Reason::kOnlyOneReady);
 }
 
 TEST(GoldylocTest, OfDifferentShapesEachDegreeIsAnUpperLimit) {
   const Plan small_first =
       Decide(ReadyTimes(2, kSmall).Ready(kLarge).Ready(kSmall).Ready(kSmall).Ready(kSmall));
-  ExpectCompany(small_first, 2, Form::kStreams, CompanyClass::kTwo);
+  ExpectDegree(small_first, 2, Form::kStreams, Degree::kTwo);
   const Plan large_first = Decide(Scene().Ready(kLarge).Ready(kSmall).Ready(kSmall).Ready(kSmall));
-  ExpectCompany(large_first, 1, Form::kSingle, CompanyClass::kSolo);
+  ExpectDegree(large_first, 1, Form::kSingle, Degree::kSolo);
 }
 
 TEST(GoldylocTest, JoinsWhatRunsWithinItsDegree) {
   const Plan small = Decide(Scene().Running(kSmall, 3).Ready(kSmall));
-  ExpectCompany(small, 1, Form::kStreams, CompanyClass::kTwo);
+  ExpectDegree(small, 1, Form::kStreams, Degree::kTwo);
   EXPECT_NE(small.launches[0].lane, 3);
   const Plan large = Decide(Scene().Running(kLarge, 3).Ready(kLarge));
-  ExpectCompany(large, 1, Form::kSingle, CompanyClass::kSolo);
+  ExpectDegree(large, 1, Form::kSingle, Degree::kSolo);
   EXPECT_EQ(large.launches[0].lane, 3);
 }
 
@@ -151,7 +151,7 @@ TEST(GoldylocTest, ChainsStayOnTheirLanesAndCountOnce) {
     scene.Running(kMedium, lane).Ready(kMedium, Priority::kNormal, lane);
   }
   const Plan plan = Decide(scene);
-  ExpectCompany(plan, 4, Form::kStreams, CompanyClass::kFour);
+  ExpectDegree(plan, 4, Form::kStreams, Degree::kFour);
   for (const PlannedLaunch& launch : plan.launch_span()) {
     EXPECT_EQ(launch.lane, scene.ready[plan.OpsOf(launch)[0]].after);
   }

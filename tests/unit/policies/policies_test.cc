@@ -107,7 +107,7 @@ TEST(StreamsTest, SpreadsOverLanesAndFollowsPredecessors) {
   EXPECT_EQ(LanesOf(plan).size(), 8u);
 }
 
-TEST(StreamsTest, KeepsCompanyEvenWhereItLoses) {
+TEST(StreamsTest, StaysTogetherEvenWhereItLoses) {
   const Plan plan =
       Decide("streams", Crowded().Ready(kLarge).Ready(kLarge).Ready(kLarge).Ready(kLarge));
   EXPECT_EQ(plan.launch_count, 4);
@@ -123,27 +123,27 @@ TEST(PriorityTest, HighClassGoesFirstOnHighLanes) {
   EXPECT_FALSE(IsHighPriority(plan.launches[2].lane));
 }
 
-TEST(AutoWithLibraryKernelsTest, RunsSmallGemmsInCompany) {
+TEST(AutoWithLibraryKernelsTest, RunsSmallGemmsTogether) {
   Scene scene;
   for (int i = 0; i < 8; ++i) scene.Ready(kSmall);
   const Plan plan = Decide("auto", scene);
-  EXPECT_EQ(plan.reason, Reason::kCompanyFaster);
+  EXPECT_EQ(plan.reason, Reason::kTogetherFaster);
   EXPECT_EQ(plan.launch_count, 8);
   EXPECT_EQ(LanesOf(plan).size(), 8u);
   EXPECT_LT(plan.predicted_us, plan.serial_us);
 }
 
-// Without a join between sets even 4096x4096x4096 are 3 to 5 % faster in company (H200).
-TEST(AutoWithLibraryKernelsTest, RunsLargeGemmsInCompany) {
+// Without a join between sets even 4096x4096x4096 are 3 to 5 % faster together (H200).
+TEST(AutoWithLibraryKernelsTest, RunsLargeGemmsTogether) {
   const Plan plan = Decide("auto", Scene().Ready(kLarge).Ready(kLarge));
-  EXPECT_EQ(plan.reason, Reason::kCompanyFaster);
+  EXPECT_EQ(plan.reason, Reason::kTogetherFaster);
   EXPECT_EQ(plan.launch_count, 2);
   EXPECT_EQ(LanesOf(plan).size(), 2u);
 }
 
-TEST(AutoWithLibraryKernelsTest, RunsAloneWhatCompanySlowsDown) {
+TEST(AutoWithLibraryKernelsTest, RunsAloneWhatIsSlowerTogether) {
   const Plan plan = Decide("auto", Crowded().Ready(kLarge).Ready(kLarge));
-  EXPECT_EQ(plan.reason, Reason::kCompanyNotFaster);
+  EXPECT_EQ(plan.reason, Reason::kTogetherNotFaster);
   EXPECT_EQ(plan.launch_count, 1);
   EXPECT_EQ(plan.launches[0].form, Form::kSingle);
 }

@@ -37,8 +37,8 @@ LaunchRanges RangesOf(const std::vector<TestOp>& ops) {
   return launch;
 }
 
-bool Settled(const WritesInFlight& writes, const std::vector<TestOp>& ops) {
-  return WeightsSettled(writes, RangesOf(ops));
+bool Ready(const WritesInFlight& writes, const std::vector<TestOp>& ops) {
+  return WeightsReady(writes, RangesOf(ops));
 }
 
 WritesInFlight::Slots Add(WritesInFlight& writes, ByteRange range) {
@@ -49,89 +49,89 @@ TEST(HazardsTest, WeightsAreCheckedToTheByte) {
   WritesInFlight writes;
   Add(writes, {1000, 2000});
   Add(writes, {5000, 6000});
-  const auto settled = [&](ByteRange weights) {
-    return Settled(writes, {{.written = {{9000, 9100}}, .early = {weights}}});
+  const auto ready = [&](ByteRange weights) {
+    return Ready(writes, {{.written = {{9000, 9100}}, .early = {weights}}});
   };
-  EXPECT_TRUE(settled({2000, 5000}));  // between the two
-  EXPECT_TRUE(settled({0, 1000}));
-  EXPECT_FALSE(settled({1999, 5000}));
-  EXPECT_FALSE(settled({2000, 5001}));
-  EXPECT_FALSE(settled({0, 100'000}));
-  EXPECT_FALSE(settled({5500, 5501}));
+  EXPECT_TRUE(ready({2000, 5000}));  // between the two
+  EXPECT_TRUE(ready({0, 1000}));
+  EXPECT_FALSE(ready({1999, 5000}));
+  EXPECT_FALSE(ready({2000, 5001}));
+  EXPECT_FALSE(ready({0, 100'000}));
+  EXPECT_FALSE(ready({5500, 5501}));
 }
 
 TEST(HazardsTest, EveryRangeOfAnOpCounts) {
   WritesInFlight writes;
   const std::vector<ByteRange> two = {{1000, 2000}, {5000, 6000}};
   const auto slots = writes.Add(two);
-  EXPECT_FALSE(Settled(writes, {{.written = {}, .early = {{0, 1}, {5500, 5501}}}}));
-  EXPECT_FALSE(Settled(writes, {{.written = {}, .early = {{1500, 1501}, {0, 1}}}}));
-  EXPECT_TRUE(Settled(writes, {{.written = {}, .early = {{2000, 5000}, {0, 1}}}}));
+  EXPECT_FALSE(Ready(writes, {{.written = {}, .early = {{0, 1}, {5500, 5501}}}}));
+  EXPECT_FALSE(Ready(writes, {{.written = {}, .early = {{1500, 1501}, {0, 1}}}}));
+  EXPECT_TRUE(Ready(writes, {{.written = {}, .early = {{2000, 5000}, {0, 1}}}}));
   writes.Remove(slots);
   EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
-  EXPECT_FALSE(Settled(writes, {{.written = {{1, 2}, {5000, 6000}}, .early = {}},
-                                {.written = {}, .early = {{5500, 5501}}}}));
+  EXPECT_FALSE(Ready(writes, {{.written = {{1, 2}, {5000, 6000}}, .early = {}},
+                              {.written = {}, .early = {{5500, 5501}}}}));
 }
 
-TEST(HazardsTest, OpsWithoutWeightsAreSettled) {
+TEST(HazardsTest, OpsWithoutWeightsAreReady) {
   WritesInFlight writes;
   Add(writes, {0, 2000});
-  EXPECT_TRUE(Settled(writes, {{.written = {{3000, 4000}}, .early = {}}}));
+  EXPECT_TRUE(Ready(writes, {{.written = {{3000, 4000}}, .early = {}}}));
 }
 
 TEST(HazardsTest, OpsOfTheLaunchCountForEachOtherButNotForThemselves) {
   const WritesInFlight writes;
   const TestOp in_place = {.written = {{1000, 2000}}, .early = {{1000, 2000}}};
-  EXPECT_TRUE(Settled(writes, {in_place}));
-  EXPECT_FALSE(Settled(writes, {in_place, {.written = {{1999, 2100}}, .early = {}}}));
+  EXPECT_TRUE(Ready(writes, {in_place}));
+  EXPECT_FALSE(Ready(writes, {in_place, {.written = {{1999, 2100}}, .early = {}}}));
 }
 
 TEST(HazardsTest, RemovedWritesNoLongerCount) {
   WritesInFlight writes;
   const auto first = Add(writes, {1000, 2000}), second = Add(writes, {3000, 4000});
   const std::vector<TestOp> ops = {{.written = {}, .early = {{1000, 1001}}}};
-  EXPECT_FALSE(Settled(writes, ops));
+  EXPECT_FALSE(Ready(writes, ops));
   writes.Remove(first);
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
   EXPECT_EQ(Add(writes, {1, 2}).slot[0], first.slot[0]);
   writes.Remove(second);
   writes.Remove(first);
   EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
 }
 
-TEST(HazardsTest, TooManyWritesMeanNotSettled) {
+TEST(HazardsTest, TooManyWritesMeanNotReady) {
   WritesInFlight writes;
   for (uint64_t i = 0; i < WritesInFlight::kCapacity; ++i) Add(writes, {i * 10, i * 10 + 1});
   const std::vector<TestOp> ops = {{.written = {}, .early = {{5, 6}}}};
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
   const auto slots = Add(writes, {100'000, 100'001});
   EXPECT_TRUE(slots.missing);
-  EXPECT_FALSE(Settled(writes, ops));
+  EXPECT_FALSE(Ready(writes, ops));
   writes.Remove(slots);
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
 }
 
-TEST(HazardsTest, AnOpThatWritesMoreThanIsKeptOfItMeansNotSettled) {
+TEST(HazardsTest, AnOpThatWritesMoreThanIsKeptOfItMeansNotReady) {
   WritesInFlight writes;
   const std::vector<ByteRange> many(WritesInFlight::kMaxSlots + 1, {1000, 2000});
   const std::vector<TestOp> ops = {{.written = {}, .early = {{5, 6}}}};
   const auto slots = writes.Add(many);
-  EXPECT_FALSE(Settled(writes, ops));
+  EXPECT_FALSE(Ready(writes, ops));
   writes.Remove(slots);
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
   EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
 }
 
-TEST(HazardsTest, TooManyComparisonsMeanNotSettled) {
+TEST(HazardsTest, TooManyComparisonsMeanNotReady) {
   WritesInFlight writes;
   for (uint64_t i = 0; i < 64; ++i) Add(writes, {i * 10, i * 10 + 1});
   std::vector<TestOp> ops(64, {.written = {{10'000, 10'001}}, .early = {{5, 6}}});
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
   ops.push_back(ops[0]);
-  EXPECT_FALSE(Settled(writes, ops));
+  EXPECT_FALSE(Ready(writes, ops));
   // What is far from all writes costs nothing.
   for (TestOp& op : ops) op.early = {{20'000, 30'000}};
-  EXPECT_TRUE(Settled(writes, ops));
+  EXPECT_TRUE(Ready(writes, ops));
 }
 
 // Against the definition.
@@ -162,7 +162,7 @@ TEST(HazardsTest, AgreesWithComparingEverything) {
         }
       }
     }
-    ASSERT_EQ(Settled(writes, ops), want) << "round " << round;
+    ASSERT_EQ(Ready(writes, ops), want) << "round " << round;
     settled_count += want;
   }
   EXPECT_GT(settled_count, 500);
@@ -197,7 +197,7 @@ TEST(HazardsTest, AgreesWithComparingEverythingAsWritesComeAndGo) {
     const ByteRange early = range();
     const bool want = std::none_of(in_flight.begin(), in_flight.end(),
                                    [&](const Write& write) { return write.range.Overlaps(early); });
-    ASSERT_EQ(Settled(writes, {{.written = {}, .early = {early}}}), want) << "round " << round;
+    ASSERT_EQ(Ready(writes, {{.written = {}, .early = {early}}}), want) << "round " << round;
     settled_count += want;
   }
   EXPECT_GT(settled_count, 1000);

@@ -62,14 +62,14 @@ class LedgerTest : public testing::Test {
   Ledger ledger_;
 };
 
-TEST_F(LedgerTest, WeightsAreSettledWhenNothingInFlightWritesThem) {
+TEST_F(LedgerTest, WeightsAreReadyWhenNothingInFlightWritesThem) {
   const OpId writer = Gemm(0x1000, 0x8000);
   Launch({writer}, 0, 0);
-  EXPECT_FALSE(Launch({Gemm(0x8000, 0x10000)}, 0, 0).weights_settled);
-  EXPECT_TRUE(Launch({Gemm(0x2000, 0x18000)}, 0, 0).weights_settled);
-  EXPECT_FALSE(Launch({Gemm(0x2000, 0x20000)}, 0, 0, 0, /*chained=*/false).weights_settled);
+  EXPECT_FALSE(Launch({Gemm(0x8000, 0x10000)}, 0, 0).weights_ready);
+  EXPECT_TRUE(Launch({Gemm(0x2000, 0x18000)}, 0, 0).weights_ready);
+  EXPECT_FALSE(Launch({Gemm(0x2000, 0x20000)}, 0, 0, 0, /*chained=*/false).weights_ready);
   ledger_.Finish(writer, kMicro);
-  EXPECT_TRUE(Launch({Gemm(0x8000, 0x28000)}, 0, kMicro).weights_settled);
+  EXPECT_TRUE(Launch({Gemm(0x8000, 0x28000)}, 0, kMicro).weights_ready);
 }
 
 TEST_F(LedgerTest, LaunchesOfALaneAndBehindOthersAddUp) {
@@ -131,7 +131,7 @@ TEST_F(LedgerTest, WhatIsWithdrawnLeavesNothingBehind) {
   EXPECT_EQ(ledger_.LaneBehind(op), policies::kNoLane);
   EXPECT_EQ(ledger_.plans().compute_plans(), 0);
   EXPECT_TRUE(ledger_.plans().op_records().empty());
-  EXPECT_TRUE(Launch({Gemm(0x8000, 0x10000)}, 0, 0).weights_settled);
+  EXPECT_TRUE(Launch({Gemm(0x8000, 0x10000)}, 0, 0).weights_ready);
 }
 
 }  // namespace

@@ -382,7 +382,7 @@ TEST_F(GroupTest, DoesNotLearnFromAPlanBesideOneOfAnotherClass) {
   EXPECT_THAT(learned_, IsEmpty());
 }
 
-TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrHadCompany) {
+TEST_F(GroupTest, DoesNotLearnFromWhatFailedOrRanBesideOthers) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId failed = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
@@ -420,7 +420,7 @@ TEST_F(LongLaunchTest, IsFollowedInTimeEvenIfItEndsASixthEarly) {
   Step();
   ASSERT_EQ(launched_.size(), 2u);
   now_ += 100'000;
-  SubmitGemm(c, 0x1000, 0x2000, 0x5000);  // less than what is in flight: company may come
+  SubmitGemm(c, 0x1000, 0x2000, 0x5000);  // less than what is in flight: more may come
   Step();
   EXPECT_EQ(launched_.size(), 2u);
   now_ += 234'000;  // it was predicted to end 66 us later

@@ -70,9 +70,9 @@ TEST_F(BacklogTest, WhatIsLateStillCounts) {
 
 // Launches are predicted to end after 10 us and what it takes to start them: too long for the
 // backlog, but not for the backlog and half of the running one.
-class CompanyTest : public SchedulerTest {
+class CoRunSetTest : public SchedulerTest {
  protected:
-  CompanyTest() : SchedulerTest({.depth = 1, .backlog_ns = 10'000}) {
+  CoRunSetTest() : SchedulerTest({.depth = 1, .backlog_ns = 10'000}) {
     for (QueueId& queue : queues_) queue = AddQueue();
     Submit(queues_[0]);
     Step();
@@ -83,7 +83,7 @@ class CompanyTest : public SchedulerTest {
   std::array<QueueId, 4> queues_;
 };
 
-TEST_F(CompanyTest, WaitsForAsMuchAsIsInFlight) {
+TEST_F(CoRunSetTest, WaitsForAsMuchAsIsInFlight) {
   ASSERT_EQ(launched_.size(), 2u);  // as much was ready as was in flight
   Submit(queues_[2]);
   Step();
@@ -93,14 +93,14 @@ TEST_F(CompanyTest, WaitsForAsMuchAsIsInFlight) {
   EXPECT_EQ(launched_.size(), 3u);  // behind which is too much for the fourth
 }
 
-TEST_F(CompanyTest, AChainsNextOpWaitsForNobody) {
+TEST_F(CoRunSetTest, AChainsNextOpWaitsForNobody) {
   ASSERT_EQ(launched_.size(), 2u);
   Submit(queues_[0]);
   Step();
   EXPECT_EQ(launched_.size(), 3u);
 }
 
-TEST_F(CompanyTest, GoesOnWhenTheBacklogIsShort) {
+TEST_F(CoRunSetTest, GoesOnWhenTheBacklogIsShort) {
   ASSERT_EQ(launched_.size(), 2u);
   Submit(queues_[2]);
   now_ += 6'000;
@@ -108,7 +108,7 @@ TEST_F(CompanyTest, GoesOnWhenTheBacklogIsShort) {
   EXPECT_EQ(launched_.size(), 3u);
 }
 
-TEST_F(CompanyTest, CountsWhatAPlanWasLaunchedWithUntilItEnds) {
+TEST_F(CoRunSetTest, CountsWhatAPlanWasLaunchedWithUntilItEnds) {
   ASSERT_EQ(launched_.size(), 2u);
   Finish(queues_[0], 1);
   Submit(queues_[2]);

@@ -11,11 +11,11 @@ namespace concert::daemon {
 
 // Ready at 1 ms, waited `wait_us`, ran `run_us`.
 inline OpRecord GoodOp(uint32_t session, uint16_t kind = CONCERT_OP_GEMM, int64_t wait_us = 10,
-                       int64_t run_us = 40, uint16_t company = 0) {
+                       int64_t run_us = 40, uint16_t others = 0) {
   OpRecord op{};
   op.session = session;
   op.kind = kind;
-  op.company = company;
+  op.others = others;
   op.dtype = policies::Dtype::kBf16;
   op.plan = 1;
   op.flops = 1'000'000;
@@ -49,7 +49,7 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   plan.op_count = sessions.size();
   plan.launch_count = sessions.size();
   plan.reason =
-      sessions.size() > 1 ? policies::Reason::kCompanyFaster : policies::Reason::kOnlyOneReady;
+      sessions.size() > 1 ? policies::Reason::kTogetherFaster : policies::Reason::kOnlyOneReady;
   plan.form = sessions.size() > 1 ? policies::Form::kStreams : policies::Form::kSingle;
   plan.ops_by_form[static_cast<size_t>(plan.form)] = plan.op_count;
   int i = 0;

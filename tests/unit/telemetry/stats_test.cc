@@ -26,11 +26,11 @@ TEST(StatsTest, OpsCountPerSessionKindAndDevice) {
   stats.Add(1, GoodOp(1, CONCERT_OP_ALL_REDUCE, 10, 40, 2));
   stats.Add(1, GoodOp(2, CONCERT_OP_GEMM));
   EXPECT_EQ(stats.total.op_count, 3u);
-  EXPECT_EQ(stats.total.company_op_count, 1u);
+  EXPECT_EQ(stats.total.co_run_op_count, 1u);
   EXPECT_EQ(stats.total.flops, 3'000'000u);
   EXPECT_EQ(stats.total.bytes, 3 * 4096u);
   EXPECT_NEAR(stats.total.gpu_seconds, 60e-6, 1e-9);
-  EXPECT_NEAR(stats.total.gained_seconds, 12e-6, 1e-9);  // of the one in company
+  EXPECT_NEAR(stats.total.gained_seconds, 12e-6, 1e-9);  // of the one that had others beside it
   EXPECT_NEAR(stats.sessions.at(1).ops.gained_seconds, 12e-6, 1e-9);
   EXPECT_EQ(stats.sessions.at(2).ops.gained_seconds, 0);
   EXPECT_EQ(stats.devices.at(0).ops.op_count, 1u);
@@ -72,7 +72,7 @@ TEST(StatsTest, PlansCountPerDeviceWithPredictedAndActualTime) {
   stats.Add(2, PlanOf(2, {3, 4}));
   const DeviceStats& device = stats.devices.at(2);
   EXPECT_EQ(device.plan_count, 2u);
-  EXPECT_EQ(device.company_plan_count, 1u);
+  EXPECT_EQ(device.co_run_plan_count, 1u);
   EXPECT_NEAR(device.predicted_seconds, 82e-6, 1e-9);
   EXPECT_NEAR(device.actual_seconds, 86e-6, 1e-9);
   EXPECT_NEAR(device.serial_seconds, 192e-6, 1e-9);
@@ -129,7 +129,7 @@ TEST(StatsTest, OpsCountByPriorityClass) {
   EXPECT_EQ(stats.sessions.at(3).classes[0].op_count, 0u);
 }
 
-TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
+TEST(StatsTest, OpsCountByFormAndPlansByDegree) {
   Stats stats;
   OpRecord grouped = GoodOp(1);
   grouped.form = policies::Form::kGroup;
@@ -143,33 +143,33 @@ TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
   stats.Add(0, PlanOf(3, {1, 2, 3}));
   stats.Add(0, PlanOf(4, {1, 2, 3, 4}));
   stats.Add(0, PlanOf(5, {1, 2, 3, 4, 5, 6, 7, 8, 9}));
-  EXPECT_THAT(stats.devices.at(0).plans_by_company, ElementsAre(1, 1, 2, 0, 1));
+  EXPECT_THAT(stats.devices.at(0).plans_by_degree, ElementsAre(1, 1, 2, 0, 1));
   Stats delta = stats;
   delta.Add(0, grouped);
   delta.Add(0, PlanOf(6, {1, 2}));
   delta.Subtract(stats);
   EXPECT_THAT(delta.total.form_op_count, ElementsAre(0, 0, 1));
-  EXPECT_THAT(delta.devices.at(0).plans_by_company, ElementsAre(0, 1, 0, 0, 0));
+  EXPECT_THAT(delta.devices.at(0).plans_by_degree, ElementsAre(0, 1, 0, 0, 0));
 }
 
-TEST(StatsTest, CompanionsAreCountedOncePerPlanInBothDirections) {
+TEST(StatsTest, CoRunnersAreCountedOncePerPlanInBothDirections) {
   Stats stats = StatsOf({3, 7, 9});
   stats.Add(0, PlanOf(1, {3, 7, 3, 7, 9}));
   stats.Add(0, PlanOf(2, {3, 9}));
   stats.Add(0, PlanOf(3, {5}));  // alone
-  EXPECT_THAT(stats.sessions.at(3).companions.plans_by_session(),
+  EXPECT_THAT(stats.sessions.at(3).co_runners.plans_by_session(),
               ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 2)));
-  EXPECT_THAT(stats.sessions.at(7).companions.plans_by_session(),
+  EXPECT_THAT(stats.sessions.at(7).co_runners.plans_by_session(),
               ElementsAre(Pair(3, 1), Pair(7, 1), Pair(9, 1)));
-  EXPECT_THAT(stats.sessions.at(9).companions.plans_by_session(),
+  EXPECT_THAT(stats.sessions.at(9).co_runners.plans_by_session(),
               ElementsAre(Pair(3, 2), Pair(7, 1)));
 }
 
-TEST(StatsTest, CompanionListIsBounded) {
-  Companions companions;
-  for (uint32_t session = 1; session <= 100; ++session) companions.Add(session);
-  EXPECT_EQ(companions.plans_by_session().size(), Companions::kMaxListed);
-  EXPECT_EQ(companions.plans_by_session().at(0), 100 - (Companions::kMaxListed - 1));
+TEST(StatsTest, ListOfCoRunnersIsBounded) {
+  CoRunners co_runners;
+  for (uint32_t session = 1; session <= 100; ++session) co_runners.Add(session);
+  EXPECT_EQ(co_runners.plans_by_session().size(), CoRunners::kMaxListed);
+  EXPECT_EQ(co_runners.plans_by_session().at(0), 100 - (CoRunners::kMaxListed - 1));
 }
 
 TEST(StatsTest, EndedSessionsAreKeptForAWhileThenFolded) {
@@ -224,7 +224,7 @@ TEST(StatsTest, DepartedUsersAreBounded) {
   EXPECT_EQ(stats.departed_users.at({Stats::kOtherUsers, 0}).op_count, 100u);
 }
 
-TEST(StatsTest, InterferenceIsWhatOpsInCompanyRanLongerThanPredictedAlone) {
+TEST(StatsTest, InterferenceIsWhatOpsRanLongerTogetherThanPredictedAlone) {
   Stats stats;
   stats.Add(0, GoodOp(1, CONCERT_OP_GEMM, 10, 40, 0));  // alone
   EXPECT_EQ(stats.total.interference_seconds, 0);
@@ -280,7 +280,7 @@ TEST(StatsTest, RecordsThatComeAfterTheirSessionsEndListItNoMore) {
   EXPECT_FALSE(stats.sessions.contains(1));
   EXPECT_EQ(stats.departed.op_count, 2u);
   EXPECT_EQ(stats.total.op_count, 2u);
-  EXPECT_THAT(stats.sessions.at(2).companions.plans_by_session(), ElementsAre(Pair(1, 1)));
+  EXPECT_THAT(stats.sessions.at(2).co_runners.plans_by_session(), ElementsAre(Pair(1, 1)));
 }
 
 TEST(StatsTest, SubtractLeavesWhatWasAdded) {
@@ -297,7 +297,7 @@ TEST(StatsTest, SubtractLeavesWhatWasAdded) {
   EXPECT_EQ(delta.devices.at(0).plan_count, 1u);
   EXPECT_EQ(delta.Users().at({1000, 0}).op_count, 1u);
   ASSERT_EQ(delta.sessions.size(), 1u);
-  EXPECT_THAT(delta.sessions.at(1).companions.plans_by_session(), ElementsAre(Pair(3, 1)));
+  EXPECT_THAT(delta.sessions.at(1).co_runners.plans_by_session(), ElementsAre(Pair(3, 1)));
   EXPECT_TRUE(delta.kinds.contains(CONCERT_OP_GEMM));
   EXPECT_FALSE(delta.kinds.contains(CONCERT_OP_COPY));
 }

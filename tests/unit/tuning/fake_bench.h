@@ -1,4 +1,4 @@
-// A Bench without time: the caller says what a company takes; every call is counted.
+// A Bench without time: the caller says what a co-run set takes; every call is counted.
 #ifndef CONCERT_TESTS_UNIT_TUNING_FAKE_BENCH_H_
 #define CONCERT_TESTS_UNIT_TUNING_FAKE_BENCH_H_
 
@@ -16,7 +16,7 @@ class FakeBench final : public Bench {
   bool per_budget = true;      // variants of another budget are others
   int samples_left = 1 << 30;  // then CANCELLED, as at the end of a budget
   std::function<float(std::span<const Candidate>, policies::Form, int)> time_us;
-  std::vector<std::pair<std::vector<Candidate>, int>> calls;  // company and samples
+  std::vector<std::pair<std::vector<Candidate>, int>> calls;  // set and samples
 
   std::vector<policies::Variant> Candidates(const policies::Problem& problem,
                                             int sm_budget) override {
@@ -30,11 +30,11 @@ class FakeBench final : public Bench {
     return list;
   }
 
-  absl::StatusOr<Measurement> Measure(std::span<const Candidate> company, policies::Form form,
+  absl::StatusOr<Measurement> Measure(std::span<const Candidate> set, policies::Form form,
                                       int sm_budget, int samples) override {
-    calls.push_back({{company.begin(), company.end()}, samples});
+    calls.push_back({{set.begin(), set.end()}, samples});
     if ((samples_left -= samples) < 0) return absl::CancelledError("out of time");
-    const float us = time_us(company, form, sm_budget);
+    const float us = time_us(set, form, sm_budget);
     if (us <= 0) return absl::InvalidArgumentError("cannot run");
     return Measurement{.median_us = us, .p10_us = us * 0.99f, .p90_us = us * 1.01f};
   }

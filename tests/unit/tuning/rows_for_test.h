@@ -10,7 +10,7 @@ inline StoredRow RowFor(uint32_t m, float median_us = 10, float spread_us = 1) {
   StoredRow row;
   row.tuned.key = {.problem = {.m = m, .n = 4096, .k = 1024},
                    .sm_budget = 0,
-                   .company = policies::CompanyClass::kEight,
+                   .degree = policies::Degree::kEight,
                    .form = policies::Form::kStreams};
   row.tuned.variant = {.source = policies::Variant::Source::kCublasLt,
                        .sm_budget = 66,

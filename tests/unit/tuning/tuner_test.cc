@@ -9,7 +9,7 @@
 namespace concert::daemon {
 namespace {
 
-using policies::CompanyClass;
+using policies::Degree;
 using policies::Form;
 using policies::TunedKey;
 
@@ -20,12 +20,12 @@ const TuningItem kLarge{.problem = {.m = 4096, .n = 4096, .k = 4096}};
 class TunerTest : public testing::Test {
  protected:
   TunerTest() : store_(Store::OpenInMemory()) {
-    // Each GEMM takes longer with more threads in its way; variant 5 is the best in company and on
+    // Each GEMM takes longer with more threads in its way; variant 5 is the best in sets and on
     // part of the GPU, 2 the best alone.
-    bench_.time_us = [](std::span<const Candidate> company, Form, int sm_budget) {
+    bench_.time_us = [](std::span<const Candidate> set, Form, int sm_budget) {
       float us = 0;
-      for (const Candidate& member : company) {
-        const int best = company.size() > 1 || sm_budget > 0 ? 5 : 2;
+      for (const Candidate& member : set) {
+        const int best = set.size() > 1 || sm_budget > 0 ? 5 : 2;
         us += 10.0f + static_cast<float>(std::abs(member.variant.tile_m - best));
       }
       return us;
@@ -38,9 +38,9 @@ class TunerTest : public testing::Test {
     progress_ = tuner.progress();
     return status;
   }
-  policies::TunedRow Row(const TuningItem& item, CompanyClass company, uint16_t sm_budget = 0) {
-    const Form form = company == CompanyClass::kSolo ? Form::kSingle : Form::kStreams;
-    const auto row = store_->Get(kHere, {item.problem, sm_budget, company, form});
+  policies::TunedRow Row(const TuningItem& item, Degree degree, uint16_t sm_budget = 0) {
+    const Form form = degree == Degree::kSolo ? Form::kSingle : Form::kStreams;
+    const auto row = store_->Get(kHere, {item.problem, sm_budget, degree, form});
     EXPECT_TRUE(row);
     return row ? row->tuned : policies::TunedRow{};
   }
@@ -50,20 +50,19 @@ class TunerTest : public testing::Test {
   TuningProgress progress_;
 };
 
-TEST_F(TunerTest, FindsWhatIsBestAloneInCompanyAndOnPartOfTheGpu) {
+TEST_F(TunerTest, FindsWhatIsBestAloneTogetherAndOnPartOfTheGpu) {
   ASSERT_TRUE(Run({kSmall}).ok());
-  EXPECT_EQ(Row(kSmall, CompanyClass::kSolo).variant.tile_m, 2);
-  for (const CompanyClass company :
-       {CompanyClass::kTwo, CompanyClass::kFour, CompanyClass::kEight, CompanyClass::kMany}) {
-    const policies::TunedRow row = Row(kSmall, company);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo).variant.tile_m, 2);
+  for (const Degree degree : {Degree::kTwo, Degree::kFour, Degree::kEight, Degree::kMany}) {
+    const policies::TunedRow row = Row(kSmall, degree);
     EXPECT_EQ(row.variant.tile_m, 5);
     EXPECT_FLOAT_EQ(row.median_us, 10);  // of one GEMM
     EXPECT_GE(row.samples, static_cast<uint32_t>(kFinalSamples));
   }
-  EXPECT_EQ(Row(kSmall, CompanyClass::kSolo, 66).variant.tile_m, 5);
-  EXPECT_EQ(Row(kSmall, CompanyClass::kSolo, 33).variant.sm_budget, 33);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo, 66).variant.tile_m, 5);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo, 33).variant.sm_budget, 33);
   EXPECT_EQ(progress_.written_rows, 7u);
-  const auto row = store_->Get(kHere, {kSmall.problem, 0, CompanyClass::kSolo, Form::kSingle});
+  const auto row = store_->Get(kHere, {kSmall.problem, 0, Degree::kSolo, Form::kSingle});
   EXPECT_GT(row->runner_up_us, row->tuned.median_us);
 }
 
@@ -72,7 +71,7 @@ TEST_F(TunerTest, GroupsAreMeasuredWhereThereIsAKernel) {
   TunerOptions options;
   options.device.group_kernel = true;
   ASSERT_TRUE(Run({kSmall}, options).ok());
-  const auto row = store_->Get(kHere, {kSmall.problem, 0, CompanyClass::kEight, Form::kGroup});
+  const auto row = store_->Get(kHere, {kSmall.problem, 0, Degree::kEight, Form::kGroup});
   ASSERT_TRUE(row);
   EXPECT_EQ(row->tuned.variant.source, policies::Variant::Source::kGroup);
 }
@@ -84,8 +83,8 @@ TEST_F(TunerTest, TheMostValuableComesFirstAndACutRunGoesOnWhereItStopped) {
   const uint32_t first = progress_.written_rows;
   EXPECT_GT(first, 2u);
   EXPECT_LT(first, 14u);
-  Row(kSmall, CompanyClass::kSolo);  // both alone before any company
-  Row(kLarge, CompanyClass::kSolo);
+  Row(kSmall, Degree::kSolo);  // both alone before any set
+  Row(kLarge, Degree::kSolo);
 
   bench_.samples_left = 1 << 30;
   bench_.calls.clear();
@@ -107,25 +106,25 @@ TEST_F(TunerTest, FrequentProblemsComeBeforeRareOnes) {
   EXPECT_EQ(bench_.calls.front().first.front().problem, kSmall.problem);
 }
 
-TEST_F(TunerTest, FinalistsAreJudgedInSimilarAndMixedCompany) {
+TEST_F(TunerTest, FinalistsAreJudgedInSimilarAndMixedSets) {
   bench_.per_budget = false;
   // 5 wins by a little among its like, but is bad beside another problem; 4 is not.
-  bench_.time_us = [](std::span<const Candidate> company, Form, int) {
-    const bool mixed = company.front().problem != company.back().problem;
-    const int variant = company.front().variant.tile_m;
+  bench_.time_us = [](std::span<const Candidate> set, Form, int) {
+    const bool mixed = set.front().problem != set.back().problem;
+    const int variant = set.front().variant.tile_m;
     if (variant == 5) return mixed ? 30.0f : 10.0f;
     if (variant == 4) return 10.5f;
     return 20.0f;
   };
   ASSERT_TRUE(Run({kSmall, kLarge}).ok());
-  EXPECT_EQ(Row(kSmall, CompanyClass::kTwo).variant.tile_m, 4);
-  EXPECT_FLOAT_EQ(Row(kSmall, CompanyClass::kTwo).median_us, 5.25f);
-  EXPECT_EQ(Row(kSmall, CompanyClass::kSolo).variant.tile_m, 5);
+  EXPECT_EQ(Row(kSmall, Degree::kTwo).variant.tile_m, 4);
+  EXPECT_FLOAT_EQ(Row(kSmall, Degree::kTwo).median_us, 5.25f);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo).variant.tile_m, 5);
 }
 
 TEST_F(TunerTest, AProblemThatCannotRunIsCountedAndTheRestGoesOn) {
-  bench_.time_us = [](std::span<const Candidate> company, Form, int) {
-    return company.front().problem == kLarge.problem ? -1.0f : 10.0f;
+  bench_.time_us = [](std::span<const Candidate> set, Form, int) {
+    return set.front().problem == kLarge.problem ? -1.0f : 10.0f;
   };
   ASSERT_TRUE(Run({kSmall, kLarge}).ok());
   EXPECT_EQ(progress_.failed_rows, 7u);
@@ -144,13 +143,13 @@ TEST_F(TunerTest, VerifyMarksWhatHasDrifted) {
   EXPECT_EQ(store_->LoadTable(kHere)->rows().size(), 7u);
 
   const auto before = bench_.time_us;
-  bench_.time_us = [&](std::span<const Candidate> company, Form form, int sm_budget) {
-    const float us = before(company, form, sm_budget);
-    return company.size() == 8 ? 2 * us : us;
+  bench_.time_us = [&](std::span<const Candidate> set, Form form, int sm_budget) {
+    const float us = before(set, form, sm_budget);
+    return set.size() == 8 ? 2 * us : us;
   };
   size_t drifted = 0;
   for (const VerifiedRow& row : verify()) {
-    EXPECT_EQ(row.drifted, row.row.key.company == CompanyClass::kEight);
+    EXPECT_EQ(row.drifted, row.row.key.degree == Degree::kEight);
     drifted += row.drifted ? 1 : 0;
   }
   EXPECT_EQ(drifted, 1u);
@@ -158,7 +157,7 @@ TEST_F(TunerTest, VerifyMarksWhatHasDrifted) {
   // A stale row is measured again, and then replaced although it is slower.
   ASSERT_TRUE(Run({kSmall}).ok());
   EXPECT_EQ(progress_.written_rows, 1u);
-  EXPECT_FLOAT_EQ(Row(kSmall, CompanyClass::kEight).median_us, 20);
+  EXPECT_FLOAT_EQ(Row(kSmall, Degree::kEight).median_us, 20);
 }
 
 }  // namespace

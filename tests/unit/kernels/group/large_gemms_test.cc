@@ -20,7 +20,7 @@
 namespace concert::kernels::large_gemms {
 namespace {
 
-using policies::Company;
+using policies::CoRunSet;
 using policies::CostOf;
 using policies::DeviceModel;
 using policies::Dtype;
@@ -115,9 +115,9 @@ double SingleUs(const Row& row) {
 
 double StreamsUs(const Row& row) {
   const DeviceModel device;
-  Company company(device);
-  for (const Problem& problem : row.problems) company.Add(CostOf(device, WorkOf(problem)));
-  return company.CompanyUs() + kStreamsSignalUs;
+  CoRunSet set(device);
+  for (const Problem& problem : row.problems) set.Add(CostOf(device, WorkOf(problem)));
+  return set.CoRunUs() + kStreamsSignalUs;
 }
 
 struct Errors {
