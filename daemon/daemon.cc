@@ -89,6 +89,7 @@ absl::Status Daemon::Open() {
   absl::StatusOr<NodeChoice> choice =
       OpenNode({.device = config_.device,
                 .sim_gpus = static_cast<int>(config_.sim_gpus),
+                .collective_sms = static_cast<int>(config_.collective_sms),
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,
@@ -111,7 +112,8 @@ absl::Status Daemon::Open() {
   std::vector<RecordRing*> rings;
   rings.reserve(static_cast<size_t>(choice_.node->gpu_count()));
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
-    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu)));
+    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu), RecordRing::kDefaultCapacity,
+                                        choice_.node->gpu(gpu).info().model.sm_count));
   }
   EngineOptions options;
   options.policy = config_.policy;
@@ -124,7 +126,7 @@ absl::Status Daemon::Open() {
   options.dispatcher.scheduler.backlog_ns = config_.backlog_us * 1'000;
   options.dispatcher.scheduler.wait_timeout_ns = config_.wait_timeout_ms * 1'000'000;
   options.dispatcher.scheduler.max_ops =
-      static_cast<uint32_t>(config_.max_sessions) * options.dispatcher.max_ops_per_session;
+      static_cast<uint32_t>(options.limits[Resource::kOps].in_all);
   options.dispatcher.scheduler.max_queues =
       static_cast<uint32_t>(config_.max_sessions) * CONCERT_MAX_QUEUES;
   options.issuer.spin_ns = options.dispatcher.spin_ns;

@@ -42,6 +42,7 @@ class Daemon : public DaemonControl {
   bool draining() const override { return drain_deadline_ns_.load() != 0; }
   policies::Time Now() const override;
   std::vector<DeviceStatus> Devices() const override;
+  Sensors ReadSensors(int gpu) const override { return choice_.node->ReadSensors(gpu); }
   std::vector<SessionInfo> Sessions() const override;
   Accounts& accounts() override;
   std::vector<PolicyDescription> Policies() const override;

@@ -11,11 +11,14 @@
 namespace concert::policies {
 namespace {
 
-constexpr std::array<PolicyInfo, 6> kPolicies = {{
+constexpr std::array<PolicyInfo, 7> kPolicies = {{
     {"auto", "company where it is predicted faster, never where it is predicted slower", MakeAuto},
     {"serial", "one op after the other", MakeSerial},
     {"streams", "every ready op at once, no priorities", MakeStreams},
     {"group", "every ready GEMM that one launch can carry in one launch", MakeGrouped},
+    {"static_split",
+     "as group, but the SMs are split: while a collective runs, GEMMs leave it its own",
+     MakeStaticSplit},
     {"priority", "every ready op at once, high priority on lanes that go first", MakePriority},
     {"goldyloc",
      "as many GEMMs at once as a trained model predicts best, each with a kernel for it",

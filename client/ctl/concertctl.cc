@@ -203,7 +203,8 @@ class App {
         [](Connection& connection, const Options& options, std::ostream& out) {
           return Watch(connection, options.live, out);
         });
-    Add(app_, "top", "A live table of GPUs and sessions",
+    Add(app_, "top",
+        "GPUs and sessions, live: bars, history, keys to sort and filter (? lists them)",
         [](Connection& connection, const Options& options, std::ostream& out) {
           return Top(connection, options.live, out);
         });

@@ -14,7 +14,7 @@ inline constexpr int kExitNoDaemon = 3;
 inline constexpr int kExitDegraded = 4;  // `status`: the daemon does less than it should
 
 // Runs one command. --version prints `version`. `terminal` says whether `out` is one: `top` then
-// takes the whole screen.
+// takes the whole screen, which must be stdout's.
 int RunConcertctl(int argc, const char* const* argv, const std::string& version, std::ostream& out,
                   std::ostream& err, bool terminal);
 

@@ -46,12 +46,14 @@ ordered_json ToJson(const Message& message) {
   const google::protobuf::Descriptor* descriptor = message.GetDescriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor* field = descriptor->field(i);
+    const Reflection* reflection = message.GetReflection();
     if (!field->is_repeated()) {
-      object[field->name()] = FieldValue(message, field, -1);
+      const bool absent = field->has_optional_keyword() && !reflection->HasField(message, field);
+      object[field->name()] = absent ? ordered_json() : FieldValue(message, field, -1);
       continue;
     }
     ordered_json list = ordered_json::array();
-    const int size = message.GetReflection()->FieldSize(message, field);
+    const int size = reflection->FieldSize(message, field);
     for (int j = 0; j < size; ++j) list.push_back(FieldValue(message, field, j));
     object[field->name()] = std::move(list);
   }

@@ -1,5 +1,5 @@
 // A message of the admin API as JSON: field names as in the .proto, numbers as numbers (64-bit ones
-// too), enums by name, every field present.
+// too), enums by name, every field present: an optional one that is absent is null.
 #ifndef CONCERT_CLIENT_CTL_JSON_H_
 #define CONCERT_CLIENT_CTL_JSON_H_
 

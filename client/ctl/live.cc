@@ -5,7 +5,7 @@
 
 #include "client/ctl/json.h"
 #include "client/ctl/render.h"
-#include "client/ctl/screen.h"
+#include "client/ctl/top/live_top.h"
 #include "proto/mutex.h"
 
 namespace concert::ctl {
@@ -63,8 +63,8 @@ class MessageDeadline {
 
 // Calls `on_message` for each message until it returns false (OK) or the stream fails.
 grpc::Status Follow(Connection& connection, const LiveOptions& options,
+                    grpc::ClientContext& context,
                     const std::function<bool(const v1::WatchStatsResponse&)>& on_message) {
-  grpc::ClientContext context;
   v1::WatchStatsRequest request;
   request.set_interval_ms(options.interval_ms);
   const auto limit = connection.timeout() + std::chrono::milliseconds(options.interval_ms);
@@ -93,7 +93,8 @@ grpc::Status Follow(Connection& connection, const LiveOptions& options,
 
 grpc::Status Watch(Connection& connection, const LiveOptions& options, std::ostream& out) {
   uint64_t shown = 0;
-  return Follow(connection, options, [&](const v1::WatchStatsResponse& message) {
+  grpc::ClientContext context;
+  return Follow(connection, options, context, [&](const v1::WatchStatsResponse& message) {
     if (options.json) {
       out << ToJson(message).dump() << std::endl;
     } else if (message.interval_seconds() > 0) {
@@ -107,35 +108,52 @@ grpc::Status Watch(Connection& connection, const LiveOptions& options, std::ostr
   });
 }
 
-grpc::Status Top(Connection& connection, const LiveOptions& options, std::ostream& out) {
-  const bool full_screen = options.terminal && !options.json;
-  Screen screen(out, full_screen);
-  if (full_screen) screen.Show("waiting one interval before the first rates ...\n");
-  uint64_t shown = 0;
+grpc::Status FollowTop(Connection& connection, const LiveOptions& options,
+                       grpc::ClientContext& context,
+                       const std::function<bool(TopSample)>& on_sample) {
+  uint64_t intervals = 0;
   grpc::Status failure;
+  const auto ask = [&](auto method, const auto& request, auto* response) {
+    if (failure.ok()) failure = connection.Call(method, request, response);
+  };
   const grpc::Status status =
-      Follow(connection, options, [&](const v1::WatchStatsResponse& message) {
-        if (message.interval_seconds() <= 0) return true;
-        v1::GetStatusResponse daemon;
-        v1::ListSessionsResponse sessions;
-        failure = connection.Call(&Connection::Stub::GetStatus, v1::GetStatusRequest(), &daemon);
-        if (failure.ok()) {
-          failure = connection.Call(&Connection::Stub::ListSessions, v1::ListSessionsRequest(),
-                                    &sessions);
-        }
+      Follow(connection, options, context, [&](const v1::WatchStatsResponse& message) {
+        TopSample sample;
+        ask(&Connection::Stub::GetStatus, v1::GetStatusRequest(), &sample.status);
+        ask(&Connection::Stub::ListDevices, v1::ListDevicesRequest(), &sample.devices);
+        ask(&Connection::Stub::ListSessions, v1::ListSessionsRequest(), &sample.sessions);
         if (!failure.ok()) return false;
-        if (options.json) {
-          nlohmann::ordered_json object = {{"status", ToJson(daemon)},
-                                           {"sessions", ToJson(sessions)["sessions"]},
-                                           {"delta", ToJson(message)}};
-          out << object.dump() << std::endl;
-        } else {
-          screen.Show(RenderTop(daemon, sessions, message));
+        // The first message holds the totals: no interval yet, so no rates.
+        if (message.interval_seconds() > 0) {
+          sample.delta = message;
+          ++intervals;
         }
-        ++shown;
-        return out.good() && (options.count == 0 || shown < options.count);
+        return on_sample(std::move(sample)) && (options.count == 0 || intervals < options.count);
       });
   return failure.ok() ? status : failure;
+}
+
+grpc::Status Top(Connection& connection, const LiveOptions& options, std::ostream& out) {
+  if (options.terminal && !options.json) {
+    if (auto terminal = Terminal::Open()) return ShowTop(connection, options, std::move(terminal));
+  }
+  bool first = true;
+  grpc::ClientContext context;
+  return FollowTop(connection, options, context, [&](const TopSample& sample) {
+    if (sample.delta.interval_seconds() <= 0) return true;
+    if (options.json) {
+      const nlohmann::ordered_json object = {{"status", ToJson(sample.status)},
+                                             {"devices", ToJson(sample.devices)["devices"]},
+                                             {"sessions", ToJson(sample.sessions)["sessions"]},
+                                             {"delta", ToJson(sample.delta)}};
+      out << object.dump() << std::endl;
+    } else {
+      out << (first ? "" : "\n") << RenderTop(sample.status, sample.sessions, sample.delta)
+          << std::flush;
+    }
+    first = false;
+    return out.good();
+  });
 }
 
 }  // namespace concert::ctl

@@ -3,9 +3,11 @@
 #define CONCERT_CLIENT_CTL_LIVE_H_
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 
 #include "client/ctl/connection.h"
+#include "client/ctl/top/sample.h"
 
 namespace concert::ctl {
 
@@ -19,8 +21,16 @@ struct LiveOptions {
 // One line per interval; with json one object per message, the totals first.
 grpc::Status Watch(Connection& connection, const LiveOptions& options, std::ostream& out);
 
-// A table per interval: redrawn in place on a terminal, one below the other elsewhere.
+// On a terminal the screen of client/ctl/top/, which answers keys; elsewhere, and with json, a
+// table per interval, one below the other.
 grpc::Status Top(Connection& connection, const LiveOptions& options, std::ostream& out);
+
+// What both are made of: calls `on_sample` at once and then once an interval, until that returns
+// false, options.count intervals are over (OK) or a call fails. TryCancel on `context`, from any
+// thread, ends it within one call's time.
+grpc::Status FollowTop(Connection& connection, const LiveOptions& options,
+                       grpc::ClientContext& context,
+                       const std::function<bool(TopSample)>& on_sample);
 
 }  // namespace concert::ctl
 

@@ -51,12 +51,6 @@ std::string CompanionsText(const v1::SessionStats& session) {
   return session.companions_size() > kShown ? text + ", ..." : text;
 }
 
-// GPU time of an interval. An op counts in the interval in which it ends, with the time before,
-// too, so that the sum may be more than the interval has.
-std::string Busy(double gpu_seconds, double seconds) {
-  return Percent(std::min(gpu_seconds, seconds), seconds);
-}
-
 // The columns that every set of ops has, as totals.
 const std::vector<Table::Column> kOpColumns = {{"OPS"},   {"FAILED"},  {"FLOP"},     {"BYTES"},
                                                {"GPU S"}, {"COMPANY"}, {"GAINED S"}, {"WAIT P50"},
@@ -91,17 +85,24 @@ void AddOps(Table& table, const std::string& name, const v1::OpStats& ops) {
 // The same as rates over an interval.
 Table RateTable(std::vector<Table::Column> columns) {
   for (const char* title :
-       {"OPS/S", "TFLOP/S", "GB/S", "GPU", "COMPANY", "WAIT P50", "P99", "RUN P50", "P99"}) {
+       {"OPS/S", "FLOP/S", "B/S", "GPU", "COMPANY", "WAIT P50", "P99", "RUN P50", "P99"}) {
     columns.push_back({title});
   }
   return Table(std::move(columns));
 }
 
-void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& ops,
-              double seconds) {
+// "-" for nothing: not one op, or none of the kind that does this.
+std::string Rate(uint64_t count, double seconds) {
+  return count == 0 ? "-" : Count(static_cast<double>(count) / seconds);
+}
+
+// `gpus`: on how many the ops ended.
+void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& ops, double seconds,
+              int gpus) {
   for (std::string& cell : std::vector<std::string>{
-           Count(ops.op_count() / seconds), Fixed(ops.flop_count() / seconds * 1e-12, 2),
-           Fixed(ops.moved_bytes() / seconds * 1e-9, 2), Busy(ops.gpu_seconds(), seconds),
+           Rate(ops.op_count(), seconds), Rate(ops.flop_count(), seconds),
+           Rate(ops.moved_bytes(), seconds),
+           ops.op_count() == 0 ? "-" : Percent(ops.gpu_seconds(), seconds * gpus),
            Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()),
            Micros(ops.queue_wait().p50_us()), Micros(ops.queue_wait().p99_us()),
            Micros(ops.run_time().p50_us()), Micros(ops.run_time().p99_us())}) {
@@ -113,33 +114,32 @@ void AddRates(Table& table, std::vector<std::string> cells, const v1::OpStats& o
 std::string TopGpus(const v1::WatchStatsResponse& delta) {
   Table table = RateTable({{"GPU"}});
   for (const v1::DeviceStats& device : delta.stats().devices()) {
-    AddRates(table, {std::to_string(device.gpu())}, device.ops(), delta.interval_seconds());
+    AddRates(table, {std::to_string(device.gpu())}, device.ops(), delta.interval_seconds(), 1);
   }
   return table.Render();
 }
 
-// Every connected session, the busiest first; sessions without work in the interval show zeros.
+// Every connected session, the busiest first.
 std::string TopSessions(const v1::ListSessionsResponse& sessions,
                         const v1::WatchStatsResponse& delta) {
-  static const v1::OpStats kQuiet;
-  std::map<uint32_t, const v1::OpStats*> ops_by_session;
-  for (const v1::SessionStats& stats : delta.stats().sessions()) {
-    ops_by_session[stats.session_id()] = &stats.ops();
-  }
-  std::vector<std::pair<const v1::Session*, const v1::OpStats*>> rows;
+  std::map<uint32_t, const v1::SessionStats*> stats_by_session;
+  for (const v1::SessionStats& stats : delta.stats().sessions())
+    stats_by_session[stats.session_id()] = &stats;
+  std::vector<std::pair<const v1::Session*, const v1::SessionStats*>> rows;
   for (const v1::Session& session : sessions.sessions()) {
-    const auto it = ops_by_session.find(session.session_id());
-    rows.emplace_back(&session, it == ops_by_session.end() ? &kQuiet : it->second);
+    const auto it = stats_by_session.find(session.session_id());
+    rows.emplace_back(&session, it == stats_by_session.end() ? &v1::SessionStats::default_instance()
+                                                             : it->second);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return a.second->gpu_seconds() > b.second->gpu_seconds();
+    return a.second->ops().gpu_seconds() > b.second->ops().gpu_seconds();
   });
   Table table = RateTable({{"SESSION"}, {"UID"}, {"PID"}, {"CLIENT", Align::kLeft}});
-  for (const auto& [session, ops] : rows) {
+  for (const auto& [session, stats] : rows) {
     AddRates(table,
              {std::to_string(session->session_id()), std::to_string(session->uid()),
               std::to_string(session->pid()), session->client_name()},
-             *ops, delta.interval_seconds());
+             stats->ops(), delta.interval_seconds(), std::max(1, stats->gpus_size()));
   }
   return table.Render();
 }
@@ -308,7 +308,7 @@ std::string RenderPolicies(const v1::ListPoliciesResponse& policies) {
 }
 
 std::string WatchTitle() {
-  return "     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50  "
+  return "     OPS/S     FLOP/S        B/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50  "
          "       P99  "
          "DROPPED\n";
 }
@@ -318,9 +318,10 @@ std::string RenderWatchLine(const v1::WatchStatsResponse& delta) {
   const double seconds = delta.interval_seconds();
   const double gpus = std::max(1, delta.stats().devices_size());
   char line[256];
-  snprintf(line, sizeof(line), "%10s %10.2f %10.2f %9s %8s %11s %11s %11s %11s %8llu\n",
-           Count(ops.op_count() / seconds).c_str(), ops.flop_count() / seconds * 1e-12,
-           ops.moved_bytes() / seconds * 1e-9, Busy(ops.gpu_seconds(), seconds * gpus).c_str(),
+  snprintf(line, sizeof(line), "%10s %10s %10s %9s %8s %11s %11s %11s %11s %8llu\n",
+           Rate(ops.op_count(), seconds).c_str(), Rate(ops.flop_count(), seconds).c_str(),
+           Rate(ops.moved_bytes(), seconds).c_str(),
+           ops.op_count() == 0 ? "-" : Percent(ops.gpu_seconds(), seconds * gpus).c_str(),
            Percent(ops.company_op_count(), ops.op_count() - ops.failed_op_count()).c_str(),
            Micros(ops.queue_wait().p50_us()).c_str(), Micros(ops.queue_wait().p99_us()).c_str(),
            Micros(ops.run_time().p50_us()).c_str(), Micros(ops.run_time().p99_us()).c_str(),

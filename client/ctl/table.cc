@@ -17,34 +17,43 @@ __attribute__((format(printf, 1, 2))) std::string Format(const char* format, ...
   return text;
 }
 
-// Three significant digits and the unit that leaves less than `step` before the point.
-std::string Scaled(double value, double step, const std::vector<const char*>& units) {
+constexpr double kByteStep = 1024;
+const std::vector<const char*> kByteUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+
+// The unit that leaves less than `step` before the point.
+size_t UnitOf(double value, double step, size_t unit_count) {
   size_t unit = 0;
-  while (unit + 1 < units.size() && value >= step * 0.9995) {
-    value /= step;
-    ++unit;
-  }
+  for (; unit + 1 < unit_count && value >= step * 0.9995; ++unit) value /= step;
+  return unit;
+}
+
+// `value`, of the first unit, in the one of index `unit`: three significant digits.
+std::string Digits(double value, double step, size_t unit) {
+  for (size_t i = 0; i < unit; ++i) value /= step;
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return Format("%.*f%s", unit == 0 ? 0 : decimals, value, units[unit]);
+  return Format("%.*f", unit == 0 ? 0 : decimals, value);
+}
+
+std::string Scaled(double value, double step, const std::vector<const char*>& units) {
+  const size_t unit = UnitOf(value, step, units.size());
+  return Digits(value, step, unit) + units[unit];
 }
 
 }  // namespace
 
 std::string Table::Render() const {
-  std::vector<size_t> widths;
+  std::vector<int> widths;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    size_t width = columns_[i].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
+    int width = Columns(columns_[i].title);
+    for (const auto& row : rows_) width = std::max(width, Columns(row[i]));
     widths.push_back(width);
   }
   std::string out;
   const auto add_line = [&](const auto& cell_of) {
     std::string line;
     for (size_t i = 0; i < columns_.size(); ++i) {
-      const std::string& cell = cell_of(i);
-      const std::string padding(widths[i] - cell.size(), ' ');
       if (i > 0) line += "  ";
-      line += columns_[i].align == Align::kLeft ? cell + padding : padding + cell;
+      line += Pad(cell_of(i), widths[i], columns_[i].align);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
@@ -55,12 +64,21 @@ std::string Table::Render() const {
 }
 
 std::string Bytes(uint64_t bytes) {
-  return Scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+  return Scaled(static_cast<double>(bytes), kByteStep, kByteUnits);
+}
+
+std::string BytesOf(std::optional<uint64_t> part, uint64_t whole) {
+  const auto all = static_cast<double>(whole);
+  const size_t unit = UnitOf(all, kByteStep, kByteUnits.size());
+  const std::string used =
+      part.has_value() ? Digits(static_cast<double>(*part), kByteStep, unit) : "-";
+  return used + " of " + Digits(all, kByteStep, unit) + kByteUnits[unit];
 }
 
 std::string Count(double count) { return Scaled(count, 1000, {"", " k", " M", " G", " T", " P"}); }
 
 std::string Micros(double us) {
+  if (us <= 0) return "-";
   if (us < 999.5) return Format("%.1f us", us);
   return us < 999.5e3 ? Format("%.2f ms", us / 1e3) : Format("%.2f s", us / 1e6);
 }
@@ -74,7 +92,9 @@ std::string Seconds(double seconds) {
 }
 
 std::string Percent(double part, double whole) {
-  return whole > 0 ? Format("%.0f %%", 100 * part / whole) : "-";
+  if (whole <= 0) return "-";
+  const double percent = std::clamp(100 * part / whole, 0.0, 100.0);
+  return percent > 0 && percent < 0.5 ? "<1 %" : Format("%.0f %%", percent);
 }
 
 }  // namespace concert::ctl

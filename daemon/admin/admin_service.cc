@@ -76,6 +76,7 @@ AdminService::Unary* AdminService::ListDevices(Context* context, const v1::ListD
   for (const DeviceStatus& status : control_.Devices()) {
     v1::Device* device = response->add_devices();
     FillDevice(status, device);
+    FillSensors(control_.ReadSensors(status.info.gpu), device);
     device->set_policy(policy);
   }
   return Reply(context);

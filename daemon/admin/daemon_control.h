@@ -63,6 +63,8 @@ class DaemonControl {
   virtual policies::Time Now() const = 0;
 
   virtual std::vector<DeviceStatus> Devices() const = 0;  // by GPU index
+  // Asks the GPU's driver: while that is busy it may take longer.
+  virtual Sensors ReadSensors(int gpu) const = 0;
   virtual std::vector<SessionInfo> Sessions() const = 0;  // by id
   // Who holds how much, of what limit. The API's own streams are charged to operators().
   virtual Accounts& accounts() = 0;

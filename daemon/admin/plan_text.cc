@@ -83,9 +83,11 @@ std::string PlanText(int gpu, const PlanRecord& plan) {
   const double actual_us = static_cast<double>(plan.finished_at - plan.started_at) / 1e3;
   std::string text =
       absl::StrFormat("GPU %d: %s: predicted %.1f us, ", gpu, WorkText(plan), plan.predicted_us);
-  // See PlanRecord: of several ends that were seen at once the first plan has all the time.
-  absl::StrAppend(&text, actual_us > 0 ? absl::StrFormat("took %.1f us", actual_us)
-                                       : "seen to end together with the one before");
+  // See PlanRecord: of several ends that were seen at once the first plan has all the time. What is
+  // less than what is written is none, too.
+  constexpr double kLeastUs = 0.05;
+  absl::StrAppend(&text, actual_us >= kLeastUs ? absl::StrFormat("took %.1f us", actual_us)
+                                               : "seen to end together with the one before");
   if (plan.op_count > 1)
     absl::StrAppendFormat(&text, "; one after the other %.1f us", plan.serial_us);
   const std::string_view reason = policies::ReasonText(plan.reason);

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "daemon/admin/plan_text.h"
-#include "daemon/admin/printable.h"
+#include "daemon/device/uuid_text.h"
+#include "daemon/service/printable.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
@@ -31,23 +32,38 @@ void FillForms(const Counts& ops_by_form, Message* out) {
   out->set_group_op_count(ops_by_form[static_cast<size_t>(policies::Form::kGroup)]);
 }
 
+void FillTotals(const OpTotals& totals, v1::OpStats* out) {
+  out->set_op_count(totals.op_count);
+  out->set_failed_op_count(totals.failed_op_count);
+  out->set_moved_bytes(totals.bytes);
+  out->set_flop_count(totals.flops);
+  out->set_gpu_seconds(totals.gpu_seconds);
+  out->set_company_op_count(totals.company_op_count);
+}
+
 void FillOps(const OpStats& stats, v1::OpStats* out) {
-  out->set_op_count(stats.op_count);
-  out->set_failed_op_count(stats.failed_op_count);
+  FillTotals(stats, out);
   for (int status = 0; status < OpStats::kStatusCount; ++status) {
     if (stats.failures[status] == 0) continue;
     v1::FailureCount* failure = out->add_failures();
     failure->set_status(std::string(StatusName(status)));
     failure->set_op_count(stats.failures[status]);
   }
-  out->set_moved_bytes(stats.bytes);
-  out->set_flop_count(stats.flops);
-  out->set_gpu_seconds(stats.gpu_seconds);
-  out->set_company_op_count(stats.company_op_count);
   FillForms(stats.form_op_count, out);
   out->set_gained_seconds(stats.gained_seconds);
   FillDistribution(stats.queue_wait, out->mutable_queue_wait());
   FillDistribution(stats.run_time, out->mutable_run_time());
+}
+
+// Those with ops, highest first. `fill`: FillOps or FillTotals.
+template <typename T, typename Fill, typename Message>
+void FillClasses(const ByClass<T>& classes, Fill fill, Message* out) {
+  for (size_t i = classes.size(); i-- > 0;) {
+    if (classes[i].op_count == 0) continue;
+    v1::ClassStats* stats = out->add_classes();
+    stats->set_priority(policies::kPriorityNames[i]);
+    fill(classes[i], stats->mutable_ops());
+  }
 }
 
 void FillDeviceStats(int gpu, const DeviceStats& stats, v1::DeviceStats* out) {
@@ -58,6 +74,7 @@ void FillDeviceStats(int gpu, const DeviceStats& stats, v1::DeviceStats* out) {
   out->set_predicted_seconds(stats.predicted_seconds);
   out->set_actual_seconds(stats.actual_seconds);
   out->set_serial_seconds(stats.serial_seconds);
+  out->set_planned_sm_seconds(stats.planned_sm_seconds);
   out->set_dropped_record_count(stats.dropped_record_count);
   for (int i = 0; i < policies::kCompanyClassCount; ++i) {
     const auto company = static_cast<policies::CompanyClass>(i);
@@ -72,6 +89,10 @@ void FillSessionStats(uint32_t id, const SessionStats& stats, v1::SessionStats* 
   out->set_session_id(id);
   out->set_ended(stats.ended_at != 0);
   FillOps(stats.ops, out->mutable_ops());
+  FillClasses(stats.classes, FillTotals, out);
+  for (const auto& [gpu, ops] : stats.gpus) {
+    if (ops.op_count > 0) out->add_gpus(gpu);
+  }
   const auto& by_session = stats.companions.plans_by_session();
   std::vector<std::pair<uint32_t, uint64_t>> companions(by_session.begin(), by_session.end());
   std::stable_sort(companions.begin(), companions.end(),
@@ -121,6 +142,7 @@ void FillStats(const Stats& stats, Time now, v1::Stats* out) {
     if (session.ops.op_count > 0) FillSessionStats(id, session, out->add_sessions());
   }
   FillOps(stats.departed, out->mutable_departed());
+  FillClasses(stats.classes, FillOps, out);
 }
 
 void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
@@ -209,6 +231,16 @@ void FillDevice(const DeviceStatus& device, v1::Device* out) {
   out->set_plans_in_flight_count(device.plans_in_flight);
   out->set_ready_op_count(device.ready_ops);
   out->set_queued_op_count(device.queued_ops);
+  out->set_memory_bytes_per_second(info.model.hbm_bytes_per_s);
+}
+
+void FillSensors(const Sensors& sensors, v1::Device* out) {
+  if (const auto& value = sensors.memory_used_bytes) out->set_memory_used_bytes(*value);
+  if (const auto& value = sensors.power_watts) out->set_power_watts(*value);
+  if (const auto& value = sensors.power_limit_watts) out->set_power_limit_watts(*value);
+  if (const auto& value = sensors.sm_clock_mhz) out->set_sm_clock_mhz(*value);
+  if (const auto& value = sensors.memory_clock_mhz) out->set_memory_clock_mhz(*value);
+  if (const auto& value = sensors.temperature_celsius) out->set_temperature_celsius(*value);
 }
 
 void FillSession(const SessionInfo& session, Time now, v1::Session* out) {

@@ -13,6 +13,7 @@ void FillTracedOp(uint8_t gpu, const OpRecord& op, v1::TracedOp* out);
 void FillPlan(const RecentPlan& plan, v1::Plan* out);
 void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out);
 void FillDevice(const DeviceStatus& device, v1::Device* out);
+void FillSensors(const Sensors& sensors, v1::Device* out);
 void FillSession(const SessionInfo& session, Time now, v1::Session* out);
 
 }  // namespace concert::daemon::admin

@@ -43,6 +43,7 @@ struct Config {
   bool pin_dispatchers = defaults::kPinDispatchers;
 
   int64_t wait_timeout_ms = defaults::kWaitTimeoutMs;
+  int64_t collective_sms = 0;
   int64_t collective_timeout_ms = defaults::kCollectiveTimeoutMs;
   int64_t drain_s = 10;
 

@@ -97,6 +97,12 @@ const std::array kSettings = {
             .min = 1,
             .max = kHourMs,
             .help = "How long an op waits for timelines before it fails."},
+    Setting{.key = "collective_sms",
+            .member = &Config::collective_sms,
+            .min = 0,
+            .max = 64,
+            .help = "SMs that a collective is held to and that GEMMs leave to it while it runs; 0: "
+                    "what its library takes, and GEMMs leave it nothing."},
     Setting{.key = "collective_timeout_ms",
             .member = &Config::collective_timeout_ms,
             .min = 1,

@@ -14,24 +14,24 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/group/plan/work_list.h"
+#include "kernels/launch_request.h"
 #include "kernels/op.h"
 #include "policies/cost/tuned_table.h"
-#include "policies/seam/form.h"
 #include "policies/seam/lanes.h"
-#include "policies/seam/plan.h"
 #include "policies/seam/variant.h"
 #include "policies/seam/work.h"
 
 namespace concert::daemon {
 
 using kernels::Address;
+using kernels::LaunchRequest;
 using kernels::Op;
 using kernels::TimelineWrite;
 using policies::Lane;
@@ -66,32 +66,12 @@ struct ImportRequest {
   std::array<uint8_t, 64> ipc_handle{};
 };
 
-// One launch.
-struct LaunchRequest {
-  std::span<const Op* const> ops;  // at least one
-  policies::Form form = policies::Form::kSingle;
-  // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to
-  // it together with those that they overlap, so that the rest is there for who is ahead of them.
-  int sm_budget = 0;
-  policies::CompanyClass company = policies::CompanyClass::kSolo;
-  // kGroup: the work list, whose problem i is ops[i]. Without one, or without
-  // DeviceModel::group_kernel, equal GEMMs are one launch where the device's library has a kernel
-  // for that; otherwise the ops run one after the other.
-  const kernels::GroupWorkList* work_list = nullptr;
-  // Empty, or one per op: performed when that op is done, even if others of the launch are not.
-  std::span<const TimelineWrite> writes;
-  // What may start before earlier work on the lane has ended. Nothing, unless the caller knows
-  // better.
-  //
-  // kGroup: empty, or per op the op before it in its queue, which signals the same timeline with a
-  // value 1 less. At most kernels::kMaxGroupPredecessors launches back.
-  std::span<const kernels::Predecessor> after;
-  bool inputs_ready = false;   // but for `after`, nothing that the ops depend on is unfinished
-  bool weights_ready = false;  // no unfinished op writes W of any of the ops
-  // For who looks on: the plan that it is of, and why that was made.
-  uint64_t plan = 0;
-  policies::Reason reason = policies::Reason::kNothingReady;
-  const policies::Variant* variant = nullptr;  // tuning: run the ops with this one
+// What a GPU's sensors say. Absent: the device has none, or its driver does not say.
+struct Sensors {
+  std::optional<uint64_t> memory_used_bytes;  // by all processes and the driver
+  std::optional<double> power_watts, power_limit_watts;
+  std::optional<uint32_t> sm_clock_mhz, memory_clock_mhz;
+  std::optional<uint32_t> temperature_celsius;
 };
 
 class Device {
@@ -129,12 +109,13 @@ class Device {
   virtual absl::Status healthy() const = 0;
 };
 
-// One rank's share of a collective launch.
+// One rank's share of a collective, from the dispatcher that offers it to the launch of all.
 struct RankPart {
   int gpu = 0;
   Lane lane = policies::kCollectiveLane;
-  const Op* op = nullptr;
-  TimelineWrite signal;
+  const Op* op = nullptr;  // its dispatcher's, which leaves it as it is until the part's outcome
+  uint32_t id = 0;         // its dispatcher's name for the op; devices do not look at it
+  TimelineWrite signal;    // when the rank's share is done
 };
 
 class Node {
@@ -143,6 +124,9 @@ class Node {
 
   virtual int gpu_count() const = 0;
   virtual Device& gpu(int index) = 0;
+  // Not older than a tenth of a second. Any thread; may take milliseconds, so not one that
+  // schedules. Devices without sensors say nothing.
+  virtual Sensors ReadSensors(int) { return {}; }
 
   // Makes [data, data + bytes), page-aligned, writable by every GPU's Signal. Returns the device
   // address of `data`. The memory must outlive the registration.
@@ -160,6 +144,7 @@ class Node {
 struct NodeOptions {
   std::string device = "auto";  // auto, cuda, sim
   int sim_gpus = 2;
+  int collective_sms = 0;  // DeviceModel::collective_sms
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
   bool nvtx = false;                // cuda: an NVTX range around each launch

@@ -15,7 +15,9 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOptions& options) {
 #ifdef CONCERT_WITH_CUDA
-  return OpenCudaNode(options.split_sums, options.nvtx);
+  return OpenCudaNode({.split_sums = options.split_sums,
+                       .collective_sms = options.collective_sms,
+                       .nvtx = options.nvtx});
 #else
   return absl::UnimplementedError("this concertd was built without CUDA");
 #endif
@@ -24,6 +26,7 @@ absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOption
 absl::StatusOr<std::unique_ptr<Node>> OpenSim(const NodeOptions& options) {
   sim::SimOptions sim_options;
   sim_options.gpus = options.sim_gpus;
+  sim_options.model.collective_sms = options.collective_sms;
   sim_options.pace = options.sim_pacing ? sim::Pace::kRealTime : sim::Pace::kFlatOut;
   return sim::SimNode::Open(sim_options);
 }

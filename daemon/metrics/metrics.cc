@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/admin/printable.h"
+#include "daemon/device/uuid_text.h"
+#include "daemon/service/printable.h"
 
 namespace concert::daemon {
 namespace {
@@ -96,8 +97,8 @@ void AddDevices(const std::vector<DeviceStatus>& devices, Families& families) {
   for (const DeviceStatus& device : devices) {
     AddSample(gpu_info,
               {GpuLabel(device.info.gpu),
-               {"uuid", admin::UuidText(device.info.uuid)},
-               {"name", admin::Printable(device.info.name)}},
+               {"uuid", UuidText(device.info.uuid)},
+               {"name", Printable(device.info.name)}},
               1);
   }
   struct Gauge {
@@ -204,7 +205,7 @@ void AddUsers(const Stats& stats, Families& families) {
 Labels SessionLabels(const SessionInfo& session) {
   return {{"session", absl::StrCat(session.id)},
           UserLabel(session.uid),
-          {"client", admin::Printable(session.client_name)}};
+          {"client", Printable(session.client_name)}};
 }
 
 void AddSessions(const std::vector<SessionInfo>& sessions, const Stats& stats, Families& families) {

@@ -75,7 +75,7 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
       {.resource = Resource::kOps,
        .name = "ops",
        .owner = "dispatcher",
-       .limit = {},
+       .limit = {.per_user = 65'536, .in_all = 262'144},
        .per_turn = 64,
        .beyond = "stays in its ring"},
       {.resource = Resource::kWaits,

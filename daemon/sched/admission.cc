@@ -62,9 +62,7 @@ uint32_t Dispatcher::AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits
   }
   // A client that does not take its failures is not waited for.
   unread_ |= available > 0;
-  available = std::min(
-      {available, limit,
-       options_.max_ops_per_session - std::min(options_.max_ops_per_session, port.unfinished)});
+  available = std::min({available, limit, scheduler_.free_ops()});
   uint32_t admitted = 0;
   for (uint32_t queue = kNone; admitted < available; ++admitted) {
     if (!port.ops.Take(1)) break;  // the rest stays in the ring
@@ -100,7 +98,6 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
                                 queue.next_ticket));
     return false;
   }
-  // The pool holds max_ops_per_session for every session, so it cannot be exhausted.
   const OpId id = scheduler_.AllocateOp();
   CONCERT_CHECK(id != kNone);
   ++queue.next_ticket;
@@ -110,8 +107,8 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   slot.op.queue = descriptor.queue;
   slot.op.ticket = descriptor.ticket;
   slot.op.deadline_ns = descriptor.deadline_ns;
-  slot.late = draining_ && port.head() > port.drain_end;
-  late_ops_ += slot.late ? 1 : 0;
+  admitted_[id] = {.late = draining_ && port.head() > port.drain_end};
+  late_ops_ += admitted_[id].late ? 1 : 0;
   if (const Failure failure = AdmitOp(port, descriptor, id); !failure.ok()) {
     slot.failure = failure;
     DropWatches(id);
@@ -193,7 +190,7 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
             CONCERT_MESSAGE_TOO_MANY_WAITS,
             {unmet, port.link().account->limit(Resource::kWaits).per_user}};
   }
-  slot.charged_waits = unmet;
+  admitted_[id].charged_waits = unmet;
   return {};
 }
 

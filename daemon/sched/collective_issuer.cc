@@ -21,15 +21,20 @@ constexpr policies::Time kExpiryPeriodNs = 10'000'000;
 constexpr int kIdleSleepMs = 500;
 constexpr int kWaitingSleepMs = 10;
 
+std::vector<policies::DeviceModel> ModelsOf(Node& node) {
+  std::vector<policies::DeviceModel> models;
+  for (int gpu = 0; gpu < node.gpu_count(); ++gpu) models.push_back(node.gpu(gpu).info().model);
+  return models;
+}
+
 }  // namespace
 
 CollectiveIssuer::CollectiveIssuer(const Options& options, Node& node)
     : options_(options),
       node_(node),
       mailbox_(kIssuerMailboxCapacity),
-      rendezvous_(options.rendezvous) {
-  rank_parts_.reserve(CONCERT_MAX_RINGS);
-}
+      rendezvous_(options.rendezvous),
+      coordinator_(ModelsOf(node)) {}
 
 CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
@@ -94,13 +99,7 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
   using Type = IssuerMessage::Type;
   switch (message.type) {
     case Type::kPart:
-      rendezvous_.Arrive(message.communicator, message.rank,
-                         {.op = message.part.op,
-                          .id = message.part.id,
-                          .gpu = message.part.gpu,
-                          .lane = message.part.lane,
-                          .signal = message.part.signal},
-                         now, outcomes_);
+      rendezvous_.Arrive(message.communicator, message.rank, message.part, now, outcomes_);
       return;
     case Type::kRefuse:
       rendezvous_.Refuse(message.communicator, message.rank, message.refused_sequence, now,
@@ -121,35 +120,35 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
   }
 }
 
-void CollectiveIssuer::Launch(std::span<const Rendezvous::Part> parts) {
-  rank_parts_.clear();
-  for (const Rendezvous::Part& part : parts) {
-    rank_parts_.push_back(
-        {.gpu = part.gpu, .lane = part.lane, .op = part.op, .signal = part.signal});
-  }
+void CollectiveIssuer::Launch(std::span<const RankPart> parts) {
+  const CollectivePlan plan = coordinator_.Decide(parts);
   const policies::Time launched_at = NowNs();
-  const absl::Status status = node_.LaunchCollective(rank_parts_);
-  for (const Rendezvous::Part& part : parts) {
+  const absl::Status status = node_.LaunchCollective(parts);
+  for (const RankPart& part : parts) {
     if (status.ok()) {
       DispatcherMessage message(DispatcherMessage::Type::kPartLaunched);
-      message.part = {.op = part.id, .failure = {}, .launched_at = launched_at};
+      message.part = {.op = part.id,
+                      .failure = {},
+                      .launched_at = launched_at,
+                      .reservation = plan.reservation};
       Answer(part.gpu, message);
     } else {
       Fail(part, {CONCERT_ABI_INTERNAL,
                   CONCERT_MESSAGE_DEVICE_ERROR,
-                  {part.gpu, part.op->kind, static_cast<uint64_t>(status.raw_code())}});
+                  {static_cast<uint64_t>(part.gpu), part.op->kind,
+                   static_cast<uint64_t>(status.raw_code())}});
     }
   }
 }
 
-void CollectiveIssuer::Fail(const Rendezvous::Part& part, const Failure& failure) {
+void CollectiveIssuer::Fail(const RankPart& part, const Failure& failure) {
   DispatcherMessage message(DispatcherMessage::Type::kPartFailed);
   message.part = {.op = part.id, .failure = failure, .launched_at = 0};
   Answer(part.gpu, message);
 }
 
 // Every part is answered once, so that at most PlanBook::kMaxCollectives answers of a GPU wait.
-void CollectiveIssuer::Answer(uint8_t gpu, const DispatcherMessage& message) {
+void CollectiveIssuer::Answer(int gpu, const DispatcherMessage& message) {
   std::vector<DispatcherMessage>& late = late_answers_[gpu];
   if (!late.empty() || !dispatchers_[gpu]->TryPush(message)) late.push_back(message);
 }

@@ -37,9 +37,9 @@ class CollectiveIssuer {
  private:
   void Run();
   void Handle(const IssuerMessage& message, policies::Time now);
-  void Launch(std::span<const Rendezvous::Part> parts);
-  void Fail(const Rendezvous::Part& part, const kernels::Failure& failure);
-  void Answer(uint8_t gpu, const DispatcherMessage& message);
+  void Launch(std::span<const RankPart> parts);
+  void Fail(const RankPart& part, const kernels::Failure& failure);
+  void Answer(int gpu, const DispatcherMessage& message);
   bool SendLateAnswers();
   bool AnswersAreLate() const;
 
@@ -50,8 +50,8 @@ class CollectiveIssuer {
   // By GPU: what its dispatcher had no room for, in order.
   std::vector<std::vector<DispatcherMessage>> late_answers_;
   Rendezvous rendezvous_;
+  const Coordinator coordinator_;
   Rendezvous::Outcomes outcomes_;
-  std::vector<RankPart> rank_parts_;
   policies::Time next_expiry_ = 0;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -46,14 +46,13 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
     : options_(options),
       device_(device),
       control_(control),
-      issuer_(issuer),
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
       scheduler_(SchedulerOptionsOf(options, device), device.info().model, std::move(policy)),
+      executor_(device, issuer),
+      admitted_(options.scheduler.max_ops),
       watches_(options.scheduler.max_ops),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  launch_ops_.reserve(policies::kMaxReady);
-  launch_writes_.reserve(policies::kMaxReady);
   advanced_.reserve(options.scheduler.max_queues);
   visited_.reserve(policies::kMaxReady);
   CONCERT_CHECK(epoll_fd_ >= 0);
@@ -215,7 +214,7 @@ bool Dispatcher::PollWatches(Time now) {
 }
 
 void Dispatcher::DropWatches(OpId id) {
-  uint8_t& watched = scheduler_.slot(id).watched_waits;
+  uint8_t watched = scheduler_.TakeWatchedWaits(id);
   for (; watched != 0; watched &= static_cast<uint8_t>(watched - 1)) {
     watches_.Drop(id, static_cast<uint8_t>(std::countr_zero(watched)));
   }
@@ -241,84 +240,51 @@ void Dispatcher::Execute(const Actions& actions) {
   if (!advanced_.empty()) WakeAdvanced();
 }
 
-// Puts the action's lane behind those that it must follow.
-absl::Status Dispatcher::Order(const Action& action) {
-  absl::Status status;
-  for (uint32_t mask = action.order_mask; mask != 0; mask &= mask - 1) {
-    status.Update(device_.Order(action.lane, static_cast<Lane>(std::countr_zero(mask))));
-  }
-  return status;
+Failure Dispatcher::DeviceFailure(const Op& op, const absl::Status& status) const {
+  return {CONCERT_ABI_INTERNAL,
+          CONCERT_MESSAGE_DEVICE_ERROR,
+          {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
 }
 
 void Dispatcher::Launch(const Actions& actions, const Action& action) {
-  launch_ops_.clear();
-  launch_writes_.clear();
   const std::span<const OpId> ids = actions.OpsOf(action);
+  executor_.Begin();
   for (const OpId id : ids) {
     const Op& op = scheduler_.slot(id).op;
-    launch_ops_.push_back(&op);
-    launch_writes_.push_back(PortOf(id).TimelineWriteFor(op.queue, op.ticket));
+    executor_.Add(op, PortOf(id).TimelineWriteFor(op.queue, op.ticket));
   }
-  absl::Status status = Order(action);
-  if (status.ok()) {
-    status = device_.Launch(action.lane, {.ops = launch_ops_,
-                                          .form = action.form,
-                                          .sm_budget = action.sm_budget,
-                                          .company = action.company,
-                                          .work_list = kernels::GroupWorkList::Of(action.work_list),
-                                          .writes = launch_writes_,
-                                          .after = actions.AfterOf(action),
-                                          .inputs_ready = action.inputs_ready,
-                                          .weights_ready = action.weights_ready,
-                                          .plan = action.plan,
-                                          .reason = action.reason});
+  const absl::Status status = executor_.Launch(action, actions.AfterOf(action));
+  if (status.ok()) return;
+  for (const OpId id : ids) {
+    const Op& op = scheduler_.slot(id).op;
+    const Failure failure = DeviceFailure(op, status);
+    // Before the signal: whoever sees the ticket sees why the op failed.
+    PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+    admitted_[id].reported = true;
+    scheduler_.LaunchFailed(id, failure);
   }
-  if (!status.ok()) {
-    for (const OpId id : ids) {
-      const Op& op = scheduler_.slot(id).op;
-      const Failure failure{
-          CONCERT_ABI_INTERNAL,
-          CONCERT_MESSAGE_DEVICE_ERROR,
-          {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
-      // Before the signal: whoever sees the ticket sees why the op failed.
-      PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
-      scheduler_.slot(id).reported = true;
-      scheduler_.LaunchFailed(id, failure);
-    }
-    gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
-    if (!device_.Signal(action.lane, launch_writes_).ok()) next_health_check_ = 0;
-  }
+  gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
+  if (!executor_.Signal(action.lane).ok()) next_health_check_ = 0;
 }
 
 void Dispatcher::Offer(const Actions& actions, const Action& action) {
   const OpId id = actions.OpsOf(action)[0];
-  OpSlot& slot = scheduler_.slot(id);
-  slot.offered = true;
-  absl::Status status = Order(action);
+  const Op& op = scheduler_.slot(id).op;
   SessionPort& port = PortOf(id);
-  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
-  if (!status.ok() || member == nullptr) {
-    slot.offered = false;
-    scheduler_.PartFailed(id, member == nullptr
-                                  ? Failure{CONCERT_ABI_CANCELLED,
-                                            CONCERT_MESSAGE_NO_COMMUNICATOR,
-                                            {slot.op.collective.communicator}}
-                                  : Failure{CONCERT_ABI_INTERNAL,
-                                            CONCERT_MESSAGE_DEVICE_ERROR,
-                                            {static_cast<uint64_t>(gpu()), slot.op.kind,
-                                             static_cast<uint64_t>(status.raw_code())}});
+  const SessionPort::Member* member = port.FindMember(op.collective.communicator);
+  if (member == nullptr) {
+    scheduler_.PartFailed(
+        id, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_NO_COMMUNICATOR, {op.collective.communicator}});
     return;
   }
-  IssuerMessage message(IssuerMessage::Type::kPart);
-  message.communicator = member->membership.communicator;
-  message.rank = member->membership.rank;
-  message.part = {.op = &slot.op,
-                  .id = id,
-                  .gpu = options_.scheduler.gpu,
-                  .lane = action.lane,
-                  .signal = port.TimelineWriteFor(slot.op.queue, slot.op.ticket)};
-  // kRoomForParts of the box is left to parts by all other senders.
-  CONCERT_CHECK(issuer_.TryPush(message));
+  const RankPart part{.gpu = gpu(),
+                      .lane = action.lane,
+                      .op = &op,
+                      .id = id,
+                      .signal = port.TimelineWriteFor(op.queue, op.ticket)};
+  const absl::Status status = executor_.Offer(member->membership, part, action.order_mask);
+  admitted_[id].offered = status.ok();
+  if (!status.ok()) scheduler_.PartFailed(id, DeviceFailure(op, status));
 }
 
 // Ends an op that the device does not end.
@@ -330,7 +296,7 @@ void Dispatcher::Complete(OpId id) {
   if (slot.timed_out_wait < CONCERT_MAX_WAITS && (slot.watched_waits >> slot.timed_out_wait & 1)) {
     slot.failure.args[4] = LoadAcquire(watches_.WordOf(id, slot.timed_out_wait));
   }
-  if (!slot.reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  if (!admitted_[id].reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
   // However many of a queue complete in a turn, its threads are woken once.
   if (owner.completed_turn != turns_ + 1) {
@@ -338,17 +304,10 @@ void Dispatcher::Complete(OpId id) {
     advanced_.push_back(owner);
   }
   const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
-  if (kind == nullptr || !kind->collective || slot.offered) return;
-  // The other ranks must not wait for a part that will never come.
+  if (kind == nullptr || !kind->collective || admitted_[id].offered) return;
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (member == nullptr) return;
-  IssuerMessage message(IssuerMessage::Type::kRefuse);
-  message.communicator = member->membership.communicator;
-  message.rank = member->membership.rank;
-  message.refused_sequence = slot.op.collective.sequence;
-  // Refusals may come in any number, so they leave room for the parts, which Offer relies on. One
-  // that is dropped costs the other ranks only their timeout.
-  if (issuer_.HasRoom(kRoomForParts)) issuer_.TryPush(message);
+  executor_.Refuse(member->membership, slot.op.collective.sequence);
 }
 
 // Lets go of what an ended op held.
@@ -362,9 +321,10 @@ void Dispatcher::Release(OpId id) {
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }
   --port.unfinished;
-  late_ops_ -= slot.late ? 1 : 0;
+  const Admitted& admitted = admitted_[id];
+  late_ops_ -= admitted.late ? 1 : 0;
   port.ops.Give(1);
-  if (slot.charged_waits > 0) port.waits.Give(slot.charged_waits);
+  if (admitted.charged_waits > 0) port.waits.Give(admitted.charged_waits);
   if (!port.removing) rings_.List(port);  // it may have been full
   scheduler_.FreeOp(id);
 }

@@ -14,6 +14,7 @@
 #include "daemon/clock.h"
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
+#include "daemon/sched/executor.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/rings.h"
 #include "daemon/sched/scheduler.h"
@@ -31,7 +32,6 @@ struct DispatcherOptions {
   SimRaces sim_races = SimRaces::kError;        // where the device is the simulator
   int64_t spin_ns = defaults::kSpinUs * 1'000;  // without anything to do before it sleeps
   bool pin = defaults::kPinDispatchers;         // to a CPU of its own, where there are enough
-  uint32_t max_ops_per_session = 256;  // admitted and unfinished; the rest stays in the ring
 };
 
 // Numbers for the admin API, updated once per turn.
@@ -121,7 +121,7 @@ class Dispatcher {
   void DropWatches(OpId op);
   void WakeAdvanced();
   void Execute(const Actions& actions);
-  absl::Status Order(const Action& action);
+  kernels::Failure DeviceFailure(const Op& op, const absl::Status& status) const;
   void Launch(const Actions& actions, const Action& action);
   void Offer(const Actions& actions, const Action& action);
   void Complete(OpId op);
@@ -134,10 +134,10 @@ class Dispatcher {
   const DispatcherOptions options_;
   Device& device_;
   ControlMailbox& control_;
-  IssuerMailbox& issuer_;
   RecordRing& records_;
   DispatcherMailbox mailbox_;
   Scheduler scheduler_;
+  Executor executor_;
   DispatcherGauges gauges_;
 
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
@@ -150,10 +150,16 @@ class Dispatcher {
     uint32_t queue = 0;
     uint64_t completed_turn = 0;  // the last turn in which an op of it was completed
   };
+  // What of an op is none of the scheduler's business.
+  struct Admitted {
+    bool offered = false;       // the rendezvous has or had it
+    bool reported = false;      // its completion entry is published
+    bool late = false;          // published after the drain began
+    uint8_t charged_waits = 0;  // its user's account holds them under Resource::kWaits
+  };
+  std::vector<Admitted> admitted_;    // by OpId
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id
   std::vector<QueueOwner> advanced_;  // queues whose timelines have moved and whose threads to wake
-  std::vector<const Op*> launch_ops_;  // scratch of Launch, as the next
-  std::vector<TimelineWrite> launch_writes_;
   Watches watches_;
   Actions actions_;
   LeaseHolder* lease_holder_ = nullptr;

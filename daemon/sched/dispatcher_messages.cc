@@ -36,7 +36,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
     case Type::kWake:
       return;
     case Type::kPartLaunched:
-      scheduler_.PartLaunched(message.part.op, message.part.launched_at);
+      scheduler_.PartLaunched(message.part.op, message.part.reservation, message.part.launched_at);
       return;
     case Type::kPartFailed:
       scheduler_.PartFailed(message.part.op, message.part.failure);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
+#include <utility>
 
 #include "daemon/check.h"
 
@@ -10,9 +10,6 @@ namespace concert::daemon {
 namespace {
 
 using kernels::ByteRange;
-
-// What Extend starts from: holds nothing and overlaps nothing.
-constexpr ByteRange kNothing = {std::numeric_limits<kernels::Address>::max(), 0};
 
 void Extend(ByteRange& all, const ByteRange& range) {
   if (range.begin == range.end) return;
@@ -60,18 +57,17 @@ WritesInFlight::Slots WritesInFlight::Add(std::span<const ByteRange> ranges) {
 }
 
 bool WritesInFlight::AddOne(const ByteRange& range, Slots& slots) {
-  if (slots.count == kMaxSlots) return false;
-  for (int word = 0; word < kWords; ++word) {
-    const int bit = std::countr_one(used_[word]);
-    if (bit == 64) continue;
-    used_[word] |= uint64_t{1} << bit;
-    const int slot = word * 64 + bit;
-    ranges_[slot] = range;
-    size_ = std::max(size_, slot + 1);
-    slots.slot[slots.count++] = static_cast<uint8_t>(slot);
-    return true;
-  }
-  return false;
+  const int index = std::countr_one(full_);
+  if (slots.count == kMaxSlots || index == kBlocks) return false;
+  Block& block = blocks_[index];
+  const int place = std::countr_one(block.used);
+  block.used |= uint64_t{1} << place;
+  block.ranges[place] = range;
+  Extend(block.bound, range);
+  used_ |= uint64_t{1} << index;
+  if (block.used == ~uint64_t{0}) full_ |= uint64_t{1} << index;
+  slots.slot[slots.count++] = static_cast<uint16_t>(index * 64 + place);
+  return true;
 }
 
 void WritesInFlight::Remove(const Slots& slots) {
@@ -80,39 +76,53 @@ void WritesInFlight::Remove(const Slots& slots) {
     --missing_;
   }
   for (int i = 0; i < slots.count; ++i) {
-    const uint8_t slot = slots.slot[i];
-    ranges_[slot] = {};
-    used_[slot / 64] &= ~(uint64_t{1} << slot % 64);
+    const int index = slots.slot[i] / 64, place = slots.slot[i] % 64;
+    Block& block = blocks_[index];
+    const ByteRange removed = std::exchange(block.ranges[place], {});
+    block.used &= ~(uint64_t{1} << place);
+    full_ &= ~(uint64_t{1} << index);
+    if (block.used == 0) used_ &= ~(uint64_t{1} << index);
+    // Only what lies at an edge has made the bound what it is.
+    if (removed.begin != block.bound.begin && removed.end != block.bound.end) continue;
+    block.bound = kNothing;
+    for (uint64_t left = block.used; left != 0; left &= left - 1)
+      Extend(block.bound, block.ranges[std::countr_zero(left)]);
   }
-  while (size_ > 0 && (used_[(size_ - 1) / 64] >> (size_ - 1) % 64 & 1) == 0) --size_;
 }
 
 ByteRange WritesInFlight::Union() const {
   ByteRange all = kNothing;
-  for (int i = 0; i < size_; ++i) Extend(all, ranges_[i]);
+  for (uint64_t left = used_; left != 0; left &= left - 1)
+    Extend(all, blocks_[std::countr_zero(left)].bound);
   return all;
 }
 
-bool WritesInFlight::Overlaps(const ByteRange& range) const {
-  bool found = false;  // without a branch per range: nearly always none overlaps
-  for (int i = 0; i < size_; ++i) found |= ranges_[i].Overlaps(range);
-  return found;
+bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) const {
+  for (uint64_t left = used_; left != 0; left &= left - 1) {
+    const Block& block = blocks_[std::countr_zero(left)];
+    ++comparisons;
+    if (!block.bound.Overlaps(range)) continue;
+    const size_t count = std::bit_width(block.used);
+    comparisons += count;
+    bool found = false;  // without a branch per range: nearly always none overlaps
+    for (size_t i = 0; i < count; ++i) found |= block.ranges[i].Overlaps(range);
+    if (found) return true;
+  }
+  return false;
 }
 
 bool WeightsSettled(const WritesInFlight& writes, const LaunchRanges& launch) {
   if (!writes.complete()) return false;
   const ByteRange earlier = writes.Union();
-  ByteRange own = kNothing;
+  ByteRange own = WritesInFlight::kNothing;
   for (const ByteRange& written : launch.written()) Extend(own, written);
   size_t comparisons = 0;
   for (size_t op = 0; op < launch.op_count(); ++op) {
     for (const ByteRange& read : launch.early(op)) {
-      const bool near_earlier = earlier.Overlaps(read), near_own = own.Overlaps(read);
-      comparisons += (near_earlier ? static_cast<size_t>(writes.size()) : 0) +
-                     (near_own ? launch.written().size() : 0);
       if (comparisons > kMaxHazardComparisons) return false;
-      if (near_earlier && writes.Overlaps(read)) return false;
-      if (!near_own) continue;
+      if (earlier.Overlaps(read) && writes.Overlaps(read, comparisons)) return false;
+      if (!own.Overlaps(read)) continue;
+      comparisons += launch.written().size();
       if (CountOverlaps(launch.written(), read) > CountOverlaps(launch.written(op), read))
         return false;
     }

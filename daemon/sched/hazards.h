@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -43,16 +44,19 @@ class LaunchRanges {
   std::vector<End> ends_;
 };
 
-// The ranges that unfinished ops write. Fixed size; constant time but for Union and Overlaps. Not
+// The ranges that unfinished ops write, in blocks of 64 with a bound each, so that a question looks
+// into few of however many there are: what was launched together lies together. Fixed size. Not
 // thread-safe.
 class WritesInFlight {
  public:
-  static constexpr int kCapacity = 128;  // beyond it nothing is known to be settled
-  static constexpr int kMaxSlots = 2;    // of an op; one that writes more has none
+  static constexpr int kCapacity = 4096;  // beyond it nothing is known to be settled
+  static constexpr int kMaxSlots = 2;     // of an op; one that writes more has none
+  // Holds nothing and overlaps nothing: what a bound starts from.
+  static constexpr kernels::ByteRange kNothing = {std::numeric_limits<kernels::Address>::max(), 0};
 
   // Of one op.
   struct Slots {
-    std::array<uint8_t, kMaxSlots> slot;
+    std::array<uint16_t, kMaxSlots> slot;
     uint8_t count = 0;
     bool missing = false;  // what it writes is not listed, or not all of it
   };
@@ -63,25 +67,31 @@ class WritesInFlight {
 
   // Whether every range in flight has a slot: if not, Overlaps knows only some.
   bool complete() const { return missing_ == 0; }
-  // Slots that may be in use: what one Overlaps compares with.
-  int size() const { return size_; }
-  // The smallest range that holds all in flight.
+  // A range that holds all in flight.
   kernels::ByteRange Union() const;
-  bool Overlaps(const kernels::ByteRange& range) const;
+  // `comparisons`: counts up by those it took.
+  bool Overlaps(const kernels::ByteRange& range, size_t& comparisons) const;
 
  private:
-  static constexpr int kWords = kCapacity / 64;
+  static constexpr int kBlocks = kCapacity / 64;
+  static_assert(kBlocks <= 64);
+
+  struct Block {
+    uint64_t used = 0;                    // bit i: ranges[i]
+    kernels::ByteRange bound = kNothing;  // of all
+    // Freed ones are empty and are used again, lowest first.
+    std::array<kernels::ByteRange, 64> ranges{};
+  };
 
   bool AddOne(const kernels::ByteRange& range, Slots& slots);
 
-  // Freed slots hold empty ranges and are used again lowest first, so that size_ stays small.
-  std::array<kernels::ByteRange, kCapacity> ranges_{};
-  std::array<uint64_t, kWords> used_{};
-  int size_ = 0;
+  std::vector<Block> blocks_ = std::vector<Block>(kBlocks);
+  uint64_t used_ = 0;     // bit i: blocks_[i] holds something
+  uint64_t full_ = 0;     // bit i: blocks_[i] has no room
   uint32_t missing_ = 0;  // ops whose writes are not all listed
 };
 
-// Comparisons that one launch may cost: some 2 us.
+// Comparisons that one launch may cost, or a little more: some 2 us.
 inline constexpr size_t kMaxHazardComparisons = 4096;
 
 // True if no unfinished op writes what an op of the launch may read early, and no op of the launch

@@ -9,6 +9,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/coordinator.h"
 #include "daemon/sched/lease_holder.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/op_pool.h"
@@ -87,6 +88,7 @@ struct DispatcherMessage {
       OpId op;
       kernels::Failure failure;    // of kPartFailed and kFailAll
       policies::Time launched_at;  // of kPartLaunched: when its launch began
+      Reservation reservation;     // of kPartLaunched
     } part;
     Replacement* replacement;
     LeaseHolder* lease_holder;
@@ -114,7 +116,7 @@ struct ControlEvent {
 // To the collective issuer: from dispatchers (parts) and the control thread (communicators).
 struct IssuerMessage {
   enum class Type : uint8_t {
-    kPart,  // a part is ready; `op` stays untouched until the answer (kPartLaunched or kPartFailed)
+    kPart,     // a part is ready; answered by kPartLaunched or kPartFailed
     kRefuse,   // a rank's part failed before it was ready
     kJoin,     // a rank joined
     kLeave,    // a rank left: parts that need it fail
@@ -125,13 +127,7 @@ struct IssuerMessage {
   uint32_t communicator = 0;
   uint32_t rank = 0;
   union {
-    struct {
-      const Op* op;
-      OpId id;
-      uint8_t gpu;
-      Lane lane;
-      TimelineWrite signal;
-    } part;
+    RankPart part;
     struct {
       uint32_t ranks;
       Account* account;  // charged with the membership, which kLeave releases

@@ -41,9 +41,6 @@ struct OpSlot {
   QueueId queue = kNone;
   OpId next = kNone;  // in its queue
   OpState state = OpState::kQueued;
-  bool offered = false;       // the rendezvous has or had it
-  bool reported = false;      // its completion entry is published
-  bool late = false;          // published after the drain began
   bool part_charged = false;  // its user's account holds it under Resource::kParts
   bool may_launch = true;     // false: failed before launch; it only waits for its turn to complete
   uint8_t watched_waits =
@@ -51,21 +48,26 @@ struct OpSlot {
   // Index into op.waits of the one that outlasted its bound. If it is watched, the dispatcher fills
   // in what its word stands at.
   uint8_t timed_out_wait = CONCERT_MAX_WAITS;
-  uint8_t charged_waits = 0;  // its user's account holds them under Resource::kWaits
   uint8_t local_wait_count = 0;
   std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
-  policies::Lane lane = policies::kNoLane;
-  // Valid once launched: its launch in the PlanBook, what it writes in WritesInFlight.
-  uint16_t launch = 0;
-  WritesInFlight::Slots writes;
-  uint16_t index_in_launch = 0;
-  uint64_t lane_launch = 0;  // which launch of its lane, counting from 1
-  float solo_us = 0;
-  uint32_t clock_launch = 0;  // its launch in its lane's LaneClock
-  uint64_t admission = 0;     // counts all ops of the scheduler in the order of Submit
-  uint64_t work_hash = 0;     // policies::HashWork(op.work)
+  policies::Priority priority = policies::Priority::kNormal;  // of its queue
+  uint64_t admission = 0;  // counts all ops of the scheduler in the order of Submit
+  uint64_t work_hash = 0;  // policies::HashWork(op.work)
+  float solo_us = 0;       // predicted when it is launched or offered
   policies::Time admitted_at = 0, ready_at = 0;
-  policies::Time launched_at = 0;  // or offered
+
+  // The Ledger's, from its launch or offer on.
+  struct Flight {
+    policies::Lane lane = policies::kNoLane;
+    uint16_t launch = 0;  // in the PlanBook
+    uint16_t index_in_launch = 0;
+    uint16_t reserved_sms = 0;       // of a collective
+    uint32_t clock_launch = 0;       // its launch in its lane's LaneClock
+    uint64_t lane_launch = 0;        // which launch of its lane, counting from 1
+    policies::Time launched_at = 0;  // or offered
+    WritesInFlight::Slots writes;
+  };
+  Flight flight;
 };
 
 class OpPool {

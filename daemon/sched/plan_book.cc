@@ -84,11 +84,11 @@ uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority prior
 uint16_t PlanBook::LaunchCollective(const OpSlot& slot, Time now) {
   if (collectives_ == kMaxCollectives) return kNoLaunch;
   const uint16_t plan = Open(false, policies::Priority::kNormal, policies::Reason::kCollective,
-                             /*now=*/slot.launched_at);
+                             /*now=*/slot.flight.launched_at);
   SetPrediction(plan, slot.solo_us, slot.solo_us, slot.solo_us);
   policies::PlannedLaunch launch{};
   launch.count = 1;
-  launch.lane = slot.lane;
+  launch.lane = slot.flight.lane;
   const uint16_t id = OpenLaunch(plan, launch, now);
   AddTo(id, slot);
   AddSession(id);
@@ -119,7 +119,7 @@ uint16_t PlanBook::OpenLaunch(uint16_t plan, const policies::PlannedLaunch& laun
   return id;
 }
 
-void PlanBook::Add(const OpSlot& slot) { AddTo(slot.launch, slot); }
+void PlanBook::Add(const OpSlot& slot) { AddTo(slot.flight.launch, slot); }
 
 void PlanBook::AddTo(uint16_t id, const OpSlot& slot) {
   LaunchSlot& launch = launches_[id];
@@ -166,8 +166,8 @@ float PlanBook::TakeShare(PlanSlot& plan, float solo_us, Time started_at, Time s
 }
 
 void PlanBook::Finish(const OpSlot& slot, Time now) {
-  if (slot.launch == kNoLaunch) return RecordUnplanned(slot, now);
-  LaunchSlot& launch = launches_[slot.launch];
+  if (slot.flight.launch == kNoLaunch) return RecordUnplanned(slot, now);
+  LaunchSlot& launch = launches_[slot.flight.launch];
   PlanSlot& plan = plans_[launch.plan];
   LaneSlot& lane = lanes_[launch.lane];
   const Time since = std::max(launch.launched_at, lane.last_finish);
@@ -182,7 +182,8 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .company = static_cast<uint16_t>(plan.record.op_count - 1),
                          .dtype = slot.op.work.dtype,
                          .form = launch.form,
-                         .lane = slot.lane,
+                         .lane = slot.flight.lane,
+                         .priority = slot.priority,
                          .plan = plan.record.plan,
                          .flops = slot.op.work.flops,
                          .bytes = slot.op.work.hbm_bytes,
@@ -197,8 +198,8 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
 }
 
 void PlanBook::Withdraw(const OpSlot& slot, Time now) {
-  if (slot.launch == kNoLaunch) return;
-  PlanSlot& plan = plans_[launches_[slot.launch].plan];
+  if (slot.flight.launch == kNoLaunch) return;
+  PlanSlot& plan = plans_[launches_[slot.flight.launch].plan];
   plan.clean = false;
   plan.unfinished_solo_us -= slot.solo_us;
   Leave(slot, now);
@@ -210,18 +211,19 @@ void PlanBook::RecordUnplanned(const OpSlot& slot, Time now) {
                          .status = static_cast<uint16_t>(slot.failure.status),
                          .queue = slot.op.queue,
                          .dtype = slot.op.work.dtype,
-                         .lane = slot.lane,
+                         .lane = slot.flight.lane,
+                         .priority = slot.priority,
                          .admitted_at = slot.admitted_at,
                          .finished_at = now});
 }
 
 // Takes the op off its launch and plan, and closes what has no more ops.
 void PlanBook::Leave(const OpSlot& slot, Time now) {
-  LaunchSlot& launch = launches_[slot.launch];
+  LaunchSlot& launch = launches_[slot.flight.launch];
   const uint16_t plan = launch.plan;
   if (--launch.unfinished == 0) {
     group_launches_ -= launch.form == Form::kGroup;
-    free_launches_.push_back(slot.launch);
+    free_launches_.push_back(slot.flight.launch);
   }
   if (--plans_[plan].unfinished == 0) Close(plan, now);
 }

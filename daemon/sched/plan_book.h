@@ -28,8 +28,9 @@ class PlanBook {
 
   // `priority`: of the plan's lowest op. REQUIRES: fewer than kMaxComputePlans are open.
   uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
-  // A collective's part that was offered at slot.launched_at is enqueued now: a plan with one
-  // launch. kNoLaunch, under which only the op's own record is kept, if kMaxCollectives are open.
+  // A collective's part that was offered at slot.flight.launched_at is enqueued now: a plan with
+  // one launch. kNoLaunch, under which only the op's own record is kept, if kMaxCollectives are
+  // open.
   uint16_t LaunchCollective(const OpSlot& slot, Time now);
   // `policy_us`: what the policy predicted, which outcomes are held against. `predicted_us`: when
   // what runs already is considered, too; see PlanRecord. To be called when the plan has its ops:
@@ -37,7 +38,7 @@ class PlanBook {
   void SetPrediction(uint16_t plan, float policy_us, float predicted_us, float serial_us);
 
   uint16_t OpenLaunch(uint16_t plan, const policies::PlannedLaunch& launch, Time now);
-  // Adds `slot` to the launch that slot.launch names; slot.solo_us is set.
+  // Adds `slot` to the launch that slot.flight.launch names; slot.solo_us is set.
   void Add(const OpSlot& slot);
   // Counts another session among those of the launch's plan.
   void AddSession(uint16_t launch) { ++plans_[launches_[launch].plan].record.session_count; }

@@ -82,7 +82,7 @@ Rendezvous::Open& Rendezvous::FindOrOpen(uint32_t id, Communicator& communicator
   return *open;
 }
 
-void Rendezvous::Arrive(uint32_t id, uint32_t rank, const Part& part, policies::Time now,
+void Rendezvous::Arrive(uint32_t id, uint32_t rank, const RankPart& part, policies::Time now,
                         Outcomes& out) {
   const auto found = communicators_.find(id);
   if (found == communicators_.end()) {

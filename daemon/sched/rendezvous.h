@@ -34,30 +34,21 @@ class Rendezvous {
     policies::Time timeout_ns = defaults::kCollectiveTimeoutMs * 1'000'000;
   };
 
-  // A rank's part. `op` belongs to the dispatcher of `gpu` and stays as it is until the part's
-  // outcome.
-  struct Part {
-    const Op* op = nullptr;
-    OpId id = kNone;
-    uint8_t gpu = 0;
-    policies::Lane lane = policies::kCollectiveLane;
-    TimelineWrite signal;
-  };
   // What became of parts: all ranks' parts in rank order, to be launched together; or one part that
   // failed.
   struct Matched {
     size_t first = 0, count = 0;  // of Outcomes::parts
   };
   struct Failed {
-    Part part;
+    RankPart part;
     kernels::Failure failure;
   };
   // Used again and again, so that in steady state nothing here allocates.
   struct Outcomes {
     std::vector<Matched> matched;
-    std::vector<Part> parts;
+    std::vector<RankPart> parts;
     std::vector<Failed> failed;
-    std::span<const Part> PartsOf(const Matched& match) const {
+    std::span<const RankPart> PartsOf(const Matched& match) const {
       return {parts.data() + match.first, match.count};
     }
     void Clear() {
@@ -76,7 +67,7 @@ class Rendezvous {
   // The rank is gone: every open and later op that needs it fails. The communicator ends with its
   // last rank.
   void Leave(uint32_t communicator, uint32_t rank, Outcomes& out);
-  void Arrive(uint32_t communicator, uint32_t rank, const Part& part, policies::Time now,
+  void Arrive(uint32_t communicator, uint32_t rank, const RankPart& part, policies::Time now,
               Outcomes& out);
   // The rank's part of `sequence` failed before it could arrive.
   void Refuse(uint32_t communicator, uint32_t rank, uint64_t sequence, policies::Time now,
@@ -94,7 +85,7 @@ class Rendezvous {
  private:
   struct RankedPart {
     uint32_t rank = 0;
-    Part part;
+    RankPart part;
   };
   // One op of a communicator, from its first part to its last. While it may still start it holds
   // parts and is in the list of what waits; once it has failed it only remembers that.

@@ -17,10 +17,10 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
       policy_(std::move(policy)),
       pool_(options.max_ops),
       readiness_(options.max_queues, options.wait_timeout_ns),
+      ledger_(device_, pool_),
       races_(options.find_races
                  ? std::make_unique<Races>(pool_, options.max_ops, options.max_queues)
-                 : nullptr),
-      launch_ranges_(policies::kMaxReady) {
+                 : nullptr) {
   finished_.reserve(options.max_ops);
   candidates_.reserve(2 * policies::kMaxReady * (kReadyCollective + 1));
   snapshot_ready_.reserve(policies::kMaxReady);
@@ -131,6 +131,7 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   Queue& queue = queues_[queue_id];
   OpSlot& slot = pool_[id];
   slot.queue = queue_id;
+  slot.priority = queue.priority;
   slot.next = kNone;
   slot.admitted_at = now;
   slot.admission = ++admissions_;
@@ -204,7 +205,7 @@ void Scheduler::Fail(OpId id, const Failure& failure) {
   readiness_.Touch(slot.queue);
 }
 
-void Scheduler::PartLaunched(OpId id, Time now) {
+void Scheduler::PartLaunched(OpId id, const Reservation& reservation, Time now) {
   OpSlot& slot = pool_[id];
   CONCERT_CHECK(slot.state == OpState::kOffered);
   ReleasePart(slot);
@@ -213,16 +214,7 @@ void Scheduler::PartLaunched(OpId id, Time now) {
     return;
   }
   slot.state = OpState::kLaunched;
-  slot.launch = book_.LaunchCollective(slot, now);
-  slot.launched_at = now;
-  launch_ranges_.Clear();
-  launch_ranges_.Add(kernels::AccessesOf(slot.op));
-  slot.writes = writes_.Add(launch_ranges_.written());
-  LaneInfo& lane = lanes_[slot.lane];
-  ++lane.in_flight;
-  lane.last_op = id;
-  const Time start = std::max(lane.clock.BusyUntil(now), now);
-  slot.clock_launch = lane.clock.Launched(now, start + static_cast<Time>(slot.solo_us * 1e3f), 1);
+  ledger_.LaunchPart(id, reservation, now);
   SetActive(slot.queue, true);
   Advance(slot.queue, slot.op.ticket);
   readiness_.Touch(slot.queue);
@@ -276,21 +268,16 @@ void Scheduler::Advance(QueueId id, uint64_t ticket) {
   if (queue.removed && ticket == queue.submitted) readiness_.Close(id);
 }
 
-// Takes a launched op off its queue, lane and plan. Its slot is released by the next step.
+// Takes a launched op off its queue and out of the ledger. Its slot is released by the next step.
 void Scheduler::Finish(OpId id, Time now) {
   OpSlot& slot = pool_[id];
   Queue& queue = queues_[slot.queue];
-  LaneInfo& lane = lanes_[slot.lane];
-  --lane.in_flight;
-  lane.clock.Finished(slot.clock_launch, now);
-  if (lane.last_op == id) lane.last_op = kNone;
   if (queue.last_launched == id) queue.last_launched = kNone;
   queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   queue.finished = slot.op.ticket;
-  writes_.Remove(slot.writes);
   if (races_ != nullptr) races_->End(id);
-  book_.Finish(slot, now);
+  ledger_.Finish(id, now);
   finished_.push_back(id);
 }
 
@@ -303,14 +290,7 @@ void Scheduler::FailAll(const Failure& failure) {
       if (slot.failure.ok()) slot.failure = failure;
       if (slot.state == OpState::kOffered)
         continue;  // the rendezvous still has it and will give it back
-      if (slot.state == OpState::kLaunched) {
-        LaneInfo& lane = lanes_[slot.lane];
-        --lane.in_flight;
-        lane.clock.Finished(slot.clock_launch, slot.launched_at);
-        lane.last_op = kNone;
-        writes_.Remove(slot.writes);
-        book_.Withdraw(slot, slot.launched_at);
-      }
+      if (slot.state == OpState::kLaunched) ledger_.Withdraw(op);
       ReleasePart(slot);
       slot.state = OpState::kQueued;
       slot.may_launch = false;
@@ -362,7 +342,7 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 
 void Scheduler::Step(Time now, Actions& actions) {
   CONCERT_CHECK(races_ == nullptr || !races_->unchecked());
-  for (const policies::Outcome& outcome : book_.TakeOutcomes()) policy_->Learn(outcome);
+  for (const policies::Outcome& outcome : ledger_.plans().TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some
   examinations_left_ = kExaminedPerStep;

@@ -21,22 +21,22 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/config/defaults.h"
 #include "daemon/quota/account.h"
-#include "daemon/sched/hazards.h"
-#include "daemon/sched/lane_clock.h"
+#include "daemon/sched/coordinator.h"
+#include "daemon/sched/ledger.h"
 #include "daemon/sched/op_pool.h"
-#include "daemon/sched/plan_book.h"
 #include "daemon/sched/races.h"
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
+#include "kernels/launch_request.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
@@ -74,19 +74,12 @@ struct Action {
                 // are freed after this
   };
   Type type;
-  Lane lane;
-  policies::Form form;
-  uint16_t sm_budget;
-  policies::CompanyClass company;
-  const policies::WorkList* work_list;  // as PlannedLaunch
-  uint16_t order_mask;                  // bit i: lane i
-  // As LaunchRequest's, by what the dispatcher has seen finished; weights_ready is found out for
-  // groups only.
-  bool inputs_ready, weights_ready;
-  // As LaunchRequest's.
-  uint64_t plan;
-  policies::Reason reason;
-  uint16_t first, count;  // ops [first, first + count) of Actions::ops
+  Lane lane = policies::kNoLane;
+  uint16_t order_mask = 0;        // bit i: lane i
+  uint16_t first = 0, count = 0;  // ops [first, first + count) of Actions::ops
+  // kLaunch: all but ops, writes and after. What is ready is so by what the dispatcher has seen
+  // finished; weights_ready is found out for what takes part in chains only.
+  kernels::LaunchRequest launch;
 };
 
 // Output of Step, in fixed storage.
@@ -113,8 +106,6 @@ struct Actions {
   // An action about ops that go to no lane.
   void Add(Action::Type type, std::span<const OpId> its_ops) {
     list.push_back({.type = type,
-                    .lane = policies::kNoLane,
-                    .form = policies::Form::kSingle,
                     .first = static_cast<uint16_t>(ops.size()),
                     .count = static_cast<uint16_t>(its_ops.size())});
     ops.insert(ops.end(), its_ops.begin(), its_ops.end());
@@ -155,6 +146,9 @@ class Scheduler {
   // A slot for an op that is about to be admitted; kNone when the pool is full. Fill op(),
   // local_waits, watched_waits and, if it was refused, failure; then Submit.
   OpId AllocateOp() { return pool_.Allocate(); }
+  // The waits that the dispatcher still watches for the op, which ends or will not wait: none any
+  // more.
+  uint8_t TakeWatchedWaits(OpId op) { return std::exchange(pool_[op].watched_waits, uint8_t{0}); }
   // Appends to its queue. Tickets of a queue are consecutive.
   void Submit(OpId op, QueueId queue, Time now);
 
@@ -162,8 +156,8 @@ class Scheduler {
   void WaitSatisfied(OpId op, int index);
   // The op can never run. REQUIRES: not launched or offered.
   void Fail(OpId op, const kernels::Failure& failure);
-  // Outcome of an offered part: enqueued on the device, or failed.
-  void PartLaunched(OpId op, Time now);
+  // Outcome of an offered part: enqueued on the device with this reservation, or failed.
+  void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
   // The device refused to launch this op; its timeline is still signalled in order.
   void LaunchFailed(OpId op, const kernels::Failure& failure);
@@ -177,7 +171,7 @@ class Scheduler {
   void FailAll(const kernels::Failure& failure);
   void SetPolicy(std::unique_ptr<policies::Policy>& policy) {
     policy_.swap(policy);
-    book_.ForgetPolicy();
+    ledger_.plans().ForgetPolicy();
   }
 
   // As policies::Policy::UseTuned.
@@ -212,7 +206,9 @@ class Scheduler {
   Races* races() { return races_.get(); }
   bool idle() const { return pool_.used() == 0; }
   uint32_t unfinished() const { return pool_.used(); }
-  int plans_in_flight() const { return book_.compute_plans(); }
+  // How many more AllocateOp has room for.
+  uint32_t free_ops() const { return options_.max_ops - pool_.used(); }
+  int plans_in_flight() const { return ledger_.plans().compute_plans(); }
   uint32_t ready_count() const { return ready_count_; }
   // When waiting fronts are next due to fail, and whether a step has something to do before that:
   // what other processors do not announce.
@@ -233,8 +229,8 @@ class Scheduler {
   void ReclaimQueue(QueueId queue);
 
   // What ended since the caller last cleared them; to be taken after every step.
-  std::vector<OpRecord>& op_records() { return book_.op_records(); }
-  std::vector<PlanRecord>& plan_records() { return book_.plan_records(); }
+  std::vector<OpRecord>& op_records() { return ledger_.plans().op_records(); }
+  std::vector<PlanRecord>& plan_records() { return ledger_.plans().plan_records(); }
 
  private:
   // Lists of queues whose front is ready: GEMMs and copies by priority, then collectives; and
@@ -276,13 +272,6 @@ class Scheduler {
     uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
   };
 
-  struct LaneInfo {
-    uint32_t in_flight = 0;
-    LaneClock clock;
-    OpId last_op = kNone;
-    uint64_t launches = 0;
-  };
-
   // A ready op and what decides its place in the snapshot.
   struct Candidate {
     int8_t priority;
@@ -297,13 +286,6 @@ class Scheduler {
       if (ready_at != other.ready_at) return ready_at < other.ready_at;
       return admission < other.admission;
     }
-  };
-
-  // When the launches of a plan are predicted to start and end, beside what runs already.
-  struct PredictedSpan {
-    Time start = std::numeric_limits<Time>::max();
-    Time end = 0;
-    Time latency = 0;  // of the first launch, as far as no earlier work hides it
   };
 
   // Examining (scheduler_examine.cc).
@@ -341,13 +323,11 @@ class Scheduler {
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
-  void Launch(Time now, const policies::PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
+  void Launch(Time now, const policies::PlannedLaunch& launch, Ledger::Planned& planned,
               Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
-  uint16_t TakeFromQueue(OpId op, OpState state, Lane lane, Time now);
-  void EnterBooks(const OpSlot& slot);
-  uint32_t Occupy(Time now, const policies::PlannedLaunch& launch, uint16_t order_mask,
-                  PredictedSpan& span);
+  uint16_t TakeFromQueue(OpId op, OpState state);
+  void CountSession(const OpSlot& slot);
   bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
@@ -371,9 +351,7 @@ class Scheduler {
   std::vector<Share> shares_;
   std::vector<uint32_t> free_shares_;
   absl::flat_hash_map<uint32_t, uint32_t> share_of_session_;
-  std::array<LaneInfo, policies::kLaneCount> lanes_;
-  PlanBook book_;
-  WritesInFlight writes_;
+  Ledger ledger_;
   const std::unique_ptr<Races> races_;
   uint64_t admissions_ = 0;
   uint64_t examined_ = 0;
@@ -386,7 +364,6 @@ class Scheduler {
   std::vector<Candidate> candidates_;
   std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
-  LaunchRanges launch_ranges_;
 };
 
 }  // namespace concert::daemon

@@ -1,11 +1,11 @@
 // The half of the scheduler that makes snapshots, asks the policy and turns its plan into actions.
 #include <algorithm>
-#include <bit>
+#include <limits>
+#include <optional>
 
 #include "daemon/check.h"
 #include "daemon/sched/scheduler.h"
 #include "kernels/group/plan/work_list.h"
-#include "kernels/op_table.h"
 
 namespace concert::daemon {
 namespace {
@@ -38,19 +38,14 @@ constexpr Time MarginNs(Time running_ns, bool company_expected) {
 
 // Late binding: see SchedulerOptions.
 bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expected) const {
-  const bool high = priority == policies::Priority::kHigh;
-  if (book_.compute_plans() >= PlanBook::kMaxComputePlans) return false;
-  if (book_.group_launches() >= kernels::kMaxGroupLaunches) return false;
-  if (book_.compute_plans(priority) < options_.depth) return true;
-  Time busy_until = now, running_ns = 0;
-  for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
-       ++lane) {
-    busy_until = std::max(busy_until, lanes_[lane].clock.BusyUntil(now));
-    running_ns = std::max(running_ns, lanes_[lane].clock.running_ns());
-  }
+  const PlanBook& plans = ledger_.plans();
+  if (plans.compute_plans() >= PlanBook::kMaxComputePlans) return false;
+  if (plans.group_launches() >= kernels::kMaxGroupLaunches) return false;
+  if (plans.compute_plans(priority) < options_.depth) return true;
   // Predictions err by some part of themselves, and a launch that comes too late cannot overlap the
   // end of the one before: 64x4096x4096 x4 then takes 39 us instead of 35.
-  return busy_until - now < options_.backlog_ns + MarginNs(running_ns, company_expected);
+  const Ledger::Backlog backlog = ledger_.BacklogOf(priority, now);
+  return backlog.ns < options_.backlog_ns + MarginNs(backlog.running_ns, company_expected);
 }
 
 // Less is ready than what is in flight was launched with, and that is what its ends will bring:
@@ -58,7 +53,7 @@ bool Scheduler::HasRoom(Time now, policies::Priority priority, bool company_expe
 // each, instead of as one, one and two, 21.1 (one H200). An op that follows one in flight is of a
 // chain, whose ends bring nothing: its next op is ready already.
 bool Scheduler::CompanyExpected() const {
-  if (static_cast<int>(ready_count_) >= book_.compute_ops()) return false;
+  if (static_cast<int>(ready_count_) >= ledger_.plans().compute_ops()) return false;
   for (uint8_t list = 0; list <= kReadyCollective; ++list) {
     for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
       if (queues_[id].head != queues_[id].front) return false;
@@ -68,12 +63,8 @@ bool Scheduler::CompanyExpected() const {
 }
 
 // The lane on which the queue's next op would follow its predecessor with nothing in between.
-// Collective lanes are never shared with other work.
 Lane Scheduler::LaneAfter(const Queue& queue) const {
-  if (queue.last_launched == kNone) return policies::kNoLane;
-  const OpSlot& previous = pool_[queue.last_launched];
-  if (policies::IsCollectiveLane(previous.lane)) return policies::kNoLane;
-  return lanes_[previous.lane].last_op == queue.last_launched ? previous.lane : policies::kNoLane;
+  return queue.last_launched == kNone ? policies::kNoLane : ledger_.LaneBehind(queue.last_launched);
 }
 
 // Appends what is on the list, oldest first, as far as there is room: the rest has its turn when
@@ -101,8 +92,9 @@ void Scheduler::RankCandidates(Time now) {
     if (!HasRoom(now, static_cast<policies::Priority>(list - 1), company_expected)) continue;
     AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList);
   }
-  AddCandidates(kReadyCollective,
-                std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - book_.collectives()));
+  AddCandidates(
+      kReadyCollective,
+      std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()));
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };
@@ -124,19 +116,21 @@ void Scheduler::RankCandidates(Time now) {
 
 void Scheduler::ListRunning(Time now) {
   snapshot_running_.clear();
+  snapshot_.reserved_sms = 0;
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
     for (OpId op = queue.head; op != queue.front; op = pool_[op].next) {
       if (snapshot_running_.size() == snapshot_running_.capacity()) return;
       const OpSlot& slot = pool_[op];
       if (slot.state != OpState::kLaunched) continue;
-      snapshot_running_.push_back(
-          {.session = queue.session,
-           .lane = slot.lane,
-           .launched_at = slot.launched_at,
-           .expected_end = lanes_[slot.lane].clock.EndOf(slot.clock_launch, now),
-           .work = slot.op.work,
-           .priority = queue.priority});
+      snapshot_running_.push_back({.session = queue.session,
+                                   .lane = slot.flight.lane,
+                                   .launched_at = slot.flight.launched_at,
+                                   .expected_end = ledger_.EndOf(slot, now),
+                                   .work = slot.op.work,
+                                   .priority = queue.priority,
+                                   .reserved_sms = slot.flight.reserved_sms});
+      snapshot_.reserved_sms += slot.flight.reserved_sms;
     }
   }
 }
@@ -160,12 +154,11 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .work_hash = slot.work_hash});
   }
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
-    snapshot_.lanes[lane] = {.in_flight = lanes_[lane].in_flight,
-                             .busy_until = lanes_[lane].clock.BusyUntil(now)};
+    snapshot_.lanes[lane] = ledger_.StateOf(static_cast<Lane>(lane), now);
   }
   ListRunning(now);
   snapshot_.now = now;
-  snapshot_.idle_ns = now - book_.IdleSince(now);
+  snapshot_.idle_ns = now - ledger_.plans().IdleSince(now);
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
   return true;
@@ -181,8 +174,7 @@ bool Scheduler::Decide(Time now, Actions& actions) {
 }
 
 void Scheduler::Apply(Time now, Actions& actions) {
-  uint16_t plan = 0;
-  PredictedSpan span;
+  std::optional<Ledger::Planned> planned;
   policies::Priority lowest = policies::Priority::kHigh;
   for (uint16_t i = 0; i < plan_.op_count; ++i) {
     lowest = std::min(lowest, snapshot_.ready[plan_.ops[i]].priority);
@@ -197,18 +189,14 @@ void Scheduler::Apply(Time now, Actions& actions) {
     }
     CONCERT_CHECK(!policies::IsCollectiveLane(launch.lane));
     // What is left stays ready.
-    if (launch.form == Form::kGroup && book_.group_launches() == kernels::kMaxGroupLaunches) break;
-    if (span.end == 0) plan = book_.OpenPlan(plan_, lowest, now);
-    Launch(now, launch, plan, span, actions);
+    if (launch.form == Form::kGroup &&
+        ledger_.plans().group_launches() == kernels::kMaxGroupLaunches) {
+      break;
+    }
+    if (!planned.has_value()) planned = ledger_.Open(plan_, lowest, now);
+    Launch(now, launch, *planned, actions);
   }
-  if (span.end == 0) return;
-  const float latency_us = static_cast<float>(span.latency) * 1e-3f;
-  const float span_us = static_cast<float>(span.end - span.start) * 1e-3f;
-  const float policy_us = plan_.predicted_us + latency_us;
-  const float predicted_us = std::max(policy_us, span_us);
-  // One after the other they would have waited for the same.
-  book_.SetPrediction(plan, policy_us, predicted_us,
-                      plan_.serial_us + predicted_us - plan_.predicted_us);
+  if (planned.has_value()) ledger_.Close(plan_, *planned);
 }
 
 float Scheduler::SoloUs(const OpSlot& slot) {
@@ -223,101 +211,65 @@ bool Scheduler::IsChained(const PlannedLaunch& launch) const {
          });
 }
 
-void Scheduler::Launch(Time now, const PlannedLaunch& launch, uint16_t plan, PredictedSpan& span,
+void Scheduler::Launch(Time now, const PlannedLaunch& launch, Ledger::Planned& planned,
                        Actions& actions) {
-  launch_ranges_.Clear();
-  for (const uint16_t index : plan_.OpsOf(launch)) {
-    launch_ranges_.Add(kernels::AccessesOf(pool_[snapshot_.ready[index].op].op));
-  }
   const bool chained = IsChained(launch);
+  bool inputs_ready = true;
   Action action{.type = Action::Type::kLaunch,
                 .lane = launch.lane,
-                .form = launch.form,
-                .sm_budget = launch.sm_budget,
-                .company = launch.company,
-                .work_list = launch.work_list,
-                .order_mask = 0,
-                .inputs_ready = true,
-                .weights_ready = chained && WeightsSettled(writes_, launch_ranges_),
-                .reason = plan_.reason,
                 .first = static_cast<uint16_t>(actions.ops.size()),
                 .count = launch.count};
-  const uint16_t id = book_.OpenLaunch(plan, launch, now);
-  action.plan = book_.PlanNumber(id);
-  for (uint16_t i = 0; i < launch.count; ++i) {
-    const OpId op = snapshot_.ready[plan_.OpsOf(launch)[i]].op;
-    OpSlot& slot = pool_[op];
+  for (const uint16_t index : plan_.OpsOf(launch)) {
+    const OpId op = snapshot_.ready[index].op;
     const kernels::Predecessor after =
-        chained ? PredecessorOn(slot, launch.lane) : kernels::Predecessor{};
-    slot.index_in_launch = i;
-    slot.lane_launch = lanes_[launch.lane].launches + 1;
-    slot.launch = id;
-    slot.writes = writes_.Add(launch_ranges_.written(i));
-    const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, launch.lane, now);
-    EnterBooks(slot);
+        chained ? PredecessorOn(pool_[op], launch.lane) : kernels::Predecessor{};
+    const uint16_t mask = TakeFromQueue(op, OpState::kLaunched);
     action.order_mask |= mask;
-    action.inputs_ready &= mask == 0 || after.launches_back > 0;
+    inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
-  ++lanes_[launch.lane].launches;
   action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
-  const uint32_t clock_launch = Occupy(now, launch, action.order_mask, span);
-  for (const uint16_t index : plan_.OpsOf(launch)) {
-    pool_[snapshot_.ready[index].op].clock_launch = clock_launch;
+  const std::span<const OpId> ops = actions.OpsOf(action);
+  const Ledger::Launched launched =
+      ledger_.Launch(launch, ops, action.order_mask, chained, planned, now);
+  for (const OpId op : ops) {
+    const OpSlot& slot = pool_[op];
+    CountSession(slot);
+    SetActive(slot.queue, true);
+    Advance(slot.queue, slot.op.ticket);
   }
+  action.launch = {.form = launch.form,
+                   .sm_budget = launch.sm_budget,
+                   .company = launch.company,
+                   .work_list = kernels::GroupWorkList::Of(launch.work_list),
+                   .inputs_ready = inputs_ready,
+                   .weights_ready = launched.weights_settled,
+                   .plan = launched.plan,
+                   .reason = plan_.reason};
   actions.list.push_back(action);
-}
-
-// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have. Returns
-// what names it in the lane's clock.
-uint32_t Scheduler::Occupy(Time now, const PlannedLaunch& launch, uint16_t order_mask,
-                           PredictedSpan& span) {
-  LaneClock& clock = lanes_[launch.lane].clock;
-  const Time free_at = std::max(clock.BusyUntil(now), now);
-  const double launch_us = device_.launch_us + device_.launch_op_us * launch.count;
-  Time start = std::max(free_at, now + static_cast<Time>(launch_us * 1e3));
-  if (free_at < span.start) {
-    span.start = free_at;
-    span.latency = start - free_at;
-  }
-  for (uint16_t mask = order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
-    start = std::max(start, lanes_[std::countr_zero(mask)].clock.BusyUntil(now));
-  }
-  const Time end = start + static_cast<Time>(launch.predicted_us * 1e3f);
-  span.end = std::max(span.end, end);
-  return clock.Launched(now, end, launch.count);
 }
 
 void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
   const OpId op = snapshot_.ready[plan_.ops[launch.first]].op;
-  // It enters the books when all ranks' parts are there: until then it takes nothing that others
-  // need.
-  const uint16_t mask = TakeFromQueue(op, OpState::kOffered, launch.lane, now);
+  const uint16_t mask = TakeFromQueue(op, OpState::kOffered);
+  ledger_.Offer(op, launch.lane, now);
   actions.list.push_back({.type = Action::Type::kOffer,
                           .lane = launch.lane,
-                          .form = Form::kSingle,
-                          .sm_budget = 0,
-                          .company = policies::CompanyClass::kSolo,
-                          .work_list = nullptr,
                           .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .inputs_ready = mask == 0,
-                          .weights_ready = false,
                           .first = static_cast<uint16_t>(actions.ops.size()),
                           .count = 1});
   actions.AddOp(op);
 }
 
-// Moves the op from the front of its queue to its lane. Returns the lanes of what it depends on
-// that is unfinished, its own among them.
-uint16_t Scheduler::TakeFromQueue(OpId op, OpState state, Lane lane, Time now) {
+// Moves the op from the front of its queue to those that are launched or offered. Returns the lanes
+// of what it depends on that is unfinished.
+uint16_t Scheduler::TakeFromQueue(OpId op, OpState state) {
   OpSlot& slot = pool_[op];
   Queue& queue = queues_[slot.queue];
   CONCERT_CHECK(slot.state == OpState::kReady && queue.front == op);
   const uint16_t mask = LanesBefore(slot);
   slot.state = state;
-  slot.lane = lane;
   slot.solo_us = SoloUs(slot);
-  slot.launched_at = now;
   shares_[queue.share].served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
   queue.last_launched = op;
   queue.front = slot.next;
@@ -326,34 +278,24 @@ uint16_t Scheduler::TakeFromQueue(OpId op, OpState state, Lane lane, Time now) {
   return mask;
 }
 
-// The op is enqueued on its lane.
-void Scheduler::EnterBooks(const OpSlot& slot) {
-  const OpId op = queues_[slot.queue].last_launched;
-  book_.Add(slot);
+// Of the plan of a launched op: once, however many of its session's are in it.
+void Scheduler::CountSession(const OpSlot& slot) {
   Share& share = shares_[queues_[slot.queue].share];
-  if (share.last_plan != book_.PlanNumber(slot.launch)) {
-    share.last_plan = book_.PlanNumber(slot.launch);
-    book_.AddSession(slot.launch);
-  }
-  SetActive(slot.queue, true);
-  ++lanes_[slot.lane].in_flight;
-  lanes_[slot.lane].last_op = op;
-  Advance(slot.queue, slot.op.ticket);
+  const uint64_t plan = ledger_.plans().PlanNumber(slot.flight.launch);
+  if (share.last_plan == plan) return;
+  share.last_plan = plan;
+  ledger_.plans().AddSession(slot.flight.launch);
 }
 
 // Where in one of the last launches on `lane` the op before `slot` in its queue is, if that is all
 // that the op still depends on.
 kernels::Predecessor Scheduler::PredecessorOn(const OpSlot& slot, Lane lane) const {
   const OpId before = queues_[slot.queue].last_launched;
-  if (before == kNone) return {};
-  const OpSlot& previous = pool_[before];
-  if (previous.state != OpState::kLaunched || previous.lane != lane) return {};
-  const uint64_t back = lanes_[lane].launches + 1 - previous.lane_launch;
-  if (back > kernels::kMaxGroupPredecessors) return {};
+  if (before == kNone || pool_[before].state != OpState::kLaunched) return {};
   for (int i = 0; i < slot.local_wait_count; ++i) {
     if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return {};
   }
-  return {.launches_back = static_cast<uint16_t>(back), .op = previous.index_in_launch};
+  return ledger_.PredecessorOn(lane, before);
 }
 
 // Lanes of the unfinished ops that `slot` depends on: its predecessor in the queue and its waits.
@@ -362,7 +304,7 @@ uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
   uint16_t mask = 0;
   const Queue& queue = queues_[slot.queue];
   if (queue.last_launched != kNone)
-    mask |= static_cast<uint16_t>(1u << pool_[queue.last_launched].lane);
+    mask |= static_cast<uint16_t>(1u << pool_[queue.last_launched].flight.lane);
   for (int i = 0; i < slot.local_wait_count; ++i) {
     const Queue& other = queues_[slot.local_waits[i].queue];
     const uint64_t value = slot.local_waits[i].value;
@@ -370,7 +312,7 @@ uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
     // The awaited op stands for all before it: each was ordered behind the one before.
     for (OpId op = other.head; op != other.front; op = pool_[op].next) {
       if (pool_[op].op.ticket != value) continue;
-      mask |= static_cast<uint16_t>(1u << pool_[op].lane);
+      mask |= static_cast<uint16_t>(1u << pool_[op].flight.lane);
       break;
     }
   }

@@ -125,7 +125,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   const OpId op = queue.front;
   OpSlot& slot = pool_[op];
   actions.Add(Action::Type::kComplete, op);
-  book_.RecordUnplanned(slot, now);
+  ledger_.plans().RecordUnplanned(slot, now);
   queue.finished = slot.op.ticket;
   if (races_ != nullptr) races_->End(op);
   queue.front = queue.head = slot.next;

@@ -26,9 +26,10 @@ struct OpRecord {
   uint32_t queue;
   uint16_t company;  // other ops in its plan
   policies::Dtype dtype;
-  policies::Form form;  // of its launch
-  policies::Lane lane;  // kNoLane: it failed before its launch
-  uint64_t plan;        // 0: it failed before any plan
+  policies::Form form;          // of its launch
+  policies::Lane lane;          // kNoLane: it failed before its launch
+  policies::Priority priority;  // of its queue
+  uint64_t plan;                // 0: it failed before any plan
   uint64_t flops, bytes;
   Time admitted_at, ready_at, launched_at;
   Time started_at;   // of its launch

@@ -14,6 +14,25 @@ Time WaitOf(const OpRecord& op) {
   return std::max<Time>(0, op.started_at - ready_at);
 }
 
+size_t ClassOf(const OpRecord& op) {
+  return static_cast<size_t>(static_cast<int>(op.priority) + 1);
+}
+
+bool RunsOnSms(const PlanRecord& plan) {
+  if (plan.reason == policies::Reason::kCollective) return false;
+  const auto end = plan.ops.begin() + std::min<int>(plan.op_count, PlanRecord::kMaxListed);
+  return std::any_of(plan.ops.begin(), end,
+                     [](const PlanRecord::Listed& op) { return op.kind != CONCERT_OP_COPY; });
+}
+
+// Of a GPU that has `all`; see DeviceStats.
+int PlannedSms(const PlanRecord& plan, int all) {
+  if (!RunsOnSms(plan)) return 0;
+  if (plan.sm_count == 0) return all;
+  const int side_by_side = plan.form == policies::Form::kStreams ? plan.launch_count : 1;
+  return std::min(plan.sm_count * side_by_side, all);
+}
+
 }  // namespace
 
 std::string_view StatusName(uint16_t status) {
@@ -127,7 +146,9 @@ void DeviceStats::Add(const PlanRecord& record) {
   ++plans_by_company[static_cast<size_t>(policies::CompanyClassOf(record.op_count))];
   predicted_seconds += record.predicted_us * 1e-6;
   serial_seconds += record.serial_us * 1e-6;
-  actual_seconds += static_cast<double>(record.finished_at - record.started_at) * 1e-9;
+  const double seconds = static_cast<double>(record.finished_at - record.started_at) * 1e-9;
+  actual_seconds += seconds;
+  planned_sm_seconds += seconds * PlannedSms(record, sm_count);
 }
 
 void DeviceStats::Subtract(const DeviceStats& earlier) {
@@ -139,6 +160,7 @@ void DeviceStats::Subtract(const DeviceStats& earlier) {
   predicted_seconds -= earlier.predicted_seconds;
   actual_seconds -= earlier.actual_seconds;
   serial_seconds -= earlier.serial_seconds;
+  planned_sm_seconds -= earlier.planned_sm_seconds;
   dropped_record_count -= earlier.dropped_record_count;
 }
 
@@ -146,6 +168,7 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
   total.Add(op);
   devices[gpu].ops.Add(op);
   kinds[KindOf(op)].Add(op);
+  classes[ClassOf(op)].Add(op);
   SessionStats* session = Find(op.session);
   if (session == nullptr) {
     departed.Add(op);
@@ -154,6 +177,7 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
   }
   session->ops.Add(op);
   session->gpus[gpu].Add(op);
+  session->classes[ClassOf(op)].Add(op);
   session->last_active_at = std::max(session->last_active_at, op.finished_at);
 }
 
@@ -236,11 +260,14 @@ void Stats::Subtract(const Stats& earlier) {
   for (const auto& [user, ops] : earlier.departed_users) departed_users[user].Subtract(ops);
   for (const auto& [gpu, stats] : earlier.devices) devices[gpu].Subtract(stats);
   for (const auto& [kind, stats] : earlier.kinds) kinds[kind].Subtract(stats);
+  for (size_t i = 0; i < classes.size(); ++i) classes[i].Subtract(earlier.classes[i]);
   for (const auto& [id, stats] : earlier.sessions) {
     const auto it = sessions.find(id);
     if (it == sessions.end()) continue;  // folded
     it->second.ops.Subtract(stats.ops);
     for (const auto& [gpu, ops] : stats.gpus) it->second.gpus[gpu].Subtract(ops);
+    for (size_t i = 0; i < stats.classes.size(); ++i)
+      it->second.classes[i].Subtract(stats.classes[i]);
     it->second.companions.Subtract(stats.companions);
   }
   std::erase_if(kinds, [](const auto& kind) { return kind.second.op_count == 0; });

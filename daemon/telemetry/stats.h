@@ -59,6 +59,10 @@ struct OpStats : OpTotals {
   void Subtract(const OpStats& earlier);
 };
 
+// By priority class: the index of Priority p is p + 1.
+template <typename T>
+using ByClass = std::array<T, policies::kPriorityCount>;
+
 // How many plans a session shared with each other session (and with itself, if it had several ops
 // in one).
 class Companions {
@@ -78,6 +82,7 @@ struct SessionStats {
   uint32_t uid = 0;
   OpStats ops;
   std::map<uint8_t, OpTotals> gpus;  // the same ops
+  ByClass<OpTotals> classes;         // the same ops
   Companions companions;
   Time last_active_at = 0;
   Time ended_at = 0;  // 0: still connected
@@ -91,6 +96,11 @@ struct DeviceStats {
   double predicted_seconds = 0;
   double actual_seconds = 0;
   double serial_seconds = 0;
+  int sm_count = 0;  // of the GPU
+  // SMs that plans were given, times how long they ran: the launch's budget or the blocks of its
+  // work list, of launches side by side the sum, all where the launch may use all, and none for
+  // collectives and copies. Plans that run beside each other count each.
+  double planned_sm_seconds = 0;
   uint64_t dropped_record_count = 0;
 
   void Add(const PlanRecord& record);
@@ -112,6 +122,7 @@ struct Stats {
   OpStats total;
   std::map<uint8_t, DeviceStats> devices;
   std::map<uint16_t, OpStats> kinds;  // 0: what no kind stands for
+  ByClass<OpStats> classes;
   std::map<uint32_t, SessionStats> sessions;
   OpStats departed;
   ByUser departed_users;  // the same ops

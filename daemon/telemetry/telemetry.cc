@@ -12,9 +12,9 @@ Telemetry::Telemetry(std::function<Time()> now) : now_(std::move(now)) {}
 
 Telemetry::~Telemetry() { Stop(); }
 
-RecordRing* Telemetry::AddRing(uint8_t gpu, size_t capacity) {
+RecordRing* Telemetry::AddRing(uint8_t gpu, size_t capacity, int sm_count) {
   const MutexLock lock(mutex_);
-  stats_.devices[gpu];  // listed from the start, with zeros
+  stats_.devices[gpu].sm_count = sm_count;  // listed from the start, with zeros
   return rings_.emplace_back(std::make_unique<RecordRing>(gpu, capacity)).get();
 }
 

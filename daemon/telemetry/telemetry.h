@@ -58,9 +58,10 @@ class Telemetry {
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
-  // The ring for the dispatcher of `gpu`; lives as long as this object. Call
-  // before Start and before anyone else has this object.
-  RecordRing* AddRing(uint8_t gpu, size_t capacity = RecordRing::kDefaultCapacity);
+  // The ring for the dispatcher of `gpu`, which has `sm_count` SMs; lives as long as this object.
+  // Call before Start and before anyone else has this object.
+  RecordRing* AddRing(uint8_t gpu, size_t capacity = RecordRing::kDefaultCapacity,
+                      int sm_count = policies::DeviceModel().sm_count);
 
   // Without it, records are only taken when somebody asks for a snapshot.
   void Start();

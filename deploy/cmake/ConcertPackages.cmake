@@ -11,6 +11,8 @@ find_package(SQLite3 REQUIRED)
 # libraries and takes pkg-config 16 s of CPU time: programs call three of them by themselves.
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(SYSTEMD REQUIRED IMPORTED_TARGET libsystemd)
+# With wide characters: clients may have names in any script.
+pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
 # Its CMake config looks for curl, which only pushing needs.
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-pull)
 foreach(name grpc++ grpc gpr grpc++_reflection)

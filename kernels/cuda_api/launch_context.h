@@ -54,7 +54,7 @@ struct CollectiveContext {
   // Where all ranks share one GPU: its kernels and SMs. Null: every rank has a GPU and `comm` of
   // its own.
   const KernelTable* shared_gpu_kernels;
-  int sm_count;
+  int sm_count;  // that it may use
 };
 
 }  // namespace concert::kernels::cuda

@@ -9,11 +9,13 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda_api/shared_library.h"
 
-#define CONCERT_NCCL_FUNCTIONS(X)                                                          \
-  X(ncclGetVersion)                                                                        \
-  X(ncclGetErrorString)                                                                    \
-  X(ncclCommInitAll) X(ncclCommDestroy) X(ncclGroupStart) X(ncclGroupEnd) X(ncclAllReduce) \
-      X(ncclAllGather) X(ncclReduceScatter) X(ncclBroadcast) X(ncclSend) X(ncclRecv)
+#define CONCERT_NCCL_FUNCTIONS(X)                                                             \
+  X(ncclGetVersion)                                                                           \
+  X(ncclGetErrorString)                                                                       \
+  X(ncclGetUniqueId)                                                                          \
+  X(ncclCommInitRankConfig) X(ncclCommInitAll) X(ncclCommDestroy) X(ncclGroupStart)           \
+      X(ncclGroupEnd) X(ncclAllReduce) X(ncclAllGather) X(ncclReduceScatter) X(ncclBroadcast) \
+          X(ncclSend) X(ncclRecv)
 
 namespace concert::kernels::cuda {
 

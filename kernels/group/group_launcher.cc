@@ -114,7 +114,7 @@ bool GroupLauncher::Takes(std::span<const Op* const> ops) {
   return repack_bytes <= kGroupRepackBytes;
 }
 
-absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
+absl::Status GroupLauncher::Launch(int index, const LaunchRequest& launch) {
   Track& track = tracks_[index];
   const GroupWorkList& work_list = *launch.work_list;
   const bool large = launch.ops.size() > kGroupInlineTasks;
@@ -150,7 +150,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
   // The launch must not begin before what is uploaded and repacked for it is there, whatever it may
   // overlap.
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_ready) &&
-                       InBudget(track, launch, work_list.grid());
+                       InBudget(index, launch, work_list.grid());
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
   std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
@@ -159,7 +159,7 @@ absl::Status GroupLauncher::Launch(int index, const GroupLaunch& launch) {
 }
 
 // Whether it need wait for nothing but what its ops follow on the track.
-bool GroupLauncher::FollowsEarly(const Track& track, const GroupLaunch& launch) {
+bool GroupLauncher::FollowsEarly(const Track& track, const LaunchRequest& launch) {
   return launch.inputs_ready &&
          std::all_of(launch.after.begin(), launch.after.end(),
                      [&](const Predecessor& after) { return after.launches_back <= track.chain; });
@@ -188,7 +188,7 @@ void GroupLauncher::Count(Track& track, bool overlap, int64_t blocks, bool split
   ++launches_;
 }
 
-void GroupLauncher::FillTask(Track& track, const GroupLaunch& launch, size_t problem,
+void GroupLauncher::FillTask(Track& track, const LaunchRequest& launch, size_t problem,
                              uint32_t record, bool follow, GroupTask& task) const {
   const GemmArgs& gemm = launch.ops[problem]->gemm;
   const GroupTile tile = launch.work_list->tiles[problem];
@@ -274,11 +274,12 @@ absl::Status GroupLauncher::WaitForOtherTracks(int track) {
 // A launch that waits for the one before holds SMs already: in a chain of 4096x4096x4096 on 68 SMs
 // the next step took the 64 that were left to a higher class, for as long as the step before ran
 // (up to 400 us, one H200).
-bool GroupLauncher::InBudget(const Track& track, const GroupLaunch& launch, int64_t blocks) {
-  return launch.sm_budget == 0 || track.blocks + blocks <= launch.sm_budget;
+bool GroupLauncher::InBudget(int track, const LaunchRequest& launch, int64_t blocks) const {
+  const int budget = BudgetOf(track, launch);
+  return budget == 0 || tracks_[track].blocks + blocks <= budget;
 }
 
-absl::Status GroupLauncher::Enqueue(Track& track, const GroupLaunch& launch, bool overlap) {
+absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, bool overlap) {
   const GroupWorkList& work_list = *launch.work_list;
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;

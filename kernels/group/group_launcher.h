@@ -15,23 +15,12 @@
 #include "kernels/group/group_args.h"
 #include "kernels/group/group_records.h"
 #include "kernels/group/pinned_mirror.h"
-#include "kernels/group/plan/work_list.h"
 #include "kernels/group/repack_list.h"
+#include "kernels/launch_request.h"
 #include "kernels/op.h"
 #include "policies/seam/lanes.h"
 
 namespace concert::kernels::cuda {
-
-struct GroupLaunch {
-  std::span<const Op* const> ops;  // problem i of the work list is ops[i]
-  const GroupWorkList* work_list = nullptr;
-  int sm_budget = 0;                      // SMs for it and all launches that it overlaps; 0: all
-  std::span<const TimelineWrite> writes;  // one per op, when its D is in memory; or empty
-  // Per op: the problem of an earlier group launch on this track that it follows. Empty: none do.
-  std::span<const Predecessor> after;
-  bool inputs_ready = false;   // but for `after`, nothing that the ops depend on is unfinished
-  bool weights_ready = false;  // no unfinished op writes W of any of the ops
-};
 
 // One GPU's. A track is an ordered line of group launches on one stream, with counters and
 // workspace of its own.
@@ -58,11 +47,11 @@ class GroupLauncher {
   // Enqueues one launch; behind another one that copies operands, if need be. On an error nothing
   // of the ops was launched. REQUIRES: Takes() the ops, as many as the work list has problems, made
   // for their shapes and order.
-  absl::Status Launch(int track, const GroupLaunch& launch);
+  absl::Status Launch(int track, const LaunchRequest& launch);
 
   // Enqueues ops that the row kernel carries as one launch of the track, which follows and is
   // followed as those of GEMMs are. `launch.work_list` is not looked at. REQUIRES: AreRows(ops).
-  absl::Status LaunchRows(int track, const GroupLaunch& launch);
+  absl::Status LaunchRows(int track, const LaunchRequest& launch);
 
   // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
   // which waits for all of it.
@@ -100,15 +89,20 @@ class GroupLauncher {
   absl::Status WaitForOtherTracks(int track);
   absl::StatusOr<uint32_t> FindRecord(int track, const Op& op, GroupTile tile);
   absl::Status EnqueueRepacks(const Track& track);
-  static bool InBudget(const Track& track, const GroupLaunch& launch, int64_t blocks);
-  absl::Status Enqueue(Track& track, const GroupLaunch& launch, bool overlap);
+  // SMs for the launch and all that it overlaps; 0: all. High priority keeps to none: the rest need
+  // not be left to anybody.
+  static int BudgetOf(int track, const LaunchRequest& launch) {
+    return policies::IsHighPriority(policies::kGroupLanes[track]) ? 0 : launch.sm_budget;
+  }
+  bool InBudget(int track, const LaunchRequest& launch, int64_t blocks) const;
+  absl::Status Enqueue(Track& track, const LaunchRequest& launch, bool overlap);
   // What launches of both kinds have in common.
-  static bool FollowsEarly(const Track& track, const GroupLaunch& launch);
+  static bool FollowsEarly(const Track& track, const LaunchRequest& launch);
   void Follow(const Track& track, const Predecessor& after, uint16_t& to,
               uint32_t& after_stored) const;
   bool ReleasesLate(const Track& track) const;
   void Count(Track& track, bool overlap, int64_t blocks, bool split);
-  void FillTask(Track& track, const GroupLaunch& launch, size_t problem, uint32_t record,
+  void FillTask(Track& track, const LaunchRequest& launch, size_t problem, uint32_t record,
                 bool follow, GroupTask& task) const;
 
   const Driver& driver_;

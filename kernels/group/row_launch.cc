@@ -17,10 +17,11 @@ int64_t SmsOf(unsigned blocks) { return (blocks + kBlocksPerSm - 1) / kBlocksPer
 
 }  // namespace
 
-absl::Status GroupLauncher::LaunchRows(int index, const GroupLaunch& launch) {
+absl::Status GroupLauncher::LaunchRows(int index, const LaunchRequest& launch) {
   Track& track = tracks_[index];
   RowArgs args{};
-  const int sms = launch.sm_budget > 0 ? std::min(launch.sm_budget, kMaxSms) : kMaxSms;
+  const int budget = BudgetOf(index, launch);
+  const int sms = budget > 0 ? std::min(budget, kMaxSms) : kMaxSms;
   const unsigned blocks = LowerRows(launch.ops, static_cast<unsigned>(sms * kBlocksPerSm), args);
   const bool inputs_early = FollowsEarly(track, launch);
   std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
@@ -39,7 +40,7 @@ absl::Status GroupLauncher::LaunchRows(int index, const GroupLaunch& launch) {
   args.set = static_cast<uint8_t>(track.SetOf(track.turn));
   args.inputs_early = inputs_early;
   args.release_late = ReleasesLate(track);
-  const bool overlap = inputs_early && InBudget(track, launch, SmsOf(blocks));
+  const bool overlap = inputs_early && InBudget(index, launch, SmsOf(blocks));
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;

@@ -22,8 +22,8 @@ constexpr int kHighClass = ClassOf(Priority::kHigh);
 constexpr int kMaxSideBySide = kNormalLaneCount;
 
 // Which SMs a plan may use.
-enum class Budget : uint8_t { kAll, kBesideReserve, kReserve };
-constexpr int kBudgetCount = 3;
+enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective };
+constexpr int kBudgetCount = 4;
 
 // Less work than that is not shared out: what a client takes to come back with more once something
 // has ended, 20 to 30 us, and a launch.
@@ -43,9 +43,9 @@ class AutoPolicy final : public Policy {
       : device_(inputs.device),
         tuned_(inputs.tuned),
         sms_{0, std::max(1, device_.sm_count - ReserveOf(device_.sm_count)),
-             ReserveOf(device_.sm_count)},
+             ReserveOf(device_.sm_count), std::max(1, device_.sm_count - device_.collective_sms)},
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
-               CostMemo(device_, sms_[2], tuned_.get())},
+               CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
         splitter_(device_, tuned_.get(), compiler_.get()),
         contest_(device_) {}
@@ -252,10 +252,11 @@ void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   turn_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
 }
 
-// Whether another class or a deadline has a say in the plan, or it is one op on an idle GPU: then
-// there is nothing to weigh but two kernels, and what it takes is mostly the host's.
+// Whether another class, a collective or a deadline has a say in the plan, or it is one op on an
+// idle GPU: then there is nothing to weigh but two kernels, and what it takes is mostly the host's.
 bool AutoPolicy::IsApart(const Snapshot& snapshot, const RunningCompute& running) const {
   if (turn_.count() == 1 && !running.Runs(turn_.priority_class)) return true;
+  if (snapshot.reserved_sms > 0) return true;
   for (int i = 0; i < kClassCount; ++i) {
     if (i == turn_.priority_class) continue;
     if (running.Runs(i) || compute_.classes[i].count > 0) return true;
@@ -307,7 +308,11 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
 
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
-  const Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
+  Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
+  if (snapshot.reserved_sms > 0 &&
+      (!outranked || SmsOf(Budget::kBesideCollective) < SmsOf(whole))) {
+    whole = Budget::kBesideCollective;
+  }
   const Time lower_until = running.LowerUntil(turn_.priority_class);
   if (lower_until <= snapshot.now) return whole;
   const float wait_us = static_cast<float>(lower_until - snapshot.now) * 1e-3f;
@@ -465,7 +470,7 @@ uint64_t AutoPolicy::TimesHash() const {
   uint64_t hash = 0;
   if (tuned_ == nullptr) return hash;
   for (const Work* work : signature_.works()) {
-    hash = hash * 0x100000001b3u + tuned_->TimesHash(Problem::Of(*work));
+    hash = Chain(hash, tuned_->TimesHash(Problem::Of(*work)));
   }
   return hash;
 }

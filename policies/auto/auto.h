@@ -15,6 +15,8 @@
 //     most of them, or take several rounds on the reserve.
 //   - Library kernels do not keep to a budget. Beside running work of a higher class they go out
 //     only if both get all the SMs and bandwidth they want.
+//   - Launches of any class leave a running collective the SMs that are reserved for it, if any
+//     are (Snapshot::reserved_sms).
 //   - No class starves: when its first GEMM has waited kMaxHeldNs and no plan was its for as long,
 //     the next plan is, out of turn, on the SMs that the reserve leaves.
 // Without the group kernel no budget holds, so there only the last two count.

@@ -3,10 +3,9 @@
 namespace concert::policies {
 
 void Signature::Start(uint32_t context) {
-  constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u;
   count_ = 0;
   context_ = context;
-  hash_ = Chain(kFnvOffset, context);
+  hash_ = Chain(0, context + 1);
   most_flops_ = most_work_hash_ = 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "policies/auto/launch_split.h"
 #include "policies/cost/plan_tag.h"
+#include "policies/seam/hash.h"
 #include "policies/seam/lanes.h"
 #include "policies/seam/snapshot.h"
 #include "policies/seam/work.h"
@@ -34,17 +35,12 @@ class Signature {
   const uint8_t* tags() const { return tags_.data(); }
   uint32_t context() const { return context_; }
   // Of all of the above, in order. Leaves room for the rest of a plan's tag.
-  uint64_t hash() const { return PlanTag::SignatureOf(hash_ ^ hash_ >> 32); }
+  uint64_t hash() const { return PlanTag::SignatureOf(hash_); }
   // What signatures have in common whose times mostly come from the same shape: the context and the
   // work with the most FLOPs.
   uint64_t family() const { return Chain(context_, most_work_hash_); }
 
  private:
-  // Order matters: a chain of multiplications, FNV-1a over 64-bit words.
-  static constexpr uint64_t Chain(uint64_t hash, uint64_t value) {
-    return (hash ^ value) * 0x100000001b3u;
-  }
-
   std::array<const Work*, kMaxOps> works_;
   std::array<uint8_t, kMaxOps> tags_;
   uint16_t count_ = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "policies/seam/hash.h"
 #include "policies/seam/work.h"
 
 namespace concert::policies {
@@ -21,9 +22,7 @@ struct Effort {
   uint64_t weights = 0;    // a bit for each weights' shape (n, k, dtype), by hash
 
   void Add(const Work& work, double its_roofline_us) {
-    uint64_t hash = work.n * 0x9e3779b97f4a7c15u;
-    hash = (hash ^ hash >> 32 ^ work.k) * 0x9e3779b97f4a7c15u;
-    hash = (hash ^ hash >> 32 ^ static_cast<uint64_t>(work.dtype)) * 0x9e3779b97f4a7c15u;
+    const uint64_t hash = Chain(Chain(Chain(0, work.n), work.k), static_cast<uint64_t>(work.dtype));
     roofline_us += its_roofline_us;
     weights |= uint64_t{1} << (hash >> 58);
   }

@@ -7,6 +7,7 @@
 
 #include "policies/baselines/degree_model.h"
 #include "policies/cost/cost_memo.h"
+#include "policies/cost/memo.h"
 #include "policies/cost/plan_writer.h"
 #include "policies/models/degree_h200.h"
 #include "policies/seam/lane_book.h"
@@ -18,31 +19,20 @@ static_assert(kMaxDegree <= kNormalLaneCount, "a company has a lane for each of 
 
 constexpr uint32_t LaneBit(Lane lane) { return lane < kLaneCount ? 1u << lane : 0; }
 
-// Predicted degrees of GEMMs seen before. Direct-mapped like CostMemo, and exact like it.
+// Predicted degrees of GEMMs seen before.
 class DegreeMemo {
  public:
   explicit DegreeMemo(int sm_count) : sm_count_(sm_count) {}
 
   // `hash` is HashWork(work). The reference is valid until the next call.
   const DegreesByDepth& Of(const Work& work, uint64_t hash) {
-    Slot& slot = slots_[hash % kSlots];
-    if (!slot.used || !(slot.work == work)) {
-      slot = {.used = true,
-              .work = work,
-              .degrees = PredictDegrees(kDegreeModelH200, Problem::Of(work), sm_count_)};
-    }
-    return slot.degrees;
+    return degrees_.Of(
+        work, hash, [&] { return PredictDegrees(kDegreeModelH200, Problem::Of(work), sm_count_); });
   }
 
  private:
-  static constexpr int kSlots = 1024;
-  struct Slot {
-    bool used = false;
-    Work work;
-    DegreesByDepth degrees{};
-  };
   int sm_count_;
-  std::array<Slot, kSlots> slots_;
+  Memo<Work, DegreesByDepth, 1024> degrees_;
 };
 
 // The ready GEMMs of the highest class, of which the first can go out now, and the lanes for them.

@@ -1,6 +1,8 @@
 #include "policies/baselines/grouped.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/plan_writer.h"
@@ -9,26 +11,53 @@
 namespace concert::policies {
 namespace {
 
+bool IsCollective(const ReadyOp& op) { return op.work.runs_on == RunsOn::kLinks; }
+
+// Whether launches leave a running collective the SMs that are reserved for it.
+enum class Sms : uint8_t { kAll, kBesideCollectives };
+
 class GroupedPolicy final : public Policy {
  public:
-  explicit GroupedPolicy(const PolicyInputs& inputs)
-      : memo_(inputs.device), compiler_(inputs.MakeCompiler()) {}
+  GroupedPolicy(const PolicyInputs& inputs, Sms sms)
+      : memo_(inputs.device),
+        sm_count_(inputs.device.sm_count),
+        sms_(sms),
+        compiler_(inputs.MakeCompiler()) {}
 
   // One launch: what the first ready op can share one with, or the op alone. The others have their
-  // turn in the next decision.
+  // turn in the next decision. Where collectives have SMs of their own, they go first.
   void Decide(const Snapshot& snapshot, Plan& plan) override {
     PlanWriter writer(snapshot, memo_, plan);
     if (snapshot.ready.empty()) return;
-    const bool collective = snapshot.ready[0].work.runs_on == RunsOn::kLinks;
-    const bool grouped = compiler_ != nullptr && snapshot.ready[0].work.groupable;
+    if (sms_ == Sms::kBesideCollectives && AddCollectives(snapshot, writer, plan)) {
+      return writer.Finish(Reason::kCollective, false);
+    }
+    const ReadyOp& first = snapshot.ready[0];
+    const bool grouped = compiler_ != nullptr && first.work.groupable;
     if (!grouped || !AddGroup(snapshot, writer, plan)) {
-      writer.Add(0, Form::kSingle, collective ? kCollectiveLane : LaneOf(snapshot.ready[0]));
+      writer.Add(0, Form::kSingle, IsCollective(first) ? kCollectiveLane : LaneOf(first));
+      plan.launches[0].sm_budget = BudgetOf(snapshot);
     }
     writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, false);
   }
 
  private:
   static Lane LaneOf(const ReadyOp& op) { return SerialLaneOf(ClassOf(op.priority)); }
+
+  // 0: all SMs.
+  uint16_t BudgetOf(const Snapshot& snapshot) const {
+    if (sms_ == Sms::kAll || snapshot.reserved_sms == 0) return 0;
+    return static_cast<uint16_t>(std::max(1, sm_count_ - snapshot.reserved_sms));
+  }
+
+  // False if there are none.
+  static bool AddCollectives(const Snapshot& snapshot, PlanWriter& writer, const Plan& plan) {
+    for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
+      if (IsCollective(snapshot.ready[i]))
+        writer.Add(static_cast<int>(i), Form::kSingle, kHighCollectiveLane);
+    }
+    return !plan.empty();
+  }
 
   // False if there is no work list for them.
   bool AddGroup(const Snapshot& snapshot, PlanWriter& writer, Plan& plan) {
@@ -48,15 +77,16 @@ class GroupedPolicy final : public Policy {
     }
     const Lane lane = LaneOf(first);
     const bool busy = snapshot.lanes[lane].in_flight > 0;
+    const uint16_t sm_budget = BudgetOf(snapshot);
     const WorkList* work_list = compiler_->Compile(
-        {problems_.data(), count}, 0, busy ? GroupGoal::kThroughput : GroupGoal::kLatency);
+        {problems_.data(), count}, sm_budget, busy ? GroupGoal::kThroughput : GroupGoal::kLatency);
     if (work_list == nullptr) return false;
     const float predicted_us = work_list->predicted_us + compiler_->RepackUs(repack_bytes);
     plan.launches[plan.launch_count++] = {.first = 0,
                                           .count = count,
                                           .form = Form::kGroup,
                                           .lane = lane,
-                                          .sm_budget = 0,
+                                          .sm_budget = sm_budget,
                                           .company = CompanyClassOf(count),
                                           .work_list = work_list,
                                           .predicted_us = predicted_us};
@@ -66,6 +96,8 @@ class GroupedPolicy final : public Policy {
   }
 
   CostMemo memo_;
+  const int sm_count_;
+  const Sms sms_;
   const std::unique_ptr<WorkListCompiler> compiler_;
   std::array<Problem, kMaxReady> problems_;
 };
@@ -73,7 +105,11 @@ class GroupedPolicy final : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> MakeGrouped(const PolicyInputs& inputs) {
-  return std::make_unique<GroupedPolicy>(inputs);
+  return std::make_unique<GroupedPolicy>(inputs, Sms::kAll);
+}
+
+std::unique_ptr<Policy> MakeStaticSplit(const PolicyInputs& inputs) {
+  return std::make_unique<GroupedPolicy>(inputs, Sms::kBesideCollectives);
 }
 
 }  // namespace concert::policies

@@ -3,20 +3,17 @@
 #ifndef CONCERT_POLICIES_COST_COST_MEMO_H_
 #define CONCERT_POLICIES_COST_COST_MEMO_H_
 
-#include <array>
 #include <cstdint>
 
 #include "policies/cost/cost_model.h"
+#include "policies/cost/memo.h"
 #include "policies/cost/tuned_table.h"
+#include "policies/seam/hash.h"
 #include "policies/seam/work.h"
 
 namespace concert::policies {
 
-// 64 well-mixed bits of every field of `work`.
-uint64_t HashWork(const Work& work);
-
-// Direct-mapped: a new shape replaces the one in its slot. A hit compares the whole Work, so
-// results never depend on the hash. Not thread-safe.
+// Not thread-safe.
 class CostMemo {
  public:
   // Costs on `sm_count` SMs (0: all). A GEMM that `tuned` has alone on that budget takes the time
@@ -27,28 +24,23 @@ class CostMemo {
   // Forgets all costs: from now on they come from `tuned`.
   void UseTuned(const TunedTable* tuned) {
     tuned_ = tuned;
-    ++table_;
+    costs_.Clear();
   }
 
   // The reference is valid until the next call. `hash` is HashWork(work).
   const OpCost& Of(const Work& work) { return Of(work, HashWork(work)); }
-  const OpCost& Of(const Work& work, uint64_t hash);
+  const OpCost& Of(const Work& work, uint64_t hash) {
+    return costs_.Of(work, hash, [&] { return Compute(work); });
+  }
   const DeviceModel& device() const { return device_; }
 
  private:
-  static constexpr int kSlots = 1024;
-  struct Slot {
-    uint32_t table = 0;  // by which the cost was found; 0: the slot is empty
-    Work work;
-    OpCost cost;
-  };
   OpCost Compute(const Work& work) const;
 
   DeviceModel device_;
   int sm_count_;
   const TunedTable* tuned_;
-  uint32_t table_ = 1;  // counts the tables there have been
-  std::array<Slot, kSlots> slots_;
+  Memo<Work, OpCost, 1024> costs_;
 };
 
 }  // namespace concert::policies

@@ -119,6 +119,7 @@ OpCost CopyCost(const DeviceModel& device, const Work& work) {
 
 int CollectiveSms(const DeviceModel& device) {
   constexpr int kMost = 16, kPart = 8;
+  if (device.collective_sms > 0) return std::min(device.collective_sms, device.sm_count - 1);
   return std::clamp(device.sm_count / kPart, 1, kMost);
 }
 

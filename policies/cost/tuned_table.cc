@@ -3,23 +3,16 @@
 #include <bit>
 #include <utility>
 
+#include "policies/seam/hash.h"
+
 namespace concert::policies {
 namespace {
 
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
-  return hash ^ hash >> 29;
-}
-
 uint64_t Hash(const TunedKey& key) {
-  const Problem& problem = key.problem;
-  uint64_t hash = Mix(0, uint64_t{problem.m} << 32 | problem.n);
-  hash = Mix(hash, uint64_t{problem.k} << 32 | problem.batch);
-  return Mix(hash, uint64_t{key.sm_budget} << 24 | static_cast<uint64_t>(problem.dtype) << 16 |
-                       static_cast<uint64_t>(key.company) << 8 | static_cast<uint64_t>(key.form));
+  return Chain(HashProblem(key.problem), uint64_t{key.sm_budget} << 16 |
+                                             static_cast<uint64_t>(key.company) << 8 |
+                                             static_cast<uint64_t>(key.form));
 }
-
-uint64_t Hash(const Problem& problem) { return Hash(TunedKey{.problem = problem}); }
 
 }  // namespace
 
@@ -37,19 +30,19 @@ TunedTable::TunedTable(std::vector<TunedRow> rows) : rows_(std::move(rows)) {
   for (size_t row = 0; row < rows_.size(); ++row) {
     const TunedKey& key = rows_[row].key;
     if (Find(key) != &rows_[row]) continue;  // another row counts
-    size_t place = Hash(key.problem) & (times_.size() - 1);
+    size_t place = HashProblem(key.problem) & (times_.size() - 1);
     while (times_[place].hash != 0 && times_[place].problem != key.problem) {
       place = (place + 1) & (times_.size() - 1);
     }
     // A sum, so that the order of rows does not matter. Odd, so that one row is never 0.
     times_[place].problem = key.problem;
-    times_[place].hash += Mix(Hash(key), std::bit_cast<uint32_t>(rows_[row].median_us)) | 1;
+    times_[place].hash += Chain(Hash(key), std::bit_cast<uint32_t>(rows_[row].median_us)) | 1;
   }
 }
 
 uint64_t TunedTable::TimesHash(const Problem& problem) const {
   if (times_.empty()) return 0;
-  size_t place = Hash(problem) & (times_.size() - 1);
+  size_t place = HashProblem(problem) & (times_.size() - 1);
   while (times_[place].hash != 0) {
     if (times_[place].problem == problem) return times_[place].hash;
     place = (place + 1) & (times_.size() - 1);

@@ -36,6 +36,7 @@ struct RunningOp {
   Time expected_end;  // of its launch, by prediction; not in the past
   Work work;
   Priority priority = Priority::kNormal;
+  uint16_t reserved_sms = 0;  // of a collective: that it holds, and that others are to leave free
 };
 
 struct LaneState {
@@ -47,6 +48,7 @@ struct Snapshot {
   Time now = 0;
   Time idle_ns = 0;  // for how long no GEMM and no copy has run; 0: one does
   const DeviceModel* device = nullptr;
+  int reserved_sms = 0;  // of all that runs: what a launch should leave free
   // Highest priority first, then least-served session, then longest ready, then admitted first; the
   // scheduler takes sessions that have had about the same for equals. At most kMaxReady.
   std::span<const ReadyOp> ready;

@@ -32,6 +32,8 @@ constexpr uint32_t DtypeBytes(Dtype dtype) {
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 inline constexpr int kPriorityCount = 3;
+// What people call it, by what it is plus 1.
+inline constexpr const char* kPriorityNames[kPriorityCount] = {"low", "normal", "high"};
 
 struct Work {
   RunsOn runs_on = RunsOn::kSms;
@@ -86,6 +88,9 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
+  // SMs that a collective is held to and that are left to it while it runs; 0: it takes what it
+  // likes, and nothing is left to it.
+  int collective_sms = 0;
   bool group_kernel = false;  // group launches have a kernel here (kernels/group)
   CostConstants costs;        // of the cost model
 };

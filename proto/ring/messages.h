@@ -64,7 +64,7 @@
   X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; only operands in fp8_e4m3 have scales")         \
   X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")          \
   X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")  \
-  X(TOO_MANY_REFUSALS, 41, "communicator %0 is over: of ops that failed before all their ranks came a "   \
+  X(TOO_MANY_REFUSALS, 41, "%c0 is over: of ops that failed before all their ranks came a "   \
                            "user may have %1; its ranks must join anew")                              \
   X(RACE, 42, "op %n2 of %q2 (%a4) races with op %n1 of %q1 (%a3) for bytes %n3 to %n4 of buffer %0: "   \
               "no wait orders them; add a wait for ticket %n1 of %q1")

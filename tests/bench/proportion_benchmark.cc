@@ -1,6 +1,7 @@
 // Whether a dispatcher's work is in proportion to what changes: a healthy session's latency and
 // throughput beside idle queues, beside ops that wait for other queues, and beside ops that wait
-// for words of shared memory, which nobody ever signals. CPU time of the dispatcher's thread on a
+// for words of shared memory, which nobody ever signals; and the throughput of sessions that submit
+// ever further ahead. CPU time of the dispatcher's thread on a
 // device that ends at once what it is given; all runs on the benchmark's thread.
 #include <benchmark/benchmark.h>
 
@@ -99,6 +100,44 @@ class Scene {
   DispatcherBed bed_;
 };
 
+// Servers that submit ahead, each a chain on every one of its queues.
+class Fleet {
+ public:
+  static constexpr uint32_t kServers = 16, kQueues = 4;
+
+  Fleet() : bed_(gpu_, "auto", {.scheduler = {.max_ops = 1 << 17}}, kQueues) {
+    for (uint32_t i = 1; i < kServers; ++i) bed_.OpenSession(/*uid=*/i + 1, kQueues);
+  }
+
+  // Every server submits `count` ops at once. Returns the time until all have ended.
+  policies::Time Round(uint32_t count) {
+    for (uint32_t server = 0; server < kServers; ++server) {
+      for (uint32_t i = 0; i < count; ++i)
+        bed_.Write(server, bed_.Gemm(kShape, i % kQueues, i % kQueues));
+    }
+    const policies::Time begin = NowNs();
+    for (uint32_t server = 0; server < kServers; ++server) bed_.Ring(server);
+    do {
+      bed_.Turn(NowNs());
+    } while (!bed_.idle() || bed_.timeline(0) < bed_.ticket(0));
+    const policies::Time time = NowNs() - begin;
+    bed_.DrainRecords();
+    return time;
+  }
+
+ private:
+  NullDevice gpu_;
+  DispatcherBed bed_;
+};
+
+void MeasureFleet(benchmark::State& state) {
+  const auto count = static_cast<uint32_t>(state.range(0));
+  Fleet fleet;
+  for (uint32_t ops = 0; ops < 20'000; ops += count * Fleet::kServers) fleet.Round(count);
+  for (auto _ : state) state.SetIterationTime(static_cast<double>(fleet.Round(count)) * 1e-9);
+  state.SetItemsProcessed(state.iterations() * count * Fleet::kServers);
+}
+
 void Measure(benchmark::State& state, Crowd crowd, uint32_t width) {
   Scene scene(crowd, static_cast<uint32_t>(state.range(0)));
   for (int i = 0; i < 2'000; ++i) scene.Round(width);
@@ -131,6 +170,10 @@ int main(int argc, char** argv) {
   concert::bench::Register("idle_queues", Crowd::kIdleQueues, {1, 16, 256, 4'096, 16'384});
   concert::bench::Register("waits_for_queues", Crowd::kWaitsForQueues, {1, 16, 256, 4'096, 65'536});
   concert::bench::Register("waits_for_words", Crowd::kWaitsForWords, {1, 16, 256, 4'096, 65'536});
+  auto* fleet = benchmark::RegisterBenchmark("ops_in_flight_of_16_sessions/throughput",
+                                             concert::bench::MeasureFleet);
+  for (const int64_t count : {4, 16, 64, 256, 1'024}) fleet->Arg(count);
+  fleet->UseManualTime();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -55,7 +55,10 @@ class CollectiveConformanceTest : public DeviceTest {
     ++value_;
     std::vector<RankPart> parts;
     for (size_t i = 0; i < ranks.size(); ++i) {
-      parts.push_back({ranks[i], lane, &ops[i], {WordAddress(static_cast<int>(i) + 1), value_}});
+      parts.push_back({.gpu = ranks[i],
+                       .lane = lane,
+                       .op = &ops[i],
+                       .signal = {WordAddress(static_cast<int>(i) + 1), value_}});
     }
     const absl::Status status = node().LaunchCollective(parts);
     ASSERT_TRUE(status.ok()) << status;

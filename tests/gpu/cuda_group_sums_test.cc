@@ -17,7 +17,7 @@ class GpuFastSumsTest : public GpuGroupTestBase {
   static void SetUpTestSuite() {
     if (kEnvironment->node_ == nullptr) return;
     absl::StatusOr<std::unique_ptr<daemon::Node>> node =
-        daemon::OpenCudaNode(kernels::SplitSums::kFastest);
+        daemon::OpenCudaNode({.split_sums = kernels::SplitSums::kFastest});
     ASSERT_TRUE(node.ok()) << node.status();
     fast_node_ = *std::move(node);
   }

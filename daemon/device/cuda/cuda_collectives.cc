@@ -68,6 +68,32 @@ absl::Status CudaCollectives::CheckServable(std::span<const int> gpus) const {
   return absl::OkStatus();
 }
 
+// With `sms_`, on as many at most: a CTA of NCCL fills an SM.
+absl::Status CudaCollectives::MakeComms(Connection& connection) const {
+  const Nccl& nccl = *api_.nccl;
+  const int count = static_cast<int>(connection.gpus.size());
+  connection.comms.resize(connection.gpus.size());
+  if (sms_ == 0) {
+    return nccl.ToStatus(
+        nccl.ncclCommInitAll(connection.comms.data(), count, connection.gpus.data()),
+        "ncclCommInitAll");
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.maxCTAs = sms_;
+  ncclUniqueId id;
+  ncclResult_t result = nccl.ncclGetUniqueId(&id);
+  if (result != ncclSuccess) return nccl.ToStatus(result, "ncclGetUniqueId");
+  result = nccl.ncclGroupStart();
+  for (int rank = 0; rank < count && result == ncclSuccess; ++rank) {
+    const CudaDevice& device = *devices_[connection.gpus[rank]];
+    CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, connection.gpus[rank], cuCtxSetCurrent,
+                                   device.context());
+    result = nccl.ncclCommInitRankConfig(&connection.comms[rank], count, id, rank, &config);
+  }
+  const ncclResult_t end = nccl.ncclGroupEnd();
+  return nccl.ToStatus(result != ncclSuccess ? result : end, "ncclCommInitRankConfig");
+}
+
 absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
   if (Find(gpus) != nullptr) return absl::OkStatus();
   if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
@@ -79,13 +105,9 @@ absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
   Connection connection;
   connection.gpus.assign(gpus.begin(), gpus.end());
   if (!AllEqual(gpus)) {
-    const Nccl& nccl = *api_.nccl;
-    connection.comms.resize(gpus.size());
-    const ncclResult_t result = nccl.ncclCommInitAll(
-        connection.comms.data(), static_cast<int>(gpus.size()), connection.gpus.data());
-    if (result != ncclSuccess) return nccl.ToStatus(result, "ncclCommInitAll");
+    if (absl::Status status = MakeComms(connection); !status.ok()) return status;
     auto destroy = absl::MakeCleanup([&] {
-      for (ncclComm_t comm : connection.comms) nccl.ncclCommDestroy(comm);
+      for (ncclComm_t comm : connection.comms) api_.nccl->ncclCommDestroy(comm);
     });
     if (absl::Status status = WarmUp(connection); !status.ok()) return status;
     std::move(destroy).Cancel();
@@ -145,7 +167,7 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection,
       .api = api_,
       .ranks = ranks,
       .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
-      .sm_count = leader.info().model.sm_count};
+      .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count};
   const MutexLock lock(launch_mutex_);
   CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
   return kind->launch_collective(context, ops);

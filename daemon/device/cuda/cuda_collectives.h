@@ -18,9 +18,10 @@ namespace concert::daemon::cuda {
 
 class CudaCollectives {
  public:
+  // `sms`: DeviceModel::collective_sms.
   CudaCollectives(const kernels::cuda::CudaApi& api,
-                  std::span<const std::unique_ptr<CudaDevice>> devices)
-      : api_(api), devices_(devices) {}
+                  std::span<const std::unique_ptr<CudaDevice>> devices, int sms)
+      : api_(api), devices_(devices), sms_(sms) {}
   CudaCollectives(const CudaCollectives&) = delete;
   CudaCollectives& operator=(const CudaCollectives&) = delete;
   ~CudaCollectives();
@@ -41,6 +42,7 @@ class CudaCollectives {
 
   const Connection* Find(std::span<const int> gpus) const;
   absl::Status CheckServable(std::span<const int> gpus) const;
+  absl::Status MakeComms(Connection& connection) const;
   // Runs every kind once on the control streams: NCCL allocates and loads kernels at their first
   // use.
   absl::Status WarmUp(const Connection& connection);
@@ -50,6 +52,7 @@ class CudaCollectives {
 
   const kernels::cuda::CudaApi& api_;
   const std::span<const std::unique_ptr<CudaDevice>> devices_;
+  const int sms_;
   // Grows only. The control thread fills an entry, then stores count_ (release); the issuer loads
   // count_ (acquire) before it reads entries.
   std::array<Connection, kMaxConnections> connections_;

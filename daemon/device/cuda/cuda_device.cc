@@ -25,13 +25,13 @@ constexpr size_t kWritesPerBatch = 64;
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api,
                                                              const NvtxRanges& ranges, int gpu,
                                                              int gpu_count,
-                                                             kernels::SplitSums split_sums) {
+                                                             const CudaOptions& options) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(api, ranges, gpu));
-  if (absl::Status status = device->Init(gpu_count, split_sums); !status.ok()) return status;
+  if (absl::Status status = device->Init(gpu_count, options); !status.ok()) return status;
   return device;
 }
 
-absl::Status CudaDevice::Init(int gpu_count, kernels::SplitSums split_sums) {
+absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
   absl::StatusOr<DeviceInfo> info = ProbeDevice(driver_, gpu_, gpu_count);
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
@@ -54,11 +54,13 @@ absl::Status CudaDevice::Init(int gpu_count, kernels::SplitSums split_sums) {
       streams[i] = lanes_[policies::kGroupLanes[i]].stream;
     }
     absl::StatusOr<std::unique_ptr<kernels::cuda::GroupLauncher>> groups =
-        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams, split_sums);
+        kernels::cuda::GroupLauncher::Open(driver_, gpu_, kernels_.table(), streams,
+                                           options.split_sums);
     if (!groups.ok()) return groups.status();
     groups_ = *std::move(groups);
     info_.model.group_kernel = true;
   }
+  info_.model.collective_sms = options.collective_sms;
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
   return WarmUp();
@@ -216,16 +218,8 @@ int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
 }
 
 absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& request) {
-  const bool ahead = policies::IsHighPriority(policies::kGroupLanes[track]);
-  const kernels::cuda::GroupLaunch launch = {.ops = request.ops,
-                                             .work_list = request.work_list,
-                                             .sm_budget = ahead ? 0 : request.sm_budget,
-                                             .writes = request.writes,
-                                             .after = request.after,
-                                             .inputs_ready = request.inputs_ready,
-                                             .weights_ready = request.weights_ready};
-  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, launch)
-                                             : groups_->Launch(track, launch);
+  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, request)
+                                             : groups_->Launch(track, request);
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/device/cuda/cuda_memory.h"
+#include "daemon/device/cuda/cuda_options.h"
 #include "daemon/device/cuda/nvtx_ranges.h"
 #include "daemon/device/device.h"
 #include "kernels/cuda_api/cuda_api.h"
@@ -33,7 +34,7 @@ class CudaDevice : public Device {
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const kernels::cuda::CudaApi& api,
                                                           const NvtxRanges& ranges, int gpu,
                                                           int gpu_count,
-                                                          kernels::SplitSums split_sums);
+                                                          const CudaOptions& options);
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -105,7 +106,7 @@ class CudaDevice : public Device {
         ranges_(ranges),
         gpu_(gpu),
         batched_(std::in_place, api.driver, gpu) {}
-  absl::Status Init(int gpu_count, kernels::SplitSums split_sums);
+  absl::Status Init(int gpu_count, const CudaOptions& options);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
   absl::Status CreateHandle(cublasLtHandle_t& handle);

@@ -9,6 +9,7 @@
 #include "kernels/group/plan/list_store.h"
 #include "kernels/group/plan/search.h"
 #include "kernels/group/plan/shape.h"
+#include "policies/seam/hash.h"
 #include "policies/seam/snapshot.h"
 
 namespace concert::kernels {
@@ -176,7 +177,7 @@ void GroupCompiler::Impl::Classify(std::span<const policies::Problem> problems, 
 }
 
 uint16_t GroupCompiler::Impl::ClassOf(const policies::Problem& problem, ShapeMemo& memo) {
-  for (uint64_t hash = HashShape(problem);; ++hash) {
+  for (uint64_t hash = policies::HashProblem(problem);; ++hash) {
     Bucket& bucket = buckets_[hash % kBuckets];
     if (bucket.launch == launch_) {
       if (classes_[bucket.class_index].shape->problem == problem) return bucket.class_index;

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "kernels/group/plan/shape.h"
+#include "policies/seam/hash.h"
 
 namespace concert::kernels {
 namespace {
-
-constexpr uint64_t kFnvOffset = 0xcbf29ce484222325u;
-constexpr uint64_t kFnvPrime = 0x100000001b3u;
 
 // Every store has ids of its own, so that a device never takes one planner's work list for
 // another's. 2^40 per store are enough for a million a second for twelve days, and 2^24 stores are
@@ -23,9 +20,11 @@ uint64_t FirstId() {
 
 WorkListSignature WorkListSignature::Of(std::span<const policies::Problem> problems, int blocks,
                                         policies::GroupGoal goal) {
-  uint64_t hash = kFnvOffset ^ static_cast<uint64_t>(blocks) ^ static_cast<uint64_t>(goal) << 32;
-  for (const policies::Problem& problem : problems) hash = (hash ^ HashShape(problem)) * kFnvPrime;
-  return {problems, blocks, goal, hash ^ hash >> 32};
+  uint64_t hash =
+      policies::Chain(0, static_cast<uint64_t>(goal) << 32 | static_cast<uint32_t>(blocks));
+  for (const policies::Problem& problem : problems)
+    hash = policies::Chain(hash, policies::HashProblem(problem));
+  return {problems, blocks, goal, hash};
 }
 
 WorkListStore::WorkListStore()

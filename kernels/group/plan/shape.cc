@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/seam/hash.h"
+
 namespace concert::kernels {
 namespace {
 
@@ -106,7 +108,7 @@ void ShapeOptions::Compute(const policies::Problem& shape, const GroupCosts& cos
 ShapeMemo::ShapeMemo(const GroupCosts& costs) : costs_(costs), slots_(kSlots) {}
 
 const ShapeOptions& ShapeMemo::Get(const policies::Problem& problem) {
-  const auto hash = static_cast<uint32_t>(HashShape(problem));
+  const auto hash = static_cast<uint32_t>(policies::HashProblem(problem));
   ShapeOptions* oldest = nullptr;
   for (uint32_t i = 0; i < kSlots; ++i) {
     ShapeOptions& slot = slots_[(hash + i) % kSlots];

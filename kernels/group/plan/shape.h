@@ -83,16 +83,6 @@ class ShapeMemo {
   std::vector<ShapeOptions> slots_;
 };
 
-// Of the shape; spreads over all 64 bits.
-inline uint64_t HashShape(const policies::Problem& problem) {
-  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio (Fibonacci hashing)
-  uint64_t hash = (uint64_t{problem.m} << 32 | problem.n) * kMultiplier;
-  hash ^= hash >> 29;
-  hash += uint64_t{problem.k} << 8 | static_cast<uint8_t>(problem.dtype);
-  hash *= kMultiplier;
-  return hash ^ hash >> 32;
-}
-
 }  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_GROUP_PLAN_SHAPE_H_

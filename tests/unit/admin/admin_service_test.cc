@@ -59,12 +59,43 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_EQ(devices.devices(0).uuid(), "GPU-ab000000-0000-0000-0000-000000000000");
   EXPECT_TRUE(devices.devices(0).healthy());
   EXPECT_EQ(devices.devices(1).health_message(), "GPU 1 faulted");
+  EXPECT_EQ(devices.devices(0).memory_used_bytes(), uint64_t{1} << 28);
+  EXPECT_EQ(devices.devices(0).power_watts(), 412.5);
+  EXPECT_EQ(devices.devices(0).power_limit_watts(), 700);
+  EXPECT_EQ(devices.devices(0).sm_clock_mhz(), 1980u);
+  EXPECT_EQ(devices.devices(0).memory_clock_mhz(), 3201u);
+  EXPECT_EQ(devices.devices(0).temperature_celsius(), 54u);
+  EXPECT_FALSE(devices.devices(1).has_power_watts());  // it has no sensors
   const auto sessions =
       Call<v1::ListSessionsResponse>(&Stub::ListSessions, v1::ListSessionsRequest());
   ASSERT_EQ(sessions.sessions_size(), 1);
   EXPECT_EQ(sessions.sessions(0).client_name(),
             "evil\\x1b[2J\\xff");  // fit for protobuf and terminals
   EXPECT_NEAR(sessions.sessions(0).connected_seconds(), 60, 0.4);
+}
+
+TEST_F(AdminTest, StatsTellPriorityClassesApart) {
+  telemetry_.BeginSession(3, 1000);
+  OpRecord low = GoodOp(3);
+  low.priority = policies::Priority::kLow;
+  ring_->Push(low);
+  OpRecord high = GoodOp(3);
+  high.priority = policies::Priority::kHigh;
+  ring_->Push(high);
+  ring_->Push(high);
+  ring_->Push(PlanOf(1, {3}));
+  const v1::Stats stats =
+      Call<v1::GetStatsResponse>(&Stub::GetStats, v1::GetStatsRequest()).stats();
+  EXPECT_GT(stats.devices(0).planned_sm_seconds(), 0);
+  ASSERT_EQ(stats.classes_size(), 2);  // no op was normal
+  EXPECT_EQ(stats.classes(0).priority(), "high");
+  EXPECT_EQ(stats.classes(0).ops().queue_wait().count(), 2u);
+  EXPECT_EQ(stats.classes(1).priority(), "low");
+  ASSERT_EQ(stats.sessions_size(), 1);
+  EXPECT_THAT(stats.sessions(0).gpus(), testing::ElementsAre(0));
+  ASSERT_EQ(stats.sessions(0).classes_size(), 2);
+  EXPECT_EQ(stats.sessions(0).classes(0).ops().op_count(), 2u);
+  EXPECT_EQ(stats.sessions(0).classes(0).ops().flop_count(), 2u * high.flops);
 }
 
 TEST_F(AdminTest, PoliciesCanBeListedAndSet) {

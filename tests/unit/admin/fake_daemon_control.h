@@ -46,6 +46,15 @@ class FakeDaemonControl final : public DaemonControl {
     bad.health = absl::InternalError("GPU 1 faulted");
     return {good, bad};
   }
+  Sensors ReadSensors(int gpu) const override {
+    return gpu == 0 ? Sensors{.memory_used_bytes = 1 << 28,
+                              .power_watts = 412.5,
+                              .power_limit_watts = 700,
+                              .sm_clock_mhz = 1980,
+                              .memory_clock_mhz = 3201,
+                              .temperature_celsius = 54}
+                    : Sensors();
+  }
   std::vector<SessionInfo> Sessions() const override {
     return {{.id = 3,
              .uid = 1000,

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "client/ctl/json.h"
-#include "client/ctl/screen.h"
 #include "client/ctl/table.h"
 
 namespace concert::ctl {
@@ -193,6 +190,16 @@ TEST(RenderTest, Sessions) {
   EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
 }
 
+TEST(RenderTest, NamesInAnyScriptKeepColumnsAligned) {
+  v1::ListSessionsResponse sessions = Sessions();
+  sessions.mutable_sessions(0)->set_client_name("\u8a13\u7df4");
+  EXPECT_EQ(RenderSessions(sessions),
+            R"(SESSION   UID   PID  CLIENT   CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
+      3  1000  5003  訓練    1 min 30 s       2        3    1.50 GiB  0,1
+     12  1000  5012  b        6 min 0 s       2       12    6.00 GiB  0
+)");
+}
+
 TEST(RenderTest, Quotas) {
   v1::GetQuotasResponse quotas;
   v1::Quota* queues = quotas.add_quotas();
@@ -254,8 +261,8 @@ TEST(RenderTest, FailuresAreListedByStatus) {
 TEST(RenderTest, Watch) {
   EXPECT_EQ(
       WatchTitle() + RenderWatchLine(Delta()),
-      R"(     OPS/S    TFLOP/S       GB/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
-       500       0.50       0.52      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
+      R"(     OPS/S     FLOP/S        B/S  GPU BUSY  COMPANY    WAIT P50         P99     RUN P50         P99  DROPPED
+       500      500 G      524 M      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
 )");
 }
 
@@ -265,12 +272,12 @@ TEST(RenderTest, TopListsTheBusiestFirstAndQuietOnesToo) {
   EXPECT_EQ(RenderTop(Status(), sessions, Delta()),
             R"(concertd 0.1.0, up 2 h 10 min, running, policy auto, 2 sessions
 
-GPU  OPS/S  TFLOP/S  GB/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
-  0    500     0.50  0.52  25 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+GPU  OPS/S  FLOP/S    B/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
+  0    500   500 G  524 M  25 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
 
-SESSION   UID   PID  CLIENT    OPS/S  TFLOP/S  GB/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
-      3  1000  5003  server-a    400     0.40  0.42  20 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
-     12  1000  5012  b             0     0.00  0.00   0 %        -    0.0 us   0.0 us   0.0 us  0.0 us
+SESSION   UID   PID  CLIENT    OPS/S  FLOP/S    B/S   GPU  COMPANY  WAIT P50      P99  RUN P50     P99
+      3  1000  5003  server-a    400   400 G  419 M  20 %     50 %    8.2 us  1.53 ms  41.0 us  2.40 s
+     12  1000  5012  b             -       -      -     -        -         -        -        -       -
 )");
 }
 
@@ -302,6 +309,10 @@ TEST(JsonTest, KeepsNamesNumbersAndEmptyFields) {
       R"("healthy_device_count":2,"session_count":2,"op_count":1234567,"failed_op_count":3,)"
       R"("client_socket":"/run/concert/concert.sock","simulated":false,"degraded":""})");
   EXPECT_EQ(ToJson(Sessions())["sessions"][0]["gpus"].dump(), "[0,1]");
+  v1::Device device;
+  EXPECT_TRUE(ToJson(device)["power_watts"].is_null());  // it does not say
+  device.set_power_watts(0);
+  EXPECT_EQ(ToJson(device)["power_watts"], 0);
   EXPECT_EQ(ToJson(v1::GetStatsResponse())["stats"]["total"]["op_count"], 0);
 }
 
@@ -321,33 +332,14 @@ TEST(UnitsTest, ThreeDigitsAndTheUnit) {
   EXPECT_EQ(Seconds(4 * 86400 + 3601), "4 d 1 h");
   EXPECT_EQ(Percent(1, 0), "-");
   EXPECT_EQ(Percent(1, 3), "33 %");
-}
-
-TEST(ScreenTest, FitCutsLinesAndColumns) {
-  EXPECT_EQ(Fit("abcdef\ngh\nij\n", 2, 4), "abcd\ngh");
-  EXPECT_EQ(Fit("", 5, 5), "");
-}
-
-TEST(ScreenTest, FullScreenRedrawsInPlaceAndRestoresTheTerminal) {
-  std::ostringstream out;
-  {
-    Screen screen(out, true);
-    screen.Show("first\n");
-    screen.Show("second\n");
-  }
-  EXPECT_EQ(out.str(),
-            "\x1b[?1049h\x1b[?25l"
-            "\x1b[Hfirst\x1b[K\x1b[J"
-            "\x1b[Hsecond\x1b[K\x1b[J"
-            "\x1b[?25h\x1b[?1049l");
-}
-
-TEST(ScreenTest, PlainTextElsewhere) {
-  std::ostringstream out;
-  Screen screen(out, false);
-  screen.Show("first\n");
-  screen.Show("second\n");
-  EXPECT_EQ(out.str(), "first\n\nsecond\n");
+  EXPECT_EQ(Percent(0, 3), "0 %");
+  EXPECT_EQ(Percent(1, 1000), "<1 %");
+  EXPECT_EQ(Percent(1000, 3), "100 %");
+  EXPECT_EQ(Micros(0), "-");
+  EXPECT_EQ(BytesOf(uint64_t{12} << 30, uint64_t{141} << 30), "12.0 of 141 GiB");
+  EXPECT_EQ(BytesOf(uint64_t{1} << 20, uint64_t{80} << 30), "0.00 of 80.0 GiB");
+  EXPECT_EQ(BytesOf(3, 7), "3 of 7 B");
+  EXPECT_EQ(BytesOf(std::nullopt, uint64_t{8} << 30), "- of 8.00 GiB");
 }
 
 }  // namespace

@@ -135,8 +135,8 @@ class GroupLauncherTest : public testing::Test {
     const size_t before = g_log.enqueued.size();
     const absl::Status status =
         launcher_->Launch(track, {.ops = pointers,
-                                  .work_list = planner_.Compile(problems, sm_budget),
                                   .sm_budget = sm_budget,
+                                  .work_list = planner_.Compile(problems, sm_budget),
                                   .inputs_ready = true,
                                   .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;

@@ -89,6 +89,7 @@ TEST_F(MetricsTest, SessionsAreBoundedAndTheFirstStay) {
     bool draining() const override { return false; }
     policies::Time Now() const override { return base_.Now(); }
     std::vector<DeviceStatus> Devices() const override { return {}; }
+    Sensors ReadSensors(int) const override { return {}; }
     std::vector<SessionInfo> Sessions() const override {
       std::vector<SessionInfo> sessions(Metrics::kMaxSessions + 10);
       for (uint32_t i = 0; i < sessions.size(); ++i)

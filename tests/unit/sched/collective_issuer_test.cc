@@ -29,7 +29,7 @@ class CollectiveIssuerTest : public testing::Test {
     op.collective = {};
     IssuerMessage part(IssuerMessage::Type::kPart);
     part.communicator = communicator;
-    part.part = {.op = &op, .id = id, .gpu = gpu, .lane = policies::kCollectiveLane, .signal = {}};
+    part.part = {.gpu = gpu, .op = &op, .id = id};
     Tell(part);
   }
   void FailAll() {

@@ -68,7 +68,7 @@ TEST(HazardsTest, EveryRangeOfAnOpCounts) {
   EXPECT_FALSE(Settled(writes, {{.written = {}, .early = {{1500, 1501}, {0, 1}}}}));
   EXPECT_TRUE(Settled(writes, {{.written = {}, .early = {{2000, 5000}, {0, 1}}}}));
   writes.Remove(slots);
-  EXPECT_EQ(writes.size(), 0);
+  EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
   EXPECT_FALSE(Settled(writes, {{.written = {{1, 2}, {5000, 6000}}, .early = {}},
                                 {.written = {}, .early = {{5500, 5501}}}}));
 }
@@ -96,7 +96,7 @@ TEST(HazardsTest, RemovedWritesNoLongerCount) {
   EXPECT_EQ(Add(writes, {1, 2}).slot[0], first.slot[0]);
   writes.Remove(second);
   writes.Remove(first);
-  EXPECT_EQ(writes.size(), 0);
+  EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
 }
 
 TEST(HazardsTest, TooManyWritesMeanNotSettled) {
@@ -119,7 +119,7 @@ TEST(HazardsTest, AnOpThatWritesMoreThanIsKeptOfItMeansNotSettled) {
   EXPECT_FALSE(Settled(writes, ops));
   writes.Remove(slots);
   EXPECT_TRUE(Settled(writes, ops));
-  EXPECT_EQ(writes.size(), 0);
+  EXPECT_EQ(writes.Union(), WritesInFlight::kNothing);
 }
 
 TEST(HazardsTest, TooManyComparisonsMeanNotSettled) {
@@ -167,6 +167,41 @@ TEST(HazardsTest, AgreesWithComparingEverything) {
   }
   EXPECT_GT(settled_count, 500);
   EXPECT_LT(settled_count, 1900);
+}
+
+// Of many that come and go, each counts from Add to Remove.
+TEST(HazardsTest, AgreesWithComparingEverythingAsWritesComeAndGo) {
+  SCOPED_TRACE(tests::Seed());
+  std::mt19937 random(tests::Seed());
+  const auto range = [&]() -> ByteRange {
+    const uint64_t begin = random() % 1'000'000;
+    return {begin, begin + 1 + random() % 1000};
+  };
+  struct Write {
+    ByteRange range;
+    WritesInFlight::Slots slots;
+  };
+  WritesInFlight writes;
+  std::vector<Write> in_flight;
+  int settled_count = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const bool grows = random() % 1000 >= in_flight.size();  // to some 500
+    if (grows || in_flight.empty()) {
+      const ByteRange written = range();
+      in_flight.push_back({written, Add(writes, written)});
+    } else {
+      std::swap(in_flight[random() % in_flight.size()], in_flight.back());
+      writes.Remove(in_flight.back().slots);
+      in_flight.pop_back();
+    }
+    const ByteRange early = range();
+    const bool want = std::none_of(in_flight.begin(), in_flight.end(),
+                                   [&](const Write& write) { return write.range.Overlaps(early); });
+    ASSERT_EQ(Settled(writes, {{.written = {}, .early = {early}}}), want) << "round " << round;
+    settled_count += want;
+  }
+  EXPECT_GT(settled_count, 1000);
+  EXPECT_LT(settled_count, 4500);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <string>
 
 namespace concert::daemon {
 namespace {
@@ -13,6 +14,17 @@ using testing::SizeIs;
 
 constexpr uint32_t kCommunicator = 5;
 constexpr uint64_t kMaxRefusals = 8;
+
+// With the client's name for kCommunicator.
+std::string AsTheClientReadsIt(const kernels::Failure& failure) {
+  char text[256];
+  const auto name_of = [](const void*, char form, uint64_t number) -> const char* {
+    return form == 'c' && number == kCommunicator ? "communicator 'tp'" : nullptr;
+  };
+  concert_render_named_message(failure.message, failure.args.data(), name_of, nullptr, text,
+                               sizeof(text));
+  return text;
+}
 
 class RendezvousTest : public testing::Test {
  protected:
@@ -32,8 +44,8 @@ class RendezvousTest : public testing::Test {
   }
   uint64_t refusals() const { return account_.own().of(Resource::kRefusals); }
 
-  Rendezvous::Part MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
-                            uint64_t count = 256) {
+  RankPart MakePart(uint32_t rank, uint64_t sequence, uint16_t kind = CONCERT_OP_ALL_REDUCE,
+                    uint64_t count = 256) {
     Op& op = ops_.emplace_back();
     op.kind = kind;
     op.collective = {.communicator = kCommunicator,
@@ -44,9 +56,9 @@ class RendezvousTest : public testing::Test {
                      .src_bytes = 1024,
                      .dst_bytes = 1024,
                      .dtype = kernels::Dtype::kFp32};
-    return {.op = &op, .id = static_cast<OpId>(ops_.size()), .gpu = static_cast<uint8_t>(rank)};
+    return {.gpu = static_cast<int>(rank), .op = &op, .id = static_cast<OpId>(ops_.size())};
   }
-  void Arrive(uint32_t rank, const Rendezvous::Part& part) {
+  void Arrive(uint32_t rank, const RankPart& part) {
     rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
   }
 
@@ -60,7 +72,7 @@ class RendezvousTest : public testing::Test {
 
 TEST_F(RendezvousTest, MatchesInRankOrderWhateverTheOrderOfArrival) {
   JoinAll(3);
-  const Rendezvous::Part p0 = MakePart(0, 0), p1 = MakePart(1, 0), p2 = MakePart(2, 0);
+  const RankPart p0 = MakePart(0, 0), p1 = MakePart(1, 0), p2 = MakePart(2, 0);
   Arrive(2, p2);
   Arrive(0, p0);
   EXPECT_THAT(out_.matched, IsEmpty());
@@ -153,7 +165,7 @@ TEST_F(RendezvousTest, ARefusedPartFailsTheOthersAtOnce) {
 TEST_F(RendezvousTest, RanksMayNotShareMemory) {
   JoinAll(2);
   Arrive(0, MakePart(0, 0));
-  Rendezvous::Part part = MakePart(1, 0);
+  RankPart part = MakePart(1, 0);
   ops_.back().collective.dst = 0x10000 + 0x8000 + 512;
   Arrive(1, part);
   ASSERT_THAT(out_.failed, SizeIs(2));
@@ -192,6 +204,8 @@ TEST_F(RendezvousTest, ACommunicatorWhoseUserHasNoRefusalsLeftFails) {
   EXPECT_THAT(out_.failed[0].failure.ToString(), testing::HasSubstr("join anew"));
   Arrive(1, MakePart(1, 0));
   EXPECT_EQ(out_.failed.back().failure.message, CONCERT_MESSAGE_TOO_MANY_REFUSALS);
+  EXPECT_THAT(AsTheClientReadsIt(out_.failed.back().failure),
+              testing::StartsWith("communicator 'tp' is over: "));
   // It holds nothing any more; the other one is as it was.
   EXPECT_EQ(rendezvous_.open_count(), 1u);
   EXPECT_EQ(refusals(), 1u);

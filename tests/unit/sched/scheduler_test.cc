@@ -191,7 +191,7 @@ TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
   Step();
   EXPECT_THAT(offered_, ElementsAre(part));
   EXPECT_THAT(launched_, IsEmpty());
-  scheduler_.PartLaunched(part, now_);
+  scheduler_.PartLaunched(part, {}, now_);
   Step();
   EXPECT_THAT(launched_, ElementsAre(after));
   EXPECT_EQ(order_mask_[after], 1u << policies::kCollectiveLane);
@@ -284,7 +284,7 @@ TEST_F(SchedulerTest, FailAllEndsRunningAndQueuedOps) {
   scheduler_.FailAll({CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {0}});
   Step();
   EXPECT_EQ(completed_.size(), 3u);  // the rendezvous still holds the part
-  scheduler_.PartLaunched(part, now_);
+  scheduler_.PartLaunched(part, {}, now_);
   Step();
   EXPECT_EQ(completed_.size(), 4u);
   EXPECT_TRUE(scheduler_.idle());
@@ -309,7 +309,7 @@ TEST_F(SchedulerTest, FailQueuedLeavesWhatRunsToItsEnd) {
   EXPECT_THAT(completed_, ElementsAre(waits));
   EXPECT_EQ(failure_[waits].message, CONCERT_MESSAGE_DRAIN_TIMEOUT);
   // The part was matched before the rendezvous heard of it.
-  scheduler_.PartLaunched(part, now_);
+  scheduler_.PartLaunched(part, {}, now_);
   Finish(collectives, 1);
   Step();
   EXPECT_THAT(completed_, ElementsAre(waits));
@@ -399,7 +399,7 @@ TEST_F(PartsTest, PartsBeyondAUsersQuotaWaitAndThoseOfOthersDoNot) {
   EXPECT_EQ(accounts_.Of(1).own().of(Resource::kParts), kQuota);
   // Each that is launched or given back makes room for one.
   scheduler_.PartFailed(offered_[0], {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {}});
-  scheduler_.PartLaunched(offered_[1], now_);
+  scheduler_.PartLaunched(offered_[1], {}, now_);
   Step();
   Step();
   EXPECT_EQ(OfferedBy(1), kQuota + 2);
@@ -429,7 +429,7 @@ TEST_F(PartsTest, OfferedPartsAreInNoBooks) {
   EXPECT_EQ(offered_.size(), 2'000u);
   EXPECT_TRUE(scheduler_.active_queues().empty());
   // More than the books hold are launched; all end.
-  for (const OpId part : offered_) scheduler_.PartLaunched(part, now_);
+  for (const OpId part : offered_) scheduler_.PartLaunched(part, {}, now_);
   EXPECT_EQ(scheduler_.active_queues().size(), 2'000u);
   for (const auto& [queue, ticket] : tickets_) Finish(queue, ticket);
   for (int i = 0; i < 40; ++i) Step();
@@ -480,8 +480,20 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_EQ(plan.session_count, 1);
   EXPECT_EQ(plan.ops[0].session, 9u);
   // The device is told which plan it launches, and why.
-  EXPECT_EQ(launch.plan, plan.plan);
-  EXPECT_EQ(launch.reason, plan.reason);
+  EXPECT_EQ(launch.launch.plan, plan.plan);
+  EXPECT_EQ(launch.launch.reason, plan.reason);
+}
+
+TEST_F(SchedulerTest, RecordsNameThePriorityClassOfFailedOpsToo) {
+  const QueueId high = AddQueue(1, Priority::kHigh), low = AddQueue(2, Priority::kLow);
+  Submit(high);
+  Submit(low, {}, RunsOn::kSms, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
+  Step();
+  Finish(high, 1);
+  ASSERT_EQ(scheduler_.op_records().size(), 2u);
+  EXPECT_EQ(scheduler_.op_records()[0].session, 2u);
+  EXPECT_EQ(scheduler_.op_records()[0].priority, Priority::kLow);
+  EXPECT_EQ(scheduler_.op_records()[1].priority, Priority::kHigh);
 }
 
 TEST_F(SchedulerTest, OneOpIsPredictedToTakeAsLongAsOneAfterTheOther) {

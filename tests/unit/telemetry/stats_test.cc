@@ -78,6 +78,57 @@ TEST(StatsTest, PlansCountPerDeviceWithPredictedAndActualTime) {
   EXPECT_NEAR(device.serial_seconds, 192e-6, 1e-9);
 }
 
+TEST(StatsTest, PlannedSmsCountForAsLongAsThePlanRan) {
+  constexpr double kRan = 43e-6;
+  Stats stats;
+  DeviceStats& gpu = stats.devices[0];
+  gpu.sm_count = 100;
+  double expected = 0;
+  const auto add = [&](PlanRecord plan, double sms) {
+    stats.Add(0, plan);
+    expected += sms * kRan;
+    EXPECT_NEAR(gpu.planned_sm_seconds, expected, 1e-9) << sms;
+  };
+  add(PlanOf(1, {3}), 100);  // may use all
+  PlanRecord streams = PlanOf(2, {3, 4});
+  streams.sm_count = 30;
+  add(streams, 60);
+  streams.sm_count = 80;
+  add(streams, 100);  // there are no more
+  PlanRecord group = streams;
+  group.form = policies::Form::kGroup;
+  add(group, 80);
+  PlanRecord collective = PlanOf(3, {3});
+  collective.reason = policies::Reason::kCollective;
+  add(collective, 0);
+  PlanRecord copy = PlanOf(4, {3});
+  copy.ops[0].kind = CONCERT_OP_COPY;
+  add(copy, 0);
+  const Stats before = stats;
+  stats.Add(0, PlanOf(5, {3}));
+  stats.Subtract(before);
+  EXPECT_NEAR(gpu.planned_sm_seconds, 100 * kRan, 1e-9);
+}
+
+TEST(StatsTest, OpsCountByPriorityClass) {
+  Stats stats = StatsOf({3});
+  OpRecord high = GoodOp(3);
+  high.priority = policies::Priority::kHigh;
+  stats.Add(0, high);
+  const Stats before = stats;
+  stats.Add(0, GoodOp(3));
+  stats.Add(0, high);
+  EXPECT_EQ(stats.classes[1].op_count, 1u);
+  EXPECT_EQ(stats.classes[2].op_count, 2u);
+  EXPECT_EQ(stats.classes[2].queue_wait.count(), 2u);
+  EXPECT_EQ(stats.sessions.at(3).classes[2].op_count, 2u);
+  stats.Subtract(before);
+  EXPECT_EQ(stats.classes[2].op_count, 1u);
+  EXPECT_EQ(stats.sessions.at(3).classes[1].op_count, 1u);
+  EXPECT_EQ(stats.sessions.at(3).classes[2].op_count, 1u);
+  EXPECT_EQ(stats.sessions.at(3).classes[0].op_count, 0u);
+}
+
 TEST(StatsTest, OpsCountByFormAndPlansByCompany) {
   Stats stats;
   OpRecord grouped = GoodOp(1);

@@ -150,6 +150,28 @@ TEST_F(StoreTest, ADamagedPageIsFoundWhenTheFileIsOpened) {
   EXPECT_NE(Open()->quarantined(), "");
 }
 
+// The rows are all right, and only a write would stumble.
+TEST_F(StoreTest, AnIndexThatDisagreesWithItsTableIsFoundWhenTheFileIsOpened) {
+  {
+    const auto store = Open();
+    for (uint32_t m = 1; m <= 500; ++m) Put(*store, RowFor(m));
+  }
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  constexpr size_t kPage = 4096;
+  constexpr char kIndexLeaf = 0x0a;  // sqlite.org/fileformat2.html, section 1.6
+  size_t damaged = 0;
+  for (size_t page = kPage; page < bytes.size() && damaged == 0; page += kPage) {
+    const size_t name = bytes.find(kHere.name, page);
+    if (bytes[page] != kIndexLeaf || name >= page + kPage) continue;
+    file.seekp(static_cast<std::streamoff>(damaged = name));
+    file << '!';
+  }
+  ASSERT_GT(damaged, 0u);
+  file.close();
+  EXPECT_NE(Open()->quarantined(), "");
+}
+
 TEST_F(StoreTest, AnotherProgramsDatabaseIsNotOurs) {
   for (const char* sql :
        {"CREATE TABLE tuned(id INTEGER)", "PRAGMA user_version = 77; CREATE TABLE x(y)"}) {

@@ -1,0 +1,16 @@
+#ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_OPTIONS_H_
+#define CONCERT_DAEMON_DEVICE_CUDA_CUDA_OPTIONS_H_
+
+#include "kernels/op.h"
+
+namespace concert::daemon {
+
+struct CudaOptions {
+  kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;
+  int collective_sms = 0;  // DeviceModel::collective_sms
+  bool nvtx = false;       // with ranges around launches (nvtx_ranges.h)
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_DEVICE_CUDA_CUDA_OPTIONS_H_

@@ -1,0 +1,62 @@
+#include "daemon/sched/executor.h"
+
+#include <bit>
+
+#include "daemon/check.h"
+
+namespace concert::daemon {
+
+Executor::Executor(Device& device, IssuerMailbox& issuer) : device_(device), issuer_(issuer) {
+  ops_.reserve(policies::kMaxReady);
+  ends_.reserve(policies::kMaxReady);
+}
+
+void Executor::Begin() {
+  ops_.clear();
+  ends_.clear();
+}
+
+void Executor::Add(const Op& op, const TimelineWrite& end) {
+  ops_.push_back(&op);
+  ends_.push_back(end);
+}
+
+absl::Status Executor::Launch(const Action& action, std::span<const kernels::Predecessor> after) {
+  if (absl::Status status = Order(action.lane, action.order_mask); !status.ok()) return status;
+  LaunchRequest request = action.launch;
+  request.ops = ops_;
+  request.writes = ends_;
+  request.after = after;
+  return device_.Launch(action.lane, request);
+}
+
+absl::Status Executor::Offer(const Membership& membership, const RankPart& part,
+                             uint16_t order_mask) {
+  if (absl::Status status = Order(part.lane, order_mask); !status.ok()) return status;
+  IssuerMessage message(IssuerMessage::Type::kPart);
+  message.communicator = membership.communicator;
+  message.rank = membership.rank;
+  message.part = part;
+  // kRoomForParts of the box is left to parts by all other senders.
+  CONCERT_CHECK(issuer_.TryPush(message));
+  return absl::OkStatus();
+}
+
+void Executor::Refuse(const Membership& membership, uint64_t sequence) {
+  IssuerMessage message(IssuerMessage::Type::kRefuse);
+  message.communicator = membership.communicator;
+  message.rank = membership.rank;
+  message.refused_sequence = sequence;
+  // Refusals may come in any number, so they leave room for the parts, which Offer relies on.
+  if (issuer_.HasRoom(kRoomForParts)) issuer_.TryPush(message);
+}
+
+absl::Status Executor::Order(Lane lane, uint16_t order_mask) {
+  absl::Status status;
+  for (uint32_t mask = order_mask; mask != 0; mask &= mask - 1) {
+    status.Update(device_.Order(lane, static_cast<Lane>(std::countr_zero(mask))));
+  }
+  return status;
+}
+
+}  // namespace concert::daemon

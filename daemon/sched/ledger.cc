@@ -1,0 +1,137 @@
+#include "daemon/sched/ledger.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/op_table.h"
+
+namespace concert::daemon {
+
+using policies::PlannedLaunch;
+
+Ledger::Ledger(const policies::DeviceModel& device, OpPool& pool)
+    : device_(device), pool_(pool), ranges_(policies::kMaxReady) {}
+
+Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpId> ops,
+                                uint16_t order_mask, bool chained, Planned& planned, Time now) {
+  ranges_.Clear();
+  for (const OpId op : ops) ranges_.Add(kernels::AccessesOf(pool_[op].op));
+  const bool weights_settled = chained && WeightsSettled(writes_, ranges_);
+  const uint16_t id = plans_.OpenLaunch(planned.plan, launch, now);
+  const uint64_t lane_launch = ++lanes_[launch.lane].launches;
+  const uint32_t clock_launch = Occupy(launch, order_mask, planned, now);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    OpSlot& slot = pool_[ops[i]];
+    slot.flight = {.lane = launch.lane,
+                   .launch = id,
+                   .index_in_launch = static_cast<uint16_t>(i),
+                   .clock_launch = clock_launch,
+                   .lane_launch = lane_launch,
+                   .launched_at = now};
+    Enqueue(ops[i], ranges_.written(i));
+    plans_.Add(slot);
+  }
+  return {.plan = plans_.PlanNumber(id), .weights_settled = weights_settled};
+}
+
+void Ledger::Close(const policies::Plan& plan, const Planned& planned) {
+  const float latency_us = static_cast<float>(planned.latency) * 1e-3f;
+  const float span_us = static_cast<float>(planned.end - planned.start) * 1e-3f;
+  const float policy_us = plan.predicted_us + latency_us;
+  const float predicted_us = std::max(policy_us, span_us);
+  // One after the other they would have waited for the same.
+  plans_.SetPrediction(planned.plan, policy_us, predicted_us,
+                       plan.serial_us + predicted_us - plan.predicted_us);
+}
+
+void Ledger::Offer(OpId op, Lane lane, Time now) {
+  pool_[op].flight = {.lane = lane, .launched_at = now};
+}
+
+void Ledger::LaunchPart(OpId op, const Reservation& reservation, Time now) {
+  OpSlot& slot = pool_[op];
+  slot.flight.launch = plans_.LaunchCollective(slot, now);
+  slot.flight.launched_at = now;
+  slot.flight.reserved_sms = reservation.sms;
+  LaneClock& clock = lanes_[slot.flight.lane].clock;
+  const Time start = std::max(clock.BusyUntil(now), now);
+  slot.flight.clock_launch = clock.Launched(now, start + reservation.run_ns, 1);
+  ranges_.Clear();
+  ranges_.Add(kernels::AccessesOf(slot.op));
+  Enqueue(op, ranges_.written());
+}
+
+void Ledger::Enqueue(OpId op, std::span<const kernels::ByteRange> written) {
+  OpSlot::Flight& flight = pool_[op].flight;
+  flight.writes = writes_.Add(written);
+  LaneInfo& lane = lanes_[flight.lane];
+  ++lane.in_flight;
+  lane.last_op = op;
+}
+
+// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have. Returns
+// what names it in the lane's clock.
+uint32_t Ledger::Occupy(const PlannedLaunch& launch, uint16_t order_mask, Planned& planned,
+                        Time now) {
+  LaneClock& clock = lanes_[launch.lane].clock;
+  const Time free_at = std::max(clock.BusyUntil(now), now);
+  const double launch_us = device_.launch_us + device_.launch_op_us * launch.count;
+  Time start = std::max(free_at, now + static_cast<Time>(launch_us * 1e3));
+  if (free_at < planned.start) {
+    planned.start = free_at;
+    planned.latency = start - free_at;
+  }
+  for (uint16_t mask = order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
+    start = std::max(start, lanes_[std::countr_zero(mask)].clock.BusyUntil(now));
+  }
+  const Time end = start + static_cast<Time>(launch.predicted_us * 1e3f);
+  planned.end = std::max(planned.end, end);
+  return clock.Launched(now, end, launch.count);
+}
+
+void Ledger::Finish(OpId op, Time now) {
+  LeaveLane(op, now);
+  plans_.Finish(pool_[op], now);
+}
+
+void Ledger::Withdraw(OpId op) {
+  const OpSlot& slot = pool_[op];
+  LeaveLane(op, slot.flight.launched_at);
+  plans_.Withdraw(slot, slot.flight.launched_at);
+}
+
+void Ledger::LeaveLane(OpId op, Time now) {
+  const OpSlot::Flight& flight = pool_[op].flight;
+  LaneInfo& lane = lanes_[flight.lane];
+  --lane.in_flight;
+  lane.clock.Finished(flight.clock_launch, now);
+  if (lane.last_op == op) lane.last_op = kNone;
+  writes_.Remove(flight.writes);
+}
+
+Ledger::Backlog Ledger::BacklogOf(policies::Priority priority, Time now) const {
+  const bool high = priority == policies::Priority::kHigh;
+  Backlog backlog;
+  for (Lane lane = high ? policies::kFirstHighLane : Lane{0}; lane < policies::kCollectiveLane;
+       ++lane) {
+    backlog.ns = std::max(backlog.ns, lanes_[lane].clock.BusyUntil(now) - now);
+    backlog.running_ns = std::max(backlog.running_ns, lanes_[lane].clock.running_ns());
+  }
+  return backlog;
+}
+
+policies::Lane Ledger::LaneBehind(OpId op) const {
+  const Lane lane = pool_[op].flight.lane;
+  if (policies::IsCollectiveLane(lane)) return policies::kNoLane;
+  return lanes_[lane].last_op == op ? lane : policies::kNoLane;
+}
+
+kernels::Predecessor Ledger::PredecessorOn(Lane lane, OpId op) const {
+  const OpSlot::Flight& flight = pool_[op].flight;
+  if (flight.lane != lane) return {};
+  const uint64_t back = lanes_[lane].launches + 1 - flight.lane_launch;
+  if (back > kernels::kMaxGroupPredecessors) return {};
+  return {.launches_back = static_cast<uint16_t>(back), .op = flight.index_in_launch};
+}
+
+}  // namespace concert::daemon

@@ -1,0 +1,37 @@
+"""A concertd on the simulator with a socket of its own, and clients that keep it busy."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+WAIT_S = 60
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("CONCERT_") and name != "NO_COLOR"}
+
+
+class SimDaemon:
+    """`programs`: where concertd and concert_demo are; `folder`: for its files."""
+
+    def __init__(self, programs, folder):
+        self.programs = Path(programs)
+        self.socket, self.admin, self.log = f"{folder}/concert.sock", f"{folder}/admin.sock", Path(folder, "log")
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [self.programs / "concertd", "--device", "sim", "--socket", self.socket, "--admin-socket", self.admin,
+                 "--tune-store", f"{folder}/tuning.sqlite3"], stdout=log, stderr=log, env=ENVIRONMENT)
+        deadline = time.monotonic() + WAIT_S
+        while "serving on" not in self.log.read_text():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"concertd did not start: {self.log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+    def demo(self, name, layers="32x256x128,32x128x256", gpu=0):
+        """A client that computes until it is killed."""
+        return subprocess.Popen(
+            [self.programs / "concert_demo", "--socket", self.socket, "--name", name, "--steps", "100000000", "--gpu",
+             str(gpu), "--layers", layers], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)

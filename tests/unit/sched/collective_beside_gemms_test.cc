@@ -1,0 +1,248 @@
+// Chains of GEMMs beside a collective on two simulated GPUs, in virtual time and without numbers:
+// what the coordinator decides reaches the launches of both.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "daemon/device/sim/sim_node.h"
+#include "daemon/sched/coordinator.h"
+#include "daemon/sched/scheduler.h"
+#include "kernels/group/plan/compiler.h"
+
+namespace concert::daemon {
+namespace {
+
+constexpr int kGpus = 2;
+constexpr int kGemms = 24;  // of a chain, each of which fills the GPU
+constexpr uint32_t kExtent = 4096;
+constexpr int kReservedSms = 16;
+constexpr uint64_t kReduceBytes = uint64_t{256} << 20;
+
+Op Gemm() {
+  constexpr uint64_t kBytes = uint64_t{2} * kExtent * kExtent;
+  Op op;
+  op.kind = CONCERT_OP_GEMM;
+  op.work = {.groupable = true,
+             .m = kExtent,
+             .n = kExtent,
+             .k = kExtent,
+             .batch = 1,
+             .flops = uint64_t{2} * kExtent * kExtent * kExtent,
+             .hbm_bytes = 3 * kBytes};
+  op.gemm = {.m = kExtent,
+             .n = kExtent,
+             .k = kExtent,
+             .batch = 1,
+             .a = uint64_t{1} << 30,
+             .w = uint64_t{2} << 30,
+             .d = uint64_t{3} << 30,
+             .lda = kExtent,
+             .ldw = kExtent,
+             .ldd = kExtent,
+             .alpha = 1,
+             .dtype = policies::Dtype::kBf16};
+  return op;
+}
+
+Op AllReduce() {
+  Op op;
+  op.kind = CONCERT_OP_ALL_REDUCE;
+  op.work = {.runs_on = policies::RunsOn::kLinks,
+             .ranks = kGpus,
+             .hbm_bytes = 2 * kReduceBytes,
+             .link_bytes = kReduceBytes};
+  op.collective = {.count = kReduceBytes / 2,
+                   .src = uint64_t{5} << 30,
+                   .dst = uint64_t{6} << 30,
+                   .src_bytes = kReduceBytes,
+                   .dst_bytes = kReduceBytes,
+                   .dtype = policies::Dtype::kBf16};
+  return op;
+}
+
+// One GPU's scheduler, and its device as a dispatcher would use it.
+class GpuUnderTest {
+ public:
+  GpuUnderTest(std::string_view policy, Device& device, int gpu)
+      : device_(device),
+        gpu_(gpu),
+        scheduler_({}, device.info().model,
+                   policies::FindPolicy(policy)->make(
+                       {device.info().model, nullptr, kernels::MakeGroupCompiler})) {}
+
+  QueueId AddQueue() {
+    words_.push_back(0);
+    tickets_.push_back(0);
+    return scheduler_.AddQueue(/*session=*/1 + static_cast<uint32_t>(words_.size()),
+                               policies::Priority::kNormal);
+  }
+  void Submit(QueueId queue, const Op& op) {
+    const OpId id = scheduler_.AllocateOp();
+    OpSlot& slot = scheduler_.slot(id);
+    slot.op = op;
+    slot.op.ticket = ++tickets_[queue];
+    scheduler_.Submit(id, queue, 0);
+  }
+
+  // Steps until nothing changes, and carries out what it is told; a part is put aside.
+  void Step(Time now) {
+    now_ = now;
+    for (QueueId queue = 0; queue < words_.size(); ++queue) {
+      scheduler_.TimelineSeen(queue, words_[queue], now);
+    }
+    do {
+      actions_.Clear();
+      scheduler_.Step(now, actions_);
+      for (const Action& action : actions_.list) CarryOut(action);
+    } while (!actions_.list.empty());
+  }
+
+  const RankPart* part() const { return part_.op != nullptr ? &part_ : nullptr; }
+  void PartLaunched(const Reservation& reservation, Time now) {
+    scheduler_.PartLaunched(part_.id, reservation, now);
+    part_.op = nullptr;
+  }
+  bool idle() const { return scheduler_.idle(); }
+  bool reached(QueueId queue) const { return tickets_[queue] > 0 && words_[queue] > 0; }
+
+  struct Launched {
+    double at_us;
+    int sm_budget;
+  };
+  const std::vector<Launched>& launches() const { return launches_; }
+
+ private:
+  TimelineWrite WriteOf(OpId id) {
+    const OpSlot& slot = scheduler_.slot(id);
+    return {reinterpret_cast<Address>(&words_[slot.queue]), slot.op.ticket};
+  }
+
+  void CarryOut(const Action& action) {
+    const std::span<const OpId> ids = actions_.OpsOf(action);
+    for (uint32_t lane = 0; lane < policies::kLaneCount; ++lane) {
+      if ((action.order_mask >> lane & 1) == 0) continue;
+      ASSERT_TRUE(device_.Order(action.lane, static_cast<Lane>(lane)).ok());
+    }
+    if (action.type == Action::Type::kOffer) {
+      part_ = {.gpu = gpu_,
+               .lane = action.lane,
+               .op = &scheduler_.slot(ids[0]).op,
+               .id = ids[0],
+               .signal = WriteOf(ids[0])};
+    } else if (action.type == Action::Type::kRelease) {
+      for (const OpId id : ids) scheduler_.FreeOp(id);
+    } else {
+      ASSERT_EQ(action.type, Action::Type::kLaunch);
+      std::vector<const Op*> ops;
+      std::vector<TimelineWrite> writes;
+      for (const OpId id : ids) {
+        ops.push_back(&scheduler_.slot(id).op);
+        writes.push_back(WriteOf(id));
+      }
+      LaunchRequest request = action.launch;
+      request.ops = ops;
+      request.writes = writes;
+      request.after = actions_.AfterOf(action);
+      ASSERT_TRUE(device_.Launch(action.lane, request).ok());
+      launches_.push_back({static_cast<double>(now_) * 1e-3, request.sm_budget});
+    }
+  }
+
+  Device& device_;
+  const int gpu_;
+  Scheduler scheduler_;
+  Actions actions_;
+  std::deque<uint64_t> words_;  // timelines, by queue
+  std::vector<uint64_t> tickets_;
+  RankPart part_;
+  Time now_ = 0;
+  std::vector<Launched> launches_;
+};
+
+struct Outcome {
+  double end_us = 0;
+  double reduce_begin_us = 0, reduce_end_us = 0;
+  std::vector<GpuUnderTest::Launched> launches;  // of the first GPU's GEMMs
+};
+
+// Every GPU has a chain of GEMMs and, beside it, its part of one all-reduce.
+Outcome RunBoth(std::string_view policy, int collective_sms, bool gemms = true,
+                bool reduce = true) {
+  sim::SimOptions options{.gpus = kGpus, .pace = sim::Pace::kVirtual, .compute = false};
+  options.model.collective_sms = collective_sms;
+  const std::unique_ptr<sim::SimNode> node = *sim::SimNode::Open(options);
+  const auto now_us = [&] { return static_cast<double>(node->Now()) * 1e-3; };
+  const Coordinator coordinator(std::vector(kGpus, options.model));
+  std::deque<GpuUnderTest> gpus;
+  QueueId links = 0;
+  for (int i = 0; i < kGpus; ++i) {
+    GpuUnderTest& gpu = gpus.emplace_back(policy, node->gpu(i), i);
+    links = gpu.AddQueue();
+    const QueueId chain = gpu.AddQueue();
+    if (reduce) gpu.Submit(links, AllReduce());
+    for (int op = 0; gemms && op < kGemms; ++op) gpu.Submit(chain, Gemm());
+  }
+  Outcome outcome;
+  while (true) {
+    for (GpuUnderTest& gpu : gpus) gpu.Step(node->Now());
+    if (outcome.reduce_end_us == 0 && gpus[0].reached(links)) outcome.reduce_end_us = now_us();
+    if (gpus[0].part() != nullptr && gpus[1].part() != nullptr) {
+      const RankPart parts[] = {*gpus[0].part(), *gpus[1].part()};
+      const CollectivePlan plan = coordinator.Decide(parts);
+      EXPECT_TRUE(node->LaunchCollective(parts).ok());
+      for (GpuUnderTest& gpu : gpus) gpu.PartLaunched(plan.reservation, node->Now());
+      outcome.reduce_begin_us = now_us();
+      continue;
+    }
+    const Time next = node->NextEvent();
+    if (next == sim::kNever) break;
+    node->AdvanceTo(next);
+  }
+  for (const GpuUnderTest& gpu : gpus) EXPECT_TRUE(gpu.idle());
+  outcome.end_us = now_us();
+  outcome.launches = gpus[0].launches();
+  return outcome;
+}
+
+TEST(CollectiveBesideGemmsTest, MostOfItIsHidden) {
+  for (const std::string_view policy : {"priority", "static_split", "auto"}) {
+    const double gemms_us = RunBoth(policy, kReservedSms, true, false).end_us;
+    const double reduce_us = RunBoth(policy, kReservedSms, false, true).end_us;
+    const double together_us = RunBoth(policy, kReservedSms).end_us;
+    EXPECT_LT(together_us, gemms_us + 0.5 * reduce_us)
+        << policy << " " << gemms_us << " and " << reduce_us;
+  }
+}
+
+TEST(CollectiveBesideGemmsTest, BudgetsShrinkWhileItRunsAndNoLonger) {
+  const int sm_count = policies::DeviceModel().sm_count;
+  for (const std::string_view policy : {"priority", "static_split", "auto"}) {
+    const Outcome outcome = RunBoth(policy, kReservedSms);
+    const bool leaves_room = policy != "priority";
+    int beside = 0, alone = 0;
+    for (const GpuUnderTest::Launched& launch : outcome.launches) {
+      const bool runs = launch.at_us >= outcome.reduce_begin_us &&
+                        launch.at_us < outcome.reduce_end_us && launch.at_us > 0;
+      ++(runs ? beside : alone);
+      EXPECT_EQ(launch.sm_budget, runs && leaves_room ? sm_count - kReservedSms : 0)
+          << policy << " at " << launch.at_us << " us";
+    }
+    EXPECT_GT(beside, 1) << policy;
+    EXPECT_GT(alone, 10) << policy;
+  }
+}
+
+TEST(CollectiveBesideGemmsTest, WithoutASettingNothingIsLeftToIt) {
+  for (const std::string_view policy : {"static_split", "auto"}) {
+    for (const GpuUnderTest::Launched& launch : RunBoth(policy, /*collective_sms=*/0).launches)
+      EXPECT_EQ(launch.sm_budget, 0) << policy << " at " << launch.at_us << " us";
+  }
+}
+
+}  // namespace
+}  // namespace concert::daemon
