@@ -61,7 +61,7 @@ installs() {
   inside id -nG concert | grep -q concert-admin || fail "user concert is not in group concert-admin"
   inside systemd-analyze verify --man=no concertd.service >"$work/log" 2>&1 || fail "the unit: $(cat "$work/log")"
   [[ -L $root/etc/systemd/system/multi-user.target.wants/concertd.service ]] || fail "the unit is not enabled"
-  inside dpkg --verify concertd concert-tools libconcert0 libconcert-dev || fail "installed files differ from the packages'"
+  inside dpkg --verify concertd concert-tools libconcert0 libconcert-dev python3-concert || fail "installed files differ from the packages'"
 }
 
 # systemd's part is done by hand: the folders, the user, the command of the unit.
@@ -81,6 +81,7 @@ runs() {
   inside setpriv --reuid nobody --clear-groups /usr/libexec/concert/concert_demo --steps 2 >"$work/log" 2>&1 ||
     fail "a client of another user: $(cat "$work/log")"
   compiles_a_client
+  computes_in_python
   inside concertctl drain >/dev/null
   wait "$daemon" || fail "concertd did not end well: $(cat "$work/daemon.log")"
 }
@@ -95,11 +96,30 @@ compiles_a_client() {
   [[ $(inside /tmp/minimal) == 'y[0] = 16' ]] || fail "the example does not compute through the daemon"
 }
 
+# numpy is recommended and not there. Bytecode is made once for everybody, and removed with the package.
+computes_in_python() {
+  local result
+  # shellcheck disable=SC2016
+  result=$(inside setpriv --reuid nobody --clear-groups python3 -c '
+import array, importlib.metadata, concert
+assert importlib.metadata.version("concert") == concert.__version__
+with concert.connect() as session, session.queue() as queue:
+    x, w, y = session.zeros((4, 8), "fp32"), session.zeros((16, 8), "fp32"), session.zeros((4, 16), "fp32")
+    x.buffer.write(array.array("f", [0.5] * x.size))
+    w.buffer.write(array.array("f", [0.25] * w.size))
+    queue.gemm(x, w, y).wait()
+    print(concert.__file__, set(memoryview(y.buffer.read()).cast("f")))' 2>&1) || true
+  [[ $result == '/usr/lib/python3/dist-packages/concert/__init__.py {1.0}' ]] || fail "Python computes: $result"
+  [[ -d $root/usr/lib/python3/dist-packages/concert/__pycache__ ]] || fail "the Python package was not compiled"
+}
+
 upgrades() {
   echo 'depth = 2' >"$root/etc/concert/concert.toml"
   inside systemctl disable concertd >/dev/null 2>&1
   install_revision 2
   [[ $(status_of concertd) == 'installed 0.'*-2 ]] || fail "after the upgrade concertd is $(status_of concertd)"
+  [[ $(status_of python3-concert) == 'installed 0.'*-2 ]] || fail "after the upgrade python3-concert is $(status_of python3-concert)"
+  inside python3 -c 'import concert' || fail "after the upgrade there is no Python package"
   [[ $(cat "$root/etc/concert/concert.toml") == 'depth = 2' ]] || fail "the upgrade replaced the configuration"
   [[ ! -L $root/etc/systemd/system/multi-user.target.wants/concertd.service ]] || fail "the upgrade enabled what was disabled"
   inside concertd --check-config >/dev/null || fail "the configuration is refused"
@@ -107,10 +127,11 @@ upgrades() {
 
 removes_and_purges() {
   touch "$root/var/lib/concert/tuning.sqlite3"
-  apt_get remove concertd concert-tools libconcert0 libconcert-dev
+  apt_get remove concertd concert-tools libconcert0 libconcert-dev python3-concert
   [[ ! -e $root/usr/bin/concertd && ! -e $root/usr/lib/systemd/system/concertd.service ]] || fail "remove left programs"
+  [[ ! -e $root/usr/lib/python3/dist-packages/concert ]] || fail "remove left the Python package"
   [[ -e $root/etc/concert/concert.toml && -e $root/var/lib/concert/tuning.sqlite3 ]] || fail "remove took what purge takes"
-  inside dpkg --purge concertd concert-tools libconcert0 libconcert-dev >"$work/log" 2>&1 || fail "purge: $(cat "$work/log")"
+  inside dpkg --purge concertd concert-tools libconcert0 libconcert-dev python3-concert >"$work/log" 2>&1 || fail "purge: $(cat "$work/log")"
   rm -rf "$root/run/concert" "$root/packages" "$root/tmp/minimal"
   local left
   left=$(find "$root" -xdev \( -path "$root/proc" -o -path "$root/sys" -o -path "$root/dev" -o -path "$root/var/cache/apt" \
