@@ -77,7 +77,7 @@ class Maker:
             return [first] + [first | {"m": self.rows(kind)} for _ in range(count - 1)]
         return [first] + [self.shape(kind, dtype, unit) for _ in range(count - 1)]
 
-    def gemms(self, kind, form, dtype):
+    def gemm_set(self, kind, form, dtype):
         count = self.count(LIMITS[kind]["count"])
         if kind != "mixed":
             return self.gemms(kind, form, dtype, count)
@@ -104,7 +104,7 @@ def scenarios(kind, seed, count):
     while len(made) < count:
         form = FORMS[len(made) % len(FORMS)]
         dtype = "fp8_e4m3" if len(made) % 3 == 2 else "bf16"
-        gemms = maker.gemms(kind, form, dtype)
+        gemms = maker.gemm_set(kind, form, dtype)
         if flops(gemms) <= LIMITS[kind]["flops"]:
             name = f"{kind}-{len(made):02}-{form}-{dtype.partition('_')[0]}"
             made.append({"name": name, "class": kind, "gemms": gemms})
