@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -376,6 +377,16 @@ def test_on_cuda_the_stream_is_waited_for_and_waits(monkeypatch):
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT / "client" / "python")}
+
+
+def test_the_manuals_blocks_run(capsys):
+    text = (ROOT / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```python torch\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", text,
+                        re.DOTALL | re.MULTILINE)
+    names = {}
+    for code, _ in blocks:
+        exec(code, names)
+    assert capsys.readouterr().out == "(3, 64)\n" + blocks[1][1] and len(blocks) == 2
 
 
 def test_the_example_serves_from_two_processes(daemon):

@@ -90,8 +90,9 @@ class Lane:
             at_x = at_x or imported("x", x)
             at_w = at_w or imported("w", w)
             at_out = at_out or imported("the result", out)
-            if bias is not None:
-                at_bias = at_bias or imported("bias", bias)
+            if at_bias is None:
+                assert bias is not None
+                at_bias = imported("bias", bias)
         prepared.struct[_SLICES] = b"".join((at_x, at_w, _NONE, at_out, at_bias))
         return self.queue.submit(prepared.gemm)
 
