@@ -33,7 +33,7 @@ def main() -> None:
     with (concert.connect(name="torch-overhead") as session, session.queue() as queue,
           torch.inference_mode()):
         concert.torch.use(session)
-        memory = HostMemory(1 << 16).tensor().view(torch.bfloat16)
+        memory = HostMemory(session, 1 << 16).tensor().view(torch.bfloat16)
         x, w, out = memory[:8].view(1, 8), memory[64:128].view(8, 8), memory[128:136].view(1, 8)
         op = concert.Gemm(session.zeros((1, 8)), session.zeros((8, 8)), session.zeros((1, 8)))
         submit = _library.library().concert_submit_gemm

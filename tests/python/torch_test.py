@@ -181,16 +181,17 @@ def test_a_session_of_ones_own(session, daemon):
         check(*operands(4, 64))
 
 
-def test_a_daemon_that_died_and_came_back(start_daemon, monkeypatch):
+@pytest.mark.parametrize("rows", [4, 400])  # fewer and more than memory was made for
+def test_a_daemon_that_died_and_came_back(start_daemon, monkeypatch, rows):
     daemon = start_daemon()
     monkeypatch.setenv("CONCERT_SOCKET", daemon.socket)
     check(*operands(4, 64))
     first = concert.torch.session()
     daemon.kill()
-    with pytest.raises(concert.Unavailable, match="the session has ended"):
-        linear(*operands(4, 64))
+    with pytest.raises(concert.Unavailable, match="session has ended|cannot send to the daemon"):
+        linear(*operands(rows, 64))
     with pytest.raises(concert.Unavailable, match="no daemon at"):
-        linear(*operands(4, 64))
+        linear(*operands(rows, 64))
     start_daemon()
     check(*operands(4, 64))
     assert concert.torch.session() is not first
@@ -226,8 +227,8 @@ def submit(x, w, out):
 
 
 def in_pool(*shape):
-    return _memory.HostMemory(4 * torch.Size(shape).numel()).tensor().view(torch.float32).view(
-        shape)
+    memory = _memory.HostMemory(concert.torch.session(), 4 * torch.Size(shape).numel())
+    return memory.tensor().view(torch.float32).view(shape)
 
 
 def test_memory_of_the_pool_is_used_where_it_lies():
@@ -321,14 +322,16 @@ class Ordered:
 
     def __init__(self, queue):
         self.queue = queue
+        self.session = self
         self.calls = []
         self._home = queue._home
 
-    def after(self, stream):
-        self.calls.append(("after", stream))
+    def _signal_on(self, stream):
+        self.calls.append(("signal", stream))
+        return "ready"
 
-    def submit(self, gemm):
-        self.calls.append(("submit",))
+    def submit(self, gemm, waits):
+        self.calls.append(("submit", waits))
         ticket, calls = self.queue.submit(gemm), self.calls
         calls.append(ticket)
 
@@ -357,7 +360,7 @@ def test_on_cuda_the_stream_is_waited_for_and_waits(monkeypatch):
     prepared = lane.prepare(x, w, None)
     lane._run_on_stream(x, w, None, out, prepared)
     assert [call for call in queue.calls if isinstance(call, tuple)] == [
-        ("after", 0x1234), ("submit",), ("wait", 0x1234)]
+        ("signal", 0x1234), ("submit", ("ready",)), ("wait", 0x1234)]
     # A failure that the stream did not learn is the next op's.
     queue.calls[2].wait()
     prepared.gemm._struct.m = 1 << 30

@@ -73,7 +73,8 @@ class Lane:
         return out
 
     def submit(self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None,
-               out: torch.Tensor, prepared: Prepared) -> Ticket | None:
+               out: torch.Tensor, prepared: Prepared,
+               waits: tuple[Ticket, ...] = ()) -> Ticket | None:
         """None, and nothing was done, where memory of the CPU is not the pool's."""
         buffers = self.buffers
         if buffers.frees() != buffers.frees_seen:
@@ -94,7 +95,7 @@ class Lane:
                 assert bias is not None
                 at_bias = imported("bias", bias)
         prepared.struct[_SLICES] = b"".join((at_x, at_w, _NONE, at_out, at_bias))
-        return self.queue.submit(prepared.gemm)
+        return self.queue.submit(prepared.gemm, waits)
 
     def _run_on_stream(self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None,
                        out: torch.Tensor, prepared: Prepared) -> None:
@@ -104,8 +105,9 @@ class Lane:
                                      "cannot hold concert::linear; call it outside of the graph")
         self._raise_what_failed()
         stream = torch.cuda.current_stream(self.device).cuda_stream
-        self.queue.after(stream)
-        ticket = self.submit(x, w, bias, out, prepared)
+        # As Queue.after(), which would leave the wait to the next op where this one is refused.
+        ready = self.queue.session._signal_on(stream)
+        ticket = self.submit(x, w, bias, out, prepared, (ready,))
         assert ticket is not None
         ticket.wait(stream)
         self._pending.append(ticket)
@@ -129,7 +131,7 @@ class Lane:
             offsets.append(end)
             end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
         if self._staging is None or self._staging.numel() < end:
-            self._staging = HostMemory(end).tensor()
+            self._staging = HostMemory(self.queue.session, end).tensor()
         staged = [self._staging[at:at + tensor.numel() * tensor.element_size()]
                   .view(tensor.dtype).view(tensor.shape) for at, tensor in zip(offsets, given)]
         for one in (0, 1, 3)[:len(given) - 1]:

@@ -112,10 +112,11 @@ class Imports:
 class HostMemory:
     """Memory of the pool on the simulator, freed with the last tensor on it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, session: Session, size: int) -> None:
         address = library().concert_pool_allocate(size, 0, None)
         if address is None:
-            raise MemoryError(f"the daemon has no {size} bytes more; stderr says why")
+            session.allocate(size)  # raises what the pool cannot
+            raise FailedPrecondition("the pool is another session's than the one in use")
         self._address: int = address
         self.size = size
 
