@@ -164,7 +164,8 @@ def test_wheel_is_pure_and_complete(tmp_path):
     wheel = tmp_path / f"concert-{concert.__version__}-py3-none-any.whl"
     import zipfile
     names = set(zipfile.ZipFile(wheel).namelist())
-    modules = {f"concert/{path.name}" for path in (PACKAGE / "concert").glob("*.py")}
+    modules = {str(path.relative_to(PACKAGE)) for path in (PACKAGE / "concert").rglob("*.py")}
+    assert "concert/torch/__init__.py" in modules
     assert modules | {"concert/py.typed"} <= names
 
 

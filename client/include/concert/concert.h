@@ -188,6 +188,38 @@ CONCERT_API int concert_buffer_read(concert_buffer* buffer, uint64_t offset, voi
 /* Unregisters it; ops already submitted may still use it. NULL is ignored. */
 CONCERT_API void concert_buffer_free(concert_buffer* buffer);
 
+/* From `offset` bytes in `buffer`; a NULL buffer means "none". */
+typedef struct concert_slice {
+  concert_buffer* buffer;
+  uint64_t offset;
+} concert_slice;
+
+/* ---- Pool: daemon-made memory behind a framework's allocator
+ * -------------------------------------------------------------------------------------------- */
+
+/* A framework's allocator calls functions that know no session, as PyTorch's CUDAPluggableAllocator
+ * does, so that this alone is the process's and not a session's. Any thread may call these. */
+
+/* Whose memory concert_pool_allocate takes from now on; NULL: nobody's. Keeps no session open. */
+CONCERT_API int concert_pool_use(concert_session* session, concert_error* error);
+
+/* A buffer of its own for `bytes`, as concert_buffer_allocate makes it, on this process's CUDA
+ * device `device` (sim: on GPU `device`). Returns its concert_buffer_address; NULL, and a line on
+ * stderr that says why, when there is none. `stream` is not used. */
+CONCERT_API void* concert_pool_allocate(uint64_t bytes, int device, void* stream);
+/* Waits for all work of this process on the GPU, as cudaFree does, and frees the buffer; ops
+ * already submitted may still use it. NULL is ignored. */
+CONCERT_API void concert_pool_free(void* address, uint64_t bytes, int device, void* stream);
+
+/* Which buffer of the pool, and where in it, an address is. The buffer stays the pool's and lives
+ * until concert_pool_free. NOT_FOUND: it is in none. FAILED_PRECONDITION: the buffer is of another
+ * session than `session`. */
+CONCERT_API int concert_pool_find(concert_session* session, const void* address,
+                                  concert_slice* slice, concert_error* error);
+/* How many buffers of the pool were freed so far. While it stays the same, what concert_pool_find
+ * has told stays true. */
+CONCERT_API uint64_t concert_pool_frees(void);
+
 /* ---- Queues
  * --------------------------------------------------------------------------------------------- */
 
@@ -235,12 +267,6 @@ typedef enum concert_reduction {
   CONCERT_REDUCTION_MAX = 1,
   CONCERT_REDUCTION_MIN = 2
 } concert_reduction;
-
-/* From `offset` bytes in `buffer`; a NULL buffer means "none". */
-typedef struct concert_slice {
-  concert_buffer* buffer;
-  uint64_t offset;
-} concert_slice;
 
 /* What every op may carry. May be NULL. An op waits for all earlier ops of its own queue by itself.
  */

@@ -138,17 +138,17 @@ class concert_import(Structure):
     ]
 
 
-class concert_ticket(Structure):
-    _fields_ = [
-        ("timeline", c_uint64),
-        ("value", c_uint64),
-    ]
-
-
 class concert_slice(Structure):
     _fields_ = [
         ("buffer", c_void_p),
         ("offset", c_uint64),
+    ]
+
+
+class concert_ticket(Structure):
+    _fields_ = [
+        ("timeline", c_uint64),
+        ("value", c_uint64),
     ]
 
 
@@ -264,8 +264,8 @@ PACK_FORMATS = {
     "concert_connect_options": "@IIPPQqq",
     "concert_gpu": "@II64s16BQII",
     "concert_import": "@IIIiQQQQ64B",
-    "concert_ticket": "@QQ",
     "concert_slice": "@PQ",
+    "concert_ticket": "@QQ",
     "concert_submit_options": "@IIPQ",
     "concert_gemm": "@IIIIIIIIPQPQPQPQPQQQQQQQQQffPQPQI",
     "concert_collective": "@IIPPQPQQIII",
@@ -342,6 +342,29 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ]),
     "concert_buffer_free": (None, [
         c_void_p,
+    ]),
+    "concert_pool_use": (c_int, [
+        c_void_p,
+        POINTER(concert_error),
+    ]),
+    "concert_pool_allocate": (c_void_p, [
+        c_uint64,
+        c_int,
+        c_void_p,
+    ]),
+    "concert_pool_free": (None, [
+        c_void_p,
+        c_uint64,
+        c_int,
+        c_void_p,
+    ]),
+    "concert_pool_find": (c_int, [
+        c_void_p,
+        c_void_p,
+        POINTER(concert_slice),
+        POINTER(concert_error),
+    ]),
+    "concert_pool_frees": (c_uint64, [
     ]),
     "concert_queue_create": (c_int, [
         c_void_p,

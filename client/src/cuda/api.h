@@ -24,6 +24,7 @@ namespace concert::client::cuda {
   X(cuCtxGetDevice)                 \
   X(cuCtxPushCurrent)               \
   X(cuCtxPopCurrent)                \
+  X(cuCtxSynchronize)               \
   X(cuMemAlloc)                     \
   X(cuMemFree)                      \
   X(cuMemsetD8)                     \

@@ -28,6 +28,26 @@ int DevicePointer(const Api& api, const void* host, CUdeviceptr* device, concert
 
 }  // namespace
 
+int DescribeDevice(int ordinal, Uuid* gpu, concert_error* error) {
+  const Api* api = nullptr;
+  CUdevice device = 0;
+  CUuuid uuid;
+  if (int code = LoadApi(&api, error)) return code;
+  if (int code = Check(*api, api->cuDeviceGet(&device, ordinal), "cuDeviceGet", error)) return code;
+  if (int code = Check(*api, api->cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid", error)) {
+    return code;
+  }
+  static_assert(sizeof(uuid.bytes) == sizeof(*gpu));
+  std::memcpy(*gpu, uuid.bytes, sizeof(*gpu));
+  return CONCERT_OK;
+}
+
+int Synchronize(const Uuid& gpu, concert_error* error) {
+  return OnGpu(gpu, error, [&](const Api& api, CUdevice) {
+    return Check(api, api.cuCtxSynchronize(), "cuCtxSynchronize", error);
+  });
+}
+
 int MapVmm(const Uuid& gpu, int fd, uint64_t bytes, VmmMapping* mapping, concert_error* error) {
   return OnGpu(gpu, error, [&](const Api& api, CUdevice device) -> int {
     CUmemGenericAllocationHandle handle = 0;

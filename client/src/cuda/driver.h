@@ -16,6 +16,12 @@ namespace concert::client::cuda {
 
 using Uuid = uint8_t[16];
 
+// The GPU that is this process's CUDA device `ordinal`.
+int DescribeDevice(int ordinal, Uuid* gpu, concert_error* error);
+
+// Waits for all work of this process on the GPU.
+int Synchronize(const Uuid& gpu, concert_error* error);
+
 // A VMM allocation of another process, mapped here.
 struct VmmMapping {
   uint64_t address = 0;

@@ -12,6 +12,8 @@ int Absent(concert_error* error) {
 
 }  // namespace
 
+int DescribeDevice(int, Uuid*, concert_error* error) { return Absent(error); }
+int Synchronize(const Uuid&, concert_error* error) { return Absent(error); }
 int MapVmm(const Uuid&, int, uint64_t, VmmMapping*, concert_error* error) { return Absent(error); }
 void UnmapVmm(const VmmMapping&) {}
 int DescribePointer(const Uuid&, uint64_t, PointerInfo*, concert_error* error) {
