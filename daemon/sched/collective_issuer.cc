@@ -23,6 +23,7 @@ constexpr int kWaitingSleepMs = 10;
 
 std::vector<policies::DeviceModel> ModelsOf(Node& node) {
   std::vector<policies::DeviceModel> models;
+  models.reserve(static_cast<size_t>(node.gpu_count()));
   for (int gpu = 0; gpu < node.gpu_count(); ++gpu) models.push_back(node.gpu(gpu).info().model);
   return models;
 }

@@ -15,7 +15,8 @@ Time WaitOf(const OpRecord& op) {
 }
 
 size_t ClassOf(const OpRecord& op) {
-  return static_cast<size_t>(static_cast<int>(op.priority) + 1);
+  const int index = static_cast<int>(op.priority) + 1;
+  return static_cast<size_t>(index);
 }
 
 bool RunsOnSms(const PlanRecord& plan) {

@@ -217,6 +217,7 @@ void AddListCell(const Gpu& gpu, const PlacedColumn& column, const std::string& 
 std::vector<Line> List(const std::vector<Gpu>& gpus, const ScreenTraits& screen, int rows) {
   const std::vector<ColumnSpec> specs = ListColumns();
   std::vector<std::vector<std::string>> texts;
+  texts.reserve(gpus.size());
   for (const Gpu& gpu : gpus) texts.push_back(ListTexts(gpu));
   const std::vector<PlacedColumn> placed = Place(specs, texts, screen.size.columns);
   std::vector<Line> lines;
@@ -251,6 +252,7 @@ std::vector<Line> DrawGpus(const TopSample& sample, const History& history, cons
   for (const v1::Device& device : sample.devices.devices())
     figures.push_back(FiguresOf(device, sample));
   std::vector<Gpu> gpus;
+  gpus.reserve(figures.size());
   for (int i = 0; i < sample.devices.devices_size(); ++i)
     gpus.push_back({sample.devices.devices(i), figures[static_cast<size_t>(i)], history});
   const int count = static_cast<int>(gpus.size());

@@ -94,6 +94,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(const CudaA
 // Null where there is none: what the sensors say is shown and decides nothing.
 std::unique_ptr<Nvml> OpenNvml(const std::vector<std::unique_ptr<CudaDevice>>& devices) {
   std::vector<DeviceInfo> infos;
+  infos.reserve(devices.size());
   for (const auto& device : devices) infos.push_back(device->info());
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open(infos);
   return nvml.ok() ? *std::move(nvml) : nullptr;
