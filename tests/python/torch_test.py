@@ -126,7 +126,10 @@ X, W, BIAS = operands(4, 64)
     ((X, W, BIAS[:31]), "bias has shape (31,); it must be (n,) = (32,)"),
     ((X, torch.randn(64, 32).t()), "w has strides (1, 32); elements of a row must lie side by side "
                                    "(stride 1): make it contiguous"),
-    ((X[:1].expand(4, 64), W), "a has strides (0, 1) for shape (4, 64); its rows overlap"),
+    ((torch.randn(64, 4).t(), W), "x has strides (1, 4); elements of a row must lie side by side "
+                                  "(stride 1): make it contiguous"),
+    ((X[:1].expand(4, 64), W), "x has strides (0, 1) for shape (4, 64); its rows overlap: make it "
+                               "contiguous"),
     ((torch.randn(3, 4, 64)[:, :2], W), "x has shape (3, 2, 64) and strides (256, 64, 1); its rows "
                                         "must be evenly spaced: make it contiguous"),
     ((X, W, torch.randn(64)[::2]), "bias has shape (32,) and strides (2,); it must be (32,) "

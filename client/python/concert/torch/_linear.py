@@ -182,6 +182,9 @@ _ANYWHERE: Any = _Anywhere()
 
 def _rows(x: torch.Tensor) -> tuple[int, int]:
     """How many rows x has and their stride, if its leading dimensions are evenly spaced."""
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        raise InvalidArgument(f"x has strides {x.stride()}; elements of a row must lie side by "
+                              "side (stride 1): make it contiguous")
     rows, stride = 1, x.shape[-1]
     for size, step in reversed(list(zip(x.shape[:-1], x.stride()[:-1]))):
         if size == 1:
@@ -192,6 +195,9 @@ def _rows(x: torch.Tensor) -> tuple[int, int]:
         if rows == 1:
             stride = step
         rows *= size
+    if stride < x.shape[-1]:
+        raise InvalidArgument(f"x has strides {x.stride()} for shape {tuple(x.shape)}; its rows "
+                              "overlap: make it contiguous")
     return rows, stride
 
 
