@@ -7,6 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROOMS = ("proto", "policies", "kernels", "client", "daemon")
+EXAMPLES = ROOT / "client/examples"  # a kind needs none
 SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py", ".txt", ".proto"}
 
 
@@ -29,7 +30,7 @@ def named_in(kind):
     """Files of the product that name the kind, in any of the ways in which names are written."""
     word = re.compile(kind.replace("_", "_?"), re.IGNORECASE)
     return {str(file.relative_to(ROOT)) for room in ROOMS for file in (ROOT / room).rglob("*")
-            if file.suffix in SUFFIXES and word.search(file.read_text())}
+            if file.suffix in SUFFIXES and EXAMPLES not in file.parents and word.search(file.read_text())}
 
 
 problems = []
