@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws docs/top.svg anew: the screen of `concertctl top` while clients keep a simulated node busy.
+"""Draws docs/top.svg anew: the screen of `concertctl top` while clients keep a node busy.
 
-  top_picture.py BIN_DIR FILE.svg
+  top_picture.py BIN_DIR FILE.svg [DEVICE]   DEVICE: sim, unless given, or cuda
 """
 
 import itertools
@@ -14,17 +14,26 @@ from xml.sax.saxutils import escape
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from pty_screen import PtyScreen  # noqa: E402
-from sim_daemon import ENVIRONMENT, SimDaemon  # noqa: E402
+from private_daemon import ENVIRONMENT, PrivateDaemon  # noqa: E402
 
 ROWS, COLUMNS = 26, 100
 INTERVAL_MS = 200
-CLIENTS = (
-    ("server-a", "32x256x128,32x128x256", 0),
-    ("server-b", "16x192x192,16x512x128,16x128x128", 0),
-    ("embedder", "64x128x128", 0),
-    ("trainer", "128x256x256", 1),
-    ("Köln", "16x64x64", 1),
-)
+CLIENTS = {
+    "sim": (
+        ("server-a", "32x256x128,32x128x256", 0),
+        ("server-b", "16x192x192,16x512x128,16x128x128", 0),
+        ("embedder", "64x128x128", 0),
+        ("trainer", "128x256x256", 1),
+        ("Köln", "16x64x64", 1),
+    ),
+    "cuda": (
+        ("server-a", "32x4096x1024,32x1024x4096", 0),
+        ("server-b", "16x2048x2048,16x8192x2048,16x2048x8192", 0),
+        ("embedder", "512x1024x1024", 0),
+        ("trainer", "2048x4096x4096", 0),
+        ("Köln", "8x1024x1024", 0),
+    ),
+}
 
 CELL_WIDTH, CELL_HEIGHT, FONT_SIZE = 8, 16, 13.3  # pixels; a letter of most fonts is 0.6 of its size wide
 MARGIN = 12
@@ -78,7 +87,7 @@ def draw(lines):
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
            f'height="{height}" font-family="monospace" font-size="{FONT_SIZE}" fill="{PLAIN}">')
     yield "<style>text{white-space:pre}</style>"
-    yield "<title>concertctl top on simulated GPUs</title>"
+    yield "<title>concertctl top</title>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{BACKGROUND}"/>'
     for row, cells in enumerate(lines):
         yield from draw_line(row, cells)
@@ -86,12 +95,13 @@ def draw(lines):
 
 
 def main():
-    programs, picture = sys.argv[1:]
+    programs, picture, *device = sys.argv[1:]
+    device = device[0] if device else "sim"
     running = []
     with tempfile.TemporaryDirectory() as folder:
-        daemon = SimDaemon(programs, folder)
+        daemon = PrivateDaemon(programs, folder, device)
         try:
-            for client in CLIENTS:
+            for client in CLIENTS[device]:
                 running.append(daemon.demo(*client))
             terminal = PtyScreen([f"{programs}/concertctl", "--socket", daemon.admin, "top", "-i", str(INTERVAL_MS)],
                                  ROWS, COLUMNS, ENVIRONMENT)

@@ -24,7 +24,7 @@ BIN = Path(sys.argv.pop(1))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from pty_screen import PtyScreen  # noqa: E402
-from sim_daemon import ENVIRONMENT, SimDaemon  # noqa: E402
+from private_daemon import ENVIRONMENT, PrivateDaemon  # noqa: E402
 
 GOLDEN = Path(__file__).resolve().parent / "top_screen.txt"
 COLOURS = {"red", "green", "brown", "blue", "magenta", "cyan"}  # as pyte calls them
@@ -106,7 +106,7 @@ class TopTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.daemon = SimDaemon(BIN, folder.name)
+        self.daemon = PrivateDaemon(BIN, folder.name)
         self.addCleanup(self.daemon.stop)
 
     def top(self, rows=24, columns=80, arguments=(), environment=None):

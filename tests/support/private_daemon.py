@@ -1,4 +1,4 @@
-"""A concertd on the simulator with a socket of its own, and clients that keep it busy."""
+"""A concertd, on the simulator unless said otherwise, with a socket of its own, and clients that keep it busy."""
 
 import os
 import subprocess
@@ -10,15 +10,15 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith("CONCERT_") and name != "NO_COLOR"}
 
 
-class SimDaemon:
+class PrivateDaemon:
     """`programs`: where concertd and concert_demo are; `folder`: for its files."""
 
-    def __init__(self, programs, folder):
+    def __init__(self, programs, folder, device="sim"):
         self.programs = Path(programs)
         self.socket, self.admin, self.log = f"{folder}/concert.sock", f"{folder}/admin.sock", Path(folder, "log")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [self.programs / "concertd", "--device", "sim", "--socket", self.socket, "--admin-socket", self.admin,
+                [self.programs / "concertd", "--device", device, "--socket", self.socket, "--admin-socket", self.admin,
                  "--tune-store", f"{folder}/tuning.sqlite3"], stdout=log, stderr=log, env=ENVIRONMENT)
         deadline = time.monotonic() + WAIT_S
         while "serving on" not in self.log.read_text():
