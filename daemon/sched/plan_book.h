@@ -61,8 +61,6 @@ class PlanBook {
     }
     return count;
   }
-  // Since when no compute plan has been open; `now` if one is.
-  Time IdleSince(Time now) const { return compute_plans() > 0 ? now : last_plan_end_; }
   int compute_ops() const { return compute_ops_; }  // of the plans that are open, ended ones too
   int collectives() const { return collectives_; }
   int group_launches() const { return group_launches_; }  // with unfinished ops

@@ -158,7 +158,6 @@ bool Scheduler::BuildSnapshot(Time now) {
   }
   ListRunning(now);
   snapshot_.now = now;
-  snapshot_.idle_ns = now - ledger_.plans().IdleSince(now);
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
   return true;

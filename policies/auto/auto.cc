@@ -4,7 +4,6 @@
 #include <array>
 #include <span>
 
-#include "policies/auto/contest.h"
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
 #include "policies/auto/side_by_side.h"
@@ -47,8 +46,7 @@ class AutoPolicy final : public Policy {
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
                CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
-        splitter_(device_, tuned_.get(), compiler_.get()),
-        contest_(device_) {}
+        splitter_(device_, tuned_.get(), compiler_.get()) {}
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
 
@@ -78,7 +76,6 @@ class AutoPolicy final : public Policy {
     std::array<bool, kMaxReady> urgent;
     std::array<Lane, kMaxSideBySide> lane;  // if side by side
     GroupGoal goal = GroupGoal::kLatency;
-    Way way = Way::kPredicted;
 
     int count() const { return static_cast<int>(index.size()); }
     bool high() const { return priority_class == kHighClass; }
@@ -104,7 +101,6 @@ class AutoPolicy final : public Policy {
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
   void TakeTurn(const Snapshot& snapshot, const RunningCompute& running);
   void LookAtLane(const Snapshot& snapshot);
-  bool IsApart(const Snapshot& snapshot, const RunningCompute& running) const;
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
@@ -122,7 +118,7 @@ class AutoPolicy final : public Policy {
 
   LaunchSplit* Known();
   uint64_t TimesHash() const;
-  LaunchSplit& Remember(LaunchSplit& split);
+  LaunchSplit& Remember(const LaunchSplit& split);
   void Write(const Snapshot& snapshot, const LaunchSplit& split, Lane serial_lane, int sm_budget,
              PlanWriter& writer, Plan& plan);
 
@@ -136,7 +132,6 @@ class AutoPolicy final : public Policy {
   PlanCache cache_;
   Corrections corrections_;
   ClassHistory history_;
-  Contest contest_;
   PolicyStats stats_;
 
   // Of the decision at hand.
@@ -167,8 +162,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   }
   if (turn_.grouped) {
     LookAtLane(snapshot);
-    turn_.way = contest_.Next(snapshot, IsApart(snapshot, running));
-    if (turn_.way == Way::kPredicted && turn_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
+    if (turn_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
     const Budget budget = ChooseBudget(snapshot, running);
     const LaunchSplit& split = ChooseGrouped(snapshot, budget);
     if (split.form == Form::kStreams) {
@@ -178,7 +172,6 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
       }
     }
     Write(snapshot, split, SerialLaneOf(turn_.priority_class), SmsOf(budget), writer, plan);
-    if (!plan.empty()) contest_.Planned(snapshot, split.effort);
   } else {
     const LaneTails tails = TailsOf(snapshot);
     const LaunchSplit& split = ChooseLibrary(snapshot, tails, lanes);
@@ -252,18 +245,6 @@ void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   turn_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
 }
 
-// Whether another class, a collective or a deadline has a say in the plan, or it is one op on an
-// idle GPU: then there is nothing to weigh but two kernels, and what it takes is mostly the host's.
-bool AutoPolicy::IsApart(const Snapshot& snapshot, const RunningCompute& running) const {
-  if (turn_.count() == 1 && !running.Runs(turn_.priority_class)) return true;
-  if (snapshot.reserved_sms > 0) return true;
-  for (int i = 0; i < kClassCount; ++i) {
-    if (i == turn_.priority_class) continue;
-    if (running.Runs(i) || compute_.classes[i].count > 0) return true;
-  }
-  return turn_.deadline || history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
-}
-
 // Where much more of the class's work is ready than runs, half of both: while one half runs those
 // come back who wait for the other. All that is ready would be planned as a long launch and then a
 // short one by turns, and behind the short one nothing is ready in time.
@@ -328,10 +309,8 @@ LaunchSplit& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) 
 }
 
 LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
-  const Way way = budget == Budget::kAll ? turn_.way : Way::kPredicted;
-  signature_.Start(static_cast<uint32_t>(way) << 12 | static_cast<uint32_t>(turn_.goal) << 9 |
-                   1u << 8 | static_cast<uint32_t>(budget) << 1 |
-                   static_cast<uint32_t>(turn_.high()));
+  signature_.Start(static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
+                   static_cast<uint32_t>(budget) << 1 | static_cast<uint32_t>(turn_.high()));
   const ReadyOp* before = nullptr;
   for (int i = 0; i < turn_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[turn_.index[i]];
@@ -355,7 +334,7 @@ LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
   }
   const auto choose = [&] {
     splitter_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
-                     turn_.lane_limit(), corrections_.RatiosOf(subject_), way, chosen_);
+                     turn_.lane_limit(), corrections_.RatiosOf(subject_), chosen_);
   };
   subject_ = {.signature = signature_.hash(), .family = signature_.family()};
   choose();
@@ -475,13 +454,8 @@ uint64_t AutoPolicy::TimesHash() const {
   return hash;
 }
 
-LaunchSplit& AutoPolicy::Remember(LaunchSplit& split) {
+LaunchSplit& AutoPolicy::Remember(const LaunchSplit& split) {
   chosen_anew_ = true;
-  split.effort = {};
-  for (int i = 0; i < split.op_count; ++i) {
-    const Work& work = *signature_.works()[split.order[i]];
-    split.effort.Add(work, RooflineUs(device_, work));
-  }
   corrections_.Chosen(subject_, split.arrangement);
   LaunchSplit& remembered = cache_.Insert(signature_, split);
   remembered.times_hash = TimesHash();

@@ -42,7 +42,6 @@ constexpr int kMaxSettled = 2;
 // Sizes that differ less are not worth launches of their own.
 constexpr float kSizeClassRatio = 1.5f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
-constexpr float kLastResort = std::numeric_limits<float>::max();  // worse than all but kNever
 
 // As many as the row kernel takes (kernels/rows/row_args.h).
 constexpr int kMaxRowOpsPerLaunch = 32;
@@ -93,18 +92,15 @@ LaunchSplitter::LaunchSplitter(const DeviceModel& device, const TunedTable* tune
     : device_(device), tuned_(tuned), compiler_(compiler) {}
 
 void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
-                            const Ratios& ratios, Way way, LaunchSplit& result) {
+                            const Ratios& ratios, LaunchSplit& result) {
   site_ = site;
   ratios_ = ratios;
-  way_ = site.sm_budget > 0 ? Way::kPredicted : way;
   candidate_count_ = problems_predicted_ = 0;
   Prepare(ops);
   Try({0, 0});
-  if (way_ != Way::kInTurn && row_count_ > 1) Try({0, 0});  // those in one launch
-  if (way_ == Way::kPredicted) ProposeCuts();
-  if (way_ == Way::kGroups && groupable_count_ > 1) Try({0, groupable_count_});
-  if (way_ == Way::kPredicted || way_ == Way::kStreams) ProposeStreams(lane_limit);
-  if (way_ != Way::kPredicted) candidates_[0].score_us = kLastResort;
+  if (row_count_ > 1) Try({0, 0});  // those in one launch
+  ProposeCuts();
+  ProposeStreams(lane_limit);
   int settled = 0;
   while (true) {
     Candidate* best = &candidates_[0];
@@ -166,9 +162,7 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
-  const bool wanted =
-      way_ == Way::kPredicted ? group_us * group <= library_us * single : way_ == Way::kGroups;
-  if (budgeted || wanted) {
+  if (budgeted || group_us * group <= library_us * single) {
     item.alone_us = group_us;
     item.alone_form = Form::kGroup;
     item.tuned = tuned;
@@ -319,7 +313,7 @@ void LaunchSplitter::Evaluate(Candidate& candidate) {
                               : GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
     }
     part.predicted_us *= ratio;
-    slower |= way_ == Way::kPredicted && part.count > 1 && part.predicted_us > part.serial_us;
+    slower |= part.count > 1 && part.predicted_us > part.serial_us;  // rule 1
     gpu_us += part.predicted_us;
     host_us += part.form == Form::kGroup || part.rows ? kGroupHostUs : kLibraryHostUs * part.count;
   }
@@ -351,9 +345,7 @@ float LaunchSplitter::LaterUs(const Candidate& candidate) const {
 // have: what becomes ready waits for all of them.
 void LaunchSplitter::ProposeStreams(int lane_limit) {
   const int limit = std::min(op_count_, lane_limit);
-  if (limit < (way_ == Way::kStreams ? 1 : 2) || site_.sm_budget > 0 ||
-      candidate_count_ == kMaxCandidates)
-    return;
+  if (limit < 2 || site_.sm_budget > 0 || candidate_count_ == kMaxCandidates) return;
   CoRunSet set(device_);
   Part part{.form = Form::kStreams};
   int count = 0;
@@ -373,7 +365,7 @@ void LaunchSplitter::ProposeStreams(int lane_limit) {
   const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
   part.predicted_us = measured_us.value_or(static_cast<float>(set.CoRunUs() + tail_us) + kSignalUs);
   part.predicted_us *= Ratio(Arrangement::kStreams);
-  if (way_ == Way::kPredicted && part.predicted_us > part.serial_us) return;
+  if (part.predicted_us > part.serial_us) return;
   Candidate& candidate = candidates_[candidate_count_++];
   candidate.part_count = 1;
   candidate.parts[0] = part;
@@ -422,9 +414,8 @@ bool LaunchSplitter::SettlePart(std::span<const Problem> problems, float ratio, 
         (part.work_list->predicted_us + compiler_->RepackUs(part.repack_bytes)) * ratio;
   }
   const bool budgeted = site_.sm_budget > 0;
-  const bool may = way_ == Way::kGroups || part.predicted_us <= part.serial_us;  // rule 1
-  if (part.count > 1) return part.work_list != nullptr && may;
-  if (part.work_list == nullptr || (!budgeted && !may)) {
+  if (part.count > 1) return part.work_list != nullptr && part.predicted_us <= part.serial_us;
+  if (part.work_list == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
     part = {.form = Form::kSingle,
             .count = 1,
             .predicted_us = part.serial_us,

@@ -2,8 +2,7 @@
 // their predicted times, and the rules that no choice may break.
 //
 // Do no harm. A chosen split keeps to all of these, by prediction:
-//   1. No launch takes longer than its ops one after the other, each with its best kernel alone;
-//      unless it is of a way whose time is measured (contest.h).
+//   1. No launch takes longer than its ops one after the other, each with its best kernel alone.
 //   2. No session is kept waiting: its last op ends no later than FairTurns allows.
 //   3. Urgent ops (whose deadline would be missed otherwise) go first, and all others may be later
 //      by their time: that is what a deadline asks for.
@@ -16,7 +15,6 @@
 #include <span>
 
 #include "policies/auto/fair_turns.h"
-#include "policies/auto/way.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_model.h"
 #include "policies/cost/tuned_table.h"
@@ -51,7 +49,6 @@ struct LaunchSplit {
   uint16_t tuned = 0;         // ops whose predicted time was measured
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
   Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
-  Effort effort;
   float all_us = 0;  // of all ops offered, those for a later plan included
   WorkListCompiler::Epoch compiled_at;
   // With which measured times it was chosen: their hash, and the number of the table.
@@ -91,10 +88,9 @@ class LaunchSplitter {
   // The best split of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and
   // with the goal of `site`, with at most `lane_limit` launches side by side. Under a budget
   // groupable ops only go into group launches, which keep to it exactly; to library kernels it is a
-  // hint. A `way` other than kPredicted is kept to where rules 2 and 3 allow it; there is none
-  // under a budget.
+  // hint.
   void Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
-              const Ratios& ratios, Way way, LaunchSplit& result);
+              const Ratios& ratios, LaunchSplit& result);
 
   // Compiles the work lists of the groups of `split`, which is one of these ops, anew.
   void CompileAnew(std::span<const Work* const> works, const GroupSite& site, LaunchSplit& split);
@@ -169,7 +165,6 @@ class LaunchSplitter {
   int row_count_ = 0;
   int candidate_count_ = 0;
   GroupSite site_;
-  Way way_ = Way::kPredicted;
   int problems_predicted_ = 0;
   Ratios ratios_{};
   std::array<Item, kMaxReady> items_;

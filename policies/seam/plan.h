@@ -65,7 +65,6 @@ struct Plan {
   bool empty() const { return launch_count == 0; }
   bool full() const { return launch_count == kMaxLaunches || op_count == kMaxReady; }
   std::span<const PlannedLaunch> launch_span() const { return {launches.data(), launch_count}; }
-  std::span<const uint16_t> op_span() const { return {ops.data(), op_count}; }
   std::span<const uint16_t> OpsOf(const PlannedLaunch& launch) const {
     return {ops.data() + launch.first, launch.count};
   }

@@ -46,7 +46,6 @@ struct LaneState {
 
 struct Snapshot {
   Time now = 0;
-  Time idle_ns = 0;  // for how long no GEMM and no copy has run; 0: one does
   const DeviceModel* device = nullptr;
   int reserved_sms = 0;  // of all that runs: what a launch should leave free
   // Highest priority first, then least-served session, then longest ready, then admitted first; the

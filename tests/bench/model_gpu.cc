@@ -47,13 +47,12 @@ void ModelGpu::RunWhole(const daemon::LaunchRequest& request, double called_us, 
   double run_us = repack_us;
   if (request.work_list != nullptr) {
     for (size_t i = 0; i < request.ops.size(); ++i) {
-      End(start_us + run_us + request.work_list->ends_us[i] * costs_.group_times,
-          request.writes[i]);
+      End(start_us + run_us + request.work_list->ends_us[i], request.writes[i]);
     }
-    run_us += request.work_list->predicted_us * costs_.group_times;
+    run_us += request.work_list->predicted_us;
   } else {
     for (size_t i = 0; i < request.ops.size(); ++i) {
-      run_us += policies::CostOf(info().model, request.ops[i]->work).solo_us * costs_.library_times;
+      run_us += policies::CostOf(info().model, request.ops[i]->work).solo_us;
       End(start_us + run_us, request.writes[i]);
     }
     library_ops_ += static_cast<int>(request.ops.size());
@@ -85,7 +84,7 @@ void ModelGpu::RunBlocks(const daemon::LaunchRequest& request, double called_us)
     all_started_at_us_ = std::max(all_started_at_us_, at_us);
     at_us += group_costs_.launch_us();
     for (const BlockItem& item : items) {
-      at_us += item.us * stretch * costs_.group_times;
+      at_us += item.us * stretch;
       ends_us[item.problem] = std::max(ends_us[item.problem], at_us);
     }
     sm_free_at_us = at_us;

@@ -29,8 +29,6 @@ struct RoundCosts {
   // Between dispatcher and GPU.
   double to_start = 3.5;    // from a launch's call to its start on an idle GPU
   double to_visible = 1.0;  // from the end of an op to its timeline, as host threads see it
-  // What kernels take over what is predicted: for trying what a policy makes of a wrong model.
-  double group_times = 1, library_times = 1;
   // Of the client.
   double submit_batch = 0.5;
   double submit_op = 0.12;

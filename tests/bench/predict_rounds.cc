@@ -125,8 +125,6 @@ int Main(int argc, char** argv) {
       {"--library-call-us", &costs.library_call},
       {"--to-start-us", &costs.to_start},
       {"--to-visible-us", &costs.to_visible},
-      {"--group-times", &costs.group_times},
-      {"--library-times", &costs.library_times},
       {"--submit-batch-us", &costs.submit_batch},
       {"--submit-op-us", &costs.submit_op},
   };
