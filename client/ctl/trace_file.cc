@@ -174,7 +174,7 @@ class Conversion {
       Argue(run, "share of the plan's time, us", op.gpu_us());
       Argue(run, "plan", op.plan_id());
     }
-    if (const v1::Plan* plan = PlanOf(op)) Argue(run, "reason", plan->reason());
+    if (!op.reason().empty()) Argue(run, "reason", op.reason());
     maker_.Slice(track, std::max(op.admitted_at_ns(), free_at_ns), op.finished_at_ns(),
                  std::move(run));
 
@@ -217,8 +217,8 @@ class Conversion {
     }
     Argue(launch, "plan", op.plan_id());
     Argue(launch, "launched to started, us", Us(op.launched_at_ns(), op.started_at_ns()));
+    if (!op.reason().empty()) Argue(launch, "reason", op.reason());
     if (const v1::Plan* plan = PlanOf(op)) {
-      Argue(launch, "reason", plan->reason());
       Argue(launch, "plan predicted, us", plan->predicted_us());
       Argue(launch, "plan took, us", plan->actual_us());
       Argue(launch, "one after the other, us", plan->serial_us());

@@ -191,6 +191,7 @@ void FillTracedOp(uint8_t gpu, const OpRecord& record, v1::TracedOp* out) {
   out->set_flop_count(record.flops);
   out->set_moved_bytes(record.bytes);
   out->set_gpu_us(record.gpu_us);
+  if (record.plan != 0) out->set_reason(std::string(policies::ReasonText(record.reason)));
 }
 
 void FillPlan(const RecentPlan& plan, v1::Plan* out) {

@@ -184,6 +184,7 @@ void PlanBook::Finish(const OpSlot& slot, Time now) {
                          .form = launch.form,
                          .lane = slot.flight.lane,
                          .priority = slot.priority,
+                         .reason = plan.record.reason,
                          .plan = plan.record.plan,
                          .flops = slot.op.work.flops,
                          .bytes = slot.op.work.hbm_bytes,

@@ -29,6 +29,7 @@ struct OpRecord {
   policies::Form form;          // of its launch
   policies::Lane lane;          // kNoLane: it failed before its launch
   policies::Priority priority;  // of its queue
+  policies::Reason reason;      // of its plan
   uint64_t plan;                // 0: it failed before any plan
   uint64_t flops, bytes;
   Time admitted_at, ready_at, launched_at;

@@ -66,6 +66,8 @@ TEST_F(TraceStreamTest, SendsWhatEndsUntilItsTimeIsOver) {
   EXPECT_EQ(all.ops(1).status(), "CANCELLED");
   ASSERT_EQ(all.plans_size(), 1);
   EXPECT_FALSE(all.plans(0).reason().empty());
+  EXPECT_EQ(op.reason(), all.plans(0).reason());
+  EXPECT_EQ(all.ops(1).reason(), "");  // it failed before any plan
 }
 
 TEST_F(TraceStreamTest, OneAtATimeAndWithinItsRange) {

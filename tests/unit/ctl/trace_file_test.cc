@@ -26,6 +26,7 @@ v1::TracedOp Op(uint32_t session, uint32_t queue, uint64_t plan, uint64_t at_us)
   op.set_kind("gemm");
   op.set_status("OK");
   op.set_plan_id(plan);
+  op.set_reason("only one op is ready");
   op.set_lane(2);
   op.set_admitted_at_ns(at_us * 1000);
   op.set_ready_at_ns(at_us * 1000);
@@ -50,7 +51,6 @@ TEST(TraceFileTest, AnOpIsOnItsQueueAndItsLaneAndItsFlowJoinsThem) {
   recording.ops = {Op(3, 1, 7, 100)};
   v1::Plan& plan = recording.plans.emplace_back();
   plan.set_plan_id(7);
-  plan.set_reason("only one op is ready");
   plan.set_text("GPU 0: 1 GEMM");
   const test::PerfettoCheck trace = Written(recording);
   EXPECT_EQ(trace.problems(), "");
@@ -71,6 +71,16 @@ TEST(TraceFileTest, AnOpIsOnItsQueueAndItsLaneAndItsFlowJoinsThem) {
   EXPECT_THAT(
       trace.flows().begin()->second,
       ElementsAre(Pair(100'000, "submit gemm"), Pair(112'000, "gemm"), Pair(142'000, "end")));
+}
+
+TEST(TraceFileTest, AnOpWhosePlanEndsAfterTheTraceHasItsReason) {
+  Recording recording;
+  recording.ops = {Op(3, 1, 7, 100)};
+  const test::PerfettoCheck trace = Written(recording);
+  ASSERT_EQ(trace.slices().size(), 2u);
+  for (const auto& slice : trace.slices()) {
+    EXPECT_EQ(slice.arguments.at("reason"), "only one op is ready") << slice.track;
+  }
 }
 
 TEST(TraceFileTest, SlicesOfATrackDoNotOverlap) {

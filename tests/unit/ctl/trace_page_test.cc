@@ -54,6 +54,7 @@ Recording ThreeOps() {
     op.set_kind("gemm");
     op.set_status(i == 2 ? "INTERNAL" : "OK");
     op.set_plan_id(i == 2 ? 8 : 7);
+    op.set_reason("together is predicted faster");
     op.set_lane(2);
     op.set_admitted_at_ns(at_ns);
     op.set_ready_at_ns(at_ns + 500);
@@ -63,7 +64,6 @@ Recording ThreeOps() {
   }
   v1::Plan& plan = recording.plans.emplace_back();
   plan.set_plan_id(7);
-  plan.set_reason("together is predicted faster");
   return recording;
 }
 

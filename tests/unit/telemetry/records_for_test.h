@@ -17,6 +17,7 @@ inline OpRecord GoodOp(uint32_t session, uint16_t kind = CONCERT_OP_GEMM, int64_
   op.kind = kind;
   op.others = others;
   op.dtype = policies::Dtype::kBf16;
+  op.reason = policies::Reason::kOnlyOneReady;
   op.plan = 1;
   op.flops = 1'000'000;
   op.bytes = 4096;
