@@ -52,6 +52,7 @@ uint16_t PlanBook::Open(bool compute, policies::Priority priority, policies::Rea
   plan.compute = compute;
   plan.priority = priority;
   plan.clean = true;
+  plan.left_out = false;
   plan.policy_epoch = policy_epoch_;
   plan.unfinished = 0;
   plan.tag = 0;
@@ -265,6 +266,13 @@ bool PlanBook::CloseBesideItsClass(uint16_t id) {
 }
 
 void PlanBook::AddEnded(const PlanSlot& plan, bool clear, Time now) {
+  // What ended before it shared its time with it; what ends later has a beginning here.
+  if (plan.left_out && plan.clean && (ended_.newest == 0 || ended_.clear)) {
+    ended_.plans.clear();
+    ended_.newest = 0;
+    last_plan_end_ = std::max(last_plan_end_, now);
+    return;
+  }
   const Time since = std::max(plan.launched_at, last_plan_end_);
   if (ended_.newest == 0) ended_.since = since, ended_.clear = true;
   ended_.since = std::min(ended_.since, since);
@@ -287,8 +295,11 @@ std::span<const policies::Outcome> PlanBook::TakeOutcomes() {
   outcomes_.clear();
   if (ended_.newest == 0) return {};
   for (int i = 0; i < open_count_ && plans_[open_[i]].record.plan < ended_.newest; ++i) {
-    if (ended_.clear) return {};  // it was overtaken and shares their time
-    plans_[open_[i]].clean = false;
+    if (!ended_.clear) {
+      plans_[open_[i]].left_out = true;
+    } else if (ended_.plans.size() < kMaxOvertaking) {
+      return {};  // it was overtaken and shares their time
+    }
   }
   if (ended_.clear && !TimeIsTheirs()) return {};
   float predicted_us = 0;

@@ -151,14 +151,15 @@ void Corrections::Review(Slot& slot) {
 
 bool Corrections::Learn(uint64_t tag, float predicted_us, float actual_us) {
   const uint32_t arrangement = PlanTag::ArrangementOf(tag);
-  if (arrangement >= kArrangementCount || !(predicted_us >= kMinUs) || !(actual_us > 0))
-    return false;
+  if (arrangement >= kArrangementCount || !(predicted_us > 0) || !(actual_us > 0)) return false;
   const uint64_t signature = PlanTag::SignatureOf(tag);
   Slot& slot = SlotOf(signature);
   // Chosen too long ago, with another ratio.
   if (slot.signature != signature || PlanTag::Of(signature, slot.choice, slot.arrangement) != tag) {
     return false;
   }
+  // Also of one that only a ratio makes short: else a wrong one would stay.
+  if (std::max(predicted_us, predicted_us / slot.chosen_with) < kMinUs) return false;
   ++slot.outcomes;
   Record& record = slot.records[arrangement];
   const float outcome = slot.chosen_with * actual_us / predicted_us;

@@ -199,6 +199,18 @@ TEST(CorrectionsTest, OutcomesOfAnEarlierChoiceAreLeftOut) {
   EXPECT_NEAR(corrections.RatiosOf(kSubject)[kGroup], 1.2, 0.001);
 }
 
+TEST(CorrectionsTest, ARatioThatMakesPlansTooShortToTeachCanBeUnlearned) {
+  Corrections corrections;
+  EXPECT_NEAR(Try(corrections, Arrangement::kGroup, 0.5f)[kGroup], 0.5, 0.001);
+  const uint64_t tag = Choose(corrections, Arrangement::kGroup);
+  bool choose_anew = false;
+  for (int i = 0; i < 50 && !choose_anew; ++i) {
+    choose_anew = corrections.Learn(tag, 0.5f * 60, 60);
+  }
+  EXPECT_TRUE(choose_anew);
+  EXPECT_GT(corrections.RatiosOf(kSubject)[kGroup], 0.6);
+}
+
 TEST(CorrectionsTest, ScatteredTimesAreSeldomAReasonToChooseAgain) {
   Corrections corrections;
   corrections.Chosen(kSubject, Arrangement::kGroup);

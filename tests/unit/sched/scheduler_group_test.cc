@@ -346,6 +346,37 @@ TEST_F(GroupTest, PlansThatNeverFollowTheirFormTeachAfterEight) {
               ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 8, 9));
 }
 
+class OvertakingTest : public GroupTest {
+ protected:
+  OvertakingTest() : GroupTest({.depth = 4, .backlog_ns = 0}) {}
+};
+
+// Plans 2, 4, 1, 6, 3, 8, 5, ... end one after the other: there always is an older one that runs.
+TEST_F(OvertakingTest, PlansThatOvertakeOneAnotherForEverTeachAfterSixteen) {
+  std::vector<QueueId> queues;
+  const auto submit = [&] {
+    queues.push_back(AddQueue(static_cast<uint32_t>(queues.size() + 1)));
+    SubmitGemm(queues.back(), 0x1000, 0x2000, 0x3000 + 0x1000 * queues.size());
+    Step();
+  };
+  const auto finish = [&](int plan) {
+    now_ += 30'000;
+    Finish(queues[plan - 1], 1);
+    Step();
+    submit();
+  };
+  for (int i = 0; i < 4; ++i) submit();
+  finish(2);
+  for (int odd = 1; learned_.empty() && odd < 40; odd += 2) {
+    finish(odd + 3);
+    if (learned_.empty()) finish(odd);
+  }
+  ASSERT_EQ(learned_.size(), 16u);
+  for (const policies::Outcome& outcome : learned_) EXPECT_FLOAT_EQ(outcome.actual_us, 30);
+  finish(17);
+  EXPECT_EQ(learned_.size(), 16u) << "the next share what is new";
+}
+
 TEST_F(GroupTest, PlansWithoutANameTeachNothing) {
   Use(std::make_unique<NamesLate>(&learned_));
   EXPECT_THAT(LearnedAfterEach({500, 70, 20}), ElementsAre(0, 0, 1));
