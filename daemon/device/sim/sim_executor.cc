@@ -247,6 +247,11 @@ Time SimExecutor::NextEvent() {
   return engine_.NextEvent();
 }
 
+Time SimExecutor::IdleTime(int gpu) {
+  MutexLock lock(mutex_);
+  return engine_.IdleTime(gpu);
+}
+
 void SimExecutor::AdvanceTo(Time until) {
   assert(pace_ == Pace::kVirtual);
   MutexLock lock(mutex_);

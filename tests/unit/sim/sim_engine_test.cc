@@ -92,6 +92,27 @@ TEST_F(SimEngineTest, TilesRunInWaves) {
   EXPECT_EQ(ends_[2], 200) << "the ninth tile is a wave of its own";
 }
 
+TEST_F(SimEngineTest, ATileThatHasNextToNothingLeftHasEnded) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(1, 100.0005), 0, 1);
+  engine_.EnqueueKernel(1, 0, 0, Tiles(2, 100.0005), 1, 2);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(100, done);  // between two events
+  EXPECT_EQ(engine_.NextEvent(), 100) << "not in the past, and not never";
+  Run();
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 201);
+}
+
+TEST_F(SimEngineTest, AGpuIsIdleWhileNothingHoldsItsSms) {
+  engine_.EnqueueKernel(0, 0, 50, Tiles(1, 100), 0, 1);
+  engine_.EnqueueMark(0, 0, 50, 2);
+  Run();
+  std::vector<Completion> done;
+  engine_.AdvanceTo(300, done);
+  EXPECT_EQ(engine_.IdleTime(0), 200);
+  EXPECT_EQ(engine_.IdleTime(1), 300);
+}
+
 TEST_F(SimEngineTest, SmLimitStretchesAKernel) {
   engine_.EnqueueKernel(0, 0, 0, Tiles(8, 100), 2, 1);
   engine_.EnqueueKernel(0, 1, 0, Tiles(6, 100), 0, 2);
