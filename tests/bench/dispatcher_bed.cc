@@ -96,6 +96,7 @@ void DispatcherBed::Write(uint32_t session, concert_descriptor op) {
   op.sequence = ++client.tail;
   op.ticket = ++client.tickets[op.queue];
   slot = op;
+  ++submitted_;
 }
 
 void DispatcherBed::Ring(uint32_t session) {

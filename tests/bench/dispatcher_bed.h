@@ -78,8 +78,8 @@ class DispatcherBed {
   daemon::ControlMailbox& control() { return control_; }
   void Tell(const daemon::DispatcherMessage& message);
   policies::PolicyStats stats() const { return policy_->stats(); }
-  // Ops of the first session submitted so far.
-  uint64_t submitted() const { return clients_[0].tail; }
+  // Ops of all sessions submitted so far.
+  uint64_t submitted() const { return submitted_; }
   // The ticket of the last op submitted to the queue, and the word that reaches it when it ends.
   uint64_t ticket(uint32_t queue) const { return clients_[0].tickets[queue]; }
   const uint64_t& timeline(uint32_t queue) const { return clients_[0].memory->timeline(queue); }
@@ -97,6 +97,7 @@ class DispatcherBed {
 
   daemon::Accounts accounts_;
   std::vector<Client> clients_;
+  uint64_t submitted_ = 0;
   daemon::ControlMailbox control_;
   daemon::IssuerMailbox issuer_;
   daemon::RecordRing records_;

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kSets = 8;
 constexpr double kLimitUs = 1e9;
-constexpr policies::Time kEpochNs = 1'000'000'000;  // time 0 means "never" in places
 
 daemon::DispatcherOptions DispatcherOptionsOf(const RoundsOptions& options) {
   daemon::DispatcherOptions result;
@@ -23,15 +22,18 @@ daemon::DispatcherOptions DispatcherOptionsOf(const RoundsOptions& options) {
 Rounds::Rounds(const std::vector<GemmShape>& shapes, const RoundsOptions& options)
     : options_(options),
       shapes_(shapes),
-      gpu_(options.costs, clock_, options.sm_count),
-      bed_(gpu_, options.policy, DispatcherOptionsOf(options),
-           static_cast<uint32_t>(shapes.size()) * options.in_flight) {
-  if (!options.keep_launches) return;
+      timed_(options.costs, options.policy, DispatcherOptionsOf(options),
+             static_cast<uint32_t>(shapes.size()) * options.in_flight, options.sm_count),
+      bed_(timed_.bed()) {
+  timed_.gpu().set_on_end([this](double us) { CollectAndSubmit(us); });
+  timed_.gpu().set_on_launch([this](policies::Lane lane, const daemon::LaunchRequest& request) {
+    const auto ops = static_cast<int>(request.ops.size());
+    ++launch_counts_[ops];
+    if (request.form != policies::Form::kGroup) library_ops_ += ops;
+    if (options_.keep_launches) KeepLaunch(lane, request);
+  });
   for (uint32_t queue = 0; queue < shapes_.size() * options.in_flight; ++queue)
     queues_[reinterpret_cast<daemon::Address>(&bed_.timeline(queue))] = queue;
-  gpu_.set_on_launch([this](policies::Lane lane, const daemon::LaunchRequest& request) {
-    KeepLaunch(lane, request);
-  });
 }
 
 void Rounds::KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& request) {
@@ -50,73 +52,55 @@ void Rounds::KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& reques
 absl::StatusOr<Prediction> Rounds::Run() {
   for (int i = 0; i < options_.in_flight; ++i) Submit(0);
   const int warm_up = options_.batches / 4;
-  double begin_us = 0;
   while (ended_ < options_.batches) {
     const int before = ended_;
-    if (clock_.now_us > kLimitUs) return absl::DeadlineExceededError("batches do not end");
+    const double began_us = timed_.now_us();
+    if (began_us > kLimitUs) return absl::DeadlineExceededError("batches do not end");
     Publish();
-    shown_ += gpu_.Show();
-    CollectAndSubmit();
-    Turn();
-    if (before < warm_up && ended_ >= warm_up) {
-      begin_us = clock_.now_us;
-      measured_from_ = ended_;
-      dispatcher_us_ = 0;
-      gpu_.Forget();
-    }
+    if (timed_.Turn()) dispatcher_us_ += timed_.now_us() - began_us;
+    if (before < warm_up && ended_ >= warm_up) BeginToMeasure();
   }
-  return Summarise(clock_.now_us - begin_us);
+  return Summarise();
+}
+
+void Rounds::BeginToMeasure() {
+  begin_us_ = timed_.now_us();
+  idle_before_us_ = timed_.gpu().idle_us();
+  measured_from_ = ended_;
+  dispatcher_us_ = 0;
+  library_ops_ = 0;
+  launch_counts_.clear();
 }
 
 void Rounds::Submit(double us) {
-  client_free_at_us_ = std::max(client_free_at_us_, us) + options_.costs.submit_batch +
-                       options_.costs.submit_op * static_cast<double>(shapes_.size());
+  client_free_at_us_ = timed_.WrittenAtUs(std::max(client_free_at_us_, us), shapes_.size());
   on_their_way_us_.push_back(client_free_at_us_);
 }
 
 void Rounds::Publish() {
-  for (; !on_their_way_us_.empty() && on_their_way_us_.front() <= clock_.now_us; ++published_) {
+  for (; !on_their_way_us_.empty() && on_their_way_us_.front() <= timed_.now_us(); ++published_) {
     on_their_way_us_.pop_front();
     bed_.Submit(shapes_, QueueOf(published_, 0), published_ % kSets);
   }
 }
 
-void Rounds::CollectAndSubmit() {
-  while (ended_ < published_) {
-    double end_us = 0;
+void Rounds::CollectAndSubmit(double us) {
+  for (; ended_ < published_; ++ended_) {
     for (size_t gemm = 0; gemm < shapes_.size(); ++gemm) {
       const uint32_t queue = QueueOf(ended_, gemm);
       if (bed_.timeline(queue) < bed_.ticket(queue)) return;
-      end_us = std::max(end_us, gpu_.VisibleAtUs(bed_.timeline(queue)));
     }
-    ++ended_;
-    Submit(end_us);
+    Submit(us);
   }
 }
 
-void Rounds::Turn() {
-  constexpr double kLookUs = 0.05;
-  const double begin_us = clock_.now_us;
-  const uint64_t admitted = bed_.submitted() - admitted_;
-  clock_.now_us += options_.costs.turn + options_.costs.admit_op * static_cast<double>(admitted) +
-                   options_.costs.finish_op * shown_;
-  admitted_ = bed_.submitted();
-  shown_ = 0;
-  if (bed_.Turn(static_cast<policies::Time>(begin_us * 1e3) + kEpochNs)) {
-    dispatcher_us_ += clock_.now_us - begin_us;
-  } else {
-    clock_.now_us = begin_us + kLookUs;
-  }
-  bed_.DrainRecords();
-}
-
-Prediction Rounds::Summarise(double us) const {
+Prediction Rounds::Summarise() {
   const double batches = ended_ - measured_from_;
-  Prediction result{.batch_us = us / batches,
-                    .idle_us = gpu_.idle_us() / batches,
+  Prediction result{.batch_us = (timed_.now_us() - begin_us_) / batches,
+                    .idle_us = (timed_.gpu().idle_us() - idle_before_us_) / batches,
                     .dispatcher_us = dispatcher_us_ / batches,
-                    .library_share = gpu_.library_ops() / (batches * shapes_.size())};
-  for (const auto& [ops, count] : gpu_.launches()) result.launches[ops] = count / batches;
+                    .library_share = library_ops_ / (batches * shapes_.size())};
+  for (const auto& [ops, count] : launch_counts_) result.launches[ops] = count / batches;
   return result;
 }
 

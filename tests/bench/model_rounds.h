@@ -1,6 +1,5 @@
 // Batches of suite `gemm` going round without a GPU: the real dispatcher, scheduler and policy, in
-// a time of its own. What they and the client take are constants, and the GPU is a model
-// (tests/bench/model_gpu.h).
+// a time of its own (tests/bench/timed_bed.h). What the client takes is constants, too.
 #ifndef CONCERT_TESTS_BENCH_MODEL_ROUNDS_H_
 #define CONCERT_TESTS_BENCH_MODEL_ROUNDS_H_
 
@@ -12,9 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "policies/seam/variant.h"
-#include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/gemm_workload.h"
-#include "tests/bench/model_gpu.h"
+#include "tests/bench/timed_bed.h"
 
 namespace concert::bench {
 
@@ -25,7 +23,7 @@ struct RoundsOptions {
   int depth = 1;           // as concertd's
   double backlog_us = 16;  // likewise
   int sm_count = policies::DeviceModel{}.sm_count;
-  RoundCosts costs;
+  HostCosts costs;
   bool keep_launches = false;  // for Rounds::launches()
 };
 
@@ -63,24 +61,27 @@ class Rounds {
   void Submit(double us);
   // Puts into the ring what the client has written by now.
   void Publish();
-  // The client has watched the oldest batch all the time.
-  void CollectAndSubmit();
-  void Turn();
+  // What the client, which watches the oldest batch all the time, does when something ends at `us`.
+  void CollectAndSubmit(double us);
+  // All figures of the prediction begin anew.
+  void BeginToMeasure();
   void KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& request);
-  Prediction Summarise(double us) const;
+  Prediction Summarise();
 
   const RoundsOptions& options_;
   const std::vector<GemmShape> shapes_;
-  VirtualClock clock_;
-  ModelGpu gpu_;
-  DispatcherBed bed_;
+  TimedBed timed_;
+  DispatcherBed& bed_;
   std::unordered_map<daemon::Address, uint32_t> queues_;  // by timeline
   std::vector<RoundLaunch> launches_;
-  double client_free_at_us_ = 0, dispatcher_us_ = 0;
+  double client_free_at_us_ = 0;
   std::deque<double> on_their_way_us_;  // when batches that the client writes will be in the ring
-  int published_ = 0, ended_ = 0, measured_from_ = 0;
-  uint64_t admitted_ = 0;
-  int shown_ = 0;  // timelines that the dispatcher has not looked at
+  int published_ = 0, ended_ = 0;
+  // What is measured: since when, and what has come of it.
+  double begin_us_ = 0, idle_before_us_ = 0, dispatcher_us_ = 0;
+  int measured_from_ = 0;
+  std::map<int, int> launch_counts_;  // by ops
+  int library_ops_ = 0;
 };
 
 // What `policy` launches of the workload's batches 0 to batches_per_round() - 1, in the order of

@@ -1,6 +1,6 @@
 // Clients of suite `tenants` without a GPU and without waiting: the real dispatcher, scheduler and
 // policy in virtual time, launching on the simulator's model of a GPU. What the dispatcher and the
-// clients take of the host are constants (RoundCosts). Times are modelled; no number is computed.
+// clients take of the host are constants (HostCosts). Times are modelled; no number is computed.
 #ifndef CONCERT_TESTS_BENCH_MODEL_TENANTS_H_
 #define CONCERT_TESTS_BENCH_MODEL_TENANTS_H_
 
@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tests/bench/model_gpu.h"
 #include "tests/bench/scenario_file.h"
+#include "tests/bench/timed_bed.h"
 
 namespace concert::bench {
 
@@ -21,7 +21,7 @@ struct ModelOptions {
   // The first is what the others are compared with.
   std::vector<std::string> policies = {"serial", "streams", "auto"};
   double run_time_ms = 50;  // of the model
-  RoundCosts costs;
+  HostCosts costs;
 };
 
 struct ModelClient {

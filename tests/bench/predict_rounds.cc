@@ -3,9 +3,8 @@
 // is asked.
 //
 // The dispatcher is the real one, with its scheduler and policy, in a time of its own: what it and
-// the client take are constants, and the GPU is a model (tests/bench/model_gpu.h) with the policy's
-// costs. So the round is real, and times are as good as the cost model:
-// `--measured` holds them against a result of `concert-bench run --suite gemm`. Deterministic.
+// the client take are constants, and the GPU is the simulator's. `--measured` holds times against a
+// result of `concert-bench run --suite gemm`. Deterministic.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -105,7 +104,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"Predicts how the batches of the suite gemm go round, without a GPU"};
   Options options;
   RoundsOptions& rounds = options.rounds;
-  RoundCosts& costs = rounds.costs;
+  HostCosts& costs = rounds.costs;
   app.add_option("--scenarios", options.scenarios, "Suite file")->check(CLI::ExistingFile);
   app.add_option("--filter", options.filter, "Only scenarios that match (POSIX extended)");
   app.add_option("--measured", options.measured, "A result of the suite to compare with")
@@ -129,7 +128,7 @@ int Main(int argc, char** argv) {
       {"--submit-op-us", &costs.submit_op},
   };
   for (const auto& [name, value] : values) {
-    app.add_option(name, *value)->capture_default_str()->group("Costs (struct RoundCosts)");
+    app.add_option(name, *value)->capture_default_str()->group("Costs (struct HostCosts)");
   }
   CLI11_PARSE(app, argc, argv);
   if (policies::FindPolicy(rounds.policy) == nullptr) {

@@ -10,55 +10,61 @@ namespace {
 constexpr int64_t kTileRows = 128, kSmallTileRows = 64, kTileColumns = 128;
 // A split of K below this depth costs more in the reduction than it gains.
 constexpr int64_t kMinSplitDepth = 512;
+// Filling a tile's pipeline and storing its results: what 128 rows take in the group kernel
+// (GroupCostConstants::item_us, measured). With it the model is as far off as ADR 22 says.
+constexpr double kTileStartNs = 1200;
 // A memory-bound kernel reaches full HBM bandwidth with about half of the SMs busy, so one SM draws
 // at most 2 / sm_count of it.
 constexpr double kSmHbmShare = 2.0;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The shape of `tiles` tiles that compute `flops` and move the work's bytes.
-KernelShape Divide(const policies::DeviceModel& device, const policies::Work& work, int64_t tiles,
-                   double flops) {
-  KernelShape shape;
-  shape.tiles = std::min(tiles, kMaxTiles);
-  const double count = static_cast<double>(shape.tiles);
-  shape.tile_bytes = static_cast<double>(work.hbm_bytes) / count;
-  const double sm_flops_per_ns = policies::PeakFlops(device, work) / device.sm_count / 1e9;
+int64_t TileRows(const policies::Work& work) {
+  return work.m <= kSmallTileRows ? kSmallTileRows : kTileRows;
+}
+
+// Tiles of D, or rows.
+int64_t OutputTiles(const policies::Work& work) {
+  if (!work.is_gemm()) return std::max<int64_t>(1, work.m);
+  return CeilDiv(work.m, TileRows(work)) * CeilDiv(work.n, kTileColumns) * work.batch;
+}
+
+// How many tiles of a kernel with `all_tiles` outputs work on each of this GEMM's.
+int64_t Splits(const policies::DeviceModel& device, const policies::Work& work, int64_t all_tiles) {
+  if (!work.is_gemm()) return 1;
+  return std::clamp<int64_t>(device.sm_count / all_tiles, 1, CeilDiv(work.k, kMinSplitDepth));
+}
+
+// What the work's tiles take together, each on an SM of its own. A row op's arithmetic costs
+// nothing beside its bytes.
+double TilesNs(const policies::DeviceModel& device, const policies::Work& work, int64_t tiles) {
   const double sm_bytes_per_ns = device.hbm_bytes_per_s * kSmHbmShare / device.sm_count / 1e9;
-  shape.tile_ns = std::max(flops / count / sm_flops_per_ns, shape.tile_bytes / sm_bytes_per_ns);
-  shape.floor_ns = device.kernel_floor_us * 1e3;
-  return shape;
-}
-
-KernelShape ShapeOfGemm(const policies::DeviceModel& device, const policies::Work& work) {
-  const int64_t m = work.m, n = work.n, k = work.k, batch = work.batch;
-  const int64_t rows = m <= kSmallTileRows ? kSmallTileRows : kTileRows;
-  const int64_t output_tiles = CeilDiv(m, rows) * CeilDiv(n, kTileColumns) * batch;
-  const int64_t splits =
-      std::clamp<int64_t>(device.sm_count / output_tiles, 1, CeilDiv(k, kMinSplitDepth));
+  const double bytes_ns = static_cast<double>(work.hbm_bytes) / sm_bytes_per_ns;
+  if (!work.is_gemm()) return bytes_ns;
   // Tiles are computed whole: what sticks out of D is work too.
-  const double flops = 2.0 * static_cast<double>(output_tiles) *
-                       static_cast<double>(rows * kTileColumns) * static_cast<double>(k);
-  return Divide(device, work, output_tiles * splits, flops);
-}
-
-// A row op's arithmetic costs nothing beside its bytes.
-KernelShape ShapeOfRows(const policies::DeviceModel& device, const policies::Work& work) {
-  return Divide(device, work, std::max<int64_t>(1, work.m), 0);
+  const double flops = 2.0 * static_cast<double>(OutputTiles(work) * TileRows(work)) *
+                       static_cast<double>(kTileColumns) * static_cast<double>(work.k);
+  const double sm_flops_per_ns = policies::PeakFlops(device, work) / device.sm_count / 1e9;
+  return std::max(bytes_ns, static_cast<double>(tiles) * kTileStartNs + flops / sm_flops_per_ns);
 }
 
 }  // namespace
 
-void KernelShape::Merge(const KernelShape& other) {
-  const double own = static_cast<double>(tiles), its = static_cast<double>(other.tiles);
-  tile_ns = (tile_ns * own + other.tile_ns * its) / (own + its);
-  tile_bytes = (tile_bytes * own + other.tile_bytes * its) / (own + its);
-  tiles += other.tiles;
-  floor_ns = std::max(floor_ns, other.floor_ns);
-}
-
-KernelShape ShapeOf(const policies::DeviceModel& device, const policies::Work& work) {
-  return work.is_gemm() ? ShapeOfGemm(device, work) : ShapeOfRows(device, work);
+KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels::Op* const> ops) {
+  int64_t output_tiles = 0, all_tiles = 0;
+  for (const kernels::Op* op : ops) output_tiles += OutputTiles(op->work);
+  double ns = 0, bytes = 0;
+  for (const kernels::Op* op : ops) {
+    const int64_t tiles = OutputTiles(op->work) * Splits(device, op->work, output_tiles);
+    all_tiles += tiles;
+    ns += TilesNs(device, op->work, tiles);
+    bytes += static_cast<double>(op->work.hbm_bytes);
+  }
+  KernelShape shape{.tiles = std::min(all_tiles, kMaxTiles),
+                    .floor_ns = device.kernel_floor_us * 1e3};
+  shape.tile_ns = ns / static_cast<double>(shape.tiles);
+  shape.tile_bytes = bytes / static_cast<double>(shape.tiles);
+  return shape;
 }
 
 }  // namespace concert::daemon::sim

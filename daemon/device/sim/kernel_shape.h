@@ -5,7 +5,9 @@
 #define CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
 
 #include <cstdint>
+#include <span>
 
+#include "kernels/op.h"
 #include "policies/seam/work.h"
 
 namespace concert::daemon::sim {
@@ -15,17 +17,14 @@ struct KernelShape {
   double tile_ns = 0;     // on an SM of its own, HBM to spare
   double tile_bytes = 0;  // HBM traffic of a tile
   double floor_ns = 0;    // from the first tile's start, the kernel takes at least this long
-
-  // Adds the tiles of `other` (a group launch): counts add up, per-tile costs become the mean.
-  void Merge(const KernelShape& other);
 };
 
-// The shape of a kernel for work that runs on SMs. For a GEMM, what a library would choose: 128 x
-// 128 tiles of D (64 rows for m <= 64), and K split over SMs that would stay empty; else a tile for
-// each row. At most kMaxTiles tiles, larger ones if need be, so that simulating a kernel takes
-// bounded time.
+// The shape of a kernel for ops that run on SMs; of several, tiles cost their mean. For a GEMM,
+// what a library would choose: 128 x 128 tiles of D (64 rows for m <= 64), and K split over SMs
+// that all tiles of the kernel would leave empty; else a tile for each row. At most kMaxTiles
+// tiles, larger ones if need be, so that simulating a kernel takes bounded time.
 inline constexpr int64_t kMaxTiles = 16384;
-KernelShape ShapeOf(const policies::DeviceModel& device, const policies::Work& work);
+KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels::Op* const> ops);
 
 }  // namespace concert::daemon::sim
 

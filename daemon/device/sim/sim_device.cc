@@ -79,7 +79,7 @@ std::vector<policies::Variant> SimDevice::Variants(const policies::Problem& prob
   variant.source = policies::Variant::Source::kCublasLt;
   variant.dtype = problem.dtype;
   variant.sm_budget = static_cast<uint16_t>(sm_budget);
-  variant.tile_m = problem.m <= 64 ? 64 : 128;  // as ShapeOfGemm
+  variant.tile_m = problem.m <= 64 ? 64 : 128;  // as ShapeOf
   variant.tile_n = 128;
   return {variant};
 }

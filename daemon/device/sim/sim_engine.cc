@@ -231,7 +231,7 @@ Time SimEngine::NextEvent() const {
       if (!lane.empty()) next = std::min(next, NextEventOf(lane));
     }
   }
-  return next;
+  return std::max(next, now_);
 }
 
 // Of a lane with work. kNever while it waits for something that has an event of its own.

@@ -71,6 +71,8 @@ class SimEngine {
   SimEngine(std::span<const policies::DeviceModel> gpus, int lane_capacity);
 
   Time now() const { return now_; }
+  // How long nothing has held an SM of the GPU.
+  Time IdleTime(int gpu) const { return gpus_[static_cast<size_t>(gpu)].idle; }
 
   // Items that still fit on the lane.
   int Room(int gpu, Lane lane) const;
@@ -157,6 +159,7 @@ class SimEngine {
     std::array<LaneState, policies::kLaneCount> lanes;
     int free_sms = 0;
     int free_copy_engines = 0;
+    Time idle = 0;
   };
 
   Item& Push(int gpu, Lane lane, ItemType type, Time at, uint64_t cookie);
@@ -196,7 +199,7 @@ class SimEngine {
   std::vector<uint16_t> free_groups_;
   Time now_ = 0;
   uint64_t starts_ = 0;
-  bool settled_ = true;  // nothing was enqueued since Settle()
+  bool settled_ = true;  // since Settle() nothing was enqueued and no tile has ended
 };
 
 }  // namespace concert::daemon::sim

@@ -29,12 +29,6 @@ absl::Status LaneFull() {
       "the simulated lane is full; launch again when some of its work has ended");
 }
 
-KernelShape ShapeOf(const policies::DeviceModel& model, std::span<const Op* const> ops) {
-  KernelShape shape = sim::ShapeOf(model, ops[0]->work);
-  for (const Op* op : ops.subspan(1)) shape.Merge(sim::ShapeOf(model, op->work));
-  return shape;
-}
-
 // The lanes of a collective: ranks on one GPU and lane share one part of the model.
 struct ModelParts {
   std::array<CollectivePart, SimEngine::kMaxParts> parts;
@@ -245,6 +239,11 @@ void SimExecutor::Wake() {
 Time SimExecutor::NextEvent() {
   MutexLock lock(mutex_);
   return engine_.NextEvent();
+}
+
+Time SimExecutor::IdleTime(int gpu) {
+  MutexLock lock(mutex_);
+  return engine_.IdleTime(gpu);
 }
 
 void SimExecutor::AdvanceTo(Time until) {

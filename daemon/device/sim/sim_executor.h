@@ -48,6 +48,8 @@ class SimExecutor {
   Time NextEvent();
   void AdvanceTo(Time until);
 
+  Time IdleTime(int gpu);
+
   // Work of this GPU that has not ended never will: no results, no timelines. Any thread.
   // Once faulted() is true, its memory is not touched any more either.
   void Fault(int gpu);

@@ -47,6 +47,8 @@ class SimNode final : public Node {
   Time NextEvent() { return executor_.NextEvent(); }
   void AdvanceTo(Time until) { executor_.AdvanceTo(until); }
   void RunUntilIdle();
+  // How long the GPU has had no kernel and no collective on its SMs.
+  Time IdleTime(int gpu) { return executor_.IdleTime(gpu); }
 
  private:
   explicit SimNode(const SimOptions& options);

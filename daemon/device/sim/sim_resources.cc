@@ -172,9 +172,11 @@ void SimEngine::ShareHbm(int gpu_index) {
 }
 
 void SimEngine::Progress(Time until) {
-  const double elapsed_ns = static_cast<double>(until - now_);
+  const Time elapsed = until - now_;
+  const auto elapsed_ns = static_cast<double>(elapsed);
   now_ = until;
   for (Gpu& gpu : gpus_) {
+    if (gpu.free_sms == gpu.model.sm_count) gpu.idle += elapsed;
     for (LaneState& lane : gpu.lanes) ProgressLane(gpu, lane, elapsed_ns);
   }
 }
@@ -195,6 +197,7 @@ void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
     gpu.free_sms += wave.sms;
     lane.sms -= wave.sms;
     lane.tiles_ended += wave.sms;
+    settled_ = false;  // rounding may end a tile between two events
   }
   std::erase_if(lane.waves, [](const Wave& wave) { return wave.left_ns <= kDoneNs; });
 }

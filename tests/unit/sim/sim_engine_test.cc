@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <utility>
@@ -90,6 +91,27 @@ TEST_F(SimEngineTest, TilesRunInWaves) {
   Run();
   EXPECT_EQ(ends_[1], 100);
   EXPECT_EQ(ends_[2], 200) << "the ninth tile is a wave of its own";
+}
+
+TEST_F(SimEngineTest, ATileThatHasNextToNothingLeftHasEnded) {
+  engine_.EnqueueKernel(0, 0, 0, Tiles(1, 100.0005), 0, 1);
+  engine_.EnqueueKernel(1, 0, 0, Tiles(2, 100.0005), 1, 2);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(100, done);  // between two events
+  EXPECT_EQ(engine_.NextEvent(), 100) << "not in the past, and not never";
+  Run();
+  EXPECT_EQ(ends_[1], 100);
+  EXPECT_EQ(ends_[2], 201);
+}
+
+TEST_F(SimEngineTest, AGpuIsIdleWhileNothingHoldsItsSms) {
+  engine_.EnqueueKernel(0, 0, 50, Tiles(1, 100), 0, 1);
+  engine_.EnqueueMark(0, 0, 50, 2);
+  Run();
+  std::vector<Completion> done;
+  engine_.AdvanceTo(300, done);
+  EXPECT_EQ(engine_.IdleTime(0), 200);
+  EXPECT_EQ(engine_.IdleTime(1), 300);
 }
 
 TEST_F(SimEngineTest, SmLimitStretchesAKernel) {
@@ -242,29 +264,51 @@ TEST(FairCapTest, SmallDemandsInFullLargeOnesEqually) {
   EXPECT_GT(FairCap({}, 1), 1e300);
 }
 
+kernels::Op Gemm(uint32_t m, uint32_t n, uint32_t k) {
+  kernels::Op op;
+  op.work = {.m = m, .n = n, .k = k, .batch = 1};
+  op.work.hbm_bytes = 2 * (uint64_t{m} * k + uint64_t{n} * k + uint64_t{m} * n);
+  return op;
+}
+
+KernelShape ShapeOfAll(std::initializer_list<const kernels::Op*> ops) {
+  return ShapeOf(DeviceModel{}, {ops.begin(), ops.size()});
+}
+
 TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
-  const DeviceModel model;
-  policies::Work work;
-  work.m = 16, work.n = 1024, work.k = 8192, work.batch = 1;
-  work.hbm_bytes = 2 * (16 * 8192 + 1024 * 8192 + 16 * 1024);
-  EXPECT_EQ(ShapeOf(model, work).tiles, 8 * 16);
-  work.m = 8192, work.n = 8192;
-  EXPECT_EQ(ShapeOf(model, work).tiles, 64 * 64);
-  work.m = 1 << 24, work.n = 1 << 24;
-  EXPECT_EQ(ShapeOf(model, work).tiles, kMaxTiles) << "simulating takes bounded time";
+  const kernels::Op few = Gemm(16, 1024, 8192), many = Gemm(8192, 8192, 8192);
+  EXPECT_EQ(ShapeOfAll({&few}).tiles, 8 * 16);
+  EXPECT_EQ(ShapeOfAll({&few, &few}).tiles, 16 * 8) << "what the others need is not empty";
+  EXPECT_EQ(ShapeOfAll({&many}).tiles, 64 * 64);
+  EXPECT_EQ(ShapeOfAll({&many, &few}).tiles, 64 * 64 + 8);
+  const kernels::Op huge = Gemm(1 << 24, 1 << 24, 8192);
+  EXPECT_EQ(ShapeOfAll({&huge}).tiles, kMaxTiles) << "simulating takes bounded time";
+}
+
+TEST(KernelShapeTest, TilesOfSeveralCostTheirMean) {
+  const kernels::Op one = Gemm(8192, 8192, 1024), other = Gemm(8192, 8192, 4096);
+  const KernelShape a = ShapeOfAll({&one}), b = ShapeOfAll({&other});
+  const KernelShape both = ShapeOfAll({&one, &other});
+  EXPECT_EQ(both.tiles, a.tiles + b.tiles);
+  EXPECT_DOUBLE_EQ(both.tile_ns, (a.tile_ns + b.tile_ns) / 2);
+  EXPECT_DOUBLE_EQ(both.tile_bytes, (a.tile_bytes + b.tile_bytes) / 2);
+}
+
+TEST(KernelShapeTest, AShallowTileCostsItsStartToo) {
+  const kernels::Op deep = Gemm(8192, 8192, 8192), shallow = Gemm(8192, 8192, 1024);
+  EXPECT_GT(ShapeOfAll({&shallow}).tile_ns, 1.1 * ShapeOfAll({&deep}).tile_ns / 8);
+}
+
+TEST(KernelShapeTest, Fp8MultipliesTwiceAsFast) {
+  kernels::Op shallow = Gemm(8192, 8192, 4096), deep = Gemm(8192, 8192, 8192);
+  const double bf16_ns = ShapeOfAll({&deep}).tile_ns - ShapeOfAll({&shallow}).tile_ns;
+  shallow.work.dtype = deep.work.dtype = policies::Dtype::kFp8E4m3;
+  EXPECT_NEAR(ShapeOfAll({&deep}).tile_ns - ShapeOfAll({&shallow}).tile_ns, bf16_ns / 2,
+              1e-3 * bf16_ns);
 }
 
 // Two engines fed the same random work give the same completions, however time is cut into steps,
 // and all resources are free at the end.
-TEST(KernelShapeTest, Fp8MultipliesTwiceAsFast) {
-  const policies::DeviceModel model;
-  policies::Work work{.runs_on = policies::RunsOn::kSms, .m = 8192, .n = 8192, .k = 8192};
-  work.batch = 1;
-  const double bf16_ns = ShapeOf(model, work).tile_ns;
-  work.dtype = policies::Dtype::kFp8E4m3;
-  EXPECT_NEAR(ShapeOf(model, work).tile_ns, bf16_ns / 2, 1e-3 * bf16_ns);
-}
-
 TEST(SimEngineRandomTest, DeterministicAndComplete) {
   for (uint64_t round = 0; round < 20; ++round) {
     const uint64_t seed = tests::Seed() + round;
