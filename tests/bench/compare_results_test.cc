@@ -175,10 +175,10 @@ TEST(CompareResultsTest, OverheadIsComparedAtItsMedianAndItsTail) {
 }
 
 TEST(CompareResultsTest, WhatCannotBeComparedIsRefused) {
-  const json gemm = Published("gemm-h200.json"), unseen = Published("gemm-unseen-h200.json");
+  const json gemm = Published("gemm-h200.json"), random = Published("random-large-h200.json");
   EXPECT_THAT(CompareResults(gemm, Published("tenants-h200.json")).status().message(),
               HasSubstr("suite was \"gemm\" and is \"tenants\""));
-  EXPECT_THAT(CompareResults(gemm, unseen).status().message(), HasSubstr("no scenario"));
+  EXPECT_THAT(CompareResults(gemm, random).status().message(), HasSubstr("no scenario"));
   json modelled = gemm;
   modelled["header"]["device"] = "sim";
   EXPECT_THAT(CompareResults(gemm, modelled).status().message(), HasSubstr("device was"));
