@@ -70,7 +70,7 @@ void Dispatcher::Start() { thread_ = std::thread(&Dispatcher::Run, this); }
 void Dispatcher::Stop() {
   if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
-  // Any message wakes it, so if the box is full it is awake.
+  // Any message wakes it, so if the mailbox is full it is awake.
   (void)mailbox_.TryPush(DispatcherMessage(DispatcherMessage::Type::kWake));
   thread_.join();
 }
@@ -80,7 +80,7 @@ void Dispatcher::Run() {
   if (options_.pin) PinToCpuOfItsOwn(gpu());
   Time idle_since = NowNs();
   for (uint32_t looks = 1; !stop_.load(std::memory_order_acquire); ++looks) {
-    // Reading the clock costs more than a glance at everything that may have moved, so an idle
+    // Reading the clock costs more than a look at everything that may have moved, so an idle
     // dispatcher looks at the clock, and with it at timeouts, only now and then.
     if (!HasWork() && looks % kLooksPerIdleTurn != 0) {
       CpuRelax();

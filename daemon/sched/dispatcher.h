@@ -77,7 +77,7 @@ class Dispatcher {
 
   // Messages (dispatcher_messages.cc).
   // `now` becomes later where a message tells of something that was later. `emptied`: all that was
-  // in the box when this was called has been handled.
+  // in the mailbox when this was called has been handled.
   bool HandleMessages(Time& now, bool& emptied);
   void Handle(const DispatcherMessage& message);
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
@@ -144,7 +144,7 @@ class Dispatcher {
   Rings rings_;
   std::vector<SessionPort*> removing_;
   std::vector<SessionPort*> visited_;  // scratch of Admit
-  std::deque<ControlEvent> events_;    // that the control thread's box had no room for
+  std::deque<ControlEvent> events_;    // that the control thread's mailbox had no room for
   struct QueueOwner {
     SessionPort* port = nullptr;
     uint32_t queue = 0;

@@ -279,7 +279,7 @@ void Dispatcher::ReleaseQueues() {
   scheduler_.ended_queues().clear();
 }
 
-// The control thread empties its box soon. Until then its events are kept here: at most one for
+// The control thread empties its mailbox soon. Until then its events are kept here: at most one for
 // every handle and session that it has given out.
 void Dispatcher::Tell(ControlEvent event) {
   event.gpu = options_.scheduler.gpu;

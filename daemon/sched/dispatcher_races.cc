@@ -51,7 +51,7 @@ Failure Dispatcher::FailureOf(const Races::Race& race) {
            Tagged(last, later, race.later_access)}};
 }
 
-// One that the box has no room for is not told: the log shows samples anyway.
+// One that the mailbox has no room for is not told: the log shows samples anyway.
 void Dispatcher::TellOfRace(SessionPort& port, const Failure& failure, Time now) {
   if (now < port.next_race) return;
   port.next_race = now + kLoggedPeriodNs;

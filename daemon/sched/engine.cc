@@ -19,10 +19,10 @@ constexpr policies::Time kPostLimitNs = 2'000'000'000;
 constexpr timespec kFullNap{0, 100'000};  // some turns of a busy dispatcher
 
 template <typename Message>
-bool PushInTime(Mailbox<Message>& box, const Message& message) {
-  if (box.TryPush(message)) return true;
+bool PushInTime(Mailbox<Message>& mailbox, const Message& message) {
+  if (mailbox.TryPush(message)) return true;
   const policies::Time until = NowNs() + kPostLimitNs;
-  while (!box.TryPush(message)) {
+  while (!mailbox.TryPush(message)) {
     if (NowNs() >= until) return false;
     nanosleep(&kFullNap, nullptr);
   }
@@ -44,8 +44,8 @@ absl::Status UnknownPolicy(std::string_view name) {
 
 }  // namespace
 
-absl::Status Post(DispatcherMailbox& box, const DispatcherMessage& message) {
-  if (PushInTime(box, message)) return absl::OkStatus();
+absl::Status Post(DispatcherMailbox& mailbox, const DispatcherMessage& message) {
+  if (PushInTime(mailbox, message)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("the dispatcher has taken no message for ",
                                                   kPostLimitNs / 1'000'000'000,
                                                   " s; the GPU's driver may hang"));

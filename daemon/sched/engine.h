@@ -86,10 +86,10 @@ class Engine {
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;
 };
 
-// Pushes. While the box is full it waits, 2 s at most: a dispatcher empties its box every turn, and
-// a turn takes milliseconds unless it hangs in the GPU's driver. DEADLINE_EXCEEDED: the box was
-// full all that time, and nothing was sent. For threads that no dispatcher waits for.
-absl::Status Post(DispatcherMailbox& box, const DispatcherMessage& message);
+// Pushes. While the mailbox is full it waits, 2 s at most: a dispatcher empties its mailbox every
+// turn, and a turn takes milliseconds unless it hangs in the GPU's driver. DEADLINE_EXCEEDED: the
+// mailbox was full all that time, and nothing was sent. For threads that no dispatcher waits for.
+absl::Status Post(DispatcherMailbox& mailbox, const DispatcherMessage& message);
 
 }  // namespace concert::daemon
 

@@ -37,7 +37,7 @@ absl::Status Executor::Offer(const Membership& membership, const RankPart& part,
   message.communicator = membership.communicator;
   message.rank = membership.rank;
   message.part = part;
-  // kRoomForParts of the box is left to parts by all other senders.
+  // kRoomForParts of the mailbox is left to parts by all other senders.
   CONCERT_CHECK(issuer_.TryPush(message));
   return absl::OkStatus();
 }

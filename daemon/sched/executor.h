@@ -36,8 +36,8 @@ class Executor {
 
   // The part's lane goes behind those of `order_mask`. On an error the part was not offered.
   absl::Status Offer(const Membership& membership, const RankPart& part, uint16_t order_mask);
-  // The other ranks must not wait for a part that will never come. One that the box has no room for
-  // costs them only their timeout.
+  // The other ranks must not wait for a part that will never come. One that the mailbox has no room
+  // for costs them only their timeout.
   void Refuse(const Membership& membership, uint64_t sequence);
 
  private:

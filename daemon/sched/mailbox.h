@@ -37,7 +37,7 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // False if the box is full. Any thread.
+  // False if the mailbox is full. Any thread.
   bool TryPush(const T& message) {
     uint64_t position = tail_.load(std::memory_order_relaxed);
     for (;;) {
@@ -67,7 +67,7 @@ class Mailbox {
     return cells_[last & mask_].sequence.load(std::memory_order_relaxed) == last;
   }
 
-  // False if the box is empty. Consumer thread only.
+  // False if the mailbox is empty. Consumer thread only.
   bool TryPop(T& message) {
     Cell& cell = cells_[head_ & mask_];
     if (cell.sequence.load(std::memory_order_acquire) != head_ + 1) return false;

@@ -139,7 +139,7 @@ struct IssuerMessage {
   explicit IssuerMessage(Type t) : type(t), failure{} {}
 };
 
-// What of the issuer's box is kept for parts, which must always fit: all that users may have
+// What of the issuer's mailbox is kept for parts, which must always fit: all that users may have
 // offered together (Resource::kParts), and slack for senders that look at the room at one time.
 inline constexpr uint32_t kRoomForParts = 16'384 + 64;
 

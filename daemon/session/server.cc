@@ -218,12 +218,13 @@ void Server::HandleControlEvent(const ControlEvent& event) {
   }
 }
 
-// Why Tell and TellIssuer end: a dispatcher waits for nobody but the control box, which is emptied
-// here, and then empties its own; the issuer waits for dispatchers. What piles up meanwhile is at
-// most one event for each session, queue and buffer that is being let go, and those are counted.
+// Why Tell and TellIssuer end: a dispatcher waits for nobody but the control mailbox, which is
+// emptied here, and then empties its own; the issuer waits for dispatchers. What piles up meanwhile
+// is at most one event for each session, queue and buffer that is being let go, and those are
+// counted.
 void Server::Tell(int gpu, const DispatcherMessage& message) {
-  DispatcherMailbox& box = engine_.dispatcher(gpu).mailbox();
-  while (!box.TryPush(message)) {
+  DispatcherMailbox& mailbox = engine_.dispatcher(gpu).mailbox();
+  while (!mailbox.TryPush(message)) {
     TakeControlEvents();
     sched_yield();
   }

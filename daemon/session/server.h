@@ -107,7 +107,8 @@ class Server {
   void Release(Session& session);
   void EndSessions();
   void FinishClose(Session& session);
-  // Pushes to a dispatcher or the issuer; while its box is full, the control box is emptied.
+  // Pushes to a dispatcher or the issuer; while its mailbox is full, the control mailbox is
+  // emptied.
   void Tell(int gpu, const DispatcherMessage& message);
   void TellIssuer(const IssuerMessage& message);
   void TakeControlEvents();

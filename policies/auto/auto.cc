@@ -6,7 +6,6 @@
 
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
-#include "policies/auto/side_by_side.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
@@ -67,60 +66,65 @@ class AutoPolicy final : public Policy {
 
  private:
   // What is planned in this decision: ops that run on SMs.
-  struct Turn {
+  struct Scope {
     int priority_class = 0;
     bool grouped = false;   // one of them can be part of a launch that takes part in chains
     bool deadline = false;  // one of them has one
     bool held_long = false;
     std::span<const uint16_t> index;  // into Snapshot::ready
     std::array<bool, kMaxReady> urgent;
-    std::array<Lane, kMaxSideBySide> lane;  // if side by side
     GroupGoal goal = GroupGoal::kLatency;
+    Lane serial_lane = 0;                                     // of what goes out one by one
+    std::array<Lane, kMaxSideBySide> lane;                    // if side by side
+    std::array<Tail, kFirstHighLane + kHighLaneCount> tails;  // beside which library kernels go out
+    int tail_count = 0;
 
     int count() const { return static_cast<int>(index.size()); }
     bool high() const { return priority_class == kHighClass; }
     int lane_limit() const { return high() ? kHighLaneCount : kMaxSideBySide; }
+    std::span<const Tail> tail_span() const {
+      return {tails.data(), static_cast<size_t>(tail_count)};
+    }
   };
   // The last op launched on each lane that runs on SMs.
   using LaneTails = std::array<const RunningOp*, kFirstHighLane + kHighLaneCount>;
 
   static Reason OthersReason(const Snapshot& snapshot);
-  static Reason ReasonOf(const Plan& plan, const Snapshot& snapshot, const Turn& turn);
+  static Reason ReasonOf(const Plan& plan, const Snapshot& snapshot, const Scope& scope);
   static uint64_t HashOf(const ReadyOp& op) {
     return op.work_hash != 0 ? op.work_hash : HashWork(op.work);
   }
   // Whether the i-th op of the turn is of the session of the one before it.
   bool SameSession(const Snapshot& snapshot, int i) const {
     return i > 0 &&
-           snapshot.ready[turn_.index[i]].session == snapshot.ready[turn_.index[i - 1]].session;
+           snapshot.ready[scope_.index[i]].session == snapshot.ready[scope_.index[i - 1]].session;
   }
   CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
   int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
-  GroupSite SiteOf(Budget budget) const { return {SmsOf(budget), turn_.goal}; }
+  Site SiteOf(Budget budget) const {
+    return {SmsOf(budget), scope_.lane_limit(), scope_.goal, scope_.tail_span()};
+  }
 
   void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
-  void TakeTurn(const Snapshot& snapshot, const RunningCompute& running);
+  void ChooseScope(const Snapshot& snapshot, const RunningCompute& running);
   void LookAtLane(const Snapshot& snapshot);
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
-  // Groups.
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
-  LaunchSplit& ChooseGrouped(const Snapshot& snapshot, Budget budget);
-  LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
-  bool MarkUrgent(const Snapshot& snapshot, Budget budget, const LaunchSplit& split);
-
-  // Library kernels only.
   LaneTails TailsOf(const Snapshot& snapshot) const;
-  LaunchSplit& ChooseLibrary(const Snapshot& snapshot, const LaneTails& lane_tails,
-                             LaneBook& lanes);
+  void LookBeside(const Snapshot& snapshot, LaneBook& lanes);
   Lane SerialLane(const LaneTails& tails) const;
 
+  LaunchSplit& Choose(const Snapshot& snapshot, Budget budget);
+  LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
+  void Sign(const Snapshot& snapshot, Budget budget);
+  bool MarkUrgent(const Snapshot& snapshot, Budget budget, const LaunchSplit& split);
   LaunchSplit* Known();
   uint64_t TimesHash() const;
   LaunchSplit& Remember(const LaunchSplit& split);
-  void Write(const Snapshot& snapshot, const LaunchSplit& split, Lane serial_lane, int sm_budget,
-             PlanWriter& writer, Plan& plan);
+  void Write(const Snapshot& snapshot, const LaunchSplit& split, int sm_budget, PlanWriter& writer,
+             Plan& plan);
 
   const DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
@@ -136,7 +140,7 @@ class AutoPolicy final : public Policy {
 
   // Of the decision at hand.
   ReadyCompute compute_;
-  Turn turn_;
+  Scope scope_;
   Signature signature_;
   Corrections::Subject subject_;
   std::array<SplitOp, kMaxReady> ops_;
@@ -155,28 +159,28 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   history_.See(snapshot.now, compute_, running);
   if (compute_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
 
-  TakeTurn(snapshot, running);
-  const bool outranked = running.HigherRuns(turn_.priority_class);
-  if (outranked && !turn_.grouped && !turn_.held_long) {
+  ChooseScope(snapshot, running);
+  const bool outranked = running.HigherRuns(scope_.priority_class);
+  if (outranked && !scope_.grouped && !scope_.held_long) {
     return AddIfHarmless(snapshot, lanes, writer, plan);
   }
-  if (turn_.grouped) {
+  Budget budget = Budget::kAll;
+  scope_.tail_count = 0;
+  if (scope_.grouped) {
     LookAtLane(snapshot);
-    if (turn_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
-    const Budget budget = ChooseBudget(snapshot, running);
-    const LaunchSplit& split = ChooseGrouped(snapshot, budget);
-    if (split.form == Form::kStreams) {
-      for (int i = 0; i < split.op_count; ++i) {
-        const ReadyOp& op = snapshot.ready[turn_.index[split.order[i]]];
-        turn_.lane[i] = lanes.Take(op, turn_.high(), split.parts[0].predicted_us);
-      }
-    }
-    Write(snapshot, split, SerialLaneOf(turn_.priority_class), SmsOf(budget), writer, plan);
+    if (scope_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
+    budget = ChooseBudget(snapshot, running);
   } else {
-    const LaneTails tails = TailsOf(snapshot);
-    const LaunchSplit& split = ChooseLibrary(snapshot, tails, lanes);
-    Write(snapshot, split, SerialLane(tails), 0, writer, plan);
+    LookBeside(snapshot, lanes);
   }
+  const LaunchSplit& split = Choose(snapshot, budget);
+  if (scope_.grouped && split.form == Form::kStreams) {
+    for (int i = 0; i < split.op_count; ++i) {
+      const ReadyOp& op = snapshot.ready[scope_.index[split.order[i]]];
+      scope_.lane[i] = lanes.Take(op, scope_.high(), split.steps[0].predicted_us);
+    }
+  }
+  Write(snapshot, split, SmsOf(budget), writer, plan);
 }
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
@@ -208,7 +212,7 @@ Reason AutoPolicy::OthersReason(const Snapshot& snapshot) {
 
 // The highest class, unless a lower one has been held back for too long. Beside running work of a
 // higher class only what keeps to a budget takes part, if there is any.
-void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningCompute& running) {
+void AutoPolicy::ChooseScope(const Snapshot& snapshot, const RunningCompute& running) {
   const auto held_ns = [&](int priority_class) {
     const ReadyOp& first = snapshot.ready[compute_.OfClass(priority_class)[0]];
     return history_.HeldNs(priority_class, first.ready_at, snapshot.now);
@@ -219,30 +223,30 @@ void AutoPolicy::TakeTurn(const Snapshot& snapshot, const RunningCompute& runnin
     if (compute_.classes[lower].count > 0 && held_ns(lower) > kMaxHeldNs) planned = lower;
   }
   const ReadyCompute::Class& its = compute_.classes[planned];
-  turn_.priority_class = planned;
-  turn_.held_long = held_ns(planned) > kMaxHeldNs;
-  turn_.grouped = its.grouped > 0;
-  turn_.deadline = its.deadline;
-  turn_.index = compute_.OfClass(planned);
+  scope_.priority_class = planned;
+  scope_.held_long = held_ns(planned) > kMaxHeldNs;
+  scope_.grouped = its.grouped > 0;
+  scope_.deadline = its.deadline;
+  scope_.index = compute_.OfClass(planned);
   const bool groups_only =
-      turn_.grouped && its.grouped < its.count && !turn_.held_long && running.HigherRuns(planned);
+      scope_.grouped && its.grouped < its.count && !scope_.held_long && running.HigherRuns(planned);
   if (!groups_only) return;
   int kept = 0;
-  for (const uint16_t index : turn_.index) {
+  for (const uint16_t index : scope_.index) {
     if (snapshot.ready[index].work.chains()) kept_[kept++] = index;
   }
-  turn_.index = {kept_.data(), static_cast<size_t>(kept)};
+  scope_.index = {kept_.data(), static_cast<size_t>(kept)};
 }
 
 // What groups are planned for: throughput behind a launch that none of them waits for, since what
 // overlaps it is not late by its own imbalance.
 void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
-  const Lane lane = SerialLaneOf(turn_.priority_class);
+  const Lane lane = scope_.serial_lane = SerialLaneOf(scope_.priority_class);
   const bool busy = snapshot.lanes[lane].in_flight > 0;
-  const bool chained = std::any_of(turn_.index.begin(), turn_.index.end(), [&](uint16_t index) {
+  const bool chained = std::any_of(scope_.index.begin(), scope_.index.end(), [&](uint16_t index) {
     return snapshot.ready[index].after == lane;
   });
-  turn_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
+  scope_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
 }
 
 // Where much more of the class's work is ready than runs, half of both: while one half runs those
@@ -252,17 +256,17 @@ void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
   double running_us = 0, ready_us = 0;
   for (const RunningOp& op : snapshot.running) {
     if (op.work.runs_on != RunsOn::kSms) continue;
-    if (ClassOf(op.priority) == turn_.priority_class) running_us += RooflineUs(device_, op.work);
+    if (ClassOf(op.priority) == scope_.priority_class) running_us += RooflineUs(device_, op.work);
   }
   std::array<double, kMaxReady> until_us;  // of all up to this one
-  for (int i = 0; i < turn_.count(); ++i) {
-    until_us[i] = ready_us += RooflineUs(device_, snapshot.ready[turn_.index[i]].work);
+  for (int i = 0; i < scope_.count(); ++i) {
+    until_us[i] = ready_us += RooflineUs(device_, snapshot.ready[scope_.index[i]].work);
   }
   if (ready_us <= kMaxImbalance * running_us) return;
   const double half_us = std::max(kLeastShareUs, (running_us + ready_us) / 2);
   const auto end =
-      std::upper_bound(until_us.begin(), until_us.begin() + turn_.count(), half_us * (1 + 1e-9));
-  turn_.index = turn_.index.first(std::max<size_t>(1, end - until_us.begin()));
+      std::upper_bound(until_us.begin(), until_us.begin() + scope_.count(), half_us * (1 + 1e-9));
+  scope_.index = scope_.index.first(std::max<size_t>(1, end - until_us.begin()));
 }
 
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
@@ -273,106 +277,31 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
   for (const RunningOp* tail : TailsOf(snapshot)) {
     if (tail != nullptr) set.Add(memo.Of(tail->work));
   }
-  const ReadyOp& first = snapshot.ready[turn_.index[0]];
+  const ReadyOp& first = snapshot.ready[scope_.index[0]];
   const OpCost cost = memo.Of(first.work, HashOf(first));
   set.Add(cost);
   if (!set.Fits()) {
     return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
   }
-  const Lane lane = lanes.Take(first, turn_.high(), cost.solo_us);
-  writer.Add(turn_.index[0], Form::kStreams, lane, cost);
-  history_.Planned(turn_.priority_class, snapshot.now);
+  const Lane lane = lanes.Take(first, scope_.high(), cost.solo_us);
+  writer.Add(scope_.index[0], Form::kStreams, lane, cost);
+  history_.Planned(scope_.priority_class, snapshot.now);
   writer.Finish(Reason::kTogetherFaster, true);
 }
 
-// --- Groups ---
-
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
-  const bool outranked = history_.HigherActive(turn_.priority_class, snapshot.now, kActiveNs);
+  const bool outranked = history_.HigherActive(scope_.priority_class, snapshot.now, kActiveNs);
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
   if (snapshot.reserved_sms > 0 &&
       (!outranked || SmsOf(Budget::kBesideCollective) < SmsOf(whole))) {
     whole = Budget::kBesideCollective;
   }
-  const Time lower_until = running.LowerUntil(turn_.priority_class);
+  const Time lower_until = running.LowerUntil(scope_.priority_class);
   if (lower_until <= snapshot.now) return whole;
   const float wait_us = static_cast<float>(lower_until - snapshot.now) * 1e-3f;
-  const float reserve_us = ChooseGrouped(snapshot, Budget::kReserve).all_us;
-  return reserve_us <= wait_us + ChooseGrouped(snapshot, whole).all_us ? Budget::kReserve : whole;
+  const float reserve_us = Choose(snapshot, Budget::kReserve).all_us;
+  return reserve_us <= wait_us + Choose(snapshot, whole).all_us ? Budget::kReserve : whole;
 }
-
-LaunchSplit& AutoPolicy::ChooseGrouped(const Snapshot& snapshot, Budget budget) {
-  std::fill_n(turn_.urgent.begin(), turn_.count(), false);
-  LaunchSplit& split = FindOrSplit(snapshot, budget);
-  if (!turn_.deadline || !MarkUrgent(snapshot, budget, split)) return split;
-  return FindOrSplit(snapshot, budget);
-}
-
-LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(turn_.goal) << 9 | 1u << 8 |
-                   static_cast<uint32_t>(budget) << 1 | static_cast<uint32_t>(turn_.high()));
-  const ReadyOp* before = nullptr;
-  for (int i = 0; i < turn_.count(); ++i) {
-    const ReadyOp& op = snapshot.ready[turn_.index[i]];
-    const bool same_session = before != nullptr && before->session == op.session;
-    signature_.Add(op.work, HashOf(op),
-                   (same_session ? kSameSession : 0) | (turn_.urgent[i] ? kUrgent : 0));
-    before = &op;
-  }
-  if (LaunchSplit* known = Known()) {
-    if (known->form == Form::kGroup && !compiler_->Valid(known->compiled_at)) {
-      splitter_.CompileAnew(signature_.works(), SiteOf(budget), *known);
-    }
-    return *known;
-  }
-  for (int i = 0; i < turn_.count(); ++i) {
-    const ReadyOp& op = snapshot.ready[turn_.index[i]];
-    ops_[i] = {.work = &op.work,
-               .cost = MemoOf(budget).Of(op.work, HashOf(op)),
-               .same_session = SameSession(snapshot, i),
-               .urgent = turn_.urgent[i]};
-  }
-  const auto choose = [&] {
-    splitter_.Choose({ops_.data(), static_cast<size_t>(turn_.count())}, SiteOf(budget),
-                     turn_.lane_limit(), corrections_.RatiosOf(subject_), chosen_);
-  };
-  subject_ = {.signature = signature_.hash(), .family = signature_.family()};
-  choose();
-  // What the family taught about longer plans would stay for ever, since short ones teach nothing.
-  if (chosen_.PredictedUs() < Corrections::kMinUs && corrections_.Knows(subject_)) {
-    subject_.family = Corrections::kNoFamily;
-    choose();
-  }
-  return Remember(chosen_);
-}
-
-// Ops that would miss their deadlines in this split but could meet them if they went first.
-// What is late already is not hurried at the cost of others. True if there are any.
-bool AutoPolicy::MarkUrgent(const Snapshot& snapshot, Budget budget, const LaunchSplit& split) {
-  std::array<float, kMaxReady> end_us;
-  std::fill_n(end_us.begin(), turn_.count(), split.all_us);
-  float start_us = 0;
-  const uint8_t* next = split.order.data();
-  for (const Part& part : split.part_span()) {
-    for (int i = 0; i < part.count; ++i) {
-      const bool known = part.work_list != nullptr;
-      end_us[*next++] = start_us + (known ? part.work_list->ends_us[i] : part.predicted_us);
-    }
-    start_us += part.predicted_us;
-  }
-  bool any = false;
-  for (int i = 0; i < turn_.count(); ++i) {
-    const ReadyOp& op = snapshot.ready[turn_.index[i]];
-    if (op.deadline == 0) continue;
-    const auto alone_us = static_cast<float>(MemoOf(budget).Of(op.work, HashOf(op)).solo_us);
-    const float left_us = static_cast<float>(op.deadline - snapshot.now) * 1e-3f;
-    turn_.urgent[i] = end_us[i] > left_us && alone_us <= left_us;
-    any |= turn_.urgent[i];
-  }
-  return any;
-}
-
-// --- Library kernels only ---
 
 AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
   LaneTails tails{};
@@ -384,53 +313,118 @@ AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
   return tails;
 }
 
-LaunchSplit& AutoPolicy::ChooseLibrary(const Snapshot& snapshot, const LaneTails& lane_tails,
-                                       LaneBook& lanes) {
-  CostMemo& memo = MemoOf(Budget::kAll);
-  const auto limit = static_cast<size_t>(turn_.lane_limit());
-  if (turn_.index.size() > limit) turn_.index = turn_.index.first(limit);
-  signature_.Start(static_cast<uint32_t>(turn_.high()));
-  std::array<SideBySideOp, kMaxSideBySide> gemms;
+// Where none is for groups: a lane for each op, and what of its class runs on the lanes. Work of a
+// lower class is no reason to wait.
+void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
+  const auto limit = static_cast<size_t>(scope_.lane_limit());
+  if (scope_.index.size() > limit) scope_.index = scope_.index.first(limit);
   std::array<int, kLaneCount> follower;
   follower.fill(-1);
-  for (int i = 0; i < turn_.count(); ++i) {
-    const ReadyOp& op = snapshot.ready[turn_.index[i]];
-    const uint64_t hash = HashOf(op);
-    gemms[i] = {.cost = memo.Of(op.work, hash), .same_session = SameSession(snapshot, i)};
-    signature_.Add(op.work, hash, gemms[i].same_session ? kSameSession : 0);
-    turn_.lane[i] = lanes.Take(op, turn_.high(), gemms[i].cost.solo_us);
-    follower[turn_.lane[i]] = i;
+  for (int i = 0; i < scope_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[scope_.index[i]];
+    const OpCost& cost = MemoOf(Budget::kAll).Of(op.work, HashOf(op));
+    scope_.lane[i] = lanes.Take(op, scope_.high(), cost.solo_us);
+    follower[scope_.lane[i]] = i;
   }
-  std::array<Tail, kFirstHighLane + kHighLaneCount> tails;
-  int tail_count = 0;
-  for (size_t lane = 0; lane < lane_tails.size(); ++lane) {
-    const RunningOp* tail = lane_tails[lane];
-    // Work of a lower class is no reason to wait.
-    if (tail == nullptr || ClassOf(tail->priority) != turn_.priority_class) continue;
-    const uint64_t hash = HashWork(tail->work);
-    signature_.Add(tail->work, hash, static_cast<uint8_t>(kTail + 1 + follower[lane]));
-    tails[tail_count++] = {.cost = memo.Of(tail->work, hash), .follower = follower[lane]};
+  const LaneTails tails = TailsOf(snapshot);
+  for (size_t lane = 0; lane < tails.size(); ++lane) {
+    const RunningOp* tail = tails[lane];
+    if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
+    scope_.tails[scope_.tail_count++] = {.work = &tail->work,
+                                         .cost = MemoOf(Budget::kAll).Of(tail->work),
+                                         .follower = follower[lane]};
   }
-  if (LaunchSplit* known = Known()) return *known;
-  subject_ = {.signature = signature_.hash(), .family = signature_.family()};
-  ChooseSideBySide(device_, {gemms.data(), static_cast<size_t>(turn_.count())},
-                   {tails.data(), static_cast<size_t>(tail_count)}, corrections_.RatiosOf(subject_),
-                   chosen_);
-  return Remember(chosen_);
+  scope_.goal = scope_.tail_count > 0 ? GroupGoal::kThroughput : GroupGoal::kLatency;
+  scope_.serial_lane = SerialLane(tails);
 }
 
 // Behind what ends last of the same class, so that nothing runs beside it.
 Lane AutoPolicy::SerialLane(const LaneTails& tails) const {
   const RunningOp* last = nullptr;
   for (const RunningOp* tail : tails) {
-    if (tail == nullptr || ClassOf(tail->priority) != turn_.priority_class) continue;
-    if (IsHighPriority(tail->lane) != turn_.high()) continue;
+    if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
+    if (IsHighPriority(tail->lane) != scope_.high()) continue;
     if (last == nullptr || tail->expected_end > last->expected_end) last = tail;
   }
-  return last == nullptr ? turn_.lane[0] : last->lane;
+  return last == nullptr ? scope_.lane[0] : last->lane;
 }
 
-// --- Both ---
+LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
+  std::fill_n(scope_.urgent.begin(), scope_.count(), false);
+  LaunchSplit& split = FindOrSplit(snapshot, budget);
+  if (!scope_.deadline || !MarkUrgent(snapshot, budget, split)) return split;
+  return FindOrSplit(snapshot, budget);
+}
+
+// All that the choice depends on.
+void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
+  signature_.Start(static_cast<uint32_t>(scope_.goal) << 9 |
+                   static_cast<uint32_t>(scope_.grouped) << 8 | static_cast<uint32_t>(budget) << 1 |
+                   static_cast<uint32_t>(scope_.high()));
+  for (int i = 0; i < scope_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[scope_.index[i]];
+    signature_.Add(
+        op.work, HashOf(op),
+        (SameSession(snapshot, i) ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
+  }
+  for (const Tail& tail : scope_.tail_span()) {
+    signature_.Add(*tail.work, HashWork(*tail.work),
+                   static_cast<uint8_t>(kTail + 1 + tail.follower));
+  }
+}
+
+LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
+  Sign(snapshot, budget);
+  const Site site = SiteOf(budget);
+  if (LaunchSplit* known = Known()) {
+    if (known->form == Form::kGroup && !compiler_->Valid(known->compiled_at)) {
+      splitter_.CompileAnew(signature_.works(), site, *known);
+    }
+    return *known;
+  }
+  for (int i = 0; i < scope_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[scope_.index[i]];
+    ops_[i] = {.work = &op.work,
+               .cost = MemoOf(budget).Of(op.work, HashOf(op)),
+               .same_session = SameSession(snapshot, i),
+               .urgent = scope_.urgent[i]};
+  }
+  const std::span<const SplitOp> ops(ops_.data(), static_cast<size_t>(scope_.count()));
+  subject_ = {.signature = signature_.hash(), .family = signature_.family()};
+  splitter_.Choose(ops, site, corrections_.RatiosOf(subject_), chosen_);
+  // What the family taught about longer plans would stay for ever, since short ones teach nothing.
+  if (chosen_.PredictedUs() < Corrections::kMinUs && corrections_.Knows(subject_)) {
+    subject_.family = Corrections::kNoFamily;
+    splitter_.Choose(ops, site, corrections_.RatiosOf(subject_), chosen_);
+  }
+  return Remember(chosen_);
+}
+
+// Ops that would miss their deadlines in this split but could meet them if they went first.
+// What is late already is not hurried at the cost of others. True if there are any.
+bool AutoPolicy::MarkUrgent(const Snapshot& snapshot, Budget budget, const LaunchSplit& split) {
+  std::array<float, kMaxReady> end_us;
+  std::fill_n(end_us.begin(), scope_.count(), split.all_us);
+  float start_us = 0;
+  const uint8_t* next = split.order.data();
+  for (const Step& step : split.step_span()) {
+    for (int i = 0; i < step.count; ++i) {
+      const bool known = step.work_list != nullptr;
+      end_us[*next++] = start_us + (known ? step.work_list->ends_us[i] : step.predicted_us);
+    }
+    start_us += step.predicted_us;
+  }
+  bool any = false;
+  for (int i = 0; i < scope_.count(); ++i) {
+    const ReadyOp& op = snapshot.ready[scope_.index[i]];
+    if (op.deadline == 0) continue;
+    const auto alone_us = static_cast<float>(MemoOf(budget).Of(op.work, HashOf(op)).solo_us);
+    const float left_us = static_cast<float>(op.deadline - snapshot.now) * 1e-3f;
+    scope_.urgent[i] = end_us[i] > left_us && alone_us <= left_us;
+    any |= scope_.urgent[i];
+  }
+  return any;
+}
 
 // What was chosen for the signature, if it was chosen with the measured times that there are now.
 LaunchSplit* AutoPolicy::Known() {
@@ -463,53 +457,52 @@ LaunchSplit& AutoPolicy::Remember(const LaunchSplit& split) {
   return remembered;
 }
 
-void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, Lane serial_lane,
-                       int sm_budget, PlanWriter& writer, Plan& plan) {
-  int parts = 0;
+void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, int sm_budget,
+                       PlanWriter& writer, Plan& plan) {
+  int steps = 0;
   uint16_t end = plan.op_count;
-  for (; parts < split.part_count; ++parts) {
-    const Part& part = split.parts[parts];
-    const bool streams = part.form == Form::kStreams;
-    if (plan.launch_count + (streams ? part.count : 1) > Plan::kMaxLaunches) break;
-    for (int i = 0; i < (streams ? part.count : 1); ++i) {
-      plan.launches[plan.launch_count++] = {.first = static_cast<uint16_t>(end + i),
-                                            .count = streams ? uint16_t{1} : part.count,
-                                            .form = part.form,
-                                            .lane = streams ? turn_.lane[i] : serial_lane,
-                                            .sm_budget = static_cast<uint16_t>(sm_budget),
-                                            .degree = DegreeOf(part.count),
-                                            .work_list = part.work_list,
-                                            .predicted_us = part.predicted_us};
+  for (; steps < split.step_count; ++steps) {
+    const Step& step = split.steps[steps];
+    if (plan.launch_count + step.launches() > Plan::kMaxLaunches) break;
+    for (int i = 0; i < step.launches(); ++i) {
+      PlannedLaunch& launch = plan.launches[plan.launch_count++] = step;
+      launch.first = static_cast<uint16_t>(end + i);
+      launch.lane = scope_.serial_lane;
+      launch.sm_budget = static_cast<uint16_t>(sm_budget);
+      launch.degree = DegreeOf(step.count);
+      if (step.form != Form::kStreams) continue;
+      launch.count = 1;
+      launch.lane = scope_.lane[i];
     }
-    end = static_cast<uint16_t>(end + part.count);
-    writer.AddTimes(part.predicted_us, part.serial_us);
+    end = static_cast<uint16_t>(end + step.count);
+    writer.AddTimes(step.predicted_us, step.serial_us);
   }
   const int planned = end - plan.op_count;
   for (int i = 0; i < planned; ++i) {
-    plan.ops[plan.op_count + i] = turn_.index[split.order[i]];
+    plan.ops[plan.op_count + i] = scope_.index[split.order[i]];
   }
   plan.op_count = end;
-  if (parts > 0) {
+  if (steps > 0) {
     const Corrections::Named named = corrections_.Planned(signature_.hash(), split.arrangement);
     plan.tag = named.tag;
     if (named.choose_anew) cache_.Drop(signature_.hash());
-    history_.Planned(turn_.priority_class, snapshot.now);
+    history_.Planned(scope_.priority_class, snapshot.now);
     ++(chosen_anew_ ? stats_.unseen : stats_.known);
     stats_.tuned += split.tuned;
     stats_.modelled += static_cast<uint64_t>(planned - std::min<int>(planned, split.tuned));
   }
-  writer.Finish(parts > 0 ? ReasonOf(plan, snapshot, turn_) : OthersReason(snapshot), true);
+  writer.Finish(steps > 0 ? ReasonOf(plan, snapshot, scope_) : OthersReason(snapshot), true);
 }
 
-Reason AutoPolicy::ReasonOf(const Plan& plan, const Snapshot& snapshot, const Turn& turn) {
+Reason AutoPolicy::ReasonOf(const Plan& plan, const Snapshot& snapshot, const Scope& scope) {
   const PlannedLaunch& last = plan.launches[plan.launch_count - 1];
   const bool together =
       std::any_of(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
                   [](const PlannedLaunch& launch) { return launch.count > 1; });
   if (together || last.form == Form::kStreams) return Reason::kTogetherFaster;
   if (snapshot.ready.size() == 1) return Reason::kOnlyOneReady;
-  const bool lower_class_waits = ClassOf(snapshot.ready.back().priority) > turn.priority_class;
-  if (turn.count() == 1 && lower_class_waits) return Reason::kPriorityFirst;
+  const bool lower_class_waits = ClassOf(snapshot.ready.back().priority) > scope.priority_class;
+  if (scope.count() == 1 && lower_class_waits) return Reason::kPriorityFirst;
   return Reason::kTogetherNotFaster;
 }
 

@@ -53,22 +53,16 @@ constexpr float kMinMeasuredUs = 40;
 
 constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
 
-// What candidates are compared by: the time of all ops on the GPU or on the host, whichever is
-// longer, and some of what others wait for the host.
-float ScoreUs(float gpu_us, float host_us) {
-  return std::max(gpu_us, host_us) + kHostShare * host_us;
-}
-
 }  // namespace
 
 float LaunchSplit::PredictedUs() const {
-  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
-                         [](float sum, const Part& part) { return sum + part.predicted_us; });
+  return std::accumulate(steps.begin(), steps.begin() + step_count, 0.0f,
+                         [](float sum, const Step& step) { return sum + step.predicted_us; });
 }
 
 float LaunchSplit::SerialUs() const {
-  return std::accumulate(parts.begin(), parts.begin() + part_count, 0.0f,
-                         [](float sum, const Part& part) { return sum + part.serial_us; });
+  return std::accumulate(steps.begin(), steps.begin() + step_count, 0.0f,
+                         [](float sum, const Step& step) { return sum + step.serial_us; });
 }
 
 // The time of a co-run set in `form` if all of `problems` have been measured in one of that size:
@@ -91,8 +85,8 @@ LaunchSplitter::LaunchSplitter(const DeviceModel& device, const TunedTable* tune
                                WorkListCompiler* compiler)
     : device_(device), tuned_(tuned), compiler_(compiler) {}
 
-void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
-                            const Ratios& ratios, LaunchSplit& result) {
+void LaunchSplitter::Choose(std::span<const SplitOp> ops, const Site& site, const Ratios& ratios,
+                            LaunchSplit& result) {
   site_ = site;
   ratios_ = ratios;
   candidate_count_ = problems_predicted_ = 0;
@@ -100,7 +94,7 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site,
   Try({0, 0});
   if (row_count_ > 1) Try({0, 0});  // those in one launch
   ProposeCuts();
-  ProposeStreams(lane_limit);
+  ProposeStreams();
   int settled = 0;
   while (true) {
     Candidate* best = &candidates_[0];
@@ -119,7 +113,7 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const GroupSite& site,
 void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
   op_count_ = static_cast<int>(ops.size());
   groupable_count_ = row_count_ = 0;
-  turns_.Clear();
+  bounds_.Clear();
   float urgent_us = 0;
   for (int i = 0; i < op_count_; ++i) {
     works_[i] = ops[i].work;
@@ -128,14 +122,14 @@ void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
     const bool repeated = i > 0 && *works_[i] == *works_[i - 1];
     const Item previous = items_[std::max(0, i - 1)];
     items_[i] = repeated ? previous : ItemOf(ops[i]);
-    turns_.Add(items_[i].serial_us, ops[i].same_session);
-    items_[i].session = turns_.last_session();
+    bounds_.Add(items_[i].serial_us, ops[i].same_session);
+    items_[i].session = bounds_.last_session();
     items_[i].urgent = ops[i].urgent;
     if (ops[i].urgent) urgent_us += items_[i].serial_us;
     row_count_ += items_[i].rows;
     if (items_[i].groupable) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
   }
-  turns_.FindBounds(urgent_us);
+  bounds_.FindBounds(urgent_us);
   std::sort(by_time_.begin(), by_time_.begin() + groupable_count_, [this](uint16_t a, uint16_t b) {
     return items_[a].serial_us != items_[b].serial_us ? items_[a].serial_us < items_[b].serial_us
                                                       : a < b;
@@ -210,7 +204,7 @@ void LaunchSplitter::Try(Cut cut) {
 }
 
 void LaunchSplitter::Build(Cut cut, bool join_rows, Candidate& candidate) const {
-  candidate.part_count = 0;
+  candidate.step_count = 0;
   std::array<uint8_t, kMaxReady> marks;
   std::fill_n(marks.begin(), op_count_, kAlone);
   for (int i = 0; i < cut.alone_from; ++i) marks[by_time_[i]] = i < cut.long_from ? kShort : kLong;
@@ -224,7 +218,7 @@ void LaunchSplitter::Build(Cut cut, bool join_rows, Candidate& candidate) const 
 // One group for each dtype, and the next when it has enough work or all it can repack.
 void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
                                Candidate& candidate) const {
-  std::array<uint8_t, 256> open;  // part by dtype
+  std::array<uint8_t, 256> open;  // step by dtype
   open.fill(Candidate::kLater);
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
@@ -232,150 +226,187 @@ void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, boo
     const Work& work = *works_[i];
     uint8_t& place = open[static_cast<uint8_t>(work.dtype)];
     if (place == Candidate::kLater ||
-        candidate.parts[place].serial_us + item.serial_us > kMaxGroupUs ||
-        candidate.parts[place].repack_bytes + work.repack_bytes > compiler_->max_repack_bytes()) {
+        candidate.steps[place].serial_us + item.serial_us > kMaxGroupUs ||
+        candidate.steps[place].repack_bytes + work.repack_bytes > compiler_->max_repack_bytes()) {
       place = AddOne(i, candidate);
       continue;
     }
-    Part& part = candidate.parts[place];
-    candidate.part_of[i] = place;
-    part.form = Form::kGroup;
-    part.serial_us += item.serial_us;
-    part.repack_bytes += work.repack_bytes;
-    ++part.count;
+    Step& step = candidate.steps[place];
+    candidate.step_of[i] = place;
+    step.form = Form::kGroup;
+    step.serial_us += item.serial_us;
+    step.repack_bytes += work.repack_bytes;
+    ++step.count;
   }
 }
 
 void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent, bool join_rows,
                               Candidate& candidate) const {
-  uint8_t rows = Candidate::kLater;  // the part that row ops join
+  uint8_t rows = Candidate::kLater;  // the step that row ops join
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != kAlone || item.urgent != urgent) continue;
     const bool joins =
-        item.rows && rows != Candidate::kLater && candidate.parts[rows].count < kMaxRowOpsPerLaunch;
+        item.rows && rows != Candidate::kLater && candidate.steps[rows].count < kMaxRowOpsPerLaunch;
     if (!joins) {
-      const uint8_t part = AddOne(i, candidate);
-      if (item.rows && join_rows) rows = part;
+      const uint8_t step = AddOne(i, candidate);
+      if (item.rows && join_rows) rows = step;
       continue;
     }
-    Part& part = candidate.parts[rows];
-    candidate.part_of[i] = rows;
-    part.form = Form::kGroup;
-    part.serial_us += item.serial_us;
-    ++part.count;
+    Step& step = candidate.steps[rows];
+    candidate.step_of[i] = rows;
+    step.form = Form::kGroup;
+    step.serial_us += item.serial_us;
+    ++step.count;
   }
 }
 
-// A part of one op, to which others may be added; kLater if there is no room.
+// A step of one op, to which others may be added; kLater if there is no room.
 uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
-  uint8_t& part = candidate.part_of[op];
-  part = Candidate::kLater;
-  if (candidate.part_count == LaunchSplit::kMaxParts) return part;
+  uint8_t& step = candidate.step_of[op];
+  step = Candidate::kLater;
+  if (candidate.step_count == LaunchSplit::kMaxSteps) return step;
   const Item& item = items_[op];
-  part = candidate.part_count++;
-  candidate.parts[part] = {.form = item.alone_form,
-                           .count = 1,
-                           .predicted_us = item.alone_us,
-                           .serial_us = item.serial_us,
-                           .repack_bytes = works_[op]->repack_bytes,
-                           .tuned = item.tuned,
-                           .rows = item.rows};
-  return part;
+  step = candidate.step_count++;
+  Step& added = candidate.steps[step] = {};
+  added.form = item.alone_form;
+  added.count = 1;
+  added.predicted_us = item.alone_us;
+  added.serial_us = item.serial_us;
+  added.repack_bytes = works_[op]->repack_bytes;
+  added.tuned = item.tuned;
+  added.rows = item.rows;
+  return step;
 }
 
-// A candidate's parts are corrected by what plans that are arranged like it took: launches in turn
+// A candidate's steps are corrected by what plans that are arranged like it took: launches in turn
 // cost what none of them would cost alone. So a few large GEMMs as launches of their own behind one
 // group of the rest are not judged by how groups did, nor the other way round; and where two groups
 // in turn take 1.4 times what is predicted, one group of all need not: two 1356x1064x3064 and two
 // 258x576x576 took 46 to 54 us a batch instead of 34 (one H200).
 Arrangement LaunchSplitter::ArrangementOf(const Candidate& candidate) {
-  const auto parts = std::span(candidate.parts).first(candidate.part_count);
-  const auto groups = std::count_if(parts.begin(), parts.end(),
-                                    [](const Part& part) { return part.form == Form::kGroup; });
+  const auto steps = std::span(candidate.steps).first(candidate.step_count);
+  const auto groups = std::count_if(steps.begin(), steps.end(),
+                                    [](const Step& step) { return step.form == Form::kGroup; });
   if (groups == 0) return Arrangement::kSingle;
-  if (groups < std::ssize(parts)) return Arrangement::kMixed;
+  if (groups < std::ssize(steps)) return Arrangement::kMixed;
   return groups == 1 ? Arrangement::kGroup : Arrangement::kGroups;
 }
 
-// Times of the parts and the candidate's score.
+// Times of the steps and the candidate's score.
 void LaunchSplitter::Evaluate(Candidate& candidate) {
   Scatter(candidate);
   candidate.arrangement = ArrangementOf(candidate);
   const float ratio = Ratio(candidate.arrangement);
   float gpu_us = 0, host_us = 0;
   bool slower = false;
-  for (int p = 0; p < candidate.part_count; ++p) {
-    Part& part = candidate.parts[p];
-    if (part.count > 1) {
-      part.predicted_us = part.rows
+  for (int p = 0; p < candidate.step_count; ++p) {
+    Step& step = candidate.steps[p];
+    if (step.count > 1) {
+      step.predicted_us = step.rows
                               ? RowsUs(candidate, p)
-                              : GroupUs(ProblemsOf(candidate, p), part.repack_bytes, part.tuned);
+                              : GroupUs(ProblemsOf(candidate, p), step.repack_bytes, step.tuned);
     }
-    part.predicted_us *= ratio;
-    slower |= part.count > 1 && part.predicted_us > part.serial_us;  // rule 1
-    gpu_us += part.predicted_us;
-    host_us += part.form == Form::kGroup || part.rows ? kGroupHostUs : kLibraryHostUs * part.count;
+    step.predicted_us *= ratio;
+    slower |= step.count > 1 && step.predicted_us > step.serial_us;  // rule 1
+    gpu_us += step.predicted_us;
+    host_us += step.form == Form::kGroup || step.rows ? kGroupHostUs : kLibraryHostUs * step.count;
   }
-  slower |= candidate.part_of[0] == Candidate::kLater;  // the fairest turn is never put off
+  slower |= candidate.step_of[0] == Candidate::kLater;  // the fairest turn is never put off
   candidate.score_us = slower ? kNever : ScoreUs(gpu_us + LaterUs(candidate), host_us);
 }
 
 // Of row ops side by side in one launch: they share the bandwidth of the memory.
-float LaunchSplitter::RowsUs(const Candidate& candidate, int part) const {
+float LaunchSplitter::RowsUs(const Candidate& candidate, int step) const {
   double longest_us = 0, hbm_us = 0;
   for (int i = 0; i < op_count_; ++i) {
-    if (candidate.part_of[i] != part) continue;
+    if (candidate.step_of[i] != step) continue;
     longest_us = std::max(longest_us, costs_[i].solo_us - device_.kernel_floor_us);
     hbm_us += costs_[i].hbm_us;
   }
   return static_cast<float>(device_.kernel_floor_us + std::max(longest_us, hbm_us));
 }
 
+// What candidates are compared by: the time of all ops on the GPU or on the host, whichever is
+// longer, and some of what others wait for the host. Library kernels alone always take the host the
+// same.
+float LaunchSplitter::ScoreUs(float gpu_us, float host_us) const {
+  return may_group() ? std::max(gpu_us, host_us) + kHostShare * host_us : gpu_us;
+}
+
 // The time of the ops that are not in this plan, one after the other.
 float LaunchSplitter::LaterUs(const Candidate& candidate) const {
   float sum_us = 0;
   for (int i = 0; i < op_count_; ++i) {
-    if (candidate.part_of[i] == Candidate::kLater) sum_us += items_[i].serial_us;
+    if (candidate.step_of[i] == Candidate::kLater) sum_us += items_[i].serial_us;
   }
   return sum_us;
 }
 
-// As many as there are lanes side by side, in the order of turns, but no more than a group would
-// have: what becomes ready waits for all of them.
-void LaunchSplitter::ProposeStreams(int lane_limit) {
-  const int limit = std::min(op_count_, lane_limit);
-  if (limit < 2 || site_.sm_budget > 0 || candidate_count_ == kMaxCandidates) return;
+// The first ops side by side, in the order of turns: at most as many as there are lanes, and no
+// more than a group would have, because what becomes ready waits for all of them. Beside groups
+// only as many as possible are a candidate; among library kernels it is a matter of how many.
+void LaunchSplitter::ProposeStreams() {
+  if (site_.sm_budget > 0) return;
+  const int limit = std::min(op_count_, site_.lane_limit);
   CoRunSet set(device_);
-  Part part{.form = Form::kStreams};
-  int count = 0;
   double wave_us = 0;
-  for (; count < limit && (count < 2 || part.serial_us <= kMaxGroupUs); ++count) {
-    set.Add(costs_[count]);
-    part.serial_us += items_[count].serial_us;
-    wave_us = std::max(wave_us, costs_[count].wave_us);
-    problems_[count] = Problem::Of(*works_[count]);
+  Step step;
+  step.form = Form::kStreams;
+  while (step.count < limit && (step.count < 2 || step.serial_us <= kMaxGroupUs)) {
+    const int op = step.count++;
+    set.Add(costs_[op]);
+    step.serial_us += items_[op].serial_us;
+    wave_us = std::max(wave_us, costs_[op].wave_us);
+    problems_[op] = Problem::Of(*works_[op]);
+    if (!may_group()) TryStreams(step, set, wave_us);
   }
-  part.count = static_cast<uint16_t>(count);
+  if (may_group()) TryStreams(step, set, wave_us);
+}
+
+// A candidate of the first step.count ops, `set` on the GPU, if it breaks no rule. One op alone is
+// one beside what runs already.
+void LaunchSplitter::TryStreams(Step step, const CoRunSet& set, double wave_us) {
+  if (candidate_count_ == kMaxCandidates || (step.count < 2 && site_.tails.empty())) return;
   const std::optional<float> measured_us =
-      TunedUs({problems_.data(), static_cast<size_t>(count)}, Form::kStreams);
-  part.tuned = measured_us.has_value();
-  // Behind others nothing is lost with a last wave that is not full, since more fills it; elsewhere
-  // half of one is, as in groups.
-  const double tail_us = site_.goal == GroupGoal::kThroughput ? 0 : wave_us / 2;
-  part.predicted_us = measured_us.value_or(static_cast<float>(set.CoRunUs() + tail_us) + kSignalUs);
-  part.predicted_us *= Ratio(Arrangement::kStreams);
-  if (part.predicted_us > part.serial_us) return;
-  Candidate& candidate = candidates_[candidate_count_++];
-  candidate.part_count = 1;
-  candidate.parts[0] = part;
-  candidate.arrangement = Arrangement::kStreams;
-  std::fill_n(candidate.part_of.begin(), count, uint8_t{0});
-  std::fill_n(candidate.part_of.begin() + count, op_count_ - count, Candidate::kLater);
+      TunedUs({problems_.data(), static_cast<size_t>(step.count)}, Form::kStreams);
+  step.tuned = measured_us.has_value();
+  // Against groups half of a last wave that is not full is lost, as there, but behind others, since
+  // more fills it.
+  const bool fills = !may_group() || site_.goal == GroupGoal::kThroughput;
+  const auto added_us = static_cast<float>(fills ? 0 : wave_us / 2) + kSignalUs;
+  const Arrangement arrangement = step.count > 1 ? Arrangement::kStreams : Arrangement::kSingle;
+  const float ratio = Ratio(arrangement);
+  step.predicted_us = ratio * measured_us.value_or(static_cast<float>(set.CoRunUs()) + added_us);
+  if (step.predicted_us > step.serial_us) return;
+  Candidate& candidate = candidates_[candidate_count_];
+  candidate.step_count = 1;
+  candidate.steps[0] = step;
+  candidate.arrangement = arrangement;
+  std::fill_n(candidate.step_of.begin(), step.count, uint8_t{0});
+  std::fill_n(candidate.step_of.begin() + step.count, op_count_ - step.count, Candidate::kLater);
+  if (Harms(candidate)) return;
   // The rest will be planned as well as these.
-  const float later_us = LaterUs(candidate) * part.predicted_us / part.serial_us;
-  const float host_us = kLibraryHostUs * static_cast<float>(op_count_);
-  candidate.score_us = ScoreUs(part.predicted_us + later_us, host_us);
+  const float gain = GainBesideTails(step, set, added_us * ratio);
+  const float all_us = (step.serial_us + LaterUs(candidate)) * gain;
+  candidate.score_us = ScoreUs(all_us, kLibraryHostUs * static_cast<float>(op_count_));
+  ++candidate_count_;
+}
+
+// What `set` and the tails that none of its ops follows take side by side, as a share of what they
+// take when it goes one by one behind them.
+float LaunchSplitter::GainBesideTails(const Step& step, const CoRunSet& set, float added_us) const {
+  CoRunSet tails(device_), all = set;
+  for (const Tail& tail : site_.tails) {
+    if (tail.follower >= 0 && tail.follower < step.count) continue;
+    tails.Add(tail.cost);
+    all.Add(tail.cost);
+  }
+  if (tails.LongestUs() == 0) return step.predicted_us / step.serial_us;
+  const float ratio = Ratio(Arrangement::kStreams);
+  const auto together_us = static_cast<float>(all.CoRunUs()) * ratio + added_us;
+  const auto tails_us = static_cast<float>(tails.CoRunUs()) * Ratio(Arrangement::kSingle);
+  return together_us / (tails_us + step.serial_us);
 }
 
 // What was measured includes the copies that the tuner's operands, whose rows follow each other
@@ -392,131 +423,132 @@ float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack
 
 // --- The choice ---
 
-// Compiles the work lists of the parts that will be launched and holds the candidate against the
+// Compiles the work lists of the steps that will be launched and holds the candidate against the
 // rules with what they say. False if it breaks one.
 bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
   Scatter(candidate);
-  const int parts = PartsToLaunch(candidate);
+  const int steps = StepsToLaunch(candidate);
   if (compiler_ != nullptr) result.compiled_at = compiler_->epoch();
-  for (int p = 0; p < parts; ++p) {
-    Part& part = candidate.parts[p];
-    if (part.form != Form::kGroup || part.rows) continue;
-    if (!SettlePart(ProblemsOf(candidate, p), Ratio(candidate.arrangement), part)) return false;
+  for (int p = 0; p < steps; ++p) {
+    Step& step = candidate.steps[p];
+    if (step.form != Form::kGroup || step.rows) continue;
+    if (!SettleStep(ProblemsOf(candidate, p), Ratio(candidate.arrangement), step)) return false;
   }
-  WriteResult(candidate, parts, result);
+  WriteResult(candidate, steps, result);
   return !Harms(candidate);
 }
 
-bool LaunchSplitter::SettlePart(std::span<const Problem> problems, float ratio, Part& part) {
-  part.work_list = compiler_->Compile(problems, site_.sm_budget, site_.goal);
-  if (part.work_list != nullptr && !part.tuned) {
-    part.predicted_us =
-        (part.work_list->predicted_us + compiler_->RepackUs(part.repack_bytes)) * ratio;
+bool LaunchSplitter::SettleStep(std::span<const Problem> problems, float ratio, Step& step) {
+  step.work_list = compiler_->Compile(problems, site_.sm_budget, site_.goal);
+  if (step.work_list != nullptr && !step.tuned) {
+    step.predicted_us =
+        (step.work_list->predicted_us + compiler_->RepackUs(step.repack_bytes)) * ratio;
   }
   const bool budgeted = site_.sm_budget > 0;
-  if (part.count > 1) return part.work_list != nullptr && part.predicted_us <= part.serial_us;
-  if (part.work_list == nullptr || (!budgeted && part.predicted_us > part.serial_us)) {
-    part = {.form = Form::kSingle,
-            .count = 1,
-            .predicted_us = part.serial_us,
-            .serial_us = part.serial_us};
+  if (step.count > 1) return step.work_list != nullptr && step.predicted_us <= step.serial_us;
+  if (step.work_list == nullptr || (!budgeted && step.predicted_us > step.serial_us)) {
+    step.form = Form::kSingle;
+    step.predicted_us = step.serial_us;
+    step.repack_bytes = 0;
+    step.tuned = false;
+    step.work_list = nullptr;
   } else if (budgeted) {
-    part.serial_us = part.predicted_us;
+    step.serial_us = step.predicted_us;
   }
   return true;
 }
 
-// Rule 2. A problem of a group with a work list ends when that says, any other op with its part.
+// Rule 2. A problem of a group with a work list ends when that says, any other op with its step.
 bool LaunchSplitter::Harms(const Candidate& candidate) const {
-  std::array<float, LaunchSplit::kMaxParts> start_us;
-  std::array<uint16_t, LaunchSplit::kMaxParts> seen{};
+  std::array<float, LaunchSplit::kMaxSteps> start_us;
+  std::array<uint16_t, LaunchSplit::kMaxSteps> seen{};
   float end_us = 0;
-  for (int p = 0; p < candidate.part_count; ++p) {
+  for (int p = 0; p < candidate.step_count; ++p) {
     start_us[p] = end_us;
-    end_us += candidate.parts[p].predicted_us;
+    end_us += candidate.steps[p].predicted_us;
   }
   for (int i = 0; i < op_count_; ++i) {
-    const int p = candidate.part_of[i];
+    const int p = candidate.step_of[i];
     if (p == Candidate::kLater) continue;
-    const Part& part = candidate.parts[p];
+    const Step& step = candidate.steps[p];
     const int problem = seen[p]++;
     if (items_[i].urgent) continue;
-    float run_us = part.predicted_us;
-    if (part.work_list != nullptr) {
-      run_us *= part.work_list->ends_us[problem] / part.work_list->predicted_us;
+    float run_us = step.predicted_us;
+    if (step.work_list != nullptr) {
+      run_us *= step.work_list->ends_us[problem] / step.work_list->predicted_us;
     }
-    if (start_us[p] + run_us > turns_.BoundUs(items_[i].session)) return true;
+    if (start_us[p] + run_us > bounds_.BoundUs(items_[i].session)) return true;
   }
   return false;
 }
 
 // Up to the horizon, and in any case the op whose turn it is.
-int LaunchSplitter::PartsToLaunch(const Candidate& candidate) const {
+int LaunchSplitter::StepsToLaunch(const Candidate& candidate) const {
   float sum_us = 0;
-  for (int p = 0; p < candidate.part_count; ++p) {
-    sum_us += candidate.parts[p].predicted_us;
-    if (sum_us >= kHorizonUs && p >= candidate.part_of[0]) return p + 1;
+  for (int p = 0; p < candidate.step_count; ++p) {
+    sum_us += candidate.steps[p].predicted_us;
+    if (sum_us >= kHorizonUs && p >= candidate.step_of[0]) return p + 1;
   }
-  return candidate.part_count;
+  return candidate.step_count;
 }
 
-void LaunchSplitter::WriteResult(const Candidate& candidate, int parts, LaunchSplit& result) const {
-  result.part_count = static_cast<uint8_t>(parts);
+void LaunchSplitter::WriteResult(const Candidate& candidate, int steps, LaunchSplit& result) const {
+  result.step_count = static_cast<uint8_t>(steps);
   result.form = Form::kSingle;
   result.arrangement = candidate.arrangement;
   result.all_us = LaterUs(candidate);
-  std::array<uint16_t, LaunchSplit::kMaxParts> next;
+  std::array<uint16_t, LaunchSplit::kMaxSteps> next;
   uint16_t count = 0;
-  for (int p = 0; p < candidate.part_count; ++p) {
-    const Part& part = candidate.parts[p];
-    result.all_us += part.predicted_us;
-    if (p >= parts) continue;
-    result.parts[p] = part;
-    if (part.form != Form::kSingle && result.form != Form::kGroup) result.form = part.form;
+  for (int p = 0; p < candidate.step_count; ++p) {
+    const Step& step = candidate.steps[p];
+    result.all_us += step.predicted_us;
+    if (p >= steps) continue;
+    result.steps[p] = step;
+    if (step.form != Form::kSingle && result.form != Form::kGroup) result.form = step.form;
     next[p] = count;
-    count = static_cast<uint16_t>(count + part.count);
+    count = static_cast<uint16_t>(count + step.count);
   }
   result.op_count = count;
   result.tuned = 0;
   for (int i = 0; i < op_count_; ++i) {
-    const int p = candidate.part_of[i];
-    if (p >= parts) continue;
+    const int p = candidate.step_of[i];
+    if (p >= steps) continue;
     result.order[next[p]++] = static_cast<uint8_t>(i);
     result.tuned +=
-        candidate.parts[p].form == Form::kSingle ? costs_[i].tuned : candidate.parts[p].tuned;
+        candidate.steps[p].form == Form::kSingle ? costs_[i].tuned : candidate.steps[p].tuned;
   }
 }
 
-std::span<const Problem> LaunchSplitter::ProblemsOf(const Candidate& candidate, int part) const {
-  return {problems_.data() + part_begin_[part], candidate.parts[part].count};
+std::span<const Problem> LaunchSplitter::ProblemsOf(const Candidate& candidate, int step) const {
+  return {problems_.data() + step_begin_[step], candidate.steps[step].count};
 }
 
-// Lays the problems of each part side by side, in the order of their ops.
+// Lays the problems of each step side by side, in the order of their ops.
 void LaunchSplitter::Scatter(const Candidate& candidate) {
-  std::array<uint16_t, LaunchSplit::kMaxParts> next;
+  std::array<uint16_t, LaunchSplit::kMaxSteps> next;
   uint16_t begin = 0;
-  for (int p = 0; p < candidate.part_count; ++p) {
-    next[p] = part_begin_[p] = begin;
-    begin = static_cast<uint16_t>(begin + candidate.parts[p].count);
+  for (int p = 0; p < candidate.step_count; ++p) {
+    next[p] = step_begin_[p] = begin;
+    begin = static_cast<uint16_t>(begin + candidate.steps[p].count);
   }
   for (int i = 0; i < op_count_; ++i) {
-    const uint8_t p = candidate.part_of[i];
+    const uint8_t p = candidate.step_of[i];
     if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*works_[i]);
   }
 }
 
-void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const GroupSite& site,
+void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const Site& site,
                                  LaunchSplit& split) {
   for (int i = 0; i < split.op_count; ++i) {
     problems_[i] = Problem::Of(*works[split.order[i]]);
   }
   split.compiled_at = compiler_->epoch();
   const Problem* problems = problems_.data();
-  for (Part& part : split.part_span()) {
-    if (part.form == Form::kGroup && !part.rows) {
-      part.work_list = compiler_->Compile({problems, part.count}, site.sm_budget, site.goal);
+  for (Step& step : split.step_span()) {
+    if (step.form == Form::kGroup && !step.rows) {
+      step.work_list = compiler_->Compile({problems, step.count}, site.sm_budget, site.goal);
     }
-    problems += part.count;
+    problems += step.count;
   }
 }
 

@@ -3,7 +3,7 @@
 //
 // Do no harm. A chosen split keeps to all of these, by prediction:
 //   1. No launch takes longer than its ops one after the other, each with its best kernel alone.
-//   2. No session is kept waiting: its last op ends no later than FairTurns allows.
+//   2. No session is kept waiting: its last op ends no later than FairBounds allows.
 //   3. Urgent ops (whose deadline would be missed otherwise) go first, and all others may be later
 //      by their time: that is what a deadline asks for.
 #ifndef CONCERT_POLICIES_AUTO_LAUNCH_SPLIT_H_
@@ -14,7 +14,7 @@
 #include <optional>
 #include <span>
 
-#include "policies/auto/fair_turns.h"
+#include "policies/auto/fair_bounds.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_model.h"
 #include "policies/cost/tuned_table.h"
@@ -23,29 +23,28 @@
 
 namespace concert::policies {
 
-// Ops that go out together: one launch, or for kStreams one for each op.
-struct Part {
-  Form form = Form::kSingle;
-  uint16_t count = 0;
-  float predicted_us = 0;               // from its start to its end
-  float serial_us = 0;                  // its ops one after the other
-  uint64_t repack_bytes = 0;            // kGroup: Work::repack_bytes of its ops
-  bool tuned = false;                   // kGroup, kStreams: predicted_us was measured
-  bool rows = false;                    // its ops are row ops: in one launch, without a work list
-  const WorkList* work_list = nullptr;  // kGroup; valid as long as LaunchSplit::compiled_at is
+// Ops that go out together: one launch, or for kStreams one for each op. Its predicted time is from
+// its start to its end; a work list is valid as long as LaunchSplit::compiled_at is.
+struct Step : PlannedLaunch {
+  float serial_us = 0;        // its ops one after the other
+  uint64_t repack_bytes = 0;  // kGroup: Work::repack_bytes of its ops
+  bool tuned = false;         // kGroup, kStreams: predicted_us was measured
+  bool rows = false;          // its ops are row ops: in one launch, without a work list
+
+  int launches() const { return form == Form::kStreams ? count : 1; }
 };
 
-// Parts follow one another. Within a part ops keep the order in which they were offered.
+// Steps follow one another. Within a step ops keep the order in which they were offered.
 struct LaunchSplit {
-  static constexpr int kMaxParts = Plan::kMaxLaunches;
+  static constexpr int kMaxSteps = Plan::kMaxLaunches;
 
-  std::array<Part, kMaxParts> parts;
-  // The ops of the first part, then of the next, by their place among those offered. What is not
+  std::array<Step, kMaxSteps> steps;
+  // The ops of the first step, then of the next, by their place among those offered. What is not
   // here is left for a later plan.
   std::array<uint8_t, kMaxReady> order;
   static_assert(kMaxReady - 1 <= UINT8_MAX);
   uint16_t op_count = 0;
-  uint8_t part_count = 0;
+  uint8_t step_count = 0;
   uint16_t tuned = 0;         // ops whose predicted time was measured
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
   Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
@@ -55,20 +54,31 @@ struct LaunchSplit {
   uint64_t times_hash = 0;
   uint32_t table = 0;
 
-  std::span<Part> part_span() { return {parts.data(), part_count}; }
-  std::span<const Part> part_span() const { return {parts.data(), part_count}; }
+  std::span<Step> step_span() { return {steps.data(), step_count}; }
+  std::span<const Step> step_span() const { return {steps.data(), step_count}; }
   float PredictedUs() const;
   float SerialUs() const;
 };
 
-// Where group launches go and what they are planned for.
-struct GroupSite {
-  int sm_budget = 0;  // 0: all SMs
-  // kChain: one of the ops follows a launch that is unfinished on the groups' lane.
-  GroupGoal goal = GroupGoal::kLatency;
+// The last op launched on a lane, beside which streams would run.
+struct Tail {
+  const Work* work = nullptr;
+  OpCost cost;
+  int follower = -1;  // which of the ops offered would go behind it on that lane
 };
 
-// One ready GEMM of the class that is planned.
+// Where launches go, what is there already, and what they are planned for.
+struct Site {
+  int sm_budget = 0;   // 0: all SMs
+  int lane_limit = 1;  // launches side by side at most
+  // kChain: one of the ops follows a launch that is unfinished on the groups' lane.
+  GroupGoal goal = GroupGoal::kLatency;
+  // What runs on the lanes of what would go side by side. None where groups go out: they follow
+  // one another on one lane.
+  std::span<const Tail> tails;
+};
+
+// One ready op of the class that is planned.
 struct SplitOp {
   const Work* work = nullptr;
   OpCost cost;                // with the best library kernel on the budget
@@ -85,15 +95,14 @@ class LaunchSplitter {
   // As the constructor's.
   void UseTuned(const TunedTable* tuned) { tuned_ = tuned; }
 
-  // The best split of `ops`, 1 to kMaxReady of them in the snapshot's order, on the SMs and
-  // with the goal of `site`, with at most `lane_limit` launches side by side. Under a budget
-  // groupable ops only go into group launches, which keep to it exactly; to library kernels it is a
-  // hint.
-  void Choose(std::span<const SplitOp> ops, const GroupSite& site, int lane_limit,
-              const Ratios& ratios, LaunchSplit& result);
+  // The best split of `ops`, 1 to kMaxReady of them in the snapshot's order, at `site`. Under a
+  // budget groupable ops only go into group launches, which keep to it exactly; to library kernels
+  // it is a hint. `ratios`: actual over predicted time of each arrangement.
+  void Choose(std::span<const SplitOp> ops, const Site& site, const Ratios& ratios,
+              LaunchSplit& result);
 
   // Compiles the work lists of the groups of `split`, which is one of these ops, anew.
-  void CompileAnew(std::span<const Work* const> works, const GroupSite& site, LaunchSplit& split);
+  void CompileAnew(std::span<const Work* const> works, const Site& site, LaunchSplit& split);
 
  private:
   // An op with what it costs in a launch of its own.
@@ -114,12 +123,12 @@ class LaunchSplitter {
     int alone_from = 0;
   };
   struct Candidate {
-    static constexpr uint8_t kLater = 255;  // in part_of: not in this plan
-    static_assert(LaunchSplit::kMaxParts < kLater);
+    static constexpr uint8_t kLater = 255;  // in step_of: not in this plan
+    static_assert(LaunchSplit::kMaxSteps < kLater);
 
-    std::array<Part, LaunchSplit::kMaxParts> parts;
-    std::array<uint8_t, kMaxReady> part_of;
-    int part_count = 0;
+    std::array<Step, LaunchSplit::kMaxSteps> steps;
+    std::array<uint8_t, kMaxReady> step_of;
+    int step_count = 0;
     Arrangement arrangement = Arrangement::kSingle;
     float score_us = 0;
   };
@@ -127,10 +136,14 @@ class LaunchSplitter {
 
   // What is planned.
   void Prepare(std::span<const SplitOp> ops);
+  // Of the ops offered; without, all candidates are of library kernels.
+  bool may_group() const { return groupable_count_ + row_count_ > 0; }
   Item ItemOf(const SplitOp& op);
   // Candidates.
   void ProposeCuts();
-  void ProposeStreams(int lane_limit);
+  void ProposeStreams();
+  void TryStreams(Step step, const CoRunSet& set, double wave_us);
+  float GainBesideTails(const Step& step, const CoRunSet& set, float added_us) const;
   void Try(Cut cut);
   void Build(Cut cut, bool join_rows, Candidate& candidate) const;
   void AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
@@ -139,20 +152,21 @@ class LaunchSplitter {
                 Candidate& candidate) const;
   uint8_t AddOne(int op, Candidate& candidate) const;
   void Evaluate(Candidate& candidate);
+  float ScoreUs(float gpu_us, float host_us) const;
   float LaterUs(const Candidate& candidate) const;
   std::optional<float> TunedUs(std::span<const Problem> problems, Form form) const;
   // Not corrected.
-  float RowsUs(const Candidate& candidate, int part) const;
+  float RowsUs(const Candidate& candidate, int step) const;
   float GroupUs(std::span<const Problem> problems, uint64_t repack_bytes, bool& tuned);
   static Arrangement ArrangementOf(const Candidate& candidate);
   float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
   // The choice.
   bool Settle(Candidate& candidate, LaunchSplit& result);
-  bool SettlePart(std::span<const Problem> problems, float ratio, Part& part);
+  bool SettleStep(std::span<const Problem> problems, float ratio, Step& step);
   bool Harms(const Candidate& candidate) const;
-  int PartsToLaunch(const Candidate& candidate) const;
-  void WriteResult(const Candidate& candidate, int parts, LaunchSplit& result) const;
-  std::span<const Problem> ProblemsOf(const Candidate& candidate, int part) const;
+  int StepsToLaunch(const Candidate& candidate) const;
+  void WriteResult(const Candidate& candidate, int steps, LaunchSplit& result) const;
+  std::span<const Problem> ProblemsOf(const Candidate& candidate, int step) const;
   void Scatter(const Candidate& candidate);
 
   const DeviceModel device_;
@@ -164,16 +178,16 @@ class LaunchSplitter {
   int groupable_count_ = 0;
   int row_count_ = 0;
   int candidate_count_ = 0;
-  GroupSite site_;
+  Site site_;
   int problems_predicted_ = 0;
   Ratios ratios_{};
   std::array<Item, kMaxReady> items_;
   std::array<OpCost, kMaxReady> costs_;
   std::array<const Work*, kMaxReady> works_;
-  FairTurns turns_;
+  FairBounds bounds_;
   std::array<uint16_t, kMaxReady> by_time_;                  // groupable ops, shortest first
-  std::array<Problem, kMaxReady> problems_;                  // part after part
-  std::array<uint16_t, LaunchSplit::kMaxParts> part_begin_;  // into problems_
+  std::array<Problem, kMaxReady> problems_;                  // step after step
+  std::array<uint16_t, LaunchSplit::kMaxSteps> step_begin_;  // into problems_
   std::array<Candidate, kMaxCandidates> candidates_;  // the first: every op in a launch of its own
 };
 

@@ -7,8 +7,8 @@
 //   equal shares from the start (processor sharing):   sum of min(W(s), W(t)) over all t.
 // One session after the other in the given order keeps to the first, shortest session first to the
 // second, so there is always a way to keep to all bounds.
-#ifndef CONCERT_POLICIES_AUTO_FAIR_TURNS_H_
-#define CONCERT_POLICIES_AUTO_FAIR_TURNS_H_
+#ifndef CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_
+#define CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_
 
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace concert::policies {
 
-class FairTurns {
+class FairBounds {
  public:
   void Clear() { sessions_ = 0; }
   // Ops in the order of the snapshot. A run of ops of one session counts as one session; the
@@ -40,4 +40,4 @@ class FairTurns {
 
 }  // namespace concert::policies
 
-#endif  // CONCERT_POLICIES_AUTO_FAIR_TURNS_H_
+#endif  // CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_

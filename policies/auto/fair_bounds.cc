@@ -1,4 +1,4 @@
-#include "policies/auto/fair_turns.h"
+#include "policies/auto/fair_bounds.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ constexpr float kRounding = 1.0001f;
 
 }  // namespace
 
-void FairTurns::FindBounds(float slack_us) {
+void FairBounds::FindBounds(float slack_us) {
   float turn_us = 0;
   for (int s = 0; s < sessions_; ++s) {
     turn_us += work_us_[s];
