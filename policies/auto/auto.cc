@@ -361,11 +361,13 @@ void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
   signature_.Start(static_cast<uint32_t>(scope_.goal) << 9 |
                    static_cast<uint32_t>(scope_.grouped) << 8 | static_cast<uint32_t>(budget) << 1 |
                    static_cast<uint32_t>(scope_.high()));
+  const ReadyOp* before = nullptr;
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
-    signature_.Add(
-        op.work, HashOf(op),
-        (SameSession(snapshot, i) ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
+    const bool same_session = before != nullptr && before->session == op.session;
+    signature_.Add(op.work, HashOf(op),
+                   (same_session ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
+    before = &op;
   }
   for (const Tail& tail : scope_.tail_span()) {
     signature_.Add(*tail.work, HashWork(*tail.work),
