@@ -4,8 +4,8 @@ concertd while clients come and go.
 
   dashboard_picture.py BIN_DIR FILE.svg
 
-On the simulator. It takes a minute. As root, the clients are those of several users, who must be able to read BIN_DIR. Needs prometheus and
-matplotlib (Debian: prometheus, python3-matplotlib).
+On the simulator; it takes a minute. As root, the clients are those of several users, who must be able to read BIN_DIR.
+Needs prometheus and matplotlib (Debian: prometheus, python3-matplotlib).
 """
 
 import io
@@ -44,8 +44,7 @@ PAGE, PANEL, EDGE, GRID, WORDS, DIM = "#111217", "#181b1f", "#2a2d33", "#2c2f35"
 COLOURS = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0", "#37872d", "#fade2a")
 COLUMN, ROW, HEADER, GAP = 30, 20, 36, 3  # points
 TITLE = "concert"
-SUBTITLE = ("simulated H200 (two of them; clients of three users): where the CPU computes results more slowly than the "
-            "modelled GPU would, times are the CPU's")
+SUBTITLE = "two simulated H200: where the CPU computes results more slowly than the modelled GPU would, times are the CPU's"
 
 # The names that Grafana has for units: what stands behind the prefix.
 UNITS = {"short": "", "flops": "FLOP/s", "Bps": "B/s", "ops": "ops/s"}
@@ -187,7 +186,7 @@ def draw_timeseries(axes, panel, shown):
     axes.set_ylim(0, highest)
     for _, heights, colour in reversed(layers):  # of a stack, each covers what is below it
         pen(axes, shown, heights, colour, on_panel(colour) if panel.stacked else colour + "26")
-    say(axes, -36 / axes.bbox.width, 1.07, panel.title, 7.5)
+    say(axes, -36 / axes.bbox.width, 1 + 9 / axes.bbox.height, panel.title, 7.5)
     axes.locator_params(axis="y", nbins=4, steps=[1, 2, 2.5, 5, 10])
     factor, unit = scaled(highest, panel.unit)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * factor:.3g}{unit}" if value else "0")
@@ -225,7 +224,7 @@ def draw(panels, shown, pyplot):
         x, y, w, h = place(left, top, right, bottom)
         figure.add_artist(pyplot.Rectangle((x, y), w, h, facecolor=PANEL, edgecolor=EDGE, linewidth=0.6, zorder=-1))
         is_plot = panel.type == "timeseries" and panel.series
-        margins = (42, 20, -8, -30) if is_plot else (1, 0, -1, 0)
+        margins = (42, 23, -8, -30) if is_plot else (1, 0, -1, 0)
         corners = (at + by for at, by in zip((left, top, right, bottom), margins))
         axes = figure.add_axes(place(*corners), facecolor="none", xlim=(shown[0], shown[-1]), frame_on=False)
         (draw_timeseries if is_plot else draw_stat if panel.series else draw_nothing)(axes, panel, shown)

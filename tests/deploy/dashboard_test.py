@@ -124,9 +124,10 @@ class FileTest(unittest.TestCase):
 
 class DrawingTest(unittest.TestCase):
     def test_numbers_have_units_and_few_digits(self):
-        for value, unit, expected in ((0, "percentunit", "0 %"), (0.01234, "percentunit", "1.23 %"), (17.5, "percentunit", "1750 %"),
-                                      (4, "short", "4"), (0.00025, "s", "250 µs"), (1.5, "s", "1.50 s"),
-                                      (2.5e9, "flops", "2.50 GFLOP/s"), (0.25, "ops", "0.25 ops/s"), (999e3, "Bps", "999 kB/s")):
+        for value, unit, expected in (
+                (0, "percentunit", "0 %"), (0.01234, "percentunit", "1.23 %"), (17.5, "percentunit", "1750 %"), (4, "short", "4"),
+                (0.00025, "s", "250 µs"), (1.5, "s", "1.50 s"), (2.5e9, "flops", "2.50 GFLOP/s"), (0.25, "ops", "0.25 ops/s"),
+                (999e3, "Bps", "999 kB/s")):
             self.assertEqual(dashboard_picture.written(value, unit), expected)
 
     def test_a_line_loses_only_points_that_do_not_show(self):
