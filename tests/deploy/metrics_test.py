@@ -10,60 +10,20 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.request
 from pathlib import Path
+
+import dashboard
+from metered_node import MeteredDaemon, wait_for
 
 BIN = Path(sys.argv.pop(1))
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/prometheus/concert.rules.yml"
 RULES_TEST = ROOT / "tests/deploy/concert_rules_test.yml"
-DASHBOARD = ROOT / "deploy/grafana/concert.json"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CONCERT_")}
 PROMTOOL = shutil.which("promtool")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Daemon:
-    """A concertd with metrics on a free port, in a folder of its own."""
-
-    def __init__(self, folder):
-        self.socket, self.log = f"{folder}/concert.sock", Path(folder, "log")
-        for _ in range(5):  # somebody else may take the port in between
-            self.port = free_port()
-            if self.start(folder):
-                return
-        raise RuntimeError(f"concertd did not start: {self.log.read_text()}")
-
-    def start(self, folder):
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                [BIN / "concertd", "--device", "sim", "--sim-gpus", "1", "--socket", self.socket, "--admin-socket",
-                 f"{folder}/admin.sock", "--tune-store", f"{folder}/tuning.sqlite3", "--metrics-port", str(self.port)],
-                stdout=log, stderr=log, env=ENVIRONMENT)
-        while self.process.poll() is None:
-            if f"metrics on 127.0.0.1:{self.port}" in self.log.read_text():
-                return True
-            time.sleep(0.02)
-        return False
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(30)
-
-    def scrape(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-            return answer.read().decode()
 
 
 def samples(text):
@@ -72,23 +32,17 @@ def samples(text):
     return {(name, labels): float(value) for name, labels, value in found}
 
 
-def expressions():
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"]
-
-
 class MetricsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.daemon = Daemon(cls.folder.name)
-        with subprocess.Popen([BIN / "concert_demo", "--socket", cls.daemon.socket, "--steps", "1000000", "--layers",
-                               "32x256x128,32x128x256"], stdout=subprocess.DEVNULL, env=ENVIRONMENT) as client:
-            while "concert_session_ops_total" not in (text := cls.daemon.scrape()) and client.poll() is None:
-                time.sleep(0.02)
-            cls.text = text
+        cls.daemon = MeteredDaemon(BIN, cls.folder.name, flags=("--sim-gpus", "1"))
+        client = cls.daemon.demo("metered")
+        try:
+            cls.text = wait_for(lambda: "concert_session_ops_total" in (text := cls.daemon.scrape()) and text, "op")
+        finally:
             client.kill()
+            client.wait()
 
     @classmethod
     def tearDownClass(cls):
@@ -107,14 +61,13 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(during["concert_queue_wait_seconds_count", 'gpu="0"'] +
                          sum(value for (name, _), value in during.items() if name == "concert_failed_ops_total"),
                          during["concert_user_ops_total", user])
-        while "concert_session_" in (text := self.daemon.scrape()):  # its end takes a moment
-            time.sleep(0.02)
+        text = wait_for(lambda: "concert_session_" not in (text := self.daemon.scrape()) and text, "end of the session")
         self.assertGreaterEqual(samples(text)["concert_user_ops_total", user], during["concert_user_ops_total", user])
 
     def test_what_is_built_on_metrics_names_those_that_there_are(self):
         known = {name for name, _ in samples(self.text)} | set(re.findall(r"^# TYPE (\w+)", self.text, re.MULTILINE))
         manual = (ROOT / "docs/operations.md").read_text()
-        for path, text in ((RULES, RULES.read_text()), (DASHBOARD, DASHBOARD.read_text()), ("operations.md", manual)):
+        for path, text in ((RULES, RULES.read_text()), (dashboard.FILE, dashboard.FILE.read_text()), ("operations.md", manual)):
             for name in set(re.findall(r"\bconcert_[a-z_]+", text)) - {"concert_rules_test"}:
                 if name.endswith(("_", "_demo")):
                     continue
@@ -127,8 +80,9 @@ class MetricsTest(unittest.TestCase):
         own = "".join(line + "\n" for line in self.text.splitlines() if "concert_" in line)
         check = subprocess.run([PROMTOOL, "check", "metrics"], input=own, capture_output=True, text=True, timeout=60)
         self.assertEqual((check.returncode, check.stdout + check.stderr), (0, ""))
-        rules = [{"record": f"panel{i}", "expr": re.sub(r"\$__rate_interval", "5m", expression)}
-                 for i, (_, expression) in enumerate(expressions())]
+        intervals = dashboard.intervals(scrape_ms=15000, step_ms=15000)
+        rules = [{"record": f"panel{i}", "expr": re.sub(r"\$__rate_interval", intervals["__rate_interval"], expression)}
+                 for i, (_, expression) in enumerate(dashboard.targets())]
         panels = Path(self.folder.name, "panels.yml")
         panels.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
         shutil.copy(RULES, self.folder.name)
@@ -138,7 +92,7 @@ class MetricsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_the_dashboards_panels_do_not_overlap(self):
-        panels = json.loads(DASHBOARD.read_text())["panels"]
+        panels = dashboard.load()["panels"]
         cells = [(x, y) for panel in panels for place in [panel["gridPos"]]
                  for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
         self.assertEqual(len(cells), len(set(cells)))
