@@ -62,6 +62,28 @@ TEST(MailboxTest, ManyProducersOneSleepingConsumer) {
   EXPECT_EQ(received, kProducers * kEach);
 }
 
+TEST(MailboxTest, AQuietMessageIsThereWithoutWakingAnybody) {
+  Mailbox<int> box(4);
+  const auto rung = [&box] {
+    pollfd wait{.fd = box.wake_fd(), .events = POLLIN, .revents = 0};
+    return poll(&wait, 1, 0) > 0;
+  };
+  box.PrepareSleep();
+  ASSERT_TRUE(box.TryPushQuietly(1));
+  EXPECT_FALSE(rung());
+  EXPECT_FALSE(box.empty());
+  ASSERT_TRUE(box.TryPush(2));
+  EXPECT_TRUE(rung());
+  box.FinishSleep();
+  int message = 0;
+  for (const int pushed : {1, 2}) {
+    ASSERT_TRUE(box.TryPop(message));
+    EXPECT_EQ(message, pushed);
+  }
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(box.TryPushQuietly(i));
+  EXPECT_FALSE(box.TryPushQuietly(4));
+}
+
 TEST(MailboxTest, KnowsWhetherThereIsRoom) {
   Mailbox<Message> box(8);
   for (int lap = 0; lap < 3; ++lap) {
