@@ -11,6 +11,7 @@
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
 #include "policies/cost/plan_writer.h"
+#include "policies/cost/resources.h"
 #include "policies/seam/classes.h"
 #include "policies/seam/lane_book.h"
 
@@ -269,14 +270,10 @@ void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
 void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
                                Plan& plan) {
   CostMemo& memo = MemoOf(Budget::kAll);
-  CoRunSet set(device_);
-  for (const RunningOp* tail : TailsOf(snapshot)) {
-    if (tail != nullptr) set.Add(memo.Of(tail->work));
-  }
+  const Resources in_use = ResourcesInUse(snapshot, memo);
   const ReadyOp& first = snapshot.ready[turn_.index[0]];
   const OpCost cost = memo.Of(first.work, HashOf(first));
-  set.Add(cost);
-  if (!set.Fits()) {
+  if (!in_use.HaveRoomFor(cost)) {
     return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
   }
   const Lane lane = lanes.Take(first, turn_.high(), cost.solo_us);
