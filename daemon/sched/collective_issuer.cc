@@ -93,6 +93,7 @@ bool CollectiveIssuer::Turn(policies::Time now) {
     Fail(failed.part, failed.failure);
   }
   for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(outcomes_.PartsOf(matched));
+  TellNews(now);  // last: nobody waits for it
   return progress;
 }
 
@@ -146,6 +147,20 @@ void CollectiveIssuer::Fail(const RankPart& part, const Failure& failure) {
   DispatcherMessage message(DispatcherMessage::Type::kPartFailed);
   message.part = {.op = part.id, .failure = failure, .launched_at = 0};
   Answer(part.gpu, message);
+}
+
+// What a policy plans by and nothing depends on: so a mailbox that is half full, and a dispatcher
+// that sleeps, are spared it, and what has no room is lost. A part's news comes before its answer,
+// since after that there is none.
+void CollectiveIssuer::TellNews(policies::Time now) {
+  rendezvous_.TellNews(outcomes_);
+  for (const Rendezvous::News& news : outcomes_.news) {
+    DispatcherMailbox& mailbox = *dispatchers_[news.part.gpu];
+    if (!mailbox.HasRoom(kRoomWithoutNews)) continue;
+    DispatcherMessage message(DispatcherMessage::Type::kRanksThere);
+    message.news = {.op = news.part.id, .ranks_there = news.ranks_there, .since = now};
+    mailbox.TryPushQuietly(message);
+  }
 }
 
 // Every part is answered once, so that at most PlanBook::kMaxCollectives answers of a GPU wait.

@@ -39,6 +39,7 @@ class CollectiveIssuer {
   void Handle(const IssuerMessage& message, policies::Time now);
   void Launch(std::span<const RankPart> parts);
   void Fail(const RankPart& part, const kernels::Failure& failure);
+  void TellNews(policies::Time now);
   void Answer(int gpu, const DispatcherMessage& message);
   bool SendLateAnswers();
   bool AnswersAreLate() const;

@@ -17,7 +17,6 @@ namespace {
 
 using kernels::Failure;
 
-constexpr uint32_t kDispatcherMailboxCapacity = 8192;
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
 
 // An idle turn every few microseconds.

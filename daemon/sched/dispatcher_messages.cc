@@ -41,6 +41,9 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
     case Type::kPartFailed:
       scheduler_.PartFailed(message.part.op, message.part.failure);
       return;
+    case Type::kRanksThere:
+      scheduler_.RanksThere(message.news.op, message.news.ranks_there, message.news.since);
+      return;
     case Type::kSetPolicy:
       scheduler_.SetPolicy(message.replacement->policy);
       message.replacement->done.store(true, std::memory_order_release);

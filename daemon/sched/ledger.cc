@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "kernels/op_table.h"
 
@@ -10,7 +11,9 @@ namespace concert::daemon {
 using policies::PlannedLaunch;
 
 Ledger::Ledger(const policies::DeviceModel& device, OpPool& pool)
-    : device_(device), pool_(pool), ranges_(policies::kMaxReady) {}
+    : device_(device), pool_(pool), ranges_(policies::kMaxReady) {
+  waiting_.reserve(policies::kMaxReady);
+}
 
 Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpId> ops,
                                 uint16_t order_mask, bool chained, Planned& planned, Time now) {
@@ -46,9 +49,36 @@ void Ledger::Close(const policies::Plan& plan, const Planned& planned) {
 
 void Ledger::Offer(OpId op, Lane lane, Time now) {
   pool_[op].flight = {.lane = lane, .launched_at = now};
+  RanksThere(op, 1, now);
+}
+
+// A part that found the list full comes on it with the first news when there is room.
+void Ledger::RanksThere(OpId op, uint8_t ranks, Time since) {
+  OpSlot& slot = pool_[op];
+  if (slot.flight.waiting == OpSlot::Flight::kUnlisted) {
+    if (waiting_.size() == policies::kMaxReady) return;
+    slot.flight.waiting = static_cast<uint16_t>(waiting_.size());
+    waiting_.push_back(
+        {.op = op, .session = slot.op.session, .priority = slot.priority, .work = slot.op.work});
+  }
+  policies::WaitingCollective& part = waiting_[slot.flight.waiting];
+  part.ranks_there = ranks;
+  part.since = since;
+}
+
+void Ledger::Unlist(OpId op) {
+  const uint16_t place =
+      std::exchange(pool_[op].flight.waiting, uint16_t{OpSlot::Flight::kUnlisted});
+  if (place == OpSlot::Flight::kUnlisted) return;
+  if (place + 1u < waiting_.size()) {
+    waiting_[place] = waiting_.back();
+    pool_[waiting_[place].op].flight.waiting = place;
+  }
+  waiting_.pop_back();
 }
 
 void Ledger::LaunchPart(OpId op, const Reservation& reservation, Time now) {
+  Unlist(op);
   OpSlot& slot = pool_[op];
   slot.flight.launch = plans_.LaunchCollective(slot, now);
   slot.flight.launched_at = now;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "daemon/sched/coordinator.h"
 #include "daemon/sched/hazards.h"
@@ -56,6 +57,10 @@ class Ledger {
   // A collective's part goes to the rendezvous, to be enqueued on `lane`: until it is, it takes
   // nothing that others need.
   void Offer(OpId op, Lane lane, Time now);
+  // News of an offered part: the parts of `ranks` ranks are there, the last since `since`.
+  void RanksThere(OpId op, uint8_t ranks, Time since);
+  // The rendezvous has given the part back.
+  void TakeBack(OpId op) { Unlist(op); }
   void LaunchPart(OpId op, const Reservation& reservation, Time now);
 
   // The launched op has ended.
@@ -71,6 +76,8 @@ class Ledger {
   policies::LaneState StateOf(Lane lane, Time now) const {
     return {.in_flight = lanes_[lane].in_flight, .busy_until = lanes_[lane].clock.BusyUntil(now)};
   }
+  // Offered parts: those first offered, up to a bound.
+  std::span<const policies::WaitingCollective> waiting() const { return waiting_; }
   // When the launched op's launch is predicted to end.
   Time EndOf(const OpSlot& slot, Time now) const {
     return lanes_[slot.flight.lane].clock.EndOf(slot.flight.clock_launch, now);
@@ -99,12 +106,14 @@ class Ledger {
   uint32_t Occupy(const policies::PlannedLaunch& launch, uint16_t order_mask, Planned& planned,
                   Time now);
   void LeaveLane(OpId op, Time now);
+  void Unlist(OpId op);
 
   const policies::DeviceModel& device_;
   OpPool& pool_;
   std::array<LaneInfo, policies::kLaneCount> lanes_;
   WritesInFlight writes_;
   PlanBook plans_;
+  std::vector<policies::WaitingCollective> waiting_;
   LaunchRanges ranges_;  // scratch of one launch
 };
 

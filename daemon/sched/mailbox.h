@@ -39,26 +39,13 @@ class Mailbox {
 
   // False if the mailbox is full. Any thread.
   bool TryPush(const T& message) {
-    uint64_t position = tail_.load(std::memory_order_relaxed);
-    for (;;) {
-      Cell& cell = cells_[position & mask_];
-      // Acquire: pairs with TryPop's release, so that the old message has been copied out.
-      const uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
-      if (sequence == position) {
-        if (tail_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
-          cell.message = message;
-          // Release: pairs with TryPop's acquire.
-          cell.sequence.store(position + 1, std::memory_order_release);
-          Wake();
-          return true;
-        }
-      } else if (sequence < position) {
-        return false;
-      } else {
-        position = tail_.load(std::memory_order_relaxed);
-      }
-    }
+    if (!Push(message)) return false;
+    Wake();
+    return true;
   }
+  // The same for what is of no use to a consumer that sleeps: it finds the message when something
+  // else wakes it.
+  bool TryPushQuietly(const T& message) { return Push(message); }
 
   // Whether `count` more messages fit, as of a moment ago. Any thread.
   bool HasRoom(uint32_t count) const {
@@ -101,6 +88,27 @@ class Mailbox {
     std::atomic<uint64_t> sequence;
     T message;
   };
+
+  bool Push(const T& message) {
+    uint64_t position = tail_.load(std::memory_order_relaxed);
+    for (;;) {
+      Cell& cell = cells_[position & mask_];
+      // Acquire: pairs with TryPop's release, so that the old message has been copied out.
+      const uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
+      if (sequence == position) {
+        if (tail_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
+          cell.message = message;
+          // Release: pairs with TryPop's acquire.
+          cell.sequence.store(position + 1, std::memory_order_release);
+          return true;
+        }
+      } else if (sequence < position) {
+        return false;
+      } else {
+        position = tail_.load(std::memory_order_relaxed);
+      }
+    }
+  }
 
   void Wake() {
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -63,12 +63,13 @@ struct DispatcherMessage {
     kRemoveMembership,
     kPartLaunched,
     kPartFailed,
-    kSetPolicy,  // `replacement`: decide with its policy
-    kUseTuned,   // `replacement`: plan and pick variants by its table
-    kLease,      // `lease_holder` gets turns until it wants no more; one at a time
-    kDrain,      // refuse new ops
-    kFailAll,    // `failure`: end everything that does not run yet
-    kWake,       // nothing; ends a sleep
+    kRanksThere,  // news of an offered part; lost where the mailbox has little room
+    kSetPolicy,   // `replacement`: decide with its policy
+    kUseTuned,    // `replacement`: plan and pick variants by its table
+    kLease,       // `lease_holder` gets turns until it wants no more; one at a time
+    kDrain,       // refuse new ops
+    kFailAll,     // `failure`: end everything that does not run yet
+    kWake,        // nothing; ends a sleep
   };
   Type type;
   uint32_t session = 0;
@@ -90,6 +91,11 @@ struct DispatcherMessage {
       policies::Time launched_at;  // of kPartLaunched: when its launch began
       Reservation reservation;     // of kPartLaunched
     } part;
+    struct {
+      OpId op;
+      uint8_t ranks_there;
+      policies::Time since;  // when the last of them came
+    } news;                  // kRanksThere
     Replacement* replacement;
     LeaseHolder* lease_holder;
   };
@@ -142,6 +148,10 @@ struct IssuerMessage {
 // What of the issuer's mailbox is kept for parts, which must always fit: all that users may have
 // offered together (Resource::kParts), and slack for senders that look at the room at one time.
 inline constexpr uint32_t kRoomForParts = 16'384 + 64;
+
+// What news leaves of a dispatcher's mailbox to all that must arrive: half of it.
+inline constexpr uint32_t kDispatcherMailboxCapacity = 8192;
+inline constexpr uint32_t kRoomWithoutNews = kDispatcherMailboxCapacity / 2;
 
 using DispatcherMailbox = Mailbox<DispatcherMessage>;
 using ControlMailbox = Mailbox<ControlEvent>;

@@ -58,10 +58,12 @@ struct OpSlot {
 
   // The Ledger's, from its launch or offer on.
   struct Flight {
+    static constexpr uint16_t kUnlisted = 0xffff;
     policies::Lane lane = policies::kNoLane;
     uint16_t launch = 0;  // in the PlanBook
     uint16_t index_in_launch = 0;
     uint16_t reserved_sms = 0;       // of a collective
+    uint16_t waiting = kUnlisted;    // of an offered part: its place in Ledger::waiting
     uint32_t clock_launch = 0;       // its launch in its lane's LaneClock
     uint64_t lane_launch = 0;        // which launch of its lane, counting from 1
     policies::Time launched_at = 0;  // or offered

@@ -30,6 +30,14 @@ Failure CheckMemory(const Op& a, uint32_t rank_a, const Op& b, uint32_t rank_b) 
 // that they are opened again without allocating.
 constexpr size_t kMaxSpare = 4;
 
+// News go to every part that waits. Told of each rank, n parts would cost n * n messages; told when
+// their number has grown by an eighth, and of the last but one, they cost some ten each. Up to
+// eight are told of each.
+constexpr size_t kPartOfNews = 8;
+bool WorthTelling(size_t told, size_t there, size_t ranks) {
+  return there > told && ((there - told) * kPartOfNews >= told || there + 1 == ranks);
+}
+
 }  // namespace
 
 void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks, Account& account) {
@@ -76,6 +84,8 @@ Rendezvous::Open& Rendezvous::FindOrOpen(uint32_t id, Communicator& communicator
   open->parts.clear();
   open->answered.reset();
   open->first_arrival = now;
+  open->told = 1;  // who offers a part knows of it
+  open->gained = false;
   open->failure = {};
   open->remembered = false;
   Wait(*open);
@@ -120,7 +130,11 @@ void Rendezvous::Settle(Communicator& communicator, Open& open, uint32_t rank, O
   open.answered[rank] = true;
   const size_t ranks = communicator.joined.size();
   if (open.answered.count() < ranks) {
-    if (!open.failure.ok()) Remember(communicator, open, out);
+    if (open.failure.ok()) {
+      Gain(open);
+    } else {
+      Remember(communicator, open, out);
+    }
     return;
   }
   if (open.failure.ok()) {
@@ -165,6 +179,30 @@ void Rendezvous::Break(Communicator& communicator, const Failure& why, Outcomes&
   communicator.account->Release(Resource::kRefusals, remembered);
   communicator.open.clear();
   communicator.spare.clear();
+}
+
+void Rendezvous::Gain(Open& open) {
+  if (open.gained) return;
+  open.gained = true;
+  gained_.push_back({open.communicator, open.sequence});
+}
+
+void Rendezvous::TellNews(Outcomes& out) {
+  for (const OpenName& name : gained_) {
+    const auto communicator = communicators_.find(name.communicator);
+    if (communicator == communicators_.end()) continue;
+    const auto found = communicator->second.open.find(name.sequence);
+    if (found == communicator->second.open.end()) continue;
+    Open& open = found->second;
+    open.gained = false;
+    const size_t there = open.parts.size();
+    if (!WorthTelling(open.told, there, communicator->second.joined.size())) continue;
+    open.told = there;
+    for (const RankedPart& ranked : open.parts) {
+      out.news.push_back({ranked.part, static_cast<uint8_t>(there)});
+    }
+  }
+  gained_.clear();
 }
 
 void Rendezvous::Wait(Open& open) {

@@ -43,11 +43,17 @@ class Rendezvous {
     RankPart part;
     kernels::Failure failure;
   };
+  // So many ranks' parts are there, this one among them; the others are missing.
+  struct News {
+    RankPart part;
+    uint8_t ranks_there = 0;
+  };
   // Used again and again, so that in steady state nothing here allocates.
   struct Outcomes {
     std::vector<Matched> matched;
     std::vector<RankPart> parts;
     std::vector<Failed> failed;
+    std::vector<News> news;
     std::span<const RankPart> PartsOf(const Matched& match) const {
       return {parts.data() + match.first, match.count};
     }
@@ -55,6 +61,7 @@ class Rendezvous {
       matched.clear();
       parts.clear();
       failed.clear();
+      news.clear();
     }
   };
 
@@ -77,6 +84,10 @@ class Rendezvous {
   // Gives back every part, those that come later too.
   void FailAll(const kernels::Failure& failure, Outcomes& out);
 
+  // Appends news for the parts of ops that have gained ranks since the last call and still wait:
+  // one for each part, however many ranks came.
+  void TellNews(Outcomes& out);
+
   // Whether anything waits, and so Expire is worth calling.
   bool waiting() const { return oldest_ != nullptr; }
   // Ops that are held or remembered, for tests.
@@ -95,6 +106,8 @@ class Rendezvous {
     std::vector<RankedPart> parts;        // those that wait, in order of arrival
     std::bitset<kMaxRanks + 1> answered;  // by rank: its part arrived or was refused
     policies::Time first_arrival = 0;
+    size_t told = 0;           // how many parts there were by the last news
+    bool gained = false;       // it is in gained_
     kernels::Failure failure;  // not ok: every part fails, those that come later too
     bool remembered = false;   // charged as a refusal
     Open *before = nullptr, *after = nullptr;  // in the list of what waits
@@ -118,15 +131,23 @@ class Rendezvous {
   void Remember(Communicator& communicator, Open& open, Outcomes& out);
   // Fails what waits, forgets what failed; parts that come later fail, too.
   void Break(Communicator& communicator, const kernels::Failure& why, Outcomes& out);
+  void Gain(Open& open);
   void Wait(Open& open);
   void WaitNoMore(Open& open);
   static kernels::Failure Compare(const Open& open, uint32_t rank, const Op& mine);
   kernels::Failure MissingRank(const Communicator& communicator, const Open& open) const;
 
+  // One that may have gained ranks: by name, since it may be over by the time of the news.
+  struct OpenName {
+    uint32_t communicator;
+    uint64_t sequence;
+  };
+
   const Options options_;
   absl::flat_hash_map<uint32_t, Communicator> communicators_;
   kernels::Failure closed_;                     // not ok: FailAll was called
   Open *oldest_ = nullptr, *newest_ = nullptr;  // what waits, by first_arrival
+  std::vector<OpenName> gained_;
 };
 
 }  // namespace concert::daemon

@@ -26,6 +26,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
   snapshot_ready_.reserve(policies::kMaxReady);
   snapshot_running_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;
+  snapshot_.window = &window_;
 }
 
 QueueId Scheduler::AddQueue(uint32_t session, policies::Priority priority, Account* account,
@@ -205,6 +206,11 @@ void Scheduler::Fail(OpId id, const Failure& failure) {
   readiness_.Touch(slot.queue);
 }
 
+void Scheduler::RanksThere(OpId id, uint8_t ranks, Time since) {
+  CONCERT_CHECK(pool_[id].state == OpState::kOffered);
+  ledger_.RanksThere(id, ranks, since);
+}
+
 void Scheduler::PartLaunched(OpId id, const Reservation& reservation, Time now) {
   OpSlot& slot = pool_[id];
   CONCERT_CHECK(slot.state == OpState::kOffered);
@@ -232,6 +238,7 @@ void Scheduler::PartFailed(OpId id, const Failure& failure) {
 // failure.
 void Scheduler::ReturnToQueue(QueueId queue_id, OpId id) {
   OpSlot& slot = pool_[id];
+  ledger_.TakeBack(id);
   slot.state = OpState::kQueued;
   slot.may_launch = false;
   Queue& queue = queues_[queue_id];

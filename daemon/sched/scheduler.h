@@ -41,6 +41,7 @@
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
 #include "policies/seam/snapshot.h"
+#include "policies/seam/window.h"
 
 namespace concert::daemon {
 
@@ -156,6 +157,9 @@ class Scheduler {
   void WaitSatisfied(OpId op, int index);
   // The op can never run. REQUIRES: not launched or offered.
   void Fail(OpId op, const kernels::Failure& failure);
+  // Of an offered part: the parts of `ranks` ranks are with the rendezvous, the last since `since`.
+  // Only for the policy to know.
+  void RanksThere(OpId op, uint8_t ranks, Time since);
   // Outcome of an offered part: enqueued on the device with this reservation, or failed.
   void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
@@ -288,6 +292,16 @@ class Scheduler {
     }
   };
 
+  // What a policy may pull of the queues.
+  class QueueWindow final : public policies::Window {
+   public:
+    explicit QueueWindow(const Scheduler& scheduler) : scheduler_(scheduler) {}
+    bool Follower(uint32_t op, policies::QueuedOp& follower) const override;
+
+   private:
+    const Scheduler& scheduler_;
+  };
+
   // Examining (scheduler_examine.cc).
   void Examine(QueueId queue, Time now, Actions& actions);
   void ExamineTouched(Time now, Actions& actions);
@@ -319,6 +333,7 @@ class Scheduler {
   void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
   void ListRunning(Time now);
+  bool WaitsElsewhere(const OpSlot& slot) const;
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
@@ -357,6 +372,8 @@ class Scheduler {
   uint64_t examined_ = 0;
   // What is left of this step.
   int examinations_left_ = 0, completions_left_ = 0;
+
+  const QueueWindow window_{*this};
 
   // Scratch of one decision.
   policies::Snapshot snapshot_;

@@ -135,6 +135,27 @@ void Scheduler::ListRunning(Time now) {
   }
 }
 
+// Whether the op depends on anything that has not ended but what is before it in its queue.
+bool Scheduler::WaitsElsewhere(const OpSlot& slot) const {
+  if (slot.watched_waits != 0) return true;
+  for (int i = 0; i < slot.local_wait_count; ++i) {
+    const OpSlot::LocalWait& wait = slot.local_waits[i];
+    const bool before_it = wait.queue == slot.queue && wait.value < slot.op.ticket;
+    if (!before_it && queues_[wait.queue].finished < wait.value) return true;
+  }
+  return false;
+}
+
+bool Scheduler::QueueWindow::Follower(uint32_t op, policies::QueuedOp& follower) const {
+  const OpId next = scheduler_.pool_[op].next;
+  if (next == kNone) return false;
+  const OpSlot& slot = scheduler_.pool_[next];
+  if (!slot.may_launch) return false;
+  follower = {
+      .op = next, .work = &slot.op.work, .waits_elsewhere = scheduler_.WaitsElsewhere(slot)};
+  return true;
+}
+
 bool Scheduler::BuildSnapshot(Time now) {
   RankCandidates(now);
   if (candidates_.empty()) return false;
@@ -160,6 +181,7 @@ bool Scheduler::BuildSnapshot(Time now) {
   snapshot_.now = now;
   snapshot_.ready = snapshot_ready_;
   snapshot_.running = snapshot_running_;
+  snapshot_.waiting = ledger_.waiting();
   return true;
 }
 

@@ -10,8 +10,10 @@
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
 #include "policies/cost/plan_writer.h"
+#include "policies/cost/resources.h"
 #include "policies/seam/classes.h"
 #include "policies/seam/lane_book.h"
+#include "policies/seam/window.h"
 
 namespace concert::policies {
 namespace {
@@ -32,8 +34,23 @@ constexpr double kLeastShareUs = 40;
 // 1356x1064x3064 and two 258x576x576 took 39 us a batch instead of 34 (one H200).
 constexpr double kMaxImbalance = 2;
 
+// What a step of a chain gains that starts beside the end of the one before: 16x2048x2048 after
+// itself takes 8.8 us instead of 10.8 (one H200). Of the longest steps that predictions of chains
+// were fitted to, that is little.
+constexpr float kOverlapUs = 2, kMaxStepUs = 60;
+
 // Tags of a signature's ops.
 constexpr uint8_t kSameSession = 1, kUrgent = 2, kTail = 128;
+
+// A barrier is over before anybody could make room for it, and has nothing reserved.
+bool WantsSms(const Work& collective) { return collective.link_bytes + collective.hbm_bytes > 0; }
+
+// Whether the next op of its queue could start beside its end.
+bool IsFollowed(const Snapshot& snapshot, const ReadyOp& op) {
+  if (!op.work.chains()) return false;
+  const Followers::Iterator next = FollowersOf(snapshot, op).begin();
+  return next != std::default_sentinel && next->work->chains() && !next->waits_elsewhere;
+}
 
 class AutoPolicy final : public Policy {
  public:
@@ -78,6 +95,7 @@ class AutoPolicy final : public Policy {
     std::array<Lane, kMaxSideBySide> lane;                    // if side by side
     std::array<Tail, kFirstHighLane + kHighLaneCount> tails;  // beside which library kernels go out
     int tail_count = 0;
+    bool followed = false;  // on an idle lane: by what could start beside the end of one of them
 
     int count() const { return static_cast<int>(index.size()); }
     bool high() const { return priority_class == kHighClass; }
@@ -111,7 +129,9 @@ class AutoPolicy final : public Policy {
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
+  bool CollectiveIsNear(const Snapshot& snapshot) const;
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
+  void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
   LaneTails TailsOf(const Snapshot& snapshot) const;
   void LookBeside(const Snapshot& snapshot, LaneBook& lanes);
   Lane SerialLane(const LaneTails& tails) const;
@@ -140,6 +160,7 @@ class AutoPolicy final : public Policy {
 
   // Of the decision at hand.
   ReadyCompute compute_;
+  bool offers_ = false;  // a collective that will want SMs
   Scope scope_;
   Signature signature_;
   Corrections::Subject subject_;
@@ -170,6 +191,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
     LookAtLane(snapshot);
     if (scope_.goal == GroupGoal::kThroughput) TakeHalf(snapshot);
     budget = ChooseBudget(snapshot, running);
+    if (scope_.followed) ChooseFirstStep(snapshot, budget);
   } else {
     LookBeside(snapshot, lanes);
   }
@@ -187,12 +209,14 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 // cost others little. Lists what runs on SMs.
 void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
   compute_.Clear();
+  offers_ = false;
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
     if (op.work.runs_on == RunsOn::kSms) {
       compute_.Add(index, op, op.work.chains() && compiler_ != nullptr);
     } else if (!writer.full()) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;
+      offers_ |= collective && WantsSms(op.work);
       const bool high = op.priority == Priority::kHigh;
       writer.Add(index, Form::kStreams,
                  collective ? kHighCollectiveLane
@@ -243,10 +267,18 @@ void AutoPolicy::ChooseScope(const Snapshot& snapshot, const RunningCompute& run
 void AutoPolicy::LookAtLane(const Snapshot& snapshot) {
   const Lane lane = scope_.serial_lane = SerialLaneOf(scope_.priority_class);
   const bool busy = snapshot.lanes[lane].in_flight > 0;
-  const bool chained = std::any_of(scope_.index.begin(), scope_.index.end(), [&](uint16_t index) {
-    return snapshot.ready[index].after == lane;
-  });
-  scope_.goal = !busy ? GroupGoal::kLatency : chained ? GroupGoal::kChain : GroupGoal::kThroughput;
+  const auto any = [&](auto is) {
+    return std::any_of(scope_.index.begin(), scope_.index.end(),
+                       [&](uint16_t index) { return is(snapshot.ready[index]); });
+  };
+  scope_.goal = GroupGoal::kLatency;
+  scope_.followed = false;
+  if (busy) {
+    const bool chained = any([&](const ReadyOp& op) { return op.after == lane; });
+    scope_.goal = chained ? GroupGoal::kChain : GroupGoal::kThroughput;
+  } else {
+    scope_.followed = any([&](const ReadyOp& op) { return IsFollowed(snapshot, op); });
+  }
 }
 
 // Where much more of the class's work is ready than runs, half of both: while one half runs those
@@ -273,14 +305,10 @@ void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
 void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
                                Plan& plan) {
   CostMemo& memo = MemoOf(Budget::kAll);
-  CoRunSet set(device_);
-  for (const RunningOp* tail : TailsOf(snapshot)) {
-    if (tail != nullptr) set.Add(memo.Of(tail->work));
-  }
+  const Resources in_use = ResourcesInUse(snapshot, memo);
   const ReadyOp& first = snapshot.ready[scope_.index[0]];
   const OpCost cost = memo.Of(first.work, HashOf(first));
-  set.Add(cost);
-  if (!set.Fits()) {
+  if (!in_use.HaveRoomFor(cost)) {
     return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
   }
   const Lane lane = lanes.Take(first, scope_.high(), cost.solo_us);
@@ -289,10 +317,24 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
   writer.Finish(Reason::kTogetherFaster, true);
 }
 
+// Whether a collective that will want SMs goes out now or waits for ranks that are likely to come
+// while a launch that starts now would run: its blocks would wait for that launch to end, and with
+// them those of the other GPUs.
+bool AutoPolicy::CollectiveIsNear(const Snapshot& snapshot) const {
+  if (device_.collective_sms == 0) return false;
+  return offers_ ||
+         std::any_of(snapshot.waiting.begin(), snapshot.waiting.end(),
+                     [&](const WaitingCollective& collective) {
+                       const bool last = collective.ranks_there + 1 >= collective.work.ranks;
+                       return WantsSms(collective.work) &&
+                              snapshot.now - collective.since < (last ? kLastRankNs : kNextRankNs);
+                     });
+}
+
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(scope_.priority_class, snapshot.now, kActiveNs);
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
-  if (snapshot.reserved_sms > 0 &&
+  if ((snapshot.reserved_sms > 0 || CollectiveIsNear(snapshot)) &&
       (!outranked || SmsOf(Budget::kBesideCollective) < SmsOf(whole))) {
     whole = Budget::kBesideCollective;
   }
@@ -301,6 +343,18 @@ Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& 
   const float wait_us = static_cast<float>(lower_until - snapshot.now) * 1e-3f;
   const float reserve_us = Choose(snapshot, Budget::kReserve).all_us;
   return reserve_us <= wait_us + Choose(snapshot, whole).all_us ? Budget::kReserve : whole;
+}
+
+// On an idle lane: whether the first step of a chain is planned as the steps behind it are. What is
+// best alone may be a library kernel, whose end no step overlaps, or take the SMs on which the next
+// would set up; so it must be faster by more than that costs. Long ones stay as they are: they may
+// be of pairs of blocks, which take part in no chain.
+void AutoPolicy::ChooseFirstStep(const Snapshot& snapshot, Budget budget) {
+  const float alone_us = Choose(snapshot, budget).all_us;
+  if (alone_us > kMaxStepUs) return;
+  scope_.goal = GroupGoal::kChain;
+  const float step_us = Choose(snapshot, budget).all_us;
+  if (step_us > alone_us + kOverlapUs) scope_.goal = GroupGoal::kLatency;
 }
 
 AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {

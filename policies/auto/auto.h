@@ -16,7 +16,7 @@
 //   - Library kernels do not keep to a budget. Beside running work of a higher class they go out
 //     only if both get all the SMs and bandwidth they want.
 //   - Launches of any class leave a running collective the SMs that are reserved for it, if any
-//     are (Snapshot::reserved_sms).
+//     are (Snapshot::reserved_sms), and one whose last ranks are on their way as many.
 //   - No class starves: when its first GEMM has waited kMaxHeldNs and no plan was its for as long,
 //     the next plan is, out of turn, on the SMs that the reserve leaves.
 // Without the group kernel no budget holds, so there only the last two count.
@@ -35,6 +35,14 @@ namespace concert::policies {
 inline constexpr Time kActiveNs = 5'000'000;
 // With plans of at most about 0.2 ms, a class that is always outranked keeps a tenth of the GPU.
 inline constexpr Time kMaxHeldNs = 2'000'000;
+
+// For how long SMs are left to a collective that waits for ranks, since the last one came. While
+// one is missing: with 16 of 132 SMs left, 1 ms costs an eighth of itself, less than a launch of
+// 0.2 ms costs on every GPU of the collective when it is in the way. While more are: a launch that
+// starts now is over by then. So n ranks cost an eighth of 1 ms and n - 2 times 0.2 ms at most,
+// however late they are.
+inline constexpr Time kLastRankNs = 1'000'000;
+inline constexpr Time kNextRankNs = 200'000;
 
 // Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter a chain of
 // 8x4096x4096 beside one of 4096x4096x4096 had a p99 of 1.77 times its time alone (H200; 1.5 is

@@ -171,8 +171,6 @@ void CoRunSet::Add(const OpCost& cost) {
   longest_us_ = std::max(longest_us_, cost.solo_us);
   sm_us_ += cost.sm_share * cost.busy_us;
   hbm_us_ += cost.hbm_us;
-  hbm_share_ += cost.hbm_share;
-  sm_share_ += cost.sm_share;
   if (cost.crowding > 0) {
     crowding_us_ += cost.sm_share * cost.crowding;
     gemm_share_ += cost.sm_share;
@@ -186,7 +184,5 @@ double CoRunSet::CoRunUs() const {
   const double shared_us = std::max(sm_us_ + rivalry * crowding_us_, hbm_us_);
   return std::max(longest_us_ + (count_ - 1) * issue_us_, floor_us_ + shared_us);
 }
-
-bool CoRunSet::Fits() const { return sm_share_ <= 1 && hbm_share_ <= 1; }
 
 }  // namespace concert::policies

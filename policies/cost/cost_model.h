@@ -51,8 +51,6 @@ class CoRunSet {
   double CoRunUs() const;                           // all side by side
   double SerialUs() const { return serial_us_; }    // one after the other
   double LongestUs() const { return longest_us_; }  // the longest alone
-  // Everything gets the SMs and the memory bandwidth it wants: nobody delays anybody.
-  bool Fits() const;
 
  private:
   double floor_us_;
@@ -62,8 +60,6 @@ class CoRunSet {
   double longest_us_ = 0;
   double sm_us_ = 0;
   double hbm_us_ = 0;
-  double hbm_share_ = 0;
-  double sm_share_ = 0;
   double crowding_us_ = 0;
   double gemm_share_ = 0, largest_gemm_share_ = 0;
 };

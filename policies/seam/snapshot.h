@@ -1,4 +1,6 @@
-// What the scheduler of one GPU knows now: the whole input of a decision.
+// What the scheduler of one GPU knows now: the whole input of a decision. A window over the
+// sessions' DAGs: what is ready and what runs, the edges behind what is ready (window.h), and the
+// collectives that wait for ranks.
 #ifndef CONCERT_POLICIES_SEAM_SNAPSHOT_H_
 #define CONCERT_POLICIES_SEAM_SNAPSHOT_H_
 
@@ -39,10 +41,23 @@ struct RunningOp {
   uint16_t reserved_sms = 0;  // of a collective: that it holds, and that others are to leave free
 };
 
+// A collective whose part this GPU has offered, and which starts when all ranks' parts are there.
+struct WaitingCollective {
+  uint32_t op;  // the scheduler's handle of this GPU's part
+  uint32_t session;
+  Priority priority = Priority::kNormal;
+  // Of Work::ranks. News of them may be lost or late: at least so many.
+  uint8_t ranks_there = 1;
+  Time since = 0;  // when the last of these came
+  Work work;
+};
+
 struct LaneState {
   uint32_t in_flight = 0;  // unfinished ops
   Time busy_until = 0;     // predicted; in the past when idle
 };
+
+class Window;
 
 struct Snapshot {
   Time now = 0;
@@ -52,7 +67,11 @@ struct Snapshot {
   // scheduler takes sessions that have had about the same for equals. At most kMaxReady.
   std::span<const ReadyOp> ready;
   std::span<const RunningOp> running;
+  // In no order. At most kMaxReady: of more, some are not seen.
+  std::span<const WaitingCollective> waiting;
   std::array<LaneState, kLaneCount> lanes;
+  // What follows ready ops in their queues, for FollowersOf; null: nobody knows.
+  const Window* window = nullptr;
 };
 
 }  // namespace concert::policies

@@ -39,6 +39,8 @@ class AutoTest : public testing::Test {
   void Clear() {
     scene_.ready.clear();
     scene_.running.clear();
+    scene_.waiting.clear();
+    scene_.window.Clear();
   }
   Scene& Later(Time ns) {
     scene_.now += ns;

@@ -53,6 +53,7 @@ using kernels::GroupWorkList;
 using kernels::kGroupRepackBytes;
 
 constexpr int kRounds = 2000;
+constexpr int kCollectiveSms = 16;
 // A policy's caches are tens of megabytes: making one takes 0.3 s under ThreadSanitizer.
 constexpr int kRoundsPerFreshPolicy = 100;
 
@@ -65,6 +66,7 @@ class RandomScenes {
   Scene Next(bool group_kernel) {
     Scene scene;
     scene.device.group_kernel = group_kernel;
+    scene.device.collective_sms = kCollectiveSms;
     scene.now = now_ += 1'000'000'000;
     uint32_t session = 0;
     const int ready = Pick({0, 1, 2, 3, 8, 17, 64, 100, kMaxReady});
@@ -76,6 +78,8 @@ class RandomScenes {
         scene.ready.back().session = session;
         if (Below(20) == 0) scene.ready.back().deadline = scene.now + 1'000 * Below(300);
         if (Below(20) == 0) scene.ready.back().ready_at -= 10'000'000;
+        for (int behind = Below(6) - 3; behind > 0; --behind)
+          scene.Then(RandomWork(), Below(3) == 0);
       }
     }
     const int running = Pick({0, 0, 1, 2, 5, 20});
@@ -85,6 +89,10 @@ class RandomScenes {
       const Priority priority =
           IsHighPriority(lane) ? Priority::kHigh : static_cast<Priority>(-Below(2));
       scene.Running(collective ? AllReduce(1 << 20) : RandomWork(), lane, priority);
+    }
+    for (int i = Below(8) - 5; i > 0; --i) {
+      scene.Waiting(AllReduce(1 << Below(28), 8), static_cast<uint8_t>(1 + Below(7)),
+                    scene.now - Below(2'000'000));
     }
     return scene;
   }
@@ -127,6 +135,7 @@ class RandomScenes {
 PolicyInputs InputsFor(bool group_kernel) {
   PolicyInputs inputs;
   inputs.device.group_kernel = group_kernel;
+  inputs.device.collective_sms = kCollectiveSms;
   inputs.make_compiler = kernels::MakeGroupCompiler;
   return inputs;
 }

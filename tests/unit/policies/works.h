@@ -10,6 +10,7 @@
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/policy.h"
 #include "policies/seam/snapshot.h"
+#include "policies/seam/window.h"
 #include "policies/seam/work.h"
 
 namespace concert::policies {
@@ -57,11 +58,45 @@ inline PolicyInputs InputsOf(const DeviceModel& device) {
   return {.device = device, .tuned = nullptr, .make_compiler = kernels::MakeGroupCompiler};
 }
 
+// Queues behind ready ops, as lists.
+class ListedWindow final : public Window {
+ public:
+  static constexpr uint32_t kFirstOp = 1 << 16;  // no handle of a ready op
+
+  // Puts an op behind `before`. Returns its handle.
+  uint32_t Add(uint32_t before, const Work& work, bool waits_elsewhere) {
+    queued_.push_back({before, work, waits_elsewhere});
+    return kFirstOp + static_cast<uint32_t>(queued_.size()) - 1;
+  }
+  void Clear() { queued_.clear(); }
+  bool Follower(uint32_t op, QueuedOp& follower) const override {
+    for (size_t i = 0; i < queued_.size(); ++i) {
+      if (queued_[i].before != op) continue;
+      follower = {.op = kFirstOp + static_cast<uint32_t>(i),
+                  .work = &queued_[i].work,
+                  .waits_elsewhere = queued_[i].waits_elsewhere};
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Queued {
+    uint32_t before;
+    Work work;
+    bool waits_elsewhere;
+  };
+  std::vector<Queued> queued_;
+};
+
 // A snapshot that owns its lists.
 struct Scene {
   DeviceModel device;
   std::vector<ReadyOp> ready;
   std::vector<RunningOp> running;
+  std::vector<WaitingCollective> waiting;
+  ListedWindow window;
+  uint32_t newest = 0;  // of the queue that Then goes on with
   Time now = 1'000'000;
 
   Scene& Ready(const Work& work, Priority priority = Priority::kNormal, Lane after = kNoLane) {
@@ -72,12 +107,27 @@ struct Scene {
                      .ready_at = now,
                      .work = work,
                      .work_hash = HashWork(work)});
+    newest = ready.back().op;
     return *this;
   }
   // As Ready, of a session of its own choice.
   Scene& Of(uint32_t session, const Work& work, Priority priority = Priority::kNormal) {
     Ready(work, priority);
     ready.back().session = session;
+    return *this;
+  }
+  // Behind the op that was added last, in its queue.
+  Scene& Then(const Work& work, bool waits_elsewhere = false) {
+    newest = window.Add(newest, work, waits_elsewhere);
+    return *this;
+  }
+  // A collective with so many ranks there, the last of them since `since`.
+  Scene& Waiting(const Work& work, uint8_t ranks_there, Time since) {
+    waiting.push_back({.op = static_cast<uint32_t>(waiting.size()),
+                       .session = 1,
+                       .ranks_there = ranks_there,
+                       .since = since,
+                       .work = work});
     return *this;
   }
   Scene& Running(const Work& work, Lane lane, Priority priority = Priority::kNormal) {
@@ -90,8 +140,13 @@ struct Scene {
     return *this;
   }
   Snapshot Get() const {
-    Snapshot snapshot{
-        .now = now, .device = &device, .ready = ready, .running = running, .lanes = {}};
+    Snapshot snapshot{.now = now,
+                      .device = &device,
+                      .ready = ready,
+                      .running = running,
+                      .waiting = waiting,
+                      .lanes = {},
+                      .window = &window};
     for (const RunningOp& op : running) {
       LaneState& lane = snapshot.lanes[op.lane];
       ++lane.in_flight;

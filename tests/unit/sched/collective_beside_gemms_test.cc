@@ -2,6 +2,7 @@
 // what the coordinator decides reaches the launches of both.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -86,7 +87,7 @@ class GpuUnderTest {
     OpSlot& slot = scheduler_.slot(id);
     slot.op = op;
     slot.op.ticket = ++tickets_[queue];
-    scheduler_.Submit(id, queue, 0);
+    scheduler_.Submit(id, queue, now_);
   }
 
   // Steps until nothing changes, and carries out what it is told; a part is put aside.
@@ -170,9 +171,14 @@ struct Outcome {
   std::vector<GpuUnderTest::Launched> launches;  // of the first GPU's GEMMs
 };
 
-// Every GPU has a chain of GEMMs and, beside it, its part of one all-reduce.
-Outcome RunBoth(std::string_view policy, int collective_sms, bool gemms = true,
-                bool reduce = true) {
+struct Load {
+  std::array<bool, kGpus> gemms = {true, true};
+  bool reduce = true;
+  Time last_part_at = 0;  // the last GPU's
+};
+
+// GPUs have a chain of GEMMs and, beside it, their parts of one all-reduce.
+Outcome RunBoth(std::string_view policy, int collective_sms, const Load& load = {}) {
   sim::SimOptions options{.gpus = kGpus, .pace = sim::Pace::kVirtual, .compute = false};
   options.model.collective_sms = collective_sms;
   const std::unique_ptr<sim::SimNode> node = *sim::SimNode::Open(options);
@@ -184,11 +190,18 @@ Outcome RunBoth(std::string_view policy, int collective_sms, bool gemms = true,
     GpuUnderTest& gpu = gpus.emplace_back(policy, node->gpu(i), i);
     links = gpu.AddQueue();
     const QueueId chain = gpu.AddQueue();
-    if (reduce) gpu.Submit(links, AllReduce());
-    for (int op = 0; gemms && op < kGemms; ++op) gpu.Submit(chain, Gemm());
+    if (load.reduce && i + 1 < kGpus) gpu.Submit(links, AllReduce());
+    for (int op = 0; load.gemms[static_cast<size_t>(i)] && op < kGemms; ++op) {
+      gpu.Submit(chain, Gemm());
+    }
   }
   Outcome outcome;
+  bool part_missing = load.reduce;
   while (true) {
+    if (part_missing && node->Now() >= load.last_part_at) {
+      gpus.back().Submit(links, AllReduce());
+      part_missing = false;
+    }
     for (GpuUnderTest& gpu : gpus) gpu.Step(node->Now());
     if (outcome.reduce_end_us == 0 && gpus[0].reached(links)) outcome.reduce_end_us = now_us();
     if (gpus[0].part() != nullptr && gpus[1].part() != nullptr) {
@@ -199,7 +212,7 @@ Outcome RunBoth(std::string_view policy, int collective_sms, bool gemms = true,
       outcome.reduce_begin_us = now_us();
       continue;
     }
-    const Time next = node->NextEvent();
+    const Time next = std::min(node->NextEvent(), part_missing ? load.last_part_at : sim::kNever);
     if (next == sim::kNever) break;
     node->AdvanceTo(next);
   }
@@ -211,8 +224,8 @@ Outcome RunBoth(std::string_view policy, int collective_sms, bool gemms = true,
 
 TEST(CollectiveBesideGemmsTest, MostOfItIsHidden) {
   for (const std::string_view policy : {"priority", "static_split", "auto"}) {
-    const double gemms_us = RunBoth(policy, kReservedSms, true, false).end_us;
-    const double reduce_us = RunBoth(policy, kReservedSms, false, true).end_us;
+    const double gemms_us = RunBoth(policy, kReservedSms, {.reduce = false}).end_us;
+    const double reduce_us = RunBoth(policy, kReservedSms, {.gemms = {}}).end_us;
     const double together_us = RunBoth(policy, kReservedSms).end_us;
     EXPECT_LT(together_us, gemms_us + 0.5 * reduce_us)
         << policy << " " << gemms_us << " and " << reduce_us;
@@ -226,8 +239,10 @@ TEST(CollectiveBesideGemmsTest, BudgetsShrinkWhileItRunsAndNoLonger) {
     const bool leaves_room = policy != "priority";
     int beside = 0, alone = 0;
     for (const GpuUnderTest::Launched& launch : outcome.launches) {
+      // `auto` makes room when it offers the part, the others when all parts are there.
       const bool runs = launch.at_us >= outcome.reduce_begin_us &&
-                        launch.at_us < outcome.reduce_end_us && launch.at_us > 0;
+                        launch.at_us < outcome.reduce_end_us &&
+                        (launch.at_us > 0 || policy == "auto");
       ++(runs ? beside : alone);
       EXPECT_EQ(launch.sm_budget, runs && leaves_room ? sm_count - kReservedSms : 0)
           << policy << " at " << launch.at_us << " us";
@@ -235,6 +250,40 @@ TEST(CollectiveBesideGemmsTest, BudgetsShrinkWhileItRunsAndNoLonger) {
     EXPECT_GT(beside, 1) << policy;
     EXPECT_GT(alone, 10) << policy;
   }
+}
+
+// The late GPU has no GEMMs, so that the all-reduce waits for those of the first, if at all.
+Load LateBy(Time ns) { return {.gemms = {true, false}, .last_part_at = ns}; }
+
+TEST(CollectiveBesideGemmsTest, ALateRankFindsSmsFree) {
+  const auto longest_us = [](std::string_view policy, bool gemms) {
+    double longest_us = 0;
+    for (Time late = 400'000; late < 600'000; late += 20'000) {
+      Load load = LateBy(late);
+      load.gemms[0] = gemms;
+      const Outcome outcome = RunBoth(policy, kReservedSms, load);
+      longest_us = std::max(longest_us, outcome.reduce_end_us - outcome.reduce_begin_us);
+    }
+    return longest_us;
+  };
+  const double alone_us = longest_us("auto", false);
+  EXPECT_LT(longest_us("auto", true), alone_us + 5);
+  EXPECT_GT(longest_us("static_split", true), alone_us + 15) << "it finds the GPU full";
+}
+
+TEST(CollectiveBesideGemmsTest, SmsAreNotKeptForALateRankForEver) {
+  const Outcome outcome = RunBoth("auto", kReservedSms, LateBy(3'000'000));
+  int kept = 0, alone = 0;
+  for (const GpuUnderTest::Launched& launch : outcome.launches) {
+    const bool waits = launch.at_us < 1'000;
+    const bool runs =
+        launch.at_us >= outcome.reduce_begin_us && launch.at_us < outcome.reduce_end_us;
+    kept += waits;
+    alone += !waits && !runs;
+    EXPECT_EQ(launch.sm_budget > 0, waits || runs) << launch.at_us << " us";
+  }
+  EXPECT_GT(kept, 2);
+  EXPECT_GT(alone, 5);
 }
 
 TEST(CollectiveBesideGemmsTest, WithoutASettingNothingIsLeftToIt) {

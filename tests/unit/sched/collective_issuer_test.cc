@@ -1,4 +1,4 @@
-// The issuer's answers to dispatchers that have no room for them.
+// The issuer's answers to dispatchers that have no room for them, and its news.
 #include "daemon/sched/collective_issuer.h"
 
 #include <gtest/gtest.h>
@@ -80,6 +80,102 @@ TEST_F(CollectiveIssuerTest, StopsWhileAnswersFindNoRoom) {
   OfferPart(2, /*gpu=*/1, 2);
   while (boxes_[1].empty()) sched_yield();  // so the first part's answer has been tried
   issuer_.Stop();
+}
+
+// Of a communicator of three on two GPUs, driven turn by turn.
+class NewsTest : public testing::Test {
+ protected:
+  static constexpr uint32_t kRanks = 3;
+
+  explicit NewsTest(uint32_t capacity = kDispatcherMailboxCapacity)
+      : boxes_{DispatcherMailbox(capacity), DispatcherMailbox(capacity)} {
+    // So that turns are the test's.
+    issuer_.Start({&boxes_[0], &boxes_[1]});
+    issuer_.Stop();
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      IssuerMessage join(IssuerMessage::Type::kJoin);
+      join.communicator = 1;
+      join.rank = rank;
+      join.join = {.ranks = kRanks, .account = &accounts_.Of(1000)};
+      EXPECT_TRUE(issuer_.mailbox().TryPush(join));
+    }
+    issuer_.Turn(0);
+  }
+
+  // The rank's part, whose id is the rank.
+  void OfferPart(uint32_t rank) {
+    ops_[rank].kind = CONCERT_OP_BARRIER;
+    ops_[rank].collective = {};
+    IssuerMessage part(IssuerMessage::Type::kPart);
+    part.communicator = 1;
+    part.rank = rank;
+    part.part = {.gpu = static_cast<int>(rank % 2), .op = &ops_[rank], .id = rank};
+    ASSERT_TRUE(issuer_.mailbox().TryPush(part));
+  }
+  std::vector<DispatcherMessage> Taken(int gpu) {
+    std::vector<DispatcherMessage> taken;
+    DispatcherMessage message;
+    while (boxes_[gpu].TryPop(message)) taken.push_back(message);
+    return taken;
+  }
+
+  NullNode node_{2};
+  Accounts accounts_{Limits()};
+  Op ops_[kRanks];
+  DispatcherMailbox boxes_[2];
+  CollectiveIssuer issuer_{{}, node_};
+};
+
+TEST_F(NewsTest, EveryGpuThatWaitsHearsOfTheRanksThatAreThere) {
+  OfferPart(0);
+  issuer_.Turn(10);
+  EXPECT_TRUE(Taken(0).empty());
+  OfferPart(1);
+  issuer_.Turn(20);
+  for (const uint32_t rank : {0, 1}) {
+    const std::vector<DispatcherMessage> taken = Taken(static_cast<int>(rank));
+    ASSERT_EQ(taken.size(), 1u);
+    EXPECT_EQ(taken[0].type, DispatcherMessage::Type::kRanksThere);
+    EXPECT_EQ(taken[0].news.op, rank);
+    EXPECT_EQ(taken[0].news.ranks_there, 2);
+    EXPECT_EQ(taken[0].news.since, 20);
+  }
+  OfferPart(2);
+  issuer_.Turn(30);
+  EXPECT_EQ(Taken(0).size(), 2u);  // of ranks 0 and 2
+  const std::vector<DispatcherMessage> taken = Taken(1);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].type, DispatcherMessage::Type::kPartLaunched);
+}
+
+TEST_F(NewsTest, RanksOfOneTurnAreOneMessage) {
+  OfferPart(0);
+  OfferPart(1);
+  issuer_.Turn(10);
+  EXPECT_EQ(Taken(0).size(), 1u);
+  EXPECT_EQ(Taken(1).size(), 1u);
+}
+
+// Half of the box is not theirs: what must arrive would be late.
+TEST_F(NewsTest, NewsThatFindLittleRoomAreLostAndNothingElseIs) {
+  for (uint32_t i = 0; i <= kDispatcherMailboxCapacity - kRoomWithoutNews; ++i) {
+    ASSERT_TRUE(boxes_[0].TryPush(DispatcherMessage(DispatcherMessage::Type::kWake)));
+  }
+  OfferPart(0);
+  OfferPart(1);
+  issuer_.Turn(10);
+  OfferPart(2);
+  issuer_.Turn(20);
+  size_t launched = 0;
+  for (const DispatcherMessage& message : Taken(0)) {
+    EXPECT_NE(message.type, DispatcherMessage::Type::kRanksThere);
+    launched += message.type == DispatcherMessage::Type::kPartLaunched;
+  }
+  EXPECT_EQ(launched, 2u);
+  const std::vector<DispatcherMessage> other = Taken(1);
+  ASSERT_EQ(other.size(), 2u);
+  EXPECT_EQ(other[0].type, DispatcherMessage::Type::kRanksThere);
+  EXPECT_EQ(other[1].type, DispatcherMessage::Type::kPartLaunched);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
 #include <string>
 
 namespace concert::daemon {
@@ -60,6 +61,18 @@ class RendezvousTest : public testing::Test {
   }
   void Arrive(uint32_t rank, const RankPart& part) {
     rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
+  }
+
+  // How many ranks each part was told of, by its id, since the last call.
+  using Told = std::map<OpId, int>;
+  Told News() {
+    Told told;
+    out_.news.clear();
+    rendezvous_.TellNews(out_);
+    for (const Rendezvous::News& news : out_.news) {
+      EXPECT_TRUE(told.emplace(news.part.id, news.ranks_there).second) << "told twice";
+    }
+    return told;
   }
 
   Accounts accounts_{MakeLimits()};
@@ -236,6 +249,59 @@ TEST_F(RendezvousTest, WhatWaitedLongestExpiresFirst) {
   EXPECT_TRUE(rendezvous_.waiting());
   rendezvous_.Expire(1'000'000 + 3000, out_);
   EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, EveryPartThatWaitsHearsOfRanksThatCome) {
+  JoinAll(5);
+  Arrive(3, MakePart(3, 0));  // part 1
+  EXPECT_THAT(News(), IsEmpty()) << "who offers a part knows of it";
+  Arrive(0, MakePart(0, 0));  // part 2
+  EXPECT_EQ(News(), (Told{{1, 2}, {2, 2}}));
+  EXPECT_THAT(News(), IsEmpty());
+  Arrive(1, MakePart(1, 1));  // part 3, of another op
+  Arrive(1, MakePart(1, 0));
+  Arrive(2, MakePart(2, 0));
+  EXPECT_EQ(News(), (Told{{1, 4}, {2, 4}, {4, 4}, {5, 4}}));
+  Arrive(4, MakePart(4, 0));
+  ASSERT_THAT(out_.matched, SizeIs(1));
+  EXPECT_THAT(News(), IsEmpty()) << "it has its answer";
+}
+
+TEST_F(RendezvousTest, ThereAreNoNewsOfWhatFailed) {
+  JoinAll(4);
+  const auto two_come = [this](uint64_t sequence) {
+    Arrive(0, MakePart(0, sequence));
+    Arrive(1, MakePart(1, sequence));
+  };
+  two_come(0);
+  rendezvous_.Refuse(kCommunicator, 2, 0, now_, out_);
+  EXPECT_THAT(News(), IsEmpty());
+  two_come(1);
+  rendezvous_.Expire(now_ + 1'000'000, out_);
+  EXPECT_THAT(News(), IsEmpty());
+  two_come(2);
+  EXPECT_THAT(News(), SizeIs(2));
+  Arrive(2, MakePart(2, 2));
+  rendezvous_.Leave(kCommunicator, 3, out_);
+  EXPECT_THAT(News(), IsEmpty());
+  for (uint32_t rank = 0; rank < 3; ++rank) rendezvous_.Leave(kCommunicator, rank, out_);
+  EXPECT_THAT(News(), IsEmpty());
+}
+
+// However many ranks, each op costs a bounded number of messages.
+TEST_F(RendezvousTest, NewsOfManyRanksAreFew) {
+  constexpr uint32_t kRanks = Rendezvous::kMaxRanks;
+  JoinAll(kRanks);
+  size_t messages = 0;
+  Told told;
+  for (uint32_t rank = 0; rank + 1 < kRanks; ++rank) {
+    Arrive(rank, MakePart(rank, 0));
+    told = News();
+    messages += told.size();
+  }
+  EXPECT_LE(messages, 12 * kRanks);
+  EXPECT_THAT(told, SizeIs(kRanks - 1)) << "all know that one is missing";
+  EXPECT_EQ(told.begin()->second, static_cast<int>(kRanks) - 1);
 }
 
 TEST_F(RendezvousTest, FailAllGivesBackWhatComesLaterToo) {

@@ -1,0 +1,135 @@
+// What `auto` makes of the window: of what follows ready ops, of collectives that wait for ranks
+// and of the resources in use.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/group/plan/compiler.h"
+#include "policies/auto/auto.h"
+#include "policies/cost/cost_model.h"
+#include "tests/unit/policies/auto_fixture.h"
+
+namespace concert::policies::auto_test {
+namespace {
+
+using kernels::GroupCompiler;
+using kernels::GroupWorkList;
+
+// The first step of a chain is followed by the next, of which it sees the queue.
+TEST_F(AutoTest, WhatIsFollowedInItsQueueIsPlannedAsAStepOfAChain) {
+  const auto planned_us = [&] {
+    const float us = Decide().launches[0].predicted_us;
+    Clear();
+    return us;
+  };
+  const std::vector<Problem> problems(2, Problem::Of(kSmall));
+  GroupCompiler planner{DeviceModel()};
+  const float latency_us = planner.Compile(problems, 0, GroupGoal::kLatency)->predicted_us;
+  const float throughput_us = planner.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us;
+  const float chain_us = planner.Compile(problems, 0, GroupGoal::kChain)->predicted_us;
+  ASSERT_NE(latency_us, chain_us);
+  scene_.Ready(kSmall).Then(kTiny).Ready(kSmall);
+  EXPECT_EQ(planned_us(), chain_us);
+  scene_.Ready(kSmall).Then(Rows(64, 1536)).Ready(kSmall);
+  EXPECT_EQ(planned_us(), chain_us);
+  scene_.Ready(kSmall).Then(kTiny, /*waits_elsewhere=*/true).Ready(kSmall);
+  EXPECT_EQ(planned_us(), latency_us) << "it starts when something else has ended";
+  for (const Work& apart : {Gemm(16, 512, 512), AllReduce(1 << 20), Copy(1 << 20)}) {
+    scene_.Ready(kSmall).Then(apart).Then(kTiny).Ready(kSmall);
+    EXPECT_EQ(planned_us(), latency_us) << "it starts when all before it have ended";
+  }
+  scene_.Running(kSmall, kFirstNormalLane).Ready(kSmall).Then(kTiny).Ready(kSmall);
+  EXPECT_EQ(planned_us(), throughput_us) << "it overlaps a launch that it does not wait for";
+}
+
+// Pairs of blocks take part in no chain.
+TEST_F(AutoTest, ALongFirstStepIsPlannedAsIfAlone) {
+  const std::vector<Problem> problems(2, Problem::Of(kLarge));
+  GroupCompiler planner{DeviceModel()};
+  const auto kind_of = [](const WorkList* list) { return GroupWorkList::Of(list)->kind; };
+  const auto alone = kind_of(planner.Compile(problems, 0, GroupGoal::kLatency));
+  ASSERT_NE(alone, kind_of(planner.Compile(problems, 0, GroupGoal::kChain)));
+  scene_.Ready(kLarge).Then(kTiny).Ready(kLarge);
+  const WorkList* planned = Decide().launches[0].work_list;
+  ASSERT_NE(planned, nullptr);
+  EXPECT_EQ(kind_of(planned), alone);
+}
+
+// Where alone a library kernel is predicted faster, by less than the next step gains.
+TEST_F(AutoTest, AFirstStepIsNoLibraryKernelThatIsHardlyFaster) {
+  int differ = 0;
+  for (uint32_t m = 64; m <= 1024; m *= 2) {
+    for (uint32_t n = 512; n <= 4096; n += 512) {
+      const Work work = Groupable(m, n, 1024);
+      Clear();
+      scene_.Ready(work);
+      const Form alone = Decide().launches[0].form;
+      const float alone_us = plan_.predicted_us;
+      Clear();
+      scene_.Ready(work).Then(work);
+      const Form followed = Decide().launches[0].form;
+      if (alone == followed) continue;
+      ++differ;
+      EXPECT_EQ(followed, Form::kGroup) << m << " " << n;
+      EXPECT_LE(plan_.predicted_us, alone_us + 2);
+    }
+  }
+  EXPECT_GT(differ, 0);
+}
+
+// Else it would wait for them, and the other GPUs with it.
+TEST_F(AutoTest, LaunchesLeaveRoomForACollectiveWhoseRanksAreComing) {
+  scene_.device.collective_sms = 16;
+  const int beside = scene_.device.sm_count - 16;
+  const auto budget = [&](const Work& collective, uint8_t ranks_there, Time since) {
+    Clear();
+    scene_.Ready(kLarge).Waiting(collective, ranks_there, scene_.now - since);
+    return Decide().launches[0].sm_budget;
+  };
+  const Work all_reduce = AllReduce(1 << 20, 8), barrier = AllReduce(0, 8);
+  EXPECT_EQ(budget(all_reduce, 7, 0), beside);
+  EXPECT_EQ(budget(all_reduce, 7, kLastRankNs - 1), beside);
+  EXPECT_EQ(budget(all_reduce, 7, kLastRankNs), 0) << "SMs are not left unused for ever";
+  EXPECT_EQ(budget(all_reduce, 1, kNextRankNs - 1), beside);
+  EXPECT_EQ(budget(all_reduce, 6, kNextRankNs), 0);
+  EXPECT_EQ(budget(barrier, 7, 0), 0) << "nothing is reserved for it";
+}
+
+TEST_F(AutoTest, LaunchesLeaveRoomForACollectiveThatGoesOutWithThem) {
+  scene_.device.collective_sms = 16;
+  scene_.Ready(AllReduce(1 << 20)).Ready(kLarge);
+  Decide();
+  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, scene_.device.sm_count - 16);
+  Clear();
+  scene_.Ready(AllReduce(0)).Ready(kLarge);
+  Decide();
+  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, 0);
+}
+
+TEST_F(AutoTest, WithoutASettingNothingIsLeftToCollectivesThatCome) {
+  scene_.Ready(AllReduce(1 << 20)).Ready(kLarge).Waiting(AllReduce(1 << 20, 8), 7, scene_.now);
+  Decide();
+  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, 0);
+}
+
+// A collective holds SMs as GEMMs do.
+TEST_F(AutoTest, LibraryKernelsOfALowerClassLeaveRoomForWhateverRuns) {
+  const Work little = Gemm(16, 512, 512), most = Groupable(1024, 1792, 4096);
+  const DeviceModel device;
+  ASSERT_LE(CostOf(device, little).sm_share + CostOf(device, most).sm_share, 1);
+  ASSERT_GT(CostOf(device, little).sm_share + CostOf(device, most).sm_share +
+                CostOf(device, AllReduce(1 << 20)).sm_share,
+            1);
+  scene_.Running(most, kFirstHighLane, Priority::kHigh).Ready(little);
+  EXPECT_EQ(Decide().op_count, 1);
+  scene_.Running(AllReduce(1 << 20), kHighCollectiveLane);
+  EXPECT_TRUE(Decide().empty());
+  // Behind what runs on the lane it is not in use yet.
+  scene_.running.pop_back();
+  scene_.Running(kLarge, kFirstHighLane, Priority::kHigh);
+  scene_.running.back().expected_end += 200'000;
+  EXPECT_EQ(Decide().op_count, 1);
+}
+
+}  // namespace
+}  // namespace concert::policies::auto_test
