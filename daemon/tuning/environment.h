@@ -12,7 +12,7 @@ namespace concert::daemon {
 inline constexpr int kStoreSchemaVersion = 2;
 // To be raised when the way of measuring (device_bench.cc, halving.cc) or concert's own GEMM
 // kernels change so that old times cannot be compared with new ones.
-inline constexpr int kMeasurementVersion = 5;
+inline constexpr int kMeasurementVersion = 6;
 
 struct Environment {
   std::string name;  // the namespace: 16 hexadecimal digits, the FNV-1a hash of `description`

@@ -83,9 +83,15 @@ class Items {
   const int4* next_;
 };
 
-// What a computing warpgroup tells the thread that stores for it.
+// What a computing warpgroup tells the thread that stores for it, of what lies in the staging
+// buffer.
 struct Message {
-  enum Flags { kStore = 1, kTileDone = 2, kLastTile = 4, kExit = 8 };
+  enum Flags {
+    kStore = 1,
+    kTileDone = 2,  // the last of what the warpgroup has of a tile
+    kLastTile = 4,  // and of its problem: the timeline must be written
+    kExit = 8,      // no more messages; nothing is to be stored
+  };
   int problem;
   int x, y;  // first column and row of D in the staging buffer
   int flags;
@@ -134,6 +140,13 @@ __device__ __forceinline__ T Uniform(T value) {
 // Barriers of one computing warpgroup; named barrier 0 is __syncthreads'.
 __device__ __forceinline__ void SyncWarpgroup(int warpgroup) {
   NamedSync(1 + warpgroup, kWarpgroup);
+}
+
+// True in one thread of a warpgroup, the same one every time; see Election. REQUIRES: all threads
+// of the warpgroup call it with their number.
+__device__ __forceinline__ bool LeadsWarpgroup(int thread) {
+  const Election election = Elect();
+  return Uniform(thread) == 0 && election.is_leader;
 }
 
 // A thread's place in the ring of stages. Stages fill and empty in order; bit i of `phases` is the

@@ -4,8 +4,8 @@
 // Each SM runs one block of three warpgroups, or two of different launches (GroupFootprint). Two
 // threads of the last one load W and A through a ring of stages; the other two warpgroups multiply,
 // D^T = W * A^T; two more warps of the last one store results and signal a problem's timeline once
-// its last tile is in memory. Loading runs ahead into the next items, so the tensor cores wait only
-// while results go to shared memory.
+// its last tile is in memory; who computes a block's last tile stores it. Loading runs ahead into
+// the next items, so the tensor cores wait only while results go to shared memory.
 //
 // docs/adr/0014-group-kernel.md says why it is so and what was tried.
 #include <cuda_bf16.h>
@@ -25,8 +25,8 @@ namespace {
 // --- Loading: one thread for W, one for A ---
 
 // Until the problem that `task` follows is stored. Acquires its results (release:
-// Uncounted::Count). Ends for certain: a launch's blocks get an SM only after all of the
-// previous one's have theirs.
+// CountStored). Ends for certain: a launch's blocks get an SM only after all of the previous one's
+// have theirs.
 __device__ __forceinline__ void WaitForPredecessor(const GroupArgs& args, const GroupTask& task) {
   if (!args.inputs_early || task.after == 0) return;
   const uint32_t* stored = args.StoredOf(task.after);
@@ -104,11 +104,12 @@ struct Handover {
 };
 
 // Rounds to 16 bits and hands the tile over in chunks of at most Config::kStagingRows rows of D. A
-// chunk lies in the staging buffer as 128-byte rows, one per row of D, with 128-byte swizzle.
+// chunk lies in the staging buffer as 128-byte rows, one per row of D, with 128-byte swizzle. With
+// `stores` it is the block's last tile, which StoreLast() stores instead.
 template <class Config, int kN, bool kShareW>
 __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& shared,
-                                         const GroupTask& task, const Item& item, int x, int y,
-                                         const float (&d)[kN / 2], Handover& handover,
+                                         const GroupTask& task, const Item& item, bool stores,
+                                         int x, int y, const float (&d)[kN / 2], Handover& handover,
                                          int warpgroup, int thread) {
   using Format = typename Config::Format;
   constexpr int kChunks = kN > 128 ? 2 : 1, kRows = kN / kChunks;
@@ -123,6 +124,11 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
   const bool ragged =
       (task.flags & GroupRecord::kRaggedRows) != 0 && x + 64 > static_cast<int>(task.n);
   const bool one_by_one = inside && (ragged || (task.flags & GroupRecord::kUnmapped) != 0);
+  const int rows_to_store = inside && !one_by_one ? static_cast<int>(task.m) - y : 0;
+  // One half of one block's part of one tile of each problem is its last.
+  const bool last = warpgroup == 0 && RankInTile<Config>() == 0 &&
+                    x + Config::kBlocks * kWRows >= static_cast<int>(task.n) &&
+                    y + kARows >= static_cast<int>(task.m);
   if (one_by_one) {
     StoreElements<Format, kN>(task, args.records[task.record], x, y, thread, d);
   }
@@ -138,30 +144,26 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
     }
     PublishShared();
     SyncWarpgroup(warpgroup);
-    if (thread == 0) {
-      const int chunk_y = y + chunk * kRows;
-      const bool store = inside && !one_by_one && chunk_y < static_cast<int>(task.m);
-      volatile Message& message = shared.tail->message[warpgroup];
-      message.problem = item.problem();
-      message.x = x;
-      message.y = chunk_y;
-      // One half of one block's part of one tile of each problem is its last.
-      const bool last = warpgroup == 0 && RankInTile<Config>() == 0 &&
-                        x + Config::kBlocks * kWRows >= static_cast<int>(task.n) &&
-                        y + kARows >= static_cast<int>(task.m);
-      message.flags = (store ? Message::kStore : 0) |
-                      (chunk == kChunks - 1 ? Message::kTileDone : 0) |
-                      (last ? Message::kLastTile : 0);
-      Arrive(shared.handed_over + 8 * warpgroup);
+    if (LeadsWarpgroup(thread)) {
+      const bool store = chunk * kRows < rows_to_store, done = chunk == kChunks - 1;
+      const Message message = {item.problem(), x, y + chunk * kRows,
+                               (store ? Message::kStore : 0) | (done ? Message::kTileDone : 0) |
+                                   (done && last ? Message::kLastTile : 0)};
+      if (stores) {
+        StoreLast(args, shared, warpgroup, staging, message);
+      } else {
+        Tell(shared, warpgroup, message);
+      }
     }
   }
 }
 
-// One item. kN rows of A per warpgroup; kShareW: both take the same 64 rows of W.
+// One item. kN rows of A per warpgroup; kShareW: both take the same 64 rows of W. True if there is
+// nothing left to tell the storing thread: `next` is the end, and StoreLast() has said so.
 template <class Config, int kN, bool kShareW>
-__device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& shared,
-                                        const Item& item, Ring& ring, Handover& handover,
-                                        int warpgroup, int thread) {
+__device__ __forceinline__ bool Compute(const GroupArgs& args, const Shared& shared,
+                                        const Item& item, const Item& next, Ring& ring,
+                                        Handover& handover, int warpgroup, int thread) {
   using Format = typename Config::Format;
   constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes, kARows = kShareW ? 2 * kN : kN;
   // Of a last tile that is computed in part, that of the whole.
@@ -219,12 +221,19 @@ __device__ __forceinline__ void Compute(const GroupArgs& args, const Shared& sha
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 
-  if (item.splits() > 1 && !SumParts<Config, kN>(args, shared, item, d, warpgroup, thread)) return;
+  if (item.splits() > 1 && !SumParts<Config, kN>(args, shared, item, d, warpgroup, thread)) {
+    return false;
+  }
   const int y = item.a_tile() * item.a_rows() + (kShareW ? warpgroup * kN : 0);
   if (task.flags & GroupRecord::kFinish) {
     Finish<Format, kN>(task, args.records[task.record], columns, x, y, thread, d);
   }
-  HandOver<Config, kN, kShareW>(args, shared, task, item, x, y, d, handover, warpgroup, thread);
+  // Only now, when the next item has long been read.
+  const bool stores =
+      Uniform(next.end() && item.splits() == 1 && WhoComputesLastStores(args) ? 1 : 0) != 0;
+  HandOver<Config, kN, kShareW>(args, shared, task, item, stores, x, y, d, handover, warpgroup,
+                                thread);
+  return stores;
 }
 
 // Whether there are pairs' tiles of which a block computes this much.
@@ -243,6 +252,7 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
   Ring ring;
   Handover handover;
   int tile_key = 0;
+  bool told = false;  // the storing thread, that there is no more
   for (Item item = items.Next(); __shfl_sync(~0u, !item.end(), 0);) {
     const Item next = items.Next();
     const int key = __shfl_sync(~0u, item.tile_key(), 0);
@@ -252,7 +262,8 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
   case TileKey(w_rows, a_rows):                                                                    \
     if constexpr (constexpr int kN = (w_rows) == 64 ? (a_rows) / 2 : (a_rows);                     \
                   kN <= Config::kMaxRows && (Config::kBlocks == 1 || kIsOfPair<w_rows, a_rows>)) { \
-      Compute<Config, kN, (w_rows) == 64>(args, shared, item, ring, handover, warpgroup, thread);  \
+      told = Compute<Config, kN, (w_rows) == 64>(args, shared, item, next, ring, handover,         \
+                                                 warpgroup, thread);                               \
     }                                                                                              \
     break;
     switch (__shfl_sync(~0u, item.computed_key(), 0)) {
@@ -272,11 +283,9 @@ __device__ __forceinline__ void ComputeAll(const GroupArgs& args, const Shared& 
 #undef CONCERT_TILE
     item = next;
   }
+  if (told) return;
   handover.WaitTaken(shared, warpgroup);
-  if (thread == 0) {
-    static_cast<volatile Message&>(shared.tail->message[warpgroup]).flags = Message::kExit;
-    Arrive(shared.handed_over + 8 * warpgroup);
-  }
+  if (LeadsWarpgroup(thread)) Tell(shared, warpgroup, {0, 0, 0, Message::kExit});
 }
 
 // Lets the next launch of the stream start, and makes this one end after the previous one: who

@@ -1,5 +1,5 @@
 // The part of a group kernel's block that stores results and signals timelines: one thread per
-// computing warpgroup.
+// computing warpgroup, but for a block's last tile, which who computes it stores.
 #ifndef CONCERT_KERNELS_GROUP_STORE_CUH_
 #define CONCERT_KERNELS_GROUP_STORE_CUH_
 
@@ -19,8 +19,8 @@ __device__ __forceinline__ bool Reached(uint32_t count, uint32_t target) {
   return static_cast<int32_t>(count - target) >= 0;
 }
 
-// Problems whose timelines this thread must write: those of which it has stored the last tile.
-// Other blocks may still be at work on their other tiles.
+// Problems whose timelines this thread must write: those whose last tile its warpgroup has
+// computed. Other blocks may still be at work on their other tiles.
 class Watch {
  public:
   __device__ __forceinline__ Watch(const GroupArgs& args, uint16_t* problems)
@@ -53,7 +53,8 @@ class Watch {
     ++next_;
   }
 
-  // After the last problem has been stored and counted: ends when all are signalled or handed over.
+  // After the last message, when what this thread has stored is counted: ends when all are
+  // signalled or handed over.
   __device__ __forceinline__ void Leave() {
     for (int looks = 0; !empty() && !(args_.hand_over && looks == kLooksBeforeLeaving); ++looks) {
       Look();
@@ -86,7 +87,8 @@ class Watch {
     atomicOr(&args_.own().handed_over[problem / 32], 1u << problem % 32);
   }
   __device__ __forceinline__ void Signal(const GroupTask& task) const {
-    // Acquires what was stored before it was counted, releases it to whoever acquires the timeline.
+    // Acquires what was stored before it was counted (release: CountStored), releases it to whoever
+    // acquires the timeline.
     FenceSystem();
     StoreRelaxedSystem(task.signal_address, task.signal_value);
   }
@@ -96,19 +98,65 @@ class Watch {
   int count_ = 0, next_ = 0;
 };
 
+// Counts halves of tiles that this thread has stored, or its warpgroup element by element. They
+// happen before the count (release; acquire: Watch::Signal, WaitForPredecessor).
+__device__ __forceinline__ void CountStored(const GroupArgs& args, int problem, int halves) {
+  WaitStoresDone();
+  FenceTensorCopies();
+  AddRelease(&args.own().stored[problem], halves);
+}
+
 // Halves of tiles of one problem that this thread has stored but not yet counted.
 struct Uncounted {
   int problem = 0, halves = 0;
 
-  // They happen before the count (release: Watch, WaitForPredecessor).
   __device__ __forceinline__ void Count(const GroupArgs& args) {
     if (halves == 0) return;
-    WaitStoresDone();
-    FenceTensorCopies();
-    AddRelease(&args.own().stored[problem], halves);
+    CountStored(args, problem, halves);
     halves = 0;
   }
 };
+
+// Tells the thread that stores for the warpgroup (release; acquire: TestParity in Store). REQUIRES:
+// it has taken the last message.
+__device__ __forceinline__ void Tell(const Shared& shared, int warpgroup, const Message& message) {
+  volatile Message& told = shared.tail->message[warpgroup];
+  told.problem = message.problem;
+  told.x = message.x;
+  told.y = message.y;
+  told.flags = message.flags;
+  Arrive(shared.handed_over + 8 * warpgroup);
+}
+
+// Whether who computes a block's last tile stores and counts it, unless it is split: handing it
+// over took 0.1 to 0.4 us of each step of a chain (one H200). Not where maps are in memory, since a
+// thread that computes has no time to acquire them. Nor where blocks hand problems over:
+// Watch::Leave takes a storing thread that has left for one whose warpgroup's tiles are all
+// counted.
+__device__ __forceinline__ bool WhoComputesLastStores(const GroupArgs& args) {
+  return args.maps_inline && !args.hand_over;
+}
+
+// In place of telling the storing thread, for each chunk of a block's last tile: stores it and, if
+// the tile is done, counts it. Left to the storing thread, which is told to exit, are counting
+// earlier tiles and watching. REQUIRES: WhoComputesLastStores(); the storing thread has taken all
+// messages before; the computing warpgroup's leading thread calls it.
+__device__ __forceinline__ void StoreLast(const GroupArgs& args, const Shared& shared,
+                                          int warpgroup, uint32_t staging, const Message& message) {
+  if (message.flags & Message::kStore) {
+    StoreTile(&args.few.maps[message.problem].d, staging, message.x, message.y);
+  }
+  if (!(message.flags & Message::kTileDone)) {
+    WaitStoresRead();
+    Arrive(shared.taken + 8 * warpgroup);
+    return;
+  }
+  // While the store goes on: the storing thread, if it is to watch, waits for the count, as it does
+  // for other blocks'.
+  Tell(shared, warpgroup,
+       {message.problem, 0, 0, Message::kExit | (message.flags & Message::kLastTile)});
+  CountStored(args, message.problem, 1);
+}
 
 // Stores what the computing warpgroup hands over. Counting waits for memory, so it is put off until
 // nothing has been handed over for a moment or another problem's turn has come.
@@ -133,7 +181,6 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
       if (polls > kPollsBeforeCounting && !watch.empty()) watch.Look();
     }
     const int flags = message.flags, problem = message.problem;
-    if (flags & Message::kExit) break;
     if (problem != uncounted.problem) uncounted.Count(args);
     if (flags & Message::kStore) {
       if (problem != map_problem) map = MapOf(args, problem, &GroupMaps::d);
@@ -144,9 +191,11 @@ __device__ __forceinline__ void Store(const GroupArgs& args, const Shared& share
     if (flags & Message::kTileDone) {
       uncounted.problem = problem;
       ++uncounted.halves;
-      const bool signals = TaskOf(args, problem).signal_address != 0;
-      if ((flags & Message::kLastTile) && signals) watch.Add(problem);
     }
+    if ((flags & Message::kLastTile) && TaskOf(args, problem).signal_address != 0) {
+      watch.Add(problem);
+    }
+    if (flags & Message::kExit) break;
     Arrive(taken);
   }
   uncounted.Count(args);
