@@ -35,9 +35,14 @@ class Accesses {
  public:
   Accesses() {}  // the list stays as it is: it is long, and made anew for each op of a plan
 
-  void Add(const Op& op, concert_field field, AccessMode mode, const StridedRange& memory) {
-    list_[count_] = {memory, field, mode, op.buffers[count_]};
+  // The next operand's. The caller says which memory it is.
+  StridedRange& Add(const Op& op, concert_field field, AccessMode mode) {
+    Access& access = list_[count_];
+    access.field = field;
+    access.mode = mode;
+    access.buffer = op.buffers[count_];
     ++count_;
+    return access.memory;
   }
   std::span<const Access> list() const { return {list_, count_}; }
 

@@ -41,29 +41,19 @@ bool PiecesMeet(const StridedRange& a, const StridedRange& b, int& pieces_left) 
 
 }  // namespace
 
-StridedRange StridedRange::Of(Address begin, uint64_t row_bytes, uint64_t rows, uint64_t row_stride,
-                              uint64_t batch, uint64_t batch_stride) {
-  StridedRange range{.begin = begin, .run_bytes = row_bytes};
-  std::array<Level, 2> levels = {Level{rows, row_stride}, Level{batch, batch_stride}};
-  if (levels[1].stride < levels[0].stride) std::swap(levels[0], levels[1]);
-  for (const Level& level : levels) {
+void StridedRange::SetLevels(std::array<Level, 2> all) {
+  if (all[1].stride < all[0].stride) std::swap(all[0], all[1]);
+  for (const Level& level : all) {
     if (level.count == 1 || level.stride == 0) continue;
-    Level* const before = range.level_count == 0 ? nullptr : &range.levels[0];
-    if (before == nullptr && level.stride <= range.run_bytes) {
-      range.run_bytes += (level.count - 1) * level.stride;
+    Level* const before = level_count == 0 ? nullptr : &levels[0];
+    if (before == nullptr && level.stride <= run_bytes) {
+      run_bytes += (level.count - 1) * level.stride;
     } else if (before != nullptr && level.stride == before->count * before->stride) {
       before->count *= level.count;
     } else {
-      range.levels[range.level_count++] = level;
+      levels[level_count++] = level;
     }
   }
-  return range;
-}
-
-ByteRange StridedRange::Bounds() const {
-  uint64_t bytes = run_bytes;
-  for (int i = 0; i < level_count; ++i) bytes += (levels[i].count - 1) * levels[i].stride;
-  return {begin, begin + bytes};
 }
 
 bool Meet(const StridedRange& a, const StridedRange& b, int& pieces_left) {

@@ -25,9 +25,36 @@ struct StridedRange {
   // `batch` matrices of `rows` rows. REQUIRES: rows and batch >= 1, strides in bytes, and the end
   // fits in 64 bits.
   static StridedRange Of(Address begin, uint64_t row_bytes, uint64_t rows, uint64_t row_stride,
-                         uint64_t batch, uint64_t batch_stride);
+                         uint64_t batch, uint64_t batch_stride) {
+    StridedRange range;
+    range.Set(begin, row_bytes, rows, row_stride, batch, batch_stride);
+    return range;
+  }
+  // The same where it is to lie, inline for one matrix: every launch asks for each of its operands,
+  // and to copy one that was just written word by word takes longer than to write it.
+  void Set(Address first, uint64_t row_bytes, uint64_t rows, uint64_t row_stride,
+           uint64_t batch = 1, uint64_t batch_stride = 0) {
+    begin = first;
+    run_bytes = row_bytes;
+    level_count = 0;
+    if (batch > 1) {
+      SetLevels({Level{rows, row_stride}, Level{batch, batch_stride}});
+    } else if (row_stride <= row_bytes) {
+      run_bytes += (rows - 1) * row_stride;
+    } else if (rows > 1) {
+      levels[level_count++] = {rows, row_stride};
+    }
+  }
+  void Set(Address first, uint64_t bytes) { Set(first, bytes, 1, 0); }
   // The smallest range that holds all of it.
-  ByteRange Bounds() const;
+  ByteRange Bounds() const {
+    uint64_t bytes = run_bytes;
+    for (int i = 0; i < level_count; ++i) bytes += (levels[i].count - 1) * levels[i].stride;
+    return {begin, begin + bytes};
+  }
+
+ private:
+  void SetLevels(std::array<Level, 2> all);
 };
 
 // True if a byte is in both. False also when finding out takes more than `pieces_left`, which it

@@ -83,8 +83,9 @@ class OperandResolver {
   // `elements` elements of `element_bytes` (a power of two) from the operand's offset on. Checks,
   // in this order: present, a buffer of the session, on the ring's GPU or pool memory, size fits in
   // 64 bits, aligned to the element, in bounds, room for its handle in the op. `elements` is null
-  // when the caller's span overflowed. Inline: a GEMM calls it three times and more.
-  Failure Resolve(concert_field field, const concert_operand& operand,
+  // when the caller's span overflowed. Inline, whatever the compiler thinks of its size: a GEMM
+  // calls it three times and more.
+  [[gnu::always_inline]] Failure Resolve(concert_field field, const concert_operand& operand,
                   std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range) {
     if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
     const uint32_t index = operand.buffer & kBufferIndexMask;

@@ -138,10 +138,8 @@ Accesses AccessesOfCollective(const Op& op) {
   Accesses accesses;
   if (op.kind == CONCERT_OP_BARRIER) return accesses;
   const CollectiveArgs& args = op.collective;
-  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead,
-               {.begin = args.src, .run_bytes = args.src_bytes});
-  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite,
-               {.begin = args.dst, .run_bytes = args.dst_bytes});
+  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead).Set(args.src, args.src_bytes);
+  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite).Set(args.dst, args.dst_bytes);
   return accesses;
 }
 

@@ -31,10 +31,8 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
 Accesses AccessesOfCopy(const Op& op) {
   Accesses accesses;
   const CopyArgs& args = op.copy;
-  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead,
-               {.begin = args.src, .run_bytes = args.bytes});
-  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite,
-               {.begin = args.dst, .run_bytes = args.bytes});
+  accesses.Add(op, CONCERT_FIELD_SRC, AccessMode::kRead).Set(args.src, args.bytes);
+  accesses.Add(op, CONCERT_FIELD_DST, AccessMode::kWrite).Set(args.dst, args.bytes);
   return accesses;
 }
 

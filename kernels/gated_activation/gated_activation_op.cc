@@ -72,10 +72,10 @@ Accesses AccessesOfGatedActivation(const Op& op) {
   const GatedActivationArgs& args = op.gated_activation;
   const uint64_t element = DtypeBytes(args.dtype), row_bytes = args.columns * element;
   Accesses accesses;
-  accesses.Add(op, CONCERT_FIELD_INPUT, AccessMode::kRead,
-               StridedRange::Of(args.x, 2 * row_bytes, args.rows, args.x_stride * element, 1, 0));
-  accesses.Add(op, CONCERT_FIELD_OUT, AccessMode::kWrite,
-               StridedRange::Of(args.out, row_bytes, args.rows, args.out_stride * element, 1, 0));
+  accesses.Add(op, CONCERT_FIELD_INPUT, AccessMode::kRead)
+      .Set(args.x, 2 * row_bytes, args.rows, args.x_stride * element);
+  accesses.Add(op, CONCERT_FIELD_OUT, AccessMode::kWrite)
+      .Set(args.out, row_bytes, args.rows, args.out_stride * element);
   return accesses;
 }
 

@@ -249,13 +249,13 @@ Accesses AccessesOfGemm(const Op& op) {
                           uint64_t rows, uint64_t columns, uint64_t row_stride,
                           uint64_t batch_stride) {
     const uint64_t element = DtypeBytes(dtype);
-    accesses.Add(op, field, mode,
-                 StridedRange::Of(begin, columns * element, rows, row_stride * element, gemm.batch,
-                                  batch_stride * element));
+    accesses.Add(op, field, mode)
+        .Set(begin, columns * element, rows, row_stride * element, gemm.batch,
+             batch_stride * element);
   };
   const auto vector = [&](concert_field field, Address begin, uint64_t bytes) {
     if (begin == 0) return;
-    accesses.Add(op, field, AccessMode::kRead, {.begin = begin, .run_bytes = bytes});
+    accesses.Add(op, field, AccessMode::kRead).Set(begin, bytes);
   };
   const auto scales = [&](concert_field field, Address begin, bool per_row, uint64_t rows) {
     vector(field, begin, (per_row ? rows : 1) * kScaleBytes);

@@ -105,19 +105,18 @@ Failure AdmitRmsNorm(const concert_descriptor& descriptor, const AdmitContext& c
 Accesses AccessesOfRmsNorm(const Op& op) {
   const RmsNormArgs& args = op.rms_norm;
   const uint64_t element = DtypeBytes(args.dtype);
-  const auto rows = [&](Address begin, uint64_t stride) {
-    return StridedRange::Of(begin, args.columns * element, args.rows, stride * element, 1, 0);
-  };
   Accesses accesses;
+  const auto rows = [&](concert_field field, AccessMode mode, Address begin, uint64_t stride) {
+    accesses.Add(op, field, mode).Set(begin, args.columns * element, args.rows, stride * element);
+  };
   const bool in_place = args.out == args.x;
-  accesses.Add(op, CONCERT_FIELD_INPUT, AccessMode::kRead, rows(args.x, args.x_stride));
-  accesses.Add(op, CONCERT_FIELD_OUT, in_place ? AccessMode::kReadWrite : AccessMode::kWrite,
-               rows(args.out, args.out_stride));
-  accesses.Add(op, CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly,
-               {.begin = args.weight, .run_bytes = args.columns * element});
+  rows(CONCERT_FIELD_INPUT, AccessMode::kRead, args.x, args.x_stride);
+  rows(CONCERT_FIELD_OUT, in_place ? AccessMode::kReadWrite : AccessMode::kWrite, args.out,
+       args.out_stride);
+  accesses.Add(op, CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly)
+      .Set(args.weight, args.columns * element);
   if (args.residual != 0) {
-    accesses.Add(op, CONCERT_FIELD_RESIDUAL, AccessMode::kReadWrite,
-                 rows(args.residual, args.residual_stride));
+    rows(CONCERT_FIELD_RESIDUAL, AccessMode::kReadWrite, args.residual, args.residual_stride);
   }
   return accesses;
 }
