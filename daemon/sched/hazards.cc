@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "daemon/check.h"
 
@@ -49,11 +48,11 @@ void LaunchRanges::Add(const kernels::Accesses& accesses) {
   ends_.push_back({static_cast<uint16_t>(written_.size()), static_cast<uint16_t>(early_.size())});
 }
 
-WritesInFlight::Slots WritesInFlight::Add(std::span<const ByteRange> ranges) {
-  Slots slots;
+void WritesInFlight::Add(std::span<const ByteRange> ranges, Slots& slots) {
+  slots.count = 0;
+  slots.missing = false;
   for (const ByteRange& range : ranges) slots.missing |= !AddOne(range, slots);
   missing_ += slots.missing ? 1 : 0;
-  return slots;
 }
 
 bool WritesInFlight::AddOne(const ByteRange& range, Slots& slots) {
@@ -78,16 +77,21 @@ void WritesInFlight::Remove(const Slots& slots) {
   for (int i = 0; i < slots.count; ++i) {
     const int index = slots.slot[i] / 64, place = slots.slot[i] % 64;
     Block& block = blocks_[index];
-    const ByteRange removed = std::exchange(block.ranges[place], {});
+    block.ranges[place] = {};
     block.used &= ~(uint64_t{1} << place);
     full_ &= ~(uint64_t{1} << index);
-    if (block.used == 0) used_ &= ~(uint64_t{1} << index);
-    // Only what lies at an edge has made the bound what it is.
-    if (removed.begin != block.bound.begin && removed.end != block.bound.end) continue;
+    block.loose = block.used != 0;
+    if (block.loose) continue;
+    used_ &= ~(uint64_t{1} << index);
     block.bound = kNothing;
-    for (uint64_t left = block.used; left != 0; left &= left - 1)
-      Extend(block.bound, block.ranges[std::countr_zero(left)]);
   }
+}
+
+void WritesInFlight::Tighten(Block& block) {
+  block.loose = false;
+  block.bound = kNothing;
+  for (uint64_t left = block.used; left != 0; left &= left - 1)
+    Extend(block.bound, block.ranges[std::countr_zero(left)]);
 }
 
 ByteRange WritesInFlight::Union() const {
@@ -97,9 +101,9 @@ ByteRange WritesInFlight::Union() const {
   return all;
 }
 
-bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) const {
+bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) {
   for (uint64_t left = used_; left != 0; left &= left - 1) {
-    const Block& block = blocks_[std::countr_zero(left)];
+    Block& block = blocks_[std::countr_zero(left)];
     ++comparisons;
     if (!block.bound.Overlaps(range)) continue;
     const size_t count = std::bit_width(block.used);
@@ -107,11 +111,14 @@ bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) const
     bool found = false;  // without a branch per range: nearly always none overlaps
     for (size_t i = 0; i < count; ++i) found |= block.ranges[i].Overlaps(range);
     if (found) return true;
+    if (!block.loose) continue;
+    Tighten(block);
+    comparisons += count;
   }
   return false;
 }
 
-bool WeightsReady(const WritesInFlight& writes, const LaunchRanges& launch) {
+bool WeightsReady(WritesInFlight& writes, const LaunchRanges& launch) {
   if (!writes.complete()) return false;
   const ByteRange earlier = writes.Union();
   ByteRange own = WritesInFlight::kNothing;

@@ -56,21 +56,21 @@ class WritesInFlight {
 
   // Of one op.
   struct Slots {
-    std::array<uint16_t, kMaxSlots> slot;
+    std::array<uint16_t, kMaxSlots> slot{};
     uint8_t count = 0;
     bool missing = false;  // what it writes is not listed, or not all of it
   };
 
-  // The ranges count until the slots are given to Remove.
-  Slots Add(std::span<const kernels::ByteRange> ranges);
+  // The ranges count until the slots are given to Remove. Fills in `slots` where they stay.
+  void Add(std::span<const kernels::ByteRange> ranges, Slots& slots);
   void Remove(const Slots& slots);
 
   // Whether every range in flight has a slot: if not, Overlaps knows only some.
   bool complete() const { return missing_ == 0; }
-  // A range that holds all in flight.
+  // A range that holds all in flight, perhaps more.
   kernels::ByteRange Union() const;
-  // `comparisons`: counts up by those it took.
-  bool Overlaps(const kernels::ByteRange& range, size_t& comparisons) const;
+  // `comparisons`: counts up by those it took. Tightens bounds that have misled it.
+  bool Overlaps(const kernels::ByteRange& range, size_t& comparisons);
 
  private:
   static constexpr int kBlocks = kCapacity / 64;
@@ -78,12 +78,15 @@ class WritesInFlight {
 
   struct Block {
     uint64_t used = 0;                    // bit i: ranges[i]
-    kernels::ByteRange bound = kNothing;  // of all
+    kernels::ByteRange bound = kNothing;  // of all; wider while `loose`
+    // Something has been removed since. Whoever looks in vain tightens the bound.
+    bool loose = false;
     // Freed ones are empty and are used again, lowest first.
     std::array<kernels::ByteRange, 64> ranges{};
   };
 
   bool AddOne(const kernels::ByteRange& range, Slots& slots);
+  static void Tighten(Block& block);
 
   std::vector<Block> blocks_ = std::vector<Block>(kBlocks);
   uint64_t used_ = 0;     // bit i: blocks_[i] holds something
@@ -97,7 +100,7 @@ inline constexpr size_t kMaxHazardComparisons = 4096;
 // True if no unfinished op writes what an op of the launch may read early, and no op of the launch
 // what another one may. False also when finding out would take more than kMaxHazardComparisons. The
 // launch's ops are not among `writes` yet.
-bool WeightsReady(const WritesInFlight& writes, const LaunchRanges& launch);
+bool WeightsReady(WritesInFlight& writes, const LaunchRanges& launch);
 
 }  // namespace concert::daemon
 

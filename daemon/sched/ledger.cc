@@ -93,7 +93,7 @@ void Ledger::LaunchPart(OpId op, const Reservation& reservation, Time now) {
 
 void Ledger::Enqueue(OpId op, std::span<const kernels::ByteRange> written) {
   OpSlot::Flight& flight = pool_[op].flight;
-  flight.writes = writes_.Add(written);
+  writes_.Add(written, flight.writes);
   LaneInfo& lane = lanes_[flight.lane];
   ++lane.in_flight;
   lane.last_op = op;

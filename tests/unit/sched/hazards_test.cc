@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <span>
 #include <vector>
 
 #include "tests/support/seed.h"
@@ -25,8 +26,7 @@ LaunchRanges RangesOf(const std::vector<TestOp>& ops) {
     kernels::Accesses accesses;
     const auto add = [&](AccessMode mode, const std::vector<ByteRange>& ranges) {
       for (const ByteRange& range : ranges) {
-        accesses.Add(op, CONCERT_FIELD_NONE, mode,
-                     {.begin = range.begin, .run_bytes = range.end - range.begin});
+        accesses.Add(op, CONCERT_FIELD_NONE, mode).Set(range.begin, range.end - range.begin);
       }
     };
     add(AccessMode::kRead, {{0, 1'000'000}});  // in order, so nothing to wait for
@@ -37,12 +37,17 @@ LaunchRanges RangesOf(const std::vector<TestOp>& ops) {
   return launch;
 }
 
-bool Ready(const WritesInFlight& writes, const std::vector<TestOp>& ops) {
+bool Ready(WritesInFlight& writes, const std::vector<TestOp>& ops) {
   return WeightsReady(writes, RangesOf(ops));
 }
 
+WritesInFlight::Slots Add(WritesInFlight& writes, std::span<const ByteRange> ranges) {
+  WritesInFlight::Slots slots;
+  writes.Add(ranges, slots);
+  return slots;
+}
 WritesInFlight::Slots Add(WritesInFlight& writes, ByteRange range) {
-  return writes.Add({&range, 1});
+  return Add(writes, std::span(&range, 1));
 }
 
 TEST(HazardsTest, WeightsAreCheckedToTheByte) {
@@ -63,7 +68,7 @@ TEST(HazardsTest, WeightsAreCheckedToTheByte) {
 TEST(HazardsTest, EveryRangeOfAnOpCounts) {
   WritesInFlight writes;
   const std::vector<ByteRange> two = {{1000, 2000}, {5000, 6000}};
-  const auto slots = writes.Add(two);
+  const auto slots = Add(writes, two);
   EXPECT_FALSE(Ready(writes, {{.written = {}, .early = {{0, 1}, {5500, 5501}}}}));
   EXPECT_FALSE(Ready(writes, {{.written = {}, .early = {{1500, 1501}, {0, 1}}}}));
   EXPECT_TRUE(Ready(writes, {{.written = {}, .early = {{2000, 5000}, {0, 1}}}}));
@@ -80,7 +85,7 @@ TEST(HazardsTest, OpsWithoutWeightsAreReady) {
 }
 
 TEST(HazardsTest, OpsOfTheLaunchCountForEachOtherButNotForThemselves) {
-  const WritesInFlight writes;
+  WritesInFlight writes;
   const TestOp in_place = {.written = {{1000, 2000}}, .early = {{1000, 2000}}};
   EXPECT_TRUE(Ready(writes, {in_place}));
   EXPECT_FALSE(Ready(writes, {in_place, {.written = {{1999, 2100}}, .early = {}}}));
@@ -115,7 +120,7 @@ TEST(HazardsTest, AnOpThatWritesMoreThanIsKeptOfItMeansNotReady) {
   WritesInFlight writes;
   const std::vector<ByteRange> many(WritesInFlight::kMaxSlots + 1, {1000, 2000});
   const std::vector<TestOp> ops = {{.written = {}, .early = {{5, 6}}}};
-  const auto slots = writes.Add(many);
+  const auto slots = Add(writes, many);
   EXPECT_FALSE(Ready(writes, ops));
   writes.Remove(slots);
   EXPECT_TRUE(Ready(writes, ops));
