@@ -66,6 +66,7 @@ def reply_bytes():
         return len(client.recv(65536))
 
 
+@pytest.mark.sim_only
 def test_gpus_and_session(session):
     assert [gpu.index for gpu in session.gpus] == [0, 1]
     assert session.gpus[0].backend == concert.Backend.SIM and session.gpus[0].sm_count == 132
@@ -190,6 +191,7 @@ def test_copies(session, queue):
         queue.copy(matrix[:, :2], session.zeros((4, 2), "fp32"))
 
 
+@pytest.mark.sim_only  # two GPUs
 def test_collectives_of_two_ranks(daemon):
     with concert.connect(daemon.socket) as one, concert.connect(daemon.socket) as two:
         queues = [one.queue(gpu=0), two.queue(gpu=1)]
@@ -314,6 +316,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(session, queue):
     assert y.read().tolist() == [1] * 4
 
 
+@pytest.mark.sim_only  # CUDA survives no fork()
 def test_a_child_may_open_its_own_session(daemon, session):
     def child():
         with concert.connect(daemon.socket) as own, own.queue() as queue:
@@ -400,6 +403,7 @@ with concert.connect() as session, session.queue() as queue:
 """) == (0, "(5.0, 11.0, 11.0, 25.0)\nnumpy is not installed\n", "")
 
 
+@pytest.mark.sim_only  # views of numpy
 def test_leaving_with_everything_open_is_clean(daemon):
     """A script that ends while tickets are awaited, views and capsules alive."""
     assert run_script("""
@@ -422,6 +426,7 @@ asyncio.run(main())
 """) == (0, "left\n", "")
 
 
+@pytest.mark.sim_only  # views of numpy
 def test_threads_that_close_what_others_use(daemon):
     """Buffers, queues and sessions closed under running calls: exceptions, never a crash."""
     session = concert.connect(daemon.socket)
