@@ -79,11 +79,11 @@ def main() -> None:
         d = session.zeros((1, 8))
         op = concert.Gemm(a, w, d)
         gate = [queue.gemm(a, w, d)]
-        submit = _library.library().concert_submit_gemm
+        submit = _library.by_address("concert_submit_gemm")
 
         def call() -> None:
-            submit(queue._handle, op._reference, None, queue._ticket_reference,
-                   _library.per_thread.reference)
+            submit(queue._handle, op._address, None, queue._ticket_address,
+                   _library.per_thread.address)
 
         report(arguments, "a submitted GEMM", {}, session.gpus[0].name, {
             "call": (queue, call),

@@ -36,7 +36,7 @@ def main() -> None:
         memory = pool_memory(session)
         x, w, out = memory[:8].view(1, 8), memory[64:128].view(8, 8), memory[128:136].view(1, 8)
         op = concert.Gemm(session.zeros((1, 8)), session.zeros((8, 8)), session.zeros((1, 8)))
-        submit = _library.library().concert_submit_gemm
+        submit = _library.by_address("concert_submit_gemm")
 
         torch.ops.concert.linear(x, w)
         lane = _context.context().lanes[x.get_device()]
@@ -55,8 +55,8 @@ def main() -> None:
         lane.run = run
 
         def call() -> None:
-            submit(queue._handle, op._reference, None, queue._ticket_reference,
-                   _library.per_thread.reference)
+            submit(queue._handle, op._address, None, queue._ticket_address,
+                   _library.per_thread.address)
 
         ways = {
             "call": (queue, call),
