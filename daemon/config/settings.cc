@@ -39,7 +39,9 @@ const std::array kSettings = {
     Setting{
         .key = "sim_pacing",
         .member = &Config::sim_pacing,
-        .help = "Simulated work takes the time it would on a GPU; false: only what the CPU needs."},
+        .help =
+            "Simulated work takes the time it would on a GPU, or longer where the CPU needs it; "
+            "false: only what the CPU needs."},
     Setting{.key = "sim_races",
             .member = &Config::sim_races,
             .choices = SimRacesModes,

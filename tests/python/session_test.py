@@ -1,6 +1,7 @@
 """Sessions, queues, waits, timelines, collectives and copies; closing, forking and dying."""
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -33,8 +34,9 @@ def test_bad_connect_options(daemon, options, sentence):
         concert.connect(daemon.socket, **options)
 
 
-def test_a_daemon_of_another_version_is_refused_with_both_versions(tmp_path):
-    """A server that answers Hello as a daemon with ring ABI 9.0 would."""
+@pytest.mark.parametrize("major", [9, 0])
+def test_a_daemon_of_another_version_is_refused_with_both_versions(daemon, tmp_path, major):
+    """A server that answers Hello as a daemon with a newer or older ring ABI would."""
     path = str(tmp_path / "old.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(path)
@@ -46,15 +48,62 @@ def test_a_daemon_of_another_version_is_refused_with_both_versions(tmp_path):
                 # The reply's size is that of the daemon's own struct, which the library expects.
                 size = reply_bytes()
                 reply = struct.pack("=IHHII", magic, kind, size, request, 0)
-                reply += struct.pack("=II192s", 0, 0, b"") + struct.pack("=HHI", 9, 0, 1)
+                reply += struct.pack("=II192s", 0, 0, b"") + struct.pack("=HHI", major, 5, 1)
                 client.send(reply.ljust(size, b"\0"))
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(concert.FailedPrecondition, match=r"speaks version 9.0 of the ring "
+        with pytest.raises(concert.FailedPrecondition, match=rf"speaks version {major}.5 of the ring "
                            r"ABI, this libconcert \d.*install matching versions"):
             concert.connect(path)
         thread.join()
+
+
+def test_an_older_daemon_of_this_version_lacks_what_is_newer(daemon, tmp_path):
+    """Between the two stands somebody who lets the daemon say that it speaks 1.0."""
+    path = str(tmp_path / "older.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(path)
+        server.listen()
+        thread = threading.Thread(target=stand_between, args=(server, daemon.socket, as_of_1_0))
+        thread.start()
+        with concert.connect(path) as session, session.queue() as queue:
+            x, y = session.array(np.eye(4, dtype=np.float32)), session.zeros((4, 4), "fp32")
+            queue.gemm(x, x, y).wait()
+            assert y.read().tolist() == np.eye(4).tolist()
+            with pytest.raises(concert.Unimplemented, match="which this daemon does not know; "
+                                                            "update concertd"):
+                queue.rms_norm(x, session.zeros((4,), "fp32"), y)
+        del session, queue, x, y, server  # the last of the connection
+        thread.join()
+
+
+def as_of_1_0(hello_reply):
+    """Minor version 0 and its features: CUDA and host memory."""
+    minor, features = 16 + 8 + 192 + 2, 16 + 8 + 192 + 8
+    changed = bytearray(hello_reply)
+    struct.pack_into("=H", changed, minor, 0)
+    offered, = struct.unpack_from("=Q", changed, features)
+    struct.pack_into("=Q", changed, features, offered & 3)
+    return bytes(changed)
+
+
+def stand_between(server, daemon_socket, change):
+    """Passes on all packets of one client and their file descriptors; changes the first reply."""
+    with server.accept()[0] as client, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as upstream:
+        upstream.connect(daemon_socket)
+        ends = {client: upstream, upstream: client}
+        while True:
+            for one in select.select(list(ends), [], [])[0]:
+                packet, fds, _, _ = socket.recv_fds(one, 1 << 17, 16)
+                if not packet:
+                    return
+                if one is upstream and change:
+                    packet, change = change(packet), None
+                socket.send_fds(ends[one], [packet], fds)
+                for fd in fds:
+                    os.close(fd)
 
 
 def reply_bytes():
