@@ -54,6 +54,8 @@ class Held:
     def __init__(self, session, stream):
         self.timeline, self.queue = session.user_timeline(), session.queue()
         self.x, self.y = session.zeros((4,), "fp32"), session.zeros((4,), "fp32")
+        # The first call for a stream pins memory, which must not happen behind the held one.
+        self.queue.after(stream)
         self.queue.copy(self.x, self.y, waits=[self.timeline.at(1)]).wait(stream)
         self.bound = threading.Timer(30, self.timeline.signal, [1])
         self.bound.start()
