@@ -93,14 +93,15 @@ absl::Status Daemon::Open() {
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,
-                .nvtx = config_.nvtx});
+                .nvtx = config_.nvtx,
+                .refuse_unusable_gpu = config_.unusable_gpu == "error"});
   if (!choice.ok()) return choice.status();
   choice_ = *std::move(choice);
   info_.backend = choice_.node->gpu(0).info().backend;
   info_.backend_reason = choice_.why;
   Log(LogLevel::kInfo, choice_.why);
   if (!choice_.degraded.empty()) {
-    if (!config_.allow_simulator) info_.degraded = choice_.degraded;
+    if (config_.unusable_gpu != "simulate") info_.degraded = choice_.degraded;
     Log(LogLevel::kWarning,
         absl::StrCat(choice_.degraded,
                      "; what runs is simulated. Repair the driver, or say device = \"sim\""));

@@ -28,7 +28,7 @@ struct Config {
   int64_t sim_gpus = 2;
   bool sim_pacing = true;
   std::string sim_races = "error";
-  bool allow_simulator = false;
+  std::string unusable_gpu = "degraded";
   bool nvtx = false;
 
   std::string socket = "/run/concert/concert.sock";

@@ -14,6 +14,7 @@ namespace {
 std::vector<std::string> Devices() { return {"auto", "cuda", "sim"}; }
 std::vector<std::string> SplitSumsModes() { return {"repeatable", "fastest"}; }
 std::vector<std::string> SimRacesModes() { return {"error", "warn", "off"}; }
+std::vector<std::string> UnusableGpuModes() { return {"degraded", "error", "simulate"}; }
 std::vector<std::string> LogLevels() { return {"error", "warning", "info", "debug"}; }
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
@@ -38,15 +39,20 @@ const std::array kSettings = {
     Setting{
         .key = "sim_pacing",
         .member = &Config::sim_pacing,
-        .help = "Simulated work takes the time it would on a GPU; false: only what the CPU needs."},
+        .help =
+            "Simulated work takes the time it would on a GPU, or longer where the CPU needs it; "
+            "false: only what the CPU needs."},
     Setting{.key = "sim_races",
             .member = &Config::sim_races,
             .choices = SimRacesModes,
             .help = "What the simulator does with an op that races with one in flight for the same "
                     "bytes, because a wait is missing: it fails, is logged, or runs."},
-    Setting{.key = "allow_simulator",
-            .member = &Config::allow_simulator,
-            .help = "Health is good though the simulator stands in for a GPU that cannot be used."},
+    Setting{.key = "unusable_gpu",
+            .member = &Config::unusable_gpu,
+            .choices = UnusableGpuModes,
+            .help =
+                "What auto does with an NVIDIA GPU that is there and cannot be used: it simulates "
+                "with degraded health, refuses to start, or simulates and all is well."},
     Setting{.key = "nvtx",
             .member = &Config::nvtx,
             .help = "An NVTX range around each launch on a GPU, which Nsight Systems shows."},

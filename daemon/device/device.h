@@ -147,8 +147,9 @@ struct NodeOptions {
   int collective_sms = 0;  // DeviceModel::collective_sms
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
-  bool nvtx = false;                // cuda: an NVTX range around each launch
-  std::string hardware_root = "/";  // where to look for sys/ and dev/
+  bool nvtx = false;                 // cuda: an NVTX range around each launch
+  bool refuse_unusable_gpu = false;  // auto: an error instead of NodeChoice::degraded
+  std::string hardware_root = "/";   // where to look for sys/ and dev/
 };
 
 struct NodeChoice {

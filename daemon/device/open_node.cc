@@ -54,6 +54,13 @@ absl::StatusOr<NodeChoice> OpenNode(const NodeOptions& options) {
       degraded = absl::StrCat("this machine has an NVIDIA GPU (", hardware,
                               ") that cannot be used: ", node.status().message());
     }
+    if (automatic && options.refuse_unusable_gpu && !degraded.empty()) {
+      return absl::Status(
+          node.status().code(),
+          absl::StrCat(degraded,
+                       ". Repair the driver (nvidia-smi should work), or say device "
+                       "= \"sim\"; unusable_gpu = \"error\" asks for this"));
+    }
     if (!automatic) {
       return degraded.empty() ? node.status() : absl::Status(node.status().code(), degraded);
     }

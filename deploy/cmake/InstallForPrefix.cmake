@@ -21,5 +21,12 @@ file(INSTALL "${CONCERT_DEPLOY_BUILD}/concertd.service" DESTINATION "${CONCERT_U
 if(EXISTS "$ENV{DESTDIR}${CONCERT_SYSCONFDIR}/concert/concert.toml")
   message(STATUS "Kept: $ENV{DESTDIR}${CONCERT_SYSCONFDIR}/concert/concert.toml")
 else()
-  file(INSTALL "${CONCERT_DEPLOY}/concert.toml" DESTINATION "${CONCERT_SYSCONFDIR}/concert")
+  # The defaults, but on a GPU node the unit must not serve what is simulated.
+  file(READ "${CONCERT_DEPLOY}/concert.toml" defaults)
+  string(REPLACE "unusable_gpu = \"degraded\"  # default" "unusable_gpu = \"error\"" settings "${defaults}")
+  if(settings STREQUAL defaults)
+    message(FATAL_ERROR "deploy/concert.toml has no default of unusable_gpu")
+  endif()
+  file(WRITE "${CONCERT_DEPLOY_BUILD}/concert.toml" "${settings}")
+  file(INSTALL "${CONCERT_DEPLOY_BUILD}/concert.toml" DESTINATION "${CONCERT_SYSCONFDIR}/concert")
 endif()

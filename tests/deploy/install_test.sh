@@ -94,6 +94,8 @@ stages_for_a_package() {
     "$work/stage/usr/lib/systemd/system/concertd.service" || fail "the unit for /usr does not run /usr/bin/concertd"
   [[ -e $work/stage/etc/concert/concert.toml ]] ||
     fail "the configuration is not in /etc"
+  "$work/stage/usr/bin/concertd" --print-config --config "$work/stage/etc/concert/concert.toml" >"$work/settings"
+  grep -q '^unusable_gpu = "error"' "$work/settings" || fail "the unit would serve what is simulated on a GPU node"
   # Documents may speak of /usr/local.
   if grep -rIl "$work" "$work/stage" || grep -rIl --exclude-dir=docs /usr/local/ "$work/stage"; then
     fail "these files hold a folder they must not know"

@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
-"""README's example is the program that the build compiles."""
+"""README's example is the program that the build compiles, and the first block of client.md is what that does."""
 
 import pathlib
 import re
 import sys
+import textwrap
 
 root = pathlib.Path(__file__).resolve().parents[2]
-blocks = re.findall(r"^```cpp\n(.*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
+def blocks(document):
+    return re.findall(r"^```cpp\n(.*?)^```", (root / document).read_text(), re.DOTALL | re.MULTILINE)
+
+
 program = (root / "client/examples/minimal.cc").read_text()
-if blocks != [program]:
+if blocks("README.md") != [program]:
     sys.exit("README.md must hold one cpp block that equals client/examples/minimal.cc; "
              "copy the file there")
+body = textwrap.dedent(re.search(r"^int main\(\) \{\n(.*?)^\}", program, re.DOTALL | re.MULTILINE)[1])
+if blocks("docs/client.md")[0] != body:
+    sys.exit("the first cpp block of docs/client.md must be what main() of client/examples/minimal.cc does")

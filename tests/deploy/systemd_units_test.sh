@@ -33,4 +33,6 @@ if command -v systemd-sysusers >/dev/null; then
   systemd-sysusers --root="$work/root" - <"$sysusers" >/dev/null
   grep -q '^concert:' "$work/root/etc/passwd"
   grep -q '^concert-admin:.*concert' "$work/root/etc/group"
+  # No group that nothing asks for.
+  [[ $(grep -c '^concert' "$work/root/etc/group") == 2 ]]
 fi

@@ -1,6 +1,9 @@
-"""Fixtures: a real concertd on the simulator, and sessions with it.
+"""Fixtures: a real concertd, on the simulator unless told otherwise, and sessions with it.
 
-$CONCERT_BUILD is the folder of the build under test, build/release by default.
+$CONCERT_BUILD is the folder of the build under test, build/release by default, or a bundle's.
+$CONCERT_TEST_DEVICE: sim or cuda, the daemon's device; tests that are of one of them say so with
+the markers below. $CONCERT_TEST_LIBRARY_PATH: where the daemon finds CUDA's libraries; this
+process keeps to those of PyTorch.
 """
 
 import os
@@ -17,8 +20,27 @@ sys.path.insert(0, str(ROOT / "client" / "python"))
 
 BUILD = pathlib.Path(os.environ.get("CONCERT_BUILD", ROOT / "build" / "release"))
 os.environ["CONCERT_LIBRARY"] = str(BUILD / "lib" / "libconcert.so.0")
+DEVICE = os.environ.get("CONCERT_TEST_DEVICE", "sim")
 
 import concert  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "sim_only: says nothing about a GPU, or would fail on one")
+    config.addinivalue_line("markers", "cuda_only: needs a GPU that concertd can use")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker, device in (("sim_only", "sim"), ("cuda_only", "cuda")):
+            if item.get_closest_marker(marker) and DEVICE != device:
+                item.add_marker(pytest.mark.skip(reason=f"for --device {device}"))
+
+
+def daemon_environment():
+    """CUDA's libraries for the daemon."""
+    path = os.environ.get("CONCERT_TEST_LIBRARY_PATH")
+    return {**os.environ, "LD_LIBRARY_PATH": path} if path else None
 
 
 class Daemon:
@@ -29,12 +51,12 @@ class Daemon:
         self.log = folder / "log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [BUILD / "bin" / "concertd", "--device", "sim", "--socket", self.socket,
+                [BUILD / "bin" / "concertd", "--device", DEVICE, "--socket", self.socket,
                  "--admin-socket", str(folder / "admin.sock"),
                  "--tune-store", str(folder / "tuning.sqlite3"), *arguments],
-                stdout=log, stderr=log)
+                stdout=log, stderr=log, env=daemon_environment())
         # Bounded, and over as soon as it listens.
-        for _ in range(600):
+        for _ in range(1200):
             if "serving on" in self.log.read_text():
                 return
             if self.process.poll() is not None:

@@ -1,4 +1,6 @@
-"""GEMMs on the simulator, against numpy, and what is refused before and after the submit."""
+"""GEMMs, against numpy, and what is refused before and after the submit."""
+
+import weakref
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ def numbers(*shape, seed=1):
 
 def poisoned(session, shape, dtype):
     tensor = session.zeros(shape, dtype)
-    tensor.numpy().view(np.uint8)[...] = 0xFF
+    tensor.buffer.write(b"\xff" * tensor.buffer.bytes)
     return tensor
 
 
@@ -23,7 +25,7 @@ def test_dtypes(session, queue, dtype, error):
     d = poisoned(session, (17, 24), dtype)
     queue.gemm(a, w, d).wait()
     as_float = concert.from_bf16 if dtype == "bf16" else np.asarray
-    wanted = as_float(a.numpy()).astype(np.float64) @ as_float(w.numpy()).astype(np.float64).T
+    wanted = as_float(a.read()).astype(np.float64) @ as_float(w.read()).astype(np.float64).T
     assert np.linalg.norm(as_float(d.read()) - wanted) <= error * np.linalg.norm(wanted)
 
 
@@ -86,7 +88,34 @@ def test_an_op_made_before_is_submitted_again(session, queue):
     for _ in range(3):
         queue.submit(op)
     queue.last.wait()
-    np.testing.assert_allclose(d.read(), 3 * (a.numpy() @ w.numpy().T), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d.read(), 3 * (a.read() @ w.read().T), rtol=1e-4, atol=1e-5)
+
+
+def test_calls_of_one_shape_have_their_own_operands(daemon, session, queue):
+    """What a queue remembers of a call is its shape: no operand, no memory, no session."""
+    for seed in range(3):
+        x, weights = numbers(4, 8, seed=seed), numbers(6, 8, seed=seed + 10)
+        a, w, d = session.array(x), session.array(weights), poisoned(session, (4, 6), "fp32")
+        for alpha in (1.0, 2.0):
+            queue.gemm(a, w, d, alpha=alpha).wait()
+            np.testing.assert_allclose(d.read(), alpha * (x @ weights.T), rtol=1e-4, atol=1e-5)
+    # A view of that shape, another dtype of that shape, and rows with gaps, which are another.
+    wide, half = session.array(numbers(4, 16)), session.array(numbers(4, 8), "fp16")
+    queue.gemm(wide[:, 8:], w, d).wait()
+    np.testing.assert_allclose(d.read(), wide.read()[:, 8:] @ weights.T, rtol=1e-4, atol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match="a is FP16 and w is FP32"):
+        queue.gemm(half, w, d)
+    with concert.connect(daemon.socket) as other:
+        with pytest.raises(concert.InvalidArgument, match="is of another session than"):
+            queue.gemm(a, other.zeros((6, 8), "fp32"), d)
+        theirs = [other.zeros(one.shape, "fp32") for one in (a, w, d)]
+        with pytest.raises(concert.InvalidArgument, match="the op is of another session than"):
+            queue.gemm(*theirs)
+    memory = weakref.ref(w.buffer._handle)
+    w.buffer.close()
+    with pytest.raises(concert.FailedPrecondition, match="the buffer is closed"):
+        queue.gemm(a, w, d)
+    assert memory() is None
 
 
 REFUSED = {

@@ -117,6 +117,8 @@ def test_memory_of_the_client(session, queue):
         session.import_memory(concert.Memory.MEMFD, 16)
     with pytest.raises(concert.InvalidArgument, match="ipc_handle has 3 bytes; it must have 64"):
         session.import_memory(concert.Memory.CUDA_IPC, 16, ipc_handle=b"abc")
+    with pytest.raises(concert.FailedPrecondition, match="the daemon runs on simulated GPUs"):
+        session.import_memory(concert.Memory.CUDA_POINTER, 16, pointer=1 << 20)
 
 
 def test_dlpack_to_numpy(session):

@@ -1,4 +1,4 @@
-"""rms_norm and gated_activation on the simulator, against numpy, and what is refused."""
+"""rms_norm and gated_activation, against numpy, and what is refused."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
 """Sessions, queues, waits, timelines, collectives and copies; closing, forking and dying."""
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -33,8 +34,9 @@ def test_bad_connect_options(daemon, options, sentence):
         concert.connect(daemon.socket, **options)
 
 
-def test_a_daemon_of_another_version_is_refused_with_both_versions(tmp_path):
-    """A server that answers Hello as a daemon with ring ABI 9.0 would."""
+@pytest.mark.parametrize("major", [9, 0])
+def test_a_daemon_of_another_version_is_refused_with_both_versions(daemon, tmp_path, major):
+    """A server that answers Hello as a daemon with a newer or older ring ABI would."""
     path = str(tmp_path / "old.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(path)
@@ -46,15 +48,62 @@ def test_a_daemon_of_another_version_is_refused_with_both_versions(tmp_path):
                 # The reply's size is that of the daemon's own struct, which the library expects.
                 size = reply_bytes()
                 reply = struct.pack("=IHHII", magic, kind, size, request, 0)
-                reply += struct.pack("=II192s", 0, 0, b"") + struct.pack("=HHI", 9, 0, 1)
+                reply += struct.pack("=II192s", 0, 0, b"") + struct.pack("=HHI", major, 5, 1)
                 client.send(reply.ljust(size, b"\0"))
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(concert.FailedPrecondition, match=r"speaks version 9.0 of the ring "
+        with pytest.raises(concert.FailedPrecondition, match=rf"speaks version {major}.5 of the ring "
                            r"ABI, this libconcert \d.*install matching versions"):
             concert.connect(path)
         thread.join()
+
+
+def test_an_older_daemon_of_this_version_lacks_what_is_newer(daemon, tmp_path):
+    """Between the two stands somebody who lets the daemon say that it speaks 1.0."""
+    path = str(tmp_path / "older.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(path)
+        server.listen()
+        thread = threading.Thread(target=stand_between, args=(server, daemon.socket, as_of_1_0))
+        thread.start()
+        with concert.connect(path) as session, session.queue() as queue:
+            x, y = session.array(np.eye(4, dtype=np.float32)), session.zeros((4, 4), "fp32")
+            queue.gemm(x, x, y).wait()
+            assert y.read().tolist() == np.eye(4).tolist()
+            with pytest.raises(concert.Unimplemented, match="which this daemon does not know; "
+                                                            "update concertd"):
+                queue.rms_norm(x, session.zeros((4,), "fp32"), y)
+        del session, queue, x, y, server  # the last of the connection
+        thread.join()
+
+
+def as_of_1_0(hello_reply):
+    """Minor version 0 and its features: CUDA and host memory."""
+    minor, features = 16 + 8 + 192 + 2, 16 + 8 + 192 + 8
+    changed = bytearray(hello_reply)
+    struct.pack_into("=H", changed, minor, 0)
+    offered, = struct.unpack_from("=Q", changed, features)
+    struct.pack_into("=Q", changed, features, offered & 3)
+    return bytes(changed)
+
+
+def stand_between(server, daemon_socket, change):
+    """Passes on all packets of one client and their file descriptors; changes the first reply."""
+    with server.accept()[0] as client, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as upstream:
+        upstream.connect(daemon_socket)
+        ends = {client: upstream, upstream: client}
+        while True:
+            for one in select.select(list(ends), [], [])[0]:
+                packet, fds, _, _ = socket.recv_fds(one, 1 << 17, 16)
+                if not packet:
+                    return
+                if one is upstream and change:
+                    packet, change = change(packet), None
+                socket.send_fds(ends[one], [packet], fds)
+                for fd in fds:
+                    os.close(fd)
 
 
 def reply_bytes():
@@ -66,6 +115,7 @@ def reply_bytes():
         return len(client.recv(65536))
 
 
+@pytest.mark.sim_only
 def test_gpus_and_session(session):
     assert [gpu.index for gpu in session.gpus] == [0, 1]
     assert session.gpus[0].backend == concert.Backend.SIM and session.gpus[0].sm_count == 132
@@ -190,6 +240,7 @@ def test_copies(session, queue):
         queue.copy(matrix[:, :2], session.zeros((4, 2), "fp32"))
 
 
+@pytest.mark.sim_only  # two GPUs
 def test_collectives_of_two_ranks(daemon):
     with concert.connect(daemon.socket) as one, concert.connect(daemon.socket) as two:
         queues = [one.queue(gpu=0), two.queue(gpu=1)]
@@ -314,6 +365,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(session, queue):
     assert y.read().tolist() == [1] * 4
 
 
+@pytest.mark.sim_only  # CUDA survives no fork()
 def test_a_child_may_open_its_own_session(daemon, session):
     def child():
         with concert.connect(daemon.socket) as own, own.queue() as queue:
@@ -400,6 +452,7 @@ with concert.connect() as session, session.queue() as queue:
 """) == (0, "(5.0, 11.0, 11.0, 25.0)\nnumpy is not installed\n", "")
 
 
+@pytest.mark.sim_only  # views of numpy
 def test_leaving_with_everything_open_is_clean(daemon):
     """A script that ends while tickets are awaited, views and capsules alive."""
     assert run_script("""
@@ -422,6 +475,7 @@ asyncio.run(main())
 """) == (0, "left\n", "")
 
 
+@pytest.mark.sim_only  # views of numpy
 def test_threads_that_close_what_others_use(daemon):
     """Buffers, queues and sessions closed under running calls: exceptions, never a crash."""
     session = concert.connect(daemon.socket)

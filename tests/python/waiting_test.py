@@ -114,6 +114,7 @@ def test_a_session_closed_meanwhile_ends_the_await(daemon):
     asyncio.run(main())
 
 
+@pytest.mark.sim_only
 def test_streams_are_refused_on_the_simulator(session, queue, held):
     timeline, submit = held
     ticket = submit(queue, 1)

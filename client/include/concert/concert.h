@@ -289,8 +289,9 @@ typedef struct concert_submit_options {
  * are row-major.
  *
  * alpha, beta and scales may be any float: NaN and infinities go into the result as IEEE 754 says.
- * alpha = 0 means 0, as in BLAS, but alpha = beta = 0, what a struct of
- * zeroes says, is INVALID_ARGUMENT: start from CONCERT_GEMM_INIT. With beta = 0 C is not read.
+ * alpha = 0 means 0, as in BLAS: with a beta D is act(beta * C + bias), also where alpha was
+ * forgotten. alpha = beta = 0, what a struct of zeroes says, is INVALID_ARGUMENT: start from
+ * CONCERT_GEMM_INIT. With beta = 0 C is not read.
  *
  * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
  * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.

@@ -24,6 +24,7 @@ class _PerThread(threading.local):
     def __init__(self) -> None:
         self.error = _abi.concert_error()
         self.reference = ctypes.byref(self.error)
+        self.address = ctypes.addressof(self.error)
 
 
 per_thread = _PerThread()
@@ -37,6 +38,14 @@ def library() -> Any:
             if _opened is None:
                 _opened = open_library(os.environ.get("CONCERT_LIBRARY") or _SONAME)
     return _opened
+
+
+def by_address(name: str) -> Any:
+    """A function of the library that takes pointers as plain numbers, in half of ctypes' time."""
+    function = library()[name]  # not the one that is an attribute, with its types
+    function.restype, arguments = _abi.FUNCTIONS[name]
+    function.argtypes = [ctypes.c_void_p] * len(arguments)
+    return function
 
 
 def open_library(path: str) -> Any:
@@ -71,7 +80,7 @@ def _check_version(opened: Any, path: str) -> None:
 
 
 def last_error(code: int) -> Error:
-    """The exception for a call that returned `code` and was given per_thread.reference."""
+    """The exception for a call that returned `code` and was given per_thread's error."""
     return error_of(code, per_thread.error.message.decode("utf-8", "replace"))
 
 

@@ -22,10 +22,10 @@ class Op:
     Keeps the memory of its buffers; submitting it after one is closed is an error.
     """
 
-    __slots__ = ("_struct", "_reference", "_handles", "_home")
+    __slots__ = ("_struct", "_address", "_handles", "_home")
 
     _struct: Any
-    _reference: Any  # to _struct, made once
+    _address: int  # of _struct
     _handles: tuple[Handle, ...]
     _home: object  # the session of all of them
 
@@ -71,15 +71,15 @@ class Gemm(Op):
              alpha: float, beta: float, activation: int, a_scales: Tensor | None,
              w_scales: Tensor | None, allow_tf32: bool) -> None:
         """What __init__ does; Queue.gemm calls it without the cost of keywords."""
-        m, k, lda, batch_a, stride_a = a._matrix or _matrix("a", a)
-        n, k_w, ldw, batch_w, stride_w = w._matrix or _matrix("w", w)
-        m_d, n_d, ldd, batch, stride_d = d._matrix or _matrix("d", d)
+        m, k, lda, batch_a, stride_a, _ = a._matrix or _matrix("a", a)
+        n, k_w, ldw, batch_w, stride_w, _ = w._matrix or _matrix("w", w)
+        m_d, n_d, ldd, batch, stride_d, _ = d._matrix or _matrix("d", d)
         if k != k_w or m != m_d or n != n_d:
             raise InvalidArgument(f"a is {a.shape}, w is {w.shape} and d is {d.shape}; they must "
                                   "be (m, k), (n, k) and (m, n)")
         ldc = stride_c = 0
         if c is not None:
-            m_c, n_c, ldc, batch_c, stride_c = _matrix("c", c)
+            m_c, n_c, ldc, batch_c, stride_c, _ = _matrix("c", c)
             if m_c != m or n_c != n:
                 raise InvalidArgument(f"c is {c.shape}; it must be (m, n) = {(m, n)}")
             stride_c = _batch_stride("c", batch_c, stride_c, batch)
@@ -117,15 +117,16 @@ class Gemm(Op):
             raise InvalidArgument(
                 f"a GEMM of m {m}, n {n}, k {k}, alpha {alpha}, beta {beta}, activation "
                 f"{activation}: {error}") from None
-        self._reference = ctypes.byref(packed)
+        self._address = ctypes.addressof(packed)
         if len(handles) == 3 and handle_a.home is handle_w.home is handle_d.home:
             self._handles, self._home = (handle_a, handle_w, handle_d), handle_a.home
         else:
             self._keep(handles)
 
 
-def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int]:
-    """Rows, columns, row stride, batch (0: none) and batch stride."""
+def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int, int]:
+    """Rows, columns, row stride, batch (0: none), batch stride and dtype: a GEMM's operand but for
+    where it is."""
     shape, strides = tensor.shape, tensor.strides
     if len(shape) == 2:
         rows, columns = shape
@@ -145,7 +146,7 @@ def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int]:
     row_stride = strides[-2] if rows > 1 else 0
     if rows > 1 and row_stride < columns:
         raise InvalidArgument(f"{name} has strides {strides} for shape {shape}; its rows overlap")
-    tensor._matrix = rows, columns, row_stride, batch, batch_stride
+    tensor._matrix = rows, columns, row_stride, batch, batch_stride, tensor.dtype._value_
     return tensor._matrix
 
 
@@ -211,7 +212,7 @@ class Copy(Op):
         op.src.buffer, op.src.offset = _slice(_dense("src", src), handles)
         op.dst.buffer, op.dst.offset = _slice(_dense("dst", dst), handles)
         self._struct = op
-        self._reference = ctypes.byref(op)
+        self._address = ctypes.addressof(op)
         self._keep(handles)
 
 
@@ -266,7 +267,7 @@ class Collective(Op):
             raise InvalidArgument(f"root is {root}; it must be below {communicator.ranks}")
         op.root = root
         self._struct = op
-        self._reference = ctypes.byref(op)
+        self._address = ctypes.addressof(op)
         self._keep(handles)
 
 

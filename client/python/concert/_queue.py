@@ -10,7 +10,7 @@ from . import _abi
 from ._abi import Activation, CollectiveKind, Priority, Reduction
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
-from ._library import last_error, library, per_thread
+from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._row_ops import GatedActivation, RmsNorm
 from ._tensor import Buffer, Tensor
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from ._session import Session
 
 Wait = Union[Ticket, tuple[int, int]]
+
+# Where a, w and d are in a concert_gemm without c.
+_PLACES_AT = _abi.concert_gemm.a.offset
+_PLACES = struct.Struct("@PQPQ16xPQ")
+_SHAPES_MAX = 1024  # of GEMMs of a queue; beyond them all are made anew
 
 
 class Queue(Owner):
@@ -41,22 +46,25 @@ class Queue(Owner):
         self._handle = handle
         # Made once, so that a submit makes nothing but the ticket that it returns.
         self._submit = {
-            Gemm: library().concert_submit_gemm,
-            Copy: library().concert_submit_copy,
-            Collective: library().concert_submit_collective,
-            RmsNorm: library().concert_submit_rms_norm,
-            GatedActivation: library().concert_submit_gated_activation,
+            Gemm: by_address("concert_submit_gemm"),
+            Copy: by_address("concert_submit_copy"),
+            Collective: by_address("concert_submit_collective"),
+            RmsNorm: by_address("concert_submit_rms_norm"),
+            GatedActivation: by_address("concert_submit_gated_activation"),
         }
         self._ticket = _abi.concert_ticket()
-        self._ticket_reference = ctypes.byref(self._ticket)
+        self._ticket_address = ctypes.addressof(self._ticket)
         self._waits = (_abi.concert_ticket * _abi.WAITS_MAX)()
         self._options = _abi.concert_submit_options(
             struct_size=ctypes.sizeof(_abi.concert_submit_options),
             waits=ctypes.cast(self._waits, ctypes.POINTER(_abi.concert_ticket)))
-        self._options_reference = ctypes.byref(self._options)
+        self._options_address = ctypes.addressof(self._options)
         self._home = handle.home
         self._timeline: int = library().concert_queue_last(handle).timeline
         self._after: list[Ticket] = []  # what the next op waits for, too
+        # Structs of earlier calls of gemm(), by all but where operands are, which goes in anew.
+        self._submit_gemm = self._submit[Gemm]
+        self._shapes: dict[Any, tuple[Any, int]] = {}
 
     def __repr__(self) -> str:
         return f"Queue(gpu={self.gpu}, priority={self.priority.name})"
@@ -71,11 +79,14 @@ class Queue(Owner):
         """Hands over an op that was made before; the quickest way to submit it again."""
         if op._home is not self._home or not all(op._handles):
             op._check(self._home)
+        return self._hand_over(self._submit[type(op)], op._address, waits, deadline_ns)
+
+    def _hand_over(self, submit: Any, address: int, waits: Iterable[Wait],
+                   deadline_ns: int) -> Ticket:
         options = None
         if waits or deadline_ns or self._after:
             options = self._set_options(waits, deadline_ns)
-        code = self._submit[type(op)](self._handle, op._reference, options,
-                                      self._ticket_reference, per_thread.reference)
+        code = submit(self._handle, address, options, self._ticket_address, per_thread.address)
         if code:
             self._handle.check()
             raise last_error(code)
@@ -99,7 +110,7 @@ class Queue(Owner):
             raise InvalidArgument(f"deadline_ns is {deadline_ns}; it must be a time.monotonic_ns()")
         self._options.deadline_ns = deadline_ns
         self._options.wait_count = len(tickets)
-        return self._options_reference
+        return self._options_address
 
     def after(self, stream: Any) -> Ticket:
         """The queue's later ops wait for the work that is on the CUDA stream by now.
@@ -117,9 +128,27 @@ class Queue(Owner):
              w_scales: Tensor | None = None, allow_tf32: bool = False,
              waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
         """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""
+        shape = None
+        if c is bias is a_scales is w_scales is None:
+            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, allow_tf32)
+            known = self._shapes.get(shape)
+            if known is not None:
+                # Kept here until the call returns, whoever closes the buffers.
+                at_a, at_w, at_d = a.buffer._handle, w.buffer._handle, d.buffer._handle
+                if at_a.home is at_w.home is at_d.home is self._home and at_a and at_w and at_d:
+                    _PLACES.pack_into(known[0], _PLACES_AT, at_a.value or 0, a.offset,
+                                      at_w.value or 0, w.offset, at_d.value or 0, d.offset)
+                    return self._hand_over(self._submit_gemm, known[1], waits, deadline_ns)
         op = Gemm.__new__(Gemm)
         op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
-        return self.submit(op, waits, deadline_ns)
+        ticket = self.submit(op, waits, deadline_ns)
+        if shape is not None:
+            if len(self._shapes) == _SHAPES_MAX:
+                self._shapes.clear()
+            # Found out by now, if they were not.
+            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, allow_tf32)
+            self._shapes[shape] = (memoryview(op._struct).cast("B"), op._address)
+        return ticket
 
     def rms_norm(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
                  epsilon: float = 1e-6, cast_first: bool = False,

@@ -43,7 +43,7 @@ class RmsNorm(Op):
             op.residual_stride = _stride_like("residual", residual, "x", x)
             op.residual.buffer, op.residual.offset = _slice(residual, handles)
         self._struct = op
-        self._reference = ctypes.byref(op)
+        self._address = ctypes.addressof(op)
         self._keep(handles)
 
 
@@ -75,13 +75,13 @@ class GatedActivation(Op):
         op.x.buffer, op.x.offset = _slice(x, handles)
         op.out.buffer, op.out.offset = _slice(out, handles)
         self._struct = op
-        self._reference = ctypes.byref(op)
+        self._address = ctypes.addressof(op)
         self._keep(handles)
 
 
 def _rows(name: str, tensor: Tensor) -> tuple[int, int, int]:
     """Rows, columns and row stride."""
-    rows, columns, row_stride, batch, _ = _matrix(name, tensor)
+    rows, columns, row_stride, batch, _, _ = _matrix(name, tensor)
     if batch:
         raise InvalidArgument(f"{name} has shape {tensor.shape}; it must have 2 dimensions")
     return rows, columns, row_stride

@@ -92,7 +92,7 @@ class Tensor:
     __slots__ = ("buffer", "offset", "shape", "strides", "dtype", "_matrix")
 
     # As an operand of a GEMM, found out when it first is one; see _ops.
-    _matrix: tuple[int, int, int, int, int] | None
+    _matrix: tuple[int, int, int, int, int, int] | None
 
     def __init__(self, buffer: Buffer, offset: int, shape: tuple[int, ...],
                  strides: tuple[int, ...] | None, dtype: Dtype) -> None:

@@ -31,6 +31,12 @@ int Describe(const concert_import& import, const concert_gpu& info, concert_impo
       if (import.fd >= 0) return CONCERT_OK;
       return Fail(error, CONCERT_INVALID_ARGUMENT, "fd is %d", import.fd);
     case CONCERT_MEMORY_CUDA_POINTER: {
+      if (info.backend == CONCERT_BACKEND_SIM) {
+        return Fail(
+            error, CONCERT_FAILED_PRECONDITION,
+            "memory of CUDA cannot be imported: the daemon runs on simulated GPUs; allocate "
+            "a buffer and write to it");
+      }
       if (import.offset != 0 || import.allocation_bytes != 0) {
         return Fail(error, CONCERT_INVALID_ARGUMENT,
                     "offset and allocation_bytes must be 0 for a pointer: they are found out");

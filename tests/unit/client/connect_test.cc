@@ -223,6 +223,18 @@ TEST(Buffers, AllocationFailuresCarryTheDaemonsSentence) {
   EXPECT_EQ(session.Allocate(8, /*gpu=*/1).status().message(), "gpu is 1, but the node has 1 GPUs");
 }
 
+TEST(Buffers, TheSimulatorImportsNoPointers) {
+  const FakeDaemon daemon;
+  const Session session = Session::Connect(To(daemon)).value();
+  int memory = 0;
+  const Status status = session.Import(&memory, sizeof(memory)).status();
+  EXPECT_EQ(status.code(), CONCERT_FAILED_PRECONDITION);
+  EXPECT_EQ(status.message(),
+            "memory of CUDA cannot be imported: the daemon runs on simulated GPUs; allocate a "
+            "buffer and write to it");
+  EXPECT_TRUE(daemon.Requests(CONCERT_CONTROL_IMPORT_BUFFER).empty());
+}
+
 TEST(Buffers, ImportsAMemfdAtAnOffset) {
   const FakeDaemon daemon;
   Session session = Session::Connect(To(daemon)).value();

@@ -389,7 +389,17 @@ TEST(OpenNodeTest, AGpuThatCannotBeUsedIsNoMachineWithoutOne) {
   EXPECT_EQ(broken->degraded, sentence);
   EXPECT_EQ(OpenNode({.device = "cuda", .hardware_root = machine.root()}).status().message(),
             sentence);
+  const auto refused =
+      OpenNode({.refuse_unusable_gpu = true, .hardware_root = machine.root()}).status();
+  EXPECT_EQ(refused.message(),
+            sentence +
+                ". Repair the driver (nvidia-smi should work), or say device = \"sim\"; "
+                "unusable_gpu = \"error\" asks for this");
+  EXPECT_TRUE(OpenNode({.refuse_unusable_gpu = true, .hardware_root = "/nonexistent"}).ok());
   // Who asks for the simulator gets what was asked for.
+  EXPECT_TRUE(
+      OpenNode({.device = "sim", .refuse_unusable_gpu = true, .hardware_root = machine.root()})
+          .ok());
   EXPECT_EQ(OpenNode({.device = "sim", .hardware_root = machine.root()})->degraded, "");
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -63,11 +64,15 @@ def pool() -> torch.cuda.MemPool:
                                  "ones; CPU tensors need none")
     with _lock:
         if not found.pools:
-            allocator = torch.cuda.memory.CUDAPluggableAllocator(
-                library()._name, "concert_pool_allocate", "concert_pool_free")
-            # PyTorch keeps neither of the two alive.
-            found.pools += [torch.cuda.MemPool(allocator.allocator()), allocator]
+            found.pools.append(torch.cuda.MemPool(_allocator().allocator()))
         return found.pools[0]
+
+
+@lru_cache(maxsize=1)
+def _allocator() -> Any:
+    """PyTorch does not keep it alive, and frees tensors through it that outlive their pool."""
+    return torch.cuda.memory.CUDAPluggableAllocator(
+        library()._name, "concert_pool_allocate", "concert_pool_free")
 
 
 def context() -> Context:
