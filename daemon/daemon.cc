@@ -131,6 +131,7 @@ absl::Status Daemon::Open() {
   options.dispatcher.scheduler.max_queues =
       static_cast<uint32_t>(config_.max_sessions) * CONCERT_MAX_QUEUES;
   options.issuer.spin_ns = options.dispatcher.spin_ns;
+  options.issuer.transport = policies::FindTransport(config_.transport);
   options.issuer.rendezvous.timeout_ns = config_.collective_timeout_ms * 1'000'000;
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options, *choice_.node, rings);
   if (!engine.ok()) return engine.status();

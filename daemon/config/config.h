@@ -44,6 +44,7 @@ struct Config {
 
   int64_t wait_timeout_ms = defaults::kWaitTimeoutMs;
   int64_t collective_sms = 0;
+  std::string transport = "auto";
   int64_t collective_timeout_ms = defaults::kCollectiveTimeoutMs;
   int64_t drain_s = 10;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "daemon/config/config.h"
 #include "policies/seam/policy.h"
+#include "policies/seam/transport.h"
 
 namespace concert::daemon {
 namespace {
@@ -14,6 +15,11 @@ namespace {
 std::vector<std::string> Devices() { return {"auto", "cuda", "sim"}; }
 std::vector<std::string> SplitSumsModes() { return {"repeatable", "fastest"}; }
 std::vector<std::string> SimRacesModes() { return {"error", "warn", "off"}; }
+std::vector<std::string> TransportChoices() {
+  std::vector<std::string> choices = {"auto"};
+  choices.insert(choices.end(), policies::kTransportNames.begin(), policies::kTransportNames.end());
+  return choices;
+}
 std::vector<std::string> UnusableGpuModes() { return {"degraded", "error", "simulate"}; }
 std::vector<std::string> LogLevels() { return {"error", "warning", "info", "debug"}; }
 std::vector<std::string> PolicyNames() {
@@ -109,6 +115,11 @@ const std::array kSettings = {
             .max = 64,
             .help = "SMs that a collective is held to and that GEMMs leave to it while it runs; 0: "
                     "what its library takes, and GEMMs leave it nothing."},
+    Setting{.key = "transport",
+            .member = &Config::transport,
+            .choices = TransportChoices,
+            .help = "How collectives between GPUs move: auto, whatever is predicted to be best, or "
+                    "one transport where it can carry them and NCCL where not."},
     Setting{.key = "collective_timeout_ms",
             .member = &Config::collective_timeout_ms,
             .min = 1,

@@ -25,6 +25,7 @@
 #include "kernels/op.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/lanes.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/variant.h"
 #include "policies/seam/work.h"
 
@@ -137,8 +138,10 @@ class Node {
   // nothing. May take a second. UNIMPLEMENTED, naming the reason, for a list that cannot be served.
   virtual absl::Status Connect(std::span<const int> gpus) = 0;
   // Starts all ranks' parts, in rank order, then their signals. Called by one thread only, so that
-  // every GPU sees one order. REQUIRES: Connect succeeded for the same GPUs.
-  virtual absl::Status LaunchCollective(std::span<const RankPart> parts) = 0;
+  // every GPU sees one order. REQUIRES: Connect succeeded for the same GPUs, and every part and GPU
+  // has the transport.
+  virtual absl::Status LaunchCollective(std::span<const RankPart> parts,
+                                        const policies::TransportChoice& choice) = 0;
 };
 
 struct NodeOptions {

@@ -27,6 +27,7 @@ absl::StatusOr<std::unique_ptr<Node>> OpenSim(const NodeOptions& options) {
   sim::SimOptions sim_options;
   sim_options.gpus = options.sim_gpus;
   sim_options.model.collective_sms = options.collective_sms;
+  sim_options.model.transports = policies::TransportSet::All();
   sim_options.pace = options.sim_pacing ? sim::Pace::kRealTime : sim::Pace::kFlatOut;
   return sim::SimNode::Open(sim_options);
 }

@@ -35,7 +35,7 @@ CollectiveIssuer::CollectiveIssuer(const Options& options, Node& node)
       node_(node),
       mailbox_(kIssuerMailboxCapacity),
       rendezvous_(options.rendezvous),
-      coordinator_(ModelsOf(node)) {}
+      coordinator_(ModelsOf(node), options.transport) {}
 
 CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
@@ -125,7 +125,7 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
 void CollectiveIssuer::Launch(std::span<const RankPart> parts) {
   const CollectivePlan plan = coordinator_.Decide(parts);
   const policies::Time launched_at = NowNs();
-  const absl::Status status = node_.LaunchCollective(parts);
+  const absl::Status status = node_.LaunchCollective(parts, plan.choice);
   for (const RankPart& part : parts) {
     if (status.ok()) {
       DispatcherMessage message(DispatcherMessage::Type::kPartLaunched);

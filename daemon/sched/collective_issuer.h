@@ -4,6 +4,7 @@
 #define CONCERT_DAEMON_SCHED_COLLECTIVE_ISSUER_H_
 
 #include <atomic>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@ class CollectiveIssuer {
  public:
   struct Options {
     Rendezvous::Options rendezvous;
+    std::optional<policies::Transport> transport;  // the only one; none: the best
     int64_t spin_ns = defaults::kSpinUs * 1'000;
   };
 

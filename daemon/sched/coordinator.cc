@@ -1,27 +1,60 @@
 #include "daemon/sched/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "policies/cost/cost_model.h"
+#include "policies/cost/collective_cost.h"
 
 namespace concert::daemon {
+namespace {
+
+using policies::Transport;
+
+// Ranks on one GPU have a kernel of their own, whatever transports there are between GPUs.
+bool EachOnAGpuOfItsOwn(std::span<const RankPart> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (parts[i].gpu == parts[j].gpu) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(std::vector<policies::DeviceModel> models, std::optional<Transport> only)
+    : models_(std::move(models)) {
+  for (policies::DeviceModel& model : models_) {
+    if (only && model.transports.Has(*only)) {
+      model.transports = policies::TransportSet().Add(*only);
+    }
+  }
+}
 
 CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
-  CollectivePlan plan;
+  policies::Work work = parts.front().op->work;
+  if (!EachOnAGpuOfItsOwn(parts)) work.transports = {};
+  // As slow as its slowest GPU, and as wide as the widest: ranks wait for each other.
+  policies::DeviceModel model = models_[static_cast<size_t>(parts.front().gpu)];
   for (const RankPart& part : parts) {
-    const policies::DeviceModel& model = models_[static_cast<size_t>(part.gpu)];
-    // As slow as its slowest GPU, and as wide as the widest: NCCL's kernels wait for each other.
-    const double run_us = policies::CostOf(model, part.op->work).solo_us;
+    const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
+    work.transports = work.transports & part.op->work.transports;
+    model.transports = model.transports & its.transports;
+    model.collective_sms = std::max(model.collective_sms, its.collective_sms);
+  }
+  CollectivePlan plan;
+  plan.choice = policies::ChooseTransport(model, work);
+  for (const RankPart& part : parts) {
+    const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
+    const double run_us = policies::TransportUs(its, part.op->work, plan.choice);
     plan.reservation.run_ns =
         std::max(plan.reservation.run_ns, static_cast<policies::Time>(run_us * 1e3));
-    plan.reservation.sms =
-        std::max(plan.reservation.sms, static_cast<uint16_t>(model.collective_sms));
   }
   // A barrier moves nothing and is over before anybody could make room for it.
   const bool moves = std::any_of(parts.begin(), parts.end(), [](const RankPart& part) {
     return part.op->work.link_bytes + part.op->work.hbm_bytes > 0;
   });
-  if (!moves) plan.reservation.sms = 0;
+  if (moves) plan.reservation.sms = plan.choice.sms;
   return plan;
 }
 

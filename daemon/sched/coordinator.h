@@ -5,18 +5,15 @@
 #define CONCERT_DAEMON_SCHED_COORDINATOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "daemon/device/device.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
 namespace concert::daemon {
-
-// How a collective moves bytes.
-enum class Transport : uint8_t {
-  kLibrary,  // the device's: NCCL between GPUs, the local kernel on one, a model on the simulator
-};
 
 // Of one GPU, from the launch of a collective on, while it runs.
 struct Reservation {
@@ -25,20 +22,22 @@ struct Reservation {
 };
 
 struct CollectivePlan {
-  Transport transport = Transport::kLibrary;
+  policies::TransportChoice choice;
   Reservation reservation;  // on every GPU
 };
 
 class Coordinator {
  public:
-  // Models of all GPUs of the node, by index.
-  explicit Coordinator(std::vector<policies::DeviceModel> models) : models_(std::move(models)) {}
+  // Models of all GPUs of the node, by index. `only`: the one transport that collectives take if
+  // they can; none: the one that is best.
+  explicit Coordinator(std::vector<policies::DeviceModel> models,
+                       std::optional<policies::Transport> only = std::nullopt);
 
   // REQUIRES: parts of one collective on GPUs of the node, in rank order; at least one.
   CollectivePlan Decide(std::span<const RankPart> parts) const;
 
  private:
-  const std::vector<policies::DeviceModel> models_;
+  std::vector<policies::DeviceModel> models_;
 };
 
 }  // namespace concert::daemon

@@ -1,5 +1,9 @@
 #include "kernels/comm/collective_op.h"
 
+#include <algorithm>
+
+#include "kernels/comm/messages.h"
+#include "kernels/comm/peer_args.h"
 #include "kernels/validate.h"
 
 namespace concert::kernels {
@@ -104,6 +108,22 @@ Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext
 
 }  // namespace
 
+policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool) {
+  using policies::Transport;
+  policies::TransportSet transports;
+  transports.Add(Transport::kNccl);
+  if (op.kind == CONCERT_OP_BARRIER || ranks < 2) return transports;
+  const Messages messages = MessagesOf(op);
+  const bool spreads = !messages.from_root || ranks == 2;
+  const bool aligned =
+      (op.collective.src | op.collective.dst | messages.bytes) % kPeerAlignment == 0;
+  const bool in_reach = pool && aligned;
+  if (messages.bytes <= kInboxBytes || (in_reach && spreads)) transports.Add(Transport::kPeer);
+  if (!messages.reduces && spreads) transports.Add(Transport::kCopyEngine);
+  if (op.kind == CONCERT_OP_ALL_REDUCE && in_reach) transports.Add(Transport::kHybrid);
+  return transports;
+}
+
 Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const concert_collective_body& body = descriptor.body.collective;
   const Shape shape = ShapeOf(descriptor.kind);
@@ -131,6 +151,9 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
                    .dst_bytes = dst_bytes,
                    .dtype = dtype,
                    .reduction = static_cast<Reduction>(body.reduction)};
+  const bool pool = std::all_of(op.buffers.begin(), op.buffers.begin() + op.buffer_count,
+                                [&](uint32_t index) { return context.buffers[index].pool; });
+  op.work.transports = TransportsOf(op, context.ranks, pool);
   return {};
 }
 

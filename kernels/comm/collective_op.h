@@ -14,6 +14,12 @@ namespace concert::kernels {
 
 inline constexpr uint64_t kMaxCollectiveCount = uint64_t{1} << 40;
 
+// Which transports could carry this rank's part; `pool`: all its memory is of the pool. NCCL always
+// can. Peer kernels touch peers' memory, which pool memory alone allows, 16 bytes at a time; small
+// messages go through inboxes, so that any memory will do. Copy engines reach all memory and reduce
+// nothing. A broadcast to several peers leaves its root as often, which a ring of NCCL's does not.
+policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool);
+
 // Checks one rank's part; that the ranks agree is the rendezvous' business. Rules beyond bounds:
 // - count >= 1, but 0 for a barrier, which has no operands either.
 // - src and dst of every rank are present (of broadcast too: src of other ranks than the root is

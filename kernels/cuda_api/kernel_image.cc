@@ -11,7 +11,8 @@
 
 // One row for each fatbin that concert_embed_kernels embeds.
 #define CONCERT_IMAGES(X) \
-  X(fallback_gemm) X(epilogue) X(local_collective) X(repack) X(group_kernel) X(row_kernel)
+  X(fallback_gemm)        \
+  X(epilogue) X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel)
 
 #define X(name) extern "C" const unsigned char concert_image_##name[];
 CONCERT_IMAGES(X)
@@ -34,6 +35,13 @@ static_assert(std::tuple_size_v<decltype(kImages)> == KernelImage::kImageCount);
 
 // Wgmma exists on compute capability 9.0 and nowhere else, so it has machine code for that alone.
 constexpr std::string_view kGroupKernel = "group_kernel";
+// Bulk copies exist from there on.
+constexpr std::string_view kPeerKernels = "peer_kernels";
+
+bool RunsOn(std::string_view image, int major, int minor) {
+  if (image == kGroupKernel) return major == 9 && minor == 0;
+  return image != kPeerKernels || major >= 9;
+}
 
 // Collects functions of modules, and the first error.
 class Finder {
@@ -80,6 +88,19 @@ void FindGroupKernels(Finder& finder, KernelTable& table) {
   }
 }
 
+void FindPeerKernels(Finder& finder, KernelTable& table) {
+  for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+    const std::string name = kDtypeNames[dtype];
+    finder.Find(kPeerKernels, "peer_small_reduce_" + name, table.peer_small_reduce[dtype]);
+    finder.Find(kPeerKernels, "peer_reduce_" + name, table.peer_reduce[dtype]);
+    finder.Find(kPeerKernels, "peer_all_reduce_" + name, table.peer_all_reduce[dtype]);
+    const bool wide = dtype == DtypeIndex(policies::Dtype::kFp32);
+    finder.Find(kPeerKernels, wide ? "peer_small_move_4" : "peer_small_move_2",
+                table.peer_small_move[dtype]);
+  }
+  finder.Find(kPeerKernels, "peer_push", table.peer_push);
+}
+
 }  // namespace
 
 absl::StatusOr<KernelImage> KernelImage::Load(const Driver& driver, int gpu) {
@@ -115,7 +136,7 @@ absl::Status KernelImage::LoadModules(int gpu) {
   CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuDeviceGetAttribute, &minor,
                                  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
   for (size_t i = 0; i < kImages.size(); ++i) {
-    if (kImages[i].name == kGroupKernel && (major != 9 || minor != 0)) continue;
+    if (!RunsOn(kImages[i].name, major, minor)) continue;
     CONCERT_RETURN_IF_DRIVER_ERROR(d, gpu, cuModuleLoadData, &modules_[i], kImages[i].bytes);
   }
   return absl::OkStatus();
@@ -138,6 +159,7 @@ absl::Status KernelImage::FindAll() {
     finder.Find("local_collective", "all_to_all" + suffix, table_.all_to_all[log_bytes]);
     finder.Find("local_collective", "broadcast" + suffix, table_.broadcast[log_bytes]);
   }
+  FindPeerKernels(finder, table_);
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
   finder.Find("row_kernel", "concert_rows", table_.rows);

@@ -32,6 +32,10 @@ struct KernelTable {
   std::array<std::array<CUfunction, 3>, 3> group{};
   CUfunction repack = nullptr;  // for the group kernel
   CUfunction rows = nullptr;    // kernels/rows
+  // kernels/comm/peer_kernels.cu, by dtype; null below compute capability 9.0.
+  std::array<CUfunction, kDtypeCount> peer_small_reduce{}, peer_reduce{}, peer_all_reduce{};
+  std::array<CUfunction, kDtypeCount> peer_small_move{};
+  CUfunction peer_push = nullptr;
   // By log2 of the word's bytes.
   std::array<CUfunction, 5> all_gather{}, all_to_all{}, broadcast{};
 };
@@ -39,7 +43,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 6;
+  static constexpr int kImageCount = 7;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

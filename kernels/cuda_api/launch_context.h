@@ -10,11 +10,14 @@
 #include "kernels/cuda_api/kernel_image.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/form.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/variant.h"
 
 namespace concert::kernels::cuda {
 
-class GemmCache;  // kernels/gemm/gemm_cache.h
+class GemmCache;      // kernels/gemm/gemm_cache.h
+struct PeerExchange;  // kernels/comm/peer_args.h
+struct PeerReport;
 
 // For ops of one GPU. REQUIRES: the GPU's context is current; one thread at a time per GPU.
 struct LaunchContext {
@@ -45,6 +48,12 @@ struct CollectiveRank {
   CUstream stream;
   CUevent event;    // for ordering between ranks' streams; the collective issuer's own
   ncclComm_t comm;  // null where all ranks share one GPU
+  // Of transports of ours; null where the GPUs' memory is out of each other's reach.
+  const KernelTable* kernels = nullptr;
+  PeerExchange* exchange = nullptr;  // of this collective's channel
+  PeerReport* report = nullptr;
+  CUstream side_stream = nullptr;  // beside `stream`, for what a rank keeps
+  CUevent side_event = nullptr;
 };
 
 // For all ranks of one collective. REQUIRES: one thread at a time per node.
@@ -55,6 +64,8 @@ struct CollectiveContext {
   // its own.
   const KernelTable* shared_gpu_kernels;
   int sm_count;  // that it may use
+  policies::TransportChoice choice = {};
+  uint32_t epoch = 0;  // of the channel: never 0, one more than the collective's before
 };
 
 }  // namespace concert::kernels::cuda

@@ -16,14 +16,15 @@ inline unsigned BlocksFor(uint64_t items, int threads, unsigned max_blocks) {
   return static_cast<unsigned>(std::clamp<uint64_t>(blocks, 1, max_blocks));
 }
 
-// REQUIRES: the context of `function` is current, and `stream` belongs to it.
+// `shared_bytes`: dynamic ones; beyond 48 KB the function must have been allowed them. REQUIRES:
+// the context of `function` is current, and `stream` belongs to it.
 template <typename Args>
 absl::Status LaunchKernel(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
-                          int threads, CUstream stream, const Args& args) {
+                          int threads, CUstream stream, const Args& args, size_t shared_bytes = 0) {
   void* parameters[] = {const_cast<Args*>(&args)};
   const CUresult result =
       driver.cuLaunchKernel(function, blocks, 1, 1, static_cast<unsigned>(threads), 1, 1,
-                            /*sharedMemBytes=*/0, stream, parameters, nullptr);
+                            static_cast<unsigned>(shared_bytes), stream, parameters, nullptr);
   return driver.ToStatus(result, "cuLaunchKernel", gpu);
 }
 

@@ -3,9 +3,11 @@
 #ifndef CONCERT_POLICIES_SEAM_WORK_H_
 #define CONCERT_POLICIES_SEAM_WORK_H_
 
+#include <array>
 #include <cstdint>
 
 #include "policies/seam/cost_constants.h"
+#include "policies/seam/transport.h"
 
 namespace concert::policies {
 
@@ -41,6 +43,7 @@ struct Work {
   bool allow_tf32 = false;
   bool groupable = false;     // of a GEMM: its operands are such that a group launch can carry it
   uint8_t ranks = 1;          // of a collective
+  TransportSet transports;    // of a collective: that could carry this rank's part
   uint32_t repack_bytes = 0;  // groupable: what a group launch must copy first
   // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
   // 0.
@@ -88,6 +91,9 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
+  // What transports take, by Transport, and which of them the node has.
+  std::array<TransportCurve, kTransportCount> transport_curves = kTransportCurves;
+  TransportSet transports;
   // SMs that a collective is held to and that are left to it while it runs; 0: it takes what it
   // likes, and nothing is left to it.
   int collective_sms = 0;

@@ -31,7 +31,8 @@ class NullNode : public daemon::Node {
   }
   void UnregisterHostMemory(void*) override {}
   absl::Status Connect(std::span<const int>) override { return absl::OkStatus(); }
-  absl::Status LaunchCollective(std::span<const daemon::RankPart>) override {
+  absl::Status LaunchCollective(std::span<const daemon::RankPart>,
+                                const policies::TransportChoice&) override {
     return absl::OkStatus();
   }
 

@@ -60,7 +60,7 @@ class CollectiveConformanceTest : public DeviceTest {
                        .op = &ops[i],
                        .signal = {WordAddress(static_cast<int>(i) + 1), value_}});
     }
-    const absl::Status status = node().LaunchCollective(parts);
+    const absl::Status status = node().LaunchCollective(parts, {});
     ASSERT_TRUE(status.ok()) << status;
     for (size_t i = 0; i < ranks.size(); ++i) WaitFor(static_cast<int>(i) + 1, value_);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/comm/collective_op.h"
 #include "proto/ring/control_abi.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/support/seed.h"
@@ -350,40 +351,79 @@ TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
               2.0 * kSize * kSize * kSize / us / 1e6);
 }
 
+// Microseconds until both ranks' words are seen, in place where the kind allows it: every kind and
+// size by every transport that carries it, in turn.
 TEST_F(GpuTest, MeasureCollectives) {
-  std::vector<std::vector<int>> lists = {{0, 0}};
-  if (node().gpu_count() > 1) lists.push_back({0, 1});
-  for (const std::vector<int>& gpus : lists) {
-    ASSERT_OK(node().Connect(gpus));
-    for (const uint64_t bytes : {uint64_t{4} << 10, uint64_t{1} << 20, uint64_t{256} << 20}) {
-      HostMirror a(device(gpus[0]), bytes, 0), b(device(gpus[1]), bytes, 0);
-      Op ops[2];
-      std::vector<daemon::RankPart> parts(2);
-      std::vector<double> host, seen;
-      for (int i = 0; i < 120; ++i) {
-        for (int rank = 0; rank < 2; ++rank) {
-          ops[rank].kind = CONCERT_OP_ALL_REDUCE;
-          ops[rank].collective = {};
-          ops[rank].collective.count = bytes / 2;
-          ops[rank].collective.src = ops[rank].collective.dst =
-              rank == 0 ? a.address() : b.address();
-          ops[rank].collective.dtype = Dtype::kBf16;
-          parts[rank] = {.gpu = gpus[rank],
-                         .op = &ops[rank],
-                         .signal = {TimelineAddress(rank), Timeline(rank) + 1}};
-        }
-        const Clock::time_point start = Clock::now();
-        ASSERT_OK(node().LaunchCollective(parts));
-        const double launched = MicrosecondsSince(start);
-        ASSERT_TRUE(WaitFor(0, parts[0].signal.value) && WaitFor(1, parts[1].signal.value));
-        if (i < 20) continue;
-        host.push_back(launched), seen.push_back(MicrosecondsSince(start));
+  using policies::Transport;
+  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  const std::vector<int> gpus = {0, 1};
+  ASSERT_OK(node().Connect(gpus));
+  std::vector<policies::TransportChoice> choices = {{Transport::kNccl, 0}};
+  if (device(0).info().model.transports.Has(Transport::kPeer)) {
+    for (const uint16_t sms : {4, 8, 12, 16}) choices.push_back({Transport::kPeer, sms});
+    for (const uint16_t sms : {4, 8, 12}) choices.push_back({Transport::kHybrid, sms});
+    choices.push_back({Transport::kCopyEngine, 0});
+  }
+  constexpr uint64_t kMost = uint64_t{768} << 20;
+  HostMirror a(device(0), kMost, 0), b(device(1), kMost, 0);
+  const Address memory[] = {a.address(), b.address()};
+  std::printf("[ MEASURED ] %-14s %10s", "us", "KiB");
+  for (const auto& choice : choices)
+    std::printf(" %6s-%-2d",
+                policies::kTransportNames[static_cast<size_t>(choice.transport)].data(),
+                choice.sms);
+  std::printf("\n");
+  for (const uint16_t kind :
+       {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
+        CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
+    // Of the tensor: what all ranks have together in the larger operand.
+    for (const uint64_t kib : {1, 8, 32, 64, 128, 512, 2048, 16384, 65536, 262144, 786432}) {
+      const uint64_t bytes = kib << 10;
+      const bool half = kind != CONCERT_OP_ALL_REDUCE && kind != CONCERT_OP_BROADCAST;
+      if (kind == CONCERT_OP_ALL_TO_ALL && 2 * bytes > kMost) continue;  // never in place
+      const uint64_t count = bytes / 2 / (half ? 2 : 1);
+      std::array<Op, 2> ops;
+      for (size_t rank = 0; rank < 2; ++rank) {
+        const uint64_t slot = rank * count * 2;
+        ops[rank].kind = kind;
+        ops[rank].collective = {};
+        ops[rank].collective.count = count;
+        ops[rank].collective.dtype = Dtype::kBf16;
+        ops[rank].collective.src = memory[rank] + (kind == CONCERT_OP_ALL_GATHER ? slot : 0);
+        ops[rank].collective.dst = memory[rank] + (kind == CONCERT_OP_REDUCE_SCATTER ? slot
+                                                   : kind == CONCERT_OP_ALL_TO_ALL   ? bytes
+                                                                                     : 0);
       }
-      const std::string what = "all_reduce of " + std::to_string(bytes >> 10) +
-                               " KiB in place, ranks on GPUs " + std::to_string(gpus[0]) + " and " +
-                               std::to_string(gpus[1]);
-      PrintQuantiles((what + ", host").c_str(), host);
-      PrintQuantiles((what + ", until both words are seen").c_str(), seen);
+      const policies::TransportSet can = kernels::TransportsOf(ops[0], 2, /*pool=*/true);
+      std::vector<std::vector<double>> seen(choices.size());
+      const int rounds = bytes > (64 << 20) ? 8 : 40;
+      for (int round = -2; round < rounds; ++round) {
+        for (size_t i = 0; i < choices.size(); ++i) {
+          if (!can.Has(choices[i].transport)) continue;
+          std::vector<daemon::RankPart> parts;
+          for (int rank = 0; rank < 2; ++rank) {
+            parts.push_back({.gpu = rank,
+                             .op = &ops[rank],
+                             .signal = {TimelineAddress(rank), Timeline(rank) + 1}});
+          }
+          const Clock::time_point start = Clock::now();
+          ASSERT_OK(node().LaunchCollective(parts, choices[i]));
+          ASSERT_TRUE(WaitFor(0, parts[0].signal.value) && WaitFor(1, parts[1].signal.value))
+              << device(0).healthy() << device(1).healthy();
+          if (round >= 0) seen[i].push_back(MicrosecondsSince(start));
+        }
+      }
+      std::printf("[ MEASURED ] %-14s %10llu", concert_op_kind_name(kind),
+                  static_cast<unsigned long long>(kib));
+      for (std::vector<double>& times : seen) {
+        std::sort(times.begin(), times.end());
+        if (times.empty()) {
+          std::printf(" %9s", "-");
+        } else {
+          std::printf(" %9.1f", times[times.size() / 2]);
+        }
+      }
+      std::printf("\n");
     }
   }
 }

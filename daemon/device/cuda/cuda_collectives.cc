@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/comm/peer_args.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/op_table.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using kernels::cuda::CollectiveRank;
 using kernels::cuda::Nccl;
+using policies::Transport;
 
 bool AllEqual(std::span<const int> gpus) {
   return std::all_of(gpus.begin(), gpus.end(), [&](int gpu) { return gpu == gpus.front(); });
@@ -94,6 +96,22 @@ absl::Status CudaCollectives::MakeComms(Connection& connection) const {
   return nccl.ToStatus(result != ncclSuccess ? result : end, "ncclCommInitRankConfig");
 }
 
+absl::Status CudaCollectives::OpenChannels(Connection& connection) const {
+  std::vector<CudaDevice*> devices;
+  for (int gpu : connection.gpus) {
+    CudaDevice& device = *devices_[gpu];
+    if (!device.info().model.transports.Has(policies::Transport::kPeer)) return absl::OkStatus();
+    devices.push_back(&device);
+  }
+  if (devices.size() > kernels::cuda::kMaxPeers) return absl::OkStatus();
+  for (std::unique_ptr<PeerChannel>& channel : connection.channels) {
+    absl::StatusOr<std::unique_ptr<PeerChannel>> opened = PeerChannel::Open(api_.driver, devices);
+    if (!opened.ok()) return opened.status();
+    channel = *std::move(opened);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
   if (Find(gpus) != nullptr) return absl::OkStatus();
   if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
@@ -109,6 +127,7 @@ absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
     auto destroy = absl::MakeCleanup([&] {
       for (ncclComm_t comm : connection.comms) api_.nccl->ncclCommDestroy(comm);
     });
+    if (absl::Status status = OpenChannels(connection); !status.ok()) return status;
     if (absl::Status status = WarmUp(connection); !status.ok()) return status;
     std::move(destroy).Cancel();
   }
@@ -128,7 +147,9 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
                      .context = device.context(),
                      .stream = device.control_stream(),
                      .event = device.control_event(),
-                     .comm = connection.comms[rank]});
+                     .comm = connection.comms[rank],
+                     .side_stream = device.side_stream(),
+                     .side_event = device.side_event()});
     constexpr uint64_t kHalf = CudaDevice::kScratchBytes / 2;
     ops[rank].collective = {.communicator = 0,
                             .root = 0,
@@ -145,7 +166,9 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
   for (uint16_t kind : {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
                         CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
     for (Op& op : ops) op.kind = kind;
-    if (absl::Status status = Enqueue(connection, ranks, op_pointers); !status.ok()) return status;
+    if (absl::Status status = Enqueue(connection, {}, ranks, op_pointers, {}); !status.ok()) {
+      return status;
+    }
     for (const CollectiveRank& rank : ranks) {
       CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, rank.gpu, cuStreamSynchronize, rank.stream);
     }
@@ -153,9 +176,10 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
   return absl::OkStatus();
 }
 
-absl::Status CudaCollectives::Enqueue(const Connection& connection,
-                                      std::span<const CollectiveRank> ranks,
-                                      std::span<const Op* const> ops) {
+absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<const Lane> lanes,
+                                      std::span<CollectiveRank> ranks,
+                                      std::span<const Op* const> ops,
+                                      const policies::TransportChoice& choice) {
   const uint16_t number = ops.front()->kind;
   const kernels::OpKind* kind = kernels::FindOpKind(number);
   if (kind == nullptr || kind->launch_collective == nullptr) {
@@ -167,14 +191,25 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection,
       .api = api_,
       .ranks = ranks,
       .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
-      .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count};
+      .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count,
+      .choice = choice};
   const MutexLock lock(launch_mutex_);
+  if (choice.transport == Transport::kPeer || choice.transport == Transport::kHybrid) {
+    const bool high = std::any_of(lanes.begin(), lanes.end(), policies::IsHighPriority);
+    PeerChannel* const channel = connection.channels[high ? 1 : 0].get();
+    if (channel == nullptr) {
+      return absl::FailedPreconditionError("peer kernels need GPUs that reach each other's memory");
+    }
+    if (absl::Status status = channel->Enter(lanes, ranks, context); !status.ok()) return status;
+  }
   CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
   return kind->launch_collective(context, ops);
 }
 
-absl::Status CudaCollectives::Launch(std::span<const RankPart> parts) {
+absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
+                                     const policies::TransportChoice& choice) {
   std::array<int, kMaxRanks> gpus;
+  std::array<Lane, kMaxRanks> lanes;
   std::array<CollectiveRank, kMaxRanks> ranks;
   std::array<const Op*, kMaxRanks> ops;
   const size_t count = parts.size();
@@ -192,13 +227,17 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts) {
     const RankPart& part = parts[rank];
     const CudaDevice& device = *devices_[part.gpu];
     ops[rank] = part.op;
+    lanes[rank] = part.lane;
     ranks[rank] = {.gpu = part.gpu,
                    .context = device.context(),
                    .stream = device.stream(part.lane),
                    .event = device.issuer_event(part.lane),
-                   .comm = connection->comms.empty() ? nullptr : connection->comms[rank]};
+                   .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
+                   .side_stream = device.side_stream(),
+                   .side_event = device.side_event()};
   }
-  absl::Status status = Enqueue(*connection, {ranks.data(), count}, {ops.data(), count});
+  absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
+                                {ops.data(), count}, choice);
   for (const RankPart& part : parts) {
     if (!status.ok()) break;
     status = devices_[part.gpu]->Signal(part.lane, {&part.signal, 1});

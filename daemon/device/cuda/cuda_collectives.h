@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/device/cuda/cuda_device.h"
+#include "daemon/device/cuda/peer_channel.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "proto/mutex.h"
 
@@ -29,7 +30,7 @@ class CudaCollectives {
   // As Node's. Control thread.
   absl::Status Connect(std::span<const int> gpus);
   // As Node's LaunchCollective. The collective issuer's thread.
-  absl::Status Launch(std::span<const RankPart> parts);
+  absl::Status Launch(std::span<const RankPart> parts, const policies::TransportChoice& choice);
 
  private:
   static constexpr size_t kMaxConnections = 64;
@@ -38,17 +39,22 @@ class CudaCollectives {
   struct Connection {
     std::vector<int> gpus;          // of rank i
     std::vector<ncclComm_t> comms;  // of rank i; empty where all ranks share one GPU
+    // Of normal and of high priority, so that one does not wait for the other; null where GPUs have
+    // no peer kernels or are out of each other's reach.
+    std::array<std::unique_ptr<PeerChannel>, 2> channels;
   };
 
   const Connection* Find(std::span<const int> gpus) const;
   absl::Status CheckServable(std::span<const int> gpus) const;
   absl::Status MakeComms(Connection& connection) const;
+  absl::Status OpenChannels(Connection& connection) const;
   // Runs every kind once on the control streams: NCCL allocates and loads kernels at their first
   // use.
   absl::Status WarmUp(const Connection& connection);
-  absl::Status Enqueue(const Connection& connection,
-                       std::span<const kernels::cuda::CollectiveRank> ranks,
-                       std::span<const Op* const> ops);
+  // `lanes`: of the ranks' streams; empty in a warm-up.
+  absl::Status Enqueue(const Connection& connection, std::span<const Lane> lanes,
+                       std::span<kernels::cuda::CollectiveRank> ranks,
+                       std::span<const Op* const> ops, const policies::TransportChoice& choice);
 
   const kernels::cuda::CudaApi& api_;
   const std::span<const std::unique_ptr<CudaDevice>> devices_;

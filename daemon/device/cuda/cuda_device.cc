@@ -45,6 +45,7 @@ absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
       kernels::cuda::KernelImage::Load(driver_, gpu_);
   if (!image.ok()) return image.status();
   kernels_ = *std::move(image);
+  if (absl::Status status = PreparePeerKernels(); !status.ok()) return status;
   if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
   if (absl::Status status = batched_->Init(); !status.ok()) return status;
@@ -85,7 +86,29 @@ absl::Status CudaDevice::CreateLanes() {
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &probe_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &side_stream_,
+                                 CU_STREAM_NON_BLOCKING, greatest);
+  if (absl::Status status = create_event(side_event_); !status.ok()) return status;
   return create_event(control_event_);
+}
+
+absl::Status CudaDevice::PreparePeerKernels() {
+  using kernels::cuda::BulkMemory, kernels::cuda::PeerReport;
+  const kernels::cuda::KernelTable& table = kernels_.table();
+  if (table.peer_push == nullptr) return absl::OkStatus();
+  std::vector<CUfunction> functions = {table.peer_push};
+  functions.insert(functions.end(), table.peer_reduce.begin(), table.peer_reduce.end());
+  functions.insert(functions.end(), table.peer_all_reduce.begin(), table.peer_all_reduce.end());
+  for (CUfunction function : functions) {
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, function,
+                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(sizeof(BulkMemory)));
+  }
+  void* report = nullptr;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemHostAlloc, &report, sizeof(PeerReport),
+                                 CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
+  peer_report_ = new (report) PeerReport{};
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::CreateWorkspaces() {
@@ -163,8 +186,11 @@ CudaDevice::~CudaDevice() {
     }
     if (lane.stream != nullptr) driver_.cuStreamDestroy(lane.stream);
   }
-  if (control_event_ != nullptr) driver_.cuEventDestroy(control_event_);
-  for (CUstream stream : {control_stream_, probe_stream_}) {
+  if (peer_report_ != nullptr) driver_.cuMemFreeHost(peer_report_);
+  for (CUevent event : {control_event_, side_event_}) {
+    if (event != nullptr) driver_.cuEventDestroy(event);
+  }
+  for (CUstream stream : {control_stream_, probe_stream_, side_stream_}) {
     if (stream != nullptr) driver_.cuStreamDestroy(stream);
   }
   driver_.cuCtxSetCurrent(nullptr);
@@ -309,6 +335,12 @@ absl::Status CudaDevice::healthy() const {
   }
   // Any call into a context that has faulted returns the fault.
   const CUresult result = driver_.cuStreamQuery(control_stream_);
+  if (const kernels::cuda::PeerReport* report = peer_report_;
+      report != nullptr && report->missing != 0) {
+    return absl::InternalError(absl::StrCat("GPU ", gpu_, ": rank ", report->missing - 1,
+                                            " of a collective did not come to block ",
+                                            report->block, " of a peer kernel"));
+  }
   return result == CUDA_ERROR_NOT_READY ? absl::OkStatus()
                                         : driver_.ToStatus(result, "cuStreamQuery", gpu_);
 }

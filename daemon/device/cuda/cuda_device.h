@@ -74,6 +74,11 @@ class CudaDevice : public Device {
   const kernels::cuda::KernelTable& kernel_table() const { return kernels_.table(); }
   CUstream control_stream() const { return control_stream_; }
   CUevent control_event() const { return control_event_; }
+  // For what a collective does beside its lane.
+  CUstream side_stream() const { return side_stream_; }
+  CUevent side_event() const { return side_event_; }
+  // Where peer kernels say whom they missed before they end the context.
+  kernels::cuda::PeerReport* peer_report() const { return peer_report_; }
   // kScratchBytes for the control thread's warm-ups.
   CUdeviceptr scratch() const { return scratch_; }
   static constexpr uint64_t kScratchBytes = 1 << 20;
@@ -109,6 +114,7 @@ class CudaDevice : public Device {
   absl::Status Init(int gpu_count, const CudaOptions& options);
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
+  absl::Status PreparePeerKernels();
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
   kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
@@ -131,7 +137,10 @@ class CudaDevice : public Device {
   CUstream control_stream_ = nullptr;
   CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
-  CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
+  CUstream side_stream_ = nullptr;
+  CUevent side_event_ = nullptr;
+  kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
+  CUdeviceptr workspaces_ = 0;                        // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;
   cublasLtHandle_t variants_cublaslt_ = nullptr;  // Variants() shares nothing with launches

@@ -54,10 +54,11 @@ class CudaNode : public Node {
   }
 
   absl::Status Connect(std::span<const int> gpus) override { return collectives_.Connect(gpus); }
-  absl::Status LaunchCollective(std::span<const RankPart> parts) override {
+  absl::Status LaunchCollective(std::span<const RankPart> parts,
+                                const policies::TransportChoice& choice) override {
     const NvtxRanges::Range range(*ranges_, parts[0].op->kind, policies::Form::kSingle,
                                   policies::Reason::kCollective, /*plan=*/0);
-    return collectives_.Launch(parts);
+    return collectives_.Launch(parts, choice);
   }
 
  private:

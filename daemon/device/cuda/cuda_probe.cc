@@ -20,6 +20,7 @@ constexpr double kHbmEfficiency = 0.86;
 // Before Hopper an SM's tensor cores do half of the work per clock.
 constexpr double kAmpereTensorShare = 0.5;
 // Tensor cores before Ada have no fp8: those GEMMs run in fp32, on the fallback kernel.
+constexpr int kFirstBulkCopyCapability = 90;  // kernels/comm/peer_kernels.cu
 constexpr int kFirstFp8Capability = 89;
 // Without peer access bytes between GPUs go through PCIe and host memory.
 constexpr double kHostLinkBytesPerSecond = 12e9;
@@ -59,6 +60,11 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   if (memory_khz > 0 && bus_bytes > 0)
     model.hbm_bytes_per_s = kHbmEfficiency * 2e3 * memory_khz * bus_bytes;
   if (!info.peer_access) model.link_bytes_per_s = kHostLinkBytesPerSecond;
+  model.transports.Add(policies::Transport::kNccl);
+  if (info.peer_access) model.transports.Add(policies::Transport::kCopyEngine);
+  if (info.peer_access && info.compute_capability >= kFirstBulkCopyCapability) {
+    model.transports.Add(policies::Transport::kPeer).Add(policies::Transport::kHybrid);
+  }
   model.copy_engines = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
   return model;
 }

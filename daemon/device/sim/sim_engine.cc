@@ -85,7 +85,9 @@ void SimEngine::EnqueueOrder(int gpu, Lane lane, Lane before, Time at) {
   item.until = until;
 }
 
-void SimEngine::EnqueueCollective(std::span<const CollectivePart> parts, Time at, uint64_t cookie) {
+void SimEngine::EnqueueCollective(std::span<const CollectivePart> parts,
+                                  const policies::TransportChoice& choice, Time at,
+                                  uint64_t cookie) {
   assert(!parts.empty() && parts.size() <= kMaxParts);
   assert(!free_groups_.empty());
   const uint16_t index = free_groups_.back();
@@ -93,6 +95,7 @@ void SimEngine::EnqueueCollective(std::span<const CollectivePart> parts, Time at
   Group& group = groups_[index];
   group = Group{};
   group.part_count = parts.size();
+  group.choice = choice;
   std::copy(parts.begin(), parts.end(), group.parts.begin());
   group.solo_ns = group.left_ns = SoloNs(group);
   for (const CollectivePart& part : parts) {
@@ -137,6 +140,10 @@ bool SimEngine::StartHeads(Gpu& gpu) {
     // A copy engine moves data as fast as a link carries it (measured: one engine, 389 GB/s between
     // GPUs).
     lane.left_ns = lane.head().bytes / gpu.model.link_bytes_per_s * 1e9;
+    if (lane.head().type == ItemType::kCollective) {
+      Group& group = groups_[lane.head().group];
+      if (SmsOf(gpu, group) == 0) ++group.parts_ready;  // it waits for none
+    }
     changed = true;
   }
   return changed;

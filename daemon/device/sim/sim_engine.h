@@ -29,6 +29,7 @@
 #include "daemon/device/sim/chain_pool.h"
 #include "daemon/device/sim/kernel_shape.h"
 #include "policies/seam/lanes.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
 namespace concert::daemon::sim {
@@ -91,7 +92,8 @@ class SimEngine {
   void EnqueueMark(int gpu, Lane lane, Time at, uint64_t cookie);
   void EnqueueOrder(int gpu, Lane lane, Lane before, Time at);
   // REQUIRES: CollectiveRoom(), and (gpu, lane) of the parts are distinct.
-  void EnqueueCollective(std::span<const CollectivePart> parts, Time at, uint64_t cookie);
+  void EnqueueCollective(std::span<const CollectivePart> parts,
+                         const policies::TransportChoice& choice, Time at, uint64_t cookie);
 
   // When the next thing happens, at the earliest; kNever when everything has ended.
   Time NextEvent() const;
@@ -147,6 +149,7 @@ class SimEngine {
   struct Group {  // a collective in flight
     std::array<CollectivePart, kMaxParts> parts;
     size_t part_count = 0;
+    policies::TransportChoice choice;
     size_t parts_ready = 0;  // hold all their SMs
     double solo_ns = 0, left_ns = 0, rate = 1;
 
@@ -189,6 +192,8 @@ class SimEngine {
   void Progress(Time until);
   void ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns);
 
+  // That a part of it holds.
+  static int SmsOf(const Gpu& gpu, const Group& group);
   // Null unless the head is a collective whose SMs are all there.
   Group* MovingGroup(const LaneState& lane);
   const Group* MovingGroup(const LaneState& lane) const;

@@ -203,7 +203,8 @@ absl::Status SimExecutor::Order(int gpu, Lane lane, Lane before) {
   return absl::OkStatus();
 }
 
-absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
+absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks,
+                                           const policies::TransportChoice& choice) {
   const ModelParts merged = MergeParts(ranks);
   std::array<const Op*, SimEngine::kMaxParts> ops;
   std::transform(ranks.begin(), ranks.end(), ops.begin(),
@@ -223,7 +224,7 @@ absl::Status SimExecutor::LaunchCollective(std::span<const RankPart> ranks) {
     const uint32_t chain = ChainOps({ops.data(), ranks.size()});
     uint32_t gpus = 0;
     for (const RankPart& rank : ranks) gpus |= 1u << rank.gpu;
-    engine_.EnqueueCollective(merged.span(), at, Cookie(Payload::kCollective, chain, gpus));
+    engine_.EnqueueCollective(merged.span(), choice, at, Cookie(Payload::kCollective, chain, gpus));
     for (const RankPart& rank : ranks) {
       if (rank.signal.address != 0) EnqueueWrites(rank.gpu, rank.lane, at, {&rank.signal, 1});
     }

@@ -39,7 +39,8 @@ class SimExecutor {
   absl::Status Launch(int gpu, Lane lane, const LaunchRequest& request);
   absl::Status Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes);
   absl::Status Order(int gpu, Lane lane, Lane before);
-  absl::Status LaunchCollective(std::span<const RankPart> parts);
+  absl::Status LaunchCollective(std::span<const RankPart> parts,
+                                const policies::TransportChoice& choice);
 
   // The model's time: virtual, or CLOCK_MONOTONIC.
   Time Now();

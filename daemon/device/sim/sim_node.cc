@@ -50,7 +50,8 @@ absl::Status SimNode::Connect(std::span<const int> gpus) {
   return absl::OkStatus();
 }
 
-absl::Status SimNode::LaunchCollective(std::span<const RankPart> parts) {
+absl::Status SimNode::LaunchCollective(std::span<const RankPart> parts,
+                                       const policies::TransportChoice& choice) {
   if (parts.empty() || parts.size() > SimEngine::kMaxParts) {
     return absl::InvalidArgumentError(absl::StrCat("a collective of ", parts.size(), " ranks"));
   }
@@ -66,7 +67,7 @@ absl::Status SimNode::LaunchCollective(std::span<const RankPart> parts) {
   for (const RankPart& part : parts) {
     if (absl::Status status = gpu(part.gpu).CheckLaunchable(); !status.ok()) return status;
   }
-  return executor_.LaunchCollective(parts);
+  return executor_.LaunchCollective(parts, choice);
 }
 
 void SimNode::RunUntilIdle() {

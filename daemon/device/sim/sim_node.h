@@ -38,7 +38,8 @@ class SimNode final : public Node {
 
   // Any 1 to 16 ranks; ranks may share a GPU.
   absl::Status Connect(std::span<const int> gpus) override;
-  absl::Status LaunchCollective(std::span<const RankPart> parts) override;
+  absl::Status LaunchCollective(std::span<const RankPart> parts,
+                                const policies::TransportChoice& choice) override;
 
   // The model's time. In virtual pace it starts at 0 and moves only by AdvanceTo and RunUntilIdle,
   // which also compute what ends and write its timelines, on the caller's thread. NextEvent() is

@@ -4,14 +4,21 @@
 
 #include "daemon/device/sim/fair_share.h"
 #include "daemon/device/sim/sim_engine.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/cost_model.h"
 
 namespace concert::daemon::sim {
 
+// Copies hold none.
+int SimEngine::SmsOf(const Gpu& gpu, const Group& group) {
+  return group.choice.transport == policies::Transport::kNccl ? policies::CollectiveSms(gpu.model)
+                                                              : group.choice.sms;
+}
+
 int SimEngine::SmsWanted(const Gpu& gpu, const LaneState& lane) const {
   if (lane.empty() || !lane.started) return 0;
   const Item& item = lane.head();
-  if (item.type == ItemType::kCollective) return policies::CollectiveSms(gpu.model) - lane.sms;
+  if (item.type == ItemType::kCollective) return SmsOf(gpu, groups_[item.group]) - lane.sms;
   if (item.type != ItemType::kKernel) return 0;
   return static_cast<int>(std::min<int64_t>(lane.tiles_left, item.sm_limit - lane.sms));
 }
@@ -52,7 +59,8 @@ void SimEngine::AssignSms(Gpu& gpu) {
     const int gained = lane.sms - before[i];
     if (gained == 0) continue;
     if (lane.head().type == ItemType::kCollective) {
-      if (lane.sms == policies::CollectiveSms(gpu.model)) ++groups_[lane.head().group].parts_ready;
+      Group& group = groups_[lane.head().group];
+      if (lane.sms == SmsOf(gpu, group)) ++group.parts_ready;
       continue;
     }
     lane.waves.push_back({gained, lane.head().shape.tile_ns});
@@ -92,6 +100,13 @@ double SimEngine::SoloNs(const Group& group) const {
   double floor_ns = 0, bytes_ns = 0;
   for (const CollectivePart& part : group.part_span()) {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
+    if (group.choice.transport != policies::Transport::kNccl) {
+      const policies::Work work = {.ranks = static_cast<uint8_t>(group.part_count),
+                                   .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
+                                   .link_bytes = static_cast<uint64_t>(part.link_bytes)};
+      bytes_ns = std::max(bytes_ns, 1e3 * policies::TransportUs(model, work, group.choice));
+      continue;
+    }
     floor_ns = std::max(floor_ns, model.collective_floor_us * 1e3);
     bytes_ns = std::max({bytes_ns, part.link_bytes / model.link_bytes_per_s * 1e9,
                          part.hbm_bytes / model.hbm_bytes_per_s * 1e9});

@@ -207,7 +207,7 @@ Outcome RunBoth(std::string_view policy, int collective_sms, const Load& load = 
     if (gpus[0].part() != nullptr && gpus[1].part() != nullptr) {
       const RankPart parts[] = {*gpus[0].part(), *gpus[1].part()};
       const CollectivePlan plan = coordinator.Decide(parts);
-      EXPECT_TRUE(node->LaunchCollective(parts).ok());
+      EXPECT_TRUE(node->LaunchCollective(parts, {}).ok());
       for (GpuUnderTest& gpu : gpus) gpu.PartLaunched(plan.reservation, node->Now());
       outcome.reduce_begin_us = now_us();
       continue;

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "policies/cost/cost_model.h"
+#include "policies/cost/collective_cost.h"
 #include "tests/unit/sched/scheduler_fixture.h"
 
 namespace concert::daemon {
@@ -29,8 +29,9 @@ TEST(CoordinatorTest, ReservesForAsLongAsTheSlowestGpuTakes) {
     EXPECT_EQ(plan.reservation.sms, 8);
     return plan.reservation.run_ns;
   };
-  EXPECT_EQ(run_ns({0, 2}), static_cast<Time>(policies::SoloUs(fast, op.work) * 1e3));
-  EXPECT_EQ(run_ns({0, 1}), static_cast<Time>(policies::SoloUs(slow, op.work) * 1e3));
+  const policies::TransportChoice nccl = {.transport = policies::Transport::kNccl, .sms = 8};
+  EXPECT_EQ(run_ns({0, 2}), static_cast<Time>(policies::TransportUs(fast, op.work, nccl) * 1e3));
+  EXPECT_EQ(run_ns({0, 1}), static_cast<Time>(policies::TransportUs(slow, op.work, nccl) * 1e3));
 }
 
 TEST(CoordinatorTest, NothingIsReservedForABarrierOrWithoutASetting) {
@@ -40,6 +41,39 @@ TEST(CoordinatorTest, NothingIsReservedForABarrierOrWithoutASetting) {
   EXPECT_EQ(Coordinator(std::vector{capped}).Decide(meet).reservation.sms, 0);
   EXPECT_EQ(Coordinator(std::vector{uncapped}).Decide(reduce).reservation.sms, 0);
   EXPECT_GT(Coordinator(std::vector{uncapped}).Decide(reduce).reservation.run_ns, 0);
+}
+
+TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
+  const policies::DeviceModel model{.transports = policies::TransportSet::All()};
+  const Coordinator coordinator({model, model, policies::DeviceModel()});
+  Op every = AllReduce(100 << 20), only_nccl = every;
+  every.work.transports = policies::TransportSet::All();
+  const auto transport = [&](std::vector<RankPart> parts) {
+    const CollectivePlan plan = coordinator.Decide(parts);
+    EXPECT_EQ(plan.reservation.sms, plan.choice.sms);
+    return plan.choice.transport;
+  };
+  using policies::Transport;
+  EXPECT_NE(transport({{.gpu = 0, .op = &every}, {.gpu = 1, .op = &every}}), Transport::kNccl);
+  EXPECT_EQ(transport({{.gpu = 0, .op = &every}, {.gpu = 1, .op = &only_nccl}}), Transport::kNccl);
+  EXPECT_EQ(transport({{.gpu = 0, .op = &every}, {.gpu = 2, .op = &every}}), Transport::kNccl);
+  EXPECT_EQ(transport({{.gpu = 1, .op = &every}, {.gpu = 1, .op = &every}}), Transport::kNccl)
+      << "ranks that share a GPU have a kernel of their own";
+}
+
+TEST(CoordinatorTest, TakesTheOneTransportThatItIsToldWhereThatCanBe) {
+  const policies::DeviceModel model{.transports = policies::TransportSet::All()};
+  Op every = AllReduce(100 << 20), some = every;
+  every.work.transports = policies::TransportSet::All();
+  some.work.transports.Add(policies::Transport::kNccl);
+  for (int i = 0; i < policies::kTransportCount; ++i) {
+    const auto only = static_cast<policies::Transport>(i);
+    const Coordinator coordinator({model, model}, only);
+    const RankPart parts[] = {{.gpu = 0, .op = &every}, {.gpu = 1, .op = &every}};
+    EXPECT_EQ(coordinator.Decide(parts).choice.transport, only);
+    const RankPart others[] = {{.gpu = 0, .op = &some}, {.gpu = 1, .op = &some}};
+    EXPECT_EQ(coordinator.Decide(others).choice.transport, policies::Transport::kNccl);
+  }
 }
 
 // Writes down what it is asked to leave free.

@@ -22,7 +22,10 @@ class NullNode final : public Node {
   }
   void UnregisterHostMemory(void*) override {}
   absl::Status Connect(std::span<const int>) override { return absl::OkStatus(); }
-  absl::Status LaunchCollective(std::span<const RankPart>) override { return absl::OkStatus(); }
+  absl::Status LaunchCollective(std::span<const RankPart>,
+                                const policies::TransportChoice&) override {
+    return absl::OkStatus();
+  }
 
  private:
   std::vector<std::unique_ptr<bench::NullDevice>> gpus_;

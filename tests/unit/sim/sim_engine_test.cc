@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/device/sim/fair_share.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/cost_model.h"
 #include "tests/support/seed.h"
 
@@ -193,7 +194,7 @@ TEST_F(SimEngineTest, ACollectiveWaitsForAllItsGpus) {
   engine_.EnqueueKernel(1, kCollectiveLane, 0, Tiles(1, 300), 0, 1);
   const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 10000},
                                              {.gpu = 1, .link_bytes = 10000}};
-  engine_.EnqueueCollective(parts, 0, 2);
+  engine_.EnqueueCollective(parts, {}, 0, 2);
   engine_.EnqueueMark(0, kCollectiveLane, 0, 3);
   Run();
   EXPECT_EQ(ends_[2], 400);
@@ -205,9 +206,26 @@ TEST_F(SimEngineTest, ACollectiveWaitsBehindAFullGrid) {
   std::vector<Completion> done;
   engine_.AdvanceTo(1, done);
   engine_.EnqueueCollective(
-      std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, 1, 2);
+      std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, {}, 1, 2);
   Run();
   EXPECT_EQ(ends_[2], 350);
+}
+
+// Copy engines hold no SM: what they carry goes on beside a full grid, and takes what the cost
+// model says.
+TEST_F(SimEngineTest, ACollectiveByCopiesWaitsForNoSm) {
+  const policies::TransportChoice copies = {.transport = policies::Transport::kCopyEngine,
+                                            .sms = 0};
+  const policies::Work work = {.ranks = 2, .link_bytes = 10000};
+  engine_.EnqueueKernel(0, 0, 0, Tiles(8, 250), 0, 1);
+  std::vector<Completion> done;
+  engine_.AdvanceTo(1, done);
+  engine_.EnqueueCollective(
+      std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, copies, 1, 2);
+  Run();
+  EXPECT_NEAR(static_cast<double>(ends_[2]),
+              1 + 1e3 * policies::TransportUs(PlainModel(), work, copies), 2);
+  EXPECT_EQ(ends_[1], 250);
 }
 
 // Beside a collective there is one wave of tiles on the SMs that are left, and one tile more is
@@ -217,7 +235,8 @@ TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
   const policies::Work work = {.runs_on = policies::RunsOn::kLinks, .link_bytes = 100000};
   const double held = policies::CostOf(model, work).sm_share * model.sm_count;
   EXPECT_EQ(held, policies::CollectiveSms(model));
-  engine_.EnqueueCollective(std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 100000}}, 0, 1);
+  engine_.EnqueueCollective(std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 100000}}, {}, 0,
+                            1);
   const auto left = static_cast<int64_t>(model.sm_count - held);
   engine_.EnqueueKernel(0, 0, 0, Tiles(left, 100), 0, 2);
   engine_.EnqueueKernel(0, 0, 0, Tiles(left + 1, 100), 0, 3);
@@ -230,9 +249,9 @@ TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
 TEST_F(SimEngineTest, CollectivesShareLinks) {
   std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 10000},
                                        {.gpu = 1, .link_bytes = 10000}};
-  engine_.EnqueueCollective(parts, 0, 1);
+  engine_.EnqueueCollective(parts, {}, 0, 1);
   for (CollectivePart& part : parts) part.lane = kHighCollectiveLane;
-  engine_.EnqueueCollective(parts, 0, 2);
+  engine_.EnqueueCollective(parts, {}, 0, 2);
   Run();
   EXPECT_EQ(ends_[1], 200);
   EXPECT_EQ(ends_[2], 200);
@@ -340,6 +359,8 @@ TEST(SimEngineRandomTest, DeterministicAndComplete) {
             engine.EnqueueCollective(
                 std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 1e6, .hbm_bytes = 2e6},
                                             {.gpu = 1, .link_bytes = 1e6, .hbm_bytes = 2e6}},
+                {.transport = static_cast<policies::Transport>(below(policies::kTransportCount)),
+                 .sms = static_cast<uint16_t>(below(8))},
                 at, cookie);
             break;
         }

@@ -216,7 +216,7 @@ TEST(SimNodeTest, SteadyStateAllocatesNothing) {
     ASSERT_TRUE(LaunchOne(*node, op).ok());
     ASSERT_TRUE(node->gpu(0).Order(1, 0).ok());
     ASSERT_TRUE(SignalOne(*node, word, i, 1).ok());
-    ASSERT_TRUE(node->LaunchCollective(parts).ok());
+    ASSERT_TRUE(node->LaunchCollective(parts, {}).ok());
     node->RunUntilIdle();
     ASSERT_EQ(word, i);
   }

@@ -1,0 +1,93 @@
+// Copy engines carry what peers need; what a rank keeps for itself is a copy on its own GPU, which
+// SMs make, beside the others on a stream of its own.
+#include "kernels/comm/messages.h"
+#include "kernels/comm/peer_shares.h"
+#include "kernels/comm/transports.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+// `bytes` of rank `from`'s memory to where rank `to` wants them, on `stream` of `from`.
+absl::Status Copy(const CollectiveContext& context, size_t from, CUstream stream, Address target,
+                  Address source, uint64_t bytes) {
+  if (target == source || bytes == 0) return absl::OkStatus();
+  CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, context.ranks[from].gpu, cuMemcpyDtoDAsync,
+                                 target, source, bytes, stream);
+  return absl::OkStatus();
+}
+
+// Calls push(rank, peer) for every rank and each of its peers: the next one first, so that no GPU
+// is the target of all at once, and one after the other, since one copy fills a GPU's links.
+template <typename Push>
+absl::Status PushToPeers(const CollectiveContext& context, Push push) {
+  const size_t ranks = context.ranks.size();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, context.ranks[rank].gpu, cuCtxSetCurrent,
+                                   context.ranks[rank].context);
+    for (size_t step = 1; step < ranks; ++step) {
+      if (absl::Status status = push(rank, (rank + step) % ranks); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What a rank keeps, on its side stream, which waits for its stream and is waited for.
+absl::Status KeepOwn(const CollectiveContext& context, std::span<const Op* const> parts,
+                     const Messages& messages) {
+  const Driver& driver = context.api.driver;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const CollectiveRank& rank = context.ranks[i];
+    const Address source = parts[i]->collective.src + i * messages.src_step;
+    const Address target = parts[i]->collective.dst + i * messages.dst_step;
+    if (source == target || (messages.from_root && i != parts[i]->collective.root)) continue;
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.event, rank.stream);
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.side_stream,
+                                   rank.event, 0);
+    if (absl::Status status = Copy(context, i, rank.side_stream, target, source, messages.bytes);
+        !status.ok()) {
+      return status;
+    }
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.side_event,
+                                   rank.side_stream);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AwaitOwn(const CollectiveContext& context) {
+  for (const CollectiveRank& rank : context.ranks) {
+    // One that was never recorded, or of an earlier collective, is over.
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuStreamWaitEvent, rank.stream,
+                                   rank.side_event, 0);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const> parts) {
+  const Messages messages = MessagesOf(*parts.front());
+  absl::Status status = Meet(context);  // peers' memory is ours from here
+  if (status.ok()) status = KeepOwn(context, parts, messages);
+  if (!status.ok()) return status;
+  status = PushToPeers(context, [&](size_t rank, size_t peer) {
+    if (messages.from_root && rank != parts[rank]->collective.root) return absl::OkStatus();
+    return Copy(context, rank, context.ranks[rank].stream,
+                parts[peer]->collective.dst + rank * messages.dst_step,
+                parts[rank]->collective.src + peer * messages.src_step, messages.bytes);
+  });
+  if (status.ok()) status = AwaitOwn(context);
+  return status.ok() ? Meet(context) : status;
+}
+
+absl::Status SpreadShares(CollectiveContext& context, std::span<const Op* const> parts) {
+  const absl::Status status = PushToPeers(context, [&](size_t rank, size_t peer) {
+    const Share share = ShareOf(*parts[rank], rank, parts.size());
+    return Copy(context, rank, context.ranks[rank].stream,
+                parts[peer]->collective.dst + share.begin,
+                parts[rank]->collective.dst + share.begin, share.bytes);
+  });
+  return status.ok() ? Meet(context) : status;
+}
+
+}  // namespace concert::kernels::cuda

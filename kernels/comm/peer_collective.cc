@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "kernels/comm/messages.h"
+#include "kernels/comm/peer_args.h"
+#include "kernels/comm/peer_shares.h"
+#include "kernels/comm/transports.h"
+#include "kernels/cuda_api/launch_kernel.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+// Of small messages: enough that each thread has one word; they are gone in microseconds.
+constexpr unsigned kMostSmallBlocks = 16;
+
+enum class Way { kSmall, kPush, kReduce, kAllReduce };
+
+struct Kernel {
+  CUfunction function;
+  int threads;
+  size_t shared_bytes;
+};
+
+Kernel KernelOf(Way way, const KernelTable& kernels, const Op& op, bool reduces) {
+  const int dtype = DtypeIndex(op.collective.dtype);
+  switch (way) {
+    case Way::kSmall:
+      return {reduces ? kernels.peer_small_reduce[dtype] : kernels.peer_small_move[dtype],
+              kPeerThreads, 0};
+    case Way::kPush:
+      return {kernels.peer_push, kPushThreads, sizeof(BulkMemory)};
+    case Way::kReduce:
+      return {kernels.peer_reduce[dtype], kPeerThreads, sizeof(BulkMemory)};
+    case Way::kAllReduce:
+      return {kernels.peer_all_reduce[dtype], kPeerThreads, sizeof(BulkMemory)};
+  }
+  return {};
+}
+
+absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> parts, Way way,
+                        unsigned blocks, PeerArgs& args) {
+  const bool reduces = MessagesOf(*parts.front()).reduces;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    args.src[i] = reinterpret_cast<const char*>(parts[i]->collective.src);
+    args.dst[i] = reinterpret_cast<char*>(parts[i]->collective.dst);
+    args.exchange[i] = context.ranks[i].exchange;
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const CollectiveRank& rank = context.ranks[i];
+    args.rank = static_cast<uint32_t>(i);
+    args.report = rank.report;
+    if (way == Way::kAllReduce || (way == Way::kReduce && args.dst_step != 0)) {
+      args.bytes = ShareOf(*parts[i], i, parts.size()).bytes;
+    }
+    const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    if (absl::Status status = LaunchKernel(context.api.driver, rank.gpu, kernel.function, blocks,
+                                           kernel.threads, rank.stream, args, kernel.shared_bytes);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+PeerArgs ArgsOf(const CollectiveContext& context, const Op& op) {
+  const Messages messages = MessagesOf(op);
+  PeerArgs args = {};
+  args.bytes = messages.bytes;
+  args.src_step = messages.src_step;
+  args.dst_step = messages.dst_step;
+  args.ranks = static_cast<uint32_t>(context.ranks.size());
+  args.root = messages.from_root ? op.collective.root : kNoRoot;
+  args.epoch = context.epoch;
+  args.reduction = static_cast<uint32_t>(op.collective.reduction);
+  return args;
+}
+
+// As many as the choice says, but not more than there are stages to fill.
+unsigned BulkBlocks(const CollectiveContext& context, uint64_t bytes) {
+  const unsigned wanted = std::clamp<unsigned>(context.choice.sms, 1, kMaxPeerBlocks);
+  return BlocksFor(bytes, static_cast<int>(kStageBytes), wanted);
+}
+
+}  // namespace
+
+absl::Status LaunchPeer(CollectiveContext& context, std::span<const Op* const> parts) {
+  const Op& op = *parts.front();
+  const Messages messages = MessagesOf(op);
+  PeerArgs args = ArgsOf(context, op);
+  if (messages.bytes <= kInboxBytes) {
+    const unsigned blocks = BlocksFor((messages.bytes + 7) / 8, kPeerThreads, kMostSmallBlocks);
+    return LaunchEach(context, parts, Way::kSmall, blocks, args);
+  }
+  if (op.kind == CONCERT_OP_ALL_REDUCE) {
+    args.src_step = args.dst_step = ShareStep(op, parts.size());
+    return LaunchEach(context, parts, Way::kAllReduce, BulkBlocks(context, messages.bytes), args);
+  }
+  return LaunchEach(context, parts, messages.reduces ? Way::kReduce : Way::kPush,
+                    BulkBlocks(context, messages.bytes * parts.size()), args);
+}
+
+absl::Status LaunchHybrid(CollectiveContext& context, std::span<const Op* const> parts) {
+  const Op& op = *parts.front();
+  PeerArgs args = ArgsOf(context, op);
+  args.src_step = args.dst_step = ShareStep(op, parts.size());
+  absl::Status status =
+      LaunchEach(context, parts, Way::kReduce, BulkBlocks(context, args.bytes), args);
+  return status.ok() ? SpreadShares(context, parts) : status;
+}
+
+}  // namespace concert::kernels::cuda

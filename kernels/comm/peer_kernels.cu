@@ -1,0 +1,423 @@
+// Collectives between GPUs by kernels of ours, one launch a rank, over memory that every GPU has
+// mapped.
+//
+// Small messages go through inboxes (low_latency): what a peer needs is sent as words that carry
+// the epoch as their tag, so that data is its own flag and nobody waits for a fence. Large ones
+// move by the SM's bulk copies (push, reduce): blocks of the same number meet before, since a
+// peer's memory is not ours until its stream has come here, and after, since ours is not whole
+// before.
+//
+// Reductions add in rank order, in fp32, and round once: every rank has the same bits, run after
+// run.
+//
+// Every wait has a bound. A rank that waits in vain reports whom it missed and ends its context:
+// what would come after it on the stream must not run, and the peers' results are lost as well.
+#include <type_traits>
+
+#include "kernels/comm/peer_args.h"
+#include "kernels/cuda_api/element.cuh"
+
+namespace concert::kernels::cuda {
+namespace {
+
+constexpr uint64_t kPatienceNs = 10'000'000'000;  // a peer's kernel may wait for SMs until then
+
+__device__ uint64_t NowNs() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Bounds a wait: asked now and then, ends the context when a rank has not come in time.
+class Patience {
+ public:
+  __device__ Patience(const PeerArgs& args, uint32_t rank) : args_(args), rank_(rank) {}
+  __device__ void Check() {
+    if (++turns_ % kTurns != 0) return;
+    const uint64_t now = NowNs();
+    if (until_ == 0) until_ = now + kPatienceNs;
+    if (now < until_) return;
+    args_.report->block = blockIdx.x;
+    args_.report->epoch = args_.epoch;
+    args_.report->missing = 1 + rank_;
+    __threadfence_system();
+    __trap();
+  }
+
+ private:
+  static constexpr uint32_t kTurns = 1024;  // so that waiting costs no look at the clock
+  const PeerArgs& args_;
+  const uint32_t rank_;
+  uint32_t turns_ = 0;
+  uint64_t until_ = 0;
+};
+
+__device__ float Combine(float a, float b, uint32_t reduction) {
+  switch (reduction) {
+    case 1:
+      return fmaxf(a, b);
+    case 2:
+      return fminf(a, b);
+    default:
+      return a + b;
+  }
+}
+
+// ---- Through inboxes
+
+__device__ void Send(TaggedWords* to, uint2 words, uint32_t tag) {
+  // 16 bytes at once, of which each half arrives whole: a word and its tag.
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to),
+               "l"(uint64_t{tag} << 32 | words.x), "l"(uint64_t{tag} << 32 | words.y)
+               : "memory");
+}
+
+__device__ uint2 Receive(const TaggedWords* from, const PeerArgs& args, uint32_t rank) {
+  Patience patience(args, rank);
+  for (;;) {
+    uint64_t low, high;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(low), "=l"(high)
+                 : "l"(from)
+                 : "memory");
+    if (low >> 32 == args.epoch && high >> 32 == args.epoch) {
+      return make_uint2(static_cast<uint32_t>(low), static_cast<uint32_t>(high));
+    }
+    patience.Check();
+  }
+}
+
+// 8 bytes at `offset` of a message of `bytes`, which may end in between and begin at any element.
+template <typename Element>
+struct Words {
+  static constexpr int kCount = 8 / sizeof(Element);
+  union {
+    uint2 words;
+    Element elements[kCount];
+  };
+
+  __device__ static Words Load(const char* message, uint64_t offset, uint64_t bytes) {
+    Words result;
+    result.words = make_uint2(0, 0);
+    if (reinterpret_cast<uintptr_t>(message) % 8 == 0 && offset + 8 <= bytes) {
+      result.words = *reinterpret_cast<const uint2*>(message + offset);
+      return result;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const uint64_t at = offset + i * sizeof(Element);
+      if (at < bytes) result.elements[i] = *reinterpret_cast<const Element*>(message + at);
+    }
+    return result;
+  }
+
+  __device__ void Store(char* message, uint64_t offset, uint64_t bytes) const {
+    if (reinterpret_cast<uintptr_t>(message) % 8 == 0 && offset + 8 <= bytes) {
+      *reinterpret_cast<uint2*>(message + offset) = words;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const uint64_t at = offset + i * sizeof(Element);
+      if (at < bytes) *reinterpret_cast<Element*>(message + at) = elements[i];
+    }
+  }
+};
+
+// Why two inboxes are enough: a rank sends for epoch e + 2, into the inbox of e, only after it has
+// received all of e + 1; its peer has sent that after it had read all of e, since both launches are
+// on one stream. So every rank sends every peer at least a word, even where the kind needs none.
+template <typename Element, bool kReduces>
+__device__ void LowLatency(const PeerArgs& args) {
+  const uint64_t words = (args.bytes + 7) / 8;
+  const uint32_t inbox = args.epoch % 2;
+  const bool sends = args.root == kNoRoot || args.root == args.rank;
+  const char* src = args.src[args.rank];
+  char* dst = args.dst[args.rank];
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    const uint64_t offset = 8 * i;
+    for (uint32_t step = 1; step < args.ranks; ++step) {
+      const uint32_t peer = (args.rank + step) % args.ranks;
+      if (!sends && i > 0) break;
+      const uint2 mine =
+          sends ? Words<Element>::Load(src + peer * args.src_step, offset, args.bytes).words
+                : make_uint2(0, 0);
+      Send(&args.exchange[peer]->inbox[inbox][args.rank][i], mine, args.epoch);
+    }
+    const Words<Element> own =
+        Words<Element>::Load(src + args.rank * args.src_step, offset, args.bytes);
+    float sums[Words<Element>::kCount];
+    for (uint32_t rank = 0; rank < args.ranks; ++rank) {
+      const bool sent = args.root == kNoRoot || args.root == rank;
+      Words<Element> part = own;
+      if (rank != args.rank && (sent || i == 0)) {
+        part.words = Receive(&args.exchange[args.rank]->inbox[inbox][rank][i], args, rank);
+      }
+      if constexpr (kReduces) {
+#pragma unroll
+        for (int j = 0; j < Words<Element>::kCount; ++j) {
+          const float x = ToFloat(part.elements[j]);
+          sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
+        }
+      } else {
+        if (sent) part.Store(dst + rank * args.dst_step, offset, args.bytes);
+      }
+    }
+    if constexpr (kReduces) {
+      Words<Element> result;
+#pragma unroll
+      for (int j = 0; j < Words<Element>::kCount; ++j) {
+        result.elements[j] = FromFloat<Element>(sums[j]);
+      }
+      result.Store(dst, offset, args.bytes);
+    }
+  }
+}
+
+// ---- By bulk copies (compute capability 9.0)
+
+// Blocks of this number of all ranks meet. Thread 0 only. Before: what the streams have done here
+// and there is visible to all. After: likewise what was stored, once its copies are complete.
+__device__ void Meet(const PeerArgs& args, int meeting) {
+  __threadfence_system();  // before: release, what this block has stored
+  for (uint32_t step = 1; step < args.ranks; ++step) {
+    const uint32_t peer = (args.rank + step) % args.ranks;
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(
+                     &args.exchange[peer]->arrived[meeting][blockIdx.x][args.rank]),
+                 "r"(args.epoch)
+                 : "memory");
+  }
+  for (uint32_t step = 1; step < args.ranks; ++step) {
+    const uint32_t peer = (args.rank + step) % args.ranks;
+    Patience patience(args, peer);
+    for (;;) {
+      uint32_t epoch;
+      // Acquire: what the peer's block has released.
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                   : "=r"(epoch)
+                   : "l"(&args.exchange[args.rank]->arrived[meeting][blockIdx.x][peer])
+                   : "memory");
+      if (static_cast<int32_t>(epoch - args.epoch) >= 0) break;
+      patience.Check();
+    }
+  }
+}
+
+__device__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ void InitBarriers(BulkMemory& memory) {
+  for (uint64_t& barrier : memory.loaded) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(SharedAddress(&barrier)));
+  }
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+__device__ void Expect(uint64_t& barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
+// Ends for certain: what it waits for are copies that this block has issued.
+__device__ void WaitLoaded(uint64_t& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(SharedAddress(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ void Load(void* shared, const char* from, uint32_t bytes, uint64_t& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(shared)),
+      "l"(from), "r"(bytes), "r"(SharedAddress(&barrier))
+      : "memory");
+}
+
+__device__ void Store(char* to, const void* shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(SharedAddress(shared)), "r"(bytes)
+               : "memory");
+}
+__device__ void CommitStores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all but the newest `kNewest` groups of stores have read their shared memory.
+template <int kNewest>
+__device__ void WaitStoresRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kNewest) : "memory");
+}
+// Bulk copies have a proxy of their own: before a meeting what they have stored, behind it what
+// they will load.
+__device__ void MeetAroundBulkCopies(const PeerArgs& args, int meeting) {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+  Meet(args, meeting);
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// The part of [0, bytes) of tile `tile`, in multiples of 16 bytes.
+__device__ uint32_t TileBytes(uint64_t bytes, uint64_t tile, uint32_t tile_bytes) {
+  const uint64_t left = bytes - tile * tile_bytes;
+  return left < tile_bytes ? static_cast<uint32_t>(left) : tile_bytes;
+}
+
+// Every rank stores its messages where its peers (and, out of place, it itself) want them. One
+// thread a block: it only issues copies. Bytes are a multiple of 16.
+__device__ void Push(const PeerArgs& args, BulkMemory& memory) {
+  if (threadIdx.x != 0) return;
+  InitBarriers(memory);
+  MeetAroundBulkCopies(args, 0);
+  const bool sends = args.root == kNoRoot || args.root == args.rank;
+  const char* src = args.src[args.rank];
+  // One message for everybody is loaded once; else a tile goes to one peer, the next to the next.
+  const uint32_t messages = args.src_step == 0 ? 1 : args.ranks;
+  const uint64_t tiles = (args.bytes + kStageBytes - 1) / kStageBytes;
+  const uint64_t count = sends ? tiles * messages : 0;
+  const auto peer_of = [&](uint64_t index) {
+    return static_cast<uint32_t>((args.rank + 1 + index % messages) % args.ranks);
+  };
+  const auto load = [&](uint64_t index, int stage) {
+    const uint64_t tile = index / messages;
+    const uint32_t bytes = TileBytes(args.bytes, tile, kStageBytes);
+    Expect(memory.loaded[stage], bytes);
+    Load(memory.stages[stage], src + peer_of(index) * args.src_step + tile * kStageBytes, bytes,
+         memory.loaded[stage]);
+  };
+  const auto store = [&](uint32_t peer, uint64_t tile, int stage) {
+    char* to = args.dst[peer] + args.rank * args.dst_step;
+    if (to == src + peer * args.src_step) return;  // in place
+    Store(to + tile * kStageBytes, memory.stages[stage], TileBytes(args.bytes, tile, kStageBytes));
+  };
+  constexpr int kAhead = kStages - 2;  // stores of two stages may still read them
+  uint64_t next = blockIdx.x;
+  for (int i = 0; i < kAhead && next < count; ++i, next += gridDim.x) load(next, i);
+  uint64_t turn = 0;
+  for (uint64_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
+    const int stage = static_cast<int>(turn % kStages);
+    WaitLoaded(memory.loaded[stage], turn / kStages % 2);
+    if (messages == 1) {
+      for (uint32_t step = 1; step <= args.ranks; ++step) {
+        store((args.rank + step) % args.ranks, index, stage);
+      }
+    } else {
+      store(peer_of(index), index / messages, stage);
+    }
+    CommitStores();
+    if (next < count) {
+      WaitStoresRead<2>();
+      load(next, static_cast<int>((turn + kAhead) % kStages));
+      next += gridDim.x;
+    }
+  }
+  MeetAroundBulkCopies(args, 1);
+}
+
+template <typename Element>
+__device__ void AddTile(const PeerArgs& args, char* stage, uint32_t part_bytes, uint32_t bytes) {
+  constexpr int kWidth = 16 / sizeof(Element);
+  using Elements = Pack<Element, kWidth>;
+  for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * blockDim.x) {
+    float sums[kWidth];
+    for (uint32_t rank = 0; rank < args.ranks; ++rank) {
+      const auto part = *reinterpret_cast<const Elements*>(stage + rank * part_bytes + offset);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const float x = ToFloat(part.values[j]);
+        sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
+      }
+    }
+    Elements result;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) result.values[j] = FromFloat<Element>(sums[j]);
+    *reinterpret_cast<Elements*>(stage + offset) = result;
+  }
+}
+
+// Every rank reduces its message of all ranks' memory and stores the result where it belongs: in
+// its own dst or, if kEverywhere, at its place in every rank's. `args.bytes` is what this rank
+// reduces, a multiple of 16; it begins at src_step * rank in src and dst_step * rank in dst.
+template <typename Element, bool kEverywhere>
+__device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
+  const bool leads = threadIdx.x == 0;
+  if (leads) {
+    InitBarriers(memory);
+    MeetAroundBulkCopies(args, 0);
+  }
+  __syncthreads();
+  const uint32_t part_bytes = kStageBytes / args.ranks & ~127u;
+  const uint64_t tiles = (args.bytes + part_bytes - 1) / part_bytes;
+  const uint64_t src_begin = args.rank * args.src_step, dst_begin = args.rank * args.dst_step;
+  const auto load = [&](uint64_t tile, int stage) {
+    const uint32_t bytes = TileBytes(args.bytes, tile, part_bytes);
+    Expect(memory.loaded[stage], bytes * args.ranks);
+    // The farthest first: own memory answers soonest.
+    for (uint32_t step = 1; step <= args.ranks; ++step) {
+      const uint32_t rank = (args.rank + step) % args.ranks;
+      Load(memory.stages[stage] + rank * part_bytes, args.src[rank] + src_begin + tile * part_bytes,
+           bytes, memory.loaded[stage]);
+    }
+  };
+  constexpr int kAhead = kStages - 1;
+  uint64_t next = blockIdx.x;
+  if (leads) {
+    for (int i = 0; i < kAhead && next < tiles; ++i, next += gridDim.x) load(next, i);
+  }
+  uint64_t turn = 0;
+  for (uint64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
+    const int stage = static_cast<int>(turn % kStages);
+    const uint32_t bytes = TileBytes(args.bytes, tile, part_bytes);
+    WaitLoaded(memory.loaded[stage], turn / kStages % 2);
+    AddTile<Element>(args, memory.stages[stage], part_bytes, bytes);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (!leads) continue;
+    for (uint32_t step = 1; step <= args.ranks; ++step) {
+      const uint32_t rank = (args.rank + step) % args.ranks;
+      if (!kEverywhere && rank != args.rank) continue;
+      Store(args.dst[rank] + dst_begin + tile * part_bytes, memory.stages[stage], bytes);
+    }
+    CommitStores();
+    if (next < tiles) {
+      WaitStoresRead<1>();  // the stage before this one's, which is loaded next
+      load(next, static_cast<int>((turn + kAhead) % kStages));
+      next += gridDim.x;
+    }
+  }
+  if (leads) MeetAroundBulkCopies(args, 1);
+}
+
+}  // namespace
+
+#define CONCERT_SMALL(name, Element, reduces)                    \
+  extern "C" __global__ void __launch_bounds__(kPeerThreads)     \
+      peer_small_##name(const __grid_constant__ PeerArgs args) { \
+    LowLatency<Element, reduces>(args);                          \
+  }
+CONCERT_SMALL(move_2, uint16_t, false)
+CONCERT_SMALL(move_4, uint32_t, false)
+CONCERT_SMALL(reduce_bf16, __nv_bfloat16, true)
+CONCERT_SMALL(reduce_fp16, __half, true)
+CONCERT_SMALL(reduce_fp32, float, true)
+
+#define CONCERT_BULK(name, threads, call)                  \
+  extern "C" __global__ void __launch_bounds__(threads, 1) \
+      peer_##name(const __grid_constant__ PeerArgs args) { \
+    extern __shared__ __align__(128) BulkMemory memory[];  \
+    call(args, *memory);                                   \
+  }
+CONCERT_BULK(push, kPushThreads, Push)
+CONCERT_BULK(reduce_bf16, kPeerThreads, (Reduce<__nv_bfloat16, false>))
+CONCERT_BULK(reduce_fp16, kPeerThreads, (Reduce<__half, false>))
+CONCERT_BULK(reduce_fp32, kPeerThreads, (Reduce<float, false>))
+CONCERT_BULK(all_reduce_bf16, kPeerThreads, (Reduce<__nv_bfloat16, true>))
+CONCERT_BULK(all_reduce_fp16, kPeerThreads, (Reduce<__half, true>))
+CONCERT_BULK(all_reduce_fp32, kPeerThreads, (Reduce<float, true>))
+
+}  // namespace concert::kernels::cuda

@@ -1,0 +1,96 @@
+// How a collective moves its bytes: what the cost model has curves for, what the coordinator
+// decides and what devices do.
+#ifndef CONCERT_POLICIES_SEAM_TRANSPORT_H_
+#define CONCERT_POLICIES_SEAM_TRANSPORT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace concert::policies {
+
+enum class Transport : uint8_t {
+  kNccl,        // the library's kernels; where ranks share a GPU, the kernel for that
+  kPeer,        // kernels of ours that read and write the peers' memory
+  kCopyEngine,  // copies: no SMs, and nothing is reduced
+  kHybrid,      // peer kernels reduce each rank's share, copies spread it
+};
+inline constexpr int kTransportCount = 4;
+// What people call it.
+inline constexpr std::array<std::string_view, kTransportCount> kTransportNames = {"nccl", "p2p",
+                                                                                  "ce", "hybrid"};
+
+// Of that name, if there is one.
+constexpr std::optional<Transport> FindTransport(std::string_view name) {
+  for (int i = 0; i < kTransportCount; ++i) {
+    if (kTransportNames[static_cast<size_t>(i)] == name) return static_cast<Transport>(i);
+  }
+  return std::nullopt;
+}
+
+// Which transports can carry something.
+class TransportSet {
+ public:
+  constexpr TransportSet() = default;
+  static constexpr TransportSet All() {
+    TransportSet all;
+    all.bits_ = (1 << kTransportCount) - 1;
+    return all;
+  }
+  constexpr TransportSet& Add(Transport transport) {
+    bits_ |= Bit(transport);
+    return *this;
+  }
+  constexpr bool Has(Transport transport) const { return (bits_ & Bit(transport)) != 0; }
+  constexpr TransportSet operator&(TransportSet other) const {
+    TransportSet both;
+    both.bits_ = bits_ & other.bits_;
+    return both;
+  }
+  friend constexpr bool operator==(const TransportSet&, const TransportSet&) = default;
+
+ private:
+  static constexpr uint8_t Bit(Transport transport) {
+    return static_cast<uint8_t>(1 << static_cast<int>(transport));
+  }
+  uint8_t bits_ = 0;
+};
+
+// One collective's way, the same on all its GPUs.
+struct TransportChoice {
+  Transport transport = Transport::kNccl;
+  // SMs of each GPU that its kernels hold, a block each. kNccl: what its communicators are held to;
+  // 0: what the library likes.
+  uint16_t sms = 0;
+  friend bool operator==(const TransportChoice&, const TransportChoice&) = default;
+};
+
+// What a transport takes for a collective of which a rank sends so many bytes to its peers:
+// floor_us + bytes / min(link_share of the links, sms * bytes_per_s_per_sm); for a message of up to
+// small_bytes only small_floor_us.
+struct TransportCurve {
+  double floor_us = 0;
+  double link_share = 1;          // of DeviceModel::link_bytes_per_s
+  double bytes_per_s_per_sm = 0;  // 0: SMs do not bound it
+  double small_floor_us = 0;
+  uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
+};
+
+// Of all-gather, reduce-scatter and all-reduce of 1 to 768 MiB between two H200s, as prototypes
+// have measured them (docs/adr/0023-transports.md).
+inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = {{
+    {.floor_us = 12, .link_share = 0.76, .bytes_per_s_per_sm = 18e9},
+    {.floor_us = 12,
+     .link_share = 0.85,
+     .bytes_per_s_per_sm = 37e9,
+     .small_floor_us = 5,
+     .small_bytes = 64 << 10},
+    {.floor_us = 22},
+    {.floor_us = 30, .link_share = 0.92, .bytes_per_s_per_sm = 37e9},
+}};
+
+}  // namespace concert::policies
+
+#endif  // CONCERT_POLICIES_SEAM_TRANSPORT_H_

@@ -1,0 +1,77 @@
+#include "policies/cost/collective_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace concert::policies {
+namespace {
+
+// One rank's part, of two; `bytes` go over the links.
+Work Part(uint64_t bytes, TransportSet transports) {
+  return {.runs_on = RunsOn::kLinks,
+          .ranks = 2,
+          .transports = transports,
+          .hbm_bytes = 2 * bytes,
+          .link_bytes = bytes};
+}
+
+TEST(CollectiveCostTest, WithoutTransportsOfOursNcclCarriesAll) {
+  const DeviceModel device;
+  EXPECT_EQ(ChooseTransport(device, Part(1 << 20, TransportSet::All())), TransportChoice());
+  const DeviceModel capped{.transports = TransportSet::All(), .collective_sms = 6};
+  const TransportChoice nccl = {.transport = Transport::kNccl, .sms = 6};
+  EXPECT_EQ(ChooseTransport(capped, Part(1 << 20, TransportSet().Add(Transport::kNccl))), nccl);
+}
+
+TEST(CollectiveCostTest, SmallMessagesGoThroughInboxes) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  for (const uint64_t bytes : {8, 4096, 65536}) {
+    EXPECT_EQ(ChooseTransport(device, Part(bytes, TransportSet::All())).transport, Transport::kPeer)
+        << bytes;
+  }
+}
+
+TEST(CollectiveCostTest, WhatReducesNothingGoesByCopiesOnceItIsLarge) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const TransportSet moves =
+      TransportSet().Add(Transport::kNccl).Add(Transport::kPeer).Add(Transport::kCopyEngine);
+  const TransportChoice copies = {.transport = Transport::kCopyEngine, .sms = 0};
+  EXPECT_EQ(ChooseTransport(device, Part(256 << 20, moves)), copies);
+}
+
+TEST(CollectiveCostTest, OfWaysThatTakeTheSameTheOneWithFewerSmsIsChosen) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const TransportSet reduces = TransportSet().Add(Transport::kNccl).Add(Transport::kPeer);
+  const Work work = Part(256 << 20, reduces);
+  const TransportChoice choice = ChooseTransport(device, work);
+  EXPECT_EQ(choice.transport, Transport::kPeer);
+  // Twelve reach the links' limit, eight do not come within 5 % of it.
+  const double us = TransportUs(device, work, choice);
+  for (const uint16_t sms : {4, 8, 12}) {
+    const double other_us = TransportUs(device, work, {.transport = Transport::kPeer, .sms = sms});
+    EXPECT_LE(us, 1.05 * other_us);
+    EXPECT_TRUE(sms >= choice.sms || other_us > 1.05 * us) << sms;
+  }
+}
+
+TEST(CollectiveCostTest, NothingHoldsMoreSmsThanIsAllowed) {
+  const DeviceModel device{.transports = TransportSet::All(), .collective_sms = 4};
+  for (uint64_t bytes = 1024; bytes <= uint64_t{1} << 30; bytes *= 2) {
+    EXPECT_LE(ChooseTransport(device, Part(bytes, TransportSet::All())).sms, 4) << bytes;
+  }
+}
+
+TEST(CollectiveCostTest, MoreBytesNeverTakeLess) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  for (int transport = 0; transport < kTransportCount; ++transport) {
+    const TransportChoice choice = {.transport = static_cast<Transport>(transport), .sms = 8};
+    double before_us = 0;
+    for (uint64_t bytes = 1024; bytes <= uint64_t{1} << 30; bytes *= 2) {
+      const double us = TransportUs(device, Part(bytes, TransportSet::All()), choice);
+      EXPECT_GE(us, before_us) << kTransportNames[transport] << ", " << bytes;
+      before_us = us;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace concert::policies
