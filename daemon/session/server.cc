@@ -20,6 +20,10 @@ namespace concert::daemon {
 namespace {
 
 constexpr int kTickMs = 100;
+constexpr int kLateMs = 1;  // while a dispatcher or the issuer has no room
+constexpr int kEventsPerTurn = 256;
+// Messages that tell a dispatcher of something new and that it has no room for.
+constexpr size_t kMostLate = kDispatcherMailboxCapacity;
 constexpr int64_t kForgetEveryNs = 1'000'000'000;
 
 // Keys of the epoll set beside the ids of sessions, which are below 2^32, and those of connections.
@@ -51,7 +55,12 @@ Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<Uni
       listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      next_session_(options.first_session) {}
+      to_issuer_(engine.issuer(), kRoomForParts),
+      next_session_(options.first_session) {
+  for (int gpu = 0; gpu < engine.gpu_count(); ++gpu) {
+    to_dispatchers_.emplace_back(engine.dispatcher(gpu).mailbox());
+  }
+}
 
 absl::Status Server::Listen() {
   if (!listener_ || !epoll_ || !wake_) return Errno("socket, epoll_create1 or eventfd");
@@ -100,9 +109,10 @@ void Server::Run() {
         if (session->state == Session::State::kOpen) session->memory->MarkDraining();
       }
     }
+    const bool late = SendLate();
     engine_.control().PrepareSleep();
-    const bool more = !engine_.control().empty() || !pending_events_.empty() || !ending_.empty();
-    HandleEvents(more ? 0 : kTickMs);
+    const bool more = !engine_.control().empty() || !ending_.empty();
+    HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
     HandleControlEvents();
     EndSessions();
     ExpireConnections();
@@ -176,17 +186,11 @@ void Server::ForgetUsers() {
   engine_.accounts().DropUnused();
 }
 
-void Server::TakeControlEvents() {
-  ControlEvent event;
-  while (engine_.control().TryPop(event)) pending_events_.push_back(event);
-}
-
 void Server::HandleControlEvents() {
-  TakeControlEvents();
-  if (pending_events_.empty()) return;
-  std::vector<ControlEvent> events;
-  events.swap(pending_events_);
-  for (const ControlEvent& event : events) HandleControlEvent(event);
+  ControlEvent event;
+  for (int i = 0; i < kEventsPerTurn && engine_.control().TryPop(event); ++i) {
+    HandleControlEvent(event);
+  }
 }
 
 void Server::HandleControlEvent(const ControlEvent& event) {
@@ -218,23 +222,33 @@ void Server::HandleControlEvent(const ControlEvent& event) {
   }
 }
 
-// Why Tell and TellIssuer end: a dispatcher waits for nobody but the control mailbox, which is
-// emptied here, and then empties its own; the issuer waits for dispatchers. What piles up meanwhile
-// is at most one event for each session, queue and buffer that is being let go, and those are
-// counted.
+// Nobody waits here for a dispatcher that reads nothing: it may hang in a call of its GPU's driver,
+// and other sessions go on. At most this is late: kMostLate messages that tell of something new
+// (MayBegin), what tells of sessions, and an end for each session, queue, buffer and membership
+// that is there. All of those are charged to their users, and but for memberships until the
+// dispatcher has answered.
 void Server::Tell(int gpu, const DispatcherMessage& message) {
-  DispatcherMailbox& mailbox = engine_.dispatcher(gpu).mailbox();
-  while (!mailbox.TryPush(message)) {
-    TakeControlEvents();
-    sched_yield();
-  }
+  engine_.dispatcher(gpu).Announce();
+  to_dispatchers_[static_cast<size_t>(gpu)].Push(message);
 }
 
-void Server::TellIssuer(const IssuerMessage& message) {
-  while (!engine_.issuer().HasRoom(kRoomForParts) || !engine_.issuer().TryPush(message)) {
-    TakeControlEvents();
-    sched_yield();
+absl::Status Server::MayBegin(int gpu) const {
+  const size_t late = to_dispatchers_[static_cast<size_t>(gpu)].late();
+  if (late < kMostLate) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("GPU ", gpu, ": the dispatcher leaves ", kDispatcherMailboxCapacity + late,
+                   " messages unread; try again, and if that lasts, the GPU's driver may hang"));
+}
+
+// Whether something is late still.
+bool Server::SendLate() {
+  to_issuer_.Send();
+  bool late = to_issuer_.late() > 0;
+  for (Outbox<DispatcherMessage>& box : to_dispatchers_) {
+    box.Send();
+    late |= box.late() > 0;
   }
+  return late;
 }
 
 // One entry, whatever the number of sessions and of what they hold.
