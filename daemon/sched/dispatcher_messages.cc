@@ -4,19 +4,12 @@
 #include <algorithm>
 
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/sched/dispatcher.h"
 
 namespace concert::daemon {
 
 using kernels::Failure;
-
-namespace {
-
-constexpr int kMessagesPerTurn = 1024;
-// Ops, queues and watched words of removed sessions that are dealt with in a turn.
-constexpr int kCancelledPerTurn = 128;
-
-}  // namespace
 
 bool Dispatcher::HandleMessages(Time& now, bool& emptied) {
   // Acquire: pairs with Announce. Before the mailbox is read, so that what was announced and is not
@@ -24,7 +17,7 @@ bool Dispatcher::HandleMessages(Time& now, bool& emptied) {
   const uint64_t announced = announced_.load(std::memory_order_acquire);
   emptied = false;
   DispatcherMessage message;
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kMessages); ++i) {
     if (!mailbox_.TryPop(message)) {
       emptied = told_ >= announced;
       return i > 0;
@@ -243,7 +236,7 @@ void Dispatcher::FinishRemovals(SessionPort& port) {
 // Goes on with removed sessions and answers for those of which nothing is left here. True if there
 // is more to cancel.
 bool Dispatcher::ReleaseSessions() {
-  int budget = kCancelledPerTurn;
+  auto budget = PerTurn<int>(Work::kCancellations);
   for (size_t i = 0; i < removing_.size();) {
     SessionPort& port = *removing_[i];
     if (!CancelSome(port, budget) || port.unfinished > 0 || port.open_queues > 0) {

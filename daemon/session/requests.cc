@@ -4,13 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/session/server.h"
 
 namespace concert::daemon {
 namespace {
 
-// Requests handled for one session before others have their turn.
-constexpr int kRequestsPerTurn = 16;
 constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 46;
 // Communicators of one session: every one is looked up by its ops.
 constexpr size_t kMaxMemberships = 256;
@@ -31,7 +30,8 @@ absl::Status OutOfMemory() {
 
 void Server::HandleReadable(Session& session) {
   const uint32_t id = session.id;
-  for (int i = 0; i < kRequestsPerTurn && session.state == Session::State::kOpen; ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
+       ++i) {
     Packet packet;
     const Received received = Receive(session.socket.get(), packet);
     if (received == Received::kNothing) return;

@@ -15,13 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/clock.h"
+#include "daemon/quota/budget.h"
 
 namespace concert::daemon {
 namespace {
 
 constexpr int kTickMs = 100;
 constexpr int kLateMs = 1;  // while a dispatcher or the issuer has no room
-constexpr int kEventsPerTurn = 256;
 // Messages that tell a dispatcher of something new and that it has no room for.
 constexpr size_t kMostLate = kDispatcherMailboxCapacity;
 constexpr int64_t kForgetEveryNs = 1'000'000'000;
@@ -143,7 +143,7 @@ void Server::HandleEvents(int timeout_ms) {
 }
 
 void Server::Accept() {
-  for (uint64_t i = 0; i < InfoOf(Resource::kConnections).per_turn; ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kConnections); ++i) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       // Out of descriptors, which are counted, so others of the process have taken them.
@@ -188,7 +188,7 @@ void Server::ForgetUsers() {
 
 void Server::HandleControlEvents() {
   ControlEvent event;
-  for (int i = 0; i < kEventsPerTurn && engine_.control().TryPop(event); ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kEvents) && engine_.control().TryPop(event); ++i) {
     HandleControlEvent(event);
   }
 }
