@@ -23,7 +23,9 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .name = "connections",
        .owner = "control",
        .limit = {.per_user = 64, .in_all = 1024},
-       .beyond = "the oldest is closed: the user's own, else that of the user with most"},
+       .beyond =
+           "the oldest gives way, and is closed a tenth of a second later: the user's own, else "
+           "that of the user with most"},
       {.resource = Resource::kSessions,
        .name = "sessions",
        .owner = "control",

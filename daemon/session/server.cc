@@ -55,6 +55,7 @@ Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<Uni
       listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      connections_(epoll_.get()),
       to_issuer_(engine.issuer(), kRoomForParts),
       next_session_(options.first_session) {
   for (int gpu = 0; gpu < engine.gpu_count(); ++gpu) {
@@ -147,34 +148,24 @@ void Server::Accept() {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       // Out of descriptors, which are counted, so others of the process have taken them.
-      if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOneOfMost()) usleep(1000);
+      if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOne()) usleep(1000);
       return;
     }
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-    const int fd = socket.get();
-    Connection* connection = known && !closing_all_
-                                 ? connections_.Add(std::move(socket), peer.pid,
-                                                    engine_.accounts().Of(peer.uid), NowNs())
-                                 : nullptr;
+    const bool added = known && !closing_all_ &&
+                       connections_.Add(std::move(socket), peer.pid,
+                                        engine_.accounts().Of(peer.uid), NowNs()) != nullptr;
     counters_.evicted.store(connections_.evicted(), std::memory_order_relaxed);
-    if (connection == nullptr) {
-      counters_.refused.fetch_add(1, std::memory_order_relaxed);
-      continue;
-    }
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = connection->key}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      connections_.Close(connection->key);
-      continue;
-    }
-    counters_.accepted.fetch_add(1, std::memory_order_relaxed);
+    (added ? counters_.accepted : counters_.refused).fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 void Server::ExpireConnections() {
-  if (connections_.size() == 0) return;
-  const size_t closed = connections_.CloseOlderThan(NowNs() - options_.hello_timeout_ns);
+  const int64_t now = NowNs();
+  connections_.CloseLeaving(now);
+  const size_t closed = connections_.CloseOlderThan(now - options_.hello_timeout_ns);
   counters_.hello_timeouts.fetch_add(closed, std::memory_order_relaxed);
 }
 

@@ -183,7 +183,7 @@ void Server::Close(Session& session, const Failure& why) {
 
 void Server::CloseAll() {
   closing_all_ = true;
-  while (connections_.CloseOneOfMost()) {
+  while (connections_.CloseOne()) {
   }
   for (const auto& [id, session] : sessions_) {
     if (session->state != Session::State::kOpen) continue;
