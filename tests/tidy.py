@@ -44,6 +44,7 @@ URL_HOST = re.compile(r"(?:https?|git|ssh)://(?:[\w.-]+@)?([\w.-]+)")
 PUBLIC_HOSTS = ("apache.org", "example", "example.com", "github.com", "grpc.io", "kernel.org",
                 "keepachangelog.com", "localhost", "127.0.0.1", "matplotlib.org", "nvidia.com", "perfetto.dev", "purl.org", "semver.org",
                 "creativecommons.org", "w3.org")
+BUDGET = re.compile(r"\bk\w*Per(?:Turn|Step|Look)\s*=\s*\d")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # `daemon/sched/{a,b}.cc`, `kernels/gemm/`: names of files in prose are promises, too.
 PATH_IN_PROSE = re.compile(r"`((?:proto|policies|kernels|client|daemon|tests|deploy|docs)/[\w./{},*-]+)`")
@@ -91,6 +92,12 @@ def sizes(name, text):
     for number, line in enumerate(lines, 1):
         if len(line) > limit:
             yield f"{name}:{number}: {len(line)} columns; at most {limit}"
+
+
+def budgets(name, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if BUDGET.search(line):
+            yield f"{name}:{number}: what is done per turn is a row of daemon/quota/budget.h"
 
 
 def places(name, text):
@@ -181,6 +188,8 @@ def main():
         findings += places(name, text)
         if code:
             findings += includes(name, text)
+        if name.startswith("daemon/"):
+            findings += budgets(name, text)
         if name.endswith((".js", ".css")):
             findings += sizes(name, text)
         if code and name.endswith((".h", ".cc")):

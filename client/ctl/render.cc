@@ -278,7 +278,6 @@ std::string RenderQuotas(const v1::GetQuotasResponse& quotas) {
                {"USED"},
                {"IN ALL"},
                {"PER USER"},
-               {"PER TURN"},
                {"HEAVIEST USERS", Align::kLeft},
                {"BEYOND", Align::kLeft}});
   for (const v1::Quota& quota : quotas.quotas()) {
@@ -293,9 +292,13 @@ std::string RenderQuotas(const v1::GetQuotasResponse& quotas) {
                amount(user.used()) + ")";
     }
     table.AddRow({quota.resource(), amount(quota.used()), limit(quota.node_limit()),
-                  limit(quota.user_limit()), limit(quota.per_turn_count()), users, quota.beyond()});
+                  limit(quota.user_limit()), users, quota.beyond()});
   }
-  return table.Render();
+  Table budgets({{"THREAD", Align::kLeft}, {"OF", Align::kLeft}, {"PER TURN"}});
+  for (const v1::Budget& budget : quotas.budgets()) {
+    budgets.AddRow({budget.thread(), budget.work(), std::to_string(budget.per_turn_count())});
+  }
+  return table.Render() + "\n" + budgets.Render();
 }
 
 std::string RenderPolicies(const v1::ListPoliciesResponse& policies) {

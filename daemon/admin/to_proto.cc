@@ -7,6 +7,7 @@
 
 #include "daemon/admin/plan_text.h"
 #include "daemon/device/uuid_text.h"
+#include "daemon/quota/budget.h"
 #include "daemon/service/printable.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
@@ -156,7 +157,6 @@ void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
     quota->set_node_limit(or_zero(accounts.limits()[info.resource].in_all));
     quota->set_user_setting(std::string(info.setting));
     quota->set_node_setting(std::string(info.setting_all));
-    quota->set_per_turn_count(info.per_turn);
     quota->set_beyond(std::string(info.beyond));
     quota->set_used(accounts.node().of(info.resource));
     std::vector<std::pair<uint64_t, uint32_t>> holders;  // how much, uid
@@ -170,6 +170,12 @@ void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
       user->set_uid(uid);
       user->set_used(used);
     }
+  }
+  for (const Budget& row : kBudgets) {
+    v1::Budget* budget = out->add_budgets();
+    budget->set_thread(std::string(row.thread));
+    budget->set_work(std::string(row.name));
+    budget->set_per_turn_count(row.per_turn);
   }
 }
 

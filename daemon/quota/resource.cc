@@ -23,10 +23,9 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .name = "connections",
        .owner = "control",
        .limit = {.per_user = 64, .in_all = 1024},
-       // Fewer than a user may have, so that a Hello that has come is read before its socket is
-       // the oldest, however fast others of the user connect.
-       .per_turn = 16,
-       .beyond = "the oldest is closed: the user's own, else that of the user with most"},
+       .beyond =
+           "the oldest gives way, and is closed a tenth of a second later: the user's own, else "
+           "that of the user with most"},
       {.resource = Resource::kSessions,
        .name = "sessions",
        .owner = "control",
@@ -54,7 +53,6 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .owner = "control",
        .limit = {.per_user = defaults::kMaxBuffersPerUid},
        .setting = "max_buffers_per_uid",
-       .per_turn = 256,
        .beyond = "refused"},
       {.resource = Resource::kBufferBytes,
        .name = "buffer_bytes",
@@ -76,7 +74,6 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .name = "ops",
        .owner = "dispatcher",
        .limit = {.per_user = 65'536, .in_all = 262'144},
-       .per_turn = 64,
        .beyond = "stays in its ring"},
       {.resource = Resource::kWaits,
        .name = "waits",
@@ -108,15 +105,14 @@ Limits::Limits() {
 
 std::string RenderQuotas() {
   std::string out =
-      "| Resource | Per user | In all | Per turn | Charged by | Beyond |\n"
-      "|---|---|---|---|---|---|\n";
+      "| Resource | Per user | In all | Charged by | Beyond |\n"
+      "|---|---|---|---|---|\n";
   for (const ResourceInfo& info : AllResources()) {
     const std::string own =
         info.machine.empty() ? LimitText(info.limit.per_user, info.setting, {}) : "half of all";
     absl::StrAppend(&out, "| `", View(info.name), "` | ", own, " | ",
                     LimitText(info.limit.in_all, info.setting_all, info.machine), " | ",
-                    info.per_turn == 0 ? "-" : absl::StrCat(info.per_turn), " | ", View(info.owner),
-                    " | ", View(info.beyond), " |\n");
+                    View(info.owner), " | ", View(info.beyond), " |\n");
   }
   return out;
 }

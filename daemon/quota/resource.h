@@ -1,8 +1,8 @@
-// What a client can make the daemon spend: one row per resource with its owner, how much a user may
-// hold, how much all users together may, and how much is done about it in one turn. Everything that
-// a client's request or descriptor takes is charged to its user's Account (account.h) under one of
-// these, so that nobody can use up what others need. docs/operations.md and `concertctl quotas`
-// show this table; to add a resource, add an enumerator, a row in resource.cc and a case in
+// What a client can make the daemon keep: one row per resource with its owner, how much a user may
+// hold, and how much all users together may; what is done in one turn is in budget.h. Everything
+// that a client's request or descriptor takes is charged to its user's Account (account.h) under
+// one of these, so that nobody can use up what others need. docs/operations.md and `concertctl
+// quotas` show this table; to add a resource, add an enumerator, a row in resource.cc and a case in
 // tests/fault/quota_test.cc (docs/adr/0015-quotas.md).
 #ifndef CONCERT_DAEMON_QUOTA_RESOURCE_H_
 #define CONCERT_DAEMON_QUOTA_RESOURCE_H_
@@ -54,7 +54,6 @@ struct ResourceInfo {
   std::string_view setting;      // of the configuration, for per_user; empty: fixed
   std::string_view setting_all;  // the same for in_all
   std::string_view machine;      // what of the machine bounds in_all (machine.h); empty: nothing
-  uint64_t per_turn = 0;         // how many are taken or let go per turn; 0: any number
   std::string_view beyond;       // what happens to a request beyond the limit
 };
 

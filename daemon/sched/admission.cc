@@ -2,6 +2,7 @@
 // completes with it in its turn; a client that breaks the ring protocol loses its session.
 #include <algorithm>
 
+#include "daemon/quota/budget.h"
 #include "daemon/sched/dispatcher.h"
 #include "kernels/validate.h"
 
@@ -10,12 +11,6 @@ namespace {
 
 using kernels::Failure;
 using kernels::InvalidArgument;
-
-// Ops admitted in a turn: of one ring, and of all. A turn that admits and refuses as many takes
-// some 50 us, which is what others wait for when somebody floods.
-constexpr uint32_t kAdmittedPerRing = 64, kAdmittedPerTurn = 128;
-// Rings that get a turn of theirs in a turn of the dispatcher.
-constexpr int kRingsPerTurn = 64;
 
 }  // namespace
 
@@ -33,14 +28,15 @@ void Dispatcher::ReadRings(Time now) {
 
 bool Dispatcher::Admit(Time now) {
   const bool gpu_waits = scheduler_.plans_in_flight() == 0;
-  uint32_t budget = kAdmittedPerTurn;
+  uint32_t budget = PerTurn(Work::kOps);
   unread_ = false;
   visited_.clear();
-  for (int rings = 0; rings < kRingsPerTurn && budget > 0; ++rings) {
+  for (uint32_t rings = 0; rings < PerTurn(Work::kRings) && budget > 0; ++rings) {
     SessionPort* const port = rings_.Next();
     if (port == nullptr) break;
     if (port->broken) continue;
-    const uint32_t admitted = AdmitFrom(*port, std::min(budget, kAdmittedPerRing), gpu_waits, now);
+    const uint32_t limit = std::min(budget, PerTurn(Work::kOpsOfRing));
+    const uint32_t admitted = AdmitFrom(*port, limit, gpu_waits, now);
     budget -= admitted;
     rings_.SetStuck(*port, admitted == 0 && !port->broken);
     // One that gave nothing is looked at again before it gets a turn.
@@ -49,7 +45,7 @@ bool Dispatcher::Admit(Time now) {
   }
   for (SessionPort* port : visited_) rings_.List(*port);
   unread_ |= rings_.listed();
-  return budget < kAdmittedPerTurn || rings_.listed();
+  return budget < PerTurn(Work::kOps) || rings_.listed();
 }
 
 // Returns how many ops were admitted, refused ones among them.

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "daemon/clock.h"
-#include "daemon/sched/plan_book.h"
 
 namespace concert::daemon {
 namespace {
@@ -41,8 +40,7 @@ CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
 void CollectiveIssuer::Start(std::vector<DispatcherMailbox*> dispatchers) {
   dispatchers_ = std::move(dispatchers);
-  late_answers_.resize(dispatchers_.size());
-  for (auto& late : late_answers_) late.reserve(PlanBook::kMaxCollectives);
+  for (DispatcherMailbox* mailbox : dispatchers_) answers_.emplace_back(*mailbox);
   thread_ = std::thread(&CollectiveIssuer::Run, this);
 }
 
@@ -79,7 +77,8 @@ void CollectiveIssuer::Run() {
 
 bool CollectiveIssuer::Turn(policies::Time now) {
   IssuerMessage message;
-  bool progress = SendLateAnswers();
+  bool progress = false;
+  for (Outbox<DispatcherMessage>& answers : answers_) progress |= answers.Send();
   outcomes_.Clear();
   while (mailbox_.TryPop(message)) {
     Handle(message, now);
@@ -163,29 +162,16 @@ void CollectiveIssuer::TellNews(policies::Time now) {
   }
 }
 
-// Every part is answered once, so that at most PlanBook::kMaxCollectives answers of a GPU wait.
-void CollectiveIssuer::Answer(int gpu, const DispatcherMessage& message) {
-  std::vector<DispatcherMessage>& late = late_answers_[gpu];
-  if (!late.empty() || !dispatchers_[gpu]->TryPush(message)) late.push_back(message);
-}
-
 // Nobody waits here for a dispatcher that has no room: it may be in a call of its GPU's driver, and
-// the other GPUs' collectives go on. True if an answer has been sent.
-bool CollectiveIssuer::SendLateAnswers() {
-  bool progress = false;
-  for (size_t gpu = 0; gpu < late_answers_.size(); ++gpu) {
-    std::vector<DispatcherMessage>& late = late_answers_[gpu];
-    auto next = late.begin();
-    while (next != late.end() && dispatchers_[gpu]->TryPush(*next)) ++next;
-    progress |= next != late.begin();
-    late.erase(late.begin(), next);
-  }
-  return progress;
+// the other GPUs' collectives go on. Every part is answered once, so that at most
+// PlanBook::kMaxCollectives answers of a GPU are late.
+void CollectiveIssuer::Answer(int gpu, const DispatcherMessage& message) {
+  answers_[gpu].Push(message);
 }
 
 bool CollectiveIssuer::AnswersAreLate() const {
-  return std::any_of(late_answers_.begin(), late_answers_.end(),
-                     [](const auto& late) { return !late.empty(); });
+  return std::any_of(answers_.begin(), answers_.end(),
+                     [](const auto& answers) { return answers.late() > 0; });
 }
 
 }  // namespace concert::daemon

@@ -12,6 +12,7 @@
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
+#include "daemon/sched/outbox.h"
 #include "daemon/sched/rendezvous.h"
 
 namespace concert::daemon {
@@ -43,15 +44,13 @@ class CollectiveIssuer {
   void Fail(const RankPart& part, const kernels::Failure& failure);
   void TellNews(policies::Time now);
   void Answer(int gpu, const DispatcherMessage& message);
-  bool SendLateAnswers();
   bool AnswersAreLate() const;
 
   const Options options_;
   Node& node_;
   IssuerMailbox mailbox_;
   std::vector<DispatcherMailbox*> dispatchers_;
-  // By GPU: what its dispatcher had no room for, in order.
-  std::vector<std::vector<DispatcherMessage>> late_answers_;
+  std::vector<Outbox<DispatcherMessage>> answers_;  // by GPU
   Rendezvous rendezvous_;
   const Coordinator coordinator_;
   Rendezvous::Outcomes outcomes_;

@@ -44,13 +44,13 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
                        IssuerMailbox& issuer, RecordRing& records)
     : options_(options),
       device_(device),
-      control_(control),
       records_(records),
       mailbox_(kDispatcherMailboxCapacity),
       scheduler_(SchedulerOptionsOf(options, device), device.info().model, std::move(policy)),
       executor_(device, issuer),
       admitted_(options.scheduler.max_ops),
       watches_(options.scheduler.max_ops),
+      events_(control),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   advanced_.reserve(options.scheduler.max_queues);
   visited_.reserve(policies::kMaxReady);
@@ -123,7 +123,7 @@ bool Dispatcher::Turn(Time now) {
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
   if (!scheduler_.ended_queues().empty()) ReleaseQueues();
   if (!removing_.empty()) progress |= ReleaseSessions();
-  if (!events_.empty()) SendEvents();
+  events_.Send();
   if (now >= next_health_check_) CheckHealth(now);
   gauges_.plans_in_flight.store(static_cast<uint32_t>(scheduler_.plans_in_flight()),
                                 std::memory_order_relaxed);
@@ -150,7 +150,7 @@ Time Dispatcher::SleepTime(Time now, Time idle_since) const {
   if (!scheduler_.active_queues().empty()) return kNapNs;
   Time limit = kIdleSleepNs;
   // The first: that another GPU offers fewer parts. The last: a client that takes its failures.
-  if (scheduler_.parts_stalled() || !watches_.empty() || !removing_.empty() || !events_.empty() ||
+  if (scheduler_.parts_stalled() || !watches_.empty() || !removing_.empty() || events_.late() > 0 ||
       rings_.any_stuck()) {
     limit = std::clamp((now - idle_since) / kIdlePerNap, kNapNs, kLongestNapNs);
   }

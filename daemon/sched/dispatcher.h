@@ -5,7 +5,6 @@
 #define CONCERT_DAEMON_SCHED_DISPATCHER_H_
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "daemon/device/device.h"
 #include "daemon/sched/executor.h"
 #include "daemon/sched/messages.h"
+#include "daemon/sched/outbox.h"
 #include "daemon/sched/rings.h"
 #include "daemon/sched/scheduler.h"
 #include "daemon/sched/session_port.h"
@@ -57,6 +57,10 @@ class Dispatcher {
   void Stop();
 
   DispatcherMailbox& mailbox() { return mailbox_; }
+  // The control thread, before a client learns of what a message of it tells: no op is admitted
+  // until as many of its messages have been handled as were announced, since the message may come
+  // later than the op.
+  void Announce() { announced_.fetch_add(1, std::memory_order_release); }
   const DispatcherGauges& gauges() const { return gauges_; }
   int gpu() const { return options_.scheduler.gpu; }
 
@@ -76,8 +80,8 @@ class Dispatcher {
   void Sleep(Time idle_since);
 
   // Messages (dispatcher_messages.cc).
-  // `now` becomes later where a message tells of something that was later. `emptied`: all that was
-  // in the mailbox when this was called has been handled.
+  // `now` becomes later where a message tells of something that was later. `emptied`: all that
+  // had been sent or announced when this was called has been handled.
   bool HandleMessages(Time& now, bool& emptied);
   void Handle(const DispatcherMessage& message);
   void HandleForSession(SessionPort& port, const DispatcherMessage& message);
@@ -91,7 +95,6 @@ class Dispatcher {
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueues();
   void Tell(ControlEvent event);
-  void SendEvents();
   void Break(SessionPort& port, const kernels::Failure& why);
   void BeginDrain();
   bool Drained() const;
@@ -133,7 +136,6 @@ class Dispatcher {
 
   const DispatcherOptions options_;
   Device& device_;
-  ControlMailbox& control_;
   RecordRing& records_;
   DispatcherMailbox mailbox_;
   Scheduler scheduler_;
@@ -144,7 +146,6 @@ class Dispatcher {
   Rings rings_;
   std::vector<SessionPort*> removing_;
   std::vector<SessionPort*> visited_;  // scratch of Admit
-  std::deque<ControlEvent> events_;    // that the control thread's mailbox had no room for
   struct QueueOwner {
     SessionPort* port = nullptr;
     uint32_t queue = 0;
@@ -161,14 +162,17 @@ class Dispatcher {
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id
   std::vector<QueueOwner> advanced_;  // queues whose timelines have moved and whose threads to wake
   Watches watches_;
+  Outbox<ControlEvent> events_;
   Actions actions_;
   LeaseHolder* lease_holder_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
   Time next_health_check_ = 0;
   bool draining_ = false;
-  uint32_t late_ops_ = 0;  // unfinished ops that were published after the drain began
-  bool unread_ = false;    // the last turn found ops published that it could admit
-  bool busy_ = true;       // the last turn did something: there may be more
+  uint32_t late_ops_ = 0;               // unfinished ops that were published after the drain began
+  bool unread_ = false;                 // the last turn found ops published that it could admit
+  bool busy_ = true;                    // the last turn did something: there may be more
+  std::atomic<uint64_t> announced_{0};  // messages of the control thread about sessions
+  uint64_t told_ = 0;                   // those that have been handled
   uint64_t turns_ = 0;
   Time turn_at_ = 0;
   int epoll_fd_ = -1;

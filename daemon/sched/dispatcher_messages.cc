@@ -4,25 +4,24 @@
 #include <algorithm>
 
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/sched/dispatcher.h"
 
 namespace concert::daemon {
 
 using kernels::Failure;
 
-namespace {
-
-constexpr int kMessagesPerTurn = 1024;
-// Ops, queues and watched words of removed sessions that are dealt with in a turn.
-constexpr int kCancelledPerTurn = 128;
-
-}  // namespace
-
 bool Dispatcher::HandleMessages(Time& now, bool& emptied) {
+  // Acquire: pairs with Announce. Before the mailbox is read, so that what was announced and is not
+  // in it is missed.
+  const uint64_t announced = announced_.load(std::memory_order_acquire);
+  emptied = false;
   DispatcherMessage message;
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
-    emptied = !mailbox_.TryPop(message);
-    if (emptied) return i > 0;
+  for (uint32_t i = 0; i < PerTurn(Work::kMessages); ++i) {
+    if (!mailbox_.TryPop(message)) {
+      emptied = told_ >= announced;
+      return i > 0;
+    }
     // What was launched after this turn began may be seen to end in it: that is later.
     if (message.type == DispatcherMessage::Type::kPartLaunched) now = std::max(now, NowNs());
     Handle(message);
@@ -64,12 +63,11 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       refuse_ = message.part.failure;
       scheduler_.FailQueued(message.part.failure);
       return;
-    case Type::kAddSession:
-      AddSession(message.link);
-      return;
     default:
       break;
   }
+  ++told_;
+  if (message.type == Type::kAddSession) return AddSession(message.link);
   const auto found = ports_.find(message.session);
   CONCERT_CHECK(found != ports_.end());
   HandleForSession(*found->second, message);
@@ -238,7 +236,7 @@ void Dispatcher::FinishRemovals(SessionPort& port) {
 // Goes on with removed sessions and answers for those of which nothing is left here. True if there
 // is more to cancel.
 bool Dispatcher::ReleaseSessions() {
-  int budget = kCancelledPerTurn;
+  auto budget = PerTurn<int>(Work::kCancellations);
   for (size_t i = 0; i < removing_.size();) {
     SessionPort& port = *removing_[i];
     if (!CancelSome(port, budget) || port.unfinished > 0 || port.open_queues > 0) {
@@ -282,15 +280,10 @@ void Dispatcher::ReleaseQueues() {
   scheduler_.ended_queues().clear();
 }
 
-// The control thread empties its mailbox soon. Until then its events are kept here: at most one for
-// every handle and session that it has given out.
+// At most one event for every handle and session that the control thread has given out is late.
 void Dispatcher::Tell(ControlEvent event) {
   event.gpu = options_.scheduler.gpu;
-  if (!events_.empty() || !control_.TryPush(event)) events_.push_back(event);
-}
-
-void Dispatcher::SendEvents() {
-  while (!events_.empty() && control_.TryPush(events_.front())) events_.pop_front();
+  events_.Push(event);
 }
 
 void Dispatcher::Break(SessionPort& port, const Failure& why) {

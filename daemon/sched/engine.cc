@@ -86,8 +86,6 @@ void Engine::Start() {
 }
 
 void Engine::Stop() {
-  // The issuer first: it waits for room in the dispatchers' boxes, which they make only while they
-  // run.
   issuer_.Stop();
   for (const auto& dispatcher : dispatchers_) dispatcher->Stop();
 }

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/quota/budget.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/wait_heap.h"
 #include "policies/seam/snapshot.h"
@@ -28,9 +29,8 @@ class Readiness {
  public:
   using Time = policies::Time;
   static constexpr Time kNever = std::numeric_limits<Time>::max();
-  // Waits met, and timed out, in one step; the rest have their turn in the next ones. Waking one
-  // takes some 50 ns with warm caches.
-  static constexpr int kWakesPerStep = 64;
+  // Waits met, and timed out, in one step; the rest have their turn in the next ones.
+  static constexpr int kWakesPerStep = PerTurn<int>(Work::kQueueWaits);
 
   // `wait_timeout_ns`: how long a front may be blocked.
   Readiness(uint32_t max_queues, Time wait_timeout_ns);

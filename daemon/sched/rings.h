@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/quota/budget.h"
 #include "daemon/sched/session_port.h"
 
 namespace concert::daemon {
@@ -24,7 +25,7 @@ class Rings {
   using Time = policies::Time;
   static constexpr size_t kAlwaysHot = 8;
   static constexpr Time kHotNs = 1'000'000;
-  static constexpr size_t kColdPerLook = 8;  // of a turn
+  static constexpr auto kColdPerLook = PerTurn<size_t>(Work::kColdRings);
   static constexpr size_t kColdPerHasWork = 4;
 
   void Add(SessionPort& port, Time now);

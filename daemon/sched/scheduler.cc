@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 
 namespace concert::daemon {
 
@@ -336,7 +337,7 @@ void Scheduler::DropWaits(const OpSlot& slot) {
 
 // One action for all of them.
 void Scheduler::ReleaseFinished(Actions& actions) {
-  const size_t count = std::min(finished_.size(), kReleasesPerStep);
+  const size_t count = std::min(finished_.size(), PerTurn<size_t>(Work::kReleases));
   if (count == 0) return;
   actions.Add(Action::Type::kRelease, {finished_.data(), count});
   for (size_t i = 0; i < count; ++i) {
@@ -347,13 +348,16 @@ void Scheduler::ReleaseFinished(Actions& actions) {
   finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(count));
 }
 
+// The rest is for plans, so that there is always room to decide.
+static_assert(PerTurn(Work::kReleases) + PerTurn(Work::kFailures) <= Actions::kMax / 2);
+
 void Scheduler::Step(Time now, Actions& actions) {
   CONCERT_CHECK(races_ == nullptr || !races_->unchecked());
   for (const policies::Outcome& outcome : ledger_.plans().TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some
-  examinations_left_ = kExaminedPerStep;
-  completions_left_ = kCompletionsPerStep;
+  examinations_left_ = PerTurn<int>(Work::kQueues);
+  completions_left_ = PerTurn<int>(Work::kFailures);
   int wakes_left = Readiness::kWakesPerStep;
   bool more = true;
   while (more) {

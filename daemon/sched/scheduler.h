@@ -125,11 +125,6 @@ struct Actions {
 
 class Scheduler {
  public:
-  // What one step does at most, besides deciding. Together they use up to half of Actions.
-  static constexpr size_t kReleasesPerStep = 256;
-  static constexpr int kCompletionsPerStep = 128;  // of failed ops
-  static constexpr int kExaminedPerStep = 512;     // queues
-
   Scheduler(const SchedulerOptions& options, const policies::DeviceModel& device,
             std::unique_ptr<policies::Policy> policy);
 

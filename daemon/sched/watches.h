@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/quota/budget.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/sched/wait_heap.h"
 #include "policies/seam/snapshot.h"
@@ -29,7 +30,9 @@ class Watches {
   using WordId = uint32_t;
 
   static constexpr uint32_t kHotWords = 64;
-  static constexpr uint32_t kHotPerTurn = 16, kColdPerTurn = 512, kMetPerTurn = 64;
+  static constexpr uint32_t kHotPerTurn = PerTurn(Work::kHotWords),
+                            kColdPerTurn = PerTurn(Work::kColdWords),
+                            kMetPerTurn = PerTurn(Work::kWordWaits);
   static constexpr Time kColdPeriodNs = 1'000'000, kColdPollNs = 1'000;
 
   explicit Watches(uint32_t max_ops) : heap_(size_t{max_ops} * CONCERT_MAX_WAITS) {}

@@ -1,32 +1,37 @@
 #include "daemon/session/connections.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace concert::daemon {
-namespace {
-
-constexpr Charge kCharges[] = {{Resource::kConnections, 1}, {Resource::kDescriptors, 1}};
-
-bool AtItsLimit(const Account& account) {
-  return std::any_of(std::begin(kCharges), std::end(kCharges), [&](const Charge& charge) {
-    return account.own().of(charge.resource) >= account.limit(charge.resource).per_user;
-  });
-}
-
-}  // namespace
 
 Connection* Connections::Add(UniqueFd socket, int32_t pid, Account& account, int64_t now_ns) {
-  while (!account.ChargeAll(kCharges).ok()) {
-    if (!(AtItsLimit(account) ? CloseOldestOf(account.uid()) : CloseOneOfMost())) return nullptr;
+  while (!account.TryCharge(Resource::kDescriptors)) {
+    if (CloseFirstLeaving()) continue;
+    const uint64_t oldest = OldestFor(account, Resource::kDescriptors);
+    if (oldest == 0) return nullptr;
+    Close(oldest);
     ++evicted_;
+  }
+  while (!account.TryCharge(Resource::kConnections)) {
+    const uint64_t oldest = OldestFor(account, Resource::kConnections);
+    if (oldest == 0) {
+      account.Release(Resource::kDescriptors);
+      return nullptr;
+    }
+    Evict(oldest, now_ns);
   }
   const uint64_t key = next_key_++;
   keys_of_[account.uid()].insert(key);
   Connection& connection = all_[key];
   connection = {
       .key = key, .socket = std::move(socket), .account = &account, .pid = pid, .since_ns = now_ns};
-  return &connection;
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = key}};
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, connection.socket.get(), &event) == 0) return &connection;
+  Close(key);
+  return nullptr;
 }
 
 Connection* Connections::Find(uint64_t key) {
@@ -48,18 +53,43 @@ Connection Connections::Take(uint64_t key) {
 
 void Connections::Close(uint64_t key) { Take(key).account->Release(Resource::kDescriptors); }
 
-bool Connections::CloseOldestOf(uint32_t uid) {
-  const auto keys = keys_of_.find(uid);
-  if (keys == keys_of_.end()) return false;
-  Close(*keys->second.begin());
-  return true;
+void Connections::Evict(uint64_t key, int64_t now_ns) {
+  Connection connection = Take(key);
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+  leaving_.push_back({std::move(connection), now_ns + kLeavesAfterNs});
+  if (leaving_.size() > kMostLeaving) CloseFirstLeaving();
+  ++evicted_;
 }
 
-bool Connections::CloseOneOfMost() {
+uint64_t Connections::OldestFor(const Account& account, Resource resource) const {
+  if (account.own().of(resource) < account.limit(resource).per_user) return OldestOfMost();
+  const auto keys = keys_of_.find(account.uid());
+  return keys == keys_of_.end() ? 0 : *keys->second.begin();
+}
+
+uint64_t Connections::OldestOfMost() const {
   const auto most = std::max_element(
       keys_of_.begin(), keys_of_.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  return most != keys_of_.end() && CloseOldestOf(most->first);
+  return most == keys_of_.end() ? 0 : *most->second.begin();
+}
+
+bool Connections::CloseFirstLeaving() {
+  if (leaving_.empty()) return false;
+  leaving_.front().connection.account->Release(Resource::kDescriptors);
+  leaving_.pop_front();
+  return true;
+}
+
+void Connections::CloseLeaving(int64_t now_ns) {
+  while (!leaving_.empty() && leaving_.front().closes_ns <= now_ns) CloseFirstLeaving();
+}
+
+bool Connections::CloseOne() {
+  if (CloseFirstLeaving()) return true;
+  const uint64_t oldest = OldestOfMost();
+  if (oldest != 0) Close(oldest);
+  return oldest != 0;
 }
 
 size_t Connections::CloseOlderThan(int64_t before_ns) {

@@ -4,16 +4,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/session/server.h"
 
 namespace concert::daemon {
 namespace {
 
-// Requests handled for one session before others have their turn.
-constexpr int kRequestsPerTurn = 16;
 constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 46;
 // Communicators of one session: every one is looked up by its ops.
 constexpr size_t kMaxMemberships = 256;
+
+absl::Status IssuerIsBehind() {
+  return absl::ResourceExhaustedError(
+      "collectives: their thread leaves its messages unread; try again, and if that lasts, a GPU's "
+      "driver may hang");
+}
 
 }  // namespace
 
@@ -25,7 +30,8 @@ absl::Status OutOfMemory() {
 
 void Server::HandleReadable(Session& session) {
   const uint32_t id = session.id;
-  for (int i = 0; i < kRequestsPerTurn && session.state == Session::State::kOpen; ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
+       ++i) {
     Packet packet;
     const Received received = Receive(session.socket.get(), packet);
     if (received == Received::kNothing) return;
@@ -91,6 +97,8 @@ void Server::HandleCreateQueue(Session& session, const Packet& packet) {
   } else if (free == session.queues.end()) {
     status = absl::ResourceExhaustedError(absl::StrCat(
         "the session has all of its ", session.queues.size(), " queues in use; destroy some"));
+  } else if (status = MayBegin(static_cast<int>(request.gpu)); !status.ok()) {
+    // Refused.
   } else if (status = session.account->ChargeAll(std::array{Charge{Resource::kQueues}});
              status.ok()) {
     ++session.queue_count;
@@ -140,6 +148,9 @@ absl::Status Server::ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes
   if (session.buffers.size() + new_entries > kBufferIndexMask) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the session has ", session.buffer_count, " buffers and may have no more; release some"));
+  }
+  for (const int ring : session.gpus) {  // each is told of the buffer
+    if (absl::Status status = MayBegin(ring); !status.ok()) return status;
   }
   const Charge charges[] = {{Resource::kBuffers, 1},
                             {Resource::kMappings, 1},
@@ -298,13 +309,23 @@ absl::StatusOr<Membership> Server::Join(Session& session,
     return absl::ResourceExhaustedError(absl::StrCat(
         "the session is in ", kMaxMemberships, " communicators and may join no more; leave some"));
   }
+  const int gpu = static_cast<int>(request.gpu);
+  if (absl::Status status = MayBegin(gpu); !status.ok()) return status;
+  if (to_issuer_.late() > 0) return IssuerIsBehind();
   const Charge charge{Resource::kMemberships};
   if (absl::Status status = session.account->ChargeAll({&charge, 1}); !status.ok()) return status;
-  const int gpu = static_cast<int>(request.gpu);
   const absl::StatusOr<Communicators::Joined> joined =
       communicators_.Join(session.uid, TextOf(request.name), request.rank, request.ranks, gpu);
   absl::Status status = joined.status();
   if (joined.ok() && joined->complete) status = engine_.node().Connect(joined->gpus);
+  if (status.ok()) {
+    // Never late: the first part must not overtake it.
+    IssuerMessage join(IssuerMessage::Type::kJoin);
+    join.communicator = joined->communicator;
+    join.rank = request.rank;
+    join.join = {.ranks = request.ranks, .account = session.account};
+    if (!to_issuer_.TryPush(join)) status = IssuerIsBehind();
+  }
   if (!status.ok()) session.account->Release(Resource::kMemberships);
   if (!joined.ok()) return status;
   const Membership membership{.handle = joined->communicator << 8 | request.rank,
@@ -318,15 +339,10 @@ absl::StatusOr<Membership> Server::Join(Session& session,
     IssuerMessage leave(IssuerMessage::Type::kLeave);
     leave.communicator = membership.communicator;
     leave.rank = membership.rank;
-    TellIssuer(leave);
+    to_issuer_.Push(leave);
     return status;
   }
   session.memberships.emplace_back(membership, gpu);
-  IssuerMessage join(IssuerMessage::Type::kJoin);
-  join.communicator = membership.communicator;
-  join.rank = membership.rank;
-  join.join = {.ranks = membership.ranks, .account = session.account};
-  TellIssuer(join);
   DispatcherMessage message(DispatcherMessage::Type::kAddMembership, session.id);
   message.membership = membership;
   Tell(gpu, message);
@@ -357,7 +373,7 @@ void Server::Leave(Session& session, const Membership& membership, int gpu) {
   IssuerMessage leave(IssuerMessage::Type::kLeave);
   leave.communicator = membership.communicator;
   leave.rank = membership.rank;
-  TellIssuer(leave);
+  to_issuer_.Push(leave);
   DispatcherMessage message(DispatcherMessage::Type::kRemoveMembership, session.id);
   message.membership = membership;
   Tell(gpu, message);

@@ -15,11 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/clock.h"
+#include "daemon/quota/budget.h"
 
 namespace concert::daemon {
 namespace {
 
 constexpr int kTickMs = 100;
+constexpr int kLateMs = 1;  // while a dispatcher or the issuer has no room
+// Messages that tell a dispatcher of something new and that it has no room for.
+constexpr size_t kMostLate = kDispatcherMailboxCapacity;
 constexpr int64_t kForgetEveryNs = 1'000'000'000;
 
 // Keys of the epoll set beside the ids of sessions, which are below 2^32, and those of connections.
@@ -51,7 +55,13 @@ Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<Uni
       listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      next_session_(options.first_session) {}
+      connections_(epoll_.get()),
+      to_issuer_(engine.issuer(), kRoomForParts),
+      next_session_(options.first_session) {
+  for (int gpu = 0; gpu < engine.gpu_count(); ++gpu) {
+    to_dispatchers_.emplace_back(engine.dispatcher(gpu).mailbox());
+  }
+}
 
 absl::Status Server::Listen() {
   if (!listener_ || !epoll_ || !wake_) return Errno("socket, epoll_create1 or eventfd");
@@ -100,9 +110,10 @@ void Server::Run() {
         if (session->state == Session::State::kOpen) session->memory->MarkDraining();
       }
     }
+    const bool late = SendLate();
     engine_.control().PrepareSleep();
-    const bool more = !engine_.control().empty() || !pending_events_.empty() || !ending_.empty();
-    HandleEvents(more ? 0 : kTickMs);
+    const bool more = !engine_.control().empty() || !ending_.empty();
+    HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
     HandleControlEvents();
     EndSessions();
     ExpireConnections();
@@ -133,38 +144,28 @@ void Server::HandleEvents(int timeout_ms) {
 }
 
 void Server::Accept() {
-  for (uint64_t i = 0; i < InfoOf(Resource::kConnections).per_turn; ++i) {
+  for (uint32_t i = 0; i < PerTurn(Work::kConnections); ++i) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       // Out of descriptors, which are counted, so others of the process have taken them.
-      if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOneOfMost()) usleep(1000);
+      if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOne()) usleep(1000);
       return;
     }
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-    const int fd = socket.get();
-    Connection* connection = known && !closing_all_
-                                 ? connections_.Add(std::move(socket), peer.pid,
-                                                    engine_.accounts().Of(peer.uid), NowNs())
-                                 : nullptr;
+    const bool added = known && !closing_all_ &&
+                       connections_.Add(std::move(socket), peer.pid,
+                                        engine_.accounts().Of(peer.uid), NowNs()) != nullptr;
     counters_.evicted.store(connections_.evicted(), std::memory_order_relaxed);
-    if (connection == nullptr) {
-      counters_.refused.fetch_add(1, std::memory_order_relaxed);
-      continue;
-    }
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = connection->key}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      connections_.Close(connection->key);
-      continue;
-    }
-    counters_.accepted.fetch_add(1, std::memory_order_relaxed);
+    (added ? counters_.accepted : counters_.refused).fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 void Server::ExpireConnections() {
-  if (connections_.size() == 0) return;
-  const size_t closed = connections_.CloseOlderThan(NowNs() - options_.hello_timeout_ns);
+  const int64_t now = NowNs();
+  connections_.CloseLeaving(now);
+  const size_t closed = connections_.CloseOlderThan(now - options_.hello_timeout_ns);
   counters_.hello_timeouts.fetch_add(closed, std::memory_order_relaxed);
 }
 
@@ -176,17 +177,11 @@ void Server::ForgetUsers() {
   engine_.accounts().DropUnused();
 }
 
-void Server::TakeControlEvents() {
-  ControlEvent event;
-  while (engine_.control().TryPop(event)) pending_events_.push_back(event);
-}
-
 void Server::HandleControlEvents() {
-  TakeControlEvents();
-  if (pending_events_.empty()) return;
-  std::vector<ControlEvent> events;
-  events.swap(pending_events_);
-  for (const ControlEvent& event : events) HandleControlEvent(event);
+  ControlEvent event;
+  for (uint32_t i = 0; i < PerTurn(Work::kEvents) && engine_.control().TryPop(event); ++i) {
+    HandleControlEvent(event);
+  }
 }
 
 void Server::HandleControlEvent(const ControlEvent& event) {
@@ -218,23 +213,33 @@ void Server::HandleControlEvent(const ControlEvent& event) {
   }
 }
 
-// Why Tell and TellIssuer end: a dispatcher waits for nobody but the control mailbox, which is
-// emptied here, and then empties its own; the issuer waits for dispatchers. What piles up meanwhile
-// is at most one event for each session, queue and buffer that is being let go, and those are
-// counted.
+// Nobody waits here for a dispatcher that reads nothing: it may hang in a call of its GPU's driver,
+// and other sessions go on. At most this is late: kMostLate messages that tell of something new
+// (MayBegin), what tells of sessions, and an end for each session, queue, buffer and membership
+// that is there. All of those are charged to their users, and but for memberships until the
+// dispatcher has answered.
 void Server::Tell(int gpu, const DispatcherMessage& message) {
-  DispatcherMailbox& mailbox = engine_.dispatcher(gpu).mailbox();
-  while (!mailbox.TryPush(message)) {
-    TakeControlEvents();
-    sched_yield();
-  }
+  engine_.dispatcher(gpu).Announce();
+  to_dispatchers_[static_cast<size_t>(gpu)].Push(message);
 }
 
-void Server::TellIssuer(const IssuerMessage& message) {
-  while (!engine_.issuer().HasRoom(kRoomForParts) || !engine_.issuer().TryPush(message)) {
-    TakeControlEvents();
-    sched_yield();
+absl::Status Server::MayBegin(int gpu) const {
+  const size_t late = to_dispatchers_[static_cast<size_t>(gpu)].late();
+  if (late < kMostLate) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("GPU ", gpu, ": the dispatcher leaves ", kDispatcherMailboxCapacity + late,
+                   " messages unread; try again, and if that lasts, the GPU's driver may hang"));
+}
+
+// Whether something is late still.
+bool Server::SendLate() {
+  to_issuer_.Send();
+  bool late = to_issuer_.late() > 0;
+  for (Outbox<DispatcherMessage>& box : to_dispatchers_) {
+    box.Send();
+    late |= box.late() > 0;
   }
+  return late;
 }
 
 // One entry, whatever the number of sessions and of what they hold.

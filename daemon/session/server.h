@@ -19,6 +19,7 @@
 #include "daemon/config/defaults.h"
 #include "daemon/quota/machine.h"
 #include "daemon/sched/engine.h"
+#include "daemon/sched/outbox.h"
 #include "daemon/service/unix_socket.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/connections.h"
@@ -107,11 +108,12 @@ class Server {
   void Release(Session& session);
   void EndSessions();
   void FinishClose(Session& session);
-  // Pushes to a dispatcher or the issuer; while its mailbox is full, the control mailbox is
-  // emptied.
+  // Never waits: what has no room is sent in a later turn.
   void Tell(int gpu, const DispatcherMessage& message);
-  void TellIssuer(const IssuerMessage& message);
-  void TakeControlEvents();
+  // RESOURCE_EXHAUSTED, naming the GPU, if nothing new is begun there, because its dispatcher is so
+  // far behind.
+  absl::Status MayBegin(int gpu) const;
+  bool SendLate();
   void Publish(const Session& session);
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
@@ -156,7 +158,8 @@ class Server {
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
   std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
-  std::vector<ControlEvent> pending_events_;  // at most one for each thing that is being let go
+  std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
+  Outbox<IssuerMessage> to_issuer_;
   uint32_t next_session_;
   int64_t next_forgetting_ns_ = 0;
 

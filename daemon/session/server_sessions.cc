@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/session/server.h"
 
 namespace concert::daemon {
@@ -182,7 +183,7 @@ void Server::Close(Session& session, const Failure& why) {
 
 void Server::CloseAll() {
   closing_all_ = true;
-  while (connections_.CloseOneOfMost()) {
+  while (connections_.CloseOne()) {
   }
   for (const auto& [id, session] : sessions_) {
     if (session->state != Session::State::kOpen) continue;
@@ -198,7 +199,7 @@ void Server::Release(Session& session) {
 // Frees buffers of sessions that end, a number per turn: one session may have thousands, and others
 // want to connect meanwhile.
 void Server::EndSessions() {
-  uint64_t budget = InfoOf(Resource::kBuffers).per_turn;
+  uint32_t budget = PerTurn(Work::kBuffers);
   while (!ending_.empty() && budget > 0) {
     Session& session = *sessions_.at(ending_.front());
     for (; session.freed < session.buffers.size() && budget > 0; ++session.freed) {

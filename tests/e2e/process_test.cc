@@ -3,11 +3,13 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -129,6 +131,36 @@ TEST(ProcessTest, AMissingWaitIsALineOfTheLogIfSoWished) {
                "dst) for bytes 0 to 4095 of buffer 2: ") != std::string::npos;
   };
   EXPECT_TRUE(Eventually(logged)) << (*daemon)->LogTail();
+}
+
+// What it logs until it ends because it cannot have its socket.
+std::vector<std::string> LogAt(const std::string& level) {
+  const std::string nowhere = testing::TempDir() + "/no_such_folder/";
+  const std::pair<int, std::string> run =
+      RunShell(bench::ProgramFolder() + "/concertd --device sim --log-level " + level +
+               " --socket " + nowhere + "c.sock --admin-socket " + nowhere +
+               "a.sock --tune-store " + nowhere + "t.sqlite3");
+  EXPECT_EQ(run.first, 1) << run.second;
+  std::vector<std::string> lines;
+  std::istringstream log(run.second);
+  // Without the time.
+  for (std::string line; std::getline(log, line);) lines.push_back(line.substr(line.find(' ') + 1));
+  return lines;
+}
+
+TEST(ProcessTest, AtDebugTheLogHasAllOfInfoAndMore) {
+  const std::vector<std::string> info = LogAt("info"), debug = LogAt("debug");
+  const auto is_debug = [](const std::string& line) {
+    return line.find("concertd debug: ") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(info.begin(), info.end(), is_debug), 0);
+  EXPECT_NE(
+      std::find(debug.begin(), debug.end(), "concertd debug: log_level = \"debug\" (--log-level)"),
+      debug.end());
+  std::vector<std::string> rest;
+  std::remove_copy_if(debug.begin(), debug.end(), std::back_inserter(rest), is_debug);
+  EXPECT_EQ(rest, info);
+  EXPECT_FALSE(info.empty());
 }
 
 TEST(ProcessTest, ATraceHasWhatAClientDid) {

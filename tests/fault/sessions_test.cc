@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/quota/budget.h"
 #include "tests/fault/fault_fixture.h"
 
 namespace concert::test {
@@ -105,7 +106,7 @@ TEST_F(SessionsTest, OneThatEndsWithManyBuffersLeavesNothing) {
   RawClient client(daemon_.socket());
   ASSERT_TRUE(client.Hello());
   // More than are freed in one turn of the control thread.
-  const uint64_t count = 3 * daemon::InfoOf(Resource::kBuffers).per_turn + 1;
+  const uint64_t count = 3 * daemon::PerTurn(daemon::Work::kBuffers) + 1;
   for (uint64_t i = 0; i < count; ++i) ASSERT_NE(client.AllocateBuffer(64), 0u);
   client.Disconnect();
   // The healthy client's three are left.

@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "proto/mutex.h"
 
 namespace concert::client {
 
@@ -28,8 +29,9 @@ class Names {
   static constexpr size_t kMaxCommunicators = 1024;
 
   uint32_t session_ = 0;
-  mutable std::mutex mutex_;
-  std::map<uint64_t, std::string> communicators_;  // by the number that messages carry, quoted
+  mutable Mutex mutex_;
+  // By the number that messages carry, quoted.
+  std::map<uint64_t, std::string> communicators_ CONCERT_GUARDED_BY(mutex_);
 };
 
 }  // namespace concert::client

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -159,17 +160,18 @@ int WitnessConnect(const Orders& orders) {
   return 0;
 }
 
+// Keeps to its share of CPU time, not of each period: who sleeps for a while wakes late.
 int Burn(const Orders& orders) {
-  constexpr auto kPeriod = std::chrono::milliseconds(1);
-  const auto busy = kPeriod * orders.count / 100;
+  constexpr useconds_t kPeriod_us = 1'000;
+  const useconds_t rest_us = kPeriod_us * (100 - orders.count) / 100;
   SayReady();
-  for (auto turn = Clock::now(); !orders.Over(); turn += kPeriod) {
-    while (Clock::now() < turn + busy) {
+  const auto start = Clock::now();
+  const std::clock_t before = std::clock();
+  while (!orders.Over()) {
+    const double due_s = Microseconds(Clock::now() - start) / 1e6 * orders.count / 100;
+    while (static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < due_s) {
     }
-    const auto rest = turn + kPeriod - Clock::now();
-    if (orders.count < 100 && rest.count() > 0) {
-      usleep(static_cast<useconds_t>(Microseconds(rest)));
-    }
+    if (rest_us > 0) usleep(rest_us);
   }
   return 0;
 }

@@ -16,6 +16,7 @@
 
 #include "daemon/admin/caller.h"
 #include "daemon/admin/stats_watch.h"
+#include "daemon/quota/budget.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
 #include "tests/unit/admin/admin_fixture.h"
 #include "tests/unit/telemetry/records_for_test.h"
@@ -386,6 +387,12 @@ TEST_F(AdminTest, QuotasShowTheTableWhatIsHeldAndByWhom) {
   EXPECT_EQ(buffers.heaviest_users(0).uid(), 1003u);
   EXPECT_EQ(buffers.heaviest_users(0).used(), 1003u);
   EXPECT_TRUE(quotas.quotas(0).heaviest_users().empty());
+  ASSERT_EQ(static_cast<size_t>(quotas.budgets_size()), kBudgets.size());
+  for (size_t i = 0; i < kBudgets.size(); ++i) {
+    const v1::Budget& budget = quotas.budgets(static_cast<int>(i));
+    EXPECT_EQ(budget.work(), kBudgets[i].name);
+    EXPECT_EQ(budget.per_turn_count(), kBudgets[i].per_turn) << budget.work();
+  }
   EXPECT_THAT(Ctl({"quotas"}).out, HasSubstr("1003 (1003), 1002 (1002), 1001 (1001)"));
   EXPECT_EQ(nlohmann::json::parse(Ctl({"quotas", "--json"}).out)["quotas"][0]["resource"],
             "connections");

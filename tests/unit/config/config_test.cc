@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "daemon/config/limits.h"
+#include "daemon/quota/budget.h"
 
 namespace concert::daemon {
 namespace {
@@ -286,8 +287,10 @@ TEST(LimitsTest, SettingsThatTheTableNamesAreUsed) {
   EXPECT_EQ(limits[Resource::kBufferBytes].per_user, uint64_t{1} << 21);
 }
 
-TEST(LimitsTest, OperationsGuideHasTheTable) {
-  EXPECT_THAT(ReadFile(CONCERT_SOURCE_DIR "/docs/operations.md"), HasSubstr(RenderQuotas()));
+TEST(LimitsTest, OperationsGuideHasTheTables) {
+  const std::string guide = ReadFile(CONCERT_SOURCE_DIR "/docs/operations.md");
+  EXPECT_THAT(guide, HasSubstr(RenderQuotas()));
+  EXPECT_THAT(guide, HasSubstr(RenderBudgets()));
 }
 
 }  // namespace

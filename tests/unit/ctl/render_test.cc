@@ -217,10 +217,17 @@ TEST(RenderTest, Quotas) {
   bytes->set_resource("buffer_bytes");
   bytes->set_user_limit(uint64_t{1} << 40);
   bytes->set_beyond("refused");
+  v1::Budget* budget = quotas.add_budgets();
+  budget->set_thread("control");
+  budget->set_work("requests of a session");
+  budget->set_per_turn_count(16);
   EXPECT_EQ(RenderQuotas(quotas),
-            R"(RESOURCE      USED  IN ALL  PER USER  PER TURN  HEAVIEST USERS       BEYOND
-queues          12    1000       100         -  1000 (10), 1001 (2)  refused
-buffer_bytes   0 B       -  1.00 TiB         -                       refused
+            R"(RESOURCE      USED  IN ALL  PER USER  HEAVIEST USERS       BEYOND
+queues          12    1000       100  1000 (10), 1001 (2)  refused
+buffer_bytes   0 B       -  1.00 TiB                       refused
+
+THREAD   OF                     PER TURN
+control  requests of a session        16
 )");
 }
 

@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "tests/support/seed.h"
+
 namespace concert::policies {
 namespace {
 
@@ -302,7 +304,7 @@ class Chooser {
 };
 
 TEST(CorrectionsTest, WhatWasMeasuredToBeSlowerIsNotChosenAgain) {
-  std::mt19937 random(14);
+  std::mt19937 random(tests::Seed());
   // In the order of Arrangement: predicted, then actual. A group is predicted best and takes half
   // as long again; and all are close, and all slower than predicted.
   const std::pair<Ratios, Ratios> cases[] = {
@@ -399,8 +401,8 @@ class Family {
 TEST(CorrectionsTest, LittleIsLostToLearningThoughClocksChange) {
   constexpr int kFamilies = 200;
   double early = 0, late = 0;
-  for (unsigned seed = 0; seed < kFamilies; ++seed) {
-    Family family(seed);
+  for (unsigned i = 0; i < kFamilies; ++i) {
+    Family family(tests::Seed() + i);
     early += family.LossOf(6) / kFamilies;
     late += family.LossOf(6) / kFamilies;
   }

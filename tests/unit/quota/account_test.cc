@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/quota/budget.h"
 #include "daemon/quota/machine.h"
 
 namespace concert::daemon {
@@ -34,10 +35,13 @@ TEST(ResourceTest, RowsStandInTheOrderOfTheEnumerators) {
     EXPECT_FALSE(info.owner.empty()) << info.name;
     EXPECT_FALSE(info.beyond.empty()) << info.name;
     EXPECT_LE(info.limit.per_user, info.limit.in_all) << info.name;
-    // Something bounds it: a number, the machine, or that its ring is full.
-    EXPECT_TRUE(info.limit.per_user != kUnlimited || !info.machine.empty() || info.per_turn > 0)
-        << info.name;
+    // Something bounds it: a number, or the machine.
+    EXPECT_TRUE(info.limit.per_user != kUnlimited || !info.machine.empty()) << info.name;
   }
+}
+
+TEST(BudgetTest, AUsersOwnConnectionsCannotCloseOneWhoseHelloHasCome) {
+  EXPECT_LT(PerTurn(Work::kConnections), InfoOf(Resource::kConnections).limit.per_user);
 }
 
 TEST(AccountTest, AUserIsHeldToItsLimitAndAllToTheNodes) {

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/sched/outbox.h"
+
 namespace concert::daemon {
 namespace {
 
@@ -25,6 +27,26 @@ TEST(MailboxTest, RefusesWhenFullAndGoesOnWhenEmptied) {
   }
   EXPECT_FALSE(mailbox.TryPop(message));
   EXPECT_TRUE(mailbox.TryPush({0, 5}));
+}
+
+TEST(OutboxTest, WhatHasNoRoomIsSentLaterAndInOrder) {
+  Mailbox<Message> mailbox(4);
+  Outbox<Message> outbox(mailbox, 2);  // two cells are somebody else's
+  for (int i = 0; i < 5; ++i) outbox.Push({0, i});
+  EXPECT_EQ(outbox.late(), 3u);
+  EXPECT_FALSE(outbox.Send());
+  EXPECT_TRUE(mailbox.TryPush({1, 0}));
+  Message message;
+  ASSERT_TRUE(mailbox.TryPop(message));
+  ASSERT_TRUE(mailbox.TryPop(message));
+  EXPECT_EQ(message.number, 1);
+  EXPECT_FALSE(outbox.TryPush({0, 5})) << "it would overtake";
+  EXPECT_TRUE(outbox.Send());
+  EXPECT_EQ(outbox.late(), 2u);
+  ASSERT_TRUE(mailbox.TryPop(message));
+  EXPECT_EQ(message.producer, 1);
+  ASSERT_TRUE(mailbox.TryPop(message));
+  EXPECT_EQ(message.number, 2);
 }
 
 // Every message of every producer arrives once and in its producer's order, with a consumer that
