@@ -14,8 +14,6 @@
 namespace concert::kernels {
 namespace {
 
-constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
-
 struct BadCase {
   const char* name;
   concert_descriptor good;
