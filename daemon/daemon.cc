@@ -184,8 +184,7 @@ std::vector<TuningItem> Daemon::RecentGemms(int gpu) {
     if (plan.gpu != gpu) continue;
     const auto listed = std::min<size_t>(plan.record.op_count, PlanRecord::kMaxListed);
     for (const PlanRecord::Listed& op : std::span(plan.record.ops).first(listed)) {
-      if (op.kind != CONCERT_OP_GEMM) continue;
-      items.push_back({.problem = {op.m, op.n, op.k, op.batch, op.dtype}});
+      if (op.problem.is_gemm()) items.push_back({.problem = op.problem});
     }
   }
   return items;

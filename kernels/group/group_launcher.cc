@@ -108,7 +108,7 @@ GroupLauncher::~GroupLauncher() {
 bool GroupLauncher::Takes(std::span<const Op* const> ops) {
   uint64_t repack_bytes = 0;
   for (const Op* op : ops) {
-    if (!op->work.groupable || op->gemm.dtype != ops.front()->gemm.dtype) return false;
+    if (!op->work.groupable() || op->gemm.dtype != ops.front()->gemm.dtype) return false;
     repack_bytes += op->work.repack_bytes;
   }
   return repack_bytes <= kGroupRepackBytes;

@@ -143,14 +143,14 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const float single = Ratio(Arrangement::kSingle);
   const float group = Ratio(op_count_ == 1 ? Arrangement::kGroup : Arrangement::kGroups);
   Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
-  if (compiler_ != nullptr && op.work->is_rows()) {
+  if (compiler_ != nullptr && op.work->carrier == Carrier::kRows) {
     // On the groups' lane its launch signals by itself, and starts beside the end of what it
     // follows.
     item.rows = true;
     item.alone_us = static_cast<float>(op.cost.solo_us);
     return item;
   }
-  if (!op.work->groupable || compiler_ == nullptr) return item;
+  if (!op.work->groupable() || compiler_ == nullptr) return item;
   const bool budgeted = site_.sm_budget > 0;
   item.groupable = true;
   const Problem problem = Problem::Of(*op.work);

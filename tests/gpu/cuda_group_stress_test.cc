@@ -124,7 +124,7 @@ class Queues {
     g.alpha = 0.125f;  // 1 / sqrt(kSide / 3): results are about as large as inputs
     g.dtype = g.d_dtype = Dtype::kBf16;
     op.work = {.runs_on = policies::RunsOn::kSms,
-               .groupable = true,
+               .carrier = policies::Carrier::kGroup,
                .repack_bytes = *kernels::GroupRepackBytes(g),
                .m = g.m,
                .n = g.n,
@@ -372,7 +372,7 @@ class GpuGroupRecordStressTest : public GpuGroupStressTest {
     g.alpha = 1;
     g.dtype = g.d_dtype = Dtype::kBf16;
     op.work = {.runs_on = policies::RunsOn::kSms,
-               .groupable = true,
+               .carrier = policies::Carrier::kGroup,
                .m = 1,
                .n = kColumns,
                .k = kDepth,

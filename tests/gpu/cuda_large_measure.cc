@@ -332,7 +332,7 @@ class GpuLargeMeasure : public GpuGroupTestBase {
                .k = p.k,
                .batch = 1};
     const auto repack_bytes = kernels::GroupRepackBytes(gemm);
-    op.work.groupable = repack_bytes.has_value();
+    if (repack_bytes.has_value()) op.work.carrier = policies::Carrier::kGroup;
     op.work.repack_bytes = repack_bytes.value_or(0);
     return op;
   }

@@ -118,7 +118,8 @@ class GroupLauncherTest : public testing::Test {
     gemm.dtype = gemm.d_dtype = Dtype::kBf16;
     op.work = {.runs_on = policies::RunsOn::kSms, .m = 64, .n = 64, .k = k, .batch = 1};
     const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
-    op.work.groupable = repack_bytes.has_value();
+    op.work.carrier =
+        repack_bytes.has_value() ? policies::Carrier::kGroup : policies::Carrier::kNone;
     op.work.repack_bytes = repack_bytes.value_or(0);
     return op;
   }
@@ -151,6 +152,7 @@ class GroupLauncherTest : public testing::Test {
   static Op MakeNorm(uint32_t rows) {
     Op op;
     op.kind = CONCERT_OP_RMS_NORM;
+    op.work.carrier = policies::Carrier::kRows;
     op.rms_norm = {.rows = rows,
                    .columns = 64,
                    .x = 1 << 20,

@@ -119,12 +119,13 @@ class RandomScenes {
   Work RandomGemm() {
     Work work = Gemm(Pick({1, 16, 64, 333, 4096}), Pick({16, 768, 4096}), Pick({64, 479, 8192}));
     work.dtype = static_cast<Dtype>(Pick({1, 1, 1, 2, 3}));
-    work.groupable = GroupCompiler::Supports(Problem::Of(work)) && Below(8) != 0;
-    if (work.groupable && (work.k == 479 || Below(8) == 0)) {
-      work.repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
-      work.groupable = work.repack_bytes <= kGroupRepackBytes;
+    bool groupable = GroupCompiler::Supports(Problem::Of(work)) && Below(8) != 0;
+    if (groupable && (work.k == 479 || Below(8) == 0)) {
+      const uint32_t repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
+      groupable = repack_bytes <= kGroupRepackBytes;
+      if (groupable) work.repack_bytes = repack_bytes;
     }
-    if (!work.groupable) work.repack_bytes = 0;
+    if (groupable) work.carrier = Carrier::kGroup;
     return work;
   }
 
@@ -159,7 +160,8 @@ class PolicyContractTest : public testing::TestWithParam<Param> {
 void CheckRows(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   ASSERT_EQ(launch.work_list, nullptr);
   ASSERT_LE(launch.count, 32);
-  for (const uint16_t index : plan.OpsOf(launch)) ASSERT_TRUE(scene.ready[index].work.is_rows());
+  for (const uint16_t index : plan.OpsOf(launch))
+    ASSERT_TRUE(scene.ready[index].work.carrier == Carrier::kRows);
 }
 
 void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
@@ -171,7 +173,7 @@ void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
   uint64_t repack_bytes = 0;
   for (const uint16_t index : plan.OpsOf(launch)) {
     const ReadyOp& op = scene.ready[index];
-    ASSERT_TRUE(op.work.groupable);
+    ASSERT_TRUE(op.work.groupable());
     repack_bytes += op.work.repack_bytes;
     ASSERT_LE(repack_bytes, kGroupRepackBytes);
     ASSERT_EQ(op.work.dtype, first.work.dtype);
@@ -181,7 +183,7 @@ void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
 void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   const ReadyOp& first = scene.ready[plan.OpsOf(launch)[0]];
   ASSERT_TRUE(scene.device.group_kernel);
-  if (first.work.is_rows()) {
+  if (first.work.carrier == Carrier::kRows) {
     ASSERT_NO_FATAL_FAILURE(CheckRows(scene, plan, launch));
   } else {
     ASSERT_NO_FATAL_FAILURE(CheckGemms(scene, plan, launch));
