@@ -49,6 +49,27 @@ SimRaces SimRacesOf(const Config& config) {
   return config.sim_races == "warn" ? SimRaces::kWarn : SimRaces::kError;
 }
 
+EngineOptions EngineOptionsOf(const Config& config) {
+  EngineOptions options;
+  options.policy = config.policy;
+  options.limits = LimitsOf(config);
+  FitToMachine(options.limits);
+  options.dispatcher.spin_ns = config.spin_us * 1'000;
+  options.dispatcher.pin = config.pin_dispatchers;
+  options.dispatcher.sim_races = SimRacesOf(config);
+  options.dispatcher.scheduler.depth = static_cast<int>(config.depth);
+  options.dispatcher.scheduler.backlog_ns = config.backlog_us * 1'000;
+  options.dispatcher.scheduler.wait_timeout_ns = config.wait_timeout_ms * 1'000'000;
+  options.dispatcher.scheduler.max_ops =
+      static_cast<uint32_t>(options.limits[Resource::kOps].in_all);
+  options.dispatcher.scheduler.max_queues =
+      static_cast<uint32_t>(config.max_sessions) * CONCERT_MAX_QUEUES;
+  options.issuer.spin_ns = options.dispatcher.spin_ns;
+  options.issuer.transport = policies::FindTransport(config.transport);
+  options.issuer.rendezvous.timeout_ns = config.collective_timeout_ms * 1'000'000;
+  return options;
+}
+
 void LogUnlessOk(const absl::Status& status) {
   if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
@@ -86,6 +107,33 @@ absl::Status Daemon::Open() {
            .pid = static_cast<uint32_t>(getpid()),
            .started_at = NowNs(),
            .client_socket = config_.socket};
+  if (absl::Status status = OpenDevices(); !status.ok()) return status;
+  telemetry_ = std::make_unique<Telemetry>([] { return NowNs(); });
+  std::vector<RecordRing*> rings;
+  rings.reserve(static_cast<size_t>(choice_.node->gpu_count()));
+  for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
+    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu), RecordRing::kDefaultCapacity,
+                                        choice_.node->gpu(gpu).info().model.sm_count));
+  }
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::Create(EngineOptionsOf(config_), *choice_.node, rings);
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  tuning_ = std::make_unique<Tuning>(MakeTuningOptions(), *engine_);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  if (const absl::Status status = OpenToOperators(); !status.ok()) return status;
+
+  heartbeats_.resize(static_cast<size_t>(engine_->gpu_count()), {.seen_at = NowNs()});
+  telemetry_->Start();
+  engine_->Start();
+  server_->Start();
+  tuning_->Start();
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenDevices() {
   absl::StatusOr<NodeChoice> choice =
       OpenNode({.device = config_.device,
                 .sim_gpus = static_cast<int>(config_.sim_gpus),
@@ -108,60 +156,6 @@ absl::Status Daemon::Open() {
   }
   for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu)
     Log(LogLevel::kDebug, Describe(choice_.node->gpu(gpu).info()));
-
-  telemetry_ = std::make_unique<Telemetry>([] { return NowNs(); });
-  std::vector<RecordRing*> rings;
-  rings.reserve(static_cast<size_t>(choice_.node->gpu_count()));
-  for (int gpu = 0; gpu < choice_.node->gpu_count(); ++gpu) {
-    rings.push_back(telemetry_->AddRing(static_cast<uint8_t>(gpu), RecordRing::kDefaultCapacity,
-                                        choice_.node->gpu(gpu).info().model.sm_count));
-  }
-  EngineOptions options;
-  options.policy = config_.policy;
-  options.limits = LimitsOf(config_);
-  FitToMachine(options.limits);
-  options.dispatcher.spin_ns = config_.spin_us * 1'000;
-  options.dispatcher.pin = config_.pin_dispatchers;
-  options.dispatcher.sim_races = SimRacesOf(config_);
-  options.dispatcher.scheduler.depth = static_cast<int>(config_.depth);
-  options.dispatcher.scheduler.backlog_ns = config_.backlog_us * 1'000;
-  options.dispatcher.scheduler.wait_timeout_ns = config_.wait_timeout_ms * 1'000'000;
-  options.dispatcher.scheduler.max_ops =
-      static_cast<uint32_t>(options.limits[Resource::kOps].in_all);
-  options.dispatcher.scheduler.max_queues =
-      static_cast<uint32_t>(config_.max_sessions) * CONCERT_MAX_QUEUES;
-  options.issuer.spin_ns = options.dispatcher.spin_ns;
-  options.issuer.transport = policies::FindTransport(config_.transport);
-  options.issuer.rendezvous.timeout_ns = config_.collective_timeout_ms * 1'000'000;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options, *choice_.node, rings);
-  if (!engine.ok()) return engine.status();
-  engine_ = *std::move(engine);
-
-  tuning_ = std::make_unique<Tuning>(
-      TuningOptions{
-          .store_path = config_.tune_store,
-          .idle = config_.tune_idle,
-          .budget_s = static_cast<double>(config_.tune_budget_s),
-          .observed = [this](int gpu) { return RecentGemms(gpu); },
-          .plan_group =
-              [this](int gpu) {
-                auto planner =
-                    std::make_shared<kernels::GroupCompiler>(choice_.node->gpu(gpu).info().model);
-                return [planner](std::span<const policies::Problem> problems, int blocks) {
-                  return planner->Compile(problems, blocks, policies::GroupGoal::kThroughput);
-                };
-              }},
-      *engine_);
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(MakeServerOptions(), *engine_);
-  if (!server.ok()) return server.status();
-  server_ = *std::move(server);
-  if (const absl::Status status = OpenToOperators(); !status.ok()) return status;
-
-  heartbeats_.resize(static_cast<size_t>(engine_->gpu_count()), {.seen_at = NowNs()});
-  telemetry_->Start();
-  engine_->Start();
-  server_->Start();
-  tuning_->Start();
   return absl::OkStatus();
 }
 
@@ -186,11 +180,26 @@ std::vector<TuningItem> Daemon::RecentGemms(int gpu) {
     if (plan.gpu != gpu) continue;
     const auto listed = std::min<size_t>(plan.record.op_count, PlanRecord::kMaxListed);
     for (const PlanRecord::Listed& op : std::span(plan.record.ops).first(listed)) {
-      if (op.kind != CONCERT_OP_GEMM) continue;
-      items.push_back({.problem = {op.m, op.n, op.k, op.batch, op.dtype}});
+      if (op.problem.is_gemm()) items.push_back({.problem = op.problem});
     }
   }
   return items;
+}
+
+TuningOptions Daemon::MakeTuningOptions() {
+  return {.store_path = config_.tune_store,
+          .idle = config_.tune_idle,
+          .budget_s = static_cast<double>(config_.tune_budget_s),
+          .observed = [this](int gpu) { return RecentGemms(gpu); },
+          .plan_group =
+              [this](int gpu) {
+                auto compiler =
+                    std::make_shared<kernels::GroupCompiler>(choice_.node->gpu(gpu).info().model);
+                return [compiler](std::span<const policies::Problem> problems, int blocks) {
+                  compiler->Reclaim();  // a list is measured before the next is asked for
+                  return compiler->Compile(problems, blocks, policies::GroupGoal::kThroughput);
+                };
+              }};
 }
 
 ServerOptions Daemon::MakeServerOptions() {

@@ -53,7 +53,9 @@ class Daemon : public DaemonControl {
  private:
   explicit Daemon(const Config& config);
   absl::Status Open();
+  absl::Status OpenDevices();
   absl::Status OpenToOperators();
+  TuningOptions MakeTuningOptions();
   ServerOptions MakeServerOptions();
   std::vector<TuningItem> RecentGemms(int gpu);
   void Tick();

@@ -20,6 +20,7 @@ namespace {
 
 constexpr OpKind Collective(uint16_t kind) {
   return {.kind = kind,
+          .noun = nullptr,
           .collective = true,
           .admit = AdmitCollective,
           .accesses = AccessesOfCollective,
@@ -30,9 +31,9 @@ constexpr OpKind Collective(uint16_t kind) {
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
-    OpKind{CONCERT_OP_GEMM, false, AdmitGemm, AccessesOfGemm, ComputeGemm,
+    OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
            CONCERT_LAUNCHER(LaunchGemm), nullptr},
-    OpKind{CONCERT_OP_COPY, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
+    OpKind{CONCERT_OP_COPY, nullptr, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
            CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
     Collective(CONCERT_OP_ALL_GATHER),
@@ -40,10 +41,10 @@ constexpr std::array kOpKinds = {
     Collective(CONCERT_OP_ALL_TO_ALL),
     Collective(CONCERT_OP_BROADCAST),
     Collective(CONCERT_OP_BARRIER),
-    OpKind{CONCERT_OP_RMS_NORM, false, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm,
+    OpKind{CONCERT_OP_RMS_NORM, nullptr, false, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm,
            CONCERT_LAUNCHER(LaunchRow), nullptr},
-    OpKind{CONCERT_OP_GATED_ACTIVATION, false, AdmitGatedActivation, AccessesOfGatedActivation,
-           ComputeGatedActivation, CONCERT_LAUNCHER(LaunchRow), nullptr},
+    OpKind{CONCERT_OP_GATED_ACTIVATION, nullptr, false, AdmitGatedActivation,
+           AccessesOfGatedActivation, ComputeGatedActivation, CONCERT_LAUNCHER(LaunchRow), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

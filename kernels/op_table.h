@@ -42,7 +42,8 @@ struct AdmitContext {
 };
 
 struct OpKind {
-  uint16_t kind;  // concert_op_kind_name() is what it is called
+  uint16_t kind;     // concert_op_kind_name() is what it is called
+  const char* noun;  // in a sentence, with an s for several; null: what it is called
   bool collective;
 
   // Checks `descriptor` (a private copy) and fills in op.work, op.buffers and the arguments. The

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/op_table.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
 
@@ -36,11 +37,9 @@ std::string OpsText(const PlanRecord& plan) {
   }
   std::vector<std::string> words;
   for (const auto& [kind, count] : counts) {
-    if (kind == CONCERT_OP_GEMM) {
-      words.push_back(CountOf(count, "GEMM"));
-    } else {
-      words.push_back(absl::StrCat(count, " ", concert_op_kind_name(kind)));
-    }
+    const char* noun = kernels::FindOpKind(kind)->noun;
+    words.push_back(noun != nullptr ? CountOf(count, noun)
+                                    : absl::StrCat(count, " ", concert_op_kind_name(kind)));
   }
   return absl::StrJoin(words, " and ");
 }

@@ -120,11 +120,11 @@ void FillPlannedOp(const PlanRecord& plan, int index, v1::PlannedOp* out) {
   const PlanRecord::Listed& op = plan.ops[index];
   out->set_session_id(op.session);
   out->set_kind(concert_op_kind_name(op.kind));
-  out->set_m(op.m);
-  out->set_n(op.n);
-  out->set_k(op.k);
-  out->set_batch_count(op.batch);
-  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(op.dtype)));
+  out->set_m(op.problem.m);
+  out->set_n(op.problem.n);
+  out->set_k(op.problem.k);
+  out->set_batch_count(op.problem.batch);
+  out->set_dtype(concert_dtype_name(static_cast<uint64_t>(op.problem.dtype)));
 }
 
 }  // namespace

@@ -134,11 +134,8 @@ void PlanBook::AddTo(uint16_t id, const OpSlot& slot) {
     const policies::Work& work = slot.op.work;
     record.ops[record.op_count] = {.session = slot.op.session,
                                    .kind = slot.op.kind,
-                                   .dtype = work.dtype,
-                                   .m = work.m,
-                                   .n = work.n,
-                                   .k = work.k,
-                                   .batch = work.batch};
+                                   .runs_on = work.runs_on,
+                                   .problem = policies::Problem::Of(work)};
   }
   ++record.op_count;
   if (plan.compute) ++compute_ops_;

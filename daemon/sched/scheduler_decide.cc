@@ -224,11 +224,11 @@ float Scheduler::SoloUs(const OpSlot& slot) {
   return static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
 }
 
-// Whether it takes part in chains: a group, or ops that do so by themselves.
+// Whether it takes part in chains: a group, or a launch of the row kernel.
 bool Scheduler::IsChained(const PlannedLaunch& launch) const {
   const std::span<const uint16_t> ops = plan_.OpsOf(launch);
   return launch.form == Form::kGroup || std::all_of(ops.begin(), ops.end(), [&](uint16_t index) {
-           return snapshot_.ready[index].work.is_rows();
+           return snapshot_.ready[index].work.carrier == policies::Carrier::kRows;
          });
 }
 

@@ -52,12 +52,11 @@ struct OpRecord {
 struct PlanRecord {
   static constexpr int kMaxListed = 16;
 
-  // One op of the plan; its shape as in policies::Work, zero where it means nothing.
   struct Listed {
     uint32_t session;
     uint16_t kind;  // concert_op_kind
-    policies::Dtype dtype;
-    uint32_t m, n, k, batch;
+    policies::RunsOn runs_on;
+    policies::Problem problem;  // of its work, whatever it is
   };
 
   PlanRecord() = default;

@@ -20,10 +20,10 @@ size_t ClassOf(const OpRecord& op) {
 }
 
 bool RunsOnSms(const PlanRecord& plan) {
-  if (plan.reason == policies::Reason::kCollective) return false;
   const auto end = plan.ops.begin() + std::min<int>(plan.op_count, PlanRecord::kMaxListed);
-  return std::any_of(plan.ops.begin(), end,
-                     [](const PlanRecord::Listed& op) { return op.kind != CONCERT_OP_COPY; });
+  return std::any_of(plan.ops.begin(), end, [](const PlanRecord::Listed& op) {
+    return op.runs_on == policies::RunsOn::kSms;
+  });
 }
 
 // Of a GPU that has `all`; see DeviceStats.

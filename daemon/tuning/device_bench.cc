@@ -369,7 +369,7 @@ absl::StatusOr<Measurement> DeviceBench::Measure(std::span<const Candidate> set,
     bool groupable = true;
     uint64_t repack_bytes = 0;
     for (const Op& op : ops) {
-      groupable &= op.work.groupable;
+      groupable &= op.work.groupable();
       repack_bytes += op.work.repack_bytes;
     }
     groupable &= repack_bytes <= kernels::kGroupRepackBytes;

@@ -25,6 +25,7 @@ Failure CheckScalars(const concert_descriptor& descriptor) {
 policies::Work WorkOf(const concert_gated_activation_body& body) {
   const uint64_t elements = uint64_t{body.rows} * body.columns;
   policies::Work work;
+  work.carrier = policies::Carrier::kRows;
   work.dtype = static_cast<Dtype>(body.dtype);
   work.m = body.rows;
   work.n = body.columns;

@@ -192,7 +192,7 @@ policies::Work WorkOf(const concert_gemm_body& body, bool reads_c, const GemmArg
   work.flops = SaturatingMultiply(SaturatingMultiply(2 * m * n, k), batch);
   work.hbm_bytes = BytesOf(body, reads_c);
   const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
-  work.groupable = repack_bytes.has_value();
+  work.carrier = repack_bytes.has_value() ? policies::Carrier::kGroup : policies::Carrier::kNone;
   work.repack_bytes = repack_bytes.value_or(0);
   return work;
 }

@@ -38,7 +38,7 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 //   the same strides.
 // - Offsets are multiples of the element size; more is not needed, though 16 bytes are faster.
 //
-// work.groupable, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
+// work.carrier, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
 // and the addresses and row strides of A and W are multiples of kGroupAlignment bytes, the strides
 // less than kGroupMaxRowBytes, or their copies, work.repack_bytes, are at most
 // kGroupRepackBytes (kernels/group/group_operand.h). Nothing else matters: any m, n and

@@ -66,6 +66,7 @@ policies::Work WorkOf(const concert_rms_norm_body& body) {
   const uint64_t elements = uint64_t{body.rows} * body.columns;
   const uint64_t moved = elements * (body.residual.buffer != 0 ? 4 : 2) + body.columns;
   policies::Work work;
+  work.carrier = policies::Carrier::kRows;
   work.dtype = static_cast<Dtype>(body.dtype);
   work.m = body.rows;
   work.n = body.columns;

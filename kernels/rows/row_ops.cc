@@ -37,8 +37,9 @@ const RowOpKind* Find(const Op& op) {
 }  // namespace
 
 bool AreRows(std::span<const Op* const> ops) {
-  return ops.size() <= kMaxRowTasks &&
-         std::all_of(ops.begin(), ops.end(), [](const Op* op) { return Find(*op) != nullptr; });
+  return ops.size() <= kMaxRowTasks && std::all_of(ops.begin(), ops.end(), [](const Op* op) {
+           return op->work.carrier == policies::Carrier::kRows;
+         });
 }
 
 unsigned LowerRows(std::span<const Op* const> ops, unsigned max_blocks, RowArgs& args) {

@@ -26,17 +26,15 @@ enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective 
 constexpr int kBudgetCount = 4;
 
 // Less work than that is not shared out: what a client takes to come back with more once something
-// has ended, 20 to 30 us, and a launch.
+// has ended, and a launch. This and what follows: ADR 13, "What the constants rest on".
 constexpr double kLeastShareUs = 40;
-// Ready over running work that is shared out. Of a client that keeps four batches of four
-// 16x4096x4096 submitted twelve GEMMs went out and then four, 37 us a batch, now eight by
-// turns, 32. Always sharing out leaves batches cut in two and ever new signatures: two
-// 1356x1064x3064 and two 258x576x576 took 39 us a batch instead of 34 (one H200).
+// Ready over running work that is shared out: a client that keeps batches submitted would have
+// three of them launched and then one, for ever. Always sharing out leaves batches cut in two and
+// ever new signatures.
 constexpr double kMaxImbalance = 2;
 
-// What a step of a chain gains that starts beside the end of the one before: 16x2048x2048 after
-// itself takes 8.8 us instead of 10.8 (one H200). Of the longest steps that predictions of chains
-// were fitted to, that is little.
+// What a step of a chain gains that starts beside the end of the one before. Of the longest steps
+// that predictions of chains were fitted to, that is little.
 constexpr float kOverlapUs = 2, kMaxStepUs = 60;
 
 // Tags of a signature's ops.
@@ -65,6 +63,10 @@ class AutoPolicy final : public Policy {
         splitter_(device_, tuned_.get(), compiler_.get()) {}
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
+
+  void Reclaim() override {
+    if (compiler_ != nullptr) compiler_->Reclaim();
+  }
 
   void Learn(const Outcome& outcome) override {
     if (!corrections_.Learn(outcome.tag, outcome.predicted_us, outcome.actual_us)) return;
@@ -112,7 +114,7 @@ class AutoPolicy final : public Policy {
   static uint64_t HashOf(const ReadyOp& op) {
     return op.work_hash != 0 ? op.work_hash : HashWork(op.work);
   }
-  // Whether the i-th op of the turn is of the session of the one before it.
+  // Whether the i-th op of the scope is of the session of the one before it.
   bool SameSession(const Snapshot& snapshot, int i) const {
     return i > 0 &&
            snapshot.ready[scope_.index[i]].session == snapshot.ready[scope_.index[i - 1]].session;
@@ -134,7 +136,6 @@ class AutoPolicy final : public Policy {
   void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
   LaneTails TailsOf(const Snapshot& snapshot) const;
   void LookBeside(const Snapshot& snapshot, LaneBook& lanes);
-  Lane SerialLane(const LaneTails& tails) const;
 
   LaunchSplit& Choose(const Snapshot& snapshot, Budget budget);
   LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
@@ -167,7 +168,7 @@ class AutoPolicy final : public Policy {
   std::array<SplitOp, kMaxReady> ops_;
   LaunchSplit chosen_;
   bool chosen_anew_ = false;
-  std::array<uint16_t, kMaxReady> kept_;  // Turn::index, if it is not all of a class
+  std::array<uint16_t, kMaxReady> kept_;  // Scope::index, if it is not all of a class
 };
 
 void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
@@ -368,7 +369,8 @@ AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
 }
 
 // Where none is for groups: a lane for each op, and what of its class runs on the lanes. Work of a
-// lower class is no reason to wait.
+// lower class is no reason to wait. What goes one by one goes behind what ends last of the class,
+// so that nothing runs beside it.
 void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
   const auto limit = static_cast<size_t>(scope_.lane_limit());
   if (scope_.index.size() > limit) scope_.index = scope_.index.first(limit);
@@ -381,26 +383,18 @@ void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
     follower[scope_.lane[i]] = i;
   }
   const LaneTails tails = TailsOf(snapshot);
+  const RunningOp* last = nullptr;
   for (size_t lane = 0; lane < tails.size(); ++lane) {
     const RunningOp* tail = tails[lane];
     if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
     scope_.tails[scope_.tail_count++] = {.work = &tail->work,
                                          .cost = MemoOf(Budget::kAll).Of(tail->work),
                                          .follower = follower[lane]};
-  }
-  scope_.goal = scope_.tail_count > 0 ? GroupGoal::kThroughput : GroupGoal::kLatency;
-  scope_.serial_lane = SerialLane(tails);
-}
-
-// Behind what ends last of the same class, so that nothing runs beside it.
-Lane AutoPolicy::SerialLane(const LaneTails& tails) const {
-  const RunningOp* last = nullptr;
-  for (const RunningOp* tail : tails) {
-    if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
     if (IsHighPriority(tail->lane) != scope_.high()) continue;
     if (last == nullptr || tail->expected_end > last->expected_end) last = tail;
   }
-  return last == nullptr ? scope_.lane[0] : last->lane;
+  scope_.goal = scope_.tail_count > 0 ? GroupGoal::kThroughput : GroupGoal::kLatency;
+  scope_.serial_lane = last == nullptr ? scope_.lane[0] : last->lane;
 }
 
 LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
@@ -415,13 +409,11 @@ void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
   signature_.Start(static_cast<uint32_t>(scope_.goal) << 9 |
                    static_cast<uint32_t>(scope_.grouped) << 8 | static_cast<uint32_t>(budget) << 1 |
                    static_cast<uint32_t>(scope_.high()));
-  const ReadyOp* before = nullptr;
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
-    const bool same_session = before != nullptr && before->session == op.session;
-    signature_.Add(op.work, HashOf(op),
-                   (same_session ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
-    before = &op;
+    signature_.Add(
+        op.work, HashOf(op),
+        (SameSession(snapshot, i) ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
   }
   for (const Tail& tail : scope_.tail_span()) {
     signature_.Add(*tail.work, HashWork(*tail.work),
@@ -433,9 +425,7 @@ LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
   Sign(snapshot, budget);
   const Site site = SiteOf(budget);
   if (LaunchSplit* known = Known()) {
-    if (known->form == Form::kGroup && !compiler_->Valid(known->compiled_at)) {
-      splitter_.CompileAnew(signature_.works(), site, *known);
-    }
+    if (known->form == Form::kGroup) splitter_.KeepLists(signature_.works(), site, *known);
     return *known;
   }
   for (int i = 0; i < scope_.count(); ++i) {

@@ -8,37 +8,33 @@
 namespace concert::policies {
 namespace {
 
-// What a launch costs the thread that makes it (one H200): a cuBLASLt GEMM with its epilogue, and a
-// group however many problems it has. Launches shorter than that wait for the host.
+// Constants of this file: ADR 13, "What the constants rest on", has what was measured.
+
+// What a launch costs the thread that makes it: a cuBLASLt GEMM with its epilogue, and a group
+// however many problems it has. Launches shorter than that wait for the host.
 constexpr float kLibraryHostUs = 6.5f;
 constexpr float kGroupHostUs = 3.3f;
-// The thread that launches is shared by all clients: what it does for one keeps others waiting.
-// With less, six 64x4096x4096 behind others went out as six launches, which take it 39 us, because
-// they were predicted 1 % faster; 23 us for each two of them instead of 17 (one H200).
+// The thread that launches is shared by all clients: what it does for one keeps others waiting. So
+// many launches that are predicted a little faster than one are not worth it.
 constexpr float kHostShare = 0.1f;
 // A library kernel is followed on its lane by the write of its timeline; the group kernel signals
 // from within.
 constexpr float kSignalUs = 1.0f;
-// What follows waits for that write: library kernels behind one another take 2.3 to 4.2 us more
-// than from a graph that replays them without (4096x4096x512, 256x4096x4096 and 2048x2048x2048, one
-// H200).
+// What follows waits for that write.
 constexpr float kSignalBehindOthersUs = 3.0f;
 // A group launch starts beside the end of the one that it follows, a library kernel after it, and
-// so does the group launch after that: 16x2048x2048 after itself takes 8.8 us instead of 10.8, and
-// 16 of them in a chain, some by the library, 9.4 each (one H200).
+// so does the group launch after that.
 constexpr float kDrainUs = 4.0f;
 // A group beyond this much work is split: what becomes ready while it runs waits for all of it, and
-// the 2 us that another launch costs are 1 % by then. Two 4096x4096x4096 fit, which take 388 us in
-// one launch and 404 in two; with 800, 16 experts of Mixtral took 74 us instead of 68, as one batch
-// and three in turn (one H200).
+// by then another launch costs less than 1 %.
 constexpr float kMaxGroupUs = 500;
 // A plan stops after this much time; the rest is decided later, when more is known. Ten times what
-// passes between the end of a plan and the start of the next (10 to 20 us).
+// passes between the end of a plan and the start of the next.
 constexpr float kHorizonUs = 200;
 // Problems whose time in a group is predicted for one choice, at up to 0.1 us each.
 constexpr int kMaxPredicted = 512;
 // Candidates that get as far as a work list, which costs as much as all that went before.
-constexpr int kMaxSettled = 2;
+constexpr int kMaxCompiled = 2;
 // Sizes that differ less are not worth launches of their own.
 constexpr float kSizeClassRatio = 1.5f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
@@ -47,22 +43,16 @@ constexpr float kNever = std::numeric_limits<float>::infinity();
 constexpr int kMaxRowOpsPerLaunch = 32;
 
 // The tuner measures a co-run set on an idle GPU. Of shorter times starting is so much that behind
-// other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
-// of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
+// other launches they say nothing.
 constexpr float kMinMeasuredUs = 40;
 
-constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
+constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Grouping
 
 }  // namespace
 
 float LaunchSplit::PredictedUs() const {
   return std::accumulate(steps.begin(), steps.begin() + step_count, 0.0f,
                          [](float sum, const Step& step) { return sum + step.predicted_us; });
-}
-
-float LaunchSplit::SerialUs() const {
-  return std::accumulate(steps.begin(), steps.begin() + step_count, 0.0f,
-                         [](float sum, const Step& step) { return sum + step.serial_us; });
 }
 
 // The time of a co-run set in `form` if all of `problems` have been measured in one of that size:
@@ -90,44 +80,44 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const Site& site, cons
   site_ = site;
   ratios_ = ratios;
   candidate_count_ = problems_predicted_ = 0;
-  Prepare(ops);
+  ops_ = ops;
+  op_count_ = static_cast<int>(ops.size());
+  Prepare();
   Try({0, 0});
   if (row_count_ > 1) Try({0, 0});  // those in one launch
-  ProposeCuts();
+  ProposeGroupings();
   ProposeStreams();
-  int settled = 0;
+  int compiled = 0;
   while (true) {
     Candidate* best = &candidates_[0];
-    for (int i = 1; i < candidate_count_ && settled < kMaxSettled; ++i) {
+    for (int i = 1; i < candidate_count_ && compiled < kMaxCompiled; ++i) {
       if (candidates_[i].score_us < best->score_us) best = &candidates_[i];
     }
     // The first candidate harms nobody, by construction.
-    if (Settle(*best, result) || best == &candidates_[0]) return;
+    if (Confirm(*best, result) || best == &candidates_[0]) return;
     best->score_us = kNever;
-    ++settled;
+    ++compiled;
   }
 }
 
 // --- What is planned ---
 
-void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
-  op_count_ = static_cast<int>(ops.size());
+void LaunchSplitter::Prepare() {
   groupable_count_ = row_count_ = 0;
   bounds_.Clear();
   float urgent_us = 0;
   for (int i = 0; i < op_count_; ++i) {
-    works_[i] = ops[i].work;
-    costs_[i] = ops[i].cost;
+    const SplitOp& op = ops_[i];
+    Item& item = items_[i];
     // Equal ops often follow each other.
-    const bool repeated = i > 0 && *works_[i] == *works_[i - 1];
-    const Item previous = items_[std::max(0, i - 1)];
-    items_[i] = repeated ? previous : ItemOf(ops[i]);
-    bounds_.Add(items_[i].serial_us, ops[i].same_session);
-    items_[i].session = bounds_.last_session();
-    items_[i].urgent = ops[i].urgent;
-    if (ops[i].urgent) urgent_us += items_[i].serial_us;
-    row_count_ += items_[i].rows;
-    if (items_[i].groupable) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
+    const bool repeated = i > 0 && *op.work == *ops_[i - 1].work;
+    item = repeated ? items_[i - 1] : ItemOf(op);
+    bounds_.Add(item.serial_us, op.same_session);
+    item.session = bounds_.last_session();
+    item.urgent = op.urgent;
+    if (op.urgent) urgent_us += item.serial_us;
+    row_count_ += item.carrier == Carrier::kRows;
+    if (item.carrier == Carrier::kGroup) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
   }
   bounds_.FindBounds(urgent_us);
   std::sort(by_time_.begin(), by_time_.begin() + groupable_count_, [this](uint16_t a, uint16_t b) {
@@ -143,16 +133,12 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const float single = Ratio(Arrangement::kSingle);
   const float group = Ratio(op_count_ == 1 ? Arrangement::kGroup : Arrangement::kGroups);
   Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
-  if (compiler_ != nullptr && op.work->is_rows()) {
-    // On the groups' lane its launch signals by itself, and starts beside the end of what it
-    // follows.
-    item.rows = true;
-    item.alone_us = static_cast<float>(op.cost.solo_us);
-    return item;
-  }
-  if (!op.work->groupable || compiler_ == nullptr) return item;
+  if (compiler_ != nullptr) item.carrier = op.work->carrier;
+  // On the groups' lane a launch of rows signals by itself, and starts beside the end of what it
+  // follows.
+  if (item.carrier == Carrier::kRows) item.alone_us = static_cast<float>(op.cost.solo_us);
+  if (item.carrier != Carrier::kGroup) return item;
   const bool budgeted = site_.sm_budget > 0;
-  item.groupable = true;
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
@@ -168,7 +154,7 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
 
 // --- Candidates ---
 
-void LaunchSplitter::ProposeCuts() {
+void LaunchSplitter::ProposeGroupings() {
   const int n = groupable_count_;
   if (n < 2) return;
   Try({0, n});
@@ -194,20 +180,21 @@ void LaunchSplitter::ProposeCuts() {
   }
 }
 
-void LaunchSplitter::Try(Cut cut) {
+void LaunchSplitter::Try(Grouping grouping) {
   if (candidate_count_ == kMaxCandidates) return;
-  if (candidate_count_ > 0 && problems_predicted_ + cut.alone_from > kMaxPredicted) return;
+  if (candidate_count_ > 0 && problems_predicted_ + grouping.alone_from > kMaxPredicted) return;
   const bool first = candidate_count_ == 0;
   Candidate& candidate = candidates_[candidate_count_++];
-  Build(cut, /*join_rows=*/!first, candidate);
+  Build(grouping, /*join_rows=*/!first, candidate);
   Evaluate(candidate);
 }
 
-void LaunchSplitter::Build(Cut cut, bool join_rows, Candidate& candidate) const {
+void LaunchSplitter::Build(Grouping grouping, bool join_rows, Candidate& candidate) const {
   candidate.step_count = 0;
   std::array<uint8_t, kMaxReady> marks;
   std::fill_n(marks.begin(), op_count_, kAlone);
-  for (int i = 0; i < cut.alone_from; ++i) marks[by_time_[i]] = i < cut.long_from ? kShort : kLong;
+  for (int i = 0; i < grouping.alone_from; ++i)
+    marks[by_time_[i]] = i < grouping.long_from ? kShort : kLong;
   for (const bool urgent : {true, false}) {
     AddGroups(marks, kShort, urgent, candidate);
     AddGroups(marks, kLong, urgent, candidate);
@@ -223,7 +210,7 @@ void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, boo
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != mark || item.urgent != urgent) continue;
-    const Work& work = *works_[i];
+    const Work& work = *ops_[i].work;
     uint8_t& place = open[static_cast<uint8_t>(work.dtype)];
     if (place == Candidate::kLater ||
         candidate.steps[place].serial_us + item.serial_us > kMaxGroupUs ||
@@ -246,11 +233,11 @@ void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent, bool 
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != kAlone || item.urgent != urgent) continue;
-    const bool joins =
-        item.rows && rows != Candidate::kLater && candidate.steps[rows].count < kMaxRowOpsPerLaunch;
+    const bool joins = item.carrier == Carrier::kRows && rows != Candidate::kLater &&
+                       candidate.steps[rows].count < kMaxRowOpsPerLaunch;
     if (!joins) {
       const uint8_t step = AddOne(i, candidate);
-      if (item.rows && join_rows) rows = step;
+      if (item.carrier == Carrier::kRows && join_rows) rows = step;
       continue;
     }
     Step& step = candidate.steps[rows];
@@ -273,17 +260,16 @@ uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
   added.count = 1;
   added.predicted_us = item.alone_us;
   added.serial_us = item.serial_us;
-  added.repack_bytes = works_[op]->repack_bytes;
+  added.repack_bytes = ops_[op].work->repack_bytes;
   added.tuned = item.tuned;
-  added.rows = item.rows;
+  added.rows = item.carrier == Carrier::kRows;
   return step;
 }
 
 // A candidate's steps are corrected by what plans that are arranged like it took: launches in turn
 // cost what none of them would cost alone. So a few large GEMMs as launches of their own behind one
 // group of the rest are not judged by how groups did, nor the other way round; and where two groups
-// in turn take 1.4 times what is predicted, one group of all need not: two 1356x1064x3064 and two
-// 258x576x576 took 46 to 54 us a batch instead of 34 (one H200).
+// in turn take longer than predicted, one group of all need not (ADR 13).
 Arrangement LaunchSplitter::ArrangementOf(const Candidate& candidate) {
   const auto steps = std::span(candidate.steps).first(candidate.step_count);
   const auto groups = std::count_if(steps.begin(), steps.end(),
@@ -321,8 +307,8 @@ float LaunchSplitter::RowsUs(const Candidate& candidate, int step) const {
   double longest_us = 0, hbm_us = 0;
   for (int i = 0; i < op_count_; ++i) {
     if (candidate.step_of[i] != step) continue;
-    longest_us = std::max(longest_us, costs_[i].solo_us - device_.kernel_floor_us);
-    hbm_us += costs_[i].hbm_us;
+    longest_us = std::max(longest_us, ops_[i].cost.solo_us - device_.kernel_floor_us);
+    hbm_us += ops_[i].cost.hbm_us;
   }
   return static_cast<float>(device_.kernel_floor_us + std::max(longest_us, hbm_us));
 }
@@ -355,10 +341,10 @@ void LaunchSplitter::ProposeStreams() {
   step.form = Form::kStreams;
   while (step.count < limit && (step.count < 2 || step.serial_us <= kMaxGroupUs)) {
     const int op = step.count++;
-    set.Add(costs_[op]);
+    set.Add(ops_[op].cost);
     step.serial_us += items_[op].serial_us;
-    wave_us = std::max(wave_us, costs_[op].wave_us);
-    problems_[op] = Problem::Of(*works_[op]);
+    wave_us = std::max(wave_us, ops_[op].cost.wave_us);
+    problems_[op] = Problem::Of(*ops_[op].work);
     if (!may_group()) TryStreams(step, set, wave_us);
   }
   if (may_group()) TryStreams(step, set, wave_us);
@@ -425,21 +411,20 @@ float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack
 
 // Compiles the work lists of the steps that will be launched and holds the candidate against the
 // rules with what they say. False if it breaks one.
-bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
+bool LaunchSplitter::Confirm(Candidate& candidate, LaunchSplit& result) {
   Scatter(candidate);
   const int steps = StepsToLaunch(candidate);
-  if (compiler_ != nullptr) result.compiled_at = compiler_->epoch();
   for (int p = 0; p < steps; ++p) {
     Step& step = candidate.steps[p];
     if (step.form != Form::kGroup || step.rows) continue;
-    if (!SettleStep(ProblemsOf(candidate, p), Ratio(candidate.arrangement), step)) return false;
+    if (!ConfirmStep(ProblemsOf(candidate, p), Ratio(candidate.arrangement), step)) return false;
   }
   WriteResult(candidate, steps, result);
   return !Harms(candidate);
 }
 
-bool LaunchSplitter::SettleStep(std::span<const Problem> problems, float ratio, Step& step) {
-  step.work_list = compiler_->Compile(problems, site_.sm_budget, site_.goal);
+bool LaunchSplitter::ConfirmStep(std::span<const Problem> problems, float ratio, Step& step) {
+  CompileList(problems, site_, step);
   if (step.work_list != nullptr && !step.tuned) {
     step.predicted_us =
         (step.work_list->predicted_us + compiler_->RepackUs(step.repack_bytes)) * ratio;
@@ -497,25 +482,23 @@ void LaunchSplitter::WriteResult(const Candidate& candidate, int steps, LaunchSp
   result.form = Form::kSingle;
   result.arrangement = candidate.arrangement;
   result.all_us = LaterUs(candidate);
-  std::array<uint16_t, LaunchSplit::kMaxSteps> next;
-  uint16_t count = 0;
+  result.op_count = 0;
   for (int p = 0; p < candidate.step_count; ++p) {
     const Step& step = candidate.steps[p];
     result.all_us += step.predicted_us;
     if (p >= steps) continue;
     result.steps[p] = step;
     if (step.form != Form::kSingle && result.form != Form::kGroup) result.form = step.form;
-    next[p] = count;
-    count = static_cast<uint16_t>(count + step.count);
+    result.op_count = static_cast<uint16_t>(result.op_count + step.count);
   }
-  result.op_count = count;
   result.tuned = 0;
+  std::array<uint16_t, LaunchSplit::kMaxSteps> next = step_begin_;
   for (int i = 0; i < op_count_; ++i) {
     const int p = candidate.step_of[i];
     if (p >= steps) continue;
     result.order[next[p]++] = static_cast<uint8_t>(i);
     result.tuned +=
-        candidate.steps[p].form == Form::kSingle ? costs_[i].tuned : candidate.steps[p].tuned;
+        candidate.steps[p].form == Form::kSingle ? ops_[i].cost.tuned : candidate.steps[p].tuned;
   }
 }
 
@@ -533,22 +516,26 @@ void LaunchSplitter::Scatter(const Candidate& candidate) {
   }
   for (int i = 0; i < op_count_; ++i) {
     const uint8_t p = candidate.step_of[i];
-    if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*works_[i]);
+    if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*ops_[i].work);
   }
 }
 
-void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const Site& site,
-                                 LaunchSplit& split) {
-  for (int i = 0; i < split.op_count; ++i) {
-    problems_[i] = Problem::Of(*works[split.order[i]]);
-  }
-  split.compiled_at = compiler_->epoch();
-  const Problem* problems = problems_.data();
+void LaunchSplitter::CompileList(std::span<const Problem> problems, const Site& site, Step& step) {
+  step.work_list = compiler_->Compile(problems, site.sm_budget, site.goal);
+  if (step.work_list != nullptr) step.list_version = step.work_list->version;
+}
+
+void LaunchSplitter::KeepLists(std::span<const Work* const> works, const Site& site,
+                               LaunchSplit& split) {
+  const uint8_t* ops = split.order.data();
   for (Step& step : split.step_span()) {
-    if (step.form == Form::kGroup && !step.rows) {
-      step.work_list = compiler_->Compile({problems, step.count}, site.sm_budget, site.goal);
+    const bool listed = step.form == Form::kGroup && !step.rows;
+    const bool kept = step.work_list != nullptr && step.work_list->version == step.list_version;
+    if (listed && !kept) {
+      for (int i = 0; i < step.count; ++i) problems_[i] = Problem::Of(*works[ops[i]]);
+      CompileList({problems_.data(), step.count}, site, step);
     }
-    problems += step.count;
+    ops += step.count;
   }
 }
 

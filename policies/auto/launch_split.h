@@ -24,12 +24,13 @@
 namespace concert::policies {
 
 // Ops that go out together: one launch, or for kStreams one for each op. Its predicted time is from
-// its start to its end; a work list is valid as long as LaunchSplit::compiled_at is.
+// its start to its end.
 struct Step : PlannedLaunch {
   float serial_us = 0;        // its ops one after the other
   uint64_t repack_bytes = 0;  // kGroup: Work::repack_bytes of its ops
   bool tuned = false;         // kGroup, kStreams: predicted_us was measured
   bool rows = false;          // its ops are row ops: in one launch, without a work list
+  uint32_t list_version = 0;  // of work_list, when it was the step's
 
   int launches() const { return form == Form::kStreams ? count : 1; }
 };
@@ -49,7 +50,6 @@ struct LaunchSplit {
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
   Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
   float all_us = 0;  // of all ops offered, those for a later plan included
-  WorkListCompiler::Epoch compiled_at;
   // With which measured times it was chosen: their hash, and the number of the table.
   uint64_t times_hash = 0;
   uint32_t table = 0;
@@ -57,7 +57,6 @@ struct LaunchSplit {
   std::span<Step> step_span() { return {steps.data(), step_count}; }
   std::span<const Step> step_span() const { return {steps.data(), step_count}; }
   float PredictedUs() const;
-  float SerialUs() const;
 };
 
 // The last op launched on a lane, beside which streams would run.
@@ -101,8 +100,9 @@ class LaunchSplitter {
   void Choose(std::span<const SplitOp> ops, const Site& site, const Ratios& ratios,
               LaunchSplit& result);
 
-  // Compiles the work lists of the groups of `split`, which is one of these ops, anew.
-  void CompileAnew(std::span<const Work* const> works, const Site& site, LaunchSplit& split);
+  // Keeps the work lists of `split`, which is one of these ops, and compiles those anew that are
+  // gone.
+  void KeepLists(std::span<const Work* const> works, const Site& site, LaunchSplit& split);
 
  private:
   // An op with what it costs in a launch of its own.
@@ -111,14 +111,13 @@ class LaunchSplitter {
     float serial_us = 0;  // the measure of harm: the best kernel alone
     uint16_t session = 0;
     Form alone_form = Form::kSingle;
-    bool groupable = false;  // may join a group
-    bool rows = false;       // a row op: may join others in one launch
+    Carrier carrier = Carrier::kNone;  // whose launches it may share with others
     bool urgent = false;
     bool tuned = false;
   };
   // Positions in by_time_: [0, long_from) is one group, [long_from, alone_from) the next, and what
   // follows is launched one by one. Groups of several dtypes are several launches.
-  struct Cut {
+  struct Grouping {
     int long_from = 0;
     int alone_from = 0;
   };
@@ -135,17 +134,17 @@ class LaunchSplitter {
   static constexpr int kMaxCandidates = 12;
 
   // What is planned.
-  void Prepare(std::span<const SplitOp> ops);
+  void Prepare();
   // Of the ops offered; without, all candidates are of library kernels.
   bool may_group() const { return groupable_count_ + row_count_ > 0; }
   Item ItemOf(const SplitOp& op);
   // Candidates.
-  void ProposeCuts();
+  void ProposeGroupings();
   void ProposeStreams();
   void TryStreams(Step step, const CoRunSet& set, double wave_us);
   float GainBesideTails(const Step& step, const CoRunSet& set, float added_us) const;
-  void Try(Cut cut);
-  void Build(Cut cut, bool join_rows, Candidate& candidate) const;
+  void Try(Grouping grouping);
+  void Build(Grouping grouping, bool join_rows, Candidate& candidate) const;
   void AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
                  Candidate& candidate) const;
   void AddAlone(std::span<const uint8_t> marks, bool urgent, bool join_rows,
@@ -161,8 +160,9 @@ class LaunchSplitter {
   static Arrangement ArrangementOf(const Candidate& candidate);
   float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
   // The choice.
-  bool Settle(Candidate& candidate, LaunchSplit& result);
-  bool SettleStep(std::span<const Problem> problems, float ratio, Step& step);
+  bool Confirm(Candidate& candidate, LaunchSplit& result);
+  bool ConfirmStep(std::span<const Problem> problems, float ratio, Step& step);
+  void CompileList(std::span<const Problem> problems, const Site& site, Step& step);
   bool Harms(const Candidate& candidate) const;
   int StepsToLaunch(const Candidate& candidate) const;
   void WriteResult(const Candidate& candidate, int steps, LaunchSplit& result) const;
@@ -174,6 +174,7 @@ class LaunchSplitter {
   WorkListCompiler* const compiler_;  // null: no group launches
 
   // Of the choice at hand.
+  std::span<const SplitOp> ops_;
   int op_count_ = 0;
   int groupable_count_ = 0;
   int row_count_ = 0;
@@ -182,8 +183,6 @@ class LaunchSplitter {
   int problems_predicted_ = 0;
   Ratios ratios_{};
   std::array<Item, kMaxReady> items_;
-  std::array<OpCost, kMaxReady> costs_;
-  std::array<const Work*, kMaxReady> works_;
   FairBounds bounds_;
   std::array<uint16_t, kMaxReady> by_time_;                  // groupable ops, shortest first
   std::array<Problem, kMaxReady> problems_;                  // step after step

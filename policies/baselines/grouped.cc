@@ -33,12 +33,16 @@ class GroupedPolicy final : public Policy {
       return writer.Finish(Reason::kCollective, false);
     }
     const ReadyOp& first = snapshot.ready[0];
-    const bool grouped = compiler_ != nullptr && first.work.groupable;
+    const bool grouped = compiler_ != nullptr && first.work.groupable();
     if (!grouped || !AddGroup(snapshot, writer, plan)) {
       writer.Add(0, Form::kSingle, IsCollective(first) ? kCollectiveLane : LaneOf(first));
       plan.launches[0].sm_budget = BudgetOf(snapshot);
     }
     writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, false);
+  }
+
+  void Reclaim() override {
+    if (compiler_ != nullptr) compiler_->Reclaim();
   }
 
  private:
@@ -67,7 +71,7 @@ class GroupedPolicy final : public Policy {
     const ReadyOp& first = snapshot.ready[0];
     for (size_t i = 0; i < snapshot.ready.size(); ++i) {
       const Work& work = snapshot.ready[i].work;
-      if (!work.groupable || work.dtype != first.work.dtype) continue;
+      if (!work.groupable() || work.dtype != first.work.dtype) continue;
       if (snapshot.ready[i].priority != first.priority) continue;
       if (repack_bytes + work.repack_bytes > compiler_->max_repack_bytes()) continue;
       repack_bytes += work.repack_bytes;

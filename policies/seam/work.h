@@ -23,6 +23,15 @@ enum class RunsOn : uint8_t {
   kCopyEngine,
 };
 
+// What can carry an op in a launch that is one of a chain: that may start before the launch before
+// it has ended, follows what its ops depend on one by one, and signals by itself. One launch is of
+// one carrier.
+enum class Carrier : uint8_t {
+  kNone,   // the op is a launch of its own
+  kGroup,  // a group launch, as problem of a work list
+  kRows,   // a launch of the row kernel
+};
+
 // Values equal those of the ring ABI.
 enum class Dtype : uint8_t { kBf16 = 1, kFp16 = 2, kFp32 = 3, kFp8E4m3 = 4 };
 
@@ -41,10 +50,10 @@ struct Work {
   RunsOn runs_on = RunsOn::kSms;
   Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
-  bool groupable = false;     // of a GEMM: its operands are such that a group launch can carry it
+  Carrier carrier = Carrier::kNone;
   uint8_t ranks = 1;          // of a collective
   TransportSet transports;    // of a collective: that could carry this rank's part
-  uint32_t repack_bytes = 0;  // groupable: what a group launch must copy first
+  uint32_t repack_bytes = 0;  // what a group launch must copy first
   // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
   // 0.
   uint32_t m = 0, n = 0, k = 0, batch = 0;
@@ -53,18 +62,10 @@ struct Work {
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
 
   bool is_gemm() const { return k != 0; }
-  // Rows that are computed each for itself: the row kernel's.
-  bool is_rows() const { return runs_on == RunsOn::kSms && k == 0; }
-  // It can be part of a launch that takes part in a chain: that may start before the launch before
-  // it has ended, follows what its ops depend on one by one, and signals by itself.
-  bool chains() const { return groupable || is_rows(); }
+  bool groupable() const { return carrier == Carrier::kGroup; }
+  bool chains() const { return carrier != Carrier::kNone; }
   friend bool operator==(const Work&, const Work&) = default;
 };
-
-// Whether one launch can be for both kinds of work: all GEMMs, or all row ops.
-inline bool ShareALaunch(const Work& a, const Work& b) {
-  return a.runs_on == RunsOn::kSms && b.runs_on == RunsOn::kSms && a.is_gemm() == b.is_gemm();
-}
 
 // A GEMM as tuning tells them apart: shape and dtype, not buffers.
 struct Problem {
@@ -72,6 +73,7 @@ struct Problem {
   Dtype dtype = Dtype::kBf16;
 
   static Problem Of(const Work& work) { return {work.m, work.n, work.k, work.batch, work.dtype}; }
+  bool is_gemm() const { return k != 0; }  // else what else Work says of m, n and k
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 

@@ -32,6 +32,9 @@ constexpr Rows kRows[] = {
 
 using Values = std::vector<double>;
 
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 Values Rounded(Dtype dtype, const Values& values) { return Decode(dtype, Encode(dtype, values)); }
 double Rounded(Dtype dtype, double value) { return Rounded(dtype, Values{value})[0]; }
 
@@ -79,6 +82,7 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
     Rows shape;
     Dtype dtype;
     bool residual = false, cast_first = false;
+    float epsilon = 1e-2f;
   };
 
   static concert_rms_norm_body BodyOf(const Case& test) {
@@ -87,7 +91,7 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
     body.columns = test.shape.columns;
     body.x_stride = body.residual_stride = body.out_stride =
         test.shape.columns + test.shape.padding;
-    body.epsilon = 1e-2f;
+    body.epsilon = test.epsilon;
     body.dtype = static_cast<uint8_t>(test.dtype);
     body.flags = test.cast_first ? CONCERT_RMS_NORM_CAST_FIRST : 0;
     return body;
@@ -99,7 +103,7 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
     for (uint64_t row = 0; row < test.shape.rows; ++row) {
       double squares = 0;
       for (uint64_t i = 0; i < columns; ++i) squares += std::pow(input[row * stride + i], 2);
-      const double scale = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-2);
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(columns) + test.epsilon);
       for (uint64_t i = 0; i < columns; ++i) {
         const double normal = input[row * stride + i] * scale;
         want.push_back((test.cast_first ? Rounded(test.dtype, normal) : normal) * weight[i]);
@@ -120,6 +124,15 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += residual[i];
     sums = Rounded(test.dtype, sums);
 
+    const concert_rms_norm_body body = RunOn(test, x, residual, weight);
+    CheckRows(test.shape, test.dtype, body.out.buffer,
+              Expected(test, test.residual ? sums : x, weight));
+    if (test.residual) CheckResidual(test, body.residual.buffer, sums, residual);
+  }
+
+  // Runs `test` on these numbers in new buffers.
+  concert_rms_norm_body RunOn(const Case& test, const Values& x, const Values& residual,
+                              const Values& weight) {
     concert_descriptor descriptor{};
     concert_rms_norm_body& body = descriptor.body.rms_norm = BodyOf(test);
     body.x.buffer = NewBuffer(Encode(test.dtype, x));
@@ -127,10 +140,22 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
     body.out.buffer = NewPoisoned(x.size() * DtypeBytes(test.dtype));
     if (test.residual) body.residual.buffer = NewBuffer(Encode(test.dtype, residual));
     Run(Make(descriptor, CONCERT_OP_RMS_NORM));
-    CheckRows(test.shape, test.dtype, body.out.buffer,
-              Expected(test, test.residual ? sums : x, weight));
-    if (test.residual) CheckResidual(test, body.residual.buffer, sums, residual);
+    return body;
   }
+
+  struct Outcome {
+    Values out, sums;  // sums: the residual afterwards
+  };
+  // Without gaps.
+  Outcome Normalise(const Case& test, const Values& x, const Values& residual,
+                    const Values& weight) {
+    const concert_rms_norm_body body = RunOn(test, x, residual, weight);
+    const auto values = [&](uint32_t buffer) {
+      return Decode(test.dtype, Read(buffer, x.size() * DtypeBytes(test.dtype)));
+    };
+    return {values(body.out.buffer), test.residual ? values(body.residual.buffer) : Values()};
+  }
+  static Values Ones() { return Values(8, 1.0); }
 
   // Every element exactly: sums of two numbers have one right rounding. Gaps keep what they had.
   void CheckResidual(const Case& test, uint32_t buffer, const Values& sums, const Values& before) {
@@ -172,23 +197,73 @@ TEST_P(RmsNormConformanceTest, InPlaceGivesTheSameBits) {
 }
 
 TEST_P(RmsNormConformanceTest, NanAndInfinityStayInTheirRow) {
-  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  const Case test{{"special", 3, 8}, Dtype::kBf16, false, false};
-  Values x(24, 1.0);
-  x[3] = nan;
-  x[8 + 3] = inf;
-  concert_descriptor descriptor{};
-  concert_rms_norm_body& body = descriptor.body.rms_norm = BodyOf(test);
-  body.epsilon = 0;
-  body.x.buffer = NewBuffer(Encode(test.dtype, x));
-  body.weight.buffer = NewBuffer(Encode(test.dtype, Values(8, 1.0)));
-  body.out.buffer = NewPoisoned(24 * 2);
-  Run(Make(descriptor, CONCERT_OP_RMS_NORM));
-  const Values out = Decode(test.dtype, Read(body.out.buffer, 24 * 2));
+  for (const bool residual : {false, true}) {
+    for (const bool cast_first : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "residual " << residual << ", cast first " << cast_first);
+      Values x(24, 1.0);
+      x[3] = kNan;
+      x[8 + 3] = kInf;
+      const auto [out, sums] = Normalise({{"special", 3, 8}, Dtype::kBf16, residual, cast_first, 0},
+                                         x, Values(24, 0.0), Ones());
+      for (int i = 0; i < 8; ++i) {
+        EXPECT_TRUE(std::isnan(out[i])) << i;            // the mean is NaN
+        EXPECT_EQ(std::isnan(out[8 + i]), i == 3) << i;  // inf / inf; else 1 / inf
+        EXPECT_EQ(out[16 + i], 1) << i;
+      }
+    }
+  }
+}
+
+TEST_P(RmsNormConformanceTest, NanAndInfinityOfTheResidualStayInTheirRow) {
+  for (const bool cast_first : {false, true}) {
+    Values x(32, 0.0), residual(32, 1.0);
+    residual[2] = kNan;
+    residual[8 + 2] = -kInf;
+    residual[16 + 2] = -kInf, x[16 + 2] = kInf;
+    const auto [out, sums] =
+        Normalise({{"special", 4, 8}, Dtype::kBf16, true, cast_first, 0}, x, residual, Ones());
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_TRUE(std::isnan(out[i])) << i;
+      EXPECT_EQ(std::isnan(sums[i]), i == 2) << i;
+      EXPECT_EQ(std::isnan(out[8 + i]), i == 2) << i;
+      EXPECT_EQ(sums[8 + i], i == 2 ? -kInf : 1) << i;
+      EXPECT_TRUE(std::isnan(out[16 + i])) << i;  // inf - inf
+      EXPECT_EQ(out[24 + i], 1) << i;
+    }
+  }
+}
+
+// The sum is rounded to the dtype before it is normalised: beyond fp16's largest number it is inf.
+TEST_P(RmsNormConformanceTest, AResidualThatOverflowsIsInfinite) {
+  Values x(16, 1.0), residual(16, 0.0);
+  x[0] = residual[0] = 65504;
+  const auto [out, sums] =
+      Normalise({{"special", 2, 8}, Dtype::kFp16, true, false, 0}, x, residual, Ones());
   for (int i = 0; i < 8; ++i) {
-    EXPECT_TRUE(std::isnan(out[i])) << i;            // the mean is NaN
-    EXPECT_EQ(std::isnan(out[8 + i]), i == 3) << i;  // inf / inf; else 1 / inf
-    EXPECT_EQ(out[16 + i], 1) << i;
+    EXPECT_EQ(sums[i], i == 0 ? kInf : 1) << i;
+    EXPECT_EQ(std::isnan(out[i]), i == 0) << i;
+    EXPECT_EQ(out[8 + i], 1) << i;
+  }
+}
+
+TEST_P(RmsNormConformanceTest, NanAndInfinityOfTheWeightStayInTheirColumn) {
+  for (const bool cast_first : {false, true}) {
+    Values x(24, 1.0), weight = Ones();
+    for (int i = 0; i < 8; ++i) x[8 + i] = -1, x[16 + i] = 0;
+    weight[2] = kNan, weight[5] = -kInf;
+    const auto [out, sums] =
+        Normalise({{"special", 3, 8}, Dtype::kBf16, false, cast_first, 1}, x, {}, weight);
+    for (int i = 0; i < 24; ++i) {
+      const double sign = i < 8 ? 1 : i < 16 ? -1 : 0;
+      if (i % 8 == 2 || i == 16 + 5) {
+        EXPECT_TRUE(std::isnan(out[i])) << i;  // 0 times inf is NaN
+      } else if (i % 8 == 5) {
+        EXPECT_EQ(out[i], sign * -kInf) << i;
+      } else {
+        EXPECT_EQ(std::signbit(out[i]), sign < 0) << i;
+        EXPECT_EQ(out[i] == 0, sign == 0) << i;
+      }
+    }
   }
 }
 
@@ -208,17 +283,24 @@ class GatedActivationConformanceTest : public RowOpsConformanceTest {
         want.push_back(Activate(activation, gate) * up);
       }
     }
+    CheckRows(shape, dtype, RunOn(shape, dtype, activation, interleaved, x), want);
+  }
+
+  // The buffer of out, rows at a distance of columns and padding.
+  uint32_t RunOn(const Rows& shape, Dtype dtype, uint8_t activation, bool interleaved,
+                 const Values& x) {
     concert_descriptor descriptor{};
     concert_gated_activation_body& body = descriptor.body.gated_activation;
     body.rows = shape.rows, body.columns = shape.columns;
-    body.x_stride = stride, body.out_stride = columns + shape.padding;
+    body.x_stride = 2 * uint64_t{shape.columns} + shape.padding;
+    body.out_stride = shape.columns + shape.padding;
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
     body.flags = interleaved ? CONCERT_GATED_INTERLEAVED : 0;
     body.x.buffer = NewBuffer(Encode(dtype, x));
     body.out.buffer = NewPoisoned(shape.rows * body.out_stride * DtypeBytes(dtype));
     Run(Make(descriptor, CONCERT_OP_GATED_ACTIVATION));
-    CheckRows(shape, dtype, body.out.buffer, want);
+    return body.out.buffer;
   }
 };
 
@@ -227,6 +309,43 @@ TEST_P(GatedActivationConformanceTest, MatchesTheReference) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
       for (const uint8_t activation : {CONCERT_ABI_ACT_GELU, CONCERT_ABI_ACT_SILU}) {
         for (const bool interleaved : {false, true}) RunCase(shape, dtype, activation, interleaved);
+      }
+    }
+  }
+}
+
+TEST_P(GatedActivationConformanceTest, NanAndInfinityStayInTheirElement) {
+  // -inf: -inf / (1 + exp(inf)), and half of -inf times 1 + tanh(-inf).
+  struct Special {
+    double gate, up, out;  // out 1: whatever two ones give
+  };
+  constexpr Special kSpecial[] = {
+      {1, 1, 1},       {kNan, 1, kNan},   {1, kNan, kNan},  {kInf, 1, kInf}, {kInf, -1, -kInf},
+      {0, kInf, kNan}, {1, -kInf, -kInf}, {-kInf, 1, kNan}, {1, 1, 1},
+  };
+  constexpr uint32_t kColumns = std::size(kSpecial);
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+    for (const uint8_t activation : {CONCERT_ABI_ACT_GELU, CONCERT_ABI_ACT_SILU}) {
+      for (const bool interleaved : {false, true}) {
+        Values x(2 * kColumns);
+        for (uint32_t i = 0; i < kColumns; ++i) {
+          x[interleaved ? 2 * i : i] = kSpecial[i].gate;
+          x[interleaved ? 2 * i + 1 : kColumns + i] = kSpecial[i].up;
+        }
+        const uint32_t buffer = RunOn({"special", 1, kColumns}, dtype, activation, interleaved, x);
+        const Values out = Decode(dtype, Read(buffer, kColumns * DtypeBytes(dtype)));
+        for (uint32_t i = 0; i < kColumns; ++i) {
+          SCOPED_TRACE(testing::Message()
+                       << "element " << i << ", dtype " << static_cast<int>(dtype)
+                       << ", activation " << static_cast<int>(activation));
+          if (std::isnan(kSpecial[i].out)) {
+            EXPECT_TRUE(std::isnan(out[i])) << out[i];
+          } else if (std::isinf(kSpecial[i].out)) {
+            EXPECT_EQ(out[i], kSpecial[i].out);
+          } else {
+            EXPECT_NEAR(out[i], Activate(activation, 1), ToleranceOf(dtype));
+          }
+        }
       }
     }
   }

@@ -148,7 +148,7 @@ class GpuGroupMeasure : public GpuGroupTestBase {
       gemm.dtype = gemm.d_dtype = Dtype::kBf16;
       op.work = {
           .runs_on = policies::RunsOn::kSms, .m = step.m, .n = step.n, .k = step.k, .batch = 1};
-      op.work.groupable = true;
+      op.work.carrier = policies::Carrier::kGroup;
     }
     return ops;
   }

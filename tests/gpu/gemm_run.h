@@ -194,7 +194,7 @@ class GemmRun {
                 .batch = g.batch,
                 .flops = uint64_t{2} * g.m * g.n * g.k * g.batch};
     const std::optional<uint32_t> repack_bytes = kernels::GroupRepackBytes(g);
-    op_.work.groupable = repack_bytes.has_value();
+    if (repack_bytes.has_value()) op_.work.carrier = policies::Carrier::kGroup;
     op_.work.repack_bytes = repack_bytes.value_or(0);
   }
 

@@ -55,7 +55,7 @@ int DataTypes(const concert_gemm_body& op, cudaDataType_t* type, cudaDataType_t*
 // heuristic does not see every address, and a kernel that finds one misaligned takes the process's
 // context down. Scales too, even the one of a tensor: with it 4 bytes past such a multiple, 13.1 on
 // an H200 offered an algorithm that cublasLtMatmul then refused.
-int CheckFp8(const concert_gemm_body& op, const GemmAddresses& addresses, concert_error* error) {
+int CheckFp8(const concert_gemm_body& op, concert_error* error) {
   const bool scaled = op.a.scales != 0 || op.w.scales != 0;
   if (op.dtype != CONCERT_FP8_E4M3) {
     return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
@@ -71,17 +71,17 @@ int CheckFp8(const concert_gemm_body& op, const GemmAddresses& addresses, concer
                 "without a batch; start concertd");
   }
   constexpr uint64_t kOutputBytes = 2;  // bf16 and fp16
-  const bool has_c = addresses.c != 0;
+  const bool has_c = op.c.offset != 0;
   const struct {
     const char* name;
     uint64_t bytes;
-  } fields[] = {{"the address of a", addresses.a},
-                {"the address of w", addresses.w},
-                {"the address of c", addresses.c},
-                {"the address of d", addresses.d},
-                {"the address of bias", addresses.bias},
-                {"the address of a_scales", addresses.a_scales},
-                {"the address of w_scales", addresses.w_scales},
+  } fields[] = {{"the address of a", op.a.offset},
+                {"the address of w", op.w.offset},
+                {"the address of c", op.c.offset},
+                {"the address of d", op.d.offset},
+                {"the address of bias", op.bias.offset},
+                {"the address of a_scales", op.a_scales_offset},
+                {"the address of w_scales", op.w_scales_offset},
                 {"k", op.k},
                 {"lda", op.lda},
                 {"ldw", op.ldw},
@@ -211,8 +211,7 @@ cublasStatus_t CublasLt::Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t t
 }
 
 // cuBLASLt's A is W and its B is A.
-cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const GemmAddresses& addresses,
-                                        const Problem& p) const {
+cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const Problem& p) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
@@ -224,18 +223,17 @@ cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const GemmA
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kPerRow);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kPerRow);
   }
-  if (addresses.w_scales != 0) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, addresses.w_scales);
-  if (addresses.a_scales != 0) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, addresses.a_scales);
+  if (op.w.scales != 0) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, op.w_scales_offset);
+  if (op.a.scales != 0) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, op.a_scales_offset);
   return status;
 }
 
-int CublasLt::Describe(const concert_gemm_body& op, const GemmAddresses& addresses, Problem* p,
-                       concert_error* error) const {
+int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* error) const {
   cudaDataType_t type, d_type;
   cublasLtEpilogue_t epilogue;
   if (int code = DataTypes(op, &type, &d_type, error)) return code;
-  if (int code = CheckFp8(op, addresses, error)) return code;
-  if (!Epilogue(op.activation, addresses.bias != 0, &epilogue)) {
+  if (int code = CheckFp8(op, error)) return code;
+  if (!Epilogue(op.activation, op.bias.offset != 0, &epilogue)) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "activation %u is not available in CONCERT_FALLBACK=cublas, which has none, relu "
                 "and gelu; start concertd",
@@ -251,11 +249,11 @@ int CublasLt::Describe(const concert_gemm_body& op, const GemmAddresses& address
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof(transpose));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
-  if (addresses.bias != 0) {
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &addresses.bias, sizeof(addresses.bias));
+  if (op.bias.offset != 0) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op.bias.offset, sizeof(op.bias.offset));
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &d_type, sizeof(d_type));
   }
-  if (status == CUBLAS_STATUS_SUCCESS) status = DescribeScales(op, addresses, *p);
+  if (status == CUBLAS_STATUS_SUCCESS) status = DescribeScales(op, *p);
   const auto layout = [&](cublasLtMatrixLayout_t* made, cudaDataType_t of, uint64_t rows,
                           uint64_t cols, uint64_t ld, uint64_t stride) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
@@ -263,8 +261,8 @@ int CublasLt::Describe(const concert_gemm_body& op, const GemmAddresses& address
   };
   layout(&p->w, type, op.k, op.n, op.ldw, op.stride_w);
   layout(&p->a, type, op.k, op.m, op.lda, op.stride_a);
-  layout(&p->c, d_type, op.n, op.m, addresses.c != 0 ? op.ldc : op.ldd,
-         addresses.c != 0 ? op.stride_c : op.stride_d);
+  layout(&p->c, d_type, op.n, op.m, op.c.offset != 0 ? op.ldc : op.ldd,
+         op.c.offset != 0 ? op.stride_c : op.stride_d);
   layout(&p->d, d_type, op.n, op.m, op.ldd, op.stride_d);
   if (IsRefusal(status)) return Refuse(op, error);
   return CheckLt(status, "describing the GEMM to cuBLASLt", error);
@@ -277,7 +275,7 @@ void CublasLt::Destroy(const Problem& p) const {
   if (p.matmul != nullptr) cublasLtMatmulDescDestroy_(p.matmul);
 }
 
-cublasStatus_t CublasLt::Prefer(const GemmAddresses& addresses, uint64_t workspace_bytes,
+cublasStatus_t CublasLt::Prefer(const concert_gemm_body& op, uint64_t workspace_bytes,
                                 cublasLtMatmulPreference_t* preference) const {
   cublasStatus_t status = cublasLtMatmulPreferenceCreate_(preference);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -287,21 +285,20 @@ cublasStatus_t CublasLt::Prefer(const GemmAddresses& addresses, uint64_t workspa
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
   // Splits of K meet in fp32 only, as the daemon's do.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(addresses.w));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(addresses.a));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(op.w.offset));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(op.a.offset));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-      Alignment(addresses.c != 0 ? addresses.c : addresses.d));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, Alignment(addresses.d));
+      Alignment(op.c.offset != 0 ? op.c.offset : op.d.offset));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, Alignment(op.d.offset));
   return status;
 }
 
-cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm_body& op,
-                             const GemmAddresses& addresses, const Problem& p, Workspace workspace,
-                             CUstream stream) const {
+cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm_body& op, const Problem& p,
+                             Workspace workspace, CUstream stream) const {
   cublasLtMatmulPreference_t preference = nullptr;
   std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> found = {};
   int count = 0;
-  cublasStatus_t status = Prefer(addresses, workspace.bytes, &preference);
+  cublasStatus_t status = Prefer(op, workspace.bytes, &preference);
   if (status == CUBLAS_STATUS_SUCCESS) {
     status = cublasLtMatmulAlgoGetHeuristic_(handle, p.matmul, p.w, p.a, p.c, p.d, preference,
                                              kMaxCandidates, found.data(), &count);
@@ -310,28 +307,27 @@ cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm_body& o
   if (status != CUBLAS_STATUS_SUCCESS) return status;
 
   const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  const CUdeviceptr c = addresses.c != 0 ? addresses.c : addresses.d;
+  const CUdeviceptr c = op.c.offset != 0 ? op.c.offset : op.d.offset;
   status = CUBLAS_STATUS_NOT_SUPPORTED;
   // The heuristic's offer may still be refused, before a launch, for these addresses.
   for (int i = 0; i < count && IsRefusal(status); ++i) {
     if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > workspace.bytes) {
       continue;
     }
-    status = cublasLtMatmul_(handle, p.matmul, &op.alpha, pointer(addresses.w), p.w,
-                             pointer(addresses.a), p.a, &op.beta, pointer(c), p.c,
-                             pointer(addresses.d), p.d, &found[i].algo, pointer(workspace.address),
+    status = cublasLtMatmul_(handle, p.matmul, &op.alpha, pointer(op.w.offset), p.w,
+                             pointer(op.a.offset), p.a, &op.beta, pointer(c), p.c,
+                             pointer(op.d.offset), p.d, &found[i].algo, pointer(workspace.address),
                              workspace.bytes, reinterpret_cast<cudaStream_t>(stream));
   }
   return status;
 }
 
-int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm_body& op,
-                   const GemmAddresses& addresses, Workspace workspace, CUstream stream,
-                   concert_error* error) const {
+int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm_body& op, Workspace workspace,
+                   CUstream stream, concert_error* error) const {
   Problem p;
-  int code = Describe(op, addresses, &p, error);
+  int code = Describe(op, &p, error);
   if (code == CONCERT_OK) {
-    const cublasStatus_t status = Run(handle, op, addresses, p, workspace, stream);
+    const cublasStatus_t status = Run(handle, op, p, workspace, stream);
     code =
         IsRefusal(status) ? Refuse(op, error) : CheckLt(status, "enqueueing it in cuBLASLt", error);
   }

@@ -10,11 +10,6 @@
 
 namespace concert::client {
 
-// Device addresses of a GEMM's operands; 0: absent.
-struct GemmAddresses {
-  CUdeviceptr a = 0, w = 0, c = 0, d = 0, bias = 0, a_scales = 0, w_scales = 0;
-};
-
 struct Workspace {
   CUdeviceptr address = 0;
   size_t bytes = 0;
@@ -28,11 +23,11 @@ class CublasLt {
   int CreateHandle(cublasLtHandle_t* handle, concert_error* error) const;
   void DestroyHandle(cublasLtHandle_t handle) const;
 
-  // Enqueues `op` on `stream`. The heuristic is
-  // asked every time, some microseconds of CPU: the fallback is for correctness, not for speed.
+  // Enqueues `op`, whose offsets are addresses (LocateGemm), on `stream`. The heuristic is asked
+  // every time, some microseconds of CPU: the fallback is for correctness, not for speed.
   // UNIMPLEMENTED for silu and for what cuBLASLt has no kernel for, as fp8 that is not aligned.
-  int Gemm(cublasLtHandle_t handle, const concert_gemm_body& op, const GemmAddresses& addresses,
-           Workspace workspace, CUstream stream, concert_error* error) const;
+  int Gemm(cublasLtHandle_t handle, const concert_gemm_body& op, Workspace workspace,
+           CUstream stream, concert_error* error) const;
 
  private:
   CublasLt();
@@ -56,16 +51,13 @@ class CublasLt {
 #undef X
 
   struct Problem;
-  cublasStatus_t DescribeScales(const concert_gemm_body& op, const GemmAddresses& addresses,
-                                const Problem& problem) const;
-  int Describe(const concert_gemm_body& op, const GemmAddresses& addresses, Problem* problem,
-               concert_error* error) const;
-  cublasStatus_t Prefer(const GemmAddresses& addresses, uint64_t workspace_bytes,
+  cublasStatus_t DescribeScales(const concert_gemm_body& op, const Problem& problem) const;
+  int Describe(const concert_gemm_body& op, Problem* problem, concert_error* error) const;
+  cublasStatus_t Prefer(const concert_gemm_body& op, uint64_t workspace_bytes,
                         cublasLtMatmulPreference_t* preference) const;
   // Enqueues it with the first algorithm that cuBLASLt offers and then takes.
-  cublasStatus_t Run(cublasLtHandle_t handle, const concert_gemm_body& op,
-                     const GemmAddresses& addresses, const Problem& problem, Workspace workspace,
-                     CUstream stream) const;
+  cublasStatus_t Run(cublasLtHandle_t handle, const concert_gemm_body& op, const Problem& problem,
+                     Workspace workspace, CUstream stream) const;
   void Destroy(const Problem& problem) const;
   cublasStatus_t Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                         uint64_t cols, uint64_t ld, uint32_t batch, uint64_t stride) const;

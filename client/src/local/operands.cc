@@ -24,25 +24,27 @@ class Locator {
   int code() const { return code_; }
 
   // Checks, without overflow, that the operand lies within its buffer.
-  void Find(const char* name, const concert_operand& operand, const Extent& extent,
-            CUdeviceptr* address) {
-    if (code_ == CONCERT_OK) code_ = Locate(name, operand, extent, address);
+  void Find(const char* name, concert_operand& operand, const Extent& extent) {
+    if (code_ == CONCERT_OK) code_ = Locate(name, operand, extent);
   }
 
-  void FindScales(const char* name, const concert_operand& operand, bool per_row, uint32_t rows,
-                  CUdeviceptr* address) {
-    if (code_ != CONCERT_OK || (operand.buffer == 0 && !per_row)) return;
-    if (operand.offset % sizeof(float) != 0) {
+  void FindScales(const char* name, uint32_t buffer, bool per_row, uint32_t rows,
+                  uint64_t& offset) {
+    if (code_ != CONCERT_OK) return;
+    concert_operand operand = {buffer, 0, offset};
+    if (buffer == 0 && !per_row) {
+      offset = 0;
+    } else if (offset % sizeof(float) != 0) {
       code_ = Fail(error_, CONCERT_INVALID_ARGUMENT, "%s.offset %" PRIu64 " is not a multiple of 4",
-                   name, operand.offset);
-      return;
+                   name, offset);
+    } else {
+      Find(name, operand, Extent::Bytes((per_row ? rows : 1) * sizeof(float)));
+      offset = operand.offset;
     }
-    Find(name, operand, Extent::Bytes((per_row ? rows : 1) * sizeof(float)), address);
   }
 
  private:
-  int Locate(const char* name, const concert_operand& operand, const Extent& extent,
-             CUdeviceptr* address) {
+  int Locate(const char* name, concert_operand& operand, const Extent& extent) {
     if (operand.buffer == 0) {
       return Fail(error_, CONCERT_INVALID_ARGUMENT,
                   "%s is required for this op but its buffer is NULL", name);
@@ -63,7 +65,7 @@ class Locator {
                   "%s at offset %" PRIu64 " does not fit in its buffer of %" PRIu64 " bytes", name,
                   operand.offset, memory.bytes);
     }
-    *address = memory.address + operand.offset;
+    operand.offset += memory.address;
     return CONCERT_OK;
   }
 
@@ -98,38 +100,39 @@ LocalMemory BufferTable::Find(uint32_t id) const {
   return id - 1 < buffers_.size() ? buffers_[id - 1].value_or(LocalMemory{}) : LocalMemory{};
 }
 
-int LocateGemm(const concert_gemm_body& op, const BufferTable& buffers, GemmAddresses* to,
-               concert_error* error) {
+int LocateGemm(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error) {
+  concert_gemm_body& op = descriptor.body.gemm;
   if (op.m == 0 || op.n == 0 || op.k == 0) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "m, n and k are %u, %u and %u; none may be 0",
                 op.m, op.n, op.k);
   }
   Locator locator(buffers, error);
-  const auto matrix = [&](const char* name, const concert_operand& operand, uint32_t rows,
-                          uint32_t cols, uint64_t ld, uint64_t stride, uint32_t dtype,
-                          CUdeviceptr* address) {
-    locator.Find(name, operand, {rows, cols, ld, op.batch, stride, ElementBytes(dtype)}, address);
+  const auto matrix = [&](const char* name, concert_operand& operand, uint32_t rows, uint32_t cols,
+                          uint64_t ld, uint64_t stride, uint32_t dtype) {
+    locator.Find(name, operand, {rows, cols, ld, op.batch, stride, ElementBytes(dtype)});
   };
   const uint32_t d_dtype = op.d_dtype != 0 ? op.d_dtype : op.dtype;
-  matrix("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype, &to->a);
-  matrix("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype, &to->w);
-  matrix("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype, &to->d);
-  if (op.beta != 0) matrix("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype, &to->c);
-  if (op.bias.buffer != 0) matrix("bias", op.bias, 1, op.n, op.n, 0, d_dtype, &to->bias);
+  if (op.beta == 0) op.c = {};
+  matrix("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype);
+  matrix("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype);
+  matrix("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype);
+  if (op.beta != 0) matrix("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype);
+  if (op.bias.buffer == 0) op.bias = {};
+  if (op.bias.buffer != 0) matrix("bias", op.bias, 1, op.n, op.n, 0, d_dtype);
   if (op.dtype != CONCERT_FP8_E4M3) return locator.code();
-  locator.FindScales("a_scales", {op.a.scales, 0, op.a_scales_offset},
-                     (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0, op.m, &to->a_scales);
-  locator.FindScales("w_scales", {op.w.scales, 0, op.w_scales_offset},
-                     (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0, op.n, &to->w_scales);
+  locator.FindScales("a_scales", op.a.scales, (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0, op.m,
+                     op.a_scales_offset);
+  locator.FindScales("w_scales", op.w.scales, (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0, op.n,
+                     op.w_scales_offset);
   return locator.code();
 }
 
-int LocateCopy(const concert_copy_body& op, const BufferTable& buffers, CopyAddresses* to,
-               concert_error* error) {
+int LocateCopy(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error) {
+  concert_copy_body& op = descriptor.body.copy;
   if (op.bytes == 0) return Fail(error, CONCERT_INVALID_ARGUMENT, "bytes is 0");
   Locator locator(buffers, error);
-  locator.Find("src", op.src, Extent::Bytes(op.bytes), &to->src);
-  locator.Find("dst", op.dst, Extent::Bytes(op.bytes), &to->dst);
+  locator.Find("src", op.src, Extent::Bytes(op.bytes));
+  locator.Find("dst", op.dst, Extent::Bytes(op.bytes));
   return locator.code();
 }
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "client/src/local/cublas_lt.h"
 #include "concert/concert.h"
 #include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
@@ -34,16 +33,10 @@ class BufferTable {
   std::vector<std::optional<LocalMemory>> buffers_ CONCERT_GUARDED_BY(mutex_);  // by id - 1
 };
 
-// The addresses of the operands of `op`. INVALID_ARGUMENT, naming the field, where one is missing
-// or does not fit in its buffer.
-int LocateGemm(const concert_gemm_body& op, const BufferTable& buffers, GemmAddresses* to,
-               concert_error* error);
-
-struct CopyAddresses {
-  CUdeviceptr src = 0, dst = 0;
-};
-int LocateCopy(const concert_copy_body& op, const BufferTable& buffers, CopyAddresses* to,
-               concert_error* error);
+// Makes addresses of the offsets of an op's operands, 0 of those that are absent. INVALID_ARGUMENT,
+// naming the field, where one is missing or does not fit in its buffer.
+int LocateGemm(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error);
+int LocateCopy(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error);
 
 }  // namespace concert::client
 

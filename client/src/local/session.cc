@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bitset>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -141,14 +143,16 @@ class LocalQueue final : public concert_queue {
              concert_error* error) override;
 
  private:
-  int SubmitGemm(const concert_gemm_body& op, const concert_submit_options& options,
-                 concert_ticket* ticket, concert_error* error);
-  int SubmitCopy(const concert_copy_body& op, const concert_submit_options& options,
-                 concert_ticket* ticket, concert_error* error);
-  // Runs `enqueue` on the stream between the op's waits and its signal.
-  template <typename Enqueue>
-  int Push(const concert_submit_options& options, concert_ticket* ticket, concert_error* error,
-           Enqueue enqueue);
+  // What the fallback computes of a kind.
+  struct Kind {
+    uint16_t kind;
+    int (*locate)(concert_descriptor&, const BufferTable&, concert_error*);
+    // Of a descriptor that was located.
+    int (LocalQueue::*enqueue)(const concert_descriptor&, concert_error*);
+  };
+  static const Kind* FindKind(uint16_t kind);  // null: it is not for the fallback
+  int EnqueueGemm(const concert_descriptor& descriptor, concert_error* error);
+  int EnqueueCopy(const concert_descriptor& descriptor, concert_error* error);
 
   const std::shared_ptr<LocalSession> session_;
   const uint32_t gpu_;
@@ -239,22 +243,25 @@ LocalQueue::~LocalQueue() {
   if (stream_ != nullptr) api.cuStreamDestroy(stream_);
 }
 
-int LocalQueue::Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
-                       concert_error* error) {
-  switch (op.descriptor.kind) {
-    case CONCERT_OP_GEMM:
-      return SubmitGemm(op.descriptor.body.gemm, options, ticket, error);
-    case CONCERT_OP_COPY:
-      return SubmitCopy(op.descriptor.body.copy, options, ticket, error);
-  }
-  return Fail(error, CONCERT_UNIMPLEMENTED,
-              "%s needs concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies",
-              concert_op_kind_name(op.descriptor.kind));
+const LocalQueue::Kind* LocalQueue::FindKind(uint16_t kind) {
+  static constexpr Kind kKinds[] = {
+      {CONCERT_OP_GEMM, LocateGemm, &LocalQueue::EnqueueGemm},
+      {CONCERT_OP_COPY, LocateCopy, &LocalQueue::EnqueueCopy},
+  };
+  const auto* found = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                   [kind](const Kind& row) { return row.kind == kind; });
+  return found == std::end(kKinds) ? nullptr : found;
 }
 
-template <typename Enqueue>
-int LocalQueue::Push(const concert_submit_options& options, concert_ticket* ticket,
-                     concert_error* error, Enqueue enqueue) {
+int LocalQueue::Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
+                       concert_error* error) {
+  const Kind* kind = FindKind(op.descriptor.kind);
+  if (kind == nullptr) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "%s needs concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies",
+                concert_op_kind_name(op.descriptor.kind));
+  }
+  if (int code = kind->locate(op.descriptor, session_->buffers(), error)) return code;
   if (int code = session_->CheckOpen(error)) return code;
   const cuda::PrimaryContext context(session_->api(), session_->device(gpu_), error);
   if (context.code() != CONCERT_OK) return context.code();
@@ -265,31 +272,22 @@ int LocalQueue::Push(const concert_submit_options& options, concert_ticket* tick
     if (word == nullptr) return CONCERT_INVALID_ARGUMENT;
     if (int code = cuda::StreamWait(stream_, word, wait.value, error)) return code;
   }
-  if (int code = enqueue()) return code;
+  if (int code = (this->*kind->enqueue)(op.descriptor, error)) return code;
   if (int code = cuda::StreamWrite(stream_, word_, ticket_ + 1, error)) return code;
   ++ticket_;
   *ticket = last();
   return CONCERT_OK;
 }
 
-int LocalQueue::SubmitGemm(const concert_gemm_body& op, const concert_submit_options& options,
-                           concert_ticket* ticket, concert_error* error) {
-  GemmAddresses addresses;
-  if (int code = LocateGemm(op, session_->buffers(), &addresses, error)) return code;
-  return Push(options, ticket, error, [&] {
-    return session_->lt().Gemm(handle_, op, addresses, workspace_, stream_, error);
-  });
+int LocalQueue::EnqueueGemm(const concert_descriptor& descriptor, concert_error* error) {
+  return session_->lt().Gemm(handle_, descriptor.body.gemm, workspace_, stream_, error);
 }
 
-int LocalQueue::SubmitCopy(const concert_copy_body& op, const concert_submit_options& options,
-                           concert_ticket* ticket, concert_error* error) {
-  CopyAddresses at;
-  if (int code = LocateCopy(op, session_->buffers(), &at, error)) return code;
-  return Push(options, ticket, error, [&] {
-    const cuda::Api& api = session_->api();
-    return Check(api, api.cuMemcpyDtoDAsync(at.dst, at.src, op.bytes, stream_), "cuMemcpyDtoDAsync",
-                 error);
-  });
+int LocalQueue::EnqueueCopy(const concert_descriptor& descriptor, concert_error* error) {
+  const cuda::Api& api = session_->api();
+  const concert_copy_body& op = descriptor.body.copy;
+  return Check(api, api.cuMemcpyDtoDAsync(op.dst.offset, op.src.offset, op.bytes, stream_),
+               "cuMemcpyDtoDAsync", error);
 }
 
 // ---- LocalSession

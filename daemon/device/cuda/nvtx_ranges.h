@@ -48,7 +48,7 @@ class NvtxRanges {
   };
 
  private:
-  static constexpr size_t kKindCount = CONCERT_OP_BARRIER + 1;  // the highest concert_op_kind
+  static constexpr size_t kKindCount = CONCERT_OP_KIND_COUNT + 1;  // 0 is none
 
   void Push(uint16_t kind, policies::Form form, policies::Reason reason, uint64_t plan) const;
   static void Pop(nvtxDomainRegistration_st* domain);

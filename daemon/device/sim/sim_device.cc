@@ -44,7 +44,8 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     if (kind == nullptr || kind->collective ||
-        (group && !policies::ShareALaunch(op->work, ops[0]->work))) {
+        (group && (op->work.runs_on != policies::RunsOn::kSms ||
+                   op->work.is_gemm() != ops[0]->work.is_gemm()))) {
       return absl::InvalidArgumentError(
           absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
     }

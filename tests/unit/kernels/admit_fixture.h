@@ -3,6 +3,7 @@
 #define CONCERT_TESTS_UNIT_KERNELS_ADMIT_FIXTURE_H_
 
 #include <array>
+#include <cstdint>
 
 #include "kernels/op_table.h"
 
@@ -11,6 +12,7 @@ namespace concert::kernels {
 // Handles: 1, 2, 3: 1 MiB each on GPU 0. 4: freed. 5: imported on GPU 1. 6: pool on GPU 1. 7: base
 // address that is odd, 1 KiB.
 inline constexpr uint64_t kMiB = 1 << 20;
+inline constexpr uint64_t kHuge = UINT64_MAX;
 inline constexpr std::array<BufferRange, 8> kBuffers = {{
     {},
     {0x10000000, kMiB, 0, true},

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,7 +33,6 @@ void ExpectRefusals(const D& good, const std::vector<BadRowOp>& cases) {
 }
 
 TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
-  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   ExpectRefusals(
       GoodRmsNorm(),
       {
@@ -61,7 +59,21 @@ TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
           {[](D& d) { d.body.rms_norm.x.offset = kHuge - 1; }, "extent of x does not fit"},
           {[](D& d) { d.body.rms_norm.x_stride = 1 << 20; }, "x needs"},
           {[](D& d) { d.body.rms_norm.weight.offset = kMiB - 126; }, "weight needs 128 bytes"},
+          {[](D& d) { d.body.rms_norm.weight.offset = kHuge - 1; },
+           "extent of weight does not fit"},
+          {[](D& d) { d.body.rms_norm.residual.offset = kMiB - 2; }, "residual needs 1024 bytes"},
+          {[](D& d) { d.body.rms_norm.residual_stride = kHuge / 4; },
+           "extent of residual does not fit"},
           {[](D& d) { d.body.rms_norm.out.offset = 1; }, "out.offset 1 is not a multiple of 2"},
+          {[](D& d) { d.body.rms_norm.x.offset = 3; }, "x.offset 3 is not a multiple of 2"},
+          {[](D& d) { d.body.rms_norm.weight.offset = 65537; },
+           "weight.offset 65537 is not a multiple of 2"},
+          {[](D& d) { d.body.rms_norm.residual.offset = 5; },
+           "residual.offset 5 is not a multiple of 2"},
+          {[](D& d) {
+             d.body.rms_norm.weight = {7, 0, 0};
+           },
+           "weight.offset 0 is not a multiple of 2"},
           {[](D& d) {
              d.body.rms_norm.out = {1, 0, 2};
            },
@@ -95,7 +107,10 @@ TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
       GoodGatedActivation(),
       {
           {[](D& d) { d.body.gated_activation.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.gated_activation.rows = (1 << 24) + 1; }, "rows is 16777217"},
           {[](D& d) { d.body.gated_activation.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.gated_activation.columns = UINT32_MAX; }, "columns is 4294967295"},
+          {[](D& d) { d.body.gated_activation.dtype = 0; }, "dtype is 0"},
           {[](D& d) { d.body.gated_activation.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
           {[](D& d) { d.body.gated_activation.activation = CONCERT_ABI_ACT_RELU; },
            "activation is 1; it must be between 2 and 3"},
@@ -110,9 +125,36 @@ TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
           {[](D& d) { d.body.gated_activation.x_stride = 127; },
            "x_stride is 127; a row holds 128 elements"},
           {[](D& d) { d.body.gated_activation.out_stride = 63; }, "out_stride is 63"},
+          {[](D& d) { d.body.gated_activation.x.buffer = 77; },
+           "x.buffer is 77, which is not a buffer"},
+          {[](D& d) { d.body.gated_activation.out.buffer = 4; },
+           "out.buffer is 4, which is not a buffer"},
+          {[](D& d) { d.body.gated_activation.x.buffer = 5; }, "x lies on GPU 1"},
+          {[](D& d) { d.body.gated_activation.out.buffer = 5; }, "out lies on GPU 1"},
+          {[](D& d) { d.body.gated_activation.x_stride = kHuge / 2; }, "extent of x does not fit"},
+          {[](D& d) { d.body.gated_activation.out_stride = kHuge; }, "extent of out does not fit"},
+          {[](D& d) { d.body.gated_activation.x.offset = kHuge - 3; }, "extent of x does not fit"},
+          {[](D& d) { d.body.gated_activation.out.offset = kHuge - 3; },
+           "extent of out does not fit"},
+          {[](D& d) { d.body.gated_activation.x_stride = 1 << 20; }, "x needs"},
           {[](D& d) { d.body.gated_activation.x.offset = 2; }, "x.offset 2 is not a multiple of 4"},
+          {[](D& d) { d.body.gated_activation.out.offset = 6; },
+           "out.offset 6 is not a multiple of 4"},
+          {[](D& d) {
+             d.body.gated_activation.out = {7, 0, 0};
+           },
+           "out.offset 0 is not a multiple of 4"},
           {[](D& d) { d.body.gated_activation.out.offset = kMiB - 2044; }, "out needs 2048 bytes"},
           {[](D& d) { d.body.gated_activation.out = d.body.gated_activation.x; }, "out overlaps x"},
+          {[](D& d) {
+             d.body.gated_activation.out = {1, 0, 8 * 128 * 4 - 4};
+           },
+           "out overlaps x"},
+          {[](D& d) {  // out's last element is x's first
+             d.body.gated_activation.x = {1, 0, 8 * 64 * 4 - 4};
+             d.body.gated_activation.out = {1, 0, 0};
+           },
+           "out overlaps x"},
       });
 }
 

@@ -14,8 +14,6 @@
 namespace concert::kernels {
 namespace {
 
-constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
-
 struct BadCase {
   const char* name;
   concert_descriptor good;
@@ -378,7 +376,7 @@ TEST(AdmitTest, AGroupLaunchCarriesGemmsWhoseCopiesFit) {
     c.change(descriptor.body.gemm);
     Op op;
     ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
-    EXPECT_EQ(op.work.groupable, c.groupable);
+    EXPECT_EQ(op.work.groupable(), c.groupable);
     EXPECT_EQ(op.work.repack_bytes, c.repack_bytes);
   }
 }

@@ -91,7 +91,7 @@ Driver LoggingDriver() {
 
 class GroupLauncherTest : public testing::Test {
  protected:
-  GroupLauncherTest() : driver_(LoggingDriver()), planner_(policies::DeviceModel()) {
+  GroupLauncherTest() : driver_(LoggingDriver()), compiler_(policies::DeviceModel()) {
     g_log = {};
     uintptr_t functions = 0;
     for (auto& footprint : kernels_.group) {
@@ -118,7 +118,8 @@ class GroupLauncherTest : public testing::Test {
     gemm.dtype = gemm.d_dtype = Dtype::kBf16;
     op.work = {.runs_on = policies::RunsOn::kSms, .m = 64, .n = 64, .k = k, .batch = 1};
     const std::optional<uint32_t> repack_bytes = GroupRepackBytes(gemm);
-    op.work.groupable = repack_bytes.has_value();
+    op.work.carrier =
+        repack_bytes.has_value() ? policies::Carrier::kGroup : policies::Carrier::kNone;
     op.work.repack_bytes = repack_bytes.value_or(0);
     return op;
   }
@@ -131,12 +132,12 @@ class GroupLauncherTest : public testing::Test {
       pointers.push_back(&op);
       problems.push_back(Problem::Of(op.work));
     }
-    EXPECT_TRUE(GroupLauncher::Takes(pointers));
+    EXPECT_TRUE(GroupLauncher::Carries(pointers));
     const size_t before = g_log.enqueued.size();
     const absl::Status status =
         launcher_->Launch(track, {.ops = pointers,
                                   .sm_budget = sm_budget,
-                                  .work_list = planner_.Compile(problems, sm_budget),
+                                  .work_list = compiler_.Compile(problems, sm_budget),
                                   .inputs_ready = true,
                                   .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;
@@ -151,6 +152,7 @@ class GroupLauncherTest : public testing::Test {
   static Op MakeNorm(uint32_t rows) {
     Op op;
     op.kind = CONCERT_OP_RMS_NORM;
+    op.work.carrier = policies::Carrier::kRows;
     op.rms_norm = {.rows = rows,
                    .columns = 64,
                    .x = 1 << 20,
@@ -188,7 +190,7 @@ class GroupLauncherTest : public testing::Test {
 
   const Driver driver_;
   KernelTable kernels_;
-  GroupCompiler planner_;
+  GroupCompiler compiler_;
   std::unique_ptr<GroupLauncher> launcher_;
 };
 
@@ -261,7 +263,7 @@ TEST_F(GroupLauncherTest, RowsFollowAndAreFollowed) {
   const Predecessor after = {.launches_back = 1, .op = 0};
   ASSERT_TRUE(launcher_
                   ->Launch(0, {.ops = one,
-                               .work_list = planner_.Compile({&problem, 1}, 0),
+                               .work_list = compiler_.Compile({&problem, 1}, 0),
                                .after = {&after, 1},
                                .inputs_ready = true,
                                .weights_ready = true})
@@ -308,12 +310,12 @@ TEST_F(GroupLauncherTest, TakesNoMoreThanAScratchHolds) {
   Op half = MakeOp(1, 479, 479);
   half.work.repack_bytes = kernels::kGroupRepackBytes / 2;
   const std::vector<const Op*> ops = {&half, &half, &half};
-  EXPECT_TRUE(GroupLauncher::Takes(std::span(ops).first(2)));
-  EXPECT_FALSE(GroupLauncher::Takes(ops));
+  EXPECT_TRUE(GroupLauncher::Carries(std::span(ops).first(2)));
+  EXPECT_FALSE(GroupLauncher::Carries(ops));
   Op other = MakeOp(2, 480, 480);
   other.gemm.dtype = Dtype::kFp16;
   const Op* mixed[] = {&half, &other};
-  EXPECT_FALSE(GroupLauncher::Takes(mixed));
+  EXPECT_FALSE(GroupLauncher::Carries(mixed));
 }
 
 }  // namespace

@@ -119,12 +119,13 @@ class RandomScenes {
   Work RandomGemm() {
     Work work = Gemm(Pick({1, 16, 64, 333, 4096}), Pick({16, 768, 4096}), Pick({64, 479, 8192}));
     work.dtype = static_cast<Dtype>(Pick({1, 1, 1, 2, 3}));
-    work.groupable = GroupCompiler::Supports(Problem::Of(work)) && Below(8) != 0;
-    if (work.groupable && (work.k == 479 || Below(8) == 0)) {
-      work.repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
-      work.groupable = work.repack_bytes <= kGroupRepackBytes;
+    bool groupable = GroupCompiler::Supports(Problem::Of(work)) && Below(8) != 0;
+    if (groupable && (work.k == 479 || Below(8) == 0)) {
+      const uint32_t repack_bytes = Unaligned(work.m, work.n, work.k).repack_bytes;
+      groupable = repack_bytes <= kGroupRepackBytes;
+      if (groupable) work.repack_bytes = repack_bytes;
     }
-    if (!work.groupable) work.repack_bytes = 0;
+    if (groupable) work.carrier = Carrier::kGroup;
     return work;
   }
 
@@ -159,7 +160,8 @@ class PolicyContractTest : public testing::TestWithParam<Param> {
 void CheckRows(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   ASSERT_EQ(launch.work_list, nullptr);
   ASSERT_LE(launch.count, 32);
-  for (const uint16_t index : plan.OpsOf(launch)) ASSERT_TRUE(scene.ready[index].work.is_rows());
+  for (const uint16_t index : plan.OpsOf(launch))
+    ASSERT_TRUE(scene.ready[index].work.carrier == Carrier::kRows);
 }
 
 void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
@@ -171,7 +173,7 @@ void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
   uint64_t repack_bytes = 0;
   for (const uint16_t index : plan.OpsOf(launch)) {
     const ReadyOp& op = scene.ready[index];
-    ASSERT_TRUE(op.work.groupable);
+    ASSERT_TRUE(op.work.groupable());
     repack_bytes += op.work.repack_bytes;
     ASSERT_LE(repack_bytes, kGroupRepackBytes);
     ASSERT_EQ(op.work.dtype, first.work.dtype);
@@ -181,7 +183,7 @@ void CheckGemms(const Scene& scene, const Plan& plan, const PlannedLaunch& launc
 void CheckGroup(const Scene& scene, const Plan& plan, const PlannedLaunch& launch) {
   const ReadyOp& first = scene.ready[plan.OpsOf(launch)[0]];
   ASSERT_TRUE(scene.device.group_kernel);
-  if (first.work.is_rows()) {
+  if (first.work.carrier == Carrier::kRows) {
     ASSERT_NO_FATAL_FAILURE(CheckRows(scene, plan, launch));
   } else {
     ASSERT_NO_FATAL_FAILURE(CheckGemms(scene, plan, launch));
@@ -274,6 +276,7 @@ TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
     const Scene scene = scenes.Next(GetParam().group_kernel);
     const Snapshot snapshot = scene.Get();
     const int64_t before = allocations.load();
+    policy_->Reclaim();
     policy_->Decide(snapshot, plan);
     ASSERT_EQ(allocations.load(), before) << "round " << round;
     ASSERT_NO_FATAL_FAILURE(CheckPlan(scene, plan)) << "round " << round;
@@ -294,6 +297,7 @@ TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
   for (int round = 0; round < kRounds; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
     for (ReadyOp& op : scene.ready) op.ready_at = scene.now;
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), warm);
     policy_->Decide(scene.Get(), again);
     ASSERT_TRUE(SamePlan(warm, again)) << "round " << round;
@@ -310,6 +314,7 @@ TEST_P(PolicyContractTest, EverythingGoesOutInTheEnd) {
     Scene scene = scenes.Next(GetParam().group_kernel);
     scene.running.clear();  // each plan has finished before the next decision
     while (!scene.ready.empty()) {
+      policy_->Reclaim();
       policy_->Decide(scene.Get(), plan);
       ASSERT_FALSE(plan.empty());
       std::array<bool, kMaxReady> done{};
@@ -351,6 +356,7 @@ TEST_P(DoNoHarmTest, NoPlanIsPredictedWorseThanSerial) {
   std::mt19937 random(tests::Seed());
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam());
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), plan_);
     ASSERT_LE(plan_.predicted_us, plan_.serial_us * 1.0001f)
         << "seed " << tests::Seed() + 3 << " round " << round;
@@ -394,6 +400,7 @@ TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
         work_us[session] += static_cast<float>(SoloUs(scene.device, work)) + 1;  // and its signal
       }
     }
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), plan_);
     const std::vector<float> ends = SessionEnds(scene, plan_);
     float turn_us = 0;

@@ -26,7 +26,7 @@ inline Work Gemm(uint32_t m, uint32_t n, uint32_t k, uint32_t batch = 1) {
 // The same, such that a group launch can carry it.
 inline Work Groupable(uint32_t m, uint32_t n, uint32_t k) {
   Work work = Gemm(m, n, k);
-  work.groupable = true;
+  work.carrier = Carrier::kGroup;
   return work;
 }
 
@@ -44,7 +44,8 @@ inline Work AllReduce(uint64_t bytes, uint8_t ranks = 2) {
 
 // A norm of `rows` rows of bf16.
 inline Work Rows(uint32_t rows, uint32_t columns) {
-  return {.m = rows,
+  return {.carrier = Carrier::kRows,
+          .m = rows,
           .n = columns,
           .flops = 4ull * rows * columns,
           .hbm_bytes = (2ull * rows * columns + columns) * 2};

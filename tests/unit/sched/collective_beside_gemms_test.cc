@@ -28,7 +28,7 @@ Op Gemm() {
   constexpr uint64_t kBytes = uint64_t{2} * kExtent * kExtent;
   Op op;
   op.kind = CONCERT_OP_GEMM;
-  op.work = {.groupable = true,
+  op.work = {.carrier = policies::Carrier::kGroup,
              .m = kExtent,
              .n = kExtent,
              .k = kExtent,

@@ -57,11 +57,8 @@ inline PlanRecord PlanOf(uint64_t id, std::initializer_list<uint32_t> sessions) 
   for (const uint32_t session : sessions) {
     plan.ops[i] = {.session = session,
                    .kind = CONCERT_OP_GEMM,
-                   .dtype = policies::Dtype::kBf16,
-                   .m = 64,
-                   .n = 4096,
-                   .k = 1024,
-                   .batch = 1};
+                   .runs_on = policies::RunsOn::kSms,
+                   .problem = {.m = 64, .n = 4096, .k = 1024}};
     ++i;
   }
   return plan;

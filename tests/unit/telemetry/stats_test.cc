@@ -99,10 +99,10 @@ TEST(StatsTest, PlannedSmsCountForAsLongAsThePlanRan) {
   group.form = policies::Form::kGroup;
   add(group, 80);
   PlanRecord collective = PlanOf(3, {3});
-  collective.reason = policies::Reason::kCollective;
+  collective.ops[0].runs_on = policies::RunsOn::kLinks;
   add(collective, 0);
   PlanRecord copy = PlanOf(4, {3});
-  copy.ops[0].kind = CONCERT_OP_COPY;
+  copy.ops[0].runs_on = policies::RunsOn::kCopyEngine;
   add(copy, 0);
   const Stats before = stats;
   stats.Add(0, PlanOf(5, {3}));
