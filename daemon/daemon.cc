@@ -194,6 +194,7 @@ TuningOptions Daemon::MakeTuningOptions() {
                 auto compiler =
                     std::make_shared<kernels::GroupCompiler>(choice_.node->gpu(gpu).info().model);
                 return [compiler](std::span<const policies::Problem> problems, int blocks) {
+                  compiler->Reclaim();  // a list is measured before the next is asked for
                   return compiler->Compile(problems, blocks, policies::GroupGoal::kThroughput);
                 };
               }};

@@ -66,6 +66,10 @@ class AutoPolicy final : public Policy {
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
 
+  void Reclaim() override {
+    if (compiler_ != nullptr) compiler_->Reclaim();
+  }
+
   void Learn(const Outcome& outcome) override {
     if (!corrections_.Learn(outcome.tag, outcome.predicted_us, outcome.actual_us)) return;
     cache_.Drop(PlanTag::SignatureOf(outcome.tag));
@@ -433,9 +437,7 @@ LaunchSplit& AutoPolicy::FindOrSplit(const Snapshot& snapshot, Budget budget) {
   Sign(snapshot, budget);
   const Site site = SiteOf(budget);
   if (LaunchSplit* known = Known()) {
-    if (known->form == Form::kGroup && !compiler_->Valid(known->compiled_at)) {
-      splitter_.CompileAnew(signature_.works(), site, *known);
-    }
+    if (known->form == Form::kGroup) splitter_.KeepLists(signature_.works(), site, *known);
     return *known;
   }
   for (int i = 0; i < scope_.count(); ++i) {

@@ -428,7 +428,6 @@ float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack
 bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
   Scatter(candidate);
   const int steps = StepsToLaunch(candidate);
-  if (compiler_ != nullptr) result.compiled_at = compiler_->epoch();
   for (int p = 0; p < steps; ++p) {
     Step& step = candidate.steps[p];
     if (step.form != Form::kGroup || step.rows) continue;
@@ -439,7 +438,7 @@ bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
 }
 
 bool LaunchSplitter::SettleStep(std::span<const Problem> problems, float ratio, Step& step) {
-  step.work_list = compiler_->Compile(problems, site_.sm_budget, site_.goal);
+  CompileList(problems, site_, step);
   if (step.work_list != nullptr && !step.tuned) {
     step.predicted_us =
         (step.work_list->predicted_us + compiler_->RepackUs(step.repack_bytes)) * ratio;
@@ -537,18 +536,22 @@ void LaunchSplitter::Scatter(const Candidate& candidate) {
   }
 }
 
-void LaunchSplitter::CompileAnew(std::span<const Work* const> works, const Site& site,
-                                 LaunchSplit& split) {
-  for (int i = 0; i < split.op_count; ++i) {
-    problems_[i] = Problem::Of(*works[split.order[i]]);
-  }
-  split.compiled_at = compiler_->epoch();
-  const Problem* problems = problems_.data();
+void LaunchSplitter::CompileList(std::span<const Problem> problems, const Site& site, Step& step) {
+  step.work_list = compiler_->Compile(problems, site.sm_budget, site.goal);
+  if (step.work_list != nullptr) step.list_version = step.work_list->version;
+}
+
+void LaunchSplitter::KeepLists(std::span<const Work* const> works, const Site& site,
+                               LaunchSplit& split) {
+  const uint8_t* ops = split.order.data();
   for (Step& step : split.step_span()) {
-    if (step.form == Form::kGroup && !step.rows) {
-      step.work_list = compiler_->Compile({problems, step.count}, site.sm_budget, site.goal);
+    const bool listed = step.form == Form::kGroup && !step.rows;
+    const bool kept = step.work_list != nullptr && step.work_list->version == step.list_version;
+    if (listed && !kept) {
+      for (int i = 0; i < step.count; ++i) problems_[i] = Problem::Of(*works[ops[i]]);
+      CompileList({problems_.data(), step.count}, site, step);
     }
-    problems += step.count;
+    ops += step.count;
   }
 }
 

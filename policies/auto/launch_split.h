@@ -24,12 +24,13 @@
 namespace concert::policies {
 
 // Ops that go out together: one launch, or for kStreams one for each op. Its predicted time is from
-// its start to its end; a work list is valid as long as LaunchSplit::compiled_at is.
+// its start to its end.
 struct Step : PlannedLaunch {
   float serial_us = 0;        // its ops one after the other
   uint64_t repack_bytes = 0;  // kGroup: Work::repack_bytes of its ops
   bool tuned = false;         // kGroup, kStreams: predicted_us was measured
   bool rows = false;          // its ops are row ops: in one launch, without a work list
+  uint32_t list_version = 0;  // of work_list, when it was the step's
 
   int launches() const { return form == Form::kStreams ? count : 1; }
 };
@@ -49,7 +50,6 @@ struct LaunchSplit {
   Form form = Form::kSingle;  // that of most interest: group, else streams, else single
   Arrangement arrangement = Arrangement::kSingle;  // what its outcomes teach about
   float all_us = 0;  // of all ops offered, those for a later plan included
-  WorkListCompiler::Epoch compiled_at;
   // With which measured times it was chosen: their hash, and the number of the table.
   uint64_t times_hash = 0;
   uint32_t table = 0;
@@ -101,8 +101,9 @@ class LaunchSplitter {
   void Choose(std::span<const SplitOp> ops, const Site& site, const Ratios& ratios,
               LaunchSplit& result);
 
-  // Compiles the work lists of the groups of `split`, which is one of these ops, anew.
-  void CompileAnew(std::span<const Work* const> works, const Site& site, LaunchSplit& split);
+  // Keeps the work lists of `split`, which is one of these ops, and compiles those anew that are
+  // gone.
+  void KeepLists(std::span<const Work* const> works, const Site& site, LaunchSplit& split);
 
  private:
   // An op with what it costs in a launch of its own.
@@ -163,6 +164,7 @@ class LaunchSplitter {
   // The choice.
   bool Settle(Candidate& candidate, LaunchSplit& result);
   bool SettleStep(std::span<const Problem> problems, float ratio, Step& step);
+  void CompileList(std::span<const Problem> problems, const Site& site, Step& step);
   bool Harms(const Candidate& candidate) const;
   int StepsToLaunch(const Candidate& candidate) const;
   void WriteResult(const Candidate& candidate, int steps, LaunchSplit& result) const;

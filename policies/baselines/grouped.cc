@@ -41,6 +41,10 @@ class GroupedPolicy final : public Policy {
     writer.Finish(snapshot.ready.size() == 1 ? Reason::kOnlyOneReady : Reason::kPolicyOrder, false);
   }
 
+  void Reclaim() override {
+    if (compiler_ != nullptr) compiler_->Reclaim();
+  }
+
  private:
   static Lane LaneOf(const ReadyOp& op) { return SerialLaneOf(ClassOf(op.priority)); }
 

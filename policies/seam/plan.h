@@ -35,8 +35,8 @@ struct PlannedLaunch {
   uint16_t sm_budget = 0;  // SMs the launch may use; 0: all
   // Beside how many others the op's kernel should be at its best (its GO-variant).
   Degree degree = Degree::kSolo;
-  // kGroup: the work list, whose problem i is the launch's i-th op. Its compiler keeps it until the
-  // launch has ended.
+  // kGroup: the work list, whose problem i is the launch's i-th op. It stays as it is
+  // until Policy::Reclaim().
   const WorkList* work_list = nullptr;
   float predicted_us = 0;  // from its start to its end, beside the others of this plan
 };

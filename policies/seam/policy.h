@@ -45,6 +45,10 @@ class Policy {
   // us for 64. Not thread-safe: one instance per scheduler.
   virtual void Decide(const Snapshot& snapshot, Plan& plan) = 0;
 
+  // The launches of all plans so far have been made, which have copied what they need: the policy
+  // has back what the plans point to. Same thread as Decide.
+  virtual void Reclaim() {}
+
   // Tells how a plan of this policy went, so that it can correct its predictions. Same thread as
   // Decide, at most 1 us.
   virtual void Learn(const Outcome& outcome) { static_cast<void>(outcome); }

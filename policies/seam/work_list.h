@@ -21,14 +21,18 @@ enum class GroupGoal : uint8_t { kLatency, kThroughput, kChain };
 // The rest of a list is between its compiler and the kernel that follows it.
 struct WorkList {
   float predicted_us = 0;          // from the launch's start to the end of its last problem
+  uint32_t version = 0;            // another once it is old and not handed out any more
   const float* ends_us = nullptr;  // [problems]: predicted end of each, from the start
 };
 
-// Compiles work lists, owns them, and says what they would take. Not thread-safe.
+// Compiles work lists, owns them, and says what they would take. What it hands out stays as it is
+// until Reclaim(). Not thread-safe.
 class WorkListCompiler {
  public:
   virtual ~WorkListCompiler() = default;
 
+  // Nobody reads the lists any more that were handed out: they may make room for others.
+  virtual void Reclaim() = 0;
   // A list for `problems`, all of one dtype, on `sm_budget` SMs (0: all); null: no room for it. The
   // same problems in the same order with the same budget and goal give the same list. A lookup for
   // those compiled lately. REQUIRES: 1 to kMaxReady problems of works that are groupable.
@@ -41,15 +45,6 @@ class WorkListCompiler {
   virtual float RepackUs(uint64_t bytes) const = 0;
   // Of the ops of one launch.
   virtual uint64_t max_repack_bytes() const = 0;
-
-  // How much has been compiled, as a clock by which lists grow old.
-  struct Epoch {
-    uint64_t lists = 0, items = 0;
-  };
-  virtual Epoch epoch() const = 0;
-  // Whether what was compiled at `epoch` or later may go into another plan, so that a remembered
-  // plan need not ask anew. Lists of plans stay valid until their launches have ended.
-  virtual bool Valid(const Epoch& epoch) const = 0;
 };
 
 using MakeWorkListCompiler = std::unique_ptr<WorkListCompiler> (*)(const DeviceModel& device);

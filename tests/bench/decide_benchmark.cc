@@ -32,6 +32,7 @@ void DecideKnown(benchmark::State& state, const PolicyInfo& info) {
   const Snapshot snapshot = scene.Get();
   Plan plan;
   for (auto _ : state) {
+    policy->Reclaim();
     policy->Decide(snapshot, plan);
     benchmark::DoNotOptimize(plan);
   }
@@ -53,6 +54,7 @@ void DecideUnseen(benchmark::State& state, const PolicyInfo& info) {
       op.work_hash = HashWork(op.work);
     }
     state.ResumeTiming();
+    policy->Reclaim();
     policy->Decide(snapshot, plan);
     benchmark::DoNotOptimize(plan);
   }

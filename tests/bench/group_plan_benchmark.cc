@@ -36,19 +36,24 @@ std::vector<std::vector<Problem>> Launches(int64_t count) {
   return launches;
 }
 
+const GroupWorkList* Compile(GroupCompiler& compiler, std::span<const Problem> problems) {
+  compiler.Reclaim();
+  return compiler.Compile(problems, 0);
+}
+
 void Known(benchmark::State& state) {
   std::mt19937 random(1);
   const auto problems = RandomProblems(state.range(0), random);
-  GroupCompiler planner{DeviceModel()};
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(problems, 0));
+  GroupCompiler compiler{DeviceModel()};
+  for (auto _ : state) benchmark::DoNotOptimize(Compile(compiler, problems));
 }
 
 // Neither the launch nor any of its shapes has been seen lately.
 void Unseen(benchmark::State& state) {
   const auto launches = Launches(state.range(0));
-  GroupCompiler planner{DeviceModel()};
+  GroupCompiler compiler{DeviceModel()};
   size_t next = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(launches[next++ % kLaunches], 0));
+  for (auto _ : state) benchmark::DoNotOptimize(Compile(compiler, launches[next++ % kLaunches]));
 }
 
 // Known shapes in an order not seen before.
@@ -57,16 +62,16 @@ void KnownShapes(benchmark::State& state) {
   const auto pool = RandomProblems(state.range(0), random);
   std::vector<std::vector<Problem>> launches(kLaunches, pool);
   for (auto& launch : launches) std::shuffle(launch.begin(), launch.end(), random);
-  GroupCompiler planner{DeviceModel()};
+  GroupCompiler compiler{DeviceModel()};
   size_t next = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(planner.Compile(launches[next++ % kLaunches], 0));
+  for (auto _ : state) benchmark::DoNotOptimize(Compile(compiler, launches[next++ % kLaunches]));
 }
 
 void Predict(benchmark::State& state) {
   std::mt19937 random(1);
   const auto problems = RandomProblems(state.range(0), random);
-  const GroupCompiler planner{DeviceModel()};
-  for (auto _ : state) benchmark::DoNotOptimize(planner.PredictUs(problems, 0));
+  const GroupCompiler compiler{DeviceModel()};
+  for (auto _ : state) benchmark::DoNotOptimize(compiler.PredictUs(problems, 0));
 }
 
 BENCHMARK(Known)->Arg(1)->Arg(8)->Arg(64)->Arg(256);

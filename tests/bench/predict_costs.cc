@@ -132,7 +132,7 @@ class GroupPredictor {
   std::optional<double> Us(const DeviceModel& device, const std::vector<Problem>& problems);
 
  private:
-  std::unique_ptr<GroupCompiler> planner_;
+  std::unique_ptr<GroupCompiler> compiler_;
   int sm_count_ = 0;
 };
 
@@ -143,12 +143,13 @@ std::optional<double> GroupPredictor::Us(const DeviceModel& device,
                      return GroupCompiler::Supports(problem) && problem.dtype == problems[0].dtype;
                    });
   if (!fit) return std::nullopt;
-  if (planner_ == nullptr || device.sm_count != sm_count_) {
-    planner_ = std::make_unique<GroupCompiler>(device);
+  if (compiler_ == nullptr || device.sm_count != sm_count_) {
+    compiler_ = std::make_unique<GroupCompiler>(device);
     sm_count_ = device.sm_count;
   }
+  compiler_->Reclaim();
   const kernels::GroupWorkList* work_list =
-      planner_->Compile(problems, 0, policies::GroupGoal::kThroughput);
+      compiler_->Compile(problems, 0, policies::GroupGoal::kThroughput);
   if (work_list == nullptr) return std::nullopt;
   return work_list->predicted_us;
 }

@@ -218,6 +218,7 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     const std::pair<const char*, GroupGoal> goals[] = {{"latency", GroupGoal::kLatency},
                                                        {"throughput", GroupGoal::kThroughput}};
     for (const auto& [name, goal] : goals) {
+      planner_->Reclaim();
       const GroupWorkList* work_list = planner_->Compile(set.problems, 0, goal);
       if (work_list == nullptr) continue;
       std::string tiles;

@@ -139,6 +139,7 @@ class GpuGroupTestBase : public GpuTest {
   }
   const GroupWorkList* Plan(std::span<const Op* const> ops, int budget = 0,
                             GroupGoal goal = GroupGoal::kLatency) {
+    planner_->Reclaim();
     const GroupWorkList* work_list = planner_->Compile(ProblemsOf(ops), budget, goal);
     EXPECT_NE(work_list, nullptr);
     return work_list;

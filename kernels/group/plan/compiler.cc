@@ -50,6 +50,8 @@ class GroupCompiler::Impl {
                                 : Compile(ProfileFor(goal), signature, blocks, GroupBlocks::kWide);
   }
 
+  WorkListStore& store() { return store_; }
+
   float PredictUs(std::span<const policies::Problem> problems, int blocks,
                   policies::GroupGoal goal) {
     blocks = Blocks(blocks);
@@ -135,6 +137,7 @@ const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
                               .goal = signature.goal});
   if (items == 0) return nullptr;
   const WorkListStore::Place place = store_.Add(signature, items);
+  if (place.work_list == nullptr) return nullptr;
   profile.layout.Write(*place.work_list, place.items, place.ends_us);
   bool narrow = signature.goal == policies::GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
   for (size_t i = 0; i < problems.size(); ++i) {
@@ -209,11 +212,10 @@ bool GroupCompiler::Supports(const policies::Problem& problem) {
 
 const GroupWorkList* GroupCompiler::Compile(std::span<const policies::Problem> problems,
                                             int sm_budget, policies::GroupGoal goal) {
-  const GroupWorkList* list = impl_->Compile(problems, sm_budget, goal);
-  ++epoch_.lists;
-  if (list != nullptr) epoch_.items += list->item_count;
-  return list;
+  return impl_->Compile(problems, sm_budget, goal);
 }
+
+void GroupCompiler::Reclaim() { impl_->store().Reclaim(); }
 
 float GroupCompiler::PredictUs(std::span<const policies::Problem> problems, int blocks,
                                policies::GroupGoal goal) const {

@@ -23,9 +23,8 @@ class GroupCompiler final : public policies::WorkListCompiler {
   // what a GroupItem can name. Work::groupable says the same and knows the operands too.
   static bool Supports(const policies::Problem& problem);
 
-  // Null if there is no room for its items (kMaxGroupItems). The result stays valid until
-  // kWorkListSlots - 1 more have been compiled, or lists with kGroupArenaItems less kMaxGroupItems
-  // items (those of one list lie in a row).
+  void Reclaim() override;
+  // Null if it has more than kMaxGroupItems items, or lists that are handed out are in its way.
   // Target: 20 us for 8 problems not seen before, 150 us for 64; a lookup for known ones.
   // REQUIRES: 1 to kMaxGroupProblems problems, all of which are Supported.
   const GroupWorkList* Compile(std::span<const policies::Problem> problems, int sm_budget,
@@ -39,18 +38,9 @@ class GroupCompiler final : public policies::WorkListCompiler {
   float RepackUs(uint64_t bytes) const override { return GroupRepackUs(bytes); }
   uint64_t max_repack_bytes() const override { return kGroupRepackBytes; }
 
-  Epoch epoch() const override { return epoch_; }
-  // The first quarter of the time for which lists are kept is for plans, the rest for launches that
-  // are in flight. Every list that was asked for counts as a new one, so this errs to asking again.
-  bool Valid(const Epoch& epoch) const override {
-    return epoch_.lists - epoch.lists < kWorkListSlots / 4 &&
-           epoch_.items - epoch.items < kGroupArenaItems / 4;
-  }
-
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
-  Epoch epoch_;
 };
 
 // For policies::PolicyInputs.

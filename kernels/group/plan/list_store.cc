@@ -28,17 +28,17 @@ WorkListSignature WorkListSignature::Of(std::span<const policies::Problem> probl
 }
 
 WorkListStore::WorkListStore()
-    : slots_(kWorkListSlots), arena_(kGroupArenaItems), next_id_(FirstId()) {
+    : slots_(kWorkListSlots),
+      arena_(kGroupArenaItems),
+      next_id_(FirstId()),
+      young_id_(next_id_),
+      handed_out_from_(next_id_) {
   buckets_.fill(kNone);
 }
 
 const GroupWorkList* WorkListStore::Find(const WorkListSignature& signature) const {
   for (uint16_t i = buckets_[signature.hash % kBuckets]; i != kNone; i = slots_[i].next) {
     const Slot& slot = slots_[i];
-    if (next_id_ - slot.work_list.id > kWorkListSlots / 2 ||
-        items_taken_ - slot.items_before > kGroupArenaItems / 2) {
-      continue;
-    }
     if (slot.hash == signature.hash && slot.blocks == signature.blocks &&
         slot.goal == signature.goal && slot.work_list.problem_count == signature.problems.size() &&
         std::equal(signature.problems.begin(), signature.problems.end(), slot.problems.begin())) {
@@ -49,8 +49,10 @@ const GroupWorkList* WorkListStore::Find(const WorkListSignature& signature) con
 }
 
 WorkListStore::Place WorkListStore::Add(const WorkListSignature& signature, uint32_t item_count) {
-  if (kept_ == kWorkListSlots) DropOldest();
-  const uint32_t first_item = TakeItems(item_count);
+  if (kept_ == kWorkListSlots && !DropOldest()) return {};
+  const std::optional<uint32_t> taken = TakeItems(item_count);
+  if (!taken.has_value()) return {};
+  const uint32_t first_item = *taken;
   const uint32_t index = (oldest_ + kept_++) % kWorkListSlots;
   Slot& slot = slots_[index];
   uint16_t& bucket = buckets_[signature.hash % kBuckets];
@@ -64,7 +66,9 @@ WorkListStore::Place WorkListStore::Add(const WorkListSignature& signature, uint
   bucket = static_cast<uint16_t>(index);
   std::copy(signature.problems.begin(), signature.problems.end(), slot.problems.begin());
   GroupWorkList& list = slot.work_list;
+  const uint32_t version = list.version;
   list = {};
+  list.version = version;
   list.id = next_id_++;
   list.slot = static_cast<uint16_t>(index);
   list.first_item = first_item;
@@ -72,37 +76,47 @@ WorkListStore::Place WorkListStore::Add(const WorkListSignature& signature, uint
   list.items = &arena_[first_item];
   list.tiles = slot.tiles.data();
   list.ends_us = slot.ends_us.data();
+  RetireOld();
   return {&list, &arena_[first_item], slot.tiles.data(), slot.ends_us.data()};
 }
 
 // A work list's items lie in a row: one that does not fit before the arena's end begins at 0.
-uint32_t WorkListStore::TakeItems(uint32_t count) {
+std::optional<uint32_t> WorkListStore::TakeItems(uint32_t count) {
   const bool wraps = next_item_ + count > kGroupArenaItems;
   // Those at the end would otherwise stay while newer ones at the start go.
   const auto drop_from = [this](uint32_t begin, uint32_t end) {
     while (kept_ > 0) {
       const Slot& slot = slots_[oldest_];
-      if (slot.end_item <= begin || slot.work_list.first_item >= end) return;
-      DropOldest();
+      if (slot.end_item <= begin || slot.work_list.first_item >= end) return true;
+      if (!DropOldest()) return false;
     }
+    return true;
   };
   if (wraps) {
-    drop_from(next_item_, kGroupArenaItems);
+    if (!drop_from(next_item_, kGroupArenaItems)) return std::nullopt;
     next_item_ = 0;
   }
-  const uint32_t first = next_item_;
+  if (!drop_from(next_item_, next_item_ + count)) return std::nullopt;
   next_item_ += count;
-  drop_from(first, next_item_);
-  return first;
+  return next_item_ - count;
 }
 
-void WorkListStore::DropOldest() {
-  const Slot& slot = slots_[oldest_];
-  uint16_t* link = &buckets_[slot.hash % kBuckets];
-  while (*link != oldest_) link = &slots_[*link].next;
-  *link = slot.next;
+void WorkListStore::RetireOld() {
+  for (; IsOld(slots_[young_]); young_ = (young_ + 1) % kWorkListSlots) {
+    Slot& slot = slots_[young_];
+    ++slot.work_list.version;
+    uint16_t* link = &buckets_[slot.hash % kBuckets];
+    while (*link != young_) link = &slots_[*link].next;
+    *link = slot.next;
+  }
+  young_id_ = slots_[young_].work_list.id;
+}
+
+bool WorkListStore::DropOldest() {
+  if (slots_[oldest_].work_list.id >= handed_out_from_) return false;
   oldest_ = (oldest_ + 1) % kWorkListSlots;
   --kept_;
+  return true;
 }
 
 }  // namespace concert::kernels

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,13 +25,15 @@ struct WorkListSignature {
                               policies::GroupGoal goal);
 };
 
-// Slots and arena are rings: the oldest work lists go first. Not thread-safe.
+// Slots and arena are rings: the oldest work lists go first, but none that may be handed out. Not
+// thread-safe.
 class WorkListStore {
  public:
   WorkListStore();
 
-  // Compares whole signatures: a find never depends on the hash. Null: none, or one so old that it
-  // may have to make room soon: what is found stays for half as long as what is new.
+  // Nothing is handed out any more.
+  void Reclaim() { handed_out_from_ = young_id_; }
+  // Compares whole signatures: a find never depends on the hash. Null: none, or one that is old.
   const GroupWorkList* Find(const WorkListSignature& signature) const;
 
   // Where a new work list goes: `work_list` has its id, slot, first_item and pointers; the rest is
@@ -41,7 +44,8 @@ class WorkListStore {
     GroupTile* tiles;  // [problems]
     float* ends_us;    // [problems]
   };
-  // REQUIRES: 1 to kMaxGroupItems items; Find() has found none of this signature.
+  // Null if what would have to go is handed out. REQUIRES: 1 to kMaxGroupItems items; Find() has
+  // found none of this signature.
   Place Add(const WorkListSignature& signature, uint32_t item_count);
 
  private:
@@ -62,8 +66,15 @@ class WorkListStore {
     std::array<float, kMaxGroupProblems> ends_us;
   };
 
-  uint32_t TakeItems(uint32_t count);
-  void DropOldest();
+  // In the older half of a ring. Such lists are handed out no more, and what is used is made anew
+  // before its turn to go comes.
+  bool IsOld(const Slot& slot) const {
+    return next_id_ - slot.work_list.id > kWorkListSlots / 2 ||
+           items_taken_ - slot.items_before > kGroupArenaItems / 2;
+  }
+  void RetireOld();
+  std::optional<uint32_t> TakeItems(uint32_t count);
+  bool DropOldest();
 
   std::vector<Slot> slots_;
   std::vector<GroupItem> arena_;
@@ -72,6 +83,9 @@ class WorkListStore {
   uint32_t next_item_ = 0;
   uint64_t items_taken_ = 0;
   uint64_t next_id_;
+  uint32_t young_ = 0;        // slot of the oldest that is not old
+  uint64_t young_id_;         // its list's
+  uint64_t handed_out_from_;  // lists from this one on may be handed out
 };
 
 }  // namespace concert::kernels

@@ -24,6 +24,8 @@ class AutoTest : public testing::Test {
 
   const Plan& Decide() {
     if (policy_ == nullptr) policy_ = MakeAuto({scene_.device, tuned_, kernels::MakeGroupCompiler});
+    policy_->Reclaim();
+    policy_->Reclaim();
     policy_->Decide(scene_.Get(), plan_);
     return plan_;
   }

@@ -518,7 +518,7 @@ TEST_F(AutoTest, CountsWhatItKnew) {
   EXPECT_EQ(policy_->stats().modelled, 4u);
 }
 
-// Work lists are borrowed: a remembered plan asks for its own again before the planner reuses it.
+// Work lists are their compiler's: a remembered plan asks for its own again once they are gone.
 TEST_F(AutoTest, RememberedWorkListsAreThoseOfThePlan) {
   for (int round = 0; round < 3; ++round) {
     for (uint32_t i = 0; i < kWorkListSlots; ++i) {

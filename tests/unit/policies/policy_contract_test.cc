@@ -276,6 +276,7 @@ TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
     const Scene scene = scenes.Next(GetParam().group_kernel);
     const Snapshot snapshot = scene.Get();
     const int64_t before = allocations.load();
+    policy_->Reclaim();
     policy_->Decide(snapshot, plan);
     ASSERT_EQ(allocations.load(), before) << "round " << round;
     ASSERT_NO_FATAL_FAILURE(CheckPlan(scene, plan)) << "round " << round;
@@ -296,6 +297,7 @@ TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
   for (int round = 0; round < kRounds; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
     for (ReadyOp& op : scene.ready) op.ready_at = scene.now;
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), warm);
     policy_->Decide(scene.Get(), again);
     ASSERT_TRUE(SamePlan(warm, again)) << "round " << round;
@@ -312,6 +314,7 @@ TEST_P(PolicyContractTest, EverythingGoesOutInTheEnd) {
     Scene scene = scenes.Next(GetParam().group_kernel);
     scene.running.clear();  // each plan has finished before the next decision
     while (!scene.ready.empty()) {
+      policy_->Reclaim();
       policy_->Decide(scene.Get(), plan);
       ASSERT_FALSE(plan.empty());
       std::array<bool, kMaxReady> done{};
@@ -353,6 +356,7 @@ TEST_P(DoNoHarmTest, NoPlanIsPredictedWorseThanSerial) {
   std::mt19937 random(tests::Seed());
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam());
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), plan_);
     ASSERT_LE(plan_.predicted_us, plan_.serial_us * 1.0001f)
         << "seed " << tests::Seed() + 3 << " round " << round;
@@ -396,6 +400,7 @@ TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
         work_us[session] += static_cast<float>(SoloUs(scene.device, work)) + 1;  // and its signal
       }
     }
+    policy_->Reclaim();
     policy_->Decide(scene.Get(), plan_);
     const std::vector<float> ends = SessionEnds(scene, plan_);
     float turn_us = 0;

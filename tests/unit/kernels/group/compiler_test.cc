@@ -47,6 +47,7 @@ std::vector<Problem> AnyProblems(std::mt19937& random, size_t count, uint32_t mo
 class GroupPlannerTest : public testing::Test {
  protected:
   const GroupWorkList* Planned(const std::vector<Problem>& problems, int blocks = 0) {
+    planner_.Reclaim();
     const GroupWorkList* work_list = planner_.Compile(problems, blocks);
     EXPECT_NE(work_list, nullptr);
     if (work_list != nullptr) CheckWorkList(*work_list, problems, blocks == 0 ? 132 : blocks);

@@ -71,6 +71,7 @@ Quality QualityOf(GroupGoal goal) {
   for (const auto& [step, rows] : ReadRows()) {
     const auto [count, m, n, k] = step;
     const std::vector<Problem> problems(count, Problem{.m = m, .n = n, .k = k});
+    planner.Reclaim();
     const GroupWorkList* work_list = planner.Compile(problems, 0, goal);
     const Row* chosen = MeasuredAs(*work_list, rows);
     if (chosen == nullptr) continue;
