@@ -54,7 +54,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       message.replacement->done.store(true, std::memory_order_release);
       return;
     case Type::kLease:
-      CONCERT_CHECK(lease_holder_ == nullptr);  // the tuner waits for one before it lends another
+      CONCERT_CHECK(lease_holder_ == nullptr);  // the tuner waits for one before it sends another
       lease_holder_ = message.lease_holder;
       return;
     case Type::kDrain:

@@ -24,9 +24,7 @@ class PlanBook {
   // Plans that share their time, see TakeOutcomes, where forms never stop to take turns.
   static constexpr size_t kMaxShared = 8;
   // The same where plans never stop to overtake one another: what ran of others when the first of
-  // them started is then about as much as what runs of others when the last ends. Three
-  // 6452x2212x4408 went out on all lanes, 1694 us a batch, of which 1074 were predicted and nothing
-  // was learnt, where groups take 635 (one H200).
+  // them started is then about as much as what runs of others when the last ends (ADR 17).
   static constexpr size_t kMaxOvertaking = 16;
 
   PlanBook();
@@ -76,11 +74,9 @@ class PlanBook {
   // time from the end of those before, or from their first launch if that was later, and they share
   // it as they were predicted to. Those share it that ended since the last call, of which none is
   // seen to end first; that overtook one another; and all up to one that is followed by one of its
-  // form, since library kernels that start beside the end of a group take its time, not theirs: of
-  // twelve 16x4096x4096 in a group and eight side by side by turns, one seemed to take 150 us and
-  // the other 22, instead of 95 and 70 (one H200). The first plan on an idle GPU tells something
-  // only if nothing was launched before it had ended: eight 256x4096x4096 took 108 to 111 us alone
-  // and seemed to take 129 to 134 in front of others. Valid until the next call.
+  // form, since library kernels that start beside the end of a group take its time, not theirs. The
+  // first plan on an idle GPU tells something only if nothing was launched before it had ended
+  // (ADR 17, "Outcomes"). Valid until the next call.
   std::span<const policies::Outcome> TakeOutcomes();
   // Another policy takes over: what earlier plans come to is none of its business.
   void ForgetPolicy() {

@@ -40,7 +40,7 @@ DeviceBenchOptions SuitableBenchOptions(const DeviceInfo& device);
 // One thread, which is not the dispatcher's: it waits for the dispatcher in Create and Measure.
 class DeviceBench final : public Bench {
  public:
-  // All outlive the bench; the dispatcher must be running until the bench is destroyed. Lends the
+  // All outlive the bench; the dispatcher must be running until the bench is destroyed. Takes the
   // GPU to fill the memory with numbers.
   static absl::StatusOr<std::unique_ptr<DeviceBench>> Create(Device& device, Node& node,
                                                              DispatcherMailbox& dispatcher,
@@ -60,7 +60,7 @@ class DeviceBench final : public Bench {
               const DeviceBenchOptions& options)
       : device_(device), node_(node), dispatcher_(dispatcher), options_(options) {}
   absl::Status Init();
-  // Lends the GPU to `lease` and waits until it gives it back.
+  // Gives `lease` the GPU and waits until it gives it back.
   absl::Status RunLease(Lease& lease);
   Lease::Words words();
   Address TimelineOf(size_t member) const;  // of a set

@@ -171,7 +171,7 @@ std::vector<Variant> Tuner::CandidatesFor(const TunedKey& key) {
       }
     }
   }
-  // The planner of group launches chooses their tiles: one candidate stands for them all.
+  // The compiler of work lists chooses their tiles: one candidate stands for them all.
   if (group && candidates.empty()) {
     candidates.push_back({.source = Variant::Source::kGroup, .dtype = key.problem.dtype});
   }

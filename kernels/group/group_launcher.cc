@@ -105,7 +105,7 @@ GroupLauncher::~GroupLauncher() {
   }
 }
 
-bool GroupLauncher::Takes(std::span<const Op* const> ops) {
+bool GroupLauncher::Carries(std::span<const Op* const> ops) {
   uint64_t repack_bytes = 0;
   for (const Op* op : ops) {
     if (!op->work.groupable() || op->gemm.dtype != ops.front()->gemm.dtype) return false;
@@ -152,7 +152,7 @@ absl::Status GroupLauncher::Launch(int index, const LaunchRequest& launch) {
   const bool overlap = !uploads && repacks_.empty() && (inputs_early || launch.weights_ready) &&
                        InBudget(index, launch, work_list.grid());
   if (absl::Status status = Enqueue(track, launch, overlap); !status.ok()) return status;
-  std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
+  std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.launched)];
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = tasks[i].stored;
   Count(track, overlap, work_list.grid(), work_list.split_tiles > 0);
   return absl::OkStatus();
@@ -168,7 +168,7 @@ bool GroupLauncher::FollowsEarly(const Track& track, const LaunchRequest& launch
 // GroupTask::after and after_stored of what follows `after`.
 void GroupLauncher::Follow(const Track& track, const Predecessor& after, uint16_t& to,
                            uint32_t& after_stored) const {
-  const int set = track.SetOf(track.turn - after.launches_back);
+  const int set = track.SetOf(track.launched - after.launches_back);
   to = GroupAfter(set, after.op);
   after_stored = track.stored[set][after.op];
 }
@@ -176,13 +176,13 @@ void GroupLauncher::Follow(const Track& track, const Predecessor& after, uint16_
 // The launch after the next may use the same workspace as the previous one did, which it must not
 // run beside.
 bool GroupLauncher::ReleasesLate(const Track& track) const {
-  return track.split || track.turn % kGroupReleases == 0;
+  return track.split || track.launched % kGroupReleases == 0;
 }
 
 // A launch was enqueued.
 void GroupLauncher::Count(Track& track, bool overlap, int64_t blocks, bool split) {
   track.blocks = (overlap ? track.blocks : 0) + blocks;
-  ++track.turn;
+  ++track.launched;
   track.chain = std::min(track.chain + 1, kMaxGroupPredecessors);
   track.split = split;
   ++launches_;
@@ -198,7 +198,7 @@ void GroupLauncher::FillTask(Track& track, const LaunchRequest& launch, size_t p
   task.record = record;
   task.m = gemm.m;
   task.n = gemm.n;
-  task.stored = track.stored[track.SetOf(track.turn)][problem] + HalvesOf(gemm, tile);
+  task.stored = track.stored[track.SetOf(track.launched)][problem] + HalvesOf(gemm, tile);
   task.flags = FlagsOf(gemm);
   task.after = 0;
   if (!follow || launch.after.empty() || launch.after[problem].launches_back == 0) return;
@@ -284,9 +284,9 @@ absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, b
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
   args_.counters = reinterpret_cast<GroupCounters*>(track.counters);
-  args_.set = static_cast<uint8_t>(track.SetOf(track.turn));
+  args_.set = static_cast<uint8_t>(track.SetOf(track.launched));
   args_.release_late = ReleasesLate(track);
-  args_.partials = reinterpret_cast<float*>(track.partials[track.turn % 2]);
+  args_.partials = reinterpret_cast<float*>(track.partials[track.launched % 2]);
   args_.partial_floats =
       work_list.partial_bytes / sizeof(float) / (work_list.grid() / work_list.blocks);
   args_.max_splits = work_list.max_splits;

@@ -42,11 +42,11 @@ class GroupLauncher {
 
   // Whether the kernel can run these ops in one launch: all groupable and of one dtype, with no
   // more to repack than a scratch holds. REQUIRES: at least one.
-  static bool Takes(std::span<const Op* const> ops);
+  static bool Carries(std::span<const Op* const> ops);
 
   // Enqueues one launch; behind another one that copies operands, if need be. On an error nothing
-  // of the ops was launched. REQUIRES: Takes() the ops, as many as the work list has problems, made
-  // for their shapes and order.
+  // of the ops was launched. REQUIRES: Carries() the ops, as many as the work list has problems,
+  // made for their shapes and order.
   absl::Status Launch(int track, const LaunchRequest& launch);
 
   // Enqueues ops that the row kernel carries as one launch of the track, which follows and is
@@ -72,12 +72,12 @@ class GroupLauncher {
     // kGroupRepackBytes. One is enough: the launch that fills it again waits for the group launch
     // that reads it to end, because it overlaps nothing.
     CUdeviceptr scratch = 0;
-    uint32_t turn = 0;   // counts launches
-    int chain = 0;       // launches on the stream after which nothing else was enqueued
-    bool split = false;  // the last launch used its workspace for split sums
-    int64_t blocks = 0;  // of the last launch and those before it that it could overlap
+    uint32_t launched = 0;  // launches so far
+    int chain = 0;          // launches on the stream after which nothing else was enqueued
+    bool split = false;     // the last launch used its workspace for split sums
+    int64_t blocks = 0;     // of the last launch and those before it that it could overlap
 
-    int SetOf(uint32_t its_turn) const { return static_cast<int>(its_turn % kGroupCounterSets); }
+    int SetOf(uint32_t launch) const { return static_cast<int>(launch % kGroupCounterSets); }
   };
 
   GroupLauncher(const Driver& driver, int gpu, const KernelTable& kernels)

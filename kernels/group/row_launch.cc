@@ -24,7 +24,7 @@ absl::Status GroupLauncher::LaunchRows(int index, const LaunchRequest& launch) {
   const int sms = budget > 0 ? std::min(budget, kMaxSms) : kMaxSms;
   const unsigned blocks = LowerRows(launch.ops, static_cast<unsigned>(sms * kBlocksPerSm), args);
   const bool inputs_early = FollowsEarly(track, launch);
-  std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.turn)];
+  std::array<uint32_t, kMaxGroupProblems>& stored = track.stored[track.SetOf(track.launched)];
   for (size_t i = 0; i < launch.ops.size(); ++i) {
     RowTask& task = args.tasks[i];
     if (!launch.writes.empty()) {
@@ -37,7 +37,7 @@ absl::Status GroupLauncher::LaunchRows(int index, const LaunchRequest& launch) {
     task.next_on_timeline = 1;
   }
   args.counters = reinterpret_cast<GroupCounters*>(track.counters);
-  args.set = static_cast<uint8_t>(track.SetOf(track.turn));
+  args.set = static_cast<uint8_t>(track.SetOf(track.launched));
   args.inputs_early = inputs_early;
   args.release_late = ReleasesLate(track);
   const bool overlap = inputs_early && InBudget(index, launch, SmsOf(blocks));

@@ -26,17 +26,15 @@ enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective 
 constexpr int kBudgetCount = 4;
 
 // Less work than that is not shared out: what a client takes to come back with more once something
-// has ended, 20 to 30 us, and a launch.
+// has ended, and a launch. This and what follows: ADR 13, "What the constants rest on".
 constexpr double kLeastShareUs = 40;
-// Ready over running work that is shared out. Of a client that keeps four batches of four
-// 16x4096x4096 submitted twelve GEMMs went out and then four, 37 us a batch, now eight by
-// turns, 32. Always sharing out leaves batches cut in two and ever new signatures: two
-// 1356x1064x3064 and two 258x576x576 took 39 us a batch instead of 34 (one H200).
+// Ready over running work that is shared out: a client that keeps batches submitted would have
+// three of them launched and then one, for ever. Always sharing out leaves batches cut in two and
+// ever new signatures.
 constexpr double kMaxImbalance = 2;
 
-// What a step of a chain gains that starts beside the end of the one before: 16x2048x2048 after
-// itself takes 8.8 us instead of 10.8 (one H200). Of the longest steps that predictions of chains
-// were fitted to, that is little.
+// What a step of a chain gains that starts beside the end of the one before. Of the longest steps
+// that predictions of chains were fitted to, that is little.
 constexpr float kOverlapUs = 2, kMaxStepUs = 60;
 
 // Tags of a signature's ops.
@@ -116,7 +114,7 @@ class AutoPolicy final : public Policy {
   static uint64_t HashOf(const ReadyOp& op) {
     return op.work_hash != 0 ? op.work_hash : HashWork(op.work);
   }
-  // Whether the i-th op of the turn is of the session of the one before it.
+  // Whether the i-th op of the scope is of the session of the one before it.
   bool SameSession(const Snapshot& snapshot, int i) const {
     return i > 0 &&
            snapshot.ready[scope_.index[i]].session == snapshot.ready[scope_.index[i - 1]].session;
@@ -171,7 +169,7 @@ class AutoPolicy final : public Policy {
   std::array<SplitOp, kMaxReady> ops_;
   LaunchSplit chosen_;
   bool chosen_anew_ = false;
-  std::array<uint16_t, kMaxReady> kept_;  // Turn::index, if it is not all of a class
+  std::array<uint16_t, kMaxReady> kept_;  // Scope::index, if it is not all of a class
 };
 
 void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {

@@ -44,10 +44,9 @@ inline constexpr Time kMaxHeldNs = 2'000'000;
 inline constexpr Time kLastRankNs = 1'000'000;
 inline constexpr Time kNextRankNs = 200'000;
 
-// Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter a chain of
-// 8x4096x4096 beside one of 4096x4096x4096 had a p99 of 1.77 times its time alone (H200; 1.5 is
-// wanted): one of its GEMMs has 64 tiles, two rounds on 32 SMs. The price: while a higher class is
-// active, a lower one that could use all SMs takes up to twice as long.
+// Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter small GEMMs of the
+// higher class take two rounds (ADR 13, "Classes"). The price: while a higher class is active, a
+// lower one that could use all SMs takes up to twice as long.
 constexpr int ReserveOf(int sm_count) {
   const int half = sm_count / 2;
   return half >= 8 ? half / 8 * 8 : std::max(1, half);

@@ -8,37 +8,33 @@
 namespace concert::policies {
 namespace {
 
-// What a launch costs the thread that makes it (one H200): a cuBLASLt GEMM with its epilogue, and a
-// group however many problems it has. Launches shorter than that wait for the host.
+// Constants of this file: ADR 13, "What the constants rest on", has what was measured.
+
+// What a launch costs the thread that makes it: a cuBLASLt GEMM with its epilogue, and a group
+// however many problems it has. Launches shorter than that wait for the host.
 constexpr float kLibraryHostUs = 6.5f;
 constexpr float kGroupHostUs = 3.3f;
-// The thread that launches is shared by all clients: what it does for one keeps others waiting.
-// With less, six 64x4096x4096 behind others went out as six launches, which take it 39 us, because
-// they were predicted 1 % faster; 23 us for each two of them instead of 17 (one H200).
+// The thread that launches is shared by all clients: what it does for one keeps others waiting. So
+// many launches that are predicted a little faster than one are not worth it.
 constexpr float kHostShare = 0.1f;
 // A library kernel is followed on its lane by the write of its timeline; the group kernel signals
 // from within.
 constexpr float kSignalUs = 1.0f;
-// What follows waits for that write: library kernels behind one another take 2.3 to 4.2 us more
-// than from a graph that replays them without (4096x4096x512, 256x4096x4096 and 2048x2048x2048, one
-// H200).
+// What follows waits for that write.
 constexpr float kSignalBehindOthersUs = 3.0f;
 // A group launch starts beside the end of the one that it follows, a library kernel after it, and
-// so does the group launch after that: 16x2048x2048 after itself takes 8.8 us instead of 10.8, and
-// 16 of them in a chain, some by the library, 9.4 each (one H200).
+// so does the group launch after that.
 constexpr float kDrainUs = 4.0f;
 // A group beyond this much work is split: what becomes ready while it runs waits for all of it, and
-// the 2 us that another launch costs are 1 % by then. Two 4096x4096x4096 fit, which take 388 us in
-// one launch and 404 in two; with 800, 16 experts of Mixtral took 74 us instead of 68, as one batch
-// and three in turn (one H200).
+// by then another launch costs less than 1 %.
 constexpr float kMaxGroupUs = 500;
 // A plan stops after this much time; the rest is decided later, when more is known. Ten times what
-// passes between the end of a plan and the start of the next (10 to 20 us).
+// passes between the end of a plan and the start of the next.
 constexpr float kHorizonUs = 200;
 // Problems whose time in a group is predicted for one choice, at up to 0.1 us each.
 constexpr int kMaxPredicted = 512;
 // Candidates that get as far as a work list, which costs as much as all that went before.
-constexpr int kMaxSettled = 2;
+constexpr int kMaxCompiled = 2;
 // Sizes that differ less are not worth launches of their own.
 constexpr float kSizeClassRatio = 1.5f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
@@ -47,11 +43,10 @@ constexpr float kNever = std::numeric_limits<float>::infinity();
 constexpr int kMaxRowOpsPerLaunch = 32;
 
 // The tuner measures a co-run set on an idle GPU. Of shorter times starting is so much that behind
-// other launches they say nothing: by them two 16x2048x1024 became two launches, 7.6 us instead
-// of 5.0, and the six of GNMT's gates took 21 instead of 15 (one H200).
+// other launches they say nothing.
 constexpr float kMinMeasuredUs = 40;
 
-constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Cut
+constexpr uint8_t kShort = 0, kLong = 1, kAlone = 2;  // marks of ops: Grouping
 
 }  // namespace
 
@@ -93,18 +88,18 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const Site& site, cons
   Prepare(ops);
   Try({0, 0});
   if (row_count_ > 1) Try({0, 0});  // those in one launch
-  ProposeCuts();
+  ProposeGroupings();
   ProposeStreams();
-  int settled = 0;
+  int compiled = 0;
   while (true) {
     Candidate* best = &candidates_[0];
-    for (int i = 1; i < candidate_count_ && settled < kMaxSettled; ++i) {
+    for (int i = 1; i < candidate_count_ && compiled < kMaxCompiled; ++i) {
       if (candidates_[i].score_us < best->score_us) best = &candidates_[i];
     }
     // The first candidate harms nobody, by construction.
-    if (Settle(*best, result) || best == &candidates_[0]) return;
+    if (Confirm(*best, result) || best == &candidates_[0]) return;
     best->score_us = kNever;
-    ++settled;
+    ++compiled;
   }
 }
 
@@ -168,7 +163,7 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
 
 // --- Candidates ---
 
-void LaunchSplitter::ProposeCuts() {
+void LaunchSplitter::ProposeGroupings() {
   const int n = groupable_count_;
   if (n < 2) return;
   Try({0, n});
@@ -194,20 +189,21 @@ void LaunchSplitter::ProposeCuts() {
   }
 }
 
-void LaunchSplitter::Try(Cut cut) {
+void LaunchSplitter::Try(Grouping grouping) {
   if (candidate_count_ == kMaxCandidates) return;
-  if (candidate_count_ > 0 && problems_predicted_ + cut.alone_from > kMaxPredicted) return;
+  if (candidate_count_ > 0 && problems_predicted_ + grouping.alone_from > kMaxPredicted) return;
   const bool first = candidate_count_ == 0;
   Candidate& candidate = candidates_[candidate_count_++];
-  Build(cut, /*join_rows=*/!first, candidate);
+  Build(grouping, /*join_rows=*/!first, candidate);
   Evaluate(candidate);
 }
 
-void LaunchSplitter::Build(Cut cut, bool join_rows, Candidate& candidate) const {
+void LaunchSplitter::Build(Grouping grouping, bool join_rows, Candidate& candidate) const {
   candidate.step_count = 0;
   std::array<uint8_t, kMaxReady> marks;
   std::fill_n(marks.begin(), op_count_, kAlone);
-  for (int i = 0; i < cut.alone_from; ++i) marks[by_time_[i]] = i < cut.long_from ? kShort : kLong;
+  for (int i = 0; i < grouping.alone_from; ++i)
+    marks[by_time_[i]] = i < grouping.long_from ? kShort : kLong;
   for (const bool urgent : {true, false}) {
     AddGroups(marks, kShort, urgent, candidate);
     AddGroups(marks, kLong, urgent, candidate);
@@ -282,8 +278,7 @@ uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
 // A candidate's steps are corrected by what plans that are arranged like it took: launches in turn
 // cost what none of them would cost alone. So a few large GEMMs as launches of their own behind one
 // group of the rest are not judged by how groups did, nor the other way round; and where two groups
-// in turn take 1.4 times what is predicted, one group of all need not: two 1356x1064x3064 and two
-// 258x576x576 took 46 to 54 us a batch instead of 34 (one H200).
+// in turn take longer than predicted, one group of all need not (ADR 13).
 Arrangement LaunchSplitter::ArrangementOf(const Candidate& candidate) {
   const auto steps = std::span(candidate.steps).first(candidate.step_count);
   const auto groups = std::count_if(steps.begin(), steps.end(),
@@ -425,19 +420,19 @@ float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack
 
 // Compiles the work lists of the steps that will be launched and holds the candidate against the
 // rules with what they say. False if it breaks one.
-bool LaunchSplitter::Settle(Candidate& candidate, LaunchSplit& result) {
+bool LaunchSplitter::Confirm(Candidate& candidate, LaunchSplit& result) {
   Scatter(candidate);
   const int steps = StepsToLaunch(candidate);
   for (int p = 0; p < steps; ++p) {
     Step& step = candidate.steps[p];
     if (step.form != Form::kGroup || step.rows) continue;
-    if (!SettleStep(ProblemsOf(candidate, p), Ratio(candidate.arrangement), step)) return false;
+    if (!ConfirmStep(ProblemsOf(candidate, p), Ratio(candidate.arrangement), step)) return false;
   }
   WriteResult(candidate, steps, result);
   return !Harms(candidate);
 }
 
-bool LaunchSplitter::SettleStep(std::span<const Problem> problems, float ratio, Step& step) {
+bool LaunchSplitter::ConfirmStep(std::span<const Problem> problems, float ratio, Step& step) {
   CompileList(problems, site_, step);
   if (step.work_list != nullptr && !step.tuned) {
     step.predicted_us =

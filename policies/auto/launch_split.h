@@ -119,7 +119,7 @@ class LaunchSplitter {
   };
   // Positions in by_time_: [0, long_from) is one group, [long_from, alone_from) the next, and what
   // follows is launched one by one. Groups of several dtypes are several launches.
-  struct Cut {
+  struct Grouping {
     int long_from = 0;
     int alone_from = 0;
   };
@@ -141,12 +141,12 @@ class LaunchSplitter {
   bool may_group() const { return groupable_count_ + row_count_ > 0; }
   Item ItemOf(const SplitOp& op);
   // Candidates.
-  void ProposeCuts();
+  void ProposeGroupings();
   void ProposeStreams();
   void TryStreams(Step step, const CoRunSet& set, double wave_us);
   float GainBesideTails(const Step& step, const CoRunSet& set, float added_us) const;
-  void Try(Cut cut);
-  void Build(Cut cut, bool join_rows, Candidate& candidate) const;
+  void Try(Grouping grouping);
+  void Build(Grouping grouping, bool join_rows, Candidate& candidate) const;
   void AddGroups(std::span<const uint8_t> marks, uint8_t mark, bool urgent,
                  Candidate& candidate) const;
   void AddAlone(std::span<const uint8_t> marks, bool urgent, bool join_rows,
@@ -162,8 +162,8 @@ class LaunchSplitter {
   static Arrangement ArrangementOf(const Candidate& candidate);
   float Ratio(Arrangement arrangement) const { return ratios_[static_cast<int>(arrangement)]; }
   // The choice.
-  bool Settle(Candidate& candidate, LaunchSplit& result);
-  bool SettleStep(std::span<const Problem> problems, float ratio, Step& step);
+  bool Confirm(Candidate& candidate, LaunchSplit& result);
+  bool ConfirmStep(std::span<const Problem> problems, float ratio, Step& step);
   void CompileList(std::span<const Problem> problems, const Site& site, Step& step);
   bool Harms(const Candidate& candidate) const;
   int StepsToLaunch(const Candidate& candidate) const;

@@ -27,27 +27,22 @@ using Ratios = std::array<float, kArrangementCount>;
 // - After kReview outcomes of one arrangement the others' ratios lose a little, so that after a
 //   while, the longer the slower they were, they are tried anew.
 // Fixed memory: a new signature replaces the one in its slot, as a new family does. Not
-// thread-safe.
+// thread-safe. ADR 17 has what the constants rest on.
 class Corrections {
  public:
   // A ratio is believed within these bounds: beyond them something other than the kernel took the
   // time.
   static constexpr float kMin = 0.5f, kMax = 2.0f;
   // What slows all arrangements alike, as clocks at the power limit and cold caches do. Beyond it
-  // the fault is the measured arrangement's own. Eight 512x4096x4096 of chains, at the power limit,
-  // take 1.13 times what is predicted for a group and 1.17 times what is for streams (one H200).
+  // the fault is the measured arrangement's own.
   static constexpr float kMaxCommon = 1.3f;
   // And what may make all of them faster. That one takes half of what was predicted says nothing of
-  // the others: of two 1356x1064x3064 and two 258x576x576 groups were tried again and again because
-  // streams did, 54 us instead of 45 (one H200).
+  // the others, which would be tried again and again.
   static constexpr float kMinCommon = 0.9f;
-  // By how much of its time the model may wrong one arrangement against another. At the power limit
-  // groups of two 7954x1088x6064 take 1.16 times what is predicted, library kernels side by side
-  // 0.92 times (one H200).
+  // By how much of its time the model may wrong one arrangement against another.
   static constexpr float kOptimism = 0.15f;
   // Outcomes of a trial; the least and the most are left out, so that what is left of plans that
-  // end by twos, one late and one at once, is one of each. With three means of two instead, the
-  // test's families lose 5.1 % in their first 180 plans instead of 3.7 %.
+  // end by twos, one late and one at once, is one of each.
   static constexpr int kTrial = 4;
   // Plans of a trial: the first plan of a choice teaches nothing.
   static constexpr int kTrialPlans = kTrial + 1;
@@ -64,8 +59,7 @@ class Corrections {
   // A choice is made anew when its ratio is off by this much from what it was made with.
   static constexpr float kMaxDrift = 0.1f;
   // Shorter plans teach nothing: the end of one is seen when the dispatcher has made the launch
-  // that it is at, 6.5 us with cuBLASLt (one H200), and that must not look like a drift. On an H200
-  // two 16x2048x1024 on an idle GPU came to be launched apart, 21 us instead of 17.
+  // that it is at, and that must not look like a drift.
   static constexpr float kMinUs = 40;
   // Outcomes that a choice which was made anew again and again stays for: times of a few
   // microseconds scatter by more than kMaxDrift, and choosing takes longer than such a plan runs.

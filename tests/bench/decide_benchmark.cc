@@ -1,5 +1,5 @@
 // Time of one Decide. Targets: 1 us for a known signature of up to 64 GEMMs; unseen, 20 us for 8
-// and 150 us for 64, what the group planner takes included.
+// and 150 us for 64, what the compiler takes included.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -128,7 +128,7 @@ std::vector<concert_completion> DispatcherBed::TakeFailures(uint32_t session) {
   return failures;
 }
 
-bool DispatcherBed::Takes(std::span<const GemmShape> shapes) {
+bool DispatcherBed::Fits(std::span<const GemmShape> shapes) {
   return shapes.size() <= kMaxGemms &&
          std::all_of(shapes.begin(), shapes.end(),
                      [](const GemmShape& shape) { return shape.bytes() <= kMatrixBytes; });
@@ -156,7 +156,7 @@ concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue, u
 }
 
 void DispatcherBed::Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set) {
-  CONCERT_CHECK(Takes(shapes) && set < kMaxSets);
+  CONCERT_CHECK(Fits(shapes) && set < kMaxSets);
   for (uint32_t i = 0; i < shapes.size(); ++i) {
     Write(0, Gemm(shapes[i], first_queue + i, set * kMaxGemms + i));
   }

@@ -33,9 +33,9 @@ class DispatcherBed {
   static constexpr uint64_t kMaxGemms = 64, kMaxSets = 64;
   static constexpr uint64_t kMatrixBytes = uint64_t{1} << 30;
   // Whether Submit takes this batch: it has room for kMaxGemms with matrices of kMatrixBytes.
-  static bool Takes(std::span<const GemmShape> shapes);
+  static bool Fits(std::span<const GemmShape> shapes);
   // A batch: GEMM i on queue `first_queue` + i, with operands that no other (set, i) has. They are
-  // addresses only. REQUIRES: Takes(shapes), set < kMaxSets.
+  // addresses only. REQUIRES: Fits(shapes), set < kMaxSets.
   void Submit(std::span<const GemmShape> shapes, uint32_t first_queue, uint64_t set);
 
   // --- Sessions beside the first, which is 0 ---

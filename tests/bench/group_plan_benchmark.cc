@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/group/plan/compiler.h"
@@ -14,7 +15,7 @@ namespace {
 using policies::DeviceModel;
 using policies::Problem;
 
-// More launches than the planner remembers, so that every plan is made anew.
+// More launches than the compiler remembers, so that every plan is made anew.
 constexpr int kLaunches = 2 * kWorkListSlots;
 
 // Decode-like and expert-like shapes, all different.

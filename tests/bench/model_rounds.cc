@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<RoundLaunch>> LaunchesOfRound(const std::string& poli
                                                          const GemmWorkload& workload,
                                                          int sm_count) {
   const std::vector<GemmShape>& shapes = workload.scenario().gemms;
-  if (!DispatcherBed::Takes(shapes))
+  if (!DispatcherBed::Fits(shapes))
     return absl::NotFoundError("the batch has more or larger GEMMs than the model takes");
   const int round = workload.batches_per_round();
   const RoundsOptions options{.policy = policy,

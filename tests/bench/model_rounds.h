@@ -45,7 +45,7 @@ struct RoundLaunch {
 // The client of the suite, the dispatcher and the GPU, each with a time of its own. Deterministic.
 class Rounds {
  public:
-  // REQUIRES: DispatcherBed::Takes(shapes). The options must outlive this.
+  // REQUIRES: DispatcherBed::Fits(shapes). The options must outlive this.
   Rounds(const std::vector<GemmShape>& shapes, const RoundsOptions& options);
 
   // DEADLINE_EXCEEDED if the batches do not end, as when the policy never launches them. Once.

@@ -97,7 +97,7 @@ absl::Status CheckModel(const TenantScenario& scenario, const std::string& polic
     return absl::InvalidArgumentError(absl::StrCat("there is no policy named ", policy));
   }
   for (const TenantScenario::Client& client : scenario.clients) {
-    if (!DispatcherBed::Takes(client.chain.gemms)) {
+    if (!DispatcherBed::Fits(client.chain.gemms)) {
       return absl::InvalidArgumentError(
           absl::StrCat(scenario.name, ": the chain of client ", ClientName(client), " has ",
                        client.chain.gemms.size(), " GEMMs; the model takes ",

@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<Problem>> ProblemsOf(const json& gemms) {
   return problems;
 }
 
-// Keeps the planner from one query to the next: it owns some 20 MB, and of a device it knows the
+// Keeps the compiler from one query to the next: it owns some 20 MB, and of a device it knows the
 // number of SMs only.
 class GroupPredictor {
  public:

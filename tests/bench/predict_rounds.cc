@@ -78,7 +78,7 @@ int Run(const Options& options) {
   std::vector<double> batches_us, errors;
   for (const GemmScenario& scenario : *scenarios) {
     if (!scenario.unsupported.empty()) continue;
-    if (!DispatcherBed::Takes(scenario.gemms)) {
+    if (!DispatcherBed::Fits(scenario.gemms)) {
       std::printf("%-36s left out: more than %d GEMMs, or one of more than 1 GiB\n",
                   scenario.name.c_str(), static_cast<int>(DispatcherBed::kMaxGemms));
       continue;

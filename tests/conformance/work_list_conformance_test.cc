@@ -14,7 +14,7 @@ class WorkListConformanceTest : public GroupConformanceTest {
     GroupConformanceTest::SetUp();
     if (IsSkipped()) return;
     if (!gpu().info().model.group_kernel) GTEST_SKIP() << "no group kernel on this GPU";
-    planner_ = std::make_unique<kernels::GroupCompiler>(gpu().info().model);
+    compiler_ = std::make_unique<kernels::GroupCompiler>(gpu().info().model);
   }
 
   const kernels::GroupWorkList* ScheduleOf(std::span<const Op* const> ops, int budget) override {
@@ -23,12 +23,12 @@ class WorkListConformanceTest : public GroupConformanceTest {
       problems.push_back(policies::Problem::Of(op->work));
       EXPECT_TRUE(kernels::GroupCompiler::Supports(problems.back()));
     }
-    const kernels::GroupWorkList* work_list = planner_->Compile(problems, budget);
+    const kernels::GroupWorkList* work_list = compiler_->Compile(problems, budget);
     EXPECT_NE(work_list, nullptr);
     return work_list;
   }
 
-  std::unique_ptr<kernels::GroupCompiler> planner_;
+  std::unique_ptr<kernels::GroupCompiler> compiler_;
 };
 
 TEST_P(WorkListConformanceTest, MixedShapesEachWithItsTimeline) { RunShapes(kMixedShapes); }

@@ -1,5 +1,5 @@
 // Group launches back to back: order between launches that may overlap, on one lane and on two, and
-// the caches of records and work lists when they wrap and when planners take turns.
+// the caches of records and work lists when they wrap and when compilers take turns.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -490,22 +490,22 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
   }
 }
 
-// Each planner's work lists lie in an arena of its own, at the same places.
+// Each compiler's work lists lie in an arena of its own, at the same places.
 TEST_F(GpuGroupStressTest, PlannersInTurn) {
   SCOPED_TRACE("seed " + std::to_string(Seed()));
-  std::array<std::unique_ptr<GroupCompiler>, 2> planners;
+  std::array<std::unique_ptr<GroupCompiler>, 2> compilers;
   std::array<GroupRuns, 2> groups;
   std::array<std::vector<const Op*>, 2> ops;
   std::array<const GroupWorkList*, 2> work_lists;
   for (size_t g = 0; g < 2; ++g) {
-    planners[g] = std::make_unique<GroupCompiler>(device().info().model);
+    compilers[g] = std::make_unique<GroupCompiler>(device().info().model);
     for (uint32_t i = 0; i < 6 + 5 * g; ++i) {
       const GemmCase shape = {
           .m = 20 + 30 * i, .n = 250 - 20 * i, .k = 64 + 40 * i, .aligned_rows = true};
       groups[g].emplace_back(device(), shape, Dtype::kBf16, Activation::kNone, random_);
     }
     ops[g] = OpsOf(groups[g]);
-    work_lists[g] = planners[g]->Compile(ProblemsOf(ops[g]), 0);
+    work_lists[g] = compilers[g]->Compile(ProblemsOf(ops[g]), 0);
     ASSERT_NE(work_lists[g], nullptr);
   }
   std::array<std::vector<TimelineWrite>, 2> writes;

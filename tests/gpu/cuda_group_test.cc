@@ -399,7 +399,7 @@ TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
 }
 
 // Rows or addresses of D that no tensor map takes, those of A and W too, and with all there is to
-// finish; in all tiles that a planner or nobody would choose.
+// finish; in all tiles that a compiler or nobody would choose.
 TEST_F(GpuGroupTest, DMayLieAnywhere) {
   const std::vector<GemmCase> cases = {{.m = 20, .n = 33, .k = 17, .has_bias = true},
                                        {.m = 48, .n = 80, .k = 64, .pad = 3},
@@ -452,7 +452,7 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryWhatTheKernelCannotTake) {
     const std::vector<const Op*> ops = OpsOf(runs);
     std::vector<Problem> problems = ProblemsOf(ops);
     for (Problem& problem : problems) problem.batch = 1, problem.dtype = Dtype::kBf16;
-    LaunchAndWait(ops, planner_->Compile(problems, 0));
+    LaunchAndWait(ops, compiler_->Compile(problems, 0));
     if (HasFatalFailure()) return;
     CheckAll(runs);
   }
@@ -471,7 +471,7 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryMixedDtypesAndOtherLanes) {
   }
   std::vector<Problem> problems = ProblemsOf(OpsOf(mixed));
   problems[1].dtype = Dtype::kBf16;
-  LaunchAndWait(OpsOf(mixed), planner_->Compile(problems, 0));
+  LaunchAndWait(OpsOf(mixed), compiler_->Compile(problems, 0));
   if (HasFatalFailure()) return;
   CheckAll(mixed);
   EXPECT_EQ(kernel_launches(), 0u);

@@ -60,7 +60,7 @@ class BandList {
   const GroupWorkList& get() const { return work_list_; }
 
  private:
-  static constexpr uint64_t kFirstStore = 1 << 22;  // apart from planners' and HandList's
+  static constexpr uint64_t kFirstStore = 1 << 22;  // apart from compilers' and HandList's
 
   static void AddProblem(const Problem& problem, size_t index, GroupTile tile, uint32_t band,
                          std::vector<GroupItem>& items) {
@@ -218,8 +218,8 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     const std::pair<const char*, GroupGoal> goals[] = {{"latency", GroupGoal::kLatency},
                                                        {"throughput", GroupGoal::kThroughput}};
     for (const auto& [name, goal] : goals) {
-      planner_->Reclaim();
-      const GroupWorkList* work_list = planner_->Compile(set.problems, 0, goal);
+      compiler_->Reclaim();
+      const GroupWorkList* work_list = compiler_->Compile(set.problems, 0, goal);
       if (work_list == nullptr) continue;
       std::string tiles;
       for (size_t i = 0; i < set.problems.size(); ++i) {

@@ -69,7 +69,7 @@ class HandList {
   const GroupWorkList& get() const { return work_list_; }
 
  private:
-  static constexpr uint64_t kFirstStore = 1 << 23;  // far above those of planners
+  static constexpr uint64_t kFirstStore = 1 << 23;  // far above those of compilers
 
   static uint8_t TailOf(const Problem& problem, GroupTile tile, uint32_t a_tile) {
     const bool pairs = kernels::BlocksPerTile(tile) == 2;
@@ -123,7 +123,7 @@ class GpuGroupTestBase : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped()) return;
     if (!device().info().model.group_kernel) GTEST_SKIP() << "this GPU has no group kernel";
-    planner_ = std::make_unique<kernels::GroupCompiler>(device().info().model);
+    compiler_ = std::make_unique<kernels::GroupCompiler>(device().info().model);
     kernel_launches_before_ = device().group_launches();
   }
 
@@ -139,8 +139,8 @@ class GpuGroupTestBase : public GpuTest {
   }
   const GroupWorkList* Plan(std::span<const Op* const> ops, int budget = 0,
                             GroupGoal goal = GroupGoal::kLatency) {
-    planner_->Reclaim();
-    const GroupWorkList* work_list = planner_->Compile(ProblemsOf(ops), budget, goal);
+    compiler_->Reclaim();
+    const GroupWorkList* work_list = compiler_->Compile(ProblemsOf(ops), budget, goal);
     EXPECT_NE(work_list, nullptr);
     return work_list;
   }
@@ -183,7 +183,7 @@ class GpuGroupTestBase : public GpuTest {
   // Launches that went to the group kernel since the test began.
   uint64_t kernel_launches() { return device().group_launches() - kernel_launches_before_; }
 
-  std::unique_ptr<kernels::GroupCompiler> planner_;
+  std::unique_ptr<kernels::GroupCompiler> compiler_;
 
  private:
   uint64_t kernel_launches_before_ = 0;

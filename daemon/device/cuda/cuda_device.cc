@@ -212,7 +212,7 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchReques
 int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
   if (groups_ == nullptr) return -1;
   const bool group = request.form == policies::Form::kGroup && request.work_list != nullptr &&
-                     kernels::cuda::GroupLauncher::Takes(request.ops);
+                     kernels::cuda::GroupLauncher::Carries(request.ops);
   if (!group && !kernels::cuda::AreRows(request.ops)) return -1;
   return policies::GroupLaneIndex(lane);
 }

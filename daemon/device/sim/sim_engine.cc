@@ -24,7 +24,7 @@ Time After(Time now, double left_ns, double rate) {
 }  // namespace
 
 SimEngine::SimEngine(std::span<const policies::DeviceModel> gpus, int lane_capacity)
-    : gpus_(gpus.size()), parts_(std::max(kMinParts, lane_capacity * kPartsPerItem)) {
+    : gpus_(gpus.size()), milestones_(std::max(kMinParts, lane_capacity * kPartsPerItem)) {
   assert(!gpus.empty() && gpus.size() <= kMaxGpus);
   assert(lane_capacity >= 1 && lane_capacity <= kMaxLaneCapacity);
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -53,20 +53,21 @@ SimEngine::Item& SimEngine::Push(int gpu, Lane lane, ItemType type, Time at, uin
   Item& item = state.items[state.enqueued++ % state.items.size()];
   item = Item{};
   item.type = type;
-  item.next_part = ChainPool<KernelPart>::kEnd;
+  item.next_milestone = ChainPool<Milestone>::kEnd;
   item.ready_at = std::max(at, now_) + static_cast<Time>(on.model.launch_us * 1e3);
   item.cookie = cookie;
-  settled_ = false;
+  up_to_date_ = false;
   return item;
 }
 
 void SimEngine::EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
-                              uint64_t cookie, std::span<const KernelPart> parts) {
+                              uint64_t cookie, std::span<const Milestone> milestones) {
   assert(shape.tiles >= 1 && shape.tile_ns > 0);
   Item& item = Push(gpu, lane, ItemType::kKernel, at, cookie);
   const int sm_count = gpus_[static_cast<size_t>(gpu)].model.sm_count;
   item.shape = shape;
-  for (size_t i = parts.size(); i-- > 0;) item.next_part = parts_.Prepend(parts[i], item.next_part);
+  for (size_t i = milestones.size(); i-- > 0;)
+    item.next_milestone = milestones_.Prepend(milestones[i], item.next_milestone);
   item.sm_limit = sm_limit <= 0 ? sm_count : std::min(sm_limit, sm_count);
 }
 
@@ -102,16 +103,16 @@ void SimEngine::EnqueueCollective(std::span<const CollectivePart> parts, Time at
 
 void SimEngine::AdvanceTo(Time until, std::vector<Completion>& done) {
   if (until < now_) return;
-  Settle(done);
+  StartAndEnd(done);
   for (Time next = NextEvent(); next <= until; next = NextEvent()) {
     Progress(next);
-    Settle(done);
+    StartAndEnd(done);
   }
   Progress(until);
 }
 
 // Starts and ends all that can start and end now. Terminates: every round starts or ends an item.
-void SimEngine::Settle(std::vector<Completion>& done) {
+void SimEngine::StartAndEnd(std::vector<Completion>& done) {
   bool changed = true;
   while (changed) {
     changed = false;
@@ -123,7 +124,7 @@ void SimEngine::Settle(std::vector<Completion>& done) {
     }
   }
   SetRates();
-  settled_ = true;
+  up_to_date_ = true;
 }
 
 bool SimEngine::StartHeads(Gpu& gpu) {
@@ -147,7 +148,7 @@ bool SimEngine::EndHeads(int gpu_index, std::vector<Completion>& done) {
   bool changed = false;
   for (LaneState& lane : gpu.lanes) {
     if (lane.empty() || !lane.started) continue;
-    EndParts(gpu_index, lane, done);
+    PassMilestones(gpu_index, lane, done);
     if (!HeadEnded(gpu, lane)) continue;
     const Item& item = lane.head();
     if (item.type != ItemType::kOrder) done.push_back({now_, gpu_index, item.cookie});
@@ -162,27 +163,27 @@ bool SimEngine::EndHeads(int gpu_index, std::vector<Completion>& done) {
   return changed;
 }
 
-bool SimEngine::TilesOfPartEnded(const LaneState& lane, const KernelPart& part) {
+bool SimEngine::TilesEnded(const LaneState& lane, const Milestone& milestone) {
   // Fractions are quotients of floats: a rounding error must not cost another tile.
   constexpr double kRounding = 1e-6;
   return static_cast<double>(lane.tiles_ended) >=
-         (part.fraction - kRounding) * static_cast<double>(lane.head().shape.tiles);
+         (milestone.fraction - kRounding) * static_cast<double>(lane.head().shape.tiles);
 }
 
-// When the part's share of the kernel's floor has passed; kNever before the kernel's first tile.
-Time SimEngine::FloorOf(const LaneState& lane, const KernelPart& part) {
+// When the milestone's share of the kernel's floor has passed; kNever before the first tile.
+Time SimEngine::FloorOf(const LaneState& lane, const Milestone& milestone) {
   if (lane.earliest_end == kNever) return kNever;
-  const double ahead_ns = (1 - part.fraction) * lane.head().shape.floor_ns;
+  const double ahead_ns = (1 - milestone.fraction) * lane.head().shape.floor_ns;
   return lane.earliest_end - static_cast<Time>(ahead_ns);
 }
 
-void SimEngine::EndParts(int gpu_index, LaneState& lane, std::vector<Completion>& done) {
-  uint32_t& next = lane.head().next_part;
-  while (next != ChainPool<KernelPart>::kEnd) {
-    const KernelPart& part = parts_[next];
-    if (!TilesOfPartEnded(lane, part) || now_ < FloorOf(lane, part)) return;
-    done.push_back({now_, gpu_index, part.cookie});
-    next = parts_.ReleaseFirst(next);
+void SimEngine::PassMilestones(int gpu_index, LaneState& lane, std::vector<Completion>& done) {
+  uint32_t& next = lane.head().next_milestone;
+  while (next != ChainPool<Milestone>::kEnd) {
+    const Milestone& milestone = milestones_[next];
+    if (!TilesEnded(lane, milestone) || now_ < FloorOf(lane, milestone)) return;
+    done.push_back({now_, gpu_index, milestone.cookie});
+    next = milestones_.ReleaseFirst(next);
   }
 }
 
@@ -224,7 +225,7 @@ void SimEngine::EndHead(LaneState& lane) {
 }
 
 Time SimEngine::NextEvent() const {
-  if (!settled_) return now_;
+  if (!up_to_date_) return now_;
   Time next = kNever;
   for (const Gpu& gpu : gpus_) {
     for (const LaneState& lane : gpu.lanes) {
@@ -243,9 +244,9 @@ Time SimEngine::NextEventOf(const LaneState& lane) const {
     case ItemType::kKernel:
       for (const Wave& wave : lane.waves)
         next = std::min(next, After(now_, wave.left_ns, lane.rate));
-      if (item.next_part != ChainPool<KernelPart>::kEnd &&
-          TilesOfPartEnded(lane, parts_[item.next_part])) {
-        next = std::min(next, FloorOf(lane, parts_[item.next_part]));
+      if (item.next_milestone != ChainPool<Milestone>::kEnd &&
+          TilesEnded(lane, milestones_[item.next_milestone])) {
+        next = std::min(next, FloorOf(lane, milestones_[item.next_milestone]));
       }
       return lane.tiles_left == 0 && lane.waves.empty() ? std::min(next, lane.earliest_end) : next;
     case ItemType::kCopy:

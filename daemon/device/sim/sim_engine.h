@@ -46,14 +46,14 @@ struct CollectivePart {
   double hbm_bytes = 0;
 };
 
-// Something in a kernel that ends before or with it: once `fraction` of its tiles have ended and as
-// much of its floor has passed.
-struct KernelPart {
+// A moment of a kernel before or at its end: once `fraction` of its tiles have ended and as much of
+// its floor has passed.
+struct Milestone {
   double fraction = 1;  // (0, 1]
   uint64_t cookie = 0;
 };
 
-// An item or a kernel's part that ended. Order items end silently.
+// An item that ended, or a kernel's milestone. Order items end silently.
 struct Completion {
   Time time = 0;
   int gpu = 0;  // a collective's first
@@ -79,14 +79,14 @@ class SimEngine {
   // Collectives that still fit, on any lanes.
   int CollectiveRoom() const { return static_cast<int>(free_groups_.size()); }
 
-  // Parts that still fit in kernels, on any lanes.
-  uint32_t PartRoom() const { return parts_.available(); }
+  // Milestones that still fit in kernels, on any lanes.
+  uint32_t MilestoneRoom() const { return milestones_.available(); }
 
   // Enqueue an item at the host's time `at` (the past counts as now). REQUIRES: Room() for it.
-  // `parts`, whose ends come before the kernel's own, are in order of their fractions. REQUIRES:
-  // PartRoom() for them.
+  // `milestones`, which come before the kernel's end, are in order of their fractions. REQUIRES:
+  // MilestoneRoom() for them.
   void EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
-                     uint64_t cookie, std::span<const KernelPart> parts = {});
+                     uint64_t cookie, std::span<const Milestone> milestones = {});
   void EnqueueCopy(int gpu, Lane lane, Time at, uint64_t bytes, uint64_t cookie);
   void EnqueueMark(int gpu, Lane lane, Time at, uint64_t cookie);
   void EnqueueOrder(int gpu, Lane lane, Lane before, Time at);
@@ -114,8 +114,8 @@ class SimEngine {
     uint64_t until;  // order: items of `before` that must have ended
     uint64_t cookie;
     KernelShape shape;
-    uint32_t next_part;  // kernel: the first of parts_ that has not ended
-    double bytes;        // copy
+    uint32_t next_milestone;  // kernel: the first of milestones_ ahead
+    double bytes;             // copy
   };
 
   // Tiles of one kernel that started together.
@@ -165,11 +165,11 @@ class SimEngine {
   Item& Push(int gpu, Lane lane, ItemType type, Time at, uint64_t cookie);
 
   // sim_engine.cc: the order of events.
-  void Settle(std::vector<Completion>& done);
+  void StartAndEnd(std::vector<Completion>& done);
   bool StartHeads(Gpu& gpu);
-  void EndParts(int gpu_index, LaneState& lane, std::vector<Completion>& done);
-  static bool TilesOfPartEnded(const LaneState& lane, const KernelPart& part);
-  static Time FloorOf(const LaneState& lane, const KernelPart& part);
+  void PassMilestones(int gpu_index, LaneState& lane, std::vector<Completion>& done);
+  static bool TilesEnded(const LaneState& lane, const Milestone& milestone);
+  static Time FloorOf(const LaneState& lane, const Milestone& milestone);
   bool EndHeads(int gpu_index, std::vector<Completion>& done);
   bool HeadEnded(const Gpu& gpu, const LaneState& lane) const;
   void EndCollective(uint16_t group_index);
@@ -194,12 +194,12 @@ class SimEngine {
   const Group* MovingGroup(const LaneState& lane) const;
 
   std::vector<Gpu> gpus_;
-  ChainPool<KernelPart> parts_;
+  ChainPool<Milestone> milestones_;
   std::vector<Group> groups_;
   std::vector<uint16_t> free_groups_;
   Time now_ = 0;
   uint64_t starts_ = 0;
-  bool settled_ = true;  // since Settle() nothing was enqueued and no tile has ended
+  bool up_to_date_ = true;  // since StartAndEnd() nothing was enqueued and no tile has ended
 };
 
 }  // namespace concert::daemon::sim

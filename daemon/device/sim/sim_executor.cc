@@ -71,7 +71,7 @@ SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace,
       ops_(PoolSize(gpus.size(), lane_capacity)),
       writes_(PoolSize(gpus.size(), lane_capacity)) {
   done_.reserve(gpus.size() * policies::kLaneCount * static_cast<size_t>(lane_capacity) +
-                engine_.PartRoom());
+                engine_.MilestoneRoom());
   if (pace != Pace::kVirtual) pacer_ = std::thread(&SimExecutor::Pacer, this);
 }
 
@@ -136,7 +136,7 @@ void SimExecutor::EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchReque
     return ends_us[a] != ends_us[b] ? ends_us[a] < ends_us[b] : a < b;
   });
   const double last_us = ends_us[order[count - 1]];
-  std::array<KernelPart, 2 * kernels::kMaxGroupProblems> parts;
+  std::array<Milestone, 2 * kernels::kMaxGroupProblems> parts;
   size_t part_count = 0;
   for (size_t i = 0; i < count; ++i) {
     const size_t op = order[i];
@@ -170,7 +170,7 @@ absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& reques
     const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
     if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
       return status;
-    if (listed && engine_.PartRoom() < ops.size() + writes) return LaneFull();
+    if (listed && engine_.MilestoneRoom() < ops.size() + writes) return LaneFull();
     const Time at = HostTime();
     if (listed) {
       EnqueueWorkList(gpu, lane, at, request);

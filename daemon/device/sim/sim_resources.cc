@@ -197,7 +197,7 @@ void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
     gpu.free_sms += wave.sms;
     lane.sms -= wave.sms;
     lane.tiles_ended += wave.sms;
-    settled_ = false;  // rounding may end a tile between two events
+    up_to_date_ = false;  // rounding may end a tile between two events
   }
   std::erase_if(lane.waves, [](const Wave& wave) { return wave.left_ns <= kDoneNs; });
 }

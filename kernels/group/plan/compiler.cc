@@ -18,9 +18,8 @@ namespace {
 static_assert(policies::kMaxReady <= kMaxGroupProblems);
 
 // Launches that move less take less time than starting them does, which blocks that lie beside
-// those of the launch before hide: back to back, two 16x2048x1024 take 3.8 us and eight LoRA
-// expansions 4.4, instead of 4.3 and 6.6. With more to load, half of the pipeline's memory is too
-// little: 64x4096x4096 and two 64x1024x4096 (53 MB) take 19.6 instead of 17.0 (one H200).
+// those of the launch before hide. With more to load, half of the pipeline's memory is too little
+// (ADR 14).
 constexpr double kMaxNarrowBytes = 24e6;
 
 // GEMMs with less in any direction take too little time for pairs to matter: of rows that the L2
@@ -85,12 +84,12 @@ class GroupCompiler::Impl {
                                GroupBlocks kind);
   float EstimateUs(CostProfile& profile, std::span<const policies::Problem> problems, int blocks,
                    policies::GroupGoal goal);
-  void Classify(std::span<const policies::Problem> problems, ShapeMemo& memo);
-  uint16_t ClassOf(const policies::Problem& problem, ShapeMemo& memo);
+  void SortByShape(std::span<const policies::Problem> problems, ShapeMemo& memo);
+  uint16_t SetOf(const policies::Problem& problem, ShapeMemo& memo);
 
   struct Bucket {
     uint64_t launch = 0;  // that it was filled for
-    uint16_t class_index = 0;
+    uint16_t set_index = 0;
   };
 
   const int sm_count_;
@@ -102,11 +101,11 @@ class GroupCompiler::Impl {
   // Of the launch being planned.
   uint64_t launch_ = 0;
   double hbm_bytes_ = 0;
-  size_t class_count_ = 0;
-  std::array<ProblemClass, kMaxGroupProblems> classes_;
-  std::array<uint16_t, kMaxGroupProblems> class_of_;  // by problem
-  std::array<uint16_t, kMaxGroupProblems> members_;   // problems, class by class
-  std::array<Bucket, kBuckets> buckets_;              // open addressing, by shape
+  size_t set_count_ = 0;
+  std::array<ShapeSet, kMaxGroupProblems> sets_;
+  std::array<uint16_t, kMaxGroupProblems> set_of_;   // by problem
+  std::array<uint16_t, kMaxGroupProblems> members_;  // problems, set by set
+  std::array<Bucket, kBuckets> buckets_;             // open addressing, by shape
 };
 
 // Pairs pay where a block alone would wait for the L2, in tiles that are large.
@@ -125,23 +124,22 @@ const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
                                                   const WorkListSignature& signature, int blocks,
                                                   GroupBlocks kind) {
   const std::span<const policies::Problem> problems = signature.problems;
-  Classify(problems, profile.memo);
-  const std::span<ProblemClass> classes(classes_.data(), class_count_);
-  if (!profile.search.Choose(classes, hbm_bytes_, blocks, signature.goal)) return nullptr;
-  const uint32_t items =
-      profile.layout.Arrange({.classes = classes,
-                              .packing_order = profile.search.PackingOrder(classes),
-                              .members = {members_.data(), problems.size()},
-                              .hbm_bytes = hbm_bytes_,
-                              .blocks = blocks,
-                              .goal = signature.goal});
+  SortByShape(problems, profile.memo);
+  const std::span<ShapeSet> sets(sets_.data(), set_count_);
+  if (!profile.search.Choose(sets, hbm_bytes_, blocks, signature.goal)) return nullptr;
+  const uint32_t items = profile.layout.Arrange({.sets = sets,
+                                                 .packing_order = profile.search.PackingOrder(sets),
+                                                 .members = {members_.data(), problems.size()},
+                                                 .hbm_bytes = hbm_bytes_,
+                                                 .blocks = blocks,
+                                                 .goal = signature.goal});
   if (items == 0) return nullptr;
   const WorkListStore::Place place = store_.Add(signature, items);
   if (place.work_list == nullptr) return nullptr;
   profile.layout.Write(*place.work_list, place.items, place.ends_us);
   bool narrow = signature.goal == policies::GroupGoal::kThroughput && hbm_bytes_ <= kMaxNarrowBytes;
   for (size_t i = 0; i < problems.size(); ++i) {
-    place.tiles[i] = profile.costs.shapes()[classes_[class_of_[i]].chosen().tile];
+    place.tiles[i] = profile.costs.shapes()[sets_[set_of_[i]].chosen().tile];
     narrow &= IsNarrow(place.tiles[i]);
   }
   place.work_list->kind = kind == GroupBlocks::kWide && narrow ? GroupBlocks::kNarrow : kind;
@@ -151,44 +149,45 @@ const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
 float GroupCompiler::Impl::EstimateUs(CostProfile& profile,
                                       std::span<const policies::Problem> problems, int blocks,
                                       policies::GroupGoal goal) {
-  Classify(problems, profile.memo);
-  return profile.search.EstimateUs({classes_.data(), class_count_}, hbm_bytes_, blocks, goal);
+  SortByShape(problems, profile.memo);
+  return profile.search.EstimateUs({sets_.data(), set_count_}, hbm_bytes_, blocks, goal);
 }
 
-void GroupCompiler::Impl::Classify(std::span<const policies::Problem> problems, ShapeMemo& memo) {
+void GroupCompiler::Impl::SortByShape(std::span<const policies::Problem> problems,
+                                      ShapeMemo& memo) {
   ++launch_;
   memo.NextLaunch();
-  class_count_ = 0;
+  set_count_ = 0;
   hbm_bytes_ = 0;
   for (size_t i = 0; i < problems.size(); ++i) {
-    class_of_[i] = ClassOf(problems[i], memo);
-    ProblemClass& c = classes_[class_of_[i]];
+    set_of_[i] = SetOf(problems[i], memo);
+    ShapeSet& c = sets_[set_of_[i]];
     ++c.problems;
     hbm_bytes_ += c.shape->hbm_bytes;
   }
   uint16_t first = 0;
-  for (size_t i = 0; i < class_count_; ++i) {
-    ProblemClass& c = classes_[i];
+  for (size_t i = 0; i < set_count_; ++i) {
+    ShapeSet& c = sets_[i];
     c.first_member = first;
     first = static_cast<uint16_t>(first + c.problems);
     c.problems = 0;
   }
   for (size_t i = 0; i < problems.size(); ++i) {
-    ProblemClass& c = classes_[class_of_[i]];
+    ShapeSet& c = sets_[set_of_[i]];
     members_[c.first_member + c.problems++] = static_cast<uint16_t>(i);
   }
 }
 
-uint16_t GroupCompiler::Impl::ClassOf(const policies::Problem& problem, ShapeMemo& memo) {
+uint16_t GroupCompiler::Impl::SetOf(const policies::Problem& problem, ShapeMemo& memo) {
   for (uint64_t hash = policies::HashProblem(problem);; ++hash) {
     Bucket& bucket = buckets_[hash % kBuckets];
     if (bucket.launch == launch_) {
-      if (classes_[bucket.class_index].shape->problem == problem) return bucket.class_index;
+      if (sets_[bucket.set_index].shape->problem == problem) return bucket.set_index;
       continue;
     }
-    bucket = {launch_, static_cast<uint16_t>(class_count_)};
-    classes_[class_count_] = {.shape = &memo.Get(problem)};
-    return static_cast<uint16_t>(class_count_++);
+    bucket = {launch_, static_cast<uint16_t>(set_count_)};
+    sets_[set_count_] = {.shape = &memo.Get(problem)};
+    return static_cast<uint16_t>(set_count_++);
   }
 }
 

@@ -31,11 +31,7 @@ constexpr GroupRows RowsOf(const policies::Problem& problem) {
                                              : GroupRows::k16;
 }
 
-// Everything to be fitted, in one place. Fitted together to 257 launches of 2 to 64 equal GEMMs in
-// all tiles and splits (one H200, 132 SMs, bf16) back to back, and to 24 that do not overlap. No
-// shape was held out. The kernel has become faster since: 280 launches are now predicted within 5 %
-// (median; 10 % where they do not overlap), by 1 % too slow, and the tiles that look best are 0.2 %
-// (0.8 %) slower than those that are; a new fit was no better.
+// Everything to be fitted, in one place; ADR 14, "What the constants rest on", says to what.
 struct GroupCostConstants {
   // One stage of the ring: kGroupBlockKBytes of K. The tensor cores take as long for 128 fp8 as
   // for 64 bf16, so that these hold for every dtype.
@@ -45,10 +41,7 @@ struct GroupCostConstants {
   // A block loads at its share of the L2, when all SMs load, or at what it has in flight per
   // latency, if that is less. One SM alone reaches 108e3.
   double sm_bytes_per_us = 88e3;
-  // The share of that which rows of each length (GroupRows) leave: 128x192 tiles of 7982x3544x6920,
-  // rows of 13840 bytes, take 996 us instead of 560. Fitted to 24 GEMMs and 37 sets in 4 tiles
-  // (policies/training/data/h200_large.jsonl): a stage of a 64x256 tile takes 0.52, 0.55, 0.66 and
-  // 0.87 us.
+  // The share of that which rows of each length (GroupRows) leave (ADR 17, "Rows").
   std::array<double, kGroupRowsCount> rows_share = {1, 0.85, 0.7, 0.52};
   // A byte of A costs this share of one of W, which comes from HBM.
   double a_byte_share = 1;
@@ -80,10 +73,7 @@ struct GroupCostConstants {
   double repack_bytes_per_us = 2.5e6;
 };
 
-// For policies::GroupGoal::kChain. Fitted to 880 launches of 1 to 8 equal GEMMs in 42 sets, each
-// the step of a chain, in all tiles and splits (one H200, bf16). Of such steps measured anew, some
-// of other shapes, what is planned takes 1.7 % more than the fastest (geometric mean) and what is
-// predicted within 5 % (median); by the constants above 5.0 % more and within 16 %
+// For policies::GroupGoal::kChain: fitted to steps of chains, which the constants above fit badly
 // (tests/unit/kernels/group/group_steps_test.cc).
 constexpr GroupCostConstants ChainConstants() {
   return {.sm_bytes_per_us = 103e3,
@@ -99,9 +89,8 @@ constexpr GroupCostConstants ChainConstants() {
           .crowded_memory_us = -1.0};
 }
 
-// For pairs of blocks. They ask less of the L2, which all SMs share: five 1547x3872x2432, whose
-// rows begin at multiples of 128 bytes, take 225 us instead of 258. Ten sets of GEMMs of other rows
-// are predicted within 6 % (one H200; random-mixed.json, random-large.json).
+// For pairs of blocks. They ask less of the L2, which all SMs share, also where rows begin at
+// multiples of 128 bytes (ADR 19).
 constexpr GroupCostConstants PairConstants() { return {.stage_us_per_a_row_w128 = 0.0025}; }
 
 // What copying `bytes` adds to a group launch. 0: nothing is launched.

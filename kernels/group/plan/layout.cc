@@ -59,7 +59,7 @@ uint32_t GroupLayout::Share(Balance balance) {
   std::fill_n(blocks_.begin(), launch_.blocks, Block());
   uint32_t share_count = 0, place = 0;
   for (const uint16_t index : launch_.packing_order) {
-    const ProblemClass& c = launch_.classes[index];
+    const ShapeSet& c = launch_.sets[index];
     const TileOption& option = c.chosen();
     const bool by_time = balance == Balance::kTime;
     packing_.Add(option.items() * c.problems, by_time ? option.item_us : 1,
@@ -83,7 +83,7 @@ uint32_t GroupLayout::Share(Balance balance) {
 void GroupLayout::Write(GroupWorkList& work_list, GroupItem* items, float* ends_us) {
   std::fill_n(blocks_.begin(), used_blocks_, Block());
   split_tiles_ = 0;
-  for (const uint16_t index : RunOrder()) WriteClass(index, items, ends_us);
+  for (const uint16_t index : RunOrder()) WriteSet(index, items, ends_us);
   WriteEnds(items);
 
   work_list.blocks = static_cast<uint16_t>(used_blocks_);
@@ -93,9 +93,9 @@ void GroupLayout::Write(GroupWorkList& work_list, GroupItem* items, float* ends_
 }
 
 std::span<const uint16_t> GroupLayout::RunOrder() {
-  const size_t count = launch_.classes.size();
+  const size_t count = launch_.sets.size();
   for (size_t i = 0; i < count; ++i) {
-    const TileOption& option = launch_.classes[i].chosen();
+    const TileOption& option = launch_.sets[i].chosen();
     const float alone_us =
         std::max(option.item_us, option.work_us / static_cast<float>(launch_.blocks));
     constexpr int kShift = 24;  // leaves the exponent but its last bit: steps of a factor of four
@@ -107,8 +107,8 @@ std::span<const uint16_t> GroupLayout::RunOrder() {
   return {run_order_.data(), count};
 }
 
-void GroupLayout::WriteClass(uint16_t index, GroupItem* items, float* ends_us) {
-  const ProblemClass& c = launch_.classes[index];
+void GroupLayout::WriteSet(uint16_t index, GroupItem* items, float* ends_us) {
+  const ShapeSet& c = launch_.sets[index];
   const TileOption& option = c.chosen();
   const GroupTile tile = costs_.shapes()[option.tile];
   const Parts parts = PartsOf(c.shape->problem, option);
@@ -191,7 +191,7 @@ void GroupLayout::WriteEnds(GroupItem* items) const {
 // A launch that HBM holds back takes longer than its busiest block works: all ends stretch alike.
 void GroupLayout::Predict(GroupWorkList& work_list, float* ends_us) const {
   LaunchTotals totals;
-  for (const ProblemClass& c : launch_.classes) totals.Add(c.chosen(), c.problems, costs_);
+  for (const ShapeSet& c : launch_.sets) totals.Add(c.chosen(), c.problems, costs_);
   work_list.split_tiles = split_tiles_;
   work_list.max_splits = static_cast<uint16_t>(totals.max_splits);
   work_list.partial_bytes = totals.partial_bytes;

@@ -15,10 +15,10 @@
 
 namespace concert::kernels {
 
-// What is laid out. `members`: problem indices, class by class, ascending within each.
+// What is laid out. `members`: problem indices, set by set, ascending within each.
 struct Launch {
-  std::span<const ProblemClass> classes;
-  std::span<const uint16_t> packing_order;  // of the classes: longest items first
+  std::span<const ShapeSet> sets;
+  std::span<const uint16_t> packing_order;  // of the sets: longest items first
   std::span<const uint16_t> members;
   double hbm_bytes = 0;
   int blocks = 1;
@@ -55,7 +55,7 @@ class GroupLayout {
     uint16_t items = 0;
     int8_t tile = -1;
   };
-  // How the tiles of a class are split along K, and what each part takes.
+  // How the tiles of a set are split along K, and what each part takes.
   struct Parts {
     std::array<uint16_t, kMaxGroupSplits + 1> k_begin;  // the last one: their end
     std::array<double, kMaxGroupSplits> item_us;
@@ -64,7 +64,7 @@ class GroupLayout {
 
   uint32_t Share(Balance balance);
   std::span<const uint16_t> RunOrder();
-  void WriteClass(uint16_t index, GroupItem* items, float* ends_us);
+  void WriteSet(uint16_t index, GroupItem* items, float* ends_us);
   Parts PartsOf(const policies::Problem& problem, const TileOption& option) const;
   // Returns when the block has done it.
   double GiveItem(int tile, double item_us, Block& block) const;
@@ -77,9 +77,9 @@ class GroupLayout {
   uint32_t steps_ = 0;  // of the longest list, its kEnd item included
   int used_blocks_ = 0;
   uint16_t split_tiles_ = 0;
-  std::vector<BlockShare> shares_;                           // class by class
+  std::vector<BlockShare> shares_;                           // set by set
   std::array<uint32_t, kMaxGroupProblems + 1> first_share_;  // by place in the packing order
-  std::array<uint16_t, kMaxGroupProblems> place_;            // of a class in the packing order
+  std::array<uint16_t, kMaxGroupProblems> place_;            // of a set in the packing order
   std::array<uint64_t, kMaxGroupProblems> run_keys_;
   std::array<uint16_t, kMaxGroupProblems> run_order_;
   std::vector<Block> blocks_;

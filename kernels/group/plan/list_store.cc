@@ -8,7 +8,7 @@
 namespace concert::kernels {
 namespace {
 
-// Every store has ids of its own, so that a device never takes one planner's work list for
+// Every store has ids of its own, so that a device never takes one compiler's work list for
 // another's. 2^40 per store are enough for a million a second for twelve days, and 2^24 stores are
 // more than a process makes.
 uint64_t FirstId() {

@@ -8,15 +8,15 @@ namespace concert::kernels {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
-// Limits that are packed before the search goes on class by class.
+// Limits that are packed before the search goes on set by set.
 constexpr int kLikelyLimits = 2;
-// What must be gained to change a class: less is below what the costs are good for.
+// What must be gained to change a set: less is below what the costs are good for.
 constexpr double kGain = 0.97;  // of the score, which is a sixth power: 0.5 % of the time
 // Effort and kLikelyLimits together bound the time of one Choose(). Effort counts shapes packed:
 // about 0.1 us each. Against a search without bounds, plans for 2 to 64 random problems are
 // predicted 0 to 1.3 % longer on average, 25 % at worst.
 constexpr int kEffortBase = 64;
-constexpr int kEffortPerClass = 1;
+constexpr int kEffortPerSet = 1;
 constexpr int kMaxPasses = 3;
 // The same of one EstimateUs(), where it costs accuracy: see GroupCompiler::PredictUs.
 constexpr int kEstimateEffort = 16;
@@ -48,39 +48,39 @@ bool LaunchTotals::Fits(int blocks) const {
 GroupSearch::GroupSearch(const GroupCosts& costs)
     : costs_(costs), packing_(costs.tile_change_us(), kMaxSegments) {}
 
-bool GroupSearch::Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+bool GroupSearch::Choose(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
                          policies::GroupGoal goal) {
-  Begin(classes, hbm_bytes, blocks, goal);
+  Begin(sets, hbm_bytes, blocks, goal);
   PackLikelyLimits();
   if (best_score_ == kNone) {
-    for (ProblemClass& c : classes_) {
+    for (ShapeSet& c : sets_) {
       if (c.shape->count == 0) return false;
       c.option = static_cast<uint8_t>(c.shape->fewest_items);
     }
     if (!TryChosen()) return false;
   }
   Improve();
-  for (size_t i = 0; i < classes_.size(); ++i) classes_[i].option = best_options_[i];
+  for (size_t i = 0; i < sets_.size(); ++i) sets_[i].option = best_options_[i];
   return true;
 }
 
-float GroupSearch::EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+float GroupSearch::EstimateUs(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
                               policies::GroupGoal goal) {
-  if (classes.size() == 1) {
-    Look(classes, hbm_bytes, blocks, goal);
-    return static_cast<float>(GroupCosts::Us(ScoreOfOneClass()));
+  if (sets.size() == 1) {
+    Look(sets, hbm_bytes, blocks, goal);
+    return static_cast<float>(GroupCosts::Us(ScoreOfOneSet()));
   }
-  Begin(classes, hbm_bytes, blocks, goal);
+  Begin(sets, hbm_bytes, blocks, goal);
   effort_ = kEstimateEffort;
   PackLikelyLimits();
   if (best_score_ < kNone) Improve();
   return static_cast<float>(GroupCosts::Us(best_score_));
 }
 
-// Equal items go round the blocks: of one class every option's time is known at once. What is no
+// Equal items go round the blocks: of one set every option's time is known at once. What is no
 // better than the best so far in any way is not looked at further.
-double GroupSearch::ScoreOfOneClass() const {
-  const ProblemClass& c = classes_[0];
+double GroupSearch::ScoreOfOneSet() const {
+  const ShapeSet& c = sets_[0];
   double best = kNone, best_busiest_us = kNone, best_work_us = kNone, best_split_us = kNone;
   int best_blocks = 0;
   for (const TileOption& option : c.shape->all()) {
@@ -106,26 +106,26 @@ double GroupSearch::ScoreOfOneClass() const {
   return best;
 }
 
-void GroupSearch::Look(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+void GroupSearch::Look(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
                        policies::GroupGoal goal) {
-  classes_ = classes;
+  sets_ = sets;
   hbm_bytes_ = hbm_bytes;
   blocks_ = blocks;
   goal_ = goal;
 }
 
-void GroupSearch::Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+void GroupSearch::Begin(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
                         policies::GroupGoal goal) {
-  Look(classes, hbm_bytes, blocks, goal);
+  Look(sets, hbm_bytes, blocks, goal);
   best_score_ = kNone;
-  effort_ = kEffortBase + kEffortPerClass * static_cast<int>(classes.size());
+  effort_ = kEffortBase + kEffortPerSet * static_cast<int>(sets.size());
   SumByLimit();
 }
 
 void GroupSearch::SumByLimit() {
   // Locals, so that the compiler sees that nothing overlaps and uses vector instructions.
   alignas(64) LimitValues work_us = {}, longest_us = {}, split_us = {};
-  for (const ProblemClass& c : classes_) {
+  for (const ShapeSet& c : sets_) {
     const auto problems = static_cast<float>(c.problems);
     const ShapeOptions& shape = *c.shape;
     for (int i = 0; i < kLimits; ++i) work_us[i] += shape.work_by_limit[i] * problems;
@@ -161,7 +161,7 @@ void GroupSearch::PackLikelyLimits() {
     if (*likely >= best_score_ || (effort_ <= 0 && best_score_ < kNone)) return;
     *likely = kNone;
     const auto limit = static_cast<size_t>(likely - bounds.begin());
-    for (ProblemClass& c : classes_) c.option = c.shape->option_by_limit[limit];
+    for (ShapeSet& c : sets_) c.option = c.shape->option_by_limit[limit];
     // One whose sums meet in too much workspace makes room for the next.
     if (!TryChosen() && best_score_ == kNone) --tries;
   }
@@ -173,26 +173,26 @@ bool GroupSearch::TryChosen() {
   const double score = Pack(totals, best_score_);
   if (score >= best_score_) return false;
   best_score_ = score;
-  for (size_t i = 0; i < classes_.size(); ++i) best_options_[i] = classes_[i].option;
+  for (size_t i = 0; i < sets_.size(); ++i) best_options_[i] = sets_[i].option;
   return true;
 }
 
 void GroupSearch::Improve() {
-  for (size_t i = 0; i < classes_.size(); ++i) classes_[i].option = best_options_[i];
+  for (size_t i = 0; i < sets_.size(); ++i) sets_[i].option = best_options_[i];
   std::array<uint16_t, kMaxGroupProblems> by_length;
-  const auto order = PackingOrder(classes_);
+  const auto order = PackingOrder(sets_);
   std::copy(order.begin(), order.end(), by_length.begin());
   bool improved = true;
   for (int pass = 0; pass < kMaxPasses && improved; ++pass) {
     improved = false;
-    for (size_t i = 0; i < classes_.size() && effort_ > 0; ++i) {
-      improved |= ImproveClass(by_length[i]);
+    for (size_t i = 0; i < sets_.size() && effort_ > 0; ++i) {
+      improved |= ImproveSet(by_length[i]);
     }
   }
 }
 
-bool GroupSearch::ImproveClass(uint16_t index) {
-  ProblemClass& c = classes_[index];
+bool GroupSearch::ImproveSet(uint16_t index) {
+  ShapeSet& c = sets_[index];
   const LaunchTotals others = TotalsWithout(index);
   bool improved = false;
   for (int option = 0; option < c.shape->count && effort_ > 0; ++option) {
@@ -213,8 +213,8 @@ bool GroupSearch::ImproveClass(uint16_t index) {
 
 LaunchTotals GroupSearch::TotalsWithout(int skipped) const {
   LaunchTotals totals;
-  for (int i = 0; i < static_cast<int>(classes_.size()); ++i) {
-    if (i != skipped) totals.Add(classes_[i].chosen(), classes_[i].problems, costs_);
+  for (int i = 0; i < static_cast<int>(sets_.size()); ++i) {
+    if (i != skipped) totals.Add(sets_[i].chosen(), sets_[i].problems, costs_);
   }
   return totals;
 }
@@ -244,8 +244,8 @@ double GroupSearch::Bound(const LaunchTotals& totals) const {
 double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
   packing_.Reset(blocks_);
   double crowding = 0;
-  for (const uint16_t index : PackingOrder(classes_)) {
-    const ProblemClass& c = classes_[index];
+  for (const uint16_t index : PackingOrder(sets_)) {
+    const ShapeSet& c = sets_[index];
     const TileOption& option = c.chosen();
     packing_.Add(option.items() * c.problems, option.item_us, option.tile);
     --effort_;
@@ -259,11 +259,11 @@ double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
   return score < enough ? score : kNone;
 }
 
-std::span<const uint16_t> GroupSearch::PackingOrder(std::span<const ProblemClass> classes) {
+std::span<const uint16_t> GroupSearch::PackingOrder(std::span<const ShapeSet> sets) {
   // Longest first, then first come first: lengths are positive, so that their bits order them.
-  const size_t count = classes.size();
+  const size_t count = sets.size();
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t shortness = ~std::bit_cast<uint32_t>(classes[i].chosen().item_us);
+    const uint32_t shortness = ~std::bit_cast<uint32_t>(sets[i].chosen().item_us);
     order_keys_[i] = uint64_t{shortness} << 32 | i;
   }
   std::sort(order_keys_.begin(), order_keys_.begin() + count);

@@ -13,9 +13,9 @@
 
 namespace concert::kernels {
 
-// The problems of one shape in a launch; all are cut alike. Classes stand in the order of their
+// The problems of one shape in a launch; all are cut alike. Sets stand in the order of their
 // first problems.
-struct ProblemClass {
+struct ShapeSet {
   const ShapeOptions* shape = nullptr;
   uint16_t problems = 0;
   uint16_t first_member =
@@ -42,52 +42,49 @@ struct LaunchTotals {
 };
 
 // Two steps. First, for every limit on the length of an item, the options with the least work that
-// keep to it: sums over the classes. The limits that promise most are packed. Then, from the best
-// of them, one class at a time gets another option if that shortens the launch, as long as there is
+// keep to it: sums over the sets. The limits that promise most are packed. Then, from the best
+// of them, one set at a time gets another option if that shortens the launch, as long as there is
 // effort left; what a bound already excludes is not packed. Not thread-safe.
 class GroupSearch {
  public:
   // `costs` must outlive this.
   explicit GroupSearch(const GroupCosts& costs);
 
-  // Sets the options of 1 to kMaxGroupProblems classes that together move `hbm_bytes`. False if no
+  // Sets the options of 1 to kMaxGroupProblems sets that together move `hbm_bytes`. False if no
   // options fit. Deterministic, and depends on nothing but its arguments.
-  bool Choose(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
-              policies::GroupGoal goal);
+  bool Choose(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
 
   // About the time of the launch that Choose() would make, with hardly any effort.
-  // Changes the classes' options.
-  float EstimateUs(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
+  // Changes the sets' options.
+  float EstimateUs(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
                    policies::GroupGoal goal);
 
-  // Classes in the order in which they are packed: longest items first. Valid until the next call.
-  std::span<const uint16_t> PackingOrder(std::span<const ProblemClass> classes);
+  // Sets in the order in which they are packed: longest items first. Valid until the next call.
+  std::span<const uint16_t> PackingOrder(std::span<const ShapeSet> sets);
 
  private:
   static constexpr int kLimits = ItemLimits::kCount;
   using LimitValues = std::array<float, kLimits>;
 
-  void Look(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
-            policies::GroupGoal goal);
-  void Begin(std::span<ProblemClass> classes, double hbm_bytes, int blocks,
-             policies::GroupGoal goal);
+  void Look(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
+  void Begin(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
   void SumByLimit();
   double BoundAt(int limit) const;
   void PackLikelyLimits();
   void Improve();
-  bool ImproveClass(uint16_t index);
+  bool ImproveSet(uint16_t index);
   LaunchTotals TotalsWithout(int skipped) const;
   double Score(double busiest_us, double work_us, double split_us, double launch_crowding,
                double memory_crowding) const;
   double BoundScore(double longest_us, double work_us, double split_us) const;
   double Bound(const LaunchTotals& totals) const;
   double Pack(const LaunchTotals& totals, double enough);
-  double ScoreOfOneClass() const;
+  double ScoreOfOneSet() const;
   bool TryChosen();
 
   const GroupCosts& costs_;
   BlockPacking packing_;
-  std::span<ProblemClass> classes_;
+  std::span<ShapeSet> sets_;
   double hbm_bytes_ = 0;
   int blocks_ = 1;
   policies::GroupGoal goal_ = policies::GroupGoal::kLatency;

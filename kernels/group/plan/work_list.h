@@ -27,9 +27,8 @@ inline constexpr int kGroupStoreShift = 40;
 // Parts of the fp32 sums that split tiles meet in, in bytes: each lane has one such workspace.
 inline constexpr uint64_t kGroupPartialBytes = 32 << 20;
 // Copies that one launch can make of operands whose rows or addresses tensor maps do not take; each
-// lane has one such scratch. Filling it takes some 100 us. The libraries' kernels for such rows
-// take 4 to 7 times as long as others: four GEMMs of 1111 to 5889x1502x2286, whose copies are 97
-// MB, 437 us in the best form there is, of which 125 would be multiplying (one H200).
+// lane has one such scratch. Filling it takes some 100 us; the libraries' kernels for such rows
+// take 4 to 7 times as long as others (ADR 3).
 inline constexpr uint64_t kGroupRepackBytes = 128 << 20;
 inline constexpr int kMaxGroupSplitTiles = 4096;  // tiles that are split along K, each a counter
 inline constexpr int kMaxGroupSplits = 32;        // parts of one tile

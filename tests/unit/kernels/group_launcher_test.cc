@@ -91,7 +91,7 @@ Driver LoggingDriver() {
 
 class GroupLauncherTest : public testing::Test {
  protected:
-  GroupLauncherTest() : driver_(LoggingDriver()), planner_(policies::DeviceModel()) {
+  GroupLauncherTest() : driver_(LoggingDriver()), compiler_(policies::DeviceModel()) {
     g_log = {};
     uintptr_t functions = 0;
     for (auto& footprint : kernels_.group) {
@@ -132,12 +132,12 @@ class GroupLauncherTest : public testing::Test {
       pointers.push_back(&op);
       problems.push_back(Problem::Of(op.work));
     }
-    EXPECT_TRUE(GroupLauncher::Takes(pointers));
+    EXPECT_TRUE(GroupLauncher::Carries(pointers));
     const size_t before = g_log.enqueued.size();
     const absl::Status status =
         launcher_->Launch(track, {.ops = pointers,
                                   .sm_budget = sm_budget,
-                                  .work_list = planner_.Compile(problems, sm_budget),
+                                  .work_list = compiler_.Compile(problems, sm_budget),
                                   .inputs_ready = true,
                                   .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;
@@ -190,7 +190,7 @@ class GroupLauncherTest : public testing::Test {
 
   const Driver driver_;
   KernelTable kernels_;
-  GroupCompiler planner_;
+  GroupCompiler compiler_;
   std::unique_ptr<GroupLauncher> launcher_;
 };
 
@@ -263,7 +263,7 @@ TEST_F(GroupLauncherTest, RowsFollowAndAreFollowed) {
   const Predecessor after = {.launches_back = 1, .op = 0};
   ASSERT_TRUE(launcher_
                   ->Launch(0, {.ops = one,
-                               .work_list = planner_.Compile({&problem, 1}, 0),
+                               .work_list = compiler_.Compile({&problem, 1}, 0),
                                .after = {&after, 1},
                                .inputs_ready = true,
                                .weights_ready = true})
@@ -310,12 +310,12 @@ TEST_F(GroupLauncherTest, TakesNoMoreThanAScratchHolds) {
   Op half = MakeOp(1, 479, 479);
   half.work.repack_bytes = kernels::kGroupRepackBytes / 2;
   const std::vector<const Op*> ops = {&half, &half, &half};
-  EXPECT_TRUE(GroupLauncher::Takes(std::span(ops).first(2)));
-  EXPECT_FALSE(GroupLauncher::Takes(ops));
+  EXPECT_TRUE(GroupLauncher::Carries(std::span(ops).first(2)));
+  EXPECT_FALSE(GroupLauncher::Carries(ops));
   Op other = MakeOp(2, 480, 480);
   other.gemm.dtype = Dtype::kFp16;
   const Op* mixed[] = {&half, &other};
-  EXPECT_FALSE(GroupLauncher::Takes(mixed));
+  EXPECT_FALSE(GroupLauncher::Carries(mixed));
 }
 
 }  // namespace

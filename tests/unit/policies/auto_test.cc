@@ -71,10 +71,10 @@ TEST_F(AutoTest, GroupsArePlannedForWhatIsOnTheirLane) {
   scene_.Running(kSmall, kFirstNormalLane);
   const float chained_us = planned_us(kFirstNormalLane);
   const std::vector<Problem> problems(2, Problem::Of(kSmall));
-  GroupCompiler planner{DeviceModel()};
-  EXPECT_EQ(alone_us, planner.Compile(problems, 0, GroupGoal::kLatency)->predicted_us);
-  EXPECT_EQ(behind_us, planner.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us);
-  EXPECT_EQ(chained_us, planner.Compile(problems, 0, GroupGoal::kChain)->predicted_us);
+  GroupCompiler compiler{DeviceModel()};
+  EXPECT_EQ(alone_us, compiler.Compile(problems, 0, GroupGoal::kLatency)->predicted_us);
+  EXPECT_EQ(behind_us, compiler.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us);
+  EXPECT_EQ(chained_us, compiler.Compile(problems, 0, GroupGoal::kChain)->predicted_us);
   EXPECT_LT(behind_us, chained_us);
   EXPECT_LT(chained_us, alone_us);
 }
@@ -152,14 +152,14 @@ TEST_F(AutoTest, LargeUnalignedGemmsAreGroups) {
 }
 
 TEST_F(AutoTest, ALoneGemmIsAGroupOfOneWhereThatIsNoSlower) {
-  const GroupCompiler planner(scene_.device);
+  const GroupCompiler compiler(scene_.device);
   for (const Work& work : {kTiny, kDecode, kSmall, Groupable(2048, 2048, 2048), kLarge}) {
     Clear();
     scene_.Ready(work);
     const PlannedLaunch& launch = Decide().launches[0];
     const Problem problem = Problem::Of(work);
     const double library_us = SoloUs(scene_.device, work) + 1;  // and its signal
-    const bool faster = planner.PredictUs({&problem, 1}, 0) <= library_us;
+    const bool faster = compiler.PredictUs({&problem, 1}, 0) <= library_us;
     EXPECT_EQ(launch.form, faster ? Form::kGroup : Form::kSingle) << work.m;
     EXPECT_LE(launch.predicted_us, library_us * 1.001);
     EXPECT_EQ(plan_.reason, Reason::kOnlyOneReady);

@@ -23,10 +23,10 @@ TEST_F(AutoTest, WhatIsFollowedInItsQueueIsPlannedAsAStepOfAChain) {
     return us;
   };
   const std::vector<Problem> problems(2, Problem::Of(kSmall));
-  GroupCompiler planner{DeviceModel()};
-  const float latency_us = planner.Compile(problems, 0, GroupGoal::kLatency)->predicted_us;
-  const float throughput_us = planner.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us;
-  const float chain_us = planner.Compile(problems, 0, GroupGoal::kChain)->predicted_us;
+  GroupCompiler compiler{DeviceModel()};
+  const float latency_us = compiler.Compile(problems, 0, GroupGoal::kLatency)->predicted_us;
+  const float throughput_us = compiler.Compile(problems, 0, GroupGoal::kThroughput)->predicted_us;
+  const float chain_us = compiler.Compile(problems, 0, GroupGoal::kChain)->predicted_us;
   ASSERT_NE(latency_us, chain_us);
   scene_.Ready(kSmall).Then(kTiny).Ready(kSmall);
   EXPECT_EQ(planned_us(), chain_us);
@@ -45,10 +45,10 @@ TEST_F(AutoTest, WhatIsFollowedInItsQueueIsPlannedAsAStepOfAChain) {
 // Pairs of blocks take part in no chain.
 TEST_F(AutoTest, ALongFirstStepIsPlannedAsIfAlone) {
   const std::vector<Problem> problems(2, Problem::Of(kLarge));
-  GroupCompiler planner{DeviceModel()};
+  GroupCompiler compiler{DeviceModel()};
   const auto kind_of = [](const WorkList* list) { return GroupWorkList::Of(list)->kind; };
-  const auto alone = kind_of(planner.Compile(problems, 0, GroupGoal::kLatency));
-  ASSERT_NE(alone, kind_of(planner.Compile(problems, 0, GroupGoal::kChain)));
+  const auto alone = kind_of(compiler.Compile(problems, 0, GroupGoal::kLatency));
+  ASSERT_NE(alone, kind_of(compiler.Compile(problems, 0, GroupGoal::kChain)));
   scene_.Ready(kLarge).Then(kTiny).Ready(kLarge);
   const WorkList* planned = Decide().launches[0].work_list;
   ASSERT_NE(planned, nullptr);

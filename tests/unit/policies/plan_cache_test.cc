@@ -37,9 +37,9 @@ class Key {
 };
 
 LaunchSplit Marked(uint16_t mark) {
-  LaunchSplit partition;
-  partition.tuned = mark;
-  return partition;
+  LaunchSplit split;
+  split.tuned = mark;
+  return split;
 }
 
 TEST(PlanCacheTest, FindsWhatWasInserted) {
@@ -91,9 +91,9 @@ TEST(PlanCacheTest, OverwrittenKeysAreForgotten) {
   for (uint16_t i = 0; i < kInserted; ++i) cache.Insert(key_of(i).get(), Marked(i));
   int found = 0;
   for (uint16_t i = 0; i < kInserted; ++i) {
-    const LaunchSplit* partition = cache.Find(key_of(i).get());
-    if (partition == nullptr) continue;
-    EXPECT_EQ(partition->tuned, i);
+    const LaunchSplit* split = cache.Find(key_of(i).get());
+    if (split == nullptr) continue;
+    EXPECT_EQ(split->tuned, i);
     ++found;
   }
   EXPECT_GT(found, 50);

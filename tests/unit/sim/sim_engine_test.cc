@@ -59,7 +59,7 @@ class SimEngineTest : public testing::Test {
 };
 
 TEST_F(SimEngineTest, PartsOfAKernelEndWithTheirShareOfItsTiles) {
-  const KernelPart parts[] = {{0.25, 2}, {0.5, 3}, {0.5, 4}, {1, 5}};
+  const Milestone parts[] = {{0.25, 2}, {0.5, 3}, {0.5, 4}, {1, 5}};
   engine_.EnqueueKernel(0, 0, 0, Tiles(32, 100), 0, 1, parts);
   engine_.EnqueueMark(0, 0, 0, 6);
   std::vector<Completion> done;
@@ -72,17 +72,17 @@ TEST_F(SimEngineTest, PartsOfAKernelEndWithTheirShareOfItsTiles) {
 }
 
 TEST_F(SimEngineTest, PartsOfAShortKernelShareItsFloor) {
-  const KernelPart parts[] = {{0.5, 2}, {1, 3}};
+  const Milestone parts[] = {{0.5, 2}, {1, 3}};
   KernelShape shape = Tiles(8, 100);
   shape.floor_ns = 1000;
-  const uint32_t room = engine_.PartRoom();
+  const uint32_t room = engine_.MilestoneRoom();
   engine_.EnqueueKernel(0, 0, 0, shape, 0, 1, parts);
-  EXPECT_EQ(engine_.PartRoom(), room - 2);
+  EXPECT_EQ(engine_.MilestoneRoom(), room - 2);
   Run();
   EXPECT_EQ(ends_[2], 500);
   EXPECT_EQ(ends_[3], 1000);
   EXPECT_EQ(ends_[1], 1000);
-  EXPECT_EQ(engine_.PartRoom(), room);
+  EXPECT_EQ(engine_.MilestoneRoom(), room);
 }
 
 TEST_F(SimEngineTest, TilesRunInWaves) {

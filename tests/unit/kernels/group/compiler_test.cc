@@ -44,20 +44,20 @@ std::vector<Problem> AnyProblems(std::mt19937& random, size_t count, uint32_t mo
   return problems;
 }
 
-class GroupPlannerTest : public testing::Test {
+class GroupCompilerTest : public testing::Test {
  protected:
   const GroupWorkList* Planned(const std::vector<Problem>& problems, int blocks = 0) {
-    planner_.Reclaim();
-    const GroupWorkList* work_list = planner_.Compile(problems, blocks);
+    compiler_.Reclaim();
+    const GroupWorkList* work_list = compiler_.Compile(problems, blocks);
     EXPECT_NE(work_list, nullptr);
     if (work_list != nullptr) CheckWorkList(*work_list, problems, blocks == 0 ? 132 : blocks);
     return work_list;
   }
 
-  GroupCompiler planner_{DeviceModel()};
+  GroupCompiler compiler_{DeviceModel()};
 };
 
-TEST_F(GroupPlannerTest, TakesWhatItemsCanName) {
+TEST_F(GroupCompilerTest, TakesWhatItemsCanName) {
   EXPECT_TRUE(GroupCompiler::Supports({.m = 1, .n = 1, .k = 1}));
   EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 1 << 20, .k = 4096}));
   EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 65535 * 64}));
@@ -69,7 +69,7 @@ TEST_F(GroupPlannerTest, TakesWhatItemsCanName) {
   EXPECT_FALSE(GroupCompiler::Supports({.m = 0, .n = 8, .k = 8}));
 }
 
-TEST_F(GroupPlannerTest, CoversAnyProblemsExactlyOnce) {
+TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
   std::mt19937 random(tests::Seed());
   RecordProperty("seed", tests::Seed());
   for (int round = 0; round < 150; ++round) {
@@ -80,7 +80,7 @@ TEST_F(GroupPlannerTest, CoversAnyProblemsExactlyOnce) {
   }
 }
 
-TEST_F(GroupPlannerTest, WorksOnAnyNumberOfBlocks) {
+TEST_F(GroupCompilerTest, WorksOnAnyNumberOfBlocks) {
   std::mt19937 random(tests::Seed());
   const auto problems = AnyProblems(random, 6, 1024);
   for (int blocks = 1; blocks <= 132; ++blocks) {
@@ -89,11 +89,11 @@ TEST_F(GroupPlannerTest, WorksOnAnyNumberOfBlocks) {
     if (HasFatalFailure()) return;
   }
   // More than there are, and fewer than one, mean all.
-  EXPECT_EQ(planner_.Compile(problems, 1000), planner_.Compile(problems, 0));
-  EXPECT_EQ(planner_.Compile(problems, -1), planner_.Compile(problems, 0));
+  EXPECT_EQ(compiler_.Compile(problems, 1000), compiler_.Compile(problems, 0));
+  EXPECT_EQ(compiler_.Compile(problems, -1), compiler_.Compile(problems, 0));
 }
 
-TEST_F(GroupPlannerTest, PlansExtremeShapes) {
+TEST_F(GroupCompilerTest, PlansExtremeShapes) {
   for (const Problem& problem : {Problem{.m = 1, .n = 1, .k = 1},
                                  {.m = 1, .n = 1, .k = 65535 * 64},
                                  {.m = 1, .n = 1 << 20, .k = 64},
@@ -111,7 +111,7 @@ TEST_F(GroupPlannerTest, PlansExtremeShapes) {
   }
 }
 
-TEST_F(GroupPlannerTest, PlansAsManyProblemsAsALaunchTakes) {
+TEST_F(GroupCompilerTest, PlansAsManyProblemsAsALaunchTakes) {
   std::mt19937 random(tests::Seed());
   Planned(Same(kMaxGroupProblems, 1, 1, 1));
   Planned(Same(kMaxGroupProblems, 64, 4096, 4096));
@@ -119,21 +119,21 @@ TEST_F(GroupPlannerTest, PlansAsManyProblemsAsALaunchTakes) {
   Planned(AnyProblems(random, kMaxGroupProblems, 2048), 3);
 }
 
-TEST_F(GroupPlannerTest, TakesLargeTilesWhereSmallOnesWouldNotFit) {
+TEST_F(GroupCompilerTest, TakesLargeTilesWhereSmallOnesWouldNotFit) {
   // With tiles of 128 x 128 these are 20480 items, with 128 x 256 half of them.
   Planned(Same(20, 4096, 4096, 64));
   // 40960 items, however large the tiles.
-  EXPECT_EQ(planner_.Compile(Same(80, 4096, 4096, 64), 0), nullptr);
-  EXPECT_EQ(planner_.Compile(Same(3, 1024, 1 << 18, 64), 0), nullptr);
+  EXPECT_EQ(compiler_.Compile(Same(80, 4096, 4096, 64), 0), nullptr);
+  EXPECT_EQ(compiler_.Compile(Same(3, 1024, 1 << 18, 64), 0), nullptr);
 }
 
-TEST_F(GroupPlannerTest, FitsOneLongProblemBesideManyShortOnes) {
+TEST_F(GroupCompilerTest, FitsOneLongProblemBesideManyShortOnes) {
   std::vector<Problem> problems = Same(255, 16, 4096, 64);
   problems.push_back({.m = 1, .n = 64 * 100, .k = 65535 * 64});
   Planned(problems);
 }
 
-TEST_F(GroupPlannerTest, SplitsTilesThatAreTooFew) {
+TEST_F(GroupCompilerTest, SplitsTilesThatAreTooFew) {
   const GroupWorkList* work_list = Planned(Same(1, 16, 128, 65536));
   EXPECT_GT(work_list->split_tiles, 0);
   EXPECT_GT(work_list->blocks, 8);
@@ -141,7 +141,7 @@ TEST_F(GroupPlannerTest, SplitsTilesThatAreTooFew) {
   EXPECT_EQ(Planned(Same(8, 256, 4096, 4096))->split_tiles, 0);
 }
 
-TEST_F(GroupPlannerTest, FillsTheBlocksEvenly) {
+TEST_F(GroupCompilerTest, FillsTheBlocksEvenly) {
   const GroupWorkList* work_list = Planned(Same(8, 256, 4096, 4096));
   size_t most = 0, least = SIZE_MAX;
   for (const auto& list : BlockLists(*work_list)) {
@@ -151,18 +151,18 @@ TEST_F(GroupPlannerTest, FillsTheBlocksEvenly) {
   EXPECT_LE(most - least, 1u);
 }
 
-TEST_F(GroupPlannerTest, RemembersWhatItPlanned) {
+TEST_F(GroupCompilerTest, RemembersWhatItPlanned) {
   const auto problems = Same(8, 64, 1536, 4096);
   const GroupWorkList* work_list = Planned(problems);
-  EXPECT_EQ(planner_.Compile(problems, 0), work_list);
-  EXPECT_EQ(planner_.Compile(problems, 132), work_list);
-  EXPECT_NE(planner_.Compile(problems, 131), work_list);
+  EXPECT_EQ(compiler_.Compile(problems, 0), work_list);
+  EXPECT_EQ(compiler_.Compile(problems, 132), work_list);
+  EXPECT_NE(compiler_.Compile(problems, 131), work_list);
   auto other = problems;
   other[3].k += 8;
-  EXPECT_NE(planner_.Compile(other, 0), work_list);
+  EXPECT_NE(compiler_.Compile(other, 0), work_list);
 }
 
-TEST_F(GroupPlannerTest, PlansTheSameAnew) {
+TEST_F(GroupCompilerTest, PlansTheSameAnew) {
   std::mt19937 random(tests::Seed());
   for (int round = 0; round < 20; ++round) {
     const auto problems = AnyProblems(random, 1 + random() % 64);
@@ -172,11 +172,11 @@ TEST_F(GroupPlannerTest, PlansTheSameAnew) {
     ASSERT_EQ(one->item_count, two->item_count);
     EXPECT_EQ(std::memcmp(one->items, two->items, one->item_count * sizeof(GroupItem)), 0);
     EXPECT_EQ(one->predicted_us, two->predicted_us);
-    EXPECT_NE(one->id, two->id) << "a device would take one planner's items for the other's";
+    EXPECT_NE(one->id, two->id) << "a device would take one compiler's items for the other's";
   }
 }
 
-TEST_F(GroupPlannerTest, OrderOfArrivalDecidesBetweenEqualProblems) {
+TEST_F(GroupCompilerTest, OrderOfArrivalDecidesBetweenEqualProblems) {
   const auto problems = Same(8, 256, 4096, 4096);
   const GroupWorkList* work_list = Planned(problems);
   for (size_t i = 1; i < problems.size(); ++i) {
@@ -184,13 +184,13 @@ TEST_F(GroupPlannerTest, OrderOfArrivalDecidesBetweenEqualProblems) {
   }
 }
 
-TEST_F(GroupPlannerTest, ShortProblemsAreNotHeldBackByLongOnes) {
+TEST_F(GroupCompilerTest, ShortProblemsAreNotHeldBackByLongOnes) {
   const GroupWorkList* work_list =
       Planned({{.m = 4096, .n = 4096, .k = 4096}, {.m = 32, .n = 4096, .k = 4096}});
   EXPECT_LT(work_list->ends_us[1], 0.4f * work_list->ends_us[0]);
 }
 
-TEST_F(GroupPlannerTest, ChangesTilesRarely) {
+TEST_F(GroupCompilerTest, ChangesTilesRarely) {
   std::vector<Problem> problems;
   for (int i = 0; i < 16; ++i) problems.push_back({.m = i % 2 ? 256u : 16u, .n = 4096, .k = 1024});
   const GroupWorkList* work_list = Planned(problems);
@@ -204,7 +204,7 @@ TEST_F(GroupPlannerTest, ChangesTilesRarely) {
   }
 }
 
-TEST_F(GroupPlannerTest, FewerBlocksNeverPredictLess) {
+TEST_F(GroupCompilerTest, FewerBlocksNeverPredictLess) {
   const auto problems = Same(4, 512, 4096, 4096);
   float last = 0;
   for (const int blocks : {132, 99, 66, 33, 8, 1}) {
@@ -216,10 +216,10 @@ TEST_F(GroupPlannerTest, FewerBlocksNeverPredictLess) {
 
 // Blocks that are done early are lost for latency only, so for throughput nothing is split that
 // would cost more work.
-TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
+TEST_F(GroupCompilerTest, PlansForLatencyOrForThroughput) {
   const std::vector<Problem> few = Same(2, 128, 1024, 4096);
-  const GroupWorkList* quick = planner_.Compile(few, 0, GroupGoal::kLatency);
-  const GroupWorkList* thrifty = planner_.Compile(few, 0, GroupGoal::kThroughput);
+  const GroupWorkList* quick = compiler_.Compile(few, 0, GroupGoal::kLatency);
+  const GroupWorkList* thrifty = compiler_.Compile(few, 0, GroupGoal::kThroughput);
   ASSERT_NE(quick, nullptr);
   ASSERT_NE(thrifty, nullptr);
   CheckWorkList(*quick, few, 132);
@@ -228,26 +228,26 @@ TEST_F(GroupPlannerTest, PlansForLatencyOrForThroughput) {
   EXPECT_LT(thrifty->predicted_us, quick->predicted_us);
   EXPECT_GT(quick->split_tiles, 0);
   EXPECT_EQ(thrifty->split_tiles, 0);
-  EXPECT_EQ(planner_.Compile(few, 0), quick);
-  EXPECT_EQ(planner_.Compile(few, 0, GroupGoal::kThroughput), thrifty);
+  EXPECT_EQ(compiler_.Compile(few, 0), quick);
+  EXPECT_EQ(compiler_.Compile(few, 0, GroupGoal::kThroughput), thrifty);
 }
 
 // On the SMs that a step leaves the next one sets up and loads weights, so a chain is faster on
 // half of them than on all, as long as memory does not bound it.
-TEST_F(GroupPlannerTest, StepsOfAChainLeaveSmsToTheNext) {
+TEST_F(GroupCompilerTest, StepsOfAChainLeaveSmsToTheNext) {
   const std::vector<Problem> step = Same(1, 512, 1024, 1024);
-  const GroupWorkList* alone = planner_.Compile(step, 0, GroupGoal::kLatency);
-  const GroupWorkList* chained = planner_.Compile(step, 0, GroupGoal::kChain);
+  const GroupWorkList* alone = compiler_.Compile(step, 0, GroupGoal::kLatency);
+  const GroupWorkList* chained = compiler_.Compile(step, 0, GroupGoal::kChain);
   CheckWorkList(*chained, step, 132);
   EXPECT_GT(alone->blocks, 66);
   EXPECT_LE(chained->blocks, 66);
   EXPECT_EQ(chained->kind, GroupBlocks::kWide);
   const std::vector<Problem> dear = Same(1, 64, 4096, 4096);
-  EXPECT_GT(planner_.Compile(dear, 0, GroupGoal::kChain)->blocks, 66);
+  EXPECT_GT(compiler_.Compile(dear, 0, GroupGoal::kChain)->blocks, 66);
 }
 
 // PredictUs() leaves out the search's second step: a half off at most, and mostly much closer.
-TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
+TEST_F(GroupCompilerTest, PredictsWithoutPlanning) {
   constexpr GroupGoal kGoals[] = {GroupGoal::kLatency, GroupGoal::kThroughput, GroupGoal::kChain};
   std::mt19937 random(tests::Seed());
   double sum = 0, worst = 0;
@@ -255,8 +255,8 @@ TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
   for (int round = 0; round < kRounds; ++round) {
     const auto problems = AnyProblems(random, 1 + random() % 32);
     const GroupGoal goal = kGoals[round % std::size(kGoals)];
-    const float planned_us = planner_.Compile(problems, 0, goal)->predicted_us;
-    const double error = std::abs(std::log(planner_.PredictUs(problems, 0, goal) / planned_us));
+    const float planned_us = compiler_.Compile(problems, 0, goal)->predicted_us;
+    const double error = std::abs(std::log(compiler_.PredictUs(problems, 0, goal) / planned_us));
     sum += error;
     worst = std::max(worst, error);
   }
@@ -266,16 +266,16 @@ TEST_F(GroupPlannerTest, PredictsWithoutPlanning) {
   EXPECT_LT(worst, 0.5);
 }
 
-TEST_F(GroupPlannerTest, AllocatesNothing) {
+TEST_F(GroupCompilerTest, AllocatesNothing) {
   std::mt19937 random(tests::Seed());
   std::vector<std::vector<Problem>> launches;
   for (const int count : {1, 8, 64, 256}) launches.push_back(AnyProblems(random, count, 2048));
-  pthread_setname_np(pthread_self(), "group_planner");
-  const bench::AllocationCount allocations("group_planner");
+  pthread_setname_np(pthread_self(), "group_compiler");
+  const bench::AllocationCount allocations("group_compiler");
   for (const auto& launch : launches) {
-    planner_.Compile(launch, 0);
-    planner_.Compile(launch, 0);
-    planner_.PredictUs(launch, 0);
+    compiler_.Compile(launch, 0);
+    compiler_.Compile(launch, 0);
+    compiler_.PredictUs(launch, 0);
   }
   EXPECT_EQ(allocations.count(), 0);
 }

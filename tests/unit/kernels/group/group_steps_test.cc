@@ -65,14 +65,14 @@ struct Quality {
 };
 
 Quality QualityOf(GroupGoal goal) {
-  GroupCompiler planner{DeviceModel()};
+  GroupCompiler compiler{DeviceModel()};
   double sum = 0, worst = 0;
   std::vector<double> errors;
   for (const auto& [step, rows] : ReadRows()) {
     const auto [count, m, n, k] = step;
     const std::vector<Problem> problems(count, Problem{.m = m, .n = n, .k = k});
-    planner.Reclaim();
-    const GroupWorkList* work_list = planner.Compile(problems, 0, goal);
+    compiler.Reclaim();
+    const GroupWorkList* work_list = compiler.Compile(problems, 0, goal);
     const Row* chosen = MeasuredAs(*work_list, rows);
     if (chosen == nullptr) continue;
     const auto fastest = std::min_element(

@@ -31,7 +31,7 @@ using policies::SoloUs;
 using policies::Work;
 
 constexpr int kSms = 132;
-// What the signal behind a library kernel takes (partition.cc), and what measured runs have.
+// What the signal behind a library kernel takes (launch_split.cc), and what measured runs have.
 constexpr double kSignalUs = 3, kStreamsSignalUs = 1;
 
 struct Group {
@@ -183,10 +183,10 @@ TEST(LargeGemmsTest, RowsThatBeginWithinASectorAreLoadedByPairs) {
   const int widest = IndexOf({128, 256});
   EXPECT_GT(costs.ItemUs(widest, GroupRows::k16, 100, /*split=*/false),
             1.4 * costs.ItemUs(widest, GroupRows::k128, 100, /*split=*/false));
-  GroupCompiler planner{DeviceModel()};
+  GroupCompiler compiler{DeviceModel()};
   const auto plan = [&](uint32_t k) {
     const Problem problem = {.m = 7982, .n = 3544, .k = k};
-    return planner.Compile({&problem, 1}, 0, GroupGoal::kThroughput);
+    return compiler.Compile({&problem, 1}, 0, GroupGoal::kThroughput);
   };
   EXPECT_EQ(plan(6920)->kind, GroupBlocks::kPairs);
   EXPECT_LT(plan(6920)->predicted_us, 1.1f * plan(6912)->predicted_us);
