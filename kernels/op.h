@@ -6,23 +6,17 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/gemm/gemm_args.h"
 #include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::kernels {
 
-using policies::Dtype;
-using policies::DtypeBytes;
-
-enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 
 // How a group launch adds the parts of a sum that it splits along K: in a fixed order, so that a
 // plan gives the same bits each time, or as they come.
 enum class SplitSums : uint8_t { kRepeatable, kFastest };
-
-// Address in the device's address space (a host pointer on sim); 0: the operand is absent.
-using Address = uint64_t;
 
 // Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, overlaps
 // nothing.
@@ -36,21 +30,6 @@ struct ByteRange {
                              static_cast<int>(other.begin < end));
   }
   bool operator==(const ByteRange&) const = default;
-};
-
-// D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias); layouts as concert_gemm_body.
-struct GemmArgs {
-  uint32_t m, n, k, batch;
-  Address a, w, c, d, bias;
-  uint64_t lda, ldw, ldc, ldd;                      // elements
-  uint64_t stride_a, stride_w, stride_c, stride_d;  // elements
-  float alpha, beta;
-  Address a_scales, w_scales;  // fp32; 0: the scale is 1, as it is for every dtype but fp8
-  Dtype dtype;                 // of A and W
-  Dtype d_dtype;               // of C, D and bias; never fp8
-  Activation activation;
-  bool allow_tf32;
-  bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
 };
 
 // One rank's part of a collective; counts as concert_collective_body.

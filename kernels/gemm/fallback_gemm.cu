@@ -2,6 +2,7 @@
 // for a problem (odd addresses, mostly). Plain fp32 arithmetic on 64x64 tiles; speed comes second.
 #include "kernels/cuda_api/element.cuh"
 #include "kernels/activation.cuh"
+#include "kernels/gemm/gemm_args.h"
 #include "kernels/gemm/gemm_kernel_args.h"
 
 namespace concert::kernels::cuda {
@@ -27,17 +28,22 @@ __device__ void LoadStage(Stage& stage, const T* matrix, uint64_t stride, uint32
   }
 }
 
-__device__ inline float ScaleOf(const float* scales, uint32_t step, uint32_t row) {
-  return scales == nullptr ? 1.0f : scales[uint64_t{row} * step];
+template <typename T>
+__device__ T* At(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+__device__ inline float ScaleOf(Address scales, bool per_row, uint32_t row) {
+  return scales == 0 ? 1.0f : At<const float>(scales)[per_row ? row : 0];
 }
 
 // T: of C, D and bias.
 template <typename T>
-__device__ void StoreTile(const FallbackGemmArgs& args, uint64_t member, uint32_t first_row,
+__device__ void StoreTile(const GemmArgs& args, uint64_t member, uint32_t first_row,
                           uint32_t first_column, const float (&sums)[kPerThread][kPerThread]) {
-  T* d = static_cast<T*>(args.d) + member * args.stride_d;
-  const T* c = args.c == nullptr ? nullptr : static_cast<const T*>(args.c) + member * args.stride_c;
-  const T* bias = static_cast<const T*>(args.bias);
+  T* d = At<T>(args.d) + member * args.stride_d;
+  const T* c = At<const T>(args.c) + member * args.stride_c;
+  const T* bias = At<const T>(args.bias);
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
@@ -45,23 +51,23 @@ __device__ void StoreTile(const FallbackGemmArgs& args, uint64_t member, uint32_
       const uint32_t row = first_row + i * kSide;
       const uint32_t column = first_column + j * kSide;
       if (row >= args.m || column >= args.n) continue;
-      const float a_scale = ScaleOf(args.a_scales, args.a_scale_step, row);
-      const float w_scale = ScaleOf(args.w_scales, args.w_scale_step, column);
+      const float a_scale = ScaleOf(args.a_scales, args.a_scales_per_row, row);
+      const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, column);
       float x = args.alpha * (sums[i][j] * a_scale * w_scale);
-      if (c != nullptr) x += args.beta * ToFloat(c[row * args.ldc + column]);
+      if (args.beta != 0.0f) x += args.beta * ToFloat(c[row * args.ldc + column]);
       if (bias != nullptr) x += ToFloat(bias[column]);
-      d[row * args.ldd + column] = FromFloat<T>(Activate(x, args.activation));
+      d[row * args.ldd + column] = FromFloat<T>(Activate(x, static_cast<uint32_t>(args.activation)));
     }
   }
 }
 
 // T: of A and W; Output: of C, D and bias.
 template <typename T, typename Output>
-__device__ void ComputeTile(const FallbackGemmArgs& args, uint64_t member, uint32_t tile_row,
+__device__ void ComputeTile(const GemmArgs& args, uint64_t member, uint32_t tile_row,
                             uint32_t tile_column) {
   __shared__ Stage stage_a, stage_w;
-  const T* a = static_cast<const T*>(args.a) + member * args.stride_a;
-  const T* w = static_cast<const T*>(args.w) + member * args.stride_w;
+  const T* a = At<const T>(args.a) + member * args.stride_a;
+  const T* w = At<const T>(args.w) + member * args.stride_w;
   const int thread_row = threadIdx.x / kSide;
   const int thread_column = threadIdx.x % kSide;
   float sums[kPerThread][kPerThread] = {};
@@ -87,7 +93,7 @@ __device__ void ComputeTile(const FallbackGemmArgs& args, uint64_t member, uint3
 
 // Blocks walk over the tiles of all batch members.
 template <typename T, typename Output>
-__device__ void FallbackGemm(const FallbackGemmArgs& args) {
+__device__ void FallbackGemm(const GemmArgs& args) {
   const uint64_t tiles_n = (args.n + kTile - 1) / kTile;
   const uint64_t tiles = tiles_n * ((args.m + kTile - 1) / kTile);
   for (uint64_t i = blockIdx.x; i < tiles * args.batch; i += gridDim.x) {
@@ -101,7 +107,7 @@ __device__ void FallbackGemm(const FallbackGemmArgs& args) {
 
 #define CONCERT_FALLBACK_GEMM(name, T, Output)                       \
   extern "C" __global__ void __launch_bounds__(kFallbackGemmThreads) \
-      name(const FallbackGemmArgs args) {                            \
+      name(const GemmArgs args) {                            \
     FallbackGemm<T, Output>(args);                                   \
   }
 CONCERT_FALLBACK_GEMM(fallback_gemm_bf16, __nv_bfloat16, __nv_bfloat16)

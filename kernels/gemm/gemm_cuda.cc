@@ -12,8 +12,6 @@ namespace {
 constexpr unsigned kMaxEpilogueBlocks = 2048;
 constexpr unsigned kMaxFallbackBlocks = 1u << 20;
 
-void* Pointer(Address address) { return reinterpret_cast<void*>(address); }
-
 absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
   const uint64_t width = 16 / DtypeBytes(args.d_dtype);
   const uint64_t stride_d = args.batch > 1 ? args.stride_d : 0;
@@ -35,30 +33,6 @@ absl::Status LaunchEpilogue(LaunchContext& context, const GemmArgs& args) {
 }
 
 absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
-  const FallbackGemmArgs kernel_args = {.a = Pointer(args.a),
-                                        .w = Pointer(args.w),
-                                        .c = Pointer(args.beta != 0.0f ? args.c : 0),
-                                        .bias = Pointer(args.bias),
-                                        .a_scales = static_cast<float*>(Pointer(args.a_scales)),
-                                        .w_scales = static_cast<float*>(Pointer(args.w_scales)),
-                                        .d = Pointer(args.d),
-                                        .lda = args.lda,
-                                        .ldw = args.ldw,
-                                        .ldc = args.ldc,
-                                        .ldd = args.ldd,
-                                        .stride_a = args.stride_a,
-                                        .stride_w = args.stride_w,
-                                        .stride_c = args.stride_c,
-                                        .stride_d = args.stride_d,
-                                        .m = args.m,
-                                        .n = args.n,
-                                        .k = args.k,
-                                        .batch = args.batch,
-                                        .a_scale_step = args.a_scales_per_row ? 1u : 0u,
-                                        .w_scale_step = args.w_scales_per_row ? 1u : 0u,
-                                        .alpha = args.alpha,
-                                        .beta = args.beta,
-                                        .activation = static_cast<uint32_t>(args.activation)};
   const auto tiles = [](uint64_t size) {
     return (size + kFallbackGemmTile - 1) / kFallbackGemmTile;
   };
@@ -67,7 +41,7 @@ absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
                       args.dtype == Dtype::kFp8E4m3 ? context.kernels.fallback_gemm_fp8[output]
                                                     : context.kernels.fallback_gemm[output],
                       BlocksFor(tiles(args.m) * tiles(args.n) * args.batch, 1, kMaxFallbackBlocks),
-                      kFallbackGemmThreads, context.stream, kernel_args);
+                      kFallbackGemmThreads, context.stream, args);
 }
 
 }  // namespace
