@@ -136,7 +136,6 @@ class AutoPolicy final : public Policy {
   void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
   LaneTails TailsOf(const Snapshot& snapshot) const;
   void LookBeside(const Snapshot& snapshot, LaneBook& lanes);
-  Lane SerialLane(const LaneTails& tails) const;
 
   LaunchSplit& Choose(const Snapshot& snapshot, Budget budget);
   LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
@@ -370,7 +369,8 @@ AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
 }
 
 // Where none is for groups: a lane for each op, and what of its class runs on the lanes. Work of a
-// lower class is no reason to wait.
+// lower class is no reason to wait. What goes one by one goes behind what ends last of the class,
+// so that nothing runs beside it.
 void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
   const auto limit = static_cast<size_t>(scope_.lane_limit());
   if (scope_.index.size() > limit) scope_.index = scope_.index.first(limit);
@@ -383,26 +383,18 @@ void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
     follower[scope_.lane[i]] = i;
   }
   const LaneTails tails = TailsOf(snapshot);
+  const RunningOp* last = nullptr;
   for (size_t lane = 0; lane < tails.size(); ++lane) {
     const RunningOp* tail = tails[lane];
     if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
     scope_.tails[scope_.tail_count++] = {.work = &tail->work,
                                          .cost = MemoOf(Budget::kAll).Of(tail->work),
                                          .follower = follower[lane]};
-  }
-  scope_.goal = scope_.tail_count > 0 ? GroupGoal::kThroughput : GroupGoal::kLatency;
-  scope_.serial_lane = SerialLane(tails);
-}
-
-// Behind what ends last of the same class, so that nothing runs beside it.
-Lane AutoPolicy::SerialLane(const LaneTails& tails) const {
-  const RunningOp* last = nullptr;
-  for (const RunningOp* tail : tails) {
-    if (tail == nullptr || ClassOf(tail->priority) != scope_.priority_class) continue;
     if (IsHighPriority(tail->lane) != scope_.high()) continue;
     if (last == nullptr || tail->expected_end > last->expected_end) last = tail;
   }
-  return last == nullptr ? scope_.lane[0] : last->lane;
+  scope_.goal = scope_.tail_count > 0 ? GroupGoal::kThroughput : GroupGoal::kLatency;
+  scope_.serial_lane = last == nullptr ? scope_.lane[0] : last->lane;
 }
 
 LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
@@ -417,13 +409,11 @@ void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
   signature_.Start(static_cast<uint32_t>(scope_.goal) << 9 |
                    static_cast<uint32_t>(scope_.grouped) << 8 | static_cast<uint32_t>(budget) << 1 |
                    static_cast<uint32_t>(scope_.high()));
-  const ReadyOp* before = nullptr;
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
-    const bool same_session = before != nullptr && before->session == op.session;
-    signature_.Add(op.work, HashOf(op),
-                   (same_session ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
-    before = &op;
+    signature_.Add(
+        op.work, HashOf(op),
+        (SameSession(snapshot, i) ? kSameSession : 0) | (scope_.urgent[i] ? kUrgent : 0));
   }
   for (const Tail& tail : scope_.tail_span()) {
     signature_.Add(*tail.work, HashWork(*tail.work),

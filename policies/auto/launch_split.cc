@@ -55,11 +55,6 @@ float LaunchSplit::PredictedUs() const {
                          [](float sum, const Step& step) { return sum + step.predicted_us; });
 }
 
-float LaunchSplit::SerialUs() const {
-  return std::accumulate(steps.begin(), steps.begin() + step_count, 0.0f,
-                         [](float sum, const Step& step) { return sum + step.serial_us; });
-}
-
 // The time of a co-run set in `form` if all of `problems` have been measured in one of that size:
 // what each took of the set's time, added up. Nothing if that is too short to say anything here.
 std::optional<float> LaunchSplitter::TunedUs(std::span<const Problem> problems, Form form) const {
@@ -85,7 +80,9 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const Site& site, cons
   site_ = site;
   ratios_ = ratios;
   candidate_count_ = problems_predicted_ = 0;
-  Prepare(ops);
+  ops_ = ops;
+  op_count_ = static_cast<int>(ops.size());
+  Prepare();
   Try({0, 0});
   if (row_count_ > 1) Try({0, 0});  // those in one launch
   ProposeGroupings();
@@ -105,24 +102,22 @@ void LaunchSplitter::Choose(std::span<const SplitOp> ops, const Site& site, cons
 
 // --- What is planned ---
 
-void LaunchSplitter::Prepare(std::span<const SplitOp> ops) {
-  op_count_ = static_cast<int>(ops.size());
+void LaunchSplitter::Prepare() {
   groupable_count_ = row_count_ = 0;
   bounds_.Clear();
   float urgent_us = 0;
   for (int i = 0; i < op_count_; ++i) {
-    works_[i] = ops[i].work;
-    costs_[i] = ops[i].cost;
+    const SplitOp& op = ops_[i];
+    Item& item = items_[i];
     // Equal ops often follow each other.
-    const bool repeated = i > 0 && *works_[i] == *works_[i - 1];
-    const Item previous = items_[std::max(0, i - 1)];
-    items_[i] = repeated ? previous : ItemOf(ops[i]);
-    bounds_.Add(items_[i].serial_us, ops[i].same_session);
-    items_[i].session = bounds_.last_session();
-    items_[i].urgent = ops[i].urgent;
-    if (ops[i].urgent) urgent_us += items_[i].serial_us;
-    row_count_ += items_[i].rows;
-    if (items_[i].groupable) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
+    const bool repeated = i > 0 && *op.work == *ops_[i - 1].work;
+    item = repeated ? items_[i - 1] : ItemOf(op);
+    bounds_.Add(item.serial_us, op.same_session);
+    item.session = bounds_.last_session();
+    item.urgent = op.urgent;
+    if (op.urgent) urgent_us += item.serial_us;
+    row_count_ += item.carrier == Carrier::kRows;
+    if (item.carrier == Carrier::kGroup) by_time_[groupable_count_++] = static_cast<uint16_t>(i);
   }
   bounds_.FindBounds(urgent_us);
   std::sort(by_time_.begin(), by_time_.begin() + groupable_count_, [this](uint16_t a, uint16_t b) {
@@ -138,16 +133,12 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   const float single = Ratio(Arrangement::kSingle);
   const float group = Ratio(op_count_ == 1 ? Arrangement::kGroup : Arrangement::kGroups);
   Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
-  if (compiler_ != nullptr && op.work->carrier == Carrier::kRows) {
-    // On the groups' lane its launch signals by itself, and starts beside the end of what it
-    // follows.
-    item.rows = true;
-    item.alone_us = static_cast<float>(op.cost.solo_us);
-    return item;
-  }
-  if (!op.work->groupable() || compiler_ == nullptr) return item;
+  if (compiler_ != nullptr) item.carrier = op.work->carrier;
+  // On the groups' lane a launch of rows signals by itself, and starts beside the end of what it
+  // follows.
+  if (item.carrier == Carrier::kRows) item.alone_us = static_cast<float>(op.cost.solo_us);
+  if (item.carrier != Carrier::kGroup) return item;
   const bool budgeted = site_.sm_budget > 0;
-  item.groupable = true;
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
@@ -219,7 +210,7 @@ void LaunchSplitter::AddGroups(std::span<const uint8_t> marks, uint8_t mark, boo
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != mark || item.urgent != urgent) continue;
-    const Work& work = *works_[i];
+    const Work& work = *ops_[i].work;
     uint8_t& place = open[static_cast<uint8_t>(work.dtype)];
     if (place == Candidate::kLater ||
         candidate.steps[place].serial_us + item.serial_us > kMaxGroupUs ||
@@ -242,11 +233,11 @@ void LaunchSplitter::AddAlone(std::span<const uint8_t> marks, bool urgent, bool 
   for (int i = 0; i < op_count_; ++i) {
     const Item& item = items_[i];
     if (marks[i] != kAlone || item.urgent != urgent) continue;
-    const bool joins =
-        item.rows && rows != Candidate::kLater && candidate.steps[rows].count < kMaxRowOpsPerLaunch;
+    const bool joins = item.carrier == Carrier::kRows && rows != Candidate::kLater &&
+                       candidate.steps[rows].count < kMaxRowOpsPerLaunch;
     if (!joins) {
       const uint8_t step = AddOne(i, candidate);
-      if (item.rows && join_rows) rows = step;
+      if (item.carrier == Carrier::kRows && join_rows) rows = step;
       continue;
     }
     Step& step = candidate.steps[rows];
@@ -269,9 +260,9 @@ uint8_t LaunchSplitter::AddOne(int op, Candidate& candidate) const {
   added.count = 1;
   added.predicted_us = item.alone_us;
   added.serial_us = item.serial_us;
-  added.repack_bytes = works_[op]->repack_bytes;
+  added.repack_bytes = ops_[op].work->repack_bytes;
   added.tuned = item.tuned;
-  added.rows = item.rows;
+  added.rows = item.carrier == Carrier::kRows;
   return step;
 }
 
@@ -316,8 +307,8 @@ float LaunchSplitter::RowsUs(const Candidate& candidate, int step) const {
   double longest_us = 0, hbm_us = 0;
   for (int i = 0; i < op_count_; ++i) {
     if (candidate.step_of[i] != step) continue;
-    longest_us = std::max(longest_us, costs_[i].solo_us - device_.kernel_floor_us);
-    hbm_us += costs_[i].hbm_us;
+    longest_us = std::max(longest_us, ops_[i].cost.solo_us - device_.kernel_floor_us);
+    hbm_us += ops_[i].cost.hbm_us;
   }
   return static_cast<float>(device_.kernel_floor_us + std::max(longest_us, hbm_us));
 }
@@ -350,10 +341,10 @@ void LaunchSplitter::ProposeStreams() {
   step.form = Form::kStreams;
   while (step.count < limit && (step.count < 2 || step.serial_us <= kMaxGroupUs)) {
     const int op = step.count++;
-    set.Add(costs_[op]);
+    set.Add(ops_[op].cost);
     step.serial_us += items_[op].serial_us;
-    wave_us = std::max(wave_us, costs_[op].wave_us);
-    problems_[op] = Problem::Of(*works_[op]);
+    wave_us = std::max(wave_us, ops_[op].cost.wave_us);
+    problems_[op] = Problem::Of(*ops_[op].work);
     if (!may_group()) TryStreams(step, set, wave_us);
   }
   if (may_group()) TryStreams(step, set, wave_us);
@@ -491,25 +482,23 @@ void LaunchSplitter::WriteResult(const Candidate& candidate, int steps, LaunchSp
   result.form = Form::kSingle;
   result.arrangement = candidate.arrangement;
   result.all_us = LaterUs(candidate);
-  std::array<uint16_t, LaunchSplit::kMaxSteps> next;
-  uint16_t count = 0;
+  result.op_count = 0;
   for (int p = 0; p < candidate.step_count; ++p) {
     const Step& step = candidate.steps[p];
     result.all_us += step.predicted_us;
     if (p >= steps) continue;
     result.steps[p] = step;
     if (step.form != Form::kSingle && result.form != Form::kGroup) result.form = step.form;
-    next[p] = count;
-    count = static_cast<uint16_t>(count + step.count);
+    result.op_count = static_cast<uint16_t>(result.op_count + step.count);
   }
-  result.op_count = count;
   result.tuned = 0;
+  std::array<uint16_t, LaunchSplit::kMaxSteps> next = step_begin_;
   for (int i = 0; i < op_count_; ++i) {
     const int p = candidate.step_of[i];
     if (p >= steps) continue;
     result.order[next[p]++] = static_cast<uint8_t>(i);
     result.tuned +=
-        candidate.steps[p].form == Form::kSingle ? costs_[i].tuned : candidate.steps[p].tuned;
+        candidate.steps[p].form == Form::kSingle ? ops_[i].cost.tuned : candidate.steps[p].tuned;
   }
 }
 
@@ -527,7 +516,7 @@ void LaunchSplitter::Scatter(const Candidate& candidate) {
   }
   for (int i = 0; i < op_count_; ++i) {
     const uint8_t p = candidate.step_of[i];
-    if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*works_[i]);
+    if (p != Candidate::kLater) problems_[next[p]++] = Problem::Of(*ops_[i].work);
   }
 }
 

@@ -57,7 +57,6 @@ struct LaunchSplit {
   std::span<Step> step_span() { return {steps.data(), step_count}; }
   std::span<const Step> step_span() const { return {steps.data(), step_count}; }
   float PredictedUs() const;
-  float SerialUs() const;
 };
 
 // The last op launched on a lane, beside which streams would run.
@@ -112,8 +111,7 @@ class LaunchSplitter {
     float serial_us = 0;  // the measure of harm: the best kernel alone
     uint16_t session = 0;
     Form alone_form = Form::kSingle;
-    bool groupable = false;  // may join a group
-    bool rows = false;       // a row op: may join others in one launch
+    Carrier carrier = Carrier::kNone;  // whose launches it may share with others
     bool urgent = false;
     bool tuned = false;
   };
@@ -136,7 +134,7 @@ class LaunchSplitter {
   static constexpr int kMaxCandidates = 12;
 
   // What is planned.
-  void Prepare(std::span<const SplitOp> ops);
+  void Prepare();
   // Of the ops offered; without, all candidates are of library kernels.
   bool may_group() const { return groupable_count_ + row_count_ > 0; }
   Item ItemOf(const SplitOp& op);
@@ -176,6 +174,7 @@ class LaunchSplitter {
   WorkListCompiler* const compiler_;  // null: no group launches
 
   // Of the choice at hand.
+  std::span<const SplitOp> ops_;
   int op_count_ = 0;
   int groupable_count_ = 0;
   int row_count_ = 0;
@@ -184,8 +183,6 @@ class LaunchSplitter {
   int problems_predicted_ = 0;
   Ratios ratios_{};
   std::array<Item, kMaxReady> items_;
-  std::array<OpCost, kMaxReady> costs_;
-  std::array<const Work*, kMaxReady> works_;
   FairBounds bounds_;
   std::array<uint16_t, kMaxReady> by_time_;                  // groupable ops, shortest first
   std::array<Problem, kMaxReady> problems_;                  // step after step
