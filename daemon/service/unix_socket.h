@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/unique_fd.h"
+#include "proto/unique_fd.h"
 
 namespace concert::daemon {
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "daemon/quota/account.h"
-#include "daemon/unique_fd.h"
+#include "proto/unique_fd.h"
 
 namespace concert::daemon {
 

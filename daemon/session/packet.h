@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "daemon/unique_fd.h"
 #include "proto/ring/control_abi.h"
+#include "proto/unique_fd.h"
 
 namespace concert::daemon {
 

@@ -12,7 +12,7 @@
 #include "daemon/quota/account.h"
 #include "daemon/sched/messages.h"
 #include "daemon/session/session_memory.h"
-#include "daemon/unique_fd.h"
+#include "proto/unique_fd.h"
 
 namespace concert::daemon {
 

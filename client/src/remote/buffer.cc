@@ -99,7 +99,7 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
   }
   if (has_fd) {
     made->fd_ = UniqueFd(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
-    if (!made->fd_.valid()) {
+    if (!made->fd_) {
       return Fail(error, CONCERT_INVALID_ARGUMENT, "fd %d: %s", import.fd, strerror(errno));
     }
   }

@@ -6,9 +6,10 @@
 
 #include "client/src/cuda/driver.h"
 #include "client/src/handles.h"
-#include "client/src/owners.h"
+#include "client/src/mapping.h"
 #include "client/src/remote/session.h"
 #include "proto/mutex.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 

@@ -78,7 +78,7 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
   }
   std::strcpy(address.sun_path, path);
   socket_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_.valid()) {
+  if (!socket_) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
   }
   closed_in_children_ = ClosedInChildren(socket_.get());

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "client/src/fork.h"
-#include "client/src/owners.h"
 #include "concert/concert.h"
 #include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 

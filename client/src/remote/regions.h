@@ -4,9 +4,10 @@
 #ifndef CONCERT_CLIENT_SRC_REMOTE_REGIONS_H_
 #define CONCERT_CLIENT_SRC_REMOTE_REGIONS_H_
 
-#include "client/src/owners.h"
+#include "client/src/mapping.h"
 #include "concert/concert.h"
 #include "proto/ring/ring_abi.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "client/src/owners.h"
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
 #include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 

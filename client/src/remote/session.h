@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "client/src/handles.h"
-#include "client/src/owners.h"
+#include "client/src/mapping.h"
 #include "client/src/remote/control_socket.h"
 #include "client/src/remote/names.h"
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
 #include "client/src/remote/ring.h"
 #include "proto/mutex.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/unique_fd.h"
+#include "proto/unique_fd.h"
 #include "tests/unit/admin/fake_daemon_control.h"
 
 namespace concert::daemon {

@@ -1,33 +1,13 @@
-// Owners of a file descriptor and of a memory mapping.
-#ifndef CONCERT_CLIENT_SRC_OWNERS_H_
-#define CONCERT_CLIENT_SRC_OWNERS_H_
+// The owner of a memory mapping.
+#ifndef CONCERT_CLIENT_SRC_MAPPING_H_
+#define CONCERT_CLIENT_SRC_MAPPING_H_
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <utility>
 
 namespace concert::client {
-
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 class Mapping {
  public:
@@ -56,4 +36,4 @@ class Mapping {
 
 }  // namespace concert::client
 
-#endif  // CONCERT_CLIENT_SRC_OWNERS_H_
+#endif  // CONCERT_CLIENT_SRC_MAPPING_H_

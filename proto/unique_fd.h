@@ -1,12 +1,12 @@
-// A file descriptor that closes itself.
-#ifndef CONCERT_DAEMON_UNIQUE_FD_H_
-#define CONCERT_DAEMON_UNIQUE_FD_H_
+// A file descriptor that closes itself, for daemon and client.
+#ifndef CONCERT_PROTO_UNIQUE_FD_H_
+#define CONCERT_PROTO_UNIQUE_FD_H_
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace concert::daemon {
+namespace concert {
 
 class UniqueFd {
  public:
@@ -27,6 +27,6 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace concert::daemon
+}  // namespace concert
 
-#endif  // CONCERT_DAEMON_UNIQUE_FD_H_
+#endif  // CONCERT_PROTO_UNIQUE_FD_H_
