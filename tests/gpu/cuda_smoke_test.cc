@@ -351,78 +351,99 @@ TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
               2.0 * kSize * kSize * kSize / us / 1e6);
 }
 
-// Microseconds until both ranks' words are seen, in place where the kind allows it: every kind and
-// size by every transport that carries it, in turn.
-TEST_F(GpuTest, MeasureCollectives) {
-  using policies::Transport;
-  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
-  const std::vector<int> gpus = {0, 1};
-  ASSERT_OK(node().Connect(gpus));
-  std::vector<policies::TransportChoice> choices = {{Transport::kNccl, 0}};
-  if (device(0).info().model.transports.Has(Transport::kPeer)) {
+class MeasureCollectivesTest : public GpuTest {
+ protected:
+  using Choices = std::vector<policies::TransportChoice>;
+
+  Choices AllChoices() {
+    using policies::Transport;
+    Choices choices = {{Transport::kNccl, 0}};
+    if (!device(0).info().model.transports.Has(Transport::kPeer)) return choices;
     for (const uint16_t sms : {4, 8, 12, 16}) choices.push_back({Transport::kPeer, sms});
     for (const uint16_t sms : {4, 8, 12}) choices.push_back({Transport::kHybrid, sms});
     choices.push_back({Transport::kCopyEngine, 0});
+    return choices;
   }
+
+  // Ranks 0 and 1 of a collective about a tensor of so many bytes, in place where the kind allows
+  // it.
+  static std::array<Op, 2> OpsOf(uint16_t kind, uint64_t bytes, const Address (&memory)[2]) {
+    const bool whole = kind == CONCERT_OP_ALL_REDUCE || kind == CONCERT_OP_BROADCAST;
+    const uint64_t slot = whole ? 0 : bytes / 2;
+    std::array<Op, 2> ops;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      ops[rank].kind = kind;
+      ops[rank].collective = {};
+      ops[rank].collective.count = bytes / 2 / (whole ? 1 : 2);
+      ops[rank].collective.dtype = Dtype::kBf16;
+      Address &src = ops[rank].collective.src, &dst = ops[rank].collective.dst;
+      src = dst = memory[rank];
+      if (kind == CONCERT_OP_ALL_GATHER) src += rank * slot;
+      if (kind == CONCERT_OP_REDUCE_SCATTER) dst += rank * slot;
+      if (kind == CONCERT_OP_ALL_TO_ALL) dst += bytes;
+    }
+    return ops;
+  }
+
+  // From the call until both ranks' words are seen.
+  double RunUs(const std::array<Op, 2>& ops, const policies::TransportChoice& choice) {
+    std::vector<daemon::RankPart> parts;
+    for (int rank = 0; rank < 2; ++rank) {
+      parts.push_back(
+          {.gpu = rank, .op = &ops[rank], .signal = {TimelineAddress(rank), Timeline(rank) + 1}});
+    }
+    const Clock::time_point start = Clock::now();
+    EXPECT_TRUE(node().LaunchCollective(parts, choice).ok());
+    EXPECT_TRUE(WaitFor(0, parts[0].signal.value) && WaitFor(1, parts[1].signal.value))
+        << device(0).healthy() << device(1).healthy();
+    return MicrosecondsSince(start);
+  }
+
+  // The medians of all choices, which take turns; 0 where one does not carry it.
+  std::vector<double> Medians(const std::array<Op, 2>& ops, const Choices& choices, int rounds) {
+    const policies::TransportSet can = kernels::TransportsOf(ops[0], 2, /*pool=*/true);
+    std::vector<std::vector<double>> seen(choices.size());
+    for (int round = -2; round < rounds && !HasFailure(); ++round) {
+      for (size_t i = 0; i < choices.size(); ++i) {
+        if (!can.Has(choices[i].transport)) continue;
+        const double us = RunUs(ops, choices[i]);
+        if (round >= 0) seen[i].push_back(us);
+      }
+    }
+    std::vector<double> medians;
+    for (std::vector<double>& times : seen) {
+      std::sort(times.begin(), times.end());
+      medians.push_back(times.empty() ? 0 : times[times.size() / 2]);
+    }
+    return medians;
+  }
+};
+
+TEST_F(MeasureCollectivesTest, EveryKindAndSizeByEveryTransport) {
+  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  ASSERT_OK(node().Connect(std::vector<int>{0, 1}));
+  const Choices choices = AllChoices();
   constexpr uint64_t kMost = uint64_t{768} << 20;
   HostMirror a(device(0), kMost, 0), b(device(1), kMost, 0);
   const Address memory[] = {a.address(), b.address()};
   std::printf("[ MEASURED ] %-14s %10s", "us", "KiB");
-  for (const auto& choice : choices)
-    std::printf(" %6s-%-2d",
-                policies::kTransportNames[static_cast<size_t>(choice.transport)].data(),
-                choice.sms);
+  for (const policies::TransportChoice& choice : choices) {
+    const size_t transport = static_cast<size_t>(choice.transport);
+    std::printf(" %6s-%-2d", policies::kTransportNames[transport].data(), choice.sms);
+  }
   std::printf("\n");
   for (const uint16_t kind :
        {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
         CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
-    // Of the tensor: what all ranks have together in the larger operand.
     for (const uint64_t kib : {1, 8, 32, 64, 128, 512, 2048, 16384, 65536, 262144, 786432}) {
       const uint64_t bytes = kib << 10;
-      const bool half = kind != CONCERT_OP_ALL_REDUCE && kind != CONCERT_OP_BROADCAST;
       if (kind == CONCERT_OP_ALL_TO_ALL && 2 * bytes > kMost) continue;  // never in place
-      const uint64_t count = bytes / 2 / (half ? 2 : 1);
-      std::array<Op, 2> ops;
-      for (size_t rank = 0; rank < 2; ++rank) {
-        const uint64_t slot = rank * count * 2;
-        ops[rank].kind = kind;
-        ops[rank].collective = {};
-        ops[rank].collective.count = count;
-        ops[rank].collective.dtype = Dtype::kBf16;
-        ops[rank].collective.src = memory[rank] + (kind == CONCERT_OP_ALL_GATHER ? slot : 0);
-        ops[rank].collective.dst = memory[rank] + (kind == CONCERT_OP_REDUCE_SCATTER ? slot
-                                                   : kind == CONCERT_OP_ALL_TO_ALL   ? bytes
-                                                                                     : 0);
-      }
-      const policies::TransportSet can = kernels::TransportsOf(ops[0], 2, /*pool=*/true);
-      std::vector<std::vector<double>> seen(choices.size());
-      const int rounds = bytes > (64 << 20) ? 8 : 40;
-      for (int round = -2; round < rounds; ++round) {
-        for (size_t i = 0; i < choices.size(); ++i) {
-          if (!can.Has(choices[i].transport)) continue;
-          std::vector<daemon::RankPart> parts;
-          for (int rank = 0; rank < 2; ++rank) {
-            parts.push_back({.gpu = rank,
-                             .op = &ops[rank],
-                             .signal = {TimelineAddress(rank), Timeline(rank) + 1}});
-          }
-          const Clock::time_point start = Clock::now();
-          ASSERT_OK(node().LaunchCollective(parts, choices[i]));
-          ASSERT_TRUE(WaitFor(0, parts[0].signal.value) && WaitFor(1, parts[1].signal.value))
-              << device(0).healthy() << device(1).healthy();
-          if (round >= 0) seen[i].push_back(MicrosecondsSince(start));
-        }
-      }
+      const std::vector<double> medians =
+          Medians(OpsOf(kind, bytes, memory), choices, bytes > (64 << 20) ? 8 : 40);
+      if (HasFailure()) return;
       std::printf("[ MEASURED ] %-14s %10llu", concert_op_kind_name(kind),
                   static_cast<unsigned long long>(kib));
-      for (std::vector<double>& times : seen) {
-        std::sort(times.begin(), times.end());
-        if (times.empty()) {
-          std::printf(" %9s", "-");
-        } else {
-          std::printf(" %9.1f", times[times.size() / 2]);
-        }
-      }
+      for (const double us : medians) std::printf(" %9.1f", us);
       std::printf("\n");
     }
   }
