@@ -25,12 +25,16 @@ Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpI
   const uint32_t clock_launch = Occupy(launch, order_mask, planned, now);
   for (size_t i = 0; i < ops.size(); ++i) {
     OpSlot& slot = pool_[ops[i]];
-    slot.flight = {.lane = launch.lane,
-                   .launch = id,
-                   .index_in_launch = static_cast<uint16_t>(i),
-                   .clock_launch = clock_launch,
-                   .lane_launch = lane_launch,
-                   .launched_at = now};
+    // Member by member: a Flight made elsewhere and copied here is read while it is written.
+    OpSlot::Flight& flight = slot.flight;
+    flight.lane = launch.lane;
+    flight.launch = id;
+    flight.index_in_launch = static_cast<uint16_t>(i);
+    flight.reserved_sms = 0;
+    flight.waiting = OpSlot::Flight::kUnlisted;
+    flight.clock_launch = clock_launch;
+    flight.lane_launch = lane_launch;
+    flight.launched_at = now;
     Enqueue(ops[i], ranges_.written(i));
     plans_.Add(slot);
   }

@@ -38,11 +38,17 @@ struct PeerExchange {
 // ---- Shared memory of a block that moves by bulk copies: a ring of stages.
 
 inline constexpr int kPushThreads = 32;  // one of which issues copies
+// Of a block that reduces: warps that add, and a warp each for the thread that loads and the one
+// that stores.
+inline constexpr int kAddingThreads = 384;
+inline constexpr int kLoadingThread = kAddingThreads, kStoringThread = kAddingThreads + 32;
+inline constexpr int kReduceThreads = kAddingThreads + 64;
 inline constexpr uint32_t kStageBytes = 32 << 10;
 inline constexpr int kStages = 6;
 struct alignas(128) BulkMemory {
   char stages[kStages][kStageBytes];
-  uint64_t loaded[kStages];  // barriers
+  // Barriers: the stage's bytes are there; its parts are added; its sum is stored.
+  uint64_t loaded[kStages], added[kStages], freed[kStages];
 };
 
 // ---- Arguments

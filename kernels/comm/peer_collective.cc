@@ -29,9 +29,9 @@ Kernel KernelOf(Way way, const KernelTable& kernels, const Op& op, bool reduces)
     case Way::kPush:
       return {kernels.peer_push, kPushThreads, sizeof(BulkMemory)};
     case Way::kReduce:
-      return {kernels.peer_reduce[dtype], kPeerThreads, sizeof(BulkMemory)};
+      return {kernels.peer_reduce[dtype], kReduceThreads, sizeof(BulkMemory)};
     case Way::kAllReduce:
-      return {kernels.peer_all_reduce[dtype], kPeerThreads, sizeof(BulkMemory)};
+      return {kernels.peer_all_reduce[dtype], kReduceThreads, sizeof(BulkMemory)};
   }
   return {};
 }

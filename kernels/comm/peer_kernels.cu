@@ -209,8 +209,14 @@ __device__ uint32_t SharedAddress(const void* pointer) {
 }
 
 __device__ void InitBarriers(BulkMemory& memory) {
-  for (uint64_t& barrier : memory.loaded) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(SharedAddress(&barrier)));
+  const auto init = [](uint64_t& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(&barrier)),
+                 "r"(arrivals));
+  };
+  for (int stage = 0; stage < kStages; ++stage) {
+    init(memory.loaded[stage], 1);
+    init(memory.added[stage], kAddingThreads);
+    init(memory.freed[stage], 1);
   }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -223,8 +229,14 @@ __device__ void Expect(uint64_t& barrier, uint32_t bytes) {
       : "memory");
 }
 
-// Ends for certain: what it waits for are copies that this block has issued.
-__device__ void WaitLoaded(uint64_t& barrier, uint32_t parity) {
+__device__ void Arrive(uint64_t& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(&barrier))
+               : "memory");
+}
+
+// Ends for certain: what it waits for are copies that this block has issued, and threads of it that
+// wait for nothing else.
+__device__ void WaitBarrier(uint64_t& barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
       "again:\n"
@@ -301,7 +313,7 @@ __device__ void Push(const PeerArgs& args, BulkMemory& memory) {
   uint64_t turn = 0;
   for (uint64_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
     const int stage = static_cast<int>(turn % kStages);
-    WaitLoaded(memory.loaded[stage], turn / kStages % 2);
+    WaitBarrier(memory.loaded[stage], turn / kStages % 2);
     if (messages == 1) {
       for (uint32_t step = 1; step <= args.ranks; ++step) {
         store((args.rank + step) % args.ranks, index, stage);
@@ -319,78 +331,131 @@ __device__ void Push(const PeerArgs& args, BulkMemory& memory) {
   MeetAroundBulkCopies(args, 1);
 }
 
-template <typename Element>
-__device__ void AddTile(const PeerArgs& args, char* stage, uint32_t part_bytes, uint32_t bytes) {
+// One pack of every rank's part, added in rank order, where rank 0's lies. `kRanks` 0: args.ranks.
+template <typename Element, uint32_t kRanks>
+__device__ void AddPack(const PeerArgs& args, char* first, uint32_t part_bytes) {
   constexpr int kWidth = 16 / sizeof(Element);
   using Elements = Pack<Element, kWidth>;
-  for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * blockDim.x) {
-    float sums[kWidth];
-    for (uint32_t rank = 0; rank < args.ranks; ++rank) {
-      const auto part = *reinterpret_cast<const Elements*>(stage + rank * part_bytes + offset);
+  const uint32_t ranks = kRanks == 0 ? args.ranks : kRanks;
+  float sums[kWidth];
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const float x = ToFloat(part.values[j]);
-        sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
-      }
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto part = *reinterpret_cast<const Elements*>(first + rank * part_bytes);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float x = ToFloat(part.values[j]);
+      sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
     }
-    Elements result;
+  }
+  Elements result;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) result.values[j] = FromFloat<Element>(sums[j]);
-    *reinterpret_cast<Elements*>(stage + offset) = result;
+  for (int j = 0; j < kWidth; ++j) result.values[j] = FromFloat<Element>(sums[j]);
+  *reinterpret_cast<Elements*>(first) = result;
+}
+
+// What a block of Reduce goes through, and where its rank's bytes lie.
+struct ReduceTiles {
+  uint32_t part_bytes;  // of a tile, of one rank
+  uint64_t count;       // of this rank, of which a block has every gridDim.x-th
+  uint64_t src_begin, dst_begin;
+
+  __device__ explicit ReduceTiles(const PeerArgs& args)
+      : part_bytes(kStageBytes / args.ranks & ~127u),
+        count((args.bytes + part_bytes - 1) / part_bytes),
+        src_begin(args.rank * args.src_step),
+        dst_begin(args.rank * args.dst_step) {}
+  __device__ uint32_t Bytes(const PeerArgs& args, uint64_t tile) const {
+    return TileBytes(args.bytes, tile, part_bytes);
+  }
+};
+
+// Calls visit(tile, stage, round) for the block's tiles; a stage is used once a round.
+template <typename Visit>
+__device__ void ForTiles(const ReduceTiles& tiles, Visit visit) {
+  int stage = 0;
+  uint32_t round = 0;
+  for (uint64_t tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+    visit(tile, stage, round);
+    if (++stage == kStages) stage = 0, ++round;
   }
 }
 
-// Every rank reduces its message of all ranks' memory and stores the result where it belongs: in
-// its own dst or, if kEverywhere, at its place in every rank's. `args.bytes` is what this rank
-// reduces, a multiple of 16; it begins at src_step * rank in src and dst_step * rank in dst.
-template <typename Element, bool kEverywhere>
-__device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
-  const bool leads = threadIdx.x == 0;
-  if (leads) {
-    InitBarriers(memory);
-    MeetAroundBulkCopies(args, 0);
-  }
-  __syncthreads();
-  const uint32_t part_bytes = kStageBytes / args.ranks & ~127u;
-  const uint64_t tiles = (args.bytes + part_bytes - 1) / part_bytes;
-  const uint64_t src_begin = args.rank * args.src_step, dst_begin = args.rank * args.dst_step;
-  const auto load = [&](uint64_t tile, int stage) {
-    const uint32_t bytes = TileBytes(args.bytes, tile, part_bytes);
+// One thread: fills stages as they become free.
+__device__ void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    if (round > 0) WaitBarrier(memory.freed[stage], (round - 1) % 2);
+    const uint32_t bytes = tiles.Bytes(args, tile);
     Expect(memory.loaded[stage], bytes * args.ranks);
     // The farthest first: own memory answers soonest.
     for (uint32_t step = 1; step <= args.ranks; ++step) {
       const uint32_t rank = (args.rank + step) % args.ranks;
-      Load(memory.stages[stage] + rank * part_bytes, args.src[rank] + src_begin + tile * part_bytes,
-           bytes, memory.loaded[stage]);
+      Load(memory.stages[stage] + rank * tiles.part_bytes,
+           args.src[rank] + tiles.src_begin + tile * tiles.part_bytes, bytes, memory.loaded[stage]);
     }
-  };
-  constexpr int kAhead = kStages - 1;
-  uint64_t next = blockIdx.x;
-  if (leads) {
-    for (int i = 0; i < kAhead && next < tiles; ++i, next += gridDim.x) load(next, i);
-  }
-  uint64_t turn = 0;
-  for (uint64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
-    const int stage = static_cast<int>(turn % kStages);
-    const uint32_t bytes = TileBytes(args.bytes, tile, part_bytes);
-    WaitLoaded(memory.loaded[stage], turn / kStages % 2);
-    AddTile<Element>(args, memory.stages[stage], part_bytes, bytes);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (!leads) continue;
+  });
+}
+
+// kAddingThreads threads.
+template <typename Element, uint32_t kRanks>
+__device__ void AddTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    const uint32_t bytes = tiles.Bytes(args, tile);
+    WaitBarrier(memory.loaded[stage], round % 2);
+#pragma unroll 4
+    for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * kAddingThreads) {
+      AddPack<Element, kRanks>(args, memory.stages[stage] + offset, tiles.part_bytes);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the store's bulk copies
+    Arrive(memory.added[stage]);
+  });
+}
+
+// One thread: stores what is added, and frees its stage once that has been read.
+template <bool kEverywhere>
+__device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  constexpr int kUnread = 2;  // stores that may still read their stages
+  int unread = 0, oldest = 0;
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    WaitBarrier(memory.added[stage], round % 2);
     for (uint32_t step = 1; step <= args.ranks; ++step) {
       const uint32_t rank = (args.rank + step) % args.ranks;
       if (!kEverywhere && rank != args.rank) continue;
-      Store(args.dst[rank] + dst_begin + tile * part_bytes, memory.stages[stage], bytes);
+      Store(args.dst[rank] + tiles.dst_begin + tile * tiles.part_bytes, memory.stages[stage],
+            tiles.Bytes(args, tile));
     }
     CommitStores();
-    if (next < tiles) {
-      WaitStoresRead<1>();  // the stage before this one's, which is loaded next
-      load(next, static_cast<int>((turn + kAhead) % kStages));
-      next += gridDim.x;
+    if (++unread <= kUnread) return;
+    WaitStoresRead<kUnread>();
+    Arrive(memory.freed[oldest]);
+    if (++oldest == kStages) oldest = 0;
+    --unread;
+  });
+}
+
+// Every rank reduces its message of all ranks' memory and stores the result where it belongs: in
+// its own dst or, if kEverywhere, at its place in every rank's. `args.bytes` is what this rank
+// reduces, a multiple of 16; it begins at src_step * rank in src and dst_step * rank in dst. Three
+// roles that wait for each other by stage only: a loading thread, adding warps, a storing thread.
+template <typename Element, bool kEverywhere>
+__device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
+  const ReduceTiles tiles(args);
+  if (threadIdx.x == kLoadingThread) {
+    InitBarriers(memory);
+    MeetAroundBulkCopies(args, 0);
+  }
+  __syncthreads();
+  if (threadIdx.x == kLoadingThread) {
+    LoadTiles(args, tiles, memory);
+  } else if (threadIdx.x == kStoringThread) {
+    StoreTiles<kEverywhere>(args, tiles, memory);
+    MeetAroundBulkCopies(args, 1);
+  } else if (threadIdx.x < kAddingThreads) {
+    if (args.ranks == 2) {
+      AddTiles<Element, 2>(args, tiles, memory);
+    } else {
+      AddTiles<Element, 0>(args, tiles, memory);
     }
   }
-  if (leads) MeetAroundBulkCopies(args, 1);
 }
 
 }  // namespace
@@ -413,11 +478,11 @@ CONCERT_SMALL(reduce_fp32, float, true)
     call(args, *memory);                                   \
   }
 CONCERT_BULK(push, kPushThreads, Push)
-CONCERT_BULK(reduce_bf16, kPeerThreads, (Reduce<__nv_bfloat16, false>))
-CONCERT_BULK(reduce_fp16, kPeerThreads, (Reduce<__half, false>))
-CONCERT_BULK(reduce_fp32, kPeerThreads, (Reduce<float, false>))
-CONCERT_BULK(all_reduce_bf16, kPeerThreads, (Reduce<__nv_bfloat16, true>))
-CONCERT_BULK(all_reduce_fp16, kPeerThreads, (Reduce<__half, true>))
-CONCERT_BULK(all_reduce_fp32, kPeerThreads, (Reduce<float, true>))
+CONCERT_BULK(reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat16, false>))
+CONCERT_BULK(reduce_fp16, kReduceThreads, (Reduce<__half, false>))
+CONCERT_BULK(reduce_fp32, kReduceThreads, (Reduce<float, false>))
+CONCERT_BULK(all_reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat16, true>))
+CONCERT_BULK(all_reduce_fp16, kReduceThreads, (Reduce<__half, true>))
+CONCERT_BULK(all_reduce_fp32, kReduceThreads, (Reduce<float, true>))
 
 }  // namespace concert::kernels::cuda
