@@ -92,6 +92,10 @@ struct Op {
     GatedActivationArgs gated_activation;
   };
   Op() : waits{}, buffers{}, gemm{} {}
+  // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %
+  // of its time.
+  struct ArgumentsFollow {};
+  explicit Op(ArgumentsFollow) : waits{}, buffers{} {}
 };
 
 // A store of `value` to the 64-bit word at `address`, which the node has registered, once the work

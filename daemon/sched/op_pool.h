@@ -36,7 +36,7 @@ struct OpSlot {
     uint8_t index = 0;  // into op.waits
   };
 
-  kernels::Op op;
+  kernels::Op op{kernels::Op::ArgumentsFollow()};
   kernels::Failure failure;  // not ok: the op will not run, or did not run well
   QueueId queue = kNone;
   OpId next = kNone;  // in its queue
