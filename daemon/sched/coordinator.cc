@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/comm/messages.h"
 #include "policies/cost/collective_cost.h"
 
 namespace concert::daemon {
@@ -43,10 +44,11 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
     model.collective_sms = std::max(model.collective_sms, its.collective_sms);
   }
   CollectivePlan plan;
-  plan.choice = policies::ChooseTransport(model, work);
+  const uint64_t loaded_bytes = kernels::LoadedBytes(*parts.front().op, parts.size());
+  plan.choice = policies::ChooseTransport(model, work, loaded_bytes);
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
-    const double run_us = policies::TransportUs(its, part.op->work, plan.choice);
+    const double run_us = policies::TransportUs(its, part.op->work, loaded_bytes, plan.choice);
     plan.reservation.run_ns =
         std::max(plan.reservation.run_ns, static_cast<policies::Time>(run_us * 1e3));
   }

@@ -36,6 +36,17 @@ inline Messages MessagesOf(const Op& op) {
   }
 }
 
+// What the blocks of one rank load where peer kernels carry it. REQUIRES: as MessagesOf.
+inline uint64_t LoadedBytes(const Op& op, uint64_t ranks) {
+  switch (op.kind) {
+    case CONCERT_OP_REDUCE_SCATTER:
+    case CONCERT_OP_ALL_TO_ALL:
+      return MessagesOf(op).bytes * ranks;
+    default:
+      return MessagesOf(op).bytes;
+  }
+}
+
 }  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_COMM_MESSAGES_H_

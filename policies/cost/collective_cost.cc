@@ -10,9 +10,9 @@
 namespace concert::policies {
 namespace {
 
-// Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs, twelve reach
-// the links' limit, more add nothing (two H200s).
-constexpr int kPeerSms[] = {4, 8, 12};
+// Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
+// reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
+constexpr int kPeerSms[] = {4, 8, 12, 16};
 constexpr size_t kMaxCandidates = 2 + 2 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
@@ -24,19 +24,22 @@ bool IsSmall(const TransportCurve& curve, const Work& work) {
 
 }  // namespace
 
-double TransportUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
+double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+                   const TransportChoice& choice) {
   const TransportCurve& curve = device.transport_curves[static_cast<size_t>(choice.transport)];
-  double bytes_per_s = curve.link_share * device.link_bytes_per_s;
+  const auto us = [](uint64_t bytes, double bytes_per_s) {
+    return 1e6 * static_cast<double>(bytes) / bytes_per_s;
+  };
+  double moving_us = std::max(us(work.link_bytes, curve.link_share * device.link_bytes_per_s),
+                              us(work.hbm_bytes, device.hbm_bytes_per_s));
   if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
-    bytes_per_s = std::min(bytes_per_s, choice.sms * curve.bytes_per_s_per_sm);
+    moving_us = std::max(moving_us, us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
-  const double floor_us = IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us;
-  const double links_us = 1e6 * static_cast<double>(work.link_bytes) / bytes_per_s;
-  const double hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) / device.hbm_bytes_per_s;
-  return floor_us + std::max(links_us, hbm_us);
+  return (IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us) + moving_us;
 }
 
-TransportChoice ChooseTransport(const DeviceModel& device, const Work& work) {
+TransportChoice ChooseTransport(const DeviceModel& device, const Work& work,
+                                uint64_t loaded_bytes) {
   struct Candidate {
     TransportChoice choice;
     int held;  // SMs
@@ -46,7 +49,7 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work) {
   size_t count = 0;
   const auto add = [&](Transport transport, int sms, int held) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
-    candidates[count++] = {choice, held, TransportUs(device, work, choice)};
+    candidates[count++] = {choice, held, TransportUs(device, work, loaded_bytes, choice)};
   };
   add(Transport::kNccl, device.collective_sms, CollectiveSms(device));
   const TransportSet there = device.transports & work.transports;

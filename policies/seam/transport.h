@@ -68,8 +68,8 @@ struct TransportChoice {
 };
 
 // What a transport takes for a collective of which a rank sends so many bytes to its peers:
-// floor_us + bytes / min(link_share of the links, sms * bytes_per_s_per_sm); for a message of up to
-// small_bytes only small_floor_us.
+// floor_us + the longer of bytes / (link_share of the links) and what the blocks load /
+// (sms * bytes_per_s_per_sm); for a message of up to small_bytes only small_floor_us.
 struct TransportCurve {
   double floor_us = 0;
   double link_share = 1;          // of DeviceModel::link_bytes_per_s
@@ -78,17 +78,17 @@ struct TransportCurve {
   uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
 };
 
-// Of all-gather, reduce-scatter and all-reduce of 1 to 768 MiB between two H200s, as prototypes
-// have measured them (docs/adr/0023-transports.md).
+// Fitted to all five kinds, 1 KiB to 768 MiB, between two H200s (docs/adr/0023-transports.md), from
+// the launch until the host sees both ranks' ends.
 inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = {{
-    {.floor_us = 12, .link_share = 0.76, .bytes_per_s_per_sm = 18e9},
-    {.floor_us = 12,
-     .link_share = 0.85,
-     .bytes_per_s_per_sm = 37e9,
-     .small_floor_us = 5,
+    {.floor_us = 30, .link_share = 0.75},
+    {.floor_us = 23,
+     .link_share = 0.88,
+     .bytes_per_s_per_sm = 43e9,
+     .small_floor_us = 16,
      .small_bytes = 64 << 10},
-    {.floor_us = 22},
-    {.floor_us = 30, .link_share = 0.92, .bytes_per_s_per_sm = 37e9},
+    {.floor_us = 23},
+    {.floor_us = 36, .link_share = 0.84, .bytes_per_s_per_sm = 37e9},
 }};
 
 }  // namespace concert::policies

@@ -1,10 +1,13 @@
 #include "daemon/device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/device/cuda/cuda_probe.h"
+#include "kernels/comm/peer_args.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
 #include "kernels/rows/row_ops.h"

@@ -14,18 +14,26 @@ Work Part(uint64_t bytes, TransportSet transports) {
           .link_bytes = bytes};
 }
 
+// Of an all-reduce between two: blocks load what goes over the links.
+TransportChoice Choose(const DeviceModel& device, const Work& work) {
+  return ChooseTransport(device, work, work.link_bytes);
+}
+double Us(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
+  return TransportUs(device, work, work.link_bytes, choice);
+}
+
 TEST(CollectiveCostTest, WithoutTransportsOfOursNcclCarriesAll) {
   const DeviceModel device;
-  EXPECT_EQ(ChooseTransport(device, Part(1 << 20, TransportSet::All())), TransportChoice());
+  EXPECT_EQ(Choose(device, Part(1 << 20, TransportSet::All())), TransportChoice());
   const DeviceModel capped{.transports = TransportSet::All(), .collective_sms = 6};
   const TransportChoice nccl = {.transport = Transport::kNccl, .sms = 6};
-  EXPECT_EQ(ChooseTransport(capped, Part(1 << 20, TransportSet().Add(Transport::kNccl))), nccl);
+  EXPECT_EQ(Choose(capped, Part(1 << 20, TransportSet().Add(Transport::kNccl))), nccl);
 }
 
 TEST(CollectiveCostTest, SmallMessagesGoThroughInboxes) {
   const DeviceModel device{.transports = TransportSet::All()};
   for (const uint64_t bytes : {8, 4096, 65536}) {
-    EXPECT_EQ(ChooseTransport(device, Part(bytes, TransportSet::All())).transport, Transport::kPeer)
+    EXPECT_EQ(Choose(device, Part(bytes, TransportSet::All())).transport, Transport::kPeer)
         << bytes;
   }
 }
@@ -35,28 +43,35 @@ TEST(CollectiveCostTest, WhatReducesNothingGoesByCopiesOnceItIsLarge) {
   const TransportSet moves =
       TransportSet().Add(Transport::kNccl).Add(Transport::kPeer).Add(Transport::kCopyEngine);
   const TransportChoice copies = {.transport = Transport::kCopyEngine, .sms = 0};
-  EXPECT_EQ(ChooseTransport(device, Part(256 << 20, moves)), copies);
+  EXPECT_EQ(Choose(device, Part(256 << 20, moves)), copies);
 }
 
 TEST(CollectiveCostTest, OfWaysThatTakeTheSameTheOneWithFewerSmsIsChosen) {
   const DeviceModel device{.transports = TransportSet::All()};
   const TransportSet reduces = TransportSet().Add(Transport::kNccl).Add(Transport::kPeer);
   const Work work = Part(256 << 20, reduces);
-  const TransportChoice choice = ChooseTransport(device, work);
+  const TransportChoice choice = Choose(device, work);
   EXPECT_EQ(choice.transport, Transport::kPeer);
-  // Twelve reach the links' limit, eight do not come within 5 % of it.
-  const double us = TransportUs(device, work, choice);
-  for (const uint16_t sms : {4, 8, 12}) {
-    const double other_us = TransportUs(device, work, {.transport = Transport::kPeer, .sms = sms});
+  const double us = Us(device, work, choice);
+  for (const uint16_t sms : {4, 8, 12, 16}) {
+    const double other_us = Us(device, work, {.transport = Transport::kPeer, .sms = sms});
     EXPECT_LE(us, 1.05 * other_us);
     EXPECT_TRUE(sms >= choice.sms || other_us > 1.05 * us) << sms;
   }
 }
 
+TEST(CollectiveCostTest, WhatLoadsMoreTakesMoreBlocks) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const TransportSet reduces = TransportSet().Add(Transport::kNccl).Add(Transport::kPeer);
+  const Work work = Part(128 << 20, reduces);
+  EXPECT_LT(ChooseTransport(device, work, work.link_bytes).sms,
+            ChooseTransport(device, work, 2 * work.link_bytes).sms);
+}
+
 TEST(CollectiveCostTest, NothingHoldsMoreSmsThanIsAllowed) {
   const DeviceModel device{.transports = TransportSet::All(), .collective_sms = 4};
   for (uint64_t bytes = 1024; bytes <= uint64_t{1} << 30; bytes *= 2) {
-    EXPECT_LE(ChooseTransport(device, Part(bytes, TransportSet::All())).sms, 4) << bytes;
+    EXPECT_LE(Choose(device, Part(bytes, TransportSet::All())).sms, 4) << bytes;
   }
 }
 
@@ -66,7 +81,7 @@ TEST(CollectiveCostTest, MoreBytesNeverTakeLess) {
     const TransportChoice choice = {.transport = static_cast<Transport>(transport), .sms = 8};
     double before_us = 0;
     for (uint64_t bytes = 1024; bytes <= uint64_t{1} << 30; bytes *= 2) {
-      const double us = TransportUs(device, Part(bytes, TransportSet::All()), choice);
+      const double us = Us(device, Part(bytes, TransportSet::All()), choice);
       EXPECT_GE(us, before_us) << kTransportNames[transport] << ", " << bytes;
       before_us = us;
     }

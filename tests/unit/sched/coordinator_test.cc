@@ -30,8 +30,8 @@ TEST(CoordinatorTest, ReservesForAsLongAsTheSlowestGpuTakes) {
     return plan.reservation.run_ns;
   };
   const policies::TransportChoice nccl = {.transport = policies::Transport::kNccl, .sms = 8};
-  EXPECT_EQ(run_ns({0, 2}), static_cast<Time>(policies::TransportUs(fast, op.work, nccl) * 1e3));
-  EXPECT_EQ(run_ns({0, 1}), static_cast<Time>(policies::TransportUs(slow, op.work, nccl) * 1e3));
+  EXPECT_EQ(run_ns({0, 2}), static_cast<Time>(policies::TransportUs(fast, op.work, 0, nccl) * 1e3));
+  EXPECT_EQ(run_ns({0, 1}), static_cast<Time>(policies::TransportUs(slow, op.work, 0, nccl) * 1e3));
 }
 
 TEST(CoordinatorTest, NothingIsReservedForABarrierOrWithoutASetting) {

@@ -224,7 +224,7 @@ TEST_F(SimEngineTest, ACollectiveByCopiesWaitsForNoSm) {
       std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000}, {.gpu = 1}}, copies, 1, 2);
   Run();
   EXPECT_NEAR(static_cast<double>(ends_[2]),
-              1 + 1e3 * policies::TransportUs(PlainModel(), work, copies), 2);
+              1 + 1e3 * policies::TransportUs(PlainModel(), work, work.link_bytes, copies), 2);
   EXPECT_EQ(ends_[1], 250);
 }
 
