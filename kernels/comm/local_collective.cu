@@ -6,6 +6,7 @@
 // in-place slots of all_gather and reduce_scatter. Reductions run in rank order, in fp32, rounded
 // once: every rank gets the same bits, run after run.
 #include "kernels/comm/local_collective_args.h"
+#include "kernels/comm/reduction.cuh"
 #include "kernels/cuda_api/element.cuh"
 
 namespace concert::kernels::cuda {
@@ -13,17 +14,6 @@ namespace {
 
 __device__ uint64_t FirstIndex() { return uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ uint64_t IndexStep() { return uint64_t{gridDim.x} * blockDim.x; }
-
-__device__ float Combine(float a, float b, uint32_t reduction) {
-  switch (reduction) {
-    case 1:
-      return fmaxf(a, b);
-    case 2:
-      return fminf(a, b);
-    default:
-      return a + b;
-  }
-}
 
 // The pack at `index` of every rank's source, combined.
 template <typename T, int kWidth>

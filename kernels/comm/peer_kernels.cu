@@ -15,7 +15,9 @@
 #include <type_traits>
 
 #include "kernels/comm/peer_args.h"
+#include "kernels/comm/reduction.cuh"
 #include "kernels/cuda_api/element.cuh"
+#include "kernels/group/async.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -51,17 +53,6 @@ class Patience {
   uint32_t turns_ = 0;
   uint64_t until_ = 0;
 };
-
-__device__ float Combine(float a, float b, uint32_t reduction) {
-  switch (reduction) {
-    case 1:
-      return fmaxf(a, b);
-    case 2:
-      return fminf(a, b);
-    default:
-      return a + b;
-  }
-}
 
 // ---- Through inboxes
 
@@ -204,46 +195,13 @@ __device__ void Meet(const PeerArgs& args, int meeting) {
   }
 }
 
-__device__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 __device__ void InitBarriers(BulkMemory& memory) {
-  const auto init = [](uint64_t& barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(&barrier)),
-                 "r"(arrivals));
-  };
   for (int stage = 0; stage < kStages; ++stage) {
-    init(memory.loaded[stage], 1);
-    init(memory.added[stage], kAddingThreads);
-    init(memory.freed[stage], 1);
+    InitBarrier(SharedAddress(&memory.loaded[stage]), 1);
+    InitBarrier(SharedAddress(&memory.added[stage]), kAddingThreads);
+    InitBarrier(SharedAddress(&memory.freed[stage]), 1);
   }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
-}
-
-__device__ void Expect(uint64_t& barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&barrier)),
-      "r"(bytes)
-      : "memory");
-}
-
-__device__ void Arrive(uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(&barrier))
-               : "memory");
-}
-
-// Ends for certain: what it waits for are copies that this block has issued, and threads of it that
-// wait for nothing else.
-__device__ void WaitBarrier(uint64_t& barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}" ::"r"(SharedAddress(&barrier)),
-      "r"(parity)
-      : "memory");
+  PublishBarriers();
 }
 
 __device__ void Load(void* shared, const char* from, uint32_t bytes, uint64_t& barrier) {
@@ -298,7 +256,7 @@ __device__ void Push(const PeerArgs& args, BulkMemory& memory) {
   const auto load = [&](uint64_t index, int stage) {
     const uint64_t tile = index / messages;
     const uint32_t bytes = TileBytes(args.bytes, tile, kStageBytes);
-    Expect(memory.loaded[stage], bytes);
+    ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes);
     Load(memory.stages[stage], src + peer_of(index) * args.src_step + tile * kStageBytes, bytes,
          memory.loaded[stage]);
   };
@@ -313,7 +271,7 @@ __device__ void Push(const PeerArgs& args, BulkMemory& memory) {
   uint64_t turn = 0;
   for (uint64_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
     const int stage = static_cast<int>(turn % kStages);
-    WaitBarrier(memory.loaded[stage], turn / kStages % 2);
+    WaitParity(SharedAddress(&memory.loaded[stage]), turn / kStages % 2);
     if (messages == 1) {
       for (uint32_t step = 1; step <= args.ranks; ++step) {
         store((args.rank + step) % args.ranks, index, stage);
@@ -383,9 +341,9 @@ __device__ void ForTiles(const ReduceTiles& tiles, Visit visit) {
 // One thread: fills stages as they become free.
 __device__ void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
-    if (round > 0) WaitBarrier(memory.freed[stage], (round - 1) % 2);
+    if (round > 0) WaitParity(SharedAddress(&memory.freed[stage]), (round - 1) % 2);
     const uint32_t bytes = tiles.Bytes(args, tile);
-    Expect(memory.loaded[stage], bytes * args.ranks);
+    ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes * args.ranks);
     // The farthest first: own memory answers soonest.
     for (uint32_t step = 1; step <= args.ranks; ++step) {
       const uint32_t rank = (args.rank + step) % args.ranks;
@@ -400,13 +358,13 @@ template <typename Element, uint32_t kRanks>
 __device__ void AddTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
     const uint32_t bytes = tiles.Bytes(args, tile);
-    WaitBarrier(memory.loaded[stage], round % 2);
+    WaitParity(SharedAddress(&memory.loaded[stage]), round % 2);
 #pragma unroll 4
     for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * kAddingThreads) {
       AddPack<Element, kRanks>(args, memory.stages[stage] + offset, tiles.part_bytes);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the store's bulk copies
-    Arrive(memory.added[stage]);
+    Arrive(SharedAddress(&memory.added[stage]));
   });
 }
 
@@ -416,7 +374,7 @@ __device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkM
   constexpr int kUnread = 2;  // stores that may still read their stages
   int unread = 0, oldest = 0;
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
-    WaitBarrier(memory.added[stage], round % 2);
+    WaitParity(SharedAddress(&memory.added[stage]), round % 2);
     for (uint32_t step = 1; step <= args.ranks; ++step) {
       const uint32_t rank = (args.rank + step) % args.ranks;
       if (!kEverywhere && rank != args.rank) continue;
@@ -426,7 +384,7 @@ __device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkM
     CommitStores();
     if (++unread <= kUnread) return;
     WaitStoresRead<kUnread>();
-    Arrive(memory.freed[oldest]);
+    Arrive(SharedAddress(&memory.freed[oldest]));
     if (++oldest == kStages) oldest = 0;
     --unread;
   });
