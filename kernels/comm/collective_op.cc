@@ -117,8 +117,11 @@ policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool) {
   const bool spreads = !messages.from_root || ranks == 2;
   const bool aligned =
       (op.collective.src | op.collective.dst | messages.bytes) % kPeerAlignment == 0;
-  const bool in_reach = pool && aligned;
-  if (messages.bytes <= kInboxBytes || (in_reach && spreads)) transports.Add(Transport::kPeer);
+  const bool few = ranks <= cuda::kMaxPeers;
+  const bool in_reach = few && pool && aligned;
+  if ((few && messages.bytes <= kInboxBytes) || (in_reach && spreads)) {
+    transports.Add(Transport::kPeer);
+  }
   if (!messages.reduces && spreads) transports.Add(Transport::kCopyEngine);
   if (op.kind == CONCERT_OP_ALL_REDUCE && in_reach) transports.Add(Transport::kHybrid);
   return transports;

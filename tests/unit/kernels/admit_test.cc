@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/comm/collective_op.h"
+#include "kernels/comm/peer_args.h"
 #include "kernels/validate.h"
 #include "tests/unit/kernels/admit_fixture.h"
 
@@ -451,6 +453,22 @@ TEST(OpTableTest, KindsAreFoundByNumber) {
   for (const OpKind& kind : AllOpKinds()) {
     EXPECT_EQ(FindOpKind(kind.kind), &kind);
     EXPECT_STRNE(concert_op_kind_name(kind.kind), "unknown");
+  }
+}
+
+// A launcher that had more ranks than peer kernels have room for would fail when some have begun.
+TEST(TransportsOfTest, PeerKernelsCarryAsManyRanksAsTheyHaveRoomFor) {
+  using policies::Transport;
+  Op op;
+  op.kind = CONCERT_OP_ALL_REDUCE;
+  op.collective = {};
+  op.collective.dtype = Dtype::kFp32;
+  for (const uint64_t count : {uint64_t{16}, uint64_t{1} << 20}) {
+    op.collective.count = count;
+    const policies::TransportSet most = TransportsOf(op, cuda::kMaxPeers, /*pool=*/true);
+    EXPECT_TRUE(most.Has(Transport::kPeer) && most.Has(Transport::kHybrid)) << count;
+    const policies::TransportSet beyond = TransportsOf(op, cuda::kMaxPeers + 1, /*pool=*/true);
+    EXPECT_EQ(beyond, policies::TransportSet().Add(Transport::kNccl)) << count;
   }
 }
 
