@@ -280,7 +280,8 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
                       .lane = action.lane,
                       .op = &op,
                       .id = id,
-                      .signal = port.TimelineWriteFor(op.queue, op.ticket)};
+                      .signal = port.TimelineWriteFor(op.queue, op.ticket),
+                      .beside = scheduler_.GemmsBeside(turn_at_)};
   const absl::Status status = executor_.Offer(member->membership, part, action.order_mask);
   admitted_[id].offered = status.ok();
   if (!status.ok()) scheduler_.PartFailed(id, DeviceFailure(op, status));
