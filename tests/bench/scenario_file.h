@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "policies/seam/work.h"
+#include "tests/bench/collective_shape.h"
 
 namespace concert::bench {
 
@@ -69,6 +70,23 @@ absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::strin
 absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
                                                                  const std::string& path,
                                                                  const std::string& filter);
+
+// On every GPU a GEMM, `repeat` times, beside its rank of one collective. Nothing depends on
+// anything.
+struct OverlapScenario {
+  std::string name;
+  GemmShape gemm;
+  int repeat = 1;
+  CollectiveShape collective;  // its ranks: one a GPU
+  std::string unsupported;     // as GemmScenario's
+};
+
+// The same for a "c3" suite.
+absl::StatusOr<std::vector<OverlapScenario>> ReadOverlapScenarios(const std::string& path,
+                                                                  const std::string& filter);
+absl::StatusOr<std::vector<OverlapScenario>> ParseOverlapScenarios(std::string_view text,
+                                                                   const std::string& path,
+                                                                   const std::string& filter);
 
 }  // namespace concert::bench
 
