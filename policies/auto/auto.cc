@@ -147,7 +147,7 @@ class AutoPolicy final : public Policy {
 
   const DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
-  uint32_t table_ = 0;                       // counts the tables there have been
+  uint32_t table_ = 0;                 // counts the tables there have been
   std::array<int, kBudgetCount> sms_;  // by Budget
   std::array<CostMemo, kBudgetCount> memos_;
   const std::unique_ptr<WorkListCompiler> compiler_;  // null: no group launches
@@ -414,10 +414,9 @@ LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
 
 // All that the choice depends on.
 void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(SmsOf(budget)) << 8 |
-                   static_cast<uint32_t>(scope_.goal) << 4 |
-                   static_cast<uint32_t>(scope_.grouped) << 1 |
-                   static_cast<uint32_t>(scope_.high()));
+  signature_.Start(
+      static_cast<uint32_t>(SmsOf(budget)) << 8 | static_cast<uint32_t>(scope_.goal) << 4 |
+      static_cast<uint32_t>(scope_.grouped) << 1 | static_cast<uint32_t>(scope_.high()));
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
     signature_.Add(

@@ -43,24 +43,28 @@ TEST(CoordinatorTest, NothingIsReservedForABarrierOrWithoutASetting) {
   EXPECT_GT(Coordinator(std::vector{uncapped}).Decide(reduce).reservation.run_ns, 0);
 }
 
-// An all-reduce of 0.3 to 0.6 ms by kernels of ours.
-TEST(CoordinatorTest, LeavesMoreSmsToGemmsThatOutlastIt) {
-  const policies::DeviceModel model{.transports = policies::TransportSet::All()};
+// By copy engines, which are slower here and hold no SMs, if GEMMs outlast it that want them all.
+TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
+  policies::DeviceModel model{.transports = policies::TransportSet::All()};
+  policies::TransportCurves& curves = model.transport_curves;
+  curves.Of(policies::Transport::kCopyEngine, 2).link_share = policies::AllKinds(0.5);
   const Coordinator coordinator({model, model});
   Op op = AllReduce(100 << 20);
-  op.work.transports = policies::TransportSet().Add(policies::Transport::kPeer);
-  op.collective = {.count = 50 << 20, .dtype = policies::Dtype::kBf16};
-  const auto sms = [&](policies::Beside on_one, policies::Beside on_other) {
+  op.kind = CONCERT_OP_ALL_GATHER;
+  op.work.transports = policies::TransportSet::All();
+  op.collective.count = 50 << 20;
+  op.collective.dtype = policies::Dtype::kBf16;
+  const auto transport = [&](policies::Beside on_one, policies::Beside on_other) {
     const RankPart parts[] = {{.gpu = 0, .op = &op, .beside = on_one},
                               {.gpu = 1, .op = &op, .beside = on_other}};
-    return coordinator.Decide(parts).choice.sms;
+    return coordinator.Decide(parts).choice.transport;
   };
-  const int alone = sms({}, {});
-  EXPECT_EQ(sms({.us = 20, .sms_us = 20}, {}), alone);
-  EXPECT_LT(sms({.us = 5000, .sms_us = 5000}, {}), alone);
-  EXPECT_EQ(sms({}, {.us = 5000, .sms_us = 5000}), sms({.us = 5000, .sms_us = 5000}, {}));
-  EXPECT_GT(sms({.us = 5000}, {}), sms({.us = 5000, .sms_us = 5000}, {}))
-      << "GEMMs that the memory bounds lose nothing";
+  using policies::Transport;
+  EXPECT_EQ(transport({}, {}), Transport::kPeer);
+  EXPECT_EQ(transport({.us = 20, .sms_us = 20}, {}), Transport::kPeer);
+  EXPECT_EQ(transport({.us = 5000, .sms_us = 5000}, {}), Transport::kCopyEngine);
+  EXPECT_EQ(transport({}, {.us = 5000, .sms_us = 5000}), Transport::kCopyEngine);
+  EXPECT_EQ(transport({.us = 5000}, {}), Transport::kPeer) << "the memory bounds the GEMMs";
 }
 
 TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
