@@ -89,9 +89,9 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
-  // Starts `request` on `lane`. On an error nothing of it was started and no timeline will be
+  // Starts `launch` on its lane. On an error nothing of it was started and no timeline will be
   // written, except after a device fault, which healthy() then reports.
-  virtual absl::Status Launch(Lane lane, const LaunchRequest& request) = 0;
+  virtual absl::Status Launch(const LaunchRequest& launch) = 0;
   // Performs `writes` once all work enqueued on `lane` so far is done.
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.

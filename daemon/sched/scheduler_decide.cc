@@ -241,7 +241,7 @@ bool Scheduler::Decide(Time now, Actions& actions) {
 }
 
 void Scheduler::Apply(Time now, Actions& actions) {
-  std::optional<Ledger::Planned> planned;
+  std::optional<Ledger::OpenPlan> open;
   policies::Priority lowest = policies::Priority::kHigh;
   for (uint16_t i = 0; i < plan_.op_count; ++i) {
     lowest = std::min(lowest, snapshot_.ready[plan_.ops[i]].priority);
@@ -260,10 +260,10 @@ void Scheduler::Apply(Time now, Actions& actions) {
         ledger_.plans().group_launches() == kernels::kMaxGroupLaunches) {
       break;
     }
-    if (!planned.has_value()) planned = ledger_.Open(plan_, lowest, now);
-    Launch(now, launch, *planned, actions);
+    if (!open.has_value()) open = ledger_.Open(plan_, lowest, now);
+    Launch(now, launch, *open, actions);
   }
-  if (planned.has_value()) ledger_.Close(plan_, *planned);
+  if (open.has_value()) ledger_.Close(plan_, *open);
 }
 
 float Scheduler::SoloUs(const OpSlot& slot) {
@@ -278,55 +278,39 @@ bool Scheduler::IsChained(const PlannedLaunch& launch) const {
          });
 }
 
-void Scheduler::Launch(Time now, const PlannedLaunch& launch, Ledger::Planned& planned,
+void Scheduler::Launch(Time now, const PlannedLaunch& planned, Ledger::OpenPlan& plan,
                        Actions& actions) {
-  const bool chained = IsChained(launch);
-  bool inputs_ready = true;
-  Action action{.type = Action::Type::kLaunch,
-                .lane = launch.lane,
-                .first = static_cast<uint16_t>(actions.ops.size()),
-                .count = launch.count};
-  for (const uint16_t index : plan_.OpsOf(launch)) {
+  const bool chained = IsChained(planned);
+  kernels::LaunchRequest& launch = actions.AddLaunch(planned);
+  launch.reason = plan_.reason;
+  launch.inputs_ready = true;
+  for (const uint16_t index : plan_.OpsOf(planned)) {
     const OpId op = snapshot_.ready[index].op;
     const kernels::Predecessor after =
-        chained ? PredecessorOn(pool_[op], launch.lane) : kernels::Predecessor{};
+        chained ? PredecessorOn(pool_[op], planned.lane) : kernels::Predecessor{};
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched);
-    action.order_mask |= mask;
-    inputs_ready &= mask == 0 || after.launches_back > 0;
+    launch.order_mask |= mask;
+    launch.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
-  action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
-  const std::span<const OpId> ops = actions.OpsOf(action);
-  const Ledger::Launched launched =
-      ledger_.Launch(launch, ops, action.order_mask, chained, planned, now);
+  launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
+  const std::span<const OpId> ops = actions.OpsOf(launch);
+  ledger_.Launch(launch, ops, chained, plan, now);
   for (const OpId op : ops) {
     const OpSlot& slot = pool_[op];
     CountSession(slot);
     SetActive(slot.queue, true);
     Advance(slot.queue, slot.op.ticket);
   }
-  action.launch = {.form = launch.form,
-                   .sm_budget = launch.sm_budget,
-                   .degree = launch.degree,
-                   .work_list = kernels::GroupWorkList::Of(launch.work_list),
-                   .inputs_ready = inputs_ready,
-                   .weights_ready = launched.weights_ready,
-                   .plan = launched.plan,
-                   .reason = plan_.reason};
-  actions.list.push_back(action);
 }
 
-void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
-  const ReadyOp& part = snapshot_.ready[plan_.ops[launch.first]];
-  const OpId op = part.op;
-  const uint16_t mask = TakeFromQueue(op, OpState::kOffered);
-  ledger_.Offer(op, launch.lane, part.sms, now);
-  actions.list.push_back({.type = Action::Type::kOffer,
-                          .lane = launch.lane,
-                          .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .first = static_cast<uint16_t>(actions.ops.size()),
-                          .count = 1});
-  actions.AddOp(op);
+void Scheduler::Offer(Time now, const PlannedLaunch& planned, Actions& actions) {
+  const ReadyOp& part = snapshot_.ready[plan_.ops[planned.first]];
+  kernels::LaunchRequest& launch = actions.AddLaunch(planned);
+  actions.AddOp(part.op);
+  launch.order_mask = TakeFromQueue(part.op, OpState::kOffered);
+  launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
+  ledger_.Offer(part.op, planned.lane, part.sms, now);
 }
 
 // Moves the op from the front of its queue to those that are launched or offered. Returns the lanes

@@ -522,7 +522,7 @@ void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, int s
       PlannedLaunch& launch = plan.launches[plan.launch_count++] = step;
       launch.first = static_cast<uint16_t>(end + i);
       launch.lane = scope_.serial_lane;
-      launch.sm_budget = static_cast<uint16_t>(sm_budget);
+      launch.sm_budget = sm_budget;
       launch.degree = DegreeOf(step.count);
       if (step.form != Form::kStreams) continue;
       launch.count = 1;

@@ -42,19 +42,19 @@ class LedgerTest : public testing::Test {
   }
 
   // One plan with one launch, predicted to take 10 us.
-  Ledger::Launched Launch(std::vector<OpId> ops, Lane lane, Time now, uint16_t order_mask = 0,
-                          bool chained = true) {
-    const policies::PlannedLaunch launch{.count = static_cast<uint16_t>(ops.size()),
-                                         .form = Form::kGroup,
-                                         .lane = lane,
-                                         .predicted_us = 10};
+  kernels::LaunchRequest Launch(std::vector<OpId> ops, Lane lane, Time now, uint16_t order_mask = 0,
+                                bool chained = true) {
+    kernels::LaunchRequest launch{.planned = {.count = static_cast<uint16_t>(ops.size()),
+                                              .form = Form::kGroup,
+                                              .lane = lane,
+                                              .predicted_us = 10},
+                                  .order_mask = order_mask};
     policies::Plan plan;
     plan.predicted_us = plan.serial_us = 10;
-    Ledger::Planned planned = ledger_.Open(plan, Priority::kNormal, now);
-    const Ledger::Launched launched =
-        ledger_.Launch(launch, ops, order_mask, chained, planned, now);
-    ledger_.Close(plan, planned);
-    return launched;
+    Ledger::OpenPlan open = ledger_.Open(plan, Priority::kNormal, now);
+    ledger_.Launch(launch, ops, chained, open, now);
+    ledger_.Close(plan, open);
+    return launch;
   }
 
   policies::DeviceModel device_{.launch_us = 0, .launch_op_us = 0};
