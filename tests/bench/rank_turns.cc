@@ -8,12 +8,11 @@ namespace concert::bench {
 namespace {
 
 constexpr uint32_t kOrderSeed = 20260104;
-constexpr uint32_t kLeadIn = 1;
 
 absl::Status TakeTurn(RankCrew& crew, const RankTurn& turn) {
-  const auto runs = crew.Run(turn.contender, turn.gemms, turn.collective, kLeadIn + turn.runs);
+  const auto runs = crew.Run(turn.contender, turn.gemms, turn.collective, turn.lead_in + turn.runs);
   if (!runs.ok()) return runs.status();
-  for (size_t i = kLeadIn; i < runs->size(); ++i) turn.add((*runs)[i]);
+  for (size_t i = turn.lead_in; i < runs->size(); ++i) turn.add((*runs)[i]);
   return absl::OkStatus();
 }
 

@@ -14,14 +14,14 @@ namespace concert::bench {
 struct RankTurn {
   size_t contender = 0;
   bool gemms = false, collective = false;
-  uint32_t runs = 2;  // that count, at most kMaxRuns less the lead-in
-  int every = 1;      // rounds
+  uint32_t runs = 2;     // that count, at most kMaxRuns with the lead-in
+  uint32_t lead_in = 1;  // runs before those, since another process had the GPU
+  int every = 1;         // rounds
   std::function<void(const RunTimes&)> add;
 };
 
 // In a new order each round: who always follows the same one finds the GPU as hot as that one
-// leaves it. A turn begins with a run that does not count, since another process had the GPU
-// before. The error is of the first turn that fails.
+// leaves it. The error is of the first turn that fails.
 absl::Status TakeRankTurns(RankCrew& crew, const std::vector<RankTurn>& turns, int rounds);
 
 }  // namespace concert::bench

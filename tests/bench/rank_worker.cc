@@ -131,7 +131,7 @@ absl::Status RankWorker::WriteToAll(RankMemory memory, uint64_t offset,
 }
 
 absl::Status RankWorker::Prepare() {
-  task_ = board_.task;
+  const CollectiveShape was = std::exchange(task_, board_.task).collective;
   const GemmShape& shape = task_.gemm;
   const auto same = [&](const GemmShape& other) {
     return other.m == shape.m && other.n == shape.n && other.k == shape.k &&
@@ -143,8 +143,11 @@ absl::Status RankWorker::Prepare() {
     const std::vector<uint8_t> image = workload_->MakeImage();
     if (absl::Status s = WriteToAll(RankMemory::kGemm, 0, image); !s.ok()) return s;
   }
-  before_ = data_.Before(task_.collective, options_.rank);
-  after_ = data_.After(task_.collective, options_.rank);
+  const CollectiveShape& is = task_.collective;
+  if (after_.empty() || is.kind != was.kind || is.bytes != was.bytes) {
+    before_ = data_.Before(is, options_.rank);
+    after_ = data_.After(is, options_.rank);
+  }
   for (Contender& contender : contenders_)
     contender.prepared = contender.client->Prepare(task_, *workload_);
   return absl::OkStatus();

@@ -271,20 +271,11 @@ absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const st
 template <typename Scenario>
 absl::StatusOr<std::vector<Scenario>> Matching(std::vector<Scenario> scenarios,
                                                const std::string& path, const std::string& filter) {
-  regex_t wanted;
-  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
-    char why[128];
-    regerror(error, &wanted, why, sizeof(why));
-    return absl::InvalidArgumentError(
-        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
-  }
-  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
-  std::erase_if(scenarios, [&](const Scenario& scenario) {
-    return regexec(&wanted, scenario.name.c_str(), 0, nullptr, 0) != 0;
-  });
-  if (scenarios.empty()) {
-    return absl::NotFoundError(absl::StrCat("no scenario of ", path, " matches '", filter, "'"));
-  }
+  std::vector<std::string> names;
+  for (const Scenario& scenario : scenarios) names.push_back(scenario.name);
+  const absl::StatusOr<std::set<std::string>> matching = MatchingNames(names, path, filter);
+  if (!matching.ok()) return matching.status();
+  std::erase_if(scenarios, [&](const Scenario& s) { return !matching->contains(s.name); });
   return scenarios;
 }
 
@@ -332,6 +323,26 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::set<std::string>> MatchingNames(const std::vector<std::string>& names,
+                                                    const std::string& where,
+                                                    const std::string& filter) {
+  regex_t wanted;
+  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    char why[128];
+    regerror(error, &wanted, why, sizeof(why));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
+  }
+  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
+  std::set<std::string> matching;
+  for (const std::string& name : names) {
+    if (regexec(&wanted, name.c_str(), 0, nullptr, 0) == 0) matching.insert(name);
+  }
+  if (matching.empty())
+    return absl::NotFoundError(absl::StrCat("no scenario of ", where, " matches '", filter, "'"));
+  return matching;
+}
 
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
                                                              const std::string& path,
