@@ -13,12 +13,12 @@ namespace concert::bench {
 
 struct LoggedPlan {
   std::string text;  // one sentence
-  std::string kind;  // of its first op
-  uint32_t gpu = 0;
   std::string form;
   uint32_t ops = 0, launches = 0;
   double predicted_us = 0, actual_us = 0;
   uint64_t finished_at_ns = 0;
+  std::string kind;  // of its first op
+  uint32_t gpu = 0;
 };
 
 // Plans among the last 256 that ended, newest first; only those that ended after `after_ns`.

@@ -40,14 +40,14 @@ absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_so
     if (plan.finished_at_ns() <= after_ns) break;
     if (plan.ops_size() == 0) continue;
     plans.push_back({.text = plan.text(),
-                     .kind = plan.ops(0).kind(),
-                     .gpu = plan.gpu(),
                      .form = FormText(plan.form()),
                      .ops = plan.op_count(),
                      .launches = plan.launch_count(),
                      .predicted_us = plan.predicted_us(),
                      .actual_us = plan.actual_us(),
-                     .finished_at_ns = plan.finished_at_ns()});
+                     .finished_at_ns = plan.finished_at_ns(),
+                     .kind = plan.ops(0).kind(),
+                     .gpu = plan.gpu()});
   }
   return plans;
 }
