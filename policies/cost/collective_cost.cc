@@ -13,7 +13,7 @@ namespace {
 // Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
 // reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
 constexpr int kPeerSms[] = {4, 8, 12, 16};
-constexpr size_t kMaxCandidates = 2 + 2 * std::size(kPeerSms);
+constexpr size_t kMaxCandidates = 1 + 3 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
 // What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are
@@ -29,16 +29,24 @@ bool IsSmall(const TransportCurve& curve, const Work& work) {
   return work.link_bytes / peers <= curve.small_bytes && curve.small_bytes > 0;
 }
 
+// A message, if the rank copies one to itself.
+uint64_t KeptBytes(const Work& work) {
+  return work.keeps ? work.link_bytes / std::max<uint64_t>(1, work.ranks - 1u) : 0;
+}
+
 }  // namespace
 
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
-                   const TransportChoice& choice) {
+                   const TransportChoice& choice, bool beside_gemms) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
   const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
   double moving_us = std::max(Us(work.link_bytes, link_share * device.link_bytes_per_s),
                               Us(work.hbm_bytes, device.hbm_bytes_per_s));
   if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
-    moving_us = std::max(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
+    const bool copies = choice.transport == Transport::kCopyEngine;
+    const double loading_us =
+        Us(copies ? KeptBytes(work) : loaded_bytes, choice.sms * curve.bytes_per_s_per_sm);
+    moving_us = std::max(moving_us, loading_us * (beside_gemms ? curve.loads_beside_gemm : 1));
   }
   return (IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us) + moving_us;
 }
@@ -50,7 +58,7 @@ int HeldSms(const DeviceModel& device, const TransportChoice& choice) {
 
 double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                   const TransportChoice& choice, const Beside& beside) {
-  const double run_us = TransportUs(device, work, loaded_bytes, choice);
+  const double run_us = TransportUs(device, work, loaded_bytes, choice, /*beside_gemms=*/true);
   const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
   // What GEMMs do later because of the SMs they lack: of what runs until the collective has ended.
   const double late_us = std::min(run_us * held, beside.sms_us * held / (1 - held));
@@ -68,18 +76,17 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   size_t count = 0;
   const auto add = [&](Transport transport, int sms) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
-    const double run_us = TransportUs(device, work, loaded_bytes, choice);
-    candidates[count++] = {
-        choice, HeldSms(device, choice),
-        beside.us == 0
-            ? run_us
-            : TogetherUs(device, work, loaded_bytes, choice, beside) + kRunShare * run_us};
+    const double run_us = TransportUs(device, work, loaded_bytes, choice, beside.us > 0);
+    candidates[count++] = {choice, HeldSms(device, choice),
+                           beside.us == 0 ? run_us
+                                          : TogetherUs(device, work, loaded_bytes, choice, beside) +
+                                                kRunShare * run_us};
   };
   add(Transport::kNccl, device.collective_sms);
   const TransportSet there = device.transports & work.transports;
-  if (there.Has(Transport::kCopyEngine)) add(Transport::kCopyEngine, 0);
-  for (const Transport transport : {Transport::kPeer, Transport::kHybrid}) {
-    if (!there.Has(transport)) continue;
+  if (there.Has(Transport::kCopyEngine) && !work.keeps) add(Transport::kCopyEngine, 0);
+  for (const Transport transport : {Transport::kPeer, Transport::kHybrid, Transport::kCopyEngine}) {
+    if (!there.Has(transport) || (transport == Transport::kCopyEngine && !work.keeps)) continue;
     for (const int sms : kPeerSms) {
       if (device.collective_sms == 0 || sms <= device.collective_sms) add(transport, sms);
     }

@@ -13,10 +13,10 @@ struct Beside {
   float sms_us = 0;  // of it, what takes longer with fewer SMs
 };
 
-// From the start of the last rank's part to the end, if nothing else runs. `loaded_bytes`: what a
+// From the start of the last rank's part to the end, alone or beside GEMMs. `loaded_bytes`: what a
 // rank's blocks load where kernels of ours carry it.
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
-                   const TransportChoice& choice);
+                   const TransportChoice& choice, bool beside_gemms = false);
 
 // SMs that it holds while it runs.
 int HeldSms(const DeviceModel& device, const TransportChoice& choice);

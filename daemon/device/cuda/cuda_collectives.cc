@@ -234,7 +234,8 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
                    .event = device.issuer_event(part.lane),
                    .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
                    .side_stream = device.side_stream(),
-                   .side_event = device.side_event()};
+                   .side_event = device.side_event(),
+                   .kernels = &device.kernel_table()};
   }
   absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
                                 {ops.data(), count}, choice);
