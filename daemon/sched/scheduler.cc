@@ -347,7 +347,8 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 
 void Scheduler::Step(Time now, Actions& actions) {
   CONCERT_CHECK(races_ == nullptr || !races_->unchecked());
-  policy_->Reclaim();  // the actions of the step before have been carried out
+  // The actions of the step before have been carried out.
+  if (std::exchange(planned_, false)) policy_->Reclaim();
   for (const policies::Outcome& outcome : ledger_.plans().TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some

@@ -188,6 +188,7 @@ bool Scheduler::Decide(Time now, Actions& actions) {
   if (!BuildSnapshot(now)) return false;
   plan_.Clear();
   policy_->Decide(snapshot_, plan_);
+  planned_ = true;
   if (plan_.empty()) return false;
   Apply(now, actions);
   return true;

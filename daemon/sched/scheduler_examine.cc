@@ -16,10 +16,8 @@ uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
 }  // namespace
 
 void Scheduler::ExamineTouched(Time now, Actions& actions) {
-  for (; examinations_left_ > 0; --examinations_left_) {
-    const QueueId queue = readiness_.Next();
-    if (queue == kNone) return;
-    Examine(queue, now, actions);
+  for (; examinations_left_ > 0 && readiness_.news(); --examinations_left_) {
+    Examine(readiness_.Next(), now, actions);
     ++examined_;
   }
 }
