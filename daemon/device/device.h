@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/launch_request.h"
 #include "kernels/op.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/lanes.h"
 #include "policies/seam/transport.h"
@@ -117,6 +118,7 @@ struct RankPart {
   const Op* op = nullptr;  // its dispatcher's, which leaves it as it is until the part's outcome
   uint32_t id = 0;         // its dispatcher's name for the op; devices do not look at it
   TimelineWrite signal;    // when the rank's share is done
+  policies::Beside beside = {};  // when it was offered; devices do not look at it
 };
 
 class Node {

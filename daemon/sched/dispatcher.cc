@@ -273,7 +273,8 @@ void Dispatcher::Offer(OpId id, const LaunchRequest& launch) {
                       .lane = launch.planned.lane,
                       .op = &op,
                       .id = id,
-                      .signal = port.TimelineWriteFor(op.queue, op.ticket)};
+                      .signal = port.TimelineWriteFor(op.queue, op.ticket),
+                      .beside = scheduler_.GemmsBeside(turn_at_)};
   const absl::Status status = executor_.Offer(member->membership, part, launch.order_mask);
   admitted_[id].offered = status.ok();
   if (!status.ok()) scheduler_.PartFailed(id, DeviceFailure(op, status));

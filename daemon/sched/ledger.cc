@@ -52,8 +52,8 @@ void Ledger::Close(const policies::Plan& plan, const OpenPlan& open) {
                        plan.serial_us + predicted_us - plan.predicted_us);
 }
 
-void Ledger::Offer(OpId op, Lane lane, Time now) {
-  pool_[op].flight = {.lane = lane, .launched_at = now};
+void Ledger::Offer(OpId op, Lane lane, uint16_t sms, Time now) {
+  pool_[op].flight = {.lane = lane, .reserved_sms = sms, .launched_at = now};
   RanksThere(op, 1, now);
 }
 
@@ -63,8 +63,11 @@ void Ledger::RanksThere(OpId op, uint8_t ranks, Time since) {
   if (slot.flight.waiting == OpSlot::Flight::kUnlisted) {
     if (waiting_.size() == policies::kMaxReady) return;
     slot.flight.waiting = static_cast<uint16_t>(waiting_.size());
-    waiting_.push_back(
-        {.op = op, .session = slot.op.session, .priority = slot.priority, .work = slot.op.work});
+    waiting_.push_back({.op = op,
+                        .session = slot.op.session,
+                        .priority = slot.priority,
+                        .sms = slot.flight.reserved_sms,
+                        .work = slot.op.work});
   }
   policies::WaitingCollective& part = waiting_[slot.flight.waiting];
   part.ranks_there = ranks;

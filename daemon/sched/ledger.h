@@ -51,8 +51,8 @@ class Ledger {
   void Close(const policies::Plan& plan, const OpenPlan& open);
 
   // A collective's part goes to the rendezvous, to be enqueued on `lane`: until it is, it takes
-  // nothing that others need.
-  void Offer(OpId op, Lane lane, Time now);
+  // nothing that others need. `sms`: that it is likely to hold then.
+  void Offer(OpId op, Lane lane, uint16_t sms, Time now);
   // News of an offered part: the parts of `ranks` ranks are there, the last since `since`.
   void RanksThere(OpId op, uint8_t ranks, Time since);
   // The rendezvous has given the part back.

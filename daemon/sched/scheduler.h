@@ -37,6 +37,7 @@
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
@@ -95,6 +96,9 @@ class Scheduler {
   // Of an offered part: the parts of `ranks` ranks are with the rendezvous, the last since `since`.
   // Only for the policy to know.
   void RanksThere(OpId op, uint8_t ranks, Time since);
+  // What may run beside a collective that is offered now: GEMMs that run, and those that are ready
+  // or queued behind them.
+  policies::Beside GemmsBeside(Time now);
   // Outcome of an offered part: enqueued on the device with this reservation, or failed.
   void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
@@ -267,6 +271,7 @@ class Scheduler {
   bool MoreExpected() const;
   void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
+  uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const;
   void ListRunning(Time now);
   bool WaitsElsewhere(const OpSlot& slot) const;
   bool BuildSnapshot(Time now);

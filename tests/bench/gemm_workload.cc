@@ -1,13 +1,12 @@
 #include "tests/bench/gemm_workload.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 #include "Eigen/Core"
+#include "tests/bench/random_numbers.h"
 #include "tests/support/e4m3.h"
 
 namespace concert::bench {
@@ -20,26 +19,6 @@ constexpr int kMaxSets = 64;
 static_assert(kMaxSets % GemmWorkload::kBatchesInFlight == 0);
 constexpr uint32_t kElementsPerPart = 1 << 20;  // a millisecond of one core
 constexpr uint64_t kAlignment = 256;            // of cudaMalloc
-
-// SplitMix64 (Steele, Lea and Flood, 2014): one multiply-xorshift chain per number, any seed is
-// good.
-class Random {
- public:
-  explicit Random(uint64_t seed, float scale = 1) : state_(seed), scale_(scale) {}
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  // In [-scale, scale), from 24 bits.
-  float Uniform() { return scale_ * (static_cast<float>(Next() >> 40) * 0x1p-23f - 1.0f); }
-  void set_scale(float scale) { scale_ = scale; }
-
- private:
-  uint64_t state_;
-  float scale_;
-};
 
 template <typename T>
 void FillRandom(uint8_t* data, uint64_t count, Random& random) {
@@ -114,20 +93,6 @@ std::vector<std::vector<double>> SignsOf(const GemmShape& shape, uint64_t seed) 
   return signs;
 }
 
-// Calls work(i) for i in [0, count) on all cores.
-template <typename Work>
-void ForEach(int count, const Work& work) {
-  if (count == 1) return work(0);
-  std::atomic<int> next{0};
-  std::vector<std::jthread> threads;
-  const int workers = std::min<int>(count, std::max(1u, std::thread::hardware_concurrency()));
-  for (int i = 0; i < workers; ++i) {
-    threads.emplace_back([&] {
-      for (int item; (item = next.fetch_add(1)) < count;) work(item);
-    });
-  }
-}
-
 uint64_t Reserve(uint64_t& end, uint64_t bytes) {
   const uint64_t begin = end;
   end = (end + bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -140,8 +105,8 @@ GemmWorkload::GemmWorkload(const GemmScenario& scenario, uint64_t seed, Layout l
     : scenario_(&scenario), seed_(seed), layout_(layout) {
   double set_bytes = 0;
   for (const GemmShape& shape : scenario.gemms) set_bytes += shape.bytes();
-  // Chains of a client run one behind the other, so that one set will do.
-  const int step = layout == Layout::kChained ? 1 : kBatchesInFlight;
+  // What runs one behind the other can do with one set.
+  const int step = layout == Layout::kIndependent ? kBatchesInFlight : 1;
   const double steps = std::ceil(kRotatedBytes / set_bytes / step);
   const int sets = step * static_cast<int>(std::clamp<double>(steps, 1, kMaxSets / step));
   for (int set = 0; set < sets; ++set) {

@@ -34,7 +34,11 @@ class GemmWorkload {
   // so that batches in flight never share a set and a set always meets the same queues.
   static constexpr int kBatchesInFlight = 4;
   static constexpr int kMinRound = 16;  // batches_per_round()
-  enum class Layout { kIndependent, kChained };
+  enum class Layout {
+    kIndependent,  // batches in flight, each with a set of its own
+    kRepeated,     // the same, one batch after the other
+    kChained
+  };
 
   // Deterministic for a seed. The scenario must outlive the workload.
   GemmWorkload(const GemmScenario& scenario, uint64_t seed, Layout layout = Layout::kIndependent);
@@ -63,7 +67,7 @@ class GemmWorkload {
   }
 
   // Relative Frobenius error of `output`, D of this GEMM in this set; NaN if any element is.
-  // REQUIRES: MakeImage was called, and the layout is kIndependent.
+  // REQUIRES: MakeImage was called, and the layout is not kChained.
   double RelativeError(int set, int gemm, std::span<const uint8_t> output) const;
   // The same against `input`, the A that the GEMM has read. REQUIRES: MakeImage was called, and the
   // layout is kChained.

@@ -1,66 +1,14 @@
 #include "tests/bench/local_isolated.h"
 
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
-#include "daemon/clock.h"
+#include "tests/bench/local_host_word.h"
 
 namespace concert::bench::local {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr size_t kPageBytes = 4096;
-constexpr std::chrono::seconds kLimit(30);
-constexpr int kPollsPerClockRead = 1024;
-
-// A word of this process that streams write and this thread polls.
-class HostWord {
- public:
-  explicit HostWord(const Context& context) : context_(context) {}
-  HostWord(const HostWord&) = delete;
-  HostWord& operator=(const HostWord&) = delete;
-  ~HostWord() {
-    if (address_ != 0) context_.api.driver.cuMemHostUnregister(word_);
-    std::free(word_);
-  }
-
-  absl::Status Prepare() {
-    word_ = static_cast<uint64_t*>(std::aligned_alloc(kPageBytes, kPageBytes));
-    *word_ = 0;
-    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostRegister, word_, kPageBytes,
-                                  CU_MEMHOSTREGISTER_DEVICEMAP);
-    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuMemHostGetDevicePointer, &address_, word_,
-                                  0);
-    return absl::OkStatus();
-  }
-  // REQUIRES: no stream is to write it any more.
-  void Clear() { std::atomic_ref<uint64_t>(*word_).store(0, std::memory_order_relaxed); }
-  // Behind what stream 0 has so far.
-  absl::Status Write(uint64_t value) const {
-    CONCERT_BENCH_RETURN_IF_ERROR(context_, api.driver, cuStreamWriteValue64, context_.streams[0],
-                                  address_, value, CU_STREAM_WRITE_VALUE_DEFAULT);
-    return absl::OkStatus();
-  }
-  // Microseconds from `begin` until the word is at least `value`.
-  absl::StatusOr<double> Await(uint64_t value, Clock::time_point begin) const {
-    // Acquire: pairs with the stream's write, which comes after the GEMMs' results.
-    const std::atomic_ref<uint64_t> word(*word_);
-    for (int polls = 1; word.load(std::memory_order_acquire) < value; ++polls) {
-      daemon::CpuRelax();
-      if (polls % kPollsPerClockRead == 0 && Clock::now() > begin + kLimit)
-        return absl::DeadlineExceededError("a batch of this process did not finish in 30 s");
-    }
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-  }
-
- private:
-  const Context& context_;
-  uint64_t* word_ = nullptr;
-  CUdeviceptr address_ = 0;
-};
 
 class PlainLaunches : public LocalIsolated {
  public:
@@ -80,7 +28,7 @@ class PlainLaunches : public LocalIsolated {
           kernels_[gemm].Enqueue(context_, memory_, workload_.place(set, gemm), /*stream=*/0);
       if (!enqueued.ok()) return enqueued;
     }
-    if (absl::Status written = word_.Write(++batches_); !written.ok()) return written;
+    if (absl::Status written = word_.Write(/*stream=*/0, ++batches_); !written.ok()) return written;
     return word_.Await(batches_, begin);
   }
 
@@ -102,7 +50,7 @@ class IsolatedGraph : public LocalIsolated {
   absl::Status AddSet(const Context& context, const std::function<absl::Status()>& enqueue) {
     absl::StatusOr<Graph> graph = Graph::Capture(context, [&] {
       const absl::Status enqueued = enqueue();
-      return enqueued.ok() ? word_.Write(1) : enqueued;
+      return enqueued.ok() ? word_.Write(/*stream=*/0, 1) : enqueued;
     });
     if (graph.ok()) graphs_.push_back(*std::move(graph));
     return graph.status();

@@ -21,6 +21,7 @@
 #include "tests/bench/overhead_suite.h"
 #include "tests/bench/print_result.h"
 #include "tests/bench/progress.h"
+#include "tests/bench/rank_worker.h"
 #include "tests/bench/result_file.h"
 #include "tests/bench/suite.h"
 #include "tests/bench/tenant_worker.h"
@@ -58,6 +59,7 @@ struct CommandLine {
   std::vector<std::string> policies;
   std::string load_socket, load_ready_path;
   TenantOptions tenant;
+  RankOptions rank;
   std::string old_result, new_result;
   bool as_json = false;
   ModelOptions model;
@@ -79,7 +81,7 @@ void AddRun(CLI::App& app, CommandLine& line) {
                   " \"concert\" (suite gemm)")
       ->delimiter(',');
   run->add_flag("--forms", options.forms,
-                "Also measure every form that concert may choose (suite gemm)");
+                "Also measure every form that concert may choose (suites gemm and c3)");
   run->add_option("--device", options.device, "Device of the private daemon: auto, cuda or sim")
       ->capture_default_str();
   run->add_option("--config", options.config,
@@ -156,6 +158,20 @@ CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
   return tenant;
 }
 
+// Hidden: a rank of the suites c3 and collectives.
+CLI::App* AddRank(CLI::App& app, CommandLine& line) {
+  RankOptions& options = line.rank;
+  CLI::App* rank = app.add_subcommand("rank", "")->group("");
+  rank->add_option("--board", options.board)->required();
+  rank->add_option("--rank", options.rank)->required();
+  rank->add_option("--gpu", options.gpu_uuid)->required();
+  rank->add_option("--contender", options.contenders)->required();
+  rank->add_option("--gemm-bytes", options.sizes.gemm)->required();
+  rank->add_option("--source-bytes", options.sizes.source)->required();
+  rank->add_option("--output-bytes", options.sizes.output)->required();
+  return rank;
+}
+
 int Run(CommandLine line) {
   const Suite* const suite = FindSuite(line.suite);
   if (suite == nullptr) {
@@ -221,11 +237,13 @@ int Main(int argc, char** argv) {
   const CLI::App* const model = AddModel(app, line);
   const CLI::App* const load = AddClientLoad(app, line);
   const CLI::App* const tenant = AddTenant(app, line);
+  const CLI::App* const rank = AddRank(app, line);
   command::AddPages(app, {.section = 1, .sections = {{"See also", "concertd(8), concertctl(1)"}}});
   if (const std::optional<int> exit = Parse(app, argc, argv)) return *exit;
 
   // Not noting interrupts: the suite ends this process.
   if (*tenant) return Exit(RunTenant(line.tenant));
+  if (*rank) return Exit(RunRank(line.rank));
   NoteInterrupts();
   if (*load) return Exit(RunClientLoad(line.load_socket, line.load_ready_path));
   if (*compare) return Exit(Compare(line));

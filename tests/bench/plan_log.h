@@ -17,10 +17,14 @@ struct LoggedPlan {
   uint32_t ops = 0, launches = 0;
   double predicted_us = 0, actual_us = 0;
   uint64_t finished_at_ns = 0;
+  std::string kind;  // of its first op
+  uint32_t gpu = 0;
 };
 
-// Plans of GEMMs among the last 256 that ended, newest first; only those that ended after
-// `after_ns`.
+// Plans among the last 256 that ended, newest first; only those that ended after `after_ns`.
+absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_socket,
+                                                     uint64_t after_ns = 0);
+// Those of them that are of GEMMs.
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
                                                   uint64_t after_ns = 0);
 

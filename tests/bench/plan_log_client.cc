@@ -25,8 +25,8 @@ const char* FormText(v1::PlanForm form) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
-                                                  uint64_t after_ns) {
+absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_socket,
+                                                     uint64_t after_ns) {
   ctl::Connection connection(admin_socket, kAnswerLimit);
   v1::ListPlansRequest request;
   request.set_max_plan_count(kPlans);
@@ -38,15 +38,24 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
   std::vector<LoggedPlan> plans;
   for (const v1::Plan& plan : response.plans()) {
     if (plan.finished_at_ns() <= after_ns) break;
-    if (plan.ops_size() == 0 || plan.ops(0).m() == 0) continue;
+    if (plan.ops_size() == 0) continue;
     plans.push_back({.text = plan.text(),
                      .form = FormText(plan.form()),
                      .ops = plan.op_count(),
                      .launches = plan.launch_count(),
                      .predicted_us = plan.predicted_us(),
                      .actual_us = plan.actual_us(),
-                     .finished_at_ns = plan.finished_at_ns()});
+                     .finished_at_ns = plan.finished_at_ns(),
+                     .kind = plan.ops(0).kind(),
+                     .gpu = plan.gpu()});
   }
+  return plans;
+}
+
+absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
+                                                  uint64_t after_ns) {
+  absl::StatusOr<std::vector<LoggedPlan>> plans = AllLastPlans(admin_socket, after_ns);
+  if (plans.ok()) std::erase_if(*plans, [](const LoggedPlan& plan) { return plan.kind != "gemm"; });
   return plans;
 }
 

@@ -31,8 +31,9 @@ void PrintSummary(const json& summary, std::ostream& out) {
                            speedup["geomean"].get<double>(), speedup["worst"].get<double>(),
                            speedup["best"].get<double>());
   }
-  for (const char* key : {"by_class", "isolated_speedup", "isolated_speedup_over_graph",
-                          "roofline_share", "prediction_error", "oracle"}) {
+  for (const char* key :
+       {"by_class", "isolated_speedup", "isolated_speedup_over_graph", "roofline_share",
+        "share_of_ideal", "share_of_bound", "prediction_error", "oracle", "slower_than_serial"}) {
     if (summary.contains(key)) out << key << ": " << summary[key].dump() << "\n";
   }
   if (summary.contains("lost_to_best_baseline")) {

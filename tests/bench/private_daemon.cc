@@ -36,6 +36,13 @@ bool Accepts(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const Options& options) {
+  absl::StatusOr<std::unique_ptr<PrivateDaemon>> daemon = Launch(options);
+  if (!daemon.ok()) return daemon.status();
+  if (absl::Status ready = (*daemon)->WaitUntilReady(); !ready.ok()) return ready;
+  return daemon;
+}
+
+absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Launch(const Options& options) {
   std::string folder =
       absl::StrCat(std::filesystem::temp_directory_path().string(), "/concert-bench.XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) {
@@ -44,19 +51,24 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const Option
   // In place of the machine's own /etc/concert/concert.toml and store of tuned kernels.
   const std::string own_config = folder + "/concert.toml";
   std::ofstream(own_config) << "tune_store = \"" << folder << "/tuning.sqlite3\"\n";
-  absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start({ProgramFolder() + "/concertd", "--config",
-                           options.config.empty() ? own_config : options.config, "--device",
-                           options.device, "--policy", options.policy, "--socket",
-                           folder + "/concert.sock", "--admin-socket", folder + "/admin.sock"},
-                          folder + "/concertd.log");
+  std::vector<std::string> argv = {ProgramFolder() + "/concertd",
+                                   "--config",
+                                   options.config.empty() ? own_config : options.config,
+                                   "--device",
+                                   options.device,
+                                   "--policy",
+                                   options.policy,
+                                   "--socket",
+                                   folder + "/concert.sock",
+                                   "--admin-socket",
+                                   folder + "/admin.sock"};
+  argv.insert(argv.end(), options.settings.begin(), options.settings.end());
+  absl::StatusOr<ChildProcess> process = ChildProcess::Start(argv, folder + "/concertd.log");
   if (!process.ok()) {
     std::filesystem::remove_all(folder);
     return process.status();
   }
-  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(folder, *std::move(process)));
-  if (absl::Status ready = daemon->WaitUntilReady(); !ready.ok()) return ready;
-  return daemon;
+  return std::unique_ptr<PrivateDaemon>(new PrivateDaemon(folder, *std::move(process)));
 }
 
 PrivateDaemon::~PrivateDaemon() {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tests/bench/child_process.h"
@@ -18,11 +19,15 @@ class PrivateDaemon {
     // Its configuration file; empty: the built-in defaults, not the machine's, and a store of tuned
     // kernels of its own, empty at first.
     std::string config;
+    std::vector<std::string> settings;  // further ones, as its command line takes them
   };
 
   // Starts the concertd beside this program and waits until it accepts clients. The error carries
   // the end of its log.
   static absl::StatusOr<std::unique_ptr<PrivateDaemon>> Start(const Options& options);
+  // The same without the wait, so that several can come up side by side.
+  static absl::StatusOr<std::unique_ptr<PrivateDaemon>> Launch(const Options& options);
+  absl::Status WaitUntilReady();
   // Stops it and removes the folder.
   ~PrivateDaemon();
 
@@ -34,7 +39,6 @@ class PrivateDaemon {
  private:
   PrivateDaemon(std::string folder, ChildProcess process)
       : folder_(std::move(folder)), process_(std::move(process)) {}
-  absl::Status WaitUntilReady();
 
   std::string folder_;
   ChildProcess process_;

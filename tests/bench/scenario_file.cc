@@ -22,6 +22,9 @@ using nlohmann::json;
 constexpr int64_t kMaxExtent = 1 << 20;
 constexpr int64_t kMaxCount = 256;  // queues of a session
 constexpr int64_t kMaxClients = 64;
+constexpr int64_t kMaxGpus = 16;
+constexpr int64_t kMaxRepeat = 1024;
+constexpr int64_t kMaxCollectiveBytes = int64_t{1} << 34;
 // [Dtype]
 constexpr const char* kDtypeNames[] = {"", "bf16", "fp16", "fp32", "fp8_e4m3"};
 
@@ -184,6 +187,57 @@ absl::StatusOr<TenantScenario> ParseTenantScenario(const json& entry, std::strin
   return scenario;
 }
 
+absl::StatusOr<CollectiveShape> ParseCollective(const json& entry, int64_t gpus,
+                                                const std::string& where) {
+  if (!entry.is_object())
+    return absl::InvalidArgumentError(absl::StrCat(where, ": collective is not an object"));
+  absl::Status known = RejectUnknownKeys(entry, {"kind", "bytes", "dtype"}, where);
+  if (!known.ok()) return known;
+  const json name = entry.value("kind", json());
+  const auto kind = FindCollectiveKind(name.is_string() ? name.get<std::string>() : "");
+  if (!kind) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": kind is ", name.dump(),
+                     "; it must be \"all_reduce\", \"all_gather\", \"reduce_scatter\", "
+                     "\"all_to_all\" or \"broadcast\""));
+  }
+  const absl::StatusOr<int64_t> bytes = Integer(entry, "bytes", kMaxCollectiveBytes, 0, where);
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<Dtype> dtype = DtypeOf(entry, where);
+  if (!dtype.ok()) return dtype.status();
+  const int64_t unit = gpus * static_cast<int64_t>(CollectiveShape::kElementBytes);
+  if (*dtype != Dtype::kBf16 || *bytes % unit != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": a collective is bf16 and its bytes a multiple of ", unit, ", an element a rank"));
+  }
+  return CollectiveShape{
+      .kind = *kind, .bytes = static_cast<uint64_t>(*bytes), .ranks = static_cast<uint32_t>(gpus)};
+}
+
+absl::StatusOr<OverlapScenario> ParseOverlapScenario(const json& entry, std::string where) {
+  absl::StatusOr<std::string> name = NameOf(entry, where);
+  if (!name.ok()) return name.status();
+  OverlapScenario scenario;
+  scenario.name = *std::move(name);
+  absl::Status known =
+      RejectUnknownKeys(entry, {"name", "gpus", "gemm", "repeat", "collective"}, where);
+  if (!known.ok()) return known;
+  const absl::StatusOr<int64_t> gpus = Integer(entry, "gpus", kMaxGpus, 0, where);
+  if (!gpus.ok()) return gpus.status();
+  const absl::StatusOr<int64_t> repeat = Integer(entry, "repeat", kMaxRepeat, 1, where);
+  if (!repeat.ok()) return repeat.status();
+  std::vector<GemmShape> gemms;
+  absl::Status parsed =
+      AppendGemms(entry.value("gemm", json()), absl::StrCat(where, ", gemm"), gemms);
+  if (!parsed.ok()) return parsed;
+  const auto collective = ParseCollective(entry.value("collective", json()), *gpus, where);
+  if (!collective.ok()) return collective.status();
+  scenario.gemm = gemms.front();
+  scenario.repeat = static_cast<int>(*repeat);
+  scenario.collective = *collective;
+  return scenario;
+}
+
 // The scenarios of a suite file, each parsed by `parse_one(entry, where)`.
 template <typename Scenario, typename ParseOne>
 absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const std::string& suite,
@@ -217,20 +271,11 @@ absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const st
 template <typename Scenario>
 absl::StatusOr<std::vector<Scenario>> Matching(std::vector<Scenario> scenarios,
                                                const std::string& path, const std::string& filter) {
-  regex_t wanted;
-  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
-    char why[128];
-    regerror(error, &wanted, why, sizeof(why));
-    return absl::InvalidArgumentError(
-        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
-  }
-  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
-  std::erase_if(scenarios, [&](const Scenario& scenario) {
-    return regexec(&wanted, scenario.name.c_str(), 0, nullptr, 0) != 0;
-  });
-  if (scenarios.empty()) {
-    return absl::NotFoundError(absl::StrCat("no scenario of ", path, " matches '", filter, "'"));
-  }
+  std::vector<std::string> names;
+  for (const Scenario& scenario : scenarios) names.push_back(scenario.name);
+  const absl::StatusOr<std::set<std::string>> matching = MatchingNames(names, path, filter);
+  if (!matching.ok()) return matching.status();
+  std::erase_if(scenarios, [&](const Scenario& s) { return !matching->contains(s.name); });
   return scenarios;
 }
 
@@ -278,6 +323,26 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::set<std::string>> MatchingNames(const std::vector<std::string>& names,
+                                                    const std::string& where,
+                                                    const std::string& filter) {
+  regex_t wanted;
+  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    char why[128];
+    regerror(error, &wanted, why, sizeof(why));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
+  }
+  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
+  std::set<std::string> matching;
+  for (const std::string& name : names) {
+    if (regexec(&wanted, name.c_str(), 0, nullptr, 0) == 0) matching.insert(name);
+  }
+  if (matching.empty())
+    return absl::NotFoundError(absl::StrCat("no scenario of ", where, " matches '", filter, "'"));
+  return matching;
+}
 
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
                                                              const std::string& path,
@@ -333,6 +398,22 @@ absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::strin
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
   return ParseTenantScenarios(*text, path, filter);
+}
+
+absl::StatusOr<std::vector<OverlapScenario>> ParseOverlapScenarios(std::string_view text,
+                                                                   const std::string& path,
+                                                                   const std::string& filter) {
+  absl::StatusOr<std::vector<OverlapScenario>> scenarios =
+      ParseSuite<OverlapScenario>(text, "c3", path, ParseOverlapScenario);
+  if (!scenarios.ok()) return scenarios.status();
+  return Matching(*std::move(scenarios), path, filter);
+}
+
+absl::StatusOr<std::vector<OverlapScenario>> ReadOverlapScenarios(const std::string& path,
+                                                                  const std::string& filter) {
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseOverlapScenarios(*text, path, filter);
 }
 
 }  // namespace concert::bench

@@ -3,12 +3,14 @@
 #define CONCERT_TESTS_BENCH_SCENARIO_FILE_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "policies/seam/work.h"
+#include "tests/bench/collective_shape.h"
 
 namespace concert::bench {
 
@@ -27,6 +29,12 @@ struct GemmShape {
     return DtypeBytes(dtype) * (1.0 * m * k + 1.0 * n * k) + DtypeBytes(d_dtype()) * 1.0 * m * n;
   }
 };
+
+// Those that `filter` (POSIX extended; empty: all) finds. INVALID_ARGUMENT for a filter that is no
+// regular expression, NOT_FOUND, naming `where` they are from, if it finds none.
+absl::StatusOr<std::set<std::string>> MatchingNames(const std::vector<std::string>& names,
+                                                    const std::string& where,
+                                                    const std::string& filter);
 
 // GEMMs that become ready together.
 struct GemmScenario {
@@ -69,6 +77,23 @@ absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::strin
 absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_view text,
                                                                  const std::string& path,
                                                                  const std::string& filter);
+
+// On every GPU a GEMM, `repeat` times, beside its rank of one collective. Nothing depends on
+// anything.
+struct OverlapScenario {
+  std::string name;
+  GemmShape gemm;
+  int repeat = 1;
+  CollectiveShape collective;  // its ranks: one a GPU
+  std::string unsupported;     // as GemmScenario's
+};
+
+// The same for a "c3" suite.
+absl::StatusOr<std::vector<OverlapScenario>> ReadOverlapScenarios(const std::string& path,
+                                                                  const std::string& filter);
+absl::StatusOr<std::vector<OverlapScenario>> ParseOverlapScenarios(std::string_view text,
+                                                                   const std::string& path,
+                                                                   const std::string& filter);
 
 }  // namespace concert::bench
 

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace concert::bench {
 namespace {
@@ -194,6 +195,40 @@ TEST(TenantScenarioTest, ThePublicSuiteIsValid) {
   const auto scenarios = ReadTenantScenarios(CONCERT_SCENARIOS "/tenants.json", "");
   ASSERT_TRUE(scenarios.ok()) << scenarios.status();
   EXPECT_EQ(scenarios->size(), 14u + 7u) << "seven different chains, each alone, too";
+}
+
+// A GEMM beside an all-reduce, with the keys of `changes` in place of its own.
+std::string OverlapErrorOf(const nlohmann::json& changes) {
+  nlohmann::json scenario = {{"name", "a"},
+                             {"gpus", 2},
+                             {"gemm", {{"m", 8}, {"n", 16}, {"k", 32}}},
+                             {"collective", {{"kind", "all_reduce"}, {"bytes", 4096}}}};
+  scenario.update(changes);
+  const nlohmann::json suite = {{"suite", "c3"}, {"scenarios", {scenario}}};
+  const auto scenarios = ParseOverlapScenarios(suite.dump(), "x.json", "");
+  return scenarios.ok() ? "" : std::string(scenarios.status().message());
+}
+
+TEST(ScenarioFileTest, ReadsGemmsBesideCollectives) {
+  const auto scenarios = ReadOverlapScenarios(CONCERT_SCENARIOS "/c3.json", "all_gather-64MiB");
+  ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+  const OverlapScenario& scenario = scenarios->front();
+  EXPECT_EQ(scenario.gemm.m, 8192u);
+  EXPECT_EQ(scenario.collective.kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(scenario.collective.bytes, 64u << 20);
+  EXPECT_EQ(scenario.collective.ranks, 2u);
+}
+
+TEST(ScenarioFileTest, NamesWhatIsWrongWithACollective) {
+  EXPECT_EQ(OverlapErrorOf(nlohmann::json::object()), "");
+  EXPECT_THAT(OverlapErrorOf({{"gpus", 0}}), AllOf(HasSubstr("'a'"), HasSubstr("gpus is 0")));
+  EXPECT_THAT(OverlapErrorOf({{"repeat", -1}}), HasSubstr("repeat is -1"));
+  EXPECT_THAT(OverlapErrorOf({{"collective", 5}}), HasSubstr("collective is not an object"));
+  EXPECT_THAT(OverlapErrorOf({{"collective", {{"kind", "gather"}, {"bytes", 4}}}}),
+              AllOf(HasSubstr("\"gather\""), HasSubstr("all_to_all")));
+  EXPECT_THAT(OverlapErrorOf({{"collective", {{"kind", "broadcast"}, {"bytes", 6}}}}),
+              HasSubstr("a multiple of 4"));
+  EXPECT_THAT(OverlapErrorOf({{"ranks", 2}}), HasSubstr("unknown key 'ranks'"));
 }
 
 }  // namespace

@@ -34,19 +34,6 @@ json Summarise(const std::vector<Ratio>& ratios) {
 
 double Median(const json& times_us, const std::string& form) { return times_us[form]["p50"]; }
 
-json OracleSummary(const json& scenarios) {
-  int measured = 0, within = 0;
-  double loss = 0;
-  for (const json& scenario : scenarios) {
-    if (!scenario.contains("within_3_percent")) continue;
-    ++measured;
-    within += scenario["within_3_percent"].get<bool>() ? 1 : 0;
-    loss += Median(scenario["times_us"], "concert") / scenario["oracle"]["p50"].get<double>() - 1;
-  }
-  if (measured == 0) return nullptr;
-  return {{"scenarios", measured}, {"within_3_percent", within}, {"mean_loss", loss / measured}};
-}
-
 // Of the clients alike (indices into the scenario's lists), over one rival.
 json ClientSpeedups(const json& scenario, const std::vector<size_t>& alike,
                     const std::string& rival) {
@@ -100,6 +87,19 @@ json SpeedupOver(const json& times_us, const Rivals& rivals) {
     if (times_us.contains(form)) speedups[form] = Median(times_us, form) / concert_us;
   }
   return speedups;
+}
+
+json OracleSummary(const json& scenarios) {
+  int measured = 0, within = 0;
+  double loss = 0;
+  for (const json& scenario : scenarios) {
+    if (!scenario.contains("within_3_percent")) continue;
+    ++measured;
+    within += scenario["within_3_percent"].get<bool>() ? 1 : 0;
+    loss += Median(scenario["times_us"], "concert") / scenario["oracle"]["p50"].get<double>() - 1;
+  }
+  if (measured == 0) return nullptr;
+  return {{"scenarios", measured}, {"within_3_percent", within}, {"mean_loss", loss / measured}};
 }
 
 json SpeedupSummary(const json& scenarios, const Rivals& rivals, double tolerance) {

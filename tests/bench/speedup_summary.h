@@ -26,6 +26,11 @@ nlohmann::json SpeedupOver(const nlohmann::json& times_us, const Rivals& rivals)
 nlohmann::json SpeedupSummary(const nlohmann::json& scenarios, const Rivals& rivals,
                               double tolerance);
 
+// In how many scenarios ("scenarios") every form was measured, in how many of them concert is
+// within 3 % of the fastest ("within_3_percent"), and what it costs on average ("mean_loss"). Null
+// for none.
+nlohmann::json OracleSummary(const nlohmann::json& scenarios);
+
 // What SpeedupSummary says, and of suite "tenants" every client that would do better without
 // concert:
 //   client_losses  {"scenario", "client", "clients": how many alike, "over": the rival, "what":
@@ -38,8 +43,7 @@ nlohmann::json TenantsSummary(const nlohmann::json& scenarios, const Rivals& riv
 //   roofline_share    geomean of (bound_us + 2) / concert's time: a launch costs some 2 us at best
 //   isolated_speedup  geomean, worst and best of isolated_local / isolated
 //   isolated_speedup_over_graph  the same of isolated_graph / isolated
-//   oracle            how many scenarios have every form measured, in how many of them concert is
-//                     within 3 % of the fastest, and what it costs on average
+//   oracle            OracleSummary
 //   prediction_error  the median of the scenarios' own
 nlohmann::json GemmSummary(const nlohmann::json& scenarios, const Rivals& rivals, double tolerance);
 

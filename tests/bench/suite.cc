@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tests/bench/c3_suite.h"
+#include "tests/bench/collectives_suite.h"
 #include "tests/bench/gemm_suite.h"
 #include "tests/bench/overhead_suite.h"
 #include "tests/bench/print_result.h"
@@ -15,6 +17,10 @@ constexpr std::array kSuites = {
           RunGemmSuite, PrintComparison},
     Suite{"tenants", "processes that share a GPU, against time-slicing and MPS", "tenants.json",
           RunTenantsSuite, PrintComparison},
+    Suite{"c3", "a GEMM beside a collective, against cuBLASLt and NCCL called directly", "c3.json",
+          RunC3Suite, PrintComparison},
+    Suite{"collectives", "collectives of all kinds and sizes, against NCCL, alone and beside GEMMs",
+          "", RunCollectivesSuite, PrintCollectivesResult},
     Suite{"overhead", "what the way through the ring and the daemon adds to a tiny kernel's launch",
           "", RunOverheadSuite, PrintOverheadResult},
 };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tests/bench/shared_word.h"
 
 namespace concert::bench {
 
@@ -75,9 +76,6 @@ uint32_t AwaitLap(const TenantBoard& board, uint32_t done);
 // Sleeps until it is client `index`'s turn, and gives it to the next one.
 void AwaitTurn(const TenantBoard& board, uint32_t index);
 void PassTurn(TenantBoard& board);
-
-// CLOCK_MONOTONIC.
-uint64_t NowNs();
 
 }  // namespace concert::bench
 

@@ -113,7 +113,7 @@ TEST_F(LedgerTest, PredecessorsAreForgottenWhenTheyAreTooFarBack) {
 // A part takes nothing until its ranks have met, and then its lane and its SMs.
 TEST_F(LedgerTest, APartIsInFlightFromItsLaunchOn) {
   const OpId part = Gemm(0, 0x8000);
-  ledger_.Offer(part, policies::kCollectiveLane, 0);
+  ledger_.Offer(part, policies::kCollectiveLane, /*sms=*/8, 0);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 0).in_flight, 0u);
   ledger_.LaunchPart(part, {.sms = 8, .run_ns = 50 * kMicro}, 5 * kMicro);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 5 * kMicro).in_flight, 1u);

@@ -1,0 +1,73 @@
+// Who takes part in the suites "c3" and "collectives", and where.
+#ifndef CONCERT_TESTS_BENCH_RANK_STAGE_H_
+#define CONCERT_TESTS_BENCH_RANK_STAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/collective_shape.h"
+#include "tests/bench/node_under_test.h"
+#include "tests/bench/rank_crew.h"
+#include "tests/bench/suite.h"
+
+namespace concert::bench {
+
+struct RankContender {
+  std::string name;
+  std::string policy;     // of a private daemon; empty: ranks launch by themselves
+  std::string transport;  // the daemon's; empty: its own choice
+  int sms = 0;            // the daemon's collective_sms
+  std::string way;        // of ranks that launch by themselves: FindLocalWay
+};
+
+// Whether collectives of this kind go by the contender's transport: where it cannot carry them they
+// would go by NCCL, which is another contender.
+bool Carries(const RankContender& contender, CollectiveKind kind);
+
+class RankStage {
+ public:
+  // Opens the daemon under test, "concert", which is contender 0. `options` must outlive the stage.
+  // Fills in the header.
+  static absl::StatusOr<std::unique_ptr<RankStage>> Open(const RunOptions& options,
+                                                         nlohmann::json& header);
+  // Adds contenders: their daemons come up side by side.
+  absl::Status Add(const std::vector<RankContender>& contenders);
+
+  bool is_sim() const { return concert_.is_sim(); }
+  uint32_t gpus() const { return concert_.session.gpu_count(); }
+  const std::vector<RankContender>& contenders() const { return contenders_; }
+  // Empty where the daemon is not ours.
+  std::string concert_admin_socket() const {
+    return concert_.daemon ? concert_.daemon->admin_socket() : "";
+  }
+  // Of so many ranks; the others' end first. `sizes`: for all tasks that it will get.
+  absl::StatusOr<RankCrew*> Crew(uint32_t ranks, const RankMemorySizes& sizes);
+  // After a failure: the next one is a new one.
+  void DropCrew() { crew_ = nullptr; }
+
+ private:
+  explicit RankStage(const RunOptions& options) : options_(options) {}
+
+  const RunOptions& options_;
+  NodeUnderTest concert_;
+  std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
+  std::vector<RankContender> contenders_;
+  std::vector<std::string> places_;  // as RankOptions::contenders
+  std::vector<std::string> gpu_uuids_;
+  uint32_t crew_ranks_ = 0;
+  std::unique_ptr<RankCrew> crew_;  // declared last: ends first
+};
+
+// The memory that these tasks need, each by itself.
+RankMemorySizes SizesFor(const std::vector<OverlapTask>& tasks);
+
+}  // namespace concert::bench
+
+#endif  // CONCERT_TESTS_BENCH_RANK_STAGE_H_
