@@ -2,10 +2,10 @@
 #ifndef CONCERT_KERNELS_ACCESS_H_
 #define CONCERT_KERNELS_ACCESS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "kernels/inline_list.h"
 #include "kernels/op.h"
 #include "kernels/strided_range.h"
 #include "proto/ring/messages.h"
@@ -33,24 +33,19 @@ struct Access {
 // The present operands of one op, in the order of Op::buffers.
 class Accesses {
  public:
-  Accesses() {}  // the list stays as it is: it is long, and made anew for each op of a plan
-
   // The next operand's. The caller says which memory it is.
   StridedRange& Add(const Op& op, concert_field field, AccessMode mode) {
-    Access& access = list_[count_];
+    const uint32_t buffer = op.buffers[list_.size()];
+    Access& access = list_.Add();
     access.field = field;
     access.mode = mode;
-    access.buffer = op.buffers[count_];
-    ++count_;
+    access.buffer = buffer;
     return access.memory;
   }
-  std::span<const Access> list() const { return {list_, count_}; }
+  std::span<const Access> list() const { return {list_.begin(), list_.size()}; }
 
  private:
-  size_t count_ = 0;
-  union {
-    Access list_[kMaxOperands];
-  };
+  InlineList<Access, kMaxOperands> list_;
 };
 
 }  // namespace concert::kernels

@@ -3,10 +3,11 @@
 #ifndef CONCERT_KERNELS_OP_H_
 #define CONCERT_KERNELS_OP_H_
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/gemm/gemm_args.h"
+#include "kernels/inline_list.h"
 #include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
@@ -69,8 +70,8 @@ struct GatedActivationArgs {
   bool interleaved;
 };
 
-// Operands in buffers that an op may have: a GEMM's A, W, C, D, bias and two scales.
-inline constexpr int kMaxOperands = 7;
+// Operands in buffers that an op may have: as many as its descriptor's body has room for.
+inline constexpr size_t kMaxOperands = CONCERT_BODY_BYTES / sizeof(concert_operand);
 
 struct Op {
   uint16_t kind = CONCERT_OP_INVALID;
@@ -78,11 +79,9 @@ struct Op {
   uint32_t queue = 0;    // index in the session
   uint64_t ticket = 0;
   uint64_t deadline_ns = 0;
-  uint32_t wait_count = 0;
-  std::array<concert_wait_entry, CONCERT_MAX_WAITS> waits;
-  // Handles of the buffers used, the first buffer_count, so that none is unmapped under the op.
-  std::array<uint32_t, kMaxOperands> buffers;
-  uint8_t buffer_count = 0;
+  InlineList<concert_wait_entry, CONCERT_MAX_WAITS> waits;
+  // Handles of the buffers used, by operand, so that none is unmapped under the op.
+  InlineList<uint32_t, kMaxOperands> buffers;
   policies::Work work;
   union {
     GemmArgs gemm;
@@ -91,11 +90,11 @@ struct Op {
     RmsNormArgs rms_norm;
     GatedActivationArgs gated_activation;
   };
-  Op() : waits{}, buffers{}, gemm{} {}
+  Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %
   // of its time.
   struct ArgumentsFollow {};
-  explicit Op(ArgumentsFollow) : waits{}, buffers{} {}
+  explicit Op(ArgumentsFollow) {}
 };
 
 // A store of `value` to the 64-bit word at `address`, which the node has registered, once the work

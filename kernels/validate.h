@@ -76,8 +76,7 @@ inline uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
 class OperandResolver {
  public:
   OperandResolver(const AdmitContext& context, Op& op) : context_(context), op_(op) {
-    op.buffers.fill(0);
-    op.buffer_count = 0;
+    op.buffers.clear();
   }
 
   // `elements` elements of `element_bytes` (a power of two) from the operand's offset on. Checks,
@@ -86,7 +85,8 @@ class OperandResolver {
   // when the caller's span overflowed. Inline, whatever the compiler thinks of its size: a GEMM
   // calls it three times and more.
   [[gnu::always_inline]] Failure Resolve(concert_field field, const concert_operand& operand,
-                  std::optional<uint64_t> elements, uint32_t element_bytes, ByteRange& range) {
+                                         std::optional<uint64_t> elements, uint32_t element_bytes,
+                                         ByteRange& range) {
     if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
     const uint32_t index = operand.buffer & kBufferIndexMask;
     if (index >= context_.buffers.size() || context_.buffers[index].bytes == 0 ||
@@ -112,13 +112,13 @@ class OperandResolver {
     }
     // No kind has more operands than kMaxOperands; one that came to have them would be refused
     // instead of writing past the array.
-    if (op_.buffer_count >= op_.buffers.size()) {
+    if (op_.buffers.full()) {
       return {CONCERT_ABI_UNIMPLEMENTED,
               CONCERT_MESSAGE_UNSUPPORTED,
               {field, operand.buffer, op_.kind}};
     }
     range = {buffer.address + operand.offset, buffer.address + end};
-    op_.buffers[op_.buffer_count++] = index;
+    op_.buffers.push_back(index);
     return {};
   }
 

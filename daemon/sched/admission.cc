@@ -108,11 +108,11 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
   if (const Failure failure = AdmitOp(port, descriptor, id); !failure.ok()) {
     slot.failure = failure;
     DropWatches(id);
-    slot.local_wait_count = 0;
-    slot.op.buffer_count = 0;
-    slot.op.wait_count = 0;
+    slot.local_waits.clear();
+    slot.op.buffers.clear();
+    slot.op.waits.clear();
   }
-  for (int i = 0; i < slot.op.buffer_count; ++i) ++port.buffer_uses[slot.op.buffers[i]];
+  for (const uint32_t buffer : slot.op.buffers) ++port.buffer_uses[buffer];
   ++port.unfinished;
   scheduler_.Submit(id, queue.id, now);
   return true;
@@ -149,10 +149,10 @@ Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor, const kern
 // watched.
 Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
   OpSlot& slot = scheduler_.slot(id);
-  slot.op.wait_count = descriptor.wait_count;
   uint8_t unmet = 0;
   for (uint32_t i = 0; i < descriptor.wait_count; ++i) {
-    const concert_wait_entry& wait = slot.op.waits[i] = descriptor.waits[i];
+    const concert_wait_entry& wait = descriptor.waits[i];
+    slot.op.waits.push_back(wait);
     const uint32_t session = static_cast<uint32_t>(wait.timeline >> 32);
     const uint32_t index = static_cast<uint32_t>(wait.timeline);
     const auto found = ports_.find(session);
@@ -168,7 +168,7 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
     SessionPort& other = *found->second;
     if (!user && other.queues[number].id != kNone) {
       const OpSlot::LocalWait local{other.queues[number].id, wait.value, static_cast<uint8_t>(i)};
-      slot.local_waits[slot.local_wait_count++] = local;
+      slot.local_waits.push_back(local);
       unmet += scheduler_.WaitMet(local) ? 0 : 1;
       continue;
     }

@@ -308,8 +308,7 @@ void Dispatcher::Release(OpId id) {
   const OpSlot& slot = scheduler_.slot(id);
   SessionPort& port = PortOf(id);
   DropWatches(id);
-  for (int i = 0; i < slot.op.buffer_count; ++i) {
-    const uint32_t handle = slot.op.buffers[i];
+  for (const uint32_t handle : slot.op.buffers) {
     --port.buffer_uses[handle];
     if (port.buffer_releasing[handle]) ReleaseBufferIfUnused(port, handle);
   }

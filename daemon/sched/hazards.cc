@@ -28,19 +28,23 @@ size_t CountOverlaps(std::span<const ByteRange> ranges, const ByteRange& range) 
 LaunchRanges::LaunchRanges(size_t max_ops) {
   written_.reserve(max_ops * kernels::kMaxOperands);
   early_.reserve(max_ops * kernels::kMaxOperands);
+  bounds_.reserve(max_ops * kernels::kMaxOperands / kPerBound + 1);
   ends_.reserve(max_ops);
 }
 
 void LaunchRanges::Clear() {
   written_.clear();
   early_.clear();
+  bounds_.clear();
   ends_.clear();
 }
 
 void LaunchRanges::Add(const kernels::Accesses& accesses) {
   for (const kernels::Access& access : accesses.list()) {
     if (access.writes()) {
+      if (written_.size() % kPerBound == 0) bounds_.push_back(WritesInFlight::kNothing);
       written_.push_back(access.memory.Bounds());
+      Extend(bounds_.back(), written_.back());
     } else if (access.mode == kernels::AccessMode::kReadEarly) {
       early_.push_back(access.memory.Bounds());
     }
@@ -118,19 +122,37 @@ bool WritesInFlight::Overlaps(const ByteRange& range, size_t& comparisons) {
   return false;
 }
 
+namespace {
+
+// Ranges that the launch writes and that overlap `range`. Counts up by the comparisons it took.
+size_t CountWritten(const LaunchRanges& launch, const ByteRange& range, size_t& comparisons) {
+  const std::span<const ByteRange> written = launch.written(), bounds = launch.bounds();
+  size_t count = 0;
+  comparisons += bounds.size();
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    if (!bounds[i].Overlaps(range)) continue;
+    const size_t first = i * LaunchRanges::kPerBound;
+    const size_t size = std::min(LaunchRanges::kPerBound, written.size() - first);
+    count += CountOverlaps(written.subspan(first, size), range);
+    comparisons += size;
+  }
+  return count;
+}
+
+}  // namespace
+
 bool WeightsReady(WritesInFlight& writes, const LaunchRanges& launch) {
   if (!writes.complete()) return false;
   const ByteRange earlier = writes.Union();
   ByteRange own = WritesInFlight::kNothing;
-  for (const ByteRange& written : launch.written()) Extend(own, written);
+  for (const ByteRange& bound : launch.bounds()) Extend(own, bound);
   size_t comparisons = 0;
   for (size_t op = 0; op < launch.op_count(); ++op) {
     for (const ByteRange& read : launch.early(op)) {
       if (comparisons > kMaxHazardComparisons) return false;
       if (earlier.Overlaps(read) && writes.Overlaps(read, comparisons)) return false;
       if (!own.Overlaps(read)) continue;
-      comparisons += launch.written().size();
-      if (CountOverlaps(launch.written(), read) > CountOverlaps(launch.written(op), read))
+      if (CountWritten(launch, read, comparisons) > CountOverlaps(launch.written(op), read))
         return false;
     }
   }

@@ -35,12 +35,16 @@ class LaunchRanges {
     const size_t begin = op == 0 ? 0 : ends_[op - 1].early;
     return std::span(early_).subspan(begin, ends_[op].early - begin);
   }
+  // bounds()[i] holds kPerBound written ranges from the (kPerBound * i)-th on. What is written
+  // often lies among what is read, but that of a few ops together.
+  static constexpr size_t kPerBound = 8;
+  std::span<const kernels::ByteRange> bounds() const { return bounds_; }
 
  private:
   struct End {  // of an op's ranges in the lists
     uint16_t written, early;
   };
-  std::vector<kernels::ByteRange> written_, early_;
+  std::vector<kernels::ByteRange> written_, early_, bounds_;
   std::vector<End> ends_;
 };
 

@@ -2,7 +2,6 @@
 #ifndef CONCERT_DAEMON_SCHED_OP_POOL_H_
 #define CONCERT_DAEMON_SCHED_OP_POOL_H_
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "daemon/check.h"
 #include "daemon/sched/hazards.h"
 #include "kernels/failure.h"
+#include "kernels/inline_list.h"
 #include "kernels/op.h"
 #include "policies/seam/lanes.h"
 
@@ -48,8 +48,7 @@ struct OpSlot {
   // Index into op.waits of the one that outlasted its bound. If it is watched, the dispatcher fills
   // in what its word stands at.
   uint8_t timed_out_wait = CONCERT_MAX_WAITS;
-  uint8_t local_wait_count = 0;
-  std::array<LocalWait, CONCERT_MAX_WAITS> local_waits;
+  kernels::InlineList<LocalWait, CONCERT_MAX_WAITS> local_waits;
   policies::Priority priority = policies::Priority::kNormal;  // of its queue
   uint64_t admission = 0;  // counts all ops of the scheduler in the order of Submit
   uint64_t work_hash = 0;  // policies::HashWork(op.work)

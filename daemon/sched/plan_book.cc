@@ -288,9 +288,8 @@ bool PlanBook::TimeIsTheirs() const {
          plans_[open_[0]].record.form == ended_.form;
 }
 
-std::span<const policies::Outcome> PlanBook::TakeOutcomes() {
+std::span<const policies::Outcome> PlanBook::ShareTime() {
   outcomes_.clear();
-  if (ended_.newest == 0) return {};
   for (int i = 0; i < open_count_ && plans_[open_[i]].record.plan < ended_.newest; ++i) {
     if (!ended_.clear) {
       plans_[open_[i]].left_out = true;

@@ -77,7 +77,9 @@ class PlanBook {
   // form, since library kernels that start beside the end of a group take its time, not theirs. The
   // first plan on an idle GPU tells something only if nothing was launched before it had ended
   // (ADR 17, "Outcomes"). Valid until the next call.
-  std::span<const policies::Outcome> TakeOutcomes();
+  std::span<const policies::Outcome> TakeOutcomes() {
+    return ended_.newest == 0 ? std::span<const policies::Outcome>() : ShareTime();
+  }
   // Another policy takes over: what earlier plans come to is none of its business.
   void ForgetPolicy() {
     ++policy_epoch_;
@@ -139,6 +141,7 @@ class PlanBook {
   bool CloseBesideItsClass(uint16_t plan);
   void AddEnded(const PlanSlot& plan, bool clear, Time now);
   bool TimeIsTheirs() const;
+  std::span<const policies::Outcome> ShareTime();
 
   std::vector<PlanSlot> plans_;
   std::vector<uint16_t> free_plans_;

@@ -60,19 +60,19 @@ void Races::Submit(OpId op, uint32_t session, std::span<const OpId> direct, bool
   unchecked_.last = op;
   SetBounds(op);
   record.opaque = opaque;
-  record.clock_size = 0;
+  record.clock.clear();
   for (const OpId before : direct) Follow(op, before);
 }
 
 void Races::SetBounds(OpId op) {
   Record& record = records_[op];
-  record.touched.fill({});
+  record.touched.clear();
   record.written = {};
   if (!pool_[op].failure.ok()) return;
-  size_t count = 0;
   const Accesses accesses = AccessesOf(pool_[op].op);
   for (const Access& access : accesses.list()) {
-    const kernels::ByteRange bounds = record.touched[count++] = access.memory.Bounds();
+    const kernels::ByteRange bounds = access.memory.Bounds();
+    record.touched.push_back(bounds);
     if (!access.writes()) continue;
     const bool first = record.written == kernels::ByteRange{};
     record.written = first ? bounds
@@ -87,23 +87,23 @@ void Races::Follow(OpId op, OpId direct) {
   const OpSlot& slot = pool_[direct];
   records_[op].opaque |= before.opaque || IsCollective(slot);
   Advance(op, {slot.queue, slot.admission});
-  for (int i = 0; i < before.clock_size; ++i) Advance(op, before.clock[i]);
+  for (const Tick& tick : before.clock) Advance(op, tick);
 }
 
 void Races::Advance(OpId op, const Tick& tick) {
   // Its own queue's ops are before it anyway, and what has ended is before everything.
   if (tick.queue == pool_[op].queue || tick.admission <= ended_[tick.queue]) return;
   Record& record = records_[op];
-  for (int i = 0; i < record.clock_size; ++i) {
-    if (record.clock[i].queue != tick.queue) continue;
-    record.clock[i].admission = std::max(record.clock[i].admission, tick.admission);
+  for (Tick& known : record.clock) {
+    if (known.queue != tick.queue) continue;
+    known.admission = std::max(known.admission, tick.admission);
     return;
   }
-  if (record.clock_size == kMaxClock) {
+  if (record.clock.full()) {
     record.opaque = true;
     return;
   }
-  record.clock[record.clock_size++] = tick;
+  record.clock.push_back(tick);
 }
 
 void Races::End(OpId op) {
@@ -125,21 +125,18 @@ bool Races::Next(absl::FunctionRef<bool(const OpSlot&)> ended, Race& race) {
 bool Races::Ordered(OpId earlier, OpId later) const {
   const OpSlot& slot = pool_[earlier];
   if (slot.queue == pool_[later].queue || SameCollective(slot, pool_[later])) return true;
-  const Record& record = records_[later];
-  return std::any_of(record.clock.begin(), record.clock.begin() + record.clock_size,
-                     [&](const Tick& tick) {
-                       return tick.queue == slot.queue && tick.admission >= slot.admission;
-                     });
+  const auto& clock = records_[later].clock;
+  return std::any_of(clock.begin(), clock.end(), [&](const Tick& tick) {
+    return tick.queue == slot.queue && tick.admission >= slot.admission;
+  });
 }
 
 // Whether they may share what one of them writes, by their bounds: nearly always not.
 bool Races::Near(OpId a, OpId b) const {
   const Record &first = records_[a], &second = records_[b];
   bool near = false;  // without a branch per operand
-  for (size_t i = 0; i < kernels::kMaxOperands; ++i) {
-    near |= first.written.Overlaps(second.touched[i]);
-    near |= second.written.Overlaps(first.touched[i]);
-  }
+  for (const kernels::ByteRange& range : second.touched) near |= first.written.Overlaps(range);
+  for (const kernels::ByteRange& range : first.touched) near |= second.written.Overlaps(range);
   return near;
 }
 

@@ -17,7 +17,6 @@
 #ifndef CONCERT_DAEMON_SCHED_RACES_H_
 #define CONCERT_DAEMON_SCHED_RACES_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -71,16 +70,15 @@ class Races {
     QueueId queue;
     uint64_t admission;
   };
-  // Of an op in flight. No initialisers: the array is touched only as far as it is used.
+  // Of an op in flight. No initialisers: memory is touched only as far as it is used.
   struct Record {
     uint32_t session;
     OpId newer, older;  // in its session
     OpId next_unchecked;
     bool opaque;
-    uint8_t clock_size;
-    std::array<Tick, kMaxClock> clock;
+    kernels::InlineList<Tick, kMaxClock> clock;
     // Bounds of its operands, and of what it writes.
-    std::array<kernels::ByteRange, kernels::kMaxOperands> touched;
+    kernels::InlineList<kernels::ByteRange, kernels::kMaxOperands> touched;
     kernels::ByteRange written;
   };
   struct List {

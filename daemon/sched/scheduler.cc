@@ -139,7 +139,7 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   slot.admission = ++admissions_;
   slot.work_hash = policies::HashWork(slot.op.work);
   slot.may_launch = slot.failure.ok();
-  for (int i = 0; i < slot.local_wait_count; ++i) ++queues_[slot.local_waits[i].queue].waiters;
+  for (const OpSlot::LocalWait& wait : slot.local_waits) ++queues_[wait.queue].waiters;
   queue.submitted = slot.op.ticket;
   const OpId previous = queue.tail;
   if (queue.head == kNone) {
@@ -158,23 +158,21 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
 // What the op must follow, as far as that is unfinished. `previous` in its queue: kNone if none is.
 void Scheduler::TellRaces(OpId id, OpId previous) {
   const OpSlot& slot = pool_[id];
-  std::array<OpId, CONCERT_MAX_WAITS + 1> direct;
-  size_t count = 0;
-  if (previous != kNone) direct[count++] = previous;
+  kernels::InlineList<OpId, CONCERT_MAX_WAITS + 1> direct;
+  if (previous != kNone) direct.push_back(previous);
   // Now, not when it is checked: a word that is reached in between may stand for ops whose ends
   // have not been seen. What a refused op would have waited for is not known.
   bool opaque = slot.watched_waits != 0 || !slot.may_launch;
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const OpSlot::LocalWait& wait = slot.local_waits[i];
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
     const Queue& awaited = queues_[wait.queue];
     if (wait.value <= awaited.finished) continue;
     if (wait.value <= awaited.submitted) {
-      direct[count++] = FindUnfinished(awaited, wait.value);
+      direct.push_back(FindUnfinished(awaited, wait.value));
     } else {
       opaque = true;
     }
   }
-  races_->Submit(id, queues_[slot.queue].share, {direct.data(), count}, opaque);
+  races_->Submit(id, queues_[slot.queue].share, {direct.begin(), direct.size()}, opaque);
 }
 
 // REQUIRES: finished < ticket <= submitted.
@@ -329,9 +327,9 @@ void Scheduler::SetActive(QueueId id, bool active) {
 
 // The op waits for no queue any more.
 void Scheduler::DropWaits(const OpSlot& slot) {
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    --queues_[slot.local_waits[i].queue].waiters;
-    MaybeEnd(slot.local_waits[i].queue);
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
+    --queues_[wait.queue].waiters;
+    MaybeEnd(wait.queue);
   }
 }
 
@@ -349,7 +347,8 @@ void Scheduler::ReleaseFinished(Actions& actions) {
 
 void Scheduler::Step(Time now, Actions& actions) {
   CONCERT_CHECK(races_ == nullptr || !races_->unchecked());
-  policy_->Reclaim();  // the actions of the step before have been carried out
+  // The actions of the step before have been carried out.
+  if (std::exchange(planned_, false)) policy_->Reclaim();
   for (const policies::Outcome& outcome : ledger_.plans().TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some

@@ -312,6 +312,7 @@ class Scheduler {
   uint64_t examined_ = 0;
   // What is left of this step.
   int examinations_left_ = 0, completions_left_ = 0;
+  bool planned_ = false;  // the policy has made a plan since its last Reclaim
 
   const QueueWindow window_{*this};
 

@@ -180,8 +180,7 @@ void Scheduler::ListRunning(Time now) {
 // Whether the op depends on anything that has not ended but what is before it in its queue.
 bool Scheduler::WaitsElsewhere(const OpSlot& slot) const {
   if (slot.watched_waits != 0) return true;
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const OpSlot::LocalWait& wait = slot.local_waits[i];
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
     const bool before_it = wait.queue == slot.queue && wait.value < slot.op.ticket;
     if (!before_it && queues_[wait.queue].finished < wait.value) return true;
   }
@@ -235,6 +234,7 @@ bool Scheduler::Decide(Time now, Actions& actions) {
   if (!BuildSnapshot(now)) return false;
   plan_.Clear();
   policy_->Decide(snapshot_, plan_);
+  planned_ = true;
   if (plan_.empty()) return false;
   Apply(now, actions);
   return true;
@@ -344,8 +344,8 @@ void Scheduler::CountSession(const OpSlot& slot) {
 kernels::Predecessor Scheduler::PredecessorOn(const OpSlot& slot, Lane lane) const {
   const OpId before = queues_[slot.queue].last_launched;
   if (before == kNone || pool_[before].state != OpState::kLaunched) return {};
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    if (queues_[slot.local_waits[i].queue].finished < slot.local_waits[i].value) return {};
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
+    if (queues_[wait.queue].finished < wait.value) return {};
   }
   return ledger_.PredecessorOn(lane, before);
 }
@@ -357,13 +357,12 @@ uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
   const Queue& queue = queues_[slot.queue];
   if (queue.last_launched != kNone)
     mask |= static_cast<uint16_t>(1u << pool_[queue.last_launched].flight.lane);
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const Queue& other = queues_[slot.local_waits[i].queue];
-    const uint64_t value = slot.local_waits[i].value;
-    if (other.finished >= value) continue;
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
+    const Queue& other = queues_[wait.queue];
+    if (other.finished >= wait.value) continue;
     // The awaited op stands for all before it: each was ordered behind the one before.
     for (OpId op = other.head; op != other.front; op = pool_[op].next) {
-      if (pool_[op].op.ticket != value) continue;
+      if (pool_[op].op.ticket != wait.value) continue;
       mask |= static_cast<uint16_t>(1u << pool_[op].flight.lane);
       break;
     }

@@ -1,5 +1,4 @@
 // How queues with news are examined: what their fronts still wait for, and which have failed.
-#include <array>
 #include <bit>
 
 #include "daemon/check.h"
@@ -17,10 +16,8 @@ uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
 }  // namespace
 
 void Scheduler::ExamineTouched(Time now, Actions& actions) {
-  for (; examinations_left_ > 0; --examinations_left_) {
-    const QueueId queue = readiness_.Next();
-    if (queue == kNone) return;
-    Examine(queue, now, actions);
+  for (; examinations_left_ > 0 && readiness_.news(); --examinations_left_) {
+    Examine(readiness_.Next(), now, actions);
     ++examined_;
   }
 }
@@ -32,7 +29,7 @@ void Scheduler::Examine(QueueId id, Time now, Actions& actions) {
     OpSlot& slot = pool_[queue.front];
     if (slot.state == OpState::kOffered) return;  // FailAll: the rendezvous gives it back
     if (slot.state == OpState::kReady && queue.list != kStalled) return;
-    const bool waits = slot.local_wait_count > 0 || slot.watched_waits != 0;
+    const bool waits = !slot.local_waits.empty() || slot.watched_waits != 0;
     if (slot.may_launch && (waits || readiness_.blocked(id))) CheckWaits(id, slot, now);
     if (slot.may_launch) {
       if (!readiness_.blocked(id)) MakeReady(id, slot, now);
@@ -73,21 +70,19 @@ void Scheduler::CheckWaits(QueueId id, OpSlot& slot, Time now) {
     if (!slot.may_launch) readiness_.Unblock(id);
     return;
   }
-  std::array<Readiness::Wait, CONCERT_MAX_WAITS> unmet;
-  size_t count = 0;
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const OpSlot::LocalWait& wait = slot.local_waits[i];
+  kernels::InlineList<Readiness::Wait, CONCERT_MAX_WAITS> unmet;
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
     if (WaitMet(wait)) continue;
     if (readiness_.closed(wait.queue)) return FailUnreachable(slot);
-    unmet[count++] = {wait.queue, wait.value};
+    unmet.push_back({wait.queue, wait.value});
   }
   const int watched = std::popcount(slot.watched_waits);
-  if (count > 0 || watched > 0) readiness_.Block(id, {unmet.data(), count}, watched, now);
+  if (unmet.empty() && watched == 0) return;
+  readiness_.Block(id, {unmet.begin(), unmet.size()}, watched, now);
 }
 
 void Scheduler::FailUnreachable(OpSlot& slot) {
-  for (int i = 0; i < slot.local_wait_count; ++i) {
-    const OpSlot::LocalWait& wait = slot.local_waits[i];
+  for (const OpSlot::LocalWait& wait : slot.local_waits) {
     if (WaitMet(wait) || !readiness_.closed(wait.queue)) continue;
     slot.failure = {CONCERT_ABI_CANCELLED,
                     CONCERT_MESSAGE_WAIT_UNREACHABLE,
@@ -99,14 +94,14 @@ void Scheduler::FailUnreachable(OpSlot& slot) {
 
 // The op's waits have outlasted their bound; its failure names the first that is not met.
 void Scheduler::FailTimedOut(OpSlot& slot) {
-  for (uint32_t i = 0; i < slot.op.wait_count; ++i) {
+  for (uint32_t i = 0; i < slot.op.waits.size(); ++i) {
     const concert_wait_entry& wait = slot.op.waits[i];
     uint64_t stood_at = 0;
     bool unmet = (slot.watched_waits >> i & 1u) != 0;
-    for (int j = 0; j < slot.local_wait_count && !unmet; ++j) {
-      if (slot.local_waits[j].index != i) continue;
-      stood_at = queues_[slot.local_waits[j].queue].finished;
-      unmet = !WaitMet(slot.local_waits[j]);
+    for (const OpSlot::LocalWait& local : slot.local_waits) {
+      if (unmet || local.index != i) continue;
+      stood_at = queues_[local.queue].finished;
+      unmet = !WaitMet(local);
     }
     if (!unmet) continue;
     slot.failure = {CONCERT_ABI_DEADLINE_EXCEEDED,

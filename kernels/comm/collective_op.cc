@@ -171,7 +171,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
                    .dst_bytes = dst_bytes,
                    .dtype = dtype,
                    .reduction = static_cast<Reduction>(body.reduction)};
-  const bool pool = std::all_of(op.buffers.begin(), op.buffers.begin() + op.buffer_count,
+  const bool pool = std::all_of(op.buffers.begin(), op.buffers.end(),
                                 [&](uint32_t index) { return context.buffers[index].pool; });
   op.work.transports = TransportsOf(op, context.ranks, pool);
   // Out of place; of a broadcast only the root would, and nobody has told here which rank this is.

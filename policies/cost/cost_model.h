@@ -1,5 +1,6 @@
-// Predicted times from first principles: roofline, waves of tiles, latency floors. Pure functions
-// of the device model and the work. All results in microseconds.
+// Predicted times from first principles: roofline, waves of tiles, latency floors. Of what runs by
+// libraries' kernels; whose the other times are says ADR 24. Pure functions of the device model and
+// the work. All results in microseconds.
 #ifndef CONCERT_POLICIES_COST_COST_MODEL_H_
 #define CONCERT_POLICIES_COST_COST_MODEL_H_
 

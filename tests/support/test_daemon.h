@@ -17,7 +17,10 @@
 namespace concert::test {
 
 struct TestDaemonOptions {
+  // Of the simulator; as NodeOptions. On CUDA all daemons of a process have the node that the first
+  // of them opened.
   int gpus = 2;
+  int collective_sms = 0;
   std::string policy = "auto";
   std::chrono::milliseconds wait_timeout{10'000};
   std::chrono::milliseconds collective_timeout{10'000};
@@ -37,6 +40,8 @@ class TestDaemon {
   daemon::sim::SimNode& node() { return dynamic_cast<daemon::sim::SimNode&>(*node_); }
   daemon::Engine& engine() { return *engine_; }
   daemon::Server& server() { return *server_; }
+  // What its dispatcher tells of ops and plans, which nobody else takes.
+  daemon::RecordRing& records(int gpu) { return *rings_[static_cast<size_t>(gpu)]; }
 
   // A session of this process; aborts the test with the sentence if there is none.
   Session Connect(const std::string& name = "test") const;

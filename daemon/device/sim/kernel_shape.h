@@ -1,6 +1,6 @@
 // How the simulator sees one kernel: tiles that each hold an SM for a while and draw on HBM
 // meanwhile. Its own model of a GPU, deliberately not the cost model of policies/: what a policy
-// predicts must be able to be wrong.
+// predicts must be able to be wrong (ADR 24).
 #ifndef CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
 #define CONCERT_DAEMON_DEVICE_SIM_KERNEL_SHAPE_H_
 

@@ -95,24 +95,21 @@ const SimEngine::Group* SimEngine::MovingGroup(const LaneState& lane) const {
   return const_cast<SimEngine*>(this)->MovingGroup(lane);
 }
 
-// Latency, then the slowest GPU's bytes over its links or through its HBM.
+// What its slowest GPU takes. Of collectives there is one model, the policies' (ADR 24).
 double SimEngine::SoloNs(const Group& group) const {
-  double floor_ns = 0, bytes_ns = 0;
+  double us = 0;
   for (const CollectivePart& part : group.part_span()) {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
-    if (group.choice.transport != policies::Transport::kNccl) {
-      const policies::Work work = {.ranks = static_cast<uint8_t>(group.part_count),
-                                   .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
-                                   .link_bytes = static_cast<uint64_t>(part.link_bytes)};
-      bytes_ns = std::max(bytes_ns,
-                          1e3 * policies::TransportUs(model, work, work.link_bytes, group.choice));
-      continue;
-    }
-    floor_ns = std::max(floor_ns, model.collective_floor_us * 1e3);
-    bytes_ns = std::max({bytes_ns, part.link_bytes / model.link_bytes_per_s * 1e9,
-                         part.hbm_bytes / model.hbm_bytes_per_s * 1e9});
+    const policies::Work work = {.runs_on = policies::RunsOn::kLinks,
+                                 .ranks = static_cast<uint8_t>(group.part_count),
+                                 .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
+                                 .link_bytes = static_cast<uint64_t>(part.link_bytes)};
+    const double its_us = group.choice.transport == policies::Transport::kNccl
+                              ? policies::SoloUs(model, work)
+                              : policies::TransportUs(model, work, work.link_bytes, group.choice);
+    us = std::max(us, its_us);
   }
-  return std::max(1.0, floor_ns + bytes_ns);
+  return std::max(1.0, 1e3 * us);
 }
 
 void SimEngine::SetRates() {

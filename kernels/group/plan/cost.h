@@ -1,4 +1,5 @@
-// What a group launch costs: one item on a block, and the launch as a whole.
+// What a group launch costs: one item on a block, and the launch as a whole. Of this kernel only;
+// whose the other times are says ADR 24.
 #ifndef CONCERT_KERNELS_GROUP_PLAN_COST_H_
 #define CONCERT_KERNELS_GROUP_PLAN_COST_H_
 

@@ -20,7 +20,7 @@ Fields AccessesOf(const concert_descriptor& descriptor, uint32_t ranks = 0) {
   EXPECT_TRUE(failure.ok()) << failure.ToString();
   Fields fields;
   const Accesses accesses = kind.accesses(op);
-  EXPECT_EQ(accesses.list().size(), op.buffer_count);
+  EXPECT_EQ(accesses.list().size(), op.buffers.size());
   for (const Access& access : accesses.list()) {
     const BufferRange& buffer = kBuffers[access.buffer];
     EXPECT_GE(access.memory.begin, buffer.address) << concert_field_name(access.field);

@@ -203,7 +203,7 @@ void CheckGatedActivation(const concert_gated_activation_body& body,
 // What it is said to touch lies in the buffer that is named.
 void CheckAccesses(const Op& op) {
   const Accesses accesses = FindOpKind(op.kind)->accesses(op);
-  EXPECT_EQ(accesses.list().size(), op.buffer_count);
+  EXPECT_EQ(accesses.list().size(), op.buffers.size());
   for (const Access& access : accesses.list()) {
     const BufferRange& buffer = kBuffers[access.buffer];
     const ByteRange bounds = access.memory.Bounds();

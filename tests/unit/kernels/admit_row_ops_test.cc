@@ -165,7 +165,7 @@ TEST(AdmitRowOpsTest, WhatIsAbsentIsIgnored) {
   Op op;
   ASSERT_TRUE(Admit(norm, op).ok());
   EXPECT_EQ(op.rms_norm.residual, 0u);
-  EXPECT_EQ(op.buffer_count, 3);
+  EXPECT_EQ(op.buffers.size(), 3u);
 }
 
 TEST(AdmitRowOpsTest, EpsilonMayBeAnyFloat) {

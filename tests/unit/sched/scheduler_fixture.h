@@ -67,9 +67,9 @@ class SchedulerTest : public testing::Test {
                     .flops = flops_,
                     .hbm_bytes = 1000};
     for (const OpSlot::LocalWait& wait : waits) {
-      slot.op.waits[slot.op.wait_count++] = {
-          CONCERT_TIMELINE_ID(session_of_[wait.queue], wait.queue), wait.value};
-      slot.local_waits[slot.local_wait_count++] = wait;
+      slot.op.waits.push_back(
+          {CONCERT_TIMELINE_ID(session_of_[wait.queue], wait.queue), wait.value});
+      slot.local_waits.push_back(wait);
     }
     slot.failure = failure;
     scheduler_.Submit(id, queue, now_);

@@ -34,7 +34,7 @@ class SchedulerRacesTest : public SchedulerTest {
     slot.op.kind = CONCERT_OP_COPY;
     slot.op.work.runs_on = RunsOn::kCopyEngine;
     slot.op.copy = {.src = src, .dst = dst, .bytes = 100};
-    for (const OpSlot::LocalWait& wait : waits) slot.local_waits[slot.local_wait_count++] = wait;
+    for (const OpSlot::LocalWait& wait : waits) slot.local_waits.push_back(wait);
     slot.watched_waits = watched_waits;
     slot.failure = failure;
     scheduler_.Submit(id, queue, now_);
