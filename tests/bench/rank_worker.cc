@@ -70,7 +70,9 @@ class RankWorker {
   GemmScenario gemm_;                  // the workload's
   std::optional<GemmWorkload> workload_;
   OverlapTask task_;
+  std::vector<uint8_t> poison_;          // of the GEMM's output
   std::vector<uint8_t> before_, after_;  // the collective's output
+  std::vector<uint8_t> scratch_;         // what was read back; kept, since its pages are many
 };
 
 absl::Status RankWorker::OpenLocal() {
@@ -142,6 +144,7 @@ absl::Status RankWorker::Prepare() {
     workload_.emplace(gemm_, kRankSeed + options_.rank, GemmWorkload::Layout::kRepeated);
     const std::vector<uint8_t> image = workload_->MakeImage();
     if (absl::Status s = WriteToAll(RankMemory::kGemm, 0, image); !s.ok()) return s;
+    poison_ = workload_->Poison(0);
   }
   const CollectiveShape& is = task_.collective;
   if (after_.empty() || is.kind != was.kind || is.bytes != was.bytes) {
@@ -173,9 +176,8 @@ absl::Status RankWorker::Run(RankSlot& slot) {
 }
 
 absl::Status RankWorker::Poison(RankClient& client) {
-  const std::vector<uint8_t> poison = workload_->Poison(0);
   for (int set = 0; set < workload_->sets(); ++set) {
-    absl::Status s = client.Write(RankMemory::kGemm, workload_->place(set, 0).d, poison);
+    absl::Status s = client.Write(RankMemory::kGemm, workload_->place(set, 0).d, poison_);
     if (!s.ok()) return s;
   }
   return client.Write(RankMemory::kOutput, 0, before_);
@@ -185,7 +187,8 @@ absl::Status RankWorker::Poison(RankClient& client) {
 // whose, if it is too large.
 absl::StatusOr<double> RankWorker::ErrorOf(RankClient& client, const char*& what) {
   double worst = 0;
-  std::vector<uint8_t> output(workload_->output_bytes(0));
+  scratch_.resize(std::max(scratch_.size(), std::max(poison_.size(), after_.size())));
+  const std::span<uint8_t> output(scratch_.data(), poison_.size());
   const int written = std::min(workload_->sets(), static_cast<int>(task_.repeat));
   for (int set = 0; set < written; ++set) {
     absl::Status s = client.Read(RankMemory::kGemm, workload_->place(set, 0).d, output);
@@ -197,9 +200,9 @@ absl::StatusOr<double> RankWorker::ErrorOf(RankClient& client, const char*& what
     }
     worst = std::max(worst, error);
   }
-  output.resize(after_.size());
-  if (absl::Status s = client.Read(RankMemory::kOutput, 0, output); !s.ok()) return s;
-  const double error = RelativeErrorOfBf16(after_, output);
+  const std::span<uint8_t> result(scratch_.data(), after_.size());
+  if (absl::Status s = client.Read(RankMemory::kOutput, 0, result); !s.ok()) return s;
+  const double error = RelativeErrorOfBf16(after_, result);
   if (!(error <= (task_.collective.reduces() ? kReducedTolerance : 0))) {
     what = "the collective's";
     return error;
