@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/launch_request.h"
 #include "kernels/op.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/lanes.h"
 #include "policies/seam/transport.h"
@@ -88,9 +89,9 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
-  // Starts `request` on `lane`. On an error nothing of it was started and no timeline will be
+  // Starts `launch` on its lane. On an error nothing of it was started and no timeline will be
   // written, except after a device fault, which healthy() then reports.
-  virtual absl::Status Launch(Lane lane, const LaunchRequest& request) = 0;
+  virtual absl::Status Launch(const LaunchRequest& launch) = 0;
   // Performs `writes` once all work enqueued on `lane` so far is done.
   virtual absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) = 0;
   // Makes later work on `lane` wait for all work enqueued so far on `before`.
@@ -117,6 +118,7 @@ struct RankPart {
   const Op* op = nullptr;  // its dispatcher's, which leaves it as it is until the part's outcome
   uint32_t id = 0;         // its dispatcher's name for the op; devices do not look at it
   TimelineWrite signal;    // when the rank's share is done
+  policies::Beside beside = {};  // when it was offered; devices do not look at it
 };
 
 class Node {

@@ -37,15 +37,17 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   if (!EachOnAGpuOfItsOwn(parts)) work.transports = {};
   // As slow as its slowest GPU, and as wide as the widest: ranks wait for each other.
   policies::DeviceModel model = models_[static_cast<size_t>(parts.front().gpu)];
+  policies::Beside beside;  // on the GPU that has most to do
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
     work.transports = work.transports & part.op->work.transports;
     model.transports = model.transports & its.transports;
     model.collective_sms = std::max(model.collective_sms, its.collective_sms);
+    if (part.beside.us > beside.us) beside = part.beside;
   }
   CollectivePlan plan;
   const uint64_t loaded_bytes = kernels::LoadedBytes(*parts.front().op, parts.size());
-  plan.choice = policies::ChooseTransport(model, work, loaded_bytes);
+  plan.choice = policies::ChooseTransport(model, work, loaded_bytes, beside);
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
     const double run_us = policies::TransportUs(its, part.op->work, loaded_bytes, plan.choice);

@@ -116,7 +116,7 @@ bool Dispatcher::Turn(Time now) {
   if (scheduler_.races() != nullptr) CheckRaces(now);
   actions_.Clear();
   scheduler_.Step(now, actions_);
-  progress |= !actions_.list.empty() || scheduler_.pending();
+  progress |= !actions_.empty() || scheduler_.pending();
   Execute(actions_);
   // Records are for later: a client that waited for what just ended submits its next op now.
   const bool idle = !progress && (!busy_ || lease_holder_ != nullptr);
@@ -219,23 +219,18 @@ void Dispatcher::DropWatches(OpId id) {
   }
 }
 
-void Dispatcher::Execute(const Actions& actions) {
-  for (const Action& action : actions.list) {
-    switch (action.type) {
-      case Action::Type::kLaunch:
-        Launch(actions, action);
-        break;
-      case Action::Type::kOffer:
-        Offer(actions, action);
-        break;
-      case Action::Type::kComplete:
-        Complete(actions.OpsOf(action)[0]);
-        break;
-      case Action::Type::kRelease:
-        for (const OpId op : actions.OpsOf(action)) Release(op);
-        break;
+void Dispatcher::Execute(Actions& actions) {
+  for (const OpId op : actions.completed) Complete(op);
+  for (LaunchRequest& launch : actions.launches) {
+    const std::span<const OpId> ops = actions.OpsOf(launch);
+    if (policies::IsCollectiveLane(launch.planned.lane)) {
+      Offer(ops[0], launch);
+    } else {
+      launch.after = actions.AfterOf(launch);
+      Launch(ops, launch);
     }
   }
+  for (const OpId op : actions.released) Release(op);
   if (!advanced_.empty()) WakeAdvanced();
 }
 
@@ -245,14 +240,13 @@ Failure Dispatcher::DeviceFailure(const Op& op, const absl::Status& status) cons
           {static_cast<uint64_t>(gpu()), op.kind, static_cast<uint64_t>(status.raw_code())}};
 }
 
-void Dispatcher::Launch(const Actions& actions, const Action& action) {
-  const std::span<const OpId> ids = actions.OpsOf(action);
+void Dispatcher::Launch(std::span<const OpId> ids, LaunchRequest& launch) {
   executor_.Begin();
   for (const OpId id : ids) {
     const Op& op = scheduler_.slot(id).op;
     executor_.Add(op, PortOf(id).TimelineWriteFor(op.queue, op.ticket));
   }
-  const absl::Status status = executor_.Launch(action, actions.AfterOf(action));
+  const absl::Status status = executor_.Launch(launch);
   if (status.ok()) return;
   for (const OpId id : ids) {
     const Op& op = scheduler_.slot(id).op;
@@ -263,11 +257,10 @@ void Dispatcher::Launch(const Actions& actions, const Action& action) {
     scheduler_.LaunchFailed(id, failure);
   }
   gauges_.launch_errors.fetch_add(1, std::memory_order_relaxed);
-  if (!executor_.Signal(action.lane).ok()) next_health_check_ = 0;
+  if (!executor_.Signal(launch.planned.lane).ok()) next_health_check_ = 0;
 }
 
-void Dispatcher::Offer(const Actions& actions, const Action& action) {
-  const OpId id = actions.OpsOf(action)[0];
+void Dispatcher::Offer(OpId id, const LaunchRequest& launch) {
   const Op& op = scheduler_.slot(id).op;
   SessionPort& port = PortOf(id);
   const SessionPort::Member* member = port.FindMember(op.collective.communicator);
@@ -277,11 +270,12 @@ void Dispatcher::Offer(const Actions& actions, const Action& action) {
     return;
   }
   const RankPart part{.gpu = gpu(),
-                      .lane = action.lane,
+                      .lane = launch.planned.lane,
                       .op = &op,
                       .id = id,
-                      .signal = port.TimelineWriteFor(op.queue, op.ticket)};
-  const absl::Status status = executor_.Offer(member->membership, part, action.order_mask);
+                      .signal = port.TimelineWriteFor(op.queue, op.ticket),
+                      .beside = scheduler_.GemmsBeside(turn_at_)};
+  const absl::Status status = executor_.Offer(member->membership, part, launch.order_mask);
   admitted_[id].offered = status.ok();
   if (!status.ok()) scheduler_.PartFailed(id, DeviceFailure(op, status));
 }

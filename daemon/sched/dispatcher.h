@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -123,10 +124,10 @@ class Dispatcher {
   bool PollWatches(Time now);
   void DropWatches(OpId op);
   void WakeAdvanced();
-  void Execute(const Actions& actions);
+  void Execute(Actions& actions);
   kernels::Failure DeviceFailure(const Op& op, const absl::Status& status) const;
-  void Launch(const Actions& actions, const Action& action);
-  void Offer(const Actions& actions, const Action& action);
+  void Launch(std::span<const OpId> ids, LaunchRequest& launch);
+  void Offer(OpId op, const LaunchRequest& launch);
   void Complete(OpId op);
   void Release(OpId op);
   void CheckHealth(Time now);

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "daemon/check.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 
@@ -21,13 +22,12 @@ void Executor::Add(const Op& op, const TimelineWrite& end) {
   ends_.push_back(end);
 }
 
-absl::Status Executor::Launch(const Action& action, std::span<const kernels::Predecessor> after) {
-  if (absl::Status status = Order(action.lane, action.order_mask); !status.ok()) return status;
-  LaunchRequest request = action.launch;
-  request.ops = ops_;
-  request.writes = ends_;
-  request.after = after;
-  return device_.Launch(action.lane, request);
+absl::Status Executor::Launch(LaunchRequest& launch) {
+  if (absl::Status status = Order(launch.planned.lane, launch.order_mask); !status.ok())
+    return status;
+  launch.ops = ops_;
+  launch.writes = ends_;
+  return device_.Launch(launch);
 }
 
 absl::Status Executor::Offer(const Membership& membership, const RankPart& part,

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
-#include "daemon/sched/scheduler.h"
 
 namespace concert::daemon {
 
@@ -25,9 +24,9 @@ class Executor {
   void Begin();
   // `end`: the write that says that the op has ended.
   void Add(const Op& op, const TimelineWrite& end);
-  // On its lane, behind those of its order_mask. `after`: Actions::AfterOf. On an error nothing of
-  // it was started and no op will end: tell whoever waits for them, then Signal.
-  absl::Status Launch(const Action& action, std::span<const kernels::Predecessor> after);
+  // On its lane, behind those of its order_mask. Fills in its ops and writes. On an error nothing
+  // of it was started and no op will end: tell whoever waits for them, then Signal.
+  absl::Status Launch(LaunchRequest& launch);
   // Ends the ops of the launch that failed, behind all that `lane` has. On an error the device is
   // gone.
   absl::Status Signal(Lane lane) { return device_.Signal(lane, ends_); }

@@ -8,26 +8,28 @@
 
 namespace concert::daemon {
 
-using policies::PlannedLaunch;
+using kernels::LaunchRequest;
 
 Ledger::Ledger(const policies::DeviceModel& device, OpPool& pool)
     : device_(device), pool_(pool), ranges_(policies::kMaxReady) {
   waiting_.reserve(policies::kMaxReady);
 }
 
-Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpId> ops,
-                                uint16_t order_mask, bool chained, Planned& planned, Time now) {
+void Ledger::Launch(LaunchRequest& launch, std::span<const OpId> ops, bool chained, OpenPlan& plan,
+                    Time now) {
+  const Lane lane = launch.planned.lane;
   ranges_.Clear();
   for (const OpId op : ops) ranges_.Add(kernels::AccessesOf(pool_[op].op));
-  const bool weights_ready = chained && WeightsReady(writes_, ranges_);
-  const uint16_t id = plans_.OpenLaunch(planned.plan, launch, now);
-  const uint64_t lane_launch = ++lanes_[launch.lane].launches;
-  const uint32_t clock_launch = Occupy(launch, order_mask, planned, now);
+  launch.weights_ready = chained && WeightsReady(writes_, ranges_);
+  const uint16_t id = plans_.OpenLaunch(plan.plan, launch.planned, now);
+  launch.plan = plans_.PlanNumber(id);
+  const uint64_t lane_launch = ++lanes_[lane].launches;
+  const uint32_t clock_launch = Occupy(launch, plan, now);
   for (size_t i = 0; i < ops.size(); ++i) {
     OpSlot& slot = pool_[ops[i]];
     // Member by member: a Flight made elsewhere and copied here is read while it is written.
     OpSlot::Flight& flight = slot.flight;
-    flight.lane = launch.lane;
+    flight.lane = lane;
     flight.launch = id;
     flight.index_in_launch = static_cast<uint16_t>(i);
     flight.reserved_sms = 0;
@@ -38,21 +40,20 @@ Ledger::Launched Ledger::Launch(const PlannedLaunch& launch, std::span<const OpI
     Enqueue(ops[i], ranges_.written(i));
     plans_.Add(slot);
   }
-  return {.plan = plans_.PlanNumber(id), .weights_ready = weights_ready};
 }
 
-void Ledger::Close(const policies::Plan& plan, const Planned& planned) {
-  const float latency_us = static_cast<float>(planned.latency) * 1e-3f;
-  const float span_us = static_cast<float>(planned.end - planned.start) * 1e-3f;
+void Ledger::Close(const policies::Plan& plan, const OpenPlan& open) {
+  const float latency_us = static_cast<float>(open.latency) * 1e-3f;
+  const float span_us = static_cast<float>(open.end - open.start) * 1e-3f;
   const float policy_us = plan.predicted_us + latency_us;
   const float predicted_us = std::max(policy_us, span_us);
   // One after the other they would have waited for the same.
-  plans_.SetPrediction(planned.plan, policy_us, predicted_us,
+  plans_.SetPrediction(open.plan, policy_us, predicted_us,
                        plan.serial_us + predicted_us - plan.predicted_us);
 }
 
-void Ledger::Offer(OpId op, Lane lane, Time now) {
-  pool_[op].flight = {.lane = lane, .launched_at = now};
+void Ledger::Offer(OpId op, Lane lane, uint16_t sms, Time now) {
+  pool_[op].flight = {.lane = lane, .reserved_sms = sms, .launched_at = now};
   RanksThere(op, 1, now);
 }
 
@@ -62,8 +63,11 @@ void Ledger::RanksThere(OpId op, uint8_t ranks, Time since) {
   if (slot.flight.waiting == OpSlot::Flight::kUnlisted) {
     if (waiting_.size() == policies::kMaxReady) return;
     slot.flight.waiting = static_cast<uint16_t>(waiting_.size());
-    waiting_.push_back(
-        {.op = op, .session = slot.op.session, .priority = slot.priority, .work = slot.op.work});
+    waiting_.push_back({.op = op,
+                        .session = slot.op.session,
+                        .priority = slot.priority,
+                        .sms = slot.flight.reserved_sms,
+                        .work = slot.op.work});
   }
   policies::WaitingCollective& part = waiting_[slot.flight.waiting];
   part.ranks_there = ranks;
@@ -103,24 +107,24 @@ void Ledger::Enqueue(OpId op, std::span<const kernels::ByteRange> written) {
   lane.last_op = op;
 }
 
-// Predicts when the launch runs: behind what its lane and the lanes of `order_mask` have. Returns
-// what names it in the lane's clock.
-uint32_t Ledger::Occupy(const PlannedLaunch& launch, uint16_t order_mask, Planned& planned,
-                        Time now) {
-  LaneClock& clock = lanes_[launch.lane].clock;
+// Predicts when the launch runs: behind what its lane and those before it have. Returns what names
+// it in the lane's clock.
+uint32_t Ledger::Occupy(const LaunchRequest& launch, OpenPlan& plan, Time now) {
+  const policies::PlannedLaunch& planned = launch.planned;
+  LaneClock& clock = lanes_[planned.lane].clock;
   const Time free_at = std::max(clock.BusyUntil(now), now);
-  const double launch_us = device_.launch_us + device_.launch_op_us * launch.count;
+  const double launch_us = device_.launch_us + device_.launch_op_us * planned.count;
   Time start = std::max(free_at, now + static_cast<Time>(launch_us * 1e3));
-  if (free_at < planned.start) {
-    planned.start = free_at;
-    planned.latency = start - free_at;
+  if (free_at < plan.start) {
+    plan.start = free_at;
+    plan.latency = start - free_at;
   }
-  for (uint16_t mask = order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
+  for (uint16_t mask = launch.order_mask; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
     start = std::max(start, lanes_[std::countr_zero(mask)].clock.BusyUntil(now));
   }
-  const Time end = start + static_cast<Time>(launch.predicted_us * 1e3f);
-  planned.end = std::max(planned.end, end);
-  return clock.Launched(now, end, launch.count);
+  const Time end = start + static_cast<Time>(planned.predicted_us * 1e3f);
+  plan.end = std::max(plan.end, end);
+  return clock.Launched(now, end, planned.count);
 }
 
 void Ledger::Finish(OpId op, Time now) {

@@ -33,30 +33,26 @@ class Ledger {
 
   // A plan whose launches are being entered, and when they are predicted to start and end, beside
   // what runs already.
-  struct Planned {
+  struct OpenPlan {
     uint16_t plan;
     Time start = std::numeric_limits<Time>::max();
     Time end = 0;
     Time latency = 0;  // of the first launch, as far as no earlier work hides it
   };
   // REQUIRES: as PlanBook::OpenPlan.
-  Planned Open(const policies::Plan& plan, policies::Priority priority, Time now) {
+  OpenPlan Open(const policies::Plan& plan, policies::Priority priority, Time now) {
     return {.plan = plans_.OpenPlan(plan, priority, now)};
   }
-  struct Launched {
-    uint64_t plan;       // PlanBook::PlanNumber
-    bool weights_ready;  // see hazards.h; false where nobody asked
-  };
-  // `ops` are enqueued as one launch, behind their lane and those of `order_mask`. `chained`:
-  // whether it matters if their weights are ready.
-  Launched Launch(const policies::PlannedLaunch& launch, std::span<const OpId> ops,
-                  uint16_t order_mask, bool chained, Planned& planned, Time now);
+  // `ops` are enqueued as this launch. Fills in which plan it is of and, where that matters since
+  // it is `chained`, weights_ready (hazards.h).
+  void Launch(kernels::LaunchRequest& launch, std::span<const OpId> ops, bool chained,
+              OpenPlan& plan, Time now);
   // All launches of the plan have been entered.
-  void Close(const policies::Plan& plan, const Planned& planned);
+  void Close(const policies::Plan& plan, const OpenPlan& open);
 
   // A collective's part goes to the rendezvous, to be enqueued on `lane`: until it is, it takes
-  // nothing that others need.
-  void Offer(OpId op, Lane lane, Time now);
+  // nothing that others need. `sms`: that it is likely to hold then.
+  void Offer(OpId op, Lane lane, uint16_t sms, Time now);
   // News of an offered part: the parts of `ranks` ranks are there, the last since `since`.
   void RanksThere(OpId op, uint8_t ranks, Time since);
   // The rendezvous has given the part back.
@@ -103,8 +99,7 @@ class Ledger {
   };
 
   void Enqueue(OpId op, std::span<const kernels::ByteRange> written);
-  uint32_t Occupy(const policies::PlannedLaunch& launch, uint16_t order_mask, Planned& planned,
-                  Time now);
+  uint32_t Occupy(const kernels::LaunchRequest& launch, OpenPlan& plan, Time now);
   void LeaveLane(OpId op, Time now);
   void Unlist(OpId op);
 

@@ -335,21 +335,17 @@ void Scheduler::DropWaits(const OpSlot& slot) {
   }
 }
 
-// One action for all of them.
 void Scheduler::ReleaseFinished(Actions& actions) {
   const size_t count = std::min(finished_.size(), PerTurn<size_t>(Work::kReleases));
   if (count == 0) return;
-  actions.Add(Action::Type::kRelease, {finished_.data(), count});
   for (size_t i = 0; i < count; ++i) {
     const OpSlot& slot = pool_[finished_[i]];
+    actions.released.push_back(finished_[i]);
     DropWaits(slot);
     MaybeEnd(slot.queue);
   }
   finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(count));
 }
-
-// The rest is for plans, so that there is always room to decide.
-static_assert(PerTurn(Work::kReleases) + PerTurn(Work::kFailures) <= Actions::kMax / 2);
 
 void Scheduler::Step(Time now, Actions& actions) {
   CONCERT_CHECK(races_ == nullptr || !races_->unchecked());

@@ -11,7 +11,7 @@
 //   have finished: so a timeline never overtakes an op.
 //
 // Dependencies are paid on the device: an op is ready as soon as what it depends on is *launched*,
-// and the launch action names the lanes it must be ordered behind.
+// and the launch names the lanes it must be ordered behind.
 //
 // A step costs what changed: Readiness says which queues to examine, and each kind of work has a
 // bound per step, so that no amount of one keeps the others waiting.
@@ -29,6 +29,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "daemon/config/defaults.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/actions.h"
 #include "daemon/sched/coordinator.h"
 #include "daemon/sched/ledger.h"
 #include "daemon/sched/op_pool.h"
@@ -36,7 +37,7 @@
 #include "daemon/sched/readiness.h"
 #include "daemon/telemetry/records.h"
 #include "kernels/failure.h"
-#include "kernels/launch_request.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
@@ -61,66 +62,6 @@ struct SchedulerOptions {
   int64_t wait_timeout_ns = defaults::kWaitTimeoutMs * 1'000'000;
   // Whether races() are looked for: on the simulator.
   bool find_races = false;
-};
-
-// What the dispatcher must do, in order.
-struct Action {
-  enum class Type : uint8_t {
-    kLaunch,    // launch ops on lane, behind the lanes of order_mask, then signal their timelines
-    kOffer,     // give the op (a collective's part) to the rendezvous; order its lane behind
-                // order_mask first
-    kComplete,  // publish the failure of the op if it has one, then store its ticket to its
-                // timeline
-    kRelease,   // the ops have ended: drop what they hold (buffers, completion slots); their slots
-                // are freed after this
-  };
-  Type type;
-  Lane lane = policies::kNoLane;
-  uint16_t order_mask = 0;        // bit i: lane i
-  uint16_t first = 0, count = 0;  // ops [first, first + count) of Actions::ops
-  // kLaunch: all but ops, writes and after. What is ready is so by what the dispatcher has seen
-  // finished; weights_ready is found out for what takes part in chains only.
-  kernels::LaunchRequest launch;
-};
-
-// Output of Step, in fixed storage.
-struct Actions {
-  // Releases and completions of one step take up to half; the rest is for plans.
-  static constexpr size_t kMax = 1024;
-  std::vector<Action> list;
-  std::vector<OpId> ops;
-  std::vector<kernels::Predecessor> after;  // by op: LaunchRequest::after
-  Actions() {
-    list.reserve(kMax);
-    ops.reserve(kMax);
-    after.reserve(kMax);
-  }
-  void Clear() {
-    list.clear();
-    ops.clear();
-    after.clear();
-  }
-  void AddOp(OpId op, kernels::Predecessor op_after = {}) {
-    ops.push_back(op);
-    after.push_back(op_after);
-  }
-  // An action about ops that go to no lane.
-  void Add(Action::Type type, std::span<const OpId> its_ops) {
-    list.push_back({.type = type,
-                    .first = static_cast<uint16_t>(ops.size()),
-                    .count = static_cast<uint16_t>(its_ops.size())});
-    ops.insert(ops.end(), its_ops.begin(), its_ops.end());
-    after.resize(ops.size());
-  }
-  void Add(Action::Type type, const OpId& op) { Add(type, std::span(&op, 1)); }
-  std::span<const OpId> OpsOf(const Action& action) const {
-    return {ops.data() + action.first, action.count};
-  }
-  std::span<const kernels::Predecessor> AfterOf(const Action& action) const {
-    return {after.data() + action.first, action.count};
-  }
-  // Whether the largest plan fits.
-  bool HasRoom() const { return std::max(list.size(), ops.size()) + policies::kMaxReady <= kMax; }
 };
 
 class Scheduler {
@@ -155,6 +96,9 @@ class Scheduler {
   // Of an offered part: the parts of `ranks` ranks are with the rendezvous, the last since `since`.
   // Only for the policy to know.
   void RanksThere(OpId op, uint8_t ranks, Time since);
+  // What may run beside a collective that is offered now: GEMMs that run, and those that are ready
+  // or queued behind them.
+  policies::Beside GemmsBeside(Time now);
   // Outcome of an offered part: enqueued on the device with this reservation, or failed.
   void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
@@ -198,7 +142,7 @@ class Scheduler {
   }
   OpSlot& slot(OpId op) { return pool_[op]; }
   const OpSlot& slot(OpId op) const { return pool_[op]; }
-  // After the op's kRelease action has been carried out.
+  // Once the op's release (Actions::released) has been carried out.
   void FreeOp(OpId op) { pool_.Free(op); }
   // Null unless SchedulerOptions::find_races. What was submitted is to be checked before it is
   // launched, and after timelines have been read: what a client has seen end races with nothing.
@@ -327,15 +271,16 @@ class Scheduler {
   bool MoreExpected() const;
   void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
+  uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const;
   void ListRunning(Time now);
   bool WaitsElsewhere(const OpSlot& slot) const;
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
   float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
-  void Launch(Time now, const policies::PlannedLaunch& launch, Ledger::Planned& planned,
+  void Launch(Time now, const policies::PlannedLaunch& planned, Ledger::OpenPlan& plan,
               Actions& actions);
-  void Offer(Time now, const policies::PlannedLaunch& launch, Actions& actions);
+  void Offer(Time now, const policies::PlannedLaunch& planned, Actions& actions);
   uint16_t TakeFromQueue(OpId op, OpState state);
   void CountSession(const OpSlot& slot);
   bool IsChained(const policies::PlannedLaunch& launch) const;

@@ -5,6 +5,7 @@
 
 #include "daemon/check.h"
 #include "daemon/sched/scheduler.h"
+#include "kernels/comm/messages.h"
 #include "kernels/group/plan/work_list.h"
 
 namespace concert::daemon {
@@ -33,6 +34,12 @@ constexpr Time kLongNs = 100'000;
 constexpr Time MarginNs(Time running_ns, bool more_expected) {
   return more_expected ? std::max<Time>(0, running_ns - kLongNs) / 4 : running_ns / 2;
 }
+
+// Ops behind which no more are looked for that may run beside a collective: some 5 us.
+constexpr int kMaxBeside = 256;
+// Share of its time that the memory takes, from which on fewer SMs cost a GEMM nothing: decode
+// GEMMs beside collectives (two H200s).
+constexpr double kBoundByMemory = 0.8;
 
 }  // namespace
 
@@ -114,13 +121,44 @@ void Scheduler::RankCandidates(Time now) {
   }
 }
 
+// What runs may all take longer with fewer SMs.
+policies::Beside Scheduler::GemmsBeside(Time now) {
+  const float running_us =
+      static_cast<float>(ledger_.BacklogOf(policies::Priority::kLow, now).ns) * 1e-3f;
+  policies::Beside beside = {.us = running_us, .sms_us = running_us};
+  int left = kMaxBeside;
+  for (uint8_t list = 0; list < kReadyCollective; ++list) {
+    for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
+      for (OpId op = queues_[id].front; op != kNone; op = pool_[op].next) {
+        const OpSlot& slot = pool_[op];
+        if (slot.op.work.runs_on != RunsOn::kSms) break;
+        if (left-- == 0) return beside;
+        const policies::OpCost& cost = costs_.Of(slot.op.work, slot.work_hash);
+        const auto us = static_cast<float>(cost.solo_us);
+        beside.us += us;
+        // What the memory bounds has SMs to spare.
+        if (cost.hbm_us < kBoundByMemory * cost.busy_us) beside.sms_us += us;
+      }
+    }
+  }
+  return beside;
+}
+
+uint16_t Scheduler::ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const {
+  const policies::Work& work = slot.op.work;
+  if (work.link_bytes + work.hbm_bytes == 0) return 0;  // a barrier
+  const uint64_t loaded_bytes = kernels::LoadedBytes(slot.op, work.ranks);
+  return policies::ChooseTransport(device_, work, loaded_bytes, beside).sms;
+}
+
 void Scheduler::ListRunning(Time now) {
   snapshot_running_.clear();
-  snapshot_.reserved_sms = 0;
+  // By lane, on each of which collectives follow one another.
+  std::array<int, policies::kLaneCount - policies::kCollectiveLane> reserved{};
   for (const QueueId id : active_) {
     const Queue& queue = queues_[id];
     for (OpId op = queue.head; op != queue.front; op = pool_[op].next) {
-      if (snapshot_running_.size() == snapshot_running_.capacity()) return;
+      if (snapshot_running_.size() == snapshot_running_.capacity()) break;
       const OpSlot& slot = pool_[op];
       if (slot.state != OpState::kLaunched) continue;
       snapshot_running_.push_back({.session = queue.session,
@@ -130,9 +168,13 @@ void Scheduler::ListRunning(Time now) {
                                    .work = slot.op.work,
                                    .priority = queue.priority,
                                    .reserved_sms = slot.flight.reserved_sms});
-      snapshot_.reserved_sms += slot.flight.reserved_sms;
+      if (policies::IsCollectiveLane(slot.flight.lane)) {
+        int& most = reserved[slot.flight.lane - policies::kCollectiveLane];
+        most = std::max<int>(most, slot.flight.reserved_sms);
+      }
     }
   }
+  snapshot_.reserved_sms = reserved[0] + reserved[1];
 }
 
 // Whether the op depends on anything that has not ended but what is before it in its queue.
@@ -160,6 +202,7 @@ bool Scheduler::BuildSnapshot(Time now) {
   RankCandidates(now);
   if (candidates_.empty()) return false;
   snapshot_ready_.clear();
+  std::optional<policies::Beside> beside;  // found out where there is a collective
   const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
   for (size_t i = 0; i < count; ++i) {
     const OpSlot& slot = pool_[candidates_[i].op];
@@ -173,6 +216,9 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .session_served_ns = shares_[queue.share].served_ns,
                                .work = slot.op.work,
                                .work_hash = slot.work_hash});
+    if (slot.op.work.runs_on != RunsOn::kLinks) continue;
+    if (!beside) beside = GemmsBeside(now);
+    snapshot_ready_.back().sms = ExpectedSms(slot, *beside);
   }
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
     snapshot_.lanes[lane] = ledger_.StateOf(static_cast<Lane>(lane), now);
@@ -195,7 +241,7 @@ bool Scheduler::Decide(Time now, Actions& actions) {
 }
 
 void Scheduler::Apply(Time now, Actions& actions) {
-  std::optional<Ledger::Planned> planned;
+  std::optional<Ledger::OpenPlan> open;
   policies::Priority lowest = policies::Priority::kHigh;
   for (uint16_t i = 0; i < plan_.op_count; ++i) {
     lowest = std::min(lowest, snapshot_.ready[plan_.ops[i]].priority);
@@ -214,10 +260,10 @@ void Scheduler::Apply(Time now, Actions& actions) {
         ledger_.plans().group_launches() == kernels::kMaxGroupLaunches) {
       break;
     }
-    if (!planned.has_value()) planned = ledger_.Open(plan_, lowest, now);
-    Launch(now, launch, *planned, actions);
+    if (!open.has_value()) open = ledger_.Open(plan_, lowest, now);
+    Launch(now, launch, *open, actions);
   }
-  if (planned.has_value()) ledger_.Close(plan_, *planned);
+  if (open.has_value()) ledger_.Close(plan_, *open);
 }
 
 float Scheduler::SoloUs(const OpSlot& slot) {
@@ -232,54 +278,39 @@ bool Scheduler::IsChained(const PlannedLaunch& launch) const {
          });
 }
 
-void Scheduler::Launch(Time now, const PlannedLaunch& launch, Ledger::Planned& planned,
+void Scheduler::Launch(Time now, const PlannedLaunch& planned, Ledger::OpenPlan& plan,
                        Actions& actions) {
-  const bool chained = IsChained(launch);
-  bool inputs_ready = true;
-  Action action{.type = Action::Type::kLaunch,
-                .lane = launch.lane,
-                .first = static_cast<uint16_t>(actions.ops.size()),
-                .count = launch.count};
-  for (const uint16_t index : plan_.OpsOf(launch)) {
+  const bool chained = IsChained(planned);
+  kernels::LaunchRequest& launch = actions.AddLaunch(planned);
+  launch.reason = plan_.reason;
+  launch.inputs_ready = true;
+  for (const uint16_t index : plan_.OpsOf(planned)) {
     const OpId op = snapshot_.ready[index].op;
     const kernels::Predecessor after =
-        chained ? PredecessorOn(pool_[op], launch.lane) : kernels::Predecessor{};
+        chained ? PredecessorOn(pool_[op], planned.lane) : kernels::Predecessor{};
     const uint16_t mask = TakeFromQueue(op, OpState::kLaunched);
-    action.order_mask |= mask;
-    inputs_ready &= mask == 0 || after.launches_back > 0;
+    launch.order_mask |= mask;
+    launch.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
-  action.order_mask &= static_cast<uint16_t>(~(1u << launch.lane));
-  const std::span<const OpId> ops = actions.OpsOf(action);
-  const Ledger::Launched launched =
-      ledger_.Launch(launch, ops, action.order_mask, chained, planned, now);
+  launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
+  const std::span<const OpId> ops = actions.OpsOf(launch);
+  ledger_.Launch(launch, ops, chained, plan, now);
   for (const OpId op : ops) {
     const OpSlot& slot = pool_[op];
     CountSession(slot);
     SetActive(slot.queue, true);
     Advance(slot.queue, slot.op.ticket);
   }
-  action.launch = {.form = launch.form,
-                   .sm_budget = launch.sm_budget,
-                   .degree = launch.degree,
-                   .work_list = kernels::GroupWorkList::Of(launch.work_list),
-                   .inputs_ready = inputs_ready,
-                   .weights_ready = launched.weights_ready,
-                   .plan = launched.plan,
-                   .reason = plan_.reason};
-  actions.list.push_back(action);
 }
 
-void Scheduler::Offer(Time now, const PlannedLaunch& launch, Actions& actions) {
-  const OpId op = snapshot_.ready[plan_.ops[launch.first]].op;
-  const uint16_t mask = TakeFromQueue(op, OpState::kOffered);
-  ledger_.Offer(op, launch.lane, now);
-  actions.list.push_back({.type = Action::Type::kOffer,
-                          .lane = launch.lane,
-                          .order_mask = static_cast<uint16_t>(mask & ~(1u << launch.lane)),
-                          .first = static_cast<uint16_t>(actions.ops.size()),
-                          .count = 1});
-  actions.AddOp(op);
+void Scheduler::Offer(Time now, const PlannedLaunch& planned, Actions& actions) {
+  const ReadyOp& part = snapshot_.ready[plan_.ops[planned.first]];
+  kernels::LaunchRequest& launch = actions.AddLaunch(planned);
+  actions.AddOp(part.op);
+  launch.order_mask = TakeFromQueue(part.op, OpState::kOffered);
+  launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
+  ledger_.Offer(part.op, planned.lane, part.sms, now);
 }
 
 // Moves the op from the front of its queue to those that are launched or offered. Returns the lanes

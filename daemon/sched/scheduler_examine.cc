@@ -124,14 +124,14 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   Queue& queue = queues_[id];
   const OpId op = queue.front;
   OpSlot& slot = pool_[op];
-  actions.Add(Action::Type::kComplete, op);
+  actions.completed.push_back(op);
   ledger_.plans().RecordUnplanned(slot, now);
   queue.finished = slot.op.ticket;
   if (races_ != nullptr) races_->End(op);
   queue.front = queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   Advance(id, slot.op.ticket);
-  actions.Add(Action::Type::kRelease, op);
+  actions.released.push_back(op);
   DropWaits(slot);
 }
 

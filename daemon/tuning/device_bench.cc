@@ -58,7 +58,7 @@ Op MakeCopy(Address from, Address to, uint64_t bytes) {
 
 absl::Status LaunchOne(Device& device, Lane lane, const Op& op) {
   const Op* ops[] = {&op};
-  return device.Launch(lane, {.ops = ops});
+  return device.Launch({.planned = {.lane = lane}, .ops = ops});
 }
 
 float Percentile(const std::vector<float>& sorted, double share) {
@@ -165,24 +165,24 @@ class DeviceBench::SetRun final : public Lease {
   // a group waits for nothing that the launch before it does.
   absl::Status LaunchSet(Device& device) {
     for (Op& op : ops_) bench_.Place(op);
-    LaunchRequest request{.form = form_,
-                          .sm_budget = sm_budget_,
-                          .degree = policies::DegreeOf(static_cast<int>(ops_.size()))};
+    LaunchRequest launch{.planned = {.form = form_,
+                                     .sm_budget = sm_budget_,
+                                     .degree = policies::DegreeOf(static_cast<int>(ops_.size())),
+                                     .work_list = work_list_}};
     for (TimelineWrite& write : writes_) ++write.value;
     if (form_ == Form::kGroup) {
-      request.ops = pointers_;
-      request.work_list = work_list_;
-      request.writes = writes_;
-      request.inputs_ready = request.weights_ready = true;
-      return device.Launch(0, request);
+      launch.ops = pointers_;
+      launch.writes = writes_;
+      launch.inputs_ready = launch.weights_ready = true;
+      return device.Launch(launch);
     }
     for (size_t i = 0; i < ops_.size(); ++i) {
       const policies::Variant& variant = set_[i].variant;
-      request.ops = {&pointers_[i], 1};
-      if (form_ == Form::kStreams) request.writes = {&writes_[i], 1};
-      request.variant = variant.source == policies::Variant::Source::kNone ? nullptr : &variant;
-      const auto lane = static_cast<Lane>(i % static_cast<size_t>(lanes_));
-      if (absl::Status status = device.Launch(lane, request); !status.ok()) return status;
+      launch.ops = {&pointers_[i], 1};
+      if (form_ == Form::kStreams) launch.writes = {&writes_[i], 1};
+      launch.variant = variant.source == policies::Variant::Source::kNone ? nullptr : &variant;
+      launch.planned.lane = static_cast<Lane>(i % static_cast<size_t>(lanes_));
+      if (absl::Status status = device.Launch(launch); !status.ok()) return status;
     }
     return absl::OkStatus();
   }

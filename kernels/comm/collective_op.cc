@@ -48,6 +48,22 @@ uint64_t LinkBytes(uint16_t kind, uint64_t slot_bytes, uint64_t ranks) {
   }
 }
 
+policies::CollectiveKind KindOf(uint16_t kind) {
+  using policies::CollectiveKind;
+  switch (kind) {
+    case CONCERT_OP_ALL_GATHER:
+      return CollectiveKind::kAllGather;
+    case CONCERT_OP_REDUCE_SCATTER:
+      return CollectiveKind::kReduceScatter;
+    case CONCERT_OP_ALL_TO_ALL:
+      return CollectiveKind::kAllToAll;
+    case CONCERT_OP_BROADCAST:
+      return CollectiveKind::kBroadcast;
+    default:
+      return CollectiveKind::kAllReduce;  // a barrier moves nothing
+  }
+}
+
 Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& context,
                      const Shape& shape) {
   const concert_collective_body& body = descriptor.body.collective;
@@ -142,6 +158,7 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   op.work.runs_on = policies::RunsOn::kLinks;
   op.work.dtype = dtype;
   op.work.ranks = static_cast<uint8_t>(context.ranks);
+  op.work.collective = KindOf(descriptor.kind);
   op.work.hbm_bytes = src_bytes + dst_bytes;
   op.work.link_bytes = LinkBytes(descriptor.kind, body.count * DtypeBytes(dtype), context.ranks);
   op.collective = {.communicator = body.communicator,

@@ -116,7 +116,7 @@ bool GroupLauncher::Carries(std::span<const Op* const> ops) {
 
 absl::Status GroupLauncher::Launch(int index, const LaunchRequest& launch) {
   Track& track = tracks_[index];
-  const GroupWorkList& work_list = *launch.work_list;
+  const GroupWorkList& work_list = *launch.work_list();
   const bool large = launch.ops.size() > kGroupInlineTasks;
   GroupTask* tasks = args_.inline_tasks;
   if (large) {
@@ -191,7 +191,7 @@ void GroupLauncher::Count(Track& track, bool overlap, int64_t blocks, bool split
 void GroupLauncher::FillTask(Track& track, const LaunchRequest& launch, size_t problem,
                              uint32_t record, bool follow, GroupTask& task) const {
   const GemmArgs& gemm = launch.ops[problem]->gemm;
-  const GroupTile tile = launch.work_list->tiles[problem];
+  const GroupTile tile = launch.work_list()->tiles[problem];
   const TimelineWrite signal = launch.writes.empty() ? TimelineWrite() : launch.writes[problem];
   task.signal_address = signal.address;
   task.signal_value = signal.value;
@@ -280,7 +280,7 @@ bool GroupLauncher::InBudget(int track, const LaunchRequest& launch, int64_t blo
 }
 
 absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, bool overlap) {
-  const GroupWorkList& work_list = *launch.work_list;
+  const GroupWorkList& work_list = *launch.work_list();
   args_.records = reinterpret_cast<const GroupRecord*>(records_.device());
   if (launch.ops.size() <= kGroupInlineTasks) args_.tasks = nullptr;
   args_.counters = reinterpret_cast<GroupCounters*>(track.counters);

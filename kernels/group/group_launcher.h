@@ -50,7 +50,7 @@ class GroupLauncher {
   absl::Status Launch(int track, const LaunchRequest& launch);
 
   // Enqueues ops that the row kernel carries as one launch of the track, which follows and is
-  // followed as those of GEMMs are. `launch.work_list` is not looked at. REQUIRES: AreRows(ops).
+  // followed as those of GEMMs are. A work list is not looked at. REQUIRES: AreRows(ops).
   absl::Status LaunchRows(int track, const LaunchRequest& launch);
 
   // Something else was enqueued on the track's stream: `after` means nothing for the next launch,
@@ -92,7 +92,7 @@ class GroupLauncher {
   // SMs for the launch and all that it overlaps; 0: all. High priority keeps to none: the rest need
   // not be left to anybody.
   static int BudgetOf(int track, const LaunchRequest& launch) {
-    return policies::IsHighPriority(policies::kGroupLanes[track]) ? 0 : launch.sm_budget;
+    return policies::IsHighPriority(policies::kGroupLanes[track]) ? 0 : launch.planned.sm_budget;
   }
   bool InBudget(int track, const LaunchRequest& launch, int64_t blocks) const;
   absl::Status Enqueue(Track& track, const LaunchRequest& launch, bool overlap);

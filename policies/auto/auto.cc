@@ -40,9 +40,6 @@ constexpr float kOverlapUs = 2, kMaxStepUs = 60;
 // Tags of a signature's ops.
 constexpr uint8_t kSameSession = 1, kUrgent = 2, kTail = 128;
 
-// A barrier is over before anybody could make room for it, and has nothing reserved.
-bool WantsSms(const Work& collective) { return collective.link_bytes + collective.hbm_bytes > 0; }
-
 // Whether the next op of its queue could start beside its end.
 bool IsFollowed(const Snapshot& snapshot, const ReadyOp& op) {
   if (!op.work.chains()) return false;
@@ -56,7 +53,7 @@ class AutoPolicy final : public Policy {
       : device_(inputs.device),
         tuned_(inputs.tuned),
         sms_{0, std::max(1, device_.sm_count - ReserveOf(device_.sm_count)),
-             ReserveOf(device_.sm_count), std::max(1, device_.sm_count - device_.collective_sms)},
+             ReserveOf(device_.sm_count), 0},
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
                CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
@@ -131,7 +128,8 @@ class AutoPolicy final : public Policy {
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
 
-  bool CollectiveIsNear(const Snapshot& snapshot) const;
+  int CollectiveSms(const Snapshot& snapshot) const;
+  void UseSms(Budget budget, int sms);
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
   void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
   LaneTails TailsOf(const Snapshot& snapshot) const;
@@ -149,8 +147,8 @@ class AutoPolicy final : public Policy {
 
   const DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
-  uint32_t table_ = 0;                       // counts the tables there have been
-  const std::array<int, kBudgetCount> sms_;  // by Budget
+  uint32_t table_ = 0;                 // counts the tables there have been
+  std::array<int, kBudgetCount> sms_;  // by Budget
   std::array<CostMemo, kBudgetCount> memos_;
   const std::unique_ptr<WorkListCompiler> compiler_;  // null: no group launches
   LaunchSplitter splitter_;
@@ -161,7 +159,7 @@ class AutoPolicy final : public Policy {
 
   // Of the decision at hand.
   ReadyCompute compute_;
-  bool offers_ = false;  // a collective that will want SMs
+  int offered_sms_ = 0;  // that a collective which goes out now will hold
   Scope scope_;
   Signature signature_;
   Corrections::Subject subject_;
@@ -210,14 +208,14 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 // cost others little. Lists what runs on SMs.
 void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
   compute_.Clear();
-  offers_ = false;
+  offered_sms_ = 0;
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
     if (op.work.runs_on == RunsOn::kSms) {
       compute_.Add(index, op, op.work.chains() && compiler_ != nullptr);
     } else if (!writer.full()) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;
-      offers_ |= collective && WantsSms(op.work);
+      offered_sms_ = std::max<int>(offered_sms_, op.sms);
       const bool high = op.priority == Priority::kHigh;
       writer.Add(index, Form::kStreams,
                  collective ? kHighCollectiveLane
@@ -318,26 +316,36 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
   writer.Finish(Reason::kTogetherFaster, true);
 }
 
-// Whether a collective that will want SMs goes out now or waits for ranks that are likely to come
-// while a launch that starts now would run: its blocks would wait for that launch to end, and with
-// them those of the other GPUs.
-bool AutoPolicy::CollectiveIsNear(const Snapshot& snapshot) const {
-  if (device_.collective_sms == 0) return false;
-  return offers_ ||
-         std::any_of(snapshot.waiting.begin(), snapshot.waiting.end(),
-                     [&](const WaitingCollective& collective) {
-                       const bool last = collective.ranks_there + 1 >= collective.work.ranks;
-                       return WantsSms(collective.work) &&
-                              snapshot.now - collective.since < (last ? kLastRankNs : kNextRankNs);
-                     });
+// What is to be left to collectives: those that run, and the one that wants most of those that go
+// out now or wait for ranks that are likely to come while a launch that starts now would run. Its
+// blocks would wait for that launch to end, and with them those of the other GPUs.
+int AutoPolicy::CollectiveSms(const Snapshot& snapshot) const {
+  int near_sms = offered_sms_;
+  for (const WaitingCollective& collective : snapshot.waiting) {
+    const bool last = collective.ranks_there + 1 >= collective.work.ranks;
+    if (snapshot.now - collective.since >= (last ? kLastRankNs : kNextRankNs)) continue;
+    near_sms = std::max<int>(near_sms, collective.sms);
+  }
+  return std::max(snapshot.reserved_sms, near_sms);
+}
+
+// Costs under a budget of collectives change with them.
+void AutoPolicy::UseSms(Budget budget, int sms) {
+  int& its = sms_[static_cast<int>(budget)];
+  if (its == sms) return;
+  its = sms;
+  MemoOf(budget).UseSms(sms);
 }
 
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(scope_.priority_class, snapshot.now, kActiveNs);
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
-  if ((snapshot.reserved_sms > 0 || CollectiveIsNear(snapshot)) &&
-      (!outranked || SmsOf(Budget::kBesideCollective) < SmsOf(whole))) {
-    whole = Budget::kBesideCollective;
+  if (const int held = CollectiveSms(snapshot); held > 0) {
+    const int sms = std::max(1, device_.sm_count - held);
+    if (!outranked || sms < SmsOf(whole)) {
+      UseSms(Budget::kBesideCollective, sms);
+      whole = Budget::kBesideCollective;
+    }
   }
   const Time lower_until = running.LowerUntil(scope_.priority_class);
   if (lower_until <= snapshot.now) return whole;
@@ -406,9 +414,9 @@ LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
 
 // All that the choice depends on.
 void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(static_cast<uint32_t>(scope_.goal) << 9 |
-                   static_cast<uint32_t>(scope_.grouped) << 8 | static_cast<uint32_t>(budget) << 1 |
-                   static_cast<uint32_t>(scope_.high()));
+  signature_.Start(
+      static_cast<uint32_t>(SmsOf(budget)) << 8 | static_cast<uint32_t>(scope_.goal) << 4 |
+      static_cast<uint32_t>(scope_.grouped) << 1 | static_cast<uint32_t>(scope_.high()));
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
     signature_.Add(
@@ -514,7 +522,7 @@ void AutoPolicy::Write(const Snapshot& snapshot, const LaunchSplit& split, int s
       PlannedLaunch& launch = plan.launches[plan.launch_count++] = step;
       launch.first = static_cast<uint16_t>(end + i);
       launch.lane = scope_.serial_lane;
-      launch.sm_budget = static_cast<uint16_t>(sm_budget);
+      launch.sm_budget = sm_budget;
       launch.degree = DegreeOf(step.count);
       if (step.form != Form::kStreams) continue;
       launch.count = 1;

@@ -16,6 +16,13 @@ constexpr int kPeerSms[] = {4, 8, 12, 16};
 constexpr size_t kMaxCandidates = 2 + 2 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
+// What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are
+// predicted to some per cent.
+constexpr double kRunShare = 0.05;
+
+double Us(uint64_t bytes, double bytes_per_s) {
+  return 1e6 * static_cast<double>(bytes) / bytes_per_s;
+}
 
 bool IsSmall(const TransportCurve& curve, const Work& work) {
   const uint64_t peers = std::max<uint64_t>(1, work.ranks - 1u);
@@ -26,20 +33,32 @@ bool IsSmall(const TransportCurve& curve, const Work& work) {
 
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice) {
-  const TransportCurve& curve = device.transport_curves[static_cast<size_t>(choice.transport)];
-  const auto us = [](uint64_t bytes, double bytes_per_s) {
-    return 1e6 * static_cast<double>(bytes) / bytes_per_s;
-  };
-  double moving_us = std::max(us(work.link_bytes, curve.link_share * device.link_bytes_per_s),
-                              us(work.hbm_bytes, device.hbm_bytes_per_s));
+  const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
+  const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
+  double moving_us = std::max(Us(work.link_bytes, link_share * device.link_bytes_per_s),
+                              Us(work.hbm_bytes, device.hbm_bytes_per_s));
   if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
-    moving_us = std::max(moving_us, us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
+    moving_us = std::max(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
   return (IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us) + moving_us;
 }
 
-TransportChoice ChooseTransport(const DeviceModel& device, const Work& work,
-                                uint64_t loaded_bytes) {
+int HeldSms(const DeviceModel& device, const TransportChoice& choice) {
+  return choice.sms == 0 && choice.transport == Transport::kNccl ? CollectiveSms(device)
+                                                                 : choice.sms;
+}
+
+double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+                  const TransportChoice& choice, const Beside& beside) {
+  const double run_us = TransportUs(device, work, loaded_bytes, choice);
+  const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
+  // What GEMMs do later because of the SMs they lack: of what runs until the collective has ended.
+  const double late_us = std::min(run_us * held, beside.sms_us * held / (1 - held));
+  return std::max(run_us, beside.us + late_us);
+}
+
+TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+                                const Beside& beside) {
   struct Candidate {
     TransportChoice choice;
     int held;  // SMs
@@ -47,23 +66,29 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work,
   };
   std::array<Candidate, kMaxCandidates> candidates;
   size_t count = 0;
-  const auto add = [&](Transport transport, int sms, int held) {
+  const auto add = [&](Transport transport, int sms) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
-    candidates[count++] = {choice, held, TransportUs(device, work, loaded_bytes, choice)};
+    const double run_us = TransportUs(device, work, loaded_bytes, choice);
+    candidates[count++] = {
+        choice, HeldSms(device, choice),
+        beside.us == 0
+            ? run_us
+            : TogetherUs(device, work, loaded_bytes, choice, beside) + kRunShare * run_us};
   };
-  add(Transport::kNccl, device.collective_sms, CollectiveSms(device));
+  add(Transport::kNccl, device.collective_sms);
   const TransportSet there = device.transports & work.transports;
-  if (there.Has(Transport::kCopyEngine)) add(Transport::kCopyEngine, 0, 0);
+  if (there.Has(Transport::kCopyEngine)) add(Transport::kCopyEngine, 0);
   for (const Transport transport : {Transport::kPeer, Transport::kHybrid}) {
     if (!there.Has(transport)) continue;
     for (const int sms : kPeerSms) {
-      if (device.collective_sms == 0 || sms <= device.collective_sms) add(transport, sms, sms);
+      if (device.collective_sms == 0 || sms <= device.collective_sms) add(transport, sms);
     }
   }
   const auto all = std::span(candidates).first(count);
   const double fastest_us = std::ranges::min(all, {}, &Candidate::us).us;
+  const double worth_sms = beside.us == 0 ? kWorthSms : 1;
   const auto better = [&](const Candidate& a, const Candidate& b) {
-    const double bound_us = kWorthSms * fastest_us;
+    const double bound_us = worth_sms * fastest_us;
     if ((a.us <= bound_us) != (b.us <= bound_us)) return a.us <= bound_us;
     return a.held != b.held ? a.held < b.held : a.us < b.us;
   };

@@ -7,14 +7,30 @@
 
 namespace concert::policies {
 
+// GEMMs that are to run on a GPU while its rank's part of a collective does, alone on all SMs.
+struct Beside {
+  float us = 0;      // one after the other
+  float sms_us = 0;  // of it, what takes longer with fewer SMs
+};
+
 // From the start of the last rank's part to the end, if nothing else runs. `loaded_bytes`: what a
 // rank's blocks load where kernels of ours carry it.
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice);
 
-// The way that is predicted to be the fastest or, of those that are hardly slower, the one that
-// leaves GEMMs the most SMs. NCCL if work.transports and the device have nothing else in common.
-TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes);
+// SMs that it holds while it runs.
+int HeldSms(const DeviceModel& device, const TransportChoice& choice);
+
+// From the start of both to the end of both, if the GEMMs keep to the SMs that the collective
+// leaves while it runs, and take all before and after.
+double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+                  const TransportChoice& choice, const Beside& beside);
+
+// The way by which it and what runs beside it are predicted to be over first. Where nothing is
+// known to run beside it: the fastest or, of those that are hardly slower, the one that leaves
+// GEMMs the most SMs. NCCL if work.transports and the device have nothing else in common.
+TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+                                const Beside& beside = {});
 
 }  // namespace concert::policies
 

@@ -21,9 +21,14 @@ class CostMemo {
   explicit CostMemo(const DeviceModel& device, int sm_count = 0, const TunedTable* tuned = nullptr)
       : device_(device), sm_count_(sm_count), tuned_(tuned) {}
 
-  // Forgets all costs: from now on they come from `tuned`.
+  // These forget all costs: from now on they come from `tuned`, or are of as many SMs (0: all).
   void UseTuned(const TunedTable* tuned) {
     tuned_ = tuned;
+    costs_.Clear();
+  }
+
+  void UseSms(int sm_count) {
+    sm_count_ = sm_count;
     costs_.Clear();
   }
 

@@ -27,16 +27,21 @@ enum class Reason : uint8_t {
 };
 inline constexpr int kReasonCount = 8;
 
+// A step of a plan: what a policy says about one launch. Whoever carries it out holds it as it is.
 struct PlannedLaunch {
-  uint16_t first = 0;  // ops[first, first + count) of the plan
+  uint16_t first = 0;  // ops [first, first + count) of the list that goes with it: Plan::ops
   uint16_t count = 0;
   Form form = Form::kSingle;
   Lane lane = 0;
-  uint16_t sm_budget = 0;  // SMs the launch may use; 0: all
+  // SMs the launch may use; 0: all. On lanes that are not of high priority group launches keep to
+  // it together with those that they overlap, so that the rest is there for who is ahead of them.
+  int sm_budget = 0;
   // Beside how many others the op's kernel should be at its best (its GO-variant).
   Degree degree = Degree::kSolo;
-  // kGroup: the work list, whose problem i is the launch's i-th op. It stays as it is
-  // until Policy::Reclaim().
+  // kGroup: the work list, whose problem i is the launch's i-th op. It stays as it is until
+  // Policy::Reclaim(). Without one, or without DeviceModel::group_kernel, equal GEMMs are one
+  // launch where the device's library has a kernel for that; otherwise the ops run one after the
+  // other.
   const WorkList* work_list = nullptr;
   float predicted_us = 0;  // from its start to its end, beside the others of this plan
 };

@@ -28,6 +28,7 @@ struct ReadyOp {
   int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
   Work work;
   uint64_t work_hash = 0;  // HashWork(work); 0: not computed
+  uint16_t sms = 0;        // of a collective: that it is likely to hold
 };
 
 // A launched op that has not finished.
@@ -48,7 +49,8 @@ struct WaitingCollective {
   Priority priority = Priority::kNormal;
   // Of Work::ranks. News of them may be lost or late: at least so many.
   uint8_t ranks_there = 1;
-  Time since = 0;  // when the last of these came
+  uint16_t sms = 0;  // that it is likely to hold
+  Time since = 0;    // when the last of these came
   Work work;
 };
 

@@ -67,28 +67,62 @@ struct TransportChoice {
   friend bool operator==(const TransportChoice&, const TransportChoice&) = default;
 };
 
+// What becomes of the ranks' bytes. Kinds use the links differently.
+enum class CollectiveKind : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+};
+inline constexpr int kCollectiveKindCount = 5;
+
 // What a transport takes for a collective of which a rank sends so many bytes to its peers:
 // floor_us + the longer of bytes / (link_share of the links) and what the blocks load /
 // (sms * bytes_per_s_per_sm); for a message of up to small_bytes only small_floor_us.
 struct TransportCurve {
   double floor_us = 0;
-  double link_share = 1;          // of DeviceModel::link_bytes_per_s
+  // Of DeviceModel::link_bytes_per_s, by CollectiveKind.
+  std::array<double, kCollectiveKindCount> link_share = {1, 1, 1, 1, 1};
   double bytes_per_s_per_sm = 0;  // 0: SMs do not bound it
   double small_floor_us = 0;
   uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
+  // Beside GEMMs on all other SMs its bytes take so many times as long.
+  double beside_gemm = 1;
+  // And GEMMs take 1 + gemm_per_sms * (its share of the SMs) + gemm_per_link * (its share of the
+  // links' rate) times as long as alone on all SMs.
+  double gemm_per_sms = 1, gemm_per_link = 0;
+
+  friend bool operator==(const TransportCurve&, const TransportCurve&) = default;
 };
 
+// Of a node, by Transport; those of two ranks and those of more.
+struct TransportCurves {
+  std::array<TransportCurve, kTransportCount> of_two, of_more;
+
+  const TransportCurve& Of(Transport transport, int ranks) const {
+    return (ranks > 2 ? of_more : of_two)[static_cast<size_t>(transport)];
+  }
+  TransportCurve& Of(Transport transport, int ranks) {
+    return (ranks > 2 ? of_more : of_two)[static_cast<size_t>(transport)];
+  }
+};
+
+constexpr std::array<double, kCollectiveKindCount> AllKinds(double share) {
+  return {share, share, share, share, share};
+}
+
 // Fitted to all five kinds, 1 KiB to 768 MiB, between two H200s (docs/adr/0023-transports.md), from
-// the launch until the host sees both ranks' ends.
+// the launch until the host sees both ranks' ends. What holds where nothing has been measured.
 inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = {{
-    {.floor_us = 30, .link_share = 0.75},
+    {.floor_us = 30, .link_share = AllKinds(0.75)},
     {.floor_us = 23,
-     .link_share = 0.88,
+     .link_share = AllKinds(0.88),
      .bytes_per_s_per_sm = 43e9,
      .small_floor_us = 16,
      .small_bytes = 64 << 10},
     {.floor_us = 23},
-    {.floor_us = 36, .link_share = 0.84, .bytes_per_s_per_sm = 37e9},
+    {.floor_us = 36, .link_share = AllKinds(0.84), .bytes_per_s_per_sm = 37e9},
 }};
 
 }  // namespace concert::policies

@@ -52,6 +52,7 @@ struct Work {
   bool allow_tf32 = false;
   Carrier carrier = Carrier::kNone;
   uint8_t ranks = 1;          // of a collective
+  CollectiveKind collective = CollectiveKind::kAllReduce;
   TransportSet transports;    // of a collective: that could carry this rank's part
   uint32_t repack_bytes = 0;  // what a group launch must copy first
   // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
@@ -93,8 +94,8 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
-  // What transports take, by Transport, and which of them the node has.
-  std::array<TransportCurve, kTransportCount> transport_curves = kTransportCurves;
+  // What transports take, and which of them the node has.
+  TransportCurves transport_curves = {.of_two = kTransportCurves, .of_more = kTransportCurves};
   TransportSet transports;
   // SMs that a collective is held to and that are left to it while it runs; 0: it takes what it
   // likes, and nothing is left to it.

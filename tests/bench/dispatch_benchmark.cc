@@ -35,19 +35,14 @@ class IdleGpu : public NullDevice {
   }
   uint64_t launches() const { return launches_; }
 
-  absl::Status Launch(Lane lane, const daemon::LaunchRequest& request) override {
+  absl::Status Launch(const daemon::LaunchRequest& launch) override {
     ++launches_;
-    if (request.work_list != nullptr) {
-      const absl::Status status = launcher_->Launch(policies::GroupLaneIndex(lane),
-                                                    {.ops = request.ops,
-                                                     .work_list = request.work_list,
-                                                     .writes = request.writes,
-                                                     .after = request.after,
-                                                     .inputs_ready = request.inputs_ready,
-                                                     .weights_ready = request.weights_ready});
+    const Lane lane = launch.planned.lane;
+    if (launch.planned.work_list != nullptr) {
+      const absl::Status status = launcher_->Launch(policies::GroupLaneIndex(lane), launch);
       if (!status.ok()) return status;
     }
-    return Signal(lane, request.writes);
+    return Signal(lane, launch.writes);
   }
   absl::Status Signal(Lane, std::span<const daemon::TimelineWrite> writes) override {
     writes_.insert(writes_.end(), writes.begin(), writes.end());

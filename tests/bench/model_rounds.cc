@@ -26,26 +26,26 @@ Rounds::Rounds(const std::vector<GemmShape>& shapes, const RoundsOptions& option
              static_cast<uint32_t>(shapes.size()) * options.in_flight, options.sm_count),
       bed_(timed_.bed()) {
   timed_.gpu().set_on_end([this](double us) { CollectAndSubmit(us); });
-  timed_.gpu().set_on_launch([this](policies::Lane lane, const daemon::LaunchRequest& request) {
-    const auto ops = static_cast<int>(request.ops.size());
+  timed_.gpu().set_on_launch([this](const daemon::LaunchRequest& launch) {
+    const auto ops = static_cast<int>(launch.ops.size());
     ++launch_counts_[ops];
-    if (request.form != policies::Form::kGroup) library_ops_ += ops;
-    if (options_.keep_launches) KeepLaunch(lane, request);
+    if (launch.planned.form != policies::Form::kGroup) library_ops_ += ops;
+    if (options_.keep_launches) KeepLaunch(launch);
   });
   for (uint32_t queue = 0; queue < shapes_.size() * options.in_flight; ++queue)
     queues_[reinterpret_cast<daemon::Address>(&bed_.timeline(queue))] = queue;
 }
 
-void Rounds::KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& request) {
-  for (const daemon::TimelineWrite& write : request.writes) {
+void Rounds::KeepLaunch(const daemon::LaunchRequest& launch) {
+  for (const daemon::TimelineWrite& write : launch.writes) {
     const uint32_t queue = queues_.at(write.address);
     const auto slot = static_cast<int>(queue / shapes_.size());
     const auto turn = static_cast<int>(write.value - 1);  // a queue's first ticket is 1
     launches_.push_back({.batch = turn * options_.in_flight + slot,
                          .gemm = static_cast<int>(queue % shapes_.size()),
-                         .lane = lane,
-                         .degree = request.degree,
-                         .ops = static_cast<int>(request.ops.size())});
+                         .lane = launch.planned.lane,
+                         .degree = launch.planned.degree,
+                         .ops = static_cast<int>(launch.ops.size())});
   }
 }
 

@@ -65,7 +65,7 @@ class Rounds {
   void CollectAndSubmit(double us);
   // All figures of the prediction begin anew.
   void BeginToMeasure();
-  void KeepLaunch(policies::Lane lane, const daemon::LaunchRequest& request);
+  void KeepLaunch(const daemon::LaunchRequest& launch);
   Prediction Summarise();
 
   const RoundsOptions& options_;

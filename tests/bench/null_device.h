@@ -32,8 +32,8 @@ class NullDevice : public daemon::Device {
     return absl::UnimplementedError("the null device imports nothing");
   }
   void Free(const daemon::Allocation&) override {}
-  absl::Status Launch(daemon::Lane lane, const daemon::LaunchRequest& request) override {
-    return Signal(lane, request.writes);
+  absl::Status Launch(const daemon::LaunchRequest& launch) override {
+    return Signal(launch.planned.lane, launch.writes);
   }
   absl::Status Signal(daemon::Lane, std::span<const daemon::TimelineWrite> writes) override {
     for (const daemon::TimelineWrite& write : writes) {

@@ -32,15 +32,15 @@ void TimedGpu::CatchUp() {
   }
 }
 
-absl::Status TimedGpu::Launch(daemon::Lane lane, const daemon::LaunchRequest& request) {
-  if (on_launch_) on_launch_(lane, request);
-  const auto ops = static_cast<double>(request.ops.size());
-  const bool group = request.form == policies::Form::kGroup;
+absl::Status TimedGpu::Launch(const daemon::LaunchRequest& launch) {
+  if (on_launch_) on_launch_(launch);
+  const auto ops = static_cast<double>(launch.ops.size());
+  const bool group = launch.planned.form == policies::Form::kGroup;
   now_us_ += costs_.launch + costs_.launch_op * ops +
              (group ? costs_.group_call : costs_.library_call * ops);
   CatchUp();
   node_->AdvanceTo(Ns(now_us_));  // which is when the simulator takes it to be called
-  return node_->gpu(0).Launch(lane, request);
+  return node_->gpu(0).Launch(launch);
 }
 
 absl::Status TimedGpu::Signal(daemon::Lane lane, std::span<const daemon::TimelineWrite> writes) {

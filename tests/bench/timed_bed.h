@@ -49,14 +49,14 @@ class TimedGpu final : public NullDevice {
   double idle_us() const { return static_cast<double>(node_->IdleTime(0)) / 1e3; }
 
   // Called with every launch before it is made.
-  using OnLaunch = std::function<void(daemon::Lane, const daemon::LaunchRequest&)>;
+  using OnLaunch = std::function<void(const daemon::LaunchRequest&)>;
   void set_on_launch(OnLaunch on_launch) { on_launch_ = std::move(on_launch); }
   // Called when something has ended, with the time at which clients see it: before now, where the
   // dispatcher was busy.
   using OnEnd = std::function<void(double us)>;
   void set_on_end(OnEnd on_end) { on_end_ = std::move(on_end); }
 
-  absl::Status Launch(daemon::Lane lane, const daemon::LaunchRequest& request) override;
+  absl::Status Launch(const daemon::LaunchRequest& launch) override;
   absl::Status Signal(daemon::Lane lane, std::span<const daemon::TimelineWrite> writes) override;
   absl::Status Order(daemon::Lane lane, daemon::Lane before) override;
 

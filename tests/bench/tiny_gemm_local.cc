@@ -39,12 +39,11 @@ class LocalTinyGemm : public TinyGemm {
   ~LocalTinyGemm() override;
   absl::Status Prepare(const std::string& policy);
   absl::Status LaunchAndWait() override;
-  std::string form() const override { return std::string(FormName(launch().form)); }
+  std::string form() const override { return std::string(FormName(plan_.launches[0].form)); }
 
  private:
   absl::Status Admit();
   absl::Status Decide(const std::string& policy);
-  const policies::PlannedLaunch& launch() const { return plan_.launches[0]; }
 
   std::unique_ptr<daemon::Node> node_;
   void* page_ = nullptr;  // holds the timeline
@@ -114,16 +113,11 @@ absl::Status LocalTinyGemm::LaunchAndWait() {
   const kernels::Op* const ops[] = {&op_};
   const daemon::TimelineWrite signal[] = {{.address = timeline_, .value = ++value_}};
   // Nothing else is in flight.
-  absl::Status status =
-      gpu.Launch(launch().lane, {.ops = ops,
-                                 .form = launch().form,
-                                 .sm_budget = launch().sm_budget,
-                                 .degree = launch().degree,
-                                 .work_list = kernels::GroupWorkList::Of(launch().work_list),
-                                 .writes = signal,
-                                 .after = {},
-                                 .inputs_ready = true,
-                                 .weights_ready = true});
+  const absl::Status status = gpu.Launch({.planned = plan_.launches[0],
+                                          .ops = ops,
+                                          .writes = signal,
+                                          .inputs_ready = true,
+                                          .weights_ready = true});
   if (!status.ok()) return status;
   // Pairs with the device's system-scope store of the value, which follows the results.
   std::atomic_ref<uint64_t> word(*static_cast<uint64_t*>(page_));

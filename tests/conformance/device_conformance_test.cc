@@ -174,7 +174,7 @@ TEST_P(DeviceConformanceTest, AFaultedGpuSaysSoAndRefusesWork) {
   if (!backend_->Fault(0)) GTEST_SKIP() << "no way to make this GPU fault";
   EXPECT_FALSE(gpu().healthy().ok());
   const Op* ops[] = {&op};
-  EXPECT_FALSE(gpu().Launch(0, {.ops = ops}).ok());
+  EXPECT_FALSE(gpu().Launch({.ops = ops}).ok());
   const TimelineWrite write{WordAddress(0), 1};
   EXPECT_FALSE(gpu().Signal(0, {&write, 1}).ok());
   EXPECT_EQ(Word(0), 0u);

@@ -99,8 +99,8 @@ class DeviceTest : public testing::TestWithParam<std::string> {
 
   void Launch(Lane lane, std::initializer_list<const Op*> ops,
               policies::Form form = policies::Form::kSingle, int on_gpu = 0) {
-    const absl::Status status =
-        gpu(on_gpu).Launch(lane, {.ops = {ops.begin(), ops.size()}, .form = form});
+    const absl::Status status = gpu(on_gpu).Launch(
+        {.planned = {.form = form, .lane = lane}, .ops = {ops.begin(), ops.size()}});
     ASSERT_TRUE(status.ok()) << status;
   }
   void Signal(Lane lane, int word, uint64_t value, int on_gpu = 0) {

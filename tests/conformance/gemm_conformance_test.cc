@@ -284,7 +284,8 @@ TEST_P(GemmConformanceTest, AGroupIsOneLaunch) {
   const uint64_t first_elements = d_elements_;
   const Op second = MakeOp(cases[1], bodies[1], Dtype::kBf16, data[1]);
   const Op* ops[] = {&first, &second};
-  const absl::Status status = gpu().Launch(2, {.ops = ops, .form = policies::Form::kGroup});
+  const absl::Status status =
+      gpu().Launch({.planned = {.form = policies::Form::kGroup, .lane = 2}, .ops = ops});
   if (absl::IsUnimplemented(status)) GTEST_SKIP() << status;
   ASSERT_TRUE(status.ok()) << status;
   Signal(2, 0, 1);

@@ -102,14 +102,15 @@ class GroupConformanceTest : public DeviceTest {
       writes.push_back({WordAddress(static_cast<int>(i)), value});
     }
     const absl::Status status =
-        gpu().Launch(lane, {.ops = ops,
-                            .form = policies::Form::kGroup,
-                            .sm_budget = flags.budget,
-                            .degree = policies::DegreeOf(static_cast<int>(ops.size())),
-                            .work_list = ScheduleOf(ops, flags.budget),
-                            .writes = writes,
-                            .inputs_ready = flags.inputs_ready,
-                            .weights_ready = flags.weights_ready});
+        gpu().Launch({.planned = {.form = policies::Form::kGroup,
+                                  .lane = lane,
+                                  .sm_budget = flags.budget,
+                                  .degree = policies::DegreeOf(static_cast<int>(ops.size())),
+                                  .work_list = ScheduleOf(ops, flags.budget)},
+                      .ops = ops,
+                      .writes = writes,
+                      .inputs_ready = flags.inputs_ready,
+                      .weights_ready = flags.weights_ready});
     ASSERT_TRUE(status.ok()) << status;
   }
   void RunGroup(Lane lane, const std::vector<Problem>& problems, int budget = 0) {

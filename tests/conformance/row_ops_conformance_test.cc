@@ -461,13 +461,13 @@ class ChainConformanceTest : public RowOpsConformanceTest {
     }
     const kernels::GroupWorkList* list =
         ops.front()->work.is_gemm() ? compiler_.Compile(problems, 0) : nullptr;
-    const absl::Status status = gpu().Launch(0, {.ops = ops,
-                                                 .form = policies::Form::kGroup,
-                                                 .work_list = list,
-                                                 .writes = writes,
-                                                 .after = after,
-                                                 .inputs_ready = true,
-                                                 .weights_ready = true});
+    const absl::Status status =
+        gpu().Launch({.planned = {.form = policies::Form::kGroup, .work_list = list},
+                      .ops = ops,
+                      .writes = writes,
+                      .after = after,
+                      .inputs_ready = true,
+                      .weights_ready = true});
     ASSERT_TRUE(status.ok()) << status;
   }
 

@@ -317,7 +317,7 @@ TEST_F(CollectiveTest, BarrierWaitsForEveryRank) {
   copy.kind = CONCERT_OP_COPY;
   copy.copy = {from.address(), to.address(), kBytes};
   const Op* ops[] = {&copy};
-  ASSERT_OK(device(gpus[1]).Launch(0, {.ops = ops}));
+  ASSERT_OK(device(gpus[1]).Launch({.ops = ops}));
   const daemon::TimelineWrite copied = {TimelineAddress(2), Timeline(2) + 1};
   ASSERT_OK(device(gpus[1]).Signal(0, {&copied, 1}));
   ASSERT_OK(device(gpus[1]).Order(policies::kHighCollectiveLane, 0));

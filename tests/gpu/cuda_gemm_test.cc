@@ -126,7 +126,8 @@ class GpuGemmTest : public GpuTest {
       GemmRun run(device(), shape, dtype, activation, random_);
       const Op* ops[] = {&run.op()};
       const policies::Lane lane = random_() % policies::kCollectiveLane;
-      ASSERT_OK(device().Launch(lane, {.ops = ops, .sm_budget = shape.sm_budget}));
+      ASSERT_OK(
+          device().Launch({.planned = {.lane = lane, .sm_budget = shape.sm_budget}, .ops = ops}));
       Finish(lane);
       run.Check();
       if (HasFatalFailure()) return;
@@ -153,7 +154,7 @@ TEST_F(GpuGemmTest, Fp8ReadsTheScalesOfItsOwnOp) {
   GemmRun first(device(), shape, Dtype::kFp8E4m3, Activation::kNone, random_);
   GemmRun second(device(), shape, Dtype::kFp8E4m3, Activation::kNone, random_);
   const Op* ops[] = {&first.op(), &second.op()};
-  for (const Op*& op : ops) ASSERT_OK(device().Launch(0, {.ops = {&op, 1}}));
+  for (const Op*& op : ops) ASSERT_OK(device().Launch({.ops = {&op, 1}}));
   Finish(0);
   first.Check();
   second.Check();
@@ -171,10 +172,10 @@ TEST_F(GpuGemmTest, SurvivesCacheEviction) {
     op.gemm.bias = scratch.address();
     op.gemm.ldd = op.gemm.n;
     const Op* ops[] = {&op};
-    ASSERT_OK(device().Launch(0, {.ops = ops}));
+    ASSERT_OK(device().Launch({.ops = ops}));
   }
   const Op* ops[] = {&first.op()};
-  ASSERT_OK(device().Launch(0, {.ops = ops}));
+  ASSERT_OK(device().Launch({.ops = ops}));
   Finish(0);
   first.Check();
 }

@@ -105,13 +105,12 @@ class GpuGroupMeasure : public GpuGroupTestBase {
       std::vector<const Op*> ops;
       for (const Op& op : made) ops.push_back(&op);
       ASSERT_OK(device().Launch(
-          kLane, {.ops = ops,
-                  .form = policies::Form::kGroup,
-                  .work_list = &work_list,
-                  .writes = writes,
-                  .after = turn == 0 ? std::span<kernels::Predecessor>() : std::span(after),
-                  .inputs_ready = true,
-                  .weights_ready = true}));
+          {.planned = {.form = policies::Form::kGroup, .lane = kLane, .work_list = &work_list},
+           .ops = ops,
+           .writes = writes,
+           .after = turn == 0 ? std::span<kernels::Predecessor>() : std::span(after),
+           .inputs_ready = true,
+           .weights_ready = true}));
       if (turn >= kInFlight) WaitForAll(writes, kInFlight);
       if (HasFatalFailure()) return;
       for (TimelineWrite& write : writes) ++write.value;

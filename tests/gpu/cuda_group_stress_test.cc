@@ -73,12 +73,13 @@ TEST_F(GpuGroupStressTest, IndependentLaunches) {
     const size_t g = static_cast<size_t>(i) % kGroups;
     Throttle(unfinished, writes[g], kGroups);
     if (HasFatalFailure()) return;
-    ASSERT_OK(device().Launch(kLane, {.ops = ops[g],
-                                      .form = Form::kGroup,
-                                      .work_list = Plan(ops[g], g == 2 ? 4 : 0),
-                                      .writes = writes[g],
-                                      .inputs_ready = true,
-                                      .weights_ready = true}));
+    ASSERT_OK(device().Launch({.planned = {.form = Form::kGroup,
+                                           .lane = kLane,
+                                           .work_list = Plan(ops[g], g == 2 ? 4 : 0)},
+                               .ops = ops[g],
+                               .writes = writes[g],
+                               .inputs_ready = true,
+                               .weights_ready = true}));
     for (TimelineWrite& write : writes[g]) ++write.value;
   }
   Finish(kLane);
@@ -218,18 +219,19 @@ class GpuGroupChainStressTest : public GpuGroupStressTest {
     }
     Throttle(unfinished, writes);
     if (HasFatalFailure()) return;
-    daemon::LaunchRequest request = {.ops = ops, .sm_budget = step.budget, .writes = writes};
+    daemon::LaunchRequest request = {
+        .planned = {.lane = chain.lane, .sm_budget = step.budget}, .ops = ops, .writes = writes};
     if (step.group) {
-      request.form = Form::kGroup;
+      request.planned.form = Form::kGroup;
       // Every other launch as one behind another, whose blocks may take half of an SM.
-      request.work_list =
+      request.planned.work_list =
           Plan(ops, step.budget, turn % 2 == 0 ? GroupGoal::kLatency : GroupGoal::kThroughput);
       // Looked at only where inputs are ready.
       if (early) request.after = after;
       request.inputs_ready = inputs_ready;
       request.weights_ready = early && turn % 5 != 0;
     }
-    ASSERT_OK(device().Launch(chain.lane, request));
+    ASSERT_OK(device().Launch(request));
     chain.previous.push_front(step.queues);
     if (chain.previous.size() > kernels::kMaxGroupPredecessors) chain.previous.pop_back();
     early_ += inputs_ready && step.group;
@@ -439,13 +441,14 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
       Throttle(unfinished, writes[lane]);
       if (HasFatalFailure()) return;
       const std::span follows = launch < 2 ? std::span<kernels::Predecessor>() : std::span(after);
-      ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = ops,
-                                                              .form = Form::kGroup,
-                                                              .work_list = Plan(ops),
-                                                              .writes = writes[lane],
-                                                              .after = follows,
-                                                              .inputs_ready = true,
-                                                              .weights_ready = true}));
+      ASSERT_OK(device().Launch({.planned = {.form = Form::kGroup,
+                                             .lane = policies::kGroupLanes[lane],
+                                             .work_list = Plan(ops)},
+                                 .ops = ops,
+                                 .writes = writes[lane],
+                                 .after = follows,
+                                 .inputs_ready = true,
+                                 .weights_ready = true}));
       for (TimelineWrite& write : writes[lane]) ++write.value;
     }
     for (const size_t lane : {0, 1}) Finish(policies::kGroupLanes[lane]);
@@ -475,9 +478,11 @@ TEST_F(GpuGroupStressTest, WatchedProblemsAreHandedOver) {
       Throttle(unfinished, writes[lane], /*window=*/2);
       if (HasFatalFailure()) return;
       const std::vector<const Op*> ops = OpsOf(groups[lane]);
-      ASSERT_OK(device().Launch(
-          policies::kGroupLanes[lane],
-          {.ops = ops, .form = Form::kGroup, .work_list = Plan(ops), .writes = writes[lane]}));
+      ASSERT_OK(device().Launch({.planned = {.form = Form::kGroup,
+                                             .lane = policies::kGroupLanes[lane],
+                                             .work_list = Plan(ops)},
+                                 .ops = ops,
+                                 .writes = writes[lane]}));
       for (TimelineWrite& write : writes[lane]) ++write.value;
     }
   }
@@ -518,8 +523,9 @@ TEST_F(GpuGroupStressTest, PlannersInTurn) {
     Throttle(unfinished, writes[g]);
     if (HasFatalFailure()) return;
     ASSERT_OK(device().Launch(
-        kLane,
-        {.ops = ops[g], .form = Form::kGroup, .work_list = work_lists[g], .writes = writes[g]}));
+        {.planned = {.form = Form::kGroup, .lane = kLane, .work_list = work_lists[g]},
+         .ops = ops[g],
+         .writes = writes[g]}));
     for (TimelineWrite& write : writes[g]) ++write.value;
   }
   Finish(kLane);

@@ -266,13 +266,14 @@ TEST_F(GpuGroupTest, ATimelineTellsThatItsProblemIsDone) {
     GroupRuns runs = MakeRuns(cases, kBf16);
     const std::vector<const Op*> ops = OpsOf(runs);
     const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
-    ASSERT_OK(device().Launch(kLane, {.ops = ops,
-                                      .form = policies::Form::kGroup,
-                                      .sm_budget = budget,
-                                      .work_list = Plan(ops, budget),
-                                      .writes = writes,
-                                      .inputs_ready = true,
-                                      .weights_ready = true}));
+    ASSERT_OK(device().Launch({.planned = {.form = policies::Form::kGroup,
+                                           .lane = kLane,
+                                           .sm_budget = budget,
+                                           .work_list = Plan(ops, budget)},
+                               .ops = ops,
+                               .writes = writes,
+                               .inputs_ready = true,
+                               .weights_ready = true}));
     std::vector<size_t> waiting(runs.size());
     for (size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -305,12 +306,12 @@ TEST_F(GpuGroupTest, AProblemIsNotHeldBackByWhatItsBlockDoesNext) {
   int early = 0;
   for (int attempt = 0; attempt < kAttempts && early == 0; ++attempt) {
     const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
-    ASSERT_OK(device().Launch(kLane, {.ops = ops,
-                                      .form = policies::Form::kGroup,
-                                      .work_list = &work_list.get(),
-                                      .writes = writes,
-                                      .inputs_ready = true,
-                                      .weights_ready = true}));
+    ASSERT_OK(device().Launch(
+        {.planned = {.form = policies::Form::kGroup, .lane = kLane, .work_list = &work_list.get()},
+         .ops = ops,
+         .writes = writes,
+         .inputs_ready = true,
+         .weights_ready = true}));
     ASSERT_TRUE(WaitFor(kFirstTimeline, writes[0].value)) << device().healthy();
     early += Timeline(kFirstTimeline + 1) < writes[1].value ? 1 : 0;
     ASSERT_TRUE(WaitFor(kFirstTimeline + 1, writes[1].value)) << device().healthy();
@@ -384,11 +385,12 @@ TEST_F(GpuGroupTest, LaunchesTakeTurnsWithTheScratch) {
       std::shuffle(ops[lane].begin(), ops[lane].end(), random_);
       const std::span some = std::span(ops[lane]).first(1 + random_() % ops[lane].size());
       const std::span launched = turn + 1 == kTurns ? std::span(ops[lane]) : some;
-      ASSERT_OK(device().Launch(policies::kGroupLanes[lane], {.ops = launched,
-                                                              .form = policies::Form::kGroup,
-                                                              .work_list = Plan(launched),
-                                                              .inputs_ready = true,
-                                                              .weights_ready = true}));
+      ASSERT_OK(device().Launch({.planned = {.form = policies::Form::kGroup,
+                                             .lane = policies::kGroupLanes[lane],
+                                             .work_list = Plan(launched)},
+                                 .ops = launched,
+                                 .inputs_ready = true,
+                                 .weights_ready = true}));
     }
   }
   for (size_t lane = 0; lane < runs.size(); ++lane) {

@@ -176,7 +176,8 @@ class GpuLargeMeasure : public GpuGroupTestBase {
               std::vector<TimelineWrite>& writes) {
     const Op op = OpOf(set, i, turn);
     const Op* ops[] = {&op};
-    ASSERT_OK(device().Launch(lane, {.ops = ops, .writes = {&writes[i], 1}, .variant = variant}));
+    ASSERT_OK(device().Launch(
+        {.planned = {.lane = lane}, .ops = ops, .writes = {&writes[i], 1}, .variant = variant}));
     ++writes[i].value;
   }
 
@@ -205,12 +206,12 @@ class GpuLargeMeasure : public GpuGroupTestBase {
     for (size_t i = 0; i < set.problems.size(); ++i) made.push_back(OpOf(set, i, turn));
     std::vector<const Op*> ops;
     for (const Op& op : made) ops.push_back(&op);
-    ASSERT_OK(device().Launch(kLane, {.ops = ops,
-                                      .form = policies::Form::kGroup,
-                                      .work_list = work_list,
-                                      .writes = writes,
-                                      .inputs_ready = true,
-                                      .weights_ready = true}));
+    ASSERT_OK(device().Launch(
+        {.planned = {.form = policies::Form::kGroup, .lane = kLane, .work_list = work_list},
+         .ops = ops,
+         .writes = writes,
+         .inputs_ready = true,
+         .weights_ready = true}));
     for (TimelineWrite& write : writes) ++write.value;
   }
 

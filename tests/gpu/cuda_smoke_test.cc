@@ -196,9 +196,9 @@ TEST_F(GpuTest, OrderMakesALaneWait) {
   small.copy = {middle.address() + kBytes - 64, last.address(), 64};
   const Op* large_ops[] = {&large};
   const Op* small_ops[] = {&small};
-  ASSERT_OK(device().Launch(0, {.ops = large_ops}));
+  ASSERT_OK(device().Launch({.ops = large_ops}));
   ASSERT_OK(device().Order(policies::kFirstHighLane, 0));
-  ASSERT_OK(device().Launch(policies::kFirstHighLane, {.ops = small_ops}));
+  ASSERT_OK(device().Launch({.planned = {.lane = policies::kFirstHighLane}, .ops = small_ops}));
   Finish(policies::kFirstHighLane);
   last.Download();
   EXPECT_EQ(std::count(last.bytes().begin(), last.bytes().end(), 0x42), 64);
@@ -254,7 +254,7 @@ TEST_F(GpuTest, MeasureHostCosts) {
   std::vector<double> launch, signal, round_trip, order, signal_only;
   for (int i = 0; i < 2000; ++i) {
     const Clock::time_point start = Clock::now();
-    ASSERT_OK(device().Launch(0, {.ops = ops}));
+    ASSERT_OK(device().Launch({.ops = ops}));
     const double launched = MicrosecondsSince(start);
     const uint64_t value = Timeline(0) + 1;
     const daemon::TimelineWrite write = {TimelineAddress(0), value};
@@ -304,7 +304,7 @@ TEST_F(GpuTest, MeasureLaunchBursts) {
     constexpr int kBurst = 16;
     for (int i = 0; i < 200; ++i) {
       const Clock::time_point start = Clock::now();
-      for (int j = 0; j < kBurst; ++j) ASSERT_OK(device().Launch(0, {.ops = ops}));
+      for (int j = 0; j < kBurst; ++j) ASSERT_OK(device().Launch({.ops = ops}));
       each.push_back(MicrosecondsSince(start) / kBurst);
       Finish(0);
     }
@@ -327,7 +327,7 @@ TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
       SquareGemm(memory.address(), memory.address() + step, memory.address() + 2 * step, kSize);
   const Op* ops[] = {&op};
   const Clock::time_point first = Clock::now();
-  ASSERT_OK(device().Launch(0, {.ops = ops}));
+  ASSERT_OK(device().Launch({.ops = ops}));
   std::printf(
       "[ MEASURED ] first Launch of a new problem (heuristic and module load), host: %.0f us\n",
       MicrosecondsSince(first));
@@ -337,14 +337,14 @@ TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
     other.gemm.m = m, other.gemm.n = other.gemm.k = 1024;
     const Op* other_ops[] = {&other};
     const Clock::time_point start = Clock::now();
-    ASSERT_OK(device().Launch(0, {.ops = other_ops}));
+    ASSERT_OK(device().Launch({.ops = other_ops}));
     planned.push_back(MicrosecondsSince(start));
   }
   PrintQuantiles("Launch of a new problem, host", planned);
   Finish(0);
   constexpr int kRuns = 20;
   const Clock::time_point start = Clock::now();
-  for (int i = 0; i < kRuns; ++i) ASSERT_OK(device().Launch(0, {.ops = ops}));
+  for (int i = 0; i < kRuns; ++i) ASSERT_OK(device().Launch({.ops = ops}));
   Finish(0);
   const double us = MicrosecondsSince(start) / kRuns;
   std::printf("[ MEASURED ] 8192^3 bf16 GEMM: %.0f us, %.0f TFLOP/s\n", us,

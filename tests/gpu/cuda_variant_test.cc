@@ -31,7 +31,7 @@ class VariantTest : public GpuTest {
     const Op* ops[] = {&run.op()};
     request.ops = ops;
     run.Poison();
-    ASSERT_OK(device().Launch(0, request));
+    ASSERT_OK(device().Launch(request));
     Finish(0);
     run.Check();
   }
@@ -125,7 +125,7 @@ TEST_F(VariantTest, BudgetsAreKept) {
     GemmRun run(device(), shape, Dtype::kBf16, Activation::kNone, random);
     for (const int budget : {8, 33, 66, 100, 124}) {
       SCOPED_TRACE(shape.name + " on " + std::to_string(budget) + " SMs");
-      LaunchAndCheck(run, {.sm_budget = budget});
+      LaunchAndCheck(run, {.planned = {.sm_budget = budget}});
       GemmKey key = GemmKey::Of(run.op().gemm, budget);
       const GemmEntry* entry = device().gemm_cache().Peek(key);
       ASSERT_NE(entry, nullptr);
@@ -135,7 +135,7 @@ TEST_F(VariantTest, BudgetsAreKept) {
       if (blocks <= static_cast<uint32_t>(budget)) continue;
       const std::vector<Variant> variants = device().Variants(ProblemOf(run.op()), budget);
       ASSERT_FALSE(variants.empty());
-      LaunchAndCheck(run, {.sm_budget = budget, .variant = &variants[0]});
+      LaunchAndCheck(run, {.planned = {.sm_budget = budget}, .variant = &variants[0]});
       key.variant = variants[0];
       const GemmEntry* first = device().gemm_cache().Peek(key);
       ASSERT_NE(first, nullptr);
@@ -180,7 +180,7 @@ TEST_F(VariantTest, ListingDisturbsNoLaunch) {
   for (uint32_t round = 0; round < kRounds && !HasFatalFailure(); ++round) {
     GemmRun run(device(), {.name = "beside", .m = 8 * (round + 1), .n = 64, .k = 64}, Dtype::kBf16,
                 Activation::kNone, random);
-    LaunchAndCheck(run, {.sm_budget = round % 2 == 0 ? 0 : 32});
+    LaunchAndCheck(run, {.planned = {.sm_budget = round % 2 == 0 ? 0 : 32}});
   }
   tuner.join();
 }
@@ -196,10 +196,11 @@ class BatchTest : public VariantTest {
       runs.push_back(std::make_unique<GemmRun>(device(), shape, dtype, activation, random));
       ops.push_back(&runs.back()->op());
     }
-    ASSERT_OK(device().Launch(1, {.ops = ops,
-                                  .form = Form::kGroup,
-                                  .sm_budget = shape.sm_budget,
-                                  .degree = policies::DegreeOf(count)}));
+    ASSERT_OK(device().Launch({.planned = {.form = Form::kGroup,
+                                           .lane = 1,
+                                           .sm_budget = shape.sm_budget,
+                                           .degree = policies::DegreeOf(count)},
+                               .ops = ops}));
     Finish(1);
     for (int i = 0; i < count; ++i) {
       SCOPED_TRACE("member " + std::to_string(i));
@@ -262,7 +263,7 @@ TEST_F(BatchTest, ManyGroupsInFlightAreRight) {
   }
   for (int group = 0; group < kGroups; ++group) {
     const Op* ops[] = {&runs[2 * group]->op(), &runs[2 * group + 1]->op()};
-    ASSERT_OK(device().Launch(2, {.ops = ops, .form = Form::kGroup}));
+    ASSERT_OK(device().Launch({.planned = {.form = Form::kGroup, .lane = 2}, .ops = ops}));
   }
   Finish(2);
   for (const std::unique_ptr<GemmRun>& run : runs) run->Check();

@@ -159,13 +159,14 @@ class GpuGroupTestBase : public GpuTest {
   void LaunchAndWait(std::span<const Op* const> ops, const GroupWorkList* work_list, int budget = 0,
                      policies::Lane lane = kLane) {
     const std::vector<daemon::TimelineWrite> writes = NextWrites(ops.size());
-    ASSERT_OK(device().Launch(lane, {.ops = ops,
-                                     .form = policies::Form::kGroup,
-                                     .sm_budget = budget,
-                                     .work_list = work_list,
-                                     .writes = writes,
-                                     .inputs_ready = true,
-                                     .weights_ready = true}));
+    ASSERT_OK(device().Launch({.planned = {.form = policies::Form::kGroup,
+                                           .lane = lane,
+                                           .sm_budget = budget,
+                                           .work_list = work_list},
+                               .ops = ops,
+                               .writes = writes,
+                               .inputs_ready = true,
+                               .weights_ready = true}));
     for (size_t i = 0; i < ops.size(); ++i) {
       const int index = kFirstTimeline + static_cast<int>(i);
       ASSERT_TRUE(WaitFor(index, writes[i].value)) << "problem " << i << ", " << device().healthy();

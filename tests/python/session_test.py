@@ -240,6 +240,16 @@ def test_copies(session, queue):
         queue.copy(matrix[:, :2], session.zeros((4, 2), "fp32"))
 
 
+def test_a_write_has_ended_when_it_returns(session, queue):
+    """Small ones too, which CUDA only stages: the buffer may go, and ops may read it, at once."""
+    dst = session.zeros((1024,), "fp32")
+    for turn in range(300):
+        values = np.full(1024, turn, np.float32)
+        session.array(values[:16]).buffer.close()
+        queue.copy(session.array(values), dst).wait()
+        assert (dst.read() == turn).all()
+
+
 @pytest.mark.sim_only  # two GPUs
 def test_collectives_of_two_ranks(daemon):
     with concert.connect(daemon.socket) as one, concert.connect(daemon.socket) as two:

@@ -118,8 +118,13 @@ int DescribePointer(const Uuid& gpu, uint64_t pointer, PointerInfo* info, concer
 
 int CopyToDevice(const Uuid& gpu, uint64_t to, const void* from, uint64_t bytes,
                  concert_error* error) {
-  return OnGpu(gpu, error, [&](const Api& api, CUdevice) {
-    return Check(api, api.cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD", error);
+  return OnGpu(gpu, error, [&](const Api& api, CUdevice) -> int {
+    if (int code = Check(api, api.cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD", error)) {
+      return code;
+    }
+    // From pageable memory it returns when the bytes are staged. Who reads them next, the daemon,
+    // is ordered behind nothing of this context, and the buffer may be unmapped at once.
+    return Check(api, api.cuStreamSynchronize(CU_STREAM_LEGACY), "cuStreamSynchronize", error);
   });
 }
 

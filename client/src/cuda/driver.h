@@ -39,7 +39,7 @@ struct PointerInfo {
 };
 int DescribePointer(const Uuid& gpu, uint64_t pointer, PointerInfo* info, concert_error* error);
 
-// Blocking copies between device memory and host memory.
+// Copies between device memory and host memory, that have ended on the device on return.
 int CopyToDevice(const Uuid& gpu, uint64_t to, const void* from, uint64_t bytes,
                  concert_error* error);
 int CopyToHost(const Uuid& gpu, void* to, uint64_t from, uint64_t bytes, concert_error* error);

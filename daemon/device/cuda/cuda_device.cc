@@ -162,7 +162,7 @@ absl::Status CudaDevice::WarmUp() {
                .a_scales_per_row = false,
                .w_scales_per_row = false};
     const Op* ops[] = {&op};
-    if (absl::Status status = Launch(0, {.ops = ops}); !status.ok()) return status;
+    if (absl::Status status = Launch({.ops = ops}); !status.ok()) return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamSynchronize, lanes_[0].stream);
   return absl::OkStatus();
@@ -207,48 +207,51 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
   return driver_.ToStatus(result, "cuCtxEnablePeerAccess", gpu_);
 }
 
-absl::Status CudaDevice::Launch(Lane lane, const LaunchRequest& request) {
+absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
-  const NvtxRanges::Range range(ranges_, request.ops[0]->kind, request.form, request.reason,
-                                request.plan);
+  const Lane lane = launch.planned.lane;
+  const NvtxRanges::Range range(ranges_, launch.ops[0]->kind, launch.planned.form, launch.reason,
+                                launch.plan);
   // cuBLASLt launches into the current context.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  if (const int track = TrackFor(lane, request); track >= 0) return LaunchOnTrack(track, request);
+  if (const int track = TrackFor(launch); track >= 0) return LaunchOnTrack(track, launch);
   InterruptGroups(lane);
-  if (absl::Status status = LaunchOps(lane, request); !status.ok()) return status;
-  if (request.writes.empty()) return absl::OkStatus();
-  const absl::Status signalled = Signal(lane, request.writes);
+  if (absl::Status status = LaunchOps(launch); !status.ok()) return status;
+  if (launch.writes.empty()) return absl::OkStatus();
+  const absl::Status signalled = Signal(lane, launch.writes);
   return signalled.ok() ? signalled : Fault(signalled);
 }
 
-kernels::cuda::LaunchContext CudaDevice::ContextOf(Lane lane, const LaunchRequest& request) {
+kernels::cuda::LaunchContext CudaDevice::ContextOf(const LaunchRequest& launch) {
+  const policies::PlannedLaunch& planned = launch.planned;
   return {.api = api_,
           .kernels = kernels_.table(),
           .cublaslt = cublaslt_,
           .gemm_cache = gemm_cache_,
           .gpu = gpu_,
-          .stream = lanes_[lane].stream,
-          .workspace = workspaces_ + kWorkspaceBytes * lane,
+          .stream = lanes_[planned.lane].stream,
+          .workspace = workspaces_ + kWorkspaceBytes * planned.lane,
           .workspace_bytes = kWorkspaceBytes,
-          .sm_budget = request.sm_budget < info_.model.sm_count ? request.sm_budget : 0,
-          .form = request.form,
-          .degree = request.degree,
+          .sm_budget = planned.sm_budget < info_.model.sm_count ? planned.sm_budget : 0,
+          .form = planned.form,
+          .degree = planned.degree,
           .tuned = tuned_.get(),
-          .variant = request.variant,
+          .variant = launch.variant,
           .probe_stream = probe_stream_};
 }
 
-int CudaDevice::TrackFor(Lane lane, const LaunchRequest& request) const {
+int CudaDevice::TrackFor(const LaunchRequest& launch) const {
   if (groups_ == nullptr) return -1;
-  const bool group = request.form == policies::Form::kGroup && request.work_list != nullptr &&
-                     kernels::cuda::GroupLauncher::Carries(request.ops);
-  if (!group && !kernels::cuda::AreRows(request.ops)) return -1;
-  return policies::GroupLaneIndex(lane);
+  const policies::PlannedLaunch& planned = launch.planned;
+  const bool group = planned.form == policies::Form::kGroup && planned.work_list != nullptr &&
+                     kernels::cuda::GroupLauncher::Carries(launch.ops);
+  if (!group && !kernels::cuda::AreRows(launch.ops)) return -1;
+  return policies::GroupLaneIndex(planned.lane);
 }
 
-absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& request) {
-  return kernels::cuda::AreRows(request.ops) ? groups_->LaunchRows(track, request)
-                                             : groups_->Launch(track, request);
+absl::Status CudaDevice::LaunchOnTrack(int track, const LaunchRequest& launch) {
+  return kernels::cuda::AreRows(launch.ops) ? groups_->LaunchRows(track, launch)
+                                            : groups_->Launch(track, launch);
 }
 
 void CudaDevice::InterruptGroups(Lane lane) {
@@ -256,17 +259,18 @@ void CudaDevice::InterruptGroups(Lane lane) {
   if (track >= 0 && groups_ != nullptr) groups_->Interrupt(track);
 }
 
-absl::Status CudaDevice::LaunchOps(Lane lane, const LaunchRequest& request) {
-  kernels::cuda::LaunchContext context = ContextOf(lane, request);
-  if (kernels::cuda::AreRows(request.ops)) return kernels::cuda::LaunchRows(context, request.ops);
-  if (request.form == policies::Form::kGroup) {
-    const absl::StatusOr<bool> launched = batched_->TryLaunch(context, lane, request.ops);
+absl::Status CudaDevice::LaunchOps(const LaunchRequest& launch) {
+  kernels::cuda::LaunchContext context = ContextOf(launch);
+  if (kernels::cuda::AreRows(launch.ops)) return kernels::cuda::LaunchRows(context, launch.ops);
+  if (launch.planned.form == policies::Form::kGroup) {
+    const absl::StatusOr<bool> launched =
+        batched_->TryLaunch(context, launch.planned.lane, launch.ops);
     if (!launched.ok() || *launched) return launched.status();
     // One after the other, so each as if it were alone.
     context.form = policies::Form::kSingle;
     context.degree = policies::Degree::kSolo;
   }
-  return LaunchEach(context, request.ops);
+  return LaunchEach(context, launch.ops);
 }
 
 absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,

@@ -50,7 +50,7 @@ class CudaDevice : public Device {
     const MutexLock lock(memory_mutex_);
     memory_->Free(allocation);
   }
-  absl::Status Launch(Lane lane, const LaunchRequest& request) override;
+  absl::Status Launch(const LaunchRequest& launch) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
   std::vector<policies::Variant> Variants(const policies::Problem& problem, int sm_budget) override;
@@ -117,13 +117,13 @@ class CudaDevice : public Device {
   absl::Status PreparePeerKernels();
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
-  kernels::cuda::LaunchContext ContextOf(Lane lane, const LaunchRequest& request);
+  kernels::cuda::LaunchContext ContextOf(const LaunchRequest& launch);
   // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
-  int TrackFor(Lane lane, const LaunchRequest& request) const;
-  absl::Status LaunchOnTrack(int track, const LaunchRequest& request);
+  int TrackFor(const LaunchRequest& launch) const;
+  absl::Status LaunchOnTrack(int track, const LaunchRequest& launch);
   void InterruptGroups(Lane lane);
   // The ops of `request` alone, without its writes.
-  absl::Status LaunchOps(Lane lane, const LaunchRequest& request);
+  absl::Status LaunchOps(const LaunchRequest& launch);
   absl::Status LaunchEach(kernels::cuda::LaunchContext& context, std::span<const Op* const> ops);
 
   const kernels::cuda::CudaApi& api_;

@@ -34,13 +34,14 @@ absl::Status SimDevice::CheckLaunchable() {
   return absl::OkStatus();
 }
 
-absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
-  const std::span<const Op* const> ops = request.ops;
+absl::Status SimDevice::Launch(const LaunchRequest& launch) {
+  const Lane lane = launch.planned.lane;
+  const std::span<const Op* const> ops = launch.ops;
   if (lane >= policies::kLaneCount || policies::IsCollectiveLane(lane) || ops.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("launch of ", ops.size(), " ops on lane ", lane));
   }
-  const bool group = request.form == policies::Form::kGroup;
+  const bool group = launch.planned.form == policies::Form::kGroup;
   for (const Op* op : ops) {
     const kernels::OpKind* kind = kernels::FindOpKind(op->kind);
     if (kind == nullptr || kind->collective ||
@@ -50,18 +51,18 @@ absl::Status SimDevice::Launch(Lane lane, const LaunchRequest& request) {
           absl::StrCat("op kind ", op->kind, " cannot be launched in this form"));
     }
   }
-  if (!request.writes.empty() && request.writes.size() != ops.size()) {
+  if (!launch.writes.empty() && launch.writes.size() != ops.size()) {
     return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(), " ops with ",
-                                                   request.writes.size(), " timeline writes"));
+                                                   launch.writes.size(), " timeline writes"));
   }
-  if (group && request.work_list != nullptr &&
-      (request.work_list->problem_count != ops.size() || ops.size() > kernels::kMaxGroupProblems)) {
-    return absl::InvalidArgumentError(absl::StrCat("a launch of ", ops.size(),
-                                                   " ops with a work list of ",
-                                                   request.work_list->problem_count, " problems"));
+  const kernels::GroupWorkList* list = launch.work_list();
+  if (group && list != nullptr &&
+      (list->problem_count != ops.size() || ops.size() > kernels::kMaxGroupProblems)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a launch of ", ops.size(), " ops with a work list of ", list->problem_count, " problems"));
   }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
-  return executor_.Launch(info_.gpu, lane, request);
+  return executor_.Launch(info_.gpu, launch);
 }
 
 absl::Status SimDevice::Signal(Lane lane, std::span<const TimelineWrite> writes) {

@@ -35,7 +35,7 @@ class SimDevice final : public Device {
     memory_.Free(allocation);
   }
 
-  absl::Status Launch(Lane lane, const LaunchRequest& request) override;
+  absl::Status Launch(const LaunchRequest& launch) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;
   // One, of the shape that simulated kernels have.

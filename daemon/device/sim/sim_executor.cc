@@ -127,9 +127,9 @@ void SimExecutor::EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op*
 
 // One kernel, whose ops end when the work list says, on the time scale of the model: each op is a
 // part that computes it, followed by a part that writes its timeline.
-void SimExecutor::EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchRequest& request) {
-  const size_t count = request.ops.size();
-  const float* const ends_us = request.work_list->ends_us;
+void SimExecutor::EnqueueWorkList(int gpu, Time at, const LaunchRequest& launch) {
+  const size_t count = launch.ops.size();
+  const float* const ends_us = launch.planned.work_list->ends_us;
   std::array<uint16_t, kernels::kMaxGroupProblems> order;
   std::iota(order.begin(), order.begin() + count, uint16_t{0});
   std::sort(order.begin(), order.begin() + count, [&](uint16_t a, uint16_t b) {
@@ -141,15 +141,15 @@ void SimExecutor::EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchReque
   for (size_t i = 0; i < count; ++i) {
     const size_t op = order[i];
     const double fraction = last_us > 0 ? std::max(0.0, ends_us[op] / last_us) : 1.0;
-    const Op* const one[] = {request.ops[op]};
+    const Op* const one[] = {launch.ops[op]};
     parts[part_count++] = {fraction, Cookie(Payload::kLaunch, ChainOps(one))};
-    if (request.writes.empty()) continue;
+    if (launch.writes.empty()) continue;
     parts[part_count++] = {
         fraction, Cookie(Payload::kWrites,
-                         writes_.Prepend(request.writes[op], ChainPool<TimelineWrite>::kEnd))};
+                         writes_.Prepend(launch.writes[op], ChainPool<TimelineWrite>::kEnd))};
   }
-  const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], request.ops);
-  engine_.EnqueueKernel(gpu, lane, at, shape, request.work_list->grid(),
+  const KernelShape shape = ShapeOf(models_[static_cast<size_t>(gpu)], launch.ops);
+  engine_.EnqueueKernel(gpu, launch.planned.lane, at, shape, launch.work_list()->grid(),
                         Cookie(Payload::kLaunch, ChainPool<Op>::kEnd), {parts.data(), part_count});
 }
 
@@ -160,26 +160,28 @@ void SimExecutor::EnqueueWrites(int gpu, Lane lane, Time at,
   engine_.EnqueueMark(gpu, lane, at, Cookie(Payload::kWrites, first));
 }
 
-absl::Status SimExecutor::Launch(int gpu, Lane lane, const LaunchRequest& request) {
-  const std::span<const Op* const> ops = request.ops;
-  const bool group = request.form == policies::Form::kGroup;
-  const bool listed = group && request.work_list != nullptr;
+absl::Status SimExecutor::Launch(int gpu, const LaunchRequest& launch) {
+  const policies::PlannedLaunch& planned = launch.planned;
+  const Lane lane = planned.lane;
+  const std::span<const Op* const> ops = launch.ops;
+  const bool group = planned.form == policies::Form::kGroup;
+  const bool listed = group && planned.work_list != nullptr;
   {
     MutexLock lock(mutex_);
-    const size_t writes = request.writes.size();
+    const size_t writes = launch.writes.size();
     const int items = (group ? 1 : static_cast<int>(ops.size())) + (writes > 0 ? 1 : 0);
     if (absl::Status status = CheckRoom(gpu, lane, items, ops.size(), writes); !status.ok())
       return status;
     if (listed && engine_.MilestoneRoom() < ops.size() + writes) return LaneFull();
     const Time at = HostTime();
     if (listed) {
-      EnqueueWorkList(gpu, lane, at, request);
+      EnqueueWorkList(gpu, at, launch);
     } else if (group) {
-      EnqueueKernel(gpu, lane, at, ops, request.sm_budget);
+      EnqueueKernel(gpu, lane, at, ops, planned.sm_budget);
     } else {
-      for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, request.sm_budget);
+      for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, planned.sm_budget);
     }
-    if (writes > 0 && !listed) EnqueueWrites(gpu, lane, at, request.writes);
+    if (writes > 0 && !listed) EnqueueWrites(gpu, lane, at, launch.writes);
   }
   Wake();
   return absl::OkStatus();

@@ -36,7 +36,7 @@ class SimExecutor {
 
   // As Device's and Node's functions. RESOURCE_EXHAUSTED when a lane is full; then nothing was
   // enqueued.
-  absl::Status Launch(int gpu, Lane lane, const LaunchRequest& request);
+  absl::Status Launch(int gpu, const LaunchRequest& launch);
   absl::Status Signal(int gpu, Lane lane, std::span<const TimelineWrite> writes);
   absl::Status Order(int gpu, Lane lane, Lane before);
   absl::Status LaunchCollective(std::span<const RankPart> parts,
@@ -71,8 +71,7 @@ class SimExecutor {
   void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) CONCERT_REQUIRES(mutex_);
   void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget)
       CONCERT_REQUIRES(mutex_);
-  void EnqueueWorkList(int gpu, Lane lane, Time at, const LaunchRequest& request)
-      CONCERT_REQUIRES(mutex_);
+  void EnqueueWorkList(int gpu, Time at, const LaunchRequest& launch) CONCERT_REQUIRES(mutex_);
   void EnqueueWrites(int gpu, Lane lane, Time at, std::span<const TimelineWrite> writes)
       CONCERT_REQUIRES(mutex_);
   void Wake();

@@ -134,12 +134,12 @@ class GroupLauncherTest : public testing::Test {
     }
     EXPECT_TRUE(GroupLauncher::Carries(pointers));
     const size_t before = g_log.enqueued.size();
-    const absl::Status status =
-        launcher_->Launch(track, {.ops = pointers,
-                                  .sm_budget = sm_budget,
-                                  .work_list = compiler_.Compile(problems, sm_budget),
-                                  .inputs_ready = true,
-                                  .weights_ready = true});
+    const absl::Status status = launcher_->Launch(
+        track,
+        {.planned = {.sm_budget = sm_budget, .work_list = compiler_.Compile(problems, sm_budget)},
+         .ops = pointers,
+         .inputs_ready = true,
+         .weights_ready = true});
     EXPECT_TRUE(status.ok()) << status;
     std::vector<std::string> enqueued;
     for (size_t i = before; i < g_log.enqueued.size(); ++i) {
@@ -178,8 +178,8 @@ class GroupLauncherTest : public testing::Test {
       writes.push_back({.address = 64 * pointers.size(), .value = 7});
     }
     EXPECT_TRUE(AreRows(pointers));
-    const absl::Status status = launcher_->LaunchRows(0, {.ops = pointers,
-                                                          .sm_budget = sm_budget,
+    const absl::Status status = launcher_->LaunchRows(0, {.planned = {.sm_budget = sm_budget},
+                                                          .ops = pointers,
                                                           .writes = writes,
                                                           .after = after,
                                                           .inputs_ready = true});
@@ -262,8 +262,8 @@ TEST_F(GroupLauncherTest, RowsFollowAndAreFollowed) {
   const Problem problem = Problem::Of(gemms[0].work);
   const Predecessor after = {.launches_back = 1, .op = 0};
   ASSERT_TRUE(launcher_
-                  ->Launch(0, {.ops = one,
-                               .work_list = compiler_.Compile({&problem, 1}, 0),
+                  ->Launch(0, {.planned = {.work_list = compiler_.Compile({&problem, 1}, 0)},
+                               .ops = one,
                                .after = {&after, 1},
                                .inputs_ready = true,
                                .weights_ready = true})

@@ -79,37 +79,34 @@ TEST_F(AutoTest, AFirstStepIsNoLibraryKernelThatIsHardlyFaster) {
 
 // Else it would wait for them, and the other GPUs with it.
 TEST_F(AutoTest, LaunchesLeaveRoomForACollectiveWhoseRanksAreComing) {
-  scene_.device.collective_sms = 16;
   const int beside = scene_.device.sm_count - 16;
-  const auto budget = [&](const Work& collective, uint8_t ranks_there, Time since) {
+  const auto budget = [&](uint16_t sms, uint8_t ranks_there, Time since) {
     Clear();
-    scene_.Ready(kLarge).Waiting(collective, ranks_there, scene_.now - since);
+    scene_.Ready(kLarge).Waiting(AllReduce(1 << 20, 8), sms, ranks_there, scene_.now - since);
     return Decide().launches[0].sm_budget;
   };
-  const Work all_reduce = AllReduce(1 << 20, 8), barrier = AllReduce(0, 8);
-  EXPECT_EQ(budget(all_reduce, 7, 0), beside);
-  EXPECT_EQ(budget(all_reduce, 7, kLastRankNs - 1), beside);
-  EXPECT_EQ(budget(all_reduce, 7, kLastRankNs), 0) << "SMs are not left unused for ever";
-  EXPECT_EQ(budget(all_reduce, 1, kNextRankNs - 1), beside);
-  EXPECT_EQ(budget(all_reduce, 6, kNextRankNs), 0);
-  EXPECT_EQ(budget(barrier, 7, 0), 0) << "nothing is reserved for it";
+  EXPECT_EQ(budget(16, 7, 0), beside);
+  EXPECT_EQ(budget(16, 7, kLastRankNs - 1), beside);
+  EXPECT_EQ(budget(16, 7, kLastRankNs), 0) << "SMs are not left unused for ever";
+  EXPECT_EQ(budget(16, 1, kNextRankNs - 1), beside);
+  EXPECT_EQ(budget(16, 6, kNextRankNs), 0);
+  EXPECT_EQ(budget(4, 7, 0), scene_.device.sm_count - 4) << "as many as it takes";
+  EXPECT_EQ(budget(0, 7, 0), 0) << "copy engines carry it";
 }
 
 TEST_F(AutoTest, LaunchesLeaveRoomForACollectiveThatGoesOutWithThem) {
-  scene_.device.collective_sms = 16;
-  scene_.Ready(AllReduce(1 << 20)).Ready(kLarge);
-  Decide();
-  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, scene_.device.sm_count - 16);
-  Clear();
-  scene_.Ready(AllReduce(0)).Ready(kLarge);
-  Decide();
-  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, 0);
+  for (const uint16_t sms : {0, 8, 12}) {
+    Clear();
+    scene_.Ready(AllReduce(1 << 20), sms).Ready(kLarge);
+    Decide();
+    EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, sms == 0 ? 0 : scene_.device.sm_count - sms);
+  }
 }
 
-TEST_F(AutoTest, WithoutASettingNothingIsLeftToCollectivesThatCome) {
-  scene_.Ready(AllReduce(1 << 20)).Ready(kLarge).Waiting(AllReduce(1 << 20, 8), 7, scene_.now);
-  Decide();
-  EXPECT_EQ(plan_.launches[LaunchOf(1)].sm_budget, 0);
+TEST_F(AutoTest, OfCollectivesThatRunAndComeTheOneThatWantsMostCounts) {
+  scene_.reserved_sms = 8;
+  scene_.Ready(kLarge).Waiting(AllReduce(1 << 20, 8), 12, 7, scene_.now);
+  EXPECT_EQ(Decide().launches[0].sm_budget, scene_.device.sm_count - 12);
 }
 
 // A collective holds SMs as GEMMs do.

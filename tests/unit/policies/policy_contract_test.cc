@@ -91,7 +91,8 @@ class RandomScenes {
       scene.Running(collective ? AllReduce(1 << 20) : RandomWork(), lane, priority);
     }
     for (int i = Below(8) - 5; i > 0; --i) {
-      scene.Waiting(AllReduce(1 << Below(28), 8), static_cast<uint8_t>(1 + Below(7)),
+      scene.Waiting(AllReduce(1 << Below(28), 8), static_cast<uint16_t>(Below(33)),
+                    static_cast<uint8_t>(1 + Below(7)),
                     scene.now - Below(2'000'000));
     }
     return scene;

@@ -97,6 +97,7 @@ struct Scene {
   std::vector<RunningOp> running;
   std::vector<WaitingCollective> waiting;
   ListedWindow window;
+  int reserved_sms = 0;
   uint32_t newest = 0;  // of the queue that Then goes on with
   Time now = 1'000'000;
 
@@ -122,11 +123,18 @@ struct Scene {
     newest = window.Add(newest, work, waits_elsewhere);
     return *this;
   }
-  // A collective with so many ranks there, the last of them since `since`.
-  Scene& Waiting(const Work& work, uint8_t ranks_there, Time since) {
+  // A ready collective that is likely to hold so many SMs.
+  Scene& Ready(const Work& work, uint16_t sms) {
+    Ready(work);
+    ready.back().sms = sms;
+    return *this;
+  }
+  // One with so many ranks there, the last of them since `since`.
+  Scene& Waiting(const Work& work, uint16_t sms, uint8_t ranks_there, Time since) {
     waiting.push_back({.op = static_cast<uint32_t>(waiting.size()),
                        .session = 1,
                        .ranks_there = ranks_there,
+                       .sms = sms,
                        .since = since,
                        .work = work});
     return *this;
@@ -143,6 +151,7 @@ struct Scene {
   Snapshot Get() const {
     Snapshot snapshot{.now = now,
                       .device = &device,
+                      .reserved_sms = reserved_sms,
                       .ready = ready,
                       .running = running,
                       .waiting = waiting,

@@ -13,9 +13,9 @@ namespace {
 // Counts launches; ops end when the test says so.
 class HeldDevice : public bench::NullDevice {
  public:
-  absl::Status Launch(Lane, const LaunchRequest& request) override {
+  absl::Status Launch(const LaunchRequest& launch) override {
     ++launches_;
-    writes_.insert(writes_.end(), request.writes.begin(), request.writes.end());
+    writes_.insert(writes_.end(), launch.writes.begin(), launch.writes.end());
     return absl::OkStatus();
   }
   void EndAll() {

@@ -99,8 +99,9 @@ class GpuUnderTest {
     do {
       actions_.Clear();
       scheduler_.Step(now, actions_);
-      for (const Action& action : actions_.list) CarryOut(action);
-    } while (!actions_.list.empty());
+      for (LaunchRequest& launch : actions_.launches) CarryOut(launch);
+      for (const OpId id : actions_.released) scheduler_.FreeOp(id);
+    } while (!actions_.empty());
   }
 
   const RankPart* part() const { return part_.op != nullptr ? &part_ : nullptr; }
@@ -123,35 +124,32 @@ class GpuUnderTest {
     return {reinterpret_cast<Address>(&words_[slot.queue]), slot.op.ticket};
   }
 
-  void CarryOut(const Action& action) {
-    const std::span<const OpId> ids = actions_.OpsOf(action);
+  void CarryOut(LaunchRequest& launch) {
+    const std::span<const OpId> ids = actions_.OpsOf(launch);
+    const Lane on = launch.planned.lane;
     for (uint32_t lane = 0; lane < policies::kLaneCount; ++lane) {
-      if ((action.order_mask >> lane & 1) == 0) continue;
-      ASSERT_TRUE(device_.Order(action.lane, static_cast<Lane>(lane)).ok());
+      if ((launch.order_mask >> lane & 1) == 0) continue;
+      ASSERT_TRUE(device_.Order(on, static_cast<Lane>(lane)).ok());
     }
-    if (action.type == Action::Type::kOffer) {
+    if (policies::IsCollectiveLane(on)) {
       part_ = {.gpu = gpu_,
-               .lane = action.lane,
+               .lane = on,
                .op = &scheduler_.slot(ids[0]).op,
                .id = ids[0],
                .signal = WriteOf(ids[0])};
-    } else if (action.type == Action::Type::kRelease) {
-      for (const OpId id : ids) scheduler_.FreeOp(id);
-    } else {
-      ASSERT_EQ(action.type, Action::Type::kLaunch);
-      std::vector<const Op*> ops;
-      std::vector<TimelineWrite> writes;
-      for (const OpId id : ids) {
-        ops.push_back(&scheduler_.slot(id).op);
-        writes.push_back(WriteOf(id));
-      }
-      LaunchRequest request = action.launch;
-      request.ops = ops;
-      request.writes = writes;
-      request.after = actions_.AfterOf(action);
-      ASSERT_TRUE(device_.Launch(action.lane, request).ok());
-      launches_.push_back({static_cast<double>(now_) * 1e-3, request.sm_budget});
+      return;
     }
+    std::vector<const Op*> ops;
+    std::vector<TimelineWrite> writes;
+    for (const OpId id : ids) {
+      ops.push_back(&scheduler_.slot(id).op);
+      writes.push_back(WriteOf(id));
+    }
+    launch.ops = ops;
+    launch.writes = writes;
+    launch.after = actions_.AfterOf(launch);
+    ASSERT_TRUE(device_.Launch(launch).ok());
+    launches_.push_back({static_cast<double>(now_) * 1e-3, launch.planned.sm_budget});
   }
 
   Device& device_;

@@ -18,11 +18,11 @@ using testing::IsEmpty;
 // Writes down what it is asked to do; one kind of call may fail.
 class RecordingDevice final : public bench::NullDevice {
  public:
-  absl::Status Launch(Lane lane, const LaunchRequest& request) override {
-    std::string call = absl::StrCat("launch on ", lane, ":");
-    for (size_t i = 0; i < request.ops.size(); ++i) {
-      absl::StrAppend(&call, " ticket ", request.ops[i]->ticket, " ends as ",
-                      request.writes[i].value, " after ", request.after[i].launches_back);
+  absl::Status Launch(const LaunchRequest& launch) override {
+    std::string call = absl::StrCat("launch on ", launch.planned.lane, ":");
+    for (size_t i = 0; i < launch.ops.size(); ++i) {
+      absl::StrAppend(&call, " ticket ", launch.ops[i]->ticket, " ends as ", launch.writes[i].value,
+                      " after ", launch.after[i].launches_back);
     }
     return Record("launch", call);
   }
@@ -56,7 +56,8 @@ class ExecutorTest : public testing::Test {
       executor_.Add(ops_[i], {.address = 0, .value = 10 + i});
     }
     const std::vector<kernels::Predecessor> after = {{}, {.launches_back = 2, .op = 0}};
-    return executor_.Launch({.lane = 5, .order_mask = order_mask, .count = 2}, after);
+    LaunchRequest launch = {.planned = {.lane = 5}, .order_mask = order_mask, .after = after};
+    return executor_.Launch(launch);
   }
 
   std::vector<IssuerMessage> Messages() {

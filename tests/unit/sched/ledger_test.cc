@@ -42,19 +42,19 @@ class LedgerTest : public testing::Test {
   }
 
   // One plan with one launch, predicted to take 10 us.
-  Ledger::Launched Launch(std::vector<OpId> ops, Lane lane, Time now, uint16_t order_mask = 0,
-                          bool chained = true) {
-    const policies::PlannedLaunch launch{.count = static_cast<uint16_t>(ops.size()),
-                                         .form = Form::kGroup,
-                                         .lane = lane,
-                                         .predicted_us = 10};
+  kernels::LaunchRequest Launch(std::vector<OpId> ops, Lane lane, Time now, uint16_t order_mask = 0,
+                                bool chained = true) {
+    kernels::LaunchRequest launch{.planned = {.count = static_cast<uint16_t>(ops.size()),
+                                              .form = Form::kGroup,
+                                              .lane = lane,
+                                              .predicted_us = 10},
+                                  .order_mask = order_mask};
     policies::Plan plan;
     plan.predicted_us = plan.serial_us = 10;
-    Ledger::Planned planned = ledger_.Open(plan, Priority::kNormal, now);
-    const Ledger::Launched launched =
-        ledger_.Launch(launch, ops, order_mask, chained, planned, now);
-    ledger_.Close(plan, planned);
-    return launched;
+    Ledger::OpenPlan open = ledger_.Open(plan, Priority::kNormal, now);
+    ledger_.Launch(launch, ops, chained, open, now);
+    ledger_.Close(plan, open);
+    return launch;
   }
 
   policies::DeviceModel device_{.launch_us = 0, .launch_op_us = 0};
@@ -113,7 +113,7 @@ TEST_F(LedgerTest, PredecessorsAreForgottenWhenTheyAreTooFarBack) {
 // A part takes nothing until its ranks have met, and then its lane and its SMs.
 TEST_F(LedgerTest, APartIsInFlightFromItsLaunchOn) {
   const OpId part = Gemm(0, 0x8000);
-  ledger_.Offer(part, policies::kCollectiveLane, 0);
+  ledger_.Offer(part, policies::kCollectiveLane, /*sms=*/8, 0);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 0).in_flight, 0u);
   ledger_.LaunchPart(part, {.sms = 8, .run_ns = 50 * kMicro}, 5 * kMicro);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 5 * kMicro).in_flight, 1u);

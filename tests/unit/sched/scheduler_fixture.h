@@ -14,6 +14,7 @@
 namespace concert::daemon {
 
 using kernels::Failure;
+using kernels::LaunchRequest;
 using policies::Form;
 using policies::Plan;
 using policies::Priority;
@@ -79,35 +80,31 @@ class SchedulerTest : public testing::Test {
   void Step() {
     actions_.Clear();
     scheduler_.Step(now_, actions_);
-    for (const Action& action : actions_.list) {
-      for (size_t i = 0; i < action.count; ++i) {
-        const OpId op = actions_.OpsOf(action)[i];
-        after_[op] = actions_.AfterOf(action)[i];
-        switch (action.type) {
-          case Action::Type::kLaunch:
-            launched_.push_back(op);
-            order_mask_[op] = action.order_mask;
-            lane_[op] = action.lane;
-            launch_of_[op] = action;
-            break;
-          case Action::Type::kOffer:
-            offered_.push_back(op);
-            order_mask_[op] = action.order_mask;
-            break;
-          case Action::Type::kComplete:
-            completed_.push_back(op);
-            failure_[op] = scheduler_.slot(op).failure;
-            break;
-          case Action::Type::kRelease:
-            released_.push_back(op);
-            scheduler_.FreeOp(op);
-            break;
-        }
-      }
+    for (const OpId op : actions_.completed) {
+      completed_.push_back(op);
+      failure_[op] = scheduler_.slot(op).failure;
+    }
+    for (const LaunchRequest& launch : actions_.launches) File(launch);
+    for (const OpId op : actions_.released) {
+      released_.push_back(op);
+      scheduler_.FreeOp(op);
     }
   }
 
   void Finish(QueueId queue, uint64_t ticket) { scheduler_.TimelineSeen(queue, ticket, now_); }
+
+  void File(const LaunchRequest& launch) {
+    const bool offered = policies::IsCollectiveLane(launch.planned.lane);
+    for (size_t i = 0; i < launch.planned.count; ++i) {
+      const OpId op = actions_.OpsOf(launch)[i];
+      (offered ? offered_ : launched_).push_back(op);
+      order_mask_[op] = launch.order_mask;
+      if (offered) continue;
+      after_[op] = actions_.AfterOf(launch)[i];
+      lane_[op] = launch.planned.lane;
+      launch_of_.insert_or_assign(op, launch);
+    }
+  }
 
   Scheduler scheduler_;
   Time now_ = 1;
@@ -119,7 +116,7 @@ class SchedulerTest : public testing::Test {
   std::map<OpId, uint16_t> order_mask_;
   std::map<OpId, kernels::Predecessor> after_;
   std::map<OpId, Lane> lane_;
-  std::map<OpId, Action> launch_of_;
+  std::map<OpId, LaunchRequest> launch_of_;
   std::map<OpId, Failure> failure_;
 };
 

@@ -128,7 +128,7 @@ TEST_F(GroupTest, InputsAreReadyOnceWhatTheyNeedWasSeenToFinish) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[first].launch.inputs_ready);
+  EXPECT_TRUE(launch_of_[first].inputs_ready);
   EXPECT_EQ(after_[first].launches_back, 0);
   // On the same lane, so that no order is needed; it need only follow one op of the launch before.
   const OpId second = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
@@ -136,24 +136,24 @@ TEST_F(GroupTest, InputsAreReadyOnceWhatTheyNeedWasSeenToFinish) {
   EXPECT_EQ(order_mask_[second], 0);
   EXPECT_EQ(after_[second].launches_back, 1);
   EXPECT_EQ(after_[second].op, 0);
-  EXPECT_TRUE(launch_of_[second].launch.inputs_ready);
+  EXPECT_TRUE(launch_of_[second].inputs_ready);
   Finish(a, 1);
   const OpId between = SubmitGemm(b, 0x7000, 0x2000, 0x8000);
   Step();
   Finish(b, 1);
-  EXPECT_TRUE(launch_of_[between].launch.inputs_ready);
+  EXPECT_TRUE(launch_of_[between].inputs_ready);
   // Its predecessor is two launches back.
   const OpId behind = SubmitGemm(a, 0x4000, 0x2000, 0x9000);
   Step();
   EXPECT_EQ(after_[behind].launches_back, 2);
-  EXPECT_TRUE(launch_of_[behind].launch.inputs_ready);
+  EXPECT_TRUE(launch_of_[behind].inputs_ready);
   Finish(a, 3);
   const OpId third = SubmitGemm(b, 0x4000, 0x2000, 0x5000, {{a, 2}});
   Step();
-  EXPECT_TRUE(launch_of_[third].launch.inputs_ready);
+  EXPECT_TRUE(launch_of_[third].inputs_ready);
   const OpId fourth = SubmitGemm(a, 0x5000, 0x2000, 0x6000, {{b, 2}});
   Step();
-  EXPECT_FALSE(launch_of_[fourth].launch.inputs_ready);
+  EXPECT_FALSE(launch_of_[fourth].inputs_ready);
 }
 
 TEST_F(GroupTest, DevicesRememberOnlySomeLaunches) {
@@ -168,27 +168,27 @@ TEST_F(GroupTest, DevicesRememberOnlySomeLaunches) {
   const OpId behind = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
   EXPECT_EQ(after_[behind].launches_back, 0);
-  EXPECT_FALSE(launch_of_[behind].launch.inputs_ready);
+  EXPECT_FALSE(launch_of_[behind].inputs_ready);
 }
 
 TEST_F(GroupTest, WeightsAreReadyUnlessSomethingInFlightWritesThem) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId first = SubmitGemm(a, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[first].launch.weights_ready);
+  EXPECT_TRUE(launch_of_[first].weights_ready);
   const OpId reads_d = SubmitGemm(a, 0x3000, 0x2000, 0x4000);
   Step();
-  EXPECT_TRUE(launch_of_[reads_d].launch.weights_ready);  // through A, which is no weight
+  EXPECT_TRUE(launch_of_[reads_d].weights_ready);  // through A, which is no weight
   Finish(a, 1);
   Step();
   const OpId w_is_d = SubmitGemm(b, 0x1000, 0x41f0, 0x5000);  // the last bytes of what is written
   Step();
-  EXPECT_FALSE(launch_of_[w_is_d].launch.weights_ready);
+  EXPECT_FALSE(launch_of_[w_is_d].weights_ready);
   Finish(a, 2), Finish(b, 1);
   Step();
   const OpId later = SubmitGemm(b, 0x1000, 0x4000, 0x6000);
   Step();
-  EXPECT_TRUE(launch_of_[later].launch.weights_ready);
+  EXPECT_TRUE(launch_of_[later].weights_ready);
 }
 
 // While a part is only offered, nothing that depends on it can be launched.
@@ -204,19 +204,19 @@ TEST_F(GroupTest, WeightsThatALaunchedCollectiveWritesAreNotSettled) {
   UseGroups(&learned_);
   const OpId before = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[before].launch.weights_ready);
+  EXPECT_TRUE(launch_of_[before].weights_ready);
   Finish(b, 1);
   scheduler_.PartLaunched(part, {}, now_);
   Step();
   const OpId beside = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_FALSE(launch_of_[beside].launch.weights_ready);
+  EXPECT_FALSE(launch_of_[beside].weights_ready);
   Finish(b, 2);
   Finish(a, 1);
   Step();
   const OpId after = SubmitGemm(b, 0x1000, 0x2000, 0x3000);
   Step();
-  EXPECT_TRUE(launch_of_[after].launch.weights_ready);
+  EXPECT_TRUE(launch_of_[after].weights_ready);
 }
 
 TEST_F(GroupTest, TheSameBatchComesInTheSameOrderWhateverTheSlotsAndServiceOfOthers) {

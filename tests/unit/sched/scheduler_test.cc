@@ -462,8 +462,8 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   const QueueId queue = AddQueue(9);
   Submit(queue);
   Step();
-  ASSERT_EQ(actions_.list.size(), 1u);
-  const Action launch = actions_.list[0];
+  ASSERT_EQ(actions_.launches.size(), 1u);
+  const LaunchRequest launch = actions_.launches[0];
   now_ += 42'000;
   Finish(queue, 1);
   ASSERT_EQ(scheduler_.op_records().size(), 1u);
@@ -480,8 +480,8 @@ TEST_F(SchedulerTest, RecordsPlansWithWhatWasPredictedAndWhatCame) {
   EXPECT_EQ(plan.session_count, 1);
   EXPECT_EQ(plan.ops[0].session, 9u);
   // The device is told which plan it launches, and why.
-  EXPECT_EQ(launch.launch.plan, plan.plan);
-  EXPECT_EQ(launch.launch.reason, plan.reason);
+  EXPECT_EQ(launch.plan, plan.plan);
+  EXPECT_EQ(launch.reason, plan.reason);
 }
 
 TEST_F(SchedulerTest, RecordsNameThePriorityClassOfFailedOpsToo) {

@@ -67,7 +67,7 @@ class SchedulerWalkTest : public SchedulerTest {
     const Lane lane = collective ? policies::kCollectiveLane : lane_[id];
     ASSERT_EQ(order_mask_[id], lanes & ~(1u << lane)) << "op " << ticket << " of queue " << queue;
     if (!collective) {
-      ASSERT_EQ(launch_of_[id].launch.inputs_ready, lanes == 0);
+      ASSERT_EQ(launch_of_[id].inputs_ready, lanes == 0);
     }
     orders_checked_ += lanes != 0;
   }

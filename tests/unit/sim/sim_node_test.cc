@@ -61,7 +61,7 @@ Op HalfCopy(std::vector<uint8_t>& bytes) {
 
 absl::Status LaunchOne(SimNode& node, const Op& op, Lane lane = 0) {
   const Op* ops[] = {&op};
-  return node.gpu(0).Launch(lane, {.ops = ops});
+  return node.gpu(0).Launch({.planned = {.lane = lane}, .ops = ops});
 }
 
 absl::Status SignalOne(SimNode& node, uint64_t& word, uint64_t value, Lane lane = 0) {
@@ -133,11 +133,11 @@ TEST(SimNodeTest, AScheduledGroupEndsItsOpsOneByOneEachWithItsResult) {
   list.blocks = 4;
   list.problem_count = 3;
   list.ends_us = ends_us;
-  ASSERT_TRUE(
-      node->gpu(0)
-          .Launch(
-              0, {.ops = ops, .form = policies::Form::kGroup, .work_list = &list, .writes = writes})
-          .ok());
+  ASSERT_TRUE(node->gpu(0)
+                  .Launch({.planned = {.form = policies::Form::kGroup, .work_list = &list},
+                           .ops = ops,
+                           .writes = writes})
+                  .ok());
   std::vector<int> order;
   std::vector<Time> times;
   for (Time next = node->NextEvent(); next != kNever; next = node->NextEvent()) {
@@ -166,7 +166,9 @@ TEST(SimNodeTest, AGroupWithoutAScheduleEndsAsAWhole) {
   const TimelineWrite writes[] = {{reinterpret_cast<Address>(&words[0]), 1},
                                   {reinterpret_cast<Address>(&words[1]), 1}};
   ASSERT_TRUE(
-      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .writes = writes}).ok());
+      node->gpu(0)
+          .Launch({.planned = {.form = policies::Form::kGroup}, .ops = ops, .writes = writes})
+          .ok());
   for (Time next = node->NextEvent(); next != kNever; next = node->NextEvent()) {
     node->AdvanceTo(next);
     EXPECT_EQ(words[0], words[1]);
@@ -183,8 +185,8 @@ TEST(SimNodeTest, AScheduleOfAnotherSizeIsRefused) {
   const Op* ops[] = {&gemm};
   kernels::GroupWorkList list;
   list.problem_count = 2;
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      node->gpu(0).Launch(0, {.ops = ops, .form = policies::Form::kGroup, .work_list = &list})));
+  EXPECT_TRUE(absl::IsInvalidArgument(node->gpu(0).Launch(
+      {.planned = {.form = policies::Form::kGroup, .work_list = &list}, .ops = ops})));
 }
 
 TEST(SimNodeTest, AFullLaneIsRefusedAndDrains) {
