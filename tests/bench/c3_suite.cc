@@ -83,6 +83,27 @@ struct C3 {
   std::map<uint32_t, RankMemorySizes> sizes;  // by ranks
 };
 
+// All but concert, which is there already; those whose daemons come up.
+void AddMembers(C3& c3, json& header) {
+  std::vector<Member> others = Baselines(c3.stage->is_sim());
+  if (c3.options.forms) {
+    for (Member& form : Forms()) others.push_back(std::move(form));
+  }
+  std::vector<RankContender> contenders;
+  for (const Member& member : others) contenders.push_back(member.contender);
+  c3.stage->Add(contenders, header);
+  c3.members = {{c3.stage->contenders().front(), Role::kConcert, true, true}};
+  for (Member& member : others) {
+    if (c3.members.size() == c3.stage->contenders().size()) break;
+    const std::string& name = member.contender.name;
+    if (c3.stage->contenders()[c3.members.size()].name != name) continue;  // left out
+    (member.role == Role::kForm ? c3.forms : c3.rivals.baselines).push_back(name);
+    c3.members.push_back(std::move(member));
+  }
+  header["baselines"] = c3.rivals.baselines;
+  header["forms"] = c3.forms;
+}
+
 absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>& scenarios,
                         json& header) {
   absl::StatusOr<std::unique_ptr<RankStage>> stage = RankStage::Open(options, header);
@@ -93,21 +114,7 @@ absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>&
         .rivals = {},
         .forms = {},
         .sizes = {}};
-  std::vector<Member> others = Baselines(c3.stage->is_sim());
-  for (const Member& baseline : others) c3.rivals.baselines.push_back(baseline.contender.name);
-  if (options.forms) {
-    for (Member& form : Forms()) {
-      c3.forms.push_back(form.contender.name);
-      others.push_back(std::move(form));
-    }
-  }
-  std::vector<RankContender> contenders;
-  for (const Member& member : others) contenders.push_back(member.contender);
-  if (absl::Status added = c3.stage->Add(contenders); !added.ok()) return added;
-  c3.members = {{c3.stage->contenders().front(), Role::kConcert, true, true}};
-  c3.members.insert(c3.members.end(), others.begin(), others.end());
-  header["baselines"] = c3.rivals.baselines;
-  header["forms"] = c3.forms;
+  AddMembers(c3, header);
 
   std::map<uint32_t, std::vector<OverlapTask>> tasks;
   for (OverlapScenario& scenario : scenarios) {

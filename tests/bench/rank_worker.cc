@@ -45,12 +45,13 @@ class RankWorker {
 
  private:
   struct Contender {
-    std::unique_ptr<RankClient> client;
-    absl::Status prepared;
+    std::unique_ptr<RankClient> client;  // null: could not be made
+    absl::Status opened, prepared;
   };
 
   absl::Status Open();
   absl::Status OpenLocal();
+  Contender OpenContender(const std::string& contender, const absl::Status& local_opened);
   absl::Status Prepare();
   absl::Status Run(RankSlot& slot);
   absl::Status Verify(RankSlot& slot);
@@ -97,24 +98,27 @@ absl::Status RankWorker::OpenLocal() {
   return absl::OkStatus();
 }
 
+RankWorker::Contender RankWorker::OpenContender(const std::string& contender,
+                                                const absl::Status& local_opened) {
+  if (!absl::StartsWith(contender, kLocal)) {
+    auto client = MakeDaemonRank(contender, options_.rank, board_.ranks, options_.sizes);
+    if (client.ok()) return {.client = *std::move(client), .opened = {}, .prepared = {}};
+    return {.client = nullptr, .opened = client.status(), .prepared = {}};
+  }
+  if (!local_opened.ok()) return {.client = nullptr, .opened = local_opened, .prepared = {}};
+  const LocalWay* const way = FindLocalWay(std::string(absl::StripPrefix(contender, kLocal)));
+  return {.client = local_->Client(*way), .opened = {}, .prepared = {}};
+}
+
+// A contender that cannot be had takes no part; the others do.
 absl::Status RankWorker::Open() {
   // First of all: it sets what the libraries read from the environment.
-  if (absl::Status opened = OpenLocal(); !opened.ok()) return opened;
-  const RankClient* first_local = nullptr;
-  for (const std::string& contender : options_.contenders) {
-    if (absl::StartsWith(contender, kLocal)) {
-      const LocalWay* const way = FindLocalWay(std::string(absl::StripPrefix(contender, kLocal)));
-      contenders_.push_back({local_->Client(*way), absl::OkStatus()});
-      if (first_local != nullptr) continue;
-      first_local = contenders_.back().client.get();
-    } else {
-      auto client = MakeDaemonRank(contender, options_.rank, board_.ranks, options_.sizes);
-      if (!client.ok())
-        return absl::Status(client.status().code(),
-                            absl::StrCat(contender, ": ", client.status().message()));
-      contenders_.push_back({*std::move(client), absl::OkStatus()});
-    }
-    memories_.push_back(contenders_.back().client.get());
+  const absl::Status local_opened = OpenLocal();
+  bool has_local = false;
+  for (const std::string& place : options_.contenders) {
+    Contender& contender = contenders_.emplace_back(OpenContender(place, local_opened));
+    const bool shares = absl::StartsWith(place, kLocal) && std::exchange(has_local, true);
+    if (contender.client != nullptr && !shares) memories_.push_back(contender.client.get());
   }
   for (uint64_t offset = 0; offset < options_.sizes.source;) {
     const auto input = data_.Input(options_.rank, options_.sizes.source - offset);
@@ -151,13 +155,16 @@ absl::Status RankWorker::Prepare() {
     before_ = data_.Before(is, options_.rank);
     after_ = data_.After(is, options_.rank);
   }
-  for (Contender& contender : contenders_)
-    contender.prepared = contender.client->Prepare(task_, *workload_);
+  for (Contender& contender : contenders_) {
+    if (contender.client != nullptr)
+      contender.prepared = contender.client->Prepare(task_, *workload_);
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<RankClient*> RankWorker::Current() {
   Contender& contender = contenders_[board_.contender];
+  if (!contender.opened.ok()) return contender.opened;
   if (!contender.prepared.ok()) return contender.prepared;
   return contender.client.get();
 }
