@@ -1,5 +1,6 @@
 #include "tests/bench/c3_suite.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -81,6 +82,7 @@ struct C3 {
   Rivals rivals;
   std::vector<std::string> forms;             // names
   std::map<uint32_t, RankMemorySizes> sizes;  // by ranks
+  std::map<size_t, std::string> broken = {};  // members that would take the others' time, and why
 };
 
 // All but concert, which is there already; those whose daemons come up.
@@ -132,21 +134,27 @@ absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>&
 }
 
 // Which members compute this scenario right; why the others do not goes to `unavailable`.
-absl::StatusOr<std::vector<size_t>> Verify(const C3& c3, RankCrew& crew, CollectiveKind kind,
+absl::StatusOr<std::vector<size_t>> Verify(C3& c3, RankCrew& crew, CollectiveKind kind,
                                            double& worst, json& unavailable) {
   std::vector<size_t> able;
   for (size_t i = 0; i < c3.members.size(); ++i) {
     const Member& member = c3.members[i];
     if (!Carries(member.contender, kind)) continue;
+    if (const auto why = c3.broken.find(i); why != c3.broken.end()) {
+      unavailable.push_back({{"name", member.contender.name}, {"why", why->second}});
+      continue;
+    }
     const absl::StatusOr<double> error = crew.Verify(i);
     if (error.ok()) {
       worst = std::max(worst, *error);
       able.push_back(i);
-    } else if (absl::IsCancelled(error.status()) || member.role == Role::kConcert) {
-      return error.status();
-    } else {
-      unavailable.push_back({{"name", member.contender.name}, {"why", error.status().ToString()}});
+      continue;
     }
+    if (Interrupted() || member.role == Role::kConcert) return error.status();
+    const std::string why = error.status().ToString();
+    unavailable.push_back({{"name", member.contender.name}, {"why", why}});
+    if (!absl::IsDataLoss(error.status()) && !absl::IsNotFound(error.status()))
+      c3.broken.emplace(i, why);
   }
   return able;
 }
@@ -203,7 +211,7 @@ absl::StatusOr<json> PlansOf(const C3& c3, RankCrew& crew, uint32_t repeat, doub
   return DescribeOverlapPlans(*plans, static_cast<int>(repeat), actual_us);
 }
 
-absl::StatusOr<json> Measure(const C3& c3, const OverlapScenario& scenario) {
+absl::StatusOr<json> Measure(C3& c3, const OverlapScenario& scenario) {
   const uint32_t ranks = scenario.collective.ranks;
   const absl::StatusOr<RankCrew*> crew = c3.stage->Crew(ranks, c3.sizes.at(ranks));
   if (!crew.ok()) return crew.status();
@@ -233,13 +241,13 @@ absl::StatusOr<json> Measure(const C3& c3, const OverlapScenario& scenario) {
 absl::Status RunC3Suite(const RunOptions& options, json& result) {
   auto scenarios = ReadOverlapScenarios(options.scenarios, options.filter);
   if (!scenarios.ok()) return scenarios.status();
-  const absl::StatusOr<C3> c3 = Open(options, *scenarios, result["header"]);
+  absl::StatusOr<C3> c3 = Open(options, *scenarios, result["header"]);
   if (!c3.ok()) return c3.status();
   return MeasureScenarios(
       options, *scenarios,
       [&](const OverlapScenario& scenario) {
         absl::StatusOr<json> entry = Measure(*c3, scenario);
-        if (!entry.ok()) c3->stage->DropCrew();
+        c3->stage->DropCrewAfter(entry.status());
         return entry;
       },
       [&](const json& entries) { return OverlapSummary(entries, c3->rivals, kC3LossTolerance); },

@@ -178,7 +178,7 @@ absl::Status RunCollectivesSuite(const RunOptions& options, json& result) {
       options, *sizes,
       [&](const Size& size) {
         absl::StatusOr<json> entry = Measure(**stage, size, memory, options.rounds);
-        if (!entry.ok()) (*stage)->DropCrew();
+        (*stage)->DropCrewAfter(entry.status());
         return entry;
       },
       [&](const json& entries) { return CollectivesSummary(entries, kCollectivesTolerance); },

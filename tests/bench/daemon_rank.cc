@@ -12,7 +12,7 @@ namespace concert::bench {
 namespace {
 
 // No run takes this long, not even on the simulator's CPU.
-constexpr std::chrono::seconds kRunLimit(60);
+constexpr std::chrono::seconds kRunLimit(20);
 // Where there are fewer CPUs than threads that poll, the daemon needs them, too.
 constexpr int kPollsPerYield = 256;
 constexpr int kRankPollsPerClockRead = 1 << 16;

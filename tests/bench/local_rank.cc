@@ -18,7 +18,7 @@ using local::HostWord;
 using local::LtGemm;
 using local::RankNccl;
 
-constexpr uint64_t kLocalRunLimitNs = 60'000'000'000;
+constexpr uint64_t kLocalRunLimitNs = 20'000'000'000;
 constexpr int kLocalPollsPerClockRead = 1 << 16;
 
 class CudaRank : public LocalRank {
@@ -184,7 +184,7 @@ absl::StatusOr<RunEnds> CudaRankClient::Run(bool gemms, bool collective, uint64_
     const bool gemms_done = look(rank_.gemms_end(), gemms, ends.gemms_ns);
     if (collective_done && gemms_done) return ends;
     if (polls % kLocalPollsPerClockRead == 0 && NowNs() > start_ns + kLocalRunLimitNs)
-      return absl::DeadlineExceededError("a run of this process did not end in 60 s");
+      return absl::DeadlineExceededError("a run of this process did not end in 20 s");
     daemon::CpuRelax();
   }
 }

@@ -50,8 +50,10 @@ class RankStage {
   }
   // Of so many ranks; the others' end first. `sizes`: for all tasks that it will get.
   absl::StatusOr<RankCrew*> Crew(uint32_t ranks, const RankMemorySizes& sizes);
-  // After a failure: the next one is a new one.
-  void DropCrew() { crew_ = nullptr; }
+  // After `failed` the crew may hang: the next one is a new one, unless results were just wrong.
+  void DropCrewAfter(const absl::Status& failed) {
+    if (!failed.ok() && !absl::IsDataLoss(failed)) crew_ = nullptr;
+  }
 
  private:
   explicit RankStage(const RunOptions& options) : options_(options) {}
