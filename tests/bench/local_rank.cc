@@ -3,12 +3,11 @@
 #include <set>
 #include <utility>
 
-#include "daemon/clock.h"
 #include "tests/bench/local_gemm.h"
 #include "tests/bench/local_host_word.h"
 #include "tests/bench/local_nccl.h"
 #include "tests/bench/rank_client.h"
-#include "tests/bench/shared_word.h"
+#include "tests/bench/rank_poll.h"
 
 namespace concert::bench {
 namespace {
@@ -17,9 +16,6 @@ using local::Context;
 using local::HostWord;
 using local::LtGemm;
 using local::RankNccl;
-
-constexpr uint64_t kLocalRunLimitNs = 20'000'000'000;
-constexpr int kLocalPollsPerClockRead = 1 << 16;
 
 class CudaRank : public LocalRank {
  public:
@@ -174,19 +170,9 @@ absl::StatusOr<RunEnds> CudaRankClient::Run(bool gemms, bool collective, uint64_
   if (gemms && !gemms_first && launched.ok()) launched = LaunchGemms(run);
   if (!launched.ok()) return launched;
 
-  RunEnds ends;
-  const auto look = [&](const HostWord& word, bool wanted, uint64_t& end_ns) {
-    if (wanted && end_ns == 0 && word.Reached(run)) end_ns = NowNs() - start_ns;
-    return !wanted || end_ns != 0;
-  };
-  for (int polls = 1;; ++polls) {
-    const bool collective_done = look(rank_.collective_end(), collective, ends.collective_ns);
-    const bool gemms_done = look(rank_.gemms_end(), gemms, ends.gemms_ns);
-    if (collective_done && gemms_done) return ends;
-    if (polls % kLocalPollsPerClockRead == 0 && NowNs() > start_ns + kLocalRunLimitNs)
-      return absl::DeadlineExceededError("a run of this process did not end in 20 s");
-    daemon::CpuRelax();
-  }
+  return PollEnds(
+      start_ns, gemms, collective, [&] { return rank_.gemms_end().Reached(run); },
+      [&] { return rank_.collective_end().Reached(run); });
 }
 
 }  // namespace
