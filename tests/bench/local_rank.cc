@@ -17,6 +17,8 @@ using local::HostWord;
 using local::LtGemm;
 using local::RankNccl;
 
+constexpr uint64_t kGpuPageBytes = 2 << 20;  // of GPU memory; windows are made of whole ones
+
 class CudaRank : public LocalRank {
  public:
   explicit CudaRank(std::unique_ptr<Context> context)
@@ -74,7 +76,8 @@ absl::Status CudaRank::Prepare(uint32_t rank, RankBoard& board, std::span<const 
   nccl_ = *std::move(nccl);
   for (const auto& [bytes, address] :
        {std::pair(sizes.source, &source_), std::pair(sizes.output, &output_)}) {
-    const absl::StatusOr<CUdeviceptr> allocated = nccl_->Allocate(std::max<uint64_t>(bytes, 1));
+    const uint64_t pages = std::max<uint64_t>(1, (bytes + kGpuPageBytes - 1) / kGpuPageBytes);
+    const absl::StatusOr<CUdeviceptr> allocated = nccl_->Allocate(pages * kGpuPageBytes);
     if (!allocated.ok()) return allocated.status();
     *address = *allocated;
   }
