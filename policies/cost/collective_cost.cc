@@ -10,15 +10,14 @@
 namespace concert::policies {
 namespace {
 
-// Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
-// reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
-constexpr int kPeerSms[] = {4, 8, 12, 16};
 constexpr size_t kMaxCandidates = 2 + 2 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
 // What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are
 // predicted to some per cent.
 constexpr double kRunShare = 0.05;
+// Of their rate: beside whatever is measured, GEMMs go on.
+constexpr double kMostLost = 0.9;
 
 double Us(uint64_t bytes, double bytes_per_s) {
   return 1e6 * static_cast<double>(bytes) / bytes_per_s;
@@ -50,11 +49,18 @@ int HeldSms(const DeviceModel& device, const TransportChoice& choice) {
 
 double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                   const TransportChoice& choice, const Beside& beside) {
-  const double run_us = TransportUs(device, work, loaded_bytes, choice);
+  const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
+  const double alone_us = TransportUs(device, work, loaded_bytes, choice);
+  const double run_us = alone_us + (curve.beside_gemm - 1) * std::min<double>(alone_us, beside.us);
+  // What GEMMs do later because of the rate they lose: of what runs until the collective has ended.
+  const auto late_us = [&](double lost, double us) {
+    const double share = std::min(lost, kMostLost);
+    return std::min(run_us * share, us * share / (1 - share));
+  };
   const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
-  // What GEMMs do later because of the SMs they lack: of what runs until the collective has ended.
-  const double late_us = std::min(run_us * held, beside.sms_us * held / (1 - held));
-  return std::max(run_us, beside.us + late_us);
+  const double moved = Us(work.link_bytes, device.link_bytes_per_s) / run_us;
+  return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held, beside.sms_us) +
+                              late_us(curve.gemm_per_link * moved, beside.us));
 }
 
 TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
@@ -69,11 +75,10 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   const auto add = [&](Transport transport, int sms) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
     const double run_us = TransportUs(device, work, loaded_bytes, choice);
-    candidates[count++] = {
-        choice, HeldSms(device, choice),
-        beside.us == 0
-            ? run_us
-            : TogetherUs(device, work, loaded_bytes, choice, beside) + kRunShare * run_us};
+    candidates[count++] = {choice, HeldSms(device, choice),
+                           beside.us == 0 ? run_us
+                                          : TogetherUs(device, work, loaded_bytes, choice, beside) +
+                                                kRunShare * run_us};
   };
   add(Transport::kNccl, device.collective_sms);
   const TransportSet there = device.transports & work.transports;

@@ -2,6 +2,7 @@
 #ifndef CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 #define CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 
+#include "policies/cost/tuned_table.h"
 #include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
@@ -12,6 +13,16 @@ struct Beside {
   float us = 0;      // one after the other
   float sms_us = 0;  // of it, what takes longer with fewer SMs
 };
+
+// Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
+// reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
+inline constexpr int kPeerSms[] = {4, 8, 12, 16};
+
+// What `tuned` says of the node's transports; null, or nothing in it: the constants.
+inline TransportCurves CurvesOf(const TunedTable* tuned) {
+  if (tuned != nullptr && tuned->curves()) return *tuned->curves();
+  return {.of_two = kTransportCurves, .of_more = kTransportCurves};
+}
 
 // From the start of the last rank's part to the end, if nothing else runs. `loaded_bytes`: what a
 // rank's blocks load where kernels of ours carry it.

@@ -89,8 +89,8 @@ struct TransportCurve {
   uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
   // Beside GEMMs on all other SMs its bytes take so many times as long.
   double beside_gemm = 1;
-  // And GEMMs take 1 + gemm_per_sms * (its share of the SMs) + gemm_per_link * (its share of the
-  // links' rate) times as long as alone on all SMs.
+  // And GEMMs lose so much of the rate that they have alone on all SMs: gemm_per_sms * (its share
+  // of the SMs) + gemm_per_link * (its share of the links' rate).
   double gemm_per_sms = 1, gemm_per_link = 0;
 
   friend bool operator==(const TransportCurve&, const TransportCurve&) = default;

@@ -51,7 +51,7 @@ struct Work {
   Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
   Carrier carrier = Carrier::kNone;
-  uint8_t ranks = 1;          // of a collective
+  uint8_t ranks = 1;  // of a collective
   CollectiveKind collective = CollectiveKind::kAllReduce;
   TransportSet transports;    // of a collective: that could carry this rank's part
   uint32_t repack_bytes = 0;  // what a group launch must copy first

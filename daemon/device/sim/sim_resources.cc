@@ -102,10 +102,12 @@ double SimEngine::SoloNs(const Group& group) const {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
     if (group.choice.transport != policies::Transport::kNccl) {
       const policies::Work work = {.ranks = static_cast<uint8_t>(group.part_count),
+                                   .collective = part.kind,
                                    .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
                                    .link_bytes = static_cast<uint64_t>(part.link_bytes)};
-      bytes_ns = std::max(bytes_ns,
-                          1e3 * policies::TransportUs(model, work, work.link_bytes, group.choice));
+      bytes_ns = std::max(
+          bytes_ns, 1e3 * policies::TransportUs(
+                              model, work, static_cast<uint64_t>(part.loaded_bytes), group.choice));
       continue;
     }
     floor_ns = std::max(floor_ns, model.collective_floor_us * 1e3);
