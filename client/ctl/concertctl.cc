@@ -147,6 +147,8 @@ class App {
              [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));
     Add(app_, "quotas", "What clients may hold, what they hold, and who holds most",
         Show(&Connection::Stub::GetQuotas, RenderQuotas));
+    Add(app_, "collectives", "Which collectives wait for which ranks, and which run",
+        Show(&Connection::Stub::GetCollectives, RenderCollectives));
     Add(app_, "plans", "What ran together lately, and why",
         Show(&Connection::Stub::ListPlans, RenderPlans,
              std::function([](const Options& options, v1::ListPlansRequest& request) {
