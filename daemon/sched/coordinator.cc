@@ -51,8 +51,7 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   plan.choice = policies::ChooseTransport(model, work, loaded_bytes, beside);
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
-    const double run_us =
-        policies::TransportUs(its, work, loaded_bytes, plan.choice, beside.us > 0);
+    const double run_us = policies::RunUs(its, work, loaded_bytes, plan.choice, beside);
     plan.reservation.run_ns =
         std::max(plan.reservation.run_ns, static_cast<policies::Time>(run_us * 1e3));
   }

@@ -7,6 +7,7 @@
 
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
@@ -66,7 +67,9 @@ class AutoPolicy final : public Policy {
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
                CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
-        splitter_(device_, tuned_.get(), compiler_.get()) {}
+        splitter_(device_, tuned_.get(), compiler_.get()) {
+    device_.transport_curves = CurvesOf(tuned_.get());
+  }
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
 
@@ -82,6 +85,7 @@ class AutoPolicy final : public Policy {
 
   void UseTuned(std::shared_ptr<const TunedTable> tuned) override {
     tuned_ = std::move(tuned);
+    device_.transport_curves = CurvesOf(tuned_.get());
     ++table_;
     for (CostMemo& memo : memos_) memo.UseTuned(tuned_.get());
     splitter_.UseTuned(tuned_.get());
@@ -167,7 +171,7 @@ class AutoPolicy final : public Policy {
   void Write(const Snapshot& snapshot, const LaunchSplit& split, int sm_budget, PlanWriter& writer,
              Plan& plan);
 
-  const DeviceModel device_;
+  DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
   uint32_t table_ = 0;               // counts the tables there have been
   std::array<int, kMemoCount> sms_;  // by Budget

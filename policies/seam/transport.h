@@ -87,8 +87,11 @@ struct TransportCurve {
   double bytes_per_s_per_sm = 0;  // 0: SMs do not bound it
   double small_floor_us = 0;
   uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
-  // Beside GEMMs on the other SMs what its blocks load takes so many times as long.
-  double loads_beside_gemm = 1;
+  // Beside GEMMs on all other SMs its bytes take so many times as long.
+  double beside_gemm = 1;
+  // And GEMMs lose so much of the rate that they have alone on all SMs: gemm_per_sms * (its share
+  // of the SMs) + gemm_per_link * (its share of the links' rate).
+  double gemm_per_sms = 1, gemm_per_link = 0;
 
   friend bool operator==(const TransportCurve&, const TransportCurve&) = default;
 };
@@ -118,12 +121,12 @@ inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = 
      .bytes_per_s_per_sm = 43e9,
      .small_floor_us = 16,
      .small_bytes = 64 << 10,
-     .loads_beside_gemm = 1.25},
+     .beside_gemm = 1.1},
     {.floor_us = 23, .bytes_per_s_per_sm = 80e9},  // of what a rank copies to itself
     {.floor_us = 36,
      .link_share = AllKinds(0.84),
      .bytes_per_s_per_sm = 37e9,
-     .loads_beside_gemm = 1.25},
+     .beside_gemm = 1.1},
 }};
 
 }  // namespace concert::policies

@@ -112,7 +112,14 @@ absl::Status CudaCollectives::OpenChannels(Connection& connection) const {
   return absl::OkStatus();
 }
 
+std::string CudaCollectives::software() const {
+  int version = 0;
+  if (!api_.nccl.has_value() || api_.nccl->ncclGetVersion(&version) != ncclSuccess) return "";
+  return absl::StrCat("NCCL ", version / 10'000, ".", version / 100 % 100, ".", version % 100);
+}
+
 absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
+  const MutexLock lock(connect_mutex_);
   if (Find(gpus) != nullptr) return absl::OkStatus();
   if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
   const size_t count = count_.load(std::memory_order_relaxed);
