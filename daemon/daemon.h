@@ -44,6 +44,9 @@ class Daemon : public DaemonControl {
   std::vector<DeviceStatus> Devices() const override;
   Sensors ReadSensors(int gpu) const override { return choice_.node->ReadSensors(gpu); }
   std::vector<SessionInfo> Sessions() const override;
+  absl::StatusOr<std::shared_ptr<const CollectiveReport>> Collectives() override {
+    return engine_->ReadCollectives();
+  }
   Accounts& accounts() override;
   std::vector<PolicyDescription> Policies() const override;
   std::string PolicyName() const override;

@@ -147,6 +147,8 @@ class App {
              [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));
     Add(app_, "quotas", "What clients may hold, what they hold, and who holds most",
         Show(&Connection::Stub::GetQuotas, RenderQuotas));
+    Add(app_, "collectives", "Which collectives wait for which ranks, and which run",
+        Show(&Connection::Stub::GetCollectives, RenderCollectives));
     Add(app_, "plans", "What ran together lately, and why",
         Show(&Connection::Stub::ListPlans, RenderPlans,
              std::function([](const Options& options, v1::ListPlansRequest& request) {
@@ -245,17 +247,28 @@ class App {
 
   CLI::App* AddTuneCommand(CLI::App& tune, const char* name, const char* help,
                            grpc::Status (*command)(const TuneOptions&, std::ostream&)) {
-    Add(tune, name, help, [command](Connection&, const Options& options, std::ostream& out) {
-      return command(options.tune, out);
-    });
+    Add(tune, name, help, RunOf(command));
     return tune.get_subcommand(name);
+  }
+  static Command RunOf(grpc::Status (*command)(const TuneOptions&, std::ostream&)) {
+    return [command](Connection&, const Options& options, std::ostream& out) {
+      return command(options.tune, out);
+    };
   }
 
   void AddTune() {
-    CLI::App* tune = app_.add_subcommand("tune", "Measure GEMM kernels and keep the best");
-    tune->require_subcommand(1);
+    CLI::App* tune =
+        app_.add_subcommand("tune", "Measure GEMM kernels and collectives, and keep the results");
     tune->fallthrough();
     TuneOptions& options = options_.tune;
+    tune->add_flag("--collectives", options.collectives,
+                   "Measure collectives between all GPUs, alone and beside GEMMs");
+    tune->callback([this, tune, &options] {
+      const bool alone = tune->get_subcommands().empty();
+      if (alone && !options.collectives) throw CLI::RequiredError::Subcommand(1);
+      if (!alone && options.collectives) throw CLI::ExcludesError("--collectives", "a command");
+      if (alone) command_ = RunOf(TuneRun);
+    });
 
     CLI::App* run = AddTuneCommand(*tune, "run", "Measure problems on an idle GPU", TuneRun);
     CLI::Option_group* problems = run->add_option_group("problems");
@@ -280,7 +293,7 @@ class App {
         ->check(CLI::Range(1, 10'000))
         ->capture_default_str();
     verify->add_flag("--fail", options.fail_on_drift, "Exit with 1 if a row has drifted");
-    for (CLI::App* command : {run, verify}) {
+    for (CLI::App* command : {tune, run, verify}) {
       command->add_option("--budget", options.budget_s, "Seconds (default: the daemon's)")
           ->check(CLI::Range(0.001, 86'400.0));
       command->add_flag("--wait", options.wait, "Wait for clients' work to end");

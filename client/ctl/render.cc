@@ -273,6 +273,77 @@ std::string RenderPlans(const v1::ListPlansResponse& plans) {
   return out;
 }
 
+namespace {
+
+// "1 (GPU 1, session 7), 2 (not joined)": its ranks of that state, or of none but "there".
+std::string RanksText(const v1::Collective& collective, bool there) {
+  std::string text;
+  for (const v1::CollectiveRank& rank : collective.ranks()) {
+    if ((rank.state() == "there") != there) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(rank.rank());
+    if (!rank.has_gpu()) {
+      text += " (" + rank.state() + ")";
+      continue;
+    }
+    text += " (GPU " + std::to_string(rank.gpu());
+    if (rank.has_session_id()) text += ", session " + std::to_string(rank.session_id());
+    text += ")";
+  }
+  return text;
+}
+
+// "p2p, 8 SMs, 412 us predicted"
+std::string HowText(const v1::Collective& collective) {
+  std::string text = collective.transport();
+  if (collective.sm_count() > 0) text += ", " + std::to_string(collective.sm_count()) + " SMs";
+  return text + ", " + Micros(collective.predicted_us()) + " predicted";
+}
+
+}  // namespace
+
+std::string RenderCollectives(const v1::GetCollectivesResponse& response) {
+  std::string out = SimulatedNote(response.simulated()) +
+                    std::to_string(response.communicator_count()) + " communicators\n";
+  Table waiting({{"COMMUNICATOR"},
+                 {"OP"},
+                 {"KIND", Align::kLeft},
+                 {"BYTES"},
+                 {"UID"},
+                 {"WAITS"},
+                 {"THERE"},
+                 {"WAITS FOR", Align::kLeft},
+                 {"WHO WAITS", Align::kLeft}});
+  Table running({{"COMMUNICATOR"},
+                 {"OP"},
+                 {"KIND", Align::kLeft},
+                 {"BYTES"},
+                 {"UID"},
+                 {"RUNS"},
+                 {"HOW", Align::kLeft},
+                 {"RANKS", Align::kLeft}});
+  for (const v1::Collective& collective : response.collectives()) {
+    std::vector<std::string> cells = {std::to_string(collective.communicator()),
+                                      std::to_string(collective.sequence()),
+                                      collective.kind(),
+                                      Bytes(collective.bytes()),
+                                      std::to_string(collective.uid()),
+                                      Micros(collective.seconds() * 1e6)};
+    if (collective.running()) {
+      cells.insert(cells.end(), {HowText(collective), RanksText(collective, true)});
+      running.AddRow(std::move(cells));
+    } else {
+      cells.insert(cells.end(), {std::to_string(collective.ranks_there_count()) + " of " +
+                                     std::to_string(collective.rank_count()),
+                                 RanksText(collective, false), RanksText(collective, true)});
+      waiting.AddRow(std::move(cells));
+    }
+  }
+  if (!waiting.empty()) out += "\n" + waiting.Render();
+  if (!running.empty()) out += "\n" + running.Render();
+  if (response.cut()) out += "\nthere are more than are listed\n";
+  return out;
+}
+
 std::string RenderQuotas(const v1::GetQuotasResponse& quotas) {
   Table table({{"RESOURCE", Align::kLeft},
                {"USED"},

@@ -18,6 +18,8 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions);
 std::string RenderStats(const v1::Stats& stats);
 // One sentence per plan, newest first.
 std::string RenderPlans(const v1::ListPlansResponse& plans);
+// What waits for whom, and what runs.
+std::string RenderCollectives(const v1::GetCollectivesResponse& response);
 // One row per resource.
 std::string RenderQuotas(const v1::GetQuotasResponse& quotas);
 std::string RenderPolicies(const v1::ListPoliciesResponse& policies);

@@ -66,9 +66,11 @@ std::string Conclusion(const v1::RunTuningResponse& last) {
 }  // namespace
 
 grpc::Status TuneRun(const TuneOptions& options, std::ostream& out) {
-  const FileContents<v1::TuningProblem> problems = ReadProblems(options);
+  FileContents<v1::TuningProblem> problems;
+  if (!options.collectives) problems = ReadProblems(options);
   if (!problems.error.empty()) return Wrong(problems.error);
   v1::RunTuningRequest request;
+  request.set_collectives(options.collectives);
   request.set_gpu(options.gpu);
   request.set_budget_seconds(options.budget_s);
   request.set_force(options.force);
@@ -117,11 +119,15 @@ grpc::Status TuneStatus(const TuneOptions& options, std::ostream& out) {
     out << "GPU " << gpu.gpu() << "   " << gpu.row_count() << " rows, " << gpu.stale_row_count()
         << " stale (" << gpu.description() << ")\n";
   }
+  out << "between " << status.curve_count() << " curves (" << status.collectives_description()
+      << ")\n";
   out << "lookups " << status.hit_count() << " found, " << status.miss_count() << " not, "
       << status.stale_hit_count() << " stale; " << status.invalid_row_count()
       << " invalid rows skipped\n";
   if (status.running()) {
-    out << "running on GPU " << status.running_gpu()
+    out << "running on "
+        << (status.running_collectives() ? "all GPUs"
+                                         : "GPU " + std::to_string(status.running_gpu()))
         << (status.running_idle() ? " (idle time)" : "") << ": " << ProgressLine(status.progress())
         << "\n";
   } else if (!status.last_error().empty()) {
@@ -147,15 +153,46 @@ grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
     count += static_cast<size_t>(page.rows_size());
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
+  grpc::ClientContext context;
+  SetDeadline(options, context);
+  v1::ListTransportCurvesResponse curves;
+  if (const grpc::Status status =
+          stub->ListTransportCurves(&context, v1::ListTransportCurvesRequest(), &curves);
+      !status.ok())
+    return status;
+  for (const v1::TransportCurve& curve : curves.curves()) WriteCurve(curve, file);
   if (!file.flush()) return Wrong("cannot write " + options.file);
-  out << count << " rows written to " << options.file << "\n";
+  out << count << " rows and " << curves.curves_size() << " curves written to " << options.file
+      << "\n";
   return grpc::Status::OK;
 }
 
+namespace {
+
+grpc::Status ImportCurves(const TuneOptions& options, Stub& stub,
+                          const std::vector<v1::TransportCurve>& curves,
+                          v1::ImportTransportCurvesResponse& response) {
+  if (curves.empty()) return grpc::Status::OK;
+  v1::ImportTransportCurvesRequest request;
+  for (const v1::TransportCurve& curve : curves) *request.add_curves() = curve;
+  grpc::ClientContext context;
+  SetDeadline(options, context);
+  return stub.ImportTransportCurves(&context, request, &response);
+}
+
+}  // namespace
+
 grpc::Status TuneImport(const TuneOptions& options, std::ostream& out) {
   const FileContents<v1::TunedRow> rows = ReadRows(options.file);
-  if (!rows.error.empty()) return Wrong(rows.error);
+  const FileContents<v1::TransportCurve> curves = ReadCurves(options.file);
+  for (const std::string& error : {rows.error, curves.error}) {
+    if (!error.empty()) return Wrong(error);
+  }
   const std::unique_ptr<Stub> stub = Connect(options);
+  v1::ImportTransportCurvesResponse imported;
+  if (const grpc::Status status = ImportCurves(options, *stub, curves.entries, imported);
+      !status.ok())
+    return status;
   v1::ImportTunedRowsResponse total;
   for (size_t first = 0; first < rows.entries.size(); first += kRowsPerCall) {
     v1::ImportTunedRowsRequest request;
@@ -174,8 +211,16 @@ grpc::Status TuneImport(const TuneOptions& options, std::ostream& out) {
     if (total.first_refusal().empty()) total.set_first_refusal(response.first_refusal());
   }
   if (options.json) {
-    out << ToJson(total).dump(2) << "\n";
+    nlohmann::ordered_json both = ToJson(total);
+    both["curves"] = ToJson(imported);
+    out << both.dump(2) << "\n";
     return grpc::Status::OK;
+  }
+  if (!curves.entries.empty()) {
+    out << imported.imported_curve_count() << " curves imported, " << imported.kept_curve_count()
+        << " as new already, " << imported.refused_curve_count() << " refused\n";
+    if (!imported.first_refusal().empty())
+      out << "the first refusal: " << imported.first_refusal() << "\n";
   }
   out << total.imported_row_count() << " rows imported, " << total.kept_row_count()
       << " as good already, " << total.refused_row_count() << " refused\n";

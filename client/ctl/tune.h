@@ -16,7 +16,8 @@ struct TuneOptions {
   std::string file, other_file;          // of export, import and diff
   double budget_s = 0;                   // 0: the daemon's
   uint32_t gpu = 0;
-  uint32_t rows = 16;  // of verify
+  uint32_t rows = 16;        // of verify
+  bool collectives = false;  // `run` measures them
   bool force = false, wait = false, fail_on_drift = false;
   bool json = false, terminal = false;
   std::string socket;

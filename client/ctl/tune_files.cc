@@ -54,9 +54,14 @@ bool Parse(const std::string& text, google::protobuf::Message* message, const st
 using Check = bool (*)(const json&, const google::protobuf::Message&, const std::string& where,
                        std::string& error);
 
-// `check`, if given, judges each line before it is read.
+// Whether a line is one of those that are wanted; one that is no JSON is.
+using Wanted = bool (*)(const json&);
+bool IsCurve(const json& line) { return line.is_object() && line.contains("transport"); }
+bool IsRow(const json& line) { return !IsCurve(line); }
+
+// `check`, if given, judges each line before it is read. `wanted`, if given, says which are.
 template <typename T>
-FileContents<T> ReadLines(const std::string& path, Check check = nullptr) {
+FileContents<T> ReadLines(const std::string& path, Check check, Wanted wanted) {
   FileContents<T> contents;
   std::string text;
   if (!ReadFile(path, text, contents.error)) return contents;
@@ -70,7 +75,8 @@ FileContents<T> ReadLines(const std::string& path, Check check = nullptr) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     T entry;
     const std::string where = path + ":" + std::to_string(number);
-    const json object = check == nullptr ? json() : json::parse(line, nullptr, false);
+    const json object = json::parse(line, nullptr, false);
+    if (wanted != nullptr && !wanted(object)) continue;
     if (check != nullptr && !check(object, entry, where, contents.error)) return contents;
     if (!Parse(line, &entry, where, contents.error)) return contents;
     contents.entries.push_back(std::move(entry));
@@ -168,14 +174,22 @@ FileContents<v1::TuningProblem> ReadShapes(const std::string& path) {
 }
 
 FileContents<v1::TuningProblem> ReadTrace(const std::string& path) {
-  return ReadLines<v1::TuningProblem>(path, KeysAreKnown);
+  return ReadLines<v1::TuningProblem>(path, KeysAreKnown, nullptr);
 }
 
 FileContents<v1::TunedRow> ReadRows(const std::string& path) {
-  return ReadLines<v1::TunedRow>(path);
+  return ReadLines<v1::TunedRow>(path, nullptr, IsRow);
+}
+
+FileContents<v1::TransportCurve> ReadCurves(const std::string& path) {
+  return ReadLines<v1::TransportCurve>(path, nullptr, IsCurve);
 }
 
 void WriteRow(const v1::TunedRow& row, std::ostream& out) { out << ToJson(row).dump() << "\n"; }
+
+void WriteCurve(const v1::TransportCurve& curve, std::ostream& out) {
+  out << ToJson(curve).dump() << "\n";
+}
 
 std::string DescribeKey(const v1::TunedRow& row) {
   std::string text =

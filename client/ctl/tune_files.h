@@ -26,9 +26,11 @@ FileContents<v1::TuningProblem> ReadShapes(const std::string& path);
 // JSON Lines of {"m": 16, "n": 2048, "k": 1024, "batch": 1, "dtype": "bf16", "count": 12}.
 FileContents<v1::TuningProblem> ReadTrace(const std::string& path);
 
-// JSON Lines, one row each. Unknown keys are ignored.
+// JSON Lines, one row or curve each: what has a `transport` is a curve. Unknown keys are ignored.
 FileContents<v1::TunedRow> ReadRows(const std::string& path);
+FileContents<v1::TransportCurve> ReadCurves(const std::string& path);
 void WriteRow(const v1::TunedRow& row, std::ostream& out);
+void WriteCurve(const v1::TransportCurve& curve, std::ostream& out);
 
 // What differs between two sets of rows: lines for people, and how many.
 struct RowsDiff {

@@ -149,6 +149,16 @@ AdminService::Unary* AdminService::GetQuotas(Context* context, const v1::GetQuot
   return Reply(context);
 }
 
+AdminService::Unary* AdminService::GetCollectives(Context* context,
+                                                  const v1::GetCollectivesRequest*,
+                                                  v1::GetCollectivesResponse* response) {
+  const auto report = control_.Collectives();
+  if (!report.ok()) return Reply(context, ToGrpc(report.status()));
+  FillCollectives(**report, response);
+  response->set_simulated(control_.Info().simulated());
+  return Reply(context);
+}
+
 AdminService::Unary* AdminService::SetPolicy(Context* context, const v1::SetPolicyRequest* request,
                                              v1::SetPolicyResponse* response) {
   if (request->policy().empty()) {

@@ -37,6 +37,8 @@ class AdminService final : public v1::AdminService::CallbackService {
   Unary* ListPlans(Context*, const v1::ListPlansRequest*, v1::ListPlansResponse*) override;
   Unary* GetPolicy(Context*, const v1::GetPolicyRequest*, v1::GetPolicyResponse*) override;
   Unary* ListPolicies(Context*, const v1::ListPoliciesRequest*, v1::ListPoliciesResponse*) override;
+  Unary* GetCollectives(Context*, const v1::GetCollectivesRequest*,
+                        v1::GetCollectivesResponse*) override;
   Unary* GetQuotas(Context*, const v1::GetQuotasRequest*, v1::GetQuotasResponse*) override;
   Unary* SetPolicy(Context*, const v1::SetPolicyRequest*, v1::SetPolicyResponse*) override;
   Unary* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;

@@ -4,13 +4,16 @@
 #define CONCERT_DAEMON_ADMIN_DAEMON_CONTROL_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/collective_report.h"
 
 namespace concert::daemon {
 
@@ -66,6 +69,9 @@ class DaemonControl {
   // Asks the GPU's driver: while that is busy it may take longer.
   virtual Sensors ReadSensors(int gpu) const = 0;
   virtual std::vector<SessionInfo> Sessions() const = 0;  // by id
+  // What waits for ranks and what runs; asks the issuer of collectives, which may take 2 s if it
+  // hangs.
+  virtual absl::StatusOr<std::shared_ptr<const CollectiveReport>> Collectives() = 0;
   // Who holds how much, of what limit. The API's own streams are charged to operators().
   virtual Accounts& accounts() = 0;
 

@@ -145,6 +145,54 @@ void FillStats(const Stats& stats, Time now, v1::Stats* out) {
   FillClasses(stats.classes, FillOps, out);
 }
 
+namespace {
+
+const char* StateName(ReportedRank::State state) {
+  switch (state) {
+    case ReportedRank::State::kThere:
+      return "there";
+    case ReportedRank::State::kMissing:
+      return "missing";
+    case ReportedRank::State::kNotJoined:
+      break;
+  }
+  return "not joined";
+}
+
+void FillRank(const ReportedRank& rank, v1::CollectiveRank* out) {
+  out->set_rank(rank.rank);
+  out->set_state(StateName(rank.state));
+  if (rank.gpu >= 0) out->set_gpu(static_cast<uint32_t>(rank.gpu));
+  if (rank.session != 0) out->set_session_id(rank.session);
+}
+
+}  // namespace
+
+void FillCollectives(const CollectiveReport& report, v1::GetCollectivesResponse* out) {
+  for (const ReportedCollective& collective : report.collectives) {
+    v1::Collective* message = out->add_collectives();
+    message->set_communicator(collective.communicator);
+    message->set_sequence(collective.sequence);
+    message->set_kind(concert_op_kind_name(collective.kind));
+    message->set_bytes(collective.bytes);
+    message->set_uid(collective.uid);
+    message->set_rank_count(collective.ranks);
+    message->set_running(collective.running);
+    message->set_seconds(static_cast<double>(report.taken_at - collective.since) * 1e-9);
+    message->set_ranks_there_count(collective.parts_there);
+    const auto ranks =
+        std::span(report.ranks).subspan(collective.first_rank, collective.rank_count);
+    for (const ReportedRank& rank : ranks) FillRank(rank, message->add_ranks());
+    if (!collective.running) continue;
+    message->set_transport(
+        std::string(policies::kTransportNames[static_cast<size_t>(collective.choice.transport)]));
+    message->set_sm_count(collective.choice.sms);
+    message->set_predicted_us(static_cast<double>(collective.run_ns) * 1e-3);
+  }
+  out->set_cut(report.cut);
+  out->set_communicator_count(static_cast<uint32_t>(report.communicators));
+}
+
 void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out) {
   constexpr size_t kHeaviest = 3;
   const auto or_zero = [](uint64_t limit) { return limit == kUnlimited ? 0 : limit; };

@@ -11,6 +11,7 @@ namespace concert::daemon::admin {
 void FillStats(const Stats& stats, Time now, v1::Stats* out);
 void FillTracedOp(uint8_t gpu, const OpRecord& op, v1::TracedOp* out);
 void FillPlan(const RecentPlan& plan, v1::Plan* out);
+void FillCollectives(const CollectiveReport& report, v1::GetCollectivesResponse* out);
 void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out);
 void FillDevice(const DeviceStatus& device, v1::Device* out);
 void FillSensors(const Sensors& sensors, v1::Device* out);

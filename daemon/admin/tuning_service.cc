@@ -57,9 +57,12 @@ grpc::Status TuningService::RunTuning(Context* context, const v1::RunTuningReque
                                kMaxProblems));
   }
   TuningRequest job_request{.gpu = static_cast<int>(std::min(request->gpu(), 1u << 16)),
+                            .collectives = request->collectives(),
                             .budget_s = request->budget_seconds(),
                             .force = request->force(),
                             .wait = request->wait()};
+  if (request->collectives() && request->problems_size() > 0)
+    return Refuse("collectives are measured by themselves; send no problems with them");
   uint32_t left_out = 0;
   for (const v1::TuningProblem& problem : request->problems()) {
     const absl::StatusOr<TuningItem> item = ToItem(problem);
@@ -72,8 +75,9 @@ grpc::Status TuningService::RunTuning(Context* context, const v1::RunTuningReque
       return ToGrpc(item.status());
     }
   }
-  LogCall(*context, absl::StrCat("tuning of ", job_request.items.size(), " problems on GPU ",
-                                 job_request.gpu));
+  LogCall(*context, job_request.collectives ? std::string("tuning of collectives")
+                                            : absl::StrCat("tuning of ", job_request.items.size(),
+                                                           " problems on GPU ", job_request.gpu));
   return Follow(context, job_request, [&](const TuningJob& job) {
     v1::RunTuningResponse response;
     FillProgress(job, response.mutable_progress());
@@ -135,6 +139,9 @@ grpc::Status TuningService::GetTuningStatus(Context*, const v1::GetTuningStatusR
   response->set_running(summary.job.running);
   response->set_running_gpu(static_cast<uint32_t>(summary.job.gpu));
   response->set_running_idle(summary.job.idle);
+  response->set_running_collectives(summary.job.collectives);
+  response->set_collectives_description(summary.collectives.description);
+  response->set_curve_count(summary.curves);
   FillProgress(summary.job, response->mutable_progress());
   if (!summary.job.running) response->set_last_error(std::string(summary.job.result.message()));
   return grpc::Status::OK;
@@ -184,6 +191,41 @@ grpc::Status TuningService::ImportTunedRows(Context* context,
   response->set_imported_row_count(result->imported);
   response->set_kept_row_count(result->kept);
   response->set_refused_row_count(result->refused + refused.refused);
+  response->set_first_refusal(refused.refused > 0 ? refused.first_refusal : result->first_refusal);
+  return grpc::Status::OK;
+}
+
+grpc::Status TuningService::ListTransportCurves(Context*, const v1::ListTransportCurvesRequest*,
+                                                v1::ListTransportCurvesResponse* response) {
+  for (const StoredCurve& stored : control_.Curves()) FillCurve(stored, response->add_curves());
+  return grpc::Status::OK;
+}
+
+grpc::Status TuningService::ImportTransportCurves(Context* context,
+                                                  const v1::ImportTransportCurvesRequest* request,
+                                                  v1::ImportTransportCurvesResponse* response) {
+  if (request->curves_size() > static_cast<int>(kMaxRowsPerCall)) {
+    return Refuse(absl::StrCat("there are ", request->curves_size(), " curves; send at most ",
+                               kMaxRowsPerCall, " at a time"));
+  }
+  ImportResult refused;
+  std::vector<StoredCurve> curves;
+  for (const v1::TransportCurve& message : request->curves()) {
+    const absl::StatusOr<StoredCurve> curve = ToCurve(message);
+    if (curve.ok()) {
+      curves.push_back(*curve);
+    } else if (refused.refused++ == 0) {
+      refused.first_refusal = std::string(curve.status().message());
+    }
+  }
+  const auto result = control_.ImportCurves(curves);
+  if (!result.ok()) return ToGrpc(result.status());
+  LogCall(*context, absl::StrCat("an import of ", request->curves_size(), " transports' curves: ",
+                                 result->imported, " taken, ", result->kept, " as before, ",
+                                 result->refused + refused.refused, " refused"));
+  response->set_imported_curve_count(result->imported);
+  response->set_kept_curve_count(result->kept);
+  response->set_refused_curve_count(result->refused + refused.refused);
   response->set_first_refusal(refused.refused > 0 ? refused.first_refusal : result->first_refusal);
   return grpc::Status::OK;
 }

@@ -28,6 +28,10 @@ class TuningService final : public v1::TuningService::Service {
                              v1::ListTunedRowsResponse*) override;
   grpc::Status ImportTunedRows(Context*, const v1::ImportTunedRowsRequest*,
                                v1::ImportTunedRowsResponse*) override;
+  grpc::Status ListTransportCurves(Context*, const v1::ListTransportCurvesRequest*,
+                                   v1::ListTransportCurvesResponse*) override;
+  grpc::Status ImportTransportCurves(Context*, const v1::ImportTransportCurvesRequest*,
+                                     v1::ImportTransportCurvesResponse*) override;
 
  private:
   // Starts a job and calls `report` with every change until the job has ended, the client has gone

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,15 @@ namespace {
 
 using policies::Variant;
 
-// The message names its fields as policies::Variant does.
+// The messages name their fields as VariantFields and CurveFields do.
 const google::protobuf::FieldDescriptor* FieldOf(const VariantField& field) {
   const auto* found = v1::Variant::descriptor()->FindFieldByName(std::string(field.name));
+  CONCERT_CHECK(found != nullptr);
+  return found;
+}
+
+const google::protobuf::FieldDescriptor* FieldOf(const CurveField& field) {
+  const auto* found = v1::TransportCurve::descriptor()->FindFieldByName(std::string(field.name));
   CONCERT_CHECK(found != nullptr);
   return found;
 }
@@ -121,6 +128,35 @@ absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& message) {
   row.measured_at_s = message.measured_at_s();
   row.stale = message.stale();
   return row;
+}
+
+void FillCurve(const StoredCurve& stored, v1::TransportCurve* out) {
+  out->set_transport(std::string(policies::kTransportNames[static_cast<size_t>(stored.transport)]));
+  out->set_ranks(static_cast<uint32_t>(stored.ranks));
+  for (const CurveField& field : CurveFields()) {
+    out->GetReflection()->SetDouble(out, FieldOf(field), field.get(stored.curve));
+  }
+  out->set_fit_error(stored.fit_error);
+  out->set_measured_at_s(static_cast<uint32_t>(stored.measured_at_s));
+}
+
+absl::StatusOr<StoredCurve> ToCurve(const v1::TransportCurve& message) {
+  const auto transport = policies::FindTransport(message.transport());
+  if (!transport) return Unknown("transport", message.transport(), "nccl, p2p, ce or hybrid");
+  StoredCurve stored{.transport = *transport,
+                     .ranks = static_cast<int>(std::min(message.ranks(), 1u << 16)),
+                     .fit_error = message.fit_error(),
+                     .measured_at_s = message.measured_at_s()};
+  for (const CurveField& field : CurveFields()) {
+    const double value = message.GetReflection()->GetDouble(message, FieldOf(field));
+    if (!(value >= field.low && value <= field.high)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          std::string(field.name), " is ", value, "; it must be ", field.low, " to ", field.high));
+    }
+    field.set(stored.curve, value);
+  }
+  if (absl::Status status = CheckCurve(stored); !status.ok()) return status;
+  return stored;
 }
 
 absl::StatusOr<TuningItem> ToItem(const v1::TuningProblem& message) {

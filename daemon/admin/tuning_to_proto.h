@@ -15,6 +15,10 @@ absl::StatusOr<StoredRow> ToRow(const v1::TunedRow& row);
 absl::StatusOr<TuningItem> ToItem(const v1::TuningProblem& problem);
 void FillProgress(const TuningJob& job, v1::TuningProgress* out);
 
+void FillCurve(const StoredCurve& stored, v1::TransportCurve* out);
+// INVALID_ARGUMENT for a name that is none of ours or a number out of its bounds.
+absl::StatusOr<StoredCurve> ToCurve(const v1::TransportCurve& message);
+
 }  // namespace concert::daemon::admin
 
 #endif  // CONCERT_DAEMON_ADMIN_TUNING_TO_PROTO_H_

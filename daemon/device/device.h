@@ -1,8 +1,8 @@
 // The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
 // implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: Connect belongs to the control thread. Memory functions and RegisterHostMemory belong to
-// the control thread and to the tuner's, beside each other; Variants to the tuner's. Launch, Signal
+// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread and to the
+// tuner's, beside each other; Variants to the tuner's. Launch, Signal
 // and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the
 // collective issuer for what LaunchCollective enqueues (Order onto a collective lane is the
 // dispatcher's). Backends make those two safe beside each other and beside the memory functions.
@@ -135,6 +135,15 @@ class Node {
   // address of `data`. The memory must outlive the registration.
   virtual absl::StatusOr<Address> RegisterHostMemory(void* data, uint64_t bytes) = 0;
   virtual void UnregisterHostMemory(void* data) = 0;
+
+  // The clock of a model, where there is one: now, and when the last signal of the GPU was written.
+  // Absent: signals are seen when they are written, and the host's clock tells. Any thread.
+  struct ModelTimes {
+    policies::Time now = 0, last_signal = 0;
+  };
+  virtual std::optional<ModelTimes> ReadModelTimes(int) { return {}; }
+  // What the times of collectives depend on besides what DeviceInfo says: "NCCL 2.28.3".
+  virtual std::string collective_software() const { return ""; }
 
   // Prepares collectives among ranks on these GPUs (rank i on gpus[i]); a list seen before costs
   // nothing. May take a second. UNIMPLEMENTED, naming the reason, for a list that cannot be served.

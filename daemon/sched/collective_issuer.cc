@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "daemon/check.h"
 #include "daemon/clock.h"
 
 namespace concert::daemon {
@@ -34,12 +35,15 @@ CollectiveIssuer::CollectiveIssuer(const Options& options, Node& node)
       node_(node),
       mailbox_(kIssuerMailboxCapacity),
       rendezvous_(options.rendezvous),
-      coordinator_(ModelsOf(node), options.transport) {}
+      coordinator_(ModelsOf(node), options.transport),
+      launched_(node.gpu_count()) {}
 
 CollectiveIssuer::~CollectiveIssuer() { Stop(); }
 
-void CollectiveIssuer::Start(std::vector<DispatcherMailbox*> dispatchers) {
+void CollectiveIssuer::Start(std::vector<DispatcherMailbox*> dispatchers,
+                             std::vector<const CollectiveEnds*> ends) {
   dispatchers_ = std::move(dispatchers);
+  launched_.Watch(std::move(ends));
   for (DispatcherMailbox* mailbox : dispatchers_) answers_.emplace_back(*mailbox);
   thread_ = std::thread(&CollectiveIssuer::Run, this);
 }
@@ -91,8 +95,13 @@ bool CollectiveIssuer::Turn(policies::Time now) {
   for (const Rendezvous::Failed& failed : outcomes_.failed) {
     Fail(failed.part, failed.failure);
   }
-  for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(outcomes_.PartsOf(matched));
-  TellNews(now);  // last: nobody waits for it
+  for (const Rendezvous::Matched& matched : outcomes_.matched) Launch(matched);
+  TellNews(now);  // nobody waits for it
+  if (lease_holder_ != nullptr) {
+    const bool idle = !progress && !rendezvous_.waiting();
+    if (!lease_holder_->Turn(node_, idle)) lease_holder_ = nullptr;
+    progress = true;
+  }
   return progress;
 }
 
@@ -108,7 +117,8 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
       return;
     case Type::kJoin:
       rendezvous_.Join(message.communicator, message.rank, message.join.ranks,
-                       *message.join.account);
+                       *message.join.account,
+                       {.session = message.join.session, .gpu = message.join.gpu});
       return;
     case Type::kLeave:
       rendezvous_.Leave(message.communicator, message.rank, outcomes_);
@@ -116,15 +126,36 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
     case Type::kFailAll:
       rendezvous_.FailAll(message.failure, outcomes_);
       return;
+    case Type::kUseCurves:
+      coordinator_.UseCurves(message.curves.gpu, message.curves.replacement->curves);
+      message.curves.replacement->done.store(true, std::memory_order_release);
+      return;
+    case Type::kLease:
+      CONCERT_CHECK(lease_holder_ == nullptr);  // the tuner waits for one before it sends another
+      lease_holder_ = message.lease_holder;
+      return;
+    case Type::kReport:
+      Report(*message.report, now);
+      return;
     case Type::kWake:
       return;
   }
 }
 
-void CollectiveIssuer::Launch(std::span<const RankPart> parts) {
+void CollectiveIssuer::Report(CollectiveReport& report, policies::Time now) {
+  report.taken_at = now;
+  rendezvous_.Report(report);
+  launched_.Report(report);
+  // Release: pairs with the asker's acquire, whose the report is from here.
+  report.done.store(true, std::memory_order_release);
+}
+
+void CollectiveIssuer::Launch(const Rendezvous::Matched& matched) {
+  const std::span<const RankPart> parts = outcomes_.PartsOf(matched);
   const CollectivePlan plan = coordinator_.Decide(parts);
   const policies::Time launched_at = NowNs();
   const absl::Status status = node_.LaunchCollective(parts, plan.choice);
+  if (status.ok()) launched_.Add(parts, plan, matched.uid, launched_at);
   for (const RankPart& part : parts) {
     if (status.ok()) {
       DispatcherMessage message(DispatcherMessage::Type::kPartLaunched);

@@ -11,6 +11,7 @@
 
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
+#include "daemon/sched/launched_collectives.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/outbox.h"
 #include "daemon/sched/rendezvous.h"
@@ -28,8 +29,10 @@ class CollectiveIssuer {
   CollectiveIssuer(const Options& options, Node& node);
   ~CollectiveIssuer();
 
-  // `dispatchers` by GPU: where outcomes go. They outlive the thread.
-  void Start(std::vector<DispatcherMailbox*> dispatchers);
+  // `dispatchers` by GPU: where outcomes go; `ends`: what they count. They outlive the thread.
+  // Without `ends` nothing that was launched is reported.
+  void Start(std::vector<DispatcherMailbox*> dispatchers,
+             std::vector<const CollectiveEnds*> ends = {});
   void Stop();
 
   IssuerMailbox& mailbox() { return mailbox_; }
@@ -40,9 +43,10 @@ class CollectiveIssuer {
  private:
   void Run();
   void Handle(const IssuerMessage& message, policies::Time now);
-  void Launch(std::span<const RankPart> parts);
+  void Launch(const Rendezvous::Matched& matched);
   void Fail(const RankPart& part, const kernels::Failure& failure);
   void TellNews(policies::Time now);
+  void Report(CollectiveReport& report, policies::Time now);
   void Answer(int gpu, const DispatcherMessage& message);
   bool AnswersAreLate() const;
 
@@ -52,7 +56,9 @@ class CollectiveIssuer {
   std::vector<DispatcherMailbox*> dispatchers_;
   std::vector<Outbox<DispatcherMessage>> answers_;  // by GPU
   Rendezvous rendezvous_;
-  const Coordinator coordinator_;
+  Coordinator coordinator_;
+  LaunchedCollectives launched_;
+  CollectiveLeaseHolder* lease_holder_ = nullptr;
   Rendezvous::Outcomes outcomes_;
   policies::Time next_expiry_ = 0;
   std::atomic<bool> stop_{false};

@@ -41,6 +41,7 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
     work.transports = work.transports & part.op->work.transports;
+    work.keeps |= part.op->work.keeps;
     model.transports = model.transports & its.transports;
     model.collective_sms = std::max(model.collective_sms, its.collective_sms);
     if (part.beside.us > beside.us) beside = part.beside;
@@ -50,7 +51,7 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   plan.choice = policies::ChooseTransport(model, work, loaded_bytes, beside);
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
-    const double run_us = policies::TransportUs(its, part.op->work, loaded_bytes, plan.choice);
+    const double run_us = policies::RunUs(its, work, loaded_bytes, plan.choice, beside);
     plan.reservation.run_ns =
         std::max(plan.reservation.run_ns, static_cast<policies::Time>(run_us * 1e3));
   }

@@ -33,6 +33,11 @@ class Coordinator {
   explicit Coordinator(std::vector<policies::DeviceModel> models,
                        std::optional<policies::Transport> only = std::nullopt);
 
+  // From now on times of the GPU's collectives are these.
+  void UseCurves(int gpu, const policies::TransportCurves& curves) {
+    models_[static_cast<size_t>(gpu)].transport_curves = curves;
+  }
+
   // REQUIRES: parts of one collective on GPUs of the node, in rank order; at least one.
   CollectivePlan Decide(std::span<const RankPart> parts) const;
 

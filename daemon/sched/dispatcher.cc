@@ -315,6 +315,9 @@ void Dispatcher::Release(OpId id) {
   --port.unfinished;
   const Admitted& admitted = admitted_[id];
   late_ops_ -= admitted.late ? 1 : 0;
+  if (admitted.part_launched) {
+    gauges_.collective_ends.Of(slot.flight.lane).fetch_add(1, std::memory_order_relaxed);
+  }
   port.ops.Give(1);
   if (admitted.charged_waits > 0) port.waits.Give(admitted.charged_waits);
   if (!port.removing) rings_.List(port);  // it may have been full

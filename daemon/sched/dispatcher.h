@@ -15,6 +15,7 @@
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/executor.h"
+#include "daemon/sched/launched_collectives.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/outbox.h"
 #include "daemon/sched/rings.h"
@@ -40,6 +41,7 @@ struct DispatcherGauges {
   std::atomic<uint32_t> plans_in_flight{0}, ready_ops{0}, unfinished_ops{0}, queues{0}, sessions{0};
   std::atomic<uint64_t> sleeps{0}, launch_errors{0};
   std::atomic<uint64_t> wakes{0};  // system calls that woke threads of clients
+  CollectiveEnds collective_ends;
   std::atomic<uint64_t> turns{0};  // a heartbeat: grows at least every half second
   std::atomic<bool> healthy{true};
   std::atomic<bool> drained{false};  // what was published before the drain began has ended
@@ -154,10 +156,11 @@ class Dispatcher {
   };
   // What of an op is none of the scheduler's business.
   struct Admitted {
-    bool offered = false;       // the rendezvous has or had it
-    bool reported = false;      // its completion entry is published
-    bool late = false;          // published after the drain began
-    uint8_t charged_waits = 0;  // its user's account holds them under Resource::kWaits
+    bool offered = false;        // the rendezvous has or had it
+    bool part_launched = false;  // and all ranks' parts were launched
+    bool reported = false;       // its completion entry is published
+    bool late = false;           // published after the drain began
+    uint8_t charged_waits = 0;   // its user's account holds them under Resource::kWaits
   };
   std::vector<Admitted> admitted_;    // by OpId
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id

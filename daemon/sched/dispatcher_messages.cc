@@ -35,6 +35,7 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
     case Type::kWake:
       return;
     case Type::kPartLaunched:
+      admitted_[message.part.op].part_launched = true;
       scheduler_.PartLaunched(message.part.op, message.part.reservation, message.part.launched_at);
       return;
     case Type::kPartFailed:

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/clock.h"
 #include "kernels/group/plan/compiler.h"
+#include "policies/cost/collective_cost.h"
 
 namespace concert::daemon {
 namespace {
@@ -80,8 +81,12 @@ Engine::~Engine() { Stop(); }
 
 void Engine::Start() {
   std::vector<DispatcherMailbox*> boxes;
-  for (const auto& dispatcher : dispatchers_) boxes.push_back(&dispatcher->mailbox());
-  issuer_.Start(std::move(boxes));
+  std::vector<const CollectiveEnds*> ends;
+  for (const auto& dispatcher : dispatchers_) {
+    boxes.push_back(&dispatcher->mailbox());
+    ends.push_back(&dispatcher->gauges().collective_ends);
+  }
+  issuer_.Start(std::move(boxes), std::move(ends));
   for (const auto& dispatcher : dispatchers_) dispatcher->Start();
 }
 
@@ -112,8 +117,49 @@ absl::Status Engine::SetTuned(int gpu, std::shared_ptr<const policies::TunedTabl
   const absl::MutexLock lock(&mutex_);
   auto replacement = std::make_unique<Replacement>();
   replacement->tuned = tuned;
+  auto for_issuer = std::make_unique<Replacement>();
+  for_issuer->curves = policies::CurvesOf(tuned.get());
   replacement->former_tuned = std::exchange(tuned_[static_cast<size_t>(gpu)], std::move(tuned));
-  return Replace(gpu, DispatcherMessage::Type::kUseTuned, std::move(replacement));
+  absl::Status status = Replace(gpu, DispatcherMessage::Type::kUseTuned, std::move(replacement));
+  IssuerMessage message(IssuerMessage::Type::kUseCurves);
+  message.curves = {.gpu = gpu, .replacement = for_issuer.get()};
+  const absl::Status posted = PostToIssuer(message);
+  if (posted.ok()) replacements_.push_back(std::move(for_issuer));
+  status.Update(posted);
+  return status;
+}
+
+absl::Status Engine::PostToIssuer(const IssuerMessage& message) {
+  if (PushInTime(issuer_.mailbox(), message)) return absl::OkStatus();
+  return absl::DeadlineExceededError("the issuer of collectives has taken no message");
+}
+
+absl::StatusOr<std::shared_ptr<const CollectiveReport>> Engine::ReadCollectives() {
+  auto report = std::make_shared<CollectiveReport>();
+  IssuerMessage message(IssuerMessage::Type::kReport);
+  message.report = report.get();
+  {
+    const absl::MutexLock lock(&reports_mutex_);
+    std::erase_if(reports_,
+                  [](const auto& it) { return it->done.load(std::memory_order_acquire); });
+    if (reports_.size() >= kMaxReports) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMaxReports, " such calls wait for the issuer of collectives already"));
+    }
+    if (!issuer_.mailbox().TryPush(message)) {
+      return absl::UnavailableError("the issuer of collectives has no room for questions");
+    }
+    reports_.push_back(report);  // until the issuer has let go of it
+  }
+  const policies::Time until = NowNs() + kPostLimitNs;
+  // Acquire: pairs with the issuer's release after its last access.
+  while (!report->done.load(std::memory_order_acquire)) {
+    if (NowNs() >= until) {
+      return absl::DeadlineExceededError("the issuer of collectives has not answered for 2 s");
+    }
+    nanosleep(&kFullNap, nullptr);
+  }
+  return report;
 }
 
 absl::Status Engine::Replace(int gpu, DispatcherMessage::Type type,
@@ -149,9 +195,7 @@ absl::Status Engine::FailAll(const kernels::Failure& failure) {
   absl::Status status;
   IssuerMessage parts(IssuerMessage::Type::kFailAll);
   parts.failure = failure;
-  if (!PushInTime(issuer_.mailbox(), parts)) {
-    status = absl::DeadlineExceededError("the issuer of collectives has taken no message");
-  }
+  status.Update(PostToIssuer(parts));
   for (const auto& dispatcher : dispatchers_) {
     DispatcherMessage message(DispatcherMessage::Type::kFailAll);
     message.part = {.op = kNone, .failure = failure, .launched_at = 0};

@@ -52,9 +52,14 @@ class Engine {
   //
   // Any thread. Takes effect at each GPU's next decision.
   absl::Status SetPolicy(std::string_view name);
-  // Any thread. From the GPU's next decision on, policy and device know what was tuned. Null:
-  // nothing. The policy keeps what else it has learned.
+  // Any thread. From the GPU's next decision on, policy and device know what was tuned, and so does
+  // who chooses transports. Null: nothing. The policy keeps what else it has learned.
   absl::Status SetTuned(int gpu, std::shared_ptr<const policies::TunedTable> tuned);
+  // As Post, below.
+  absl::Status PostToIssuer(const IssuerMessage& message);
+  // What waits for ranks and what runs. Any thread that may wait, 2 s at most. RESOURCE_EXHAUSTED:
+  // too many threads do.
+  absl::StatusOr<std::shared_ptr<const CollectiveReport>> ReadCollectives();
   // Any thread. New ops are refused from here on; accepted ones go on.
   absl::Status BeginDrain();
   // Any thread. Ends every op with `failure`, now and from here on, but for those that a GPU runs:
@@ -72,6 +77,7 @@ class Engine {
   absl::Status Replace(int gpu, DispatcherMessage::Type type,
                        std::unique_ptr<Replacement> replacement)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static constexpr size_t kMaxReports = 16;
 
   Node& node_;
   Accounts accounts_;  // before all threads that charge
@@ -81,6 +87,9 @@ class Engine {
       ABSL_GUARDED_BY(mutex_);  // by GPU
   // What dispatchers were sent and have not been seen to be done with.
   std::vector<std::unique_ptr<Replacement>> replacements_ ABSL_GUARDED_BY(mutex_);
+  // That the issuer has been asked for.
+  absl::Mutex reports_mutex_;
+  std::vector<std::shared_ptr<CollectiveReport>> reports_ ABSL_GUARDED_BY(reports_mutex_);
   ControlMailbox control_;
   CollectiveIssuer issuer_;
   std::vector<std::unique_ptr<Dispatcher>> dispatchers_;

@@ -9,6 +9,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/collective_report.h"
 #include "daemon/sched/coordinator.h"
 #include "daemon/sched/lease_holder.h"
 #include "daemon/sched/mailbox.h"
@@ -47,7 +48,8 @@ struct Replacement {
   std::unique_ptr<policies::Policy> policy;           // kSetPolicy
   std::shared_ptr<const policies::TunedTable> tuned;  // kUseTuned: of the policy and the device
   std::shared_ptr<const policies::TunedTable> former_tuned;  // kept here until nobody uses it
-  // Release, by the dispatcher, after its last access; pairs with the owner's acquire.
+  policies::TransportCurves curves;                          // IssuerMessage::kUseCurves
+  // Release, by the reader, after its last access; pairs with the owner's acquire.
   std::atomic<bool> done{false};
 };
 
@@ -122,12 +124,15 @@ struct ControlEvent {
 // To the collective issuer: from dispatchers (parts) and the control thread (communicators).
 struct IssuerMessage {
   enum class Type : uint8_t {
-    kPart,     // a part is ready; answered by kPartLaunched or kPartFailed
-    kRefuse,   // a rank's part failed before it was ready
-    kJoin,     // a rank joined
-    kLeave,    // a rank left: parts that need it fail
-    kFailAll,  // `failure`: give back every part
-    kWake,     // nothing; ends a sleep
+    kPart,       // a part is ready; answered by kPartLaunched or kPartFailed
+    kRefuse,     // a rank's part failed before it was ready
+    kJoin,       // a rank joined
+    kLeave,      // a rank left: parts that need it fail
+    kFailAll,    // `failure`: give back every part
+    kUseCurves,  // `curves`: choose transports of the GPU by them
+    kLease,      // `lease_holder` gets turns until it wants no more; one at a time
+    kReport,     // `report` is filled in
+    kWake,       // nothing; ends a sleep
   };
   Type type;
   uint32_t communicator = 0;
@@ -137,7 +142,15 @@ struct IssuerMessage {
     struct {
       uint32_t ranks;
       Account* account;  // charged with the membership, which kLeave releases
+      uint32_t session;
+      int gpu;
     } join;
+    struct {
+      int gpu;
+      Replacement* replacement;
+    } curves;
+    CollectiveLeaseHolder* lease_holder;
+    CollectiveReport* report;
     uint64_t refused_sequence;
     kernels::Failure failure;
   };

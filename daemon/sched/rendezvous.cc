@@ -40,16 +40,18 @@ bool WorthTelling(size_t told, size_t there, size_t ranks) {
 
 }  // namespace
 
-void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks, Account& account) {
+void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks, Account& account, Place place) {
   Communicator& communicator = communicators_[id];
   if (communicator.account == nullptr) {
     CONCERT_CHECK(ranks <= kMaxRanks);
     communicator.account = &account;
     communicator.joined.resize(ranks);
     communicator.left.resize(ranks);
+    communicator.places.resize(ranks);
   }
   CONCERT_CHECK(rank < communicator.joined.size() && !communicator.joined[rank]);
   communicator.joined[rank] = true;
+  communicator.places[rank] = place;
   ++communicator.present;
 }
 
@@ -139,7 +141,7 @@ void Rendezvous::Settle(Communicator& communicator, Open& open, uint32_t rank, O
   }
   if (open.failure.ok()) {
     const size_t first = out.parts.size();
-    out.matched.push_back({.first = first, .count = ranks});
+    out.matched.push_back({.first = first, .count = ranks, .uid = communicator.account->uid()});
     out.parts.resize(first + ranks);
     for (const RankedPart& ranked : open.parts) out.parts[first + ranked.rank] = ranked.part;
     WaitNoMore(open);
@@ -263,6 +265,39 @@ void Rendezvous::Expire(policies::Time now, Outcomes& out) {
 void Rendezvous::FailAll(const Failure& failure, Outcomes& out) {
   closed_ = failure;
   for (auto& [id, communicator] : communicators_) Break(communicator, failure, out);
+}
+
+void Rendezvous::Report(CollectiveReport& report) const {
+  report.communicators = communicators_.size();
+  for (const Open* open = oldest_; open != nullptr; open = open->after) {
+    const Communicator& communicator = communicators_.at(open->communicator);
+    const size_t ranks = communicator.joined.size();
+    if (report.full() || report.ranks.size() + ranks > CollectiveReport::kMaxRanks) {
+      report.cut = true;
+      return;
+    }
+    const Op& op = *open->parts.front().part.op;
+    report.collectives.push_back(
+        {.communicator = open->communicator,
+         .ranks = static_cast<uint32_t>(ranks),
+         .uid = communicator.account->uid(),
+         .sequence = open->sequence,
+         .kind = op.kind,
+         .bytes = op.collective.count * policies::DtypeBytes(op.collective.dtype),
+         .parts_there = static_cast<uint32_t>(open->parts.size()),
+         .since = open->first_arrival,
+         .first_rank = report.ranks.size(),
+         .rank_count = ranks});
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      using State = ReportedRank::State;
+      const Place& place = communicator.places[rank];
+      const State missing = communicator.joined[rank] ? State::kMissing : State::kNotJoined;
+      report.ranks.push_back({.rank = static_cast<uint32_t>(rank),
+                              .state = open->answered[rank] ? State::kThere : missing,
+                              .gpu = place.gpu,
+                              .session = place.session});
+    }
+  }
 }
 
 size_t Rendezvous::open_count() const {

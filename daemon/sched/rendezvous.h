@@ -20,6 +20,7 @@
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "daemon/sched/collective_report.h"
 #include "daemon/sched/op_pool.h"
 #include "kernels/failure.h"
 
@@ -38,6 +39,7 @@ class Rendezvous {
   // failed.
   struct Matched {
     size_t first = 0, count = 0;  // of Outcomes::parts
+    uint32_t uid = 0;             // of all ranks
   };
   struct Failed {
     RankPart part;
@@ -69,8 +71,14 @@ class Rendezvous {
 
   // Events. Each appends to `out`.
 
+  // Where a rank is; 0 and -1: it has not joined.
+  struct Place {
+    uint32_t session = 0;
+    int gpu = -1;
+  };
+
   // `account` has been charged with the membership; ranks of a communicator have one user.
-  void Join(uint32_t communicator, uint32_t rank, uint32_t ranks, Account& account);
+  void Join(uint32_t communicator, uint32_t rank, uint32_t ranks, Account& account, Place place);
   // The rank is gone: every open and later op that needs it fails. The communicator ends with its
   // last rank.
   void Leave(uint32_t communicator, uint32_t rank, Outcomes& out);
@@ -87,6 +95,9 @@ class Rendezvous {
   // Appends news for the parts of ops that have gained ranks since the last call and still wait:
   // one for each part, however many ranks came.
   void TellNews(Outcomes& out);
+
+  // Appends what waits, the longest first, and how many communicators there are.
+  void Report(CollectiveReport& report) const;
 
   // Whether anything waits, and so Expire is worth calling.
   bool waiting() const { return oldest_ != nullptr; }
@@ -116,6 +127,7 @@ class Rendezvous {
   struct Communicator {
     Account* account = nullptr;
     std::vector<bool> joined, left;  // by rank
+    std::vector<Place> places;       // by rank
     uint32_t present = 0;
     kernels::Failure broken;  // not ok: a rank left, or too much failed
     Opens open;

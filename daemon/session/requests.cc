@@ -323,7 +323,8 @@ absl::StatusOr<Membership> Server::Join(Session& session,
     IssuerMessage join(IssuerMessage::Type::kJoin);
     join.communicator = joined->communicator;
     join.rank = request.rank;
-    join.join = {.ranks = request.ranks, .account = session.account};
+    join.join = {
+        .ranks = request.ranks, .account = session.account, .session = session.id, .gpu = gpu};
     if (!to_issuer_.TryPush(join)) status = IssuerIsBehind();
   }
   if (!status.ok()) session.account->Release(Resource::kMemberships);

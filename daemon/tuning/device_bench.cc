@@ -17,8 +17,6 @@ namespace {
 
 using policies::Form;
 
-constexpr uint64_t kPageBytes = 64 << 10;  // a multiple of any page size here
-constexpr uint64_t kLineBytes = 64;        // every timeline word has a cache line of its own
 constexpr uint64_t kPatternBytes = 4 << 20;
 constexpr uint64_t kAlignment = 256;            // of operands, as cuBLASLt likes them
 constexpr uint64_t kOutputShare = 4;            // one part of the memory in so many is for outputs

@@ -13,6 +13,8 @@ inline constexpr int kStoreSchemaVersion = 2;
 // To be raised when the way of measuring (device_bench.cc, halving.cc) or concert's own GEMM
 // kernels change so that old times cannot be compared with new ones.
 inline constexpr int kMeasurementVersion = 6;
+// The same for collectives (collective_bench.cc, curve_fit.cc) and their transports.
+inline constexpr int kCollectiveMeasurementVersion = 1;
 
 struct Environment {
   std::string name;  // the namespace: 16 hexadecimal digits, the FNV-1a hash of `description`
@@ -21,6 +23,8 @@ struct Environment {
 };
 
 Environment EnvironmentOf(const DeviceInfo& device);
+// Of collectives between all GPUs of the node.
+Environment EnvironmentOfCollectives(Node& node);
 
 }  // namespace concert::daemon
 

@@ -1,23 +1,9 @@
 #include "daemon/tuning/lease.h"
 
-#include <atomic>
-
 #include "absl/strings/str_cat.h"
 #include "daemon/clock.h"
 
 namespace concert::daemon {
-namespace {
-
-// Samples take milliseconds; whatever takes this long does not end.
-constexpr int64_t kHungNs = 10'000'000'000;
-
-// Acquire: pairs with the device's write after the work before it.
-uint64_t Load(uint64_t* word) {
-  return std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
-}
-
-}  // namespace
-
 bool Lease::Turn(Device& device, bool idle) {
   if (in_flight_) {
     disturbed_ |= !idle;
@@ -45,7 +31,7 @@ void Lease::Start(Device& device) {
   }
   in_flight_ = true;
   enqueued_at_ = polled_at_ = NowNs();
-  if (Load(words_.begin) >= value) {
+  if (LoadWord(words_.begin) >= value) {
     sample_.host_bound = true;
     began_at_ = enqueued_at_;
   }
@@ -53,9 +39,10 @@ void Lease::Start(Device& device) {
 
 bool Lease::Ended() {
   const int64_t now = NowNs();
-  const bool ended = Load(words_.end) >= *words_.signals;
+  const bool ended = LoadWord(words_.end) >= *words_.signals;
   // Both at once: this thread has not run for a while, and the sample is at most this long.
-  if (began_at_ == 0 && Load(words_.begin) >= *words_.signals) began_at_ = ended ? polled_at_ : now;
+  if (began_at_ == 0 && LoadWord(words_.begin) >= *words_.signals)
+    began_at_ = ended ? polled_at_ : now;
   polled_at_ = now;
   if (ended) {
     sample_.time_ns = now - began_at_;

@@ -3,6 +3,7 @@
 #ifndef CONCERT_DAEMON_TUNING_LEASE_H_
 #define CONCERT_DAEMON_TUNING_LEASE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -12,6 +13,18 @@
 #include "daemon/sched/lease_holder.h"
 
 namespace concert::daemon {
+
+// Of memory with timeline words: a multiple of any page size here; every word has a line of its
+// own.
+inline constexpr uint64_t kPageBytes = 64 << 10;
+inline constexpr uint64_t kLineBytes = 64;
+// Samples take milliseconds; whatever takes this long does not end.
+inline constexpr int64_t kHungNs = 10'000'000'000;
+
+// Acquire: pairs with the device's write after the work before it.
+inline uint64_t LoadWord(uint64_t* word) {
+  return std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
+}
 
 class Lease : public LeaseHolder {
  public:

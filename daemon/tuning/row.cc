@@ -34,11 +34,6 @@ absl::Status OutOfRange(std::string_view field, double value, double low, double
       absl::StrCat(View(field), " is ", value, "; it must be ", low, " to ", high));
 }
 
-// Also refuses NaN.
-absl::Status CheckNumber(std::string_view field, double value, double low, double high) {
-  return value >= low && value <= high ? absl::OkStatus() : OutOfRange(field, value, low, high);
-}
-
 absl::Status CheckVariant(const Variant& variant, Dtype dtype) {
   for (const VariantField& field : VariantFields()) {
     if (absl::Status status = CheckNumber(field.name, field.get(variant), 0, field.max);
@@ -84,6 +79,10 @@ absl::Status CheckKey(const policies::TunedKey& key) {
 }
 
 }  // namespace
+
+absl::Status CheckNumber(std::string_view field, double value, double low, double high) {
+  return value >= low && value <= high ? absl::OkStatus() : OutOfRange(field, value, low, high);
+}
 
 absl::Status CheckRow(const StoredRow& row) {
   const policies::TunedRow& tuned = row.tuned;

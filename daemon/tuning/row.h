@@ -33,6 +33,9 @@ absl::Status CheckRow(const StoredRow& row);
 // are independent), or `old` is stale.
 bool Replaces(const StoredRow& fresh, const StoredRow& old);
 
+// INVALID_ARGUMENT, naming the field, if it is not within bounds, NaN among them.
+absl::Status CheckNumber(std::string_view field, double value, double low, double high);
+
 // The names of stores, JSON Lines files and the tuning API.
 std::string DtypeName(policies::Dtype dtype);                   // "bf16", as the ring ABI names it
 std::string_view DegreeName(policies::Degree degree);           // "solo", "two", ..., "many"

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/service/log.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/seam/policy.h"
 
 namespace concert::daemon {
@@ -21,6 +23,9 @@ constexpr int kMaxQuarantined = 99;
 
 // Compared letter by letter with what a file has, so that nothing in it can run code of its own:
 // no triggers, no views, no generated columns.
+constexpr char kCurvesTable[] =
+    "CREATE TABLE curves(id INTEGER PRIMARY KEY, environment TEXT, transport TEXT, ranks INTEGER, "
+    "curve TEXT, fit_error REAL, measured_at_s INTEGER, UNIQUE(environment, transport, ranks))";
 constexpr char kEnvironmentsTable[] =
     "CREATE TABLE environments(name TEXT PRIMARY KEY, description TEXT)";
 constexpr char kTunedTable[] =
@@ -41,6 +46,10 @@ bool IsCorruption(int code) {
 }
 
 std::string Text(std::string_view text) { return std::string(text); }
+
+std::string NameOf(policies::Transport transport) {
+  return Text(policies::kTransportNames[static_cast<size_t>(transport)]);
+}
 
 }  // namespace
 
@@ -128,7 +137,20 @@ class Store::Statement {
     if (!variant.ok() && status_.ok()) status_ = variant.status();
     return variant.value_or(policies::Variant());
   }
+  double ReadDouble() {
+    const int column = read_++;
+    const int type = sqlite3_column_type(statement_, column);
+    if (type != SQLITE_FLOAT && type != SQLITE_INTEGER) Invalid("a number is missing");
+    return sqlite3_column_double(statement_, column);
+  }
+  policies::TransportCurve ReadCurve() {
+    const absl::StatusOr<policies::TransportCurve> curve = CurveFromJson(ReadText());
+    if (!curve.ok() && status_.ok()) status_ = curve.status();
+    return curve.value_or(policies::TransportCurve());
+  }
   const absl::Status& status() const { return status_; }  // of what was read
+  // Of the row that was read; the next one begins well.
+  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
 
  private:
   uint64_t Invalid(const char* why) {
@@ -227,17 +249,21 @@ absl::Status Store::CheckContents() {
     if (user_version.Step()) version = static_cast<int64_t>(user_version.ReadUnsigned(INT32_MAX));
   }
   if (found.empty() && version == 0) {
-    return Execute(absl::StrCat(kEnvironmentsTable, ";", kTunedTable,
+    return Execute(absl::StrCat(kEnvironmentsTable, ";", kTunedTable, ";", kCurvesTable,
                                 ";PRAGMA user_version = ", kStoreSchemaVersion, ";COMMIT")
                        .c_str());
   }
-  if (found != absl::StrCat(kEnvironmentsTable, ";", kTunedTable, ";") ||
-      version != kStoreSchemaVersion) {
+  // Curves came later, and rows that were measured before are as good as ever.
+  const std::string without_curves = absl::StrCat(kEnvironmentsTable, ";", kTunedTable, ";");
+  const std::string complete = absl::StrCat(kCurvesTable, ";", without_curves);
+  if ((found != complete && found != without_curves) || version != kStoreSchemaVersion)
     return absl::DataLossError("it is not a tuning store of this version");
-  }
   // Not quick_check, which leaves indexes out: a write would find what is wrong with them.
   Statement check(db_, "PRAGMA integrity_check(1)");
   if (!check.Step() || check.ReadText() != "ok") return absl::DataLossError("it is corrupt");
+  if (found == without_curves) {
+    if (absl::Status status = Execute(kCurvesTable); !status.ok()) return status;
+  }
   return Execute("COMMIT");
 }
 
@@ -336,11 +362,15 @@ bool Store::Full() {
   return select.Bind(int64_t{kMaxTotalRows}).Step();
 }
 
-// `id`: of the row that it replaces; 0: none.
-absl::Status Store::Write(const Environment& environment, const StoredRow& row, int64_t id) {
+absl::Status Store::WriteEnvironment(const Environment& environment) {
   Statement describe(db_, "INSERT OR REPLACE INTO environments VALUES(?, ?)");
   describe.Bind(environment.name).Bind(environment.description).Step();
-  if (describe.failed()) return Error("write");
+  return describe.failed() ? Error("write") : absl::OkStatus();
+}
+
+// `id`: of the row that it replaces; 0: none.
+absl::Status Store::Write(const Environment& environment, const StoredRow& row, int64_t id) {
+  if (absl::Status status = WriteEnvironment(environment); !status.ok()) return status;
   Statement insert(
       db_,
       "INSERT OR REPLACE INTO tuned VALUES(nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
@@ -421,12 +451,94 @@ std::vector<StoredRow> Store::Rows(const Environment& environment) {
   return rows;
 }
 
-std::shared_ptr<const policies::TunedTable> Store::LoadTable(const Environment& environment) {
+std::shared_ptr<const policies::TunedTable> Store::LoadTable(
+    const Environment& environment, const std::optional<policies::TransportCurves>& curves) {
   std::vector<policies::TunedRow> rows;
   for (const StoredRow& row : Rows(environment)) {
     if (!row.stale) rows.push_back(row.tuned);
   }
-  return std::make_shared<const policies::TunedTable>(std::move(rows));
+  return std::make_shared<const policies::TunedTable>(std::move(rows), curves);
+}
+
+absl::StatusOr<Store::PutResult> Store::PutCurve(const Environment& environment,
+                                                 const StoredCurve& stored) {
+  if (absl::Status status = CheckCurve(stored); !status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  absl::StatusOr<PutResult> result = ReplaceCurve(environment, stored);
+  absl::Status status = result.status();
+  if (status.ok()) status = Execute("COMMIT");
+  if (status.ok()) return result;
+  Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::StatusOr<Store::PutResult> Store::ReplaceCurve(const Environment& environment,
+                                                     const StoredCurve& stored) {
+  Statement select(db_,
+                   "SELECT id, measured_at_s FROM curves WHERE environment = ? AND transport = ? "
+                   "AND ranks = ?");
+  const bool found = select.Bind(environment.name)
+                         .Bind(NameOf(stored.transport))
+                         .Bind(int64_t{stored.ranks})
+                         .Step();
+  const auto id = found ? static_cast<int64_t>(select.ReadUnsigned(INT64_MAX)) : 0;
+  // One whose time cannot be read gives way.
+  if (found && select.ReadUnsigned(INT64_MAX) > static_cast<uint64_t>(stored.measured_at_s))
+    return PutResult::kKept;
+  Statement full(db_, "SELECT 1 FROM curves WHERE id >= ? LIMIT 1");
+  if (!found && full.Bind(int64_t{kMaxCurves}).Step()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the tuning store has ", kMaxCurves, " curves already; move it aside"));
+  }
+  if (absl::Status status = WriteEnvironment(environment); !status.ok()) return status;
+  Statement insert(db_, "INSERT OR REPLACE INTO curves VALUES(nullif(?, 0), ?, ?, ?, ?, ?, ?)");
+  insert.Bind(id)
+      .Bind(environment.name)
+      .Bind(NameOf(stored.transport))
+      .Bind(int64_t{stored.ranks})
+      .Bind(CurveToJson(stored.curve))
+      .Bind(stored.fit_error)
+      .Bind(stored.measured_at_s)
+      .Step();
+  if (insert.failed()) return Error("write");
+  return found ? PutResult::kReplaced : PutResult::kInserted;
+}
+
+std::vector<StoredCurve> Store::Curves(const Environment& environment) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<StoredCurve> curves;
+  Statement select(db_,
+                   absl::StrCat("SELECT transport, ranks, curve, fit_error, measured_at_s FROM "
+                                "curves WHERE environment = ? ORDER BY transport, ranks LIMIT ",
+                                kMaxCurves));
+  select.Bind(environment.name);
+  while (select.Step()) {
+    StoredCurve stored;
+    stored.transport = select.ReadName(policies::FindTransport);
+    stored.ranks = static_cast<int>(select.ReadUnsigned(StoredCurve::kMaxRanks));
+    stored.curve = select.ReadCurve();
+    stored.fit_error = select.ReadDouble();
+    stored.measured_at_s = static_cast<int64_t>(select.ReadUnsigned(INT64_MAX));
+    absl::Status status = select.TakeStatus();
+    status.Update(CheckCurve(stored));
+    if (status.ok()) {
+      curves.push_back(stored);
+    } else {
+      CountInvalid(status);
+    }
+  }
+  if (select.failed()) Log(LogLevel::kWarning, std::string(Error("read its curves").message()));
+  return curves;
+}
+
+std::optional<policies::TransportCurves> Store::LoadCurves(const Environment& environment) {
+  std::optional<policies::TransportCurves> curves;
+  for (const StoredCurve& stored : Curves(environment)) {  // by ranks: the most come last
+    if (!curves) curves = policies::CurvesOf(nullptr);
+    curves->Of(stored.transport, stored.ranks) = stored.curve;
+  }
+  return curves;
 }
 
 }  // namespace concert::daemon

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/tuning/curve_row.h"
 #include "daemon/tuning/environment.h"
 #include "daemon/tuning/row.h"
 
@@ -27,6 +28,7 @@ class Store {
  public:
   static constexpr int kMaxRows = 65'536;        // of one environment that are read
   static constexpr int kMaxTotalRows = 262'144;  // of all environments that are kept
+  static constexpr int kMaxCurves = 4096;        // of all environments
   // A larger file is no store of ours: kMaxTotalRows rows fit, at less than 1 KB each.
   static constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
@@ -56,8 +58,19 @@ class Store {
 
   // All valid rows, stale ones too, in the order of their keys.
   std::vector<StoredRow> Rows(const Environment& environment);
-  // Those that are not stale, for policies and devices. Never null.
-  std::shared_ptr<const policies::TunedTable> LoadTable(const Environment& environment);
+  // Those that are not stale, for policies and devices, and `curves`. Never null.
+  std::shared_ptr<const policies::TunedTable> LoadTable(
+      const Environment& environment, const std::optional<policies::TransportCurves>& curves = {});
+
+  // Writes a curve unless there is one that was measured later, which stays: kKept. `environment`:
+  // EnvironmentOfCollectives. INVALID_ARGUMENT for one that CheckCurve refuses, RESOURCE_EXHAUSTED
+  // at kMaxCurves.
+  absl::StatusOr<PutResult> PutCurve(const Environment& environment, const StoredCurve& stored);
+  // All valid ones, by transport and ranks.
+  std::vector<StoredCurve> Curves(const Environment& environment);
+  // Those, and constants where there are none; of several for more than two ranks that of the most.
+  // Nothing: there are none at all.
+  std::optional<policies::TransportCurves> LoadCurves(const Environment& environment);
 
   // Of all reads so far. Invalid rows are counted each time they are met and logged once.
   uint64_t invalid_rows() const { return invalid_rows_.load(std::memory_order_relaxed); }
@@ -85,6 +98,10 @@ class Store {
   absl::StatusOr<StoredRow> Read(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Full() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Write(const Environment& environment, const StoredRow& row, int64_t id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteEnvironment(const Environment& environment)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<PutResult> ReplaceCurve(const Environment& environment, const StoredCurve& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountInvalid(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -15,6 +15,23 @@ namespace {
 
 constexpr absl::Duration kIdlePeriod = absl::Seconds(1);
 constexpr absl::Duration kQuietPoll = absl::Milliseconds(5);
+constexpr double kCollectivesBudgetS = 60;  // a run takes seconds
+
+std::string What(const TuningRequest& request) {
+  return request.collectives ? "collectives" : absl::StrCat("GPU ", request.gpu);
+}
+
+// Adds what became of one import to `result`. Not OK: the store is of no use any more.
+absl::Status Count(const absl::StatusOr<Store::PutResult>& put, ImportResult& result) {
+  if (put.ok()) {
+    ++(*put == Store::PutResult::kKept ? result.kept : result.imported);
+  } else if (absl::IsInvalidArgument(put.status())) {
+    if (result.refused++ == 0) result.first_refusal = std::string(put.status().message());
+  } else {
+    return put.status();
+  }
+  return absl::OkStatus();
+}
 
 int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -28,10 +45,11 @@ Tuning::Tuning(const TuningOptions& options, Engine& engine)
   for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
     environments_.push_back(EnvironmentOf(engine_.node().gpu(gpu).info()));
   }
+  collectives_ = EnvironmentOfCollectives(engine_.node());
 }
 
 void Tuning::Start() {
-  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) Publish(gpu);
+  PublishAll();
   thread_ = std::thread(&Tuning::Run, this);
 }
 
@@ -118,15 +136,15 @@ void Tuning::RunJob(uint64_t id, const TuningRequest& request, bool idle) {
   current_ = id;
   started_ns_ = NowNs();
   Log(idle ? LogLevel::kDebug : LogLevel::kInfo,
-      absl::StrCat("tuning of GPU ", request.gpu, " begins",
+      absl::StrCat("tuning of ", What(request), " begins",
                    request.verify_rows > 0 ? ", to verify rows" : ""));
   absl::Status status = Perform(request, idle);
   const bool out_of_time = NowNs() >= deadline_ns_;
   if (absl::IsCancelled(status) && out_of_time && !Stopped()) status = absl::OkStatus();
   if (!status.ok() && !absl::IsCancelled(status))
-    Log(LogLevel::kWarning, absl::StrCat("tuning of GPU ", request.gpu, ": ", status.message()));
+    Log(LogLevel::kWarning, absl::StrCat("tuning of ", What(request), ": ", status.message()));
   Log(idle ? LogLevel::kDebug : LogLevel::kInfo,
-      absl::StrCat("tuning of GPU ", request.gpu, " ended after ",
+      absl::StrCat("tuning of ", What(request), " ended after ",
                    (NowNs() - started_ns_) / 1'000'000, " ms",
                    out_of_time ? ", its time being over" : ""));
   UpdateJob([&](TuningJob& job) {
@@ -137,12 +155,40 @@ void Tuning::RunJob(uint64_t id, const TuningRequest& request, bool idle) {
 }
 
 absl::Status Tuning::Perform(const TuningRequest& request, bool idle) {
-  const int gpu = request.gpu;
-  const double budget_s = request.budget_s > 0 ? request.budget_s : options_.budget_s;
-  deadline_ns_ = started_ns_ + Nanoseconds(budget_s);
+  const double usual_s =
+      request.collectives ? std::min(kCollectivesBudgetS, options_.budget_s) : options_.budget_s;
+  deadline_ns_ = started_ns_ + Nanoseconds(request.budget_s > 0 ? request.budget_s : usual_s);
   if (request.wait) {
-    if (absl::Status status = WaitUntilQuiet(gpu); !status.ok()) return status;
+    if (absl::Status status = WaitUntilQuiet(request); !status.ok()) return status;
   }
+  return request.collectives ? PerformCollectives() : PerformGemms(request, idle);
+}
+
+absl::Status Tuning::PerformCollectives() {
+  Node& node = engine_.node();
+  const DeviceInfo& info = node.gpu(0).info();
+  std::vector<int> pair = {0, 1}, all;
+  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) all.push_back(gpu);
+  for (const auto& gpus : {pair, all}) {
+    if (absl::Status status = node.Connect(gpus); !status.ok()) return status;
+  }
+  CollectiveBenchOptions options = options_.collectives;
+  if (options.tensor_bytes == 0) options = SuitableCollectiveBenchOptions(info);
+  options.stop = [this] { return Stopped() || NowNs() >= deadline_ns_; };
+  options.busy = [this](int gpu) { return busy(gpu); };
+  auto bench = CollectiveBench::Create(engine_, options);
+  if (!bench.ok()) return bench.status();
+  CollectiveTuner tuner(**bench, *store_, collectives_, info.model, engine_.gpu_count(),
+                        std::time(nullptr));
+  const absl::Status status = tuner.Run([this](const TuningProgress& progress) {
+    UpdateJob([&](TuningJob& job) { job.progress = progress; });
+  });
+  PublishAll();  // a cut run has found something, too
+  return status;
+}
+
+absl::Status Tuning::PerformGemms(const TuningRequest& request, bool idle) {
+  const int gpu = request.gpu;
   Device& device = engine_.node().gpu(gpu);
   DeviceBenchOptions bench_options = SuitableBenchOptions(device.info());
   bench_options.stop = [this, gpu, idle] {
@@ -173,9 +219,17 @@ absl::Status Tuning::Perform(const TuningRequest& request, bool idle) {
   return status;
 }
 
-absl::Status Tuning::WaitUntilQuiet(int gpu) {
+bool Tuning::Busy(const TuningRequest& request) {
+  if (!request.collectives) return busy(request.gpu);
+  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
+    if (busy(gpu)) return true;
+  }
+  return false;
+}
+
+absl::Status Tuning::WaitUntilQuiet(const TuningRequest& request) {
   UpdateJob([](TuningJob& job) { job.progress.current = "waiting for clients' work to end"; });
-  while (busy(gpu)) {
+  while (Busy(request)) {
     const absl::MutexLock lock(&mutex_);
     const auto stop = [this] { return Stopped(); };
     if (mutex_.AwaitWithTimeout(absl::Condition(&stop), kQuietPoll) || NowNs() >= deadline_ns_)
@@ -186,7 +240,7 @@ absl::Status Tuning::WaitUntilQuiet(int gpu) {
 
 void Tuning::Publish(int gpu) {
   std::shared_ptr<const policies::TunedTable> table =
-      store_->LoadTable(environments_[static_cast<size_t>(gpu)]);
+      store_->LoadTable(environments_[static_cast<size_t>(gpu)], store_->LoadCurves(collectives_));
   const size_t rows = table == nullptr ? 0 : table->rows().size();
   const absl::Status status = engine_.SetTuned(gpu, std::move(table));
   if (status.ok()) {
@@ -194,6 +248,10 @@ void Tuning::Publish(int gpu) {
   } else {
     Log(LogLevel::kError, absl::StrCat("what was tuned is not used: ", status.message()));
   }
+}
+
+void Tuning::PublishAll() {
+  for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) Publish(gpu);
 }
 
 bool Tuning::Stopped() const { return stopping_ || current_ <= cancelled_; }
@@ -219,11 +277,14 @@ absl::Status Tuning::CheckGpu(int gpu) const {
 
 absl::StatusOr<uint64_t> Tuning::StartJob(const TuningRequest& request) {
   if (absl::Status status = CheckGpu(request.gpu); !status.ok()) return status;
-  if (request.items.empty() && request.verify_rows <= 0)
+  if (request.collectives && engine_.gpu_count() < 2)
+    return absl::InvalidArgumentError(
+        "this node has one GPU; collectives are measured between two");
+  if (!request.collectives && request.items.empty() && request.verify_rows <= 0)
     return absl::InvalidArgumentError("there is nothing to tune; name at least one problem");
-  if (!request.wait && busy(request.gpu)) {
+  if (!request.wait && Busy(request)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("GPU ", request.gpu,
+        absl::StrCat(request.collectives ? "a GPU" : absl::StrCat("GPU ", request.gpu),
                      " has unfinished ops of clients, beside which nothing can be "
                      "measured; use --wait to wait for their end"));
   }
@@ -231,10 +292,12 @@ absl::StatusOr<uint64_t> Tuning::StartJob(const TuningRequest& request) {
   if (stopping_) return absl::UnavailableError("the daemon is shutting down");
   if (next_.has_value() || (job_.running && !job_.idle)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("tuning of GPU ", job_.gpu, " runs already; concertctl tune status shows it"));
+        absl::StrCat("tuning of ", What({.gpu = job_.gpu, .collectives = job_.collectives}),
+                     " runs already; concertctl tune status shows it"));
   }
   if (job_.running) cancelled_ = job_.id;  // idle work gives way
-  job_ = {.id = job_.id + 1, .running = true, .gpu = request.gpu};
+  job_ = {
+      .id = job_.id + 1, .running = true, .gpu = request.gpu, .collectives = request.collectives};
   next_ = request;
   return job_.id;
 }
@@ -269,6 +332,8 @@ TuningSummary Tuning::Summary() {
     for (const StoredRow& row : store_->Rows(environment))
       ++(row.stale ? entry.stale_rows : entry.rows);
   }
+  summary.collectives = collectives_;
+  summary.curves = static_cast<uint32_t>(store_->Curves(collectives_).size());
   summary.invalid_rows = store_->invalid_rows();
   const absl::MutexLock lock(&mutex_);
   summary.job = job_;
@@ -284,16 +349,23 @@ absl::StatusOr<ImportResult> Tuning::Import(int gpu, std::span<const StoredRow> 
   if (absl::Status status = CheckGpu(gpu); !status.ok()) return status;
   ImportResult result;
   for (const StoredRow& row : rows) {
-    const auto put = store_->Put(environments_[static_cast<size_t>(gpu)], row);
-    if (put.ok()) {
-      ++(*put == Store::PutResult::kKept ? result.kept : result.imported);
-    } else if (absl::IsInvalidArgument(put.status())) {
-      if (result.refused++ == 0) result.first_refusal = std::string(put.status().message());
-    } else {
-      return put.status();
-    }
+    const absl::Status counted =
+        Count(store_->Put(environments_[static_cast<size_t>(gpu)], row), result);
+    if (!counted.ok()) return counted;
   }
   Publish(gpu);
+  return result;
+}
+
+std::vector<StoredCurve> Tuning::Curves() { return store_->Curves(collectives_); }
+
+absl::StatusOr<ImportResult> Tuning::ImportCurves(std::span<const StoredCurve> curves) {
+  ImportResult result;
+  for (const StoredCurve& curve : curves) {
+    const absl::Status counted = Count(store_->PutCurve(collectives_, curve), result);
+    if (!counted.ok()) return counted;
+  }
+  PublishAll();
   return result;
 }
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "daemon/config/defaults.h"
 #include "daemon/sched/engine.h"
+#include "daemon/tuning/collective_tuner.h"
 #include "daemon/tuning/device_bench.h"
 #include "daemon/tuning/tuning_control.h"
 
@@ -24,6 +25,8 @@ struct TuningOptions {
   std::string store_path;
   bool idle = defaults::kTuneIdle;
   double budget_s = defaults::kTuneBudgetS;  // of one run
+  // What collectives are measured with; its tensor_bytes 0: what suits the node.
+  CollectiveBenchOptions collectives;
   // GEMMs that clients ran on a GPU lately; for idle time. Any thread.
   std::function<std::vector<TuningItem>(int gpu)> observed;
   // DeviceBenchOptions::plan_group of a GPU; null: no group launches.
@@ -49,6 +52,8 @@ class Tuning final : public TuningControl {
   TuningSummary Summary() override;
   absl::StatusOr<std::vector<StoredRow>> Rows(int gpu) override;
   absl::StatusOr<ImportResult> Import(int gpu, std::span<const StoredRow> rows) override;
+  std::vector<StoredCurve> Curves() override;
+  absl::StatusOr<ImportResult> ImportCurves(std::span<const StoredCurve> curves) override;
 
  private:
   static constexpr size_t kMaxObserved = 1024;
@@ -65,9 +70,14 @@ class Tuning final : public TuningControl {
   void LookForIdleWork();
   void RunJob(uint64_t id, const TuningRequest& request, bool idle);
   absl::Status Perform(const TuningRequest& request, bool idle);
+  absl::Status PerformGemms(const TuningRequest& request, bool idle);
+  absl::Status PerformCollectives();
   bool Stopped() const;
-  absl::Status WaitUntilQuiet(int gpu);
+  // Of one GPU or, for collectives, of all.
+  bool Busy(const TuningRequest& request);
+  absl::Status WaitUntilQuiet(const TuningRequest& request);
   void Publish(int gpu);
+  void PublishAll();
   bool Observe(int gpu, Idle& idle);
   bool busy(int gpu);
   absl::Status CheckGpu(int gpu) const;
@@ -78,7 +88,8 @@ class Tuning final : public TuningControl {
   Engine& engine_;
   const std::unique_ptr<Store> store_;
   std::vector<Environment> environments_;  // by GPU
-  std::vector<Idle> idle_;                 // by GPU; the thread's own
+  Environment collectives_;
+  std::vector<Idle> idle_;  // by GPU; the thread's own
 
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> cancelled_{0};  // jobs up to this id are to end

@@ -18,8 +18,9 @@ namespace concert::daemon {
 struct TuningRequest {
   int gpu = 0;
   std::vector<TuningItem> items;
-  int verify_rows = 0;  // > 0: measure so many rows of the store again instead
-  double budget_s = 0;  // 0: the configured one
+  bool collectives = false;  // measure transports between all GPUs instead; `gpu` says nothing
+  int verify_rows = 0;       // > 0: measure so many rows of the store again instead
+  double budget_s = 0;       // 0: the configured one
   bool force = false;
   bool wait = false;  // for clients' work to end, instead of refusing beside it
 };
@@ -31,6 +32,7 @@ struct TuningJob {
   bool running = false;
   int gpu = 0;
   bool idle = false;  // the daemon's own, in idle time
+  bool collectives = false;
   double elapsed_s = 0;
   TuningProgress progress;
   std::vector<VerifiedRow> verified;
@@ -48,6 +50,8 @@ struct TuningSummary {
   bool persistent = false;
   std::string warning;
   std::vector<Gpu> gpus;
+  Environment collectives;
+  uint32_t curves = 0;
   uint64_t hits = 0, misses = 0, stale_hits = 0, invalid_rows = 0;
   TuningJob job;
 };
@@ -77,6 +81,10 @@ class TuningControl {
   virtual absl::StatusOr<std::vector<StoredRow>> Rows(int gpu) = 0;
   // Rows of another store, measured on an equal machine. Takes effect at once.
   virtual absl::StatusOr<ImportResult> Import(int gpu, std::span<const StoredRow> rows) = 0;
+
+  // The same of transports between the GPUs. A curve takes the place of one measured before it.
+  virtual std::vector<StoredCurve> Curves() = 0;
+  virtual absl::StatusOr<ImportResult> ImportCurves(std::span<const StoredCurve> curves) = 0;
 };
 
 }  // namespace concert::daemon

@@ -174,6 +174,9 @@ Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext
   const bool pool = std::all_of(op.buffers.begin(), op.buffers.end(),
                                 [&](uint32_t index) { return context.buffers[index].pool; });
   op.work.transports = TransportsOf(op, context.ranks, pool);
+  // Out of place; of a broadcast only the root would, and nobody has told here which rank this is.
+  op.work.keeps =
+      !barrier && !shape.reduces && descriptor.kind != CONCERT_OP_BROADCAST && !src.Overlaps(dst);
   return {};
 }
 

@@ -53,8 +53,8 @@ absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> p
     }
     const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
     CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
-    if (absl::Status status = LaunchKernel(context.api.driver, rank.gpu, kernel.function, blocks,
-                                           kernel.threads, rank.stream, args, kernel.shared_bytes);
+    if (absl::Status status = LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks,
+                                          kernel.threads, rank.stream, args, kernel.shared_bytes);
         !status.ok()) {
       return status;
     }
@@ -82,6 +82,19 @@ unsigned BulkBlocks(const CollectiveContext& context, uint64_t bytes) {
 }
 
 }  // namespace
+
+absl::Status LaunchOwnCopy(const CollectiveContext& context, size_t index, CUstream stream,
+                           Address target, Address source, uint64_t bytes) {
+  const CollectiveRank& rank = context.ranks[index];
+  PeerArgs args = {};
+  args.src[0] = reinterpret_cast<const char*>(source);
+  args.dst[0] = reinterpret_cast<char*>(target);
+  args.bytes = bytes;
+  args.ranks = 1;
+  args.root = kNoRoot;
+  return LaunchPairs(context.api.driver, rank.gpu, rank.kernels->peer_push,
+                     BulkBlocks(context, bytes), kPushThreads, stream, args, sizeof(BulkMemory));
+}
 
 absl::Status LaunchPeer(CollectiveContext& context, std::span<const Op* const> parts) {
   const Op& op = *parts.front();

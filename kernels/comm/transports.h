@@ -24,6 +24,11 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
 // REQUIRES: as LaunchPeer.
 absl::Status LaunchHybrid(CollectiveContext& context, std::span<const Op* const> parts);
 
+// What one rank keeps, by choice.sms blocks on a stream of its own. REQUIRES: multiples of
+// kPeerAlignment; choice.sms > 0; the rank's context is current.
+absl::Status LaunchOwnCopy(const CollectiveContext& context, size_t index, CUstream stream,
+                           Address target, Address source, uint64_t bytes);
+
 // ---- Order among the ranks' streams
 
 // The first rank's stream waits for all earlier work of every rank's.

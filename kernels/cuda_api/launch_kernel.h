@@ -28,6 +28,29 @@ absl::Status LaunchKernel(const Driver& driver, int gpu, CUfunction function, un
   return driver.ToStatus(result, "cuLaunchKernel", gpu);
 }
 
+// As LaunchKernel, with pairs of blocks on neighbouring SMs if their number is even: so that they
+// leave whole pairs to kernels whose blocks go in pairs.
+template <typename Args>
+absl::Status LaunchPairs(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
+                         int threads, CUstream stream, const Args& args, size_t shared_bytes) {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = 2;
+  attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  CUlaunchConfig config = {};
+  config.gridDimX = blocks;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(threads);
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = blocks % 2 == 0 ? 1 : 0;
+  void* parameters[] = {const_cast<Args*>(&args)};
+  return driver.ToStatus(driver.cuLaunchKernelEx(&config, function, parameters, nullptr),
+                         "cuLaunchKernelEx", gpu);
+}
+
 }  // namespace concert::kernels::cuda
 
 #endif  // CONCERT_KERNELS_CUDA_API_LAUNCH_KERNEL_H_

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <span>
 
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
+#include "policies/cost/collective_cost.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
@@ -22,9 +24,17 @@ namespace {
 constexpr int kHighClass = ClassOf(Priority::kHigh);
 constexpr int kMaxSideBySide = kNormalLaneCount;
 
-// Which SMs a plan may use.
-enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective };
-constexpr int kBudgetCount = 4;
+// Which SMs a plan may use. kLate: all, but those of collectives only when they are expected to
+// end.
+enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective, kLate };
+constexpr int kMemoCount = 4;  // kLate counts costs as kAll
+
+// SMs that are late by less might as well not be: a block of a collective and one of a launch take
+// about as long to follow one another.
+constexpr float kLeastLateUs = 8;
+// How late SMs are in steps of a quarter of an octave, so that about the same is planned as the
+// same.
+constexpr float kLateSteps = 4;
 
 // Less work than that is not shared out: what a client takes to come back with more once something
 // has ended, and a launch. This and what follows: ADR 13, "What the constants rest on".
@@ -58,7 +68,9 @@ class AutoPolicy final : public Policy {
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
                CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
-        splitter_(device_, tuned_.get(), compiler_.get()) {}
+        splitter_(device_, tuned_.get(), compiler_.get()) {
+    device_.transport_curves = CurvesOf(tuned_.get());
+  }
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
 
@@ -74,6 +86,7 @@ class AutoPolicy final : public Policy {
 
   void UseTuned(std::shared_ptr<const TunedTable> tuned) override {
     tuned_ = std::move(tuned);
+    device_.transport_curves = CurvesOf(tuned_.get());
     ++table_;
     for (CostMemo& memo : memos_) memo.UseTuned(tuned_.get());
     splitter_.UseTuned(tuned_.get());
@@ -120,11 +133,17 @@ class AutoPolicy final : public Policy {
     return i > 0 &&
            snapshot.ready[scope_.index[i]].session == snapshot.ready[scope_.index[i - 1]].session;
   }
-  CostMemo& MemoOf(Budget budget) { return memos_[static_cast<int>(budget)]; }
-  int SmsOf(Budget budget) const { return sms_[static_cast<int>(budget)]; }
-  Site SiteOf(Budget budget) const {
-    return {SmsOf(budget), scope_.lane_limit(), scope_.goal, scope_.tail_span()};
+  CostMemo& MemoOf(Budget budget) {
+    return memos_[budget == Budget::kLate ? 0 : static_cast<int>(budget)];
   }
+  int SmsOf(Budget budget) const {
+    return budget == Budget::kLate ? 0 : sms_[static_cast<int>(budget)];
+  }
+  Site SiteOf(Budget budget) const {
+    const SmSet sms = budget == Budget::kLate ? SmSet::Late(held_.sms, LateUs()) : SmsOf(budget);
+    return {sms, scope_.lane_limit(), scope_.goal, scope_.tail_span()};
+  }
+  float LateUs() const { return std::exp2(static_cast<float>(late_step_) / kLateSteps); }
 
   void AddOthers(const Snapshot& snapshot, PlanWriter& writer);
   void ChooseScope(const Snapshot& snapshot, const RunningCompute& running);
@@ -132,7 +151,14 @@ class AutoPolicy final : public Policy {
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Plan& plan);
 
-  int CollectiveSms(const Snapshot& snapshot) const;
+  // What collectives hold.
+  struct Held {
+    int sms = 0;
+    Time until = 0;     // as far as those are concerned that run
+    bool near = false;  // more than those that run: one that is about to start
+  };
+  Held HeldByCollectives(const Snapshot& snapshot) const;
+  Budget ChooseBesideCollectives(const Snapshot& snapshot);
   void UseSms(Budget budget, int sms);
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
   void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
@@ -149,11 +175,11 @@ class AutoPolicy final : public Policy {
   void Write(const Snapshot& snapshot, const LaunchSplit& split, int sm_budget, PlanWriter& writer,
              Plan& plan);
 
-  const DeviceModel device_;
+  DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
-  uint32_t table_ = 0;                 // counts the tables there have been
-  std::array<int, kBudgetCount> sms_;  // by Budget
-  std::array<CostMemo, kBudgetCount> memos_;
+  uint32_t table_ = 0;               // counts the tables there have been
+  std::array<int, kMemoCount> sms_;  // by Budget
+  std::array<CostMemo, kMemoCount> memos_;
   const std::unique_ptr<WorkListCompiler> compiler_;  // null: no group launches
   LaunchSplitter splitter_;
   PlanCache cache_;
@@ -165,6 +191,8 @@ class AutoPolicy final : public Policy {
   std::optional<LaneBook> lanes_;  // looked at when the first is taken: groups take none
   ReadyCompute compute_;
   int offered_sms_ = 0;  // that a collective which goes out now will hold
+  Held held_;
+  uint32_t late_step_ = 0;  // Budget::kLate
   Scope scope_;
   Signature signature_;
   Corrections::Subject subject_;
@@ -323,14 +351,34 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Pla
 // What is to be left to collectives: those that run, and the one that wants most of those that go
 // out now or wait for ranks that are likely to come while a launch that starts now would run. Its
 // blocks would wait for that launch to end, and with them those of the other GPUs.
-int AutoPolicy::CollectiveSms(const Snapshot& snapshot) const {
+AutoPolicy::Held AutoPolicy::HeldByCollectives(const Snapshot& snapshot) const {
   int near_sms = offered_sms_;
   for (const WaitingCollective& collective : snapshot.waiting) {
     const bool last = collective.ranks_there + 1 >= collective.work.ranks;
     if (snapshot.now - collective.since >= (last ? kLastRankNs : kNextRankNs)) continue;
     near_sms = std::max<int>(near_sms, collective.sms);
   }
-  return std::max(snapshot.reserved_sms, near_sms);
+  Held held = {.sms = std::max(snapshot.reserved_sms, near_sms),
+               .near = near_sms > snapshot.reserved_sms};
+  for (const RunningOp& running : snapshot.running) {
+    if (running.reserved_sms > 0) held.until = std::max(held.until, running.expected_end);
+  }
+  return held;
+}
+
+// A launch that ends before the collectives do has the SMs that they leave. A longer one has all:
+// those that they hold now take part when they are free.
+Budget AutoPolicy::ChooseBesideCollectives(const Snapshot& snapshot) {
+  UseSms(Budget::kBesideCollective, std::max(1, device_.sm_count - held_.sms));
+  if (held_.near || !scope_.grouped) return Budget::kBesideCollective;
+  const Time start = std::max(snapshot.now, snapshot.lanes[scope_.serial_lane].busy_until);
+  const float late_us = static_cast<float>(held_.until - start) * 1e-3f;
+  if (late_us < kLeastLateUs) return Budget::kAll;
+  if (Choose(snapshot, Budget::kBesideCollective).PredictedUs() <= late_us) {
+    return Budget::kBesideCollective;
+  }
+  late_step_ = static_cast<uint32_t>(std::lround(kLateSteps * std::log2(late_us)));
+  return Budget::kLate;
 }
 
 // Costs under a budget of collectives change with them.
@@ -344,12 +392,10 @@ void AutoPolicy::UseSms(Budget budget, int sms) {
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(scope_.priority_class, snapshot.now, kActiveNs);
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
-  if (const int held = CollectiveSms(snapshot); held > 0) {
-    const int sms = std::max(1, device_.sm_count - held);
-    if (!outranked || sms < SmsOf(whole)) {
-      UseSms(Budget::kBesideCollective, sms);
-      whole = Budget::kBesideCollective;
-    }
+  held_ = HeldByCollectives(snapshot);
+  if (held_.sms > 0 && (!outranked || device_.sm_count - held_.sms < SmsOf(whole))) {
+    whole = outranked ? Budget::kBesideCollective : ChooseBesideCollectives(snapshot);
+    if (outranked) UseSms(whole, std::max(1, device_.sm_count - held_.sms));
   }
   const Time lower_until = running.LowerUntil(scope_.priority_class);
   if (lower_until <= snapshot.now) return whole;

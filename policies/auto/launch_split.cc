@@ -58,11 +58,11 @@ float LaunchSplit::PredictedUs() const {
 // The time of a co-run set in `form` if all of `problems` have been measured in one of that size:
 // what each took of the set's time, added up. Nothing if that is too short to say anything here.
 std::optional<float> LaunchSplitter::TunedUs(std::span<const Problem> problems, Form form) const {
-  if (tuned_ == nullptr || tuned_->empty()) return std::nullopt;
+  if (tuned_ == nullptr || tuned_->empty() || site_.sms.late > 0) return std::nullopt;
   float sum_us = 0;
   for (const Problem& problem : problems) {
     const TunedRow* row = tuned_->Find({.problem = problem,
-                                        .sm_budget = static_cast<uint16_t>(site_.sm_budget),
+                                        .sm_budget = static_cast<uint16_t>(site_.sms.budget),
                                         .degree = DegreeOf(static_cast<int>(problems.size())),
                                         .form = form});
     if (row == nullptr || !(row->median_us > 0)) return std::nullopt;
@@ -138,7 +138,7 @@ LaunchSplitter::Item LaunchSplitter::ItemOf(const SplitOp& op) {
   // follows.
   if (item.carrier == Carrier::kRows) item.alone_us = static_cast<float>(op.cost.solo_us);
   if (item.carrier != Carrier::kGroup) return item;
-  const bool budgeted = site_.sm_budget > 0;
+  const bool budgeted = site_.sms.limited();
   const Problem problem = Problem::Of(*op.work);
   bool tuned = false;
   const float group_us = GroupUs({&problem, 1}, op.work->repack_bytes, tuned);
@@ -333,7 +333,7 @@ float LaunchSplitter::LaterUs(const Candidate& candidate) const {
 // more than a group would have, because what becomes ready waits for all of them. Beside groups
 // only as many as possible are a candidate; among library kernels it is a matter of how many.
 void LaunchSplitter::ProposeStreams() {
-  if (site_.sm_budget > 0) return;
+  if (site_.sms.limited()) return;
   const int limit = std::min(op_count_, site_.lane_limit);
   CoRunSet set(device_);
   double wave_us = 0;
@@ -403,7 +403,7 @@ float LaunchSplitter::GroupUs(std::span<const Problem> problems, uint64_t repack
   tuned = measured_us.has_value();
   if (tuned) return *measured_us;
   problems_predicted_ += static_cast<int>(problems.size());
-  const float group_us = compiler_->PredictUs(problems, site_.sm_budget, site_.goal);
+  const float group_us = compiler_->PredictUs(problems, site_.sms, site_.goal);
   return group_us + compiler_->RepackUs(repack_bytes);
 }
 
@@ -429,7 +429,7 @@ bool LaunchSplitter::ConfirmStep(std::span<const Problem> problems, float ratio,
     step.predicted_us =
         (step.work_list->predicted_us + compiler_->RepackUs(step.repack_bytes)) * ratio;
   }
-  const bool budgeted = site_.sm_budget > 0;
+  const bool budgeted = site_.sms.limited();
   if (step.count > 1) return step.work_list != nullptr && step.predicted_us <= step.serial_us;
   if (step.work_list == nullptr || (!budgeted && step.predicted_us > step.serial_us)) {
     step.form = Form::kSingle;
@@ -467,12 +467,14 @@ bool LaunchSplitter::Harms(const Candidate& candidate) const {
   return false;
 }
 
-// Up to the horizon, and in any case the op whose turn it is.
+// Up to the horizon, and in any case the op whose turn it is. Where SMs are late they are so for
+// the first launch: what follows is decided when that is known to have begun.
 int LaunchSplitter::StepsToLaunch(const Candidate& candidate) const {
   float sum_us = 0;
   for (int p = 0; p < candidate.step_count; ++p) {
     sum_us += candidate.steps[p].predicted_us;
-    if (sum_us >= kHorizonUs && p >= candidate.step_of[0]) return p + 1;
+    const bool enough = sum_us >= kHorizonUs || site_.sms.late > 0;
+    if (enough && p >= candidate.step_of[0]) return p + 1;
   }
   return candidate.step_count;
 }
@@ -521,7 +523,7 @@ void LaunchSplitter::Scatter(const Candidate& candidate) {
 }
 
 void LaunchSplitter::CompileList(std::span<const Problem> problems, const Site& site, Step& step) {
-  step.work_list = compiler_->Compile(problems, site.sm_budget, site.goal);
+  step.work_list = compiler_->Compile(problems, site.sms, site.goal);
   if (step.work_list != nullptr) step.list_version = step.work_list->version;
 }
 

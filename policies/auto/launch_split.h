@@ -68,7 +68,7 @@ struct Tail {
 
 // Where launches go, what is there already, and what they are planned for.
 struct Site {
-  int sm_budget = 0;   // 0: all SMs
+  SmSet sms;
   int lane_limit = 1;  // launches side by side at most
   // kChain: one of the ops follows a launch that is unfinished on the groups' lane.
   GroupGoal goal = GroupGoal::kLatency;

@@ -8,6 +8,9 @@
 namespace concert::policies {
 namespace {
 
+// For how long an offered collective counts as running: its last ranks may never come.
+constexpr Time kMeetingNs = 1'000'000;
+
 class SerialPolicy final : public Policy {
  public:
   explicit SerialPolicy(const DeviceModel& device) : memo_(device) {}
@@ -22,7 +25,12 @@ class SerialPolicy final : public Policy {
     const bool other_kind_runs = std::any_of(
         snapshot.running.begin(), snapshot.running.end(),
         [&](const RunningOp& running) { return IsCollectiveLane(running.lane) != collectives; });
-    if (other_kind_runs) return writer.Finish(Reason::kHeldBack, false);
+    const bool part_waits = std::any_of(
+        snapshot.waiting.begin(), snapshot.waiting.end(),
+        [&](const WaitingCollective& part) { return snapshot.now - part.since < kMeetingNs; });
+    if (other_kind_runs || (part_waits && !collectives)) {
+      return writer.Finish(Reason::kHeldBack, false);
+    }
     const Lane lane = collectives ? kCollectiveLane : kFirstNormalLane;
     for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
       if (IsCollective(snapshot.ready[i]) != collectives) break;

@@ -2,6 +2,7 @@
 #ifndef CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 #define CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 
+#include "policies/cost/tuned_table.h"
 #include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
@@ -13,10 +14,24 @@ struct Beside {
   float sms_us = 0;  // of it, what takes longer with fewer SMs
 };
 
+// Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
+// reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
+inline constexpr int kPeerSms[] = {4, 8, 12, 16};
+
+// What `tuned` says of the node's transports; null, or nothing in it: the constants.
+inline TransportCurves CurvesOf(const TunedTable* tuned) {
+  if (tuned != nullptr && tuned->curves()) return *tuned->curves();
+  return {.of_two = kTransportCurves, .of_more = kTransportCurves};
+}
+
 // From the start of the last rank's part to the end, if nothing else runs. `loaded_bytes`: what a
 // rank's blocks load where kernels of ours carry it.
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice);
+
+// The same beside GEMMs.
+double RunUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+             const TransportChoice& choice, const Beside& beside);
 
 // SMs that it holds while it runs.
 int HeldSms(const DeviceModel& device, const TransportChoice& choice);

@@ -16,7 +16,8 @@ uint64_t Hash(const TunedKey& key) {
 
 }  // namespace
 
-TunedTable::TunedTable(std::vector<TunedRow> rows) : rows_(std::move(rows)) {
+TunedTable::TunedTable(std::vector<TunedRow> rows, std::optional<TransportCurves> curves)
+    : rows_(std::move(rows)), curves_(curves) {
   if (rows_.empty()) return;
   buckets_.resize(std::bit_ceil(2 * rows_.size()));
   for (size_t row = 0; row < rows_.size(); ++row) {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "policies/seam/form.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/variant.h"
 #include "policies/seam/work.h"
 
@@ -35,8 +37,9 @@ struct TunedRow {
 class TunedTable {
  public:
   TunedTable() = default;
-  // Of several rows with one key the last counts.
-  explicit TunedTable(std::vector<TunedRow> rows);
+  // Of several rows with one key the last counts. `curves`: of the node's transports, if any were
+  // measured.
+  explicit TunedTable(std::vector<TunedRow> rows, std::optional<TransportCurves> curves = {});
 
   // Null: never measured. Valid as long as the table.
   const TunedRow* Find(const TunedKey& key) const;
@@ -45,9 +48,11 @@ class TunedTable {
   uint64_t TimesHash(const Problem& problem) const;
   std::span<const TunedRow> rows() const { return rows_; }
   bool empty() const { return rows_.empty(); }
+  const std::optional<TransportCurves>& curves() const { return curves_; }
 
  private:
   std::vector<TunedRow> rows_;
+  std::optional<TransportCurves> curves_;
   std::vector<uint32_t> buckets_;  // open addressing: row + 1, 0 is empty; a power of two
   struct Times {
     Problem problem;

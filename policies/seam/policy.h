@@ -39,10 +39,11 @@ class Policy {
 
   // Decides what to launch now. `plan` is cleared first. An empty plan means "wait until something
   // finishes or becomes ready"; a policy must not return one while ops are ready and nothing is
-  // running. Ops not named in the plan stay ready. Collectives may only go to a collective lane and
-  // other work only to the other lanes. Called by the scheduler while it has room for more
-  // launches. At most 1 us for 64 ops that were ready together before; unseen, 20 us for 8 and 150
-  // us for 64. Not thread-safe: one instance per scheduler.
+  // running or has waited for ranks for less than 1 ms. Ops not named in the plan stay ready.
+  // Collectives may only go to a collective lane and other work only to the other lanes. Called by
+  // the scheduler while it has room for more launches. At most 1 us for 64 ops that were ready
+  // together before; unseen, 20 us for 8 and 150 us for 64. Not thread-safe: one instance per
+  // scheduler.
   virtual void Decide(const Snapshot& snapshot, Plan& plan) = 0;
 
   // The launches of all plans so far have been made, which have copied what they need: the policy

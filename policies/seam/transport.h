@@ -62,7 +62,7 @@ class TransportSet {
 struct TransportChoice {
   Transport transport = Transport::kNccl;
   // SMs of each GPU that its kernels hold, a block each. kNccl: what its communicators are held to;
-  // 0: what the library likes.
+  // 0: what the library likes. kCopyEngine: for what ranks copy to themselves.
   uint16_t sms = 0;
   friend bool operator==(const TransportChoice&, const TransportChoice&) = default;
 };
@@ -89,8 +89,8 @@ struct TransportCurve {
   uint64_t small_bytes = 0;  // 0: there is no faster way for small ones
   // Beside GEMMs on all other SMs its bytes take so many times as long.
   double beside_gemm = 1;
-  // And GEMMs take 1 + gemm_per_sms * (its share of the SMs) + gemm_per_link * (its share of the
-  // links' rate) times as long as alone on all SMs.
+  // And GEMMs lose so much of the rate that they have alone on all SMs: gemm_per_sms * (its share
+  // of the SMs) + gemm_per_link * (its share of the links' rate).
   double gemm_per_sms = 1, gemm_per_link = 0;
 
   friend bool operator==(const TransportCurve&, const TransportCurve&) = default;
@@ -120,9 +120,13 @@ inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = 
      .link_share = AllKinds(0.88),
      .bytes_per_s_per_sm = 43e9,
      .small_floor_us = 16,
-     .small_bytes = 64 << 10},
-    {.floor_us = 23},
-    {.floor_us = 36, .link_share = AllKinds(0.84), .bytes_per_s_per_sm = 37e9},
+     .small_bytes = 64 << 10,
+     .beside_gemm = 1.1},
+    {.floor_us = 23, .bytes_per_s_per_sm = 80e9},  // of what a rank copies to itself
+    {.floor_us = 36,
+     .link_share = AllKinds(0.84),
+     .bytes_per_s_per_sm = 37e9,
+     .beside_gemm = 1.1},
 }};
 
 }  // namespace concert::policies

@@ -51,9 +51,10 @@ struct Work {
   Dtype dtype = Dtype::kBf16;  // of a GEMM: of A and W
   bool allow_tf32 = false;
   Carrier carrier = Carrier::kNone;
-  uint8_t ranks = 1;          // of a collective
+  uint8_t ranks = 1;  // of a collective
   CollectiveKind collective = CollectiveKind::kAllReduce;
   TransportSet transports;    // of a collective: that could carry this rank's part
+  bool keeps = false;         // of a collective: the rank copies a message to itself
   uint32_t repack_bytes = 0;  // what a group launch must copy first
   // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
   // 0.

@@ -18,6 +18,24 @@ namespace concert::policies {
 // free, if that leaves SMs.
 enum class GroupGoal : uint8_t { kLatency, kThroughput, kChain };
 
+// The SMs that a launch may use. Others hold the late ones until late_us after its start, and its
+// last blocks, which then begin there, have so much less to do.
+struct SmSet {
+  constexpr SmSet(int sms = 0) : budget(sms) {}  // NOLINT: mostly none are late
+  static constexpr SmSet Late(int sms, float us) {
+    SmSet set;
+    set.late = sms;
+    set.late_us = us;
+    return set;
+  }
+  bool limited() const { return budget > 0 || late > 0; }
+  friend constexpr bool operator==(const SmSet&, const SmSet&) = default;
+
+  int budget = 0;  // 0: all
+  int late = 0;    // of these
+  float late_us = 0;
+};
+
 // The rest of a list is between its compiler and the kernel that follows it.
 struct WorkList {
   float predicted_us = 0;          // from the launch's start to the end of its last problem
@@ -33,14 +51,12 @@ class WorkListCompiler {
 
   // Nobody reads the lists any more that were handed out: they may make room for others.
   virtual void Reclaim() = 0;
-  // A list for `problems`, all of one dtype, on `sm_budget` SMs (0: all); null: no room for it. The
-  // same problems in the same order with the same budget and goal give the same list. A lookup for
+  // A list for `problems`, all of one dtype, on `sms`; null: no room for it. The same problems in
+  // the same order with the same SMs and goal give the same list. A lookup for
   // those compiled lately. REQUIRES: 1 to kMaxReady problems of works that are groupable.
-  virtual const WorkList* Compile(std::span<const Problem> problems, int sm_budget,
-                                  GroupGoal goal) = 0;
+  virtual const WorkList* Compile(std::span<const Problem> problems, SmSet sms, GroupGoal goal) = 0;
   // About predicted_us of such a list without compiling it, for comparing candidates.
-  virtual float PredictUs(std::span<const Problem> problems, int sm_budget,
-                          GroupGoal goal) const = 0;
+  virtual float PredictUs(std::span<const Problem> problems, SmSet sms, GroupGoal goal) const = 0;
   // What copying Work::repack_bytes before a launch adds to it; 0 for none.
   virtual float RepackUs(uint64_t bytes) const = 0;
   // Of the ops of one launch.

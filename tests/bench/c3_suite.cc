@@ -1,5 +1,6 @@
 #include "tests/bench/c3_suite.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -81,7 +82,29 @@ struct C3 {
   Rivals rivals;
   std::vector<std::string> forms;             // names
   std::map<uint32_t, RankMemorySizes> sizes;  // by ranks
+  std::map<size_t, std::string> broken = {};  // members that would take the others' time, and why
 };
+
+// All but concert, which is there already; those whose daemons come up.
+void AddMembers(C3& c3, json& header) {
+  std::vector<Member> others = Baselines(c3.stage->is_sim());
+  if (c3.options.forms) {
+    for (Member& form : Forms()) others.push_back(std::move(form));
+  }
+  std::vector<RankContender> contenders;
+  for (const Member& member : others) contenders.push_back(member.contender);
+  c3.stage->Add(contenders, header);
+  c3.members = {{c3.stage->contenders().front(), Role::kConcert, true, true}};
+  for (Member& member : others) {
+    if (c3.members.size() == c3.stage->contenders().size()) break;
+    const std::string& name = member.contender.name;
+    if (c3.stage->contenders()[c3.members.size()].name != name) continue;  // left out
+    (member.role == Role::kForm ? c3.forms : c3.rivals.baselines).push_back(name);
+    c3.members.push_back(std::move(member));
+  }
+  header["baselines"] = c3.rivals.baselines;
+  header["forms"] = c3.forms;
+}
 
 absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>& scenarios,
                         json& header) {
@@ -93,21 +116,7 @@ absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>&
         .rivals = {},
         .forms = {},
         .sizes = {}};
-  std::vector<Member> others = Baselines(c3.stage->is_sim());
-  for (const Member& baseline : others) c3.rivals.baselines.push_back(baseline.contender.name);
-  if (options.forms) {
-    for (Member& form : Forms()) {
-      c3.forms.push_back(form.contender.name);
-      others.push_back(std::move(form));
-    }
-  }
-  std::vector<RankContender> contenders;
-  for (const Member& member : others) contenders.push_back(member.contender);
-  if (absl::Status added = c3.stage->Add(contenders); !added.ok()) return added;
-  c3.members = {{c3.stage->contenders().front(), Role::kConcert, true, true}};
-  c3.members.insert(c3.members.end(), others.begin(), others.end());
-  header["baselines"] = c3.rivals.baselines;
-  header["forms"] = c3.forms;
+  AddMembers(c3, header);
 
   std::map<uint32_t, std::vector<OverlapTask>> tasks;
   for (OverlapScenario& scenario : scenarios) {
@@ -125,21 +134,27 @@ absl::StatusOr<C3> Open(const RunOptions& options, std::vector<OverlapScenario>&
 }
 
 // Which members compute this scenario right; why the others do not goes to `unavailable`.
-absl::StatusOr<std::vector<size_t>> Verify(const C3& c3, RankCrew& crew, CollectiveKind kind,
+absl::StatusOr<std::vector<size_t>> Verify(C3& c3, RankCrew& crew, CollectiveKind kind,
                                            double& worst, json& unavailable) {
   std::vector<size_t> able;
   for (size_t i = 0; i < c3.members.size(); ++i) {
     const Member& member = c3.members[i];
     if (!Carries(member.contender, kind)) continue;
+    if (const auto why = c3.broken.find(i); why != c3.broken.end()) {
+      unavailable.push_back({{"name", member.contender.name}, {"why", why->second}});
+      continue;
+    }
     const absl::StatusOr<double> error = crew.Verify(i);
     if (error.ok()) {
       worst = std::max(worst, *error);
       able.push_back(i);
-    } else if (absl::IsCancelled(error.status()) || member.role == Role::kConcert) {
-      return error.status();
-    } else {
-      unavailable.push_back({{"name", member.contender.name}, {"why", error.status().ToString()}});
+      continue;
     }
+    if (Interrupted() || member.role == Role::kConcert) return error.status();
+    const std::string why = error.status().ToString();
+    unavailable.push_back({{"name", member.contender.name}, {"why", why}});
+    if (!absl::IsDataLoss(error.status()) && !absl::IsNotFound(error.status()))
+      c3.broken.emplace(i, why);
   }
   return able;
 }
@@ -196,7 +211,7 @@ absl::StatusOr<json> PlansOf(const C3& c3, RankCrew& crew, uint32_t repeat, doub
   return DescribeOverlapPlans(*plans, static_cast<int>(repeat), actual_us);
 }
 
-absl::StatusOr<json> Measure(const C3& c3, const OverlapScenario& scenario) {
+absl::StatusOr<json> Measure(C3& c3, const OverlapScenario& scenario) {
   const uint32_t ranks = scenario.collective.ranks;
   const absl::StatusOr<RankCrew*> crew = c3.stage->Crew(ranks, c3.sizes.at(ranks));
   if (!crew.ok()) return crew.status();
@@ -226,13 +241,13 @@ absl::StatusOr<json> Measure(const C3& c3, const OverlapScenario& scenario) {
 absl::Status RunC3Suite(const RunOptions& options, json& result) {
   auto scenarios = ReadOverlapScenarios(options.scenarios, options.filter);
   if (!scenarios.ok()) return scenarios.status();
-  const absl::StatusOr<C3> c3 = Open(options, *scenarios, result["header"]);
+  absl::StatusOr<C3> c3 = Open(options, *scenarios, result["header"]);
   if (!c3.ok()) return c3.status();
   return MeasureScenarios(
       options, *scenarios,
       [&](const OverlapScenario& scenario) {
         absl::StatusOr<json> entry = Measure(*c3, scenario);
-        if (!entry.ok()) c3->stage->DropCrew();
+        c3->stage->DropCrewAfter(entry.status());
         return entry;
       },
       [&](const json& entries) { return OverlapSummary(entries, c3->rivals, kC3LossTolerance); },

@@ -168,7 +168,7 @@ absl::Status RunCollectivesSuite(const RunOptions& options, json& result) {
   const absl::StatusOr<std::vector<Size>> sizes = WantedSizes((*stage)->gpus(), options.filter);
   if (!sizes.ok()) return sizes.status();
   const std::vector<RankContender> others = Others(options.policy, (*stage)->is_sim());
-  if (absl::Status added = (*stage)->Add(others); !added.ok()) return added;
+  (*stage)->Add(others, result["header"]);
   result["header"]["baselines"] = {"nccl"};
   std::vector<OverlapTask> tasks;
   for (const Size& size : *sizes)
@@ -178,7 +178,7 @@ absl::Status RunCollectivesSuite(const RunOptions& options, json& result) {
       options, *sizes,
       [&](const Size& size) {
         absl::StatusOr<json> entry = Measure(**stage, size, memory, options.rounds);
-        if (!entry.ok()) (*stage)->DropCrew();
+        (*stage)->DropCrewAfter(entry.status());
         return entry;
       },
       [&](const json& entries) { return CollectivesSummary(entries, kCollectivesTolerance); },

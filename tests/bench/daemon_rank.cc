@@ -1,21 +1,13 @@
 // A rank that goes through concert.
-#include <thread>
+#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "daemon/clock.h"
 #include "tests/bench/daemon_contender.h"
 #include "tests/bench/rank_client.h"
-#include "tests/bench/shared_word.h"
+#include "tests/bench/rank_poll.h"
 
 namespace concert::bench {
 namespace {
-
-// No run takes this long, not even on the simulator's CPU.
-constexpr std::chrono::seconds kRunLimit(60);
-// Where there are fewer CPUs than threads that poll, the daemon needs them, too.
-constexpr int kPollsPerYield = 256;
-constexpr int kRankPollsPerClockRead = 1 << 16;
 
 class DaemonRank : public RankClient {
  public:
@@ -99,24 +91,13 @@ absl::StatusOr<RunEnds> DaemonRank::Run(bool gemms, bool collective, uint64_t st
     gemms_end = gemm_queue_.Gemm(gemms_[i % gemms_.size()]);
   if (Status ended = together->End(); !ended.ok()) return ToAbsl(ended);
 
-  RunEnds ends;
-  const auto limit = start_ns + static_cast<uint64_t>(std::chrono::nanoseconds(kRunLimit).count());
-  const auto look = [&](const Ticket& ticket, bool wanted, uint64_t& end_ns) {
-    if (wanted && end_ns == 0 && ticket.Done()) end_ns = NowNs() - start_ns;
-    return !wanted || end_ns != 0;
-  };
-  for (int polls = 1;; ++polls) {
-    const bool collective_done = look(collective_end, collective, ends.collective_ns);
-    const bool gemms_done = look(gemms_end, gemms, ends.gemms_ns);
-    if (collective_done && gemms_done) break;
-    if (polls % kPollsPerYield == 0) std::this_thread::yield();
-    if (polls % kRankPollsPerClockRead == 0 && NowNs() > limit)
-      return absl::DeadlineExceededError("a run through the daemon did not end");
-    daemon::CpuRelax();
-  }
+  const absl::StatusOr<RunEnds> ends = PollEnds(
+      start_ns, gemms, collective, [&] { return gemms_end.Done(); },
+      [&] { return collective_end.Done(); });
+  if (!ends.ok()) return ends.status();
   // They have ended: this says how.
-  if (Status failed = collective_end.Wait(kRunLimit); !failed.ok()) return ToAbsl(failed);
-  if (Status failed = gemms_end.Wait(kRunLimit); !failed.ok()) return ToAbsl(failed);
+  if (Status failed = collective_end.Wait(); !failed.ok()) return ToAbsl(failed);
+  if (Status failed = gemms_end.Wait(); !failed.ok()) return ToAbsl(failed);
   return ends;
 }
 

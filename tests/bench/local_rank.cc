@@ -3,12 +3,11 @@
 #include <set>
 #include <utility>
 
-#include "daemon/clock.h"
 #include "tests/bench/local_gemm.h"
 #include "tests/bench/local_host_word.h"
 #include "tests/bench/local_nccl.h"
 #include "tests/bench/rank_client.h"
-#include "tests/bench/shared_word.h"
+#include "tests/bench/rank_poll.h"
 
 namespace concert::bench {
 namespace {
@@ -18,8 +17,7 @@ using local::HostWord;
 using local::LtGemm;
 using local::RankNccl;
 
-constexpr uint64_t kLocalRunLimitNs = 60'000'000'000;
-constexpr int kLocalPollsPerClockRead = 1 << 16;
+constexpr uint64_t kGpuPageBytes = 2 << 20;  // of GPU memory; windows are made of whole ones
 
 class CudaRank : public LocalRank {
  public:
@@ -78,7 +76,8 @@ absl::Status CudaRank::Prepare(uint32_t rank, RankBoard& board, std::span<const 
   nccl_ = *std::move(nccl);
   for (const auto& [bytes, address] :
        {std::pair(sizes.source, &source_), std::pair(sizes.output, &output_)}) {
-    const absl::StatusOr<CUdeviceptr> allocated = nccl_->Allocate(std::max<uint64_t>(bytes, 1));
+    const uint64_t pages = std::max<uint64_t>(1, (bytes + kGpuPageBytes - 1) / kGpuPageBytes);
+    const absl::StatusOr<CUdeviceptr> allocated = nccl_->Allocate(pages * kGpuPageBytes);
     if (!allocated.ok()) return allocated.status();
     *address = *allocated;
   }
@@ -174,19 +173,9 @@ absl::StatusOr<RunEnds> CudaRankClient::Run(bool gemms, bool collective, uint64_
   if (gemms && !gemms_first && launched.ok()) launched = LaunchGemms(run);
   if (!launched.ok()) return launched;
 
-  RunEnds ends;
-  const auto look = [&](const HostWord& word, bool wanted, uint64_t& end_ns) {
-    if (wanted && end_ns == 0 && word.Reached(run)) end_ns = NowNs() - start_ns;
-    return !wanted || end_ns != 0;
-  };
-  for (int polls = 1;; ++polls) {
-    const bool collective_done = look(rank_.collective_end(), collective, ends.collective_ns);
-    const bool gemms_done = look(rank_.gemms_end(), gemms, ends.gemms_ns);
-    if (collective_done && gemms_done) return ends;
-    if (polls % kLocalPollsPerClockRead == 0 && NowNs() > start_ns + kLocalRunLimitNs)
-      return absl::DeadlineExceededError("a run of this process did not end in 60 s");
-    daemon::CpuRelax();
-  }
+  return PollEnds(
+      start_ns, gemms, collective, [&] { return rank_.gemms_end().Reached(run); },
+      [&] { return rank_.collective_end().Reached(run); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tests/bench/c3_suite.h"
 #include "tests/bench/collectives_suite.h"
 #include "tests/bench/rank_crew.h"
+#include "tests/bench/rank_stage.h"
 #include "tests/bench/result_file.h"
 
 namespace concert::bench {
@@ -87,11 +88,25 @@ TEST(OverlapSuitesTest, CollectivesHaveTimesAloneAndBesideGemms) {
   EXPECT_TRUE(result["summary"]["small"].contains("worst"));
 }
 
-TEST(OverlapSuitesTest, ARankThatCannotStartSaysWhich) {
+TEST(OverlapSuitesTest, ADaemonThatDoesNotComeUpIsLeftOut) {
+  RunOptions options;
+  options.device = "sim";
+  json header;
+  const auto stage = RankStage::Open(options, header);
+  ASSERT_TRUE(stage.ok()) << stage.status();
+  (*stage)->Add({{.name = "bad", .policy = "no_such_policy"}, {.name = "good", .policy = "serial"}},
+                header);
+  ASSERT_EQ((*stage)->contenders().size(), 2u);
+  EXPECT_EQ((*stage)->contenders()[1].name, "good");
+  EXPECT_THAT(header["left_out"].dump(), HasSubstr("no_such_policy"));
+}
+
+TEST(OverlapSuitesTest, AContenderThatCannotBeHadSaysWhy) {
   const auto crew = RankCrew::Start({.gpu_uuids = {std::string(32, '0'), std::string(32, '1')},
                                      .contenders = {"/no/such/concert.sock"},
                                      .sizes = {.gemm = 256, .source = 256, .output = 256}});
-  EXPECT_THAT(crew.status().message(),
+  ASSERT_TRUE(crew.ok()) << crew.status();
+  EXPECT_THAT((*crew)->Verify(0).status().message(),
               testing::AllOf(HasSubstr("rank 0: "), HasSubstr("/no/such/concert.sock")));
 }
 

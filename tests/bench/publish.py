@@ -91,8 +91,10 @@ def in_short(result):
         return "; ".join(f"`{s['name']}` adds {s['added_us']['p50']:.1f} µs at p50, {s['added_us']['p99']:.1f} at p99"
                          for s in result["scenarios"])
     ratios = summary_of(result)
+    shares = result["summary"].get("share_of_ideal", {}).get("concert", {})
+    share = f"; {100 * shares['mean']:.0f} % of the ideal gain" if shares else ""
     said = [f"{geomean:.2f}× `{rival}` ({worst:.2f}× at worst)" for rival, (geomean, worst, _) in ratios.items()]
-    return f"{len(result['scenarios'])} scenarios; geomean " + ", ".join(said)
+    return f"{len(result['scenarios'])} scenarios; geomean " + ", ".join(said) + share
 
 
 def files_block(results, docs):

@@ -39,7 +39,7 @@ class RankCrew {
   // Makes the task's operands in the memory of every contender.
   absl::Status Prepare(const OverlapTask& task);
   // One run of everything with outputs poisoned before: the largest relative error. NOT_FOUND where
-  // the contender cannot do the task.
+  // the contender cannot do the task, DATA_LOSS where results are wrong.
   absl::StatusOr<double> Verify(size_t contender);
   // At most kMaxRuns runs, one after the other, each begun by all ranks at once.
   absl::StatusOr<std::vector<RunTimes>> Run(size_t contender, bool gemms, bool collective,

@@ -16,6 +16,8 @@ namespace concert::bench {
 bool Carries(const RankContender& contender, CollectiveKind kind) {
   const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
   if (contender.transport == "ce") return !reduces;
+  if (contender.way == "conccl")  // NCCL's copy engines
+    return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll;
   if (contender.transport == "hybrid") return kind == CollectiveKind::kAllReduce;
   return true;
 }
@@ -51,30 +53,36 @@ absl::StatusOr<std::unique_ptr<RankStage>> RankStage::Open(const RunOptions& opt
   return stage;
 }
 
-absl::Status RankStage::Add(const std::vector<RankContender>& contenders) {
-  const size_t first = daemons_.size();
+absl::StatusOr<std::unique_ptr<PrivateDaemon>> RankStage::Launch(
+    const RankContender& contender) const {
+  PrivateDaemon::Options own = {.device = is_sim() ? "sim" : "cuda",
+                                .policy = contender.policy,
+                                .config = options_.config,
+                                .settings = {}};
+  if (!contender.transport.empty()) own.settings = {"--transport", contender.transport};
+  if (contender.sms > 0)
+    own.settings.insert(own.settings.end(), {"--collective-sms", absl::StrCat(contender.sms)});
+  return PrivateDaemon::Launch(own);
+}
+
+void RankStage::Add(const std::vector<RankContender>& contenders, nlohmann::json& header) {
+  std::vector<absl::StatusOr<std::unique_ptr<PrivateDaemon>>> daemons;
   for (const RankContender& contender : contenders) {
-    contenders_.push_back(contender);
-    if (contender.policy.empty()) {
-      places_.push_back("local:" + contender.way);
+    daemons.push_back(nullptr);
+    if (!contender.policy.empty()) daemons.back() = Launch(contender);
+  }
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    auto& daemon = daemons[i];
+    absl::Status ready = daemon.status();
+    if (ready.ok() && *daemon != nullptr) ready = (*daemon)->WaitUntilReady();
+    if (!ready.ok()) {
+      header["left_out"].push_back({{"name", contenders[i].name}, {"why", ready.ToString()}});
       continue;
     }
-    PrivateDaemon::Options own = {.device = is_sim() ? "sim" : "cuda",
-                                  .policy = contender.policy,
-                                  .config = options_.config,
-                                  .settings = {}};
-    if (!contender.transport.empty()) own.settings = {"--transport", contender.transport};
-    if (contender.sms > 0)
-      own.settings.insert(own.settings.end(), {"--collective-sms", absl::StrCat(contender.sms)});
-    absl::StatusOr<std::unique_ptr<PrivateDaemon>> daemon = PrivateDaemon::Launch(own);
-    if (!daemon.ok()) return daemon.status();
-    places_.push_back((*daemon)->socket());
-    daemons_.push_back(*std::move(daemon));
+    contenders_.push_back(contenders[i]);
+    places_.push_back(*daemon != nullptr ? (*daemon)->socket() : "local:" + contenders[i].way);
+    if (*daemon != nullptr) daemons_.push_back(*std::move(daemon));
   }
-  for (size_t i = first; i < daemons_.size(); ++i) {
-    if (absl::Status ready = daemons_[i]->WaitUntilReady(); !ready.ok()) return ready;
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<RankCrew*> RankStage::Crew(uint32_t ranks, const RankMemorySizes& sizes) {

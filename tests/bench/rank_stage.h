@@ -37,8 +37,9 @@ class RankStage {
   // Fills in the header.
   static absl::StatusOr<std::unique_ptr<RankStage>> Open(const RunOptions& options,
                                                          nlohmann::json& header);
-  // Adds contenders: their daemons come up side by side.
-  absl::Status Add(const std::vector<RankContender>& contenders);
+  // Adds contenders: their daemons come up side by side. One whose daemon does not stands in the
+  // header's "left_out", with the reason, and is none.
+  void Add(const std::vector<RankContender>& contenders, nlohmann::json& header);
 
   bool is_sim() const { return concert_.is_sim(); }
   uint32_t gpus() const { return concert_.session.gpu_count(); }
@@ -49,11 +50,14 @@ class RankStage {
   }
   // Of so many ranks; the others' end first. `sizes`: for all tasks that it will get.
   absl::StatusOr<RankCrew*> Crew(uint32_t ranks, const RankMemorySizes& sizes);
-  // After a failure: the next one is a new one.
-  void DropCrew() { crew_ = nullptr; }
+  // After `failed` the crew may hang: the next one is a new one, unless results were just wrong.
+  void DropCrewAfter(const absl::Status& failed) {
+    if (!failed.ok() && !absl::IsDataLoss(failed)) crew_ = nullptr;
+  }
 
  private:
   explicit RankStage(const RunOptions& options) : options_(options) {}
+  absl::StatusOr<std::unique_ptr<PrivateDaemon>> Launch(const RankContender& contender) const;
 
   const RunOptions& options_;
   NodeUnderTest concert_;

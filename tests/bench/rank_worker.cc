@@ -45,12 +45,13 @@ class RankWorker {
 
  private:
   struct Contender {
-    std::unique_ptr<RankClient> client;
-    absl::Status prepared;
+    std::unique_ptr<RankClient> client;  // null: could not be made
+    absl::Status opened, prepared;
   };
 
   absl::Status Open();
   absl::Status OpenLocal();
+  Contender OpenContender(const std::string& contender, const absl::Status& local_opened);
   absl::Status Prepare();
   absl::Status Run(RankSlot& slot);
   absl::Status Verify(RankSlot& slot);
@@ -70,7 +71,9 @@ class RankWorker {
   GemmScenario gemm_;                  // the workload's
   std::optional<GemmWorkload> workload_;
   OverlapTask task_;
+  std::vector<uint8_t> poison_;          // of the GEMM's output
   std::vector<uint8_t> before_, after_;  // the collective's output
+  std::vector<uint8_t> scratch_;         // what was read back; kept, since its pages are many
 };
 
 absl::Status RankWorker::OpenLocal() {
@@ -95,24 +98,27 @@ absl::Status RankWorker::OpenLocal() {
   return absl::OkStatus();
 }
 
+RankWorker::Contender RankWorker::OpenContender(const std::string& contender,
+                                                const absl::Status& local_opened) {
+  if (!absl::StartsWith(contender, kLocal)) {
+    auto client = MakeDaemonRank(contender, options_.rank, board_.ranks, options_.sizes);
+    if (client.ok()) return {.client = *std::move(client), .opened = {}, .prepared = {}};
+    return {.client = nullptr, .opened = client.status(), .prepared = {}};
+  }
+  if (!local_opened.ok()) return {.client = nullptr, .opened = local_opened, .prepared = {}};
+  const LocalWay* const way = FindLocalWay(std::string(absl::StripPrefix(contender, kLocal)));
+  return {.client = local_->Client(*way), .opened = {}, .prepared = {}};
+}
+
+// A contender that cannot be had takes no part; the others do.
 absl::Status RankWorker::Open() {
   // First of all: it sets what the libraries read from the environment.
-  if (absl::Status opened = OpenLocal(); !opened.ok()) return opened;
-  const RankClient* first_local = nullptr;
-  for (const std::string& contender : options_.contenders) {
-    if (absl::StartsWith(contender, kLocal)) {
-      const LocalWay* const way = FindLocalWay(std::string(absl::StripPrefix(contender, kLocal)));
-      contenders_.push_back({local_->Client(*way), absl::OkStatus()});
-      if (first_local != nullptr) continue;
-      first_local = contenders_.back().client.get();
-    } else {
-      auto client = MakeDaemonRank(contender, options_.rank, board_.ranks, options_.sizes);
-      if (!client.ok())
-        return absl::Status(client.status().code(),
-                            absl::StrCat(contender, ": ", client.status().message()));
-      contenders_.push_back({*std::move(client), absl::OkStatus()});
-    }
-    memories_.push_back(contenders_.back().client.get());
+  const absl::Status local_opened = OpenLocal();
+  bool has_local = false;
+  for (const std::string& place : options_.contenders) {
+    Contender& contender = contenders_.emplace_back(OpenContender(place, local_opened));
+    const bool shares = absl::StartsWith(place, kLocal) && std::exchange(has_local, true);
+    if (contender.client != nullptr && !shares) memories_.push_back(contender.client.get());
   }
   for (uint64_t offset = 0; offset < options_.sizes.source;) {
     const auto input = data_.Input(options_.rank, options_.sizes.source - offset);
@@ -142,19 +148,23 @@ absl::Status RankWorker::Prepare() {
     workload_.emplace(gemm_, kRankSeed + options_.rank, GemmWorkload::Layout::kRepeated);
     const std::vector<uint8_t> image = workload_->MakeImage();
     if (absl::Status s = WriteToAll(RankMemory::kGemm, 0, image); !s.ok()) return s;
+    poison_ = workload_->Poison(0);
   }
   const CollectiveShape& is = task_.collective;
   if (after_.empty() || is.kind != was.kind || is.bytes != was.bytes) {
     before_ = data_.Before(is, options_.rank);
     after_ = data_.After(is, options_.rank);
   }
-  for (Contender& contender : contenders_)
-    contender.prepared = contender.client->Prepare(task_, *workload_);
+  for (Contender& contender : contenders_) {
+    if (contender.client != nullptr)
+      contender.prepared = contender.client->Prepare(task_, *workload_);
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<RankClient*> RankWorker::Current() {
   Contender& contender = contenders_[board_.contender];
+  if (!contender.opened.ok()) return contender.opened;
   if (!contender.prepared.ok()) return contender.prepared;
   return contender.client.get();
 }
@@ -173,9 +183,8 @@ absl::Status RankWorker::Run(RankSlot& slot) {
 }
 
 absl::Status RankWorker::Poison(RankClient& client) {
-  const std::vector<uint8_t> poison = workload_->Poison(0);
   for (int set = 0; set < workload_->sets(); ++set) {
-    absl::Status s = client.Write(RankMemory::kGemm, workload_->place(set, 0).d, poison);
+    absl::Status s = client.Write(RankMemory::kGemm, workload_->place(set, 0).d, poison_);
     if (!s.ok()) return s;
   }
   return client.Write(RankMemory::kOutput, 0, before_);
@@ -185,7 +194,8 @@ absl::Status RankWorker::Poison(RankClient& client) {
 // whose, if it is too large.
 absl::StatusOr<double> RankWorker::ErrorOf(RankClient& client, const char*& what) {
   double worst = 0;
-  std::vector<uint8_t> output(workload_->output_bytes(0));
+  scratch_.resize(std::max(scratch_.size(), std::max(poison_.size(), after_.size())));
+  const std::span<uint8_t> output(scratch_.data(), poison_.size());
   const int written = std::min(workload_->sets(), static_cast<int>(task_.repeat));
   for (int set = 0; set < written; ++set) {
     absl::Status s = client.Read(RankMemory::kGemm, workload_->place(set, 0).d, output);
@@ -197,9 +207,9 @@ absl::StatusOr<double> RankWorker::ErrorOf(RankClient& client, const char*& what
     }
     worst = std::max(worst, error);
   }
-  output.resize(after_.size());
-  if (absl::Status s = client.Read(RankMemory::kOutput, 0, output); !s.ok()) return s;
-  const double error = RelativeErrorOfBf16(after_, output);
+  const std::span<uint8_t> result(scratch_.data(), after_.size());
+  if (absl::Status s = client.Read(RankMemory::kOutput, 0, result); !s.ok()) return s;
+  const double error = RelativeErrorOfBf16(after_, result);
   if (!(error <= (task_.collective.reduces() ? kReducedTolerance : 0))) {
     what = "the collective's";
     return error;

@@ -3,7 +3,7 @@
 
   tests/bench/report.py RESULT.json [RESULT.json ...] --out docs/benchmarks
 
-RESULT.json gives RESULT.md and RESULT.svg; of suite gemm also RESULT-summary.svg, of suite tenants RESULT-latency.svg.
+RESULT.json gives RESULT.md and RESULT.svg (of suites c3 and collectives by report_overlap.py); of suite gemm also RESULT-summary.svg, of suite tenants RESULT-latency.svg.
 Needs matplotlib for the plots (Debian: python3-matplotlib); --tables makes the tables alone. What is published goes
 through publish.py instead.
 """
@@ -12,22 +12,10 @@ import pathlib
 import statistics
 
 import report_data
+import report_overlap
 from report_data import (client_kinds, header_line, isolated_rivals, losses_of, measured_forms, median_us, rivals_of,
                          speedups_of)
-
-
-def markdown_row(cells):
-    return "| " + " | ".join(cells) + " |"
-
-
-def number(value, digits=1):
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def table_of(head, rows, text_columns=1):
-    """The first columns hold words, the others numbers."""
-    numbers = len(head) - text_columns
-    return [markdown_row(head), markdown_row(["---"] * text_columns + ["---:"] * numbers), *map(markdown_row, rows)]
+from report_markdown import markdown_row, number, table_of
 
 
 def gemm_table(result):
@@ -101,9 +89,18 @@ def summary_lines(result):
         if key in summary:
             lines.append(f"- One batch at a time, over {rival}: geomean {summary[key]['geomean']:.2f}×, "
                          f"worst {summary[key]['worst']:.2f}×.")
-    if "prediction_error" in summary:
+    if "prediction_error" in summary and result["suite"] == "c3":
+        lines.append(f"- Runs take what was predicted within {100 * summary['prediction_error']:.0f} % (median).")
+    elif "prediction_error" in summary:
         lines.append(f"- Plans take what was predicted within {100 * summary['prediction_error']:.0f} % (median), "
                      f"batches within {100 * batch_error(result):.0f} %.")
+    for key, what in (("beside", "Beside GEMMs"), ("eight_sms", "With 8 SMs"), ("small", "Up to 64 KiB")):
+        if key in summary:
+            lines.append(f"- {what}, over NCCL: geomean {summary[key]['geomean']:.2f}×, worst {summary[key]['worst']:.2f}× "
+                         f"(`{summary[key]['worst_scenario']}`).")
+    if summary.get("slower_than_serial"):
+        names = ", ".join(f"`{name}`" for name in summary["slower_than_serial"])
+        lines.append(f"- Slower than one after the other: {names}.")
     if "oracle" in summary:
         oracle = summary["oracle"]
         lines.append(f"- Within 3 % of the fastest form in {oracle['within_3_percent']} of {oracle['scenarios']}, "
@@ -203,6 +200,10 @@ def table(result):
     lines += summary_lines(result) + [""]
     if result["suite"] == "tenants":
         return lines + tenants_table(result) + latency_table(result)
+    if result["suite"] == "c3":
+        return lines + report_overlap.c3_tables(result) + unavailable_lines(result)
+    if result["suite"] == "collectives":
+        return lines + report_overlap.collectives_tables(result)
     return lines + gemm_table(result) + isolated_table(result) + plan_table(result)
 
 

@@ -186,6 +186,33 @@ def gemm_losses(result, scenario):
             yield Loss(scenario["name"], "", "one batch at a time", form, median_us(scenario, form) / isolated)
 
 
+def c3_losses(result, scenario):
+    baselines = {form: ratio for form, ratio in speedups_of(result, scenario).items() if form in rivals_of(result)}
+    if baselines:
+        best = min(baselines, key=baselines.get)
+        yield Loss(scenario["name"], "", "GEMM and collective", best, baselines[best])
+
+
+COLLECTIVE_PAIRS = (("alone", "times_us", "concert", "nccl"), ("beside GEMMs", "beside_us", "concert", "nccl"),
+                    ("with 8 SMs", "times_us", "concert_8_sms", "nccl_8_ctas"))
+
+
+def collective_losses(_, scenario):
+    for what, key, own, other in COLLECTIVE_PAIRS:
+        times = scenario.get(key, {})
+        if own in times and other in times:
+            yield Loss(scenario["name"], "", what, other, times[other]["p50"] / times[own]["p50"])
+
+
+def share(scenario, us, least):
+    """(serial - us) / (serial - least), `least` being the key of the ideal or of the bound; None where nothing can be
+    gained."""
+    serial = median_us(scenario, "serial")
+    if us is None or serial is None or least not in scenario or serial <= scenario[least]:
+        return None
+    return (serial - us) / (serial - scenario[least])
+
+
 def overhead_losses(_, scenario):
     for quantile in ("p50", "p99"):
         yield Loss(scenario["name"], "", quantile, "a launch without concert",
@@ -194,6 +221,7 @@ def overhead_losses(_, scenario):
 
 def losses_of(result):
     """Everything in which concert is slower than doing without it, by more than TOLERANCE; the worst first."""
-    of_scenario = {"tenants": tenant_losses, "overhead": overhead_losses}.get(result["suite"], gemm_losses)
+    of_scenario = {"tenants": tenant_losses, "overhead": overhead_losses, "c3": c3_losses,
+                   "collectives": collective_losses}.get(result["suite"], gemm_losses)
     losses = [loss for scenario in result["scenarios"] for loss in of_scenario(result, scenario)]
     return sorted((loss for loss in losses if loss.speedup * (1 + TOLERANCE) < 1), key=lambda loss: loss.speedup)

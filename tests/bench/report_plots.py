@@ -7,13 +7,15 @@ import math
 import re
 from xml.etree import ElementTree
 
-from report_data import header_line, isolated_rivals, median_us, rivals_of, speedups_of
+from report_data import header_line, isolated_rivals, median_us, rivals_of, share, speedups_of
+from report_overlap import LINK_GB_PER_S, best_form_us
 
 MAX_BYTES = 40_000  # as tests/tidy.py checks
 COLOURS = {"concert": "#222222", "serial": "#4c72b0", "streams": "#dd8452", "serial_tuned": "#55a868",
            "group_library": "#c44e52", "streams_wide": "#8172b3", "goldyloc": "#937860", "time_sliced": "#4c72b0",
            "streams_tuned": "#da8bc3", "goldyloc_graph": "#ccb974", "mps": "#dd8452", "local_graph": "#55a868",
-           "best_baseline": "#222222"}
+           "best_baseline": "#222222", "priority": "#55a868", "conccl": "#c44e52", "best form": "#937860", "nccl": "#4c72b0",
+           "concert_8_sms": "#8c8c8c", "nccl_8_ctas": "#8fb0e0"}
 MARKERS = "osD^vPX<>*hp"
 # In order of preference: what has no room beside those before it is left out.
 TICKS = (1, 2, 5, 10, 0.5, 20, 50, 100, 0.2, 0.1, 3, 1.5, 0.7, 200, 500, 4, 8, 1.2, 0.8, 0.3, 6, 15, 30, 1.1, 0.9)
@@ -135,12 +137,60 @@ def plot_overhead(result, pyplot):
     return figure
 
 
+def plot_shares(result, pyplot):
+    """Of what can be gained over one after the other."""
+    figure, (left, right) = axes_of(result, pyplot, columns=2, width=9)
+    rivals = [rival for rival in rivals_of(result) if rival != "serial"]
+    for axes, least, xlabel in ((left, "ideal_us", "share of the ideal gain over serial"),
+                                (right, "bound_us", "share of the gain that memory allows")):
+        def of(times, least=least):
+            return [math.nan if value is None else value
+                    for value in (share(s, us, least) for s, us in zip(result["scenarios"], times))]
+        series = {"best form": of([best_form_us(s) for s in result["scenarios"]])}
+        series |= {name: of([median_us(s, name) for s in result["scenarios"]]) for name in [*rivals, "concert"]}
+        dots(axes, names_of(result), series, xlabel)
+        axes.axvline(1, color="#8c8c8c", linewidth=0.8)
+        axes.set_xlim(-0.25, 1.25)  # what is slower than serial by more stands in the table
+    legend(left, len(rivals) + 2)
+    return figure
+
+
+def plot_bandwidths(result, pyplot):
+    """busbw against size, a column for each kind, alone above and beside GEMMs below."""
+    kinds = list(dict.fromkeys(s["kind"] for s in result["scenarios"]))
+    figure, grid = pyplot.subplots(2, len(kinds), sharex=True, sharey=True, squeeze=False,
+                                   figsize=(1 + 2 * len(kinds), 4.5))
+    for column, kind in enumerate(kinds):
+        own = [s for s in result["scenarios"] if s["kind"] == kind]
+        for axes, key, where in ((grid[0][column], "busbw_gb_per_s", ""),
+                                 (grid[1][column], "beside_busbw_gb_per_s", " beside GEMMs")):
+            for name in ("nccl_8_ctas", "concert_8_sms", "nccl", "concert"):
+                axes.plot([s["bytes"] for s in own], [s[key].get(name, math.nan) for s in own], color=COLOURS[name],
+                          linewidth=1, label=name)
+            axes.axhline(LINK_GB_PER_S, color="#8c8c8c", linewidth=0.8, linestyle=":")
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_title(kind + where, fontsize=7)
+            axes.tick_params(labelsize=6)
+            axes.set_xticks([2**10, 2**20, 2**30], ["1 KiB", "1 MiB", "1 GiB"])
+            axes.set_xticks([], minor=True)
+            axes.set_yticks([], minor=True)
+    for row in grid:
+        row[0].set_ylabel("busbw, GB/s; dotted: the links", fontsize=7)
+    grid[0][0].legend(fontsize=6, frameon=False, loc="upper left")
+    return figure
+
+
 def plots_of(result):
     """What a suite's plots are called and which function draws each."""
     if result["suite"] == "overhead":
         return {"": plot_overhead}
     if result["suite"] == "tenants":
         return {"": plot_speedups, "-latency": plot_latencies}
+    if result["suite"] == "c3":
+        return {"": plot_shares}
+    if result["suite"] == "collectives":
+        return {"": plot_bandwidths}
     return {"": plot_speedups, "-summary": plot_summary}
 
 

@@ -2,11 +2,17 @@
 """The tables that report.py makes of result files. Plots need matplotlib, which a build machine may lack."""
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import report
 import report_data
+
+try:
+    import matplotlib
+except ImportError:
+    matplotlib = None
 
 HEADER = {"gpu": "a GPU", "gpus": 1, "device": "cuda", "policy": "auto", "rounds": 40, "commit": "abc", "date": "today"}
 
@@ -77,6 +83,35 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| y | 1 × small, high | concert | 60 (58–62) | 75 (70–90) | 50 |  |", text)
         self.assertIn("- `y` has no time_sliced: client 1 of 2 failed.\n", text)
 
+    def test_c3_has_shares_of_the_ideal_and_its_worst_first(self):
+        result = c3_result()
+        text = "\n".join(report.table(result))
+        self.assertIn("| `slow` |  | GEMM and collective | priority | 0.83× |", text)
+        self.assertIn("| all_gather on 2 GPUs | 2 | 62 % | 50 % | 71 % | 62 % |", text)
+        self.assertLess(text.index("| slow | 120.0 | 160.0 | 100.0 | 80.0 | 50.0 | 80.0 | 50 % | 50 % |"),
+                        text.index("| fast | 100.0 | 160.0 | 120.0 | 80.0 | 50.0 | 80.0 | 75 % | 75 % |"))
+        self.assertIn("| slow | form_ce | 1.17 | 120.0 | 103.0 |", text)
+        self.assertIn("| fast | all_gather by ce | GEMMs / SMs | 90.0 | 100.0 | 10 % |", text)
+        self.assertIn("- `fast` has no conccl: no windows.", text)
+
+    def test_a_share_needs_something_to_gain(self):
+        scenario = c3_result()["scenarios"][0] | {"ideal_us": 200.0}
+        self.assertIsNone(report_data.share(scenario, 100.0, "ideal_us"))
+
+    def test_collectives_have_a_table_for_each_kind(self):
+        text = "\n".join(report.table(collectives_result()))
+        self.assertIn("### all_reduce, 2 GPUs", text)
+        self.assertIn("| 64 KiB | 16.0 | 32.0 | 2.00 | 0.1 | 4.1 | 2.0 | 40.0 | 20.0 | 0.50 | 18.0 | 36.0 | 2.00 |", text)
+        self.assertIn("| `all_reduce-64KiB` |  | beside GEMMs | nccl | 0.50× |", text)
+        self.assertEqual(len(report_data.losses_of(collectives_result())), 1)
+
+    @unittest.skipIf(matplotlib is None, "needs matplotlib")
+    def test_both_have_plots_of_a_size_to_publish(self):
+        for result in (c3_result(), collectives_result()):
+            with tempfile.TemporaryDirectory() as folder:
+                report.write(result, pathlib.Path(folder) / "x", plots=True)
+                self.assertGreater((pathlib.Path(folder) / "x.svg").stat().st_size, 0)
+
     def test_old_tenants_lose_to_their_own_graphs_alone(self):
         scenario = tenants_result()["scenarios"][0]
         del scenario["class"], scenario["client_names"]
@@ -87,6 +122,28 @@ class ReportTest(unittest.TestCase):
         alone = [loss for loss in report_data.losses_of(result) if "alone" in loss.who]
         self.assertEqual(alone, [("y", "client 0 alone", "chain", "its own CUDA graph (time_sliced)", 0.8)])
         self.assertTrue(report_data.is_quick_look(result), "it had one to eight laps")
+
+
+def c3_result():
+    def scenario(name, concert, priority):
+        return {"name": name, "class": "all_gather on 2 GPUs", "gpus": 2, "max_rel_error": 1e-3, "ideal_us": 80.0,
+                "bound_us": 80.0, "oracle": {"form": "form_ce", "p50": 103.0}, "within_3_percent": False,
+                "times_us": times(concert=concert, serial=160.0, priority=priority, form_ce=103.0, gemm_alone=80.0,
+                                  collective_alone=50.0)}
+    fast = scenario("fast", 100.0, 120.0) | {"predicted_us": 90.0, "prediction_error": 0.1, "plan": "GEMMs | SMs",
+                                             "collective_plan": "all_gather by ce",
+                                             "unavailable": [{"name": "conccl", "why": "no windows; NCCL 2.26"}]}
+    return {"suite": "c3", "header": HEADER | {"baselines": ["serial", "priority"], "forms": ["form_ce"]},
+            "scenarios": [fast, scenario("slow", 120.0, 100.0)], "summary": {}}
+
+
+def collectives_result():
+    scenario = {"name": "all_reduce-64KiB", "kind": "all_reduce", "class": "all_reduce", "bytes": 65536, "gpus": 2,
+                "bound_us": 0.1, "max_rel_error": 0.0,
+                "times_us": times(concert=16.0, nccl=32.0, concert_8_sms=18.0, nccl_8_ctas=36.0),
+                "beside_us": times(concert=40.0, nccl=20.0),
+                "busbw_gb_per_s": {"concert": 4.1, "nccl": 2.0}, "beside_busbw_gb_per_s": {"concert": 1.6, "nccl": 3.3}}
+    return {"suite": "collectives", "header": HEADER | {"baselines": ["nccl"]}, "scenarios": [scenario], "summary": {}}
 
 
 def tenants_result():

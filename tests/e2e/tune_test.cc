@@ -87,6 +87,39 @@ TEST_F(TuneTest, WhatIsTunedSurvivesAndTravels) {
   EXPECT_THAT(out_, HasSubstr("1 rows measured"));
 }
 
+// Tuned on one daemon, the node's curves travel with its rows.
+TEST_F(TuneTest, CollectivesAreTunedExportedAndImported) {
+  const auto first = StartDaemon();
+  ASSERT_NE(first, nullptr);
+  ASSERT_EQ(Ctl(*first, {"--collectives", "--budget", "60"}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("4 rows written"));
+  ASSERT_EQ(Ctl(*first, {"status"}), 0);
+  EXPECT_THAT(out_, HasSubstr("between 4 curves (2 GPUs: concert simulator, 132 SMs"));
+  ASSERT_EQ(Ctl(*first, {"export", Path("curves.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("0 rows and 4 curves written"));
+  EXPECT_EQ(Lines("curves.jsonl"), 4u);
+
+  const auto second = StartDaemon();
+  ASSERT_NE(second, nullptr);
+  std::ofstream(Path("hostile.jsonl"))
+      << R"({"transport": "p2p", "ranks": 2, "floor_us": "NaN"})" << "\n"
+      << R"({"transport": "p2p", "ranks": 2, "floor_us": -3})" << "\n"
+      << R"({"transport": "p2p", "ranks": 2, "floor_us": 1e300})" << "\n"
+      << R"({"transport": "pigeon", "ranks": 2})" << "\n";
+  ASSERT_EQ(Ctl(*second, {"import", Path("hostile.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("0 curves imported, 0 as new already, 4 refused"));
+  EXPECT_THAT(out_, HasSubstr("floor_us is nan; it must be 0 to 1e+06"));
+  ASSERT_EQ(Ctl(*second, {"import", Path("curves.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("4 curves imported"));
+  ASSERT_EQ(Ctl(*second, {"import", Path("curves.jsonl")}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("4 curves imported")) << "measured at the same time";
+  ASSERT_EQ(Ctl(*second, {"export", Path("again.jsonl")}), 0) << out_;
+  std::ifstream a(Path("curves.jsonl")), b(Path("again.jsonl"));
+  EXPECT_TRUE(std::equal(std::istreambuf_iterator<char>(a), {}, std::istreambuf_iterator<char>(b)));
+  EXPECT_EQ(Ctl(*second, {}), 2);
+  EXPECT_EQ(Ctl(*second, {"--collectives", "status"}), 2);
+}
+
 TEST_F(TuneTest, Fp8GemmsAreTunedLikeOthers) {
   const auto daemon = StartDaemon();
   ASSERT_NE(daemon, nullptr);

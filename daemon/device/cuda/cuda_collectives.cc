@@ -112,7 +112,14 @@ absl::Status CudaCollectives::OpenChannels(Connection& connection) const {
   return absl::OkStatus();
 }
 
+std::string CudaCollectives::software() const {
+  int version = 0;
+  if (!api_.nccl.has_value() || api_.nccl->ncclGetVersion(&version) != ncclSuccess) return "";
+  return absl::StrCat("NCCL ", version / 10'000, ".", version / 100 % 100, ".", version % 100);
+}
+
 absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
+  const MutexLock lock(connect_mutex_);
   if (Find(gpus) != nullptr) return absl::OkStatus();
   if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
   const size_t count = count_.load(std::memory_order_relaxed);
@@ -234,7 +241,8 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
                    .event = device.issuer_event(part.lane),
                    .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
                    .side_stream = device.side_stream(),
-                   .side_event = device.side_event()};
+                   .side_event = device.side_event(),
+                   .kernels = &device.kernel_table()};
   }
   absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
                                 {ops.data(), count}, choice);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,7 +28,8 @@ class CudaCollectives {
   CudaCollectives& operator=(const CudaCollectives&) = delete;
   ~CudaCollectives();
 
-  // As Node's. Control thread.
+  // As Node's.
+  std::string software() const;
   absl::Status Connect(std::span<const int> gpus);
   // As Node's LaunchCollective. The collective issuer's thread.
   absl::Status Launch(std::span<const RankPart> parts, const policies::TransportChoice& choice);
@@ -59,7 +61,9 @@ class CudaCollectives {
   const kernels::cuda::CudaApi& api_;
   const std::span<const std::unique_ptr<CudaDevice>> devices_;
   const int sms_;
-  // Grows only. The control thread fills an entry, then stores count_ (release); the issuer loads
+  // One thread at a time; the issuer never.
+  Mutex connect_mutex_;
+  // Grows only. Whoever connects fills an entry, then stores count_ (release); the issuer loads
   // count_ (acquire) before it reads entries.
   std::array<Connection, kMaxConnections> connections_;
   std::atomic<size_t> count_ = 0;

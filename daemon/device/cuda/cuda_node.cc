@@ -53,6 +53,7 @@ class CudaNode : public Node {
     api_->driver.cuMemHostUnregister(data);
   }
 
+  std::string collective_software() const override { return collectives_.software(); }
   absl::Status Connect(std::span<const int> gpus) override { return collectives_.Connect(gpus); }
   absl::Status LaunchCollective(std::span<const RankPart> parts,
                                 const policies::TransportChoice& choice) override {

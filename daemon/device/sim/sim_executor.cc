@@ -5,12 +5,19 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/comm/messages.h"
 #include "kernels/op_table.h"
 
 namespace concert::daemon::sim {
 namespace {
 
 using kernels::FindOpKind;
+
+// A barrier's blocks load nothing.
+double BlocksLoad(const Op& op, size_t ranks) {
+  if (op.kind == CONCERT_OP_BARRIER) return 0;
+  return static_cast<double>(kernels::LoadedBytes(op, ranks));
+}
 
 uint32_t PoolSize(size_t gpus, int lane_capacity) {
   // Groups carry many ops per item and idle lanes none: four full lanes per GPU are plenty.
@@ -48,13 +55,14 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
     const auto end = merged.parts.begin() + merged.count;
     auto part = std::find_if(merged.parts.begin(), end, same);
     if (part == end) {
-      *part = {.gpu = rank.gpu, .lane = rank.lane};
+      *part = {.gpu = rank.gpu, .lane = rank.lane, .kind = rank.op->work.collective};
       ++merged.count;
     }
     // Each GPU forwards once for all its ranks: what they exchange among themselves stays in its
     // HBM.
     const double link_bytes = crosses_gpus ? static_cast<double>(rank.op->work.link_bytes) : 0;
     part->link_bytes = std::max(part->link_bytes, link_bytes);
+    part->loaded_bytes = BlocksLoad(*rank.op, ranks.size());
     part->hbm_bytes += static_cast<double>(rank.op->work.hbm_bytes);
   }
   return merged;
@@ -286,7 +294,7 @@ void SimExecutor::Fault(int gpu) {
   faulted_.fetch_or(1u << gpu, std::memory_order_release);
 }
 
-void SimExecutor::Execute(const Completion& completion) const {
+void SimExecutor::Execute(const Completion& completion) {
   const uint32_t first = static_cast<uint32_t>(completion.cookie);
   const auto payload = static_cast<Payload>(completion.cookie >> 56);
   const uint32_t gpus = payload == Payload::kCollective
@@ -295,6 +303,9 @@ void SimExecutor::Execute(const Completion& completion) const {
   MutexLock lock(execute_mutex_);
   if ((gpus & dropping_.load(std::memory_order_relaxed)) != 0) return;
   if (payload == Payload::kWrites) {
+    // Seen by whoever sees the writes, which are releases.
+    last_signal_[static_cast<size_t>(completion.gpu)].store(completion.time,
+                                                            std::memory_order_relaxed);
     for (uint32_t i = first; i != ChainPool<TimelineWrite>::kEnd; i = writes_.Next(i))
       Write(writes_[i]);
     return;

@@ -50,6 +50,10 @@ class SimExecutor {
   void AdvanceTo(Time until);
 
   Time IdleTime(int gpu);
+  // By the model; any thread.
+  Time LastSignal(int gpu) const {
+    return last_signal_[static_cast<size_t>(gpu)].load(std::memory_order_relaxed);
+  }
 
   // Work of this GPU that has not ended never will: no results, no timelines. Any thread.
   // Once faulted() is true, its memory is not touched any more either.
@@ -79,7 +83,7 @@ class SimExecutor {
   void Pacer();
   // Moves what ends next to done_, once it does. False: it is time to stop.
   bool AwaitEnds();
-  void Execute(const Completion& completion) const;
+  void Execute(const Completion& completion);
   void ReleaseDone() CONCERT_REQUIRES(mutex_);
 
   const Pace pace_;
@@ -88,6 +92,7 @@ class SimExecutor {
   std::atomic<uint32_t> dropping_{0};  // GPUs, as a mask, whose work is not computed any more
   std::atomic<uint32_t> faulted_{0};   // those of them that compute nothing any more
   mutable Mutex execute_mutex_;        // held while something is computed
+  std::array<std::atomic<Time>, SimEngine::kMaxGpus> last_signal_{};
 
   Mutex mutex_;
   CondVar wake_;

@@ -38,6 +38,9 @@ class SimNode final : public Node {
 
   // Any 1 to 16 ranks; ranks may share a GPU.
   absl::Status Connect(std::span<const int> gpus) override;
+  std::optional<ModelTimes> ReadModelTimes(int gpu) override {
+    return ModelTimes{.now = Now(), .last_signal = executor_.LastSignal(gpu)};
+  }
   absl::Status LaunchCollective(std::span<const RankPart> parts,
                                 const policies::TransportChoice& choice) override;
 

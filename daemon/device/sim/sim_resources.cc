@@ -102,11 +102,13 @@ double SimEngine::SoloNs(const Group& group) const {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
     const policies::Work work = {.runs_on = policies::RunsOn::kLinks,
                                  .ranks = static_cast<uint8_t>(group.part_count),
+                                 .collective = part.kind,
                                  .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
                                  .link_bytes = static_cast<uint64_t>(part.link_bytes)};
+    const auto loaded_bytes = static_cast<uint64_t>(part.loaded_bytes);
     const double its_us = group.choice.transport == policies::Transport::kNccl
                               ? policies::SoloUs(model, work)
-                              : policies::TransportUs(model, work, work.link_bytes, group.choice);
+                              : policies::TransportUs(model, work, loaded_bytes, group.choice);
     us = std::max(us, its_us);
   }
   return std::max(1.0, 1e3 * us);

@@ -35,28 +35,28 @@ class GroupCompiler::Impl {
     buckets_.fill({});
   }
 
-  const GroupWorkList* Compile(std::span<const policies::Problem> problems, int blocks,
-                               policies::GroupGoal goal) {
-    blocks = Blocks(blocks);
+  const GroupWorkList* Compile(std::span<const policies::Problem> problems,
+                               const policies::SmSet& sms, policies::GroupGoal goal) {
+    const LaunchBlocks blocks = BlocksOn(sms);
     const auto signature = WorkListSignature::Of(problems, blocks, goal);
     if (const GroupWorkList* known = store_.Find(signature)) return known;
     const bool pairs =
-        MayPair(problems, blocks, goal) && EstimateUs(of_pairs_, problems, blocks / 2, goal) <
+        MayPair(problems, blocks, goal) && EstimateUs(of_pairs_, problems, PairsOf(blocks), goal) <
                                                EstimateUs(ProfileFor(goal), problems, blocks, goal);
     const GroupWorkList* work_list =
-        pairs ? Compile(of_pairs_, signature, blocks / 2, GroupBlocks::kPairs) : nullptr;
+        pairs ? Compile(of_pairs_, signature, PairsOf(blocks), GroupBlocks::kPairs) : nullptr;
     return work_list != nullptr ? work_list
                                 : Compile(ProfileFor(goal), signature, blocks, GroupBlocks::kWide);
   }
 
   WorkListStore& store() { return store_; }
 
-  float PredictUs(std::span<const policies::Problem> problems, int blocks,
+  float PredictUs(std::span<const policies::Problem> problems, const policies::SmSet& sms,
                   policies::GroupGoal goal) {
-    blocks = Blocks(blocks);
+    const LaunchBlocks blocks = BlocksOn(sms);
     const float us = EstimateUs(ProfileFor(goal), problems, blocks, goal);
     if (!MayPair(problems, blocks, goal)) return us;
-    return std::min(us, EstimateUs(of_pairs_, problems, blocks / 2, goal));
+    return std::min(us, EstimateUs(of_pairs_, problems, PairsOf(blocks), goal));
   }
 
  private:
@@ -73,17 +73,27 @@ class GroupCompiler::Impl {
     GroupLayout layout{costs};
   };
 
-  int Blocks(int asked) const { return asked <= 0 ? sm_count_ : std::min(asked, sm_count_); }
+  LaunchBlocks BlocksOn(const policies::SmSet& sms) const {
+    const int count = sms.budget <= 0 ? sm_count_ : std::min(sms.budget, sm_count_);
+    const int late = std::clamp(sms.late, 0, count - 1);
+    return {.count = count, .late = late, .late_us = late > 0 ? sms.late_us : 0};
+  }
+  // A pair is late if one of its SMs is: who holds them holds neighbours, too (peer kernels).
+  static LaunchBlocks PairsOf(const LaunchBlocks& blocks) {
+    const int count = blocks.count / 2;
+    const int late = std::clamp((blocks.late + 1) / 2, 0, count - 1);
+    return {.count = count, .late = late, .late_us = late > 0 ? blocks.late_us : 0};
+  }
   CostProfile& ProfileFor(policies::GroupGoal goal) {
     return goal == policies::GroupGoal::kChain ? of_chains_ : of_launches_;
   }
 
-  static bool MayPair(std::span<const policies::Problem> problems, int blocks,
+  static bool MayPair(std::span<const policies::Problem> problems, const LaunchBlocks& blocks,
                       policies::GroupGoal goal);
-  const GroupWorkList* Compile(CostProfile& profile, const WorkListSignature& signature, int blocks,
-                               GroupBlocks kind);
-  float EstimateUs(CostProfile& profile, std::span<const policies::Problem> problems, int blocks,
-                   policies::GroupGoal goal);
+  const GroupWorkList* Compile(CostProfile& profile, const WorkListSignature& signature,
+                               const LaunchBlocks& blocks, GroupBlocks kind);
+  float EstimateUs(CostProfile& profile, std::span<const policies::Problem> problems,
+                   const LaunchBlocks& blocks, policies::GroupGoal goal);
   void SortByShape(std::span<const policies::Problem> problems, ShapeMemo& memo);
   uint16_t SetOf(const policies::Problem& problem, ShapeMemo& memo);
 
@@ -109,9 +119,9 @@ class GroupCompiler::Impl {
 };
 
 // Pairs pay where a block alone would wait for the L2, in tiles that are large.
-bool GroupCompiler::Impl::MayPair(std::span<const policies::Problem> problems, int blocks,
-                                  policies::GroupGoal goal) {
-  if (goal == policies::GroupGoal::kChain || blocks < 2) return false;
+bool GroupCompiler::Impl::MayPair(std::span<const policies::Problem> problems,
+                                  const LaunchBlocks& blocks, policies::GroupGoal goal) {
+  if (goal == policies::GroupGoal::kChain || blocks.count < 2) return false;
   return std::any_of(problems.begin(), problems.end(), [](const policies::Problem& problem) {
     const bool slow_rows = RowsOf(problem) != GroupRows::k128;
     return std::min({problem.m, problem.n, problem.k}) >=
@@ -121,8 +131,8 @@ bool GroupCompiler::Impl::MayPair(std::span<const policies::Problem> problems, i
 
 // With the tiles of `profile`, on as many blocks or pairs of them. Null: no room for its items.
 const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
-                                                  const WorkListSignature& signature, int blocks,
-                                                  GroupBlocks kind) {
+                                                  const WorkListSignature& signature,
+                                                  const LaunchBlocks& blocks, GroupBlocks kind) {
   const std::span<const policies::Problem> problems = signature.problems;
   SortByShape(problems, profile.memo);
   const std::span<ShapeSet> sets(sets_.data(), set_count_);
@@ -147,8 +157,8 @@ const GroupWorkList* GroupCompiler::Impl::Compile(CostProfile& profile,
 }
 
 float GroupCompiler::Impl::EstimateUs(CostProfile& profile,
-                                      std::span<const policies::Problem> problems, int blocks,
-                                      policies::GroupGoal goal) {
+                                      std::span<const policies::Problem> problems,
+                                      const LaunchBlocks& blocks, policies::GroupGoal goal) {
   SortByShape(problems, profile.memo);
   return profile.search.EstimateUs({sets_.data(), set_count_}, hbm_bytes_, blocks, goal);
 }
@@ -210,15 +220,15 @@ bool GroupCompiler::Supports(const policies::Problem& problem) {
 }
 
 const GroupWorkList* GroupCompiler::Compile(std::span<const policies::Problem> problems,
-                                            int sm_budget, policies::GroupGoal goal) {
-  return impl_->Compile(problems, sm_budget, goal);
+                                            policies::SmSet sms, policies::GroupGoal goal) {
+  return impl_->Compile(problems, sms, goal);
 }
 
 void GroupCompiler::Reclaim() { impl_->store().Reclaim(); }
 
-float GroupCompiler::PredictUs(std::span<const policies::Problem> problems, int blocks,
+float GroupCompiler::PredictUs(std::span<const policies::Problem> problems, policies::SmSet sms,
                                policies::GroupGoal goal) const {
-  return impl_->PredictUs(problems, blocks, goal);
+  return impl_->PredictUs(problems, sms, goal);
 }
 
 std::unique_ptr<policies::WorkListCompiler> MakeGroupCompiler(const policies::DeviceModel& device) {

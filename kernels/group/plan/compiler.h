@@ -27,12 +27,12 @@ class GroupCompiler final : public policies::WorkListCompiler {
   // Null if it has more than kMaxGroupItems items, or lists that are handed out are in its way.
   // Target: 20 us for 8 problems not seen before, 150 us for 64; a lookup for known ones.
   // REQUIRES: 1 to kMaxGroupProblems problems, all of which are Supported.
-  const GroupWorkList* Compile(std::span<const policies::Problem> problems, int sm_budget,
+  const GroupWorkList* Compile(std::span<const policies::Problem> problems, policies::SmSet sms,
                                policies::GroupGoal goal = policies::GroupGoal::kLatency) override;
 
   // 0.2 us per problem of a shape met lately. On random problems it is off by 1 % (64 of them), 2 %
   // (8) or 3 % (4) on average, and by 50 % at most: it searches less than Compile().
-  float PredictUs(std::span<const policies::Problem> problems, int sm_budget,
+  float PredictUs(std::span<const policies::Problem> problems, policies::SmSet sms,
                   policies::GroupGoal goal = policies::GroupGoal::kLatency) const override;
 
   float RepackUs(uint64_t bytes) const override { return GroupRepackUs(bytes); }

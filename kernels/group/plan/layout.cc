@@ -55,8 +55,10 @@ uint32_t GroupLayout::Arrange(const Launch& launch) {
 }
 
 uint32_t GroupLayout::Share(Balance balance) {
-  packing_.Reset(launch_.blocks);
-  std::fill_n(blocks_.begin(), launch_.blocks, Block());
+  LaunchBlocks blocks = launch_.blocks;
+  if (balance == Balance::kCount) blocks.late_us = 0;
+  packing_.Reset(blocks);
+  std::fill_n(blocks_.begin(), blocks.count, Block());
   uint32_t share_count = 0, place = 0;
   for (const uint16_t index : launch_.packing_order) {
     const ShapeSet& c = launch_.sets[index];
@@ -81,7 +83,10 @@ uint32_t GroupLayout::Share(Balance balance) {
 }
 
 void GroupLayout::Write(GroupWorkList& work_list, GroupItem* items, float* ends_us) {
-  std::fill_n(blocks_.begin(), used_blocks_, Block());
+  const LaunchBlocks& blocks = launch_.blocks;
+  for (int b = 0; b < used_blocks_; ++b) {
+    blocks_[b] = {.us = b < blocks.count - blocks.late ? 0 : blocks.late_us};
+  }
   split_tiles_ = 0;
   for (const uint16_t index : RunOrder()) WriteSet(index, items, ends_us);
   WriteEnds(items);
@@ -97,7 +102,7 @@ std::span<const uint16_t> GroupLayout::RunOrder() {
   for (size_t i = 0; i < count; ++i) {
     const TileOption& option = launch_.sets[i].chosen();
     const float alone_us =
-        std::max(option.item_us, option.work_us / static_cast<float>(launch_.blocks));
+        std::max(option.item_us, option.work_us / static_cast<float>(launch_.blocks.count));
     constexpr int kShift = 24;  // leaves the exponent but its last bit: steps of a factor of four
     const uint64_t magnitude = std::bit_cast<uint32_t>(alone_us) >> kShift;
     run_keys_[i] = magnitude << 32 | uint64_t{option.tile} << 16 | i;
@@ -198,14 +203,15 @@ void GroupLayout::Predict(GroupWorkList& work_list, float* ends_us) const {
 
   double busiest_us = 0;
   for (int b = 0; b < used_blocks_; ++b) busiest_us = std::max(busiest_us, blocks_[b].us);
-  const double crowding = GroupCosts::Crowding(used_blocks_, launch_.blocks);
-  const double us = GroupCosts::Us(costs_.Score({.busiest_us = busiest_us,
-                                                 .mean_us = totals.work_us / launch_.blocks,
-                                                 .bytes = launch_.hbm_bytes,
-                                                 .split_us = totals.split_us,
-                                                 .launch_crowding = crowding,
-                                                 .memory_crowding = crowding},
-                                                launch_.goal));
+  const double crowding = GroupCosts::Crowding(used_blocks_, launch_.blocks.count);
+  const double us = GroupCosts::Us(
+      costs_.Score({.busiest_us = busiest_us,
+                    .mean_us = (totals.work_us + launch_.blocks.lost_us()) / launch_.blocks.count,
+                    .bytes = launch_.hbm_bytes,
+                    .split_us = totals.split_us,
+                    .launch_crowding = crowding,
+                    .memory_crowding = crowding},
+                   launch_.goal));
   const double stretch = (us - costs_.launch_us()) / busiest_us;
   work_list.predicted_us = static_cast<float>(us);
   for (size_t i = 0; i < launch_.members.size(); ++i) {

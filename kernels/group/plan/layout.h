@@ -21,7 +21,7 @@ struct Launch {
   std::span<const uint16_t> packing_order;  // of the sets: longest items first
   std::span<const uint16_t> members;
   double hbm_bytes = 0;
-  int blocks = 1;
+  LaunchBlocks blocks;
   policies::GroupGoal goal = policies::GroupGoal::kLatency;
 };
 
@@ -47,7 +47,7 @@ class GroupLayout {
 
  private:
   enum class Balance { kTime, kCount };
-  static constexpr size_t kMaxShares = kMaxGroupProblems * (kMaxGroupProblems + 1) / 2;
+  static constexpr size_t kMaxShares = kMaxGroupProblems * (kMaxGroupProblems + 3) / 2;
 
   // What a block has been given while items are written.
   struct Block {

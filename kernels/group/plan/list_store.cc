@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 #include "policies/seam/hash.h"
 
@@ -18,10 +19,14 @@ uint64_t FirstId() {
 
 }  // namespace
 
-WorkListSignature WorkListSignature::Of(std::span<const policies::Problem> problems, int blocks,
-                                        policies::GroupGoal goal) {
+WorkListSignature WorkListSignature::Of(std::span<const policies::Problem> problems,
+                                        const LaunchBlocks& blocks, policies::GroupGoal goal) {
   uint64_t hash =
-      policies::Chain(0, static_cast<uint64_t>(goal) << 32 | static_cast<uint32_t>(blocks));
+      policies::Chain(0, static_cast<uint64_t>(goal) << 32 | static_cast<uint32_t>(blocks.count));
+  if (blocks.late > 0) {
+    const uint64_t late = std::bit_cast<uint32_t>(blocks.late_us);
+    hash = policies::Chain(hash, late << 32 | static_cast<uint32_t>(blocks.late));
+  }
   for (const policies::Problem& problem : problems)
     hash = policies::Chain(hash, policies::HashProblem(problem));
   return {problems, blocks, goal, hash};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/group/plan/cost.h"
+#include "kernels/group/plan/packing.h"
 #include "kernels/group/plan/work_list.h"
 #include "policies/cost/tuned_table.h"
 
@@ -17,12 +18,12 @@ namespace concert::kernels {
 // What a work list was made for.
 struct WorkListSignature {
   std::span<const policies::Problem> problems;
-  int blocks = 0;
+  LaunchBlocks blocks;
   policies::GroupGoal goal = policies::GroupGoal::kLatency;
   uint64_t hash = 0;  // of the above
 
-  static WorkListSignature Of(std::span<const policies::Problem> problems, int blocks,
-                              policies::GroupGoal goal);
+  static WorkListSignature Of(std::span<const policies::Problem> problems,
+                              const LaunchBlocks& blocks, policies::GroupGoal goal);
 };
 
 // Slots and arena are rings: the oldest work lists go first, but none that may be handed out. Not
@@ -56,7 +57,7 @@ class WorkListStore {
   struct Slot {
     GroupWorkList work_list;
     uint64_t hash = 0;
-    int blocks = 0;  // asked for
+    LaunchBlocks blocks;  // asked for
     policies::GroupGoal goal = policies::GroupGoal::kLatency;
     uint32_t end_item = 0;      // of the arena
     uint64_t items_before = 0;  // taken from the arena before its own

@@ -6,10 +6,15 @@
 
 namespace concert::kernels {
 
-void BlockPacking::Reset(int blocks) {
-  segments_[0] = {.blocks = static_cast<uint16_t>(blocks)};
+void BlockPacking::Reset(const LaunchBlocks& blocks) {
+  const auto early = static_cast<uint16_t>(blocks.count - blocks.late);
+  segments_[0] = {.blocks = early};
+  segments_[1] = {.free_us = blocks.late_us,
+                  .first_block = early,
+                  .blocks = static_cast<uint16_t>(blocks.late)};
   by_ready_[0] = 0;
-  count_ = 1;
+  by_ready_[1] = 1;
+  count_ = blocks.late > 0 ? 2 : 1;
   share_count_ = 0;
   busiest_us_ = 0;
   used_blocks_ = 0;

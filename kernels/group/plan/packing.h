@@ -12,6 +12,17 @@
 
 namespace concert::kernels {
 
+// The blocks of a launch, of which the last `late` begin late_us after the others.
+struct LaunchBlocks {
+  int count = 1;
+  int late = 0;
+  float late_us = 0;
+
+  // What late blocks cannot do meanwhile.
+  double lost_us() const { return double{late_us} * late; }
+  friend bool operator==(const LaunchBlocks&, const LaunchBlocks&) = default;
+};
+
 // Blocks [first_block, first_block + blocks) do items_per_block items each.
 struct BlockShare {
   uint16_t first_block = 0;
@@ -23,15 +34,15 @@ struct BlockShare {
 // per segment, not per block or item; it makes at most one segment more. Not thread-safe.
 class BlockPacking {
  public:
-  static constexpr size_t kMaxSegments = kMaxGroupProblems + 1;
+  static constexpr size_t kMaxSegments = kMaxGroupProblems + 2;  // two to begin with
 
   // With more than `max_segments`, those whose blocks are free at about the same time become one:
   // busiest_us() is then a close estimate, and shares() mean nothing.
   explicit BlockPacking(double tile_change_us, size_t max_segments = kMaxSegments)
       : tile_change_us_(tile_change_us), max_segments_(max_segments) {}
 
-  // Forgets all items. REQUIRES: 1 to 65535 blocks.
-  void Reset(int blocks);
+  // Forgets all items. REQUIRES: 1 to 65535 blocks, of which some are not late.
+  void Reset(const LaunchBlocks& blocks);
 
   // Gives `items` items of `item_us` each to the blocks that are free first. A block pays once for
   // each further tile that it works with. REQUIRES: at most kMaxGroupProblems calls per Reset();

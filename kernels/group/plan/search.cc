@@ -48,7 +48,7 @@ bool LaunchTotals::Fits(int blocks) const {
 GroupSearch::GroupSearch(const GroupCosts& costs)
     : costs_(costs), packing_(costs.tile_change_us(), kMaxSegments) {}
 
-bool GroupSearch::Choose(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
+bool GroupSearch::Choose(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
                          policies::GroupGoal goal) {
   Begin(sets, hbm_bytes, blocks, goal);
   PackLikelyLimits();
@@ -64,9 +64,9 @@ bool GroupSearch::Choose(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
   return true;
 }
 
-float GroupSearch::EstimateUs(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
-                              policies::GroupGoal goal) {
-  if (sets.size() == 1) {
+float GroupSearch::EstimateUs(std::span<ShapeSet> sets, double hbm_bytes,
+                              const LaunchBlocks& blocks, policies::GroupGoal goal) {
+  if (sets.size() == 1 && blocks.late == 0) {
     Look(sets, hbm_bytes, blocks, goal);
     return static_cast<float>(GroupCosts::Us(ScoreOfOneSet()));
   }
@@ -86,15 +86,15 @@ double GroupSearch::ScoreOfOneSet() const {
   for (const TileOption& option : c.shape->all()) {
     LaunchTotals totals;
     totals.Add(option, c.problems, costs_);
-    const uint64_t rounds = (totals.items + blocks_ - 1) / blocks_;
+    const uint64_t rounds = (totals.items + blocks_.count - 1) / blocks_.count;
     const double busiest_us = static_cast<double>(rounds) * option.item_us;
-    const int used_blocks = static_cast<int>(std::min<uint64_t>(totals.items, blocks_));
+    const int used_blocks = static_cast<int>(std::min<uint64_t>(totals.items, blocks_.count));
     if (busiest_us >= best_busiest_us && totals.work_us >= best_work_us &&
         totals.split_us >= best_split_us && used_blocks == best_blocks) {
       continue;
     }
-    if (!totals.Fits(blocks_)) continue;
-    const double crowding = GroupCosts::Crowding(used_blocks, blocks_);
+    if (!totals.Fits(blocks_.count)) continue;
+    const double crowding = GroupCosts::Crowding(used_blocks, blocks_.count);
     const double score = Score(busiest_us, totals.work_us, totals.split_us, crowding, crowding);
     if (score >= best) continue;
     best = score;
@@ -106,7 +106,7 @@ double GroupSearch::ScoreOfOneSet() const {
   return best;
 }
 
-void GroupSearch::Look(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
+void GroupSearch::Look(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
                        policies::GroupGoal goal) {
   sets_ = sets;
   hbm_bytes_ = hbm_bytes;
@@ -114,7 +114,7 @@ void GroupSearch::Look(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
   goal_ = goal;
 }
 
-void GroupSearch::Begin(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
+void GroupSearch::Begin(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
                         policies::GroupGoal goal) {
   Look(sets, hbm_bytes, blocks, goal);
   best_score_ = kNone;
@@ -169,7 +169,7 @@ void GroupSearch::PackLikelyLimits() {
 
 bool GroupSearch::TryChosen() {
   const LaunchTotals totals = TotalsWithout(-1);
-  if (!totals.Fits(blocks_)) return false;
+  if (!totals.Fits(blocks_.count)) return false;
   const double score = Pack(totals, best_score_);
   if (score >= best_score_) return false;
   best_score_ = score;
@@ -199,7 +199,7 @@ bool GroupSearch::ImproveSet(uint16_t index) {
     if (option == best_options_[index]) continue;
     LaunchTotals totals = others;
     totals.Add(c.shape->options[option], c.problems, costs_);
-    if (!totals.Fits(blocks_) || Bound(totals) >= best_score_ * kGain) continue;
+    if (!totals.Fits(blocks_.count) || Bound(totals) >= best_score_ * kGain) continue;
     c.option = static_cast<uint8_t>(option);
     const double score = Pack(totals, best_score_ * kGain);
     if (score >= best_score_ * kGain) continue;
@@ -222,7 +222,7 @@ LaunchTotals GroupSearch::TotalsWithout(int skipped) const {
 double GroupSearch::Score(double busiest_us, double work_us, double split_us,
                           double launch_crowding, double memory_crowding) const {
   return costs_.Score({.busiest_us = busiest_us,
-                       .mean_us = work_us / blocks_,
+                       .mean_us = (work_us + blocks_.lost_us()) / blocks_.count,
                        .bytes = hbm_bytes_,
                        .split_us = split_us,
                        .launch_crowding = launch_crowding,
@@ -232,7 +232,7 @@ double GroupSearch::Score(double busiest_us, double work_us, double split_us,
 
 // What no packing of that work can beat.
 double GroupSearch::BoundScore(double longest_us, double work_us, double split_us) const {
-  const double busiest_us = std::max(longest_us, work_us / blocks_);
+  const double busiest_us = std::max(longest_us, work_us / blocks_.count);
   return Score(busiest_us, work_us, split_us, /*launch_crowding=*/0, /*memory_crowding=*/1);
 }
 
@@ -249,7 +249,7 @@ double GroupSearch::Pack(const LaunchTotals& totals, double enough) {
     const TileOption& option = c.chosen();
     packing_.Add(option.items() * c.problems, option.item_us, option.tile);
     --effort_;
-    crowding = GroupCosts::Crowding(packing_.used_blocks(), blocks_);
+    crowding = GroupCosts::Crowding(packing_.used_blocks(), blocks_.count);
     const double least = Score(packing_.busiest_us(), totals.work_us, totals.split_us, crowding,
                                /*memory_crowding=*/1);
     if (least >= enough) return kNone;

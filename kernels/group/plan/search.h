@@ -52,11 +52,12 @@ class GroupSearch {
 
   // Sets the options of 1 to kMaxGroupProblems sets that together move `hbm_bytes`. False if no
   // options fit. Deterministic, and depends on nothing but its arguments.
-  bool Choose(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
+  bool Choose(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
+              policies::GroupGoal goal);
 
   // About the time of the launch that Choose() would make, with hardly any effort.
   // Changes the sets' options.
-  float EstimateUs(std::span<ShapeSet> sets, double hbm_bytes, int blocks,
+  float EstimateUs(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
                    policies::GroupGoal goal);
 
   // Sets in the order in which they are packed: longest items first. Valid until the next call.
@@ -66,8 +67,10 @@ class GroupSearch {
   static constexpr int kLimits = ItemLimits::kCount;
   using LimitValues = std::array<float, kLimits>;
 
-  void Look(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
-  void Begin(std::span<ShapeSet> sets, double hbm_bytes, int blocks, policies::GroupGoal goal);
+  void Look(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
+            policies::GroupGoal goal);
+  void Begin(std::span<ShapeSet> sets, double hbm_bytes, const LaunchBlocks& blocks,
+             policies::GroupGoal goal);
   void SumByLimit();
   double BoundAt(int limit) const;
   void PackLikelyLimits();
@@ -86,7 +89,7 @@ class GroupSearch {
   BlockPacking packing_;
   std::span<ShapeSet> sets_;
   double hbm_bytes_ = 0;
-  int blocks_ = 1;
+  LaunchBlocks blocks_;
   policies::GroupGoal goal_ = policies::GroupGoal::kLatency;
   int effort_ = 0;  // BlockPacking::Add() calls left
   double best_score_ = 0;

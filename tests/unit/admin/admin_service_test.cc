@@ -99,6 +99,33 @@ TEST_F(AdminTest, StatsTellPriorityClassesApart) {
   EXPECT_EQ(stats.sessions(0).classes(0).ops().flop_count(), 2u * high.flops);
 }
 
+TEST_F(AdminTest, CollectivesSayWhoWaitsForWhomAndWhatRuns) {
+  const auto response =
+      Call<v1::GetCollectivesResponse>(&Stub::GetCollectives, v1::GetCollectivesRequest());
+  EXPECT_EQ(response.communicator_count(), 3u);
+  EXPECT_FALSE(response.cut());
+  EXPECT_TRUE(response.simulated());
+  ASSERT_EQ(response.collectives_size(), 2);
+  const v1::Collective& waits = response.collectives(0);
+  EXPECT_EQ(waits.communicator(), 7u);
+  EXPECT_EQ(waits.sequence(), 12u);
+  EXPECT_EQ(waits.kind(), "all_reduce");
+  EXPECT_EQ(waits.seconds(), 2);
+  EXPECT_FALSE(waits.running());
+  ASSERT_EQ(waits.ranks_size(), 3);
+  EXPECT_EQ(waits.ranks(1).state(), "missing");
+  EXPECT_EQ(waits.ranks(1).gpu(), 1u);
+  EXPECT_EQ(waits.ranks(1).session_id(), 5u);
+  EXPECT_EQ(waits.ranks(2).state(), "not joined");
+  EXPECT_FALSE(waits.ranks(2).has_gpu());
+  const v1::Collective& runs = response.collectives(1);
+  EXPECT_TRUE(runs.running());
+  EXPECT_EQ(runs.transport(), "p2p");
+  EXPECT_EQ(runs.sm_count(), 8u);
+  EXPECT_NEAR(runs.predicted_us(), 412, 1e-9);
+  ASSERT_EQ(runs.ranks_size(), 1);
+}
+
 TEST_F(AdminTest, PoliciesCanBeListedAndSet) {
   v1::SetPolicyRequest request;
   request.set_policy("serial");

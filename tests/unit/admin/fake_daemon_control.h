@@ -66,6 +66,38 @@ class FakeDaemonControl final : public DaemonControl {
              .registered_bytes = 1 << 20,
              .gpus = {0, 1}}};
   }
+  absl::StatusOr<std::shared_ptr<const CollectiveReport>> Collectives() override {
+    auto report = std::make_shared<CollectiveReport>();
+    report->communicators = 3;
+    report->taken_at = 5'000'000'000;
+    report->collectives = {{.communicator = 7,
+                            .ranks = 3,
+                            .uid = 1000,
+                            .sequence = 12,
+                            .kind = CONCERT_OP_ALL_REDUCE,
+                            .bytes = 1 << 20,
+                            .parts_there = 1,
+                            .since = 3'000'000'000,
+                            .first_rank = 0,
+                            .rank_count = 3},
+                           {.communicator = 8,
+                            .ranks = 1,
+                            .uid = 1000,
+                            .sequence = 4,
+                            .kind = CONCERT_OP_ALL_GATHER,
+                            .bytes = 512,
+                            .running = true,
+                            .parts_there = 1,
+                            .since = 4'999'900'000,
+                            .choice = {policies::Transport::kPeer, 8},
+                            .run_ns = 412'000,
+                            .first_rank = 3,
+                            .rank_count = 1}};
+    using State = ReportedRank::State;
+    report->ranks = {
+        {0, State::kThere, 0, 3}, {1, State::kMissing, 1, 5}, {2}, {0, State::kThere, 1}};
+    return report;
+  }
   Accounts& accounts() override { return accounts_; }
   std::vector<PolicyDescription> Policies() const override {
     return {{"auto", "Chooses."}, {"serial", "One by one."}};

@@ -231,6 +231,54 @@ control  requests of a session        16
 )");
 }
 
+TEST(RenderTest, Collectives) {
+  v1::GetCollectivesResponse response;
+  response.set_communicator_count(2);
+  EXPECT_EQ(RenderCollectives(response), "2 communicators\n");
+  v1::Collective* waits = response.add_collectives();
+  waits->set_communicator(7);
+  waits->set_sequence(12);
+  waits->set_kind("all_reduce");
+  waits->set_bytes(1 << 20);
+  waits->set_uid(1000);
+  waits->set_rank_count(3);
+  waits->set_ranks_there_count(1);
+  waits->set_seconds(2);
+  for (uint32_t i = 0; i < 3; ++i) {
+    v1::CollectiveRank* rank = waits->add_ranks();
+    rank->set_rank(i);
+    rank->set_state(i == 0 ? "there" : i == 1 ? "missing" : "not joined");
+    if (i == 2) continue;
+    rank->set_gpu(i);
+    rank->set_session_id(3 + i);
+  }
+  v1::Collective* runs = response.add_collectives();
+  runs->set_communicator(8);
+  runs->set_kind("all_gather");
+  runs->set_bytes(512);
+  runs->set_uid(1000);
+  runs->set_running(true);
+  runs->set_seconds(1e-4);
+  runs->set_transport("p2p");
+  runs->set_sm_count(8);
+  runs->set_predicted_us(412);
+  v1::CollectiveRank* rank = runs->add_ranks();
+  rank->set_state("there");
+  rank->set_gpu(1);
+  response.set_cut(true);
+  EXPECT_EQ(RenderCollectives(response),
+            R"(2 communicators
+
+COMMUNICATOR  OP  KIND           BYTES   UID   WAITS   THERE  WAITS FOR                             WHO WAITS
+           7  12  all_reduce  1.00 MiB  1000  2.00 s  1 of 3  1 (GPU 1, session 4), 2 (not joined)  0 (GPU 0, session 3)
+
+COMMUNICATOR  OP  KIND        BYTES   UID      RUNS  HOW                             RANKS
+           8   0  all_gather  512 B  1000  100.0 us  p2p, 8 SMs, 412.0 us predicted  0 (GPU 1)
+
+there are more than are listed
+)");
+}
+
 TEST(RenderTest, Stats) {
   EXPECT_EQ(
       RenderStats(Totals()),

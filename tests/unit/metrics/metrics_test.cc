@@ -96,6 +96,9 @@ TEST_F(MetricsTest, SessionsAreBoundedAndTheFirstStay) {
         sessions[i] = {.id = i + 1, .uid = 1000, .connected_at = 5000 - i};
       return sessions;
     }
+    absl::StatusOr<std::shared_ptr<const CollectiveReport>> Collectives() override {
+      return base_.Collectives();
+    }
     Accounts& accounts() override { return base_.accounts(); }
     std::vector<PolicyDescription> Policies() const override { return {}; }
     std::string PolicyName() const override { return "auto"; }

@@ -109,6 +109,26 @@ TEST_F(AutoTest, OfCollectivesThatRunAndComeTheOneThatWantsMostCounts) {
   EXPECT_EQ(Decide().launches[0].sm_budget, scene_.device.sm_count - 12);
 }
 
+// 12 of 132 SMs are an all-reduce's for about half or for twice as long as kLarge takes.
+TEST_F(AutoTest, ALaunchThatOutlastsACollectiveHasItsSmsToo) {
+  scene_.Ready(kLarge);
+  const float alone_us = Decide().predicted_us;
+  const auto beside = [&](float left_us) -> const PlannedLaunch& {
+    Clear();
+    scene_.reserved_sms = 12;
+    scene_.Ready(kLarge).Running(AllReduce(1 << 28), kHighCollectiveLane);
+    scene_.running.back().reserved_sms = 12;
+    scene_.running.back().expected_end = scene_.now + static_cast<Time>(left_us * 1e3f);
+    return Decide().launches[0];
+  };
+  EXPECT_EQ(beside(2 * alone_us).sm_budget, scene_.device.sm_count - 12);
+  const float without_us = plan_.predicted_us;
+  EXPECT_EQ(beside(alone_us / 2).sm_budget, 0);
+  EXPECT_LE(plan_.predicted_us, without_us);
+  EXPECT_GE(plan_.predicted_us, alone_us);
+  EXPECT_EQ(beside(1).predicted_us, alone_us) << "it is as good as over";
+}
+
 // A collective holds SMs as GEMMs do.
 TEST_F(AutoTest, LibraryKernelsOfALowerClassLeaveRoomForWhateverRuns) {
   const Work little = Gemm(16, 512, 512), most = Groupable(1024, 1792, 4096);

@@ -88,5 +88,46 @@ TEST(CollectiveCostTest, MoreBytesNeverTakeLess) {
   }
 }
 
+TEST(CollectiveCostTest, KindsTakeTheLinksAsMeasured) {
+  DeviceModel device{.transports = TransportSet::All()};
+  TransportCurve& nccl = device.transport_curves.Of(Transport::kNccl, 2);
+  nccl.link_share[static_cast<size_t>(CollectiveKind::kBroadcast)] = 2 * nccl.link_share[0];
+  Work work = Part(256 << 20, TransportSet::All());
+  const double reduce_us = Us(device, work, {}) - nccl.floor_us;
+  work.collective = CollectiveKind::kBroadcast;
+  EXPECT_NEAR(Us(device, work, {}) - nccl.floor_us, reduce_us / 2, 1e-6);
+  work.ranks = 4;
+  EXPECT_NEAR(Us(device, work, {}) - nccl.floor_us, reduce_us, 1e-6) << "two ranks' curve";
+}
+
+TEST(CollectiveCostTest, WhatWasMeasuredBesideGemmsCounts) {
+  DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(64 << 20, TransportSet::All());
+  const TransportChoice copies = {.transport = Transport::kCopyEngine, .sms = 0};
+  const double alone_us = Us(device, work, copies);
+  const auto together_us = [&](float gemms_us) {
+    return TogetherUs(device, work, work.link_bytes, copies, {.us = gemms_us, .sms_us = gemms_us});
+  };
+  const auto much_us = static_cast<float>(10 * alone_us);
+  EXPECT_NEAR(together_us(much_us), much_us, 1e-3) << "copies hold no SM";
+  TransportCurve& curve = device.transport_curves.Of(Transport::kCopyEngine, 2);
+  curve.beside_gemm = 1.5;
+  curve.gemm_per_link = 0.3;
+  EXPECT_NEAR(together_us(0), alone_us, 1e-6);
+  EXPECT_NEAR(together_us(static_cast<float>(alone_us)), 1.5 * alone_us, 1e-3);
+  const double moved =
+      1e6 * static_cast<double>(work.link_bytes) / (1.5 * alone_us * device.link_bytes_per_s);
+  EXPECT_NEAR(together_us(much_us), much_us + 1.5 * alone_us * 0.3 * moved, 0.1);
+}
+
+TEST(CollectiveCostTest, WhatWasTunedIsUsedAndElseTheConstants) {
+  EXPECT_EQ(CurvesOf(nullptr).Of(Transport::kPeer, 2), kTransportCurves[1]);
+  TransportCurves curves = CurvesOf(nullptr);
+  curves.Of(Transport::kPeer, 2).floor_us = 1;
+  const TunedTable table({}, curves), nothing;
+  EXPECT_EQ(CurvesOf(&table).Of(Transport::kPeer, 2).floor_us, 1);
+  EXPECT_EQ(CurvesOf(&nothing).Of(Transport::kPeer, 2), kTransportCurves[1]);
+}
+
 }  // namespace
 }  // namespace concert::policies

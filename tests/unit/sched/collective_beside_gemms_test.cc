@@ -278,7 +278,8 @@ TEST(CollectiveBesideGemmsTest, SmsAreNotKeptForALateRankForEver) {
         launch.at_us >= outcome.reduce_begin_us && launch.at_us < outcome.reduce_end_us;
     kept += waits;
     alone += !waits && !runs;
-    EXPECT_EQ(launch.sm_budget > 0, waits || runs) << launch.at_us << " us";
+    if (runs) continue;  // one that outlasts the all-reduce has all SMs, some of them late
+    EXPECT_EQ(launch.sm_budget > 0, waits) << launch.at_us << " us";
   }
   EXPECT_GT(kept, 2);
   EXPECT_GT(alone, 5);

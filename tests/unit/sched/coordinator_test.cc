@@ -85,6 +85,23 @@ TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
       << "ranks that share a GPU have a kernel of their own";
 }
 
+TEST(CoordinatorTest, ChoosesByTheCurvesThatItIsGiven) {
+  using policies::Transport;
+  const policies::DeviceModel model{.transports = policies::TransportSet::All()};
+  Coordinator coordinator({model, model});
+  Op every = AllReduce(100 << 20);
+  every.work.transports = policies::TransportSet::All();
+  const RankPart parts[] = {{.gpu = 0, .op = &every}, {.gpu = 1, .op = &every}};
+  ASSERT_NE(coordinator.Decide(parts).choice.transport, Transport::kNccl);
+  policies::TransportCurves slow = policies::CurvesOf(nullptr);
+  for (policies::TransportCurve& curve : slow.of_two) curve.floor_us = 1e5;
+  slow.Of(Transport::kNccl, 2).floor_us = 5e4;
+  for (const int gpu : {0, 1}) coordinator.UseCurves(gpu, slow);
+  const CollectivePlan plan = coordinator.Decide(parts);
+  EXPECT_EQ(plan.choice.transport, Transport::kNccl);
+  EXPECT_GT(plan.reservation.run_ns, 50'000'000);
+}
+
 TEST(CoordinatorTest, TakesTheOneTransportThatItIsToldWhereThatCanBe) {
   const policies::DeviceModel model{.transports = policies::TransportSet::All()};
   Op every = AllReduce(100 << 20), some = every;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/cost/collective_cost.h"
 #include "tests/unit/sched/null_node.h"
 
 namespace concert::daemon {
@@ -53,6 +54,21 @@ TEST_F(EngineTest, WhatWasReplacedIsFreedByItsOwnerNotByTheDispatcher) {
   EXPECT_FALSE(watch.expired()) << "the dispatcher's turn freed it";
   engine->FreeReplaced();
   EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(EngineTest, WhatWasMeasuredOfTransportsGoesToTheIssuerToo) {
+  auto engine = MakeEngine();
+  policies::TransportCurves curves = policies::CurvesOf(nullptr);
+  curves.Of(policies::Transport::kPeer, 2).floor_us = 1;
+  ASSERT_TRUE(engine
+                  ->SetTuned(0, std::make_shared<const TunedTable>(
+                                    std::vector<policies::TunedRow>(), curves))
+                  .ok());
+  IssuerMessage message;
+  ASSERT_TRUE(engine->issuer().TryPop(message));
+  ASSERT_EQ(message.type, IssuerMessage::Type::kUseCurves);
+  EXPECT_EQ(message.curves.gpu, 0);
+  EXPECT_EQ(message.curves.replacement->curves.Of(policies::Transport::kPeer, 2).floor_us, 1);
 }
 
 TEST_F(EngineTest, ADispatcherThatTakesNoMessagesIsNamedAndNobodyWaitsForEver) {

@@ -38,7 +38,8 @@ class RendezvousTest : public testing::Test {
   }
   void Join(uint32_t rank, uint32_t ranks, uint32_t communicator = kCommunicator) {
     ASSERT_TRUE(account_.TryCharge(Resource::kMemberships));
-    rendezvous_.Join(communicator, rank, ranks, account_);
+    rendezvous_.Join(communicator, rank, ranks, account_,
+                     {.session = 100 + rank, .gpu = static_cast<int>(rank)});
   }
   void JoinAll(uint32_t ranks) {
     for (uint32_t rank = 0; rank < ranks; ++rank) Join(rank, ranks);
@@ -302,6 +303,48 @@ TEST_F(RendezvousTest, NewsOfManyRanksAreFew) {
   EXPECT_LE(messages, 12 * kRanks);
   EXPECT_THAT(told, SizeIs(kRanks - 1)) << "all know that one is missing";
   EXPECT_EQ(told.begin()->second, static_cast<int>(kRanks) - 1);
+}
+
+TEST_F(RendezvousTest, ReportsWhoWaitsForWhomTheLongestFirst) {
+  Join(0, 3);
+  Join(1, 3);
+  now_ = 10;
+  Arrive(1, MakePart(1, 0));
+  now_ = 20;
+  Arrive(0, MakePart(0, 1, CONCERT_OP_ALL_GATHER, 8));
+  CollectiveReport report;
+  rendezvous_.Report(report);
+  EXPECT_EQ(report.communicators, 1u);
+  EXPECT_FALSE(report.cut);
+  ASSERT_THAT(report.collectives, SizeIs(2));
+  const ReportedCollective& first = report.collectives[0];
+  EXPECT_EQ(first.communicator, kCommunicator);
+  EXPECT_EQ(first.sequence, 0u);
+  EXPECT_EQ(first.since, 10);
+  EXPECT_EQ(first.bytes, 1024u);
+  EXPECT_EQ(first.uid, 1000u);
+  EXPECT_EQ(first.parts_there, 1u);
+  EXPECT_FALSE(first.running);
+  using State = ReportedRank::State;
+  const State states[] = {State::kMissing, State::kThere, State::kNotJoined};
+  ASSERT_EQ(first.rank_count, 3u);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const ReportedRank& reported = report.ranks[first.first_rank + rank];
+    EXPECT_EQ(reported.state, states[rank]) << rank;
+    EXPECT_EQ(reported.gpu, rank < 2 ? static_cast<int>(rank) : -1);
+    EXPECT_EQ(reported.session, rank < 2 ? 100 + rank : 0);
+  }
+  EXPECT_EQ(report.collectives[1].sequence, 1u);
+  EXPECT_EQ(report.collectives[1].kind, CONCERT_OP_ALL_GATHER);
+}
+
+TEST_F(RendezvousTest, AReportIsBoundedAndSaysWhenThereIsMore) {
+  JoinAll(2);
+  for (uint64_t i = 0; i < 2 * CollectiveReport::kMaxCollectives; ++i) Arrive(0, MakePart(0, i));
+  CollectiveReport report;
+  rendezvous_.Report(report);
+  EXPECT_TRUE(report.cut);
+  EXPECT_THAT(report.collectives, SizeIs(CollectiveReport::kMaxCollectives));
 }
 
 TEST_F(RendezvousTest, FailAllGivesBackWhatComesLaterToo) {

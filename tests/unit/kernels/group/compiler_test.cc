@@ -80,6 +80,37 @@ TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
   }
 }
 
+// Some blocks begin later and get so much less to do: the launch takes hardly longer than if they
+// were not late, as long as they come before its end, and never longer than without them.
+TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
+  std::mt19937 random(tests::Seed());
+  RecordProperty("seed", tests::Seed());
+  double sum_us = 0, sum_without_us = 0;
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
+    const auto problems = AnyProblems(random, 1 + random() % 20);
+    const int late = 1 + static_cast<int>(random() % 16);
+    const float all_us = Planned(problems)->predicted_us;
+    const float without_us = Planned(problems, 132 - late)->predicted_us;
+    const float late_us = all_us * static_cast<float>(random() % 150) / 100;
+    compiler_.Reclaim();
+    const GroupWorkList* list = compiler_.Compile(problems, policies::SmSet::Late(late, late_us));
+    ASSERT_NE(list, nullptr);
+    CheckWorkList(*list, problems, 132);
+    // The search is bounded, so that one launch may be planned a little worse than another.
+    EXPECT_GE(list->predicted_us, all_us * 0.9f);
+    EXPECT_LE(list->predicted_us, without_us * 1.25f);
+    sum_us += list->predicted_us;
+    sum_without_us += without_us;
+    EXPECT_NE(list, compiler_.Compile(problems, policies::SmSet::Late(late, late_us + 1)));
+    EXPECT_EQ(list, compiler_.Compile(problems, policies::SmSet::Late(late, late_us)));
+    if (late_us > 1.3f * without_us) {
+      EXPECT_LE(list->grid(), 132 - late);
+    }
+  }
+  EXPECT_LE(sum_us, 1.01 * sum_without_us);
+}
+
 TEST_F(GroupCompilerTest, WorksOnAnyNumberOfBlocks) {
   std::mt19937 random(tests::Seed());
   const auto problems = AnyProblems(random, 6, 1024);

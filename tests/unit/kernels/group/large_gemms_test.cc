@@ -80,7 +80,7 @@ int IndexOf(GroupTile tile) {
 double GroupUs(const Row& row, const Group& group) {
   const GroupCosts costs;
   BlockPacking packing(costs.tile_change_us());
-  packing.Reset(kSms);
+  packing.Reset({.count = kSms});
   double work_us = 0, bytes = 0;
   for (size_t i = 0; i < row.problems.size(); ++i) {
     const Problem& problem = row.problems[i];

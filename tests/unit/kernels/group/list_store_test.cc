@@ -28,7 +28,7 @@ class WorkListStoreTest : public testing::Test {
   const GroupWorkList* AddBeside(uint32_t n, uint32_t items) {
     const auto problems = Launch(n);
     const auto place =
-        store_->Add(WorkListSignature::Of(problems, 132, GroupGoal::kLatency), items);
+        store_->Add(WorkListSignature::Of(problems, {.count = 132}, GroupGoal::kLatency), items);
     if (place.work_list == nullptr) return nullptr;
     place.work_list->problem_count = 1;
     for (uint32_t i = 0; i < items; ++i) place.items[i].k_end = static_cast<uint16_t>(n);
@@ -36,7 +36,7 @@ class WorkListStoreTest : public testing::Test {
   }
   const GroupWorkList* Find(uint32_t n, int blocks = 132,
                             GroupGoal goal = GroupGoal::kLatency) const {
-    return store_->Find(WorkListSignature::Of(Launch(n), blocks, goal));
+    return store_->Find(WorkListSignature::Of(Launch(n), {.count = blocks}, goal));
   }
 
   std::unique_ptr<WorkListStore> store_ = std::make_unique<WorkListStore>();
@@ -53,7 +53,7 @@ TEST_F(WorkListStoreTest, FindsExactlyWhatWasAdded) {
 TEST_F(WorkListStoreTest, NeverTrustsAHash) {
   const GroupWorkList* work_list = Add(1, 100);
   const auto other = Launch(2);
-  WorkListSignature forged = WorkListSignature::Of(Launch(1), 132, GroupGoal::kLatency);
+  WorkListSignature forged = WorkListSignature::Of(Launch(1), {.count = 132}, GroupGoal::kLatency);
   forged.problems = other;
   EXPECT_EQ(store_->Find(forged), nullptr);
   EXPECT_EQ(Find(1), work_list);
@@ -145,8 +145,8 @@ TEST_F(WorkListStoreTest, StoresShareNoIds) {
   WorkListStore other;
   const auto problems = Launch(1);
   const uint64_t one = Add(1, 1)->id;
-  EXPECT_NE(one,
-            other.Add(WorkListSignature::Of(problems, 132, GroupGoal::kLatency), 1).work_list->id);
+  EXPECT_NE(one, other.Add(WorkListSignature::Of(problems, {.count = 132}, GroupGoal::kLatency), 1)
+                     .work_list->id);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST(BlockPackingTest, PacksAsItemByItem) {
   for (int round = 0; round < 200; ++round) {
     const int blocks = 1 + static_cast<int>(random() % 132);
     BlockPacking packing(0);
-    packing.Reset(blocks);
+    packing.Reset({.count = blocks});
     std::vector<double> reference(blocks);
     for (int i = 0; i < 30; ++i) {
       const uint32_t items = 1 + random() % 300;
@@ -46,7 +46,7 @@ TEST(BlockPackingTest, PacksAsItemByItem) {
 
 TEST(BlockPackingTest, ABlockPaysOncePerFurtherTile) {
   BlockPacking packing(1.5);
-  packing.Reset(1);
+  packing.Reset({.count = 1});
   packing.Add(2, 10, 0);
   packing.Add(1, 5, 3);
   packing.Add(1, 5, 0);
@@ -55,7 +55,7 @@ TEST(BlockPackingTest, ABlockPaysOncePerFurtherTile) {
 
 TEST(BlockPackingTest, UsesTheFirstBlocks) {
   BlockPacking packing(0);
-  packing.Reset(132);
+  packing.Reset({.count = 132});
   packing.Add(3, 10, 0);
   packing.Add(4, 5, 0);
   EXPECT_EQ(packing.used_blocks(), 7);
@@ -65,8 +65,8 @@ TEST(BlockPackingTest, UsesTheFirstBlocks) {
 TEST(BlockPackingTest, FewSegmentsComeClose) {
   std::mt19937 random(tests::Seed());
   BlockPacking exact(1.2), coarse(1.2, 8);
-  exact.Reset(132);
-  coarse.Reset(132);
+  exact.Reset({.count = 132});
+  coarse.Reset({.count = 132});
   for (int i = 0; i < 64; ++i) {
     const uint32_t items = 1 + random() % 200;
     const double item_us = 40 - 0.5 * i;

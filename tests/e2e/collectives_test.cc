@@ -1,0 +1,119 @@
+// concertctl collectives against concertd on the simulator: who waits for whom.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client/ctl/concertctl.h"
+#include "client/include/concert/concert.hpp"
+#include "tests/bench/private_daemon.h"
+
+namespace concert::test {
+namespace {
+
+using bench::PrivateDaemon;
+using testing::HasSubstr;
+
+class CollectivesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto daemon = PrivateDaemon::Start({.device = "sim"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+  std::string Ctl(std::vector<const char*> args) {
+    const std::string socket = daemon_->admin_socket();
+    std::vector<const char*> argv = {"concertctl", "--socket", socket.c_str()};
+    argv.insert(argv.end(), args.begin(), args.end());
+    std::ostringstream out;
+    EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(argv.size()), argv.data(), "concertctl test", out,
+                                 out, false),
+              0)
+        << out.str();
+    return out.str();
+  }
+  // The answer, once `wanted` says that it is the one.
+  template <typename Wanted>
+  nlohmann::json Await(Wanted wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    for (;;) {
+      nlohmann::json answer = nlohmann::json::parse(Ctl({"--json", "collectives"}));
+      if (wanted(answer) || std::chrono::steady_clock::now() > deadline) return answer;
+    }
+  }
+
+  std::unique_ptr<PrivateDaemon> daemon_;
+};
+
+struct Rank {
+  explicit Rank(const std::string& socket, uint32_t rank)
+      : session(Session::Connect({.socket_path = socket}).value()),
+        queue(session.CreateQueue({.gpu = rank}).value()),
+        data(session.Allocate(1024, rank).value()),
+        group(session.Join({.name = "tp", .rank = rank, .ranks = 2, .gpu = rank}).value()) {}
+  Ticket Reduce() { return queue.AllReduce(group, {.data = data, .count = 256, .dtype = kFp32}); }
+
+  Session session;
+  Queue queue;
+  Buffer data;
+  Communicator group;
+};
+
+TEST_F(CollectivesTest, SayWhichRankIsMissingUntilItComes) {
+  EXPECT_THAT(Ctl({"collectives"}), HasSubstr("0 communicators"));
+  Rank zero(daemon_->socket(), 0), one(daemon_->socket(), 1);
+  for (int i = 0; i < 3; ++i) {  // so that the one that waits is the fourth
+    const Ticket mine = zero.Reduce(), theirs = one.Reduce();
+    ASSERT_TRUE(mine.Wait().ok());
+    ASSERT_TRUE(theirs.Wait().ok());
+  }
+  const Ticket waits = zero.Reduce();
+  const auto has_one = [](const nlohmann::json& answer) {
+    return answer["collectives"].size() == 1;
+  };
+  const nlohmann::json answer = Await(has_one);
+  ASSERT_TRUE(has_one(answer)) << answer;
+  EXPECT_EQ(answer["communicator_count"], 1);
+  EXPECT_EQ(answer["cut"], false);
+  const nlohmann::json& waiting = answer["collectives"][0];
+  EXPECT_EQ(waiting["sequence"], 3);
+  EXPECT_EQ(waiting["kind"], "all_reduce");
+  EXPECT_EQ(waiting["bytes"], 1024);
+  EXPECT_EQ(waiting["running"], false);
+  EXPECT_EQ(waiting["rank_count"], 2);
+  EXPECT_EQ(waiting["ranks_there_count"], 1);
+  EXPECT_GE(waiting["seconds"], 0);
+  EXPECT_EQ(waiting["ranks"][0]["state"], "there");
+  EXPECT_EQ(waiting["ranks"][1]["state"], "missing");
+  EXPECT_EQ(waiting["ranks"][1]["gpu"], 1);
+  EXPECT_NE(waiting["ranks"][0]["session_id"], waiting["ranks"][1]["session_id"]);
+  const std::string session = std::to_string(waiting["ranks"][1]["session_id"].get<uint32_t>());
+  EXPECT_THAT(Ctl({"collectives"}), HasSubstr("1 of 2  1 (GPU 1, session " + session + ")"));
+
+  const Ticket comes = one.Reduce();
+  ASSERT_TRUE(waits.Wait().ok());
+  ASSERT_TRUE(comes.Wait().ok());
+  const auto has_none = [](const nlohmann::json& answer) { return answer["collectives"].empty(); };
+  EXPECT_TRUE(has_none(Await(has_none))) << "what has ended does not run";
+}
+
+TEST_F(CollectivesTest, SayWhoHasNotJoined) {
+  Rank zero(daemon_->socket(), 0);
+  const Ticket waits = zero.Reduce();
+  const auto has_one = [](const nlohmann::json& answer) {
+    return answer["collectives"].size() == 1;
+  };
+  const nlohmann::json answer = Await(has_one);
+  ASSERT_TRUE(has_one(answer)) << answer;
+  EXPECT_EQ(answer["collectives"][0]["ranks"][1]["state"], "not joined");
+  EXPECT_TRUE(answer["collectives"][0]["ranks"][1]["gpu"].is_null());
+  EXPECT_THAT(Ctl({"collectives"}), HasSubstr("1 (not joined)"));
+}
+
+}  // namespace
+}  // namespace concert::test
