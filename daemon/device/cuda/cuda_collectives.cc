@@ -240,9 +240,9 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
                    .stream = device.stream(part.lane),
                    .event = device.issuer_event(part.lane),
                    .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
+                   .kernels = &device.kernel_table(),
                    .side_stream = device.side_stream(),
-                   .side_event = device.side_event(),
-                   .kernels = &device.kernel_table()};
+                   .side_event = device.side_event()};
   }
   absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
                                 {ops.data(), count}, choice);
