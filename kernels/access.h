@@ -42,7 +42,7 @@ class Accesses {
     access.buffer = buffer;
     return access.memory;
   }
-  std::span<const Access> list() const { return {list_.begin(), list_.size()}; }
+  std::span<const Access> list() const { return list_.span(); }
 
  private:
   InlineList<Access, kMaxOperands> list_;

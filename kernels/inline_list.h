@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace concert::kernels {
@@ -27,6 +28,8 @@ class InlineList {
   T* end() { return elements_ + size_; }
   const T* begin() const { return elements_; }
   const T* end() const { return elements_ + size_; }
+  std::span<T> span() { return {elements_, size_}; }
+  std::span<const T> span() const { return {elements_, size_}; }
 
   // One more, for the caller to fill in. REQUIRES: !full().
   T& Add() { return elements_[size_++]; }

@@ -15,7 +15,7 @@
 namespace concert::daemon {
 
 // To be carried out list by list: an op that failed completes before the next of its queue is
-// launched, so that its timeline does not go back. Fixed storage.
+// launched, so that whoever sees that end knows of the failure before it. Fixed storage.
 struct Actions {
   // Launched or offered in one step: a few of the largest plans.
   static constexpr size_t kMaxLaunched = 4 * policies::kMaxReady;

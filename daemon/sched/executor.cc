@@ -3,14 +3,10 @@
 #include <bit>
 
 #include "daemon/check.h"
-#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 
-Executor::Executor(Device& device, IssuerMailbox& issuer) : device_(device), issuer_(issuer) {
-  ops_.reserve(policies::kMaxReady);
-  ends_.reserve(policies::kMaxReady);
-}
+Executor::Executor(Device& device, IssuerMailbox& issuer) : device_(device), issuer_(issuer) {}
 
 void Executor::Begin() {
   ops_.clear();
@@ -25,8 +21,8 @@ void Executor::Add(const Op& op, const TimelineWrite& end) {
 absl::Status Executor::Launch(LaunchRequest& launch) {
   if (absl::Status status = Order(launch.planned.lane, launch.order_mask); !status.ok())
     return status;
-  launch.ops = ops_;
-  launch.writes = ends_;
+  launch.ops = ops_.span();
+  launch.writes = ends_.span();
   return device_.Launch(launch);
 }
 

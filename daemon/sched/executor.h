@@ -1,16 +1,17 @@
 // Carries out what the scheduler of one GPU decided: orders lanes, launches and signals on the
 // device, hands parts of collectives to the issuer. Knows ops only by what they hand it: whose they
-// are is the dispatcher's business. Dispatcher thread; allocates nothing once made.
+// are is the dispatcher's business. Dispatcher thread; allocates nothing.
 #ifndef CONCERT_DAEMON_SCHED_EXECUTOR_H_
 #define CONCERT_DAEMON_SCHED_EXECUTOR_H_
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/device/device.h"
 #include "daemon/sched/messages.h"
+#include "kernels/inline_list.h"
+#include "policies/seam/snapshot.h"
 
 namespace concert::daemon {
 
@@ -29,7 +30,7 @@ class Executor {
   absl::Status Launch(LaunchRequest& launch);
   // Ends the ops of the launch that failed, behind all that `lane` has. On an error the device is
   // gone.
-  absl::Status Signal(Lane lane) { return device_.Signal(lane, ends_); }
+  absl::Status Signal(Lane lane) { return device_.Signal(lane, ends_.span()); }
 
   // --- A part of a collective, to its rendezvous ---
 
@@ -44,8 +45,9 @@ class Executor {
 
   Device& device_;
   IssuerMailbox& issuer_;
-  std::vector<const Op*> ops_;       // of the launch that was begun
-  std::vector<TimelineWrite> ends_;  // theirs
+  // Of the launch that was begun.
+  kernels::InlineList<const Op*, policies::kMaxReady> ops_;
+  kernels::InlineList<TimelineWrite, policies::kMaxReady> ends_;
 };
 
 }  // namespace concert::daemon

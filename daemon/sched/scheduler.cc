@@ -172,7 +172,7 @@ void Scheduler::TellRaces(OpId id, OpId previous) {
       opaque = true;
     }
   }
-  races_->Submit(id, queues_[slot.queue].share, {direct.begin(), direct.size()}, opaque);
+  races_->Submit(id, queues_[slot.queue].share, direct.span(), opaque);
 }
 
 // REQUIRES: finished < ticket <= submitted.

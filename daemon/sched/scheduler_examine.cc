@@ -78,7 +78,7 @@ void Scheduler::CheckWaits(QueueId id, OpSlot& slot, Time now) {
   }
   const int watched = std::popcount(slot.watched_waits);
   if (unmet.empty() && watched == 0) return;
-  readiness_.Block(id, {unmet.begin(), unmet.size()}, watched, now);
+  readiness_.Block(id, unmet.span(), watched, now);
 }
 
 void Scheduler::FailUnreachable(OpSlot& slot) {

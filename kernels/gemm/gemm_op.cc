@@ -57,6 +57,13 @@ Scales ScalesOfW(const concert_gemm_body& body) {
           body.n};
 }
 
+// Whether the body says anything of scales.
+bool HasScales(const concert_gemm_body& body) {
+  constexpr uint16_t kFlags = CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW;
+  return (body.flags & kFlags) != 0 ||
+         (body.a.scales | body.w.scales | body.a_scales_offset | body.w_scales_offset) != 0;
+}
+
 Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   const bool present = scales.operand.buffer != 0;
   if (body.dtype == CONCERT_ABI_FP8_E4M3) {
@@ -77,8 +84,10 @@ Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_bo
   if ((body.flags & ~kAllFlags) != 0) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
-  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
-  CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
+  if (HasScales(body)) {
+    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
+    CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
+  }
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_M, body.m, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_N, body.n, 1, kMaxGemmDimension));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_K, body.k, 1, kMaxGemmDimension));
@@ -142,6 +151,7 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body
     CONCERT_RETURN_IF_FAILED(
         resolver.Resolve(CONCERT_FIELD_BIAS, body.bias, uint64_t{body.n}, d_element, ranges.bias));
   }
+  if (!HasScales(body)) return {};
   CONCERT_RETURN_IF_FAILED(ResolveScales(resolver, ScalesOfA(body), ranges.a_scales));
   return ResolveScales(resolver, ScalesOfW(body), ranges.w_scales);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "policies/auto/launch_split.h"
@@ -119,6 +120,9 @@ class AutoPolicy final : public Policy {
   // The last op launched on each lane that runs on SMs.
   using LaneTails = std::array<const RunningOp*, kFirstHighLane + kHighLaneCount>;
 
+  LaneBook& LanesOf(const Snapshot& snapshot) {
+    return lanes_.has_value() ? *lanes_ : lanes_.emplace(snapshot);
+  }
   static Reason OthersReason(const Snapshot& snapshot);
   static Reason ReasonOf(const Plan& plan, const Snapshot& snapshot, const Scope& scope);
   static uint64_t HashOf(const ReadyOp& op) {
@@ -141,11 +145,11 @@ class AutoPolicy final : public Policy {
   }
   float LateUs() const { return std::exp2(static_cast<float>(late_step_) / kLateSteps); }
 
-  void AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer);
+  void AddOthers(const Snapshot& snapshot, PlanWriter& writer);
   void ChooseScope(const Snapshot& snapshot, const RunningCompute& running);
   void LookAtLane(const Snapshot& snapshot);
   void TakeHalf(const Snapshot& snapshot);
-  void AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer, Plan& plan);
+  void AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Plan& plan);
 
   // What collectives hold.
   struct Held {
@@ -159,7 +163,7 @@ class AutoPolicy final : public Policy {
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
   void ChooseFirstStep(const Snapshot& snapshot, Budget budget);
   LaneTails TailsOf(const Snapshot& snapshot) const;
-  void LookBeside(const Snapshot& snapshot, LaneBook& lanes);
+  void LookBeside(const Snapshot& snapshot);
 
   LaunchSplit& Choose(const Snapshot& snapshot, Budget budget);
   LaunchSplit& FindOrSplit(const Snapshot& snapshot, Budget budget);
@@ -184,6 +188,7 @@ class AutoPolicy final : public Policy {
   PolicyStats stats_;
 
   // Of the decision at hand.
+  std::optional<LaneBook> lanes_;  // looked at when the first is taken: groups take none
   ReadyCompute compute_;
   int offered_sms_ = 0;  // that a collective which goes out now will hold
   Held held_;
@@ -201,8 +206,8 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   PlanWriter writer(snapshot, MemoOf(Budget::kAll), plan);
   if (snapshot.ready.empty()) return;
   chosen_anew_ = false;
-  LaneBook lanes(snapshot);
-  AddOthers(snapshot, lanes, writer);
+  lanes_.reset();
+  AddOthers(snapshot, writer);
   const RunningCompute running(snapshot.running, snapshot.now);
   history_.See(snapshot.now, compute_, running);
   if (compute_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
@@ -210,7 +215,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   ChooseScope(snapshot, running);
   const bool outranked = running.HigherRuns(scope_.priority_class);
   if (outranked && !scope_.grouped && !scope_.held_long) {
-    return AddIfHarmless(snapshot, lanes, writer, plan);
+    return AddIfHarmless(snapshot, writer, plan);
   }
   Budget budget = Budget::kAll;
   scope_.tail_count = 0;
@@ -220,13 +225,13 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
     budget = ChooseBudget(snapshot, running);
     if (scope_.followed) ChooseFirstStep(snapshot, budget);
   } else {
-    LookBeside(snapshot, lanes);
+    LookBeside(snapshot);
   }
   const LaunchSplit& split = Choose(snapshot, budget);
   if (scope_.grouped && split.form == Form::kStreams) {
     for (int i = 0; i < split.op_count; ++i) {
       const ReadyOp& op = snapshot.ready[scope_.index[split.order[i]]];
-      scope_.lane[i] = lanes.Take(op, scope_.high(), split.steps[0].predicted_us);
+      scope_.lane[i] = LanesOf(snapshot).Take(op, scope_.high(), split.steps[0].predicted_us);
     }
   }
   Write(snapshot, split, SmsOf(budget), writer, plan);
@@ -234,7 +239,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
 // cost others little. Lists what runs on SMs.
-void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
+void AutoPolicy::AddOthers(const Snapshot& snapshot, PlanWriter& writer) {
   compute_.Clear();
   offered_sms_ = 0;
   int index = 0;
@@ -247,7 +252,7 @@ void AutoPolicy::AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter
       const bool high = op.priority == Priority::kHigh;
       writer.Add(index, Form::kStreams,
                  collective ? kHighCollectiveLane
-                            : lanes.Take(op, high, writer.CostOfReady(index).solo_us));
+                            : LanesOf(snapshot).Take(op, high, writer.CostOfReady(index).solo_us));
     }
     ++index;
   }
@@ -329,8 +334,7 @@ void AutoPolicy::TakeHalf(const Snapshot& snapshot) {
 }
 
 // Beside running work of a higher class a library kernel goes out only if both get all they want.
-void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer,
-                               Plan& plan) {
+void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Plan& plan) {
   CostMemo& memo = MemoOf(Budget::kAll);
   const Resources in_use = ResourcesInUse(snapshot, memo);
   const ReadyOp& first = snapshot.ready[scope_.index[0]];
@@ -338,7 +342,7 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, LaneBook& lanes, PlanWr
   if (!in_use.HaveRoomFor(cost)) {
     return writer.Finish(plan.empty() ? Reason::kHeldBack : OthersReason(snapshot), true);
   }
-  const Lane lane = lanes.Take(first, scope_.high(), cost.solo_us);
+  const Lane lane = LanesOf(snapshot).Take(first, scope_.high(), cost.solo_us);
   writer.Add(scope_.index[0], Form::kStreams, lane, cost);
   history_.Planned(scope_.priority_class, snapshot.now);
   writer.Finish(Reason::kTogetherFaster, true);
@@ -425,7 +429,8 @@ AutoPolicy::LaneTails AutoPolicy::TailsOf(const Snapshot& snapshot) const {
 // Where none is for groups: a lane for each op, and what of its class runs on the lanes. Work of a
 // lower class is no reason to wait. What goes one by one goes behind what ends last of the class,
 // so that nothing runs beside it.
-void AutoPolicy::LookBeside(const Snapshot& snapshot, LaneBook& lanes) {
+void AutoPolicy::LookBeside(const Snapshot& snapshot) {
+  LaneBook& lanes = LanesOf(snapshot);
   const auto limit = static_cast<size_t>(scope_.lane_limit());
   if (scope_.index.size() > limit) scope_.index = scope_.index.first(limit);
   std::array<int, kLaneCount> follower;

@@ -109,7 +109,10 @@ Corrections::Named Corrections::Planned(uint64_t signature, Arrangement arrangem
   Record& record = slot.records[static_cast<int>(arrangement)];
   if (slot.plans < kPatientPlans || slot.outcomes > 0 || record.measured) return named;
   const Believed believed = BelievedOf({.signature = signature, .family = slot.family});
-  if (!AnyMeasured(believed)) return named;
+  if (!AnyMeasured(believed)) {
+    slot.plans = 1;  // as many more before it is looked at again
+    return named;
+  }
   record.ratio = CommonOf(believed);
   record.measured = true;
   named.choose_anew = true;

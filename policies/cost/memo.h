@@ -16,9 +16,8 @@ class Memo {
   template <typename FindOut>
   const Value& Of(const Key& key, uint64_t hash, FindOut find_out) {
     Slot& slot = slots_[hash % kSlots];
-    if (slot.epoch != epoch_ || !(slot.key == key)) {
-      slot = {.epoch = epoch_, .key = key, .value = find_out()};
-    }
+    if (slot.epoch != epoch_ || !(slot.key == key)) [[unlikely]]
+      Fill(slot, key, find_out);
     return slot.value;
   }
   void Clear() { ++epoch_; }
@@ -29,6 +28,13 @@ class Memo {
     Key key;
     Value value;
   };
+
+  // Not inline, so that finding is.
+  template <typename FindOut>
+  [[gnu::noinline]] void Fill(Slot& slot, const Key& key, FindOut find_out) {
+    slot = {.epoch = epoch_, .key = key, .value = find_out()};
+  }
+
   uint32_t epoch_ = 1;
   std::array<Slot, kSlots> slots_;
 };

@@ -10,33 +10,29 @@ constexpr uint64_t kMaxBacklogNs = uint64_t{86'400} * 1'000'000'000;
 
 }  // namespace
 
-LaneBook::LaneRanks& LaneBook::Ranks() {
-  if (ranked_) return ranks_;
-  ranked_ = true;
+LaneBook::LaneBook(const Snapshot& snapshot) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
-    const LaneState& state = snapshot_.lanes[lane];
-    const uint64_t backlog_ns = state.busy_until > snapshot_.now
-                                    ? static_cast<uint64_t>(state.busy_until - snapshot_.now)
+    const LaneState& state = snapshot.lanes[lane];
+    const uint64_t backlog_ns = state.busy_until > snapshot.now
+                                    ? static_cast<uint64_t>(state.busy_until - snapshot.now)
                                     : 0;
-    ranks_[lane] = std::min(backlog_ns, kMaxBacklogNs) + (state.in_flight > 0 ? kBusy : 0);
+    rank_[lane] = std::min(backlog_ns, kMaxBacklogNs) + (state.in_flight > 0 ? kBusy : 0);
   }
-  return ranks_;
 }
 
 Lane LaneBook::Take(const ReadyOp& op, bool high, double run_time_us) {
-  LaneRanks& ranks = Ranks();
   const int first = high ? kFirstHighLane : kFirstNormalLane;
   const int end = first + (high ? kHighLaneCount : kNormalLaneCount);
   int best = first;
   for (int lane = first + 1; lane < end; ++lane) {
-    if (ranks[lane] < ranks[best]) best = lane;
+    if (rank_[lane] < rank_[best]) best = lane;
   }
   // The best lane is one with the fewest planned ops, so a predecessor's lane with no more is as
   // balanced.
   const bool may_follow = op.after >= first && op.after < end;
-  if (may_follow && ranks[op.after] / kPlanned == ranks[best] / kPlanned) best = op.after;
+  if (may_follow && rank_[op.after] / kPlanned == rank_[best] / kPlanned) best = op.after;
   const double run_time_ns = std::min(run_time_us * 1e3, static_cast<double>(kMaxBacklogNs));
-  ranks[best] += kPlanned + static_cast<uint64_t>(run_time_ns);
+  rank_[best] += kPlanned + static_cast<uint64_t>(run_time_ns);
   return static_cast<Lane>(best);
 }
 

@@ -14,8 +14,7 @@ namespace concert::policies {
 // the plan, no lane gets two.
 class LaneBook {
  public:
-  // The snapshot outlives it; looked at when the first lane is taken, since many plans take none.
-  explicit LaneBook(const Snapshot& snapshot) : snapshot_(snapshot) {}
+  explicit LaneBook(const Snapshot& snapshot);
 
   // A normal or a high lane: `op`'s predecessor's if it is of that kind and free in this plan (no
   // cross-lane wait), else the one that is idle soonest. `run_time_us` is added to the lane's
@@ -23,7 +22,7 @@ class LaneBook {
   Lane Take(const ReadyOp& op, bool high, double run_time_us);
 
   // Take gives this lane only when every lane of its kind is closed.
-  void Close(Lane lane) { Ranks()[lane] += kClosed; }
+  void Close(Lane lane) { rank_[lane] += kClosed; }
 
  private:
   // One number to compare lanes by: whether it is closed, then ops of this plan, then whether it is
@@ -31,13 +30,7 @@ class LaneBook {
   static constexpr uint64_t kClosed = uint64_t{1} << 63;
   static constexpr uint64_t kPlanned = uint64_t{1} << 56;
   static constexpr uint64_t kBusy = uint64_t{1} << 55;
-  using LaneRanks = std::array<uint64_t, kLaneCount>;
-
-  LaneRanks& Ranks();
-
-  const Snapshot& snapshot_;
-  bool ranked_ = false;
-  LaneRanks ranks_;
+  std::array<uint64_t, kLaneCount> rank_;
 };
 
 }  // namespace concert::policies

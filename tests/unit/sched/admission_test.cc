@@ -73,6 +73,33 @@ TEST_F(AdmissionTest, ABusyGpuLeavesTimeForAWholeChain) {
   EXPECT_EQ(bed_.unfinished(), 2 * kChain);
 }
 
+// Knows which failures clients could see when it was last given something.
+class WitnessDevice : public bench::NullDevice {
+ public:
+  absl::Status Launch(const LaunchRequest& launch) override {
+    failures = bed->TakeFailures(0).size();
+    return NullDevice::Launch(launch);
+  }
+  bench::DispatcherBed* bed = nullptr;
+  size_t failures = 0;
+};
+
+// Both in one step. Who sees the second end may ask what became of the first.
+TEST(DispatcherTest, AFailureIsThereBeforeTheNextOfItsQueueCanEnd) {
+  const bench::GemmShape shape = {.m = 16, .n = 2048, .k = 2048};
+  WitnessDevice gpu;
+  bench::DispatcherBed bed(gpu, "auto", {.scheduler = {.max_ops = 512}}, /*queues=*/1);
+  gpu.bed = &bed;
+  concert_descriptor refused = bed.Gemm(shape, 0);
+  refused.body.gemm.m = 0;
+  bed.Write(0, refused);
+  bed.Write(0, bed.Gemm(shape, 0));
+  bed.Ring(0);
+  bed.Turn(1000);
+  EXPECT_EQ(bed.timeline(0), 2u);
+  EXPECT_EQ(gpu.failures, 1u);
+}
+
 // A session beside those of another user who does what it can to be in the way.
 class AttackTest : public testing::Test {
  protected:
