@@ -6,7 +6,12 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/argmax/argmax_args.h"
+#include "kernels/embedding/embedding_args.h"
+#include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/gemm/gemm_args.h"
+#include "kernels/rms_norm/rms_norm_args.h"
+#include "kernels/rope_append/rope_append_args.h"
 #include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
@@ -49,28 +54,9 @@ struct CopyArgs {
   uint64_t bytes;
 };
 
-// As concert_rms_norm_body; residual 0: none.
-struct RmsNormArgs {
-  uint32_t rows, columns;
-  Address x, residual, weight, out;
-  uint64_t x_stride, residual_stride, out_stride;  // elements
-  float epsilon;
-  Dtype dtype;
-  bool cast_first;
-};
-
-// As concert_gated_activation_body.
-struct GatedActivationArgs {
-  uint32_t rows, columns;
-  Address x, out;
-  uint64_t x_stride, out_stride;  // elements
-  Dtype dtype;
-  Activation activation;
-  bool interleaved;
-};
-
-// Operands in buffers that an op may have: a GEMM's A, W, C, D, bias and two scales.
-inline constexpr int kMaxOperands = 7;
+// Operands in buffers that an op may have: a rope_append's q, k, v, positions, slots, cos_sin and
+// the cache's k and v.
+inline constexpr int kMaxOperands = 8;
 
 struct Op {
   uint16_t kind = CONCERT_OP_INVALID;
@@ -90,6 +76,9 @@ struct Op {
     CopyArgs copy;
     RmsNormArgs rms_norm;
     GatedActivationArgs gated_activation;
+    EmbeddingArgs embedding;
+    ArgmaxArgs argmax;
+    RopeAppendArgs rope_append;
   };
   Op() : waits{}, buffers{}, gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

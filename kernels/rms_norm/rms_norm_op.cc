@@ -6,27 +6,21 @@
 namespace concert::kernels {
 namespace {
 
-Failure CheckScalars(const concert_descriptor& descriptor) {
-  const concert_rms_norm_body& body = descriptor.body.rms_norm;
-  uint64_t reserved =
-      body.reserved0 | body.x.scales | body.residual.scales | body.weight.scales | body.out.scales;
-  for (const uint64_t word : body.reserved1) reserved |= word;
+Failure CheckScalars(const concert_descriptor& descriptor, const concert_rms_norm_body& body) {
   CONCERT_RETURN_IF_FAILED(
-      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+      CheckUnused(descriptor, body.reserved0 | AnyOf(body.reserved1) |
+                                  ScalesOf({body.x, body.residual, body.weight, body.out})));
   CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_FP32));
-  if ((body.flags & ~CONCERT_RMS_NORM_CAST_FIRST) != 0) {
-    return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags,
-                           CONCERT_RMS_NORM_CAST_FIRST);
-  }
+  CONCERT_RETURN_IF_FAILED(CheckFlags(body.flags, CONCERT_RMS_NORM_CAST_FIRST));
   return CheckRowsAndColumns(body.rows, body.columns);
 }
 
-struct Ranges {
+struct NormRanges {
   ByteRange x, residual, weight, out;
 };
 
 Failure ResolveOperands(OperandResolver& resolver, const concert_rms_norm_body& body,
-                        Ranges& ranges) {
+                        NormRanges& ranges) {
   const Dtype dtype = static_cast<Dtype>(body.dtype);
   const auto matrix = [&](concert_field field, const concert_operand& operand, concert_field stride,
                           uint64_t row_stride, ByteRange& range) {
@@ -45,7 +39,7 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_rms_norm_body& 
                 body.residual_stride, ranges.residual);
 }
 
-Failure CheckOverlap(const concert_rms_norm_body& body, const Ranges& ranges) {
+Failure CheckOverlap(const concert_rms_norm_body& body, const NormRanges& ranges) {
   const auto overlap = [](concert_field output, concert_field input) {
     return InvalidArgument(CONCERT_MESSAGE_OVERLAP, output, input);
   };
@@ -79,9 +73,9 @@ policies::Work WorkOf(const concert_rms_norm_body& body) {
 
 Failure AdmitRmsNorm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const concert_rms_norm_body& body = descriptor.body.rms_norm;
-  CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor));
+  CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor, body));
   OperandResolver resolver(context, op);
-  Ranges ranges;
+  NormRanges ranges;
   CONCERT_RETURN_IF_FAILED(ResolveOperands(resolver, body, ranges));
   CONCERT_RETURN_IF_FAILED(CheckOverlap(body, ranges));
   op.kind = CONCERT_OP_RMS_NORM;

@@ -4,10 +4,13 @@
 #include <array>
 #include <numeric>
 
+#include "kernels/argmax/argmax_op.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
+#include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_args.h"
 
 namespace concert::kernels::cuda {
@@ -23,8 +26,9 @@ struct RowOpKind {
   uint64_t (*lower)(const Op& op, RowTask& task);
 };
 constexpr RowOpKind kKinds[] = {
-    {CONCERT_OP_RMS_NORM, LowerRmsNorm},
-    {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_RMS_NORM, LowerRmsNorm},       {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_EMBEDDING, LowerEmbedding},    {CONCERT_OP_ARGMAX, LowerArgmax},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -44,6 +44,15 @@ class DescriptorGenerator {
       case CONCERT_OP_GATED_ACTIVATION:
         descriptor.body.gated_activation = GatedActivation();
         break;
+      case CONCERT_OP_EMBEDDING:
+        descriptor.body.embedding = Embedding();
+        break;
+      case CONCERT_OP_ARGMAX:
+        descriptor.body.argmax = Argmax();
+        break;
+      case CONCERT_OP_ROPE_APPEND:
+        descriptor.body.rope_append = RopeAppend();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -141,6 +150,59 @@ class DescriptorGenerator {
     gated.activation = static_cast<uint8_t>(Rarely() ? Pick(256) : 2 + Pick(2));
     gated.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
     return gated;
+  }
+
+  uint8_t IndexDtype() { return static_cast<uint8_t>(Rarely() ? Pick(256) : 5 + Pick(2)); }
+
+  // The ids are whatever lies in the buffers.
+  concert_embedding_body Embedding() {
+    concert_embedding_body embedding{};
+    embedding.rows = Size32(), embedding.columns = Size32(), embedding.vocabulary = Size32();
+    embedding.ids = Operand(), embedding.table = Operand(), embedding.out = Operand();
+    embedding.table_stride = RowStride(embedding.columns);
+    embedding.out_stride = RowStride(embedding.columns);
+    embedding.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    embedding.index_dtype = IndexDtype();
+    return embedding;
+  }
+
+  concert_argmax_body Argmax() {
+    concert_argmax_body argmax{};
+    argmax.rows = Size32(), argmax.columns = Size32();
+    argmax.x = Operand(), argmax.indices = Operand();
+    argmax.x_stride = RowStride(argmax.columns);
+    argmax.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    argmax.index_dtype = IndexDtype();
+    return argmax;
+  }
+
+  uint16_t Few(int most) { return static_cast<uint16_t>(Rarely() ? Size() : 1 + Pick(most)); }
+
+  concert_kv_cache_abi Cache(uint32_t heads, uint32_t head_dim) {
+    concert_kv_cache_abi cache{};
+    cache.k = Operand(), cache.v = Operand();
+    cache.pages = Few(8), cache.page_size = Few(16);
+    cache.head_stride = head_dim, cache.token_stride = heads * head_dim;
+    cache.page_stride = uint64_t{cache.page_size} * cache.token_stride + (Rarely() ? Size() : 0);
+    return cache;
+  }
+
+  concert_rope_append_body RopeAppend() {
+    concert_rope_append_body rope{};
+    rope.rows = Few(16), rope.positions_max = Size32();
+    rope.q_heads = Few(4), rope.kv_heads = Few(2);
+    rope.head_dim = static_cast<uint16_t>(2 * Few(16));
+    rope.rotary_dim = Rarely() ? Few(64) : rope.head_dim;
+    rope.q = Operand(), rope.k = Operand(), rope.v = Operand();
+    rope.positions = Operand(), rope.slots = Operand(), rope.cos_sin = Operand();
+    rope.cache = Cache(rope.kv_heads, rope.head_dim);
+    rope.q_stride = static_cast<uint32_t>(RowStride(uint64_t{rope.q_heads} * rope.head_dim));
+    rope.k_stride = rope.v_stride =
+        static_cast<uint32_t>(RowStride(uint64_t{rope.kv_heads} * rope.head_dim));
+    rope.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    rope.position_dtype = IndexDtype(), rope.slot_dtype = IndexDtype();
+    rope.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    return rope;
   }
 
   concert_collective_body Collective(uint16_t kind) {

@@ -252,7 +252,9 @@ typedef enum concert_dtype {
   CONCERT_BF16 = 1,
   CONCERT_FP16 = 2,
   CONCERT_FP32 = 3,
-  CONCERT_FP8_E4M3 = 4 /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+  CONCERT_FP8_E4M3 = 4, /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+  CONCERT_INT32 = 5,    /* indices: token ids, positions, slots */
+  CONCERT_INT64 = 6
 } concert_dtype;
 
 typedef enum concert_activation {
@@ -379,6 +381,64 @@ typedef struct concert_gated_activation {
   uint64_t x_stride, out_stride; /* of rows, in elements; 0: without gaps */
 } concert_gated_activation;
 
+/* Indices of the ops below are read when the op runs, from memory that may change at any time: what
+ * is out of range then is taken for the nearest that is in range. */
+
+/* out[r,:] = table[ids[r],:]; a row of zeros where the id is below 0. The dtype is not fp8. out may
+ * share memory with nothing else. Since 1.3. */
+typedef struct concert_embedding {
+  uint32_t struct_size;
+  uint32_t rows, columns; /* of out */
+  uint32_t vocabulary;    /* rows of the table */
+  uint32_t dtype;         /* of table and out */
+  uint32_t index_dtype;   /* of ids: int32 or int64 */
+  concert_slice ids, table, out;
+  uint64_t table_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_embedding;
+
+/* indices[r] = where x[r,:] is largest, of equals the first; NaN is larger than everything. The
+ * dtype is not fp8. Since 1.3. */
+typedef struct concert_argmax {
+  uint32_t struct_size;
+  uint32_t rows, columns; /* of x */
+  uint32_t dtype;         /* of x */
+  uint32_t index_dtype;   /* of indices: int32 or int64 */
+  concert_slice x, indices;
+  uint64_t x_stride; /* of rows, in elements; 0: without gaps */
+} concert_argmax;
+
+/* Keys and values of a layer: `pages` pages of `page_size` tokens, each of as many heads as the op
+ * says. Without paging a page is one sequence. Strides are in elements, the same for k and v; 0: as
+ * if heads lay side by side in a token, tokens in a page and pages in the cache, without gaps. */
+typedef struct concert_kv_cache {
+  concert_slice k, v;
+  uint64_t page_stride;
+  uint32_t pages, page_size;
+  uint32_t token_stride, head_stride;
+} concert_kv_cache;
+
+/* Flag: elements 2i and 2i + 1 of a head are rotated together; else i and i + rotary_dim / 2. */
+#define CONCERT_ROPE_INTERLEAVED (1u << 0)
+
+/* For each of `rows` tokens: rotates the heads of q, in place, and those of k by the token's
+ * position, then writes k and v to the token's slot of the cache: page slot / page_size, token slot
+ * % page_size. A row of cos_sin, one for each position, holds rotary_dim / 2 cosines and then as
+ * many sines in fp32. A row whose slot is below 0 is padding: the cache gets nothing of it. The
+ * dtype is not fp8. q, k and v may be parts of one matrix. Since 1.3. */
+typedef struct concert_rope_append {
+  uint32_t struct_size;
+  uint32_t rows;
+  uint32_t q_heads, kv_heads, head_dim;
+  uint32_t rotary_dim;                 /* 0: head_dim. What of a head is rotated, from its begin */
+  uint32_t positions_max;              /* rows of cos_sin */
+  uint32_t dtype;                      /* of q, k, v and the cache */
+  uint32_t position_dtype, slot_dtype; /* int32 or int64 */
+  uint32_t flags;                      /* CONCERT_ROPE_* */
+  concert_slice q, k, v, positions, slots, cos_sin;
+  concert_kv_cache cache;
+  uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
+} concert_rope_append;
+
 /* Each hands one op to the queue and returns at once; `ticket` (may be NULL) is reached when the op
  * is done. RESOURCE_EXHAUSTED: the ring stayed full for submit_timeout_ns. UNAVAILABLE: the session
  * has ended. A failed submit leaves no trace: nothing was handed over. `options` may be NULL. */
@@ -398,6 +458,15 @@ CONCERT_API int concert_submit_gated_activation(concert_queue* queue,
                                                 const concert_gated_activation* op,
                                                 const concert_submit_options* options,
                                                 concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_embedding(concert_queue* queue, const concert_embedding* op,
+                                         const concert_submit_options* options,
+                                         concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_argmax(concert_queue* queue, const concert_argmax* op,
+                                      const concert_submit_options* options, concert_ticket* ticket,
+                                      concert_error* error);
+CONCERT_API int concert_submit_rope_append(concert_queue* queue, const concert_rope_append* op,
+                                           const concert_submit_options* options,
+                                           concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting

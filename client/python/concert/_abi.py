@@ -24,6 +24,7 @@ GEMM_A_SCALES_PER_ROW = 2
 GEMM_W_SCALES_PER_ROW = 4
 RMS_NORM_CAST_FIRST = 1
 GATED_INTERLEAVED = 1
+ROPE_INTERLEAVED = 1
 
 
 class Code(IntEnum):
@@ -69,6 +70,8 @@ class Dtype(IntEnum):
     FP16 = 2
     FP32 = 3
     FP8_E4M3 = 4
+    INT32 = 5
+    INT64 = 6
 
 
 class Activation(IntEnum):
@@ -248,6 +251,73 @@ class concert_gated_activation(Structure):
     ]
 
 
+class concert_embedding(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("vocabulary", c_uint32),
+        ("dtype", c_uint32),
+        ("index_dtype", c_uint32),
+        ("ids", concert_slice),
+        ("table", concert_slice),
+        ("out", concert_slice),
+        ("table_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_argmax(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("index_dtype", c_uint32),
+        ("x", concert_slice),
+        ("indices", concert_slice),
+        ("x_stride", c_uint64),
+    ]
+
+
+class concert_kv_cache(Structure):
+    _fields_ = [
+        ("k", concert_slice),
+        ("v", concert_slice),
+        ("page_stride", c_uint64),
+        ("pages", c_uint32),
+        ("page_size", c_uint32),
+        ("token_stride", c_uint32),
+        ("head_stride", c_uint32),
+    ]
+
+
+class concert_rope_append(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("q_heads", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_dim", c_uint32),
+        ("rotary_dim", c_uint32),
+        ("positions_max", c_uint32),
+        ("dtype", c_uint32),
+        ("position_dtype", c_uint32),
+        ("slot_dtype", c_uint32),
+        ("flags", c_uint32),
+        ("q", concert_slice),
+        ("k", concert_slice),
+        ("v", concert_slice),
+        ("positions", concert_slice),
+        ("slots", concert_slice),
+        ("cos_sin", concert_slice),
+        ("cache", concert_kv_cache),
+        ("q_stride", c_uint32),
+        ("k_stride", c_uint32),
+        ("v_stride", c_uint32),
+    ]
+
+
 class concert_join(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -272,6 +342,10 @@ PACK_FORMATS = {
     "concert_copy": "@IPQPQQ",
     "concert_rms_norm": "@IIIIIfPQPQPQPQQQQ",
     "concert_gated_activation": "@IIIIIIPQPQQQ",
+    "concert_embedding": "@IIIIIIPQPQPQQQ",
+    "concert_argmax": "@IIIIIPQPQQ",
+    "concert_kv_cache": "@PQPQQIIII",
+    "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
 }
 
@@ -410,6 +484,27 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_gated_activation": (c_int, [
         c_void_p,
         POINTER(concert_gated_activation),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_embedding": (c_int, [
+        c_void_p,
+        POINTER(concert_embedding),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_argmax": (c_int, [
+        c_void_p,
+        POINTER(concert_argmax),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_rope_append": (c_int, [
+        c_void_p,
+        POINTER(concert_rope_append),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

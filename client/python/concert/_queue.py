@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import GatedActivation, RmsNorm
+from ._row_ops import Argmax, Embedding, GatedActivation, RmsNorm, RopeAppend
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -51,6 +51,9 @@ class Queue(Owner):
             Collective: by_address("concert_submit_collective"),
             RmsNorm: by_address("concert_submit_rms_norm"),
             GatedActivation: by_address("concert_submit_gated_activation"),
+            Embedding: by_address("concert_submit_embedding"),
+            Argmax: by_address("concert_submit_argmax"),
+            RopeAppend: by_address("concert_submit_rope_append"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -162,6 +165,23 @@ class Queue(Owner):
         """Submits a GatedActivation: out = act(gate) * up, both from x."""
         return self.submit(GatedActivation(x, out, activation=activation, interleaved=interleaved),
                            waits)
+
+    def embedding(self, ids: Tensor, table: Tensor, out: Tensor, *,
+                  waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Embedding: out[r] = table[ids[r]]."""
+        return self.submit(Embedding(ids, table, out), waits)
+
+    def argmax(self, x: Tensor, indices: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Argmax: indices[r] = where x[r] is largest."""
+        return self.submit(Argmax(x, indices), waits)
+
+    def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
+                    cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,
+                    heads_first: bool = False, interleaved: bool = False,
+                    waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a RopeAppend: rotates q and k, and writes k and v to the cache."""
+        return self.submit(RopeAppend(q, k, v, positions, slots, cos_sin, k_cache, v_cache,
+                                      heads_first=heads_first, interleaved=interleaved), waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

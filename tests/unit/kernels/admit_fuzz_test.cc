@@ -71,6 +71,12 @@ class Fuzzer {
         return GoodRmsNorm();
       case CONCERT_OP_GATED_ACTIVATION:
         return GoodGatedActivation();
+      case CONCERT_OP_EMBEDDING:
+        return GoodEmbedding();
+      case CONCERT_OP_ARGMAX:
+        return GoodArgmax();
+      case CONCERT_OP_ROPE_APPEND:
+        return GoodRopeAppend();
       default:
         return GoodCollective(kind);
     }
@@ -84,6 +90,10 @@ class Fuzzer {
         return 5;
       case CONCERT_OP_RMS_NORM:
         return 13;
+      case CONCERT_OP_EMBEDDING:
+        return 11;
+      case CONCERT_OP_ROPE_APPEND:
+        return 24;
       default:
         return 8;
     }
@@ -227,6 +237,10 @@ void CheckOp(const concert_descriptor& descriptor, const Op& op, uint32_t ranks)
       CheckInside(descriptor.body.copy.dst, op.copy.dst, op.copy.bytes, 1);
       EXPECT_TRUE(Disjoint(op.copy.src, op.copy.bytes, op.copy.dst, op.copy.bytes));
       return;
+    case CONCERT_OP_EMBEDDING:
+    case CONCERT_OP_ARGMAX:
+    case CONCERT_OP_ROPE_APPEND:
+      return;  // CheckAccesses says it all
     default:
       return CheckCollective(op.kind, descriptor.body.collective, op.collective, ranks);
   }

@@ -3,34 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "tests/unit/kernels/admit_fixture.h"
+#include "tests/unit/kernels/refusals.h"
 
 namespace concert::kernels {
 namespace {
 
 using D = concert_descriptor;
-
-struct BadRowOp {
-  std::function<void(D&)> spoil;
-  const char* sentence;  // a part of it
-};
-
-void ExpectRefusals(const D& good, const std::vector<BadRowOp>& cases) {
-  Op op;
-  EXPECT_TRUE(Admit(good, op).ok()) << Admit(good, op).ToString();
-  for (const BadRowOp& bad : cases) {
-    D descriptor = good;
-    bad.spoil(descriptor);
-    const Failure failure = Admit(descriptor, op);
-    EXPECT_FALSE(failure.ok()) << bad.sentence;
-    EXPECT_THAT(failure.ToString(), testing::HasSubstr(bad.sentence));
-  }
-}
 
 TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
   ExpectRefusals(
@@ -186,15 +167,6 @@ TEST(AdmitRowOpsTest, TheyCostTheirBytesAndRunOnSms) {
   ASSERT_TRUE(Admit(GoodGatedActivation(), op).ok());
   EXPECT_EQ(op.work.hbm_bytes, 3 * 8 * 64 * 4u);
   EXPECT_EQ(op.work.m, 8u);
-}
-
-std::map<concert_field, AccessMode> ModesOf(const D& descriptor) {
-  Op op;
-  EXPECT_TRUE(Admit(descriptor, op).ok());
-  std::map<concert_field, AccessMode> modes;
-  const Accesses accesses = AccessesOf(op);
-  for (const Access& access : accesses.list()) modes[access.field] = access.mode;
-  return modes;
 }
 
 TEST(AdmitRowOpsTest, ANormUpdatesItsResidualAndMayReadItsWeightEarly) {

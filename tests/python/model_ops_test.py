@@ -1,0 +1,107 @@
+"""The kinds from embedding on, against numpy, and what is refused."""
+
+import numpy as np
+import pytest
+
+import concert
+
+from gemm_test import numbers, poisoned
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_embedding(session, queue, index):
+    table, out = numbers(20, 24), poisoned(session, (4, 24), "fp32")
+    ids = session.array(np.array([3, -1, 19, 1000]), index)
+    queue.embedding(ids, session.array(table), out).wait()
+    np.testing.assert_array_equal(out.read(), [table[3], np.zeros(24), table[19], table[19]])
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_argmax(session, queue, index):
+    x, indices = numbers(5, 300), poisoned(session, (5,), index)
+    queue.argmax(session.array(x), indices).wait()
+    np.testing.assert_array_equal(indices.read(), np.argmax(x, axis=1))
+
+
+def rotated(heads, angles, interleaved):
+    """heads: (rows, heads, dim); angles: (rows, dim / 2)."""
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    half = heads.shape[2] // 2
+    pairs = (np.s_[..., ::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., :half],
+                                                                      np.s_[..., half:])
+    x, y, out = heads[pairs[0]], heads[pairs[1]], np.empty_like(heads)
+    out[pairs[0]], out[pairs[1]] = x * cos - y * sin, y * cos + x * sin
+    return out
+
+
+@pytest.mark.parametrize("heads_first", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope_append(session, queue, heads_first, interleaved):
+    rows, q_heads, kv_heads, dim, pages, page_size = 3, 4, 2, 16, 5, 8
+    data = numbers(rows, (q_heads + 2 * kv_heads) * dim)
+    qkv = session.array(data)
+    q_end, k_end = q_heads * dim, (q_heads + kv_heads) * dim
+    angles = np.arange(40)[:, None] / 100.0**(np.arange(dim // 2) / (dim // 2))
+    cos_sin = session.array(np.concatenate([np.cos(angles), np.sin(angles)], axis=1), "fp32")
+    positions, slots = np.array([3, 39, 0]), np.array([17, -1, 39])
+    shape = (pages, kv_heads, page_size, dim) if heads_first else (pages, page_size, kv_heads, dim)
+    k_cache, v_cache = session.zeros(shape, "fp32"), session.zeros(shape, "fp32")
+    queue.rope_append(qkv[:, :q_end], qkv[:, q_end:k_end], qkv[:, k_end:],
+                      session.array(positions, "int32"), session.array(slots, "int64"), cos_sin,
+                      k_cache, v_cache, heads_first=heads_first, interleaved=interleaved).wait()
+
+    heads = data.reshape(rows, -1, dim)
+    wanted = rotated(heads[:, :q_heads + kv_heads], angles[positions], interleaved)
+    np.testing.assert_allclose(qkv.read().reshape(rows, -1, dim)[:, :q_heads], wanted[:, :q_heads],
+                               rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(qkv.read()[:, q_end:], data[:, q_end:])
+    k, v = (cache.read().swapaxes(1, 2) if heads_first else cache.read()
+            for cache in (k_cache, v_cache))
+    for row in (0, 2):
+        page, token = divmod(slots[row], page_size)
+        np.testing.assert_allclose(k[page, token], wanted[row, q_heads:], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(v[page, token], heads[row, q_heads + kv_heads:])
+    assert np.count_nonzero(v) == np.count_nonzero(k) == 2 * kv_heads * dim
+
+
+def test_what_does_not_fit_is_refused_at_once(session, queue):
+    q, kv, cache = (session.zeros(shape, "fp32") for shape in ((4, 32), (4, 16), (3, 8, 2, 8)))
+    cos_sin = session.zeros((9, 8), "fp32")
+
+    def append(**changes):
+        slots = positions = session.zeros((4,), "int32")
+        given = dict(q=q, k=kv, v=kv, positions=positions, slots=slots, cos_sin=cos_sin,
+                     k_cache=cache, v_cache=cache)
+        return lambda: queue.rope_append(**(given | changes))
+
+    table, out = session.zeros((20, 16), "fp32"), session.zeros((4, 16), "fp32")
+    ids = session.zeros((4,), "int32")
+    for bad, sentence in [
+        (lambda: queue.embedding(session.zeros((3,), "int32"), table, out), "ids has shape (3,)"),
+        (lambda: queue.embedding(session.zeros((4,), "fp32"), table, out), "ids is FP32"),
+        (lambda: queue.embedding(ids, session.zeros((20, 15), "fp32"), out),
+         "table is (20, 15) and out is (4, 16)"),
+        (lambda: queue.embedding(ids, session.zeros((20, 16), "bf16"), out), "out is FP32"),
+        (lambda: queue.argmax(table, ids), "indices has shape (4,)"),
+        (lambda: queue.argmax(out, session.zeros((4,), "bf16")), "indices is BF16"),
+        (append(q=session.zeros((4, 33), "fp32")), "rows of q have 33 elements"),
+        (append(k=q), "v is (4, 16) and k is (4, 32)"),
+        (append(k=q, v=q), "k is (4, 32); it must be (4, 16)"),
+        (append(q=session.zeros((4, 32), "bf16")), "k is FP32 and q is BF16"),
+        (append(cos_sin=session.zeros((9, 8), "bf16")), "cos_sin is BF16"),
+        (append(slots=session.zeros((3,), "int32")), "slots has shape (3,)"),
+        (append(k_cache=session.zeros((3, 8, 16), "fp32")), "k_cache has shape (3, 8, 16)"),
+        (append(v_cache=session.zeros((4, 8, 2, 8), "fp32")), "v_cache has shape (4, 8, 2, 8)"),
+    ]:
+        with pytest.raises(concert.InvalidArgument) as caught:
+            bad()
+        assert sentence in str(caught.value)
+
+
+def test_what_the_daemon_refuses(session, queue):
+    q, cache = session.zeros((4, 32), "fp32"), session.zeros((3, 8, 2, 8), "fp32")
+    slots = positions = session.zeros((4,), "int32")
+    with pytest.raises(concert.InvalidArgument, match="q overlaps k"):
+        queue.rope_append(q, q[:, :16], q[:, 16:], positions, slots,
+                          session.zeros((9, 8), "fp32"), cache,
+                          session.zeros((3, 8, 2, 8), "fp32")).wait()
