@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/argmax/argmax_args.h"
+#include "kernels/attention_decode/attention_decode_args.h"
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/gemm/gemm_args.h"
@@ -79,6 +80,7 @@ struct Op {
     EmbeddingArgs embedding;
     ArgmaxArgs argmax;
     RopeAppendArgs rope_append;
+    AttentionDecodeArgs attention_decode;
   };
   Op() : waits{}, buffers{}, gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

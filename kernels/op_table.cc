@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/argmax/argmax_op.h"
+#include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/comm/collective_op.h"
 #include "kernels/copy/copy_op.h"
 #include "kernels/embedding/embedding_op.h"
@@ -56,6 +57,9 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_EMBEDDING, AdmitEmbedding, AccessesOfEmbedding, ComputeEmbedding),
     Row(CONCERT_OP_ARGMAX, AdmitArgmax, AccessesOfArgmax, ComputeArgmax),
     Row(CONCERT_OP_ROPE_APPEND, AdmitRopeAppend, AccessesOfRopeAppend, ComputeRopeAppend),
+    OpKind{CONCERT_OP_ATTENTION_DECODE, nullptr, false, AdmitAttentionDecode,
+           AccessesOfAttentionDecode, ComputeAttentionDecode,
+           CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

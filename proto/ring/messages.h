@@ -96,7 +96,10 @@ enum concert_message {
   X(KV_HEADS, 56, "kv_heads") X(HEAD_DIM, 57, "head_dim") X(ROTARY_DIM, 58, "rotary_dim")           \
   X(POSITIONS_MAX, 59, "positions_max") X(PAGES, 60, "pages") X(PAGE_SIZE, 61, "page_size")         \
   X(Q_STRIDE, 62, "q_stride") X(K_STRIDE, 63, "k_stride") X(V_STRIDE, 64, "v_stride")               \
-  X(POSITION_DTYPE, 65, "position_dtype") X(SLOT_DTYPE, 66, "slot_dtype")
+  X(POSITION_DTYPE, 65, "position_dtype") X(SLOT_DTYPE, 66, "slot_dtype")                 \
+  X(PAGE_STRIDE, 67, "page_stride") X(TOKEN_STRIDE, 68, "token_stride")                             \
+  X(HEAD_STRIDE, 69, "head_stride") X(PAGE_TABLE, 70, "page_table") X(LENGTHS, 71, "lengths")       \
+  X(LENGTH_MAX, 72, "length_max")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,

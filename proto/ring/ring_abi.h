@@ -71,6 +71,7 @@
 #include <stdint.h>
 
 #include "proto/ring/ops/argmax.h"
+#include "proto/ring/ops/attention_decode.h"
 #include "proto/ring/ops/collective.h"
 #include "proto/ring/ops/copy.h"
 #include "proto/ring/ops/embedding.h"
@@ -106,7 +107,8 @@ enum {
   X(ALL_GATHER, 4, "all_gather") X(REDUCE_SCATTER, 5, "reduce_scatter")              \
   X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")    \
   X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")         \
-  X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append")
+  X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
+  X(ATTENTION_DECODE, 14, "attention_decode")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -151,6 +153,7 @@ struct concert_descriptor {
     struct concert_embedding_body embedding;
     struct concert_argmax_body argmax;
     struct concert_rope_append_body rope_append;
+    struct concert_attention_decode_body attention_decode;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

@@ -53,6 +53,9 @@ class DescriptorGenerator {
       case CONCERT_OP_ROPE_APPEND:
         descriptor.body.rope_append = RopeAppend();
         break;
+      case CONCERT_OP_ATTENTION_DECODE:
+        descriptor.body.attention_decode = AttentionDecode();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -203,6 +206,26 @@ class DescriptorGenerator {
     rope.position_dtype = IndexDtype(), rope.slot_dtype = IndexDtype();
     rope.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
     return rope;
+  }
+
+  concert_attention_decode_body AttentionDecode() {
+    concert_attention_decode_body attention{};
+    attention.rows = Few(8);
+    attention.kv_heads = Few(2);
+    attention.q_heads = static_cast<uint16_t>(attention.kv_heads * Few(8));
+    attention.head_dim = static_cast<uint16_t>(64 * Few(2));
+    attention.q = Operand(), attention.lengths = Operand(), attention.out = Operand();
+    if (Pick(3) != 0) attention.page_table = Operand();
+    attention.cache = Cache(attention.kv_heads, attention.head_dim);
+    attention.q_stride = attention.out_stride =
+        static_cast<uint32_t>(RowStride(uint64_t{attention.q_heads} * attention.head_dim));
+    attention.table_stride = Few(8);
+    attention.length_max = Few(8) * (Rarely() ? 1 : attention.cache.page_size);
+    attention.window = Rarely() ? Size32() : 0;
+    attention.scale = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.125f;
+    attention.soft_cap = Rarely() ? std::numeric_limits<float>::infinity() : 0;
+    attention.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1);
+    return attention;
   }
 
   concert_collective_body Collective(uint16_t kind) {

@@ -64,6 +64,40 @@ def test_rope_append(session, queue, heads_first, interleaved):
     assert np.count_nonzero(v) == np.count_nonzero(k) == 2 * kv_heads * dim
 
 
+def attended(q, keys, values, scale):
+    """One head: (dim,), and keys and values (tokens, dim)."""
+    weights = np.exp((scores := keys @ q * scale) - scores.max())
+    return weights @ values / weights.sum()
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_attention_decode(session, queue, paged, heads_first):
+    rows, group, kv_heads, dim, pages, page_size = 3, 4, 2, 64, 7, 16
+    shape = (pages, kv_heads, page_size, dim) if heads_first else (pages, page_size, kv_heads, dim)
+    q, k, v = (session.array(numbers(*size, seed=seed), "bf16")
+               for seed, size in enumerate([(rows, group * kv_heads * dim), shape, shape]))
+    out = poisoned(session, q.shape, "bf16")
+    lengths = np.array([30, 0, 17] if paged else [16, 0, 9])
+    table = np.array([[5, 2], [0, 0], [6, 99]])
+    queue.attention_decode(q, k, v, session.array(lengths, "int32"), out,
+                           page_table=session.array(table, "int32") if paged else None,
+                           heads_first=heads_first).wait()
+    queries, got, keys, values = (concert.from_bf16(tensor.read()) for tensor in (q, out, k, v))
+    if heads_first:
+        keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
+    wanted = np.zeros_like(got)
+    for row, length in enumerate(lengths):
+        mine = np.minimum(table[row], pages - 1) if paged else [row]
+        for head in range(group * kv_heads if length else 0):
+            tokens = [cache[mine][:, :, head // group].reshape(-1, dim)[:length]
+                      for cache in (keys, values)]
+            columns = slice(head * dim, head * dim + dim)
+            wanted[row, columns] = attended(queries[row, columns], *tokens, dim**-0.5)
+    assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)
+    np.testing.assert_array_equal(got[1], 0)
+
+
 def test_what_does_not_fit_is_refused_at_once(session, queue):
     q, kv, cache = (session.zeros(shape, "fp32") for shape in ((4, 32), (4, 16), (3, 8, 2, 8)))
     cos_sin = session.zeros((9, 8), "fp32")
@@ -76,12 +110,24 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
 
     table, out = session.zeros((20, 16), "fp32"), session.zeros((4, 16), "fp32")
     ids = session.zeros((4,), "int32")
+    def attend(**changes):
+        heads, keys = session.zeros((4, 128), "bf16"), session.zeros((4, 8, 2, 64), "bf16")
+        given = dict(q=heads, k_cache=keys, v_cache=keys, out=heads,
+                     lengths=session.zeros((4,), "int32"))
+        return lambda: queue.attention_decode(**(given | changes))
+
     for bad, sentence in [
         (lambda: queue.embedding(session.zeros((3,), "int32"), table, out), "ids has shape (3,)"),
         (lambda: queue.embedding(session.zeros((4,), "fp32"), table, out), "ids is FP32"),
         (lambda: queue.embedding(ids, session.zeros((20, 15), "fp32"), out),
          "table is (20, 15) and out is (4, 16)"),
         (lambda: queue.embedding(ids, session.zeros((20, 16), "bf16"), out), "out is FP32"),
+        (attend(q=session.zeros((4, 100), "bf16")), "rows of q have 100 elements"),
+        (attend(q=session.zeros((4, 128), "fp32")), "out is BF16 and q is FP32"),
+        (attend(out=session.zeros((3, 128), "bf16")), "out is (3, 128)"),
+        (attend(lengths=session.zeros((4,), "int64")), "lengths is INT64; it must be INT32"),
+        (attend(page_table=session.zeros((4, 2), "int64")), "page_table is INT64"),
+        (attend(page_table=session.zeros((3, 2), "int32")), "it must have 4 rows"),
         (lambda: queue.argmax(table, ids), "indices has shape (4,)"),
         (lambda: queue.argmax(out, session.zeros((4,), "bf16")), "indices is BF16"),
         (append(q=session.zeros((4, 33), "fp32")), "rows of q have 33 elements"),
@@ -105,3 +151,7 @@ def test_what_the_daemon_refuses(session, queue):
         queue.rope_append(q, q[:, :16], q[:, 16:], positions, slots,
                           session.zeros((9, 8), "fp32"), cache,
                           session.zeros((3, 8, 2, 8), "fp32")).wait()
+    heads, keys = session.zeros((4, 128), "bf16"), session.zeros((4, 8, 2, 64), "bf16")
+    with pytest.raises(concert.InvalidArgument, match="length_max is 9; it must be between 1 and 8"):
+        queue.attention_decode(heads, keys, keys, session.zeros((4,), "int32"),
+                               session.zeros((4, 128), "bf16"), length_max=9).wait()

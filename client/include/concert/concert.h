@@ -439,6 +439,29 @@ typedef struct concert_rope_append {
   uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
 } concert_rope_append;
 
+/* For each of `rows` sequences and each head h of q: out = softmax(cap(scale * q * K^T)) * V over
+ * the last `window` (0: all) of the sequence's lengths[r] tokens in the cache, K and V being those
+ * of head h / (q_heads / kv_heads); cap(s) is soft_cap * tanh(s / soft_cap), with soft_cap 0 s. Of
+ * length 0: a row of zeros. Token t of sequence r is token t % page_size of page
+ * page_table[r][t / page_size], or, without a table, token t of page r. All but table and lengths
+ * (int32) are bf16; q and the cache begin at multiples of 16 bytes and have strides of multiples of
+ * 8 elements. out may share memory with nothing else. Since 1.3. */
+typedef struct concert_attention_decode {
+  uint32_t struct_size;
+  uint32_t rows;
+  uint32_t q_heads, kv_heads; /* at most 8 of q to one of kv */
+  uint32_t head_dim;          /* 64 or 128 */
+  uint32_t length_max;        /* what longer lengths are taken for, and what the op may cost */
+  uint32_t window;
+  uint32_t dtype;
+  float scale; /* usually 1 / sqrt(head_dim) */
+  float soft_cap;
+  concert_slice q, page_table, lengths, out; /* page_table may be none */
+  concert_kv_cache cache;
+  uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
+  uint32_t table_stride;         /* of rows of the page table, in elements */
+} concert_attention_decode;
+
 /* Each hands one op to the queue and returns at once; `ticket` (may be NULL) is reached when the op
  * is done. RESOURCE_EXHAUSTED: the ring stayed full for submit_timeout_ns. UNAVAILABLE: the session
  * has ended. A failed submit leaves no trace: nothing was handed over. `options` may be NULL. */
@@ -467,6 +490,10 @@ CONCERT_API int concert_submit_argmax(concert_queue* queue, const concert_argmax
 CONCERT_API int concert_submit_rope_append(concert_queue* queue, const concert_rope_append* op,
                                            const concert_submit_options* options,
                                            concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_attention_decode(concert_queue* queue,
+                                                const concert_attention_decode* op,
+                                                const concert_submit_options* options,
+                                                concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting

@@ -345,6 +345,20 @@ struct RopeAppendOp {
   bool interleaved = false;
 };
 
+// See concert_attention_decode.
+struct AttentionDecodeOp {
+  uint32_t rows = 0;
+  uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
+  uint32_t length_max = 0;
+  Slice q{}, lengths{}, out{};
+  KvCache cache{};
+  Slice page_table{};  // none: a page for each sequence
+  uint32_t q_stride = 0, out_stride = 0, table_stride = 0;
+  float scale = 1, soft_cap = 0;
+  uint32_t window = 0;
+  Dtype dtype = kBf16;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -482,6 +496,20 @@ class Queue {
     rope.cos_sin = op.cos_sin.Abi(), rope.cache = op.cache.Abi();
     rope.q_stride = op.q_stride, rope.k_stride = op.k_stride, rope.v_stride = op.v_stride;
     return Submit(concert_submit_rope_append, rope, options);
+  }
+  Ticket AttentionDecode(const AttentionDecodeOp& op, const SubmitOptions& options = {}) {
+    concert_attention_decode attention = {};
+    attention.struct_size = sizeof(attention);
+    attention.rows = op.rows, attention.length_max = op.length_max;
+    attention.q_heads = op.q_heads, attention.kv_heads = op.kv_heads;
+    attention.head_dim = op.head_dim, attention.dtype = op.dtype;
+    attention.window = op.window, attention.scale = op.scale, attention.soft_cap = op.soft_cap;
+    attention.q = op.q.Abi(), attention.page_table = op.page_table.Abi();
+    attention.lengths = op.lengths.Abi(), attention.out = op.out.Abi();
+    attention.cache = op.cache.Abi();
+    attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
+    attention.table_stride = op.table_stride;
+    return Submit(concert_submit_attention_decode, attention, options);
   }
 
  private:

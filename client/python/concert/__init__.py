@@ -20,7 +20,8 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
-from ._row_ops import Argmax, Embedding, GatedActivation, RmsNorm, RopeAppend
+from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, RmsNorm,
+                       RopeAppend)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -30,11 +31,11 @@ for _error in (Error, *Error.__subclasses__()):
     _error.__module__ = "concert"
 
 __all__ = [
-    "Activation", "Argmax", "Backend", "Buffer", "Cancelled", "Code", "Collective",
-    "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype", "Embedding", "Error",
-    "FailedPrecondition", "Fallback", "GatedActivation", "Gemm", "Gpu", "Internal",
-    "InvalidArgument", "Memory", "NotFound", "Op", "PermissionDenied", "Priority", "Queue",
-    "Reduction", "ResourceExhausted", "RmsNorm", "RopeAppend", "Session", "Tensor", "Ticket",
-    "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect", "from_bf16",
+    "Activation", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled", "Code",
+    "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
+    "Embedding", "Error", "FailedPrecondition", "Fallback", "GatedActivation", "Gemm", "Gpu",
+    "Internal", "InvalidArgument", "Memory", "NotFound", "Op", "PermissionDenied", "Priority",
+    "Queue", "Reduction", "ResourceExhausted", "RmsNorm", "RopeAppend", "Session", "Tensor",
+    "Ticket", "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect", "from_bf16",
     "to_bf16",
 ]

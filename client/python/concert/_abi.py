@@ -318,6 +318,29 @@ class concert_rope_append(Structure):
     ]
 
 
+class concert_attention_decode(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("q_heads", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_dim", c_uint32),
+        ("length_max", c_uint32),
+        ("window", c_uint32),
+        ("dtype", c_uint32),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+        ("q", concert_slice),
+        ("page_table", concert_slice),
+        ("lengths", concert_slice),
+        ("out", concert_slice),
+        ("cache", concert_kv_cache),
+        ("q_stride", c_uint32),
+        ("out_stride", c_uint32),
+        ("table_stride", c_uint32),
+    ]
+
+
 class concert_join(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -346,6 +369,7 @@ PACK_FORMATS = {
     "concert_argmax": "@IIIIIPQPQQ",
     "concert_kv_cache": "@PQPQQIIII",
     "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
+    "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
 }
 
@@ -505,6 +529,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_rope_append": (c_int, [
         c_void_p,
         POINTER(concert_rope_append),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_attention_decode": (c_int, [
+        c_void_p,
+        POINTER(concert_attention_decode),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

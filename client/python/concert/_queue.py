@@ -12,7 +12,8 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import Argmax, Embedding, GatedActivation, RmsNorm, RopeAppend
+from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, RmsNorm,
+                       RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -54,6 +55,7 @@ class Queue(Owner):
             Embedding: by_address("concert_submit_embedding"),
             Argmax: by_address("concert_submit_argmax"),
             RopeAppend: by_address("concert_submit_rope_append"),
+            AttentionDecode: by_address("concert_submit_attention_decode"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -182,6 +184,17 @@ class Queue(Owner):
         """Submits a RopeAppend: rotates q and k, and writes k and v to the cache."""
         return self.submit(RopeAppend(q, k, v, positions, slots, cos_sin, k_cache, v_cache,
                                       heads_first=heads_first, interleaved=interleaved), waits)
+
+    def attention_decode(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
+                         out: Tensor, *, page_table: Tensor | None = None,
+                         length_max: int | None = None, scale: float | None = None,
+                         window: int = 0, soft_cap: float = 0, heads_first: bool = False,
+                         waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an AttentionDecode: out = softmax(scale * q * K^T) * V of each row."""
+        return self.submit(AttentionDecode(q, k_cache, v_cache, lengths, out,
+                                           page_table=page_table, length_max=length_max,
+                                           scale=scale, window=window, soft_cap=soft_cap,
+                                           heads_first=heads_first), waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

@@ -171,6 +171,58 @@ class RopeAppend(Op):
         self._set_struct(op, handles)
 
 
+class AttentionDecode(Op):
+    """Attention of one token of each sequence over what the cache holds of it.
+
+    q and out: (rows, q_heads * head_dim); k_cache and v_cache as RopeAppend's. lengths: (rows,) in
+    INT32. page_table: (rows, pages) in INT32, which page holds tokens i * page_size and the next of
+    a sequence; without it sequence r has page r. Both are read when the op runs; a row of length 0
+    becomes zeros. length_max: what longer lengths are taken for, by default what a row's pages
+    hold; give what the longest has, since the op is expected to cost that much. scale: by default
+    1 / sqrt(head_dim). window: only the last so many tokens count; 0: all. soft_cap: scores s are
+    soft_cap * tanh(s / soft_cap); 0: s.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, out: Tensor, *,
+                 page_table: Tensor | None = None, length_max: int | None = None,
+                 scale: float | None = None, window: int = 0, soft_cap: float = 0,
+                 heads_first: bool = False) -> None:
+        handles: list[Handle] = []
+        op = _abi.concert_attention_decode(
+            struct_size=ctypes.sizeof(_abi.concert_attention_decode), dtype=q.dtype, window=window,
+            soft_cap=soft_cap)
+        op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
+        op.rows, columns, op.q_stride = _rows("q", q)
+        op.q_heads = _heads("q", columns, op.head_dim)
+        op.out_stride = _stride_like("out", out, "q", q)
+        _same_dtype("k_cache", k_cache, "q", q)
+        _check_int32("lengths", lengths, _indices("lengths", lengths, (op.rows,)))
+        pages = 1
+        if page_table is not None:
+            rows, pages, op.table_stride = _rows("page_table", page_table)
+            if rows != op.rows:
+                raise InvalidArgument(f"page_table is {page_table.shape}; it must have "
+                                      f"{op.rows} rows")
+            _check_int32("page_table", page_table, page_table.dtype)
+            op.table_stride = op.table_stride or pages
+            op.page_table.buffer, op.page_table.offset = _slice(page_table, handles)
+        op.length_max = pages * op.cache.page_size if length_max is None else length_max
+        op.scale = op.head_dim**-0.5 if scale is None else scale
+        for field, tensor in (("q", q), ("lengths", lengths), ("out", out)):
+            operand = getattr(op, field)
+            operand.buffer, operand.offset = _slice(tensor, handles)
+        self._set_struct(op, handles)
+
+
+def _check_int32(name: str, tensor: Tensor, dtype: Dtype) -> None:
+    if dtype != Dtype.INT32:
+        raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32")
+
+
 def _set_cache(cache: Any, k: Tensor, v: Tensor, heads_first: bool,
                handles: list[Handle]) -> tuple[int, int]:
     """Fills in the struct of a cache. How many heads it has and how long they are."""

@@ -9,33 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "concert/concert.hpp"
-#include "tests/support/fake_daemon.h"
+#include "tests/unit/client/submit_fixture.h"
 
 namespace concert {
 namespace {
 
 using testing::HasSubstr;
 using tests::FakeDaemon;
-
-class SubmitTest : public testing::Test {
- protected:
-  explicit SubmitTest(FakeDaemon::Options options = {}) : daemon_(std::move(options)) {}
-
-  Session Connect(std::chrono::nanoseconds submit_timeout = std::chrono::nanoseconds(-1)) {
-    return Session::Connect({.socket_path = daemon_.path(),
-                             .submit_timeout = submit_timeout,
-                             .fallback = Fallback::kNone})
-        .value();
-  }
-
-  FakeDaemon daemon_;
-  Session session_ = Connect();
-  Buffer x_ = session_.Allocate(4096).value();  // buffer 1
-  Buffer y_ = session_.Allocate(4096).value();  // buffer 2
-  Queue queue_ = session_.CreateQueue({.priority = kHigh}).value();
-  const CopyOp copy_ = {.src = x_, .dst = y_, .bytes = 8};
-};
 
 class TwoRings : public SubmitTest {
  protected:
@@ -168,6 +148,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(argmax.message(), HasSubstr("the op is an argmax"));
   const Status rope = queue_.RopeAppend({.q = x_, .k = x_, .v = x_}).submit_status();
   EXPECT_THAT(rope.message(), HasSubstr("the op is a rope_append"));
+  const Status attention = queue_.AttentionDecode({.q = x_, .out = y_}).submit_status();
+  EXPECT_THAT(attention.message(), HasSubstr("the op is an attention_decode"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 
@@ -220,97 +202,6 @@ TEST_F(SubmitTest, EveryFieldOfARowOpTravels) {
   EXPECT_EQ(gated.dtype, CONCERT_ABI_FP32);
   EXPECT_EQ(gated.activation, CONCERT_ABI_ACT_GELU);
   EXPECT_EQ(gated.flags, CONCERT_GATED_INTERLEAVED);
-}
-
-TEST_F(SubmitTest, EveryFieldOfAnEmbeddingTravels) {
-  const Ticket ticket = queue_.Embedding({.rows = 3,
-                                          .columns = 40,
-                                          .vocabulary = 70,
-                                          .ids = {x_, 64},
-                                          .table = {x_, 128},
-                                          .out = {y_, 16},
-                                          .out_stride = 48,
-                                          .dtype = kFp16,
-                                          .index_dtype = kInt64});
-  EXPECT_TRUE(ticket.submit_status().ok());
-  const concert_embedding_body& body = daemon_.descriptor(0).body.embedding;
-  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_EMBEDDING);
-  EXPECT_EQ(body.rows, 3u);
-  EXPECT_EQ(body.columns, 40u);
-  EXPECT_EQ(body.vocabulary, 70u);
-  EXPECT_EQ(body.ids.offset, 64u);
-  EXPECT_EQ(body.table.offset, 128u);
-  EXPECT_EQ(body.out.offset, 16u);
-  EXPECT_EQ(body.ids.buffer, body.table.buffer);
-  EXPECT_NE(body.ids.buffer, body.out.buffer);
-  EXPECT_EQ(body.table_stride, 40u);
-  EXPECT_EQ(body.out_stride, 48u);
-  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
-  EXPECT_EQ(body.index_dtype, CONCERT_ABI_INT64);
-}
-
-TEST_F(SubmitTest, EveryFieldOfAnArgmaxTravels) {
-  const Ticket ticket = queue_.Argmax({.rows = 3,
-                                       .columns = 40,
-                                       .x = {x_, 64},
-                                       .indices = {y_, 16},
-                                       .x_stride = 48,
-                                       .dtype = kFp16,
-                                       .index_dtype = kInt64});
-  EXPECT_TRUE(ticket.submit_status().ok());
-  const concert_argmax_body& body = daemon_.descriptor(0).body.argmax;
-  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_ARGMAX);
-  EXPECT_EQ(body.rows, 3u);
-  EXPECT_EQ(body.columns, 40u);
-  EXPECT_EQ(body.x.offset, 64u);
-  EXPECT_EQ(body.indices.offset, 16u);
-  EXPECT_NE(body.x.buffer, body.indices.buffer);
-  EXPECT_EQ(body.x_stride, 48u);
-  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
-  EXPECT_EQ(body.index_dtype, CONCERT_ABI_INT64);
-}
-
-TEST_F(SubmitTest, EveryFieldOfARopeAppendTravels) {
-  RopeAppendOp op = {.rows = 3, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .positions_max = 70};
-  op.q = {x_, 16}, op.k = {x_, 32}, op.v = {x_, 48};
-  op.positions = {x_, 64}, op.slots = {x_, 80}, op.cos_sin = {x_, 96};
-  op.cache = {.k = {y_, 112}, .v = {y_, 128}, .pages = 5, .page_size = 6};
-  op.k_stride = 99, op.dtype = kFp16, op.slot_dtype = kInt64, op.interleaved = true;
-  EXPECT_TRUE(queue_.RopeAppend(op).submit_status().ok());
-  const concert_rope_append_body& body = daemon_.descriptor(0).body.rope_append;
-  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_ROPE_APPEND);
-  EXPECT_EQ(body.rows, 3u);
-  EXPECT_EQ(body.positions_max, 70u);
-  EXPECT_EQ(body.q_heads, 4);
-  EXPECT_EQ(body.kv_heads, 2);
-  EXPECT_EQ(body.head_dim, 8);
-  EXPECT_EQ(body.rotary_dim, 8);
-  uint64_t offset = 0;
-  for (const concert_operand& operand : {body.q, body.k, body.v, body.positions, body.slots,
-                                         body.cos_sin, body.cache.k, body.cache.v}) {
-    EXPECT_EQ(operand.offset, offset += 16);
-  }
-  EXPECT_EQ(body.cache.pages, 5u);
-  EXPECT_EQ(body.cache.page_size, 6u);
-  EXPECT_EQ(body.cache.head_stride, 8u);
-  EXPECT_EQ(body.cache.token_stride, 16u);
-  EXPECT_EQ(body.cache.page_stride, 96u);
-  EXPECT_EQ(body.q_stride, 32u);
-  EXPECT_EQ(body.k_stride, 99u);
-  EXPECT_EQ(body.v_stride, 16u);
-  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
-  EXPECT_EQ(body.position_dtype, CONCERT_ABI_INT32);
-  EXPECT_EQ(body.slot_dtype, CONCERT_ABI_INT64);
-  EXPECT_EQ(body.flags, CONCERT_ROPE_INTERLEAVED);
-
-  op.rotary_dim = 4;
-  op.cache.head_stride = 48, op.cache.token_stride = 8, op.cache.page_stride = 100;
-  EXPECT_TRUE(queue_.RopeAppend(op).submit_status().ok());
-  const concert_rope_append_body& other = daemon_.descriptor(1).body.rope_append;
-  EXPECT_EQ(other.rotary_dim, 4);
-  EXPECT_EQ(other.cache.head_stride, 48u);
-  EXPECT_EQ(other.cache.token_stride, 8u);
-  EXPECT_EQ(other.cache.page_stride, 100u);
 }
 
 TEST_F(SubmitTest, AForgottenAlphaIsRefusedAndNoOtherIs) {

@@ -171,6 +171,26 @@ inline concert_descriptor GoodRopeAppend() {
   return descriptor;
 }
 
+// 8 rows of 4 heads of 64, two to one of the cache's: q in buffer 1, with a table of 4 pages a row,
+// lengths and out behind it.
+inline concert_descriptor GoodAttentionDecode() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ATTENTION_DECODE;
+  concert_attention_decode_body& body = descriptor.body.attention_decode;
+  body.rows = 8, body.length_max = 60;
+  body.q_heads = 4, body.kv_heads = 2, body.head_dim = 64;
+  body.q = {1, 0, 0};
+  body.page_table = {1, 0, 16384};
+  body.lengths = {1, 0, 20480};
+  body.out = {1, 0, 65536};
+  body.q_stride = body.out_stride = 256;
+  body.table_stride = 4;
+  body.cache = GoodCache();
+  body.scale = 0.125f;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
 inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
   return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
 }

@@ -77,6 +77,8 @@ class Fuzzer {
         return GoodArgmax();
       case CONCERT_OP_ROPE_APPEND:
         return GoodRopeAppend();
+      case CONCERT_OP_ATTENTION_DECODE:
+        return GoodAttentionDecode();
       default:
         return GoodCollective(kind);
     }
@@ -94,6 +96,8 @@ class Fuzzer {
         return 11;
       case CONCERT_OP_ROPE_APPEND:
         return 24;
+      case CONCERT_OP_ATTENTION_DECODE:
+        return 20;
       default:
         return 8;
     }
@@ -240,6 +244,7 @@ void CheckOp(const concert_descriptor& descriptor, const Op& op, uint32_t ranks)
     case CONCERT_OP_EMBEDDING:
     case CONCERT_OP_ARGMAX:
     case CONCERT_OP_ROPE_APPEND:
+    case CONCERT_OP_ATTENTION_DECODE:
       return;  // CheckAccesses says it all
     default:
       return CheckCollective(op.kind, descriptor.body.collective, op.collective, ranks);

@@ -194,6 +194,125 @@ TEST(AdmitModelOpsTest, ARopeAppendRotatesInPlaceAndWritesTheCache) {
                                               {CONCERT_FIELD_V_CACHE, AccessMode::kWrite}}));
 }
 
+TEST(AdmitModelOpsTest, EveryBadSizeOfAnAttentionDecodeHasItsSentence) {
+  ExpectRefusals(
+      GoodAttentionDecode(),
+      {
+          {[](D& d) { d.body.attention_decode.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.attention_decode.rows = 65537; }, "rows is 65537"},
+          {[](D& d) { d.body.attention_decode.kv_heads = 0; }, "kv_heads is 0"},
+          {[](D& d) { d.body.attention_decode.kv_heads = 1025; }, "kv_heads is 1025"},
+          {[](D& d) { d.body.attention_decode.q_heads = 1; },
+           "q_heads is 1; it must be between 2 and 16"},
+          {[](D& d) { d.body.attention_decode.q_heads = 18; }, "q_heads is 18"},
+          {[](D& d) { d.body.attention_decode.q_heads = 3; },
+           "q_heads is 3, which is not a multiple of 2"},
+          {[](D& d) { d.body.attention_decode.head_dim = 32; }, "head_dim is 32"},
+          {[](D& d) { d.body.attention_decode.head_dim = 256; }, "head_dim is 256"},
+          {[](D& d) { d.body.attention_decode.head_dim = 96; },
+           "head_dim is 96, which is not a multiple of 64"},
+          {[](D& d) { d.body.attention_decode.length_max = 0; }, "length_max is 0"},
+          {[](D& d) { d.body.attention_decode.length_max = 65; },
+           "length_max is 65; it must be between 1 and 64"},
+          {[](D& d) { d.body.attention_decode.dtype = 0; }, "dtype is 0"},
+          {[](D& d) { d.body.attention_decode.dtype = CONCERT_ABI_FP16; }, "dtype is 2"},
+          {[](D& d) { d.body.attention_decode.q_stride = 260; },
+           "q_stride is 260, which is not a multiple of 8"},
+          {[](D& d) { d.body.attention_decode.q_stride = 248; }, "q_stride is 248"},
+          {[](D& d) { d.body.attention_decode.out_stride = 255; }, "out_stride is 255"},
+          {[](D& d) { d.body.attention_decode.cache.page_stride = 4; }, "page_stride is 4"},
+          {[](D& d) { d.body.attention_decode.cache.token_stride = 4; }, "token_stride is 4"},
+          {[](D& d) { d.body.attention_decode.cache.head_stride = 4; }, "head_stride is 4"},
+          {[](D& d) { d.body.attention_decode.cache.pages = 0; }, "pages is 0"},
+          {[](D& d) { d.body.attention_decode.cache.page_size = 14; },
+           "length_max is 60; it must be between 1 and 56"},
+          {[](D& d) { d.body.attention_decode.page_table = {}; },
+           "length_max is 60; it must be between 1 and 16"},
+          {[](D& d) {
+             d.body.attention_decode.page_table = {};
+             d.body.attention_decode.cache.pages = 7;
+           },
+           "pages is 7; it must be between 8 and 16777216"},
+          {[](D& d) { d.body.attention_decode.reserved0 = 1; },
+           "of the attention_decode descriptor is not zero"},
+          {[](D& d) { d.body.attention_decode.reserved1[6] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_decode.reserved2[2] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_decode.lengths.scales = 1; }, "is not zero"},
+      });
+}
+
+TEST(AdmitModelOpsTest, EveryBadOperandOfAnAttentionDecodeHasItsSentence) {
+  ExpectRefusals(
+      GoodAttentionDecode(),
+      {
+          {[](D& d) { d.body.attention_decode.q = {}; }, "q is required"},
+          {[](D& d) { d.body.attention_decode.lengths = {}; }, "lengths is required"},
+          {[](D& d) { d.body.attention_decode.out = {}; }, "out is required"},
+          {[](D& d) { d.body.attention_decode.cache.k = {}; }, "k_cache is required"},
+          {[](D& d) { d.body.attention_decode.cache.v = {}; }, "v_cache is required"},
+          {[](D& d) { d.body.attention_decode.page_table.buffer = 4; },
+           "page_table.buffer is 4, which is not a buffer"},
+          {[](D& d) { d.body.attention_decode.cache.v.buffer = 5; }, "v_cache lies on GPU 1"},
+          {[](D& d) { d.body.attention_decode.q.offset = 8; },
+           "q.offset 8 is not a multiple of 16 bytes"},
+          {[](D& d) { d.body.attention_decode.cache.k.offset = 2; },
+           "k_cache.offset 2 is not a multiple of 16 bytes"},
+          {[](D& d) { d.body.attention_decode.cache.v.offset = 8; },
+           "v_cache.offset 8 is not a multiple of 16 bytes"},
+          {[](D& d) { d.body.attention_decode.page_table.offset = 2; }, "page_table.offset 2"},
+          {[](D& d) { d.body.attention_decode.lengths.offset = 1; }, "lengths.offset 1"},
+          {[](D& d) { d.body.attention_decode.out.offset = 1; }, "out.offset 1"},
+          {[](D& d) { d.body.attention_decode.q.offset = kMiB - 16; }, "q needs 4096 bytes"},
+          {[](D& d) { d.body.attention_decode.page_table.offset = kMiB - 124; },
+           "page_table needs 128 bytes"},
+          {[](D& d) { d.body.attention_decode.table_stride = UINT32_MAX; }, "page_table needs"},
+          {[](D& d) { d.body.attention_decode.lengths.offset = kMiB - 28; },
+           "lengths needs 32 bytes"},
+          {[](D& d) { d.body.attention_decode.cache.pages = 1 << 20; }, "k_cache needs"},
+          {[](D& d) { d.body.attention_decode.cache.page_stride = kHuge / 16 * 8; },
+           "extent of k_cache does not fit"},
+          {[](D& d) { d.body.attention_decode.out = d.body.attention_decode.q; }, "out overlaps q"},
+          {[](D& d) {
+             d.body.attention_decode.out = {1, 0, 20480};
+           },
+           "out overlaps lengths"},
+          {[](D& d) {
+             d.body.attention_decode.out = {2, 0, 0};
+           },
+           "out overlaps k_cache"},
+      });
+}
+
+TEST(AdmitModelOpsTest, AnAttentionDecodeCostsWhatItsLongestRowsRead) {
+  D d = GoodAttentionDecode();
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok());
+  const uint64_t rows_bytes = 8 * (4 * 64 * 4 + 4);
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 60 * 2 * 64 * 4u + rows_bytes);
+  EXPECT_EQ(op.work.runs_on, policies::RunsOn::kSms);
+  EXPECT_FALSE(op.work.is_gemm());
+  EXPECT_FALSE(op.work.chains());
+  EXPECT_EQ(ModesOf(d), (Modes{{CONCERT_FIELD_Q, AccessMode::kRead},
+                               {CONCERT_FIELD_PAGE_TABLE, AccessMode::kRead},
+                               {CONCERT_FIELD_LENGTHS, AccessMode::kRead},
+                               {CONCERT_FIELD_OUT, AccessMode::kWrite},
+                               {CONCERT_FIELD_K_CACHE, AccessMode::kRead},
+                               {CONCERT_FIELD_V_CACHE, AccessMode::kRead}}));
+  d.body.attention_decode.window = 10;
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 10 * 2 * 64 * 4u + rows_bytes);
+}
+
+TEST(AdmitModelOpsTest, WithoutATableEachRowHasAPage) {
+  D d = GoodAttentionDecode();
+  d.body.attention_decode.page_table = {};
+  d.body.attention_decode.length_max = 16;
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(op.attention_decode.page_table, 0u);
+  EXPECT_EQ(op.buffer_count, 5);
+}
+
 TEST(AdmitModelOpsTest, PagesOfKeysAndValuesMayTakeTurns) {
   D d = GoodRopeAppend();
   concert_kv_cache_abi& cache = d.body.rope_append.cache;
