@@ -11,6 +11,7 @@
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/gemm/gemm_args.h"
+#include "kernels/layer_norm/layer_norm_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "policies/seam/work.h"
@@ -81,6 +82,7 @@ struct Op {
     ArgmaxArgs argmax;
     RopeAppendArgs rope_append;
     AttentionDecodeArgs attention_decode;
+    LayerNormArgs layer_norm;
   };
   Op() : waits{}, buffers{}, gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

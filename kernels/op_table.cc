@@ -9,6 +9,7 @@
 #include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
+#include "kernels/layer_norm/layer_norm_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_ops.h"
@@ -60,6 +61,7 @@ constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_ATTENTION_DECODE, nullptr, false, AdmitAttentionDecode,
            AccessesOfAttentionDecode, ComputeAttentionDecode,
            CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
+    Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
 };
 
 constexpr bool RowsAreInOrder() {

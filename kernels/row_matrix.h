@@ -34,6 +34,12 @@ inline Failure CheckIndexType(concert_field field, uint8_t dtype) {
   return CheckRange(field, dtype, CONCERT_ABI_INT32, CONCERT_ABI_INT64);
 }
 
+// What a kind lets be the same as one of its inputs is its out.
+inline bool IsInPlace(const Access& written, const Access& other) {
+  return written.field == CONCERT_FIELD_OUT && written.mode == AccessMode::kReadWrite &&
+         !other.writes() && written.memory == other.memory;
+}
+
 // OVERLAP if something that the op writes shares memory with another of its operands. Rows of one
 // stride may lie side by side; operands whose bounds overlap otherwise are taken to share memory
 // where that takes more than a look.
@@ -43,7 +49,7 @@ inline Failure CheckOverlaps(const Accesses& accesses) {
     if (!written.writes()) continue;
     for (const Access& other : accesses.list()) {
       int pieces_left = kPieces;
-      if (&other == &written) continue;
+      if (&other == &written || IsInPlace(written, other)) continue;
       if (Meet(written.memory, other.memory, pieces_left) || pieces_left <= 0) {
         return InvalidArgument(CONCERT_MESSAGE_OVERLAP, written.field, other.field);
       }

@@ -45,9 +45,6 @@ Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitCo
   CONCERT_RETURN_IF_FAILED(ResolveRows(
       resolver, {CONCERT_FIELD_OUT, CONCERT_FIELD_OUT_STRIDE}, body.out,
       {.rows = body.rows, .columns = body.columns, .row_stride = body.out_stride}, dtype, out));
-  if (out.Overlaps(x)) {
-    return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_OUT, CONCERT_FIELD_INPUT);
-  }
   op.kind = CONCERT_OP_GATED_ACTIVATION;
   op.work = WorkOf(body);
   op.gated_activation = {
@@ -61,7 +58,7 @@ Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitCo
       .activation = static_cast<Activation>(body.activation),
       .interleaved = (body.flags & CONCERT_GATED_INTERLEAVED) != 0,
   };
-  return {};
+  return CheckOverlaps(AccessesOfGatedActivation(op));
 }
 
 Accesses AccessesOfGatedActivation(const Op& op) {

@@ -9,6 +9,7 @@
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/group/group_args.h"
+#include "kernels/layer_norm/layer_norm_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 
@@ -19,7 +20,14 @@ inline constexpr int kRowComputeThreads = 256;
 inline constexpr int kRowThreads = kRowComputeThreads + 32;
 inline constexpr int kMaxRowTasks = 24;  // of one launch: they are parameters
 
-enum class RowKind : uint8_t { kRmsNorm, kGatedActivation, kEmbedding, kArgmax, kRopeAppend };
+enum class RowKind : uint8_t {
+  kRmsNorm,
+  kGatedActivation,
+  kEmbedding,
+  kArgmax,
+  kRopeAppend,
+  kLayerNorm
+};
 
 // One op of a launch.
 struct RowTask {
@@ -39,6 +47,7 @@ struct RowTask {
     EmbeddingArgs embedding;
     ArgmaxArgs argmax;
     RopeAppendArgs rope_append;
+    LayerNormArgs layer_norm;
   };
 
   // How elements of `of` can be moved whose operands have these addresses, or-ed together, and

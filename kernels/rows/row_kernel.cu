@@ -6,6 +6,7 @@
 #include "kernels/embedding/embedding.cuh"
 #include "kernels/gated_activation/gated_activation.cuh"
 #include "kernels/group/async.cuh"
+#include "kernels/layer_norm/layer_norm.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
 #include "kernels/rope_append/rope_append.cuh"
 #include "kernels/rows/row_args.h"
@@ -90,6 +91,8 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return Argmax<T, kWidth>(task.argmax, block, task.blocks);
     case RowKind::kRopeAppend:
       return RopeAppend<T, kWidth>(task.rope_append, block, task.blocks);
+    case RowKind::kLayerNorm:
+      return LayerNorm<T, kWidth>(task.layer_norm, block, task.blocks);
   }
 }
 

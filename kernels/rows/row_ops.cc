@@ -9,6 +9,7 @@
 #include "kernels/cuda_api/launch_kernel.h"
 #include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
+#include "kernels/layer_norm/layer_norm_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_args.h"
@@ -28,7 +29,7 @@ struct RowOpKind {
 constexpr RowOpKind kKinds[] = {
     {CONCERT_OP_RMS_NORM, LowerRmsNorm},       {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
     {CONCERT_OP_EMBEDDING, LowerEmbedding},    {CONCERT_OP_ARGMAX, LowerArgmax},
-    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend}, {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -77,6 +77,7 @@
 #include "proto/ring/ops/embedding.h"
 #include "proto/ring/ops/gated_activation.h"
 #include "proto/ring/ops/gemm.h"
+#include "proto/ring/ops/layer_norm.h"
 #include "proto/ring/ops/operand.h"
 #include "proto/ring/ops/rms_norm.h"
 #include "proto/ring/ops/rope_append.h"
@@ -108,7 +109,7 @@ enum {
   X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")    \
   X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")         \
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
-  X(ATTENTION_DECODE, 14, "attention_decode")
+  X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -154,6 +155,7 @@ struct concert_descriptor {
     struct concert_argmax_body argmax;
     struct concert_rope_append_body rope_append;
     struct concert_attention_decode_body attention_decode;
+    struct concert_layer_norm_body layer_norm;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

@@ -56,6 +56,9 @@ class DescriptorGenerator {
       case CONCERT_OP_ATTENTION_DECODE:
         descriptor.body.attention_decode = AttentionDecode();
         break;
+      case CONCERT_OP_LAYER_NORM:
+        descriptor.body.layer_norm = LayerNorm();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -140,6 +143,18 @@ class DescriptorGenerator {
     norm.epsilon = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 1e-6f;
     norm.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     norm.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    return norm;
+  }
+
+  concert_layer_norm_body LayerNorm() {
+    const concert_rms_norm_body same = RmsNorm();
+    concert_layer_norm_body norm{};
+    norm.rows = same.rows, norm.columns = same.columns;
+    norm.x = same.x, norm.residual = same.residual, norm.weight = same.weight, norm.out = same.out;
+    if (Pick(2) == 0) norm.bias = Operand();
+    norm.x_stride = same.x_stride, norm.residual_stride = same.residual_stride;
+    norm.out_stride = same.out_stride;
+    norm.epsilon = same.epsilon, norm.dtype = same.dtype;
     return norm;
   }
 

@@ -439,6 +439,18 @@ typedef struct concert_rope_append {
   uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
 } concert_rope_append;
 
+/* out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], mean and variance
+ * being row r's, in fp32 and rounded once. Residual, dtype and out are as concert_rms_norm's. Since
+ * 1.3. */
+typedef struct concert_layer_norm {
+  uint32_t struct_size;
+  uint32_t rows, columns;
+  uint32_t dtype;
+  float epsilon;
+  concert_slice x, residual, weight, bias, out; /* residual and bias may be none */
+  uint64_t x_stride, residual_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_layer_norm;
+
 /* For each of `rows` sequences and each head h of q: out = softmax(cap(scale * q * K^T)) * V over
  * the last `window` (0: all) of the sequence's lengths[r] tokens in the cache, K and V being those
  * of head h / (q_heads / kv_heads); cap(s) is soft_cap * tanh(s / soft_cap), with soft_cap 0 s. Of
@@ -494,6 +506,9 @@ CONCERT_API int concert_submit_attention_decode(concert_queue* queue,
                                                 const concert_attention_decode* op,
                                                 const concert_submit_options* options,
                                                 concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_layer_norm(concert_queue* queue, const concert_layer_norm* op,
+                                          const concert_submit_options* options,
+                                          concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting

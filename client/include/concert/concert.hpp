@@ -359,6 +359,17 @@ struct AttentionDecodeOp {
   Dtype dtype = kBf16;
 };
 
+// See concert_layer_norm.
+struct LayerNormOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, weight{}, out{};
+  Slice bias{};      // none: nothing is added
+  Slice residual{};  // none: x alone is normalised
+  uint64_t x_stride = 0, residual_stride = 0, out_stride = 0;
+  float epsilon = 1e-5f;
+  Dtype dtype = kBf16;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -510,6 +521,17 @@ class Queue {
     attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
     attention.table_stride = op.table_stride;
     return Submit(concert_submit_attention_decode, attention, options);
+  }
+  Ticket LayerNorm(const LayerNormOp& op, const SubmitOptions& options = {}) {
+    concert_layer_norm norm = {};
+    norm.struct_size = sizeof(norm);
+    norm.rows = op.rows, norm.columns = op.columns;
+    norm.dtype = op.dtype, norm.epsilon = op.epsilon;
+    norm.x = op.x.Abi(), norm.residual = op.residual.Abi(), norm.out = op.out.Abi();
+    norm.weight = op.weight.Abi(), norm.bias = op.bias.Abi();
+    norm.x_stride = op.x_stride, norm.residual_stride = op.residual_stride;
+    norm.out_stride = op.out_stride;
+    return Submit(concert_submit_layer_norm, norm, options);
   }
 
  private:

@@ -20,7 +20,7 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
-from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, RmsNorm,
+from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, LayerNorm, RmsNorm,
                        RopeAppend)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
@@ -34,8 +34,8 @@ __all__ = [
     "Activation", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled", "Code",
     "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
     "Embedding", "Error", "FailedPrecondition", "Fallback", "GatedActivation", "Gemm", "Gpu",
-    "Internal", "InvalidArgument", "Memory", "NotFound", "Op", "PermissionDenied", "Priority",
-    "Queue", "Reduction", "ResourceExhausted", "RmsNorm", "RopeAppend", "Session", "Tensor",
-    "Ticket", "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect", "from_bf16",
-    "to_bf16",
+    "Internal", "InvalidArgument", "LayerNorm", "Memory", "NotFound", "Op", "PermissionDenied",
+    "Priority", "Queue", "Reduction", "ResourceExhausted", "RmsNorm", "RopeAppend", "Session",
+    "Tensor", "Ticket", "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect",
+    "from_bf16", "to_bf16",
 ]

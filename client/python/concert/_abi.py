@@ -318,6 +318,24 @@ class concert_rope_append(Structure):
     ]
 
 
+class concert_layer_norm(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("epsilon", c_float),
+        ("x", concert_slice),
+        ("residual", concert_slice),
+        ("weight", concert_slice),
+        ("bias", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("residual_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
 class concert_attention_decode(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -369,6 +387,7 @@ PACK_FORMATS = {
     "concert_argmax": "@IIIIIPQPQQ",
     "concert_kv_cache": "@PQPQQIIII",
     "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
+    "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
 }
@@ -536,6 +555,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_attention_decode": (c_int, [
         c_void_p,
         POINTER(concert_attention_decode),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_layer_norm": (c_int, [
+        c_void_p,
+        POINTER(concert_layer_norm),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

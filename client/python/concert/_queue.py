@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, RmsNorm,
+from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, LayerNorm, RmsNorm,
                        RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -56,6 +56,7 @@ class Queue(Owner):
             Argmax: by_address("concert_submit_argmax"),
             RopeAppend: by_address("concert_submit_rope_append"),
             AttentionDecode: by_address("concert_submit_attention_decode"),
+            LayerNorm: by_address("concert_submit_layer_norm"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -161,6 +162,13 @@ class Queue(Owner):
         """Submits an RmsNorm: out = weight * normalised(x + residual)."""
         return self.submit(RmsNorm(x, weight, out, residual=residual, epsilon=epsilon,
                                    cast_first=cast_first), waits)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, out: Tensor, *, bias: Tensor | None = None,
+                   residual: Tensor | None = None, epsilon: float = 1e-5,
+                   waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a LayerNorm: out = weight * normalised(x + residual) + bias."""
+        return self.submit(LayerNorm(x, weight, out, bias=bias, residual=residual,
+                                     epsilon=epsilon), waits)
 
     def gated_activation(self, x: Tensor, out: Tensor, *, activation: Activation = Activation.SILU,
                          interleaved: bool = False, waits: Iterable[Wait] = ()) -> Ticket:

@@ -27,23 +27,59 @@ class RmsNorm(Op):
 
     def __init__(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
                  epsilon: float = 1e-6, cast_first: bool = False) -> None:
-        rows, columns, x_stride = _rows("x", x)
         handles: list[Handle] = []
         op = _abi.concert_rms_norm(
-            struct_size=ctypes.sizeof(_abi.concert_rms_norm), rows=rows, columns=columns,
-            dtype=x.dtype, flags=_abi.RMS_NORM_CAST_FIRST if cast_first else 0, epsilon=epsilon,
-            x_stride=x_stride, out_stride=_stride_like("out", out, "x", x))
-        if weight.shape != (columns,) or not weight.contiguous:
-            raise InvalidArgument(f"weight has shape {weight.shape} and strides {weight.strides}; "
-                                  f"it must be ({columns},) without gaps")
-        _same_dtype("weight", weight, "x", x)
-        op.x.buffer, op.x.offset = _slice(x, handles)
-        op.weight.buffer, op.weight.offset = _slice(weight, handles)
-        op.out.buffer, op.out.offset = _slice(out, handles)
-        if residual is not None:
-            op.residual_stride = _stride_like("residual", residual, "x", x)
-            op.residual.buffer, op.residual.offset = _slice(residual, handles)
+            struct_size=ctypes.sizeof(_abi.concert_rms_norm), epsilon=epsilon,
+            flags=_abi.RMS_NORM_CAST_FIRST if cast_first else 0)
+        _set_norm(op, x, weight, out, residual, handles)
         self._set_struct(op, handles)
+
+
+class LayerNorm(Op):
+    """out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], rows in fp32.
+
+    With a residual, residual = x + residual first, rounded and written back, and that is what is
+    normalised. out may be x.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: Tensor, weight: Tensor, out: Tensor, *, bias: Tensor | None = None,
+                 residual: Tensor | None = None, epsilon: float = 1e-5) -> None:
+        handles: list[Handle] = []
+        op = _abi.concert_layer_norm(struct_size=ctypes.sizeof(_abi.concert_layer_norm),
+                                     epsilon=epsilon)
+        _set_norm(op, x, weight, out, residual, handles)
+        if bias is not None:
+            _check_vector("bias", bias, x)
+            op.bias.buffer, op.bias.offset = _slice(bias, handles)
+        self._set_struct(op, handles)
+
+
+def _set_norm(op: Any, x: Tensor, weight: Tensor, out: Tensor, residual: Tensor | None,
+              handles: list[Handle]) -> None:
+    """What the structs of norms have in common."""
+    op.rows, op.columns, op.x_stride = _rows("x", x)
+    op.dtype = x.dtype
+    op.out_stride = _stride_like("out", out, "x", x)
+    _check_vector("weight", weight, x)
+    op.x.buffer, op.x.offset = _slice(x, handles)
+    op.weight.buffer, op.weight.offset = _slice(weight, handles)
+    op.out.buffer, op.out.offset = _slice(out, handles)
+    if residual is not None:
+        op.residual_stride = _stride_like("residual", residual, "x", x)
+        op.residual.buffer, op.residual.offset = _slice(residual, handles)
+
+
+def _check_vector(name: str, tensor: Tensor, x: Tensor) -> None:
+    """That it is as long as a row of x, without gaps, and of its dtype."""
+    columns = x.shape[1]
+    if tensor.shape != (columns,) or not tensor.contiguous:
+        raise InvalidArgument(f"{name} has shape {tensor.shape} and strides {tensor.strides}; "
+                              f"it must be ({columns},) without gaps")
+    _same_dtype(name, tensor, "x", x)
 
 
 class GatedActivation(Op):

@@ -130,5 +130,32 @@ TEST_F(SubmitModelOpsTest, EveryFieldOfAnAttentionDecodeTravels) {
   EXPECT_EQ(body.dtype, CONCERT_ABI_BF16);
 }
 
+TEST_F(SubmitModelOpsTest, EveryFieldOfALayerNormTravels) {
+  const Ticket ticket = queue_.LayerNorm({.rows = 3,
+                                          .columns = 40,
+                                          .x = {x_, 16},
+                                          .weight = {x_, 32},
+                                          .out = {y_, 48},
+                                          .bias = {x_, 64},
+                                          .residual = {y_, 80},
+                                          .residual_stride = 48,
+                                          .epsilon = 1e-3f,
+                                          .dtype = kFp16});
+  EXPECT_TRUE(ticket.submit_status().ok());
+  const concert_layer_norm_body& body = daemon_.descriptor(0).body.layer_norm;
+  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_LAYER_NORM);
+  EXPECT_EQ(body.rows, 3u);
+  EXPECT_EQ(body.columns, 40u);
+  uint64_t offset = 0;
+  for (const concert_operand& operand : {body.x, body.weight, body.out, body.bias, body.residual}) {
+    EXPECT_EQ(operand.offset, offset += 16);
+  }
+  EXPECT_EQ(body.x_stride, 40u);
+  EXPECT_EQ(body.residual_stride, 48u);
+  EXPECT_EQ(body.out_stride, 40u);
+  EXPECT_EQ(body.epsilon, 1e-3f);
+  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
+}
+
 }  // namespace
 }  // namespace concert

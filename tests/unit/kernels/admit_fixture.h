@@ -96,6 +96,23 @@ inline concert_descriptor GoodRmsNorm() {
   return descriptor;
 }
 
+// The same rows, with a bias in buffer 1.
+inline concert_descriptor GoodLayerNorm() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_LAYER_NORM;
+  concert_layer_norm_body& body = descriptor.body.layer_norm;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.residual = {2, 0, 0};
+  body.weight = {1, 0, 65536};
+  body.bias = {1, 0, 131072};
+  body.out = {3, 0, 0};
+  body.x_stride = body.residual_stride = body.out_stride = 64;
+  body.epsilon = 1e-5f;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
 // 8 rows of 64 fp32 elements from rows of 128.
 inline concert_descriptor GoodGatedActivation() {
   concert_descriptor descriptor{};

@@ -1,4 +1,4 @@
-// Bad input of rms_norm and gated_activation, and what the good is worth and touches.
+// Bad input of norms and gated_activation, and what the good is worth and touches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,6 +81,65 @@ TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
            },
            "residual overlaps weight"},
       });
+}
+
+// What they share with rms_norm is looked at above.
+TEST(AdmitRowOpsTest, EveryBadLayerNormHasItsSentence) {
+  ExpectRefusals(
+      GoodLayerNorm(),
+      {
+          {[](D& d) { d.body.layer_norm.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.layer_norm.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.layer_norm.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.layer_norm.reserved0[2] = 1; },
+           "of the layer_norm descriptor is not zero"},
+          {[](D& d) { d.body.layer_norm.reserved1[8] = 1; }, "is not zero"},
+          {[](D& d) { d.body.layer_norm.bias.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.layer_norm.x = {}; }, "x is required"},
+          {[](D& d) { d.body.layer_norm.weight = {}; }, "weight is required"},
+          {[](D& d) { d.body.layer_norm.out = {}; }, "out is required"},
+          {[](D& d) { d.body.layer_norm.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.layer_norm.residual_stride = 1; }, "residual_stride is 1"},
+          {[](D& d) { d.body.layer_norm.bias.buffer = 4; }, "bias.buffer is 4"},
+          {[](D& d) { d.body.layer_norm.bias.buffer = 5; }, "bias lies on GPU 1"},
+          {[](D& d) { d.body.layer_norm.bias.offset = 1; }, "bias.offset 1"},
+          {[](D& d) { d.body.layer_norm.bias.offset = kMiB - 126; }, "bias needs 128 bytes"},
+          {[](D& d) { d.body.layer_norm.bias.offset = kHuge - 1; }, "extent of bias does not fit"},
+          {[](D& d) {
+             d.body.layer_norm.out = {1, 0, 2};
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.layer_norm.out = {1, 0, 131072};
+           },
+           "out overlaps bias"},
+          {[](D& d) {
+             d.body.layer_norm.residual = {1, 0, 131072 - 1000};
+           },
+           "residual overlaps bias"},
+          {[](D& d) {
+             d.body.layer_norm.residual = {1, 0, 0};
+           },
+           "residual overlaps x"},
+      });
+}
+
+TEST(AdmitRowOpsTest, ALayerNormNeedsNoBias) {
+  D norm = GoodLayerNorm();
+  Op op;
+  ASSERT_TRUE(Admit(norm, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, (4 * 8 * 64 + 2 * 64) * 2u);
+  EXPECT_EQ(ModesOf(norm).at(CONCERT_FIELD_BIAS), AccessMode::kReadEarly);
+  norm.body.layer_norm.bias = {0, 0, 12345};
+  norm.body.layer_norm.residual = {};
+  norm.body.layer_norm.out = norm.body.layer_norm.x;
+  ASSERT_TRUE(Admit(norm, op).ok());
+  EXPECT_EQ(op.layer_norm.bias, 0u);
+  EXPECT_EQ(op.work.hbm_bytes, (2 * 8 * 64 + 64) * 2u);
+  EXPECT_EQ(ModesOf(norm),
+            (std::map<concert_field, AccessMode>{{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                                                 {CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly},
+                                                 {CONCERT_FIELD_OUT, AccessMode::kReadWrite}}));
 }
 
 TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
