@@ -8,6 +8,7 @@
 
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/attention_decode/attention_decode_args.h"
+#include "kernels/elementwise/elementwise_args.h"
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/gemm/gemm_args.h"
@@ -83,6 +84,7 @@ struct Op {
     RopeAppendArgs rope_append;
     AttentionDecodeArgs attention_decode;
     LayerNormArgs layer_norm;
+    ElementwiseArgs elementwise;
   };
   Op() : waits{}, buffers{}, gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

@@ -6,6 +6,7 @@
 #include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/comm/collective_op.h"
 #include "kernels/copy/copy_op.h"
+#include "kernels/elementwise/elementwise_op.h"
 #include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
@@ -62,6 +63,7 @@ constexpr std::array kOpKinds = {
            AccessesOfAttentionDecode, ComputeAttentionDecode,
            CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
+    Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
 };
 
 constexpr bool RowsAreInOrder() {

@@ -34,10 +34,11 @@ inline Failure CheckIndexType(concert_field field, uint8_t dtype) {
   return CheckRange(field, dtype, CONCERT_ABI_INT32, CONCERT_ABI_INT64);
 }
 
-// What a kind lets be the same as one of its inputs is its out.
+// What a kind lets be the same as x or y is its out, which it then reads, too.
 inline bool IsInPlace(const Access& written, const Access& other) {
   return written.field == CONCERT_FIELD_OUT && written.mode == AccessMode::kReadWrite &&
-         !other.writes() && written.memory == other.memory;
+         (other.field == CONCERT_FIELD_INPUT || other.field == CONCERT_FIELD_Y) &&
+         written.memory == other.memory;
 }
 
 // OVERLAP if something that the op writes shares memory with another of its operands. Rows of one

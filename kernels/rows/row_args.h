@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/argmax/argmax_args.h"
+#include "kernels/elementwise/elementwise_args.h"
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/group/group_args.h"
@@ -26,7 +27,8 @@ enum class RowKind : uint8_t {
   kEmbedding,
   kArgmax,
   kRopeAppend,
-  kLayerNorm
+  kLayerNorm,
+  kElementwise
 };
 
 // One op of a launch.
@@ -48,6 +50,7 @@ struct RowTask {
     ArgmaxArgs argmax;
     RopeAppendArgs rope_append;
     LayerNormArgs layer_norm;
+    ElementwiseArgs elementwise;
   };
 
   // How elements of `of` can be moved whose operands have these addresses, or-ed together, and

@@ -3,6 +3,7 @@
 // has ended, waits for what each of its ops follows, counts what is stored and signals timelines
 // itself. kernels/group/group_args.h says how launches of a track overlap.
 #include "kernels/argmax/argmax.cuh"
+#include "kernels/elementwise/elementwise.cuh"
 #include "kernels/embedding/embedding.cuh"
 #include "kernels/gated_activation/gated_activation.cuh"
 #include "kernels/group/async.cuh"
@@ -93,6 +94,8 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return RopeAppend<T, kWidth>(task.rope_append, block, task.blocks);
     case RowKind::kLayerNorm:
       return LayerNorm<T, kWidth>(task.layer_norm, block, task.blocks);
+    case RowKind::kElementwise:
+      return Elementwise<T, kWidth>(task.elementwise, block, task.blocks);
   }
 }
 

@@ -99,7 +99,8 @@ enum concert_message {
   X(POSITION_DTYPE, 65, "position_dtype") X(SLOT_DTYPE, 66, "slot_dtype")                 \
   X(PAGE_STRIDE, 67, "page_stride") X(TOKEN_STRIDE, 68, "token_stride")                             \
   X(HEAD_STRIDE, 69, "head_stride") X(PAGE_TABLE, 70, "page_table") X(LENGTHS, 71, "lengths")       \
-  X(LENGTH_MAX, 72, "length_max")
+  X(LENGTH_MAX, 72, "length_max") X(FUNCTION, 73, "function") X(Y, 74, "y")                         \
+  X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,

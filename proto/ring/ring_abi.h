@@ -74,6 +74,7 @@
 #include "proto/ring/ops/attention_decode.h"
 #include "proto/ring/ops/collective.h"
 #include "proto/ring/ops/copy.h"
+#include "proto/ring/ops/elementwise.h"
 #include "proto/ring/ops/embedding.h"
 #include "proto/ring/ops/gated_activation.h"
 #include "proto/ring/ops/gemm.h"
@@ -109,7 +110,8 @@ enum {
   X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")    \
   X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")         \
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
-  X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm")
+  X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
+  X(ELEMENTWISE, 16, "elementwise")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -156,6 +158,7 @@ struct concert_descriptor {
     struct concert_rope_append_body rope_append;
     struct concert_attention_decode_body attention_decode;
     struct concert_layer_norm_body layer_norm;
+    struct concert_elementwise_body elementwise;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

@@ -59,6 +59,9 @@ class DescriptorGenerator {
       case CONCERT_OP_LAYER_NORM:
         descriptor.body.layer_norm = LayerNorm();
         break;
+      case CONCERT_OP_ELEMENTWISE:
+        descriptor.body.elementwise = Elementwise();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -156,6 +159,20 @@ class DescriptorGenerator {
     norm.out_stride = same.out_stride;
     norm.epsilon = same.epsilon, norm.dtype = same.dtype;
     return norm;
+  }
+
+  concert_elementwise_body Elementwise() {
+    concert_elementwise_body elementwise{};
+    elementwise.rows = Size32(), elementwise.columns = Size32();
+    elementwise.x = Operand(), elementwise.y = Operand();
+    elementwise.out = Pick(4) == 0 ? elementwise.x : Operand();
+    elementwise.x_stride = RowStride(elementwise.columns);
+    elementwise.y_stride = Pick(3) == 0 ? 0 : RowStride(elementwise.columns);
+    elementwise.out_stride = Rarely() ? RowStride(elementwise.columns) : elementwise.x_stride;
+    elementwise.function = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    elementwise.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    elementwise.out_dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    return elementwise;
   }
 
   concert_gated_activation_body GatedActivation() {

@@ -53,6 +53,18 @@ def test_layer_norm(session, queue, dtype, error):
     assert np.isfinite(values(out)).all()
 
 
+def test_elementwise(session, queue):
+    data, other, row = numbers(6, 40), numbers(6, 40, seed=2), numbers(40, seed=3)
+    x, y, out = session.array(data), session.array(other), poisoned(session, (6, 40), "fp32")
+    queue.add(x, y, out).wait()
+    np.testing.assert_array_equal(out.read(), data + other)
+    queue.multiply(out, session.array(row), out).wait()
+    np.testing.assert_array_equal(out.read(), (data + other) * row)
+    halves = poisoned(session, (6, 20), "fp16")
+    queue.cast(x[:, 20:], halves).wait()
+    np.testing.assert_array_equal(halves.read(), data[:, 20:].astype(np.float16))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_gates(session, queue, interleaved):
     data, out = numbers(5, 48), poisoned(session, (5, 24), "fp32")
@@ -107,6 +119,9 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
          "bias has shape (15,)"),
         (lambda: queue.layer_norm(x, weight, out, bias=session.zeros((16,), "fp16")),
          "bias is FP16"),
+        (lambda: queue.add(x, session.zeros((4, 15), "fp32"), out), "y is (4, 15)"),
+        (lambda: queue.multiply(x, session.zeros((16,), "bf16"), out), "y is BF16"),
+        (lambda: queue.cast(x, session.zeros((4, 15), "bf16")), "out is (4, 15)"),
         (lambda: queue.gated_activation(x, out), "x must be (4, 32)"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "bf16"), out), "out is FP32"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "fp32"), out, activation=9),

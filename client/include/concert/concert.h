@@ -82,8 +82,7 @@ typedef struct concert_error {
 /* The library's version, "0.1.0". */
 CONCERT_API const char* concert_version(void);
 
-/* ---- Connect and close
- * ---------------------------------------------------------------------------------- */
+/* ---- Connect and close ---- */
 
 typedef enum concert_fallback {
   CONCERT_FALLBACK_ENVIRONMENT =
@@ -138,8 +137,7 @@ CONCERT_API uint32_t concert_gpu_count(const concert_session* session);
 CONCERT_API int concert_gpu_info_get(const concert_session* session, uint32_t index,
                                      concert_gpu* gpu, concert_error* error);
 
-/* ---- Buffers
- * -------------------------------------------------------------------------------------------- */
+/* ---- Buffers ---- */
 
 /* Memory made by the daemon: zeroed, and every GPU of the node may use it in ops. */
 CONCERT_API int concert_buffer_allocate(concert_session* session, uint32_t gpu, uint64_t bytes,
@@ -194,8 +192,7 @@ typedef struct concert_slice {
   uint64_t offset;
 } concert_slice;
 
-/* ---- Pool: daemon-made memory behind a framework's allocator
- * -------------------------------------------------------------------------------------------- */
+/* ---- Pool: daemon-made memory behind a framework's allocator ---- */
 
 /* A framework's allocator calls functions that know no session, as PyTorch's CUDAPluggableAllocator
  * does, so that this alone is the process's and not a session's. Any thread may call these. */
@@ -220,8 +217,7 @@ CONCERT_API int concert_pool_find(concert_session* session, const void* address,
  * has told stays true. */
 CONCERT_API uint64_t concert_pool_frees(void);
 
-/* ---- Queues
- * --------------------------------------------------------------------------------------------- */
+/* ---- Queues ---- */
 
 typedef enum concert_priority {
   CONCERT_PRIORITY_LOW = -1,
@@ -245,8 +241,7 @@ typedef struct concert_ticket {
 /* The moment when everything submitted to the queue so far is done. Of NULL: no moment. */
 CONCERT_API concert_ticket concert_queue_last(const concert_queue* queue);
 
-/* ---- Submit
- * --------------------------------------------------------------------------------------------- */
+/* ---- Submit ---- */
 
 typedef enum concert_dtype {
   CONCERT_BF16 = 1,
@@ -388,10 +383,8 @@ typedef struct concert_gated_activation {
  * share memory with nothing else. Since 1.3. */
 typedef struct concert_embedding {
   uint32_t struct_size;
-  uint32_t rows, columns; /* of out */
-  uint32_t vocabulary;    /* rows of the table */
-  uint32_t dtype;         /* of table and out */
-  uint32_t index_dtype;   /* of ids: int32 or int64 */
+  uint32_t rows, columns, vocabulary; /* of out; rows of the table */
+  uint32_t dtype, index_dtype;        /* of table and out; of ids: int32 or int64 */
   concert_slice ids, table, out;
   uint64_t table_stride, out_stride; /* of rows, in elements; 0: without gaps */
 } concert_embedding;
@@ -400,9 +393,8 @@ typedef struct concert_embedding {
  * dtype is not fp8. Since 1.3. */
 typedef struct concert_argmax {
   uint32_t struct_size;
-  uint32_t rows, columns; /* of x */
-  uint32_t dtype;         /* of x */
-  uint32_t index_dtype;   /* of indices: int32 or int64 */
+  uint32_t rows, columns;      /* of x */
+  uint32_t dtype, index_dtype; /* of x; of indices: int32 or int64 */
   concert_slice x, indices;
   uint64_t x_stride; /* of rows, in elements; 0: without gaps */
 } concert_argmax;
@@ -427,29 +419,44 @@ typedef struct concert_kv_cache {
  * dtype is not fp8. q, k and v may be parts of one matrix. Since 1.3. */
 typedef struct concert_rope_append {
   uint32_t struct_size;
-  uint32_t rows;
+  uint32_t rows, positions_max; /* positions_max: rows of cos_sin */
   uint32_t q_heads, kv_heads, head_dim;
-  uint32_t rotary_dim;                 /* 0: head_dim. What of a head is rotated, from its begin */
-  uint32_t positions_max;              /* rows of cos_sin */
-  uint32_t dtype;                      /* of q, k, v and the cache */
-  uint32_t position_dtype, slot_dtype; /* int32 or int64 */
-  uint32_t flags;                      /* CONCERT_ROPE_* */
+  uint32_t rotary_dim; /* 0: head_dim. What of a head is rotated, from its begin */
+  uint32_t dtype, position_dtype, slot_dtype; /* of q, k, v and the cache; int32 or int64 */
+  uint32_t flags;                             /* CONCERT_ROPE_* */
   concert_slice q, k, v, positions, slots, cos_sin;
   concert_kv_cache cache;
   uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
 } concert_rope_append;
 
 /* out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], mean and variance
- * being row r's, in fp32 and rounded once. Residual, dtype and out are as concert_rms_norm's. Since
- * 1.3. */
+ * row r's, in fp32 and rounded once. Residual, dtype and out: as in concert_rms_norm. Since 1.3. */
 typedef struct concert_layer_norm {
   uint32_t struct_size;
-  uint32_t rows, columns;
-  uint32_t dtype;
+  uint32_t rows, columns, dtype;
   float epsilon;
-  concert_slice x, residual, weight, bias, out; /* residual and bias may be none */
+  concert_slice x, residual, weight, bias, out;   /* residual and bias may be none */
   uint64_t x_stride, residual_stride, out_stride; /* of rows, in elements; 0: without gaps */
 } concert_layer_norm;
+
+typedef enum concert_elementwise_function {
+  CONCERT_ADD = 1,
+  CONCERT_MULTIPLY = 2,
+  CONCERT_CAST = 3 /* of x alone */
+} concert_elementwise_function;
+
+/* out[r,c] = x[r,c] + y[r,c], x[r,c] * y[r,c] or x[r,c], in fp32 and rounded once. y may be one row
+ * for all. No dtype is fp8. out may be x or y where it has the same rows; else it may share memory
+ * with neither. Since 1.3. */
+typedef struct concert_elementwise {
+  uint32_t struct_size;
+  uint32_t function; /* concert_elementwise_function */
+  uint32_t rows, columns;
+  uint32_t dtype, out_dtype; /* of x and y; of out, 0: dtype */
+  concert_slice x, y, out;
+  /* Of rows, in elements; 0: without gaps. y_stride CONCERT_STRIDE_SHARED: one row for all. */
+  uint64_t x_stride, y_stride, out_stride;
+} concert_elementwise;
 
 /* For each of `rows` sequences and each head h of q: out = softmax(cap(scale * q * K^T)) * V over
  * the last `window` (0: all) of the sequence's lengths[r] tokens in the cache, K and V being those
@@ -461,13 +468,10 @@ typedef struct concert_layer_norm {
 typedef struct concert_attention_decode {
   uint32_t struct_size;
   uint32_t rows;
-  uint32_t q_heads, kv_heads; /* at most 8 of q to one of kv */
-  uint32_t head_dim;          /* 64 or 128 */
-  uint32_t length_max;        /* what longer lengths are taken for, and what the op may cost */
-  uint32_t window;
-  uint32_t dtype;
-  float scale; /* usually 1 / sqrt(head_dim) */
-  float soft_cap;
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
+  uint32_t window, dtype;
+  float scale, soft_cap;                     /* scale: usually 1 / sqrt(head_dim) */
   concert_slice q, page_table, lengths, out; /* page_table may be none */
   concert_kv_cache cache;
   uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
@@ -509,6 +513,9 @@ CONCERT_API int concert_submit_attention_decode(concert_queue* queue,
 CONCERT_API int concert_submit_layer_norm(concert_queue* queue, const concert_layer_norm* op,
                                           const concert_submit_options* options,
                                           concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_elementwise(concert_queue* queue, const concert_elementwise* op,
+                                           const concert_submit_options* options,
+                                           concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting
@@ -517,9 +524,7 @@ CONCERT_API int concert_submit_layer_norm(concert_queue* queue, const concert_la
 CONCERT_API int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error);
 CONCERT_API int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* error);
 
-/* ---- Wait
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Wait ---- */
 
 /* These take tickets of the session's own queues and user timelines. For tickets of other sessions,
  * submit an op that waits for them. The library keeps the last 1024 failures of a session; asking
@@ -546,8 +551,7 @@ CONCERT_API int concert_wait(concert_session* session, concert_ticket ticket, in
 CONCERT_API int concert_wait_on_stream(concert_session* session, concert_ticket ticket,
                                        void* stream, concert_error* error);
 
-/* ---- User timelines: ops wait for the client
- * --------------------------------------------------------------- */
+/* ---- User timelines: ops wait for the client ---- */
 
 /* A counter that begins at 0. RESOURCE_EXHAUSTED when the session has as many as the daemon allows
  * (64). */
@@ -567,8 +571,7 @@ CONCERT_API int concert_user_timeline_signal_on_stream(concert_user_timeline* ti
                                                        uint64_t value, void* stream,
                                                        concert_error* error);
 
-/* ---- Communicators
- * -------------------------------------------------------------------------------------- */
+/* ---- Communicators ---- */
 
 typedef struct concert_join {
   uint32_t struct_size;

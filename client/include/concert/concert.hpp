@@ -370,6 +370,22 @@ struct LayerNormOp {
   Dtype dtype = kBf16;
 };
 
+enum ElementwiseFunction : uint32_t {
+  kAdd = CONCERT_ADD,
+  kMultiply = CONCERT_MULTIPLY,
+  kCast = CONCERT_CAST
+};
+
+// See concert_elementwise.
+struct ElementwiseOp {
+  ElementwiseFunction function = kAdd;
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, y{}, out{};  // a cast needs no y
+  uint64_t x_stride = 0, y_stride = 0, out_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype out_dtype = {};  // none: as dtype
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -532,6 +548,17 @@ class Queue {
     norm.x_stride = op.x_stride, norm.residual_stride = op.residual_stride;
     norm.out_stride = op.out_stride;
     return Submit(concert_submit_layer_norm, norm, options);
+  }
+  Ticket Elementwise(const ElementwiseOp& op, const SubmitOptions& options = {}) {
+    concert_elementwise elementwise = {};
+    elementwise.struct_size = sizeof(elementwise);
+    elementwise.function = op.function;
+    elementwise.rows = op.rows, elementwise.columns = op.columns;
+    elementwise.dtype = op.dtype, elementwise.out_dtype = op.out_dtype;
+    elementwise.x = op.x.Abi(), elementwise.y = op.y.Abi(), elementwise.out = op.out.Abi();
+    elementwise.x_stride = op.x_stride, elementwise.y_stride = op.y_stride;
+    elementwise.out_stride = op.out_stride;
+    return Submit(concert_submit_elementwise, elementwise, options);
   }
 
  private:

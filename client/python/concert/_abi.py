@@ -96,6 +96,12 @@ class CollectiveKind(IntEnum):
     BARRIER = 8
 
 
+class ElementwiseFunction(IntEnum):
+    ADD = 1
+    MULTIPLY = 2
+    CAST = 3
+
+
 class concert_error(Structure):
     _fields_ = [
         ("code", c_int32),
@@ -296,11 +302,11 @@ class concert_rope_append(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
         ("rows", c_uint32),
+        ("positions_max", c_uint32),
         ("q_heads", c_uint32),
         ("kv_heads", c_uint32),
         ("head_dim", c_uint32),
         ("rotary_dim", c_uint32),
-        ("positions_max", c_uint32),
         ("dtype", c_uint32),
         ("position_dtype", c_uint32),
         ("slot_dtype", c_uint32),
@@ -332,6 +338,23 @@ class concert_layer_norm(Structure):
         ("out", concert_slice),
         ("x_stride", c_uint64),
         ("residual_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_elementwise(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("function", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("out_dtype", c_uint32),
+        ("x", concert_slice),
+        ("y", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("y_stride", c_uint64),
         ("out_stride", c_uint64),
     ]
 
@@ -388,6 +411,7 @@ PACK_FORMATS = {
     "concert_kv_cache": "@PQPQQIIII",
     "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
     "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
+    "concert_elementwise": "@IIIIIIPQPQPQQQQ",
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
 }
@@ -562,6 +586,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_layer_norm": (c_int, [
         c_void_p,
         POINTER(concert_layer_norm),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_elementwise": (c_int, [
+        c_void_p,
+        POINTER(concert_elementwise),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

@@ -7,13 +7,13 @@ import struct
 from typing import TYPE_CHECKING, Any, Iterable, Union
 
 from . import _abi
-from ._abi import Activation, CollectiveKind, Priority, Reduction
+from ._abi import Activation, CollectiveKind, ElementwiseFunction, Priority, Reduction
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import (Argmax, AttentionDecode, Embedding, GatedActivation, LayerNorm, RmsNorm,
-                       RopeAppend)
+from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
+                       RmsNorm, RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -57,6 +57,7 @@ class Queue(Owner):
             RopeAppend: by_address("concert_submit_rope_append"),
             AttentionDecode: by_address("concert_submit_attention_decode"),
             LayerNorm: by_address("concert_submit_layer_norm"),
+            Elementwise: by_address("concert_submit_elementwise"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -175,6 +176,18 @@ class Queue(Owner):
         """Submits a GatedActivation: out = act(gate) * up, both from x."""
         return self.submit(GatedActivation(x, out, activation=activation, interleaved=interleaved),
                            waits)
+
+    def add(self, x: Tensor, y: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x + y; y may be one row for all."""
+        return self.submit(Elementwise(ElementwiseFunction.ADD, x, y, out), waits)
+
+    def multiply(self, x: Tensor, y: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x * y; y may be one row for all."""
+        return self.submit(Elementwise(ElementwiseFunction.MULTIPLY, x, y, out), waits)
+
+    def cast(self, x: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x, in its own dtype and with its own strides."""
+        return self.submit(Elementwise(ElementwiseFunction.CAST, x, None, out), waits)
 
     def embedding(self, ids: Tensor, table: Tensor, out: Tensor, *,
                   waits: Iterable[Wait] = ()) -> Ticket:

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from . import _abi
-from ._abi import Activation, Dtype
+from ._abi import Activation, Dtype, ElementwiseFunction
 from ._errors import InvalidArgument
 from ._handles import Handle
 from ._ops import Op, _matrix, _slice
@@ -80,6 +80,38 @@ def _check_vector(name: str, tensor: Tensor, x: Tensor) -> None:
         raise InvalidArgument(f"{name} has shape {tensor.shape} and strides {tensor.strides}; "
                               f"it must be ({columns},) without gaps")
     _same_dtype(name, tensor, "x", x)
+
+
+class Elementwise(Op):
+    """out = x + y, x * y or, without y, x in out's dtype, in fp32 and rounded once.
+
+    y may be one row for all: of shape (columns,). out may be x or y.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, function: ElementwiseFunction, x: Tensor, y: Tensor | None,
+                 out: Tensor) -> None:
+        rows, columns, x_stride = _rows("x", x)
+        if out.shape != x.shape:
+            raise InvalidArgument(f"out is {out.shape} and x is {x.shape}; they must be the same")
+        handles: list[Handle] = []
+        op = _abi.concert_elementwise(
+            struct_size=ctypes.sizeof(_abi.concert_elementwise),
+            function=ElementwiseFunction(function), rows=rows, columns=columns, dtype=x.dtype,
+            out_dtype=out.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
+        if y is not None:
+            if y.shape == (columns,):
+                _check_vector("y", y, x)
+                op.y_stride = _abi.STRIDE_SHARED
+            else:
+                op.y_stride = _stride_like("y", y, "x", x)
+            op.y.buffer, op.y.offset = _slice(y, handles)
+        op.x.buffer, op.x.offset = _slice(x, handles)
+        op.out.buffer, op.out.offset = _slice(out, handles)
+        self._set_struct(op, handles)
 
 
 class GatedActivation(Op):

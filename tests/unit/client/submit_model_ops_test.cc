@@ -157,5 +157,30 @@ TEST_F(SubmitModelOpsTest, EveryFieldOfALayerNormTravels) {
   EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
 }
 
+TEST_F(SubmitModelOpsTest, EveryFieldOfAnElementwiseTravels) {
+  ElementwiseOp op = {.function = kMultiply, .rows = 3, .columns = 40};
+  op.x = {x_, 16}, op.y = {x_, 32}, op.out = {y_, 48};
+  op.x_stride = 48, op.dtype = kFp16;
+  EXPECT_TRUE(queue_.Elementwise(op).submit_status().ok());
+  const concert_elementwise_body& body = daemon_.descriptor(0).body.elementwise;
+  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_ELEMENTWISE);
+  EXPECT_EQ(body.rows, 3u);
+  EXPECT_EQ(body.columns, 40u);
+  EXPECT_EQ(body.x.offset, 16u);
+  EXPECT_EQ(body.y.offset, 32u);
+  EXPECT_EQ(body.out.offset, 48u);
+  EXPECT_EQ(body.x_stride, 48u);
+  EXPECT_EQ(body.y_stride, 40u);
+  EXPECT_EQ(body.out_stride, 40u);
+  EXPECT_EQ(body.function, CONCERT_ABI_MULTIPLY);
+  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
+  EXPECT_EQ(body.out_dtype, CONCERT_ABI_FP16);
+
+  op.y_stride = CONCERT_STRIDE_SHARED, op.out_dtype = kFp32;
+  EXPECT_TRUE(queue_.Elementwise(op).submit_status().ok());
+  EXPECT_EQ(daemon_.descriptor(1).body.elementwise.y_stride, 0u);
+  EXPECT_EQ(daemon_.descriptor(1).body.elementwise.out_dtype, CONCERT_ABI_FP32);
+}
+
 }  // namespace
 }  // namespace concert

@@ -150,6 +150,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(rope.message(), HasSubstr("the op is a rope_append"));
   const Status layer = queue_.LayerNorm({.x = x_, .weight = x_, .out = y_}).submit_status();
   EXPECT_THAT(layer.message(), HasSubstr("the op is a layer_norm"));
+  const Status elementwise = queue_.Elementwise({.x = x_, .y = x_, .out = y_}).submit_status();
+  EXPECT_THAT(elementwise.message(), HasSubstr("the op is elementwise"));
   const Status attention = queue_.AttentionDecode({.q = x_, .out = y_}).submit_status();
   EXPECT_THAT(attention.message(), HasSubstr("the op is an attention_decode"));
   EXPECT_EQ(daemon_.tail(), 0u);

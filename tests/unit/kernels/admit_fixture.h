@@ -127,6 +127,22 @@ inline concert_descriptor GoodGatedActivation() {
   return descriptor;
 }
 
+// 8 rows of 64 bf16 elements, x in buffer 1 plus y in 2, in fp32 to 3.
+inline concert_descriptor GoodElementwise() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ELEMENTWISE;
+  concert_elementwise_body& body = descriptor.body.elementwise;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.y = {2, 0, 0};
+  body.out = {3, 0, 0};
+  body.x_stride = body.y_stride = body.out_stride = 64;
+  body.function = CONCERT_ABI_ADD;
+  body.dtype = CONCERT_ABI_BF16;
+  body.out_dtype = CONCERT_ABI_FP32;
+  return descriptor;
+}
+
 // 8 rows of 64 bf16 elements out of 100: ids and the table in buffer 1, out in 2.
 inline concert_descriptor GoodEmbedding() {
   concert_descriptor descriptor{};

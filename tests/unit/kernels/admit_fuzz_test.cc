@@ -81,6 +81,8 @@ class Fuzzer {
         return GoodAttentionDecode();
       case CONCERT_OP_LAYER_NORM:
         return GoodLayerNorm();
+      case CONCERT_OP_ELEMENTWISE:
+        return GoodElementwise();
       default:
         return GoodCollective(kind);
     }
@@ -102,6 +104,8 @@ class Fuzzer {
         return 20;
       case CONCERT_OP_LAYER_NORM:
         return 15;
+      case CONCERT_OP_ELEMENTWISE:
+        return 11;
       default:
         return 8;
     }
@@ -186,12 +190,14 @@ void CheckCollective(uint16_t kind, const concert_collective_body& body, const C
   EXPECT_LT(args.root, static_cast<uint32_t>(ranks));
 }
 
-// out of a norm may be x. Of other kinds their checks below say what may be the same.
+// out may be x or y, where the kind says that it is read, too. Of other kinds their checks below
+// say what may be the same.
 bool MayShare(const Op& op, const Access& written, const Access& other) {
   if (op.work.carrier != policies::Carrier::kRows && op.kind != CONCERT_OP_ATTENTION_DECODE) {
     return true;
   }
-  return written.field == CONCERT_FIELD_OUT && other.field == CONCERT_FIELD_INPUT &&
+  const bool input = other.field == CONCERT_FIELD_INPUT || other.field == CONCERT_FIELD_Y;
+  return written.field == CONCERT_FIELD_OUT && input &&
          written.mode == AccessMode::kReadWrite && written.memory == other.memory;
 }
 

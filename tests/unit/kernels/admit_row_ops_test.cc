@@ -1,4 +1,4 @@
-// Bad input of norms and gated_activation, and what the good is worth and touches.
+// Bad input of norms, gated_activation and elementwise, and what the good is worth and touches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,6 +140,65 @@ TEST(AdmitRowOpsTest, ALayerNormNeedsNoBias) {
             (std::map<concert_field, AccessMode>{{CONCERT_FIELD_INPUT, AccessMode::kRead},
                                                  {CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly},
                                                  {CONCERT_FIELD_OUT, AccessMode::kReadWrite}}));
+}
+
+TEST(AdmitRowOpsTest, EveryBadElementwiseHasItsSentence) {
+  ExpectRefusals(
+      GoodElementwise(),
+      {
+          {[](D& d) { d.body.elementwise.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.elementwise.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.elementwise.function = 0; },
+           "function is 0; it must be between 1 and 3"},
+          {[](D& d) { d.body.elementwise.function = 4; }, "function is 4"},
+          {[](D& d) { d.body.elementwise.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.elementwise.out_dtype = 0; }, "out_dtype is 0"},
+          {[](D& d) { d.body.elementwise.out_dtype = CONCERT_ABI_INT32; }, "out_dtype is 5"},
+          {[](D& d) { d.body.elementwise.reserved0 = 1; },
+           "of the elementwise descriptor is not zero"},
+          {[](D& d) { d.body.elementwise.reserved1 = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.reserved2[12] = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.y.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.x = {}; }, "x is required"},
+          {[](D& d) { d.body.elementwise.y = {}; }, "y is required"},
+          {[](D& d) { d.body.elementwise.out = {}; }, "out is required"},
+          {[](D& d) { d.body.elementwise.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.elementwise.y_stride = 63; }, "y_stride is 63"},
+          {[](D& d) { d.body.elementwise.out_stride = 0; }, "out_stride is 0"},
+          {[](D& d) { d.body.elementwise.y.buffer = 5; }, "y lies on GPU 1"},
+          {[](D& d) { d.body.elementwise.y.offset = 1; }, "y.offset 1"},
+          {[](D& d) { d.body.elementwise.out.offset = 2; }, "out.offset 2 is not a multiple of 4"},
+          {[](D& d) { d.body.elementwise.out.offset = kMiB - 2044; }, "out needs 2048 bytes"},
+          {[](D& d) { d.body.elementwise.x_stride = kHuge / 2; }, "extent of x does not fit"},
+          {[](D& d) {
+             d.body.elementwise.out = {1, 0, 0};
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.elementwise.out = {2, 0, 4};
+           },
+           "out overlaps y"},
+      });
+}
+
+TEST(AdmitRowOpsTest, AnElementwiseMayBeInPlaceShareARowOrNeedNoY) {
+  D d = GoodElementwise();
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 64 * (2 + 2 + 4u));
+  d.body.elementwise.out_dtype = CONCERT_ABI_BF16;
+  d.body.elementwise.out = d.body.elementwise.y;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(ModesOf(d).at(CONCERT_FIELD_OUT), AccessMode::kReadWrite);
+  d.body.elementwise.y_stride = 0;
+  EXPECT_THAT(Admit(d, op).ToString(), testing::HasSubstr("out overlaps y"));
+  d.body.elementwise.out = d.body.elementwise.x;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(op.work.hbm_bytes, (8 * 64 * 2 + 64) * 2u);
+  d.body.elementwise.function = CONCERT_ABI_CAST;
+  d.body.elementwise.y = {};
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.buffer_count, 2);
 }
 
 TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
