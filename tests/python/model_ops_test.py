@@ -6,6 +6,7 @@ import pytest
 import concert
 
 from gemm_test import numbers, poisoned
+from row_ops_test import normalised
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
@@ -96,6 +97,95 @@ def test_attention_decode(session, queue, paged, heads_first):
             wanted[row, columns] = attended(queries[row, columns], *tokens, dim**-0.5)
     assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)
     np.testing.assert_array_equal(got[1], 0)
+
+
+class Model:
+    """One layer of a Llama-like model with random weights, through concert and in numpy."""
+
+    HIDDEN, Q_HEADS, KV_HEADS, DIM, INNER, VOCABULARY = 128, 4, 2, 64, 192, 50
+    ROWS, PAGES, PAGE_SIZE, STEPS = 3, 12, 4, 9
+
+    def __init__(self, session):
+        q, kv = self.Q_HEADS * self.DIM, self.KV_HEADS * self.DIM
+        shapes = {"table": (self.VOCABULARY, self.HIDDEN), "qkv": (q + 2 * kv, self.HIDDEN),
+                  "o": (self.HIDDEN, q), "up": (2 * self.INNER, self.HIDDEN),
+                  "down": (self.HIDDEN, self.INNER), "head": (self.VOCABULARY, self.HIDDEN)}
+        self.w = {name: session.array(numbers(*shape, seed=seed) / shape[-1]**0.5 *
+                                      (4 if name == "table" else 1), "bf16")
+                  for seed, (name, shape) in enumerate(shapes.items())}
+        self.norm = session.array(np.ones(self.HIDDEN, np.float32), "bf16")
+        angles = np.arange(self.STEPS)[:, None] / 1e4**(np.arange(self.DIM // 2) * 2 / self.DIM)
+        self.angles = angles
+        self.cos_sin = session.array(np.concatenate([np.cos(angles), np.sin(angles)], 1), "fp32")
+        widths = {"x": self.HIDDEN, "normal": self.HIDDEN, "qkv": q + 2 * kv, "heads": q,
+                  "part": self.HIDDEN, "wide": 2 * self.INNER, "gated": self.INNER,
+                  "logits": self.VOCABULARY}
+        self.at = {name: poisoned(session, (self.ROWS, width), "bf16")
+                   for name, width in widths.items()}
+        shape = (self.PAGES, self.PAGE_SIZE, self.KV_HEADS, self.DIM)
+        self.k, self.v = poisoned(session, shape, "bf16"), poisoned(session, shape, "bf16")
+        pages = np.random.default_rng(5).permutation(self.PAGES).reshape(self.ROWS, -1)
+        self.pages, self.table = pages, session.array(pages, "int32")
+        self.ids = session.array(np.arange(self.ROWS), "int32")
+        self.positions, self.slots, self.lengths = (session.zeros((self.ROWS,), "int32")
+                                                    for _ in range(3))
+
+    def step(self, queue, position):
+        """Submits a token of each row; ids becomes the next ones."""
+        at, w, q, kv = self.at, self.w, self.Q_HEADS * self.DIM, self.KV_HEADS * self.DIM
+        self.positions.write(np.full(self.ROWS, position))
+        self.slots.write(self.pages[:, position // self.PAGE_SIZE] * self.PAGE_SIZE +
+                         position % self.PAGE_SIZE)
+        self.lengths.write(np.full(self.ROWS, position + 1))
+        queue.embedding(self.ids, w["table"], at["x"])
+        queue.rms_norm(at["x"], self.norm, at["normal"])
+        queue.gemm(at["normal"], w["qkv"], at["qkv"])
+        heads = at["qkv"]
+        queue.rope_append(heads[:, :q], heads[:, q:q + kv], heads[:, q + kv:], self.positions,
+                          self.slots, self.cos_sin, self.k, self.v)
+        queue.attention_decode(heads[:, :q], self.k, self.v, self.lengths, at["heads"],
+                               page_table=self.table)
+        queue.gemm(at["heads"], w["o"], at["part"])
+        queue.rms_norm(at["part"], self.norm, at["normal"], residual=at["x"])
+        queue.gemm(at["normal"], w["up"], at["wide"])
+        queue.gated_activation(at["wide"], at["gated"])
+        queue.gemm(at["gated"], w["down"], at["part"])
+        queue.rms_norm(at["part"], self.norm, at["normal"], residual=at["x"])
+        queue.gemm(at["normal"], w["head"], at["logits"])
+        return queue.argmax(at["logits"], self.ids)
+
+    def logits(self, tokens):
+        """Of the last of a row's tokens, all at once."""
+        w = {name: concert.from_bf16(tensor.read()) for name, tensor in self.w.items()}
+        normal = lambda rows: normalised(rows, 1, 1e-6)
+        x = w["table"][tokens]
+        heads = (normal(x) @ w["qkv"].T).reshape(len(tokens), -1, self.DIM)
+        turned = rotated(heads[:, :self.Q_HEADS + self.KV_HEADS], self.angles[:len(tokens)], False)
+        group = self.Q_HEADS // self.KV_HEADS
+        mixed = np.empty((len(tokens), self.Q_HEADS, self.DIM))
+        for row in range(len(tokens)):
+            for head in range(self.Q_HEADS):
+                keys = turned[:row + 1, self.Q_HEADS + head // group]
+                values_of = heads[:row + 1, self.Q_HEADS + self.KV_HEADS + head // group]
+                mixed[row, head] = attended(turned[row, head], keys, values_of, self.DIM**-0.5)
+        x = x + mixed.reshape(len(tokens), -1) @ w["o"].T
+        wide = normal(x) @ w["up"].T
+        gate = wide[:, :self.INNER]
+        x = x + (gate / (1 + np.exp(-gate)) * wide[:, self.INNER:]) @ w["down"].T
+        return (normal(x) @ w["head"].T)[-1]
+
+
+def test_a_context_that_grows_token_by_token_is_that_of_all_at_once(session, queue):
+    model = Model(session)
+    tokens = [[int(token)] for token in model.ids.read()]
+    for position in range(Model.STEPS):
+        model.step(queue, position).wait()
+        logits = concert.from_bf16(model.at["logits"].read())
+        for row, ids in enumerate(tokens):
+            wanted = model.logits(ids)
+            assert np.linalg.norm(logits[row] - wanted) <= 3e-2 * np.linalg.norm(wanted)
+            ids.append(int(model.ids.read()[row]))
+            assert ids[-1] == np.argmax(logits[row])
 
 
 def test_what_does_not_fit_is_refused_at_once(session, queue):
