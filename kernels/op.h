@@ -6,8 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/argmax/argmax_args.h"
+#include "kernels/attention_decode/attention_decode_args.h"
+#include "kernels/elementwise/elementwise_args.h"
+#include "kernels/embedding/embedding_args.h"
+#include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/inline_list.h"
+#include "kernels/layer_norm/layer_norm_args.h"
+#include "kernels/rms_norm/rms_norm_args.h"
+#include "kernels/rope_append/rope_append_args.h"
 #include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
@@ -50,26 +58,6 @@ struct CopyArgs {
   uint64_t bytes;
 };
 
-// As concert_rms_norm_body; residual 0: none.
-struct RmsNormArgs {
-  uint32_t rows, columns;
-  Address x, residual, weight, out;
-  uint64_t x_stride, residual_stride, out_stride;  // elements
-  float epsilon;
-  Dtype dtype;
-  bool cast_first;
-};
-
-// As concert_gated_activation_body.
-struct GatedActivationArgs {
-  uint32_t rows, columns;
-  Address x, out;
-  uint64_t x_stride, out_stride;  // elements
-  Dtype dtype;
-  Activation activation;
-  bool interleaved;
-};
-
 // Operands in buffers that an op may have: as many as its descriptor's body has room for.
 inline constexpr size_t kMaxOperands = CONCERT_BODY_BYTES / sizeof(concert_operand);
 
@@ -89,6 +77,12 @@ struct Op {
     CopyArgs copy;
     RmsNormArgs rms_norm;
     GatedActivationArgs gated_activation;
+    EmbeddingArgs embedding;
+    ArgmaxArgs argmax;
+    RopeAppendArgs rope_append;
+    AttentionDecodeArgs attention_decode;
+    LayerNormArgs layer_norm;
+    ElementwiseArgs elementwise;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

@@ -2,11 +2,17 @@
 
 #include <array>
 
+#include "kernels/argmax/argmax_op.h"
+#include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/comm/collective_op.h"
 #include "kernels/copy/copy_op.h"
+#include "kernels/elementwise/elementwise_op.h"
+#include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
+#include "kernels/layer_norm/layer_norm_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
+#include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_ops.h"
 
 namespace concert::kernels {
@@ -29,6 +35,12 @@ constexpr OpKind Collective(uint16_t kind) {
           .launch_collective = CONCERT_LAUNCHER(LaunchCollective)};
 }
 
+// A kind that the row kernel carries.
+constexpr OpKind Row(uint16_t kind, decltype(OpKind::admit) admit,
+                     decltype(OpKind::accesses) accesses, decltype(OpKind::compute) compute) {
+  return {kind, nullptr, false, admit, accesses, compute, CONCERT_LAUNCHER(LaunchRow), nullptr};
+}
+
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
@@ -41,10 +53,17 @@ constexpr std::array kOpKinds = {
     Collective(CONCERT_OP_ALL_TO_ALL),
     Collective(CONCERT_OP_BROADCAST),
     Collective(CONCERT_OP_BARRIER),
-    OpKind{CONCERT_OP_RMS_NORM, nullptr, false, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm,
-           CONCERT_LAUNCHER(LaunchRow), nullptr},
-    OpKind{CONCERT_OP_GATED_ACTIVATION, nullptr, false, AdmitGatedActivation,
-           AccessesOfGatedActivation, ComputeGatedActivation, CONCERT_LAUNCHER(LaunchRow), nullptr},
+    Row(CONCERT_OP_RMS_NORM, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm),
+    Row(CONCERT_OP_GATED_ACTIVATION, AdmitGatedActivation, AccessesOfGatedActivation,
+        ComputeGatedActivation),
+    Row(CONCERT_OP_EMBEDDING, AdmitEmbedding, AccessesOfEmbedding, ComputeEmbedding),
+    Row(CONCERT_OP_ARGMAX, AdmitArgmax, AccessesOfArgmax, ComputeArgmax),
+    Row(CONCERT_OP_ROPE_APPEND, AdmitRopeAppend, AccessesOfRopeAppend, ComputeRopeAppend),
+    OpKind{CONCERT_OP_ATTENTION_DECODE, nullptr, false, AdmitAttentionDecode,
+           AccessesOfAttentionDecode, ComputeAttentionDecode,
+           CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
+    Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
+    Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
 };
 
 constexpr bool RowsAreInOrder() {

@@ -3,6 +3,7 @@
 #ifndef CONCERT_KERNELS_STRIDED_RANGE_H_
 #define CONCERT_KERNELS_STRIDED_RANGE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -15,6 +16,7 @@ namespace concert::kernels {
 struct StridedRange {
   struct Level {
     uint64_t count = 1, stride = 0;  // in bytes
+    bool operator==(const Level&) const = default;
   };
 
   Address begin = 0;
@@ -46,6 +48,12 @@ struct StridedRange {
     }
   }
   void Set(Address first, uint64_t bytes) { Set(first, bytes, 1, 0); }
+  // Whether both are the same runs.
+  bool operator==(const StridedRange& other) const {
+    return begin == other.begin && run_bytes == other.run_bytes &&
+           std::equal(levels.begin(), levels.begin() + level_count, other.levels.begin(),
+                      other.levels.begin() + other.level_count);
+  }
   // The smallest range that holds all of it.
   ByteRange Bounds() const {
     uint64_t bytes = run_bytes;

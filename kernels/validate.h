@@ -3,7 +3,9 @@
 #ifndef CONCERT_KERNELS_VALIDATE_H_
 #define CONCERT_KERNELS_VALIDATE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 
@@ -29,6 +31,12 @@ inline Failure CheckRange(concert_field field, uint64_t value, uint64_t min, uin
   return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, field, value, min, max);
 }
 
+// NOT_MULTIPLE unless `divisor`, which is not 0, divides `value`.
+inline Failure CheckMultiple(concert_field field, uint64_t value, uint64_t divisor) {
+  if (value % divisor == 0) return {};
+  return InvalidArgument(CONCERT_MESSAGE_NOT_MULTIPLE, field, value, divisor);
+}
+
 // FIELD_VALUE unless `dtype` is a concert_dtype_abi up to `highest`.
 inline Failure CheckDtype(uint8_t dtype, concert_dtype_abi highest) {
   if (dtype >= CONCERT_ABI_BF16 && dtype <= highest) return {};
@@ -45,6 +53,33 @@ inline Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero
 inline bool HeaderReservedIsZero(const concert_descriptor& descriptor) {
   return (descriptor.flags | descriptor.reserved0 | descriptor.reserved1[0] |
           descriptor.reserved1[1] | descriptor.reserved1[2]) == 0;
+}
+
+// All words of a reserved array, or-ed together.
+template <typename Word, size_t kCount>
+uint64_t AnyOf(const Word (&words)[kCount]) {
+  uint64_t any = 0;
+  for (const Word word : words) any |= word;
+  return any;
+}
+
+// The same of concert_operand.scales, which operands have that are no GEMM's.
+inline uint64_t ScalesOf(std::initializer_list<concert_operand> operands) {
+  uint64_t any = 0;
+  for (const concert_operand& operand : operands) any |= operand.scales;
+  return any;
+}
+
+// RESERVED_NOT_ZERO unless the first line's reserved fields and flags are zero and so is `of_body`:
+// those of the body, or-ed together.
+inline Failure CheckUnused(const concert_descriptor& descriptor, uint64_t of_body) {
+  return CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && of_body == 0);
+}
+
+// FIELD_VALUE unless `flags` are among the bits of `known`.
+inline Failure CheckFlags(uint16_t flags, uint16_t known) {
+  if ((flags & ~known) == 0) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, flags, known);
 }
 
 // Elements from the first to the last of `batch` matrices of rows x columns at the given strides,

@@ -7,6 +7,8 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include <cstdint>
+
 namespace concert::kernels::cuda {
 
 __device__ inline float ToFloat(float x) { return x; }
@@ -35,6 +37,13 @@ template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T values[kWidth];
 };
+
+// `kWidth` elements from element `offset` of what lies at `address`, which both are multiples of a
+// pack.
+template <typename T, int kWidth>
+__device__ Pack<T, kWidth>* PackAt(uint64_t address, uint64_t offset) {
+  return reinterpret_cast<Pack<T, kWidth>*>(reinterpret_cast<T*>(address) + offset);
+}
 
 }  // namespace concert::kernels::cuda
 

@@ -11,6 +11,7 @@
 
 // One row for each fatbin that concert_embed_kernels embeds.
 #define CONCERT_IMAGES(X) \
+  X(attention_decode)     \
   X(fallback_gemm)        \
   X(epilogue) X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel)
 
@@ -163,6 +164,12 @@ absl::Status KernelImage::FindAll() {
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
   finder.Find("row_kernel", "concert_rows", table_.rows);
+  for (int i = 0; i < 2; ++i) {
+    const std::string dim = i == 0 ? "64" : "128";
+    finder.Find("attention_decode", "concert_attention_decode_" + dim, table_.attention_decode[i]);
+    finder.Find("attention_decode", "concert_attention_combine_" + dim,
+                table_.attention_combine[i]);
+  }
   return finder.status();
 }
 

@@ -32,6 +32,8 @@ struct KernelTable {
   std::array<std::array<CUfunction, 3>, 3> group{};
   CUfunction repack = nullptr;  // for the group kernel
   CUfunction rows = nullptr;    // kernels/rows
+  // kernels/attention_decode, by the length of heads: 64, 128.
+  std::array<CUfunction, 2> attention_decode{}, attention_combine{};
   // kernels/comm/peer_kernels.cu, by dtype; null below compute capability 9.0.
   std::array<CUfunction, kDtypeCount> peer_small_reduce{}, peer_reduce{}, peer_all_reduce{};
   std::array<CUfunction, kDtypeCount> peer_small_move{};
@@ -43,7 +45,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 7;
+  static constexpr int kImageCount = 8;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

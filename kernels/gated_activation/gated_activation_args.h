@@ -1,21 +1,23 @@
-// Arguments of the gated activation in device code, shared by host and device code.
+// A gated activation with addresses, shared by host and device code.
 #ifndef CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_ARGS_H_
 #define CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_ARGS_H_
 
 #include <cstdint>
 
-namespace concert::kernels::cuda {
+#include "kernels/gemm/gemm_args.h"
 
-// As concert_gated_activation_body. `activation` is kernels::Activation.
-struct GatedActivationKernelArgs {
-  const void* x;
-  void* out;
-  uint64_t x_stride, out_stride;  // elements
+namespace concert::kernels {
+
+// As concert_gated_activation_body.
+struct GatedActivationArgs {
   uint32_t rows, columns;
-  uint32_t activation;
-  uint32_t interleaved;
+  Address x, out;
+  uint64_t x_stride, out_stride;  // elements
+  Dtype dtype;
+  Activation activation;
+  bool interleaved;
 };
 
-}  // namespace concert::kernels::cuda
+}  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_ARGS_H_

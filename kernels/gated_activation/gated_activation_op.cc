@@ -6,19 +6,14 @@
 namespace concert::kernels {
 namespace {
 
-Failure CheckScalars(const concert_descriptor& descriptor) {
-  const concert_gated_activation_body& body = descriptor.body.gated_activation;
-  uint64_t reserved = body.reserved0 | body.x.scales | body.out.scales;
-  for (const uint64_t word : body.reserved1) reserved |= word;
-  CONCERT_RETURN_IF_FAILED(
-      CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && reserved == 0));
+Failure CheckScalars(const concert_descriptor& descriptor,
+                     const concert_gated_activation_body& body) {
+  CONCERT_RETURN_IF_FAILED(CheckUnused(
+      descriptor, body.reserved0 | AnyOf(body.reserved1) | ScalesOf({body.x, body.out})));
   CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_FP32));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_ACTIVATION, body.activation,
                                       CONCERT_ABI_ACT_GELU, CONCERT_ABI_ACT_SILU));
-  if ((body.flags & ~CONCERT_GATED_INTERLEAVED) != 0) {
-    return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags,
-                           CONCERT_GATED_INTERLEAVED);
-  }
+  CONCERT_RETURN_IF_FAILED(CheckFlags(body.flags, CONCERT_GATED_INTERLEAVED));
   return CheckRowsAndColumns(body.rows, body.columns);
 }
 
@@ -39,7 +34,7 @@ policies::Work WorkOf(const concert_gated_activation_body& body) {
 Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitContext& context,
                              Op& op) {
   const concert_gated_activation_body& body = descriptor.body.gated_activation;
-  CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor));
+  CONCERT_RETURN_IF_FAILED(CheckScalars(descriptor, body));
   const Dtype dtype = static_cast<Dtype>(body.dtype);
   OperandResolver resolver(context, op);
   ByteRange x, out;
@@ -50,9 +45,6 @@ Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitCo
   CONCERT_RETURN_IF_FAILED(ResolveRows(
       resolver, {CONCERT_FIELD_OUT, CONCERT_FIELD_OUT_STRIDE}, body.out,
       {.rows = body.rows, .columns = body.columns, .row_stride = body.out_stride}, dtype, out));
-  if (out.Overlaps(x)) {
-    return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_OUT, CONCERT_FIELD_INPUT);
-  }
   op.kind = CONCERT_OP_GATED_ACTIVATION;
   op.work = WorkOf(body);
   op.gated_activation = {
@@ -66,7 +58,7 @@ Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitCo
       .activation = static_cast<Activation>(body.activation),
       .interleaved = (body.flags & CONCERT_GATED_INTERLEAVED) != 0,
   };
-  return {};
+  return CheckOverlaps(AccessesOfGatedActivation(op));
 }
 
 Accesses AccessesOfGatedActivation(const Op& op) {

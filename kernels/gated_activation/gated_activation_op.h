@@ -14,7 +14,7 @@ namespace concert::kernels {
 // - rows and columns are 1 to kMaxRows and kMaxRowColumns; dtype is bf16, fp16 or fp32; activation
 //   is silu or gelu.
 // - A row stride is at least the row: 2 * columns elements of x, columns of out.
-// - out may not overlap x; both count as their bounding range.
+// - out may not overlap x (CheckOverlaps).
 Failure AdmitGatedActivation(const concert_descriptor& descriptor, const AdmitContext& context,
                              Op& op);
 

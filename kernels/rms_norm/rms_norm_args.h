@@ -1,21 +1,23 @@
-// Arguments of the RMS norm in device code, shared by host and device code.
+// An RMS norm with addresses, shared by host and device code.
 #ifndef CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
 #define CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_
 
 #include <cstdint>
 
-namespace concert::kernels::cuda {
+#include "kernels/gemm/gemm_args.h"
 
-// As concert_rms_norm_body. residual null: none.
-struct RmsNormKernelArgs {
-  const void *x, *weight;
-  void *residual, *out;
-  uint64_t x_stride, residual_stride, out_stride;  // elements
+namespace concert::kernels {
+
+// As concert_rms_norm_body; residual 0: none.
+struct RmsNormArgs {
   uint32_t rows, columns;
+  Address x, residual, weight, out;
+  uint64_t x_stride, residual_stride, out_stride;  // elements
   float epsilon;
-  uint32_t cast_first;
+  Dtype dtype;
+  bool cast_first;
 };
 
-}  // namespace concert::kernels::cuda
+}  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_RMS_NORM_RMS_NORM_ARGS_H_

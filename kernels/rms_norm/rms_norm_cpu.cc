@@ -1,30 +1,18 @@
 // The reference RMS norm.
-#include <Eigen/Core>
 #include <cmath>
 
+#include "kernels/norm/norm_cpu.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 
 namespace concert::kernels {
 namespace {
 
-// Adds x to the residual, if there is one. What is normalised.
-template <typename T>
-const T* InputRow(const RmsNormArgs& args, uint64_t row) {
-  const T* x = reinterpret_cast<const T*>(args.x) + row * args.x_stride;
-  if (args.residual == 0) return x;
-  T* residual = reinterpret_cast<T*>(args.residual) + row * args.residual_stride;
-  for (uint32_t i = 0; i < args.columns; ++i) {
-    residual[i] = static_cast<T>(static_cast<float>(x[i]) + static_cast<float>(residual[i]));
-  }
-  return residual;
-}
-
 template <typename T>
 void ComputeRows(const RmsNormArgs& args) {
   const T* weight = reinterpret_cast<const T*>(args.weight);
   for (uint64_t row = 0; row < args.rows; ++row) {
-    const T* input = InputRow<T>(args, row);
-    T* out = reinterpret_cast<T*>(args.out) + row * args.out_stride;
+    const T* input = NormInput<T>(args, row);
+    T* out = RowAt<T>(args.out, row, args.out_stride);
     double squares = 0;
     for (uint32_t i = 0; i < args.columns; ++i) {
       const double value = static_cast<float>(input[i]);
@@ -44,14 +32,7 @@ void ComputeRows(const RmsNormArgs& args) {
 
 void ComputeRmsNorm(std::span<const Op* const> parts) {
   const RmsNormArgs& args = parts[0]->rms_norm;
-  switch (args.dtype) {
-    case Dtype::kBf16:
-      return ComputeRows<Eigen::bfloat16>(args);
-    case Dtype::kFp16:
-      return ComputeRows<Eigen::half>(args);
-    default:
-      return ComputeRows<float>(args);
-  }
+  WithElement(args.dtype, [&](auto zero) { ComputeRows<decltype(zero)>(args); });
 }
 
 }  // namespace concert::kernels

@@ -14,8 +14,8 @@ namespace concert::kernels {
 // - rows and columns are 1 to kMaxRows and kMaxRowColumns; dtype is bf16, fp16 or fp32.
 // - Without a residual its offset and stride are ignored. epsilon may be any float.
 // - A row stride is at least the row.
-// - out may be x, with the same stride. Nothing else that is written may overlap another operand;
-//   strided operands count as their bounding range.
+// - out may be x, with the same stride. Nothing else that is written may overlap another operand
+//   (CheckOverlaps).
 Failure AdmitRmsNorm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // It may read the weight early.

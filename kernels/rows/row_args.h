@@ -5,18 +5,31 @@
 
 #include <cstdint>
 
+#include "kernels/argmax/argmax_args.h"
+#include "kernels/elementwise/elementwise_args.h"
+#include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/group/group_args.h"
+#include "kernels/layer_norm/layer_norm_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
+#include "kernels/rope_append/rope_append_args.h"
 
 namespace concert::kernels::cuda {
 
 // Eight warps that compute, and one that lets the next launch start (LineUp).
 inline constexpr int kRowComputeThreads = 256;
 inline constexpr int kRowThreads = kRowComputeThreads + 32;
-inline constexpr int kMaxRowTasks = 32;  // of one launch: they are parameters
+inline constexpr int kMaxRowTasks = 24;  // of one launch: they are parameters
 
-enum class RowKind : uint8_t { kRmsNorm, kGatedActivation };
+enum class RowKind : uint8_t {
+  kRmsNorm,
+  kGatedActivation,
+  kEmbedding,
+  kArgmax,
+  kRopeAppend,
+  kLayerNorm,
+  kElementwise
+};
 
 // One op of a launch.
 struct RowTask {
@@ -27,14 +40,33 @@ struct RowTask {
   uint16_t after;         // as GroupTask's
   uint16_t blocks;        // that share its rows
   RowKind kind;
-  uint8_t dtype;             // DtypeIndex()
-  uint8_t wide;              // 16 bytes at a time, else one element
+  Dtype dtype;
+  bool wide;                 // 16 bytes at a time, else one element
   uint8_t next_on_timeline;  // GroupRecord::kNextOnTimeline
   union {
-    RmsNormKernelArgs rms_norm;
-    GatedActivationKernelArgs gated_activation;
+    RmsNormArgs rms_norm;
+    GatedActivationArgs gated_activation;
+    EmbeddingArgs embedding;
+    ArgmaxArgs argmax;
+    RopeAppendArgs rope_append;
+    LayerNormArgs layer_norm;
+    ElementwiseArgs elementwise;
   };
+
+  // How elements of `of` can be moved whose operands have these addresses, or-ed together, and
+  // whose strides and numbers of columns are these.
+  void SetElements(Dtype of, Address addresses, uint64_t columns) {
+    dtype = of;
+    wide = addresses % 16 == 0 && columns % (16 / DtypeBytes(of)) == 0;
+  }
+  // That a thread takes at a time.
+  uint64_t width() const { return wide ? 16 / DtypeBytes(dtype) : 1; }
 };
+
+// How many blocks can work on `elements` elements, a pack for each thread.
+inline uint64_t BlocksForPacks(const RowTask& task, uint64_t elements) {
+  return (elements / task.width() + kRowComputeThreads - 1) / kRowComputeThreads;
+}
 
 // The kernel's only parameter. Blocks of the first task come first, then those of the next.
 struct RowArgs {

@@ -2,9 +2,14 @@
 // track it takes part in chains as the group kernel does: it may start before the launch before it
 // has ended, waits for what each of its ops follows, counts what is stored and signals timelines
 // itself. kernels/group/group_args.h says how launches of a track overlap.
+#include "kernels/argmax/argmax.cuh"
+#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/embedding/embedding.cuh"
 #include "kernels/gated_activation/gated_activation.cuh"
 #include "kernels/group/async.cuh"
+#include "kernels/layer_norm/layer_norm.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
+#include "kernels/rope_append/rope_append.cuh"
 #include "kernels/rows/row_args.h"
 
 namespace concert::kernels::cuda {
@@ -81,23 +86,33 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return RmsNorm<T, kWidth>(task.rms_norm, block, task.blocks);
     case RowKind::kGatedActivation:
       return GatedActivation<T, kWidth>(task.gated_activation, block, task.blocks);
+    case RowKind::kEmbedding:
+      return Embedding<T, kWidth>(task.embedding, block, task.blocks);
+    case RowKind::kArgmax:
+      return Argmax<T, kWidth>(task.argmax, block, task.blocks);
+    case RowKind::kRopeAppend:
+      return RopeAppend<T, kWidth>(task.rope_append, block, task.blocks);
+    case RowKind::kLayerNorm:
+      return LayerNorm<T, kWidth>(task.layer_norm, block, task.blocks);
+    case RowKind::kElementwise:
+      return Elementwise<T, kWidth>(task.elementwise, block, task.blocks);
   }
 }
 
+template <typename T>
+__device__ void ComputeElements(const RowTask& task, uint32_t block) {
+  if (task.wide) return Compute<T, 16 / sizeof(T)>(task, block);
+  Compute<T, 1>(task, block);
+}
+
 __device__ void ComputeAny(const RowTask& task, uint32_t block) {
-  switch (2 * task.dtype + task.wide) {
-    case 0:
-      return Compute<__nv_bfloat16, 1>(task, block);
-    case 1:
-      return Compute<__nv_bfloat16, 8>(task, block);
-    case 2:
-      return Compute<__half, 1>(task, block);
-    case 3:
-      return Compute<__half, 8>(task, block);
-    case 4:
-      return Compute<float, 1>(task, block);
-    case 5:
-      return Compute<float, 4>(task, block);
+  switch (task.dtype) {
+    case Dtype::kBf16:
+      return ComputeElements<__nv_bfloat16>(task, block);
+    case Dtype::kFp16:
+      return ComputeElements<__half>(task, block);
+    default:
+      return ComputeElements<float>(task, block);
   }
 }
 

@@ -4,10 +4,15 @@
 #include <array>
 #include <numeric>
 
+#include "kernels/argmax/argmax_op.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/elementwise/elementwise_op.h"
+#include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
+#include "kernels/layer_norm/layer_norm_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
+#include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_args.h"
 
 namespace concert::kernels::cuda {
@@ -25,6 +30,11 @@ struct RowOpKind {
 constexpr RowOpKind kKinds[] = {
     {CONCERT_OP_RMS_NORM, LowerRmsNorm},
     {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_EMBEDDING, LowerEmbedding},
+    {CONCERT_OP_ARGMAX, LowerArgmax},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
+    {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
+    {CONCERT_OP_ELEMENTWISE, LowerElementwise},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -67,7 +67,8 @@
   X(TOO_MANY_REFUSALS, 41, "%c0 is over: of ops that failed before all their ranks came a "   \
                            "user may have %1; its ranks must join anew")                              \
   X(RACE, 42, "op %n2 of %q2 (%a4) races with op %n1 of %q1 (%a3) for bytes %n3 to %n4 of buffer %0: "   \
-              "no wait orders them; add a wait for ticket %n1 of %q1")
+              "no wait orders them; add a wait for ticket %n1 of %q1")                                     \
+  X(NOT_MULTIPLE, 43, "%f0 is %1, which is not a multiple of %2")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -87,7 +88,19 @@ enum concert_message {
   X(A_SCALES, 31, "a_scales") X(W_SCALES, 32, "w_scales")                                       \
   X(ROWS, 33, "rows") X(COLUMNS, 34, "columns") X(INPUT, 35, "x") X(RESIDUAL, 36, "residual")       \
   X(WEIGHT, 37, "weight") X(OUT, 38, "out") X(X_STRIDE, 39, "x_stride")                         \
-  X(RESIDUAL_STRIDE, 40, "residual_stride") X(OUT_STRIDE, 41, "out_stride")
+  X(RESIDUAL_STRIDE, 40, "residual_stride") X(OUT_STRIDE, 41, "out_stride") X(IDS, 42, "ids")               \
+  X(TABLE, 43, "table") X(VOCABULARY, 44, "vocabulary") X(TABLE_STRIDE, 45, "table_stride")         \
+  X(INDEX_DTYPE, 46, "index_dtype") X(INDICES, 47, "indices") X(Q, 48, "q") X(V, 49, "v")           \
+  X(POSITIONS, 50, "positions") X(SLOTS, 51, "slots") X(COS_SIN, 52, "cos_sin")                     \
+  X(K_CACHE, 53, "k_cache") X(V_CACHE, 54, "v_cache") X(Q_HEADS, 55, "q_heads")                     \
+  X(KV_HEADS, 56, "kv_heads") X(HEAD_DIM, 57, "head_dim") X(ROTARY_DIM, 58, "rotary_dim")           \
+  X(POSITIONS_MAX, 59, "positions_max") X(PAGES, 60, "pages") X(PAGE_SIZE, 61, "page_size")         \
+  X(Q_STRIDE, 62, "q_stride") X(K_STRIDE, 63, "k_stride") X(V_STRIDE, 64, "v_stride")               \
+  X(POSITION_DTYPE, 65, "position_dtype") X(SLOT_DTYPE, 66, "slot_dtype")                 \
+  X(PAGE_STRIDE, 67, "page_stride") X(TOKEN_STRIDE, 68, "token_stride")                             \
+  X(HEAD_STRIDE, 69, "head_stride") X(PAGE_TABLE, 70, "page_table") X(LENGTHS, 71, "lengths")       \
+  X(LENGTH_MAX, 72, "length_max") X(FUNCTION, 73, "function") X(Y, 74, "y")                         \
+  X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -131,7 +144,8 @@ static inline const char* concert_op_kind_name(uint64_t kind) {
 }
 
 static inline const char* concert_dtype_name(uint64_t dtype) {
-  static const char* const kNames[] = {"invalid", "bf16", "fp16", "fp32", "fp8_e4m3"};
+  static const char* const kNames[] = {"invalid", "bf16", "fp16", "fp32", "fp8_e4m3",
+                                       "int32", "int64"};
   return dtype < sizeof(kNames) / sizeof(kNames[0]) ? kNames[dtype] : "unknown";
 }
 
@@ -143,6 +157,21 @@ static inline uint64_t concert_message_tagged(uint64_t number, uint16_t tag) {
 /* The tag of what an op of `kind` (concert_op_kind) does with its operand `field` (concert_field). */
 static inline uint16_t concert_message_access(uint16_t kind, uint16_t field) {
   return (uint16_t)((kind << 8) | (field & 0xff));
+}
+
+/* Whether an op of `kind` writes its operand `field`, which it may read before. */
+static inline int concert_op_writes(uint64_t kind, uint64_t field) {
+  switch (field) {
+    case CONCERT_FIELD_D:
+    case CONCERT_FIELD_DST:
+    case CONCERT_FIELD_OUT:
+    case CONCERT_FIELD_RESIDUAL:
+    case CONCERT_FIELD_INDICES: return 1;
+    case CONCERT_FIELD_Q:
+    case CONCERT_FIELD_K_CACHE:
+    case CONCERT_FIELD_V_CACHE: return kind == CONCERT_OP_ROPE_APPEND;
+    default: return 0;
+  }
 }
 
 /* What the reader calls the session (form 's') or the communicator ('c') of this number; NULL: it has no
@@ -160,10 +189,7 @@ static inline const char* concert_message_word(char form, uint64_t arg, concert_
     case 'k': return concert_op_kind_name(arg);
     case 'd': return concert_dtype_name(arg);
     case 'a':
-      noun = field == CONCERT_FIELD_D || field == CONCERT_FIELD_DST || field == CONCERT_FIELD_OUT ||
-                     field == CONCERT_FIELD_RESIDUAL
-                 ? "writes"
-                 : "reads";
+      noun = concert_op_writes(tag >> 8, field) ? "writes" : "reads";
       snprintf(number, size, "%s, %s %s", concert_op_kind_name(tag >> 8), noun, concert_field_name(field));
       return number;
     case 'n': arg = concert_message_tagged(arg, 0); break;

@@ -70,15 +70,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ring/ops/argmax.h"
+#include "proto/ring/ops/attention_decode.h"
 #include "proto/ring/ops/collective.h"
 #include "proto/ring/ops/copy.h"
+#include "proto/ring/ops/elementwise.h"
+#include "proto/ring/ops/embedding.h"
 #include "proto/ring/ops/gated_activation.h"
 #include "proto/ring/ops/gemm.h"
+#include "proto/ring/ops/layer_norm.h"
 #include "proto/ring/ops/operand.h"
 #include "proto/ring/ops/rms_norm.h"
+#include "proto/ring/ops/rope_append.h"
 
 #define CONCERT_ABI_MAJOR 1
-#define CONCERT_ABI_MINOR 2
+#define CONCERT_ABI_MINOR 3
 #define CONCERT_SESSION_MAGIC 0x31545245434e4f43ull /* "CONCERT1", little-endian */
 
 enum {
@@ -93,14 +99,19 @@ enum {
 #define CONCERT_FEATURE_HOST_MEMORY (1ull << 1) /* buffers are memfds that both sides map (sim) */
 #define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
 #define CONCERT_FEATURE_ROW_OPS (1ull << 3)     /* rms_norm and gated_activation; since 1.2 */
-#define CONCERT_OP_FEATURES (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS) /* on every device */
+#define CONCERT_FEATURE_MODEL_OPS (1ull << 4)   /* kinds from embedding on; since 1.3 */
+#define CONCERT_OP_FEATURES /* on every device */ \
+  (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS)
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \
   X(GEMM, 1, "gemm") X(COPY, 2, "copy") X(ALL_REDUCE, 3, "all_reduce")               \
   X(ALL_GATHER, 4, "all_gather") X(REDUCE_SCATTER, 5, "reduce_scatter")              \
   X(ALL_TO_ALL, 6, "all_to_all") X(BROADCAST, 7, "broadcast") X(BARRIER, 8, "barrier")    \
-  X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")
+  X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")         \
+  X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
+  X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
+  X(ELEMENTWISE, 16, "elementwise")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -142,6 +153,12 @@ struct concert_descriptor {
     struct concert_copy_body copy;
     struct concert_rms_norm_body rms_norm;
     struct concert_gated_activation_body gated_activation;
+    struct concert_embedding_body embedding;
+    struct concert_argmax_body argmax;
+    struct concert_rope_append_body rope_append;
+    struct concert_attention_decode_body attention_decode;
+    struct concert_layer_norm_body layer_norm;
+    struct concert_elementwise_body elementwise;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

@@ -1,4 +1,4 @@
-// rms_norm and gated_activation of every backend against an fp64 reference.
+// Norms and gated_activation of every backend against an fp64 reference.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,73 +8,13 @@
 #include <vector>
 
 #include "kernels/group/plan/compiler.h"
-#include "tests/conformance/device_fixture.h"
+#include "tests/conformance/row_ops_fixture.h"
 
 namespace concert::daemon::conformance {
 namespace {
 
-struct Rows {
-  const char* name;
-  uint32_t rows, columns;
-  uint32_t padding = 0;  // of every row, elements
-};
-
-// One element; sizes that 16 bytes do not divide; more than a block's threads take at once, more
-// than a grid's blocks; gaps that keep rows at multiples of 16 bytes, and such that do not.
-constexpr Rows kRows[] = {
-    {.name = "one_element", .rows = 1, .columns = 1},
-    {.name = "odd", .rows = 3, .columns = 37},
-    {.name = "decode", .rows = 16, .columns = 4096},
-    {.name = "wide", .rows = 2, .columns = 5000, .padding = 8},
-    {.name = "padded", .rows = 9, .columns = 64, .padding = 3},
-    {.name = "many", .rows = 5000, .columns = 16},
-};
-
-using Values = std::vector<double>;
-
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-Values Rounded(Dtype dtype, const Values& values) { return Decode(dtype, Encode(dtype, values)); }
-double Rounded(Dtype dtype, double value) { return Rounded(dtype, Values{value})[0]; }
-
-// One rounding of a result that is computed in fp32, and of values at both ends of a sum.
-double ToleranceOf(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBf16:
-      return 4e-3;
-    case Dtype::kFp16:
-      return 5e-4;
-    default:
-      return 1e-5;
-  }
-}
-
-class RowOpsConformanceTest : public DeviceTest {
- protected:
-  // Rows as they lie in memory, gaps among them.
-  static Values MakeRows(const Rows& shape, Dtype dtype, uint64_t columns, uint64_t seed) {
-    return RandomNumbers(dtype, shape.rows * (columns + shape.padding), seed);
-  }
-  // The rows of `buffer` are near `want`; what lies between them is as it was, poison.
-  void CheckRows(const Rows& shape, Dtype dtype, uint32_t buffer, const Values& want) {
-    const uint64_t stride = shape.columns + shape.padding;
-    const Values all = Decode(dtype, Read(buffer, shape.rows * stride * DtypeBytes(dtype)));
-    Values got;
-    for (uint64_t i = 0; i < all.size(); ++i) {
-      if (i % stride < shape.columns) {
-        got.push_back(all[i]);
-      } else {
-        ASSERT_TRUE(std::isnan(all[i])) << "gap at " << i << " was written";
-      }
-    }
-    EXPECT_LE(RelativeError(got, want), ToleranceOf(dtype));
-  }
-  Op Make(concert_descriptor& descriptor, uint16_t kind) {
-    descriptor.kind = kind;
-    return Admit(descriptor);
-  }
-};
 
 class RmsNormConformanceTest : public RowOpsConformanceTest {
  public:
@@ -168,7 +108,7 @@ class RmsNormConformanceTest : public RowOpsConformanceTest {
 };
 
 TEST_P(RmsNormConformanceTest, MatchesTheReference) {
-  for (const Rows& shape : kRows) {
+  for (const Rows& shape : kRowShapes) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
       for (const bool residual : {false, true}) {
         for (const bool cast_first : {false, true}) {
@@ -267,6 +207,84 @@ TEST_P(RmsNormConformanceTest, NanAndInfinityOfTheWeightStayInTheirColumn) {
   }
 }
 
+class LayerNormConformanceTest : public RowOpsConformanceTest {
+ protected:
+  struct Case {
+    Rows shape;
+    Dtype dtype;
+    bool residual, bias;
+    double mean = 0;       // of x, beside which its elements vary by 1
+    double tolerance = 0;  // 0: ToleranceOf
+  };
+
+  void RunCase(const Case& test) {
+    SCOPED_TRACE(std::string(test.shape.name) + ", dtype " +
+                 std::to_string(static_cast<int>(test.dtype)) +
+                 (test.residual ? ", residual" : "") + (test.bias ? ", bias" : ""));
+    const Rows& shape = test.shape;
+    const uint64_t stride = shape.columns + shape.padding;
+    Values x = MakeRows(shape, test.dtype, shape.columns, 1);
+    for (double& value : x) value += test.mean;
+    x = Rounded(test.dtype, x);
+    const Values residual = MakeRows(shape, test.dtype, shape.columns, 2);
+    const Values weight = RandomNumbers(test.dtype, shape.columns, 3);
+    const Values bias = RandomNumbers(test.dtype, shape.columns, 4);
+    concert_descriptor descriptor{};
+    concert_layer_norm_body& body = descriptor.body.layer_norm;
+    body.rows = shape.rows, body.columns = shape.columns;
+    body.x_stride = body.residual_stride = body.out_stride = stride;
+    body.epsilon = 1e-2f;
+    body.dtype = static_cast<uint8_t>(test.dtype);
+    body.x.buffer = NewBuffer(Encode(test.dtype, x));
+    body.weight.buffer = NewBuffer(Encode(test.dtype, weight));
+    if (test.bias) body.bias.buffer = NewBuffer(Encode(test.dtype, bias));
+    if (test.residual) body.residual.buffer = NewBuffer(Encode(test.dtype, residual));
+    body.out.buffer = NewPoisoned(x.size() * DtypeBytes(test.dtype));
+    Run(Make(descriptor, CONCERT_OP_LAYER_NORM));
+
+    Values sums = x, want;
+    for (size_t i = 0; i < sums.size() && test.residual; ++i) sums[i] += residual[i];
+    sums = Rounded(test.dtype, sums);
+    for (uint64_t row = 0; row < shape.rows; ++row) {
+      const double* const input = sums.data() + row * stride;
+      double mean = 0, variance = 0;
+      for (uint64_t i = 0; i < shape.columns; ++i) mean += input[i] / shape.columns;
+      for (uint64_t i = 0; i < shape.columns; ++i) {
+        variance += std::pow(input[i] - mean, 2) / shape.columns;
+      }
+      for (uint64_t i = 0; i < shape.columns; ++i) {
+        want.push_back((input[i] - mean) / std::sqrt(variance + body.epsilon) * weight[i] +
+                       (test.bias ? bias[i] : 0));
+      }
+    }
+    // Of one element the norm is 0, and what bias there is.
+    if (shape.columns > 1 || test.bias) {
+      CheckRows(shape, test.dtype, body.out.buffer, want, test.tolerance);
+    }
+    if (!test.residual) return;
+    const Values got =
+        Decode(test.dtype, Read(body.residual.buffer, sums.size() * DtypeBytes(test.dtype)));
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], i % stride < shape.columns ? sums[i] : residual[i]) << "element " << i;
+    }
+  }
+};
+
+TEST_P(LayerNormConformanceTest, MatchesTheReference) {
+  for (const Rows& shape : kRowShapes) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+      for (const bool residual : {false, true}) {
+        for (const bool bias : {false, true}) RunCase({shape, dtype, residual, bias});
+      }
+    }
+  }
+}
+
+// fp32's sum of squares would say nothing of the variance.
+TEST_P(LayerNormConformanceTest, AMeanFarFromZeroLeavesTheVariance) {
+  RunCase({{"far", 3, 1000}, Dtype::kFp32, false, true, 1000, 1e-3});
+}
+
 class GatedActivationConformanceTest : public RowOpsConformanceTest {
  protected:
   void RunCase(const Rows& shape, Dtype dtype, uint8_t activation, bool interleaved) {
@@ -305,7 +323,7 @@ class GatedActivationConformanceTest : public RowOpsConformanceTest {
 };
 
 TEST_P(GatedActivationConformanceTest, MatchesTheReference) {
-  for (const Rows& shape : kRows) {
+  for (const Rows& shape : kRowShapes) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
       for (const uint8_t activation : {CONCERT_ABI_ACT_GELU, CONCERT_ABI_ACT_SILU}) {
         for (const bool interleaved : {false, true}) RunCase(shape, dtype, activation, interleaved);
@@ -495,6 +513,7 @@ TEST_P(ChainConformanceTest, NormsAndGatesFollowGemmsAndAreFollowed) {
 
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(ChainConformanceTest);
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(RmsNormConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(LayerNormConformanceTest);
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(GatedActivationConformanceTest);
 
 }  // namespace

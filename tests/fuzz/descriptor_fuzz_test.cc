@@ -44,6 +44,24 @@ class DescriptorGenerator {
       case CONCERT_OP_GATED_ACTIVATION:
         descriptor.body.gated_activation = GatedActivation();
         break;
+      case CONCERT_OP_EMBEDDING:
+        descriptor.body.embedding = Embedding();
+        break;
+      case CONCERT_OP_ARGMAX:
+        descriptor.body.argmax = Argmax();
+        break;
+      case CONCERT_OP_ROPE_APPEND:
+        descriptor.body.rope_append = RopeAppend();
+        break;
+      case CONCERT_OP_ATTENTION_DECODE:
+        descriptor.body.attention_decode = AttentionDecode();
+        break;
+      case CONCERT_OP_LAYER_NORM:
+        descriptor.body.layer_norm = LayerNorm();
+        break;
+      case CONCERT_OP_ELEMENTWISE:
+        descriptor.body.elementwise = Elementwise();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -131,6 +149,32 @@ class DescriptorGenerator {
     return norm;
   }
 
+  concert_layer_norm_body LayerNorm() {
+    const concert_rms_norm_body same = RmsNorm();
+    concert_layer_norm_body norm{};
+    norm.rows = same.rows, norm.columns = same.columns;
+    norm.x = same.x, norm.residual = same.residual, norm.weight = same.weight, norm.out = same.out;
+    if (Pick(2) == 0) norm.bias = Operand();
+    norm.x_stride = same.x_stride, norm.residual_stride = same.residual_stride;
+    norm.out_stride = same.out_stride;
+    norm.epsilon = same.epsilon, norm.dtype = same.dtype;
+    return norm;
+  }
+
+  concert_elementwise_body Elementwise() {
+    concert_elementwise_body elementwise{};
+    elementwise.rows = Size32(), elementwise.columns = Size32();
+    elementwise.x = Operand(), elementwise.y = Operand();
+    elementwise.out = Pick(4) == 0 ? elementwise.x : Operand();
+    elementwise.x_stride = RowStride(elementwise.columns);
+    elementwise.y_stride = Pick(3) == 0 ? 0 : RowStride(elementwise.columns);
+    elementwise.out_stride = Rarely() ? RowStride(elementwise.columns) : elementwise.x_stride;
+    elementwise.function = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    elementwise.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    elementwise.out_dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    return elementwise;
+  }
+
   concert_gated_activation_body GatedActivation() {
     concert_gated_activation_body gated{};
     gated.rows = Size32(), gated.columns = Size32();
@@ -141,6 +185,79 @@ class DescriptorGenerator {
     gated.activation = static_cast<uint8_t>(Rarely() ? Pick(256) : 2 + Pick(2));
     gated.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
     return gated;
+  }
+
+  uint8_t IndexDtype() { return static_cast<uint8_t>(Rarely() ? Pick(256) : 5 + Pick(2)); }
+
+  // The ids are whatever lies in the buffers.
+  concert_embedding_body Embedding() {
+    concert_embedding_body embedding{};
+    embedding.rows = Size32(), embedding.columns = Size32(), embedding.vocabulary = Size32();
+    embedding.ids = Operand(), embedding.table = Operand(), embedding.out = Operand();
+    embedding.table_stride = RowStride(embedding.columns);
+    embedding.out_stride = RowStride(embedding.columns);
+    embedding.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    embedding.index_dtype = IndexDtype();
+    return embedding;
+  }
+
+  concert_argmax_body Argmax() {
+    concert_argmax_body argmax{};
+    argmax.rows = Size32(), argmax.columns = Size32();
+    argmax.x = Operand(), argmax.indices = Operand();
+    argmax.x_stride = RowStride(argmax.columns);
+    argmax.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    argmax.index_dtype = IndexDtype();
+    return argmax;
+  }
+
+  uint16_t Few(int most) { return static_cast<uint16_t>(Rarely() ? Size() : 1 + Pick(most)); }
+
+  concert_kv_cache_abi Cache(uint32_t heads, uint32_t head_dim) {
+    concert_kv_cache_abi cache{};
+    cache.k = Operand(), cache.v = Operand();
+    cache.pages = Few(8), cache.page_size = Few(16);
+    cache.head_stride = head_dim, cache.token_stride = heads * head_dim;
+    cache.page_stride = uint64_t{cache.page_size} * cache.token_stride + (Rarely() ? Size() : 0);
+    return cache;
+  }
+
+  concert_rope_append_body RopeAppend() {
+    concert_rope_append_body rope{};
+    rope.rows = Few(16), rope.positions_max = Size32();
+    rope.q_heads = Few(4), rope.kv_heads = Few(2);
+    rope.head_dim = static_cast<uint16_t>(2 * Few(16));
+    rope.rotary_dim = Rarely() ? Few(64) : rope.head_dim;
+    rope.q = Operand(), rope.k = Operand(), rope.v = Operand();
+    rope.positions = Operand(), rope.slots = Operand(), rope.cos_sin = Operand();
+    rope.cache = Cache(rope.kv_heads, rope.head_dim);
+    rope.q_stride = static_cast<uint32_t>(RowStride(uint64_t{rope.q_heads} * rope.head_dim));
+    rope.k_stride = rope.v_stride =
+        static_cast<uint32_t>(RowStride(uint64_t{rope.kv_heads} * rope.head_dim));
+    rope.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    rope.position_dtype = IndexDtype(), rope.slot_dtype = IndexDtype();
+    rope.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    return rope;
+  }
+
+  concert_attention_decode_body AttentionDecode() {
+    concert_attention_decode_body attention{};
+    attention.rows = Few(8);
+    attention.kv_heads = Few(2);
+    attention.q_heads = static_cast<uint16_t>(attention.kv_heads * Few(8));
+    attention.head_dim = static_cast<uint16_t>(64 * Few(2));
+    attention.q = Operand(), attention.lengths = Operand(), attention.out = Operand();
+    if (Pick(3) != 0) attention.page_table = Operand();
+    attention.cache = Cache(attention.kv_heads, attention.head_dim);
+    attention.q_stride = attention.out_stride =
+        static_cast<uint32_t>(RowStride(uint64_t{attention.q_heads} * attention.head_dim));
+    attention.table_stride = Few(8);
+    attention.length_max = Few(8) * (Rarely() ? 1 : attention.cache.page_size);
+    attention.window = Rarely() ? Size32() : 0;
+    attention.scale = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.125f;
+    attention.soft_cap = Rarely() ? std::numeric_limits<float>::infinity() : 0;
+    attention.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1);
+    return attention;
   }
 
   concert_collective_body Collective(uint16_t kind) {

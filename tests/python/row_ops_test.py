@@ -1,4 +1,4 @@
-"""rms_norm and gated_activation, against numpy, and what is refused."""
+"""Norms and gated_activation, against numpy, and what is refused."""
 
 import numpy as np
 import pytest
@@ -36,6 +36,33 @@ def test_norm_in_place_and_of_rows_with_gaps(session, queue):
     queue.rms_norm(x[:, :20], session.array(np.ones(20, np.float32)), x[:, :20]).wait()
     np.testing.assert_allclose(x.read()[:, :20], normalised(data[:, :20], 1, 1e-6), rtol=1e-5)
     np.testing.assert_array_equal(x.read()[:, 20:], data[:, 20:])
+
+
+@pytest.mark.parametrize("dtype, error", [("fp32", 1e-5), ("fp16", 1e-3), ("bf16", 8e-3)])
+def test_layer_norm(session, queue, dtype, error):
+    x, residual = session.array(numbers(9, 40), dtype), session.array(numbers(9, 40, seed=2), dtype)
+    weight, bias = (session.array(numbers(40, seed=seed), dtype) for seed in (3, 4))
+    out = poisoned(session, (9, 40), dtype)
+    queue.layer_norm(x, weight, out, bias=bias, residual=residual, epsilon=1e-3).wait()
+    summed = values(residual).astype(np.float64)
+    centred = summed - summed.mean(axis=1, keepdims=True)
+    deviation = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + 1e-3)
+    wanted = centred / deviation * values(weight) + values(bias)
+    assert np.linalg.norm(values(out) - wanted) <= error * np.linalg.norm(wanted)
+    queue.layer_norm(out, weight, out).wait()  # in place
+    assert np.isfinite(values(out)).all()
+
+
+def test_elementwise(session, queue):
+    data, other, row = numbers(6, 40), numbers(6, 40, seed=2), numbers(40, seed=3)
+    x, y, out = session.array(data), session.array(other), poisoned(session, (6, 40), "fp32")
+    queue.add(x, y, out).wait()
+    np.testing.assert_array_equal(out.read(), data + other)
+    queue.multiply(out, session.array(row), out).wait()
+    np.testing.assert_array_equal(out.read(), (data + other) * row)
+    halves = poisoned(session, (6, 20), "fp16")
+    queue.cast(x[:, 20:], halves).wait()
+    np.testing.assert_array_equal(halves.read(), data[:, 20:].astype(np.float16))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -88,6 +115,13 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
          "residual is BF16"),
         (lambda: queue.rms_norm(session.zeros((2, 4, 16), "fp32"), weight, out),
          "it must have 2 dimensions"),
+        (lambda: queue.layer_norm(x, weight, out, bias=session.zeros((15,), "fp32")),
+         "bias has shape (15,)"),
+        (lambda: queue.layer_norm(x, weight, out, bias=session.zeros((16,), "fp16")),
+         "bias is FP16"),
+        (lambda: queue.add(x, session.zeros((4, 15), "fp32"), out), "y is (4, 15)"),
+        (lambda: queue.multiply(x, session.zeros((16,), "bf16"), out), "y is BF16"),
+        (lambda: queue.cast(x, session.zeros((4, 15), "bf16")), "out is (4, 15)"),
         (lambda: queue.gated_activation(x, out), "x must be (4, 32)"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "bf16"), out), "out is FP32"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "fp32"), out, activation=9),

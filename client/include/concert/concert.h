@@ -82,8 +82,7 @@ typedef struct concert_error {
 /* The library's version, "0.1.0". */
 CONCERT_API const char* concert_version(void);
 
-/* ---- Connect and close
- * ---------------------------------------------------------------------------------- */
+/* ---- Connect and close ---- */
 
 typedef enum concert_fallback {
   CONCERT_FALLBACK_ENVIRONMENT =
@@ -138,8 +137,7 @@ CONCERT_API uint32_t concert_gpu_count(const concert_session* session);
 CONCERT_API int concert_gpu_info_get(const concert_session* session, uint32_t index,
                                      concert_gpu* gpu, concert_error* error);
 
-/* ---- Buffers
- * -------------------------------------------------------------------------------------------- */
+/* ---- Buffers ---- */
 
 /* Memory made by the daemon: zeroed, and every GPU of the node may use it in ops. */
 CONCERT_API int concert_buffer_allocate(concert_session* session, uint32_t gpu, uint64_t bytes,
@@ -194,8 +192,7 @@ typedef struct concert_slice {
   uint64_t offset;
 } concert_slice;
 
-/* ---- Pool: daemon-made memory behind a framework's allocator
- * -------------------------------------------------------------------------------------------- */
+/* ---- Pool: daemon-made memory behind a framework's allocator ---- */
 
 /* A framework's allocator calls functions that know no session, as PyTorch's CUDAPluggableAllocator
  * does, so that this alone is the process's and not a session's. Any thread may call these. */
@@ -220,8 +217,7 @@ CONCERT_API int concert_pool_find(concert_session* session, const void* address,
  * has told stays true. */
 CONCERT_API uint64_t concert_pool_frees(void);
 
-/* ---- Queues
- * --------------------------------------------------------------------------------------------- */
+/* ---- Queues ---- */
 
 typedef enum concert_priority {
   CONCERT_PRIORITY_LOW = -1,
@@ -245,14 +241,15 @@ typedef struct concert_ticket {
 /* The moment when everything submitted to the queue so far is done. Of NULL: no moment. */
 CONCERT_API concert_ticket concert_queue_last(const concert_queue* queue);
 
-/* ---- Submit
- * --------------------------------------------------------------------------------------------- */
+/* ---- Submit ---- */
 
 typedef enum concert_dtype {
   CONCERT_BF16 = 1,
   CONCERT_FP16 = 2,
   CONCERT_FP32 = 3,
-  CONCERT_FP8_E4M3 = 4 /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+  CONCERT_FP8_E4M3 = 4, /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+  CONCERT_INT32 = 5,    /* indices: token ids, positions, slots */
+  CONCERT_INT64 = 6
 } concert_dtype;
 
 typedef enum concert_activation {
@@ -379,6 +376,108 @@ typedef struct concert_gated_activation {
   uint64_t x_stride, out_stride; /* of rows, in elements; 0: without gaps */
 } concert_gated_activation;
 
+/* Indices of the ops below are read when the op runs, from memory that may change at any time: what
+ * is out of range then is taken for the nearest that is in range. */
+
+/* out[r,:] = table[ids[r],:]; a row of zeros where the id is below 0. The dtype is not fp8. out may
+ * share memory with nothing else. Since 1.3. */
+typedef struct concert_embedding {
+  uint32_t struct_size;
+  uint32_t rows, columns, vocabulary; /* of out; rows of the table */
+  uint32_t dtype, index_dtype;        /* of table and out; of ids: int32 or int64 */
+  concert_slice ids, table, out;
+  uint64_t table_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_embedding;
+
+/* indices[r] = where x[r,:] is largest, of equals the first; NaN is larger than everything. The
+ * dtype is not fp8. Since 1.3. */
+typedef struct concert_argmax {
+  uint32_t struct_size;
+  uint32_t rows, columns;      /* of x */
+  uint32_t dtype, index_dtype; /* of x; of indices: int32 or int64 */
+  concert_slice x, indices;
+  uint64_t x_stride; /* of rows, in elements; 0: without gaps */
+} concert_argmax;
+
+/* Keys and values of a layer: `pages` pages of `page_size` tokens, each of as many heads as the op
+ * says. Without paging a page is one sequence. Strides are in elements, the same for k and v; 0: as
+ * if heads lay side by side in a token, tokens in a page and pages in the cache, without gaps. */
+typedef struct concert_kv_cache {
+  concert_slice k, v;
+  uint64_t page_stride;
+  uint32_t pages, page_size;
+  uint32_t token_stride, head_stride;
+} concert_kv_cache;
+
+/* Flag: elements 2i and 2i + 1 of a head are rotated together; else i and i + rotary_dim / 2. */
+#define CONCERT_ROPE_INTERLEAVED (1u << 0)
+
+/* For each of `rows` tokens: rotates the heads of q, in place, and those of k by the token's
+ * position, then writes k and v to the token's slot of the cache: page slot / page_size, token slot
+ * % page_size. A row of cos_sin, one for each position, holds rotary_dim / 2 cosines and then as
+ * many sines in fp32. A row whose slot is below 0 is padding: the cache gets nothing of it. The
+ * dtype is not fp8. q, k and v may be parts of one matrix. Since 1.3. */
+typedef struct concert_rope_append {
+  uint32_t struct_size;
+  uint32_t rows, positions_max; /* positions_max: rows of cos_sin */
+  uint32_t q_heads, kv_heads, head_dim;
+  uint32_t rotary_dim; /* 0: head_dim. What of a head is rotated, from its begin */
+  uint32_t dtype, position_dtype, slot_dtype; /* of q, k, v and the cache; int32 or int64 */
+  uint32_t flags;                             /* CONCERT_ROPE_* */
+  concert_slice q, k, v, positions, slots, cos_sin;
+  concert_kv_cache cache;
+  uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
+} concert_rope_append;
+
+/* out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], mean and variance
+ * row r's, in fp32 and rounded once. Residual, dtype and out: as in concert_rms_norm. Since 1.3. */
+typedef struct concert_layer_norm {
+  uint32_t struct_size;
+  uint32_t rows, columns, dtype;
+  float epsilon;
+  concert_slice x, residual, weight, bias, out;   /* residual and bias may be none */
+  uint64_t x_stride, residual_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_layer_norm;
+
+typedef enum concert_elementwise_function {
+  CONCERT_ADD = 1,
+  CONCERT_MULTIPLY = 2,
+  CONCERT_CAST = 3 /* of x alone */
+} concert_elementwise_function;
+
+/* out[r,c] = x[r,c] + y[r,c], x[r,c] * y[r,c] or x[r,c], in fp32 and rounded once. y may be one row
+ * for all. No dtype is fp8. out may be x or y where it has the same rows; else it may share memory
+ * with neither. Since 1.3. */
+typedef struct concert_elementwise {
+  uint32_t struct_size;
+  uint32_t function; /* concert_elementwise_function */
+  uint32_t rows, columns;
+  uint32_t dtype, out_dtype; /* of x and y; of out, 0: dtype */
+  concert_slice x, y, out;
+  /* Of rows, in elements; 0: without gaps. y_stride CONCERT_STRIDE_SHARED: one row for all. */
+  uint64_t x_stride, y_stride, out_stride;
+} concert_elementwise;
+
+/* For each of `rows` sequences and each head h of q: out = softmax(cap(scale * q * K^T)) * V over
+ * the last `window` (0: all) of the sequence's lengths[r] tokens in the cache, K and V being those
+ * of head h / (q_heads / kv_heads); cap(s) is soft_cap * tanh(s / soft_cap), with soft_cap 0 s. Of
+ * length 0: a row of zeros. Token t of sequence r is token t % page_size of page
+ * page_table[r][t / page_size], or, without a table, token t of page r. All but table and lengths
+ * (int32) are bf16; q and the cache begin at multiples of 16 bytes and have strides of multiples of
+ * 8 elements. out may share memory with nothing else. Since 1.3. */
+typedef struct concert_attention_decode {
+  uint32_t struct_size;
+  uint32_t rows;
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
+  uint32_t window, dtype;
+  float scale, soft_cap;                     /* scale: usually 1 / sqrt(head_dim) */
+  concert_slice q, page_table, lengths, out; /* page_table may be none */
+  concert_kv_cache cache;
+  uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
+  uint32_t table_stride;         /* of rows of the page table, in elements */
+} concert_attention_decode;
+
 /* Each hands one op to the queue and returns at once; `ticket` (may be NULL) is reached when the op
  * is done. RESOURCE_EXHAUSTED: the ring stayed full for submit_timeout_ns. UNAVAILABLE: the session
  * has ended. A failed submit leaves no trace: nothing was handed over. `options` may be NULL. */
@@ -398,6 +497,25 @@ CONCERT_API int concert_submit_gated_activation(concert_queue* queue,
                                                 const concert_gated_activation* op,
                                                 const concert_submit_options* options,
                                                 concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_embedding(concert_queue* queue, const concert_embedding* op,
+                                         const concert_submit_options* options,
+                                         concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_argmax(concert_queue* queue, const concert_argmax* op,
+                                      const concert_submit_options* options, concert_ticket* ticket,
+                                      concert_error* error);
+CONCERT_API int concert_submit_rope_append(concert_queue* queue, const concert_rope_append* op,
+                                           const concert_submit_options* options,
+                                           concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_attention_decode(concert_queue* queue,
+                                                const concert_attention_decode* op,
+                                                const concert_submit_options* options,
+                                                concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_layer_norm(concert_queue* queue, const concert_layer_norm* op,
+                                          const concert_submit_options* options,
+                                          concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_elementwise(concert_queue* queue, const concert_elementwise* op,
+                                           const concert_submit_options* options,
+                                           concert_ticket* ticket, concert_error* error);
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting
@@ -406,9 +524,7 @@ CONCERT_API int concert_submit_gated_activation(concert_queue* queue,
 CONCERT_API int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error);
 CONCERT_API int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* error);
 
-/* ---- Wait
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Wait ---- */
 
 /* These take tickets of the session's own queues and user timelines. For tickets of other sessions,
  * submit an op that waits for them. The library keeps the last 1024 failures of a session; asking
@@ -435,8 +551,7 @@ CONCERT_API int concert_wait(concert_session* session, concert_ticket ticket, in
 CONCERT_API int concert_wait_on_stream(concert_session* session, concert_ticket ticket,
                                        void* stream, concert_error* error);
 
-/* ---- User timelines: ops wait for the client
- * --------------------------------------------------------------- */
+/* ---- User timelines: ops wait for the client ---- */
 
 /* A counter that begins at 0. RESOURCE_EXHAUSTED when the session has as many as the daemon allows
  * (64). */
@@ -456,8 +571,7 @@ CONCERT_API int concert_user_timeline_signal_on_stream(concert_user_timeline* ti
                                                        uint64_t value, void* stream,
                                                        concert_error* error);
 
-/* ---- Communicators
- * -------------------------------------------------------------------------------------- */
+/* ---- Communicators ---- */
 
 typedef struct concert_join {
   uint32_t struct_size;

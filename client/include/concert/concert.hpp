@@ -40,7 +40,9 @@ enum Dtype : uint32_t {
   kBf16 = CONCERT_BF16,
   kFp16 = CONCERT_FP16,
   kFp32 = CONCERT_FP32,
-  kFp8E4m3 = CONCERT_FP8_E4M3
+  kFp8E4m3 = CONCERT_FP8_E4M3,
+  kInt32 = CONCERT_INT32,
+  kInt64 = CONCERT_INT64
 };
 enum Activation : uint32_t {
   kNone = CONCERT_ACTIVATION_NONE,
@@ -299,6 +301,91 @@ struct GatedActivationOp {
   bool interleaved = false;
 };
 
+// See concert_embedding.
+struct EmbeddingOp {
+  uint32_t rows = 0, columns = 0, vocabulary = 0;
+  Slice ids{}, table{}, out{};
+  uint64_t table_stride = 0, out_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype index_dtype = kInt32;
+};
+
+// See concert_argmax.
+struct ArgmaxOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, indices{};
+  uint64_t x_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype index_dtype = kInt32;
+};
+
+// See concert_kv_cache.
+struct KvCache {
+  Slice k{}, v{};
+  uint32_t pages = 0, page_size = 0;
+  uint64_t page_stride = 0;
+  uint32_t token_stride = 0, head_stride = 0;
+
+  concert_kv_cache Abi() const {
+    return {k.Abi(), v.Abi(), page_stride, pages, page_size, token_stride, head_stride};
+  }
+};
+
+// See concert_rope_append.
+struct RopeAppendOp {
+  uint32_t rows = 0;
+  uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
+  uint32_t rotary_dim = 0;  // 0: head_dim
+  uint32_t positions_max = 0;
+  Slice q{}, k{}, v{}, positions{}, slots{}, cos_sin{};
+  KvCache cache{};
+  uint32_t q_stride = 0, k_stride = 0, v_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype position_dtype = kInt32, slot_dtype = kInt32;
+  bool interleaved = false;
+};
+
+// See concert_attention_decode.
+struct AttentionDecodeOp {
+  uint32_t rows = 0;
+  uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
+  uint32_t length_max = 0;
+  Slice q{}, lengths{}, out{};
+  KvCache cache{};
+  Slice page_table{};  // none: a page for each sequence
+  uint32_t q_stride = 0, out_stride = 0, table_stride = 0;
+  float scale = 1, soft_cap = 0;
+  uint32_t window = 0;
+  Dtype dtype = kBf16;
+};
+
+// See concert_layer_norm.
+struct LayerNormOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, weight{}, out{};
+  Slice bias{};      // none: nothing is added
+  Slice residual{};  // none: x alone is normalised
+  uint64_t x_stride = 0, residual_stride = 0, out_stride = 0;
+  float epsilon = 1e-5f;
+  Dtype dtype = kBf16;
+};
+
+enum ElementwiseFunction : uint32_t {
+  kAdd = CONCERT_ADD,
+  kMultiply = CONCERT_MULTIPLY,
+  kCast = CONCERT_CAST
+};
+
+// See concert_elementwise.
+struct ElementwiseOp {
+  ElementwiseFunction function = kAdd;
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, y{}, out{};  // a cast needs no y
+  uint64_t x_stride = 0, y_stride = 0, out_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype out_dtype = {};  // none: as dtype
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -402,6 +489,76 @@ class Queue {
     gated.dtype = op.dtype, gated.activation = op.activation;
     gated.flags = op.interleaved ? CONCERT_GATED_INTERLEAVED : 0;
     return Submit(concert_submit_gated_activation, gated, options);
+  }
+  Ticket Embedding(const EmbeddingOp& op, const SubmitOptions& options = {}) {
+    concert_embedding embedding = {};
+    embedding.struct_size = sizeof(embedding);
+    embedding.rows = op.rows, embedding.columns = op.columns;
+    embedding.vocabulary = op.vocabulary;
+    embedding.dtype = op.dtype, embedding.index_dtype = op.index_dtype;
+    embedding.ids = op.ids.Abi(), embedding.table = op.table.Abi(), embedding.out = op.out.Abi();
+    embedding.table_stride = op.table_stride, embedding.out_stride = op.out_stride;
+    return Submit(concert_submit_embedding, embedding, options);
+  }
+  Ticket Argmax(const ArgmaxOp& op, const SubmitOptions& options = {}) {
+    concert_argmax argmax = {};
+    argmax.struct_size = sizeof(argmax);
+    argmax.rows = op.rows, argmax.columns = op.columns;
+    argmax.dtype = op.dtype, argmax.index_dtype = op.index_dtype;
+    argmax.x = op.x.Abi(), argmax.indices = op.indices.Abi();
+    argmax.x_stride = op.x_stride;
+    return Submit(concert_submit_argmax, argmax, options);
+  }
+  Ticket RopeAppend(const RopeAppendOp& op, const SubmitOptions& options = {}) {
+    concert_rope_append rope = {};
+    rope.struct_size = sizeof(rope);
+    rope.rows = op.rows, rope.positions_max = op.positions_max;
+    rope.q_heads = op.q_heads, rope.kv_heads = op.kv_heads;
+    rope.head_dim = op.head_dim, rope.rotary_dim = op.rotary_dim;
+    rope.dtype = op.dtype;
+    rope.position_dtype = op.position_dtype, rope.slot_dtype = op.slot_dtype;
+    rope.flags = op.interleaved ? CONCERT_ROPE_INTERLEAVED : 0;
+    rope.q = op.q.Abi(), rope.k = op.k.Abi(), rope.v = op.v.Abi();
+    rope.positions = op.positions.Abi(), rope.slots = op.slots.Abi();
+    rope.cos_sin = op.cos_sin.Abi(), rope.cache = op.cache.Abi();
+    rope.q_stride = op.q_stride, rope.k_stride = op.k_stride, rope.v_stride = op.v_stride;
+    return Submit(concert_submit_rope_append, rope, options);
+  }
+  Ticket AttentionDecode(const AttentionDecodeOp& op, const SubmitOptions& options = {}) {
+    concert_attention_decode attention = {};
+    attention.struct_size = sizeof(attention);
+    attention.rows = op.rows, attention.length_max = op.length_max;
+    attention.q_heads = op.q_heads, attention.kv_heads = op.kv_heads;
+    attention.head_dim = op.head_dim, attention.dtype = op.dtype;
+    attention.window = op.window, attention.scale = op.scale, attention.soft_cap = op.soft_cap;
+    attention.q = op.q.Abi(), attention.page_table = op.page_table.Abi();
+    attention.lengths = op.lengths.Abi(), attention.out = op.out.Abi();
+    attention.cache = op.cache.Abi();
+    attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
+    attention.table_stride = op.table_stride;
+    return Submit(concert_submit_attention_decode, attention, options);
+  }
+  Ticket LayerNorm(const LayerNormOp& op, const SubmitOptions& options = {}) {
+    concert_layer_norm norm = {};
+    norm.struct_size = sizeof(norm);
+    norm.rows = op.rows, norm.columns = op.columns;
+    norm.dtype = op.dtype, norm.epsilon = op.epsilon;
+    norm.x = op.x.Abi(), norm.residual = op.residual.Abi(), norm.out = op.out.Abi();
+    norm.weight = op.weight.Abi(), norm.bias = op.bias.Abi();
+    norm.x_stride = op.x_stride, norm.residual_stride = op.residual_stride;
+    norm.out_stride = op.out_stride;
+    return Submit(concert_submit_layer_norm, norm, options);
+  }
+  Ticket Elementwise(const ElementwiseOp& op, const SubmitOptions& options = {}) {
+    concert_elementwise elementwise = {};
+    elementwise.struct_size = sizeof(elementwise);
+    elementwise.function = op.function;
+    elementwise.rows = op.rows, elementwise.columns = op.columns;
+    elementwise.dtype = op.dtype, elementwise.out_dtype = op.out_dtype;
+    elementwise.x = op.x.Abi(), elementwise.y = op.y.Abi(), elementwise.out = op.out.Abi();
+    elementwise.x_stride = op.x_stride, elementwise.y_stride = op.y_stride;
+    elementwise.out_stride = op.out_stride;
+    return Submit(concert_submit_elementwise, elementwise, options);
   }
 
  private:

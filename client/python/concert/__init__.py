@@ -11,8 +11,8 @@ close. Everything that is opened is a context manager. Errors are exceptions wit
 and sentence. docs/python.md of the project is the manual.
 """
 
-from ._abi import (Activation, Backend, Code, CollectiveKind, Dtype, Fallback, Memory, Priority,
-                   Reduction)
+from ._abi import (Activation, Backend, Code, CollectiveKind, Dtype, ElementwiseFunction, Fallback,
+                   Memory, Priority, Reduction)
 from ._dtypes import from_bf16, to_bf16
 from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, Internal,
                       InvalidArgument, NotFound, PermissionDenied, ResourceExhausted, Unavailable,
@@ -20,7 +20,8 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
-from ._row_ops import GatedActivation, RmsNorm
+from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
+                       RmsNorm, RopeAppend)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -30,10 +31,11 @@ for _error in (Error, *Error.__subclasses__()):
     _error.__module__ = "concert"
 
 __all__ = [
-    "Activation", "Backend", "Buffer", "Cancelled", "Code", "Collective", "CollectiveKind",
-    "Communicator", "Copy", "DeadlineExceeded", "Dtype", "Error", "FailedPrecondition", "Fallback",
-    "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "Memory", "NotFound", "Op",
-    "PermissionDenied", "Priority", "Queue", "Reduction", "ResourceExhausted", "RmsNorm", "Session",
-    "Tensor", "Ticket", "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect",
-    "from_bf16", "to_bf16",
+    "Activation", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled", "Code",
+    "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
+    "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
+    "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
+    "NotFound", "Op", "PermissionDenied", "Priority", "Queue", "Reduction", "ResourceExhausted",
+    "RmsNorm", "RopeAppend", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
+    "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
 ]

@@ -24,6 +24,7 @@ GEMM_A_SCALES_PER_ROW = 2
 GEMM_W_SCALES_PER_ROW = 4
 RMS_NORM_CAST_FIRST = 1
 GATED_INTERLEAVED = 1
+ROPE_INTERLEAVED = 1
 
 
 class Code(IntEnum):
@@ -69,6 +70,8 @@ class Dtype(IntEnum):
     FP16 = 2
     FP32 = 3
     FP8_E4M3 = 4
+    INT32 = 5
+    INT64 = 6
 
 
 class Activation(IntEnum):
@@ -91,6 +94,12 @@ class CollectiveKind(IntEnum):
     ALL_TO_ALL = 6
     BROADCAST = 7
     BARRIER = 8
+
+
+class ElementwiseFunction(IntEnum):
+    ADD = 1
+    MULTIPLY = 2
+    CAST = 3
 
 
 class concert_error(Structure):
@@ -248,6 +257,131 @@ class concert_gated_activation(Structure):
     ]
 
 
+class concert_embedding(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("vocabulary", c_uint32),
+        ("dtype", c_uint32),
+        ("index_dtype", c_uint32),
+        ("ids", concert_slice),
+        ("table", concert_slice),
+        ("out", concert_slice),
+        ("table_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_argmax(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("index_dtype", c_uint32),
+        ("x", concert_slice),
+        ("indices", concert_slice),
+        ("x_stride", c_uint64),
+    ]
+
+
+class concert_kv_cache(Structure):
+    _fields_ = [
+        ("k", concert_slice),
+        ("v", concert_slice),
+        ("page_stride", c_uint64),
+        ("pages", c_uint32),
+        ("page_size", c_uint32),
+        ("token_stride", c_uint32),
+        ("head_stride", c_uint32),
+    ]
+
+
+class concert_rope_append(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("positions_max", c_uint32),
+        ("q_heads", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_dim", c_uint32),
+        ("rotary_dim", c_uint32),
+        ("dtype", c_uint32),
+        ("position_dtype", c_uint32),
+        ("slot_dtype", c_uint32),
+        ("flags", c_uint32),
+        ("q", concert_slice),
+        ("k", concert_slice),
+        ("v", concert_slice),
+        ("positions", concert_slice),
+        ("slots", concert_slice),
+        ("cos_sin", concert_slice),
+        ("cache", concert_kv_cache),
+        ("q_stride", c_uint32),
+        ("k_stride", c_uint32),
+        ("v_stride", c_uint32),
+    ]
+
+
+class concert_layer_norm(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("epsilon", c_float),
+        ("x", concert_slice),
+        ("residual", concert_slice),
+        ("weight", concert_slice),
+        ("bias", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("residual_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_elementwise(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("function", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("out_dtype", c_uint32),
+        ("x", concert_slice),
+        ("y", concert_slice),
+        ("out", concert_slice),
+        ("x_stride", c_uint64),
+        ("y_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
+class concert_attention_decode(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("q_heads", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_dim", c_uint32),
+        ("length_max", c_uint32),
+        ("window", c_uint32),
+        ("dtype", c_uint32),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+        ("q", concert_slice),
+        ("page_table", concert_slice),
+        ("lengths", concert_slice),
+        ("out", concert_slice),
+        ("cache", concert_kv_cache),
+        ("q_stride", c_uint32),
+        ("out_stride", c_uint32),
+        ("table_stride", c_uint32),
+    ]
+
+
 class concert_join(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -272,6 +406,13 @@ PACK_FORMATS = {
     "concert_copy": "@IPQPQQ",
     "concert_rms_norm": "@IIIIIfPQPQPQPQQQQ",
     "concert_gated_activation": "@IIIIIIPQPQQQ",
+    "concert_embedding": "@IIIIIIPQPQPQQQ",
+    "concert_argmax": "@IIIIIPQPQQ",
+    "concert_kv_cache": "@PQPQQIIII",
+    "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
+    "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
+    "concert_elementwise": "@IIIIIIPQPQPQQQQ",
+    "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
 }
 
@@ -410,6 +551,48 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_gated_activation": (c_int, [
         c_void_p,
         POINTER(concert_gated_activation),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_embedding": (c_int, [
+        c_void_p,
+        POINTER(concert_embedding),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_argmax": (c_int, [
+        c_void_p,
+        POINTER(concert_argmax),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_rope_append": (c_int, [
+        c_void_p,
+        POINTER(concert_rope_append),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_attention_decode": (c_int, [
+        c_void_p,
+        POINTER(concert_attention_decode),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_layer_norm": (c_int, [
+        c_void_p,
+        POINTER(concert_layer_norm),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_elementwise": (c_int, [
+        c_void_p,
+        POINTER(concert_elementwise),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CPU, CUDA = 1, 2
 _DEVICE_NAMES = {CPU: "the host", CUDA: "a CUDA device", 3: "pinned memory of the host",
                  10: "a ROCm device", 13: "managed memory"}
-_TYPESTRS = {Dtype.FP16: "<f2", Dtype.FP32: "<f4"}
+_TYPESTRS = {Dtype.FP16: "<f2", Dtype.FP32: "<f4", Dtype.INT32: "<i4", Dtype.INT64: "<i8"}
 
 
 class _DLTensor(ctypes.Structure):
@@ -161,7 +161,8 @@ def _from_dlpack(array: Any) -> External:
     dtypes = [dtype for dtype, kind in DLPACK.items() if kind == (tensor.code, tensor.bits)]
     if not dtypes or tensor.lanes != 1:
         raise InvalidArgument(f"the {type(array).__name__} has DLPack type {tensor.code} with "
-                              f"{tensor.bits} bits; it must be bf16, fp16, fp32 or fp8_e4m3")
+                              f"{tensor.bits} bits; it must be bf16, fp16, fp32, fp8_e4m3, "
+                              "int32 or int64")
     strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else None
     # Not taken over: the capsule itself keeps the memory as long as it lives.
     return External((tensor.data or 0) + tensor.byte_offset, tuple(tensor.shape[:tensor.ndim]),
@@ -172,8 +173,8 @@ def _from_interface(array: Any, interface: dict[str, Any]) -> External:
     typestr = interface["typestr"]
     dtypes = [dtype for dtype, name in _TYPESTRS.items() if name == typestr]
     if not dtypes:
-        raise InvalidArgument(f"the {type(array).__name__} has typestr {typestr}; it must be <f2 "
-                              "or <f4 (other types: DLPack)")
+        raise InvalidArgument(f"the {type(array).__name__} has typestr {typestr}; it must be "
+                              f"one of {', '.join(_TYPESTRS.values())} (other types: DLPack)")
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
     size = int(typestr[2:])

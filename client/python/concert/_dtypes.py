@@ -9,7 +9,8 @@ from ._errors import FailedPrecondition, InvalidArgument
 
 DtypeLike = Union[Dtype, str, Any]
 
-SIZES = {Dtype.BF16: 2, Dtype.FP16: 2, Dtype.FP32: 4, Dtype.FP8_E4M3: 1}
+SIZES = {Dtype.BF16: 2, Dtype.FP16: 2, Dtype.FP32: 4, Dtype.FP8_E4M3: 1,
+         Dtype.INT32: 4, Dtype.INT64: 8}
 
 # What numpy, ml_dtypes and torch call them.
 _NAMES = {
@@ -17,10 +18,16 @@ _NAMES = {
     "fp16": Dtype.FP16, "float16": Dtype.FP16,
     "fp32": Dtype.FP32, "float32": Dtype.FP32,
     "fp8": Dtype.FP8_E4M3, "fp8_e4m3": Dtype.FP8_E4M3, "float8_e4m3fn": Dtype.FP8_E4M3,
+    "int32": Dtype.INT32, "int64": Dtype.INT64,
 }
 
+# Of those that numpy itself has.
+_NUMPY_NAMES = {Dtype.FP16: "float16", Dtype.FP32: "float32", Dtype.INT32: "int32",
+                Dtype.INT64: "int64"}
+
 # DLPack's code of the kind and the bits.
-DLPACK = {Dtype.BF16: (4, 16), Dtype.FP16: (2, 16), Dtype.FP32: (2, 32), Dtype.FP8_E4M3: (10, 8)}
+DLPACK = {Dtype.BF16: (4, 16), Dtype.FP16: (2, 16), Dtype.FP32: (2, 32), Dtype.FP8_E4M3: (10, 8),
+          Dtype.INT32: (0, 32), Dtype.INT64: (0, 64)}
 
 
 def dtype_of(dtype: DtypeLike) -> Dtype:
@@ -32,7 +39,8 @@ def dtype_of(dtype: DtypeLike) -> Dtype:
         name = getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
     if name in _NAMES:
         return _NAMES[name]
-    raise InvalidArgument(f"dtype is {name}; it must be one of bf16, fp16, fp32 and fp8_e4m3")
+    raise InvalidArgument(f"dtype is {name}; it must be one of bf16, fp16, fp32, fp8_e4m3, "
+                          "int32 and int64")
 
 
 def numpy() -> Any:
@@ -47,10 +55,8 @@ def numpy() -> Any:
 
 def numpy_dtype(dtype: Dtype) -> Any:
     """What views have. bf16 is uint16 and fp8 uint8 unless ml_dtypes is installed."""
-    if dtype == Dtype.FP32:
-        return numpy().dtype("float32")
-    if dtype == Dtype.FP16:
-        return numpy().dtype("float16")
+    if dtype in _NUMPY_NAMES:
+        return numpy().dtype(_NUMPY_NAMES[dtype])
     try:
         import ml_dtypes
     except ImportError:
@@ -90,5 +96,9 @@ def host_array(array: Any, dtype: Dtype) -> Any:
         return to_bf16(given)
     if dtype in (Dtype.FP16, Dtype.FP32) and given.dtype.kind == "f":
         return np.ascontiguousarray(given, dtype=wanted)
+    if dtype in (Dtype.INT32, Dtype.INT64) and np.can_cast(given.dtype, np.int64):
+        converted = np.ascontiguousarray(given, dtype=wanted)
+        if np.array_equal(converted, given):
+            return converted
     raise InvalidArgument(f"an array of {given.dtype} cannot become {dtype.name}; "
                           f"convert it to {wanted} yourself")

@@ -29,6 +29,12 @@ class Op:
     _handles: tuple[Handle, ...]
     _home: object  # the session of all of them
 
+    def _set_struct(self, op: Any, handles: list[Handle]) -> None:
+        """What the ABI is given, which names the handles."""
+        self._struct = op
+        self._address = ctypes.addressof(op)
+        self._keep(handles)
+
     def _keep(self, handles: list[Handle]) -> None:
         """The handles that must live and be open whenever the op is submitted."""
         self._handles = tuple(handles)
@@ -211,9 +217,7 @@ class Copy(Op):
         op = _abi.concert_copy(struct_size=ctypes.sizeof(_abi.concert_copy), bytes=src.bytes)
         op.src.buffer, op.src.offset = _slice(_dense("src", src), handles)
         op.dst.buffer, op.dst.offset = _slice(_dense("dst", dst), handles)
-        self._struct = op
-        self._address = ctypes.addressof(op)
-        self._keep(handles)
+        self._set_struct(op, handles)
 
 
 def _dense(name: str, operand: Buffer | Tensor) -> Tensor:

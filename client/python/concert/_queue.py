@@ -7,12 +7,13 @@ import struct
 from typing import TYPE_CHECKING, Any, Iterable, Union
 
 from . import _abi
-from ._abi import Activation, CollectiveKind, Priority, Reduction
+from ._abi import Activation, CollectiveKind, ElementwiseFunction, Priority, Reduction
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import GatedActivation, RmsNorm
+from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
+                       RmsNorm, RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -51,6 +52,12 @@ class Queue(Owner):
             Collective: by_address("concert_submit_collective"),
             RmsNorm: by_address("concert_submit_rms_norm"),
             GatedActivation: by_address("concert_submit_gated_activation"),
+            Embedding: by_address("concert_submit_embedding"),
+            Argmax: by_address("concert_submit_argmax"),
+            RopeAppend: by_address("concert_submit_rope_append"),
+            AttentionDecode: by_address("concert_submit_attention_decode"),
+            LayerNorm: by_address("concert_submit_layer_norm"),
+            Elementwise: by_address("concert_submit_elementwise"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -157,11 +164,58 @@ class Queue(Owner):
         return self.submit(RmsNorm(x, weight, out, residual=residual, epsilon=epsilon,
                                    cast_first=cast_first), waits)
 
+    def layer_norm(self, x: Tensor, weight: Tensor, out: Tensor, *, bias: Tensor | None = None,
+                   residual: Tensor | None = None, epsilon: float = 1e-5,
+                   waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a LayerNorm: out = weight * normalised(x + residual) + bias."""
+        return self.submit(LayerNorm(x, weight, out, bias=bias, residual=residual,
+                                     epsilon=epsilon), waits)
+
     def gated_activation(self, x: Tensor, out: Tensor, *, activation: Activation = Activation.SILU,
                          interleaved: bool = False, waits: Iterable[Wait] = ()) -> Ticket:
         """Submits a GatedActivation: out = act(gate) * up, both from x."""
         return self.submit(GatedActivation(x, out, activation=activation, interleaved=interleaved),
                            waits)
+
+    def add(self, x: Tensor, y: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x + y; y may be one row for all."""
+        return self.submit(Elementwise(ElementwiseFunction.ADD, x, y, out), waits)
+
+    def multiply(self, x: Tensor, y: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x * y; y may be one row for all."""
+        return self.submit(Elementwise(ElementwiseFunction.MULTIPLY, x, y, out), waits)
+
+    def cast(self, x: Tensor, out: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Elementwise: out = x, in its own dtype and with its own strides."""
+        return self.submit(Elementwise(ElementwiseFunction.CAST, x, None, out), waits)
+
+    def embedding(self, ids: Tensor, table: Tensor, out: Tensor, *,
+                  waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Embedding: out[r] = table[ids[r]]."""
+        return self.submit(Embedding(ids, table, out), waits)
+
+    def argmax(self, x: Tensor, indices: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Argmax: indices[r] = where x[r] is largest."""
+        return self.submit(Argmax(x, indices), waits)
+
+    def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
+                    cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,
+                    heads_first: bool = False, interleaved: bool = False,
+                    waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a RopeAppend: rotates q and k, and writes k and v to the cache."""
+        return self.submit(RopeAppend(q, k, v, positions, slots, cos_sin, k_cache, v_cache,
+                                      heads_first=heads_first, interleaved=interleaved), waits)
+
+    def attention_decode(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
+                         out: Tensor, *, page_table: Tensor | None = None,
+                         length_max: int | None = None, scale: float | None = None,
+                         window: int = 0, soft_cap: float = 0, heads_first: bool = False,
+                         waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an AttentionDecode: out = softmax(scale * q * K^T) * V of each row."""
+        return self.submit(AttentionDecode(q, k_cache, v_cache, lengths, out,
+                                           page_table=page_table, length_max=length_max,
+                                           scale=scale, window=window, soft_cap=soft_cap,
+                                           heads_first=heads_first), waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

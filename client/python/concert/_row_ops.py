@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from . import _abi
-from ._abi import Activation
+from ._abi import Activation, Dtype, ElementwiseFunction
 from ._errors import InvalidArgument
 from ._handles import Handle
 from ._ops import Op, _matrix, _slice
@@ -26,25 +27,91 @@ class RmsNorm(Op):
 
     def __init__(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
                  epsilon: float = 1e-6, cast_first: bool = False) -> None:
-        rows, columns, x_stride = _rows("x", x)
         handles: list[Handle] = []
         op = _abi.concert_rms_norm(
-            struct_size=ctypes.sizeof(_abi.concert_rms_norm), rows=rows, columns=columns,
-            dtype=x.dtype, flags=_abi.RMS_NORM_CAST_FIRST if cast_first else 0, epsilon=epsilon,
-            x_stride=x_stride, out_stride=_stride_like("out", out, "x", x))
-        if weight.shape != (columns,) or not weight.contiguous:
-            raise InvalidArgument(f"weight has shape {weight.shape} and strides {weight.strides}; "
-                                  f"it must be ({columns},) without gaps")
-        _same_dtype("weight", weight, "x", x)
+            struct_size=ctypes.sizeof(_abi.concert_rms_norm), epsilon=epsilon,
+            flags=_abi.RMS_NORM_CAST_FIRST if cast_first else 0)
+        _set_norm(op, x, weight, out, residual, handles)
+        self._set_struct(op, handles)
+
+
+class LayerNorm(Op):
+    """out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], rows in fp32.
+
+    With a residual, residual = x + residual first, rounded and written back, and that is what is
+    normalised. out may be x.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: Tensor, weight: Tensor, out: Tensor, *, bias: Tensor | None = None,
+                 residual: Tensor | None = None, epsilon: float = 1e-5) -> None:
+        handles: list[Handle] = []
+        op = _abi.concert_layer_norm(struct_size=ctypes.sizeof(_abi.concert_layer_norm),
+                                     epsilon=epsilon)
+        _set_norm(op, x, weight, out, residual, handles)
+        if bias is not None:
+            _check_vector("bias", bias, x)
+            op.bias.buffer, op.bias.offset = _slice(bias, handles)
+        self._set_struct(op, handles)
+
+
+def _set_norm(op: Any, x: Tensor, weight: Tensor, out: Tensor, residual: Tensor | None,
+              handles: list[Handle]) -> None:
+    """What the structs of norms have in common."""
+    op.rows, op.columns, op.x_stride = _rows("x", x)
+    op.dtype = x.dtype
+    op.out_stride = _stride_like("out", out, "x", x)
+    _check_vector("weight", weight, x)
+    op.x.buffer, op.x.offset = _slice(x, handles)
+    op.weight.buffer, op.weight.offset = _slice(weight, handles)
+    op.out.buffer, op.out.offset = _slice(out, handles)
+    if residual is not None:
+        op.residual_stride = _stride_like("residual", residual, "x", x)
+        op.residual.buffer, op.residual.offset = _slice(residual, handles)
+
+
+def _check_vector(name: str, tensor: Tensor, x: Tensor) -> None:
+    """That it is as long as a row of x, without gaps, and of its dtype."""
+    columns = x.shape[1]
+    if tensor.shape != (columns,) or not tensor.contiguous:
+        raise InvalidArgument(f"{name} has shape {tensor.shape} and strides {tensor.strides}; "
+                              f"it must be ({columns},) without gaps")
+    _same_dtype(name, tensor, "x", x)
+
+
+class Elementwise(Op):
+    """out = x + y, x * y or, without y, x in out's dtype, in fp32 and rounded once.
+
+    y may be one row for all: of shape (columns,). out may be x or y.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, function: ElementwiseFunction, x: Tensor, y: Tensor | None,
+                 out: Tensor) -> None:
+        rows, columns, x_stride = _rows("x", x)
+        if out.shape != x.shape:
+            raise InvalidArgument(f"out is {out.shape} and x is {x.shape}; they must be the same")
+        handles: list[Handle] = []
+        op = _abi.concert_elementwise(
+            struct_size=ctypes.sizeof(_abi.concert_elementwise),
+            function=ElementwiseFunction(function), rows=rows, columns=columns, dtype=x.dtype,
+            out_dtype=out.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
+        if y is not None:
+            if y.shape == (columns,):
+                _check_vector("y", y, x)
+                op.y_stride = _abi.STRIDE_SHARED
+            else:
+                op.y_stride = _stride_like("y", y, "x", x)
+            op.y.buffer, op.y.offset = _slice(y, handles)
         op.x.buffer, op.x.offset = _slice(x, handles)
-        op.weight.buffer, op.weight.offset = _slice(weight, handles)
         op.out.buffer, op.out.offset = _slice(out, handles)
-        if residual is not None:
-            op.residual_stride = _stride_like("residual", residual, "x", x)
-            op.residual.buffer, op.residual.offset = _slice(residual, handles)
-        self._struct = op
-        self._address = ctypes.addressof(op)
-        self._keep(handles)
+        self._set_struct(op, handles)
 
 
 class GatedActivation(Op):
@@ -74,9 +141,190 @@ class GatedActivation(Op):
             out_stride=out_stride)
         op.x.buffer, op.x.offset = _slice(x, handles)
         op.out.buffer, op.out.offset = _slice(out, handles)
-        self._struct = op
-        self._address = ctypes.addressof(op)
-        self._keep(handles)
+        self._set_struct(op, handles)
+
+
+class Embedding(Op):
+    """out[r,:] = table[ids[r],:]; a row of zeros where the id is below 0.
+
+    ids: INT32 or INT64, read when the op runs; one beyond the table is taken for its last row.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, ids: Tensor, table: Tensor, out: Tensor) -> None:
+        rows, columns, out_stride = _rows("out", out)
+        vocabulary, columns_of_table, table_stride = _rows("table", table)
+        if columns_of_table != columns:
+            raise InvalidArgument(f"table is {table.shape} and out is {out.shape}; their rows must "
+                                  "have as many elements")
+        _same_dtype("out", out, "table", table)
+        handles: list[Handle] = []
+        op = _abi.concert_embedding(
+            struct_size=ctypes.sizeof(_abi.concert_embedding), rows=rows, columns=columns,
+            vocabulary=vocabulary, dtype=table.dtype,
+            index_dtype=_indices("ids", ids, (rows,)), table_stride=table_stride,
+            out_stride=out_stride)
+        op.ids.buffer, op.ids.offset = _slice(ids, handles)
+        op.table.buffer, op.table.offset = _slice(table, handles)
+        op.out.buffer, op.out.offset = _slice(out, handles)
+        self._set_struct(op, handles)
+
+
+class Argmax(Op):
+    """indices[r] = where x[r,:] is largest, of equals the first; NaN is larger than everything.
+
+    indices: INT32 or INT64.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: Tensor, indices: Tensor) -> None:
+        rows, columns, x_stride = _rows("x", x)
+        handles: list[Handle] = []
+        op = _abi.concert_argmax(
+            struct_size=ctypes.sizeof(_abi.concert_argmax), rows=rows, columns=columns,
+            dtype=x.dtype, index_dtype=_indices("indices", indices, (rows,)), x_stride=x_stride)
+        op.x.buffer, op.x.offset = _slice(x, handles)
+        op.indices.buffer, op.indices.offset = _slice(indices, handles)
+        self._set_struct(op, handles)
+
+
+class RopeAppend(Op):
+    """Rotates q, in place, and k by each row's position, and writes k and v to its slot.
+
+    q: (rows, q_heads * head_dim); k and v: (rows, kv_heads * head_dim); all may be columns of one
+    tensor. k_cache and v_cache: (pages, page_size, kv_heads, head_dim), or with heads_first (pages,
+    kv_heads, page_size, head_dim). cos_sin: (positions, rotary_dim) in FP32, in each row cosines
+    and then sines. positions and slots: INT32 or INT64, read when the op runs; a slot is page *
+    page_size + token, below 0 for a row that the cache gets nothing of. interleaved: elements 2i
+    and 2i + 1 of a head are rotated together, not i and i + rotary_dim / 2.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
+                 cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *, heads_first: bool = False,
+                 interleaved: bool = False) -> None:
+        handles: list[Handle] = []
+        op = _abi.concert_rope_append(
+            struct_size=ctypes.sizeof(_abi.concert_rope_append), dtype=q.dtype,
+            flags=_abi.ROPE_INTERLEAVED if interleaved else 0)
+        op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
+        op.rows, columns, op.q_stride = _rows("q", q)
+        op.q_heads = _heads("q", columns, op.head_dim)
+        rows_k, columns_k, op.k_stride = _rows("k", k)
+        op.v_stride = _stride_like("v", v, "k", k)
+        if (rows_k, columns_k) != (op.rows, op.kv_heads * op.head_dim):
+            raise InvalidArgument(f"k is {k.shape}; it must be "
+                                  f"{(op.rows, op.kv_heads * op.head_dim)}")
+        op.positions_max, op.rotary_dim, _ = _rows("cos_sin", cos_sin)
+        if cos_sin.dtype != Dtype.FP32 or not cos_sin.contiguous:
+            raise InvalidArgument(f"cos_sin is {cos_sin.dtype.name} with strides "
+                                  f"{cos_sin.strides}; it must be contiguous FP32")
+        for name, tensor in (("k", k), ("k_cache", k_cache)):
+            _same_dtype(name, tensor, "q", q)
+        op.position_dtype = _indices("positions", positions, (op.rows,))
+        op.slot_dtype = _indices("slots", slots, (op.rows,))
+        for field, tensor in (("q", q), ("k", k), ("v", v), ("positions", positions),
+                              ("slots", slots), ("cos_sin", cos_sin)):
+            operand = getattr(op, field)
+            operand.buffer, operand.offset = _slice(tensor, handles)
+        self._set_struct(op, handles)
+
+
+class AttentionDecode(Op):
+    """Attention of one token of each sequence over what the cache holds of it.
+
+    q and out: (rows, q_heads * head_dim); k_cache and v_cache as RopeAppend's. lengths: (rows,) in
+    INT32. page_table: (rows, pages) in INT32, which page holds tokens i * page_size and the next of
+    a sequence; without it sequence r has page r. Both are read when the op runs; a row of length 0
+    becomes zeros. length_max: what longer lengths are taken for, by default what a row's pages
+    hold; give what the longest has, since the op is expected to cost that much. scale: by default
+    1 / sqrt(head_dim). window: only the last so many tokens count; 0: all. soft_cap: scores s are
+    soft_cap * tanh(s / soft_cap); 0: s.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, out: Tensor, *,
+                 page_table: Tensor | None = None, length_max: int | None = None,
+                 scale: float | None = None, window: int = 0, soft_cap: float = 0,
+                 heads_first: bool = False) -> None:
+        handles: list[Handle] = []
+        op = _abi.concert_attention_decode(
+            struct_size=ctypes.sizeof(_abi.concert_attention_decode), dtype=q.dtype, window=window,
+            soft_cap=soft_cap)
+        op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
+        op.rows, columns, op.q_stride = _rows("q", q)
+        op.q_heads = _heads("q", columns, op.head_dim)
+        op.out_stride = _stride_like("out", out, "q", q)
+        _same_dtype("k_cache", k_cache, "q", q)
+        _check_int32("lengths", lengths, _indices("lengths", lengths, (op.rows,)))
+        pages = 1
+        if page_table is not None:
+            rows, pages, op.table_stride = _rows("page_table", page_table)
+            if rows != op.rows:
+                raise InvalidArgument(f"page_table is {page_table.shape}; it must have "
+                                      f"{op.rows} rows")
+            _check_int32("page_table", page_table, page_table.dtype)
+            op.table_stride = op.table_stride or pages
+            op.page_table.buffer, op.page_table.offset = _slice(page_table, handles)
+        op.length_max = pages * op.cache.page_size if length_max is None else length_max
+        op.scale = op.head_dim**-0.5 if scale is None else scale
+        for field, tensor in (("q", q), ("lengths", lengths), ("out", out)):
+            operand = getattr(op, field)
+            operand.buffer, operand.offset = _slice(tensor, handles)
+        self._set_struct(op, handles)
+
+
+def _check_int32(name: str, tensor: Tensor, dtype: Dtype) -> None:
+    if dtype != Dtype.INT32:
+        raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32")
+
+
+def _set_cache(cache: Any, k: Tensor, v: Tensor, heads_first: bool,
+               handles: list[Handle]) -> tuple[int, int]:
+    """Fills in the struct of a cache. How many heads it has and how long they are."""
+    if len(k.shape) != 4 or k.strides[3] != 1:
+        raise InvalidArgument(f"k_cache has shape {k.shape} and strides {k.strides}; it must have "
+                              "4 dimensions, of which the last has no gaps")
+    if v.shape != k.shape or v.strides != k.strides:
+        raise InvalidArgument(f"v_cache has shape {v.shape} and strides {v.strides}; they must be "
+                              f"those of k_cache, {k.shape} and {k.strides}")
+    _same_dtype("v_cache", v, "k_cache", k)
+    token, head = (2, 1) if heads_first else (1, 2)
+    cache.pages, cache.page_size = k.shape[0], k.shape[token]
+    cache.page_stride, cache.token_stride = k.strides[0], k.strides[token]
+    cache.head_stride = k.strides[head]
+    cache.k.buffer, cache.k.offset = _slice(k, handles)
+    cache.v.buffer, cache.v.offset = _slice(v, handles)
+    return k.shape[head], k.shape[3]
+
+
+def _heads(name: str, columns: int, head_dim: int) -> int:
+    if head_dim == 0 or columns % head_dim:
+        raise InvalidArgument(f"rows of {name} have {columns} elements, which are no heads of "
+                              f"{head_dim}")
+    return columns // head_dim
+
+
+def _indices(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Dtype:
+    """Their dtype, of numbers without gaps that say where something lies."""
+    if tensor.shape != shape or not tensor.contiguous:
+        raise InvalidArgument(f"{name} has shape {tensor.shape} and strides {tensor.strides}; it "
+                              f"must be {shape} without gaps")
+    if tensor.dtype not in (Dtype.INT32, Dtype.INT64):
+        raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32 or INT64")
+    return tensor.dtype
 
 
 def _rows(name: str, tensor: Tensor) -> tuple[int, int, int]:

@@ -11,6 +11,8 @@ enum concert_dtype_abi {
   CONCERT_ABI_FP16 = 2,
   CONCERT_ABI_FP32 = 3,
   CONCERT_ABI_FP8_E4M3 = 4, /* OCP E4M3: no infinities, 0x7f and 0xff are NaN. A and W of a GEMM only */
+  CONCERT_ABI_INT32 = 5,    /* indices only: token ids, positions, slots */
+  CONCERT_ABI_INT64 = 6,
 };
 
 enum concert_activation_abi {

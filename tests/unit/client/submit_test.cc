@@ -9,33 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "concert/concert.hpp"
-#include "tests/support/fake_daemon.h"
+#include "tests/unit/client/submit_fixture.h"
 
 namespace concert {
 namespace {
 
 using testing::HasSubstr;
 using tests::FakeDaemon;
-
-class SubmitTest : public testing::Test {
- protected:
-  explicit SubmitTest(FakeDaemon::Options options = {}) : daemon_(std::move(options)) {}
-
-  Session Connect(std::chrono::nanoseconds submit_timeout = std::chrono::nanoseconds(-1)) {
-    return Session::Connect({.socket_path = daemon_.path(),
-                             .submit_timeout = submit_timeout,
-                             .fallback = Fallback::kNone})
-        .value();
-  }
-
-  FakeDaemon daemon_;
-  Session session_ = Connect();
-  Buffer x_ = session_.Allocate(4096).value();  // buffer 1
-  Buffer y_ = session_.Allocate(4096).value();  // buffer 2
-  Queue queue_ = session_.CreateQueue({.priority = kHigh}).value();
-  const CopyOp copy_ = {.src = x_, .dst = y_, .bytes = 8};
-};
 
 class TwoRings : public SubmitTest {
  protected:
@@ -161,6 +141,19 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   const Status gated =
       queue_.GatedActivation({.rows = 1, .columns = 1, .x = x_, .out = y_}).submit_status();
   EXPECT_EQ(gated.code(), CONCERT_UNIMPLEMENTED);
+  const Status embedding = queue_.Embedding({.ids = x_, .table = x_, .out = y_}).submit_status();
+  EXPECT_EQ(embedding.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(embedding.message(), HasSubstr("the op is an embedding"));
+  const Status argmax = queue_.Argmax({.x = x_, .indices = y_}).submit_status();
+  EXPECT_THAT(argmax.message(), HasSubstr("the op is an argmax"));
+  const Status rope = queue_.RopeAppend({.q = x_, .k = x_, .v = x_}).submit_status();
+  EXPECT_THAT(rope.message(), HasSubstr("the op is a rope_append"));
+  const Status layer = queue_.LayerNorm({.x = x_, .weight = x_, .out = y_}).submit_status();
+  EXPECT_THAT(layer.message(), HasSubstr("the op is a layer_norm"));
+  const Status elementwise = queue_.Elementwise({.x = x_, .y = x_, .out = y_}).submit_status();
+  EXPECT_THAT(elementwise.message(), HasSubstr("the op is elementwise"));
+  const Status attention = queue_.AttentionDecode({.q = x_, .out = y_}).submit_status();
+  EXPECT_THAT(attention.message(), HasSubstr("the op is an attention_decode"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 

@@ -96,6 +96,23 @@ inline concert_descriptor GoodRmsNorm() {
   return descriptor;
 }
 
+// The same rows, with a bias in buffer 1.
+inline concert_descriptor GoodLayerNorm() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_LAYER_NORM;
+  concert_layer_norm_body& body = descriptor.body.layer_norm;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.residual = {2, 0, 0};
+  body.weight = {1, 0, 65536};
+  body.bias = {1, 0, 131072};
+  body.out = {3, 0, 0};
+  body.x_stride = body.residual_stride = body.out_stride = 64;
+  body.epsilon = 1e-5f;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
 // 8 rows of 64 fp32 elements from rows of 128.
 inline concert_descriptor GoodGatedActivation() {
   concert_descriptor descriptor{};
@@ -107,6 +124,103 @@ inline concert_descriptor GoodGatedActivation() {
   body.x_stride = 128, body.out_stride = 64;
   body.dtype = CONCERT_ABI_FP32;
   body.activation = CONCERT_ABI_ACT_SILU;
+  return descriptor;
+}
+
+// 8 rows of 64 bf16 elements, x in buffer 1 plus y in 2, in fp32 to 3.
+inline concert_descriptor GoodElementwise() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ELEMENTWISE;
+  concert_elementwise_body& body = descriptor.body.elementwise;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.y = {2, 0, 0};
+  body.out = {3, 0, 0};
+  body.x_stride = body.y_stride = body.out_stride = 64;
+  body.function = CONCERT_ABI_ADD;
+  body.dtype = CONCERT_ABI_BF16;
+  body.out_dtype = CONCERT_ABI_FP32;
+  return descriptor;
+}
+
+// 8 rows of 64 bf16 elements out of 100: ids and the table in buffer 1, out in 2.
+inline concert_descriptor GoodEmbedding() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_EMBEDDING;
+  concert_embedding_body& body = descriptor.body.embedding;
+  body.rows = 8, body.columns = 64, body.vocabulary = 100;
+  body.ids = {1, 0, 0};
+  body.table = {1, 0, 4096};
+  body.out = {2, 0, 0};
+  body.table_stride = body.out_stride = 64;
+  body.dtype = CONCERT_ABI_BF16;
+  body.index_dtype = CONCERT_ABI_INT64;
+  return descriptor;
+}
+
+// Of 8 rows of 64 bf16 elements, in buffer 1, to int32 in buffer 2.
+inline concert_descriptor GoodArgmax() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ARGMAX;
+  concert_argmax_body& body = descriptor.body.argmax;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.indices = {2, 0, 0};
+  body.x_stride = 64;
+  body.dtype = CONCERT_ABI_BF16;
+  body.index_dtype = CONCERT_ABI_INT32;
+  return descriptor;
+}
+
+// A bf16 cache of 10 pages of 16 tokens of 2 heads of 64: k in buffer 2, v in 3.
+inline concert_kv_cache_abi GoodCache() {
+  concert_kv_cache_abi cache{};
+  cache.k = {2, 0, 0};
+  cache.v = {3, 0, 0};
+  cache.pages = 10, cache.page_size = 16;
+  cache.head_stride = 64, cache.token_stride = 128, cache.page_stride = 16 * 128;
+  return cache;
+}
+
+// 8 rows of 4 heads of q and 2 of k and of v side by side in buffer 1; behind them 100 positions,
+// as int64 and as cosines and sines, and slots as int32.
+inline concert_descriptor GoodRopeAppend() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ROPE_APPEND;
+  concert_rope_append_body& body = descriptor.body.rope_append;
+  body.rows = 8, body.positions_max = 100;
+  body.q_heads = 4, body.kv_heads = 2, body.head_dim = 64, body.rotary_dim = 32;
+  body.q = {1, 0, 0};
+  body.k = {1, 0, 4 * 64 * 2};
+  body.v = {1, 0, 6 * 64 * 2};
+  body.q_stride = body.k_stride = body.v_stride = 8 * 64;
+  body.positions = {1, 0, 16384};
+  body.slots = {1, 0, 20480};
+  body.cos_sin = {1, 0, 65536};
+  body.cache = GoodCache();
+  body.dtype = CONCERT_ABI_BF16;
+  body.position_dtype = CONCERT_ABI_INT64;
+  body.slot_dtype = CONCERT_ABI_INT32;
+  return descriptor;
+}
+
+// 8 rows of 4 heads of 64, two to one of the cache's: q in buffer 1, with a table of 4 pages a row,
+// lengths and out behind it.
+inline concert_descriptor GoodAttentionDecode() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ATTENTION_DECODE;
+  concert_attention_decode_body& body = descriptor.body.attention_decode;
+  body.rows = 8, body.length_max = 60;
+  body.q_heads = 4, body.kv_heads = 2, body.head_dim = 64;
+  body.q = {1, 0, 0};
+  body.page_table = {1, 0, 16384};
+  body.lengths = {1, 0, 20480};
+  body.out = {1, 0, 65536};
+  body.q_stride = body.out_stride = 256;
+  body.table_stride = 4;
+  body.cache = GoodCache();
+  body.scale = 0.125f;
+  body.dtype = CONCERT_ABI_BF16;
   return descriptor;
 }
 

@@ -1,36 +1,17 @@
-// Bad input of rms_norm and gated_activation, and what the good is worth and touches.
+// Bad input of norms, gated_activation and elementwise, and what the good is worth and touches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "tests/unit/kernels/admit_fixture.h"
+#include "tests/unit/kernels/refusals.h"
 
 namespace concert::kernels {
 namespace {
 
 using D = concert_descriptor;
-
-struct BadRowOp {
-  std::function<void(D&)> spoil;
-  const char* sentence;  // a part of it
-};
-
-void ExpectRefusals(const D& good, const std::vector<BadRowOp>& cases) {
-  Op op;
-  EXPECT_TRUE(Admit(good, op).ok()) << Admit(good, op).ToString();
-  for (const BadRowOp& bad : cases) {
-    D descriptor = good;
-    bad.spoil(descriptor);
-    const Failure failure = Admit(descriptor, op);
-    EXPECT_FALSE(failure.ok()) << bad.sentence;
-    EXPECT_THAT(failure.ToString(), testing::HasSubstr(bad.sentence));
-  }
-}
 
 TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
   ExpectRefusals(
@@ -100,6 +81,124 @@ TEST(AdmitRowOpsTest, EveryBadRmsNormHasItsSentence) {
            },
            "residual overlaps weight"},
       });
+}
+
+// What they share with rms_norm is looked at above.
+TEST(AdmitRowOpsTest, EveryBadLayerNormHasItsSentence) {
+  ExpectRefusals(
+      GoodLayerNorm(),
+      {
+          {[](D& d) { d.body.layer_norm.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.layer_norm.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.layer_norm.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.layer_norm.reserved0[2] = 1; },
+           "of the layer_norm descriptor is not zero"},
+          {[](D& d) { d.body.layer_norm.reserved1[8] = 1; }, "is not zero"},
+          {[](D& d) { d.body.layer_norm.bias.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.layer_norm.x = {}; }, "x is required"},
+          {[](D& d) { d.body.layer_norm.weight = {}; }, "weight is required"},
+          {[](D& d) { d.body.layer_norm.out = {}; }, "out is required"},
+          {[](D& d) { d.body.layer_norm.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.layer_norm.residual_stride = 1; }, "residual_stride is 1"},
+          {[](D& d) { d.body.layer_norm.bias.buffer = 4; }, "bias.buffer is 4"},
+          {[](D& d) { d.body.layer_norm.bias.buffer = 5; }, "bias lies on GPU 1"},
+          {[](D& d) { d.body.layer_norm.bias.offset = 1; }, "bias.offset 1"},
+          {[](D& d) { d.body.layer_norm.bias.offset = kMiB - 126; }, "bias needs 128 bytes"},
+          {[](D& d) { d.body.layer_norm.bias.offset = kHuge - 1; }, "extent of bias does not fit"},
+          {[](D& d) {
+             d.body.layer_norm.out = {1, 0, 2};
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.layer_norm.out = {1, 0, 131072};
+           },
+           "out overlaps bias"},
+          {[](D& d) {
+             d.body.layer_norm.residual = {1, 0, 131072 - 1000};
+           },
+           "residual overlaps bias"},
+          {[](D& d) {
+             d.body.layer_norm.residual = {1, 0, 0};
+           },
+           "residual overlaps x"},
+      });
+}
+
+TEST(AdmitRowOpsTest, ALayerNormNeedsNoBias) {
+  D norm = GoodLayerNorm();
+  Op op;
+  ASSERT_TRUE(Admit(norm, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, (4 * 8 * 64 + 2 * 64) * 2u);
+  EXPECT_EQ(ModesOf(norm).at(CONCERT_FIELD_BIAS), AccessMode::kReadEarly);
+  norm.body.layer_norm.bias = {0, 0, 12345};
+  norm.body.layer_norm.residual = {};
+  norm.body.layer_norm.out = norm.body.layer_norm.x;
+  ASSERT_TRUE(Admit(norm, op).ok());
+  EXPECT_EQ(op.layer_norm.bias, 0u);
+  EXPECT_EQ(op.work.hbm_bytes, (2 * 8 * 64 + 64) * 2u);
+  EXPECT_EQ(ModesOf(norm),
+            (std::map<concert_field, AccessMode>{{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                                                 {CONCERT_FIELD_WEIGHT, AccessMode::kReadEarly},
+                                                 {CONCERT_FIELD_OUT, AccessMode::kReadWrite}}));
+}
+
+TEST(AdmitRowOpsTest, EveryBadElementwiseHasItsSentence) {
+  ExpectRefusals(
+      GoodElementwise(),
+      {
+          {[](D& d) { d.body.elementwise.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.elementwise.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.elementwise.function = 0; },
+           "function is 0; it must be between 1 and 3"},
+          {[](D& d) { d.body.elementwise.function = 4; }, "function is 4"},
+          {[](D& d) { d.body.elementwise.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.elementwise.out_dtype = 0; }, "out_dtype is 0"},
+          {[](D& d) { d.body.elementwise.out_dtype = CONCERT_ABI_INT32; }, "out_dtype is 5"},
+          {[](D& d) { d.body.elementwise.reserved0 = 1; },
+           "of the elementwise descriptor is not zero"},
+          {[](D& d) { d.body.elementwise.reserved1 = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.reserved2[12] = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.y.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.elementwise.x = {}; }, "x is required"},
+          {[](D& d) { d.body.elementwise.y = {}; }, "y is required"},
+          {[](D& d) { d.body.elementwise.out = {}; }, "out is required"},
+          {[](D& d) { d.body.elementwise.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.elementwise.y_stride = 63; }, "y_stride is 63"},
+          {[](D& d) { d.body.elementwise.out_stride = 0; }, "out_stride is 0"},
+          {[](D& d) { d.body.elementwise.y.buffer = 5; }, "y lies on GPU 1"},
+          {[](D& d) { d.body.elementwise.y.offset = 1; }, "y.offset 1"},
+          {[](D& d) { d.body.elementwise.out.offset = 2; }, "out.offset 2 is not a multiple of 4"},
+          {[](D& d) { d.body.elementwise.out.offset = kMiB - 2044; }, "out needs 2048 bytes"},
+          {[](D& d) { d.body.elementwise.x_stride = kHuge / 2; }, "extent of x does not fit"},
+          {[](D& d) {
+             d.body.elementwise.out = {1, 0, 0};
+           },
+           "out overlaps x"},
+          {[](D& d) {
+             d.body.elementwise.out = {2, 0, 4};
+           },
+           "out overlaps y"},
+      });
+}
+
+TEST(AdmitRowOpsTest, AnElementwiseMayBeInPlaceShareARowOrNeedNoY) {
+  D d = GoodElementwise();
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 64 * (2 + 2 + 4u));
+  d.body.elementwise.out_dtype = CONCERT_ABI_BF16;
+  d.body.elementwise.out = d.body.elementwise.y;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(ModesOf(d).at(CONCERT_FIELD_OUT), AccessMode::kReadWrite);
+  d.body.elementwise.y_stride = 0;
+  EXPECT_THAT(Admit(d, op).ToString(), testing::HasSubstr("out overlaps y"));
+  d.body.elementwise.out = d.body.elementwise.x;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(op.work.hbm_bytes, (8 * 64 * 2 + 64) * 2u);
+  d.body.elementwise.function = CONCERT_ABI_CAST;
+  d.body.elementwise.y = {};
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.buffers.size(), 2u);
 }
 
 TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
@@ -186,15 +285,6 @@ TEST(AdmitRowOpsTest, TheyCostTheirBytesAndRunOnSms) {
   ASSERT_TRUE(Admit(GoodGatedActivation(), op).ok());
   EXPECT_EQ(op.work.hbm_bytes, 3 * 8 * 64 * 4u);
   EXPECT_EQ(op.work.m, 8u);
-}
-
-std::map<concert_field, AccessMode> ModesOf(const D& descriptor) {
-  Op op;
-  EXPECT_TRUE(Admit(descriptor, op).ok());
-  std::map<concert_field, AccessMode> modes;
-  const Accesses accesses = AccessesOf(op);
-  for (const Access& access : accesses.list()) modes[access.field] = access.mode;
-  return modes;
 }
 
 TEST(AdmitRowOpsTest, ANormUpdatesItsResidualAndMayReadItsWeightEarly) {

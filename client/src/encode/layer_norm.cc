@@ -1,0 +1,38 @@
+#include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
+
+namespace concert::client {
+namespace {
+
+int Encode(const concert_layer_norm& op, EncodedOp* to, concert_error* error) {
+  if (int code = CheckOrigins({&op.x, &op.residual, &op.weight, &op.bias, &op.out}, error)) {
+    return code;
+  }
+  to->descriptor.kind = CONCERT_OP_LAYER_NORM;
+  concert_layer_norm_body& body = to->descriptor.body.layer_norm;
+  body.rows = op.rows;
+  body.columns = op.columns;
+  body.x = Operand(op.x);
+  body.residual = Operand(op.residual);
+  body.weight = Operand(op.weight);
+  body.bias = Operand(op.bias);
+  body.out = Operand(op.out);
+  body.x_stride = OrTight(op.x_stride, op.columns);
+  body.residual_stride = OrTight(op.residual_stride, op.columns);
+  body.out_stride = OrTight(op.out_stride, op.columns);
+  body.epsilon = op.epsilon;
+  body.dtype = Narrow8(op.dtype);
+  to->features = CONCERT_FEATURE_MODEL_OPS;
+  to->needs = "the op is a layer_norm";
+  return CONCERT_OK;
+}
+
+}  // namespace
+}  // namespace concert::client
+
+int concert_submit_layer_norm(concert_queue* queue, const concert_layer_norm* op,
+                              const concert_submit_options* options, concert_ticket* ticket,
+                              concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_layer_norm", concert::client::Encode, options,
+                                 ticket, error);
+}

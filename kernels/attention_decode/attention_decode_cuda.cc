@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention_decode/attention_decode_op.h"
+#include "kernels/attention_decode/attention_kernel_args.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/cuda_api/launch_kernel.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+// A chunk is worth what it costs to add it up.
+constexpr uint64_t kMinChunkTokens = 512;
+// Blocks that are wanted in all: a few for each place there is, since rows differ in length and the
+// last ones must not keep the GPU waiting. Of a GPU as large as they come.
+constexpr uint64_t kWantedBlocks = 8 * uint64_t{kAttentionBlocksPerSm} * 132;
+
+uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// Cuts rows into chunks, as many as the workspace holds.
+AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionDecodeArgs& op) {
+  const uint64_t span = op.span_max(), heads = uint64_t{op.rows} * op.q_heads;
+  const uint64_t chunk_bytes = op.head_dim * sizeof(float) + sizeof(SoftmaxState);
+  const uint64_t fit = context.workspace_bytes / (heads * chunk_bytes);
+  const uint64_t wanted = CeilDiv(kWantedBlocks, uint64_t{op.rows} * op.kv_heads);
+  const uint64_t most = std::max<uint64_t>(1, std::min(fit, wanted));
+  const uint64_t tokens = CeilDiv(span, std::min(most, CeilDiv(span, kMinChunkTokens)));
+  const uint64_t chunks = CeilDiv(span, tokens);
+  auto* sums = reinterpret_cast<float*>(context.workspace);
+  return {.op = op,
+          .chunks = static_cast<uint32_t>(chunks),
+          .chunk_tokens = static_cast<uint32_t>(tokens),
+          .partial_sums = sums,
+          .partial_states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)};
+}
+
+}  // namespace
+
+absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
+  const AttentionKernelArgs args = CutIntoChunks(context, op.attention_decode);
+  const uint64_t items = uint64_t{args.op.rows} * args.chunks * args.op.kv_heads;
+  const uint64_t places =
+      uint64_t{kAttentionBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
+  const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
+  const size_t dim = args.op.head_dim == 64 ? 0 : 1;
+  const auto launch = [&](CUfunction function, uint64_t count, int threads) {
+    return LaunchKernel(context.api.driver, context.gpu, function, static_cast<unsigned>(count),
+                        threads, context.stream, args);
+  };
+  absl::Status status = launch(context.kernels.attention_decode[dim], blocks, kAttentionThreads);
+  if (!status.ok() || args.chunks == 1) return status;
+  const uint64_t heads = uint64_t{args.op.rows} * args.op.q_heads;
+  return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),
+                kCombineThreads);
+}
+
+}  // namespace concert::kernels::cuda

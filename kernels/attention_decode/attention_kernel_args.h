@@ -1,0 +1,34 @@
+// What the host hands to the kernels of attention_decode. Shared by host and device code.
+#ifndef CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
+#define CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
+
+#include <cstdint>
+
+#include "kernels/attention_decode/attention_decode_args.h"
+
+namespace concert::kernels::cuda {
+
+inline constexpr int kAttentionThreads = 192;
+inline constexpr int kAttentionBlocksPerSm = 2;
+// Of the launch that adds up chunks; a warp takes a head of a row.
+inline constexpr int kCombineThreads = 128;
+
+// What softmax over some of a row's tokens needs to be added to that of others: the largest score,
+// times log2(e), and the sum of 2^(score - largest). No tokens: -inf and 0.
+struct SoftmaxState {
+  float largest, sum;
+};
+
+// A row's tokens are cut into `chunks` chunks of `chunk_tokens`, of which a block takes one for a
+// head of the cache. Its sums are out's, or, where there are several, partial ones: of head h of
+// row r and chunk c they stand at (r * q_heads + h) * chunks + c, head_dim floats and one state.
+struct AttentionKernelArgs {
+  AttentionDecodeArgs op;
+  uint32_t chunks, chunk_tokens;
+  float* partial_sums;
+  SoftmaxState* partial_states;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_

@@ -1,0 +1,28 @@
+// A cache of keys and values with addresses, shared by host and device code.
+#ifndef CONCERT_KERNELS_KV_CACHE_H_
+#define CONCERT_KERNELS_KV_CACHE_H_
+
+#include <cstdint>
+
+#include "kernels/gemm/gemm_args.h"
+#include "kernels/indices.h"
+
+namespace concert::kernels {
+
+// As concert_kv_cache_abi.
+struct KvCacheArgs {
+  Address k, v;
+  uint64_t page_stride;  // this and the others in elements
+  uint32_t pages, page_size;
+  uint32_t token_stride, head_stride;
+
+  CONCERT_ON_BOTH_SIDES uint64_t tokens() const { return uint64_t{pages} * page_size; }
+  // The element of k and of v at which head 0 of this token begins.
+  CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t page, uint64_t token) const {
+    return page * page_stride + token * token_stride;
+  }
+};
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_KV_CACHE_H_

@@ -1,0 +1,568 @@
+// The kinds from embedding on, of every backend, against references in fp64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/device_fixture.h"
+
+namespace concert::daemon::conformance {
+namespace {
+
+using Values = std::vector<double>;
+using Indices = std::vector<int64_t>;
+
+constexpr std::array kElementTypes = {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32};
+constexpr std::array<uint8_t, 2> kIndexDtypes = {CONCERT_ABI_INT32, CONCERT_ABI_INT64};
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+
+// int32 gets what of an index fits.
+Bytes EncodeIndices(uint8_t dtype, const Indices& indices) {
+  if (dtype == CONCERT_ABI_INT64) {
+    Bytes bytes(indices.size() * 8);
+    std::memcpy(bytes.data(), indices.data(), bytes.size());
+    return bytes;
+  }
+  Bytes bytes(indices.size() * 4);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto index = static_cast<int32_t>(std::clamp<int64_t>(
+        indices[i], std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
+    std::memcpy(bytes.data() + 4 * i, &index, 4);
+  }
+  return bytes;
+}
+
+class ModelOpsConformanceTest : public DeviceTest {
+ protected:
+  void RunKind(concert_descriptor& descriptor, uint16_t kind) {
+    descriptor.kind = kind;
+    Run(Admit(descriptor));
+  }
+  Values ReadValues(uint32_t buffer, Dtype dtype, uint64_t count) {
+    return Decode(dtype, Read(buffer, count * DtypeBytes(dtype)));
+  }
+};
+
+class EmbeddingConformanceTest : public ModelOpsConformanceTest {
+ protected:
+  // Ids of every sort: in range, padding, and out of range on both sides.
+  void RunCase(uint32_t columns, uint32_t padding, Dtype dtype, uint8_t index_dtype) {
+    SCOPED_TRACE(testing::Message() << columns << " columns, padding " << padding << ", dtype "
+                                    << static_cast<int>(dtype) << ", ids " << int{index_dtype});
+    constexpr uint32_t kVocabulary = 50;
+    const Indices ids = {0, 49, 7, -1, 7, 50, kHighest, kLowest, 1 << 20};
+    const uint64_t stride = columns + padding;
+    const Values table = RandomNumbers(dtype, kVocabulary * stride, 1);
+    concert_descriptor descriptor{};
+    concert_embedding_body& body = descriptor.body.embedding;
+    body.rows = static_cast<uint32_t>(ids.size());
+    body.columns = columns, body.vocabulary = kVocabulary;
+    body.table_stride = body.out_stride = stride;
+    body.dtype = static_cast<uint8_t>(dtype), body.index_dtype = index_dtype;
+    body.ids.buffer = NewBuffer(EncodeIndices(index_dtype, ids));
+    body.table.buffer = NewBuffer(Encode(dtype, table));
+    body.out.buffer = NewPoisoned(ids.size() * stride * DtypeBytes(dtype));
+    RunKind(descriptor, CONCERT_OP_EMBEDDING);
+    const Values out = ReadValues(body.out.buffer, dtype, ids.size() * stride);
+    for (size_t row = 0; row < ids.size(); ++row) {
+      const auto id = static_cast<uint64_t>(std::clamp<int64_t>(ids[row], 0, kVocabulary - 1));
+      for (uint64_t i = 0; i < columns; ++i) {
+        ASSERT_EQ(out[row * stride + i], ids[row] < 0 ? 0 : table[id * stride + i])
+            << "row " << row << ", column " << i;
+      }
+      for (uint64_t i = columns; i < stride; ++i) ASSERT_TRUE(std::isnan(out[row * stride + i]));
+    }
+  }
+};
+
+TEST_P(EmbeddingConformanceTest, TakesRowsAndKeepsIdsInRange) {
+  for (const Dtype dtype : kElementTypes) {
+    for (const uint8_t index_dtype : kIndexDtypes) {
+      RunCase(1, 0, dtype, index_dtype);
+      RunCase(37, 3, dtype, index_dtype);
+      RunCase(1024, 0, dtype, index_dtype);
+      RunCase(4096, 8, dtype, index_dtype);
+    }
+  }
+}
+
+class ArgmaxConformanceTest : public ModelOpsConformanceTest {
+ protected:
+  // What it says of rows of x, of which each begins `columns` + `padding` behind the one before.
+  Indices RunOn(uint32_t rows, uint32_t columns, uint32_t padding, Dtype dtype, uint8_t index_dtype,
+                const Values& x) {
+    concert_descriptor descriptor{};
+    concert_argmax_body& body = descriptor.body.argmax;
+    body.rows = rows, body.columns = columns, body.x_stride = columns + padding;
+    body.dtype = static_cast<uint8_t>(dtype), body.index_dtype = index_dtype;
+    body.x.buffer = NewBuffer(Encode(dtype, x));
+    const uint64_t index_bytes = index_dtype == CONCERT_ABI_INT32 ? 4 : 8;
+    body.indices.buffer = NewPoisoned((rows + 1) * index_bytes);
+    RunKind(descriptor, CONCERT_OP_ARGMAX);
+    const Bytes bytes = Read(body.indices.buffer, (rows + 1) * index_bytes);
+    Indices indices(rows + 1, 0);
+    for (uint32_t i = 0; i <= rows; ++i) {
+      std::memcpy(&indices[i], bytes.data() + i * index_bytes, index_bytes);
+      if (index_dtype == CONCERT_ABI_INT32) indices[i] = static_cast<int32_t>(indices[i]);
+    }
+    EXPECT_EQ(indices.back(), -1) << "what lies behind was written";
+    indices.pop_back();
+    return indices;
+  }
+};
+
+TEST_P(ArgmaxConformanceTest, FindsTheFirstOfTheLargest) {
+  constexpr uint32_t kRows = 5;
+  for (const Dtype dtype : kElementTypes) {
+    for (const uint8_t index_dtype : kIndexDtypes) {
+      for (const uint32_t columns : {1u, 37u, 4096u, 32003u}) {
+        for (const uint32_t padding : {0u, 5u}) {
+          SCOPED_TRACE(testing::Message() << columns << " columns, padding " << padding);
+          const uint64_t stride = columns + padding;
+          // Far more elements than numbers, so that there are equals; larger ones lie between rows.
+          Values x = RandomNumbers(dtype, kRows * stride, 1);
+          Indices want;
+          for (uint64_t row = 0; row < kRows; ++row) {
+            const auto begin = x.begin() + static_cast<int64_t>(row * stride);
+            for (auto i = begin; i != begin + columns; ++i) *i = std::round(*i * 8) / 8;
+            std::fill(begin + columns, begin + static_cast<int64_t>(stride), 9.0);
+            want.push_back(std::max_element(begin, begin + columns) - begin);
+          }
+          EXPECT_EQ(RunOn(kRows, columns, padding, dtype, index_dtype, x), want);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ArgmaxConformanceTest, NanIsTheLargestAndZerosAreEqual) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const Dtype dtype : kElementTypes) {
+    const Values x = {
+        kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone,  //
+        1,     kInf,  kNan,  2,     kInf,  -kNan, 3,     4,      //
+        -1,    -2,    -0.0,  0.0,   -0.0,  -3,    -4,    -5,     //
+        -5,    -4,    -3,    -2,    -1,    -2,    -3,    -1,
+    };
+    EXPECT_EQ(RunOn(4, 8, 0, dtype, CONCERT_ABI_INT32, x), (Indices{0, 2, 2, 4}));
+  }
+}
+
+class RopeAppendConformanceTest : public ModelOpsConformanceTest {
+ protected:
+  struct Case {
+    uint32_t head_dim, rotary_dim;
+    bool interleaved, heads_first;
+    Dtype dtype;
+    uint8_t index_dtype;
+    uint32_t padding;  // of rows of q, k and v; 0: they are columns of one matrix
+  };
+
+  static constexpr uint32_t kQHeads = 3, kKvHeads = 2, kPositions = 20, kPages = 4, kPageSize = 5;
+
+  // In range, at both ends, beyond them, and padding.
+  static inline const Indices kPositionsOf = {0, 19, 7, 3, 20, kHighest, -1, kLowest, 5};
+  static inline const Indices kSlots = {0, 18, 7, -1, 8, kHighest, 6, kLowest, 5};
+  static inline const uint64_t kRows = kSlots.size();
+
+  static concert_kv_cache_abi CacheOf(const Case& test) {
+    concert_kv_cache_abi cache{};
+    cache.pages = kPages, cache.page_size = kPageSize;
+    cache.page_stride = uint64_t{kPageSize} * kKvHeads * test.head_dim + test.padding;
+    cache.token_stride = test.heads_first ? test.head_dim : kKvHeads * test.head_dim;
+    cache.head_stride = test.heads_first ? kPageSize * test.head_dim : test.head_dim;
+    return cache;
+  }
+
+  // In double precision, of the numbers as they are stored.
+  static Values Rotated(const Case& test, const Values& heads, uint64_t position,
+                        const Values& cos_sin) {
+    Values out = heads;
+    const uint64_t half = test.rotary_dim / 2;
+    for (uint64_t head = 0; head < heads.size(); head += test.head_dim) {
+      for (uint64_t i = 0; i < half; ++i) {
+        const uint64_t first = head + (test.interleaved ? 2 * i : i);
+        const uint64_t second = test.interleaved ? first + 1 : first + half;
+        const double c = cos_sin[position * test.rotary_dim + i];
+        const double s = cos_sin[position * test.rotary_dim + half + i];
+        out[first] = heads[first] * c - heads[second] * s;
+        out[second] = heads[second] * c + heads[first] * s;
+      }
+    }
+    return out;
+  }
+  static Values Slice(const Values& values, uint64_t from, uint64_t count) {
+    return {values.begin() + static_cast<int64_t>(from),
+            values.begin() + static_cast<int64_t>(from + count)};
+  }
+  // Elements that nobody may touch are poison: NaN stands for them in `want`.
+  static void ExpectNear(const Case& test, const Values& got, const Values& want) {
+    const double tolerance = test.dtype == Dtype::kBf16   ? 8e-3
+                             : test.dtype == Dtype::kFp16 ? 1e-3
+                                                          : 1e-6;
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(want[i])) {
+        ASSERT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        ASSERT_NEAR(got[i], want[i], tolerance) << i;
+      }
+    }
+  }
+
+  void RunCase(const Case& test) {
+    SCOPED_TRACE(testing::Message()
+                 << "head_dim " << test.head_dim << ", rotary_dim " << test.rotary_dim
+                 << (test.interleaved ? ", interleaved" : "")
+                 << (test.heads_first ? ", heads first" : "") << ", dtype "
+                 << static_cast<int>(test.dtype) << ", padding " << test.padding);
+    const uint32_t q_columns = kQHeads * test.head_dim, kv_columns = kKvHeads * test.head_dim;
+    const uint64_t stride = q_columns + 2 * kv_columns + test.padding,
+                   element = DtypeBytes(test.dtype);
+    const Values x = RandomNumbers(test.dtype, kRows * stride, 1);
+    const Values cos_sin = RandomNumbers(Dtype::kFp32, kPositions * test.rotary_dim, 2);
+    concert_descriptor descriptor{};
+    concert_rope_append_body& body = descriptor.body.rope_append;
+    body.rows = static_cast<uint32_t>(kRows), body.positions_max = kPositions;
+    body.q_heads = kQHeads, body.kv_heads = kKvHeads;
+    body.head_dim = static_cast<uint16_t>(test.head_dim);
+    body.rotary_dim = static_cast<uint16_t>(test.rotary_dim);
+    body.q.buffer = body.k.buffer = body.v.buffer = NewBuffer(Encode(test.dtype, x));
+    body.k.offset = q_columns * element, body.v.offset = (q_columns + kv_columns) * element;
+    body.q_stride = body.k_stride = body.v_stride = static_cast<uint32_t>(stride);
+    body.positions.buffer = NewBuffer(EncodeIndices(test.index_dtype, kPositionsOf));
+    body.slots.buffer = NewBuffer(EncodeIndices(test.index_dtype, kSlots));
+    body.cos_sin.buffer = NewBuffer(Encode(Dtype::kFp32, cos_sin));
+    body.cache = CacheOf(test);
+    const uint64_t cache_elements = kPages * body.cache.page_stride;
+    body.cache.k.buffer = NewPoisoned(cache_elements * element);
+    body.cache.v.buffer = NewPoisoned(cache_elements * element);
+    body.dtype = static_cast<uint8_t>(test.dtype);
+    body.position_dtype = body.slot_dtype = test.index_dtype;
+    body.flags = test.interleaved ? CONCERT_ROPE_INTERLEAVED : 0;
+    RunKind(descriptor, CONCERT_OP_ROPE_APPEND);
+
+    Values want_x = x, want_k(cache_elements, std::nan("")), want_v = want_k;
+    for (uint64_t row = 0; row < kRows; ++row) {
+      const auto position =
+          static_cast<uint64_t>(std::clamp<int64_t>(kPositionsOf[row], 0, kPositions - 1));
+      const uint64_t begin = row * stride;
+      const Values q = Rotated(test, Slice(x, begin, q_columns), position, cos_sin);
+      std::copy(q.begin(), q.end(), want_x.begin() + static_cast<int64_t>(begin));
+      if (kSlots[row] < 0) continue;
+      const Values k = Rotated(test, Slice(x, begin + q_columns, kv_columns), position, cos_sin);
+      const auto slot =
+          static_cast<uint64_t>(std::min<int64_t>(kSlots[row], kPages * kPageSize - 1));
+      for (uint64_t i = 0; i < kv_columns; ++i) {
+        const uint64_t to = slot / kPageSize * body.cache.page_stride +
+                            slot % kPageSize * body.cache.token_stride +
+                            i / test.head_dim * body.cache.head_stride + i % test.head_dim;
+        want_k[to] = k[i];
+        want_v[to] = x[begin + q_columns + kv_columns + i];
+      }
+    }
+    ExpectNear(test, ReadValues(body.q.buffer, test.dtype, x.size()), want_x);
+    ExpectNear(test, ReadValues(body.cache.k.buffer, test.dtype, cache_elements), want_k);
+    ExpectNear(test, ReadValues(body.cache.v.buffer, test.dtype, cache_elements), want_v);
+  }
+};
+
+TEST_P(RopeAppendConformanceTest, RotatesAndAppends) {
+  struct Dims {
+    uint32_t head, rotary;
+  };
+  for (const Dtype dtype : kElementTypes) {
+    for (const auto [head, rotary] : {Dims{64, 64}, {128, 128}, {64, 32}, {48, 18}, {6, 2}}) {
+      for (const bool interleaved : {false, true}) {
+        for (const uint32_t padding : {0u, 3u}) {
+          RunCase({head, rotary, interleaved, /*heads_first=*/padding != 0, dtype,
+                   kIndexDtypes[padding != 0 ? 1 : 0], padding});
+        }
+      }
+    }
+  }
+}
+
+class AttentionDecodeConformanceTest : public ModelOpsConformanceTest {
+ protected:
+  struct Case {
+    uint32_t group, kv_heads, head_dim;
+    uint32_t page_size, length_max;
+    bool paged = true, heads_first = false;
+    uint32_t window = 0;
+    float soft_cap = 0;
+    uint32_t padding = 0;  // of rows of q and out; a multiple of 8
+  };
+  // Lengths of rows: the longest, beyond it, none, below none, one, and some.
+  static Indices LengthsOf(const Case& test) {
+    return {test.length_max, kHighest, 0, -5, 1, (test.length_max + 1) / 2};
+  }
+
+  // Places of tokens as `test` has them, and the numbers there.
+  struct Cache {
+    concert_kv_cache_abi abi{};
+    Values k, v;
+    Indices table;  // of all rows, also pages that there are not
+  };
+  Cache MakeCache(const Case& test, uint32_t rows, uint32_t pages_of_row) {
+    Cache cache;
+    const uint32_t page_elements = test.page_size * test.kv_heads * test.head_dim;
+    cache.abi.pages = test.paged ? 2 * pages_of_row + 3 : rows;
+    cache.abi.page_size = test.page_size;
+    cache.abi.page_stride = page_elements + test.padding;
+    cache.abi.token_stride = test.heads_first ? test.head_dim : test.kv_heads * test.head_dim;
+    cache.abi.head_stride = test.heads_first ? test.page_size * test.head_dim : test.head_dim;
+    const uint64_t elements = cache.abi.pages * cache.abi.page_stride;
+    cache.k = RandomNumbers(Dtype::kBf16, elements, 2);
+    cache.v = RandomNumbers(Dtype::kBf16, elements, 3);
+    cache.abi.k.buffer = NewBuffer(Encode(Dtype::kBf16, cache.k));
+    cache.abi.v.buffer = NewBuffer(Encode(Dtype::kBf16, cache.v));
+    for (uint32_t i = 0; i < rows * pages_of_row; ++i) {
+      const bool wild = i % 11 == 10;
+      cache.table.push_back(wild ? (i % 2 == 0 ? kLowest : kHighest) : i * 7 % cache.abi.pages);
+    }
+    return cache;
+  }
+
+  // One head of a row over the tokens that begin at `tokens` in k and v.
+  static Values Attend(const Case& test, const Values& q, uint64_t q_at, const Cache& cache,
+                       const std::vector<uint64_t>& tokens, double scale) {
+    Values scores, out(test.head_dim, 0);
+    for (const uint64_t at : tokens) {
+      double score = 0;
+      for (uint32_t i = 0; i < test.head_dim; ++i) score += q[q_at + i] * cache.k[at + i];
+      score *= scale;
+      scores.push_back(test.soft_cap == 0 ? score
+                                          : test.soft_cap * std::tanh(score / test.soft_cap));
+    }
+    const double largest = tokens.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
+    double total = 0;
+    for (double& score : scores) total += score = std::exp(score - largest);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      for (uint32_t i = 0; i < test.head_dim; ++i) {
+        out[i] += scores[t] / total * cache.v[tokens[t] + i];
+      }
+    }
+    return out;
+  }
+
+  static std::vector<uint64_t> TokensOf(const Case& test, const Cache& cache, uint64_t row,
+                                        uint64_t kv_head, int64_t given_length,
+                                        uint32_t pages_of_row) {
+    const int64_t length = std::clamp<int64_t>(given_length, 0, test.length_max);
+    const int64_t first = test.window == 0 ? 0 : std::max<int64_t>(0, length - test.window);
+    std::vector<uint64_t> tokens;
+    for (auto t = static_cast<uint64_t>(first); t < static_cast<uint64_t>(length); ++t) {
+      const int64_t page = test.paged ? cache.table[row * pages_of_row + t / test.page_size]
+                                      : static_cast<int64_t>(row);
+      tokens.push_back(static_cast<uint64_t>(std::clamp<int64_t>(page, 0, cache.abi.pages - 1)) *
+                           cache.abi.page_stride +
+                       t % test.page_size * cache.abi.token_stride +
+                       kv_head * cache.abi.head_stride);
+    }
+    return tokens;
+  }
+
+  void RunCase(const Case& test) {
+    SCOPED_TRACE(testing::Message()
+                 << test.group << " x " << test.kv_heads << " heads of " << test.head_dim
+                 << ", pages of " << test.page_size << ", length " << test.length_max << ", window "
+                 << test.window << ", cap " << test.soft_cap);
+    const Indices lengths = LengthsOf(test);
+    const auto rows = static_cast<uint32_t>(lengths.size());
+    const uint32_t pages_of_row = (test.length_max - 1) / test.page_size + 1;
+    const uint32_t q_heads = test.group * test.kv_heads, columns = q_heads * test.head_dim;
+    const uint64_t stride = columns + test.padding;
+    const double scale = 3 / std::sqrt(test.head_dim);
+    const Values q = RandomNumbers(Dtype::kBf16, rows * stride, 1);
+    const Cache cache = MakeCache(test, rows, pages_of_row);
+    concert_descriptor descriptor{};
+    concert_attention_decode_body& body = descriptor.body.attention_decode;
+    body.rows = rows, body.length_max = test.length_max;
+    body.q_heads = static_cast<uint16_t>(q_heads);
+    body.kv_heads = static_cast<uint16_t>(test.kv_heads);
+    body.head_dim = static_cast<uint16_t>(test.head_dim);
+    body.q.buffer = NewBuffer(Encode(Dtype::kBf16, q));
+    if (test.paged) {
+      body.page_table.buffer = NewBuffer(EncodeIndices(CONCERT_ABI_INT32, cache.table));
+      body.table_stride = pages_of_row;
+    }
+    body.lengths.buffer = NewBuffer(EncodeIndices(CONCERT_ABI_INT32, lengths));
+    body.out.buffer = NewPoisoned(rows * stride * 2);
+    body.cache = cache.abi;
+    body.q_stride = body.out_stride = static_cast<uint32_t>(stride);
+    body.window = test.window, body.soft_cap = test.soft_cap;
+    body.scale = static_cast<float>(scale);
+    body.dtype = CONCERT_ABI_BF16;
+    RunKind(descriptor, CONCERT_OP_ATTENTION_DECODE);
+
+    const Values out = ReadValues(body.out.buffer, Dtype::kBf16, rows * stride);
+    Values got, want;
+    for (uint32_t row = 0; row < rows; ++row) {
+      for (uint32_t head = 0; head < q_heads; ++head) {
+        const std::vector<uint64_t> tokens =
+            TokensOf(test, cache, row, head / test.group, lengths[row], pages_of_row);
+        const uint64_t at = row * stride + head * test.head_dim;
+        const Values values = Attend(test, q, at, cache, tokens, scale);
+        for (uint32_t i = 0; i < test.head_dim; ++i) {
+          if (tokens.empty()) {
+            ASSERT_EQ(out[at + i], 0) << "row " << row << ", which is padding";
+          }
+          got.push_back(out[at + i]), want.push_back(values[i]);
+        }
+      }
+      for (uint64_t i = columns; i < stride; ++i) ASSERT_TRUE(std::isnan(out[row * stride + i]));
+    }
+    EXPECT_LE(RelativeError(got, want), 8e-3);
+  }
+};
+
+TEST_P(AttentionDecodeConformanceTest, EveryGroupOfHeads) {
+  for (const uint32_t head_dim : {64u, 128u}) {
+    for (uint32_t group = 1; group <= 8; ++group) RunCase({group, 2, head_dim, 16, 100});
+  }
+}
+
+TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
+  for (const uint32_t head_dim : {64u, 128u}) {
+    for (const bool heads_first : {false, true}) {
+      RunCase({4, 2, head_dim, 16, 333, true, heads_first});
+      RunCase({4, 2, head_dim, 1, 50, true, heads_first});
+      RunCase({2, 3, head_dim, 7, 200, true, heads_first, 0, 0, 8});
+      RunCase({1, 2, head_dim, 300, 300, false, heads_first, 0, 0, 16});
+    }
+  }
+}
+
+TEST_P(AttentionDecodeConformanceTest, WindowsAndCaps) {
+  for (const uint32_t head_dim : {64u, 128u}) {
+    RunCase({4, 2, head_dim, 16, 200, true, false, 33});
+    RunCase({4, 2, head_dim, 16, 200, true, false, 1});
+    RunCase({4, 2, head_dim, 16, 200, true, false, UINT32_MAX});
+    RunCase({4, 2, head_dim, 16, 200, true, false, 0, 1.5f});
+    RunCase({4, 2, head_dim, 16, 200, true, false, 50, 2});
+  }
+}
+
+// So long that rows are cut into chunks, of which some rows have none.
+TEST_P(AttentionDecodeConformanceTest, LongContexts) {
+  RunCase({8, 1, 128, 16, 5000});
+  RunCase({1, 1, 64, 64, 9001});
+  RunCase({3, 2, 128, 16, 4097, true, true, 1500});
+}
+
+// Indices that a client writes while ops that read them run, whatever it writes: nothing outside of
+// what they may write changes, and what comes after them finds the device whole.
+class HostileIndicesTest : public ModelOpsConformanceTest {
+ protected:
+  static constexpr uint64_t kGuard = 4096;  // bytes before and behind what may be written
+  static constexpr uint32_t kRows = 16, kPages = 5, kPageSize = 3, kHeads = 2, kDim = 64;
+  static constexpr uint32_t kColumns = kHeads * kDim, kTablePages = 4, kVocabulary = 9;
+  static constexpr uint64_t kRowsBytes = uint64_t{2} * kRows * kColumns;
+  static constexpr uint64_t kCacheBytes = uint64_t{2} * kPages * kPageSize * kColumns;
+
+  // Ids, positions, slots, pages and lengths: all of them.
+  Bytes RandomIndices() {
+    Bytes bytes(8 * kRows * kTablePages);
+    for (size_t at = 0; at < bytes.size(); at += 4) {
+      const uint32_t anything = random_();
+      const uint32_t index = anything % 4 == 0 ? anything : anything % 32 - 4;
+      std::memcpy(&bytes[at], &index, 4);
+    }
+    return bytes;
+  }
+
+  Op MakeEmbedding(uint32_t indices, uint8_t index_dtype) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_EMBEDDING;
+    concert_embedding_body& body = descriptor.body.embedding;
+    body.rows = kRows, body.columns = kColumns, body.vocabulary = kVocabulary;
+    body.ids.buffer = indices;
+    body.table.buffer = input_;
+    body.out = {written_, 0, kGuard};
+    body.table_stride = body.out_stride = kColumns;
+    body.dtype = CONCERT_ABI_BF16, body.index_dtype = index_dtype;
+    return Admit(descriptor);
+  }
+  concert_kv_cache_abi Cache() const {
+    concert_kv_cache_abi cache{};
+    cache.k = {written_, 0, kGuard + kRowsBytes};
+    cache.v = {written_, 0, kGuard + kRowsBytes + kCacheBytes};
+    cache.pages = kPages, cache.page_size = kPageSize;
+    cache.page_stride = kPageSize * kColumns;
+    cache.token_stride = kColumns, cache.head_stride = kDim;
+    return cache;
+  }
+  Op MakeRopeAppend(uint32_t indices, uint8_t index_dtype) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_ROPE_APPEND;
+    concert_rope_append_body& body = descriptor.body.rope_append;
+    body.rows = kRows, body.positions_max = 7;
+    body.q_heads = body.kv_heads = kHeads, body.head_dim = body.rotary_dim = kDim;
+    body.q = {written_, 0, kGuard};
+    body.k.buffer = body.v.buffer = body.cos_sin.buffer = input_;
+    body.positions.buffer = body.slots.buffer = indices;
+    body.cache = Cache();
+    body.q_stride = body.k_stride = body.v_stride = kColumns;
+    body.dtype = CONCERT_ABI_BF16, body.position_dtype = body.slot_dtype = index_dtype;
+    return Admit(descriptor);
+  }
+  Op MakeAttention(uint32_t indices) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_ATTENTION_DECODE;
+    concert_attention_decode_body& body = descriptor.body.attention_decode;
+    body.rows = kRows, body.length_max = kTablePages * kPageSize;
+    body.q_heads = body.kv_heads = kHeads, body.head_dim = kDim;
+    body.q.buffer = input_;
+    body.page_table.buffer = body.lengths.buffer = indices;
+    body.out = {written_, 0, kGuard};
+    body.cache = Cache();
+    body.q_stride = body.out_stride = kColumns, body.table_stride = kTablePages;
+    body.scale = 1, body.dtype = CONCERT_ABI_BF16;
+    return Admit(descriptor);
+  }
+
+  std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
+  uint32_t input_ = 0, written_ = 0;
+};
+
+TEST_P(HostileIndicesTest, ReachNothingElse) {
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  constexpr uint64_t kMayBeWritten = kRowsBytes + 2 * kCacheBytes;
+  input_ = NewBuffer(Encode(Dtype::kBf16, RandomNumbers(Dtype::kBf16, 16384, 1)));
+  written_ = NewPoisoned(2 * kGuard + kMayBeWritten);
+  const uint32_t indices = NewBuffer(RandomIndices());
+  std::vector<Op> ops = {MakeAttention(indices)};
+  for (const uint8_t index_dtype : kIndexDtypes) {
+    ops.push_back(MakeEmbedding(indices, index_dtype));
+    ops.push_back(MakeRopeAppend(indices, index_dtype));
+  }
+  uint64_t value = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (const Op& op : ops) ASSERT_NO_FATAL_FAILURE(Launch(0, {&op}));
+    ASSERT_NO_FATAL_FAILURE(Signal(0, 1, ++value));
+    Write(indices, RandomIndices());  // beside them
+    WaitFor(1, value);
+  }
+  const Bytes bytes = Read(written_, 2 * kGuard + kMayBeWritten);
+  for (uint64_t i = 0; i < kGuard; ++i) {
+    ASSERT_EQ(bytes[i], kPoison) << i << " bytes into what lies before";
+    ASSERT_EQ(bytes[kGuard + kMayBeWritten + i], kPoison) << i << " bytes into what lies behind";
+  }
+}
+
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(HostileIndicesTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(AttentionDecodeConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(EmbeddingConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(ArgmaxConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(RopeAppendConformanceTest);
+
+}  // namespace
+}  // namespace concert::daemon::conformance
