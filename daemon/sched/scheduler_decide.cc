@@ -37,9 +37,6 @@ constexpr Time MarginNs(Time running_ns, bool more_expected) {
 
 // Ops behind which no more are looked for that may run beside a collective: some 5 us.
 constexpr int kMaxBeside = 256;
-// Share of its time that the memory takes, from which on fewer SMs cost a GEMM nothing: decode
-// GEMMs beside collectives (two H200s).
-constexpr double kBoundByMemory = 0.8;
 
 }  // namespace
 
@@ -121,11 +118,9 @@ void Scheduler::RankCandidates(Time now) {
   }
 }
 
-// What runs may all take longer with fewer SMs.
 policies::Beside Scheduler::GemmsBeside(Time now) {
-  const float running_us =
-      static_cast<float>(ledger_.BacklogOf(policies::Priority::kLow, now).ns) * 1e-3f;
-  policies::Beside beside = {.us = running_us, .sms_us = running_us};
+  policies::Beside beside = {
+      .us = static_cast<float>(ledger_.BacklogOf(policies::Priority::kLow, now).ns) * 1e-3f};
   int left = kMaxBeside;
   for (uint8_t list = 0; list < kReadyCollective; ++list) {
     for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
@@ -133,11 +128,7 @@ policies::Beside Scheduler::GemmsBeside(Time now) {
         const OpSlot& slot = pool_[op];
         if (slot.op.work.runs_on != RunsOn::kSms) break;
         if (left-- == 0) return beside;
-        const policies::OpCost& cost = costs_.Of(slot.op.work, slot.work_hash);
-        const auto us = static_cast<float>(cost.solo_us);
-        beside.us += us;
-        // What the memory bounds has SMs to spare.
-        if (cost.hbm_us < kBoundByMemory * cost.busy_us) beside.sms_us += us;
+        beside.us += static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "policies/auto/held_by_collectives.h"
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
 #include "policies/cost/collective_cost.h"
@@ -151,13 +152,6 @@ class AutoPolicy final : public Policy {
   void TakeHalf(const Snapshot& snapshot);
   void AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Plan& plan);
 
-  // What collectives hold.
-  struct Held {
-    int sms = 0;
-    Time until = 0;     // as far as those are concerned that run
-    bool near = false;  // more than those that run: one that is about to start
-  };
-  Held HeldByCollectives(const Snapshot& snapshot) const;
   Budget ChooseBesideCollectives(const Snapshot& snapshot);
   void UseSms(Budget budget, int sms);
   Budget ChooseBudget(const Snapshot& snapshot, const RunningCompute& running);
@@ -348,24 +342,6 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Pla
   writer.Finish(Reason::kTogetherFaster, true);
 }
 
-// What is to be left to collectives: those that run, and the one that wants most of those that go
-// out now or wait for ranks that are likely to come while a launch that starts now would run. Its
-// blocks would wait for that launch to end, and with them those of the other GPUs.
-AutoPolicy::Held AutoPolicy::HeldByCollectives(const Snapshot& snapshot) const {
-  int near_sms = offered_sms_;
-  for (const WaitingCollective& collective : snapshot.waiting) {
-    const bool last = collective.ranks_there + 1 >= collective.work.ranks;
-    if (snapshot.now - collective.since >= (last ? kLastRankNs : kNextRankNs)) continue;
-    near_sms = std::max<int>(near_sms, collective.sms);
-  }
-  Held held = {.sms = std::max(snapshot.reserved_sms, near_sms),
-               .near = near_sms > snapshot.reserved_sms};
-  for (const RunningOp& running : snapshot.running) {
-    if (running.reserved_sms > 0) held.until = std::max(held.until, running.expected_end);
-  }
-  return held;
-}
-
 // A launch that ends before the collectives do has the SMs that they leave. A longer one has all:
 // those that they hold now take part when they are free.
 Budget AutoPolicy::ChooseBesideCollectives(const Snapshot& snapshot) {
@@ -392,7 +368,7 @@ void AutoPolicy::UseSms(Budget budget, int sms) {
 Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& running) {
   const bool outranked = history_.HigherActive(scope_.priority_class, snapshot.now, kActiveNs);
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
-  held_ = HeldByCollectives(snapshot);
+  held_ = HeldByCollectives(snapshot, offered_sms_);
   if (held_.sms > 0 && (!outranked || device_.sm_count - held_.sms < SmsOf(whole))) {
     whole = outranked ? Budget::kBesideCollective : ChooseBesideCollectives(snapshot);
     if (outranked) UseSms(whole, std::max(1, device_.sm_count - held_.sms));

@@ -82,7 +82,7 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
   };
   const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
   const double moved = Us(work.link_bytes, device.link_bytes_per_s) / run_us;
-  return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held, beside.sms_us) +
+  return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held, beside.us) +
                               late_us(curve.gemm_per_link * moved, beside.us));
 }
 

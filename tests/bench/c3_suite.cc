@@ -52,7 +52,8 @@ std::vector<Member> Baselines(bool is_sim) {
           {{.name = "conccl", .way = "conccl"}, kBaseline, false, true}};
 }
 
-// Everything that the policy may choose, by daemons that can do nothing else.
+// Everything that the policy may choose, by daemons that can do nothing else. It holds NCCL to some
+// SMs only where a node is configured so.
 std::vector<Member> Forms() {
   std::vector<Member> forms = {
       {{.name = "form_serial", .policy = "serial"}},
@@ -70,7 +71,6 @@ std::vector<Member> Forms() {
   };
   for (const int sms : {4, 8, 12, 16}) split("p2p", sms);
   for (const int sms : {8, 12}) split("hybrid", sms);
-  for (const int sms : {8, 16}) split("nccl", sms);
   return forms;
 }
 

@@ -106,7 +106,7 @@ TEST(CollectiveCostTest, WhatWasMeasuredBesideGemmsCounts) {
   const TransportChoice copies = {.transport = Transport::kCopyEngine, .sms = 0};
   const double alone_us = Us(device, work, copies);
   const auto together_us = [&](float gemms_us) {
-    return TogetherUs(device, work, work.link_bytes, copies, {.us = gemms_us, .sms_us = gemms_us});
+    return TogetherUs(device, work, work.link_bytes, copies, {.us = gemms_us});
   };
   const auto much_us = static_cast<float>(10 * alone_us);
   EXPECT_NEAR(together_us(much_us), much_us, 1e-3) << "copies hold no SM";

@@ -61,10 +61,9 @@ TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
   };
   using policies::Transport;
   EXPECT_EQ(transport({}, {}), Transport::kPeer);
-  EXPECT_EQ(transport({.us = 20, .sms_us = 20}, {}), Transport::kPeer);
-  EXPECT_EQ(transport({.us = 5000, .sms_us = 5000}, {}), Transport::kCopyEngine);
-  EXPECT_EQ(transport({}, {.us = 5000, .sms_us = 5000}), Transport::kCopyEngine);
-  EXPECT_EQ(transport({.us = 5000}, {}), Transport::kPeer) << "the memory bounds the GEMMs";
+  EXPECT_EQ(transport({.us = 20}, {}), Transport::kPeer);
+  EXPECT_EQ(transport({.us = 5000}, {}), Transport::kCopyEngine);
+  EXPECT_EQ(transport({}, {.us = 5000}), Transport::kCopyEngine);
 }
 
 TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
