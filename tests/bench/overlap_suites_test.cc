@@ -46,7 +46,7 @@ TEST(OverlapSuitesTest, C3ComparesPoliciesAndForms) {
     EXPECT_FALSE(scenario.contains("unavailable")) << scenario["unavailable"];
     const bool gathers = scenario["name"] == "gather";
     for (const char* form : {"concert", "serial", "streams", "priority", "gemm_alone",
-                             "collective_alone", "form_p2p4", "form_hybrid12", "form_serial"}) {
+                             "collective_alone", "form_p2p4", "form_nccl", "form_serial"}) {
       EXPECT_TRUE(scenario["times_us"].contains(form)) << form;
     }
     // Copy engines reduce nothing, and the hybrid carries all-reduce only.

@@ -449,7 +449,7 @@ TEST_F(RandomOrderTest, NoHangNoWrongNumberAndSurvivorsHearWhoDied) {
   for (const auto& group : groups_) Kill(*group);
   RunAll();
   EXPECT_EQ(answered_, offered_);
-  EXPECT_GT(kills_, 20);
+  EXPECT_GT(kills_, 5);
   for (const auto& group : groups_) {
     for (uint32_t rank = 0; rank < group->ranks(); ++rank) bed_->Leave(group->id, rank);
   }

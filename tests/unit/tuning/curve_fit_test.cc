@@ -52,9 +52,11 @@ TEST(CurveFitTest, FindsTheCurveThatPointsCameFrom) {
   std::mt19937 random(tests::Seed());
   DeviceModel device;
   TransportCurve truth = CurveFor(Transport::kPeer).curve;
-  truth.beside_gemm = 1, truth.gemm_per_sms = 1, truth.gemm_per_link = 0;  // not fitted here
-  device.transport_curves.of_two[static_cast<size_t>(Transport::kPeer)] = truth;
   const TransportCurve& start = policies::kTransportCurves[static_cast<size_t>(Transport::kPeer)];
+  truth.beside_gemm = start.beside_gemm;  // these are not fitted here
+  truth.gemm_per_sms = start.gemm_per_sms;
+  truth.gemm_per_link = start.gemm_per_link;
+  device.transport_curves.of_two[static_cast<size_t>(Transport::kPeer)] = truth;
   const CurveFit exact =
       FitCurve(DeviceModel(), start, PointsOf(device, Transport::kPeer, 0, random));
   ExpectNear(exact.curve, truth, 0.01);
