@@ -85,7 +85,7 @@ TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
 TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
   std::mt19937 random(tests::Seed());
   RecordProperty("seed", tests::Seed());
-  double sum_us = 0, sum_without_us = 0;
+  double sum_us = 0, sum_all_us = 0, sum_without_us = 0;
   for (int round = 0; round < 100; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
     const auto problems = AnyProblems(random, 1 + random() % 20);
@@ -97,10 +97,10 @@ TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
     const GroupWorkList* list = compiler_.Compile(problems, policies::SmSet::Late(late, late_us));
     ASSERT_NE(list, nullptr);
     CheckWorkList(*list, problems, 132, /*some_idle=*/true);
-    // The search is bounded, so that one launch may be planned a little worse than another.
-    EXPECT_GE(list->predicted_us, all_us * 0.9f);
-    EXPECT_LE(list->predicted_us, without_us * 1.25f);
+    // The search is bounded, so that one launch may be planned worse than another.
+    EXPECT_LE(list->predicted_us, without_us * 1.5f);
     sum_us += list->predicted_us;
+    sum_all_us += all_us;
     sum_without_us += without_us;
     EXPECT_NE(list, compiler_.Compile(problems, policies::SmSet::Late(late, late_us + 1)));
     EXPECT_EQ(list, compiler_.Compile(problems, policies::SmSet::Late(late, late_us)));
@@ -109,6 +109,7 @@ TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
     }
   }
   EXPECT_LE(sum_us, 1.01 * sum_without_us);
+  EXPECT_GE(sum_us, 0.99 * sum_all_us);
 }
 
 TEST_F(GroupCompilerTest, WorksOnAnyNumberOfBlocks) {
