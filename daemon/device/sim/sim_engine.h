@@ -47,6 +47,7 @@ struct CollectivePart {
   double loaded_bytes = 0;  // by its blocks, where peer kernels carry it
   double hbm_bytes = 0;
   policies::CollectiveKind kind = policies::CollectiveKind::kAllReduce;
+  bool keeps = false;  // as policies::Work
 };
 
 // A moment of a kernel before or at its end: once `fraction` of its tiles have ended and as much of

@@ -63,6 +63,7 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
     const double link_bytes = crosses_gpus ? static_cast<double>(rank.op->work.link_bytes) : 0;
     part->link_bytes = std::max(part->link_bytes, link_bytes);
     part->loaded_bytes = BlocksLoad(*rank.op, ranks.size());
+    part->keeps |= rank.op->work.keeps;
     part->hbm_bytes += static_cast<double>(rank.op->work.hbm_bytes);
   }
   return merged;

@@ -103,6 +103,7 @@ double SimEngine::SoloNs(const Group& group) const {
     const policies::Work work = {.runs_on = policies::RunsOn::kLinks,
                                  .ranks = static_cast<uint8_t>(group.part_count),
                                  .collective = part.kind,
+                                 .keeps = part.keeps,
                                  .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
                                  .link_bytes = static_cast<uint64_t>(part.link_bytes)};
     const auto loaded_bytes = static_cast<uint64_t>(part.loaded_bytes);
