@@ -28,15 +28,11 @@ absl::Status LaunchKernel(const Driver& driver, int gpu, CUfunction function, un
   return driver.ToStatus(result, "cuLaunchKernel", gpu);
 }
 
-// As LaunchKernel, with pairs of blocks on neighbouring SMs if their number is even: so that they
-// leave whole pairs to kernels whose blocks go in pairs.
+// As LaunchKernel, with an attribute; null: none.
 template <typename Args>
-absl::Status LaunchPairs(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
-                         int threads, CUstream stream, const Args& args, size_t shared_bytes) {
-  CUlaunchAttribute attribute = {};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = 2;
-  attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+absl::Status LaunchKernelWith(CUlaunchAttribute* attribute, const Driver& driver, int gpu,
+                              CUfunction function, unsigned blocks, int threads, CUstream stream,
+                              const Args& args, size_t shared_bytes = 0) {
   CUlaunchConfig config = {};
   config.gridDimX = blocks;
   config.gridDimY = config.gridDimZ = 1;
@@ -44,11 +40,38 @@ absl::Status LaunchPairs(const Driver& driver, int gpu, CUfunction function, uns
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
   config.hStream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = blocks % 2 == 0 ? 1 : 0;
+  config.attrs = attribute;
+  config.numAttrs = attribute != nullptr ? 1 : 0;
   void* parameters[] = {const_cast<Args*>(&args)};
   return driver.ToStatus(driver.cuLaunchKernelEx(&config, function, parameters, nullptr),
                          "cuLaunchKernelEx", gpu);
+}
+
+// May begin before the kernel ahead of it on the stream has ended, where that releases it.
+inline CUlaunchAttribute OverlapsTheOneBefore() {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
+
+// Blocks go in pairs on neighbouring SMs. REQUIRES: an even number of them.
+inline CUlaunchAttribute BlocksInPairs() {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = 2;
+  attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  return attribute;
+}
+
+// As LaunchKernel, with blocks in pairs if their number is even: so that they leave whole pairs of
+// SMs to kernels whose blocks go in pairs.
+template <typename Args>
+absl::Status LaunchPairs(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
+                         int threads, CUstream stream, const Args& args, size_t shared_bytes) {
+  CUlaunchAttribute pairs = BlocksInPairs();
+  return LaunchKernelWith(blocks % 2 == 0 ? &pairs : nullptr, driver, gpu, function, blocks,
+                          threads, stream, args, shared_bytes);
 }
 
 }  // namespace concert::kernels::cuda

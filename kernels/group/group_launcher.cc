@@ -292,22 +292,11 @@ absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, b
   args_.max_splits = work_list.max_splits;
 
   const auto footprint = static_cast<size_t>(work_list.kind);
-  CUlaunchAttribute attribute = {};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config = {};
-  config.gridDimX = work_list.grid();
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = kGroupThreads;
-  config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = kGroupFootprints[footprint].shared_bytes();
-  config.hStream = track.stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  void* parameters[] = {&args_};
-  CUfunction function = kernels_.group[footprint][KernelOf(launch.ops.front()->gemm.dtype)];
-  return driver_.ToStatus(driver_.cuLaunchKernelEx(&config, function, parameters, nullptr),
-                          "cuLaunchKernelEx", gpu_);
+  CUlaunchAttribute overlaps = OverlapsTheOneBefore();
+  return LaunchKernelWith(overlap ? &overlaps : nullptr, driver_, gpu_,
+                          kernels_.group[footprint][KernelOf(launch.ops.front()->gemm.dtype)],
+                          work_list.grid(), kGroupThreads, track.stream, args_,
+                          kGroupFootprints[footprint].shared_bytes());
 }
 
 }  // namespace concert::kernels::cuda

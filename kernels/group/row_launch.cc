@@ -1,6 +1,7 @@
 // Launches of the row kernel on a track, between those of the group kernel.
 #include <algorithm>
 
+#include "kernels/cuda_api/launch_kernel.h"
 #include "kernels/group/group_launcher.h"
 #include "kernels/rows/row_args.h"
 #include "kernels/rows/row_ops.h"
@@ -41,21 +42,11 @@ absl::Status GroupLauncher::LaunchRows(int index, const LaunchRequest& launch) {
   args.inputs_early = inputs_early;
   args.release_late = ReleasesLate(track);
   const bool overlap = inputs_early && InBudget(index, launch, SmsOf(blocks));
-  CUlaunchAttribute attribute = {};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config = {};
-  config.gridDimX = blocks;
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = kRowThreads;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = track.stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  void* parameters[] = {&args};
-  const CUresult result = driver_.cuLaunchKernelEx(&config, kernels_.rows, parameters, nullptr);
-  if (absl::Status status = driver_.ToStatus(result, "cuLaunchKernelEx", gpu_); !status.ok())
-    return status;
+  CUlaunchAttribute overlaps = OverlapsTheOneBefore();
+  const absl::Status status =
+      LaunchKernelWith(overlap ? &overlaps : nullptr, driver_, gpu_, kernels_.rows, blocks,
+                       kRowThreads, track.stream, args);
+  if (!status.ok()) return status;
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = args.tasks[i].stored;
   Count(track, overlap, SmsOf(blocks), /*split=*/false);
   return absl::OkStatus();

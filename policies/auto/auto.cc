@@ -9,7 +9,6 @@
 #include "policies/auto/held_by_collectives.h"
 #include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
-#include "policies/cost/collective_cost.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/cost/cost_model.h"
@@ -69,9 +68,7 @@ class AutoPolicy final : public Policy {
         memos_{CostMemo(device_, sms_[0], tuned_.get()), CostMemo(device_, sms_[1], tuned_.get()),
                CostMemo(device_, sms_[2], tuned_.get()), CostMemo(device_, sms_[3], tuned_.get())},
         compiler_(inputs.MakeCompiler()),
-        splitter_(device_, tuned_.get(), compiler_.get()) {
-    device_.transport_curves = CurvesOf(tuned_.get());
-  }
+        splitter_(device_, tuned_.get(), compiler_.get()) {}
 
   void Decide(const Snapshot& snapshot, Plan& plan) override;
 
@@ -87,7 +84,6 @@ class AutoPolicy final : public Policy {
 
   void UseTuned(std::shared_ptr<const TunedTable> tuned) override {
     tuned_ = std::move(tuned);
-    device_.transport_curves = CurvesOf(tuned_.get());
     ++table_;
     for (CostMemo& memo : memos_) memo.UseTuned(tuned_.get());
     splitter_.UseTuned(tuned_.get());
@@ -169,7 +165,7 @@ class AutoPolicy final : public Policy {
   void Write(const Snapshot& snapshot, const LaunchSplit& split, int sm_budget, PlanWriter& writer,
              Plan& plan);
 
-  DeviceModel device_;
+  const DeviceModel device_;
   std::shared_ptr<const TunedTable> tuned_;
   uint32_t table_ = 0;               // counts the tables there have been
   std::array<int, kMemoCount> sms_;  // by Budget
@@ -345,7 +341,6 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Pla
 // A launch that ends before the collectives do has the SMs that they leave. A longer one has all:
 // those that they hold now take part when they are free.
 Budget AutoPolicy::ChooseBesideCollectives(const Snapshot& snapshot) {
-  UseSms(Budget::kBesideCollective, std::max(1, device_.sm_count - held_.sms));
   if (held_.near || !scope_.grouped) return Budget::kBesideCollective;
   const Time start = std::max(snapshot.now, snapshot.lanes[scope_.serial_lane].busy_until);
   const float late_us = static_cast<float>(held_.until - start) * 1e-3f;
@@ -370,8 +365,8 @@ Budget AutoPolicy::ChooseBudget(const Snapshot& snapshot, const RunningCompute& 
   Budget whole = outranked ? Budget::kBesideReserve : Budget::kAll;
   held_ = HeldByCollectives(snapshot, offered_sms_);
   if (held_.sms > 0 && (!outranked || device_.sm_count - held_.sms < SmsOf(whole))) {
+    UseSms(Budget::kBesideCollective, std::max(1, device_.sm_count - held_.sms));
     whole = outranked ? Budget::kBesideCollective : ChooseBesideCollectives(snapshot);
-    if (outranked) UseSms(whole, std::max(1, device_.sm_count - held_.sms));
   }
   const Time lower_until = running.LowerUntil(scope_.priority_class);
   if (lower_until <= snapshot.now) return whole;

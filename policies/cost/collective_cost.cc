@@ -81,14 +81,14 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
   const double run_us = RunUs(device, work, loaded_bytes, choice, beside);
   // What GEMMs do later because of the rate they lose: of what runs until the collective has ended.
-  const auto late_us = [&](double lost, double us) {
+  const auto late_us = [&](double lost) {
     const double share = std::min(lost, kMostLost);
-    return std::min(run_us * share, us * share / (1 - share));
+    return std::min(run_us * share, beside.us * share / (1 - share));
   };
   const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
   const double moved = Us(work.link_bytes, device.link_bytes_per_s) / run_us;
-  return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held, beside.us) +
-                              late_us(curve.gemm_per_link * moved, beside.us));
+  return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held) +
+                              late_us(curve.gemm_per_link * moved));
 }
 
 TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,

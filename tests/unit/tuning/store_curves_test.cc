@@ -13,6 +13,7 @@
 #include "policies/cost/collective_cost.h"
 #include "tests/unit/tuning/curves_for_test.h"
 #include "tests/unit/tuning/rows_for_test.h"
+#include "tests/unit/tuning/store_fixture.h"
 
 namespace concert::daemon::store_curves_test {
 namespace {
@@ -24,25 +25,7 @@ using testing::HasSubstr;
 const Environment kHere{"0123456789abcdef", "a node"};
 const Environment kElsewhere{"fedcba9876543210", "another node"};
 
-class StoreCurvesTest : public testing::Test {
- protected:
-  StoreCurvesTest() {
-    char folder[] = "/tmp/concert-curves-test-XXXXXX";
-    folder_ = mkdtemp(folder);
-    path_ = folder_ + "/tuning.sqlite3";
-  }
-  ~StoreCurvesTest() override { std::filesystem::remove_all(folder_); }
-  void Sql(const std::string& sql) {
-    sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-    char* error = nullptr;
-    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error;
-    sqlite3_free(error);
-    sqlite3_close(db);
-  }
-
-  std::string folder_, path_;
-};
+using StoreCurvesTest = StoreFixture;
 
 TEST_F(StoreCurvesTest, ACurveComesBackFromTheFileAsItWas) {
   const StoredCurve stored = CurveFor(Transport::kPeer);

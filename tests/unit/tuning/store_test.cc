@@ -13,6 +13,7 @@
 
 #include "tests/support/seed.h"
 #include "tests/unit/tuning/rows_for_test.h"
+#include "tests/unit/tuning/store_fixture.h"
 
 namespace concert::daemon::store_test {
 namespace {
@@ -24,32 +25,14 @@ using testing::HasSubstr;
 const Environment kHere{"0123456789abcdef", "a GPU"};
 const Environment kElsewhere{"fedcba9876543210", "another GPU"};
 
-class StoreTest : public testing::Test {
+class StoreTest : public StoreFixture {
  protected:
-  StoreTest() {
-    char folder[] = "/tmp/concert-store-test-XXXXXX";
-    folder_ = mkdtemp(folder);
-    path_ = folder_ + "/tuning.sqlite3";
-  }
-  ~StoreTest() override { std::filesystem::remove_all(folder_); }
-
   std::unique_ptr<Store> Open() { return Store::Open(path_); }
-  // Runs SQL on the file behind the store's back.
-  void Sql(const std::string& sql) {
-    sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-    char* error = nullptr;
-    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error;
-    sqlite3_free(error);
-    sqlite3_close(db);
-  }
   PutResult Put(Store& store, const StoredRow& row, const Environment& environment = kHere) {
     const auto result = store.Put(environment, row);
     EXPECT_TRUE(result.ok()) << result.status();
     return result.value_or(PutResult::kKept);
   }
-
-  std::string folder_, path_;
 };
 
 TEST_F(StoreTest, ARowComesBackFromTheFileAsItWas) {
