@@ -100,12 +100,17 @@ class TraceStreams::Stream final : public Reactor {
     }
     StartWrite(&message_);
     const MutexLock lock(owner_.mutex_);
-    while (writing_ && !owner_.stopping_ &&
-           owner_.changed_.WaitUntil(owner_.mutex_, end_ + kGrace)) {
+    while (writing_ && owner_.changed_.WaitUntil(owner_.mutex_, CutOff())) {
     }
     if (writing_) context_->TryCancel();  // then the write ends
     while (writing_) owner_.changed_.Wait(owner_.mutex_);
     return !cancelled_;
+  }
+
+  // When a write is given up. A reader that does read learns why a trace ends: cut off at once, it
+  // would see a cancelled call whenever a message was under way as the daemon stopped.
+  Clock::time_point CutOff() CONCERT_REQUIRES(owner_.mutex_) {
+    return owner_.stopping_ ? owner_.stop_by_ : end_ + kGrace;
   }
 
   grpc::Status Outcome() {
@@ -160,6 +165,7 @@ void TraceStreams::Stop() {
   std::thread thread;
   {
     const MutexLock lock(mutex_);
+    if (!stopping_) stop_by_ = Clock::now() + kStopGrace;
     stopping_ = true;
     changed_.NotifyAll();
     thread = std::move(thread_);

@@ -23,6 +23,8 @@ class TraceStreams {
   static constexpr std::chrono::milliseconds kPeriod{100};  // of empty messages, until it is over
   // For the reader, after the trace's time. Half a million ops take some 2 s.
   static constexpr std::chrono::seconds kGrace{20};
+  // For a message under way when the daemon stops. A reader takes one within milliseconds.
+  static constexpr std::chrono::milliseconds kStopGrace{500};
   static constexpr int kMaxOpsPerMessage = 4096;  // some 500 KB
   static constexpr int kMaxPlansPerMessage = 512;
 
@@ -50,6 +52,7 @@ class TraceStreams {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ CONCERT_GUARDED_BY(mutex_) = false;
+  Clock::time_point stop_by_ CONCERT_GUARDED_BY(mutex_);  // of meaning once stopping_
   bool open_ CONCERT_GUARDED_BY(mutex_) = false;   // a stream exists
   std::thread thread_ CONCERT_GUARDED_BY(mutex_);  // the open stream's, or the last one's
 };

@@ -1,5 +1,8 @@
 #include "tests/conformance/backend.h"
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -10,8 +13,6 @@
 #include "proto/ring/control_abi.h"
 
 #ifdef CONCERT_WITH_CUDA
-#include <gtest/gtest.h>
-
 #include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/cuda_node.h"
 #endif
@@ -42,6 +43,10 @@ class SimBackend final : public Backend {
   void Write(int /*gpu*/, Address to, const void* from, uint64_t bytes) override {
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   }
+  // Through the file: ThreadSanitizer would take stores of this process for a race of the executor.
+  void WriteAsClient(const Allocation& to, const void* from, uint64_t bytes) override {
+    EXPECT_EQ(pwrite(to.export_fd, from, bytes, 0), static_cast<ssize_t>(bytes));
+  }
   void Read(int /*gpu*/, void* to, Address from, uint64_t bytes) override {
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
   }
@@ -70,6 +75,9 @@ class CudaBackend final : public Backend {
   void Write(int gpu, Address to, const void* from, uint64_t bytes) override {
     const absl::Status status = DeviceAt(gpu).CopyToDevice(to, from, bytes);
     EXPECT_TRUE(status.ok()) << status;
+  }
+  void WriteAsClient(const Allocation& to, const void* from, uint64_t bytes) override {
+    Write(to.gpu, to.address, from, bytes);
   }
   void Read(int gpu, void* to, Address from, uint64_t bytes) override {
     const absl::Status status = DeviceAt(gpu).CopyToHost(to, from, bytes);

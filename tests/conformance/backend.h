@@ -19,6 +19,9 @@ class Backend {
   virtual Node& node() = 0;
   // Memory of `gpu`. REQUIRES: no launched work uses it.
   virtual void Write(int gpu, Address to, const void* from, uint64_t bytes) = 0;
+  // Writes the start of what Allocate gave as a client of another process does: at any time, also
+  // while work uses it.
+  virtual void WriteAsClient(const Allocation& to, const void* from, uint64_t bytes) = 0;
   virtual void Read(int gpu, void* to, Address from, uint64_t bytes) = 0;
   // What Allocate's export_fd is imported as: a concert_import_kind.
   virtual uint32_t export_kind() const = 0;

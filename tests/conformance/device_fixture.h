@@ -69,6 +69,10 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   void Write(uint32_t buffer, const Bytes& content) {
     backend_->Write(buffers_[buffer].gpu, AddressOf(buffer), content.data(), content.size());
   }
+  // While launched work may use it.
+  void WriteAsClient(uint32_t buffer, const Bytes& content) {
+    backend_->WriteAsClient(allocations_[buffer - 1], content.data(), content.size());
+  }
   Bytes Read(uint32_t buffer, uint64_t bytes, uint64_t offset = 0) {
     Bytes content(bytes);
     backend_->Read(buffers_[buffer].gpu, content.data(), AddressOf(buffer) + offset, bytes);

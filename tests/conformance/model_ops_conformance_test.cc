@@ -548,7 +548,7 @@ TEST_P(HostileIndicesTest, ReachNothingElse) {
   for (int round = 0; round < 200; ++round) {
     for (const Op& op : ops) ASSERT_NO_FATAL_FAILURE(Launch(0, {&op}));
     ASSERT_NO_FATAL_FAILURE(Signal(0, 1, ++value));
-    Write(indices, RandomIndices());  // beside them
+    WriteAsClient(indices, RandomIndices());
     WaitFor(1, value);
   }
   const Bytes bytes = Read(written_, 2 * kGuard + kMayBeWritten);
