@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/advance/advance_args.h"
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/attention_decode/attention_decode_args.h"
 #include "kernels/elementwise/elementwise_args.h"
@@ -83,6 +84,7 @@ struct Op {
     AttentionDecodeArgs attention_decode;
     LayerNormArgs layer_norm;
     ElementwiseArgs elementwise;
+    AdvanceArgs advance;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

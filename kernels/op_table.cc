@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/advance/advance_op.h"
 #include "kernels/argmax/argmax_op.h"
 #include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/comm/collective_op.h"
@@ -64,6 +65,7 @@ constexpr std::array kOpKinds = {
            CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
+    Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance),
 };
 
 constexpr bool RowsAreInOrder() {

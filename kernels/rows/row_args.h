@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/advance/advance_args.h"
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/elementwise/elementwise_args.h"
 #include "kernels/embedding/embedding_args.h"
@@ -28,7 +29,8 @@ enum class RowKind : uint8_t {
   kArgmax,
   kRopeAppend,
   kLayerNorm,
-  kElementwise
+  kElementwise,
+  kAdvance
 };
 
 // One op of a launch.
@@ -51,6 +53,7 @@ struct RowTask {
     RopeAppendArgs rope_append;
     LayerNormArgs layer_norm;
     ElementwiseArgs elementwise;
+    AdvanceArgs advance;
   };
 
   // How elements of `of` can be moved whose operands have these addresses, or-ed together, and

@@ -2,6 +2,7 @@
 // track it takes part in chains as the group kernel does: it may start before the launch before it
 // has ended, waits for what each of its ops follows, counts what is stored and signals timelines
 // itself. kernels/group/group_args.h says how launches of a track overlap.
+#include "kernels/advance/advance.cuh"
 #include "kernels/argmax/argmax.cuh"
 #include "kernels/elementwise/elementwise.cuh"
 #include "kernels/embedding/embedding.cuh"
@@ -96,6 +97,8 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return LayerNorm<T, kWidth>(task.layer_norm, block, task.blocks);
     case RowKind::kElementwise:
       return Elementwise<T, kWidth>(task.elementwise, block, task.blocks);
+    case RowKind::kAdvance:
+      return Advance(task.advance, block, task.blocks);
   }
 }
 

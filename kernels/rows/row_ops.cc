@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "kernels/advance/advance_op.h"
 #include "kernels/argmax/argmax_op.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/cuda_api/launch_kernel.h"
@@ -35,6 +36,7 @@ constexpr RowOpKind kKinds[] = {
     {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
     {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
     {CONCERT_OP_ELEMENTWISE, LowerElementwise},
+    {CONCERT_OP_ADVANCE, LowerAdvance},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -9,33 +9,13 @@
 #include <vector>
 
 #include "tests/conformance/device_fixture.h"
+#include "tests/conformance/indices.h"
 
 namespace concert::daemon::conformance {
 namespace {
 
 using Values = std::vector<double>;
-using Indices = std::vector<int64_t>;
-
 constexpr std::array kElementTypes = {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32};
-constexpr std::array<uint8_t, 2> kIndexDtypes = {CONCERT_ABI_INT32, CONCERT_ABI_INT64};
-constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
-constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
-
-// int32 gets what of an index fits.
-Bytes EncodeIndices(uint8_t dtype, const Indices& indices) {
-  if (dtype == CONCERT_ABI_INT64) {
-    Bytes bytes(indices.size() * 8);
-    std::memcpy(bytes.data(), indices.data(), bytes.size());
-    return bytes;
-  }
-  Bytes bytes(indices.size() * 4);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const auto index = static_cast<int32_t>(std::clamp<int64_t>(
-        indices[i], std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
-    std::memcpy(bytes.data() + 4 * i, &index, 4);
-  }
-  return bytes;
-}
 
 class ModelOpsConformanceTest : public DeviceTest {
  protected:
@@ -101,15 +81,10 @@ class ArgmaxConformanceTest : public ModelOpsConformanceTest {
     body.rows = rows, body.columns = columns, body.x_stride = columns + padding;
     body.dtype = static_cast<uint8_t>(dtype), body.index_dtype = index_dtype;
     body.x.buffer = NewBuffer(Encode(dtype, x));
-    const uint64_t index_bytes = index_dtype == CONCERT_ABI_INT32 ? 4 : 8;
-    body.indices.buffer = NewPoisoned((rows + 1) * index_bytes);
+    const uint64_t bytes = (rows + 1) * IndexBytes(index_dtype);
+    body.indices.buffer = NewPoisoned(bytes);
     RunKind(descriptor, CONCERT_OP_ARGMAX);
-    const Bytes bytes = Read(body.indices.buffer, (rows + 1) * index_bytes);
-    Indices indices(rows + 1, 0);
-    for (uint32_t i = 0; i <= rows; ++i) {
-      std::memcpy(&indices[i], bytes.data() + i * index_bytes, index_bytes);
-      if (index_dtype == CONCERT_ABI_INT32) indices[i] = static_cast<int32_t>(indices[i]);
-    }
+    Indices indices = DecodeIndices(index_dtype, Read(body.indices.buffer, bytes));
     EXPECT_EQ(indices.back(), -1) << "what lies behind was written";
     indices.pop_back();
     return indices;
@@ -529,6 +504,18 @@ class HostileIndicesTest : public ModelOpsConformanceTest {
     return Admit(descriptor);
   }
 
+  // Of numbers that the client writes, too.
+  Op MakeAdvance(uint32_t indices, uint8_t index_dtype) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_ADVANCE;
+    concert_advance_body& body = descriptor.body.advance;
+    body.rows = kRows, body.counter_max = 7;
+    body.counters.buffer = indices;
+    body.slots = {indices, 0, 8 * kRows};
+    body.counter_dtype = body.slot_dtype = index_dtype;
+    return Admit(descriptor);
+  }
+
   std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
   uint32_t input_ = 0, written_ = 0;
 };
@@ -543,6 +530,7 @@ TEST_P(HostileIndicesTest, ReachNothingElse) {
   for (const uint8_t index_dtype : kIndexDtypes) {
     ops.push_back(MakeEmbedding(indices, index_dtype));
     ops.push_back(MakeRopeAppend(indices, index_dtype));
+    ops.push_back(MakeAdvance(indices, index_dtype));
   }
   uint64_t value = 0;
   for (int round = 0; round < 200; ++round) {

@@ -62,6 +62,9 @@ class DescriptorGenerator {
       case CONCERT_OP_ELEMENTWISE:
         descriptor.body.elementwise = Elementwise();
         break;
+      case CONCERT_OP_ADVANCE:
+        descriptor.body.advance = Advance();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -209,6 +212,15 @@ class DescriptorGenerator {
     argmax.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     argmax.index_dtype = IndexDtype();
     return argmax;
+  }
+
+  concert_advance_body Advance() {
+    concert_advance_body advance{};
+    advance.rows = Size32(), advance.counter_max = Size32();
+    advance.counters = Operand();
+    if (Pick(2) == 0) advance.slots = Operand();
+    advance.counter_dtype = IndexDtype(), advance.slot_dtype = IndexDtype();
+    return advance;
   }
 
   uint16_t Few(int most) { return static_cast<uint16_t>(Rarely() ? Size() : 1 + Pick(most)); }

@@ -592,4 +592,6 @@ CONCERT_API void concert_communicator_leave(concert_communicator* communicator);
 } /* extern "C" */
 #endif
 
+#include <concert/step_ops.h>
+
 #endif /* CONCERT_CONCERT_H_ */

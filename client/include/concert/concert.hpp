@@ -386,6 +386,15 @@ struct ElementwiseOp {
   Dtype out_dtype = {};  // none: as dtype
 };
 
+// See concert_advance.
+struct AdvanceOp {
+  uint32_t rows = 0;
+  uint32_t counter_max = 0;
+  Slice counters{};
+  Slice slots{};  // none: all rows take the step
+  Dtype counter_dtype = kInt32, slot_dtype = kInt32;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -559,6 +568,14 @@ class Queue {
     elementwise.x_stride = op.x_stride, elementwise.y_stride = op.y_stride;
     elementwise.out_stride = op.out_stride;
     return Submit(concert_submit_elementwise, elementwise, options);
+  }
+  Ticket Advance(const AdvanceOp& op, const SubmitOptions& options = {}) {
+    concert_advance advance = {};
+    advance.struct_size = sizeof(advance);
+    advance.rows = op.rows, advance.counter_max = op.counter_max;
+    advance.counter_dtype = op.counter_dtype, advance.slot_dtype = op.slot_dtype;
+    advance.counters = op.counters.Abi(), advance.slots = op.slots.Abi();
+    return Submit(concert_submit_advance, advance, options);
   }
 
  private:

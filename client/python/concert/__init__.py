@@ -20,8 +20,8 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
-from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
-                       RmsNorm, RopeAppend)
+from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
+                       LayerNorm, RmsNorm, RopeAppend)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -31,8 +31,8 @@ for _error in (Error, *Error.__subclasses__()):
     _error.__module__ = "concert"
 
 __all__ = [
-    "Activation", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled", "Code",
-    "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
+    "Activation", "Advance", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled",
+    "Code", "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
     "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
     "NotFound", "Op", "PermissionDenied", "Priority", "Queue", "Reduction", "ResourceExhausted",

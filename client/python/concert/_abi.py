@@ -392,6 +392,18 @@ class concert_join(Structure):
     ]
 
 
+class concert_advance(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("counter_max", c_uint32),
+        ("counter_dtype", c_uint32),
+        ("slot_dtype", c_uint32),
+        ("counters", concert_slice),
+        ("slots", concert_slice),
+    ]
+
+
 # For the module struct: a struct's fields in one line, without its final padding.
 PACK_FORMATS = {
     "concert_error": "@i508s",
@@ -414,6 +426,7 @@ PACK_FORMATS = {
     "concert_elementwise": "@IIIIIIPQPQPQQQQ",
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
+    "concert_advance": "@IIIIIPQPQ",
 }
 
 # Result and arguments of every function.
@@ -656,5 +669,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ]),
     "concert_communicator_leave": (None, [
         c_void_p,
+    ]),
+    "concert_submit_advance": (c_int, [
+        c_void_p,
+        POINTER(concert_advance),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
     ]),
 }

@@ -12,8 +12,8 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
-from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
-                       RmsNorm, RopeAppend)
+from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
+                       LayerNorm, RmsNorm, RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -58,6 +58,7 @@ class Queue(Owner):
             AttentionDecode: by_address("concert_submit_attention_decode"),
             LayerNorm: by_address("concert_submit_layer_norm"),
             Elementwise: by_address("concert_submit_elementwise"),
+            Advance: by_address("concert_submit_advance"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -197,6 +198,11 @@ class Queue(Owner):
     def argmax(self, x: Tensor, indices: Tensor, *, waits: Iterable[Wait] = ()) -> Ticket:
         """Submits an Argmax: indices[r] = where x[r] is largest."""
         return self.submit(Argmax(x, indices), waits)
+
+    def advance(self, counters: Tensor, counter_max: int, *, slots: Tensor | None = None,
+                waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an Advance: counters[r] = min(counters[r] + 1, counter_max)."""
+        return self.submit(Advance(counters, counter_max, slots=slots), waits)
 
     def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
                     cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,

@@ -194,6 +194,32 @@ class Argmax(Op):
         self._set_struct(op, handles)
 
 
+class Advance(Op):
+    """counters[r] = min(counters[r] + 1, counter_max), in place: positions or lengths.
+
+    counters and slots: (rows,) in INT32 or INT64. Where there are slots, the counter of a row whose
+    slot is below 0 stays as it is.
+
+    InvalidArgument: shapes or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, counters: Tensor, counter_max: int, *, slots: Tensor | None = None) -> None:
+        if len(counters.shape) != 1:
+            raise InvalidArgument(f"counters has shape {counters.shape}; it must have 1 dimension")
+        handles: list[Handle] = []
+        op = _abi.concert_advance(
+            struct_size=ctypes.sizeof(_abi.concert_advance), rows=counters.shape[0],
+            counter_max=_uint32("counter_max", counter_max),
+            counter_dtype=_indices("counters", counters, counters.shape))
+        op.counters.buffer, op.counters.offset = _slice(counters, handles)
+        if slots is not None:
+            op.slot_dtype = _indices("slots", slots, counters.shape)
+            op.slots.buffer, op.slots.offset = _slice(slots, handles)
+        self._set_struct(op, handles)
+
+
 class RopeAppend(Op):
     """Rotates q, in place, and k by each row's position, and writes k and v to its slot.
 
@@ -325,6 +351,13 @@ def _indices(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Dtype:
     if tensor.dtype not in (Dtype.INT32, Dtype.INT64):
         raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32 or INT64")
     return tensor.dtype
+
+
+def _uint32(name: str, value: int) -> int:
+    """ctypes would cut what does not fit."""
+    if not 0 <= value < 2**32:
+        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**32 - 1}")
+    return value
 
 
 def _rows(name: str, tensor: Tensor) -> tuple[int, int, int]:

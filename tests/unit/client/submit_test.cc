@@ -154,6 +154,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(elementwise.message(), HasSubstr("the op is elementwise"));
   const Status attention = queue_.AttentionDecode({.q = x_, .out = y_}).submit_status();
   EXPECT_THAT(attention.message(), HasSubstr("the op is an attention_decode"));
+  const Status advance = queue_.Advance({.counters = x_}).submit_status();
+  EXPECT_THAT(advance.message(), HasSubstr("the op is an advance"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 

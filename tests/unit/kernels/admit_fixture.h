@@ -172,6 +172,18 @@ inline concert_descriptor GoodArgmax() {
   return descriptor;
 }
 
+// 8 int32 counters in buffer 1, with int64 slots behind them.
+inline concert_descriptor GoodAdvance() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ADVANCE;
+  concert_advance_body& body = descriptor.body.advance;
+  body.rows = 8, body.counter_max = 100;
+  body.counters = {1, 0, 0};
+  body.slots = {1, 0, 32};
+  body.counter_dtype = CONCERT_ABI_INT32, body.slot_dtype = CONCERT_ABI_INT64;
+  return descriptor;
+}
+
 // A bf16 cache of 10 pages of 16 tokens of 2 heads of 64: k in buffer 2, v in 3.
 inline concert_kv_cache_abi GoodCache() {
   concert_kv_cache_abi cache{};

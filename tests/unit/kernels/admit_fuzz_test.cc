@@ -83,6 +83,8 @@ class Fuzzer {
         return GoodLayerNorm();
       case CONCERT_OP_ELEMENTWISE:
         return GoodElementwise();
+      case CONCERT_OP_ADVANCE:
+        return GoodAdvance();
       default:
         return GoodCollective(kind);
     }
