@@ -15,6 +15,7 @@
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/inline_list.h"
 #include "kernels/layer_norm/layer_norm_args.h"
+#include "kernels/quantize/quantize_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "policies/seam/work.h"
@@ -85,6 +86,7 @@ struct Op {
     LayerNormArgs layer_norm;
     ElementwiseArgs elementwise;
     AdvanceArgs advance;
+    QuantizeArgs quantize;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

@@ -12,6 +12,7 @@
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
 #include "kernels/layer_norm/layer_norm_op.h"
+#include "kernels/quantize/quantize_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_ops.h"
@@ -66,6 +67,7 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
     Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance),
+    Row(CONCERT_OP_QUANTIZE, AdmitQuantize, AccessesOfQuantize, ComputeQuantize),
 };
 
 constexpr bool RowsAreInOrder() {

@@ -12,6 +12,7 @@
 #include "kernels/gated_activation/gated_activation_args.h"
 #include "kernels/group/group_args.h"
 #include "kernels/layer_norm/layer_norm_args.h"
+#include "kernels/quantize/quantize_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 
@@ -30,7 +31,8 @@ enum class RowKind : uint8_t {
   kRopeAppend,
   kLayerNorm,
   kElementwise,
-  kAdvance
+  kAdvance,
+  kQuantize
 };
 
 // One op of a launch.
@@ -54,6 +56,7 @@ struct RowTask {
     LayerNormArgs layer_norm;
     ElementwiseArgs elementwise;
     AdvanceArgs advance;
+    QuantizeArgs quantize;
   };
 
   // How elements of `of` can be moved whose operands have these addresses, or-ed together, and

@@ -9,6 +9,7 @@
 #include "kernels/gated_activation/gated_activation.cuh"
 #include "kernels/group/async.cuh"
 #include "kernels/layer_norm/layer_norm.cuh"
+#include "kernels/quantize/quantize.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
 #include "kernels/rope_append/rope_append.cuh"
 #include "kernels/rows/row_args.h"
@@ -99,6 +100,8 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return Elementwise<T, kWidth>(task.elementwise, block, task.blocks);
     case RowKind::kAdvance:
       return Advance(task.advance, block, task.blocks);
+    case RowKind::kQuantize:
+      return Quantize<T, kWidth>(task.quantize, block, task.blocks);
   }
 }
 

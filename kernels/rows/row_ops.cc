@@ -12,6 +12,7 @@
 #include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/layer_norm/layer_norm_op.h"
+#include "kernels/quantize/quantize_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_args.h"
@@ -37,6 +38,7 @@ constexpr RowOpKind kKinds[] = {
     {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
     {CONCERT_OP_ELEMENTWISE, LowerElementwise},
     {CONCERT_OP_ADVANCE, LowerAdvance},
+    {CONCERT_OP_QUANTIZE, LowerQuantize},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -102,7 +102,7 @@ enum concert_message {
   X(LENGTH_MAX, 72, "length_max") X(FUNCTION, 73, "function") X(Y, 74, "y")                         \
   X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype")                         \
   X(COUNTERS, 77, "counters") X(COUNTER_DTYPE, 78, "counter_dtype")                                 \
-  X(COUNTER_MAX, 79, "counter_max")
+  X(COUNTER_MAX, 79, "counter_max") X(SCALES, 80, "scales")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -169,7 +169,8 @@ static inline int concert_op_writes(uint64_t kind, uint64_t field) {
     case CONCERT_FIELD_OUT:
     case CONCERT_FIELD_RESIDUAL:
     case CONCERT_FIELD_INDICES:
-    case CONCERT_FIELD_COUNTERS: return 1;
+    case CONCERT_FIELD_COUNTERS:
+    case CONCERT_FIELD_SCALES: return 1;
     case CONCERT_FIELD_Q:
     case CONCERT_FIELD_K_CACHE:
     case CONCERT_FIELD_V_CACHE: return kind == CONCERT_OP_ROPE_APPEND;

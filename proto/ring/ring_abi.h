@@ -81,6 +81,7 @@
 #include "proto/ring/ops/gemm.h"
 #include "proto/ring/ops/layer_norm.h"
 #include "proto/ring/ops/operand.h"
+#include "proto/ring/ops/quantize.h"
 #include "proto/ring/ops/rms_norm.h"
 #include "proto/ring/ops/rope_append.h"
 
@@ -115,7 +116,7 @@ enum {
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
   X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
   X(ELEMENTWISE, 16, "elementwise") \
-  X(ADVANCE, 17, "advance")
+  X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -164,6 +165,7 @@ struct concert_descriptor {
     struct concert_layer_norm_body layer_norm;
     struct concert_elementwise_body elementwise;
     struct concert_advance_body advance;
+    struct concert_quantize_body quantize;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

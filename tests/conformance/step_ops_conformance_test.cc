@@ -1,8 +1,12 @@
 // The kinds from advance on, of every backend, against what their definitions say.
 #include <gtest/gtest.h>
 
-#include "tests/conformance/device_fixture.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tests/conformance/indices.h"
+#include "tests/conformance/row_ops_fixture.h"
 
 namespace concert::daemon::conformance {
 namespace {
@@ -63,7 +67,87 @@ TEST_P(AdvanceConformanceTest, TakesAnyNumberOfRows) {
   }
 }
 
+class QuantizeConformanceTest : public StepOpsConformanceTest {
+ protected:
+  // Rows of x as quantised by the definition, with `values` between them left out: to the bit.
+  void RunCase(const Rows& shape, Dtype dtype, const Values& x) {
+    SCOPED_TRACE(testing::Message() << shape.name << ", dtype " << static_cast<int>(dtype));
+    const uint64_t stride = shape.columns + shape.padding;
+    concert_descriptor descriptor{};
+    concert_quantize_body& body = descriptor.body.quantize;
+    body.rows = shape.rows, body.columns = shape.columns;
+    body.x_stride = body.out_stride = stride;
+    body.dtype = static_cast<uint8_t>(dtype);
+    body.x.buffer = NewBuffer(Encode(dtype, x));
+    body.out.buffer = NewPoisoned(shape.rows * stride);
+    body.scales.buffer = NewPoisoned((shape.rows + 1) * sizeof(float));
+    RunKind(descriptor, CONCERT_OP_QUANTIZE);
+    const Bytes out = Read(body.out.buffer, shape.rows * stride);
+    const Bytes scales = Read(body.scales.buffer, (shape.rows + 1) * sizeof(float));
+    for (uint64_t row = 0; row < shape.rows; ++row) {
+      const Values values(x.begin() + static_cast<int64_t>(row * stride),
+                          x.begin() + static_cast<int64_t>(row * stride + shape.columns));
+      const float want = WantedScale(values);
+      float scale;
+      std::memcpy(&scale, &scales[row * sizeof(float)], sizeof(float));
+      if (std::isnan(want)) {
+        ASSERT_TRUE(std::isnan(scale)) << "row " << row;
+      } else {
+        ASSERT_EQ(scale, want) << "row " << row;
+      }
+      for (uint64_t i = 0; i < stride; ++i) {
+        const int code = i >= shape.columns ? kPoison
+                         : std::isnan(want)
+                             ? 0x7f
+                             : test::EncodeE4m3(static_cast<float>(values[i]) / want);
+        ASSERT_EQ(int{out[row * stride + i]}, code) << "row " << row << ", column " << i;
+      }
+    }
+    EXPECT_TRUE(std::all_of(scales.end() - sizeof(float), scales.end(), [](uint8_t byte) {
+      return byte == kPoison;
+    })) << "what lies behind was written";
+  }
+
+ private:
+  static float WantedScale(const Values& values) {
+    float largest = 0;
+    for (const double value : values) {
+      if (!std::isfinite(value)) return std::nanf("");
+      largest = std::max(largest, std::fabs(static_cast<float>(value)));
+    }
+    return std::max(largest / 448, std::numeric_limits<float>::min());
+  }
+};
+
+TEST_P(QuantizeConformanceTest, RoundsRowsByTheirLargest) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+    for (const Rows& shape : kRowShapes) {
+      Values x = RandomNumbers(dtype, shape.rows * (shape.columns + shape.padding), 1);
+      // Magnitudes over all that e4m3 has, and more.
+      for (size_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(x[i], -static_cast<int>(i % 21));
+      RunCase(shape, dtype, Rounded(dtype, x));
+    }
+  }
+}
+
+TEST_P(QuantizeConformanceTest, ZerosTinyAndInfiniteNumbers) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+    const Values x = {
+        0,    -0.0,  0,      0,     0,      0,      0,     0,       //
+        1,    kNan,  -1,     0,     2,      3,      4,     5,       //
+        1,    2,     kInf,   -kInf, 0,      1,      2,     3,       //
+        1e-4, -3e-5, 6e-8,   0,     -1e-40, 1e-44,  7e-45, -6e-8,   //
+        0,    1e-42, -7e-45, 3e-43, 0,      -0.0,   2e-41, -1e-42,  //
+        6e4,  -6e4,  448,    -448,  1,      0.0078, -3e-3, 30,      //
+    };
+    RunCase({.name = "special", .rows = 6, .columns = 8}, dtype, Rounded(dtype, x));
+  }
+}
+
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(AdvanceConformanceTest);
+CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(QuantizeConformanceTest);
 
 }  // namespace
 }  // namespace concert::daemon::conformance

@@ -65,6 +65,9 @@ class DescriptorGenerator {
       case CONCERT_OP_ADVANCE:
         descriptor.body.advance = Advance();
         break;
+      case CONCERT_OP_QUANTIZE:
+        descriptor.body.quantize = Quantize();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -221,6 +224,16 @@ class DescriptorGenerator {
     if (Pick(2) == 0) advance.slots = Operand();
     advance.counter_dtype = IndexDtype(), advance.slot_dtype = IndexDtype();
     return advance;
+  }
+
+  concert_quantize_body Quantize() {
+    concert_quantize_body quantize{};
+    quantize.rows = Size32(), quantize.columns = Size32();
+    quantize.x = Operand(), quantize.out = Operand(), quantize.scales = Operand();
+    quantize.x_stride = RowStride(quantize.columns);
+    quantize.out_stride = RowStride(quantize.columns);
+    quantize.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    return quantize;
   }
 
   uint16_t Few(int most) { return static_cast<uint16_t>(Rarely() ? Size() : 1 + Pick(most)); }

@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
     for bad, sentence in [
         (lambda: queue.rms_norm(x, session.zeros((15,), "fp32"), out), "weight has shape (15,)"),
         (lambda: queue.rms_norm(x, session.zeros((16,), "bf16"), out),
-         "weight is BF16 and x is FP32"),
+         "weight is BF16; it must be FP32"),
         (lambda: queue.rms_norm(x, weight, session.zeros((4, 15), "fp32")), "out is (4, 15)"),
         (lambda: queue.rms_norm(x, weight, out, residual=session.zeros((4, 16), "bf16")),
          "residual is BF16"),

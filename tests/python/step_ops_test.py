@@ -5,6 +5,8 @@ import pytest
 
 import concert
 
+from gemm_test import numbers, poisoned
+
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_advance(session, queue, index):
@@ -16,8 +18,27 @@ def test_advance(session, queue, index):
     np.testing.assert_array_equal(counters.read(), [2, 10, 10, 4, 2])
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_quantised_rows_and_their_scales_are_what_a_gemm_takes(session, queue, dtype):
+    x, w = 10 * numbers(9, 64), numbers(16, 64)
+    quantised = []
+    for values in (x, w):
+        out = session.zeros(values.shape, "fp8_e4m3")
+        scales = poisoned(session, values.shape[:1], "fp32")
+        queue.quantize(session.array(values, dtype), out, scales)
+        quantised.append((out, scales))
+    d = session.zeros((9, 16), "bf16")
+    (a, a_scales), (b, b_scales) = quantised
+    queue.gemm(a, b, d, a_scales=a_scales, w_scales=b_scales).wait()
+    np.testing.assert_allclose(a_scales.read(), np.abs(x).max(axis=1) / 448, rtol=1e-2)
+    want = x @ w.T
+    got = concert.from_bf16(d.read()) if d.read().dtype == np.uint16 else d.read()
+    assert np.linalg.norm(got.astype(np.float64) - want) < 0.05 * np.linalg.norm(want)
+
+
 def test_what_does_not_fit_is_refused_at_once(session, queue):
-    counters = session.zeros((4,), "int32")
+    counters, scales = session.zeros((4,), "int32"), session.zeros((4,), "fp32")
+    x, out = session.zeros((4, 16), "fp32"), session.zeros((4, 16), "fp8")
     for bad, sentence in [
         (lambda: queue.advance(session.zeros((4,), "fp32"), 9), "counters is FP32"),
         (lambda: queue.advance(session.zeros((4, 2), "int32"), 9), "counters has shape (4, 2)"),
@@ -25,6 +46,10 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
          "slots has shape (3,)"),
         (lambda: queue.advance(counters, 2**32), "counter_max is 4294967296"),
         (lambda: queue.advance(counters, -1), "counter_max is -1"),
+        (lambda: queue.quantize(x, session.zeros((4, 15), "fp8"), scales), "out is (4, 15)"),
+        (lambda: queue.quantize(x, x, scales), "out is FP32; it must be FP8_E4M3"),
+        (lambda: queue.quantize(x, out, session.zeros((5,), "fp32")), "scales has shape (5,)"),
+        (lambda: queue.quantize(x, out, counters), "scales is INT32; it must be FP32"),
     ]:
         with pytest.raises(concert.InvalidArgument) as caught:
             bad()

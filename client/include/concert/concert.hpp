@@ -395,6 +395,14 @@ struct AdvanceOp {
   Dtype counter_dtype = kInt32, slot_dtype = kInt32;
 };
 
+// See concert_quantize.
+struct QuantizeOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, out{}, scales{};
+  uint64_t x_stride = 0, out_stride = 0;
+  Dtype dtype = kBf16;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -576,6 +584,14 @@ class Queue {
     advance.counter_dtype = op.counter_dtype, advance.slot_dtype = op.slot_dtype;
     advance.counters = op.counters.Abi(), advance.slots = op.slots.Abi();
     return Submit(concert_submit_advance, advance, options);
+  }
+  Ticket Quantize(const QuantizeOp& op, const SubmitOptions& options = {}) {
+    concert_quantize quantize = {};
+    quantize.struct_size = sizeof(quantize);
+    quantize.rows = op.rows, quantize.columns = op.columns, quantize.dtype = op.dtype;
+    quantize.x = op.x.Abi(), quantize.out = op.out.Abi(), quantize.scales = op.scales.Abi();
+    quantize.x_stride = op.x_stride, quantize.out_stride = op.out_stride;
+    return Submit(concert_submit_quantize, quantize, options);
   }
 
  private:

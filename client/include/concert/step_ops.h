@@ -21,10 +21,24 @@ typedef struct concert_advance {
   concert_slice counters, slots;      /* slots may be none */
 } concert_advance;
 
+/* scales[r] = max(|x[r,:]|) / 448 and out[r,c] = x[r,c] / scales[r], in fp32 and rounded once, to
+ * fp8_e4m3: what a GEMM takes as a (or w) with a_scales (w_scales) and one scale per row. A scale is
+ * at least 2^-126, also of zeros; a row with a NaN or an infinity becomes NaN, scale and all. out
+ * and scales may share memory with nothing else. Since 1.4. */
+typedef struct concert_quantize {
+  uint32_t struct_size;
+  uint32_t rows, columns, dtype; /* of x; dtype is not fp8 */
+  concert_slice x, out, scales;  /* scales: rows numbers in fp32 */
+  uint64_t x_stride, out_stride; /* of rows, in elements; 0: without gaps */
+} concert_quantize;
+
 /* As those in concert.h. */
 CONCERT_API int concert_submit_advance(concert_queue* queue, const concert_advance* op,
                                        const concert_submit_options* options,
                                        concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_quantize(concert_queue* queue, const concert_quantize* op,
+                                        const concert_submit_options* options,
+                                        concert_ticket* ticket, concert_error* error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -21,7 +21,7 @@ from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, RmsNorm, RopeAppend)
+                       LayerNorm, Quantize, RmsNorm, RopeAppend)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -35,7 +35,7 @@ __all__ = [
     "Code", "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
     "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
-    "NotFound", "Op", "PermissionDenied", "Priority", "Queue", "Reduction", "ResourceExhausted",
+    "NotFound", "Op", "PermissionDenied", "Priority", "Quantize", "Queue", "Reduction", "ResourceExhausted",
     "RmsNorm", "RopeAppend", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
     "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
 ]

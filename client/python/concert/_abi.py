@@ -404,6 +404,20 @@ class concert_advance(Structure):
     ]
 
 
+class concert_quantize(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("x", concert_slice),
+        ("out", concert_slice),
+        ("scales", concert_slice),
+        ("x_stride", c_uint64),
+        ("out_stride", c_uint64),
+    ]
+
+
 # For the module struct: a struct's fields in one line, without its final padding.
 PACK_FORMATS = {
     "concert_error": "@i508s",
@@ -427,6 +441,7 @@ PACK_FORMATS = {
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
     "concert_join": "@IIIIP",
     "concert_advance": "@IIIIIPQPQ",
+    "concert_quantize": "@IIIIPQPQPQQQ",
 }
 
 # Result and arguments of every function.
@@ -673,6 +688,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_advance": (c_int, [
         c_void_p,
         POINTER(concert_advance),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_quantize": (c_int, [
+        c_void_p,
+        POINTER(concert_quantize),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

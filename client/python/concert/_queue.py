@@ -13,7 +13,7 @@ from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, RmsNorm, RopeAppend)
+                       LayerNorm, Quantize, RmsNorm, RopeAppend)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -59,6 +59,7 @@ class Queue(Owner):
             LayerNorm: by_address("concert_submit_layer_norm"),
             Elementwise: by_address("concert_submit_elementwise"),
             Advance: by_address("concert_submit_advance"),
+            Quantize: by_address("concert_submit_quantize"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -203,6 +204,11 @@ class Queue(Owner):
                 waits: Iterable[Wait] = ()) -> Ticket:
         """Submits an Advance: counters[r] = min(counters[r] + 1, counter_max)."""
         return self.submit(Advance(counters, counter_max, slots=slots), waits)
+
+    def quantize(self, x: Tensor, out: Tensor, scales: Tensor, *,
+                 waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a Quantize: scales[r] = max(|x[r]|) / 448, out[r] = x[r] / scales[r] in fp8."""
+        return self.submit(Quantize(x, out, scales), waits)
 
     def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
                     cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,

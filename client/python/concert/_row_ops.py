@@ -53,7 +53,7 @@ class LayerNorm(Op):
                                      epsilon=epsilon)
         _set_norm(op, x, weight, out, residual, handles)
         if bias is not None:
-            _check_vector("bias", bias, x)
+            _check_vector("bias", bias, x.shape[1], x.dtype)
             op.bias.buffer, op.bias.offset = _slice(bias, handles)
         self._set_struct(op, handles)
 
@@ -64,7 +64,7 @@ def _set_norm(op: Any, x: Tensor, weight: Tensor, out: Tensor, residual: Tensor 
     op.rows, op.columns, op.x_stride = _rows("x", x)
     op.dtype = x.dtype
     op.out_stride = _stride_like("out", out, "x", x)
-    _check_vector("weight", weight, x)
+    _check_vector("weight", weight, x.shape[1], x.dtype)
     op.x.buffer, op.x.offset = _slice(x, handles)
     op.weight.buffer, op.weight.offset = _slice(weight, handles)
     op.out.buffer, op.out.offset = _slice(out, handles)
@@ -73,13 +73,17 @@ def _set_norm(op: Any, x: Tensor, weight: Tensor, out: Tensor, residual: Tensor 
         op.residual.buffer, op.residual.offset = _slice(residual, handles)
 
 
-def _check_vector(name: str, tensor: Tensor, x: Tensor) -> None:
-    """That it is as long as a row of x, without gaps, and of its dtype."""
-    columns = x.shape[1]
-    if tensor.shape != (columns,) or not tensor.contiguous:
+def _check_vector(name: str, tensor: Tensor, elements: int, dtype: Dtype) -> None:
+    """That it has so many elements, without gaps, of that dtype."""
+    if tensor.shape != (elements,) or not tensor.contiguous:
         raise InvalidArgument(f"{name} has shape {tensor.shape} and strides {tensor.strides}; "
-                              f"it must be ({columns},) without gaps")
-    _same_dtype(name, tensor, "x", x)
+                              f"it must be ({elements},) without gaps")
+    _check_dtype(name, tensor, dtype)
+
+
+def _check_dtype(name: str, tensor: Tensor, dtype: Dtype) -> None:
+    if tensor.dtype != dtype:
+        raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be {dtype.name}")
 
 
 class Elementwise(Op):
@@ -104,7 +108,7 @@ class Elementwise(Op):
             out_dtype=out.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
         if y is not None:
             if y.shape == (columns,):
-                _check_vector("y", y, x)
+                _check_vector("y", y, columns, x.dtype)
                 op.y_stride = _abi.STRIDE_SHARED
             else:
                 op.y_stride = _stride_like("y", y, "x", x)
@@ -220,6 +224,33 @@ class Advance(Op):
         self._set_struct(op, handles)
 
 
+class Quantize(Op):
+    """scales[r] = max(|x[r,:]|) / 448 and out[r,:] = x[r,:] / scales[r], in fp32, rounded once.
+
+    out: of x's shape, in FP8_E4M3. scales: (rows,) in FP32. A Gemm takes both as a and a_scales, or
+    w and w_scales. A row with a NaN or an infinity becomes NaN, scale and all.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: Tensor, out: Tensor, scales: Tensor) -> None:
+        rows, columns, x_stride = _rows("x", x)
+        if out.shape != x.shape:
+            raise InvalidArgument(f"out is {out.shape} and x is {x.shape}; they must be the same")
+        _check_dtype("out", out, Dtype.FP8_E4M3)
+        _check_vector("scales", scales, rows, Dtype.FP32)
+        handles: list[Handle] = []
+        op = _abi.concert_quantize(
+            struct_size=ctypes.sizeof(_abi.concert_quantize), rows=rows, columns=columns,
+            dtype=x.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
+        for field, tensor in (("x", x), ("out", out), ("scales", scales)):
+            operand = getattr(op, field)
+            operand.buffer, operand.offset = _slice(tensor, handles)
+        self._set_struct(op, handles)
+
+
 class RopeAppend(Op):
     """Rotates q, in place, and k by each row's position, and writes k and v to its slot.
 
@@ -294,14 +325,15 @@ class AttentionDecode(Op):
         op.q_heads = _heads("q", columns, op.head_dim)
         op.out_stride = _stride_like("out", out, "q", q)
         _same_dtype("k_cache", k_cache, "q", q)
-        _check_int32("lengths", lengths, _indices("lengths", lengths, (op.rows,)))
+        _indices("lengths", lengths, (op.rows,))
+        _check_dtype("lengths", lengths, Dtype.INT32)
         pages = 1
         if page_table is not None:
             rows, pages, op.table_stride = _rows("page_table", page_table)
             if rows != op.rows:
                 raise InvalidArgument(f"page_table is {page_table.shape}; it must have "
                                       f"{op.rows} rows")
-            _check_int32("page_table", page_table, page_table.dtype)
+            _check_dtype("page_table", page_table, Dtype.INT32)
             op.table_stride = op.table_stride or pages
             op.page_table.buffer, op.page_table.offset = _slice(page_table, handles)
         op.length_max = pages * op.cache.page_size if length_max is None else length_max
@@ -310,11 +342,6 @@ class AttentionDecode(Op):
             operand = getattr(op, field)
             operand.buffer, operand.offset = _slice(tensor, handles)
         self._set_struct(op, handles)
-
-
-def _check_int32(name: str, tensor: Tensor, dtype: Dtype) -> None:
-    if dtype != Dtype.INT32:
-        raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32")
 
 
 def _set_cache(cache: Any, k: Tensor, v: Tensor, heads_first: bool,

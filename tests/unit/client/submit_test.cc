@@ -156,6 +156,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(attention.message(), HasSubstr("the op is an attention_decode"));
   const Status advance = queue_.Advance({.counters = x_}).submit_status();
   EXPECT_THAT(advance.message(), HasSubstr("the op is an advance"));
+  const Status quantize = queue_.Quantize({.x = x_, .out = y_}).submit_status();
+  EXPECT_THAT(quantize.message(), HasSubstr("the op is a quantize"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 

@@ -184,6 +184,20 @@ inline concert_descriptor GoodAdvance() {
   return descriptor;
 }
 
+// 8 rows of 64 bf16 elements in buffer 1, to fp8 in 2 with scales behind it.
+inline concert_descriptor GoodQuantize() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_QUANTIZE;
+  concert_quantize_body& body = descriptor.body.quantize;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.out = {2, 0, 0};
+  body.scales = {2, 0, 4096};
+  body.x_stride = body.out_stride = 64;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
 // A bf16 cache of 10 pages of 16 tokens of 2 heads of 64: k in buffer 2, v in 3.
 inline concert_kv_cache_abi GoodCache() {
   concert_kv_cache_abi cache{};

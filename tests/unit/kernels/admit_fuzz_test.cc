@@ -85,6 +85,8 @@ class Fuzzer {
         return GoodElementwise();
       case CONCERT_OP_ADVANCE:
         return GoodAdvance();
+      case CONCERT_OP_QUANTIZE:
+        return GoodQuantize();
       default:
         return GoodCollective(kind);
     }

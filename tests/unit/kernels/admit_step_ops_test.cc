@@ -58,5 +58,46 @@ TEST(AdmitStepOpsTest, AnAdvanceReadsAndWritesItsCounters) {
   EXPECT_EQ(ModesOf(descriptor), (FieldModes{{CONCERT_FIELD_COUNTERS, AccessMode::kReadWrite}}));
 }
 
+TEST(AdmitStepOpsTest, EveryBadQuantizeHasItsSentence) {
+  ExpectRefusals(
+      GoodQuantize(),
+      {
+          {[](D& d) { d.body.quantize.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.quantize.columns = (1 << 24) + 1; }, "columns is 16777217"},
+          {[](D& d) { d.body.quantize.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.quantize.dtype = 0; }, "dtype is 0"},
+          {[](D& d) { d.body.quantize.reserved0 = 1; }, "of the quantize descriptor is not zero"},
+          {[](D& d) { d.body.quantize.reserved1 = 1; }, "is not zero"},
+          {[](D& d) { d.body.quantize.reserved2 = 1; }, "is not zero"},
+          {[](D& d) { d.body.quantize.reserved3[13] = 1; }, "is not zero"},
+          {[](D& d) { d.body.quantize.out.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.quantize.x = {}; }, "x is required"},
+          {[](D& d) { d.body.quantize.out = {}; }, "out is required"},
+          {[](D& d) { d.body.quantize.scales = {}; }, "scales is required"},
+          {[](D& d) { d.body.quantize.scales.buffer = 5; }, "scales lies on GPU 1"},
+          {[](D& d) { d.body.quantize.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.quantize.out_stride = 0; }, "out_stride is 0"},
+          {[](D& d) { d.body.quantize.out_stride = kHuge / 2; }, "extent of out does not fit"},
+          {[](D& d) { d.body.quantize.x.offset = kMiB - 1022; }, "x needs 1024 bytes"},
+          {[](D& d) { d.body.quantize.out.offset = kMiB - 511; }, "out needs 512 bytes"},
+          {[](D& d) { d.body.quantize.scales.offset = kMiB - 28; }, "scales needs 32 bytes"},
+          {[](D& d) { d.body.quantize.scales.offset = 2; },
+           "scales.offset 2 is not a multiple of 4"},
+          {[](D& d) { d.body.quantize.out = d.body.quantize.x; }, "out overlaps x"},
+          {[](D& d) { d.body.quantize.scales.offset = 508; }, "out overlaps scales"},
+          {[](D& d) { d.body.quantize.scales = d.body.quantize.x; }, "scales overlaps x"},
+      });
+}
+
+TEST(AdmitStepOpsTest, AQuantizeWritesRowsAndScales) {
+  Op op;
+  ASSERT_TRUE(Admit(GoodQuantize(), op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 64 * (2 + 1) + 8 * 4u);
+  EXPECT_TRUE(op.work.chains());
+  EXPECT_EQ(ModesOf(GoodQuantize()), (FieldModes{{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                                                 {CONCERT_FIELD_OUT, AccessMode::kWrite},
+                                                 {CONCERT_FIELD_SCALES, AccessMode::kWrite}}));
+}
+
 }  // namespace
 }  // namespace concert::kernels

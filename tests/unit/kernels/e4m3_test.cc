@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
+#include "kernels/quantize/quantize_args.h"
 #include "tests/support/e4m3.h"
+#include "tests/support/seed.h"
 
 namespace concert::kernels {
 namespace {
@@ -52,6 +55,31 @@ TEST(E4m3Test, EncodingRoundsToNearestEvenAndSaturates) {
   }
   EXPECT_EQ(test::EncodeE4m3(1e9f), 0x7e);
   EXPECT_EQ(test::EncodeE4m3(-INFINITY), 0xfe);
+}
+
+// What kernels compute from bits is what a search among all numbers finds.
+TEST(E4m3Test, KernelsRoundToTheNearest) {
+  const auto check = [](float value) {
+    const uint8_t want = std::isnan(value) ? 0x7f : test::EncodeE4m3(value);
+    ASSERT_EQ(int{E4m3Of(value)}, int{want}) << value;
+  };
+  for (int bits = 0; bits < 0x7e; ++bits) {
+    const float number = DecodeE4m3(static_cast<uint8_t>(bits));
+    const float middle = (number + DecodeE4m3(static_cast<uint8_t>(bits + 1))) / 2;
+    for (const float value : {number, middle}) {
+      for (const float towards : {0.0f, value, INFINITY}) {
+        const float near = std::nextafter(value, towards);
+        check(near);
+        check(-near);
+      }
+    }
+  }
+  std::mt19937 random(static_cast<uint32_t>(tests::Seed()));
+  for (int i = 0; i < 1'000'000; ++i) check(FloatOf(random()));  // also NaN, subnormals, infinity
+  for (const float value : {448.0f, 464.0f, 465.0f, 1e30f, INFINITY, NAN, 0x1p-149f}) {
+    check(value);
+    check(-value);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+#include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
+
+namespace concert::client {
+namespace {
+
+int Encode(const concert_quantize& op, EncodedOp* to, concert_error* error) {
+  if (int code = CheckOrigins({&op.x, &op.out, &op.scales}, error)) return code;
+  to->descriptor.kind = CONCERT_OP_QUANTIZE;
+  concert_quantize_body& body = to->descriptor.body.quantize;
+  body.rows = op.rows;
+  body.columns = op.columns;
+  body.x = Operand(op.x);
+  body.out = Operand(op.out);
+  body.scales = Operand(op.scales);
+  body.x_stride = OrTight(op.x_stride, op.columns);
+  body.out_stride = OrTight(op.out_stride, op.columns);
+  body.dtype = Narrow8(op.dtype);
+  to->features = CONCERT_FEATURE_STEP_OPS;
+  to->needs = "the op is a quantize";
+  return CONCERT_OK;
+}
+
+}  // namespace
+}  // namespace concert::client
+
+int concert_submit_quantize(concert_queue* queue, const concert_quantize* op,
+                            const concert_submit_options* options, concert_ticket* ticket,
+                            concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_quantize", concert::client::Encode, options,
+                                 ticket, error);
+}
