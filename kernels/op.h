@@ -18,6 +18,7 @@
 #include "kernels/quantize/quantize_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
+#include "kernels/sample/sample_args.h"
 #include "policies/seam/work.h"
 #include "proto/ring/ring_abi.h"
 
@@ -87,6 +88,7 @@ struct Op {
     ElementwiseArgs elementwise;
     AdvanceArgs advance;
     QuantizeArgs quantize;
+    SampleArgs sample;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

@@ -16,6 +16,7 @@
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_ops.h"
+#include "kernels/sample/sample_op.h"
 
 namespace concert::kernels {
 namespace {
@@ -68,6 +69,7 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
     Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance),
     Row(CONCERT_OP_QUANTIZE, AdmitQuantize, AccessesOfQuantize, ComputeQuantize),
+    Row(CONCERT_OP_SAMPLE, AdmitSample, AccessesOfSample, ComputeSample),
 };
 
 constexpr bool RowsAreInOrder() {

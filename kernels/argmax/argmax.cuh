@@ -4,17 +4,45 @@
 
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/cuda_api/element.cuh"
+#include "kernels/float_order.h"
 #include "kernels/rows/row_threads.cuh"
 
 namespace concert::kernels::cuda {
 
-// A number and where it stands, such that what comes out on top is the larger: the value's bits in
-// the order of values, NaN above all and -0 equal to 0, then the place, the first above the others.
+// A number and where it stands, such that what comes out on top is the larger: the value's order,
+// then the place, the first above the others.
 __device__ inline unsigned long long RankOf(float value, uint32_t place) {
-  uint32_t bits = __float_as_uint(value == 0 ? 0 : value);
-  bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  if (value != value) bits = ~0u;
-  return static_cast<unsigned long long>(bits) << 32 | (~0u - place);
+  return static_cast<unsigned long long>(OrderOf(value)) << 32 | (~0u - place);
+}
+__device__ inline uint32_t PlaceOf(unsigned long long rank) {
+  return ~0u - static_cast<uint32_t>(rank);
+}
+
+// The highest rank of the `columns` elements from element `begin` of x on. For all threads.
+// REQUIRES: kWidth divides columns and begin, and x is aligned to a pack.
+template <typename T, int kWidth>
+__device__ unsigned long long HighestRank(Address x, uint64_t begin, uint32_t columns) {
+  float largest = -INFINITY;
+  unsigned long long top = RankOf(largest, 0);  // the least that element 0 can have
+  // A vocabulary is long and its rows are few: several loads of a thread must be on their way.
+#pragma unroll 4
+  for (uint32_t column = threadIdx.x * kWidth; column < columns;
+       column += kRowComputeThreads * kWidth) {
+    const Pack<T, kWidth> values = *PackAt<T, kWidth>(x, begin + column);
+    bool larger = false;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) larger |= !(ToFloat(values.values[i]) <= largest);
+    if (!larger) continue;  // mostly
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const unsigned long long rank = RankOf(ToFloat(values.values[i]), column + i);
+      if (rank <= top) continue;
+      top = rank;
+      largest = ToFloat(values.values[i]);
+    }
+  }
+  return CombineOverBlock(top,
+                          [](unsigned long long a, unsigned long long b) { return a < b ? b : a; });
 }
 
 // Rows `block`, `block` + `blocks`, ... REQUIRES: kWidth divides columns and the stride, and x is
@@ -22,30 +50,9 @@ __device__ inline unsigned long long RankOf(float value, uint32_t place) {
 template <typename T, int kWidth>
 __device__ void Argmax(const ArgmaxArgs& args, uint32_t block, uint32_t blocks) {
   for (uint64_t row = block; row < args.rows; row += blocks) {
-    float largest = -INFINITY;
-    unsigned long long top = RankOf(largest, 0);  // the least that element 0 can have
-    // A vocabulary is long and its rows are few: several loads of a thread must be on their way.
-#pragma unroll 4
-    for (uint32_t column = threadIdx.x * kWidth; column < args.columns;
-         column += kRowComputeThreads * kWidth) {
-      const Pack<T, kWidth> values = *PackAt<T, kWidth>(args.x, row * args.x_stride + column);
-      bool larger = false;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) larger |= !(ToFloat(values.values[i]) <= largest);
-      if (!larger) continue;  // mostly
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const unsigned long long rank = RankOf(ToFloat(values.values[i]), column + i);
-        if (rank <= top) continue;
-        top = rank;
-        largest = ToFloat(values.values[i]);
-      }
-    }
-    top = CombineOverBlock(
-        top, [](unsigned long long a, unsigned long long b) { return a < b ? b : a; });
-    if (threadIdx.x == 0) {
-      StoreIndex(args.indices, row, args.index_type, ~0u - static_cast<uint32_t>(top));
-    }
+    const unsigned long long top =
+        HighestRank<T, kWidth>(args.x, row * args.x_stride, args.columns);
+    if (threadIdx.x == 0) StoreIndex(args.indices, row, args.index_type, PlaceOf(top));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/quantize/quantize_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
+#include "kernels/sample/sample_args.h"
 
 namespace concert::kernels::cuda {
 
@@ -32,7 +33,8 @@ enum class RowKind : uint8_t {
   kLayerNorm,
   kElementwise,
   kAdvance,
-  kQuantize
+  kQuantize,
+  kSample
 };
 
 // One op of a launch.
@@ -57,6 +59,7 @@ struct RowTask {
     ElementwiseArgs elementwise;
     AdvanceArgs advance;
     QuantizeArgs quantize;
+    SampleArgs sample;
   };
 
   // How elements of `of` can be moved whose operands have these addresses, or-ed together, and

@@ -13,6 +13,7 @@
 #include "kernels/rms_norm/rms_norm.cuh"
 #include "kernels/rope_append/rope_append.cuh"
 #include "kernels/rows/row_args.h"
+#include "kernels/sample/sample.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -102,6 +103,8 @@ __device__ void Compute(const RowTask& task, uint32_t block) {
       return Advance(task.advance, block, task.blocks);
     case RowKind::kQuantize:
       return Quantize<T, kWidth>(task.quantize, block, task.blocks);
+    case RowKind::kSample:
+      return Sample<T, kWidth>(task.sample, block, task.blocks);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_args.h"
+#include "kernels/sample/sample_op.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -39,6 +40,7 @@ constexpr RowOpKind kKinds[] = {
     {CONCERT_OP_ELEMENTWISE, LowerElementwise},
     {CONCERT_OP_ADVANCE, LowerAdvance},
     {CONCERT_OP_QUANTIZE, LowerQuantize},
+    {CONCERT_OP_SAMPLE, LowerSample},
 };
 
 const RowOpKind* Find(const Op& op) {

@@ -102,7 +102,9 @@ enum concert_message {
   X(LENGTH_MAX, 72, "length_max") X(FUNCTION, 73, "function") X(Y, 74, "y")                         \
   X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype")                         \
   X(COUNTERS, 77, "counters") X(COUNTER_DTYPE, 78, "counter_dtype")                                 \
-  X(COUNTER_MAX, 79, "counter_max") X(SCALES, 80, "scales")
+  X(COUNTER_MAX, 79, "counter_max") X(SCALES, 80, "scales")                                         \
+  X(TEMPERATURES, 81, "temperatures") X(TOP_KS, 82, "top_ks") X(TOP_PS, 83, "top_ps")               \
+  X(SEEDS, 84, "seeds") X(STEPS, 85, "steps") X(STEP_DTYPE, 86, "step_dtype")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,

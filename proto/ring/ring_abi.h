@@ -84,6 +84,7 @@
 #include "proto/ring/ops/quantize.h"
 #include "proto/ring/ops/rms_norm.h"
 #include "proto/ring/ops/rope_append.h"
+#include "proto/ring/ops/sample.h"
 
 #define CONCERT_ABI_MAJOR 1
 #define CONCERT_ABI_MINOR 4
@@ -116,7 +117,7 @@ enum {
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
   X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
   X(ELEMENTWISE, 16, "elementwise") \
-  X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize")
+  X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize") X(SAMPLE, 19, "sample")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -166,6 +167,7 @@ struct concert_descriptor {
     struct concert_elementwise_body elementwise;
     struct concert_advance_body advance;
     struct concert_quantize_body quantize;
+    struct concert_sample_body sample;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

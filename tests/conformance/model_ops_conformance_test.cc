@@ -516,6 +516,20 @@ class HostileIndicesTest : public ModelOpsConformanceTest {
     return Admit(descriptor);
   }
 
+  // Logits and all that rows have of their own change while a row is drawn.
+  Op MakeSample(uint32_t indices, uint8_t index_dtype) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_SAMPLE;
+    concert_sample_body& body = descriptor.body.sample;
+    body.rows = kRows, body.columns = body.x_stride = 8;
+    body.x.buffer = indices;
+    body.indices = {written_, 0, kGuard};
+    body.temperatures.buffer = body.top_ks.buffer = body.top_ps.buffer = indices;
+    body.seeds.buffer = body.steps.buffer = indices;
+    body.dtype = CONCERT_ABI_BF16, body.index_dtype = body.step_dtype = index_dtype;
+    return Admit(descriptor);
+  }
+
   std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
   uint32_t input_ = 0, written_ = 0;
 };
@@ -531,6 +545,7 @@ TEST_P(HostileIndicesTest, ReachNothingElse) {
     ops.push_back(MakeEmbedding(indices, index_dtype));
     ops.push_back(MakeRopeAppend(indices, index_dtype));
     ops.push_back(MakeAdvance(indices, index_dtype));
+    ops.push_back(MakeSample(indices, index_dtype));
   }
   uint64_t value = 0;
   for (int round = 0; round < 200; ++round) {

@@ -68,6 +68,9 @@ class DescriptorGenerator {
       case CONCERT_OP_QUANTIZE:
         descriptor.body.quantize = Quantize();
         break;
+      case CONCERT_OP_SAMPLE:
+        descriptor.body.sample = Sample();
+        break;
       default:
         descriptor.body.collective = Collective(descriptor.kind);
     }
@@ -234,6 +237,25 @@ class DescriptorGenerator {
     quantize.out_stride = RowStride(quantize.columns);
     quantize.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     return quantize;
+  }
+
+  // Parameters of rows are whatever lies in the buffers.
+  concert_sample_body Sample() {
+    concert_sample_body sample{};
+    sample.rows = Size32(), sample.columns = Size32();
+    sample.x = Operand(), sample.indices = Operand();
+    for (concert_operand* operand :
+         {&sample.temperatures, &sample.top_ks, &sample.top_ps, &sample.seeds, &sample.steps}) {
+      if (Pick(2) == 0) *operand = Operand();
+    }
+    sample.x_stride = RowStride(sample.columns);
+    sample.seed = random_();
+    sample.temperature = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.7f;
+    sample.top_p = Rarely() ? std::numeric_limits<float>::infinity() : 0.9f;
+    sample.top_k = Pick(3) == 0 ? Size32() : 0;
+    sample.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
+    sample.index_dtype = IndexDtype(), sample.step_dtype = IndexDtype();
+    return sample;
   }
 
   uint16_t Few(int most) { return static_cast<uint16_t>(Rarely() ? Size() : 1 + Pick(most)); }

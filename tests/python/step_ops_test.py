@@ -36,6 +36,37 @@ def test_quantised_rows_and_their_scales_are_what_a_gemm_takes(session, queue, d
     assert np.linalg.norm(got.astype(np.float64) - want) < 0.05 * np.linalg.norm(want)
 
 
+def test_sample(session, queue):
+    x = numbers(6, 300)
+    logits, indices = session.array(x), poisoned(session, (6,), "int32")
+    queue.sample(logits, indices, temperature=0).wait()
+    np.testing.assert_array_equal(indices.read(), np.argmax(x, axis=1))
+
+    steps = session.zeros((6,), "int64")
+    first, again, later = (session.zeros((6,), "int64") for _ in range(3))
+    queue.sample(logits, first, temperature=0.7, top_k=20, seed=2**63, steps=steps)
+    queue.sample(logits, again, temperature=0.7, top_k=20, seed=2**63, steps=steps)
+    queue.advance(steps, 1000)
+    queue.sample(logits, later, temperature=0.7, top_k=20, seed=2**63, steps=steps).wait()
+    np.testing.assert_array_equal(first.read(), again.read())
+    assert (first.read() != later.read()).any()
+    for row, token in enumerate(later.read()):
+        assert token in np.argsort(x[row])[-20:]
+
+
+def test_rows_are_sampled_each_in_its_way(session, queue):
+    x = numbers(4, 50)
+    indices = session.zeros((4,), "int32")
+    queue.sample(session.array(x), indices,
+                 temperature=session.array(np.array([0, 1, 1, 5.0]), "fp32"),
+                 top_k=session.array(np.array([0, 1, 0, 3]), "int32"),
+                 top_p=session.array(np.array([1, 1, 1e-6, 1.0]), "fp32"),
+                 seed=session.array(np.array([1, 2, 3, -4]), "int64")).wait()
+    drawn = indices.read()
+    np.testing.assert_array_equal(drawn[:3], np.argmax(x[:3], axis=1))
+    assert drawn[3] in np.argsort(x[3])[-3:]
+
+
 def test_what_does_not_fit_is_refused_at_once(session, queue):
     counters, scales = session.zeros((4,), "int32"), session.zeros((4,), "fp32")
     x, out = session.zeros((4, 16), "fp32"), session.zeros((4, 16), "fp8")
@@ -50,6 +81,18 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
         (lambda: queue.quantize(x, x, scales), "out is FP32; it must be FP8_E4M3"),
         (lambda: queue.quantize(x, out, session.zeros((5,), "fp32")), "scales has shape (5,)"),
         (lambda: queue.quantize(x, out, counters), "scales is INT32; it must be FP32"),
+        (lambda: queue.sample(x, scales), "indices is FP32"),
+        (lambda: queue.sample(x, counters, steps=session.zeros((3,), "int32")),
+         "steps has shape (3,)"),
+        (lambda: queue.sample(x, counters, temperature=counters),
+         "temperature is INT32; it must be FP32"),
+        (lambda: queue.sample(x, counters, top_k=session.zeros((4,), "int64")),
+         "top_k is INT64; it must be INT32"),
+        (lambda: queue.sample(x, counters, top_p=session.zeros((5,), "fp32")),
+         "top_p has shape (5,)"),
+        (lambda: queue.sample(x, counters, seed=counters), "seed is INT32; it must be INT64"),
+        (lambda: queue.sample(x, counters, seed=-1), "seed is -1"),
+        (lambda: queue.sample(x, counters, top_k=2**32), "top_k is 4294967296"),
     ]:
         with pytest.raises(concert.InvalidArgument) as caught:
             bad()

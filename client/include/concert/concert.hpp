@@ -403,6 +403,20 @@ struct QuantizeOp {
   Dtype dtype = kBf16;
 };
 
+// See concert_sample.
+struct SampleOp {
+  uint32_t rows = 0, columns = 0;
+  Slice x{}, indices{};
+  float temperature = 1, top_p = 1;
+  uint32_t top_k = 0;
+  uint64_t seed = 0;
+  Slice steps{};                                      // none: 0
+  Slice temperatures{}, top_ks{}, top_ps{}, seeds{};  // none: as above for all rows
+  uint64_t x_stride = 0;
+  Dtype dtype = kBf16;
+  Dtype index_dtype = kInt32, step_dtype = kInt32;
+};
+
 // Up to CONCERT_WAITS_MAX tickets: `{up, gate}`. More are refused when the op is submitted.
 class Waits {
  public:
@@ -592,6 +606,19 @@ class Queue {
     quantize.x = op.x.Abi(), quantize.out = op.out.Abi(), quantize.scales = op.scales.Abi();
     quantize.x_stride = op.x_stride, quantize.out_stride = op.out_stride;
     return Submit(concert_submit_quantize, quantize, options);
+  }
+  Ticket Sample(const SampleOp& op, const SubmitOptions& options = {}) {
+    concert_sample sample = {};
+    sample.struct_size = sizeof(sample);
+    sample.rows = op.rows, sample.columns = op.columns, sample.dtype = op.dtype;
+    sample.index_dtype = op.index_dtype, sample.step_dtype = op.step_dtype;
+    sample.temperature = op.temperature, sample.top_p = op.top_p;
+    sample.top_k = op.top_k, sample.seed = op.seed;
+    sample.x = op.x.Abi(), sample.indices = op.indices.Abi(), sample.steps = op.steps.Abi();
+    sample.temperatures = op.temperatures.Abi(), sample.seeds = op.seeds.Abi();
+    sample.top_ks = op.top_ks.Abi(), sample.top_ps = op.top_ps.Abi();
+    sample.x_stride = op.x_stride;
+    return Submit(concert_submit_sample, sample, options);
   }
 
  private:

@@ -21,7 +21,7 @@ from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._queue import Queue
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, Quantize, RmsNorm, RopeAppend)
+                       LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -36,6 +36,6 @@ __all__ = [
     "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
     "NotFound", "Op", "PermissionDenied", "Priority", "Quantize", "Queue", "Reduction", "ResourceExhausted",
-    "RmsNorm", "RopeAppend", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
+    "RmsNorm", "RopeAppend", "Sample", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
     "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
 ]

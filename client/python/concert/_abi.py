@@ -418,6 +418,29 @@ class concert_quantize(Structure):
     ]
 
 
+class concert_sample(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("dtype", c_uint32),
+        ("index_dtype", c_uint32),
+        ("step_dtype", c_uint32),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("top_k", c_uint32),
+        ("seed", c_uint64),
+        ("x", concert_slice),
+        ("indices", concert_slice),
+        ("temperatures", concert_slice),
+        ("top_ks", concert_slice),
+        ("top_ps", concert_slice),
+        ("seeds", concert_slice),
+        ("steps", concert_slice),
+        ("x_stride", c_uint64),
+    ]
+
+
 # For the module struct: a struct's fields in one line, without its final padding.
 PACK_FORMATS = {
     "concert_error": "@i508s",
@@ -442,6 +465,7 @@ PACK_FORMATS = {
     "concert_join": "@IIIIP",
     "concert_advance": "@IIIIIPQPQ",
     "concert_quantize": "@IIIIPQPQPQQQ",
+    "concert_sample": "@IIIIIIffIQPQPQPQPQPQPQPQQ",
 }
 
 # Result and arguments of every function.
@@ -695,6 +719,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_quantize": (c_int, [
         c_void_p,
         POINTER(concert_quantize),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_sample": (c_int, [
+        c_void_p,
+        POINTER(concert_sample),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

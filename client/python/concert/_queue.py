@@ -13,7 +13,7 @@ from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, Quantize, RmsNorm, RopeAppend)
+                       LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -60,6 +60,7 @@ class Queue(Owner):
             Elementwise: by_address("concert_submit_elementwise"),
             Advance: by_address("concert_submit_advance"),
             Quantize: by_address("concert_submit_quantize"),
+            Sample: by_address("concert_submit_sample"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -209,6 +210,13 @@ class Queue(Owner):
                  waits: Iterable[Wait] = ()) -> Ticket:
         """Submits a Quantize: scales[r] = max(|x[r]|) / 448, out[r] = x[r] / scales[r] in fp8."""
         return self.submit(Quantize(x, out, scales), waits)
+
+    def sample(self, x: Tensor, indices: Tensor, *, temperature: float | Tensor = 1.0,
+               top_k: int | Tensor = 0, top_p: float | Tensor = 1.0, seed: int | Tensor = 0,
+               steps: Tensor | None = None, waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits a Sample: indices[r] = drawn by softmax(x[r] / temperature)."""
+        return self.submit(Sample(x, indices, temperature=temperature, top_k=top_k, top_p=top_p,
+                                  seed=seed, steps=steps), waits)
 
     def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
                     cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,

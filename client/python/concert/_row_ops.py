@@ -215,7 +215,7 @@ class Advance(Op):
         handles: list[Handle] = []
         op = _abi.concert_advance(
             struct_size=ctypes.sizeof(_abi.concert_advance), rows=counters.shape[0],
-            counter_max=_uint32("counter_max", counter_max),
+            counter_max=_unsigned("counter_max", counter_max, 32),
             counter_dtype=_indices("counters", counters, counters.shape))
         op.counters.buffer, op.counters.offset = _slice(counters, handles)
         if slots is not None:
@@ -248,6 +248,47 @@ class Quantize(Op):
         for field, tensor in (("x", x), ("out", out), ("scales", scales)):
             operand = getattr(op, field)
             operand.buffer, operand.offset = _slice(tensor, handles)
+        self._set_struct(op, handles)
+
+
+class Sample(Op):
+    """indices[r] = a column of row r of x, drawn at random by softmax(x[r,:] / temperature).
+
+    From the top_k largest (0: all), and of these from the fewest largest whose probabilities reach
+    top_p. temperature 0: what Argmax gives. The same seed, row and steps[r] (without steps 0) draw
+    the same of the same x. Each of temperature (FP32), top_k (INT32), top_p (FP32) and seed (INT64)
+    may be a tensor of one for each row, which is read when the op runs; a row with a seed of its
+    own draws the same wherever in a batch it stands. indices and steps: (rows,) in INT32 or INT64.
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: Tensor, indices: Tensor, *, temperature: float | Tensor = 1.0,
+                 top_k: int | Tensor = 0, top_p: float | Tensor = 1.0, seed: int | Tensor = 0,
+                 steps: Tensor | None = None) -> None:
+        rows, columns, x_stride = _rows("x", x)
+        handles: list[Handle] = []
+        op = _abi.concert_sample(
+            struct_size=ctypes.sizeof(_abi.concert_sample), rows=rows, columns=columns,
+            dtype=x.dtype, index_dtype=_indices("indices", indices, (rows,)), x_stride=x_stride)
+        for field, value, dtype in (("temperature", temperature, Dtype.FP32),
+                                    ("top_k", top_k, Dtype.INT32), ("top_p", top_p, Dtype.FP32),
+                                    ("seed", seed, Dtype.INT64)):
+            if isinstance(value, Tensor):
+                _check_vector(field, value, rows, dtype)
+                operand = getattr(op, f"{field}s")
+                operand.buffer, operand.offset = _slice(value, handles)
+            elif dtype == Dtype.FP32:
+                setattr(op, field, value)
+            else:
+                setattr(op, field, _unsigned(field, value, 32 if field == "top_k" else 64))
+        if steps is not None:
+            op.step_dtype = _indices("steps", steps, (rows,))
+            op.steps.buffer, op.steps.offset = _slice(steps, handles)
+        op.x.buffer, op.x.offset = _slice(x, handles)
+        op.indices.buffer, op.indices.offset = _slice(indices, handles)
         self._set_struct(op, handles)
 
 
@@ -380,10 +421,10 @@ def _indices(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Dtype:
     return tensor.dtype
 
 
-def _uint32(name: str, value: int) -> int:
+def _unsigned(name: str, value: int, bits: int) -> int:
     """ctypes would cut what does not fit."""
-    if not 0 <= value < 2**32:
-        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**32 - 1}")
+    if not 0 <= value < 2**bits:
+        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**bits - 1}")
     return value
 
 

@@ -50,5 +50,32 @@ TEST_F(SubmitStepOpsTest, EveryFieldOfAQuantizeTravels) {
   EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
 }
 
+TEST_F(SubmitStepOpsTest, EveryFieldOfASampleTravels) {
+  SampleOp op = {.rows = 3, .columns = 40, .x = {x_, 16}, .indices = {y_, 32}};
+  op.temperature = 0.5f, op.top_p = 0.25f, op.top_k = 7, op.seed = uint64_t{9} << 40;
+  op.steps = {x_, 48}, op.temperatures = {x_, 64}, op.top_ks = {x_, 80};
+  op.top_ps = {x_, 96}, op.seeds = {x_, 112};
+  op.x_stride = 48, op.dtype = kFp16, op.index_dtype = kInt64;
+  EXPECT_TRUE(queue_.Sample(op).submit_status().ok());
+  const concert_sample_body& body = daemon_.descriptor(0).body.sample;
+  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_SAMPLE);
+  EXPECT_EQ(body.rows, 3u);
+  EXPECT_EQ(body.columns, 40u);
+  uint64_t offset = 0;
+  for (const concert_operand& operand : {body.x, body.indices, body.steps, body.temperatures,
+                                         body.top_ks, body.top_ps, body.seeds}) {
+    EXPECT_EQ(operand.offset, offset += 16);
+  }
+  EXPECT_NE(body.x.buffer, body.indices.buffer);
+  EXPECT_EQ(body.x_stride, 48u);
+  EXPECT_EQ(body.seed, uint64_t{9} << 40);
+  EXPECT_EQ(body.temperature, 0.5f);
+  EXPECT_EQ(body.top_p, 0.25f);
+  EXPECT_EQ(body.top_k, 7u);
+  EXPECT_EQ(body.dtype, CONCERT_ABI_FP16);
+  EXPECT_EQ(body.index_dtype, CONCERT_ABI_INT64);
+  EXPECT_EQ(body.step_dtype, CONCERT_ABI_INT32);
+}
+
 }  // namespace
 }  // namespace concert

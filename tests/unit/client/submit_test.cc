@@ -158,6 +158,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(advance.message(), HasSubstr("the op is an advance"));
   const Status quantize = queue_.Quantize({.x = x_, .out = y_}).submit_status();
   EXPECT_THAT(quantize.message(), HasSubstr("the op is a quantize"));
+  const Status sample = queue_.Sample({.x = x_, .indices = y_}).submit_status();
+  EXPECT_THAT(sample.message(), HasSubstr("the op is a sample"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 

@@ -198,6 +198,26 @@ inline concert_descriptor GoodQuantize() {
   return descriptor;
 }
 
+// Of 8 rows of 64 bf16 logits in buffer 1, to int32 in buffer 2, behind which all that rows may
+// have of their own lies: each 64 bytes behind the one before.
+inline concert_descriptor GoodSample() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_SAMPLE;
+  concert_sample_body& body = descriptor.body.sample;
+  body.rows = 8, body.columns = 64;
+  body.x = {1, 0, 0};
+  body.indices = {2, 0, 0};
+  body.temperatures = {2, 0, 64};
+  body.top_ks = {2, 0, 128};
+  body.top_ps = {2, 0, 192};
+  body.seeds = {2, 0, 256};
+  body.steps = {2, 0, 320};
+  body.x_stride = 64;
+  body.dtype = CONCERT_ABI_BF16;
+  body.index_dtype = CONCERT_ABI_INT32, body.step_dtype = CONCERT_ABI_INT64;
+  return descriptor;
+}
+
 // A bf16 cache of 10 pages of 16 tokens of 2 heads of 64: k in buffer 2, v in 3.
 inline concert_kv_cache_abi GoodCache() {
   concert_kv_cache_abi cache{};

@@ -87,6 +87,8 @@ class Fuzzer {
         return GoodAdvance();
       case CONCERT_OP_QUANTIZE:
         return GoodQuantize();
+      case CONCERT_OP_SAMPLE:
+        return GoodSample();
       default:
         return GoodCollective(kind);
     }
@@ -110,6 +112,8 @@ class Fuzzer {
         return 15;
       case CONCERT_OP_ELEMENTWISE:
         return 11;
+      case CONCERT_OP_SAMPLE:
+        return 19;
       default:
         return 8;
     }

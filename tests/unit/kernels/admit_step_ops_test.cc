@@ -99,5 +99,64 @@ TEST(AdmitStepOpsTest, AQuantizeWritesRowsAndScales) {
                                                  {CONCERT_FIELD_SCALES, AccessMode::kWrite}}));
 }
 
+TEST(AdmitStepOpsTest, EveryBadSampleHasItsSentence) {
+  ExpectRefusals(
+      GoodSample(),
+      {
+          {[](D& d) { d.body.sample.rows = 0; }, "rows is 0"},
+          {[](D& d) { d.body.sample.columns = 0; }, "columns is 0"},
+          {[](D& d) { d.body.sample.columns = (1 << 18) + 1; },
+           "columns is 262145; it must be between 1 and 262144"},
+          {[](D& d) { d.body.sample.dtype = CONCERT_ABI_FP8_E4M3; }, "dtype is 4"},
+          {[](D& d) { d.body.sample.index_dtype = CONCERT_ABI_FP32; }, "index_dtype is 3"},
+          {[](D& d) { d.body.sample.step_dtype = 7; }, "step_dtype is 7"},
+          {[](D& d) { d.body.sample.reserved0 = 1; }, "of the sample descriptor is not zero"},
+          {[](D& d) { d.body.sample.reserved1[4] = 1; }, "is not zero"},
+          {[](D& d) { d.body.sample.x.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.sample.seeds.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.sample.x = {}; }, "x is required"},
+          {[](D& d) { d.body.sample.indices = {}; }, "indices is required"},
+          {[](D& d) { d.body.sample.temperatures.buffer = 4; }, "temperatures.buffer is 4"},
+          {[](D& d) { d.body.sample.top_ks.buffer = 5; }, "top_ks lies on GPU 1"},
+          {[](D& d) { d.body.sample.x_stride = 63; }, "x_stride is 63"},
+          {[](D& d) { d.body.sample.x_stride = kHuge / 2; }, "extent of x does not fit"},
+          {[](D& d) { d.body.sample.x.offset = kMiB - 1022; }, "x needs 1024 bytes"},
+          {[](D& d) { d.body.sample.indices.offset = 2; }, "indices.offset 2 is not a multiple"},
+          {[](D& d) { d.body.sample.temperatures.offset = 66; }, "is not a multiple of 4"},
+          {[](D& d) { d.body.sample.top_ks.offset = kMiB - 28; }, "top_ks needs 32 bytes"},
+          {[](D& d) { d.body.sample.top_ps.offset = kMiB - 28; }, "top_ps needs 32 bytes"},
+          {[](D& d) { d.body.sample.seeds.offset = kMiB - 56; }, "seeds needs 64 bytes"},
+          {[](D& d) { d.body.sample.seeds.offset = 252; }, "is not a multiple of 8"},
+          {[](D& d) { d.body.sample.steps.offset = kMiB - 56; }, "steps needs 64 bytes"},
+          {[](D& d) { d.body.sample.indices = d.body.sample.x; }, "indices overlaps x"},
+          {[](D& d) { d.body.sample.steps.offset = 24; }, "indices overlaps steps"},
+          {[](D& d) { d.body.sample.top_ks.offset = 0; }, "indices overlaps top_ks"},
+      });
+}
+
+TEST(AdmitStepOpsTest, ASampleReadsWhatItsRowsHave) {
+  Op op;
+  concert_descriptor descriptor = GoodSample();
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 64 * 2 + 8 * (4 + 4 + 4 + 4 + 8 + 8u));
+  EXPECT_TRUE(op.work.chains());
+  const FieldModes least = {{CONCERT_FIELD_INPUT, AccessMode::kRead},
+                            {CONCERT_FIELD_INDICES, AccessMode::kWrite}};
+  FieldModes all = least;
+  for (const concert_field field :
+       {CONCERT_FIELD_TEMPERATURES, CONCERT_FIELD_TOP_KS, CONCERT_FIELD_TOP_PS, CONCERT_FIELD_SEEDS,
+        CONCERT_FIELD_STEPS}) {
+    all[field] = AccessMode::kRead;
+  }
+  EXPECT_EQ(ModesOf(descriptor), all);
+
+  concert_sample_body& body = descriptor.body.sample;
+  body.temperatures = body.top_ks = body.top_ps = body.seeds = body.steps = {};
+  body.step_dtype = 0;
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 8 * 64 * 2 + 8 * 4u);
+  EXPECT_EQ(ModesOf(descriptor), least);
+}
+
 }  // namespace
 }  // namespace concert::kernels

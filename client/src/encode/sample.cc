@@ -1,0 +1,45 @@
+#include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
+
+namespace concert::client {
+namespace {
+
+int Encode(const concert_sample& op, EncodedOp* to, concert_error* error) {
+  if (int code = CheckOrigins(
+          {&op.x, &op.indices, &op.temperatures, &op.top_ks, &op.top_ps, &op.seeds, &op.steps},
+          error)) {
+    return code;
+  }
+  to->descriptor.kind = CONCERT_OP_SAMPLE;
+  concert_sample_body& body = to->descriptor.body.sample;
+  body.rows = op.rows;
+  body.columns = op.columns;
+  body.x = Operand(op.x);
+  body.indices = Operand(op.indices);
+  body.temperatures = Operand(op.temperatures);
+  body.top_ks = Operand(op.top_ks);
+  body.top_ps = Operand(op.top_ps);
+  body.seeds = Operand(op.seeds);
+  body.steps = Operand(op.steps);
+  body.x_stride = OrTight(op.x_stride, op.columns);
+  body.seed = op.seed;
+  body.temperature = op.temperature;
+  body.top_p = op.top_p;
+  body.top_k = op.top_k;
+  body.dtype = Narrow8(op.dtype);
+  body.index_dtype = Narrow8(op.index_dtype);
+  body.step_dtype = Narrow8(op.step_dtype);
+  to->features = CONCERT_FEATURE_STEP_OPS;
+  to->needs = "the op is a sample";
+  return CONCERT_OK;
+}
+
+}  // namespace
+}  // namespace concert::client
+
+int concert_submit_sample(concert_queue* queue, const concert_sample* op,
+                          const concert_submit_options* options, concert_ticket* ticket,
+                          concert_error* error) {
+  return concert::client::Submit(queue, op, "concert_sample", concert::client::Encode, options,
+                                 ticket, error);
+}
