@@ -14,6 +14,7 @@
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/inline_list.h"
 #include "kernels/layer_norm/layer_norm_args.h"
+#include "kernels/program/program_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "policies/seam/work.h"
@@ -83,6 +84,7 @@ struct Op {
     AttentionDecodeArgs attention_decode;
     LayerNormArgs layer_norm;
     ElementwiseArgs elementwise;
+    ProgramArgs program;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

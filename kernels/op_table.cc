@@ -11,6 +11,7 @@
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
 #include "kernels/layer_norm/layer_norm_op.h"
+#include "kernels/program/program_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
 #include "kernels/rows/row_ops.h"
@@ -64,6 +65,8 @@ constexpr std::array kOpKinds = {
            CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
+    OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
+           CONCERT_LAUNCHER(LaunchProgram), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

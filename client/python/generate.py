@@ -33,6 +33,14 @@ INITIALISER = re.compile(r"(\(\w+\))?\s*\{")  # of a struct, which is of use to 
 CONSTANT = re.compile(r"\(?(UINT64_MAX|\d+u?(?: << \d+)?)\)?")
 
 
+def header_text(path: pathlib.Path = HEADER) -> str:
+    """concert.h with the headers that it consists of."""
+    def part(match: re.Match[str]) -> str:
+        return (path.parent / match[1]).read_text(encoding="utf-8")
+    return re.sub(r'^#include "concert/(\w+\.h)"$', part, path.read_text(encoding="utf-8"),
+                  flags=re.MULTILINE)
+
+
 class Header:
     """What a header declares, in its order."""
 
@@ -166,7 +174,7 @@ def generate(text: str) -> str:
 def main(arguments: list[str]) -> int:
     check = "--check" in arguments
     paths = [one for one in arguments if one != "--check"]
-    wanted = generate(pathlib.Path(paths[0] if paths else HEADER).read_text(encoding="utf-8"))
+    wanted = generate(header_text(pathlib.Path(paths[0]) if paths else HEADER))
     if not check:
         OUTPUT.write_text(wanted, encoding="utf-8")
     elif OUTPUT.read_text(encoding="utf-8") != wanted:

@@ -38,9 +38,14 @@ struct Session {
   // table, which every dispatcher has too, is as large as the session ever needed at once.
   struct Buffer {
     Allocation allocation;
+    uint64_t bytes = 0;  // that ops may use; none of a program's
     uint16_t generation = 0;
     bool used = false;
     int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
+    // A program's arena, whose handle is the program's.
+    std::unique_ptr<kernels::Program> program;
+    uint32_t programs = 0;  // that use it
+    bool given_up = false;  // by the client, while programs use it
   };
 
   uint32_t id = 0;
@@ -67,6 +72,7 @@ struct Session {
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
   uint64_t buffer_bytes = 0;
+  uint64_t program_ops = 0;  // of all its programs
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 

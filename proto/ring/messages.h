@@ -68,7 +68,11 @@
                            "user may have %1; its ranks must join anew")                              \
   X(RACE, 42, "op %n2 of %q2 (%a4) races with op %n1 of %q1 (%a3) for bytes %n3 to %n4 of buffer %0: "   \
               "no wait orders them; add a wait for ticket %n1 of %q1")                                     \
-  X(NOT_MULTIPLE, 43, "%f0 is %1, which is not a multiple of %2")
+  X(NOT_MULTIPLE, 43, "%f0 is %1, which is not a multiple of %2")                                       \
+  X(NO_PROGRAM, 44, "program is %0, which is not a program of this session; register it first")         \
+  X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
+  X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
+                           "of which no op before it has written all")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -100,7 +104,11 @@ enum concert_message {
   X(PAGE_STRIDE, 67, "page_stride") X(TOKEN_STRIDE, 68, "token_stride")                             \
   X(HEAD_STRIDE, 69, "head_stride") X(PAGE_TABLE, 70, "page_table") X(LENGTHS, 71, "lengths")       \
   X(LENGTH_MAX, 72, "length_max") X(FUNCTION, 73, "function") X(Y, 74, "y")                         \
-  X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype")
+  X(Y_STRIDE, 75, "y_stride") X(OUT_DTYPE, 76, "out_dtype") X(PROGRAM, 77, "program")         \
+  X(BINDING_COUNT, 78, "binding_count") X(BINDING_0, 79, "bindings[0]")                         \
+  X(BINDING_1, 80, "bindings[1]") X(BINDING_2, 81, "bindings[2]") X(BINDING_3, 82, "bindings[3]")   \
+  X(BINDING_4, 83, "bindings[4]") X(BINDING_5, 84, "bindings[5]") X(BINDING_6, 85, "bindings[6]")   \
+  X(BINDING_7, 86, "bindings[7]") X(BINDING_8, 87, "bindings[8]") X(BINDING_9, 88, "bindings[9]")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -166,6 +174,7 @@ static inline int concert_op_writes(uint64_t kind, uint64_t field) {
     case CONCERT_FIELD_DST:
     case CONCERT_FIELD_OUT:
     case CONCERT_FIELD_RESIDUAL:
+    case CONCERT_FIELD_PROGRAM: /* its arena */
     case CONCERT_FIELD_INDICES: return 1;
     case CONCERT_FIELD_Q:
     case CONCERT_FIELD_K_CACHE:

@@ -100,7 +100,7 @@ TEST(Connect, RefusesALongSocketPath) {
 
 TEST(Connect, NamesBothVersionsOnAMismatch) {
   EXPECT_THAT(Refusal([](concert_hello_reply& reply) { reply.abi_major = 9; }),
-              HasSubstr("speaks version 9.3 of the ring ABI, this libconcert 1.3"));
+              HasSubstr("speaks version 9.4 of the ring ABI, this libconcert 1.4"));
 }
 
 TEST(Connect, PassesOnTheDaemonsOwnRefusal) {
