@@ -19,6 +19,7 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
                       Unimplemented)
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._program import Program, Run
 from ._queue import Queue
 from ._row_ops import (Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation, LayerNorm,
                        RmsNorm, RopeAppend)
@@ -35,7 +36,7 @@ __all__ = [
     "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
     "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
-    "NotFound", "Op", "PermissionDenied", "Priority", "Queue", "Reduction", "ResourceExhausted",
-    "RmsNorm", "RopeAppend", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
-    "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
+    "NotFound", "Op", "PermissionDenied", "Priority", "Program", "Queue", "Reduction",
+    "ResourceExhausted", "RmsNorm", "RopeAppend", "Run", "Session", "Tensor", "Ticket",
+    "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
 ]
