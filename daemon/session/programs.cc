@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -11,6 +12,7 @@
 #include "daemon/check.h"
 #include "daemon/session/server.h"
 #include "kernels/program/compile.h"
+#include "policies/cost/cost_model.h"
 
 namespace concert::daemon {
 
@@ -22,6 +24,8 @@ struct ProgramText {
 
 namespace {
 
+// Of one session: with every change of it all of them are copied for whoever looks on.
+constexpr size_t kMaxProgramsOfSession = 256;
 // Of all programs of a session together: some 40 MB of the daemon's memory.
 constexpr uint64_t kMaxProgramOpsOfSession = 65'536;
 
@@ -47,6 +51,10 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
     return absl::InvalidArgumentError(absl::StrCat(
         "slot_count is ", request.slot_count, "; a program has at most ",
         int{CONCERT_MAX_PROGRAM_SLOTS}, " slots, and the request's reserved field must be 0"));
+  }
+  if (session.programs.size() >= kMaxProgramsOfSession) {
+    return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxProgramsOfSession,
+                                                     " programs and may have no more; free some"));
   }
   if (session.program_ops + request.op_count > kMaxProgramOpsOfSession) {
     return absl::ResourceExhaustedError(
@@ -84,6 +92,19 @@ std::vector<kernels::BufferRange> RangesOf(const Session& session) {
                       .generation = buffer.generation});
   }
   return ranges;
+}
+
+ProgramSummary SummaryOf(const kernels::Program& program, const policies::DeviceModel& device) {
+  std::map<uint16_t, uint32_t> kinds;
+  for (const kernels::Op& op : program.ops) ++kinds[op.kind];
+  return {.handle = 0,
+          .gpu = program.gpu,
+          .op_count = static_cast<uint32_t>(program.ops.size()),
+          .bindings = static_cast<uint32_t>(program.bindings.size()),
+          .kinds = {kinds.begin(), kinds.end()},
+          .arena_bytes = program.arena.end - program.arena.begin,
+          .slot_bytes = program.slot_bytes,
+          .predicted_us = policies::SoloUs(device, program.work)};
 }
 
 }  // namespace
@@ -146,23 +167,27 @@ void Server::HandleCreateProgram(Session& session, const Packet& packet) {
       reply.arena_bytes = arena.bytes;
       session.program_ops += (*program)->ops.size();
       for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
+      ProgramSummary summary =
+          SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
       // Without bytes: no operand can be in it.
-      reply.program = AddBuffer(session, arena, 0, *std::move(program));
+      reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
+      session.programs[reply.program & kBufferIndexMask] = std::move(summary);
     }
   }
   Send(session, packet, status, reply);
 }
 
 // No run of it is left. What the client gave up meanwhile goes with its last program.
-void Server::ForgetProgram(Session& session, const kernels::Program& program) {
+void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
+  session.programs.erase(index);
   session.program_ops -= program.ops.size();
   if (session.state != Session::State::kOpen) return;  // all its buffers go
-  for (const uint32_t index : program.buffers) {
-    Session::Buffer& buffer = session.buffers[index];
+  for (const uint32_t used : program.buffers) {
+    Session::Buffer& buffer = session.buffers[used];
     CONCERT_CHECK(buffer.used && buffer.programs > 0);
     if (--buffer.programs > 0 || !buffer.given_up) continue;
     buffer.given_up = false;
-    ReleaseBuffer(session, index);
+    ReleaseBuffer(session, used);
   }
 }
 

@@ -229,7 +229,7 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
   CONCERT_CHECK(buffer.used);
   if (const std::unique_ptr<kernels::Program> program = std::move(buffer.program);
       program != nullptr) {
-    ForgetProgram(session, *program);
+    ForgetProgram(session, index, *program);
   }
   engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
   session.account->ReleaseAll(

@@ -52,6 +52,7 @@ struct SessionSummary {
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
   std::vector<int> gpus;
+  std::vector<ProgramSummary> programs;
   bool closing = false;
 };
 
@@ -145,7 +146,7 @@ class Server {
   absl::StatusOr<std::unique_ptr<kernels::Program>> MakeProgram(
       Session& session, const concert_create_program& request, const ProgramText& text,
       Allocation& arena);
-  void ForgetProgram(Session& session, const kernels::Program& program);
+  void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
   // Asks dispatchers to let go of it; FinishBuffer when all have.
   void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);

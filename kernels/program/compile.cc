@@ -209,6 +209,7 @@ absl::StatusOr<std::unique_ptr<Program>> BindProgram(const ProgramSource& source
   std::vector<int> binding_of_slot;
   for (size_t i = 0; i < source.slots.size(); ++i) {
     addresses.push_back(arena + plan.offsets[i]);
+    program->slot_bytes += source.slots[i].bytes;
     const bool binding = source.slots[i].role == CONCERT_SLOT_BINDING;
     binding_of_slot.push_back(binding ? static_cast<int>(program->bindings.size()) : -1);
     if (binding) program->bindings.push_back({addresses[i], source.slots[i].bytes, false});

@@ -26,6 +26,7 @@ struct Program {
 
   int gpu = 0;
   ByteRange arena;                // the program's own
+  uint64_t slot_bytes = 0;        // that its slots would take if none shared memory
   ByteRange workspace;            // what the device wants behind it
   std::vector<Binding> bindings;  // by number; at most CONCERT_MAX_BINDINGS
   std::vector<Op> ops;            // by order; none is a collective or a run

@@ -459,6 +459,36 @@ TEST(ProgramTest, HostileRequestsAreRefused) {
   for (const int fd : {memory, pipe_fds[0], pipe_fds[1]}) close(fd);
 }
 
+TEST(ProgramTest, OperatorsSeeWhatIsRegistered) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  Program program = MakeStep(session, MakeModel(session, 1));
+  const auto programs = [&] { return daemon.server().Sessions()[0].programs; };
+  ASSERT_EQ(programs().size(), 1u);
+  const daemon::ProgramSummary summary = programs()[0];
+  EXPECT_EQ(summary.op_count, 8u);
+  EXPECT_EQ(summary.bindings, 2u);
+  EXPECT_EQ(summary.kinds[0], (std::pair<uint16_t, uint32_t>(CONCERT_OP_GEMM, 3)));
+  EXPECT_LT(summary.arena_bytes, summary.slot_bytes);
+  EXPECT_GT(summary.predicted_us, 8.0);  // each is a kernel
+  program = Program();
+  EXPECT_TRUE(Eventually([&] { return programs().empty(); }));
+}
+
+TEST(ProgramTest, ProgramsOfASessionAreBounded) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  const Buffer a = session.Allocate(8).value(), b = session.Allocate(8).value();
+  std::vector<Program> programs;
+  Status status;
+  while (status.ok() && programs.size() < 300) {
+    programs.push_back(session.BeginProgram().value());
+    programs.back().queue().Copy({.src = a, .dst = b, .bytes = 8}).submit_status().Check();
+    status = programs.back().End();
+  }
+  EXPECT_EQ(status.message(), "the session has 256 programs and may have no more; free some");
+}
+
 TEST(ProgramTest, OpsOfAllProgramsOfASessionAreBounded) {
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect();
