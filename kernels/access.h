@@ -19,6 +19,9 @@ enum class AccessMode : uint8_t {
   kReadEarly,
   kWrite,      // and never read
   kReadWrite,  // in place
+  // Some of it, with gaps that are not known: what a program's ops write. No operand of the op's
+  // own.
+  kWriteSome,
 };
 
 struct Access {
@@ -27,7 +30,7 @@ struct Access {
   AccessMode mode;
   uint32_t buffer;  // as Op::buffers
 
-  bool writes() const { return mode == AccessMode::kWrite || mode == AccessMode::kReadWrite; }
+  bool writes() const { return mode >= AccessMode::kWrite; }
 };
 
 // The present operands of one op, in the order of Op::buffers.
@@ -41,6 +44,14 @@ class Accesses {
     access.mode = mode;
     access.buffer = buffer;
     return access.memory;
+  }
+  // What is no operand: AccessMode::kWriteSome.
+  void AddBound(const ByteRange& range) {
+    Access& access = list_.Add();
+    access.field = CONCERT_FIELD_NONE;
+    access.mode = AccessMode::kWriteSome;
+    access.buffer = 0;
+    access.memory.Set(range.begin, range.end - range.begin);
   }
   std::span<const Access> list() const { return list_.span(); }
 

@@ -15,6 +15,7 @@
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/inline_list.h"
 #include "kernels/layer_norm/layer_norm_args.h"
+#include "kernels/program/program_args.h"
 #include "kernels/quantize/quantize_args.h"
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
@@ -89,6 +90,7 @@ struct Op {
     AdvanceArgs advance;
     QuantizeArgs quantize;
     SampleArgs sample;
+    ProgramArgs program;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

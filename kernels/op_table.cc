@@ -12,6 +12,7 @@
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/gemm/gemm_op.h"
 #include "kernels/layer_norm/layer_norm_op.h"
+#include "kernels/program/program_op.h"
 #include "kernels/quantize/quantize_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
@@ -70,6 +71,8 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance),
     Row(CONCERT_OP_QUANTIZE, AdmitQuantize, AccessesOfQuantize, ComputeQuantize),
     Row(CONCERT_OP_SAMPLE, AdmitSample, AccessesOfSample, ComputeSample),
+    OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
+           CONCERT_LAUNCHER(LaunchProgram), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

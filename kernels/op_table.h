@@ -11,6 +11,7 @@
 #include "kernels/access.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
+#include "proto/ring/control_abi.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::kernels {
@@ -25,6 +26,13 @@ struct CollectiveContext;  // kernels/cuda_api/launch_context.h
 inline constexpr uint32_t kBufferIndexBits = 20;
 inline constexpr uint32_t kBufferIndexMask = (uint32_t{1} << kBufferIndexBits) - 1;
 
+// The generation of handles that name a slot of a program instead of a buffer, and what stands for
+// slot i in Op::buffers.
+inline constexpr uint32_t kSlotGeneration = CONCERT_SLOT_HANDLE(0) >> kBufferIndexBits;
+inline constexpr uint32_t kSlotBit = uint32_t{1} << 31;
+
+struct Program;  // kernels/program/program.h
+
 // A buffer as admission sees it.
 struct BufferRange {
   Address address = 0;
@@ -32,6 +40,8 @@ struct BufferRange {
   int32_t gpu = 0;     // where it lies
   bool pool = false;   // every GPU's kernels may touch it
   uint16_t generation = 0;
+  // Its handle is a program's: no operand, so `bytes` is 0.
+  const Program* program = nullptr;
 };
 
 // What admission may look at besides the descriptor.
@@ -39,6 +49,7 @@ struct AdmitContext {
   int32_t gpu = 0;                       // of the ring
   std::span<const BufferRange> buffers;  // by index; entry 0 is never valid
   uint32_t ranks = 0;                    // collectives: of the communicator, already looked up
+  std::span<const BufferRange> slots;    // of the program that the op is to be part of
 };
 
 struct OpKind {

@@ -123,12 +123,16 @@ class OperandResolver {
                                          std::optional<uint64_t> elements, uint32_t element_bytes,
                                          ByteRange& range) {
     if (operand.buffer == 0) return InvalidArgument(CONCERT_MESSAGE_BUFFER_MISSING, field);
-    const uint32_t index = operand.buffer & kBufferIndexMask;
-    if (index >= context_.buffers.size() || context_.buffers[index].bytes == 0 ||
-        context_.buffers[index].generation != operand.buffer >> kBufferIndexBits) {
-      return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_BUFFER, {field, operand.buffer}};
+    uint32_t index = operand.buffer & kBufferIndexMask;
+    const BufferRange* found = context_.buffers.data() + index;
+    if (index >= context_.buffers.size() || found->bytes == 0 ||
+        found->generation != operand.buffer >> kBufferIndexBits) [[unlikely]] {
+      found = SlotOf(operand.buffer);
+      if (found == nullptr)
+        return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_BUFFER, {field, operand.buffer}};
+      index |= kSlotBit;
     }
-    const BufferRange& buffer = context_.buffers[index];
+    const BufferRange& buffer = *found;
     if (buffer.gpu != context_.gpu && !buffer.pool) {
       return InvalidArgument(CONCERT_MESSAGE_WRONG_GPU, field, static_cast<uint64_t>(buffer.gpu),
                              static_cast<uint64_t>(context_.gpu));
@@ -158,6 +162,13 @@ class OperandResolver {
   }
 
  private:
+  const BufferRange* SlotOf(uint32_t handle) const {
+    const uint32_t slot = handle & kBufferIndexMask;
+    const bool found =
+        handle >> kBufferIndexBits == kSlotGeneration && slot < context_.slots.size();
+    return found ? &context_.slots[slot] : nullptr;
+  }
+
   const AdmitContext& context_;
   Op& op_;
 };

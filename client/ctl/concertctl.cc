@@ -142,6 +142,8 @@ class App {
         Show(&Connection::Stub::ListDevices, RenderDevices));
     Add(app_, "sessions", "The connected clients",
         Show(&Connection::Stub::ListSessions, RenderSessions));
+    Add(app_, "programs", "What clients have registered to run as one op each",
+        Show(&Connection::Stub::ListSessions, RenderPrograms));
     Add(app_, "stats", "Totals since the daemon started, by GPU, kind of op and session",
         Show(&Connection::Stub::GetStats,
              [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));

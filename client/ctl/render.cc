@@ -242,6 +242,32 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions) {
   return table.Render();
 }
 
+std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
+  Table table({{"SESSION"},
+               {"CLIENT", Align::kLeft},
+               {"PROGRAM"},
+               {"GPU"},
+               {"OPS"},
+               {"BINDINGS"},
+               {"ARENA"},
+               {"UNSHARED"},
+               {"PREDICTED"},
+               {"OF", Align::kLeft}});
+  for (const v1::Session& session : sessions.sessions()) {
+    for (const v1::Program& program : session.programs()) {
+      std::string kinds;
+      for (const v1::KindCount& ops : program.ops())
+        kinds += (kinds.empty() ? "" : ", ") + std::to_string(ops.count()) + " " + ops.kind();
+      table.AddRow({std::to_string(session.session_id()), session.client_name(),
+                    std::to_string(program.program()), std::to_string(program.gpu()),
+                    std::to_string(program.op_count()), std::to_string(program.binding_count()),
+                    Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
+                    Micros(program.predicted_us()), kinds});
+    }
+  }
+  return table.empty() ? "no programs\n" : table.Render();
+}
+
 std::string RenderStats(const v1::Stats& stats) {
   std::string out = SimulatedNote(stats.simulated());
   for (const v1::DeviceStats& device : stats.devices()) out += GpuPlansText(device);

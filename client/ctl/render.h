@@ -14,6 +14,8 @@ std::string SimulatedNote(bool simulated);
 std::string RenderStatus(const v1::GetStatusResponse& status);
 std::string RenderDevices(const v1::ListDevicesResponse& devices);
 std::string RenderSessions(const v1::ListSessionsResponse& sessions);
+// What sessions have registered to run as one op each.
+std::string RenderPrograms(const v1::ListSessionsResponse& sessions);
 // Totals since the daemon started: by GPU, by kind of op, by session.
 std::string RenderStats(const v1::Stats& stats);
 // One sentence per plan, newest first.

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Makes concert/_abi.py from concert.h and what it includes, so that the package cannot drift from
-the C ABI.
+"""Makes concert/_abi.py from concert.h, so that the package cannot drift from the C ABI.
 
   generate.py [HEADER]           writes concert/_abi.py
   generate.py --check [HEADER]   exit status 1 if it is not what the header says
@@ -32,6 +31,14 @@ SCALARS = {
 }
 INITIALISER = re.compile(r"(\(\w+\))?\s*\{")  # of a struct, which is of use to C only
 CONSTANT = re.compile(r"\(?(UINT64_MAX|\d+u?(?: << \d+)?)\)?")
+
+
+def header_text(path: pathlib.Path = HEADER) -> str:
+    """concert.h with the headers that it consists of."""
+    def part(match: re.Match[str]) -> str:
+        return (path.parent / match[1]).read_text(encoding="utf-8")
+    return re.sub(r'^#include "concert/(\w+\.h)"$', part, path.read_text(encoding="utf-8"),
+                  flags=re.MULTILINE)
 
 
 class Header:
@@ -95,22 +102,6 @@ class Header:
         name, stars = self._type(match[1])
         fields = [(name, match[2], stars, int(match[3] or 0))]
         return fields + [(name, other.strip(), stars, 0) for other in others]
-
-
-def read_header(path: pathlib.Path) -> str:
-    """Its text with that of headers beside it in place of their first #include."""
-    seen = {path.name}
-
-    def expanded(text: str) -> str:
-        return re.sub(r"^#include <concert/(.+)>$", included, text, flags=re.MULTILINE)
-
-    def included(match: re.Match[str]) -> str:
-        if match[1] in seen:
-            return ""
-        seen.add(match[1])
-        return expanded((path.parent / match[1]).read_text(encoding="utf-8"))
-
-    return expanded(path.read_text(encoding="utf-8"))
 
 
 def class_name(name: str) -> str:
@@ -183,7 +174,7 @@ def generate(text: str) -> str:
 def main(arguments: list[str]) -> int:
     check = "--check" in arguments
     paths = [one for one in arguments if one != "--check"]
-    wanted = generate(read_header(pathlib.Path(paths[0] if paths else HEADER)))
+    wanted = generate(header_text(pathlib.Path(paths[0]) if paths else HEADER))
     if not check:
         OUTPUT.write_text(wanted, encoding="utf-8")
     elif OUTPUT.read_text(encoding="utf-8") != wanted:

@@ -12,6 +12,7 @@
 #include "client/src/local/session.h"
 #include "client/src/options.h"
 #include "client/src/remote/session.h"
+#include "proto/ring/control_abi.h"
 
 namespace concert::client {
 namespace {
@@ -217,6 +218,35 @@ void concert_queue_destroy(concert_queue* queue) { Release(queue); }
 concert_ticket concert_queue_last(const concert_queue* queue) {
   return queue == nullptr ? concert_ticket{} : queue->last();
 }
+
+int concert_program_begin(concert_session* session, uint32_t gpu, concert_program** program,
+                          concert_queue** queue, concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(session);
+  CONCERT_REQUIRE(program);
+  CONCERT_REQUIRE(queue);
+  return Guard(error, [&] { return session->BeginProgram(gpu, program, queue, error); });
+}
+
+int concert_program_arena(concert_program* program, uint64_t bytes, concert_buffer** buffer,
+                          concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(program);
+  CONCERT_REQUIRE(buffer);
+  return Guard(error, [&] { return program->AddSlot(CONCERT_SLOT_ARENA, bytes, buffer, error); });
+}
+
+int concert_program_binding(concert_program* program, uint64_t bytes, concert_buffer** buffer,
+                            concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(program);
+  CONCERT_REQUIRE(buffer);
+  return Guard(error, [&] { return program->AddSlot(CONCERT_SLOT_BINDING, bytes, buffer, error); });
+}
+
+int concert_program_end(concert_program* program, concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(program);
+  return Guard(error, [&] { return program->End(error); });
+}
+
+void concert_program_free(concert_program* program) { Release(program); }
 
 int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error) {
   CONCERT_REQUIRE_HANDLE(session);

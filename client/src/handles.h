@@ -30,6 +30,8 @@ struct concert_session : std::enable_shared_from_this<concert_session> {
                           concert_error* error) = 0;
   virtual int Join(const concert_join& join, concert_communicator** communicator,
                    concert_error* error) = 0;
+  virtual int BeginProgram(uint32_t gpu, concert_program** program, concert_queue** queue,
+                           concert_error* error) = 0;
   virtual int CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) = 0;
 
   virtual int BeginBatch(uint32_t gpu, concert_error* error) = 0;
@@ -64,6 +66,18 @@ struct concert_queue {
   virtual int Submit(concert::client::EncodedOp& op, const concert_submit_options& options,
                      concert_ticket* ticket, concert_error* error) = 0;
 
+  const concert::client::Origin origin{};
+};
+
+struct concert_program {
+  virtual ~concert_program() = default;
+  // `role`: concert_slot_role.
+  virtual int AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
+                      concert_error* error) = 0;
+  virtual int End(concert_error* error) = 0;
+
+  uint32_t id = 0;  // what descriptors carry; 0: not registered
+  const concert_session* session = nullptr;
   const concert::client::Origin origin{};
 };
 

@@ -32,6 +32,15 @@ struct DaemonInfo {
   bool simulated() const { return backend == "sim"; }
 };
 
+struct ProgramInfo {
+  uint32_t handle = 0;
+  uint32_t gpu = 0;
+  uint32_t op_count = 0, bindings = 0;
+  std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
+  uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
+  double predicted_us = 0;                           // of a run that is alone
+};
+
 struct SessionInfo {
   uint32_t id = 0;
   uint32_t uid = 0, pid = 0;  // from SO_PEERCRED
@@ -41,6 +50,7 @@ struct SessionInfo {
   uint32_t buffers = 0;
   uint64_t registered_bytes = 0;
   std::vector<uint32_t> gpus;  // it has a ring for
+  std::vector<ProgramInfo> programs;
 };
 
 struct DeviceStatus {

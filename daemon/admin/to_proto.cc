@@ -297,6 +297,25 @@ void FillSensors(const Sensors& sensors, v1::Device* out) {
   if (const auto& value = sensors.temperature_celsius) out->set_temperature_celsius(*value);
 }
 
+namespace {
+
+void FillProgram(const ProgramInfo& program, v1::Program* out) {
+  out->set_program(program.handle);
+  out->set_gpu(program.gpu);
+  for (const auto& [kind, count] : program.kinds) {
+    v1::KindCount* of_kind = out->add_ops();
+    of_kind->set_kind(concert_op_kind_name(kind));
+    of_kind->set_count(count);
+  }
+  out->set_op_count(program.op_count);
+  out->set_binding_count(program.bindings);
+  out->set_arena_bytes(program.arena_bytes);
+  out->set_slot_bytes(program.slot_bytes);
+  out->set_predicted_us(program.predicted_us);
+}
+
+}  // namespace
+
 void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_session_id(session.id);
   out->set_uid(session.uid);
@@ -307,6 +326,7 @@ void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_buffer_count(session.buffers);
   out->set_registered_bytes(session.registered_bytes);
   for (const uint32_t gpu : session.gpus) out->add_gpus(gpu);
+  for (const ProgramInfo& program : session.programs) FillProgram(program, out->add_programs());
 }
 
 }  // namespace concert::daemon::admin

@@ -89,6 +89,12 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
+  // Makes ready what runs of `program` launch: fills in its executable, if the device needs one. An
+  // error, naming the op, if one of its ops cannot run here. Control thread; takes milliseconds.
+  virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
+  // What a program's launches need of memory besides its arena, which lies before it.
+  virtual uint64_t program_workspace_bytes() const { return 0; }
+
   // Starts `launch` on its lane. On an error nothing of it was started and no timeline will be
   // written, except after a device fault, which healthy() then reports.
   virtual absl::Status Launch(const LaunchRequest& launch) = 0;

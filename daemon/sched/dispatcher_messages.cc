@@ -228,6 +228,7 @@ void Dispatcher::FinishRemovals(SessionPort& port) {
     } else {
       // From here on no new op finds it. Where it lies is still asked for ops that use it.
       port.buffers[removal.handle].bytes = 0;
+      port.buffers[removal.handle].program = nullptr;
       port.buffer_releasing[removal.handle] = true;
       ReleaseBufferIfUnused(port, removal.handle);
     }

@@ -54,7 +54,7 @@ class LaunchRanges {
 class WritesInFlight {
  public:
   static constexpr int kCapacity = 4096;  // beyond it nothing is known to be ready
-  static constexpr int kMaxSlots = 2;     // of an op; one that writes more has none
+  static constexpr int kMaxSlots = 4;     // of an op; one that writes more has none
   // Holds nothing and overlaps nothing: what a bound starts from.
   static constexpr kernels::ByteRange kNothing = {std::numeric_limits<kernels::Address>::max(), 0};
 

@@ -29,6 +29,9 @@ bool Share(const Accesses& earlier, const Accesses& later, int& pieces_left, Rac
   for (const Access& before : earlier.list()) {
     for (const Access& after : later.list()) {
       if (!before.writes() && !after.writes()) continue;
+      if (before.mode == kernels::AccessMode::kWriteSome ||
+          after.mode == kernels::AccessMode::kWriteSome)
+        continue;
       if (!kernels::Meet(before.memory, after.memory, pieces_left)) continue;
       const kernels::ByteRange a = before.memory.Bounds(), b = after.memory.Bounds();
       race.earlier_access = before;

@@ -28,6 +28,8 @@ size_t SizeOf(uint16_t type) {
       return sizeof(concert_release_buffer);
     case CONCERT_CONTROL_JOIN_COMMUNICATOR:
       return sizeof(concert_join_communicator);
+    case CONCERT_CONTROL_CREATE_PROGRAM:
+      return sizeof(concert_create_program);
     case CONCERT_CONTROL_LEAVE_COMMUNICATOR:
       return sizeof(concert_leave_communicator);
   }
@@ -59,7 +61,8 @@ bool Packet::WellFormed() const {
                       size == sizeof(concert_import_buffer) &&
                       as<concert_import_buffer>().kind != CONCERT_IMPORT_CUDA_IPC;
   return header().magic == CONCERT_CONTROL_MAGIC && header().size == size &&
-         size == SizeOf(header().type) && fds.size() == (import ? 1 : 0);
+         size == SizeOf(header().type) &&
+         fds.size() == (import || header().type == CONCERT_CONTROL_CREATE_PROGRAM ? 1 : 0);
 }
 
 Received Receive(int socket, Packet& packet) {

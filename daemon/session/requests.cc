@@ -61,6 +61,8 @@ void Server::HandlePacket(Session& session, Packet& packet) {
       return HandleReleaseBuffer(session, packet);
     case CONCERT_CONTROL_JOIN_COMMUNICATOR:
       return HandleJoinCommunicator(session, packet);
+    case CONCERT_CONTROL_CREATE_PROGRAM:
+      return HandleCreateProgram(session, packet);
     case CONCERT_CONTROL_LEAVE_COMMUNICATOR:
       return HandleLeaveCommunicator(session, packet);
   }
@@ -75,6 +77,8 @@ void Server::Send(Session& session, const Packet& request, const absl::Status& s
   if (!Reply(session.socket.get(), request, status, head, sizeof(reply), fds)) Close(session, {});
 }
 template void Server::Send(Session&, const Packet&, const absl::Status&, concert_hello_reply&,
+                           std::span<const int>);
+template void Server::Send(Session&, const Packet&, const absl::Status&, concert_program_reply&,
                            std::span<const int>);
 
 bool Server::HasRing(const Session& session, uint32_t gpu) const {
@@ -183,12 +187,15 @@ absl::Status Server::FinishCharge(Session& session, const absl::StatusOr<Allocat
   return status;
 }
 
-uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes) {
+uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
+                           std::unique_ptr<kernels::Program> program) {
   const uint32_t index = session.free_buffers.front();
   session.free_buffers.pop_front();
   Session::Buffer& buffer = session.buffers[index];
   buffer.allocation = allocation;
+  buffer.bytes = bytes;
   buffer.used = true;
+  buffer.program = std::move(program);
   ++session.buffer_count;
   session.buffer_bytes += allocation.bytes;
   for (const int gpu : session.gpus) {
@@ -198,7 +205,8 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
                                 .bytes = bytes,
                                 .gpu = allocation.gpu,
                                 .pool = allocation.pool,
-                                .generation = buffer.generation}};
+                                .generation = buffer.generation,
+                                .program = buffer.program.get()}};
     Tell(gpu, message);
   }
   return BufferHandle(index, buffer.generation);
@@ -211,6 +219,7 @@ void Server::FinishBuffer(Session& session, uint32_t index) {
   FreeBuffer(session, index);
   // Its next handle is another one: what the client still says with this one is not found.
   buffer.generation = (buffer.generation + 1) & kBufferGenerationMask;
+  if (buffer.generation == kernels::kSlotGeneration) buffer.generation = 0;
   session.free_buffers.push_back(index);
   Publish(session);
 }
@@ -218,6 +227,10 @@ void Server::FinishBuffer(Session& session, uint32_t index) {
 void Server::FreeBuffer(Session& session, uint32_t index) {
   Session::Buffer& buffer = session.buffers[index];
   CONCERT_CHECK(buffer.used);
+  if (const std::unique_ptr<kernels::Program> program = std::move(buffer.program);
+      program != nullptr) {
+    ForgetProgram(session, index, *program);
+  }
   engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
   session.account->ReleaseAll(
       std::array<Charge, 3>{{{Resource::kBuffers, 1},
@@ -276,19 +289,25 @@ void Server::HandleReleaseBuffer(Session& session, const Packet& packet) {
   absl::Status status;
   const uint32_t index = request.buffer & kBufferIndexMask;
   Session::Buffer* buffer = index < session.buffers.size() ? &session.buffers[index] : nullptr;
-  if (buffer == nullptr || !buffer->used || buffer->releases_due > 0 ||
+  if (buffer == nullptr || !buffer->used || buffer->releases_due > 0 || buffer->given_up ||
       BufferHandle(index, buffer->generation) != request.buffer) {
     status = absl::NotFoundError(
         absl::StrCat("buffer ", request.buffer, " is not a buffer of this session"));
+  } else if (buffer->programs > 0) {
+    buffer->given_up = true;  // it goes with the last of them
   } else {
-    buffer->releases_due = static_cast<int>(session.gpus.size());
-    for (const int gpu : session.gpus) {
-      DispatcherMessage message(DispatcherMessage::Type::kReleaseBuffer, session.id);
-      message.buffer = {.handle = index, .range = {}};
-      Tell(gpu, message);
-    }
+    ReleaseBuffer(session, index);
   }
   Send(session, packet, status, reply);
+}
+
+void Server::ReleaseBuffer(Session& session, uint32_t index) {
+  session.buffers[index].releases_due = static_cast<int>(session.gpus.size());
+  for (const int gpu : session.gpus) {
+    DispatcherMessage message(DispatcherMessage::Type::kReleaseBuffer, session.id);
+    message.buffer = {.handle = index, .range = {}};
+    Tell(gpu, message);
+  }
 }
 
 void Server::HandleJoinCommunicator(Session& session, const Packet& packet) {

@@ -258,6 +258,8 @@ void Server::Publish(const Session& session) {
   summary.buffers = session.buffer_count;
   summary.buffer_bytes = session.buffer_bytes;
   summary.communicators = static_cast<uint32_t>(session.memberships.size());
+  summary.programs.clear();
+  for (const auto& [index, program] : session.programs) summary.programs.push_back(program);
   summary.closing = session.state != Session::State::kOpen;
 }
 

@@ -52,6 +52,7 @@ struct SessionSummary {
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
   std::vector<int> gpus;
+  std::vector<ProgramSummary> programs;
   bool closing = false;
 };
 
@@ -61,6 +62,8 @@ struct ServerCounters {
 
 // RESOURCE_EXHAUSTED, for clients: there is no memory to spare (MemoryReserve::Allows).
 absl::Status OutOfMemory();
+
+struct ProgramText;  // programs.cc
 
 class Server {
  public:
@@ -125,6 +128,7 @@ class Server {
   void HandleImportBuffer(Session& session, const Packet& packet);
   void HandleReleaseBuffer(Session& session, const Packet& packet);
   void HandleJoinCommunicator(Session& session, const Packet& packet);
+  void HandleCreateProgram(Session& session, const Packet& packet);
   void HandleLeaveCommunicator(Session& session, const Packet& packet);
   absl::StatusOr<Membership> Join(Session& session, const concert_join_communicator& request);
   void Leave(Session& session, const Membership& membership, int gpu);
@@ -136,7 +140,15 @@ class Server {
                             uint64_t bytes);
   // Ops may use the `bytes` that the client asked for, not what they were rounded up to. The
   // handle.
-  uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes);
+  uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
+                     std::unique_ptr<kernels::Program> program = nullptr);
+  // Programs (programs.cc).
+  absl::StatusOr<std::unique_ptr<kernels::Program>> MakeProgram(
+      Session& session, const concert_create_program& request, const ProgramText& text,
+      Allocation& arena);
+  void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
+  // Asks dispatchers to let go of it; FinishBuffer when all have.
+  void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);
   void FreeBuffer(Session& session, uint32_t index);
   bool HasRing(const Session& session, uint32_t gpu) const;

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/device/device.h"
@@ -23,6 +25,16 @@ inline constexpr uint32_t BufferHandle(uint32_t index, uint16_t generation) {
   return uint32_t{generation} << kernels::kBufferIndexBits | index;
 }
 
+// A program as the admin API shows it.
+struct ProgramSummary {
+  uint32_t handle = 0;
+  int gpu = 0;
+  uint32_t op_count = 0, bindings = 0;
+  std::vector<std::pair<uint16_t, uint32_t>> kinds;  // kind and how many ops of it, by kind
+  uint64_t arena_bytes = 0, slot_bytes = 0;
+  double predicted_us = 0;
+};
+
 struct Session {
   enum class State {
     kOpen,
@@ -38,9 +50,14 @@ struct Session {
   // table, which every dispatcher has too, is as large as the session ever needed at once.
   struct Buffer {
     Allocation allocation;
+    uint64_t bytes = 0;  // that ops may use; none of a program's
     uint16_t generation = 0;
     bool used = false;
     int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
+    // A program's arena, whose handle is the program's.
+    std::unique_ptr<kernels::Program> program;
+    uint32_t programs = 0;  // that use it
+    bool given_up = false;  // by the client, while programs use it
   };
 
   uint32_t id = 0;
@@ -67,6 +84,8 @@ struct Session {
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
   uint64_t buffer_bytes = 0;
+  uint64_t program_ops = 0;                     // of all its programs
+  std::map<uint32_t, ProgramSummary> programs;  // by index into `buffers`
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 

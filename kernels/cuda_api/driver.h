@@ -12,34 +12,36 @@
 // cuda.h maps many names to a versioned symbol (cuMemAlloc to cuMemAlloc_v2). The preprocessor does
 // so here too, before X sees the name, so that member, type and symbol always agree with the
 // header.
-#define CONCERT_DRIVER_FUNCTIONS(X)                                                               \
-  X(cuInit)                                                                                       \
-  X(cuDriverGetVersion)                                                                           \
-  X(cuGetErrorName)                                                                               \
-  X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X( \
-      cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceCanAccessPeer)                          \
-      X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(              \
-          cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess) X(cuStreamCreateWithPriority)     \
-          X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(      \
-              cuStreamWriteValue64) X(cuStreamWaitValue64) X(cuStreamBatchMemOp) X(cuEventCreate) \
-              X(cuEventDestroy) X(cuEventRecord) X(cuMemAlloc) X(cuMemFree) X(                    \
-                  cuMemGetAddressRange) X(cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync)                 \
-                  X(cuMemcpyDtoHAsync) X(cuMemsetD8Async) X(cuMemHostRegister) X(                 \
-                      cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute)  \
-                      X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)           \
-                          X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(      \
-                              cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap)  \
-                              X(cuMemSetAccess) X(cuMemExportToShareableHandle)                   \
-                                  X(cuMemImportFromShareableHandle) X(                            \
-                                      cuMemGetAllocationPropertiesFromHandle) X(cuModuleLoadData) \
-                                      X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)  \
-                                          X(cuStreamBeginCapture) X(cuStreamEndCapture)           \
-                                              X(cuGraphGetNodes) X(cuGraphNodeGetType)            \
-                                                  X(cuGraphKernelNodeGetParams) X(cuGraphDestroy) \
-                                                      X(cuMemHostAlloc) X(cuMemFreeHost)          \
-                                                          X(cuEventQuery) X(cuLaunchKernelEx)     \
-                                                              X(cuFuncSetAttribute)               \
-                                                                  X(cuTensorMapEncodeTiled)
+#define CONCERT_DRIVER_FUNCTIONS(X)                                                                \
+  X(cuInit)                                                                                        \
+  X(cuDriverGetVersion)                                                                            \
+  X(cuGetErrorName)                                                                                \
+  X(cuGetErrorString)                                                                              \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem) X(  \
+      cuDeviceGetAttribute) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain)                   \
+      X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(            \
+          cuCtxEnablePeerAccess) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) \
+          X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamWriteValue64) X(                   \
+              cuStreamWaitValue64) X(cuStreamBatchMemOp) X(cuEventCreate) X(cuEventDestroy)        \
+              X(cuEventRecord) X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange) X(               \
+                  cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemsetD8Async)  \
+                  X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)         \
+                      X(cuPointerGetAttribute) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(       \
+                          cuIpcCloseMemHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)     \
+                          X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap)   \
+                              X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle)      \
+                                  X(cuMemImportFromShareableHandle) X(                             \
+                                      cuMemGetAllocationPropertiesFromHandle) X(cuModuleLoadData)  \
+                                      X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)   \
+                                          X(cuStreamBeginCapture) X(cuStreamEndCapture)            \
+                                              X(cuGraphGetNodes) X(cuGraphNodeGetType) X(          \
+                                                  cuGraphKernelNodeGetParams) X(cuGraphDestroy)    \
+                                                  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)  \
+                                                      X(cuGraphExecDestroy) X(cuMemHostAlloc)      \
+                                                          X(cuMemFreeHost) X(cuEventQuery)         \
+                                                              X(cuLaunchKernelEx)                  \
+                                                                  X(cuFuncSetAttribute)            \
+                                                                      X(cuTensorMapEncodeTiled)
 
 namespace concert::kernels::cuda {
 

@@ -89,7 +89,7 @@ OpCost RowCost(const DeviceModel& device, const Work& work, double sms) {
   const double bytes = static_cast<double>(work.hbm_bytes);
   const double blocks = std::clamp(static_cast<double>(work.m), 1.0, sms);
   cost.hbm_us = 1e6 * bytes / (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
-  cost.busy_us = device.costs.fill_us +
+  cost.busy_us = device.costs.fill_us + (work.steps - 1) * device.kernel_floor_us +
                  std::max(cost.hbm_us, 1e6 * bytes / (blocks * device.costs.sm_bytes_per_s));
   cost.sm_share = blocks / device.sm_count;
   return cost;

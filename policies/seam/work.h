@@ -59,6 +59,7 @@ struct Work {
   // Of a GEMM. Of an op on SMs that is none: m rows of n elements, each computed for itself; k is
   // 0.
   uint32_t m = 0, n = 0, k = 0, batch = 0;
+  uint32_t steps = 1;  // kernels that follow one another within, each of them as long as one takes
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;   // each input read once, each output written once
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)

@@ -28,6 +28,7 @@ enum concert_control_type {
   CONCERT_CONTROL_RELEASE_BUFFER = 6,
   CONCERT_CONTROL_JOIN_COMMUNICATOR = 7,
   CONCERT_CONTROL_LEAVE_COMMUNICATOR = 8,
+  CONCERT_CONTROL_CREATE_PROGRAM = 9, /* with CONCERT_FEATURE_PROGRAMS */
 };
 
 enum {
@@ -151,6 +152,41 @@ struct concert_leave_communicator {
   uint32_t communicator, reserved;
 };
 
+/* Memory of a program's own, for operands of its ops: their `buffer` is CONCERT_SLOT_HANDLE. No buffer has such
+ * a handle. */
+enum concert_slot_role {
+  CONCERT_SLOT_ARENA = 1,   /* intermediates; undefined when a run starts */
+  CONCERT_SLOT_BINDING = 2, /* given with each run: copied in before its ops and, if they write it, out behind them */
+};
+struct concert_program_slot {
+  uint32_t role, reserved;
+  uint64_t bytes;
+};
+#define CONCERT_SLOT_HANDLE(slot) (0xfff00000u | (slot))
+
+enum {
+  CONCERT_MAX_PROGRAM_OPS = 10000,
+  CONCERT_MAX_PROGRAM_SLOTS = 1024, /* bindings, at most CONCERT_MAX_BINDINGS, among them */
+};
+
+/* Ops that are checked once and then run as one op, in their order. One fd comes with it: a memfd that holds
+ * `slot_count` concert_program_slot and behind them `op_count` concert_descriptor, whose first two lines are zero
+ * but for `kind`. Nothing reads it after the reply. A program is released as buffers are. Buffers that its ops
+ * use live at least as long. */
+struct concert_create_program {
+  struct concert_control_header header;
+  uint32_t gpu, slot_count, op_count, reserved;
+};
+struct concert_program_reply {
+  struct concert_control_reply reply;
+  uint32_t program; /* handle, never 0 */
+  uint32_t reserved;
+  uint64_t arena_bytes;
+};
+
+static_assert(sizeof(struct concert_program_slot) == 16, "ABI");
+static_assert(sizeof(struct concert_create_program) == 32, "ABI");
+static_assert(sizeof(struct concert_program_reply) == 216 + 16, "ABI");
 static_assert(sizeof(struct concert_control_header) == 16, "ABI");
 static_assert(sizeof(struct concert_control_reply) == 24 + CONCERT_CONTROL_MESSAGE_MAX, "ABI");
 static_assert(sizeof(struct concert_hello) == 16 + 24 + CONCERT_CLIENT_NAME_MAX, "ABI");

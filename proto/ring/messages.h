@@ -68,7 +68,11 @@
                            "user may have %1; its ranks must join anew")                              \
   X(RACE, 42, "op %n2 of %q2 (%a4) races with op %n1 of %q1 (%a3) for bytes %n3 to %n4 of buffer %0: "   \
               "no wait orders them; add a wait for ticket %n1 of %q1")                                     \
-  X(NOT_MULTIPLE, 43, "%f0 is %1, which is not a multiple of %2")
+  X(NOT_MULTIPLE, 43, "%f0 is %1, which is not a multiple of %2")                                       \
+  X(NO_PROGRAM, 44, "program is %0, which is not a program of this session; register it first")         \
+  X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
+  X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
+                           "of which no op before it has written all")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -104,7 +108,11 @@ enum concert_message {
   X(COUNTERS, 77, "counters") X(COUNTER_DTYPE, 78, "counter_dtype")                                 \
   X(COUNTER_MAX, 79, "counter_max") X(SCALES, 80, "scales")                                         \
   X(TEMPERATURES, 81, "temperatures") X(TOP_KS, 82, "top_ks") X(TOP_PS, 83, "top_ps")               \
-  X(SEEDS, 84, "seeds") X(STEPS, 85, "steps") X(STEP_DTYPE, 86, "step_dtype")
+  X(SEEDS, 84, "seeds") X(STEPS, 85, "steps") X(STEP_DTYPE, 86, "step_dtype")   \
+  X(PROGRAM, 87, "program") X(BINDING_COUNT, 88, "binding_count") X(BINDING_0, 89, "bindings[0]") \
+  X(BINDING_1, 90, "bindings[1]") X(BINDING_2, 91, "bindings[2]") X(BINDING_3, 92, "bindings[3]") \
+  X(BINDING_4, 93, "bindings[4]") X(BINDING_5, 94, "bindings[5]") X(BINDING_6, 95, "bindings[6]") \
+  X(BINDING_7, 96, "bindings[7]") X(BINDING_8, 97, "bindings[8]") X(BINDING_9, 98, "bindings[9]")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -170,6 +178,7 @@ static inline int concert_op_writes(uint64_t kind, uint64_t field) {
     case CONCERT_FIELD_DST:
     case CONCERT_FIELD_OUT:
     case CONCERT_FIELD_RESIDUAL:
+    case CONCERT_FIELD_PROGRAM: /* its arena */
     case CONCERT_FIELD_INDICES:
     case CONCERT_FIELD_COUNTERS:
     case CONCERT_FIELD_SCALES: return 1;

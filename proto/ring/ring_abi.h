@@ -81,6 +81,7 @@
 #include "proto/ring/ops/gemm.h"
 #include "proto/ring/ops/layer_norm.h"
 #include "proto/ring/ops/operand.h"
+#include "proto/ring/ops/program.h"
 #include "proto/ring/ops/quantize.h"
 #include "proto/ring/ops/rms_norm.h"
 #include "proto/ring/ops/rope_append.h"
@@ -103,10 +104,11 @@ enum {
 #define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
 #define CONCERT_FEATURE_ROW_OPS (1ull << 3)     /* rms_norm and gated_activation; since 1.2 */
 #define CONCERT_FEATURE_MODEL_OPS (1ull << 4)   /* embedding to elementwise; since 1.3 */
-#define CONCERT_FEATURE_STEP_OPS (1ull << 5)    /* kinds from advance on; since 1.4 */
-#define CONCERT_OP_FEATURES /* on every device */                                   \
-  (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS |      \
-   CONCERT_FEATURE_STEP_OPS)
+#define CONCERT_FEATURE_STEP_OPS (1ull << 5)    /* advance, quantize and sample; since 1.4 */
+#define CONCERT_FEATURE_PROGRAMS (1ull << 6)    /* programs and their runs; since 1.4 */
+#define CONCERT_OP_FEATURES /* on every device */                              \
+  (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS | \
+   CONCERT_FEATURE_STEP_OPS | CONCERT_FEATURE_PROGRAMS)
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \
@@ -116,8 +118,8 @@ enum {
   X(RMS_NORM, 9, "rms_norm") X(GATED_ACTIVATION, 10, "gated_activation")         \
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
   X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
-  X(ELEMENTWISE, 16, "elementwise") \
-  X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize") X(SAMPLE, 19, "sample")
+  X(ELEMENTWISE, 16, "elementwise") X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize") \
+  X(SAMPLE, 19, "sample") X(PROGRAM, 20, "program")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -168,6 +170,7 @@ struct concert_descriptor {
     struct concert_advance_body advance;
     struct concert_quantize_body quantize;
     struct concert_sample_body sample;
+    struct concert_program_body program;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

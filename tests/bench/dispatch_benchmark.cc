@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "daemon/check.h"
 #include "daemon/clock.h"
 #include "kernels/group/group_launcher.h"
+#include "kernels/program/program.h"
 #include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/null_device.h"
 #include "tests/support/idle_driver.h"
@@ -101,6 +103,42 @@ void Dispatch(benchmark::State& state, const Load& load) {
   state.counters["plans_made"] = static_cast<double>(bed.stats().unseen - unseen);
 }
 
+// A client's decode steps, one behind the other: a chain of `ops` GEMMs on one queue, or one run of
+// a program of as many, with four bindings.
+void Step(benchmark::State& state, uint32_t ops, bool as_program) {
+  constexpr uint32_t kProgram = 2, kBindings = 4;
+  IdleGpu gpu;
+  DispatcherBed bed(gpu, "auto", {}, 1);
+  kernels::Program program;
+  program.arena = {uint64_t{1} << 50, (uint64_t{1} << 50) + (1 << 20)};
+  program.bindings.resize(kBindings, {program.arena.begin, 256, false});
+  program.bindings.back().written = true;
+  program.work = {.m = 132, .n = 1, .steps = ops, .hbm_bytes = uint64_t{ops} << 21};
+  daemon::DispatcherMessage add(daemon::DispatcherMessage::Type::kAddBuffer, bed.IdOf(0));
+  add.buffer = {.handle = kProgram, .range = {.address = program.arena.begin, .program = &program}};
+  bed.Tell(add);
+  concert_descriptor run{};
+  run.kind = CONCERT_OP_PROGRAM;
+  run.body.program.program = kProgram;
+  run.body.program.binding_count = kBindings;
+  for (uint32_t i = 0; i < kBindings; ++i) run.body.program.bindings[i] = {1, 0, i * 256};
+  const auto step = [&] {
+    for (uint32_t op = 0; op < (as_program ? 1 : ops); ++op)
+      bed.Write(0, as_program ? run : DispatcherBed::Gemm({8, 1024, 1024}, 0, op));
+    bed.Ring(0);
+    double seconds = Turns(bed);
+    while (!bed.idle()) {
+      gpu.Finish();
+      seconds += Turns(bed);
+    }
+    bed.DrainRecords();
+    return seconds;
+  };
+  for (int i = 0; i < 100; ++i) step();
+  CONCERT_CHECK(bed.TakeFailures(0).empty());
+  for (auto _ : state) state.SetIterationTime(step());
+}
+
 }  // namespace
 }  // namespace concert::bench
 
@@ -118,6 +156,14 @@ int main(int argc, char** argv) {
            {.name = "lora_x8/4_batches", .shapes = lora, .batches = 4},
            {.name = "small_x64", .shapes = std::vector<GemmShape>(64, small)}}) {
     benchmark::RegisterBenchmark(load.name, concert::bench::Dispatch, load)->UseManualTime();
+  }
+  for (const uint32_t ops : {50u, 200u}) {
+    for (const bool as_program : {false, true}) {
+      benchmark::RegisterBenchmark(
+          ((as_program ? "step_as_program/" : "step_as_chain/") + std::to_string(ops)).c_str(),
+          concert::bench::Step, ops, as_program)
+          ->UseManualTime();
+    }
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -18,8 +18,8 @@ fail() {
 
 installs_all_parts() {
   local file
-  for file in bin/concertd bin/concertctl lib/libconcert.so.0 lib/libconcert.so include/concert/concert.h \
-    include/concert/concert.hpp include/concert/step_ops.h lib/pkgconfig/concert.pc lib/cmake/concert/concert-config.cmake \
+  for file in bin/concertd bin/concertctl lib/libconcert.so.0 lib/libconcert.so include/concert/concert.h include/concert/ops.h include/concert/program.h \
+    include/concert/concert.hpp lib/pkgconfig/concert.pc lib/cmake/concert/concert-config.cmake \
     share/man/man8/concertd.8 share/man/man5/concert.toml.5 share/man/man1/concertctl.1 \
     share/bash-completion/completions/concertctl share/zsh/site-functions/_concertctl \
     share/fish/vendor_completions.d/concertctl.fish \

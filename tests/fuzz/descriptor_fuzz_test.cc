@@ -1,12 +1,16 @@
 // Random descriptors with plausible fields through the real ring of a real session: every one ends,
 // with success or with a sentence, and the daemon stays whole.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/support/healthy_client.h"
 #include "tests/support/raw_client.h"
@@ -404,6 +408,90 @@ void Fuzz(uint32_t seed) {
 }
 
 TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(tests::Seed()); }
+
+// Registers the ops with a binding, slot 0, and an arena, slot 1, of kBufferBytes each. The
+// program's handle, or 0 and why not.
+uint32_t Register(const RawClient& client, const std::vector<concert_descriptor>& ops,
+                  std::string& why) {
+  const int fd = memfd_create("program", MFD_CLOEXEC);
+  const concert_program_slot slots[] = {{CONCERT_SLOT_BINDING, 0, kBufferBytes},
+                                        {CONCERT_SLOT_ARENA, 0, kBufferBytes}};
+  EXPECT_EQ(write(fd, slots, sizeof(slots)), static_cast<ssize_t>(sizeof(slots)));
+  const size_t bytes = ops.size() * sizeof(ops[0]);
+  EXPECT_EQ(write(fd, ops.data(), bytes), static_cast<ssize_t>(bytes));
+  auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
+  request.slot_count = 2, request.op_count = static_cast<uint32_t>(ops.size());
+  client.Send(&request, sizeof(request), {&fd, 1});
+  close(fd);
+  concert_program_reply reply{};
+  const std::vector<char> packet = client.Receive();
+  EXPECT_EQ(packet.size(), sizeof(reply)) << "the daemon hung up";
+  if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
+  why = reply.reply.message;
+  return reply.program;
+}
+
+// Mostly as a program may have them. The first fills the arena, so that others may read it.
+std::vector<concert_descriptor> RandomOps(DescriptorGenerator& generator, std::mt19937& random) {
+  concert_descriptor fill{};
+  fill.kind = CONCERT_OP_COPY;
+  fill.body.copy = {.src = {CONCERT_SLOT_HANDLE(0), 0, 0},
+                    .dst = {CONCERT_SLOT_HANDLE(1), 0, 0},
+                    .bytes = kBufferBytes,
+                    .reserved = {}};
+  std::vector<concert_descriptor> ops = {fill};
+  for (uint32_t left = 1 + random() % 3; left > 0; --left) {
+    concert_descriptor descriptor = generator.Next();
+    if (random() % 64 != 0) {
+      const concert_descriptor drawn = descriptor;
+      descriptor = {};
+      descriptor.kind = drawn.kind;
+      descriptor.body = drawn.body;
+    }
+    ops.push_back(descriptor);
+  }
+  return ops;
+}
+
+TEST(DescriptorFuzzTest, ProgramsRunOrAreRefusedWithASentence) {
+  constexpr int kPrograms = 3000;
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  TestDaemon daemon({.gpus = 1});
+  int registered = 0, refused = 0;
+  {
+    RawClient client(daemon.socket());
+    ASSERT_TRUE(client.Hello());
+    const uint32_t queue = client.CreateQueue(), buffer = client.AllocateBuffer(kBufferBytes);
+    DescriptorGenerator generator(tests::Seed(),
+                                  {buffer, CONCERT_SLOT_HANDLE(0), CONCERT_SLOT_HANDLE(1)}, 0,
+                                  client.session());
+    std::mt19937 random(tests::Seed());
+    concert_descriptor run{};
+    run.kind = CONCERT_OP_PROGRAM;
+    run.queue = queue;
+    run.body.program.binding_count = 1;
+    run.body.program.bindings[0].buffer = buffer;
+    for (int i = 0; i < kPrograms; ++i) {
+      std::string why;
+      run.body.program.program = Register(client, RandomOps(generator, random), why);
+      if (run.body.program.program == 0) {
+        ++refused;
+        ASSERT_GT(why.size(), 10u);
+        continue;
+      }
+      ++registered;
+      ++run.ticket;
+      ASSERT_TRUE(client.Push(run));
+      ASSERT_EQ(client.ReleaseBuffer(run.body.program.program), 0u);  // it runs all the same
+      ASSERT_TRUE(Eventually([&] { return client.timeline(queue) >= run.ticket; }));
+      ASSERT_FALSE(client.NextCompletion()) << "a registered program's run failed";
+    }
+  }
+  EXPECT_GT(registered, kPrograms / 20);
+  EXPECT_GT(refused, kPrograms / 20);
+  EXPECT_TRUE(daemon.WaitUntilEmpty());
+  EXPECT_EQ(daemon.node().gpu(0).used_bytes(), 0u);
+}
 
 }  // namespace
 }  // namespace concert::test

@@ -26,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "concert/concert.h"
 
@@ -446,6 +447,14 @@ struct SubmitOptions {
 };
 
 // An ordered line of ops. One thread at a time.
+class Program;
+
+// One run of a program: a slice for each of its bindings.
+struct RunOp {
+  const Program& program;
+  std::vector<Slice> bindings{};
+};
+
 class Queue {
  public:
   Queue() = default;
@@ -620,6 +629,7 @@ class Queue {
     sample.x_stride = op.x_stride;
     return Submit(concert_submit_sample, sample, options);
   }
+  inline Ticket Run(const RunOp& op, const SubmitOptions& options = {});
 
  private:
   Ticket Collective(concert_collective_kind kind, const Communicator& group, const CollectiveOp& op,
@@ -660,6 +670,46 @@ class Queue {
   concert_session* session_ = nullptr;
   detail::Handle<concert_queue, concert_queue_destroy> handle_;
 };
+
+// See concert_program_begin. What is submitted to queue() is recorded until End registers it.
+class Program {
+ public:
+  Program() = default;
+  concert_program* get() const { return handle_.get(); }
+  Queue& queue() { return queue_; }
+  Result<Buffer> Arena(uint64_t bytes) const { return Slot(concert_program_arena, bytes); }
+  Result<Buffer> Binding(uint64_t bytes) const { return Slot(concert_program_binding, bytes); }
+  Status End() const {
+    concert_error error;
+    if (concert_program_end(get(), &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
+
+ private:
+  friend class Session;
+  Program(concert_program* program, Queue queue) : queue_(std::move(queue)), handle_(program) {}
+  template <typename Add>
+  Result<Buffer> Slot(Add add, uint64_t bytes) const {
+    concert_error error;
+    concert_buffer* handle = nullptr;
+    if (add(get(), bytes, &handle, &error) != CONCERT_OK) return error;
+    return Buffer(handle);
+  }
+
+  Queue queue_;
+  detail::Handle<concert_program, concert_program_free> handle_;
+};
+
+inline Ticket Queue::Run(const RunOp& op, const SubmitOptions& options) {
+  std::vector<concert_slice> bindings;
+  for (const Slice& binding : op.bindings) bindings.push_back(binding.Abi());
+  concert_run run = {};
+  run.struct_size = sizeof(run);
+  run.binding_count = static_cast<uint32_t>(bindings.size());
+  run.program = op.program.get();
+  run.bindings = bindings.data();
+  return Submit(concert_submit_run, run, options);
+}
 
 // Ops submitted to queues of the GPU while it lives are handed over together when it ends.
 class Batch {
@@ -768,6 +818,13 @@ class Session {
       return error;
     }
     return Queue(get(), handle);
+  }
+  Result<Program> BeginProgram(uint32_t gpu = 0) const {
+    concert_error error;
+    concert_program* program = nullptr;
+    concert_queue* queue = nullptr;
+    if (concert_program_begin(get(), gpu, &program, &queue, &error) != CONCERT_OK) return error;
+    return Program(program, Queue(get(), queue));
   }
   Result<Communicator> Join(const JoinOptions& options) const {
     concert_join join = {};

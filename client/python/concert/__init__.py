@@ -19,6 +19,7 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, In
                       Unimplemented)
 from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._program import Program, Run
 from ._queue import Queue
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
                        LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
@@ -35,7 +36,7 @@ __all__ = [
     "Code", "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
     "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
-    "NotFound", "Op", "PermissionDenied", "Priority", "Quantize", "Queue", "Reduction", "ResourceExhausted",
-    "RmsNorm", "RopeAppend", "Sample", "Session", "Tensor", "Ticket", "Unavailable", "Unimplemented",
-    "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
+    "NotFound", "Op", "PermissionDenied", "Priority", "Program", "Quantize", "Queue", "Reduction",
+    "ResourceExhausted", "RmsNorm", "RopeAppend", "Run", "Sample", "Session", "Tensor", "Ticket",
+    "Unavailable", "Unimplemented", "UserTimeline", "__version__", "connect", "from_bf16", "to_bf16",
 ]

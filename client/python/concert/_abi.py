@@ -25,6 +25,7 @@ GEMM_W_SCALES_PER_ROW = 4
 RMS_NORM_CAST_FIRST = 1
 GATED_INTERLEAVED = 1
 ROPE_INTERLEAVED = 1
+BINDINGS_MAX = 10
 
 
 class Code(IntEnum):
@@ -158,6 +159,16 @@ class concert_ticket(Structure):
     _fields_ = [
         ("timeline", c_uint64),
         ("value", c_uint64),
+    ]
+
+
+class concert_join(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rank", c_uint32),
+        ("ranks", c_uint32),
+        ("gpu", c_uint32),
+        ("name", c_char_p),
     ]
 
 
@@ -382,16 +393,6 @@ class concert_attention_decode(Structure):
     ]
 
 
-class concert_join(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("rank", c_uint32),
-        ("ranks", c_uint32),
-        ("gpu", c_uint32),
-        ("name", c_char_p),
-    ]
-
-
 class concert_advance(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -441,6 +442,15 @@ class concert_sample(Structure):
     ]
 
 
+class concert_run(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("binding_count", c_uint32),
+        ("program", c_void_p),
+        ("bindings", POINTER(concert_slice)),
+    ]
+
+
 # For the module struct: a struct's fields in one line, without its final padding.
 PACK_FORMATS = {
     "concert_error": "@i508s",
@@ -449,6 +459,7 @@ PACK_FORMATS = {
     "concert_import": "@IIIiQQQQ64B",
     "concert_slice": "@PQ",
     "concert_ticket": "@QQ",
+    "concert_join": "@IIIIP",
     "concert_submit_options": "@IIPQ",
     "concert_gemm": "@IIIIIIIIPQPQPQPQPQQQQQQQQQffPQPQI",
     "concert_collective": "@IIPPQPQQIII",
@@ -462,10 +473,10 @@ PACK_FORMATS = {
     "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
     "concert_elementwise": "@IIIIIIPQPQPQQQQ",
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
-    "concert_join": "@IIIIP",
     "concert_advance": "@IIIIIPQPQ",
     "concert_quantize": "@IIIIPQPQPQQQ",
     "concert_sample": "@IIIIIIffIQPQPQPQPQPQPQPQQ",
+    "concert_run": "@IIPP",
 }
 
 # Result and arguments of every function.
@@ -572,6 +583,56 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_queue_last": (concert_ticket, [
         c_void_p,
     ]),
+    "concert_poll": (c_int, [
+        c_void_p,
+        concert_ticket,
+        POINTER(c_int),
+        POINTER(concert_error),
+    ]),
+    "concert_wait": (c_int, [
+        c_void_p,
+        concert_ticket,
+        c_int64,
+        POINTER(concert_error),
+    ]),
+    "concert_wait_on_stream": (c_int, [
+        c_void_p,
+        concert_ticket,
+        c_void_p,
+        POINTER(concert_error),
+    ]),
+    "concert_user_timeline_create": (c_int, [
+        c_void_p,
+        POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_user_timeline_destroy": (None, [
+        c_void_p,
+    ]),
+    "concert_user_timeline_ticket": (concert_ticket, [
+        c_void_p,
+        c_uint64,
+    ]),
+    "concert_user_timeline_signal": (c_int, [
+        c_void_p,
+        c_uint64,
+        POINTER(concert_error),
+    ]),
+    "concert_user_timeline_signal_on_stream": (c_int, [
+        c_void_p,
+        c_uint64,
+        c_void_p,
+        POINTER(concert_error),
+    ]),
+    "concert_communicator_join": (c_int, [
+        c_void_p,
+        POINTER(concert_join),
+        POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_communicator_leave": (None, [
+        c_void_p,
+    ]),
     "concert_submit_gemm": (c_int, [
         c_void_p,
         POINTER(concert_gemm),
@@ -649,66 +710,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         POINTER(concert_ticket),
         POINTER(concert_error),
     ]),
-    "concert_batch_begin": (c_int, [
-        c_void_p,
-        c_uint32,
-        POINTER(concert_error),
-    ]),
-    "concert_batch_end": (c_int, [
-        c_void_p,
-        c_uint32,
-        POINTER(concert_error),
-    ]),
-    "concert_poll": (c_int, [
-        c_void_p,
-        concert_ticket,
-        POINTER(c_int),
-        POINTER(concert_error),
-    ]),
-    "concert_wait": (c_int, [
-        c_void_p,
-        concert_ticket,
-        c_int64,
-        POINTER(concert_error),
-    ]),
-    "concert_wait_on_stream": (c_int, [
-        c_void_p,
-        concert_ticket,
-        c_void_p,
-        POINTER(concert_error),
-    ]),
-    "concert_user_timeline_create": (c_int, [
-        c_void_p,
-        POINTER(c_void_p),
-        POINTER(concert_error),
-    ]),
-    "concert_user_timeline_destroy": (None, [
-        c_void_p,
-    ]),
-    "concert_user_timeline_ticket": (concert_ticket, [
-        c_void_p,
-        c_uint64,
-    ]),
-    "concert_user_timeline_signal": (c_int, [
-        c_void_p,
-        c_uint64,
-        POINTER(concert_error),
-    ]),
-    "concert_user_timeline_signal_on_stream": (c_int, [
-        c_void_p,
-        c_uint64,
-        c_void_p,
-        POINTER(concert_error),
-    ]),
-    "concert_communicator_join": (c_int, [
-        c_void_p,
-        POINTER(concert_join),
-        POINTER(c_void_p),
-        POINTER(concert_error),
-    ]),
-    "concert_communicator_leave": (None, [
-        c_void_p,
-    ]),
     "concert_submit_advance": (c_int, [
         c_void_p,
         POINTER(concert_advance),
@@ -726,6 +727,49 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_sample": (c_int, [
         c_void_p,
         POINTER(concert_sample),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_batch_begin": (c_int, [
+        c_void_p,
+        c_uint32,
+        POINTER(concert_error),
+    ]),
+    "concert_batch_end": (c_int, [
+        c_void_p,
+        c_uint32,
+        POINTER(concert_error),
+    ]),
+    "concert_program_begin": (c_int, [
+        c_void_p,
+        c_uint32,
+        POINTER(c_void_p),
+        POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_program_arena": (c_int, [
+        c_void_p,
+        c_uint64,
+        POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_program_binding": (c_int, [
+        c_void_p,
+        c_uint64,
+        POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_program_end": (c_int, [
+        c_void_p,
+        POINTER(concert_error),
+    ]),
+    "concert_program_free": (None, [
+        c_void_p,
+    ]),
+    "concert_submit_run": (c_int, [
+        c_void_p,
+        POINTER(concert_run),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

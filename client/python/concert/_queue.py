@@ -12,6 +12,7 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._program import Program, Run
 from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
                        LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
 from ._tensor import Buffer, Tensor
@@ -61,6 +62,7 @@ class Queue(Owner):
             Advance: by_address("concert_submit_advance"),
             Quantize: by_address("concert_submit_quantize"),
             Sample: by_address("concert_submit_sample"),
+            Run: by_address("concert_submit_run"),
         }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
@@ -241,6 +243,11 @@ class Queue(Owner):
              deadline_ns: int = 0) -> Ticket:
         """Submits a Copy of `src` to `dst`."""
         return self.submit(Copy(src, dst), waits, deadline_ns)
+
+    def run(self, program: Program, *bindings: Tensor, waits: Iterable[Wait] = (),
+            deadline_ns: int = 0) -> Ticket:
+        """One run of the program, with a tensor for each of its bindings."""
+        return self.submit(Run(program, *bindings), waits, deadline_ns)
 
     def all_reduce(self, communicator: Communicator, src: Tensor, dst: Tensor | None = None, *,
                    reduction: Reduction = Reduction.SUM, waits: Iterable[Wait] = ()) -> Ticket:

@@ -273,17 +273,17 @@ class Sample(Op):
         op = _abi.concert_sample(
             struct_size=ctypes.sizeof(_abi.concert_sample), rows=rows, columns=columns,
             dtype=x.dtype, index_dtype=_indices("indices", indices, (rows,)), x_stride=x_stride)
-        for field, value, dtype in (("temperature", temperature, Dtype.FP32),
-                                    ("top_k", top_k, Dtype.INT32), ("top_p", top_p, Dtype.FP32),
-                                    ("seed", seed, Dtype.INT64)):
+        # With how many bits of an integer the struct has of it.
+        parameters: tuple[tuple[str, Any, Dtype, int], ...] = (
+            ("temperature", temperature, Dtype.FP32, 0), ("top_k", top_k, Dtype.INT32, 32),
+            ("top_p", top_p, Dtype.FP32, 0), ("seed", seed, Dtype.INT64, 64))
+        for field, value, dtype, bits in parameters:
             if isinstance(value, Tensor):
                 _check_vector(field, value, rows, dtype)
                 operand = getattr(op, f"{field}s")
                 operand.buffer, operand.offset = _slice(value, handles)
-            elif dtype == Dtype.FP32:
-                setattr(op, field, value)
             else:
-                setattr(op, field, _unsigned(field, value, 32 if field == "top_k" else 64))
+                setattr(op, field, _unsigned(field, value, bits) if bits else value)
         if steps is not None:
             op.step_dtype = _indices("steps", steps, (rows,))
             op.steps.buffer, op.steps.offset = _slice(steps, handles)

@@ -19,6 +19,7 @@ from ._errors import FailedPrecondition, InvalidArgument
 from ._handles import Handle, Owner
 from ._library import call, library
 from ._ops import Communicator
+from ._program import Program
 from ._queue import Queue
 from ._tensor import Buffer, Tensor, _unsigned
 from ._ticket import Ticket
@@ -189,6 +190,17 @@ class Session(Owner):
         finally:
             if not self.closed:
                 call("concert_batch_end", self._handle.check(), gpu)
+
+    def program(self, gpu: int = 0) -> Program:
+        """A new program, to which ops are added by its queue. Unimplemented: an older daemon."""
+        queue = ctypes.c_void_p()
+        made = ctypes.c_void_p()
+        call("concert_program_begin", self._handle.check(), self._index(gpu), ctypes.byref(made),
+             ctypes.byref(queue))
+        handle = Handle(made.value, "program", library().concert_program_free, home=self._home)
+        queue_handle = Handle(queue.value, "queue", library().concert_queue_destroy,
+                              home=self._home)
+        return Program(self, handle, Queue(self, queue_handle, gpu, Priority.NORMAL))
 
     def _make(self, what: str, function: str, free: str, *arguments: Any) -> Handle:
         made = ctypes.c_void_p()

@@ -14,6 +14,8 @@ struct EncodedOp {
   concert_descriptor descriptor{};
   // Of a collective: the queue fills in its number and the op's sequence.
   concert_communicator* communicator = nullptr;
+  // Whose program it runs; null: it is no run.
+  const concert_session* session = nullptr;
   // What the daemon must have for it (CONCERT_FEATURE_*), and what that is for.
   uint64_t features = 0;
   const char* needs = nullptr;

@@ -86,6 +86,8 @@ class LocalSession final : public concert_session {
                   concert_error* error) override;
   int Join(const concert_join& join, concert_communicator** communicator,
            concert_error* error) override;
+  int BeginProgram(uint32_t gpu, concert_program** program, concert_queue** queue,
+                   concert_error* error) override;
   int CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) override;
   int BeginBatch(uint32_t gpu, concert_error* error) override { return CheckGpu(gpu, error); }
   int EndBatch(uint32_t gpu, concert_error* error) override { return CheckGpu(gpu, error); }
@@ -424,6 +426,11 @@ void LocalSession::ReleaseQueue(uint32_t index) {
 int LocalSession::Join(const concert_join&, concert_communicator**, concert_error* error) {
   return Fail(error, CONCERT_UNIMPLEMENTED,
               "communicators need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
+}
+
+int LocalSession::BeginProgram(uint32_t, concert_program**, concert_queue**, concert_error* error) {
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "programs need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
 }
 
 int LocalSession::CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) {

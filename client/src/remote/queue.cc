@@ -51,6 +51,11 @@ int RemoteQueue::Submit(EncodedOp& op, const concert_submit_options& options,
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "%s, which this daemon does not know; update concertd", op.needs);
   }
+  if (op.session != nullptr && op.session != session_.get()) {
+    return Fail(error, CONCERT_NOT_FOUND,
+                "the program is not one of the queue's session, but of session %u",
+                op.session->id());
+  }
   uint64_t* collective_sequence = nullptr;
   if (op.communicator != nullptr) {
     if (int code = Enter(op, &collective_sequence, error)) return code;

@@ -11,6 +11,7 @@
 #include "client/src/cuda/driver.h"
 #include "client/src/failure.h"
 #include "client/src/remote/buffer.h"
+#include "client/src/remote/program.h"
 #include "client/src/remote/queue.h"
 #include "client/src/remote/shared_word.h"
 #include "client/src/remote/user_timeline.h"
@@ -208,6 +209,13 @@ int RemoteSession::Join(const concert_join& join, concert_communicator** communi
   auto self = std::static_pointer_cast<RemoteSession>(shared_from_this());
   *communicator = new RemoteCommunicator(std::move(self), reply.communicator, join.gpu);
   return CONCERT_OK;
+}
+
+int RemoteSession::BeginProgram(uint32_t gpu, concert_program** program, concert_queue** queue,
+                                concert_error* error) {
+  if (FindGpu(gpu, error) == nullptr) return CONCERT_INVALID_ARGUMENT;
+  return RemoteProgram::Begin(std::static_pointer_cast<RemoteSession>(shared_from_this()), gpu,
+                              program, queue, error);
 }
 
 int RemoteSession::BeginBatch(uint32_t gpu, concert_error* error) {

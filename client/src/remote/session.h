@@ -41,6 +41,8 @@ class RemoteSession final : public concert_session {
                   concert_error* error) override;
   int Join(const concert_join& join, concert_communicator** communicator,
            concert_error* error) override;
+  int BeginProgram(uint32_t gpu, concert_program** program, concert_queue** queue,
+                   concert_error* error) override;
   int CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) override;
   int BeginBatch(uint32_t gpu, concert_error* error) override;
   int EndBatch(uint32_t gpu, concert_error* error) override;

@@ -10,6 +10,7 @@
 #include "kernels/comm/peer_args.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
+#include "kernels/program/program_graph.h"
 #include "kernels/rows/row_ops.h"
 
 namespace concert::daemon::cuda {
@@ -51,6 +52,7 @@ absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
   if (absl::Status status = PreparePeerKernels(); !status.ok()) return status;
   if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
+  if (absl::Status status = CreateHandle(program_cublaslt_); !status.ok()) return status;
   if (absl::Status status = batched_->Init(); !status.ok()) return status;
   if (kernels_.table().group[0][0] != nullptr) {
     std::array<CUstream, policies::kGroupLaneCount> streams;
@@ -88,6 +90,8 @@ absl::Status CudaDevice::CreateLanes() {
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &control_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &probe_stream_,
+                                 CU_STREAM_NON_BLOCKING, least);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &program_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &side_stream_,
                                  CU_STREAM_NON_BLOCKING, greatest);
@@ -178,7 +182,7 @@ CudaDevice::~CudaDevice() {
   groups_.reset();
   kernels_ = {};
   batched_.reset();
-  for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_}) {
+  for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_, program_cublaslt_}) {
     if (handle != nullptr) api_.cublaslt.cublasLtDestroy(handle);
   }
   if (workspaces_ != 0) driver_.cuMemFree(workspaces_);
@@ -193,7 +197,7 @@ CudaDevice::~CudaDevice() {
   for (CUevent event : {control_event_, side_event_}) {
     if (event != nullptr) driver_.cuEventDestroy(event);
   }
-  for (CUstream stream : {control_stream_, probe_stream_, side_stream_}) {
+  for (CUstream stream : {control_stream_, probe_stream_, program_stream_, side_stream_}) {
     if (stream != nullptr) driver_.cuStreamDestroy(stream);
   }
   driver_.cuCtxSetCurrent(nullptr);
@@ -284,6 +288,27 @@ absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,
     if (!status.ok()) return op == ops.front() ? status : Fault(status);
   }
   return absl::OkStatus();
+}
+
+uint64_t CudaDevice::program_workspace_bytes() const { return kWorkspaceBytes; }
+
+absl::Status CudaDevice::Prepare(kernels::Program& program) {
+  if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
+  kernels::cuda::LaunchContext context{
+      .api = api_,
+      .kernels = kernels_.table(),
+      .cublaslt = program_cublaslt_,
+      .gemm_cache = program_gemm_cache_,
+      .gpu = gpu_,
+      .stream = program_stream_,
+      .workspace = program.workspace.begin,
+      .workspace_bytes = program.workspace.end - program.workspace.begin,
+      .sm_budget = 0};
+  absl::StatusOr<std::unique_ptr<kernels::cuda::ProgramGraph>> graph =
+      kernels::cuda::ProgramGraph::Capture(context, program);
+  if (graph.ok()) program.executable = *std::move(graph);
+  return graph.status();
 }
 
 std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& problem,

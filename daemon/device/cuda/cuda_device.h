@@ -57,6 +57,9 @@ class CudaDevice : public Device {
   void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) override {
     tuned_ = std::move(tuned);
   }
+  absl::Status Prepare(kernels::Program& program) override;
+  uint64_t program_workspace_bytes() const override;
+
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
 
@@ -137,6 +140,7 @@ class CudaDevice : public Device {
   CUstream control_stream_ = nullptr;
   CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
+  CUstream program_stream_ = nullptr;  // control thread: programs are captured here
   CUstream side_stream_ = nullptr;
   CUevent side_event_ = nullptr;
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
@@ -144,6 +148,8 @@ class CudaDevice : public Device {
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;
   cublasLtHandle_t variants_cublaslt_ = nullptr;  // Variants() shares nothing with launches
+  cublasLtHandle_t program_cublaslt_ = nullptr;   // nor does Prepare(), nor its cache
+  kernels::cuda::GemmCache program_gemm_cache_;
   kernels::cuda::KernelImage kernels_;
   kernels::cuda::GemmCache gemm_cache_;
   std::optional<kernels::cuda::BatchedLibrary> batched_;

@@ -54,14 +54,16 @@ KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels
   int64_t output_tiles = 0, all_tiles = 0;
   for (const kernels::Op* op : ops) output_tiles += OutputTiles(op->work);
   double ns = 0, bytes = 0;
+  uint32_t steps = 1;
   for (const kernels::Op* op : ops) {
     const int64_t tiles = OutputTiles(op->work) * Splits(device, op->work, output_tiles);
     all_tiles += tiles;
     ns += TilesNs(device, op->work, tiles);
     bytes += static_cast<double>(op->work.hbm_bytes);
+    steps = std::max(steps, op->work.steps);
   }
   KernelShape shape{.tiles = std::min(all_tiles, kMaxTiles),
-                    .floor_ns = device.kernel_floor_us * 1e3};
+                    .floor_ns = steps * device.kernel_floor_us * 1e3};
   shape.tile_ns = ns / static_cast<double>(shape.tiles);
   shape.tile_bytes = bytes / static_cast<double>(shape.tiles);
   return shape;

@@ -231,6 +231,30 @@ control  requests of a session        16
 )");
 }
 
+TEST(RenderTest, Programs) {
+  v1::ListSessionsResponse response;
+  v1::Session* session = response.add_sessions();
+  EXPECT_EQ(RenderPrograms(response), "no programs\n");
+  session->set_session_id(3);
+  session->set_client_name("server-a");
+  v1::Program* program = session->add_programs();
+  program->set_program(17);
+  program->set_op_count(5);
+  program->set_binding_count(2);
+  program->set_arena_bytes(3 << 10);
+  program->set_slot_bytes(8 << 10);
+  program->set_predicted_us(41);
+  for (const auto& [kind, count] : {std::pair("gemm", 4), std::pair("rms_norm", 1)}) {
+    v1::KindCount* ops = program->add_ops();
+    ops->set_kind(kind);
+    ops->set_count(static_cast<uint32_t>(count));
+  }
+  EXPECT_EQ(RenderPrograms(response),
+            R"(SESSION  CLIENT    PROGRAM  GPU  OPS  BINDINGS     ARENA  UNSHARED  PREDICTED  OF
+      3  server-a       17    0    5         2  3.00 KiB  8.00 KiB    41.0 us  4 gemm, 1 rms_norm
+)");
+}
+
 TEST(RenderTest, Collectives) {
   v1::GetCollectivesResponse response;
   response.set_communicator_count(2);

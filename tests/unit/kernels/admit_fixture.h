@@ -6,14 +6,24 @@
 #include <cstdint>
 
 #include "kernels/op_table.h"
+#include "kernels/program/program.h"
 
 namespace concert::kernels {
 
 // Handles: 1, 2, 3: 1 MiB each on GPU 0. 4: freed. 5: imported on GPU 1. 6: pool on GPU 1. 7: base
-// address that is odd, 1 KiB.
+// address that is odd, 1 KiB. 8: a program with bindings of 256 bytes and, written, 1 KiB.
 inline constexpr uint64_t kMiB = 1 << 20;
 inline constexpr uint64_t kHuge = UINT64_MAX;
-inline constexpr std::array<BufferRange, 8> kBuffers = {{
+inline const Program& TheProgram() {
+  static const Program* const program = [] {
+    auto* made = new Program;
+    made->arena = {0x80000000, 0x80000000 + kMiB};
+    made->bindings = {{0x80000000, 256, false}, {0x80000100, 1024, true}};
+    return made;
+  }();
+  return *program;
+}
+inline const std::array<BufferRange, 9> kBuffers = {{
     {},
     {0x10000000, kMiB, 0, true},
     {0x20000000, kMiB, 0, false},
@@ -22,6 +32,7 @@ inline constexpr std::array<BufferRange, 8> kBuffers = {{
     {0x50000000, kMiB, 1, false},
     {0x60000000, kMiB, 1, true},
     {0x70000001, 1024, 0, false},
+    {.address = 0x80000000, .program = &TheProgram()},
 }};
 
 inline AdmitContext Context(uint32_t ranks = 0) {
@@ -65,6 +76,16 @@ inline concert_descriptor GoodCopy() {
   descriptor.body.copy.src = {1, 0, 3};
   descriptor.body.copy.dst = {2, 0, 5};
   descriptor.body.copy.bytes = 1001;
+  return descriptor;
+}
+
+inline concert_descriptor GoodRun() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_PROGRAM;
+  concert_program_body& body = descriptor.body.program;
+  body.program = 8, body.binding_count = 2;
+  body.bindings[0] = {1, 0, 3};
+  body.bindings[1] = {2, 0, 0};
   return descriptor;
 }
 

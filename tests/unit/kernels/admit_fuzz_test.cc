@@ -89,6 +89,8 @@ class Fuzzer {
         return GoodQuantize();
       case CONCERT_OP_SAMPLE:
         return GoodSample();
+      case CONCERT_OP_PROGRAM:
+        return GoodRun();
       default:
         return GoodCollective(kind);
     }
@@ -114,6 +116,8 @@ class Fuzzer {
         return 11;
       case CONCERT_OP_SAMPLE:
         return 19;
+      case CONCERT_OP_PROGRAM:
+        return 6;
       default:
         return 8;
     }
@@ -205,8 +209,8 @@ bool MayShare(const Op& op, const Access& written, const Access& other) {
     return true;
   }
   const bool input = other.field == CONCERT_FIELD_INPUT || other.field == CONCERT_FIELD_Y;
-  return written.field == CONCERT_FIELD_OUT && input &&
-         written.mode == AccessMode::kReadWrite && written.memory == other.memory;
+  return written.field == CONCERT_FIELD_OUT && input && written.mode == AccessMode::kReadWrite &&
+         written.memory == other.memory;
 }
 
 void CheckNothingIsShared(const Op& op, std::span<const Access> accesses) {
@@ -226,6 +230,7 @@ void CheckAccesses(const Op& op) {
   EXPECT_EQ(accesses.list().size(), op.buffers.size());
   CheckNothingIsShared(op, accesses.list());
   for (const Access& access : accesses.list()) {
+    if (access.field == CONCERT_FIELD_PROGRAM) continue;  // its arena, which is no client's
     const BufferRange& buffer = kBuffers[access.buffer];
     const ByteRange bounds = access.memory.Bounds();
     EXPECT_TRUE(bounds.begin >= buffer.address && bounds.end > bounds.begin &&

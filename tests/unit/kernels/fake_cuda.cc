@@ -191,6 +191,24 @@ CUresult DestroyGraph(CUgraph) {
   return CUDA_SUCCESS;
 }
 
+CUresult Instantiate(CUgraphExec* executable, CUgraph, unsigned long long) {
+  ++g_fake->live_executables;
+  *executable = reinterpret_cast<CUgraphExec>(uintptr_t{8});
+  return CUDA_SUCCESS;
+}
+CUresult DestroyExecutable(CUgraphExec) {
+  --g_fake->live_executables;
+  return CUDA_SUCCESS;
+}
+CUresult LaunchGraph(CUgraphExec, CUstream) {
+  g_fake->enqueued.push_back(0);
+  return CUDA_SUCCESS;
+}
+CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr, size_t, CUstream) {
+  g_fake->enqueued.push_back(to);
+  return CUDA_SUCCESS;
+}
+
 CUresult HostAlloc(void** pointer, size_t bytes, unsigned) {
   *pointer = std::calloc(1, bytes);
   return CUDA_SUCCESS;
@@ -248,6 +266,10 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuGraphNodeGetType = GetNodeType;
   driver.cuGraphKernelNodeGetParams = GetKernelNodeParams;
   driver.cuGraphDestroy = DestroyGraph;
+  driver.cuGraphInstantiateWithFlags = Instantiate;
+  driver.cuGraphExecDestroy = DestroyExecutable;
+  driver.cuGraphLaunch = LaunchGraph;
+  driver.cuMemcpyDtoDAsync = CopyOnDevice;
   driver.cuMemHostAlloc = HostAlloc;
   driver.cuMemFreeHost = HostFree;
   driver.cuMemAlloc = DeviceAlloc;

@@ -82,6 +82,9 @@ class FakeCuda {
   CUstream capturing = nullptr;
   uint32_t captured_blocks = 0;
   int live_graphs = 0;
+  int live_executables = 0;
+  // Copies within the device and launches of graphs, in their order: destination, or 0 for a graph.
+  std::vector<CUdeviceptr> enqueued;
   uintptr_t next_event = 1;
 
  private:

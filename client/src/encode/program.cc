@@ -1,0 +1,48 @@
+#include "client/src/encode/fields.h"
+#include "client/src/encode/submit.h"
+
+namespace concert::client {
+namespace {
+
+int CheckRun(const concert_run& run, concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(run.program);
+  if (run.binding_count > CONCERT_BINDINGS_MAX) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "binding_count is %u; a program has at most %d",
+                run.binding_count, CONCERT_BINDINGS_MAX);
+  }
+  if (run.binding_count > 0 && run.bindings == nullptr) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "bindings is NULL but binding_count is %u",
+                run.binding_count);
+  }
+  if (run.program->id == 0) {
+    return Fail(error, CONCERT_FAILED_PRECONDITION,
+                "the program is not registered; call concert_program_end first");
+  }
+  return CONCERT_OK;
+}
+
+int Encode(const concert_run& run, EncodedOp* to, concert_error* error) {
+  if (int code = CheckRun(run, error)) return code;
+  to->descriptor.kind = CONCERT_OP_PROGRAM;
+  to->session = run.program->session;
+  to->features = CONCERT_FEATURE_PROGRAMS;
+  to->needs = "programs";
+  concert_program_body& body = to->descriptor.body.program;
+  body.program = run.program->id;
+  body.binding_count = run.binding_count;
+  for (uint32_t i = 0; i < run.binding_count; ++i) {
+    if (int code = CheckOrigins({&run.bindings[i]}, error)) return code;
+    body.bindings[i] = Operand(run.bindings[i]);
+  }
+  return CONCERT_OK;
+}
+
+}  // namespace
+}  // namespace concert::client
+
+int concert_submit_run(concert_queue* queue, const concert_run* run,
+                       const concert_submit_options* options, concert_ticket* ticket,
+                       concert_error* error) {
+  return concert::client::Submit(queue, run, "concert_run", concert::client::Encode, options,
+                                 ticket, error);
+}

@@ -1,0 +1,154 @@
+#include "client/src/remote/program.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "client/src/failure.h"
+#include "proto/unique_fd.h"
+
+namespace concert::client {
+namespace {
+
+int FailEnded(concert_error* error) {
+  return Fail(error, CONCERT_FAILED_PRECONDITION,
+              "the program is registered and cannot be changed; begin another");
+}
+
+// Memory that exists within runs only.
+class SlotBuffer final : public concert_buffer {
+ public:
+  SlotBuffer(uint64_t bytes, uint32_t slot) : concert_buffer(bytes) {
+    id = CONCERT_SLOT_HANDLE(slot);
+  }
+  int Address(void**, concert_error* error) override { return FailWithoutMemory(error); }
+  int Write(uint64_t, const void*, uint64_t, concert_error* error) override {
+    return FailWithoutMemory(error);
+  }
+  int Read(uint64_t, void*, uint64_t, concert_error* error) override {
+    return FailWithoutMemory(error);
+  }
+
+ private:
+  static int FailWithoutMemory(concert_error* error) {
+    return Fail(error, CONCERT_FAILED_PRECONDITION,
+                "a slot of a program has no memory that can be reached; bind a buffer to it when "
+                "you run the program");
+  }
+};
+
+// Takes down what is submitted to it.
+class RecordingQueue final : public concert_queue {
+ public:
+  RecordingQueue(std::shared_ptr<RemoteSession> session, std::shared_ptr<Recording> recording)
+      : session_(std::move(session)), recording_(std::move(recording)) {}
+
+  concert_ticket last() const override { return {}; }
+  int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
+             concert_error* error) override {
+    if (recording_->ended) return FailEnded(error);
+    if (!session_->Has(op.features)) {
+      return Fail(error, CONCERT_UNIMPLEMENTED,
+                  "%s, which this daemon does not know; update concertd", op.needs);
+    }
+    if (options.wait_count != 0 || options.deadline_ns != 0) {
+      return Fail(error, CONCERT_INVALID_ARGUMENT,
+                  "an op of a program has no waits and no deadline: ops run in the order in which "
+                  "they are recorded; give both when you run the program");
+    }
+    if (recording_->ops.size() == CONCERT_MAX_PROGRAM_OPS) {
+      return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "a program may have %d ops",
+                  CONCERT_MAX_PROGRAM_OPS);
+    }
+    recording_->ops.push_back(op.descriptor);
+    *ticket = {};
+    return CONCERT_OK;
+  }
+
+ private:
+  const std::shared_ptr<RemoteSession> session_;
+  const std::shared_ptr<Recording> recording_;
+};
+
+bool WriteWhole(int fd, const void* data, size_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = write(fd, from, bytes);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    from += wrote;
+    bytes -= static_cast<size_t>(wrote);
+  }
+  return true;
+}
+
+// As concert_create_program wants it. Not valid: errno says why.
+UniqueFd FileOf(const Recording& recording) {
+  UniqueFd fd(memfd_create("concert-program", MFD_CLOEXEC));
+  if (!fd) return fd;
+  const size_t slot_bytes = recording.slots.size() * sizeof(concert_program_slot);
+  const size_t op_bytes = recording.ops.size() * sizeof(concert_descriptor);
+  const bool written = WriteWhole(fd.get(), recording.slots.data(), slot_bytes) &&
+                       WriteWhole(fd.get(), recording.ops.data(), op_bytes);
+  return written ? std::move(fd) : UniqueFd();
+}
+
+}  // namespace
+
+int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
+                         concert_program** program, concert_queue** queue, concert_error* error) {
+  if (!session->Has(CONCERT_FEATURE_PROGRAMS)) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "programs, which this daemon does not know; update concertd");
+  }
+  std::unique_ptr<RemoteProgram> made(new RemoteProgram(session, gpu));
+  *queue = new RecordingQueue(std::move(session), made->recording_);
+  *program = made.release();
+  return CONCERT_OK;
+}
+
+RemoteProgram::~RemoteProgram() {
+  if (id == 0) return;
+  concert_release_buffer request{};
+  request.buffer = id;
+  concert_control_reply reply;
+  session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+}
+
+int RemoteProgram::AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
+                           concert_error* error) {
+  if (recording_->ended) return FailEnded(error);
+  if (recording_->slots.size() == CONCERT_MAX_PROGRAM_SLOTS) {
+    return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "a program may have %d slots",
+                CONCERT_MAX_PROGRAM_SLOTS);
+  }
+  *buffer = new SlotBuffer(bytes, static_cast<uint32_t>(recording_->slots.size()));
+  recording_->slots.push_back({role, 0, bytes});
+  return CONCERT_OK;
+}
+
+int RemoteProgram::End(concert_error* error) {
+  if (recording_->ended) return FailEnded(error);
+  const UniqueFd file = FileOf(*recording_);
+  if (!file) {
+    return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot write the program to a memfd: %s",
+                strerror(errno));
+  }
+  concert_create_program request{};
+  request.gpu = gpu_;
+  request.slot_count = static_cast<uint32_t>(recording_->slots.size());
+  request.op_count = static_cast<uint32_t>(recording_->ops.size());
+  concert_program_reply reply;
+  if (int code = session_->control().Call(CONCERT_CONTROL_CREATE_PROGRAM, &request, &reply,
+                                          file.get(), nullptr, error)) {
+    return code;
+  }
+  id = reply.program;
+  *recording_ = {.slots = {}, .ops = {}, .ended = true};
+  return CONCERT_OK;
+}
+
+}  // namespace concert::client

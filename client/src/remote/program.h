@@ -1,0 +1,46 @@
+// A program of a session with a daemon: recorded here, registered as a whole.
+#ifndef CONCERT_CLIENT_SRC_REMOTE_PROGRAM_H_
+#define CONCERT_CLIENT_SRC_REMOTE_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "client/src/handles.h"
+#include "client/src/remote/session.h"
+#include "proto/ring/control_abi.h"
+
+namespace concert::client {
+
+// What is recorded. The program, its queue and its slots share it, so that they may be freed in any
+// order.
+struct Recording {
+  std::vector<concert_program_slot> slots;
+  std::vector<concert_descriptor> ops;
+  bool ended = false;
+};
+
+class RemoteProgram final : public concert_program {
+ public:
+  static int Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu, concert_program** program,
+                   concert_queue** queue, concert_error* error);
+  ~RemoteProgram() override;
+
+  int AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
+              concert_error* error) override;
+  int End(concert_error* error) override;
+
+ private:
+  RemoteProgram(std::shared_ptr<RemoteSession> session, uint32_t gpu)
+      : session_(std::move(session)), gpu_(gpu) {
+    concert_program::session = session_.get();
+  }
+
+  const std::shared_ptr<RemoteSession> session_;
+  const uint32_t gpu_;
+  const std::shared_ptr<Recording> recording_ = std::make_shared<Recording>();
+};
+
+}  // namespace concert::client
+
+#endif  // CONCERT_CLIENT_SRC_REMOTE_PROGRAM_H_

@@ -1,0 +1,194 @@
+// Programs: registered on the control thread, run by dispatchers, and let go of as buffers are.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/check.h"
+#include "daemon/session/server.h"
+#include "kernels/program/compile.h"
+#include "policies/cost/cost_model.h"
+
+namespace concert::daemon {
+
+// What a client recorded: a copy.
+struct ProgramText {
+  std::vector<concert_program_slot> slots;
+  std::vector<concert_descriptor> ops;
+};
+
+namespace {
+
+// Of one session: with every change of it all of them are copied for whoever looks on.
+constexpr size_t kMaxProgramsOfSession = 256;
+// Of all programs of a session together: some 40 MB of the daemon's memory.
+constexpr uint64_t kMaxProgramOpsOfSession = 65'536;
+
+template <typename T>
+bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
+  auto* bytes = reinterpret_cast<char*>(to.data());
+  const size_t size = to.size() * sizeof(T);
+  for (size_t done = 0; done < size;) {
+    const ssize_t got = pread(fd, bytes + done, size - done, static_cast<off_t>(offset + done));
+    if (got <= 0) return false;
+    done += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+absl::Status CheckCounts(const Session& session, const concert_create_program& request) {
+  if (request.op_count == 0 || request.op_count > CONCERT_MAX_PROGRAM_OPS) {
+    return absl::InvalidArgumentError(absl::StrCat("op_count is ", request.op_count,
+                                                   "; a program has between 1 and ",
+                                                   int{CONCERT_MAX_PROGRAM_OPS}, " ops"));
+  }
+  if (request.slot_count > CONCERT_MAX_PROGRAM_SLOTS || request.reserved != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slot_count is ", request.slot_count, "; a program has at most ",
+        int{CONCERT_MAX_PROGRAM_SLOTS}, " slots, and the request's reserved field must be 0"));
+  }
+  if (session.programs.size() >= kMaxProgramsOfSession) {
+    return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxProgramsOfSession,
+                                                     " programs and may have no more; free some"));
+  }
+  if (session.program_ops + request.op_count > kMaxProgramOpsOfSession) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the session's programs have ", session.program_ops, " ops and may have ",
+                     kMaxProgramOpsOfSession, " together; free some"));
+  }
+  const uint64_t bytes = request.op_count * (sizeof(kernels::Op) + sizeof(concert_descriptor));
+  return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
+}
+
+absl::StatusOr<ProgramText> ReadText(const concert_create_program& request, int fd) {
+  // Only of memory a read never waits.
+  if (fcntl(fd, F_GET_SEALS) < 0)
+    return absl::InvalidArgumentError("the program's fd is not a memfd");
+  ProgramText text{std::vector<concert_program_slot>(request.slot_count),
+                   std::vector<concert_descriptor>(request.op_count)};
+  if (!ReadWhole(fd, 0, text.slots) ||
+      !ReadWhole(fd, text.slots.size() * sizeof(concert_program_slot), text.ops)) {
+    return absl::InvalidArgumentError(absl::StrCat("the program's memfd is shorter than its ",
+                                                   request.slot_count, " slots and ",
+                                                   request.op_count, " ops"));
+  }
+  return text;
+}
+
+// As dispatchers have them.
+std::vector<kernels::BufferRange> RangesOf(const Session& session) {
+  std::vector<kernels::BufferRange> ranges;
+  for (const Session::Buffer& buffer : session.buffers) {
+    const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
+    ranges.push_back({.address = buffer.allocation.address,
+                      .bytes = there ? buffer.bytes : 0,
+                      .gpu = buffer.allocation.gpu,
+                      .pool = buffer.allocation.pool,
+                      .generation = buffer.generation});
+  }
+  return ranges;
+}
+
+ProgramSummary SummaryOf(const kernels::Program& program, const policies::DeviceModel& device) {
+  std::map<uint16_t, uint32_t> kinds;
+  for (const kernels::Op& op : program.ops) ++kinds[op.kind];
+  return {.handle = 0,
+          .gpu = program.gpu,
+          .op_count = static_cast<uint32_t>(program.ops.size()),
+          .bindings = static_cast<uint32_t>(program.bindings.size()),
+          .kinds = {kinds.begin(), kinds.end()},
+          .arena_bytes = program.arena.end - program.arena.begin,
+          .slot_bytes = program.slot_bytes,
+          .predicted_us = policies::SoloUs(device, program.work)};
+}
+
+}  // namespace
+
+// Everything is checked before anything is charged; `arena` is the program's from then on.
+absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
+    Session& session, const concert_create_program& request, const ProgramText& text,
+    Allocation& arena) {
+  const std::vector<kernels::BufferRange> ranges = RangesOf(session);
+  const kernels::ProgramSource source{.gpu = static_cast<int>(request.gpu),
+                                      .buffers = ranges,
+                                      .slots = text.slots,
+                                      .ops = text.ops};
+  const absl::StatusOr<kernels::ArenaPlan> plan = kernels::PlanArena(source);
+  if (!plan.ok()) return plan.status();
+  Device& device = engine_.node().gpu(source.gpu);
+  const uint64_t workspace_bytes = device.program_workspace_bytes();
+  const uint64_t bytes = std::max<uint64_t>(plan->bytes + workspace_bytes, 1);
+  if (absl::Status status = ChargeBuffer(session, request.gpu, bytes); !status.ok()) return status;
+  const absl::StatusOr<Allocation> allocation = device.Allocate(bytes);
+  const UniqueFd exported(allocation.ok() ? allocation->export_fd : -1);  // nobody else's
+  if (absl::Status status = FinishCharge(session, allocation, bytes); !status.ok()) return status;
+  absl::Cleanup give_back = [&] {
+    device.Free(*allocation);
+    session.account->ReleaseAll(
+        std::array<Charge, 3>{{{Resource::kBuffers, 1},
+                               {Resource::kMappings, 1},
+                               {Resource::kBufferBytes, allocation->bytes}}});
+  };
+  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
+      kernels::BindProgram(source, *plan, allocation->address);
+  if (!program.ok()) return program;
+  const Address end = (*program)->arena.end;
+  (*program)->workspace = {end, end + workspace_bytes};
+  if (absl::Status status = device.Prepare(**program); !status.ok()) return status;
+  std::move(give_back).Cancel();
+  arena = *allocation;
+  return program;
+}
+
+void Server::HandleCreateProgram(Session& session, const Packet& packet) {
+  const concert_create_program& request = packet.as<concert_create_program>();
+  concert_program_reply reply{};
+  absl::Status status = CheckCounts(session, request);
+  absl::StatusOr<ProgramText> text;
+  if (status.ok()) {
+    text = ReadText(request, packet.fds[0].get());
+    status = text.status();
+  }
+  if (status.ok() && !HasRing(session, request.gpu)) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("gpu is ", request.gpu, ", which this session has no ring on"));
+  }
+  if (status.ok()) {
+    Allocation arena;
+    absl::StatusOr<std::unique_ptr<kernels::Program>> program =
+        MakeProgram(session, request, *text, arena);
+    status = program.status();
+    if (program.ok()) {
+      reply.arena_bytes = arena.bytes;
+      session.program_ops += (*program)->ops.size();
+      for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
+      ProgramSummary summary =
+          SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
+      // Without bytes: no operand can be in it.
+      reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
+      session.programs[reply.program & kBufferIndexMask] = std::move(summary);
+    }
+  }
+  Send(session, packet, status, reply);
+}
+
+// No run of it is left. What the client gave up meanwhile goes with its last program.
+void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
+  session.programs.erase(index);
+  session.program_ops -= program.ops.size();
+  if (session.state != Session::State::kOpen) return;  // all its buffers go
+  for (const uint32_t used : program.buffers) {
+    Session::Buffer& buffer = session.buffers[used];
+    CONCERT_CHECK(buffer.used && buffer.programs > 0);
+    if (--buffer.programs > 0 || !buffer.given_up) continue;
+    buffer.given_up = false;
+    ReleaseBuffer(session, used);
+  }
+}
+
+}  // namespace concert::daemon

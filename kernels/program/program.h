@@ -1,0 +1,41 @@
+// A program: ops that were admitted once, with their addresses, and run in their order as one op.
+#ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_H_
+#define CONCERT_KERNELS_PROGRAM_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace concert::kernels {
+
+// What a device has made of a program's ops, if it makes something of them.
+class ProgramExecutable {
+ public:
+  virtual ~ProgramExecutable() = default;
+};
+
+// Never changes once it is registered; read by the threads that run it.
+struct Program {
+  struct Binding {
+    Address staged = 0;  // where the program's ops have it, in the arena
+    uint64_t bytes = 0;
+    bool written = false;  // by an op, so copied out, too
+  };
+
+  int gpu = 0;
+  ByteRange arena;                // the program's own
+  uint64_t slot_bytes = 0;        // that its slots would take if none shared memory
+  ByteRange workspace;            // what the device wants behind it
+  std::vector<Binding> bindings;  // by number; at most CONCERT_MAX_BINDINGS
+  std::vector<Op> ops;            // by order; none is a collective or a run
+  ByteRange written;              // holds all that ops write outside of the arena
+  std::vector<uint32_t> buffers;  // of the session, by index: those that ops use, each once
+  policies::Work work;            // of a run
+  std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
+};
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_PROGRAM_PROGRAM_H_

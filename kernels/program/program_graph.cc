@@ -1,0 +1,74 @@
+#include "kernels/program/program_graph.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/op_table.h"
+#include "kernels/program/program_op.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+absl::Status LaunchOps(LaunchContext& context, const Program& program) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const absl::Status status = FindOpKind(op.kind)->launch(context, op);
+    if (status.ok()) continue;
+    return {status.code(),
+            absl::StrCat("op ", i, ", ", concert_op_kind_name(op.kind), ": ", status.message())};
+  }
+  return absl::OkStatus();
+}
+
+// Copies bindings between the arena and where this run has them.
+absl::Status CopyBindings(const LaunchContext& context, const ProgramArgs& args, bool out) {
+  const Driver& driver = context.api.driver;
+  for (size_t i = 0; i < args.program->bindings.size(); ++i) {
+    const Program::Binding& binding = args.program->bindings[i];
+    if (out && !binding.written) continue;
+    CONCERT_RETURN_IF_DRIVER_ERROR(
+        driver, context.gpu, cuMemcpyDtoDAsync, out ? args.bindings[i] : binding.staged,
+        out ? binding.staged : args.bindings[i], binding.bytes, context.stream);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProgramGraph>> ProgramGraph::Capture(LaunchContext& context,
+                                                                    const Program& program) {
+  const Driver& driver = context.api.driver;
+  std::unique_ptr<ProgramGraph> made(new ProgramGraph(driver, context.gpu));
+  // Relaxed: what other threads do meanwhile is no part of it and stays allowed.
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamBeginCapture, context.stream,
+                                 CU_STREAM_CAPTURE_MODE_RELAXED);
+  const absl::Status launched = LaunchOps(context, program);
+  CUgraph graph = nullptr;
+  const CUresult ended = driver.cuStreamEndCapture(context.stream, &graph);
+  CUresult instantiated = CUDA_ERROR_INVALID_VALUE;
+  if (launched.ok() && ended == CUDA_SUCCESS)
+    instantiated = driver.cuGraphInstantiateWithFlags(&made->executable_, graph, 0);
+  if (graph != nullptr) driver.cuGraphDestroy(graph);
+  if (!launched.ok()) return launched;
+  if (ended != CUDA_SUCCESS) return driver.ToStatus(ended, "cuStreamEndCapture", context.gpu);
+  if (instantiated != CUDA_SUCCESS)
+    return driver.ToStatus(instantiated, "cuGraphInstantiateWithFlags", context.gpu);
+  return made;
+}
+
+ProgramGraph::~ProgramGraph() {
+  if (executable_ != nullptr) driver_.cuGraphExecDestroy(executable_);
+}
+
+absl::Status ProgramGraph::Launch(CUstream stream) const {
+  return driver_.ToStatus(driver_.cuGraphLaunch(executable_, stream), "cuGraphLaunch", gpu_);
+}
+
+// What fails behind the first copy has touched nothing but the program's own arena.
+absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
+  const ProgramArgs& args = op.program;
+  const auto& graph = static_cast<const ProgramGraph&>(*args.program->executable);
+  if (absl::Status status = CopyBindings(context, args, /*out=*/false); !status.ok()) return status;
+  if (absl::Status status = graph.Launch(context.stream); !status.ok()) return status;
+  return CopyBindings(context, args, /*out=*/true);
+}
+
+}  // namespace concert::kernels::cuda

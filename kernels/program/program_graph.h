@@ -1,0 +1,35 @@
+// How a program runs on CUDA: all of its launches as one graph.
+#ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_GRAPH_H_
+#define CONCERT_KERNELS_PROGRAM_PROGRAM_GRAPH_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/program/program.h"
+
+namespace concert::kernels::cuda {
+
+class ProgramGraph final : public ProgramExecutable {
+ public:
+  // Captures what each op launches by itself, on the context's stream, where nothing runs, with the
+  // context's workspace, which is the program's alone. An error names the op.
+  static absl::StatusOr<std::unique_ptr<ProgramGraph>> Capture(LaunchContext& context,
+                                                               const Program& program);
+  // REQUIRES: nothing launched it that has not ended.
+  ~ProgramGraph() override;
+
+  // Enqueues it. CUDA lets launches of one graph follow one another, whatever their streams.
+  absl::Status Launch(CUstream stream) const;
+
+ private:
+  ProgramGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}
+
+  const Driver& driver_;
+  const int gpu_;
+  CUgraphExec executable_ = nullptr;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_PROGRAM_PROGRAM_GRAPH_H_

@@ -1,0 +1,514 @@
+// Programs through libconcert and a daemon: a run gives what its ops give one by one, and whatever
+// is wrong with one is said in a sentence.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/raw_client.h"
+#include "tests/support/seed.h"
+#include "tests/support/test_daemon.h"
+
+namespace concert::test {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{30};
+constexpr uint32_t kRows = 4, kHidden = 64, kInner = 96, kVocabulary = 50;
+constexpr uint64_t kElement = sizeof(uint16_t);
+
+// A step of a small model: the next token of each row. Its sums and state stay in its weights'
+// session.
+struct Model {
+  Buffer table, norm, up, down;
+  Buffer state;  // kRows x kHidden, which each step adds to
+};
+
+// What one step works on: buffers for single ops, slots in a program.
+struct StepMemory {
+  Buffer ids, hidden, normed, gates, inner, sum, logits, next;
+};
+
+// The same ops, to whatever queue.
+void SubmitStep(Queue& queue, const Model& model, const StepMemory& memory) {
+  queue
+      .Embedding({.rows = kRows,
+                  .columns = kHidden,
+                  .vocabulary = kVocabulary,
+                  .ids = memory.ids,
+                  .table = model.table,
+                  .out = memory.hidden})
+      .submit_status()
+      .Check();
+  queue
+      .RmsNorm({.rows = kRows,
+                .columns = kHidden,
+                .x = memory.hidden,
+                .weight = model.norm,
+                .out = memory.normed})
+      .submit_status()
+      .Check();
+  queue
+      .Gemm({.m = kRows,
+             .n = 2 * kInner,
+             .k = kHidden,
+             .a = memory.normed,
+             .w = model.up,
+             .d = memory.gates})
+      .submit_status()
+      .Check();
+  queue.GatedActivation({.rows = kRows, .columns = kInner, .x = memory.gates, .out = memory.inner})
+      .submit_status()
+      .Check();
+  queue
+      .Gemm({.m = kRows,
+             .n = kHidden,
+             .k = kInner,
+             .a = memory.inner,
+             .w = model.down,
+             .c = memory.hidden,
+             .d = memory.sum,
+             .beta = 1})
+      .submit_status()
+      .Check();
+  queue
+      .Elementwise({.function = kAdd,
+                    .rows = kRows,
+                    .columns = kHidden,
+                    .x = model.state,
+                    .y = memory.sum,
+                    .out = model.state})
+      .submit_status()
+      .Check();
+  queue
+      .Gemm({.m = kRows,
+             .n = kVocabulary,
+             .k = kHidden,
+             .a = model.state,
+             .w = model.table,
+             .d = memory.logits})
+      .submit_status()
+      .Check();
+  queue.Argmax({.rows = kRows, .columns = kVocabulary, .x = memory.logits, .indices = memory.next})
+      .submit_status()
+      .Check();
+}
+
+Buffer RandomBf16(const Session& session, size_t count, std::mt19937& random) {
+  std::vector<uint16_t> bits(count);
+  for (uint16_t& value : bits) {
+    const float number = static_cast<float>(random() % 2001) / 4000.f - 0.25f;
+    value = static_cast<uint16_t>(std::bit_cast<uint32_t>(number) >> 16);
+  }
+  Buffer buffer = session.Allocate(count * kElement).value();
+  buffer.Write(bits.data(), count * kElement).Check();
+  return buffer;
+}
+
+Model MakeModel(const Session& session, uint32_t seed) {
+  std::mt19937 random(seed);
+  return {.table = RandomBf16(session, kVocabulary * kHidden, random),
+          .norm = RandomBf16(session, kHidden, random),
+          .up = RandomBf16(session, 2 * kInner * kHidden, random),
+          .down = RandomBf16(session, kHidden * kInner, random),
+          .state = RandomBf16(session, kRows * kHidden, random)};
+}
+
+StepMemory MakeBuffers(const Session& session) {
+  const auto rows = [&](uint64_t columns) {
+    return session.Allocate(kRows * columns * kElement).value();
+  };
+  return {.ids = session.Allocate(kRows * 4).value(),
+          .hidden = rows(kHidden),
+          .normed = rows(kHidden),
+          .gates = rows(2 * kInner),
+          .inner = rows(kInner),
+          .sum = rows(kHidden),
+          .logits = rows(kVocabulary),
+          .next = session.Allocate(kRows * 4).value()};
+}
+
+// Bindings 0 and 1 are the tokens in and out.
+StepMemory MakeSlots(const Program& program) {
+  const auto rows = [&](uint64_t columns) {
+    return program.Arena(kRows * columns * kElement).value();
+  };
+  return {.ids = program.Binding(kRows * 4).value(),
+          .hidden = rows(kHidden),
+          .normed = rows(kHidden),
+          .gates = rows(2 * kInner),
+          .inner = rows(kInner),
+          .sum = rows(kHidden),
+          .logits = rows(kVocabulary),
+          .next = program.Binding(kRows * 4).value()};
+}
+
+Program MakeStep(const Session& session, const Model& model) {
+  Program program = session.BeginProgram().value();
+  SubmitStep(program.queue(), model, MakeSlots(program));
+  program.End().Check();
+  return program;
+}
+
+std::vector<int32_t> Tokens(const Buffer& buffer) {
+  std::vector<int32_t> tokens(kRows);
+  buffer.Read(tokens.data(), kRows * 4).Check();
+  return tokens;
+}
+
+std::string Sentence(const Status& status) { return status.message(); }
+
+TEST(ProgramTest, RunsGiveWhatTheirOpsGiveOneByOne) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect("model");
+  const uint32_t seed = tests::Seed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const Model model = MakeModel(session, seed), twin = MakeModel(session, seed);
+  const StepMemory memory = MakeBuffers(session);
+  const Program program = MakeStep(session, twin);
+  Queue single = session.CreateQueue().value(), runs = session.CreateQueue().value();
+  // Bindings of their own for each step, so that one may follow another without a look from here.
+  std::vector<int32_t> ids(kRows);
+  std::iota(ids.begin(), ids.end(), 7);
+  memory.ids.Write(ids.data(), kRows * 4).Check();
+  Buffer tokens = session.Allocate(256 * 11).value();
+  tokens.Write(ids.data(), kRows * 4).Check();
+  for (uint64_t step = 0; step < 10; ++step) {
+    runs.Run({.program = program, .bindings = {{tokens, 256 * step}, {tokens, 256 * (step + 1)}}})
+        .submit_status()
+        .Check();
+    SubmitStep(single, model, memory);
+    single.last().Wait(kTimeout).Check();
+    std::vector<int32_t> got(kRows);
+    runs.last().Wait(kTimeout).Check();
+    tokens.Read(got.data(), kRows * 4, 256 * (step + 1)).Check();
+    ASSERT_EQ(got, Tokens(memory.next)) << "step " << step;
+    memory.ids.Write(got.data(), kRows * 4).Check();
+  }
+  std::vector<uint16_t> state(kRows * kHidden), its(kRows * kHidden);
+  model.state.Read(state.data(), state.size() * kElement).Check();
+  twin.state.Read(its.data(), its.size() * kElement).Check();
+  EXPECT_EQ(state, its);
+}
+
+// Sums of sums, each in a slot of its own, however slots share memory.
+TEST(ProgramTest, SlotsThatShareMemoryKeepWhatIsStillRead) {
+  constexpr uint32_t kElements = 256, kSlots = 24, kOps = 60, kPrograms = 100;
+  constexpr uint64_t kBytes = kElements * sizeof(float);
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  Queue single = session.CreateQueue().value(), runs = session.CreateQueue().value();
+  std::vector<float> values(kElements), wanted(kElements), got(kElements);
+  std::iota(values.begin(), values.end(), 1.f);
+  std::vector<Buffer> buffers(kSlots);
+  for (Buffer& buffer : buffers) buffer = session.Allocate(kBytes).value();
+  buffers[0].Write(values.data(), kBytes).Check();
+  const Buffer in = session.Allocate(kBytes).value(), out = session.Allocate(kBytes).value();
+  in.Write(values.data(), kBytes).Check();
+  for (uint32_t i = 0; i < kPrograms; ++i) {
+    Program program = session.BeginProgram().value();
+    std::vector<Buffer> slots(kSlots);
+    slots[0] = program.Binding(kBytes).value();
+    for (uint32_t slot = 1; slot + 1 < kSlots; ++slot) slots[slot] = program.Arena(kBytes).value();
+    slots.back() = program.Binding(kBytes).value();
+    std::vector<uint32_t> written = {0};
+    const auto add = [&](uint32_t to) {
+      const uint32_t x = written[random() % written.size()], y = written[random() % written.size()];
+      for (const auto& [queue, memory] :
+           {std::pair(&single, &buffers), std::pair(&program.queue(), &slots)}) {
+        queue
+            ->Elementwise({.function = kAdd,
+                           .rows = 1,
+                           .columns = kElements,
+                           .x = (*memory)[x],
+                           .y = (*memory)[y],
+                           .out = (*memory)[to],
+                           .dtype = kFp32})
+            .submit_status()
+            .Check();
+      }
+      written.push_back(to);
+    };
+    for (uint32_t op = 0; op < kOps; ++op) add(1 + random() % (kSlots - 2));
+    add(kSlots - 1);
+    program.End().Check();
+    runs.Run({.program = program, .bindings = {in, out}}).Wait(kTimeout).Check();
+    single.last().Wait(kTimeout).Check();
+    buffers.back().Read(wanted.data(), kBytes).Check();
+    out.Read(got.data(), kBytes).Check();
+    ASSERT_EQ(got, wanted) << "program " << i;
+  }
+}
+
+TEST(ProgramTest, ABindingThatIsOnlyReadIsLeftAsItIs) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  Program program = session.BeginProgram().value();
+  const Buffer from = program.Binding(64).value(), to = program.Binding(64).value();
+  program.queue().Copy({.src = from, .dst = {to, 16}, .bytes = 32}).submit_status().Check();
+  program.End().Check();
+  const Buffer a = session.Allocate(128).value(), b = session.Allocate(128).value();
+  std::vector<uint8_t> ones(128, 1), twos(128, 2);
+  a.Write(ones.data(), 128).Check();
+  b.Write(twos.data(), 128).Check();
+  Queue queue = session.CreateQueue().value();
+  queue.Run({.program = program, .bindings = {{a, 5}, {b, 7}}}).Wait(kTimeout).Check();
+  std::vector<uint8_t> got(128);
+  b.Read(got.data(), 128).Check();
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], i >= 7 + 16 && i < 7 + 16 + 32 ? 1 : 2) << i;
+}
+
+TEST(ProgramTest, BuffersLiveAsLongAsProgramsThatUseThem) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  Queue queue = session.CreateQueue().value();
+  Program first = session.BeginProgram().value();
+  Program second;
+  const Buffer out = session.Allocate(64).value();
+  {
+    const Buffer weights = session.Allocate(64).value();
+    std::vector<uint8_t> threes(64, 3);
+    weights.Write(threes.data(), 64).Check();
+    second = session.BeginProgram().value();
+    for (Program* program : {&first, &second}) {
+      program->queue().Copy({.src = weights, .dst = out, .bytes = 64}).submit_status().Check();
+      program->End().Check();
+    }
+  }
+  queue.Run({.program = first}).Wait(kTimeout).Check();
+  first = Program();
+  // What a freed buffer had may be anybody's; what is still used is not.
+  const Buffer other = session.Allocate(64).value();
+  queue.Run({.program = second}).Wait(kTimeout).Check();
+  std::vector<uint8_t> got(64);
+  out.Read(got.data(), 64).Check();
+  EXPECT_EQ(got, std::vector<uint8_t>(64, 3));
+  // Two, the weights and the program.
+  EXPECT_TRUE(Eventually([&] { return daemon.server().Sessions()[0].buffers == 4; }));
+  second = Program();
+  EXPECT_TRUE(Eventually([&] { return daemon.server().Sessions()[0].buffers == 2; }));
+}
+
+TEST(ProgramTest, RunsThatWereSubmittedBeforeAProgramIsFreedStillRun) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  Queue queue = session.CreateQueue().value();
+  UserTimeline go = session.CreateUserTimeline().value();
+  const Buffer a = session.Allocate(64).value(), b = session.Allocate(64).value();
+  std::vector<uint8_t> fours(64, 4), got(64);
+  a.Write(fours.data(), 64).Check();
+  Program program = session.BeginProgram().value();
+  program.queue().Copy({.src = a, .dst = b, .bytes = 64}).submit_status().Check();
+  program.End().Check();
+  const Ticket run = queue.Run({.program = program}, {.waits = {go.At(1)}});
+  program = Program();
+  go.Signal(1).Check();
+  run.Wait(kTimeout).Check();
+  b.Read(got.data(), 64).Check();
+  EXPECT_EQ(got, fours);
+}
+
+TEST(ProgramTest, SaysWhatIsWrongWithWhatIsRecorded) {
+  TestDaemon daemon({.gpus = 2});
+  const Session session = daemon.Connect();
+  const Buffer buffer = session.Allocate(1024).value();
+  Program program = session.BeginProgram().value();
+  Queue& queue = program.queue();
+  EXPECT_EQ(Sentence(program.End()), "op_count is 0; a program has between 1 and 10000 ops");
+  queue.Copy({.src = buffer, .dst = {buffer, 512}, .bytes = 512}).submit_status().Check();
+  const Ticket ticket = queue.last();
+  EXPECT_NE(Sentence(queue
+                         .Copy({.src = buffer, .dst = {buffer, 512}, .bytes = 8},
+                               {.waits = {ticket}, .deadline_ns = 1})
+                         .submit_status())
+                .find("an op of a program has no waits and no deadline"),
+            std::string::npos);
+  queue.Copy({.src = buffer, .dst = {buffer, 511}, .bytes = 513}).submit_status().Check();
+  EXPECT_EQ(Sentence(program.End()),
+            "op 1, copy: dst overlaps src; an output may not share memory with an input unless it "
+            "is the same range");
+}
+
+TEST(ProgramTest, ACollectiveIsNoPartOfOne) {
+  TestDaemon daemon({.gpus = 2});
+  const Session session = daemon.Connect();
+  const Communicator group = session.Join({.name = "pair", .rank = 0, .ranks = 2}).value();
+  Program program = session.BeginProgram().value();
+  program.queue().Barrier(group).submit_status().Check();
+  EXPECT_EQ(Sentence(program.End()),
+            "op 0, barrier: barrier cannot be part of a program; submit it by itself");
+}
+
+TEST(ProgramTest, SaysWhatIsWrongWithARun) {
+  TestDaemon daemon({.gpus = 2});
+  const Session session = daemon.Connect("one"), other = daemon.Connect("two");
+  Queue queue = session.CreateQueue().value(), elsewhere = session.CreateQueue({.gpu = 1}).value(),
+        foreign = other.CreateQueue().value();
+  Program program = session.BeginProgram().value();
+  const Buffer slot = program.Binding(128).value(), buffer = session.Allocate(128).value();
+  EXPECT_EQ(Sentence(queue.Run({.program = program, .bindings = {buffer}}).submit_status()),
+            "the program is not registered; call concert_program_end first");
+  program.queue().Copy({.src = slot, .dst = {slot, 64}, .bytes = 64}).submit_status().Check();
+  program.End().Check();
+  EXPECT_EQ(Sentence(program.End()),
+            "the program is registered and cannot be changed; begin another");
+  EXPECT_FALSE(slot.Address().ok());
+  const auto fails = [&](Queue& on, std::vector<Slice> bindings) {
+    return Sentence(on.Run({.program = program, .bindings = bindings}).Wait(kTimeout));
+  };
+  EXPECT_EQ(fails(queue, {}), "binding_count is 0; it must be between 1 and 1");
+  EXPECT_NE(fails(queue, {{buffer, 1}}).find("bindings[0] needs 128 bytes at offset 1, but buffer"),
+            std::string::npos);
+  EXPECT_NE(fails(queue, {slot}).find("which is not a buffer of this session"), std::string::npos);
+  EXPECT_NE(fails(elsewhere, {buffer}).find("program lies on GPU 0, but the queue is on GPU 1"),
+            std::string::npos);
+  EXPECT_EQ(fails(foreign, {buffer}),
+            "the program is not one of the queue's session, but of session " +
+                std::to_string(session.id()));
+  EXPECT_NE(fails(queue, std::vector<Slice>(11, buffer)).find("binding_count is 11"),
+            std::string::npos);
+  EXPECT_EQ(fails(queue, {buffer}), "");
+}
+
+TEST(ProgramTest, TheArenaIsChargedAndGivenBack) {
+  TestDaemonOptions options{.gpus = 1};
+  options.limits[daemon::Resource::kBufferBytes].per_user = 1 << 20;
+  TestDaemon daemon(options);
+  const Session session = daemon.Connect();
+  const Buffer buffer = session.Allocate(4096).value();
+  for (const uint64_t bytes : {uint64_t{2} << 20, uint64_t{1} << 19, uint64_t{1} << 19}) {
+    Program program = session.BeginProgram().value();
+    const Buffer slot = program.Arena(bytes).value();
+    program.queue().Copy({.src = buffer, .dst = slot, .bytes = 4096}).submit_status().Check();
+    const Status status = program.End();
+    EXPECT_EQ(status.ok(), bytes < 1 << 20) << status.message();
+    program = Program();
+    EXPECT_TRUE(Eventually([&] { return daemon.server().Sessions()[0].buffers == 1; }));
+  }
+}
+
+TEST(ProgramTest, ASessionMayEndInTheMiddleOfRuns) {
+  TestDaemon daemon({.gpus = 1});
+  const Session survivor = daemon.Connect("survivor");
+  const Model model = MakeModel(survivor, 1);
+  const Program program = MakeStep(survivor, model);
+  Queue queue = survivor.CreateQueue().value();
+  const Buffer tokens = survivor.Allocate(kRows * 4 * 2).value();
+  for (int round = 0; round < 50; ++round) {
+    {
+      Session session = daemon.Connect("short-lived");
+      const Model its = MakeModel(session, 2);
+      const Program step = MakeStep(session, its);
+      Queue runs = session.CreateQueue().value();
+      const Buffer memory = session.Allocate(kRows * 4 * 2).value();
+      for (int i = 0; i < 20; ++i) {
+        runs.Run({.program = step, .bindings = {memory, {memory, kRows * 4}}})
+            .submit_status()
+            .Check();
+      }
+      if (round % 2 == 0) session = Session();  // before what it has made
+    }
+    queue.Run({.program = program, .bindings = {tokens, {tokens, kRows * 4}}})
+        .Wait(kTimeout)
+        .Check();
+  }
+  EXPECT_TRUE(Eventually([&] { return daemon.server().session_count() == 1; }));
+}
+
+// What libconcert would not send.
+TEST(ProgramTest, HostileRequestsAreRefused) {
+  TestDaemon daemon({.gpus = 1});
+  RawClient client(daemon.socket());
+  ASSERT_TRUE(client.Hello());
+  const auto create = [&](int fd, uint32_t gpu, uint32_t slots, uint32_t ops) {
+    auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
+    request.gpu = gpu, request.slot_count = slots, request.op_count = ops;
+    client.Send(&request, sizeof(request), {&fd, 1});
+    const std::vector<char> packet = client.Receive();
+    concert_program_reply reply{};
+    if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
+    return std::string(reply.reply.message);
+  };
+  const int memory = memfd_create("program", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(memory, 320), 0);
+  EXPECT_EQ(create(memory, 0, 0, 10'001),
+            "op_count is 10001; a program has between 1 and 10000 ops");
+  EXPECT_EQ(
+      create(memory, 0, 1025, 1),
+      "slot_count is 1025; a program has at most 1024 slots, and the request's reserved field "
+      "must be 0");
+  EXPECT_EQ(create(memory, 0, 1, 1), "the program's memfd is shorter than its 1 slots and 1 ops");
+  EXPECT_EQ(create(memory, 7, 0, 1), "gpu is 7, which this session has no ring on");
+  EXPECT_EQ(create(memory, 0, 0, 1),
+            "op 0, invalid: kind is 0, which this daemon does not know; the highest kind is " +
+                std::to_string(CONCERT_OP_KIND_COUNT));
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);  // a read of it would wait for ever
+  EXPECT_EQ(create(pipe_fds[0], 0, 0, 1), "the program's fd is not a memfd");
+  for (const int fd : {memory, pipe_fds[0], pipe_fds[1]}) close(fd);
+}
+
+TEST(ProgramTest, OperatorsSeeWhatIsRegistered) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  Program program = MakeStep(session, MakeModel(session, 1));
+  const auto programs = [&] { return daemon.server().Sessions()[0].programs; };
+  ASSERT_EQ(programs().size(), 1u);
+  const daemon::ProgramSummary summary = programs()[0];
+  EXPECT_EQ(summary.op_count, 8u);
+  EXPECT_EQ(summary.bindings, 2u);
+  EXPECT_EQ(summary.kinds[0], (std::pair<uint16_t, uint32_t>(CONCERT_OP_GEMM, 3)));
+  EXPECT_LT(summary.arena_bytes, summary.slot_bytes);
+  EXPECT_GT(summary.predicted_us, 8.0);  // each is a kernel
+  program = Program();
+  EXPECT_TRUE(Eventually([&] { return programs().empty(); }));
+}
+
+TEST(ProgramTest, ProgramsOfASessionAreBounded) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  const Buffer a = session.Allocate(8).value(), b = session.Allocate(8).value();
+  std::vector<Program> programs;
+  Status status;
+  while (status.ok() && programs.size() < 300) {
+    programs.push_back(session.BeginProgram().value());
+    programs.back().queue().Copy({.src = a, .dst = b, .bytes = 8}).submit_status().Check();
+    status = programs.back().End();
+  }
+  EXPECT_EQ(status.message(), "the session has 256 programs and may have no more; free some");
+}
+
+TEST(ProgramTest, OpsOfAllProgramsOfASessionAreBounded) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  const Buffer a = session.Allocate(8).value(), b = session.Allocate(8).value();
+  std::vector<Program> programs;
+  Status status;
+  for (int i = 0; i < 7 && status.ok(); ++i) {
+    programs.push_back(session.BeginProgram().value());
+    for (int op = 0; op < 10'000; ++op)
+      programs.back().queue().Copy({.src = a, .dst = b, .bytes = 8}).submit_status().Check();
+    status = programs.back().End();
+  }
+  EXPECT_EQ(status.message(),
+            "the session's programs have 60000 ops and may have 65536 together; free some");
+  EXPECT_EQ(
+      Sentence(programs.back().queue().Copy({.src = a, .dst = b, .bytes = 8}).submit_status()),
+      "a program may have 10000 ops");
+  programs.erase(programs.begin());
+  EXPECT_TRUE(Eventually([&] { return programs.back().End().ok(); }));
+}
+
+}  // namespace
+}  // namespace concert::test
