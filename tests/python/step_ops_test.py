@@ -67,6 +67,26 @@ def test_rows_are_sampled_each_in_its_way(session, queue):
     assert drawn[3] in np.argsort(x[3])[-3:]
 
 
+def test_a_program_that_samples_and_advances(session, queue):
+    x, rows = numbers(3, 200), 3
+    logits, lengths = session.array(x), session.zeros((rows,), "int32")
+    program = session.program()
+    drawn = program.binding((rows,), "int32")
+    program.queue.sample(logits, drawn, temperature=2.0, seed=5, steps=lengths)
+    program.queue.advance(lengths, 100)
+    program.end()
+    ran, wanted = [], []
+    for step in range(4):
+        indices, steps = session.zeros((rows,), "int32"), session.array(np.full(rows, step), "int32")
+        queue.run(program, indices).wait()
+        ran.append(indices.read().copy())
+        queue.sample(logits, indices, temperature=2.0, seed=5, steps=steps).wait()
+        wanted.append(indices.read().copy())
+    np.testing.assert_array_equal(ran, wanted)
+    np.testing.assert_array_equal(lengths.read(), [4, 4, 4])
+    assert len({row[0] for row in ran}) > 1
+
+
 def test_what_does_not_fit_is_refused_at_once(session, queue):
     counters, scales = session.zeros((4,), "int32"), session.zeros((4,), "fp32")
     x, out = session.zeros((4, 16), "fp32"), session.zeros((4, 16), "fp8")

@@ -10,7 +10,7 @@ from ._abi import Activation, Dtype, ElementwiseFunction
 from ._errors import InvalidArgument
 from ._handles import Handle
 from ._ops import Op, _matrix, _slice
-from ._tensor import Tensor
+from ._tensor import Tensor, _unsigned
 
 
 class RmsNorm(Op):
@@ -419,13 +419,6 @@ def _indices(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Dtype:
     if tensor.dtype not in (Dtype.INT32, Dtype.INT64):
         raise InvalidArgument(f"{name} is {tensor.dtype.name}; it must be INT32 or INT64")
     return tensor.dtype
-
-
-def _unsigned(name: str, value: int, bits: int) -> int:
-    """ctypes would cut what does not fit."""
-    if not 0 <= value < 2**bits:
-        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**bits - 1}")
-    return value
 
 
 def _rows(name: str, tensor: Tensor) -> tuple[int, int, int]:

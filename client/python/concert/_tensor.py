@@ -241,8 +241,8 @@ def _require_contiguous(what: str, tensor: Tensor) -> None:
                               "it must be contiguous")
 
 
-def _unsigned(name: str, value: int) -> int:
-    """ctypes would wrap a negative number around."""
-    if not 0 <= value < 2**64:
-        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**64 - 1}")
+def _unsigned(name: str, value: int, bits: int = 64) -> int:
+    """ctypes would cut off what does not fit."""
+    if not 0 <= value < 2**bits:
+        raise InvalidArgument(f"{name} is {value}; it must be between 0 and {2**bits - 1}")
     return value
