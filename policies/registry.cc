@@ -1,6 +1,7 @@
 #include <array>
 
 #include "policies/auto/auto.h"
+#include "policies/baselines/conccl.h"
 #include "policies/baselines/goldyloc.h"
 #include "policies/baselines/grouped.h"
 #include "policies/baselines/priority.h"
@@ -11,7 +12,7 @@
 namespace concert::policies {
 namespace {
 
-constexpr std::array<PolicyInfo, 7> kPolicies = {{
+constexpr std::array<PolicyInfo, 8> kPolicies = {{
     {"auto", "together where that is predicted faster, never where it is predicted slower",
      MakeAuto},
     {"serial", "one op after the other", MakeSerial},
@@ -21,6 +22,9 @@ constexpr std::array<PolicyInfo, 7> kPolicies = {{
      "as group, but the SMs are split: while a collective runs, GEMMs leave it its own",
      MakeStaticSplit},
     {"priority", "every ready op at once, high priority on lanes that go first", MakePriority},
+    {"conccl",
+     "every ready op at once, what wants few SMs first; GEMMs leave a collective's SMs to it",
+     MakeConccl},
     {"goldyloc",
      "as many GEMMs at once as a trained model predicts best, each with a kernel for it",
      MakeGoldyloc},

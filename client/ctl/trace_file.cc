@@ -219,6 +219,7 @@ class Conversion {
     Argue(launch, "launched to started, us", Us(op.launched_at_ns(), op.started_at_ns()));
     if (!op.reason().empty()) Argue(launch, "reason", op.reason());
     if (const v1::Plan* plan = PlanOf(op)) {
+      if (!plan->transport().empty()) Argue(launch, "transport", plan->transport());
       Argue(launch, "plan predicted, us", plan->predicted_us());
       Argue(launch, "plan took, us", plan->actual_us());
       Argue(launch, "one after the other, us", plan->serial_us());

@@ -58,12 +58,18 @@ std::string SmsText(const PlanRecord& plan) {
   return plan.sm_count == 0 ? "" : absl::StrCat(" on ", CountOf(plan.sm_count, "SM"));
 }
 
+// " by p2p"; a barrier moves nothing.
+std::string TransportText(const PlanRecord& plan) {
+  const std::string_view name = TransportOf(plan);
+  return name.empty() ? "" : absl::StrCat(" by ", std::string(name));
+}
+
 // "group of 5 GEMMs (sessions ...) in one launch on 124 SMs"
 std::string WorkText(const PlanRecord& plan) {
   const std::string ops = absl::StrCat(OpsText(plan), " (", SessionsText(plan), ")");
   switch (plan.form) {
     case policies::Form::kSingle:
-      return ops + SmsText(plan);
+      return absl::StrCat(ops, TransportText(plan), SmsText(plan));
     case policies::Form::kStreams:
       return absl::StrCat(ops, " side by side on ", CountOf(plan.launch_count, "lane"),
                           plan.sm_count == 0 ? "" : ", each", SmsText(plan));
@@ -77,6 +83,11 @@ std::string WorkText(const PlanRecord& plan) {
 }
 
 }  // namespace
+
+std::string_view TransportOf(const PlanRecord& plan) {
+  if (!plan.is_collective() || plan.ops[0].kind == CONCERT_OP_BARRIER) return "";
+  return policies::kTransportNames[static_cast<size_t>(plan.transport)];
+}
 
 std::string PlanText(int gpu, const PlanRecord& plan) {
   const double actual_us = static_cast<double>(plan.finished_at - plan.started_at) / 1e3;

@@ -267,6 +267,7 @@ void FillPlan(const RecentPlan& plan, v1::Plan* out) {
   out->set_reason(std::string(policies::ReasonText(record.reason)));
   const int listed = std::min<int>(record.op_count, PlanRecord::kMaxListed);
   for (int i = 0; i < listed; ++i) FillPlannedOp(record, i, out->add_ops());
+  out->set_transport(std::string(TransportOf(record)));
   out->set_text(PlanText(plan.gpu, record));
 }
 

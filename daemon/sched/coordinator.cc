@@ -49,6 +49,7 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   CollectivePlan plan;
   const uint64_t loaded_bytes = kernels::LoadedBytes(*parts.front().op, parts.size());
   plan.choice = policies::ChooseTransport(model, work, loaded_bytes, beside);
+  plan.reservation.transport = plan.choice.transport;
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
     const double run_us = policies::RunUs(its, work, loaded_bytes, plan.choice, beside);

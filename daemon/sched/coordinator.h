@@ -19,6 +19,7 @@ namespace concert::daemon {
 struct Reservation {
   uint16_t sms = 0;           // that others leave free; 0: none, it takes what it gets
   policies::Time run_ns = 0;  // predicted
+  policies::Transport transport = policies::Transport::kNccl;  // by which it goes
 };
 
 struct CollectivePlan {

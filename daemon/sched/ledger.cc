@@ -88,7 +88,7 @@ void Ledger::Unlist(OpId op) {
 void Ledger::LaunchPart(OpId op, const Reservation& reservation, Time now) {
   Unlist(op);
   OpSlot& slot = pool_[op];
-  slot.flight.launch = plans_.LaunchCollective(slot, now);
+  slot.flight.launch = plans_.LaunchCollective(slot, reservation, now);
   slot.flight.launched_at = now;
   slot.flight.reserved_sms = reservation.sms;
   LaneClock& clock = lanes_[slot.flight.lane].clock;

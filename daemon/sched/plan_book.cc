@@ -82,13 +82,16 @@ uint16_t PlanBook::OpenPlan(const policies::Plan& plan, policies::Priority prior
   return id;
 }
 
-uint16_t PlanBook::LaunchCollective(const OpSlot& slot, Time now) {
+uint16_t PlanBook::LaunchCollective(const OpSlot& slot, const Reservation& reservation, Time now) {
   if (collectives_ == kMaxCollectives) return kNoLaunch;
   const uint16_t plan = Open(false, policies::Priority::kNormal, policies::Reason::kCollective,
                              /*now=*/slot.flight.launched_at);
-  SetPrediction(plan, slot.solo_us, slot.solo_us, slot.solo_us);
+  const float predicted_us = Micros(reservation.run_ns);
+  SetPrediction(plan, predicted_us, predicted_us, predicted_us);
+  plans_[plan].record.transport = reservation.transport;
   policies::PlannedLaunch launch{};
   launch.count = 1;
+  launch.sm_budget = reservation.sms;
   launch.lane = slot.flight.lane;
   const uint16_t id = OpenLaunch(plan, launch, now);
   AddTo(id, slot);

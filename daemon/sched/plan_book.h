@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/sched/coordinator.h"
 #include "daemon/sched/op_pool.h"
 #include "daemon/telemetry/records.h"
 #include "policies/seam/plan.h"
@@ -32,9 +33,9 @@ class PlanBook {
   // `priority`: of the plan's lowest op. REQUIRES: fewer than kMaxComputePlans are open.
   uint16_t OpenPlan(const policies::Plan& plan, policies::Priority priority, Time now);
   // A collective's part that was offered at slot.flight.launched_at is enqueued now: a plan with
-  // one launch. kNoLaunch, under which only the op's own record is kept, if kMaxCollectives are
-  // open.
-  uint16_t LaunchCollective(const OpSlot& slot, Time now);
+  // one launch, which is predicted to take what the reservation says. kNoLaunch, under which only
+  // the op's own record is kept, if kMaxCollectives are open.
+  uint16_t LaunchCollective(const OpSlot& slot, const Reservation& reservation, Time now);
   // `policy_us`: what the policy predicted, which outcomes are held against. `predicted_us`: when
   // what runs already is considered, too; see PlanRecord. To be called when the plan has its ops:
   // one op has nothing to be compared with, its serial_us is its predicted_us.

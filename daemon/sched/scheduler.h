@@ -39,6 +39,7 @@
 #include "kernels/failure.h"
 #include "policies/cost/collective_cost.h"
 #include "policies/cost/cost_memo.h"
+#include "policies/cost/memo.h"
 #include "policies/seam/plan.h"
 #include "policies/seam/policy.h"
 #include "policies/seam/snapshot.h"
@@ -117,8 +118,9 @@ class Scheduler {
     ledger_.plans().ForgetPolicy();
   }
 
-  // As policies::Policy::UseTuned.
+  // As policies::Policy::UseTuned; and what SMs collectives are likely to hold follows its curves.
   void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) {
+    device_.transport_curves = policies::CurvesOf(tuned.get());
     policy_->UseTuned(std::move(tuned));
   }
 
@@ -292,8 +294,9 @@ class Scheduler {
   void Finish(OpId op, Time now);
 
   const SchedulerOptions options_;
-  const policies::DeviceModel device_;
+  policies::DeviceModel device_;  // whose curves are those of what was tuned last
   policies::CostMemo costs_;
+  policies::Memo<policies::Work, policies::GemmTimes, 256> gemm_times_;
   std::unique_ptr<policies::Policy> policy_;
   OpPool pool_;
   std::vector<Queue> queues_;

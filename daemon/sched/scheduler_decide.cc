@@ -119,8 +119,9 @@ void Scheduler::RankCandidates(Time now) {
 }
 
 policies::Beside Scheduler::GemmsBeside(Time now) {
-  policies::Beside beside = {
-      .us = static_cast<float>(ledger_.BacklogOf(policies::Priority::kLow, now).ns) * 1e-3f};
+  const float launched_us =
+      static_cast<float>(ledger_.BacklogOf(policies::Priority::kLow, now).ns) * 1e-3f;
+  policies::Beside beside = {.us = launched_us, .longest_us = launched_us};
   int left = kMaxBeside;
   for (uint8_t list = 0; list < kReadyCollective; ++list) {
     for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
@@ -128,7 +129,8 @@ policies::Beside Scheduler::GemmsBeside(Time now) {
         const OpSlot& slot = pool_[op];
         if (slot.op.work.runs_on != RunsOn::kSms) break;
         if (left-- == 0) return beside;
-        beside.us += static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
+        beside.Add(gemm_times_.Of(slot.op.work, slot.work_hash,
+                                  [&] { return policies::GemmTimesOf(device_, slot.op.work); }));
       }
     }
   }

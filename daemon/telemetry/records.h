@@ -12,6 +12,7 @@
 
 #include "policies/seam/lanes.h"
 #include "policies/seam/plan.h"
+#include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
 namespace concert::daemon {
@@ -67,6 +68,7 @@ struct PlanRecord {
     std::memcpy(static_cast<void*>(this), &other, other.bytes());
     return *this;
   }
+  bool is_collective() const { return ops[0].runs_on == policies::RunsOn::kLinks; }
   // Of them, those that say something.
   size_t bytes() const {
     return offsetof(PlanRecord, ops) + std::min<size_t>(op_count, kMaxListed) * sizeof(Listed);
@@ -83,7 +85,9 @@ struct PlanRecord {
   uint16_t op_count, launch_count;
   uint16_t session_count;  // distinct sessions
   std::array<uint16_t, policies::kFormCount> ops_by_form;
-  uint16_t sm_count;  // that its largest launch may use; 0: all
+  // That its largest launch may use; 0: all. Of a collective: that are left to it; 0: none.
+  uint16_t sm_count;
+  policies::Transport transport;  // of a collective
   policies::Reason reason;
   policies::Form form;                 // of its largest launch
   std::array<Listed, kMaxListed> ops;  // the first of them; last, for operator=

@@ -436,9 +436,12 @@ LaunchSplit& AutoPolicy::Choose(const Snapshot& snapshot, Budget budget) {
 
 // All that the choice depends on.
 void AutoPolicy::Sign(const Snapshot& snapshot, Budget budget) {
-  signature_.Start(
-      static_cast<uint32_t>(SmsOf(budget)) << 8 | static_cast<uint32_t>(scope_.goal) << 4 |
-      static_cast<uint32_t>(scope_.grouped) << 1 | static_cast<uint32_t>(scope_.high()));
+  const bool late = budget == Budget::kLate;
+  const auto sms = static_cast<uint32_t>(late ? held_.sms : SmsOf(budget));
+  const uint32_t late_step = late ? late_step_ + 1 : 0;
+  signature_.Start(late_step << 20 | sms << 8 | static_cast<uint32_t>(scope_.goal) << 4 |
+                   static_cast<uint32_t>(scope_.grouped) << 1 |
+                   static_cast<uint32_t>(scope_.high()));
   for (int i = 0; i < scope_.count(); ++i) {
     const ReadyOp& op = snapshot.ready[scope_.index[i]];
     signature_.Add(

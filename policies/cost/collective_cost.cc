@@ -46,7 +46,38 @@ uint64_t KeptBytes(const Work& work) {
   return work.keeps ? work.link_bytes / std::max<uint64_t>(1, work.ranks - 1u) : 0;
 }
 
+// The share of their rate that GEMMs lose which leave so many SMs to it for `run_us`.
+double LostToSms(const DeviceModel& device, const Beside& beside, int held, double run_us) {
+  const double share = 1.0 * held / device.sm_count;
+  if (held == 0 || beside.longest_us > run_us) return share;  // the last blocks begin late
+  const auto* const as_many = std::ranges::lower_bound(kPeerSms, held);
+  if (as_many == std::end(kPeerSms)) return share;
+  const double longer_us = beside.longer_us[static_cast<size_t>(as_many - kPeerSms)];
+  return std::max(share, longer_us / (beside.us + longer_us));
+}
+
 }  // namespace
+
+GemmTimes GemmTimesOf(const DeviceModel& device, const Work& gemm) {
+  GemmTimes times{.us = static_cast<float>(SoloUs(device, gemm))};
+  for (size_t i = 0; i < kPeerSmsCount; ++i) {
+    const int left = std::max(1, device.sm_count - kPeerSms[i]);
+    times.longer_us[i] = std::max(0.0f, static_cast<float>(SoloUs(device, gemm, left)) - times.us);
+  }
+  return times;
+}
+
+void Beside::Add(const GemmTimes& gemm) {
+  us += gemm.us;
+  longest_us = std::max(longest_us, gemm.us);
+  for (size_t i = 0; i < kPeerSmsCount; ++i) longer_us[i] += gemm.longer_us[i];
+}
+
+double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
+  const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
+  if (choice.transport != Transport::kCopyEngine || curve.bytes_per_s_per_sm == 0) return 0;
+  return choice.sms == 0 ? 0 : Us(KeptBytes(work), choice.sms * curve.bytes_per_s_per_sm);
+}
 
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice) {
@@ -55,10 +86,10 @@ double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_
   const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
   double moving_us = std::max(Us(work.link_bytes, link_share * device.link_bytes_per_s),
                               Us(work.hbm_bytes, device.hbm_bytes_per_s));
-  if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
-    const double loading_us =
-        Us(copies ? KeptBytes(work) : loaded_bytes, choice.sms * curve.bytes_per_s_per_sm);
-    moving_us = Rounded(moving_us, loading_us);
+  if (copies) {
+    moving_us = Rounded(moving_us, OwnCopyUs(device, work, choice));
+  } else if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
+    moving_us = Rounded(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
   const double floor_us = IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us;
   return floor_us + (copies && work.keeps ? kOwnCopyUs : 0) + moving_us;
@@ -73,7 +104,9 @@ double RunUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
              const TransportChoice& choice, const Beside& beside) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
   const double alone_us = TransportUs(device, work, loaded_bytes, choice);
-  return alone_us + (curve.beside_gemm - 1) * std::min<double>(alone_us, beside.us);
+  const double wait_us =
+      choice.transport == Transport::kNccl && choice.sms == 0 ? beside.longest_us : 0;
+  return wait_us + alone_us + (curve.beside_gemm - 1) * std::min<double>(alone_us, beside.us);
 }
 
 double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
@@ -85,7 +118,7 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
     const double share = std::min(lost, kMostLost);
     return std::min(run_us * share, beside.us * share / (1 - share));
   };
-  const double held = 1.0 * HeldSms(device, choice) / device.sm_count;
+  const double held = LostToSms(device, beside, HeldSms(device, choice), run_us);
   const double moved = Us(work.link_bytes, device.link_bytes_per_s) / run_us;
   return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held) +
                               late_us(curve.gemm_per_link * moved));
@@ -108,8 +141,10 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
                                           : TogetherUs(device, work, loaded_bytes, choice, beside) +
                                                 kRunShare * run_us};
   };
-  add(Transport::kNccl, device.collective_sms);
   const TransportSet there = device.transports & work.transports;
+  if (there.Has(Transport::kNccl) || there == TransportSet()) {
+    add(Transport::kNccl, device.collective_sms);
+  }
   if (there.Has(Transport::kCopyEngine) && !work.keeps) add(Transport::kCopyEngine, 0);
   for (const Transport transport : {Transport::kPeer, Transport::kHybrid, Transport::kCopyEngine}) {
     if (!there.Has(transport) || (transport == Transport::kCopyEngine && !work.keeps)) continue;

@@ -2,23 +2,38 @@
 #ifndef CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 #define CONCERT_POLICIES_COST_COLLECTIVE_COST_H_
 
+#include <array>
+#include <cstddef>
+#include <iterator>
+
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/transport.h"
 #include "policies/seam/work.h"
 
 namespace concert::policies {
 
-// GEMMs that are to run on a GPU while its rank's part of a collective does, alone on all SMs.
-//
-// Those that the memory bounds count like the others: their work lists are best on some numbers of
-// SMs, and 64x8192x8192 takes 57 us on 116 instead of 33 on 128 (H200).
-struct Beside {
-  float us = 0;  // one after the other
-};
-
 // Blocks of our own kernels that are worth a look: four leave nearly all SMs to GEMMs; all-gather
 // reaches the links' limit with eight, all-reduce with twelve, the others with sixteen (two H200s).
 inline constexpr int kPeerSms[] = {4, 8, 12, 16};
+inline constexpr size_t kPeerSmsCount = std::size(kPeerSms);
+
+// What a GEMM takes, by the cost model: alone on all SMs, and how much longer without as many as
+// peer kernels hold (kPeerSms). Rounds of tiles: 2048x4096x8192 takes 175 us on 128 SMs, 240 on 124
+// (H200).
+struct GemmTimes {
+  float us = 0;
+  std::array<float, kPeerSmsCount> longer_us = {};
+};
+GemmTimes GemmTimesOf(const DeviceModel& device, const Work& gemm);
+
+// GEMMs that are to run on a GPU while its rank's part of a collective does, one after the other.
+struct Beside {
+  float us = 0;          // alone on all SMs
+  float longest_us = 0;  // of them
+  std::array<float, kPeerSmsCount> longer_us = {};
+
+  void Add(const GemmTimes& gemm);
+};
 
 // What `tuned` says of the node's transports; null, or nothing in it: the constants.
 inline TransportCurves CurvesOf(const TunedTable* tuned) {
@@ -31,7 +46,11 @@ inline TransportCurves CurvesOf(const TunedTable* tuned) {
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice);
 
-// The same beside GEMMs.
+// Of that, what blocks take for what the rank copies to itself beside copy engines.
+double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice);
+
+// The same beside GEMMs. Nothing is left to NCCL where it takes what SMs it likes, so that it waits
+// for a GEMM that was there before.
 double RunUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
              const TransportChoice& choice, const Beside& beside);
 
@@ -39,7 +58,9 @@ double RunUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
 int HeldSms(const DeviceModel& device, const TransportChoice& choice);
 
 // From the start of both to the end of both, if the GEMMs keep to the SMs that the collective
-// leaves while it runs, and take all before and after.
+// leaves while it runs, and take all before and after. They lose the share of the SMs that it holds
+// or, where they end before it does, the rounds that they take longer without those. Memory-bound
+// ones lose the share, too: 64x8192x8192 takes 57 us on 116 SMs and 33 on 128 (H200).
 double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                   const TransportChoice& choice, const Beside& beside);
 

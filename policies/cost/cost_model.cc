@@ -118,7 +118,7 @@ OpCost CopyCost(const DeviceModel& device, const Work& work) {
 }  // namespace
 
 int CollectiveSms(const DeviceModel& device) {
-  constexpr int kMost = 16, kPart = 8;
+  constexpr int kMost = 24, kPart = 5;
   if (device.collective_sms > 0) return std::min(device.collective_sms, device.sm_count - 1);
   return std::clamp(device.sm_count / kPart, 1, kMost);
 }

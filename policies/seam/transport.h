@@ -115,7 +115,9 @@ constexpr std::array<double, kCollectiveKindCount> AllKinds(double share) {
 // Fitted to all five kinds, 1 KiB to 768 MiB, between two H200s (docs/adr/0023-transports.md), from
 // the launch until the host sees both ranks' ends. What holds where nothing has been measured.
 inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = {{
-    {.floor_us = 30, .link_share = AllKinds(0.75)},
+    // The library's own number of blocks; each of fewer moves 17 to 20 GB/s, of all-to-all and
+    // broadcast up to 31 (suite collectives, 8 CTAs; c3, 4 to 12).
+    {.floor_us = 30, .link_share = {0.85, 0.74, 0.69, 0.87, 0.93}, .bytes_per_s_per_sm = 20e9},
     {.floor_us = 23,
      .link_share = AllKinds(0.88),
      .bytes_per_s_per_sm = 43e9,

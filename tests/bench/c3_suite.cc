@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/c3_result.h"
+#include "tests/bench/rank_contender.h"
 #include "tests/bench/rank_stage.h"
 #include "tests/bench/rank_turns.h"
 #include "tests/bench/result_file.h"
@@ -29,56 +30,13 @@ constexpr uint32_t kPlannedRuns = 2;  // that are looked up in the daemon's plan
 constexpr int kPlanLooks = 100;
 constexpr std::chrono::milliseconds kPlanLook(5);
 
-enum class Role { kConcert, kBaseline, kForm };
-
-struct Member {
-  RankContender contender;
-  Role role = Role::kForm;
-  bool gemm_alone = false, collective_alone = false;  // also measured so
-};
-
-// What a process without concert can do, and on the simulator, which has no NCCL, what stands in.
-std::vector<Member> Baselines(bool is_sim) {
-  using enum Role;
-  if (is_sim) {
-    return {{{.name = "serial", .policy = "serial", .transport = "nccl"}, kBaseline, true, true},
-            {{.name = "streams", .policy = "streams", .transport = "nccl"}, kBaseline},
-            {{.name = "priority", .policy = "priority", .transport = "nccl"}, kBaseline},
-            {{.name = "conccl", .policy = "streams", .transport = "ce"}, kBaseline, false, true}};
-  }
-  return {{{.name = "serial", .way = "serial"}, kBaseline, true, true},
-          {{.name = "streams", .way = "streams"}, kBaseline},
-          {{.name = "priority", .way = "priority"}, kBaseline},
-          {{.name = "conccl", .way = "conccl"}, kBaseline, false, true}};
-}
-
-// Everything that the policy may choose, by daemons that can do nothing else. It holds NCCL to some
-// SMs only where a node is configured so.
-std::vector<Member> Forms() {
-  std::vector<Member> forms = {
-      {{.name = "form_serial", .policy = "serial"}},
-      {{.name = "form_ce", .policy = "priority", .transport = "ce"}, Role::kForm, false, true},
-      {{.name = "form_nccl", .policy = "priority", .transport = "nccl"}},
-      {{.name = "form_p2p8_priority", .policy = "priority", .transport = "p2p", .sms = 8}}};
-  const auto split = [&](const std::string& transport, int sms) {
-    forms.push_back({{.name = absl::StrCat("form_", transport, sms),
-                      .policy = "static_split",
-                      .transport = transport,
-                      .sms = sms},
-                     Role::kForm,
-                     false,
-                     true});
-  };
-  for (const int sms : {4, 8, 12, 16}) split("p2p", sms);
-  for (const int sms : {8, 12}) split("hybrid", sms);
-  return forms;
-}
+using Role = C3Member::Role;
 
 // The suite's inside: who takes part and what the scenarios need.
 struct C3 {
   const RunOptions& options;
   std::unique_ptr<RankStage> stage;
-  std::vector<Member> members;  // as the stage's contenders
+  std::vector<C3Member> members;  // as the stage's contenders
   Rivals rivals;
   std::vector<std::string> forms;             // names
   std::map<uint32_t, RankMemorySizes> sizes;  // by ranks
@@ -87,15 +45,15 @@ struct C3 {
 
 // All but concert, which is there already; those whose daemons come up.
 void AddMembers(C3& c3, json& header) {
-  std::vector<Member> others = Baselines(c3.stage->is_sim());
+  std::vector<C3Member> others = C3Baselines(c3.stage->is_sim());
   if (c3.options.forms) {
-    for (Member& form : Forms()) others.push_back(std::move(form));
+    for (C3Member& form : C3Forms()) others.push_back(std::move(form));
   }
   std::vector<RankContender> contenders;
-  for (const Member& member : others) contenders.push_back(member.contender);
+  for (const C3Member& member : others) contenders.push_back(member.contender);
   c3.stage->Add(contenders, header);
   c3.members = {{c3.stage->contenders().front(), Role::kConcert, true, true}};
-  for (Member& member : others) {
+  for (C3Member& member : others) {
     if (c3.members.size() == c3.stage->contenders().size()) break;
     const std::string& name = member.contender.name;
     if (c3.stage->contenders()[c3.members.size()].name != name) continue;  // left out
@@ -138,7 +96,7 @@ absl::StatusOr<std::vector<size_t>> Verify(C3& c3, RankCrew& crew, CollectiveKin
                                            double& worst, json& unavailable) {
   std::vector<size_t> able;
   for (size_t i = 0; i < c3.members.size(); ++i) {
-    const Member& member = c3.members[i];
+    const C3Member& member = c3.members[i];
     if (!Carries(member.contender, kind)) continue;
     if (const auto why = c3.broken.find(i); why != c3.broken.end()) {
       unavailable.push_back({{"name", member.contender.name}, {"why", why->second}});

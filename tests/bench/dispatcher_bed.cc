@@ -74,7 +74,10 @@ uint32_t DispatcherBed::OpenSession(uint32_t uid, uint32_t queues, policies::Pri
   }
   DispatcherMessage buffer(DispatcherMessage::Type::kAddBuffer, id);
   buffer.buffer = {.handle = kBuffer,
-                   .range = {(1 << 20) + session * kBufferBytes, kBufferBytes, 0, false}};
+                   .range = {.address = (1 << 20) + session * kBufferBytes,
+                             .bytes = kBufferBytes,
+                             .gpu = dispatcher_.gpu(),
+                             .pool = true}};
   Tell(buffer);
   return session;
 }
@@ -134,8 +137,11 @@ bool DispatcherBed::Fits(std::span<const GemmShape> shapes) {
                      [](const GemmShape& shape) { return shape.bytes() <= kMatrixBytes; });
 }
 
+concert_operand DispatcherBed::Operand(uint64_t place, int matrix) {
+  return {kBuffer, 0, place * kOperandBytes + static_cast<uint64_t>(matrix) * kMatrixBytes};
+}
+
 concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue, uint64_t place) {
-  const uint64_t offset = place * kOperandBytes;
   concert_descriptor op{};
   op.queue = queue;
   op.kind = CONCERT_OP_GEMM;
@@ -143,9 +149,9 @@ concert_descriptor DispatcherBed::Gemm(const GemmShape& shape, uint32_t queue, u
                   .n = shape.n,
                   .k = shape.k,
                   .batch = 1,
-                  .a = {kBuffer, 0, offset},
-                  .w = {kBuffer, 0, offset + kMatrixBytes},
-                  .d = {kBuffer, 0, offset + 2 * kMatrixBytes},
+                  .a = Operand(place, 0),
+                  .w = Operand(place, 1),
+                  .d = Operand(place, 2),
                   .lda = shape.k,
                   .ldw = shape.k,
                   .ldd = shape.n,

@@ -53,6 +53,8 @@ class DispatcherBed {
   // One that nothing is wrong with, but for what the caller adds. Its operands are those of the
   // `place`-th of kMaxSets x kMaxGemms.
   static concert_descriptor Gemm(const GemmShape& shape, uint32_t queue, uint64_t place = 0);
+  // Memory of its own, of kMatrixBytes: the `matrix`-th of four of that place.
+  static concert_operand Operand(uint64_t place, int matrix);
   // What clients share with the daemon.
   uint64_t& user_timeline(uint32_t session, uint32_t index);
   uint32_t& waiters(uint32_t session, uint32_t queue);

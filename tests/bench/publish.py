@@ -5,6 +5,9 @@
   tests/bench/publish.py                       tables, plots and README.md anew, of the files that are there already
   tests/bench/publish.py --check               exit status 1 where README.md and the tables do not say what the files do
 
+docs/benchmarks/model/ has what the simulator makes of a suite (predict_overlap --out), of which a table against the measured
+file of the same name is written, too.
+
 A quick look, a modelled result, one with failed scenarios or of uncommitted code is refused; --quick-look publishes the
 first all the same, and every table of it says what it is. One current file a suite: git keeps the old ones. Needs
 matplotlib for the plots (Debian: python3-matplotlib).
@@ -17,9 +20,11 @@ import sys
 
 import report
 import report_data
+import report_model
 from report_data import losses_of, summary_of
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks"
+MODELLED = "model"  # below DOCS: results of predict_overlap, each named as the measured file that it is held against
 SHOWN_LOSSES = 10  # of a file; its table has all of them
 PLOTS = {"": "plot", "-summary": "summary", "-latency": "latencies"}  # what report_plots.py draws
 BLOCK = "<!-- {0}: written by tests/bench/publish.py -->\n{1}<!-- end of {0} -->\n"
@@ -66,6 +71,13 @@ def results_in(docs):
     """Of concert-bench; what micro-benchmarks leave there has no schema."""
     return {path.stem: report_data.read(path) for path in sorted(docs.glob("*.json"))
             if "schema" in json.loads(path.read_text(encoding="utf-8"))}
+
+
+def model_tables(docs):
+    """What the simulator makes of a suite, against the measured file of that name: path and text."""
+    return {docs / f"{path.stem}-model.md":
+            "\n".join(report_model.table(report_data.read(docs / path.name), report_data.read(path))) + "\n"
+            for path in sorted((docs / MODELLED).glob("*.json"))}
 
 
 def identity(result):
@@ -125,6 +137,7 @@ def stale(docs):
     for name, result in results_in(docs).items():
         said[docs / f"{name}.md"] = "\n".join(report.table(result)) + "\n"
         said[docs / f"{name}.json"] = report_data.dump(result)
+    said |= model_tables(docs)
     return [str(path) for path, text in said.items()
             if not path.exists() or path.read_text(encoding="utf-8") != text]
 
@@ -146,6 +159,8 @@ def main():
     else:
         for name, result in results_in(arguments.docs).items():
             report.write(result, arguments.docs / name, plots=True)
+    for path, text in model_tables(arguments.docs).items():
+        path.write_text(text, encoding="utf-8")
     (arguments.docs / "README.md").write_text(readme_of(arguments.docs), encoding="utf-8")
     return 0
 

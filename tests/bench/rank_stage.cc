@@ -13,15 +13,6 @@
 
 namespace concert::bench {
 
-bool Carries(const RankContender& contender, CollectiveKind kind) {
-  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-  if (contender.transport == "ce") return !reduces;
-  if (contender.way == "conccl")  // NCCL's copy engines
-    return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll;
-  if (contender.transport == "hybrid") return kind == CollectiveKind::kAllReduce;
-  return true;
-}
-
 absl::StatusOr<std::unique_ptr<RankStage>> RankStage::Open(const RunOptions& options,
                                                            nlohmann::json& header) {
   // Nobody takes multicast, neither daemons nor ranks, which inherit this.

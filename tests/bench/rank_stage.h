@@ -12,24 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tests/bench/collective_shape.h"
 #include "tests/bench/node_under_test.h"
+#include "tests/bench/rank_contender.h"
 #include "tests/bench/rank_crew.h"
 #include "tests/bench/suite.h"
 
 namespace concert::bench {
-
-struct RankContender {
-  std::string name;
-  std::string policy;     // of a private daemon; empty: ranks launch by themselves
-  std::string transport;  // the daemon's; empty: its own choice
-  int sms = 0;            // the daemon's collective_sms
-  std::string way;        // of ranks that launch by themselves: FindLocalWay
-};
-
-// Whether collectives of this kind go by the contender's transport: where it cannot carry them they
-// would go by NCCL, which is another contender.
-bool Carries(const RankContender& contender, CollectiveKind kind);
 
 class RankStage {
  public:

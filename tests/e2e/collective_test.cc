@@ -183,7 +183,8 @@ TEST_F(CollectiveBesideGemmsTest, PriorityPutsThemOnALaneAheadOfGemms) {
     for (const OpRecord& op : rank.ops) {
       EXPECT_EQ(policies::IsHighPriority(op.lane), op.kind == CONCERT_OP_ALL_REDUCE);
     }
-    for (const PlanRecord& plan : rank.plans) EXPECT_EQ(plan.sm_count, 0);
+    for (const PlanRecord& plan : rank.plans)
+      EXPECT_EQ(plan.sm_count, IsCollective(plan) ? kCollectiveSms : 0);
   }
   CheckNumbers();
 }

@@ -290,7 +290,8 @@ TEST_P(ServiceTest, ABadOpFailsAloneAndInItsTurn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, ServiceTest,
-                         Values("auto", "serial", "streams", "group", "priority", "goldyloc"),
+                         Values("auto", "serial", "streams", "group", "priority", "conccl",
+                                "goldyloc"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -69,4 +69,13 @@ KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels
   return shape;
 }
 
+KernelShape InBlocks(const KernelShape& shape, int sms) {
+  if (shape.tiles <= sms) return shape;
+  KernelShape blocks = shape;
+  blocks.tiles = sms;
+  blocks.tile_ns *= static_cast<double>(CeilDiv(shape.tiles, sms));
+  blocks.tile_bytes *= static_cast<double>(shape.tiles) / sms;
+  return blocks;
+}
+
 }  // namespace concert::daemon::sim

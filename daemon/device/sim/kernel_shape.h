@@ -17,6 +17,9 @@ struct KernelShape {
   double tile_ns = 0;     // on an SM of its own, HBM to spare
   double tile_bytes = 0;  // HBM traffic of a tile
   double floor_ns = 0;    // from the first tile's start, the kernel takes at least this long
+  // Its blocks go on from tile to tile and keep their SMs meanwhile, as the group kernel's do.
+  bool persistent = false;
+  double behind_ns = 0;  // from the end of what is before it on its lane to its first tile
 };
 
 // The shape of a kernel for ops that run on SMs; of several, tiles cost their mean. For a GEMM,
@@ -25,6 +28,11 @@ struct KernelShape {
 // tiles, larger ones if need be, so that simulating a kernel takes bounded time.
 inline constexpr int64_t kMaxTiles = 16384;
 KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels::Op* const> ops);
+
+// The same with what a block on each of `sms` SMs computes as one tile: a library's GEMM kernel
+// deals its tiles out in advance, so that beside a kernel that holds some SMs the blocks for those
+// come when others have ended, and it takes twice as long.
+KernelShape InBlocks(const KernelShape& shape, int sms);
 
 }  // namespace concert::daemon::sim
 

@@ -98,7 +98,7 @@ void SimEngine::EnqueueCollective(std::span<const CollectivePart> parts,
   group.part_count = parts.size();
   group.choice = choice;
   std::copy(parts.begin(), parts.end(), group.parts.begin());
-  group.solo_ns = group.left_ns = SoloNs(group);
+  TimeOf(group);
   for (const CollectivePart& part : parts) {
     Push(part.gpu, part.lane, ItemType::kCollective, at, cookie).group = index;
   }
@@ -130,10 +130,16 @@ void SimEngine::StartAndEnd(std::vector<Completion>& done) {
   up_to_date_ = true;
 }
 
+// Of its head, if nothing else is in the way.
+Time SimEngine::StartOf(const LaneState& lane) {
+  const Item& item = lane.head();
+  return std::max(item.ready_at, lane.last_end + static_cast<Time>(item.shape.behind_ns));
+}
+
 bool SimEngine::StartHeads(Gpu& gpu) {
   bool changed = false;
   for (LaneState& lane : gpu.lanes) {
-    if (lane.empty() || lane.started || lane.head().ready_at > now_) continue;
+    if (lane.empty() || lane.started || StartOf(lane) > now_) continue;
     lane.started = true;
     lane.start_order = ++starts_;
     lane.tiles_left = lane.head().shape.tiles;
@@ -143,6 +149,7 @@ bool SimEngine::StartHeads(Gpu& gpu) {
     lane.left_ns = lane.head().bytes / gpu.model.link_bytes_per_s * 1e9;
     if (lane.head().type == ItemType::kCollective) {
       Group& group = groups_[lane.head().group];
+      ++group.parts_started;
       if (SmsOf(gpu, group) == 0) ++group.parts_ready;  // it waits for none
     }
     changed = true;
@@ -202,7 +209,7 @@ bool SimEngine::HeadEnded(const Gpu& gpu, const LaneState& lane) const {
       return lane.has_engine && lane.left_ns <= kDoneNs && now_ >= lane.earliest_end;
     case ItemType::kCollective: {
       const Group* group = MovingGroup(lane);
-      return group != nullptr && group->left_ns <= kDoneNs;
+      return group != nullptr && group->ended();
     }
     case ItemType::kMark:
       return true;
@@ -222,10 +229,11 @@ void SimEngine::EndCollective(uint16_t group_index) {
   free_groups_.push_back(group_index);
 }
 
-void SimEngine::EndHead(LaneState& lane) {
+void SimEngine::EndHead(LaneState& lane) const {
   ++lane.ended;
+  lane.last_end = now_;
   lane.started = false;
-  lane.sms = 0;
+  lane.sms = lane.left_sms = 0;
   lane.has_engine = false;
   lane.earliest_end = kNever;
   lane.rate = 1;
@@ -245,7 +253,7 @@ Time SimEngine::NextEvent() const {
 // Of a lane with work. kNever while it waits for something that has an event of its own.
 Time SimEngine::NextEventOf(const LaneState& lane) const {
   const Item& item = lane.head();
-  if (!lane.started) return item.ready_at;
+  if (!lane.started) return StartOf(lane);
   Time next = kNever;
   switch (item.type) {
     case ItemType::kKernel:
@@ -260,7 +268,11 @@ Time SimEngine::NextEventOf(const LaneState& lane) const {
       if (!lane.has_engine) return kNever;
       return lane.left_ns > kDoneNs ? After(now_, lane.left_ns, lane.rate) : lane.earliest_end;
     case ItemType::kCollective:
-      if (const Group* group = MovingGroup(lane)) next = After(now_, group->left_ns, group->rate);
+      if (const Group* group = MovingGroup(lane)) {
+        if (group->left_ns > kDoneNs) next = After(now_, group->left_ns, group->rate);
+        if (group->has_sms() && group->own_left_ns > kDoneNs)
+          next = std::min(next, After(now_, group->own_left_ns, 1));
+      }
       return next;
     case ItemType::kMark:
     case ItemType::kOrder:

@@ -6,12 +6,14 @@
 // passed and what it needs is free:
 //   kernel      SMs. Tiles take free SMs one by one; lanes of high priority first, then whoever
 //   holds fewest.
-//               No preemption: a tile keeps its SM to its end. All running tiles share HBM. Parts
-//               of a kernel (the problems of a group) end when their share of its tiles has.
+//               No preemption: a tile keeps its SM to its end, and a persistent kernel's block goes
+//               on with its next tile. All running tiles share HBM. Parts of a kernel (the problems
+//               of a group) end when their share of its tiles has.
 //   copy        one of the GPU's copy engines; shares HBM, never SMs.
 //   collective  a few SMs on every GPU it touches, held from the first one on as real ones do: it
-//   moves once
-//               all its lanes have reached it and all its SMs are there. Shares links and HBM.
+//               moves once all its lanes have reached it and all its SMs are there; one by copy
+//               engines needs these for what ranks copy to themselves, moves before and gives
+//               them back after that. Shares links and HBM.
 //   mark        nothing: ends when all before it on the lane has.
 //   order       nothing: ends when what was on the other lane at its enqueueing has.
 //
@@ -107,6 +109,7 @@ class SimEngine {
  private:
   // What has at most this left has ended: rounding errors of double arithmetic.
   static constexpr double kDoneNs = 1e-3;
+  static constexpr Time kLongAgo = -(Time{1} << 60);
 
   enum class ItemType : uint8_t { kKernel, kCopy, kCollective, kMark, kOrder };
 
@@ -135,14 +138,16 @@ class SimEngine {
     // Of the item at the head, once it has started:
     bool started = false;
     uint64_t start_order = 0;
-    int sms = 0;  // held
+    int sms = 0;       // held
+    int left_sms = 0;  // by tiles that have ended since SMs were assigned
     int64_t tiles_left = 0;
     int64_t tiles_ended = 0;
     std::vector<Wave> waves;
     double left_ns = 0;       // copy, at full rate
     bool has_engine = false;  // copy
     Time earliest_end = kNever;
-    double rate = 1;  // kernel and copy: share of full rate
+    Time last_end = kLongAgo;  // of an item before
+    double rate = 1;           // kernel and copy: share of full rate
 
     bool empty() const { return enqueued == ended; }
     Item& head() { return items[ended % items.size()]; }
@@ -153,10 +158,16 @@ class SimEngine {
     std::array<CollectivePart, kMaxParts> parts;
     size_t part_count = 0;
     policies::TransportChoice choice;
+    size_t parts_started = 0;
     size_t parts_ready = 0;  // hold all their SMs
     double solo_ns = 0, left_ns = 0, rate = 1;
+    double own_left_ns = 0;  // of what ranks copy to themselves, with all SMs
 
-    bool moving() const { return parts_ready == part_count; }
+    bool copies() const { return choice.transport == policies::Transport::kCopyEngine; }
+    bool needs_sms() const { return !copies() || own_left_ns > kDoneNs; }
+    bool has_sms() const { return parts_ready == part_count; }
+    bool moving() const { return has_sms() || (copies() && parts_started == part_count); }
+    bool ended() const { return moving() && left_ns <= kDoneNs && own_left_ns <= kDoneNs; }
     std::span<const CollectivePart> part_span() const { return {parts.data(), part_count}; }
   };
 
@@ -179,15 +190,18 @@ class SimEngine {
   bool EndHeads(int gpu_index, std::vector<Completion>& done);
   bool HeadEnded(const Gpu& gpu, const LaneState& lane) const;
   void EndCollective(uint16_t group_index);
-  static void EndHead(LaneState& lane);
+  void EndHead(LaneState& lane) const;
+  static Time StartOf(const LaneState& lane);
   Time NextEventOf(const LaneState& lane) const;
 
   // sim_resources.cc: who holds what and how fast it goes.
   void AssignSms(Gpu& gpu);
+  static void KeepSms(Gpu& gpu);
+  void GiveBackSms(Gpu& gpu);
   LaneState* NextForSm(Gpu& gpu);
   int SmsWanted(const Gpu& gpu, const LaneState& lane) const;
   void AssignCopyEngines(Gpu& gpu);
-  double SoloNs(const Group& group) const;
+  void TimeOf(Group& group) const;
   void SetRates();
   void ShareLinks(int gpu_index);
   void ShareHbm(int gpu_index);

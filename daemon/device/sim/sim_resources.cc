@@ -1,6 +1,7 @@
 // The engine's resources: SMs, copy engines, HBM bandwidth, links.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "daemon/device/sim/fair_share.h"
 #include "daemon/device/sim/sim_engine.h"
@@ -18,7 +19,10 @@ int SimEngine::SmsOf(const Gpu& gpu, const Group& group) {
 int SimEngine::SmsWanted(const Gpu& gpu, const LaneState& lane) const {
   if (lane.empty() || !lane.started) return 0;
   const Item& item = lane.head();
-  if (item.type == ItemType::kCollective) return SmsOf(gpu, groups_[item.group]) - lane.sms;
+  if (item.type == ItemType::kCollective) {
+    const Group& group = groups_[item.group];
+    return group.needs_sms() ? SmsOf(gpu, group) - lane.sms : 0;
+  }
   if (item.type != ItemType::kKernel) return 0;
   return static_cast<int>(std::min<int64_t>(lane.tiles_left, item.sm_limit - lane.sms));
 }
@@ -44,9 +48,31 @@ SimEngine::LaneState* SimEngine::NextForSm(Gpu& gpu) {
   return best;
 }
 
+// Blocks of persistent kernels go on with their next tiles.
+void SimEngine::KeepSms(Gpu& gpu) {
+  for (LaneState& lane : gpu.lanes) {
+    const int left = std::exchange(lane.left_sms, 0);
+    if (left == 0 || !lane.head().shape.persistent) continue;
+    const auto kept = static_cast<int>(std::min<int64_t>(left, lane.tiles_left));
+    gpu.free_sms -= kept;
+    lane.sms += kept;
+    lane.tiles_left -= kept;
+  }
+}
+
+// Copies by engines go on without the SMs that were for what ranks copy to themselves.
+void SimEngine::GiveBackSms(Gpu& gpu) {
+  for (LaneState& lane : gpu.lanes) {
+    const Group* group = MovingGroup(lane);
+    if (group != nullptr && !group->needs_sms()) gpu.free_sms += std::exchange(lane.sms, 0);
+  }
+}
+
 void SimEngine::AssignSms(Gpu& gpu) {
+  GiveBackSms(gpu);
   std::array<int, policies::kLaneCount> before;
   for (size_t i = 0; i < before.size(); ++i) before[i] = gpu.lanes[i].sms;
+  KeepSms(gpu);
   while (gpu.free_sms > 0) {
     LaneState* lane = NextForSm(gpu);
     if (lane == nullptr) break;
@@ -96,8 +122,8 @@ const SimEngine::Group* SimEngine::MovingGroup(const LaneState& lane) const {
 }
 
 // What its slowest GPU takes. Of collectives there is one model, the policies' (ADR 24).
-double SimEngine::SoloNs(const Group& group) const {
-  double us = 0;
+void SimEngine::TimeOf(Group& group) const {
+  double us = 0, own_us = 0;
   for (const CollectivePart& part : group.part_span()) {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
     const policies::Work work = {.runs_on = policies::RunsOn::kLinks,
@@ -107,12 +133,14 @@ double SimEngine::SoloNs(const Group& group) const {
                                  .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
                                  .link_bytes = static_cast<uint64_t>(part.link_bytes)};
     const auto loaded_bytes = static_cast<uint64_t>(part.loaded_bytes);
-    const double its_us = group.choice.transport == policies::Transport::kNccl
-                              ? policies::SoloUs(model, work)
-                              : policies::TransportUs(model, work, loaded_bytes, group.choice);
+    const double its_us = part.link_bytes > 0
+                              ? policies::TransportUs(model, work, loaded_bytes, group.choice)
+                              : policies::SoloUs(model, work);
     us = std::max(us, its_us);
+    own_us = std::max(own_us, policies::OwnCopyUs(model, work, group.choice));
   }
-  return std::max(1.0, 1e3 * us);
+  group.solo_ns = group.left_ns = std::max(1.0, 1e3 * us);
+  group.own_left_ns = 1e3 * own_us;
 }
 
 void SimEngine::SetRates() {
@@ -203,7 +231,9 @@ void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
     // Once for all its lanes.
     const CollectivePart& first = group->parts[0];
     const bool is_first = &gpus_[static_cast<size_t>(first.gpu)].lanes[first.lane] == &lane;
-    if (is_first) group->left_ns -= elapsed_ns * group->rate;
+    if (!is_first) return;
+    group->left_ns -= elapsed_ns * group->rate;
+    if (group->has_sms()) group->own_left_ns -= elapsed_ns;
     return;
   }
   if (lane.has_engine) lane.left_ns -= elapsed_ns * lane.rate;
@@ -212,6 +242,7 @@ void SimEngine::ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns) {
     if (wave.left_ns > kDoneNs) continue;
     gpu.free_sms += wave.sms;
     lane.sms -= wave.sms;
+    lane.left_sms += wave.sms;
     lane.tiles_ended += wave.sms;
     up_to_date_ = false;  // rounding may end a tile between two events
   }

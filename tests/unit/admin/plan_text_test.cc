@@ -31,6 +31,22 @@ TEST(PlanTextTest, StreamsNamesLanesAndMixedKinds) {
       StartsWith("GPU 1: 2 GEMMs and 1 all_reduce (sessions 3, 7, 9) side by side on 3 lanes: "));
 }
 
+TEST(PlanTextTest, ACollectiveSaysHowItWent) {
+  PlanRecord plan = PlanOf(1, {3});
+  plan.ops[0].kind = CONCERT_OP_ALL_REDUCE;
+  plan.ops[0].runs_on = policies::RunsOn::kLinks;
+  plan.transport = policies::Transport::kPeer;
+  plan.sm_count = 8;
+  EXPECT_THAT(
+      PlanText(0, plan),
+      StartsWith("GPU 0: 1 all_reduce (session 3) by p2p on 8 SMs: predicted 41.0 us, took"));
+  plan.transport = policies::Transport::kCopyEngine;
+  plan.sm_count = 0;
+  EXPECT_THAT(PlanText(0, plan), HasSubstr("(session 3) by ce: predicted"));
+  plan.ops[0].kind = CONCERT_OP_BARRIER;
+  EXPECT_THAT(PlanText(0, plan), HasSubstr("1 barrier (session 3): predicted"));
+}
+
 TEST(PlanTextTest, SingleHasNothingToCompareWith) {
   const std::string text = PlanText(0, PlanOf(1, {3}));
   EXPECT_THAT(text, StartsWith("GPU 0: 1 GEMM (session 3): predicted 41.0 us, took 43.0 us ("));

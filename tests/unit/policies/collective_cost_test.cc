@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/policies/works.h"
+
 namespace concert::policies {
 namespace {
 
@@ -75,6 +77,24 @@ TEST(CollectiveCostTest, NothingHoldsMoreSmsThanIsAllowed) {
   }
 }
 
+TEST(CollectiveCostTest, TheOnlyTransportThatIsAllowedCarriesWhatItCan) {
+  const DeviceModel only_peers{.transports = TransportSet().Add(Transport::kPeer),
+                               .collective_sms = 4};
+  const TransportChoice peers = {.transport = Transport::kPeer, .sms = 4};
+  EXPECT_EQ(Choose(only_peers, Part(256 << 20, TransportSet::All())), peers);
+  EXPECT_EQ(Choose(only_peers, Part(1 << 20, TransportSet().Add(Transport::kNccl))).transport,
+            Transport::kNccl);
+}
+
+// Two H200s, NCCL held to 8 CTAs: 1937 us for an all-reduce of 256 MiB, where 8 blocks of ours take
+// 986 (suite collectives).
+TEST(CollectiveCostTest, NcclOnFewSmsIsSlow) {
+  const DeviceModel device{.transports = TransportSet::All(), .collective_sms = 8};
+  const Work work = Part(256 << 20, TransportSet().Add(Transport::kNccl).Add(Transport::kPeer));
+  EXPECT_NEAR(Us(device, work, {.transport = Transport::kNccl, .sms = 8}), 1937, 250);
+  EXPECT_EQ(Choose(device, work).transport, Transport::kPeer);
+}
+
 TEST(CollectiveCostTest, MoreBytesNeverTakeLess) {
   const DeviceModel device{.transports = TransportSet::All()};
   for (int transport = 0; transport < kTransportCount; ++transport) {
@@ -95,6 +115,7 @@ TEST(CollectiveCostTest, KindsTakeTheLinksAsMeasured) {
   Work work = Part(256 << 20, TransportSet::All());
   const double reduce_us = Us(device, work, {}) - nccl.floor_us;
   work.collective = CollectiveKind::kBroadcast;
+  device.transport_curves.Of(Transport::kNccl, 4).link_share = AllKinds(nccl.link_share[0]);
   EXPECT_NEAR(Us(device, work, {}) - nccl.floor_us, reduce_us / 2, 1e-6);
   work.ranks = 4;
   EXPECT_NEAR(Us(device, work, {}) - nccl.floor_us, reduce_us, 1e-6) << "two ranks' curve";
@@ -118,6 +139,57 @@ TEST(CollectiveCostTest, WhatWasMeasuredBesideGemmsCounts) {
   const double moved =
       1e6 * static_cast<double>(work.link_bytes) / (1.5 * alone_us * device.link_bytes_per_s);
   EXPECT_NEAR(together_us(much_us), much_us + 1.5 * alone_us * 0.3 * moved, 0.1);
+}
+
+// Two H200s: 175 us on 128 SMs and 240 on 124.
+TEST(CollectiveCostTest, FourSmsLessMayCostAGemmARound) {
+  const GemmTimes times = GemmTimesOf(DeviceModel(), Gemm(2048, 4096, 8192));
+  EXPECT_NEAR(times.us + times.longer_us[0], 175, 15) << "on 128 SMs";
+  EXPECT_NEAR(times.us + times.longer_us[1], 240, 15) << "on 124";
+  for (size_t i = 1; i < kPeerSmsCount; ++i) EXPECT_GE(times.longer_us[i], times.longer_us[i - 1]);
+}
+
+Beside Chain(const Work& gemm, int count) {
+  Beside beside;
+  for (int i = 0; i < count; ++i) beside.Add(GemmTimesOf(DeviceModel(), gemm));
+  return beside;
+}
+
+TEST(CollectiveCostTest, RoundsCountForGemmsThatEndBeforeItDoes) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(64 << 20, TransportSet().Add(Transport::kNccl).Add(Transport::kPeer));
+  const auto together_us = [&](int sms, const Beside& beside) {
+    const TransportChoice choice = {.transport = Transport::kPeer,
+                                    .sms = static_cast<uint16_t>(sms)};
+    return TogetherUs(device, work, work.link_bytes, choice, beside);
+  };
+  const Beside rounds = Chain(Gemm(2048, 4096, 8192), 8);
+  EXPECT_LT(together_us(4, rounds), rounds.us + 20);
+  EXPECT_GT(together_us(8, rounds), rounds.us + 50) << "a round of those beside it";
+  // One that outlasts it has only its last blocks late.
+  const Beside longer = Chain(Gemm(8192, 8192, 8192), 1);
+  EXPECT_LT(together_us(8, longer), longer.us + 25);
+}
+
+// Suite c3, 8 x 2048x4096x8192 beside an all-reduce of 64 MiB: with 4 SMs 1537 us, 1702 with 8
+// to 16.
+TEST(CollectiveCostTest, WhatCostsGemmsNoRoundIsChosen) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(64 << 20, TransportSet().Add(Transport::kNccl).Add(Transport::kPeer));
+  const Beside rounds = Chain(Gemm(2048, 4096, 8192), 8);
+  const TransportChoice four = {.transport = Transport::kPeer, .sms = 4};
+  EXPECT_EQ(ChooseTransport(device, work, work.link_bytes, rounds), four);
+}
+
+// Nothing is left to it, so that it begins when a GEMM on all SMs has ended.
+TEST(CollectiveCostTest, NcclWithItsOwnNumberOfBlocksWaitsForAGemm) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(64 << 20, TransportSet::All());
+  const Beside beside = Chain(Gemm(8192, 8192, 8192), 2);
+  EXPECT_NEAR(RunUs(device, work, work.link_bytes, {}, beside),
+              beside.longest_us + Us(device, work, {}), 1);
+  const TransportChoice held = {.transport = Transport::kNccl, .sms = 8};
+  EXPECT_NEAR(RunUs(device, work, work.link_bytes, held, beside), Us(device, work, held), 1);
 }
 
 TEST(CollectiveCostTest, WhatWasTunedIsUsedAndElseTheConstants) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "policies/baselines/conccl.h"
 #include "policies/cost/cost_model.h"
 #include "policies/seam/policy.h"
 #include "tests/unit/policies/works.h"
@@ -121,6 +122,39 @@ TEST(PriorityTest, HighClassGoesFirstOnHighLanes) {
   EXPECT_TRUE(IsHighPriority(plan.launches[0].lane));
   EXPECT_EQ(plan.launches[1].lane, kHighCollectiveLane);
   EXPECT_FALSE(IsHighPriority(plan.launches[2].lane));
+}
+
+TEST(ConcclTest, WhatWantsFewSmsGoesFirst) {
+  const Plan plan =
+      Decide("conccl", Scene().Ready(kLarge).Ready(Gemm(16, 256, 4096)).Ready(AllReduce(1 << 20)));
+  ASSERT_EQ(plan.launch_count, 3);
+  EXPECT_EQ(plan.launches[0].lane, kHighCollectiveLane);
+  EXPECT_EQ(plan.ops[1], 1);
+  EXPECT_EQ(plan.ops[2], 0);
+  EXPECT_EQ(LanesOf(plan).size(), 3u);
+}
+
+TEST(ConcclTest, GemmsLeaveACollectiveItsSms) {
+  const int sm_count = DeviceModel().sm_count;
+  const Plan offered = Decide("conccl", Scene().Ready(kLarge).Ready(AllReduce(1 << 20), 12));
+  EXPECT_EQ(offered.launches[1].sm_budget, sm_count - 12);
+  Scene running;
+  running.reserved_sms = 16;
+  running.Running(AllReduce(1 << 20), kHighCollectiveLane).Ready(kLarge);
+  EXPECT_EQ(Decide("conccl", running).launches[0].sm_budget, sm_count - 16);
+  EXPECT_EQ(Decide("conccl", Scene().Ready(kLarge)).launches[0].sm_budget, 0);
+}
+
+TEST(ConcclTest, BesideCopiesOnlyMemoryBoundGemmsAreTrimmed) {
+  const Work memory_bound = Gemm(16, 16384, 8192);
+  Scene scene;
+  scene.Running(AllReduce(1 << 20), kHighCollectiveLane).Ready(kLarge).Ready(memory_bound);
+  const Plan plan = Decide("conccl", scene);
+  ASSERT_EQ(plan.launch_count, 2);
+  for (const PlannedLaunch& launch : plan.launch_span()) {
+    const bool trimmed = plan.OpsOf(launch)[0] == 1;
+    EXPECT_EQ(launch.sm_budget, trimmed ? DeviceModel().sm_count - kTrimmedSms : 0);
+  }
 }
 
 TEST(AutoWithLibraryKernelsTest, RunsSmallGemmsTogether) {

@@ -21,6 +21,7 @@ namespace {
 constexpr int kGpus = 2;
 constexpr int kGemms = 24;  // of a chain, each of which fills the GPU
 constexpr uint32_t kExtent = 4096;
+constexpr double kGemmUs = 220;  // of one, and until the next begins
 constexpr int kReservedSms = 16;
 constexpr uint64_t kReduceBytes = uint64_t{256} << 20;
 
@@ -205,7 +206,7 @@ Outcome RunBoth(std::string_view policy, int collective_sms, const Load& load = 
     if (gpus[0].part() != nullptr && gpus[1].part() != nullptr) {
       const RankPart parts[] = {*gpus[0].part(), *gpus[1].part()};
       const CollectivePlan plan = coordinator.Decide(parts);
-      EXPECT_TRUE(node->LaunchCollective(parts, {}).ok());
+      EXPECT_TRUE(node->LaunchCollective(parts, plan.choice).ok());
       for (GpuUnderTest& gpu : gpus) gpu.PartLaunched(plan.reservation, node->Now());
       outcome.reduce_begin_us = now_us();
       continue;
@@ -220,12 +221,13 @@ Outcome RunBoth(std::string_view policy, int collective_sms, const Load& load = 
   return outcome;
 }
 
+// Beside library kernels less of it: the blocks that it keeps from their SMs come a round later.
 TEST(CollectiveBesideGemmsTest, MostOfItIsHidden) {
   for (const std::string_view policy : {"priority", "static_split", "auto"}) {
     const double gemms_us = RunBoth(policy, kReservedSms, {.reduce = false}).end_us;
     const double reduce_us = RunBoth(policy, kReservedSms, {.gemms = {}}).end_us;
     const double together_us = RunBoth(policy, kReservedSms).end_us;
-    EXPECT_LT(together_us, gemms_us + 0.5 * reduce_us)
+    EXPECT_LT(together_us, gemms_us + (policy == "priority" ? 0.6 : 0.5) * reduce_us)
         << policy << " " << gemms_us << " and " << reduce_us;
   }
 }
@@ -241,6 +243,8 @@ TEST(CollectiveBesideGemmsTest, BudgetsShrinkWhileItRunsAndNoLonger) {
       const bool runs = launch.at_us >= outcome.reduce_begin_us &&
                         launch.at_us < outcome.reduce_end_us &&
                         (launch.at_us > 0 || policy == "auto");
+      // One that outlasts the all-reduce has all SMs, some of them late.
+      if (policy == "auto" && runs && launch.at_us + kGemmUs > outcome.reduce_end_us) continue;
       ++(runs ? beside : alone);
       EXPECT_EQ(launch.sm_budget, runs && leaves_room ? sm_count - kReservedSms : 0)
           << policy << " at " << launch.at_us << " us";
@@ -283,6 +287,49 @@ TEST(CollectiveBesideGemmsTest, SmsAreNotKeptForALateRankForEver) {
   }
   EXPECT_GT(kept, 2);
   EXPECT_GT(alone, 5);
+}
+
+// Keeps how many SMs it is told that a collective is likely to hold.
+class SeesSms : public policies::Policy {
+ public:
+  explicit SeesSms(int& sms) : sms_(sms) {}
+  void Decide(const policies::Snapshot& snapshot, policies::Plan& plan) override {
+    sms_ = snapshot.ready[0].sms;
+    plan.Clear();
+  }
+
+ private:
+  int& sms_;
+};
+
+// Where our kernels are measured to be slow, NCCL carries it, for which nothing is kept.
+TEST(CollectiveBesideGemmsTest, MeasuredCurvesDecideWhatIsKeptForIt) {
+  const policies::DeviceModel model{.transports = policies::TransportSet::All()};
+  policies::TransportCurves slow = policies::CurvesOf(nullptr);
+  slow.Of(policies::Transport::kPeer, kGpus).bytes_per_s_per_sm = 1e9;
+  slow.Of(policies::Transport::kHybrid, kGpus).bytes_per_s_per_sm = 1e9;
+  Op reduce = AllReduce();
+  reduce.work.transports = policies::TransportSet()
+                               .Add(policies::Transport::kNccl)
+                               .Add(policies::Transport::kPeer)
+                               .Add(policies::Transport::kHybrid);
+  int sms = -1;
+  Scheduler scheduler({}, model, std::make_unique<SeesSms>(sms));
+  const QueueId queue = scheduler.AddQueue(1, policies::Priority::kNormal);
+  const OpId id = scheduler.AllocateOp();
+  scheduler.slot(id).op = reduce;
+  scheduler.slot(id).op.ticket = 1;
+  scheduler.Submit(id, queue, 0);
+  Actions actions;
+  scheduler.Step(0, actions);
+  EXPECT_GT(sms, 0);
+  const std::vector<policies::TunedRow> no_rows;
+  scheduler.UseTuned(std::make_shared<const policies::TunedTable>(no_rows, slow));
+  scheduler.Step(1, actions);
+  EXPECT_EQ(sms, 0);
+  scheduler.UseTuned(nullptr);
+  scheduler.Step(2, actions);
+  EXPECT_GT(sms, 0) << "the constants again";
 }
 
 TEST(CollectiveBesideGemmsTest, WithoutASettingNothingIsLeftToIt) {

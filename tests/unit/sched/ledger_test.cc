@@ -115,12 +115,31 @@ TEST_F(LedgerTest, APartIsInFlightFromItsLaunchOn) {
   const OpId part = Gemm(0, 0x8000);
   ledger_.Offer(part, policies::kCollectiveLane, /*sms=*/8, 0);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 0).in_flight, 0u);
-  ledger_.LaunchPart(part, {.sms = 8, .run_ns = 50 * kMicro}, 5 * kMicro);
+  ledger_.LaunchPart(
+      part, {.sms = 8, .run_ns = 50 * kMicro, .transport = policies::Transport::kPeer}, 5 * kMicro);
   EXPECT_EQ(ledger_.StateOf(policies::kCollectiveLane, 5 * kMicro).in_flight, 1u);
   EXPECT_EQ(ledger_.EndOf(pool_[part], 5 * kMicro), 55 * kMicro);
   EXPECT_EQ(pool_[part].flight.reserved_sms, 8);
   EXPECT_EQ(ledger_.LaneBehind(part), policies::kNoLane);
   EXPECT_EQ(ledger_.plans().collectives(), 1);
+}
+
+TEST_F(LedgerTest, OfACollectiveItIsKeptHowItWentAndWhatWasPredicted) {
+  const OpId part = Gemm(0, 0x8000);
+  pool_[part].op.work = {.runs_on = policies::RunsOn::kLinks};
+  pool_[part].solo_us = 7;  // as the cost model has it while nobody knows how it will go
+  ledger_.Offer(part, policies::kCollectiveLane, /*sms=*/4, 0);
+  ledger_.LaunchPart(
+      part, {.sms = 8, .run_ns = 50 * kMicro, .transport = policies::Transport::kPeer}, 5 * kMicro);
+  ledger_.Finish(part, 65 * kMicro);
+  ASSERT_EQ(ledger_.plans().plan_records().size(), 1u);
+  const PlanRecord& record = ledger_.plans().plan_records().front();
+  EXPECT_TRUE(record.is_collective());
+  EXPECT_EQ(record.transport, policies::Transport::kPeer);
+  EXPECT_EQ(record.sm_count, 8);
+  EXPECT_FLOAT_EQ(record.predicted_us, 50);
+  EXPECT_FLOAT_EQ(record.serial_us, 50);
+  EXPECT_EQ(record.finished_at - record.started_at, 60 * kMicro);
 }
 
 TEST_F(LedgerTest, WhatIsWithdrawnLeavesNothingBehind) {

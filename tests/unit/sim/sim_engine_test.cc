@@ -34,6 +34,7 @@ DeviceModel PlainModel() {
   model.kernel_floor_us = 0;
   model.collective_floor_us = 0;
   model.copy_engines = 2;
+  model.transport_curves.Of(policies::Transport::kNccl, 2) = {};
   return model;
 }
 
@@ -190,6 +191,49 @@ TEST_F(SimEngineTest, OrderWaitsForWhatWasEnqueuedBefore) {
   EXPECT_EQ(ends_[2], 600);
 }
 
+// As those of large GEMMs: what comes later, even on a lane of high priority, waits for their end.
+TEST_F(SimEngineTest, APersistentKernelKeepsItsSmsFromTileToTile) {
+  for (const bool persistent : {false, true}) {
+    SimEngine engine(std::vector{PlainModel()}, 64);
+    KernelShape shape = Tiles(4 * 8, 100);
+    shape.persistent = persistent;
+    engine.EnqueueKernel(0, 0, 0, shape, 0, 1);
+    std::vector<Completion> done;
+    engine.AdvanceTo(150, done);
+    engine.EnqueueKernel(0, kFirstHighLane, 150, Tiles(2, 50), 0, 2);
+    engine.AdvanceTo(1000, done);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_EQ(done[0].cookie, persistent ? 1u : 2u);
+    EXPECT_EQ(done[0].time, persistent ? 400 : 250);
+    EXPECT_EQ(done[1].time, 450) << "the same work";
+  }
+}
+
+// It gives back the SMs that its tiles leave at the end, and takes more when they are free.
+TEST_F(SimEngineTest, APersistentKernelTakesSmsThatComeFree) {
+  KernelShape shape = Tiles(12, 100);
+  shape.persistent = true;
+  engine_.EnqueueKernel(0, 0, 0, Tiles(4, 50), 0, 1);
+  engine_.EnqueueKernel(0, 1, 0, shape, 0, 2);
+  Run();
+  EXPECT_EQ(ends_[1], 50);
+  EXPECT_EQ(ends_[2], 200) << "four at 0, four at 50, four at 100";
+}
+
+TEST_F(SimEngineTest, AKernelMayNeedTimeBehindWhatIsBeforeItOnItsLane) {
+  KernelShape shape = Tiles(1, 100);
+  shape.behind_ns = 30;
+  engine_.EnqueueKernel(0, 0, 0, shape, 0, 1);
+  engine_.EnqueueMark(0, 0, 0, 2);
+  engine_.EnqueueKernel(0, 0, 0, shape, 0, 3);
+  engine_.EnqueueKernel(0, 1, 0, shape, 0, 4);
+  Run();
+  EXPECT_EQ(ends_[1], 100) << "nothing is before it";
+  EXPECT_EQ(ends_[2], 100);
+  EXPECT_EQ(ends_[3], 230);
+  EXPECT_EQ(ends_[4], 100) << "another lane";
+}
+
 TEST_F(SimEngineTest, ACollectiveWaitsForAllItsGpus) {
   engine_.EnqueueKernel(1, kCollectiveLane, 0, Tiles(1, 300), 0, 1);
   const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 10000},
@@ -226,6 +270,50 @@ TEST_F(SimEngineTest, ACollectiveByCopiesWaitsForNoSm) {
   EXPECT_NEAR(static_cast<double>(ends_[2]),
               1 + 1e3 * policies::TransportUs(PlainModel(), work, work.link_bytes, copies), 2);
   EXPECT_EQ(ends_[1], 250);
+}
+
+// What ranks copy to themselves takes SMs: it waits for them, while the engines move the rest.
+TEST_F(SimEngineTest, ACollectiveByCopiesWaitsForSmsWithItsOwnCopyOnly) {
+  DeviceModel model = PlainModel();
+  model.transport_curves.Of(policies::Transport::kCopyEngine, 2) = {.bytes_per_s_per_sm = 50e9};
+  const policies::TransportChoice copies = {.transport = policies::Transport::kCopyEngine,
+                                            .sms = 4};
+  const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 4e6, .keeps = true},
+                                             {.gpu = 1, .link_bytes = 4e6, .keeps = true}};
+  const policies::Work work = {.ranks = 2, .keeps = true, .link_bytes = 4'000'000};
+  const double alone_ns = 1e3 * policies::TransportUs(model, work, 0, copies);
+  const double own_ns = 1e3 * policies::OwnCopyUs(model, work, copies);
+  for (const Time gemm_ns : {Time{1}, Time{1'000'000}}) {
+    SimEngine engine(std::vector{model, model}, 64);
+    std::vector<Completion> done;
+    engine.EnqueueKernel(0, 0, 0, Tiles(8, static_cast<double>(gemm_ns)), 0, 1);
+    engine.AdvanceTo(0, done);
+    engine.EnqueueCollective(parts, copies, 0, 2);
+    engine.AdvanceTo(10'000'000, done);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_NEAR(static_cast<double>(done.back().time),
+                std::max(alone_ns, static_cast<double>(gemm_ns) + own_ns), 2);
+  }
+}
+
+// Its own copy takes 20 us of some 60: what waits for its SMs begins then.
+TEST_F(SimEngineTest, ACollectiveByCopiesGivesBackTheSmsOfItsOwnCopy) {
+  DeviceModel model = PlainModel();
+  model.transport_curves.Of(policies::Transport::kCopyEngine, 2) = {.bytes_per_s_per_sm = 25e9};
+  const policies::TransportChoice copies = {.transport = policies::Transport::kCopyEngine,
+                                            .sms = 8};
+  const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 4e6, .keeps = true},
+                                             {.gpu = 1, .link_bytes = 4e6, .keeps = true}};
+  SimEngine engine(std::vector{model, model}, 64);
+  std::vector<Completion> done;
+  engine.EnqueueCollective(parts, copies, 0, 1);
+  engine.AdvanceTo(0, done);
+  engine.EnqueueKernel(0, 0, 0, Tiles(8, 100), 0, 2);
+  engine.AdvanceTo(10'000'000, done);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].cookie, 2u);
+  EXPECT_NEAR(static_cast<double>(done[0].time), 20'000 + 100, 2);
+  EXPECT_GT(done[1].time, 40'000);
 }
 
 // Beside a collective there is one wave of tiles on the SMs that are left, and one tile more is

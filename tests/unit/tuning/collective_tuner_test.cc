@@ -90,10 +90,6 @@ TEST_F(CollectiveTunerTest, FindsTheCurvesOfASimulatedNode) {
   for (const StoredCurve& stored : curves) {
     SCOPED_TRACE(policies::kTransportNames[static_cast<size_t>(stored.transport)]);
     EXPECT_LT(stored.fit_error, 0.03);
-    if (stored.transport == Transport::kNccl) {  // the simulator's has a floor of its own
-      EXPECT_NEAR(stored.curve.floor_us, Model().collective_floor_us + launch_us, 1);
-      continue;
-    }
     const TransportCurve truth = Model().transport_curves.Of(stored.transport, 2);
     EXPECT_NEAR(stored.curve.floor_us, truth.floor_us + launch_us, 0.05 * truth.floor_us);
     if (truth.small_bytes > 0) {

@@ -70,8 +70,9 @@ TEST(CurveFitTest, FindsTheCurveThatPointsCameFrom) {
 
 TEST(CurveFitTest, WhatPointsSayNothingOfStays) {
   std::mt19937 random(1);
-  const DeviceModel device;
-  const TransportCurve& start = policies::kTransportCurves[static_cast<size_t>(Transport::kNccl)];
+  DeviceModel device;
+  TransportCurve& start = device.transport_curves.Of(Transport::kNccl, 2);
+  start.bytes_per_s_per_sm = 0;
   std::vector<CurvePoint> points = PointsOf(device, Transport::kNccl, 0, random);
   std::erase_if(points, [](const CurvePoint& point) {
     return point.work.collective != CollectiveKind::kAllGather;
