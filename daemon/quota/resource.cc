@@ -95,6 +95,11 @@ const std::array<ResourceInfo, kResourceCount>& AllResources() {
        .owner = "gRPC",
        .limit = {.per_user = 32, .in_all = 32},
        .beyond = "refused"},
+      {.resource = Resource::kProgramOps,
+       .name = "program_ops",
+       .owner = "control",
+       .limit = {.per_user = 262'144, .in_all = 1 << 20},
+       .beyond = "refused"},
   }};
   return kTable;
 }

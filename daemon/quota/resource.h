@@ -31,6 +31,7 @@ enum class Resource : uint8_t {
   kParts,          // parts of collectives that the rendezvous holds
   kRefusals,       // collectives that failed and that some rank has not come to
   kWatches,        // streams of the admin API
+  kProgramOps,     // ops of registered programs, which are kept with their addresses
   kCount,
 };
 inline constexpr size_t kResourceCount = static_cast<size_t>(Resource::kCount);

@@ -26,8 +26,6 @@ namespace {
 
 // Of one session: with every change of it all of them are copied for whoever looks on.
 constexpr size_t kMaxProgramsOfSession = 256;
-// Of all programs of a session together: some 40 MB of the daemon's memory.
-constexpr uint64_t kMaxProgramOpsOfSession = 65'536;
 
 template <typename T>
 bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
@@ -55,11 +53,6 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
   if (session.programs.size() >= kMaxProgramsOfSession) {
     return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxProgramsOfSession,
                                                      " programs and may have no more; free some"));
-  }
-  if (session.program_ops + request.op_count > kMaxProgramOpsOfSession) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the session's programs have ", session.program_ops, " ops and may have ",
-                     kMaxProgramOpsOfSession, " together; free some"));
   }
   const uint64_t bytes = request.op_count * (sizeof(kernels::Op) + sizeof(concert_descriptor));
   return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
@@ -109,7 +102,7 @@ ProgramSummary SummaryOf(const kernels::Program& program, const policies::Device
 
 }  // namespace
 
-// Everything is checked before anything is charged; `arena` is the program's from then on.
+// Everything is checked before memory is taken; `arena` is the program's from then on.
 absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
     Session& session, const concert_create_program& request, const ProgramText& text,
     Allocation& arena) {
@@ -146,41 +139,43 @@ absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
 }
 
 void Server::HandleCreateProgram(Session& session, const Packet& packet) {
-  const concert_create_program& request = packet.as<concert_create_program>();
   concert_program_reply reply{};
-  absl::Status status = CheckCounts(session, request);
-  absl::StatusOr<ProgramText> text;
-  if (status.ok()) {
-    text = ReadText(request, packet.fds[0].get());
-    status = text.status();
-  }
-  if (status.ok() && !HasRing(session, request.gpu)) {
-    status = absl::InvalidArgumentError(
+  const absl::Status status =
+      Register(session, packet.as<concert_create_program>(), packet.fds[0].get(), reply);
+  Send(session, packet, status, reply);
+}
+
+absl::Status Server::Register(Session& session, const concert_create_program& request, int fd,
+                              concert_program_reply& reply) {
+  if (absl::Status status = CheckCounts(session, request); !status.ok()) return status;
+  if (!HasRing(session, request.gpu)) {
+    return absl::InvalidArgumentError(
         absl::StrCat("gpu is ", request.gpu, ", which this session has no ring on"));
   }
-  if (status.ok()) {
-    Allocation arena;
-    absl::StatusOr<std::unique_ptr<kernels::Program>> program =
-        MakeProgram(session, request, *text, arena);
-    status = program.status();
-    if (program.ok()) {
-      reply.arena_bytes = arena.bytes;
-      session.program_ops += (*program)->ops.size();
-      for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
-      ProgramSummary summary =
-          SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
-      // Without bytes: no operand can be in it.
-      reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
-      session.programs[reply.program & kBufferIndexMask] = std::move(summary);
-    }
+  const absl::StatusOr<ProgramText> text = ReadText(request, fd);
+  if (!text.ok()) return text.status();
+  const Charge ops{Resource::kProgramOps, request.op_count};
+  if (absl::Status status = session.account->ChargeAll({&ops, 1}); !status.ok()) return status;
+  Allocation arena;
+  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
+      MakeProgram(session, request, *text, arena);
+  if (!program.ok()) {
+    session.account->ReleaseAll({&ops, 1});
+    return program.status();
   }
-  Send(session, packet, status, reply);
+  reply.arena_bytes = arena.bytes;
+  for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
+  ProgramSummary summary = SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
+  // Without bytes: no operand can be in it.
+  reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
+  session.programs[reply.program & kBufferIndexMask] = std::move(summary);
+  return absl::OkStatus();
 }
 
 // No run of it is left. What the client gave up meanwhile goes with its last program.
 void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
   session.programs.erase(index);
-  session.program_ops -= program.ops.size();
+  session.account->Release(Resource::kProgramOps, program.ops.size());
   if (session.state != Session::State::kOpen) return;  // all its buffers go
   for (const uint32_t used : program.buffers) {
     Session::Buffer& buffer = session.buffers[used];

@@ -143,6 +143,8 @@ class Server {
   uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
                      std::unique_ptr<kernels::Program> program = nullptr);
   // Programs (programs.cc).
+  absl::Status Register(Session& session, const concert_create_program& request, int fd,
+                        concert_program_reply& reply);
   absl::StatusOr<std::unique_ptr<kernels::Program>> MakeProgram(
       Session& session, const concert_create_program& request, const ProgramText& text,
       Allocation& arena);

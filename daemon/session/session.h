@@ -84,7 +84,6 @@ struct Session {
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
   uint64_t buffer_bytes = 0;
-  uint64_t program_ops = 0;                     // of all its programs
   std::map<uint32_t, ProgramSummary> programs;  // by index into `buffers`
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };

@@ -1,8 +1,10 @@
 // Walks the table of daemon/quota/resource.h: a client takes of every resource what its user may
 // have and one more, is told what the table says, disturbs no other user, and leaves nothing.
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -101,6 +103,7 @@ class QuotaTest : public FaultTest, public testing::WithParamInterface<Resource>
   void WalkOps();
   void WalkWaits();
   void WalkParts();
+  void WalkProgramOps();
   // By tests/unit/admin/admin_service_test.cc: the admin API has no users.
   void WalkWatches() {}
 
@@ -189,6 +192,25 @@ void QuotaTest::WalkOps() {
   EXPECT_FALSE(client().NextCompletion().has_value());
 }
 
+void QuotaTest::WalkProgramOps() {
+  const uint32_t a = client().AllocateBuffer(kPage), b = client().AllocateBuffer(kPage);
+  concert_descriptor copy{};
+  copy.kind = CONCERT_OP_COPY;
+  copy.body.copy = {.src = {a, 0, 0}, .dst = {b, 0, 0}, .bytes = kPage, .reserved = {}};
+  const int fd = memfd_create("program", MFD_CLOEXEC);
+  ASSERT_EQ(write(fd, &copy, sizeof(copy)), static_cast<ssize_t>(sizeof(copy)));
+  TakeUntilRefused([&] {
+    auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
+    request.op_count = 1;
+    EXPECT_TRUE(client().Send(&request, sizeof(request), {&fd, 1}));
+    concert_program_reply reply{};
+    const std::vector<char> packet = client().Receive();
+    if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
+    return std::string(reply.reply.message);
+  });
+  close(fd);
+}
+
 void QuotaTest::WalkWaits() {
   const uint32_t buffer = client().AllocateBuffer(kPage);
   std::vector<uint32_t> queues;
@@ -247,6 +269,7 @@ const std::map<Resource, QuotaTest::Walk>& QuotaTest::Walks() {
       {Resource::kParts, &QuotaTest::WalkParts},
       {Resource::kRefusals, &QuotaTest::WalkRefusals},
       {Resource::kWatches, &QuotaTest::WalkWatches},
+      {Resource::kProgramOps, &QuotaTest::WalkProgramOps},
   };
   return walks;
 }

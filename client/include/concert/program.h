@@ -36,8 +36,8 @@ CONCERT_API int concert_program_binding(concert_program* program, uint64_t bytes
 
 /* Registers what was recorded; from then on it can be run and not be changed. An error names the op
  * that is wrong, by its place, from 0, and why; what was recorded stays as it is.
- * RESOURCE_EXHAUSTED: the arena does not fit, or the session's programs have too many ops (65,536
- * together). */
+ * RESOURCE_EXHAUSTED: the arena does not fit, the session has 256 programs, or the user's have more
+ * ops than its quota. */
 CONCERT_API int concert_program_end(concert_program* program, concert_error* error);
 
 /* Runs that were submitted before still run. Buffers that the program uses may be freed at any
