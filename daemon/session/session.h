@@ -14,6 +14,7 @@
 #include "daemon/quota/account.h"
 #include "daemon/sched/messages.h"
 #include "daemon/session/session_memory.h"
+#include "kernels/program/program.h"
 #include "proto/unique_fd.h"
 
 namespace concert::daemon {

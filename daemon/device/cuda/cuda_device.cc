@@ -307,8 +307,9 @@ absl::Status CudaDevice::Prepare(kernels::Program& program) {
       .sm_budget = 0};
   absl::StatusOr<std::unique_ptr<kernels::cuda::ProgramGraph>> graph =
       kernels::cuda::ProgramGraph::Capture(context, program);
-  if (graph.ok()) program.executable = *std::move(graph);
-  return graph.status();
+  if (!graph.ok()) return graph.status();
+  program.executable = *std::move(graph);
+  return absl::OkStatus();
 }
 
 std::vector<policies::Variant> CudaDevice::Variants(const policies::Problem& problem,
