@@ -92,6 +92,10 @@ const OpKind* FindOpKind(uint16_t kind) {
   return kind >= 1 && kind <= kOpKinds.size() ? &kOpKinds[kind - 1] : nullptr;
 }
 
+Failure UnknownKind(uint16_t kind) {
+  return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, kind, kOpKinds.back().kind);
+}
+
 Accesses AccessesOf(const Op& op) {
   const OpKind* kind = FindOpKind(op.kind);
   return kind == nullptr ? Accesses() : kind->accesses(op);

@@ -1,12 +1,9 @@
 // Random descriptors with plausible fields through the real ring of a real session: every one ends,
 // with success or with a sentence, and the daemon stays whole.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -413,20 +410,10 @@ TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(tests::Seed()); }
 // program's handle, or 0 and why not.
 uint32_t Register(const RawClient& client, const std::vector<concert_descriptor>& ops,
                   std::string& why) {
-  const int fd = memfd_create("program", MFD_CLOEXEC);
   const concert_program_slot slots[] = {{CONCERT_SLOT_BINDING, 0, kBufferBytes},
                                         {CONCERT_SLOT_ARENA, 0, kBufferBytes}};
-  EXPECT_EQ(write(fd, slots, sizeof(slots)), static_cast<ssize_t>(sizeof(slots)));
-  const size_t bytes = ops.size() * sizeof(ops[0]);
-  EXPECT_EQ(write(fd, ops.data(), bytes), static_cast<ssize_t>(bytes));
-  auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
-  request.slot_count = 2, request.op_count = static_cast<uint32_t>(ops.size());
-  client.Send(&request, sizeof(request), {&fd, 1});
-  close(fd);
-  concert_program_reply reply{};
-  const std::vector<char> packet = client.Receive();
-  EXPECT_EQ(packet.size(), sizeof(reply)) << "the daemon hung up";
-  if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
+  const concert_program_reply reply = client.CreateProgram(slots, ops);
+  EXPECT_NE(reply.reply.status, CONCERT_ABI_UNAVAILABLE) << "the daemon hung up";
   why = reply.reply.message;
   return reply.program;
 }
