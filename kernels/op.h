@@ -10,6 +10,7 @@
 #include "kernels/advance/advance_args.h"
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/attention_decode/attention_decode_args.h"
+#include "kernels/attention_prefill/attention_prefill_args.h"
 #include "kernels/elementwise/elementwise_args.h"
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
@@ -99,6 +100,7 @@ struct Op {
     QuantizeArgs quantize;
     SampleArgs sample;
     ProgramArgs program;
+    AttentionPrefillArgs attention_prefill;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

@@ -57,6 +57,9 @@ class DescriptorGenerator {
       case CONCERT_OP_ATTENTION_DECODE:
         descriptor.body.attention_decode = AttentionDecode();
         break;
+      case CONCERT_OP_ATTENTION_PREFILL:
+        descriptor.body.attention_prefill = AttentionPrefill();
+        break;
       case CONCERT_OP_LAYER_NORM:
         descriptor.body.layer_norm = LayerNorm();
         break;
@@ -291,6 +294,21 @@ class DescriptorGenerator {
   concert_attention_decode_body AttentionDecode() {
     concert_attention_decode_body attention{};
     attention.rows = Few(8);
+    FillAttention(attention);
+    return attention;
+  }
+
+  // Starts, too, are whatever lies in the buffers.
+  concert_attention_prefill_body AttentionPrefill() {
+    concert_attention_prefill_body attention{};
+    attention.tokens = Few(32), attention.sequences = Few(8);
+    attention.query_starts = Operand();
+    FillAttention(attention);
+    return attention;
+  }
+
+  template <typename Body>
+  void FillAttention(Body& attention) {
     attention.kv_heads = Few(2);
     attention.q_heads = static_cast<uint16_t>(attention.kv_heads * Few(8));
     attention.head_dim = static_cast<uint16_t>(64 * Few(2));
@@ -305,7 +323,6 @@ class DescriptorGenerator {
     attention.scale = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.125f;
     attention.soft_cap = Rarely() ? std::numeric_limits<float>::infinity() : 0;
     attention.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1);
-    return attention;
   }
 
   concert_collective_body Collective(uint16_t kind) {
