@@ -75,7 +75,8 @@ constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
            CONCERT_LAUNCHER(LaunchProgram), nullptr},
     OpKind{CONCERT_OP_ATTENTION_PREFILL, nullptr, false, AdmitAttentionPrefill,
-           AccessesOfAttentionPrefill, ComputeAttentionPrefill, nullptr, nullptr},
+           AccessesOfAttentionPrefill, ComputeAttentionPrefill,
+           CONCERT_LAUNCHER(LaunchAttentionPrefill), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "absl/status/status.h"
 #include "kernels/failure.h"
 #include "kernels/op.h"
 #include "kernels/op_table.h"
@@ -23,6 +24,14 @@ Accesses AccessesOfAttentionPrefill(const Op& op);
 
 // One part. Sums in fp64.
 void ComputeAttentionPrefill(std::span<const Op* const> parts);
+
+namespace cuda {
+struct LaunchContext;  // kernels/cuda_api/launch_context.h
+
+// One launch. Products of q and k are summed in fp32; probabilities are rounded to bf16 before they
+// are multiplied by v, as elsewhere.
+absl::Status LaunchAttentionPrefill(LaunchContext& context, const Op& op);
+}  // namespace cuda
 
 }  // namespace concert::kernels
 
