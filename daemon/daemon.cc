@@ -355,16 +355,7 @@ std::vector<SessionInfo> Daemon::Sessions() const {
     session.buffers = summary.buffers;
     session.registered_bytes = summary.buffer_bytes;
     session.gpus.assign(summary.gpus.begin(), summary.gpus.end());
-    for (const ProgramSummary& program : summary.programs) {
-      session.programs.push_back({.handle = program.handle,
-                                  .gpu = static_cast<uint32_t>(program.gpu),
-                                  .op_count = program.op_count,
-                                  .bindings = program.bindings,
-                                  .kinds = program.kinds,
-                                  .arena_bytes = program.arena_bytes,
-                                  .slot_bytes = program.slot_bytes,
-                                  .predicted_us = program.predicted_us});
-    }
+    session.programs = summary.programs;
   }
   return sessions;
 }

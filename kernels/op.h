@@ -3,12 +3,14 @@
 #ifndef CONCERT_KERNELS_OP_H_
 #define CONCERT_KERNELS_OP_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/advance/advance_args.h"
 #include "kernels/argmax/argmax_args.h"
 #include "kernels/attention_decode/attention_decode_args.h"
+#include "kernels/attention_prefill/attention_prefill_args.h"
 #include "kernels/elementwise/elementwise_args.h"
 #include "kernels/embedding/embedding_args.h"
 #include "kernels/gated_activation/gated_activation_args.h"
@@ -31,8 +33,8 @@ enum class Reduction : uint8_t { kSum = 0, kMax = 1, kMin = 2 };
 // plan gives the same bits each time, or as they come.
 enum class SplitSums : uint8_t { kRepeatable, kFastest };
 
-// Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, overlaps
-// nothing.
+// Bytes [begin, end) of a device's address space. {0, 0}, of an absent operand, is nothing and
+// overlaps nothing.
 struct ByteRange {
   Address begin = 0;
   Address end = 0;
@@ -41,6 +43,13 @@ struct ByteRange {
   bool Overlaps(const ByteRange& other) const {
     return static_cast<bool>(static_cast<int>(begin < other.end) &
                              static_cast<int>(other.begin < end));
+  }
+  // To the smallest range that holds both.
+  void Extend(const ByteRange& other) {
+    if (other == ByteRange{}) return;
+    *this = *this == ByteRange{}
+                ? other
+                : ByteRange{std::min(begin, other.begin), std::max(end, other.end)};
   }
   bool operator==(const ByteRange&) const = default;
 };
@@ -91,6 +100,7 @@ struct Op {
     QuantizeArgs quantize;
     SampleArgs sample;
     ProgramArgs program;
+    AttentionPrefillArgs attention_prefill;
   };
   Op() : gemm{} {}
   // Without arguments, which admission fills in: to zero the largest first takes a dispatcher 4 %

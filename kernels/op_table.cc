@@ -5,6 +5,7 @@
 #include "kernels/advance/advance_op.h"
 #include "kernels/argmax/argmax_op.h"
 #include "kernels/attention_decode/attention_decode_op.h"
+#include "kernels/attention_prefill/attention_prefill_op.h"
 #include "kernels/comm/collective_op.h"
 #include "kernels/copy/copy_op.h"
 #include "kernels/elementwise/elementwise_op.h"
@@ -73,6 +74,9 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_SAMPLE, AdmitSample, AccessesOfSample, ComputeSample),
     OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
            CONCERT_LAUNCHER(LaunchProgram), nullptr},
+    OpKind{CONCERT_OP_ATTENTION_PREFILL, nullptr, false, AdmitAttentionPrefill,
+           AccessesOfAttentionPrefill, ComputeAttentionPrefill,
+           CONCERT_LAUNCHER(LaunchAttentionPrefill), nullptr},
 };
 
 constexpr bool RowsAreInOrder() {
@@ -90,6 +94,10 @@ std::span<const OpKind> AllOpKinds() { return kOpKinds; }
 
 const OpKind* FindOpKind(uint16_t kind) {
   return kind >= 1 && kind <= kOpKinds.size() ? &kOpKinds[kind - 1] : nullptr;
+}
+
+Failure UnknownKind(uint16_t kind) {
+  return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, kind, kOpKinds.back().kind);
 }
 
 Accesses AccessesOf(const Op& op) {

@@ -81,6 +81,8 @@ std::span<const OpKind> AllOpKinds();
 
 // Null for an unknown number. Constant time.
 const OpKind* FindOpKind(uint16_t kind);
+// What is wrong with an op whose kind FindOpKind does not know.
+Failure UnknownKind(uint16_t kind);
 
 // OpKind::accesses of an admitted op.
 Accesses AccessesOf(const Op& op);

@@ -14,6 +14,7 @@
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
 #include "daemon/sched/collective_report.h"
+#include "kernels/program/program.h"
 
 namespace concert::daemon {
 
@@ -32,15 +33,6 @@ struct DaemonInfo {
   bool simulated() const { return backend == "sim"; }
 };
 
-struct ProgramInfo {
-  uint32_t handle = 0;
-  uint32_t gpu = 0;
-  uint32_t op_count = 0, bindings = 0;
-  std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
-  uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
-  double predicted_us = 0;                           // of a run that is alone
-};
-
 struct SessionInfo {
   uint32_t id = 0;
   uint32_t uid = 0, pid = 0;  // from SO_PEERCRED
@@ -50,7 +42,7 @@ struct SessionInfo {
   uint32_t buffers = 0;
   uint64_t registered_bytes = 0;
   std::vector<uint32_t> gpus;  // it has a ring for
-  std::vector<ProgramInfo> programs;
+  std::vector<kernels::ProgramSummary> programs;
 };
 
 struct DeviceStatus {

@@ -300,9 +300,9 @@ void FillSensors(const Sensors& sensors, v1::Device* out) {
 
 namespace {
 
-void FillProgram(const ProgramInfo& program, v1::Program* out) {
+void FillProgram(const kernels::ProgramSummary& program, v1::Program* out) {
   out->set_program(program.handle);
-  out->set_gpu(program.gpu);
+  out->set_gpu(static_cast<uint32_t>(program.gpu));
   for (const auto& [kind, count] : program.kinds) {
     v1::KindCount* of_kind = out->add_ops();
     of_kind->set_kind(concert_op_kind_name(kind));
@@ -327,7 +327,9 @@ void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_buffer_count(session.buffers);
   out->set_registered_bytes(session.registered_bytes);
   for (const uint32_t gpu : session.gpus) out->add_gpus(gpu);
-  for (const ProgramInfo& program : session.programs) FillProgram(program, out->add_programs());
+  for (const kernels::ProgramSummary& program : session.programs) {
+    FillProgram(program, out->add_programs());
+  }
 }
 
 }  // namespace concert::daemon::admin

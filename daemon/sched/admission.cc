@@ -132,10 +132,7 @@ Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descrip
 }
 
 Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor, const kernels::OpKind* kind) {
-  if (kind == nullptr) {
-    return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind,
-                           kernels::AllOpKinds().back().kind);
-  }
+  if (kind == nullptr) return kernels::UnknownKind(descriptor.kind);
   CONCERT_RETURN_IF_FAILED(
       kernels::CheckReserved(descriptor, kernels::HeaderReservedIsZero(descriptor)));
   if (descriptor.wait_count > CONCERT_MAX_WAITS) {

@@ -76,11 +76,7 @@ void Races::SetBounds(OpId op) {
   for (const Access& access : accesses.list()) {
     const kernels::ByteRange bounds = access.memory.Bounds();
     record.touched.push_back(bounds);
-    if (!access.writes()) continue;
-    const bool first = record.written == kernels::ByteRange{};
-    record.written = first ? bounds
-                           : kernels::ByteRange{std::min(record.written.begin, bounds.begin),
-                                                std::max(record.written.end, bounds.end)};
+    if (access.writes()) record.written.Extend(bounds);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
@@ -87,7 +86,8 @@ std::vector<kernels::BufferRange> RangesOf(const Session& session) {
   return ranges;
 }
 
-ProgramSummary SummaryOf(const kernels::Program& program, const policies::DeviceModel& device) {
+kernels::ProgramSummary SummaryOf(const kernels::Program& program,
+                                  const policies::DeviceModel& device) {
   std::map<uint16_t, uint32_t> kinds;
   for (const kernels::Op& op : program.ops) ++kinds[op.kind];
   return {.handle = 0,
@@ -122,10 +122,7 @@ absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
   if (absl::Status status = FinishCharge(session, allocation, bytes); !status.ok()) return status;
   absl::Cleanup give_back = [&] {
     device.Free(*allocation);
-    session.account->ReleaseAll(
-        std::array<Charge, 3>{{{Resource::kBuffers, 1},
-                               {Resource::kMappings, 1},
-                               {Resource::kBufferBytes, allocation->bytes}}});
+    session.account->ReleaseAll(BufferCharges(allocation->bytes));
   };
   absl::StatusOr<std::unique_ptr<kernels::Program>> program =
       kernels::BindProgram(source, *plan, allocation->address);
@@ -165,7 +162,8 @@ absl::Status Server::Register(Session& session, const concert_create_program& re
   }
   reply.arena_bytes = arena.bytes;
   for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
-  ProgramSummary summary = SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
+  kernels::ProgramSummary summary =
+      SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);

@@ -182,8 +182,7 @@ absl::Status Server::FinishCharge(Session& session, const absl::StatusOr<Allocat
     engine_.node().gpu(allocation->gpu).Free(*allocation);
   }
   // The entry stays the session's.
-  session.account->ReleaseAll(std::array<Charge, 3>{
-      {{Resource::kBuffers, 1}, {Resource::kMappings, 1}, {Resource::kBufferBytes, bytes}}});
+  session.account->ReleaseAll(BufferCharges(bytes));
   return status;
 }
 
@@ -232,10 +231,7 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
     ForgetProgram(session, index, *program);
   }
   engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
-  session.account->ReleaseAll(
-      std::array<Charge, 3>{{{Resource::kBuffers, 1},
-                             {Resource::kMappings, 1},
-                             {Resource::kBufferBytes, buffer.allocation.bytes}}});
+  session.account->ReleaseAll(BufferCharges(buffer.allocation.bytes));
   buffer.used = false;
   --session.buffer_count;
   session.buffer_bytes -= buffer.allocation.bytes;

@@ -52,7 +52,7 @@ struct SessionSummary {
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
   std::vector<int> gpus;
-  std::vector<ProgramSummary> programs;
+  std::vector<kernels::ProgramSummary> programs;
   bool closing = false;
 };
 

@@ -2,6 +2,7 @@
 #ifndef CONCERT_DAEMON_SESSION_SESSION_H_
 #define CONCERT_DAEMON_SESSION_SESSION_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,15 +27,10 @@ inline constexpr uint32_t BufferHandle(uint32_t index, uint16_t generation) {
   return uint32_t{generation} << kernels::kBufferIndexBits | index;
 }
 
-// A program as the admin API shows it.
-struct ProgramSummary {
-  uint32_t handle = 0;
-  int gpu = 0;
-  uint32_t op_count = 0, bindings = 0;
-  std::vector<std::pair<uint16_t, uint32_t>> kinds;  // kind and how many ops of it, by kind
-  uint64_t arena_bytes = 0, slot_bytes = 0;
-  double predicted_us = 0;
-};
+// What a buffer of that size holds of its user's quotas, but for its place in the table.
+inline std::array<Charge, 3> BufferCharges(uint64_t bytes) {
+  return {{{Resource::kBuffers, 1}, {Resource::kMappings, 1}, {Resource::kBufferBytes, bytes}}};
+}
 
 struct Session {
   enum class State {
@@ -85,7 +81,7 @@ struct Session {
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
   uint64_t buffer_bytes = 0;
-  std::map<uint32_t, ProgramSummary> programs;  // by index into `buffers`
+  std::map<uint32_t, kernels::ProgramSummary> programs;  // by index into `buffers`
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 

@@ -5,14 +5,13 @@
 // element, is free as long as both sides agree. Nothing in shared memory but the warps' results.
 #include <cuda_bf16.h>
 
+#include "kernels/attention/attention.cuh"
 #include "kernels/attention_decode/attention_kernel_args.h"
 
 namespace concert::kernels::cuda {
 namespace {
 
 constexpr int kWarps = kAttentionThreads / 32;
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr unsigned kAll = ~0u;
 
 // d += a * b, of m16n8k16, for the upper 8 rows of a; the lower are zero and what comes of them is
 // dropped.
@@ -23,11 +22,6 @@ __device__ __forceinline__ void MultiplyUpper(float (&d)[2], uint32_t a_low, uin
       "{%7, %8}, {%0, %1, %9, %9};"
       : "+f"(d[0]), "+f"(d[1]), "=f"(dropped[0]), "=f"(dropped[1])
       : "r"(a_low), "r"(0), "r"(a_high), "r"(b_low), "r"(b_high), "f"(0.0f));
-}
-
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
 __device__ __forceinline__ uint4 LoadUnit(Address base, uint64_t element) {

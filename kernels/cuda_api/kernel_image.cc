@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/attention_prefill/prefill_tile.h"
 
 // One row for each fatbin that concert_embed_kernels embeds.
 #define CONCERT_IMAGES(X) \
   X(attention_decode)     \
+  X(attention_prefill)    \
   X(fallback_gemm)        \
   X(epilogue) X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel)
 
@@ -68,6 +70,14 @@ class Finder {
              functions[dtype][wide]);
       }
     }
+  }
+  // Lets it have so many bytes of dynamic shared memory, which beyond 48 KB none has by itself.
+  void AllowShared(CUfunction function, uint32_t bytes) {
+    if (function == nullptr) return;
+    status_.Update(driver_.ToStatus(
+        driver_.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(bytes)),
+        "cuFuncSetAttribute", gpu_));
   }
   const absl::Status& status() const { return status_; }
 
@@ -169,6 +179,9 @@ absl::Status KernelImage::FindAll() {
     finder.Find("attention_decode", "concert_attention_decode_" + dim, table_.attention_decode[i]);
     finder.Find("attention_decode", "concert_attention_combine_" + dim,
                 table_.attention_combine[i]);
+    finder.Find("attention_prefill", "concert_attention_prefill_" + dim,
+                table_.attention_prefill[i]);
+    finder.AllowShared(table_.attention_prefill[i], PrefillSharedBytes(i == 0 ? 64 : 128));
   }
   return finder.status();
 }

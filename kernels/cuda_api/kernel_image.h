@@ -34,6 +34,7 @@ struct KernelTable {
   CUfunction rows = nullptr;    // kernels/rows
   // kernels/attention_decode, by the length of heads: 64, 128.
   std::array<CUfunction, 2> attention_decode{}, attention_combine{};
+  std::array<CUfunction, 2> attention_prefill{};  // kernels/attention_prefill, likewise
   // kernels/comm/peer_kernels.cu, by dtype; null below compute capability 9.0.
   std::array<CUfunction, kDtypeCount> peer_small_reduce{}, peer_reduce{}, peer_all_reduce{};
   std::array<CUfunction, kDtypeCount> peer_small_move{};
@@ -45,7 +46,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 8;
+  static constexpr int kImageCount = 9;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

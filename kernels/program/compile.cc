@@ -31,9 +31,7 @@ bool HeaderIsZero(const concert_descriptor& descriptor) {
 
 Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const OpKind* kind = FindOpKind(descriptor.kind);
-  if (kind == nullptr) {
-    return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, descriptor.kind, AllOpKinds().back().kind);
-  }
+  if (kind == nullptr) return UnknownKind(descriptor.kind);
   CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderIsZero(descriptor)));
   if (kind->collective || descriptor.kind == CONCERT_OP_PROGRAM) {
     return {CONCERT_ABI_UNIMPLEMENTED, CONCERT_MESSAGE_NOT_IN_PROGRAM, {descriptor.kind}};
@@ -94,7 +92,7 @@ absl::Status CheckSizes(const ProgramSource& source) {
 class SlotUses {
  public:
   SlotUses(std::span<const concert_program_slot> slots, std::span<const uint64_t> addresses)
-      : slots_(slots), addresses_(addresses), written_(slots.size()), uses_(slots.size()) {
+      : addresses_(addresses), written_(slots.size()), uses_(slots.size()) {
     for (size_t i = 0; i < slots.size(); ++i) {
       // Bindings are copied in before the first op and out behind the last.
       constexpr uint32_t kEnd = CONCERT_MAX_PROGRAM_OPS;
@@ -129,24 +127,17 @@ class SlotUses {
   std::span<ArenaSlot> uses() { return uses_; }
 
  private:
-  std::span<const concert_program_slot> slots_;
   std::span<const uint64_t> addresses_;
   std::vector<WrittenBytes> written_;
   std::vector<ArenaSlot> uses_;
 };
-
-void Extend(ByteRange& all, const ByteRange& range) {
-  all = all == ByteRange{}
-            ? range
-            : ByteRange{std::min(all.begin, range.begin), std::max(all.end, range.end)};
-}
 
 // Notes what an op touches outside of the arena.
 void NoteAccesses(const Accesses& accesses, Program& program, std::vector<int>& binding_of_slot) {
   for (const Access& access : accesses.list()) {
     if (!IsSlot(access)) {
       program.buffers.push_back(access.buffer);
-      if (access.writes()) Extend(program.written, access.memory.Bounds());
+      if (access.writes()) program.written.Extend(access.memory.Bounds());
     } else if (const int binding = binding_of_slot[SlotOf(access)];
                binding >= 0 && access.writes()) {
       program.bindings[static_cast<size_t>(binding)].written = true;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/op.h"
@@ -34,6 +35,16 @@ struct Program {
   std::vector<uint32_t> buffers;  // of the session, by index: those that ops use, each once
   policies::Work work;            // of a run
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
+};
+
+// A registered program as operators see it.
+struct ProgramSummary {
+  uint32_t handle = 0;
+  int gpu = 0;
+  uint32_t op_count = 0, bindings = 0;
+  std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
+  uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
+  double predicted_us = 0;                           // of a run that is alone
 };
 
 }  // namespace concert::kernels

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/float_order.h"
+#include "kernels/gemm/e4m3.h"
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/indices.h"
 
@@ -27,9 +28,9 @@ CONCERT_ON_BOTH_SIDES inline uint32_t MagnitudeOf(float value) {
 // Of a row whose largest magnitude is that.
 CONCERT_ON_BOTH_SIDES inline float ScaleOf(uint32_t magnitude) {
   constexpr uint32_t kInfinity = 0x7f800000u, kNan = 0x7fc00000u;
-  constexpr float kLeast = 0x1p-126f, kLargestE4m3 = 448;
+  constexpr float kLeast = 0x1p-126f;
   if (magnitude >= kInfinity) return FloatOf(kNan);
-  const float scale = FloatOf(magnitude) / kLargestE4m3;
+  const float scale = FloatOf(magnitude) / kMaxE4m3;
   return scale < kLeast ? kLeast : scale;
 }
 
@@ -42,7 +43,7 @@ CONCERT_ON_BOTH_SIDES inline uint8_t E4m3Of(float value) {
   const uint32_t sign = BitsOf(value) >> 24 & 0x80u;
   const uint32_t magnitude = MagnitudeOf(value);
   uint32_t bits;
-  if (magnitude >= BitsOf(448.0f)) {
+  if (magnitude >= BitsOf(kMaxE4m3)) {
     bits = kLargest;
   } else if (magnitude < BitsOf(0x1p-6f)) {
     // Subnormals count 2^-9, as the mantissa of a float does that 2^14 is added to.

@@ -83,15 +83,18 @@ OpCost GemmCost(const DeviceModel& device, const Work& work, double sms) {
   return cost;
 }
 
-// Rows that are computed each for itself: a block for each, bound by what it can draw.
+// Rows that are computed each for itself: a block for each, bound by what it can draw or multiply.
 OpCost RowCost(const DeviceModel& device, const Work& work, double sms) {
   OpCost cost;
   const double bytes = static_cast<double>(work.hbm_bytes);
   const double blocks = std::clamp(static_cast<double>(work.m), 1.0, sms);
-  cost.hbm_us = 1e6 * bytes / (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
-  cost.busy_us = device.costs.fill_us + (work.steps - 1) * device.kernel_floor_us +
-                 std::max(cost.hbm_us, 1e6 * bytes / (blocks * device.costs.sm_bytes_per_s));
   cost.sm_share = blocks / device.sm_count;
+  cost.hbm_us = 1e6 * bytes / (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
+  const double flops_us = 1e6 * static_cast<double>(work.flops) /
+                          (PeakFlops(device, work) * work.flops_share * cost.sm_share);
+  cost.busy_us =
+      device.costs.fill_us + (work.steps - 1) * device.kernel_floor_us +
+      std::max({cost.hbm_us, 1e6 * bytes / (blocks * device.costs.sm_bytes_per_s), flops_us});
   return cost;
 }
 

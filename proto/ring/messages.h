@@ -112,7 +112,8 @@ enum concert_message {
   X(PROGRAM, 87, "program") X(BINDING_COUNT, 88, "binding_count") X(BINDING_0, 89, "bindings[0]") \
   X(BINDING_1, 90, "bindings[1]") X(BINDING_2, 91, "bindings[2]") X(BINDING_3, 92, "bindings[3]") \
   X(BINDING_4, 93, "bindings[4]") X(BINDING_5, 94, "bindings[5]") X(BINDING_6, 95, "bindings[6]") \
-  X(BINDING_7, 96, "bindings[7]") X(BINDING_8, 97, "bindings[8]") X(BINDING_9, 98, "bindings[9]")
+  X(BINDING_7, 96, "bindings[7]") X(BINDING_8, 97, "bindings[8]") X(BINDING_9, 98, "bindings[9]")   \
+  X(TOKENS, 99, "tokens") X(SEQUENCES, 100, "sequences") X(QUERY_STARTS, 101, "query_starts")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,

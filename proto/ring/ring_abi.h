@@ -73,6 +73,7 @@
 #include "proto/ring/ops/advance.h"
 #include "proto/ring/ops/argmax.h"
 #include "proto/ring/ops/attention_decode.h"
+#include "proto/ring/ops/attention_prefill.h"
 #include "proto/ring/ops/collective.h"
 #include "proto/ring/ops/copy.h"
 #include "proto/ring/ops/elementwise.h"
@@ -104,7 +105,7 @@ enum {
 #define CONCERT_FEATURE_FP8 (1ull << 2)         /* GEMMs of CONCERT_ABI_FP8_E4M3, with scales; since 1.1 */
 #define CONCERT_FEATURE_ROW_OPS (1ull << 3)     /* rms_norm and gated_activation; since 1.2 */
 #define CONCERT_FEATURE_MODEL_OPS (1ull << 4)   /* embedding to elementwise; since 1.3 */
-#define CONCERT_FEATURE_STEP_OPS (1ull << 5)    /* advance, quantize and sample; since 1.4 */
+#define CONCERT_FEATURE_STEP_OPS (1ull << 5)    /* advance, quantize, sample and attention_prefill; since 1.4 */
 #define CONCERT_FEATURE_PROGRAMS (1ull << 6)    /* programs and their runs; since 1.4 */
 #define CONCERT_OP_FEATURES /* on every device */                              \
   (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS | \
@@ -119,7 +120,8 @@ enum {
   X(EMBEDDING, 11, "embedding") X(ARGMAX, 12, "argmax") X(ROPE_APPEND, 13, "rope_append") \
   X(ATTENTION_DECODE, 14, "attention_decode") X(LAYER_NORM, 15, "layer_norm") \
   X(ELEMENTWISE, 16, "elementwise") X(ADVANCE, 17, "advance") X(QUANTIZE, 18, "quantize") \
-  X(SAMPLE, 19, "sample") X(PROGRAM, 20, "program")
+  X(SAMPLE, 19, "sample") X(PROGRAM, 20, "program")                             \
+  X(ATTENTION_PREFILL, 21, "attention_prefill")
 
 enum concert_op_kind {
   CONCERT_OP_INVALID = 0,
@@ -171,6 +173,7 @@ struct concert_descriptor {
     struct concert_quantize_body quantize;
     struct concert_sample_body sample;
     struct concert_program_body program;
+    struct concert_attention_prefill_body attention_prefill;
     uint8_t raw[CONCERT_BODY_BYTES];
   } body;
 };

@@ -13,6 +13,9 @@
 
 namespace concert::bench {
 
+// Slower than serial by more than this is a loss.
+inline constexpr double kC3LossTolerance = 0.02;
+
 // Microseconds of each round, by contender.
 using Samples = std::map<std::string, std::vector<double>>;
 

@@ -23,7 +23,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kC3LossTolerance = 0.02;
 // Runs alone say how fast the halves can be. They scatter less than runs together.
 constexpr int kAloneEvery = 2;
 constexpr uint32_t kPlannedRuns = 2;  // that are looked up in the daemon's plans

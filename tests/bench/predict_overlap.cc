@@ -22,8 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kC3LossTolerance = 0.02;
-
 struct Options {
   std::string scenarios = "tests/bench/scenarios/c3.json";
   std::string filter, out, policy = "auto";

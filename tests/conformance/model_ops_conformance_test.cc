@@ -265,174 +265,6 @@ TEST_P(RopeAppendConformanceTest, RotatesAndAppends) {
   }
 }
 
-class AttentionDecodeConformanceTest : public ModelOpsConformanceTest {
- protected:
-  struct Case {
-    uint32_t group, kv_heads, head_dim;
-    uint32_t page_size, length_max;
-    bool paged = true, heads_first = false;
-    uint32_t window = 0;
-    float soft_cap = 0;
-    uint32_t padding = 0;  // of rows of q and out; a multiple of 8
-  };
-  // Lengths of rows: the longest, beyond it, none, below none, one, and some.
-  static Indices LengthsOf(const Case& test) {
-    return {test.length_max, kHighest, 0, -5, 1, (test.length_max + 1) / 2};
-  }
-
-  // Places of tokens as `test` has them, and the numbers there.
-  struct Cache {
-    concert_kv_cache_abi abi{};
-    Values k, v;
-    Indices table;  // of all rows, also pages that there are not
-  };
-  Cache MakeCache(const Case& test, uint32_t rows, uint32_t pages_of_row) {
-    Cache cache;
-    const uint32_t page_elements = test.page_size * test.kv_heads * test.head_dim;
-    cache.abi.pages = test.paged ? 2 * pages_of_row + 3 : rows;
-    cache.abi.page_size = test.page_size;
-    cache.abi.page_stride = page_elements + test.padding;
-    cache.abi.token_stride = test.heads_first ? test.head_dim : test.kv_heads * test.head_dim;
-    cache.abi.head_stride = test.heads_first ? test.page_size * test.head_dim : test.head_dim;
-    const uint64_t elements = cache.abi.pages * cache.abi.page_stride;
-    cache.k = RandomNumbers(Dtype::kBf16, elements, 2);
-    cache.v = RandomNumbers(Dtype::kBf16, elements, 3);
-    cache.abi.k.buffer = NewBuffer(Encode(Dtype::kBf16, cache.k));
-    cache.abi.v.buffer = NewBuffer(Encode(Dtype::kBf16, cache.v));
-    for (uint32_t i = 0; i < rows * pages_of_row; ++i) {
-      const bool wild = i % 11 == 10;
-      cache.table.push_back(wild ? (i % 2 == 0 ? kLowest : kHighest) : i * 7 % cache.abi.pages);
-    }
-    return cache;
-  }
-
-  // One head of a row over the tokens that begin at `tokens` in k and v.
-  static Values Attend(const Case& test, const Values& q, uint64_t q_at, const Cache& cache,
-                       const std::vector<uint64_t>& tokens, double scale) {
-    Values scores, out(test.head_dim, 0);
-    for (const uint64_t at : tokens) {
-      double score = 0;
-      for (uint32_t i = 0; i < test.head_dim; ++i) score += q[q_at + i] * cache.k[at + i];
-      score *= scale;
-      scores.push_back(test.soft_cap == 0 ? score
-                                          : test.soft_cap * std::tanh(score / test.soft_cap));
-    }
-    const double largest = tokens.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
-    double total = 0;
-    for (double& score : scores) total += score = std::exp(score - largest);
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      for (uint32_t i = 0; i < test.head_dim; ++i) {
-        out[i] += scores[t] / total * cache.v[tokens[t] + i];
-      }
-    }
-    return out;
-  }
-
-  static std::vector<uint64_t> TokensOf(const Case& test, const Cache& cache, uint64_t row,
-                                        uint64_t kv_head, int64_t given_length,
-                                        uint32_t pages_of_row) {
-    const int64_t length = std::clamp<int64_t>(given_length, 0, test.length_max);
-    const int64_t first = test.window == 0 ? 0 : std::max<int64_t>(0, length - test.window);
-    std::vector<uint64_t> tokens;
-    for (auto t = static_cast<uint64_t>(first); t < static_cast<uint64_t>(length); ++t) {
-      const int64_t page = test.paged ? cache.table[row * pages_of_row + t / test.page_size]
-                                      : static_cast<int64_t>(row);
-      tokens.push_back(static_cast<uint64_t>(std::clamp<int64_t>(page, 0, cache.abi.pages - 1)) *
-                           cache.abi.page_stride +
-                       t % test.page_size * cache.abi.token_stride +
-                       kv_head * cache.abi.head_stride);
-    }
-    return tokens;
-  }
-
-  void RunCase(const Case& test) {
-    SCOPED_TRACE(testing::Message()
-                 << test.group << " x " << test.kv_heads << " heads of " << test.head_dim
-                 << ", pages of " << test.page_size << ", length " << test.length_max << ", window "
-                 << test.window << ", cap " << test.soft_cap);
-    const Indices lengths = LengthsOf(test);
-    const auto rows = static_cast<uint32_t>(lengths.size());
-    const uint32_t pages_of_row = (test.length_max - 1) / test.page_size + 1;
-    const uint32_t q_heads = test.group * test.kv_heads, columns = q_heads * test.head_dim;
-    const uint64_t stride = columns + test.padding;
-    const double scale = 3 / std::sqrt(test.head_dim);
-    const Values q = RandomNumbers(Dtype::kBf16, rows * stride, 1);
-    const Cache cache = MakeCache(test, rows, pages_of_row);
-    concert_descriptor descriptor{};
-    concert_attention_decode_body& body = descriptor.body.attention_decode;
-    body.rows = rows, body.length_max = test.length_max;
-    body.q_heads = static_cast<uint16_t>(q_heads);
-    body.kv_heads = static_cast<uint16_t>(test.kv_heads);
-    body.head_dim = static_cast<uint16_t>(test.head_dim);
-    body.q.buffer = NewBuffer(Encode(Dtype::kBf16, q));
-    if (test.paged) {
-      body.page_table.buffer = NewBuffer(EncodeIndices(CONCERT_ABI_INT32, cache.table));
-      body.table_stride = pages_of_row;
-    }
-    body.lengths.buffer = NewBuffer(EncodeIndices(CONCERT_ABI_INT32, lengths));
-    body.out.buffer = NewPoisoned(rows * stride * 2);
-    body.cache = cache.abi;
-    body.q_stride = body.out_stride = static_cast<uint32_t>(stride);
-    body.window = test.window, body.soft_cap = test.soft_cap;
-    body.scale = static_cast<float>(scale);
-    body.dtype = CONCERT_ABI_BF16;
-    RunKind(descriptor, CONCERT_OP_ATTENTION_DECODE);
-
-    const Values out = ReadValues(body.out.buffer, Dtype::kBf16, rows * stride);
-    Values got, want;
-    for (uint32_t row = 0; row < rows; ++row) {
-      for (uint32_t head = 0; head < q_heads; ++head) {
-        const std::vector<uint64_t> tokens =
-            TokensOf(test, cache, row, head / test.group, lengths[row], pages_of_row);
-        const uint64_t at = row * stride + head * test.head_dim;
-        const Values values = Attend(test, q, at, cache, tokens, scale);
-        for (uint32_t i = 0; i < test.head_dim; ++i) {
-          if (tokens.empty()) {
-            ASSERT_EQ(out[at + i], 0) << "row " << row << ", which is padding";
-          }
-          got.push_back(out[at + i]), want.push_back(values[i]);
-        }
-      }
-      for (uint64_t i = columns; i < stride; ++i) ASSERT_TRUE(std::isnan(out[row * stride + i]));
-    }
-    EXPECT_LE(RelativeError(got, want), 8e-3);
-  }
-};
-
-TEST_P(AttentionDecodeConformanceTest, EveryGroupOfHeads) {
-  for (const uint32_t head_dim : {64u, 128u}) {
-    for (uint32_t group = 1; group <= 8; ++group) RunCase({group, 2, head_dim, 16, 100});
-  }
-}
-
-TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
-  for (const uint32_t head_dim : {64u, 128u}) {
-    for (const bool heads_first : {false, true}) {
-      RunCase({4, 2, head_dim, 16, 333, true, heads_first});
-      RunCase({4, 2, head_dim, 1, 50, true, heads_first});
-      RunCase({2, 3, head_dim, 7, 200, true, heads_first, 0, 0, 8});
-      RunCase({1, 2, head_dim, 300, 300, false, heads_first, 0, 0, 16});
-    }
-  }
-}
-
-TEST_P(AttentionDecodeConformanceTest, WindowsAndCaps) {
-  for (const uint32_t head_dim : {64u, 128u}) {
-    RunCase({4, 2, head_dim, 16, 200, true, false, 33});
-    RunCase({4, 2, head_dim, 16, 200, true, false, 1});
-    RunCase({4, 2, head_dim, 16, 200, true, false, UINT32_MAX});
-    RunCase({4, 2, head_dim, 16, 200, true, false, 0, 1.5f});
-    RunCase({4, 2, head_dim, 16, 200, true, false, 50, 2});
-  }
-}
-
-// So long that rows are cut into chunks, of which some rows have none.
-TEST_P(AttentionDecodeConformanceTest, LongContexts) {
-  RunCase({8, 1, 128, 16, 5000});
-  RunCase({1, 1, 64, 64, 9001});
-  RunCase({3, 2, 128, 16, 4097, true, true, 1500});
-}
-
 // Indices that a client writes while ops that read them run, whatever it writes: nothing outside of
 // what they may write changes, and what comes after them finds the device whole.
 class HostileIndicesTest : public ModelOpsConformanceTest {
@@ -504,6 +336,21 @@ class HostileIndicesTest : public ModelOpsConformanceTest {
     return Admit(descriptor);
   }
 
+  Op MakePrefill(uint32_t indices) {
+    concert_descriptor descriptor{};
+    descriptor.kind = CONCERT_OP_ATTENTION_PREFILL;
+    concert_attention_prefill_body& body = descriptor.body.attention_prefill;
+    body.tokens = kRows, body.sequences = kRows, body.length_max = kTablePages * kPageSize;
+    body.q_heads = body.kv_heads = kHeads, body.head_dim = kDim;
+    body.q.buffer = input_;
+    body.query_starts.buffer = body.page_table.buffer = body.lengths.buffer = indices;
+    body.out = {written_, 0, kGuard};
+    body.cache = Cache();
+    body.q_stride = body.out_stride = kColumns, body.table_stride = kTablePages;
+    body.scale = 1, body.dtype = CONCERT_ABI_BF16;
+    return Admit(descriptor);
+  }
+
   // Of numbers that the client writes, too.
   Op MakeAdvance(uint32_t indices, uint8_t index_dtype) {
     concert_descriptor descriptor{};
@@ -540,7 +387,7 @@ TEST_P(HostileIndicesTest, ReachNothingElse) {
   input_ = NewBuffer(Encode(Dtype::kBf16, RandomNumbers(Dtype::kBf16, 16384, 1)));
   written_ = NewPoisoned(2 * kGuard + kMayBeWritten);
   const uint32_t indices = NewBuffer(RandomIndices());
-  std::vector<Op> ops = {MakeAttention(indices)};
+  std::vector<Op> ops = {MakeAttention(indices), MakePrefill(indices)};
   for (const uint8_t index_dtype : kIndexDtypes) {
     ops.push_back(MakeEmbedding(indices, index_dtype));
     ops.push_back(MakeRopeAppend(indices, index_dtype));
@@ -562,7 +409,6 @@ TEST_P(HostileIndicesTest, ReachNothingElse) {
 }
 
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(HostileIndicesTest);
-CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(AttentionDecodeConformanceTest);
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(EmbeddingConformanceTest);
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(ArgmaxConformanceTest);
 CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(RopeAppendConformanceTest);

@@ -1,10 +1,8 @@
 // Walks the table of daemon/quota/resource.h: a client takes of every resource what its user may
 // have and one more, is told what the table says, disturbs no other user, and leaves nothing.
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -197,18 +195,9 @@ void QuotaTest::WalkProgramOps() {
   concert_descriptor copy{};
   copy.kind = CONCERT_OP_COPY;
   copy.body.copy = {.src = {a, 0, 0}, .dst = {b, 0, 0}, .bytes = kPage, .reserved = {}};
-  const int fd = memfd_create("program", MFD_CLOEXEC);
-  ASSERT_EQ(write(fd, &copy, sizeof(copy)), static_cast<ssize_t>(sizeof(copy)));
   TakeUntilRefused([&] {
-    auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
-    request.op_count = 1;
-    EXPECT_TRUE(client().Send(&request, sizeof(request), {&fd, 1}));
-    concert_program_reply reply{};
-    const std::vector<char> packet = client().Receive();
-    if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
-    return std::string(reply.reply.message);
+    return std::string(client().CreateProgram({}, {&copy, 1}).reply.message);
   });
-  close(fd);
 }
 
 void QuotaTest::WalkWaits() {

@@ -1,12 +1,9 @@
 // Random descriptors with plausible fields through the real ring of a real session: every one ends,
 // with success or with a sentence, and the daemon stays whole.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -59,6 +56,9 @@ class DescriptorGenerator {
         break;
       case CONCERT_OP_ATTENTION_DECODE:
         descriptor.body.attention_decode = AttentionDecode();
+        break;
+      case CONCERT_OP_ATTENTION_PREFILL:
+        descriptor.body.attention_prefill = AttentionPrefill();
         break;
       case CONCERT_OP_LAYER_NORM:
         descriptor.body.layer_norm = LayerNorm();
@@ -294,6 +294,21 @@ class DescriptorGenerator {
   concert_attention_decode_body AttentionDecode() {
     concert_attention_decode_body attention{};
     attention.rows = Few(8);
+    FillAttention(attention);
+    return attention;
+  }
+
+  // Starts, too, are whatever lies in the buffers.
+  concert_attention_prefill_body AttentionPrefill() {
+    concert_attention_prefill_body attention{};
+    attention.tokens = Few(32), attention.sequences = Few(8);
+    attention.query_starts = Operand();
+    FillAttention(attention);
+    return attention;
+  }
+
+  template <typename Body>
+  void FillAttention(Body& attention) {
     attention.kv_heads = Few(2);
     attention.q_heads = static_cast<uint16_t>(attention.kv_heads * Few(8));
     attention.head_dim = static_cast<uint16_t>(64 * Few(2));
@@ -308,7 +323,6 @@ class DescriptorGenerator {
     attention.scale = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.125f;
     attention.soft_cap = Rarely() ? std::numeric_limits<float>::infinity() : 0;
     attention.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1);
-    return attention;
   }
 
   concert_collective_body Collective(uint16_t kind) {
@@ -413,20 +427,10 @@ TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(tests::Seed()); }
 // program's handle, or 0 and why not.
 uint32_t Register(const RawClient& client, const std::vector<concert_descriptor>& ops,
                   std::string& why) {
-  const int fd = memfd_create("program", MFD_CLOEXEC);
   const concert_program_slot slots[] = {{CONCERT_SLOT_BINDING, 0, kBufferBytes},
                                         {CONCERT_SLOT_ARENA, 0, kBufferBytes}};
-  EXPECT_EQ(write(fd, slots, sizeof(slots)), static_cast<ssize_t>(sizeof(slots)));
-  const size_t bytes = ops.size() * sizeof(ops[0]);
-  EXPECT_EQ(write(fd, ops.data(), bytes), static_cast<ssize_t>(bytes));
-  auto request = RawClient::Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
-  request.slot_count = 2, request.op_count = static_cast<uint32_t>(ops.size());
-  client.Send(&request, sizeof(request), {&fd, 1});
-  close(fd);
-  concert_program_reply reply{};
-  const std::vector<char> packet = client.Receive();
-  EXPECT_EQ(packet.size(), sizeof(reply)) << "the daemon hung up";
-  if (packet.size() == sizeof(reply)) std::memcpy(&reply, packet.data(), sizeof(reply));
+  const concert_program_reply reply = client.CreateProgram(slots, ops);
+  EXPECT_NE(reply.reply.status, CONCERT_ABI_UNAVAILABLE) << "the daemon hung up";
   why = reply.reply.message;
   return reply.program;
 }

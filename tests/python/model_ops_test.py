@@ -117,11 +117,7 @@ class Model:
         angles = np.arange(self.STEPS)[:, None] / 1e4**(np.arange(self.DIM // 2) * 2 / self.DIM)
         self.angles = angles
         self.cos_sin = session.array(np.concatenate([np.cos(angles), np.sin(angles)], 1), "fp32")
-        widths = {"x": self.HIDDEN, "normal": self.HIDDEN, "qkv": q + 2 * kv, "heads": q,
-                  "part": self.HIDDEN, "wide": 2 * self.INNER, "gated": self.INNER,
-                  "logits": self.VOCABULARY}
-        self.at = {name: poisoned(session, (self.ROWS, width), "bf16")
-                   for name, width in widths.items()}
+        self.session, self.at = session, self.batch(session, self.ROWS)
         shape = (self.PAGES, self.PAGE_SIZE, self.KV_HEADS, self.DIM)
         self.k, self.v = poisoned(session, shape, "bf16"), poisoned(session, shape, "bf16")
         pages = np.random.default_rng(5).permutation(self.PAGES).reshape(self.ROWS, -1)
@@ -130,21 +126,54 @@ class Model:
         self.positions, self.slots, self.lengths = (session.zeros((self.ROWS,), "int32")
                                                     for _ in range(3))
 
+    def batch(self, session, rows):
+        """What ops pass to one another."""
+        q, kv = self.Q_HEADS * self.DIM, self.KV_HEADS * self.DIM
+        widths = {"x": self.HIDDEN, "normal": self.HIDDEN, "qkv": q + 2 * kv, "heads": q,
+                  "part": self.HIDDEN, "wide": 2 * self.INNER, "gated": self.INNER,
+                  "logits": self.VOCABULARY}
+        return {name: poisoned(session, (rows, width), "bf16") for name, width in widths.items()}
+
+    def slot(self, row, position):
+        return (self.pages[row, position // self.PAGE_SIZE] * self.PAGE_SIZE +
+                position % self.PAGE_SIZE)
+
     def step(self, queue, position):
         """Submits a token of each row; ids becomes the next ones."""
-        at, w, q, kv = self.at, self.w, self.Q_HEADS * self.DIM, self.KV_HEADS * self.DIM
         self.positions.write(np.full(self.ROWS, position))
-        self.slots.write(self.pages[:, position // self.PAGE_SIZE] * self.PAGE_SIZE +
-                         position % self.PAGE_SIZE)
+        self.slots.write(self.slot(np.arange(self.ROWS), position))
         self.lengths.write(np.full(self.ROWS, position + 1))
-        queue.embedding(self.ids, w["table"], at["x"])
+        self.forward(queue, self.at, self.ids, self.positions, self.slots,
+                     lambda q: queue.attention_decode(q, self.k, self.v, self.lengths,
+                                                      self.at["heads"], page_table=self.table))
+        return queue.argmax(self.at["logits"], self.ids)
+
+    def prefill(self, queue, chunks, lengths):
+        """Logits of the new tokens of each row, behind `lengths` that the cache has of it."""
+        places = [(row, length + i) for row, (chunk, length) in enumerate(zip(chunks, lengths))
+                  for i in range(len(chunk))]
+        ids, positions, slots, totals, starts = (
+            self.session.array(np.array(numbers_of), "int32") for numbers_of in (
+                [token for chunk in chunks for token in chunk],
+                [position for _, position in places], [self.slot(*place) for place in places],
+                [length + len(chunk) for chunk, length in zip(chunks, lengths)],
+                np.cumsum([0] + [len(chunk) for chunk in chunks])))
+        at = self.batch(self.session, len(places))
+        self.forward(queue, at, ids, positions, slots,
+                     lambda q: queue.attention_prefill(q, self.k, self.v, starts, totals,
+                                                       at["heads"], page_table=self.table))
+        queue.last.wait()
+        return np.split(concert.from_bf16(at["logits"].read()), starts.read()[1:-1])
+
+    def forward(self, queue, at, ids, positions, slots, attend):
+        w, q, kv = self.w, self.Q_HEADS * self.DIM, self.KV_HEADS * self.DIM
+        queue.embedding(ids, w["table"], at["x"])
         queue.rms_norm(at["x"], self.norm, at["normal"])
         queue.gemm(at["normal"], w["qkv"], at["qkv"])
         heads = at["qkv"]
-        queue.rope_append(heads[:, :q], heads[:, q:q + kv], heads[:, q + kv:], self.positions,
-                          self.slots, self.cos_sin, self.k, self.v)
-        queue.attention_decode(heads[:, :q], self.k, self.v, self.lengths, at["heads"],
-                               page_table=self.table)
+        queue.rope_append(heads[:, :q], heads[:, q:q + kv], heads[:, q + kv:], positions, slots,
+                          self.cos_sin, self.k, self.v)
+        attend(heads[:, :q])
         queue.gemm(at["heads"], w["o"], at["part"])
         queue.rms_norm(at["part"], self.norm, at["normal"], residual=at["x"])
         queue.gemm(at["normal"], w["up"], at["wide"])
@@ -152,7 +181,6 @@ class Model:
         queue.gemm(at["gated"], w["down"], at["part"])
         queue.rms_norm(at["part"], self.norm, at["normal"], residual=at["x"])
         queue.gemm(at["normal"], w["head"], at["logits"])
-        return queue.argmax(at["logits"], self.ids)
 
     def logits(self, tokens):
         """Of the last of a row's tokens, all at once."""
@@ -186,6 +214,21 @@ def test_a_context_that_grows_token_by_token_is_that_of_all_at_once(session, que
             assert np.linalg.norm(logits[row] - wanted) <= 3e-2 * np.linalg.norm(wanted)
             ids.append(int(model.ids.read()[row]))
             assert ids[-1] == np.argmax(logits[row])
+
+
+def test_prompts_in_chunks_give_what_they_give_at_once(session, queue):
+    model = Model(session)
+    prompts = [[3, 14, 15, 9, 26], [5], [35, 8, 9, 7, 9, 32, 3, 8]]
+    done = [0] * Model.ROWS
+    for sizes in [3, 1, 4], [2, 0, 1], [0, 0, 3]:
+        chunks = [prompt[at:at + size] for prompt, at, size in zip(prompts, done, sizes)]
+        for row, logits in enumerate(model.prefill(queue, chunks, done)):
+            assert len(logits) == sizes[row]
+            for i, got in enumerate(logits):
+                wanted = model.logits(prompts[row][:done[row] + i + 1])
+                assert np.linalg.norm(got - wanted) <= 3e-2 * np.linalg.norm(wanted)
+        done = [at + size for at, size in zip(done, sizes)]
+    assert done == [len(prompt) for prompt in prompts]
 
 
 def test_what_does_not_fit_is_refused_at_once(session, queue):

@@ -6,6 +6,7 @@ import pytest
 import concert
 
 from gemm_test import numbers, poisoned
+from model_ops_test import attended
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
@@ -119,9 +120,69 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
         assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_attention_prefill(session, queue, paged, heads_first):
+    tokens, group, kv_heads, dim, pages, page_size = 40, 4, 2, 64, 7, 16
+    shape = (pages, kv_heads, page_size, dim) if heads_first else (pages, page_size, kv_heads, dim)
+    q, k, v = (session.array(numbers(*size, seed=seed), "bf16")
+               for seed, size in enumerate([(tokens, group * kv_heads * dim), shape, shape]))
+    out = poisoned(session, q.shape, "bf16")
+    starts, lengths = [0, 13, 13, 37], [30, 0, 24] if paged else [15, 0, 7]
+    table = np.array([[5, 2], [0, 0], [6, 99]])
+    queue.attention_prefill(q, k, v, session.array(np.array(starts), "int32"),
+                            session.array(np.array(lengths), "int32"), out,
+                            page_table=session.array(table, "int32") if paged else None,
+                            window=11, heads_first=heads_first).wait()
+    queries, got, keys, values = (concert.from_bf16(tensor.read()) for tensor in (q, out, k, v))
+    if heads_first:
+        keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
+    wanted = np.full_like(got, np.nan)  # rows of no chunk stay
+    for sequence, length in enumerate(lengths):
+        mine = np.minimum(table[sequence], pages - 1) if paged else [sequence]
+        for row in range(starts[sequence], starts[sequence + 1]):
+            visible = max(0, length - (starts[sequence + 1] - row) + 1)
+            wanted[row] = 0
+            for head in range(group * kv_heads if visible else 0):
+                seen = [cache[mine][:, :, head // group].reshape(-1, dim)[:visible][-11:]
+                        for cache in (keys, values)]
+                columns = slice(head * dim, head * dim + dim)
+                wanted[row, columns] = attended(queries[row, columns], *seen, dim**-0.5)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+    assert np.linalg.norm(np.nan_to_num(got - wanted)) <= 1e-2 * np.linalg.norm(np.nan_to_num(wanted))
+
+
+def test_an_attention_prefill_that_does_not_fit_is_refused_at_once(session, queue):
+    def attend(**changes):
+        heads, keys = session.zeros((9, 128), "bf16"), session.zeros((4, 8, 2, 64), "bf16")
+        given = dict(q=heads, k_cache=keys, v_cache=keys, out=heads,
+                     query_starts=session.zeros((4,), "int32"),
+                     lengths=session.zeros((3,), "int32"))
+        return lambda: queue.attention_prefill(**(given | changes))
+
+    for bad, sentence in [
+        (attend(q=session.zeros((9, 100), "bf16")), "rows of q have 100 elements"),
+        (attend(out=session.zeros((8, 128), "bf16")), "out is (8, 128)"),
+        (attend(k_cache=session.zeros((4, 16), "bf16")), "k_cache has shape (4, 16)"),
+        (attend(lengths=session.zeros((3, 1), "int32")), "lengths has shape (3, 1)"),
+        (attend(lengths=session.zeros((3,), "int64")), "lengths is INT64; it must be INT32"),
+        (attend(query_starts=session.zeros((3,), "int32")), "query_starts has shape (3,)"),
+        (attend(query_starts=session.zeros((4,), "int64")), "query_starts is INT64"),
+        (attend(page_table=session.zeros((9, 2), "int32")), "it must have 3 rows"),
+    ]:
+        with pytest.raises(concert.InvalidArgument) as caught:
+            bad()
+        assert sentence in str(caught.value)
+
+
 def test_what_the_daemon_refuses(session, queue):
     counters = session.zeros((4,), "int32")
     with pytest.raises(concert.InvalidArgument, match="counter_max is 0"):
         queue.advance(counters, 0).wait()
     with pytest.raises(concert.InvalidArgument, match="counters overlaps slots"):
         queue.advance(counters, 1, slots=counters).wait()
+    heads, keys = session.zeros((9, 128), "bf16"), session.zeros((4, 8, 2, 64), "bf16")
+    with pytest.raises(concert.InvalidArgument, match="length_max is 9; it must be between 1 and 8"):
+        queue.attention_prefill(heads, keys, keys, session.zeros((4,), "int32"),
+                                session.zeros((3,), "int32"), session.zeros((9, 128), "bf16"),
+                                length_max=9).wait()

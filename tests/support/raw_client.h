@@ -54,10 +54,11 @@ class RawClient {
   }
   // A reply with status UNAVAILABLE if the daemon hung up instead.
   template <typename Reply, typename Request>
-  Reply Call(const Request& request, std::vector<int>* fds = nullptr) const {
+  Reply Call(const Request& request, std::vector<int>* fds = nullptr,
+             std::span<const int> sent_fds = {}) const {
     Reply reply{};
     reinterpret_cast<concert_control_reply&>(reply).status = CONCERT_ABI_UNAVAILABLE;
-    if (!Send(request)) return reply;
+    if (!Send(&request, sizeof(request), sent_fds)) return reply;
     const std::vector<char> packet = Receive(fds);
     if (packet.size() == sizeof(reply)) Copy(packet, &reply, sizeof(reply));
     return reply;
@@ -70,6 +71,10 @@ class RawClient {
   uint32_t AllocateBuffer(uint64_t bytes) const;
   uint32_t ReleaseBuffer(uint32_t buffer) const;  // status
   uint32_t Join(const std::string& name, uint32_t rank, uint32_t ranks) const;
+  // Of a file that may hold anything; and of what such a file should hold.
+  concert_program_reply CreateProgram(int fd, uint32_t gpu, uint32_t slots, uint32_t ops) const;
+  concert_program_reply CreateProgram(std::span<const concert_program_slot> slots,
+                                      std::span<const concert_descriptor> ops) const;
 
   // --- The ring ---
 

@@ -360,6 +360,20 @@ struct AttentionDecodeOp {
   Dtype dtype = kBf16;
 };
 
+// See concert_attention_prefill.
+struct AttentionPrefillOp {
+  uint32_t tokens = 0, sequences = 0;
+  uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
+  uint32_t length_max = 0;
+  Slice q{}, query_starts{}, lengths{}, out{};
+  KvCache cache{};
+  Slice page_table{};  // none: a page for each sequence
+  uint32_t q_stride = 0, out_stride = 0, table_stride = 0;
+  float scale = 1, soft_cap = 0;
+  uint32_t window = 0;
+  Dtype dtype = kBf16;
+};
+
 // See concert_layer_norm.
 struct LayerNormOp {
   uint32_t rows = 0, columns = 0;
@@ -577,6 +591,22 @@ class Queue {
     attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
     attention.table_stride = op.table_stride;
     return Submit(concert_submit_attention_decode, attention, options);
+  }
+  Ticket AttentionPrefill(const AttentionPrefillOp& op, const SubmitOptions& options = {}) {
+    concert_attention_prefill attention = {};
+    attention.struct_size = sizeof(attention);
+    attention.tokens = op.tokens, attention.sequences = op.sequences;
+    attention.length_max = op.length_max;
+    attention.q_heads = op.q_heads, attention.kv_heads = op.kv_heads;
+    attention.head_dim = op.head_dim, attention.dtype = op.dtype;
+    attention.window = op.window, attention.scale = op.scale, attention.soft_cap = op.soft_cap;
+    attention.q = op.q.Abi(), attention.query_starts = op.query_starts.Abi();
+    attention.page_table = op.page_table.Abi();
+    attention.lengths = op.lengths.Abi(), attention.out = op.out.Abi();
+    attention.cache = op.cache.Abi();
+    attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
+    attention.table_stride = op.table_stride;
+    return Submit(concert_submit_attention_prefill, attention, options);
   }
   Ticket LayerNorm(const LayerNormOp& op, const SubmitOptions& options = {}) {
     concert_layer_norm norm = {};

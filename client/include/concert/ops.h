@@ -243,6 +243,25 @@ typedef struct concert_attention_decode {
   uint32_t table_stride;         /* of rows of the page table, in elements */
 } concert_attention_decode;
 
+/* As concert_attention_decode, of a chunk of new tokens of each of `sequences` sequences: row i of
+ * a chunk of n attends to the first lengths[s] - n + i + 1 tokens of sequence s, of these to the
+ * last `window`. So the chunk is in the cache already and lengths count it. q and out have `tokens`
+ * rows; rows query_starts[s] to query_starts[s + 1] - 1 are the chunk of s, and rows of no chunk
+ * stay as they are. query_starts: sequences + 1 numbers in int32. out, too, begins at a multiple of
+ * 16 bytes, and rows of it at multiples of 8 elements. Since 1.4. */
+typedef struct concert_attention_prefill {
+  uint32_t struct_size;
+  uint32_t tokens, sequences;
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
+  uint32_t window, dtype;
+  float scale, soft_cap;                                   /* scale: usually 1 / sqrt(head_dim) */
+  concert_slice q, query_starts, page_table, lengths, out; /* page_table may be none */
+  concert_kv_cache cache;
+  uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
+  uint32_t table_stride;         /* of rows of the page table, in elements */
+} concert_attention_prefill;
+
 /* counters[r] = min(counters[r] + 1, counter_max), in place: positions or lengths of sequences that
  * have got a token more. A counter that was out of range, which is 0 to counter_max, is taken for
  * the nearest in range first. Where there are slots, the counter of a row whose slot is below 0
@@ -319,6 +338,10 @@ CONCERT_API int concert_submit_attention_decode(concert_queue* queue,
                                                 const concert_attention_decode* op,
                                                 const concert_submit_options* options,
                                                 concert_ticket* ticket, concert_error* error);
+CONCERT_API int concert_submit_attention_prefill(concert_queue* queue,
+                                                 const concert_attention_prefill* op,
+                                                 const concert_submit_options* options,
+                                                 concert_ticket* ticket, concert_error* error);
 CONCERT_API int concert_submit_layer_norm(concert_queue* queue, const concert_layer_norm* op,
                                           const concert_submit_options* options,
                                           concert_ticket* ticket, concert_error* error);

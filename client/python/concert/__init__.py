@@ -21,8 +21,8 @@ from ._library import __version__
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._program import Program, Run
 from ._queue import Queue
-from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
+from ._row_ops import (Advance, Argmax, AttentionDecode, AttentionPrefill, Elementwise, Embedding,
+                       GatedActivation, LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
 from ._session import Gpu, Session, UserTimeline, connect
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
@@ -32,9 +32,10 @@ for _error in (Error, *Error.__subclasses__()):
     _error.__module__ = "concert"
 
 __all__ = [
-    "Activation", "Advance", "Argmax", "AttentionDecode", "Backend", "Buffer", "Cancelled",
-    "Code", "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded", "Dtype",
-    "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition", "Fallback",
+    "Activation", "Advance", "Argmax", "AttentionDecode", "AttentionPrefill", "Backend", "Buffer",
+    "Cancelled", "Code", "Collective", "CollectiveKind", "Communicator", "Copy", "DeadlineExceeded",
+    "Dtype", "Elementwise", "ElementwiseFunction", "Embedding", "Error", "FailedPrecondition",
+    "Fallback",
     "GatedActivation", "Gemm", "Gpu", "Internal", "InvalidArgument", "LayerNorm", "Memory",
     "NotFound", "Op", "PermissionDenied", "Priority", "Program", "Quantize", "Queue", "Reduction",
     "ResourceExhausted", "RmsNorm", "RopeAppend", "Run", "Sample", "Session", "Tensor", "Ticket",

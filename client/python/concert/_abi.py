@@ -393,6 +393,31 @@ class concert_attention_decode(Structure):
     ]
 
 
+class concert_attention_prefill(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tokens", c_uint32),
+        ("sequences", c_uint32),
+        ("q_heads", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_dim", c_uint32),
+        ("length_max", c_uint32),
+        ("window", c_uint32),
+        ("dtype", c_uint32),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+        ("q", concert_slice),
+        ("query_starts", concert_slice),
+        ("page_table", concert_slice),
+        ("lengths", concert_slice),
+        ("out", concert_slice),
+        ("cache", concert_kv_cache),
+        ("q_stride", c_uint32),
+        ("out_stride", c_uint32),
+        ("table_stride", c_uint32),
+    ]
+
+
 class concert_advance(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -473,6 +498,7 @@ PACK_FORMATS = {
     "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
     "concert_elementwise": "@IIIIIIPQPQPQQQQ",
     "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
+    "concert_attention_prefill": "@IIIIIIIIIffPQPQPQPQPQPQPQQIIIIIII",
     "concert_advance": "@IIIIIPQPQ",
     "concert_quantize": "@IIIIPQPQPQQQ",
     "concert_sample": "@IIIIIIffIQPQPQPQPQPQPQPQQ",
@@ -692,6 +718,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "concert_submit_attention_decode": (c_int, [
         c_void_p,
         POINTER(concert_attention_decode),
+        POINTER(concert_submit_options),
+        POINTER(concert_ticket),
+        POINTER(concert_error),
+    ]),
+    "concert_submit_attention_prefill": (c_int, [
+        c_void_p,
+        POINTER(concert_attention_prefill),
         POINTER(concert_submit_options),
         POINTER(concert_ticket),
         POINTER(concert_error),

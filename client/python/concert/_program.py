@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import call, library
 from ._ops import Op, _slice
-from ._tensor import Buffer, Tensor, _unsigned
+from ._tensor import Buffer, Tensor, _sizes, _unsigned
 
 if TYPE_CHECKING:
     from ._queue import Queue
@@ -57,7 +57,7 @@ class Program(Owner):
 
     def _slot(self, function: str, shape: int | Sequence[int], dtype: DtypeLike) -> Tensor:
         kind = dtype_of(dtype)
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        sizes = _sizes(shape)
         count = math.prod(_unsigned("a size in shape", size) for size in sizes) * SIZES[kind]
         made = ctypes.c_void_p()
         call(function, self._handle.check(), count, ctypes.byref(made))

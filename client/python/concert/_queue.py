@@ -13,8 +13,8 @@ from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
 from ._ops import Collective, Communicator, Copy, Gemm, Op
 from ._program import Program, Run
-from ._row_ops import (Advance, Argmax, AttentionDecode, Elementwise, Embedding, GatedActivation,
-                       LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
+from ._row_ops import (Advance, Argmax, AttentionDecode, AttentionPrefill, Elementwise, Embedding,
+                       GatedActivation, LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
 from ._tensor import Buffer, Tensor
 from ._ticket import Ticket
 
@@ -57,6 +57,7 @@ class Queue(Owner):
             Argmax: by_address("concert_submit_argmax"),
             RopeAppend: by_address("concert_submit_rope_append"),
             AttentionDecode: by_address("concert_submit_attention_decode"),
+            AttentionPrefill: by_address("concert_submit_attention_prefill"),
             LayerNorm: by_address("concert_submit_layer_norm"),
             Elementwise: by_address("concert_submit_elementwise"),
             Advance: by_address("concert_submit_advance"),
@@ -238,6 +239,17 @@ class Queue(Owner):
                                            page_table=page_table, length_max=length_max,
                                            scale=scale, window=window, soft_cap=soft_cap,
                                            heads_first=heads_first), waits)
+
+    def attention_prefill(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, query_starts: Tensor,
+                          lengths: Tensor, out: Tensor, *, page_table: Tensor | None = None,
+                          length_max: int | None = None, scale: float | None = None,
+                          window: int = 0, soft_cap: float = 0, heads_first: bool = False,
+                          waits: Iterable[Wait] = ()) -> Ticket:
+        """Submits an AttentionPrefill: the same of chunks of new tokens, each to those before it."""
+        return self.submit(AttentionPrefill(q, k_cache, v_cache, query_starts, lengths, out,
+                                            page_table=page_table, length_max=length_max,
+                                            scale=scale, window=window, soft_cap=soft_cap,
+                                            heads_first=heads_first), waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

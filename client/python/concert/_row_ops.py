@@ -360,29 +360,67 @@ class AttentionDecode(Op):
         handles: list[Handle] = []
         op = _abi.concert_attention_decode(
             struct_size=ctypes.sizeof(_abi.concert_attention_decode), dtype=q.dtype, window=window,
-            soft_cap=soft_cap)
+            soft_cap=soft_cap, rows=_rows("q", q)[0])
         op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
-        op.rows, columns, op.q_stride = _rows("q", q)
-        op.q_heads = _heads("q", columns, op.head_dim)
-        op.out_stride = _stride_like("out", out, "q", q)
+        _set_attention(op, q, lengths, out, op.rows, page_table, length_max, scale, handles)
         _same_dtype("k_cache", k_cache, "q", q)
-        _indices("lengths", lengths, (op.rows,))
-        _check_dtype("lengths", lengths, Dtype.INT32)
-        pages = 1
-        if page_table is not None:
-            rows, pages, op.table_stride = _rows("page_table", page_table)
-            if rows != op.rows:
-                raise InvalidArgument(f"page_table is {page_table.shape}; it must have "
-                                      f"{op.rows} rows")
-            _check_dtype("page_table", page_table, Dtype.INT32)
-            op.table_stride = op.table_stride or pages
-            op.page_table.buffer, op.page_table.offset = _slice(page_table, handles)
-        op.length_max = pages * op.cache.page_size if length_max is None else length_max
-        op.scale = op.head_dim**-0.5 if scale is None else scale
-        for field, tensor in (("q", q), ("lengths", lengths), ("out", out)):
-            operand = getattr(op, field)
-            operand.buffer, operand.offset = _slice(tensor, handles)
         self._set_struct(op, handles)
+
+
+class AttentionPrefill(Op):
+    """Attention of a chunk of new tokens of each sequence over what the cache holds, they included.
+
+    As AttentionDecode, but q and out have a row for each token: rows query_starts[s] to
+    query_starts[s + 1] - 1 are the chunk of sequence s, and rows of none stay as they are. Row i of
+    a chunk of n attends to the first lengths[s] - n + i + 1 tokens of its sequence. query_starts:
+    (sequences + 1,) in INT32, read when the op runs. lengths: (sequences,); page_table:
+    (sequences, pages).
+
+    InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, query_starts: Tensor,
+                 lengths: Tensor, out: Tensor, *, page_table: Tensor | None = None,
+                 length_max: int | None = None, scale: float | None = None, window: int = 0,
+                 soft_cap: float = 0, heads_first: bool = False) -> None:
+        if len(lengths.shape) != 1:
+            raise InvalidArgument(f"lengths has shape {lengths.shape}; it must have 1 dimension")
+        handles: list[Handle] = []
+        op = _abi.concert_attention_prefill(
+            struct_size=ctypes.sizeof(_abi.concert_attention_prefill), dtype=q.dtype, window=window,
+            soft_cap=soft_cap, tokens=_rows("q", q)[0], sequences=lengths.shape[0])
+        op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
+        _set_attention(op, q, lengths, out, op.sequences, page_table, length_max, scale, handles)
+        _same_dtype("k_cache", k_cache, "q", q)
+        _check_vector("query_starts", query_starts, op.sequences + 1, Dtype.INT32)
+        op.query_starts.buffer, op.query_starts.offset = _slice(query_starts, handles)
+        self._set_struct(op, handles)
+
+
+def _set_attention(op: Any, q: Tensor, lengths: Tensor, out: Tensor, sequences: int,
+                   page_table: Tensor | None, length_max: int | None, scale: float | None,
+                   handles: list[Handle]) -> None:
+    """What the structs of attention have in common but for the cache, which is filled in."""
+    _, columns, op.q_stride = _rows("q", q)
+    op.q_heads = _heads("q", columns, op.head_dim)
+    op.out_stride = _stride_like("out", out, "q", q)
+    _check_vector("lengths", lengths, sequences, Dtype.INT32)
+    pages = 1
+    if page_table is not None:
+        rows, pages, op.table_stride = _rows("page_table", page_table)
+        if rows != sequences:
+            raise InvalidArgument(f"page_table is {page_table.shape}; it must have {sequences} "
+                                  "rows")
+        _check_dtype("page_table", page_table, Dtype.INT32)
+        op.table_stride = op.table_stride or pages
+        op.page_table.buffer, op.page_table.offset = _slice(page_table, handles)
+    op.length_max = pages * op.cache.page_size if length_max is None else length_max
+    op.scale = op.head_dim**-0.5 if scale is None else scale
+    for field, tensor in (("q", q), ("lengths", lengths), ("out", out)):
+        operand = getattr(op, field)
+        operand.buffer, operand.offset = _slice(tensor, handles)
 
 
 def _set_cache(cache: Any, k: Tensor, v: Tensor, heads_first: bool,

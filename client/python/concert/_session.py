@@ -21,7 +21,7 @@ from ._library import call, library
 from ._ops import Communicator
 from ._program import Program
 from ._queue import Queue
-from ._tensor import Buffer, Tensor, _unsigned
+from ._tensor import Buffer, Tensor, _sizes, _unsigned
 from ._ticket import Ticket
 from ._waiter import Waiter
 
@@ -106,7 +106,7 @@ class Session(Owner):
               gpu: int = 0) -> Tensor:
         """A tensor of zeros in a buffer of its own."""
         kind = dtype_of(dtype)
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        sizes = _sizes(shape)
         elements = math.prod(_unsigned("a size in shape", size) for size in sizes)
         return self.allocate(elements * SIZES[kind], gpu).tensor(sizes, kind)
 

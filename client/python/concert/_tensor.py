@@ -79,8 +79,7 @@ class Buffer(Owner):
 
     def tensor(self, shape: int | Sequence[int], dtype: DtypeLike, offset: int = 0) -> Tensor:
         """A view from `offset` bytes on, rows without gaps."""
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        return Tensor(self, offset, sizes, None, dtype_of(dtype))
+        return Tensor(self, offset, _sizes(shape), None, dtype_of(dtype))
 
 
 class Tensor:
@@ -225,6 +224,11 @@ class Tensor:
         """See the DLPack protocol. Wait for the ops that write the tensor first: `stream` of the
         consumer is not made to wait; Ticket.wait(stream) does that."""
         return _dlpack.export(self, dl_device, copy)
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """An int is the size of a single dimension."""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

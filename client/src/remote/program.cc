@@ -50,10 +50,7 @@ class RecordingQueue final : public concert_queue {
   int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
              concert_error* error) override {
     if (recording_->ended) return FailEnded(error);
-    if (!session_->Has(op.features)) {
-      return Fail(error, CONCERT_UNIMPLEMENTED,
-                  "%s, which this daemon does not know; update concertd", op.needs);
-    }
+    if (int code = session_->Require(op.features, op.needs, error)) return code;
     if (options.wait_count != 0 || options.deadline_ns != 0) {
       return Fail(error, CONCERT_INVALID_ARGUMENT,
                   "an op of a program has no waits and no deadline: ops run in the order in which "
@@ -100,10 +97,7 @@ UniqueFd FileOf(const Recording& recording) {
 
 int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
                          concert_program** program, concert_queue** queue, concert_error* error) {
-  if (!session->Has(CONCERT_FEATURE_PROGRAMS)) {
-    return Fail(error, CONCERT_UNIMPLEMENTED,
-                "programs, which this daemon does not know; update concertd");
-  }
+  if (int code = session->Require(CONCERT_FEATURE_PROGRAMS, "programs", error)) return code;
   std::unique_ptr<RemoteProgram> made(new RemoteProgram(session, gpu));
   *queue = new RecordingQueue(std::move(session), made->recording_);
   *program = made.release();

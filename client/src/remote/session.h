@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "client/src/failure.h"
 #include "client/src/handles.h"
 #include "client/src/mapping.h"
 #include "client/src/remote/control_socket.h"
@@ -60,8 +61,13 @@ class RemoteSession final : public concert_session {
   // they were.
   int CheckOpen(bool thorough, concert_error* error);
   int64_t submit_timeout_ns() const { return submit_timeout_ns_; }
-  // Whether the daemon offered a CONCERT_FEATURE_* that this library asked for.
-  bool Has(uint64_t features) const { return (features_ & features) == features; }
+  // UNIMPLEMENTED unless the daemon offered these CONCERT_FEATURE_*, without which it does not know
+  // `what`.
+  int Require(uint64_t features, const char* what, concert_error* error) const {
+    if ((features_ & features) == features) return CONCERT_OK;
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "%s, which this daemon does not know; update concertd", what);
+  }
 
   // User timelines.
   uint64_t* user_timeline(uint32_t index) { return regions_.user_timeline(index); }

@@ -77,5 +77,37 @@ TEST_F(SubmitStepOpsTest, EveryFieldOfASampleTravels) {
   EXPECT_EQ(body.step_dtype, CONCERT_ABI_INT32);
 }
 
+TEST_F(SubmitStepOpsTest, EveryFieldOfAnAttentionPrefillTravels) {
+  AttentionPrefillOp op = {.tokens = 33, .sequences = 3, .q_heads = 4, .kv_heads = 2};
+  op.head_dim = 64, op.length_max = 70;
+  op.q = {x_, 16}, op.query_starts = {x_, 32}, op.page_table = {x_, 48};
+  op.lengths = {x_, 64}, op.out = {x_, 80};
+  op.cache = {.k = {y_, 96}, .v = {y_, 112}, .pages = 5, .page_size = 16};
+  op.out_stride = 304, op.table_stride = 9;
+  op.scale = 0.5f, op.soft_cap = 30, op.window = 11;
+  EXPECT_TRUE(queue_.AttentionPrefill(op).submit_status().ok());
+  const concert_attention_prefill_body& body = daemon_.descriptor(0).body.attention_prefill;
+  EXPECT_EQ(daemon_.descriptor(0).kind, CONCERT_OP_ATTENTION_PREFILL);
+  EXPECT_EQ(body.tokens, 33u);
+  EXPECT_EQ(body.sequences, 3u);
+  EXPECT_EQ(body.length_max, 70u);
+  EXPECT_EQ(body.q_heads, 4);
+  EXPECT_EQ(body.kv_heads, 2);
+  EXPECT_EQ(body.head_dim, 64);
+  uint64_t offset = 0;
+  for (const concert_operand& operand : {body.q, body.query_starts, body.page_table, body.lengths,
+                                         body.out, body.cache.k, body.cache.v}) {
+    EXPECT_EQ(operand.offset, offset += 16);
+  }
+  EXPECT_EQ(body.cache.page_stride, 16u * 128);
+  EXPECT_EQ(body.q_stride, 256u);
+  EXPECT_EQ(body.out_stride, 304u);
+  EXPECT_EQ(body.table_stride, 9u);
+  EXPECT_EQ(body.window, 11u);
+  EXPECT_EQ(body.scale, 0.5f);
+  EXPECT_EQ(body.soft_cap, 30);
+  EXPECT_EQ(body.dtype, CONCERT_ABI_BF16);
+}
+
 }  // namespace
 }  // namespace concert

@@ -160,6 +160,8 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   EXPECT_THAT(quantize.message(), HasSubstr("the op is a quantize"));
   const Status sample = queue_.Sample({.x = x_, .indices = y_}).submit_status();
   EXPECT_THAT(sample.message(), HasSubstr("the op is a sample"));
+  const Status prefill = queue_.AttentionPrefill({.q = x_, .out = y_}).submit_status();
+  EXPECT_THAT(prefill.message(), HasSubstr("the op is an attention_prefill"));
   EXPECT_EQ(daemon_.tail(), 0u);
 }
 

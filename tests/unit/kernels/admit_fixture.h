@@ -291,6 +291,26 @@ inline concert_descriptor GoodAttentionDecode() {
   return descriptor;
 }
 
+// Chunks of 3 sequences in 40 rows, otherwise alike; their starts lie behind the lengths.
+inline concert_descriptor GoodAttentionPrefill() {
+  concert_descriptor descriptor{};
+  descriptor.kind = CONCERT_OP_ATTENTION_PREFILL;
+  concert_attention_prefill_body& body = descriptor.body.attention_prefill;
+  body.tokens = 40, body.sequences = 3, body.length_max = 60;
+  body.q_heads = 4, body.kv_heads = 2, body.head_dim = 64;
+  body.q = {1, 0, 0};
+  body.page_table = {1, 0, 20480};
+  body.lengths = {1, 0, 24576};
+  body.query_starts = {1, 0, 28672};
+  body.out = {1, 0, 65536};
+  body.q_stride = body.out_stride = 256;
+  body.table_stride = 4;
+  body.cache = GoodCache();
+  body.scale = 0.125f;
+  body.dtype = CONCERT_ABI_BF16;
+  return descriptor;
+}
+
 inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
   return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
 }

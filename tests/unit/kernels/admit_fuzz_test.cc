@@ -79,6 +79,8 @@ class Fuzzer {
         return GoodRopeAppend();
       case CONCERT_OP_ATTENTION_DECODE:
         return GoodAttentionDecode();
+      case CONCERT_OP_ATTENTION_PREFILL:
+        return GoodAttentionPrefill();
       case CONCERT_OP_LAYER_NORM:
         return GoodLayerNorm();
       case CONCERT_OP_ELEMENTWISE:
@@ -110,6 +112,8 @@ class Fuzzer {
         return 24;
       case CONCERT_OP_ATTENTION_DECODE:
         return 20;
+      case CONCERT_OP_ATTENTION_PREFILL:
+        return 23;
       case CONCERT_OP_LAYER_NORM:
         return 15;
       case CONCERT_OP_ELEMENTWISE:
@@ -205,7 +209,8 @@ void CheckCollective(uint16_t kind, const concert_collective_body& body, const C
 // out may be x or y, where the kind says that it is read, too. Of other kinds their checks below
 // say what may be the same.
 bool MayShare(const Op& op, const Access& written, const Access& other) {
-  if (op.work.carrier != policies::Carrier::kRows && op.kind != CONCERT_OP_ATTENTION_DECODE) {
+  if (op.work.carrier != policies::Carrier::kRows && op.kind != CONCERT_OP_ATTENTION_DECODE &&
+      op.kind != CONCERT_OP_ATTENTION_PREFILL) {
     return true;
   }
   const bool input = other.field == CONCERT_FIELD_INPUT || other.field == CONCERT_FIELD_Y;

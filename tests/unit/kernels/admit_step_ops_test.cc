@@ -158,5 +158,109 @@ TEST(AdmitStepOpsTest, ASampleReadsWhatItsRowsHave) {
   EXPECT_EQ(ModesOf(descriptor), least);
 }
 
+TEST(AdmitStepOpsTest, EveryBadSizeOfAnAttentionPrefillHasItsSentence) {
+  ExpectRefusals(
+      GoodAttentionPrefill(),
+      {
+          {[](D& d) { d.body.attention_prefill.tokens = 0; },
+           "tokens is 0; it must be between 1 and 1048576"},
+          {[](D& d) { d.body.attention_prefill.tokens = (1 << 20) + 1; }, "tokens is 1048577"},
+          {[](D& d) { d.body.attention_prefill.sequences = 0; },
+           "sequences is 0; it must be between 1 and 65536"},
+          {[](D& d) { d.body.attention_prefill.sequences = 65537; }, "sequences is 65537"},
+          {[](D& d) { d.body.attention_prefill.kv_heads = 0; }, "kv_heads is 0"},
+          {[](D& d) { d.body.attention_prefill.q_heads = 18; },
+           "q_heads is 18; it must be between 2 and 16"},
+          {[](D& d) { d.body.attention_prefill.q_heads = 3; },
+           "q_heads is 3, which is not a multiple of 2"},
+          {[](D& d) { d.body.attention_prefill.head_dim = 96; },
+           "head_dim is 96, which is not a multiple of 64"},
+          {[](D& d) { d.body.attention_prefill.length_max = 65; },
+           "length_max is 65; it must be between 1 and 64"},
+          {[](D& d) { d.body.attention_prefill.dtype = CONCERT_ABI_FP16; }, "dtype is 2"},
+          {[](D& d) { d.body.attention_prefill.q_stride = 260; },
+           "q_stride is 260, which is not a multiple of 8"},
+          {[](D& d) { d.body.attention_prefill.q_stride = 248; }, "q_stride is 248"},
+          {[](D& d) { d.body.attention_prefill.out_stride = 257; },
+           "out_stride is 257, which is not a multiple of 8"},
+          {[](D& d) { d.body.attention_prefill.out_stride = 248; }, "out_stride is 248"},
+          {[](D& d) { d.body.attention_prefill.cache.token_stride = 4; }, "token_stride is 4"},
+          {[](D& d) { d.body.attention_prefill.page_table = {}; },
+           "length_max is 60; it must be between 1 and 16"},
+          {[](D& d) {
+             d.body.attention_prefill.page_table = {};
+             d.body.attention_prefill.cache.pages = 2;
+           },
+           "pages is 2; it must be between 3 and 16777216"},
+          {[](D& d) { d.body.attention_prefill.reserved0 = 1; },
+           "of the attention_prefill descriptor is not zero"},
+          {[](D& d) { d.body.attention_prefill.reserved1[2] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_prefill.reserved2 = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_prefill.query_starts.scales = 1; }, "is not zero"},
+      });
+}
+
+TEST(AdmitStepOpsTest, EveryBadOperandOfAnAttentionPrefillHasItsSentence) {
+  ExpectRefusals(
+      GoodAttentionPrefill(),
+      {
+          {[](D& d) { d.body.attention_prefill.q = {}; }, "q is required"},
+          {[](D& d) { d.body.attention_prefill.query_starts = {}; }, "query_starts is required"},
+          {[](D& d) { d.body.attention_prefill.lengths = {}; }, "lengths is required"},
+          {[](D& d) { d.body.attention_prefill.cache.v.buffer = 5; }, "v_cache lies on GPU 1"},
+          {[](D& d) { d.body.attention_prefill.q.offset = 8; },
+           "q.offset 8 is not a multiple of 16 bytes"},
+          {[](D& d) { d.body.attention_prefill.out.offset = 8; },
+           "out.offset 8 is not a multiple of 16 bytes"},
+          {[](D& d) { d.body.attention_prefill.query_starts.offset = 2; },
+           "query_starts.offset 2 is not a multiple of 4 bytes"},
+          {[](D& d) { d.body.attention_prefill.q.offset = kMiB - 16; }, "q needs 20480 bytes"},
+          {[](D& d) { d.body.attention_prefill.page_table.offset = kMiB - 44; },
+           "page_table needs 48 bytes"},
+          {[](D& d) { d.body.attention_prefill.lengths.offset = kMiB - 8; },
+           "lengths needs 12 bytes"},
+          {[](D& d) { d.body.attention_prefill.query_starts.offset = kMiB - 12; },
+           "query_starts needs 16 bytes"},
+          {[](D& d) { d.body.attention_prefill.out = d.body.attention_prefill.q; },
+           "out overlaps q"},
+          {[](D& d) { d.body.attention_prefill.query_starts.offset = 65536; },
+           "out overlaps query_starts"},
+          {[](D& d) {
+             d.body.attention_prefill.out = {2, 0, 0};
+           },
+           "out overlaps k_cache"},
+      });
+}
+
+TEST(AdmitStepOpsTest, AnAttentionPrefillCostsWhatEvenChunksAtTheEndOfTheLongestWould) {
+  D d = GoodAttentionPrefill();
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok());
+  // Chunks of 14, whose tokens attend to 53.5 of 60 on average.
+  const uint64_t rows_bytes = 40 * 4 * 64 * 4 + 7 * 4;
+  EXPECT_EQ(op.work.flops, 4 * 40 * 54 * 4 * 64u);
+  EXPECT_EQ(op.work.hbm_bytes, 3 * 60 * 2 * 64 * 4u + rows_bytes);
+  EXPECT_EQ(op.work.m, 3 * 2u);
+  EXPECT_EQ(op.work.runs_on, policies::RunsOn::kSms);
+  EXPECT_FALSE(op.work.is_gemm());
+  EXPECT_FALSE(op.work.chains());
+  EXPECT_EQ(ModesOf(d), (FieldModes{{CONCERT_FIELD_Q, AccessMode::kRead},
+                                    {CONCERT_FIELD_QUERY_STARTS, AccessMode::kRead},
+                                    {CONCERT_FIELD_PAGE_TABLE, AccessMode::kRead},
+                                    {CONCERT_FIELD_LENGTHS, AccessMode::kRead},
+                                    {CONCERT_FIELD_OUT, AccessMode::kWrite},
+                                    {CONCERT_FIELD_K_CACHE, AccessMode::kRead},
+                                    {CONCERT_FIELD_V_CACHE, AccessMode::kRead}}));
+  d.body.attention_prefill.window = 10;
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.work.flops, 4 * 40 * 10 * 4 * 64u);
+  EXPECT_EQ(op.work.hbm_bytes, 3 * 23 * 2 * 64 * 4u + rows_bytes);
+  // More new tokens than sequences may have.
+  d.body.attention_prefill.window = 0;
+  d.body.attention_prefill.length_max = 5;
+  ASSERT_TRUE(Admit(d, op).ok());
+  EXPECT_EQ(op.work.flops, 4 * 40 * 3 * 4 * 64u);
+}
+
 }  // namespace
 }  // namespace concert::kernels

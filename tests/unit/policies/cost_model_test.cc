@@ -94,6 +94,19 @@ TEST(CostModelTest, Fp8TakesAboutHalfTheTimeOfBf16) {
   EXPECT_GT(SoloUs(device, ragged), aligned_us);
 }
 
+TEST(CostModelTest, RowsTakeAsLongAsTheirBytesOrTheirFlops) {
+  const DeviceModel device;
+  Work rows = Rows(1000, 4096);
+  const double bytes_us = SoloUs(device, rows);
+  rows.flops = 1;
+  EXPECT_DOUBLE_EQ(SoloUs(device, rows), bytes_us);
+  rows.flops = static_cast<uint64_t>(device.tensor_flops * 1e-3);
+  EXPECT_NEAR(SoloUs(device, rows), 1000, 10);
+  EXPECT_NEAR(SoloUs(device, rows, device.sm_count / 2), 2000, 10);
+  rows.flops_share = 0.5;
+  EXPECT_NEAR(SoloUs(device, rows), 2000, 10);
+}
+
 TEST(CostModelTest, ExtremeSizesStayFinite) {
   const DeviceModel device;
   constexpr uint32_t kMax = std::numeric_limits<uint32_t>::max();

@@ -1,0 +1,426 @@
+// Attention of chunks of new tokens, as FlashAttention-2 does it (Dao, arXiv:2307.08691): a block
+// keeps a tile of rows of q and walks over the tokens of the cache that they attend to, 64 at a
+// time, with a softmax that is corrected as larger scores come. The next 64 are on their way to
+// shared memory meanwhile, from wherever the page table says; where they lie is looked up one step
+// earlier still. Rows of a tile are the heads of q that share one of the cache, of neighbouring
+// tokens, so that K and V are read once for all of them and little beyond the diagonal is computed.
+#include "kernels/attention/attention.cuh"
+#include "kernels/attention_prefill/prefill_tile.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+constexpr uint32_t kWarps = kPrefillThreads / 32;
+constexpr uint32_t kWarpRows = kPrefillRows / kWarps;
+constexpr int kRowTiles = kWarpRows / 16;         // of a warp; m of its products
+constexpr int kTokenTiles = kPrefillTokens / 8;   // n of products with K
+constexpr int kTokenSteps = kPrefillTokens / 16;  // k of products with V
+constexpr int kUnbounded = 1 << 30;               // a window that is none
+static_assert(kPrefillTokens <= kPrefillThreads, "a thread looks up a token");
+
+// --- PTX, one function per instruction ---
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes, or as many zeros, on their way to shared memory.
+__device__ __forceinline__ void CopyUnit(uint4* to, Address from, bool present = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from),
+               "r"(present ? 16 : 0)
+               : "memory");
+}
+// Until all that this thread has sent on its way is there.
+__device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Four 8x8 matrices, of which lanes 8i to 8i + 7 name the rows of matrix i: lane l gets elements
+// 2 * (l % 4) and the next of row l / 4 of each, or, transposed, of column l / 4.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&matrices)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(row));
+}
+__device__ __forceinline__ void LoadTransposed(uint32_t (&matrices)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(row));
+}
+
+// d += a * b, of m16n8k16. Of d a lane has columns 2 * (lane % 4) and the next of row lane / 4, and
+// then of 8 rows below.
+__device__ __forceinline__ void Multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b_low,
+                                         uint32_t b_high) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
+}
+
+// 2^x; what would be subnormal is 0.
+__device__ __forceinline__ float Exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+// --- Shared memory ---
+
+// Rows of heads in units of 16 bytes. Units change places within a row, by its number, so that the
+// same unit of 8 neighbouring rows lies in different banks.
+template <int kDim, uint32_t kRows>
+struct alignas(2 * kDim) HeadRows {
+  static constexpr uint32_t kUnits = kDim / 8;
+  uint4 units[kRows * kUnits];
+
+  __device__ uint4* At(uint32_t row, uint32_t unit) {
+    return &units[row * kUnits + (unit ^ row % 8)];
+  }
+  // From the address of unit 0 or 1 of a row to that of a unit that is 2 * `pairs` further, of the
+  // row that is 16 * `rows` below: without registers for each of them.
+  static __device__ uint32_t Further(uint32_t address, int pairs, int rows) {
+    return (address ^ 32 * pairs) + rows * 16 * kUnits * sizeof(uint4);
+  }
+};
+
+// Of dynamic shared memory, since it is more than 48 KB.
+template <int kDim>
+struct PrefillMemory {
+  HeadRows<kDim, kPrefillRows> q;  // then out
+  HeadRows<kDim, kPrefillTokens> k[2], v[2];
+  uint64_t token_at[2][kPrefillTokens];  // where the head begins, in elements of k and v
+  PrefillTile tile;
+};
+static_assert(sizeof(PrefillMemory<64>) <= PrefillSharedBytes(64));
+static_assert(sizeof(PrefillMemory<128>) <= PrefillSharedBytes(128));
+
+// --- A block's item ---
+
+// A tile for one head of the cache.
+struct Item {
+  PrefillTile tile;
+  uint32_t kv_head, group;
+  uint32_t begin, end;  // tokens of the cache that some of its rows attend to
+  int window;
+
+  // Row of q's token among the tile's, and which of the heads that share the cache's.
+  __device__ uint32_t TokenOf(uint32_t row) const { return row / group; }
+  __device__ uint32_t HeadOf(uint32_t row) const {
+    return kv_head * group + row - TokenOf(row) * group;
+  }
+  // A row attends to tokens from VisibleTo() - window on and below VisibleTo().
+  __device__ int VisibleTo(uint32_t row) const {
+    return tile.visible + static_cast<int>(TokenOf(row));
+  }
+};
+
+// REQUIRES: all threads call it, with the same number. They must see one tile, while the client may
+// change what it is made of.
+__device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillTile& shared_tile) {
+  const AttentionDecodeArgs& attention = op.attention;
+  Item item;
+  item.kv_head = static_cast<uint32_t>(number % attention.kv_heads);
+  item.group = attention.q_heads / attention.kv_heads;
+  item.window = attention.window == 0 || attention.window > kUnbounded
+                    ? kUnbounded
+                    : static_cast<int>(attention.window);
+  __syncthreads();  // the item before is done with shared memory
+  // The last tiles of a sequence take longest, so they go first.
+  if (threadIdx.x == 0) {
+    shared_tile = PrefillTileOf(op, PrefillTiles(op) - 1 - number / attention.kv_heads);
+  }
+  __syncthreads();
+  item.tile = shared_tile;
+  item.begin = static_cast<uint32_t>(max(item.tile.visible - item.window, 0));
+  item.end =
+      static_cast<uint32_t>(max(item.tile.visible + static_cast<int>(item.tile.tokens) - 1, 0));
+  item.begin = min(item.begin, item.end);
+  return item;
+}
+
+template <int kDim>
+__device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
+                      HeadRows<kDim, kPrefillRows>& q) {
+  constexpr uint32_t kUnits = kDim / 8;
+  for (uint32_t i = threadIdx.x; i < kPrefillRows * kUnits; i += kPrefillThreads) {
+    const uint32_t row = i / kUnits, unit = i % kUnits, token = item.TokenOf(row);
+    const bool present = token < item.tile.tokens;
+    const uint64_t element = (uint64_t{item.tile.first} + token) * op.attention.q_stride +
+                             item.HeadOf(row) * kDim + 8 * unit;
+    CopyUnit(q.At(row, unit), op.attention.q + (present ? element * 2 : 0), present);
+  }
+}
+
+template <int kDim>
+__device__ void CopyTokens(const AttentionDecodeArgs& op,
+                           const uint64_t (&token_at)[kPrefillTokens],
+                           HeadRows<kDim, kPrefillTokens>& k, HeadRows<kDim, kPrefillTokens>& v) {
+  constexpr uint32_t kUnits = kDim / 8;
+  constexpr uint32_t kStep = kPrefillThreads / kUnits;  // tokens at a time
+  const uint32_t unit = threadIdx.x % kUnits;
+#pragma unroll
+  for (uint32_t i = 0; i < kPrefillTokens / kStep; ++i) {
+    const uint32_t token = threadIdx.x / kUnits + i * kStep;
+    const uint64_t byte = (token_at[token] + 8 * unit) * 2;
+    CopyUnit(k.At(token, unit), op.cache.k + byte);
+    CopyUnit(v.At(token, unit), op.cache.v + byte);
+  }
+}
+
+// --- A warp's rows ---
+
+template <int kDim>
+struct WarpPrefill {
+  using Memory = PrefillMemory<kDim>;
+  static constexpr int kDimTiles = kDim / 8;   // n of products with V
+  static constexpr int kDimSteps = kDim / 16;  // k of products with K
+
+  // A lane has row lane / 4 of each 16 rows, and that 8 below: [row tile][which].
+  float sums[kRowTiles][kDimTiles][4] = {};
+  float largest[kRowTiles][2], weights[kRowTiles][2];  // weights: of the lane's own tokens
+  float scores[kRowTiles][kTokenTiles][4];
+
+  __device__ WarpPrefill() {
+#pragma unroll
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+      largest[i / 2][i % 2] = -INFINITY;
+      weights[i / 2][i % 2] = 0;
+    }
+  }
+
+  // Tokens from `first` on.
+  __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first,
+                      Memory& memory, int stage) {
+    MultiplyKeys(memory.q, memory.k[stage]);
+    Scale(op);
+    Mask(item, static_cast<int>(first));
+#pragma unroll
+    for (int i = 0; i < 2 * kRowTiles; ++i) Weigh(i / 2, i % 2);
+    AddValues(memory.v[stage]);
+  }
+
+  // A row's place in the tile.
+  static __device__ uint32_t RowOf(int row_tile, int half) {
+    return threadIdx.x / 32 * kWarpRows + 16 * row_tile + 8 * half + threadIdx.x % 32 / 4;
+  }
+
+ private:
+  __device__ void MultiplyKeys(HeadRows<kDim, kPrefillRows>& q, HeadRows<kDim, kPrefillTokens>& k) {
+    const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * kWarpRows + lane % 16;
+    const uint32_t q_at = SharedAddress(q.At(row, lane / 16));
+    const uint32_t k_at = SharedAddress(k.At(lane / 16 * 8 + lane % 8, lane / 8 % 2));
+#pragma unroll
+    for (int i = 0; i < 4 * kRowTiles * kTokenTiles; ++i) {
+      scores[i / (4 * kTokenTiles)][i / 4 % kTokenTiles][i % 4] = 0;
+    }
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t a[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        LoadMatrices(a[i], q.Further(q_at, step, i));
+      }
+#pragma unroll
+      for (int pair = 0; pair < kTokenTiles / 2; ++pair) {
+        uint32_t b[4];
+        LoadMatrices(b, k.Further(k_at, step, pair));
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          Multiply(scores[i][2 * pair], a[i], b[0], b[1]);
+          Multiply(scores[i][2 * pair + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // To scores times log2(e). tanh(x) = 1 - 2 / (2^(2 * log2(e) * x) + 1), also where that
+  // overflows.
+  __device__ void Scale(const AttentionDecodeArgs& op) {
+    if (op.soft_cap == 0) {
+      const float scale = op.scale * kLog2E;
+      ForEachScore([scale](float& score) { score *= scale; });
+    } else {
+      const float scale = 2 * kLog2E * op.scale / op.soft_cap, cap = op.soft_cap * kLog2E;
+      ForEachScore([scale, cap](float& score) {
+        score = cap - __fdividef(2 * cap, Exp2(score * scale) + 1);
+      });
+    }
+  }
+
+  // Takes out what rows do not attend to.
+  __device__ void Mask(const Item& item, int first) {
+    const uint32_t warp_row = threadIdx.x / 32 * kWarpRows;
+    const bool all_below = first + static_cast<int>(kPrefillTokens) <= item.VisibleTo(warp_row);
+    const bool all_in_window = first >= item.VisibleTo(warp_row + kWarpRows - 1) - item.window;
+    if (all_below && all_in_window) return;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int visible = item.VisibleTo(RowOf(i, half)), oldest = visible - item.window;
+#pragma unroll
+        for (int j = 0; j < 2 * kTokenTiles; ++j) {
+          const int token = first + 8 * (j / 2) + 2 * static_cast<int>(threadIdx.x % 4) + j % 2;
+          if (token >= visible || token < oldest) scores[i][j / 2][2 * half + j % 2] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // Makes weights of a row's scores, and what was added before fit them.
+  __device__ void Weigh(int i, int half) {
+    float now = largest[i][half];
+#pragma unroll
+    for (int j = 0; j < 2 * kTokenTiles; ++j) {
+      now = fmaxf(now, scores[i][j / 2][2 * half + j % 2]);
+    }
+    now = fmaxf(now, __shfl_xor_sync(kAll, now, 1));
+    now = fmaxf(now, __shfl_xor_sync(kAll, now, 2));
+    // All scores may be -inf, which is no number to subtract.
+    const float base = now == -INFINITY ? 0 : now;
+    const float scale = Exp2(largest[i][half] - base);
+    largest[i][half] = now;
+    weights[i][half] *= scale;
+#pragma unroll
+    for (int j = 0; j < 2 * kTokenTiles; ++j) {
+      float& score = scores[i][j / 2][2 * half + j % 2];
+      score = Exp2(score - base);
+      weights[i][half] += score;
+    }
+#pragma unroll
+    for (int j = 0; j < 2 * kDimTiles; ++j) sums[i][j / 2][2 * half + j % 2] *= scale;
+  }
+
+  // Values times weights, which lie as the left side of a product wants them.
+  __device__ void AddValues(HeadRows<kDim, kPrefillTokens>& v) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t v_at = SharedAddress(v.At(lane % 16, lane / 16));
+#pragma unroll
+    for (int step = 0; step < kTokenSteps; ++step) {
+      uint32_t a[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        const float(&low)[4] = scores[i][2 * step], (&high)[4] = scores[i][2 * step + 1];
+        a[i][0] = PackBf16(low[0], low[1]);
+        a[i][1] = PackBf16(low[2], low[3]);
+        a[i][2] = PackBf16(high[0], high[1]);
+        a[i][3] = PackBf16(high[2], high[3]);
+      }
+#pragma unroll
+      for (int pair = 0; pair < kDimTiles / 2; ++pair) {
+        uint32_t b[4];
+        LoadTransposed(b, v.Further(v_at, pair, step));
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          Multiply(sums[i][2 * pair], a[i], b[0], b[1]);
+          Multiply(sums[i][2 * pair + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  template <typename Function>
+  __device__ void ForEachScore(const Function& function) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kTokenTiles; ++j) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) function(scores[i][j][k]);
+      }
+    }
+  }
+};
+
+// A warp's rows, by shared memory so that whole units are stored. No other warp has read or will
+// write these rows of q.
+template <int kDim>
+__device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPrefill<kDim>& warp,
+                      HeadRows<kDim, kPrefillRows>& rows) {
+  constexpr uint32_t kUnits = kDim / 8;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 2 * kRowTiles; ++i) {
+    float all = warp.weights[i / 2][i % 2];
+    all += __shfl_xor_sync(kAll, all, 1);
+    all += __shfl_xor_sync(kAll, all, 2);
+    // Of a row without tokens sums are 0 times values, which may be no numbers.
+    const float scale = 1 / all;
+    const auto result = [all, scale](float sum) { return all == 0 ? 0 : sum * scale; };
+    const uint32_t row = warp.RowOf(i / 2, i % 2);
+#pragma unroll
+    for (uint32_t unit = 0; unit < kUnits; ++unit) {
+      const float(&sums)[4] = warp.sums[i / 2][unit];
+      reinterpret_cast<uint32_t*>(rows.At(row, unit))[threadIdx.x % 4] =
+          PackBf16(result(sums[2 * (i % 2)]), result(sums[2 * (i % 2) + 1]));
+    }
+  }
+  __syncwarp();
+  for (uint32_t i = threadIdx.x % 32; i < kWarpRows * kUnits; i += 32) {
+    const uint32_t row = threadIdx.x / 32 * kWarpRows + i / kUnits, unit = i % kUnits;
+    const uint32_t token = item.TokenOf(row);
+    if (token >= item.tile.tokens) break;
+    const uint64_t element = (uint64_t{item.tile.first} + token) * op.attention.out_stride +
+                             item.HeadOf(row) * kDim + 8 * unit;
+    *reinterpret_cast<uint4*>(op.attention.out + element * 2) = *rows.At(row, unit);
+  }
+}
+
+template <int kDim>
+__device__ void Prefill(const AttentionPrefillArgs& op) {
+  extern __shared__ __align__(256) uint4 shared_units[];
+  PrefillMemory<kDim>& memory = *reinterpret_cast<PrefillMemory<kDim>*>(shared_units);
+  const AttentionDecodeArgs& attention = op.attention;
+  const uint64_t items = PrefillTiles(op) * attention.kv_heads;
+  for (uint64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const Item item = ItemOf(op, number, memory.tile);
+    if (item.tile.tokens == 0) continue;
+    // Where this thread's token of those from `first` on begins; the last, if there are fewer.
+    const auto token_at = [&](uint32_t first) -> uint64_t {
+      if (first >= item.end || threadIdx.x >= kPrefillTokens) return 0;
+      const uint32_t token = min(first + threadIdx.x, item.end - 1);
+      return attention.TokenAt(item.tile.sequence, token) +
+             uint64_t{item.kv_head} * attention.cache.head_stride;
+    };
+    const auto note = [&](uint64_t at, int stage) {
+      if (threadIdx.x < kPrefillTokens) memory.token_at[stage][threadIdx.x] = at;
+    };
+    WarpPrefill<kDim> warp;
+    if (item.begin < item.end) {
+      note(token_at(item.begin), 0);
+      note(token_at(item.begin + kPrefillTokens), 1);
+      CopyQ<kDim>(op, item, memory.q);
+      __syncthreads();
+      CopyTokens<kDim>(attention, memory.token_at[0], memory.k[0], memory.v[0]);
+    }
+    const uint32_t warp_end =
+        static_cast<uint32_t>(max(item.VisibleTo(threadIdx.x / 32 * kWarpRows + kWarpRows - 1), 0));
+    int stage = 0;
+    for (uint32_t first = item.begin; first < item.end; first += kPrefillTokens, stage ^= 1) {
+      WaitForCopies();
+      __syncthreads();  // these tokens are there; those before have been used by all
+      const uint32_t next = first + kPrefillTokens;
+      if (next < item.end) {
+        CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], memory.k[stage ^ 1],
+                         memory.v[stage ^ 1]);
+      }
+      // Looked up ahead, so that no copy waits for the page table.
+      const uint64_t later_at = token_at(next + kPrefillTokens);
+      if (first < warp_end) warp.Add(attention, item, first, memory, stage);
+      note(later_at, stage);
+    }
+    Store<kDim>(op, item, warp, memory.q);
+  }
+}
+
+}  // namespace
+
+#define CONCERT_PREFILL(dim)                                                               \
+  extern "C" __global__ void __launch_bounds__(kPrefillThreads, kPrefillBlocksPerSm)       \
+      concert_attention_prefill_##dim(const __grid_constant__ AttentionPrefillArgs args) { \
+    Prefill<dim>(args);                                                                    \
+  }
+
+CONCERT_PREFILL(64)
+CONCERT_PREFILL(128)
+
+}  // namespace concert::kernels::cuda

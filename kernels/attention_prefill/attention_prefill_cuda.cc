@@ -1,0 +1,25 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention_prefill/attention_prefill_op.h"
+#include "kernels/attention_prefill/prefill_tile.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/cuda_api/launch_kernel.h"
+
+namespace concert::kernels::cuda {
+
+// Without a budget a block for each tile, so that whoever is done early takes the next; those that
+// take longest go first.
+absl::Status LaunchAttentionPrefill(LaunchContext& context, const Op& op) {
+  const AttentionPrefillArgs& args = op.attention_prefill;
+  const AttentionDecodeArgs& attention = args.attention;
+  const uint64_t items = PrefillTiles(args) * attention.kv_heads;
+  const uint64_t places = uint64_t{kPrefillBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
+  const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
+  return LaunchKernel(context.api.driver, context.gpu,
+                      context.kernels.attention_prefill[attention.head_dim == 64 ? 0 : 1],
+                      static_cast<unsigned>(blocks), kPrefillThreads, context.stream, args,
+                      PrefillSharedBytes(attention.head_dim));
+}
+
+}  // namespace concert::kernels::cuda
