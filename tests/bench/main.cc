@@ -149,8 +149,10 @@ CLI::App* AddClientLoad(CLI::App& app, CommandLine& line) {
 // Hidden: the tenants suite's client.
 CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
   CLI::App* tenant = app.add_subcommand("tenant", "")->group("");
+  tenant->add_option("--suite", line.tenant.suite)->required();
   tenant->add_option("--board", line.tenant.board)->required();
   tenant->add_option("--index", line.tenant.index)->required();
+  tenant->add_option("--clients", line.tenant.clients)->required();
   tenant->add_option("--scenarios", line.tenant.scenarios)->required();
   tenant->add_option("--scenario", line.tenant.scenario)->required();
   tenant->add_option("--socket", line.tenant.socket);
