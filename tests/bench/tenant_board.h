@@ -1,4 +1,4 @@
-// The memory that the suite "tenants" shares with its client processes.
+// The memory that the suites "tenants" and "steps" share with their client processes.
 #ifndef CONCERT_TESTS_BENCH_TENANT_BOARD_H_
 #define CONCERT_TESTS_BENCH_TENANT_BOARD_H_
 

@@ -14,6 +14,8 @@ namespace {
 
 // Contexts of eight processes, some 2 GB of weights each and their check on the CPU.
 constexpr std::chrono::seconds kStartLimit(180);
+// PyTorch compiles for minutes before it has a cache.
+constexpr std::chrono::seconds kCompileLimit(900);
 // Where the driver looks for MPS when CUDA_MPS_PIPE_DIRECTORY says nothing.
 constexpr char kDefaultControl[] = "/tmp/nvidia-mps/control";
 
@@ -50,8 +52,10 @@ absl::Status TenantCast::Prepare(const RunOptions& options, const TenantPlace& p
                            .scenarios = options.scenarios,
                            .socket = "",
                            .gpu_uuid = place.uuid,
+                           .form = mode_.form,
+                           .python = options.python,
                            .one_process = mode_.one_process,
-                           .start_limit = kStartLimit,
+                           .start_limit = mode_.has_daemon() ? kStartLimit : kCompileLimit,
                            .environments = {}};
   if (mode_.has_daemon()) {
     RunOptions own = options;

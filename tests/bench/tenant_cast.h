@@ -1,4 +1,4 @@
-// The processes that share a GPU in one mode of suite "tenants".
+// The processes that share a GPU in one mode of suite "tenants" or "steps".
 #ifndef CONCERT_TESTS_BENCH_TENANT_CAST_H_
 #define CONCERT_TESTS_BENCH_TENANT_CAST_H_
 
@@ -21,6 +21,7 @@ struct TenantMode {
   std::string name;
   std::string policy;  // of a private daemon; empty: clients compute themselves
   bool mps = false;
+  std::string form = "";     // of what clients run; see TenantOptions
   bool one_process = false;  // runs all clients
 
   bool has_daemon() const { return !policy.empty(); }

@@ -57,6 +57,7 @@ absl::Status TenantCrew::StartProcess(size_t i) {
       {"--suite", options_.suite},         {"--board", folder_ + "/board"},
       {"--index", absl::StrCat(i)},        {"--clients", absl::StrCat(clients)},
       {"--scenarios", options_.scenarios}, {"--scenario", group_.scenario},
+      {"--form", options_.form},           {"--python", options_.python},
       {"--socket", options_.socket},       {"--gpu", options_.gpu_uuid}};
   for (const auto& [name, value] : arguments) {
     if (!value.empty()) argv.insert(argv.end(), {name, value});

@@ -1,4 +1,4 @@
-// The client processes of one scenario in one mode, of suite "tenants".
+// The client processes of one scenario in one mode, of suite "tenants" or "steps".
 #ifndef CONCERT_TESTS_BENCH_TENANT_CREW_H_
 #define CONCERT_TESTS_BENCH_TENANT_CREW_H_
 
@@ -23,6 +23,7 @@ class TenantCrew {
     std::string scenarios;                  // the suite file
     std::string socket;                     // of the daemon; empty: clients compute themselves
     std::string gpu_uuid;                   // then on this GPU: 32 hexadecimal digits
+    std::string form, python;               // as TenantOptions has them; empty: neither
     bool one_process = false;               // runs all clients; else each has its own
     std::chrono::seconds start_limit{180};  // for all to get ready
     // Of each process beyond this one's own, as "NAME=VALUE".

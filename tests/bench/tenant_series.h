@@ -1,4 +1,4 @@
-// What a mode of suite "tenants" measured, lap by lap, and what a result file says of
+// What a mode of suite "tenants" or "steps" measured, lap by lap, and what a result file says of
 // it.
 #ifndef CONCERT_TESTS_BENCH_TENANT_SERIES_H_
 #define CONCERT_TESTS_BENCH_TENANT_SERIES_H_

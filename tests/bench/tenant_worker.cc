@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/chain_job.h"
+#include "tests/bench/step_job.h"
 #include "tests/bench/tenant_board.h"
 #include "tests/bench/tenant_job.h"
 
@@ -13,6 +14,10 @@ namespace concert::bench {
 namespace {
 
 constexpr uint64_t kStartLimitNs = 20'000'000'000;  // for the last process to arrive
+
+absl::StatusOr<std::unique_ptr<TenantJob>> MakeJob(const TenantOptions& options) {
+  return options.suite == "steps" ? MakeStepJob(options) : MakeChainJob(options);
+}
 
 // All start at the same moment, which this returns.
 absl::StatusOr<uint64_t> StartTogether(TenantBoard& board) {
@@ -34,7 +39,7 @@ class Worker {
         slots_(board.slots.data() + options.index, static_cast<size_t>(options.clients)) {}
 
   absl::Status Serve() {
-    absl::StatusOr<std::unique_ptr<TenantJob>> job = MakeChainJob(options_);
+    absl::StatusOr<std::unique_ptr<TenantJob>> job = MakeJob(options_);
     if (!job.ok()) return job.status();
     if (absl::Status ready = GetReady(**job); !ready.ok()) return ready;
     slot().state.store(TenantState::kReady, std::memory_order_release);
