@@ -187,6 +187,7 @@ class Client:
         finish = torch.compile(end, dynamic=False, fullgraph=True)
         step = lambda: self.run(layer, finish, caches)
         graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()  # weights and caches were made on another stream
         with torch.cuda.stream(self.stream):
             for _ in range(WARMUPS):
                 step()
