@@ -10,7 +10,7 @@
 namespace concert::bench {
 namespace {
 
-// No chain takes this long, not even on the simulator's CPU.
+// No chain or step takes this long, not even on the simulator's CPU.
 constexpr std::chrono::seconds kChainLimit(120);
 // As a client does that calls cuBLASLt itself: cuStreamSynchronize spins, too. Longer than the
 // chains of all public scenarios take but the largest ones, which a wake-up does not change.
@@ -32,10 +32,7 @@ class DaemonChainClient : public ChainClient {
     Ticket last;
     for (const GemmOp& op : chains_[set]) last = queue_.Gemm(op);
     if (Status ended = together->End(); !ended.ok()) return ToAbsl(ended);
-    const auto sleep_at = std::chrono::steady_clock::now() + kPollLimit;
-    while (!last.Done() && std::chrono::steady_clock::now() < sleep_at) {
-    }
-    return ToAbsl(last.Wait(kChainLimit));
+    return SpinThenWait(last);
   }
   absl::Status Write(uint64_t offset, const std::vector<uint8_t>& data) override {
     return ToAbsl(buffer_.Write(data.data(), data.size(), offset));
@@ -68,6 +65,13 @@ absl::StatusOr<std::unique_ptr<ChainClient>> MakeDaemonChainClient(
   client->Prepare(workload);
   if (absl::Status written = client->Write(0, image); !written.ok()) return written;
   return client;
+}
+
+absl::Status SpinThenWait(const Ticket& ticket) {
+  const auto sleep_at = std::chrono::steady_clock::now() + kPollLimit;
+  while (!ticket.Done() && std::chrono::steady_clock::now() < sleep_at) {
+  }
+  return ToAbsl(ticket.Wait(kChainLimit));
 }
 
 absl::Status PoisonOutputs(ChainClient& client, const GemmWorkload& workload) {

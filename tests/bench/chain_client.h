@@ -31,6 +31,10 @@ absl::StatusOr<std::unique_ptr<ChainClient>> MakeDaemonChainClient(
     const std::string& socket, Priority priority, const GemmWorkload& workload,
     const std::vector<uint8_t>& image);
 
+// Returns when the op has ended, with what became of it: spins for two milliseconds, as a client
+// does that synchronises a stream, then sleeps.
+absl::Status SpinThenWait(const Ticket& ticket);
+
 // Fills every output with NaN.
 absl::Status PoisonOutputs(ChainClient& client, const GemmWorkload& workload);
 

@@ -14,6 +14,7 @@
 #include "tests/bench/rank_turns.h"
 #include "tests/bench/scenario_file.h"
 #include "tests/bench/scenario_loop.h"
+#include "tests/bench/scenario_parts.h"
 
 namespace concert::bench {
 namespace {

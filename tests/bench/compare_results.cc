@@ -102,7 +102,7 @@ TimesByKind KindsOf(const json& result, const json& scenario) {
     TakeOverhead(scenario, kinds);
   } else {
     TakeTimes(result["header"], scenario, kinds);
-    if (result["suite"] == "tenants") TakeClients(scenario, kinds);
+    if (scenario.contains("client_throughput_per_s")) TakeClients(scenario, kinds);
   }
   std::erase_if(kinds, [](const auto& kind) { return kind.second.concert.middle <= 0; });
   return kinds;

@@ -55,6 +55,7 @@ std::string SuiteNames() {
 // What the command line says.
 struct CommandLine {
   RunOptions options;
+  std::string baselines = "torch";
   std::string suite, out;
   std::vector<std::string> policies;
   std::string load_socket, load_ready_path;
@@ -82,6 +83,12 @@ void AddRun(CLI::App& app, CommandLine& line) {
       ->delimiter(',');
   run->add_flag("--forms", options.forms,
                 "Also measure every form that concert may choose (suites gemm and c3)");
+  run->add_option("--baselines", line.baselines,
+                  "Libraries to compare with, torch or none (suite steps)")
+      ->check(CLI::IsMember({"torch", "none"}))
+      ->capture_default_str();
+  run->add_option("--python", options.python, "Python that has PyTorch (suite steps)")
+      ->capture_default_str();
   run->add_option("--device", options.device, "Device of the private daemon: auto, cuda or sim")
       ->capture_default_str();
   run->add_option("--config", options.config,
@@ -146,13 +153,17 @@ CLI::App* AddClientLoad(CLI::App& app, CommandLine& line) {
   return load;
 }
 
-// Hidden: the tenants suite's client.
+// Hidden: clients of the suites tenants and steps.
 CLI::App* AddTenant(CLI::App& app, CommandLine& line) {
   CLI::App* tenant = app.add_subcommand("tenant", "")->group("");
+  tenant->add_option("--suite", line.tenant.suite)->required();
   tenant->add_option("--board", line.tenant.board)->required();
   tenant->add_option("--index", line.tenant.index)->required();
+  tenant->add_option("--clients", line.tenant.clients)->required();
   tenant->add_option("--scenarios", line.tenant.scenarios)->required();
   tenant->add_option("--scenario", line.tenant.scenario)->required();
+  tenant->add_option("--form", line.tenant.form);
+  tenant->add_option("--python", line.tenant.python);
   tenant->add_option("--socket", line.tenant.socket);
   tenant->add_option("--gpu", line.tenant.gpu_uuid);
   return tenant;
@@ -181,6 +192,7 @@ int Run(CommandLine line) {
                                            SuiteNames() + command::DidYouMean(line.suite, names)));
   }
   RunOptions& options = line.options;
+  options.torch = line.baselines == "torch";
   if (!line.policies.empty()) {
     options.policy = line.policies.front();
     options.other_policies.assign(line.policies.begin() + 1, line.policies.end());

@@ -3,7 +3,7 @@
 
   tests/bench/report.py RESULT.json [RESULT.json ...] --out docs/benchmarks
 
-RESULT.json gives RESULT.md and RESULT.svg (of suites c3 and collectives by report_overlap.py); of suite gemm also RESULT-summary.svg, of suite tenants RESULT-latency.svg.
+RESULT.json gives RESULT.md and RESULT.svg (of suites c3 and collectives by report_overlap.py); of suite gemm also RESULT-summary.svg, of suites tenants and steps RESULT-latency.svg.
 Needs matplotlib for the plots (Debian: python3-matplotlib); --tables makes the tables alone. What is published goes
 through publish.py instead.
 """
@@ -124,6 +124,21 @@ def tenants_table(result):
             *table_of(head, rows), *unavailable_lines(result)]
 
 
+def steps_table(result):
+    modes = ["concert", *rivals_of(result)]
+    rows = []
+    for s in result["scenarios"]:
+        speedups, rates = speedups_of(result, s), s["throughput_per_s"]
+        rows.append([s["name"], *(number(rates.get(mode), 0) for mode in modes), number(s["bound_steps_per_s"], 0),
+                     f"{100 * s['share_of_bound']['concert']:.0f} %", *(number(speedups.get(mode), 2) for mode in modes[1:]),
+                     f"{s['max_rel_error']:.1e}"])
+    head = ["scenario", *(f"{mode}, steps/s" for mode in modes), "bound", "share", *(f"× {mode}" for mode in modes[1:]), "error"]
+    copied = [f"`{s['name']}`" for s in result["scenarios"] if "weights_are" in s]
+    note = ["", f"Weights are shared in {', '.join(copied)}: the bound has them once, but each client has a copy."] if copied else []
+    return ["All clients together, medians of the laps; × is the geometric mean of the clients' own; share: of the bound:", "",
+            *table_of(head, rows), *note, *unavailable_lines(result)]
+
+
 def unavailable_lines(result):
     """Why a baseline has a dash: the first reason; the file has all of them and what the driver said."""
     lines = [f"- `{s['name']}` has no {mode['name']}: {mode['why'].split('; ')[0]}."
@@ -159,8 +174,9 @@ def latency_table(result):
                            if mode != "concert" else ""]
                     rows.append([s["name"], f"{len(clients)} × {name}", mode, *latency_cells(s, mode, clients), *own])
     head = ["scenario", "clients", "mode", "p50 (p10–p90 of laps)", "p99 (p10–p90 of laps)", "p99 alone", "× throughput"]
-    return ["", "Of one client's chain, in microseconds: of clients alike the one with the worst p99; and how many times"
-            " as many GEMMs they do through concert:", "", *table_of(head, rows, text_columns=3)]
+    run, units = {"tenants": ("chain", "GEMMs"), "steps": ("step", "steps")}[result["suite"]]
+    return ["", f"Of one client's {run}, in microseconds: of clients alike the one with the worst p99; and how many times"
+            f" as many {units} they do through concert:", "", *table_of(head, rows, text_columns=3)]
 
 
 def overhead_table(result):
@@ -200,6 +216,8 @@ def table(result):
     lines += summary_lines(result) + [""]
     if result["suite"] == "tenants":
         return lines + tenants_table(result) + latency_table(result)
+    if result["suite"] == "steps":
+        return lines + steps_table(result) + latency_table(result)
     if result["suite"] == "c3":
         return lines + report_overlap.c3_tables(result) + unavailable_lines(result)
     if result["suite"] == "collectives":

@@ -65,7 +65,7 @@ def speedups_of(result, scenario):
     """Of concert over each rival that was measured, and over the best of the baselines. Clients with unequal chains
     make GEMMs of unequal size, so that of clients it is the geometric mean of their own."""
     concert_us = median_us(scenario, "concert")
-    if result["suite"] == "tenants":
+    if "client_throughput_per_s" in scenario:
         speedups = {mode: geometric_mean(client_speedups(scenario, mode)) for mode in rivals_of(result)
                     if mode in scenario["client_throughput_per_s"]}
     elif concert_us is None:
@@ -158,7 +158,7 @@ def tenant_losses(result, scenario):
     for name, clients in client_kinds(scenario).items():
         who = f"{len(clients)} × {name}" if "client_names" in scenario and len(clients) > 1 else name
         for mode in rivals_of(result):
-            if mode in scenario["client_throughput_per_s"]:
+            if mode in scenario["client_throughput_per_s"] and mode not in result["header"].get("policies", []):
                 own = client_speedups(scenario, mode)
                 yield Loss(scenario["name"], who, "throughput", mode, geometric_mean([own[i] for i in clients]))
                 latency = scenario["latency_us"]
@@ -221,7 +221,7 @@ def overhead_losses(_, scenario):
 
 def losses_of(result):
     """Everything in which concert is slower than doing without it, by more than TOLERANCE; the worst first."""
-    of_scenario = {"tenants": tenant_losses, "overhead": overhead_losses, "c3": c3_losses,
+    of_scenario = {"tenants": tenant_losses, "steps": tenant_losses, "overhead": overhead_losses, "c3": c3_losses,
                    "collectives": collective_losses}.get(result["suite"], gemm_losses)
     losses = [loss for scenario in result["scenarios"] for loss in of_scenario(result, scenario)]
     return sorted((loss for loss in losses if loss.speedup * (1 + TOLERANCE) < 1), key=lambda loss: loss.speedup)

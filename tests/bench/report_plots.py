@@ -110,12 +110,12 @@ def plot_summary(result, pyplot):
 
 
 def plot_latencies(result, pyplot):
-    """The p99 of every client's chain, the worst of the clients, by mode."""
+    """The p99 of every client's runs, the worst of the clients, by mode."""
     figure, axes = axes_of(result, pyplot)
     modes = ["concert", *rivals_of(result)]
     worst = {mode: [max((client["p99"] for client in s["latency_us"].get(mode, [])), default=math.nan)
                     for s in result["scenarios"]] for mode in modes}
-    dots(axes, names_of(result), worst, "p99 of a chain, worst client (µs)")
+    dots(axes, names_of(result), worst, "p99 of one run, worst client (µs)")
     logarithmic(axes)
     legend(axes, len(modes))
     return figure
@@ -185,7 +185,7 @@ def plots_of(result):
     """What a suite's plots are called and which function draws each."""
     if result["suite"] == "overhead":
         return {"": plot_overhead}
-    if result["suite"] == "tenants":
+    if result["suite"] in ("tenants", "steps"):
         return {"": plot_speedups, "-latency": plot_latencies}
     if result["suite"] == "c3":
         return {"": plot_shares}

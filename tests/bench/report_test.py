@@ -83,6 +83,15 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| y | 1 × small, high | concert | 60 (58–62) | 75 (70–90) | 50 |  |", text)
         self.assertIn("- `y` has no time_sliced: client 1 of 2 failed.\n", text)
 
+    def test_steps_have_rates_and_lose_to_no_form_of_concert(self):
+        result = steps_result()
+        text = "\n".join(report.table(result))
+        self.assertIn("| y | 8000 | 5000 | 10000 | 16000 | 50 % | 1.60 | 0.80 | 9.0e-03 |", text)
+        self.assertIn("Weights are shared in `y`", text)
+        self.assertIn("| y | 2 × s | mps | 180 (178–182) |", text)
+        self.assertEqual([loss.over for loss in report_data.losses_of(result)], [])
+        self.assertAlmostEqual(report_data.speedups_of(result, result["scenarios"][0])["best_baseline"], 1.6)
+
     def test_c3_has_shares_of_the_ideal_and_its_worst_first(self):
         result = c3_result()
         text = "\n".join(report.table(result))
@@ -158,6 +167,21 @@ def tenants_result():
                 "solo_latency_us": {"concert": [latency(40.0, 50.0)] * 2},
                 "unavailable": [{"name": "time_sliced", "why": "client 1 of 2 failed; GPU: 7 MiB free"}]}
     return {"suite": "tenants", "header": HEADER | {"baselines": ["time_sliced", "mps"], "laps": 20, "lap_ms": 50},
+            "scenarios": [scenario], "summary": {}}
+
+
+def steps_result():
+    def latency(p50, p99):
+        return {"p50": p50, "p99": p99, "p50_p10": p50 - 2, "p50_p90": p50 + 2, "p99_p10": p99 - 5, "p99_p90": p99 + 15}
+    scenario = {"name": "y", "class": "shared", "clients": 2, "client_names": ["s", "s"], "max_rel_error": 9e-3,
+                "times_us": {"concert": {"p50": 125.0}, "mps": {"p50": 200.0}, "ops": {"p50": 100.0}},
+                "throughput_per_s": {"concert": 8000.0, "mps": 5000.0, "ops": 10000.0},
+                "client_throughput_per_s": {"concert": [4000.0] * 2, "mps": [2500.0] * 2, "ops": [5000.0] * 2},
+                "latency_us": {"concert": [latency(120.0, 130.0)] * 2, "mps": [latency(180.0, 220.0)] * 2,
+                               "ops": [latency(90.0, 100.0)] * 2},
+                "bound_steps_per_s": 16000.0, "share_of_bound": {"concert": 0.5}, "weights": "shared",
+                "weights_are": "a copy for each client, in every mode"}
+    return {"suite": "steps", "header": HEADER | {"baselines": ["mps"], "policies": ["ops"], "laps": 20, "lap_ms": 100},
             "scenarios": [scenario], "summary": {}}
 
 

@@ -106,7 +106,8 @@ absl::Status ValidateResult(const json& result) {
         result["suite"] == "overhead"
             ? ValidateOverhead(scenario, where)
             : ValidateTimes(scenario.value("times_us", json()), where + ".times_us");
-    if (status.ok() && result["suite"] == "tenants") status = ValidateTenants(scenario, where);
+    if (status.ok() && (result["suite"] == "tenants" || result["suite"] == "steps"))
+      status = ValidateTenants(scenario, where);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -1,17 +1,12 @@
 #include "tests/bench/scenario_file.h"
 
-#include <regex.h>
-
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <set>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
+#include "tests/bench/scenario_parts.h"
 
 namespace concert::bench {
 namespace {
@@ -21,24 +16,11 @@ using nlohmann::json;
 // A GEMM of more than this in one dimension is a typing error, not a benchmark.
 constexpr int64_t kMaxExtent = 1 << 20;
 constexpr int64_t kMaxCount = 256;  // queues of a session
-constexpr int64_t kMaxClients = 64;
 constexpr int64_t kMaxGpus = 16;
 constexpr int64_t kMaxRepeat = 1024;
 constexpr int64_t kMaxCollectiveBytes = int64_t{1} << 34;
 // [Dtype]
 constexpr const char* kDtypeNames[] = {"", "bf16", "fp16", "fp32", "fp8_e4m3"};
-
-absl::StatusOr<int64_t> Integer(const json& object, const char* key, int64_t max, int64_t missing,
-                                const std::string& where) {
-  if (!object.contains(key) && missing > 0) return missing;
-  const json value = object.value(key, json());
-  if (!value.is_number_integer() || value < 1 || value > max) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", key, " is ",
-                                                   value.is_null() ? "missing" : value.dump(),
-                                                   "; it must be an integer between 1 and ", max));
-  }
-  return value.get<int64_t>();
-}
 
 absl::StatusOr<Dtype> DtypeOf(const json& gemm, const std::string& where) {
   const json value = gemm.value("dtype", json("bf16"));
@@ -49,15 +31,6 @@ absl::StatusOr<Dtype> DtypeOf(const json& gemm, const std::string& where) {
   return absl::InvalidArgumentError(
       absl::StrCat(where, ": dtype is ", value.dump(),
                    "; it must be \"bf16\", \"fp16\", \"fp32\" or \"fp8_e4m3\""));
-}
-
-absl::Status RejectUnknownKeys(const json& object, const std::set<std::string>& known,
-                               const std::string& where) {
-  for (const auto& [key, value] : object.items()) {
-    if (!known.contains(key))
-      return absl::InvalidArgumentError(absl::StrCat(where, ": unknown key '", key, "'"));
-  }
-  return absl::OkStatus();
 }
 
 // Appends `count` shapes.
@@ -88,18 +61,6 @@ absl::Status AppendGemms(const json& gemm, const std::string& where,
         absl::StrCat(where, ": a scenario has more than ", kMaxCount, " GEMMs"));
   }
   return absl::OkStatus();
-}
-
-// The entry's name, which `where` then carries, too.
-absl::StatusOr<std::string> NameOf(const json& entry, std::string& where) {
-  if (!entry.is_object())
-    return absl::InvalidArgumentError(absl::StrCat(where, " is not an object"));
-  if (!entry.contains("name") || !entry["name"].is_string() || entry["name"] == "") {
-    return absl::InvalidArgumentError(absl::StrCat(where, " has no name"));
-  }
-  std::string name = entry["name"];
-  absl::StrAppend(&where, " '", name, "'");
-  return name;
 }
 
 // Fills in what `scenario` computes.
@@ -138,13 +99,8 @@ absl::StatusOr<GemmScenario> ParseGemmScenario(const json& entry, std::string wh
 absl::StatusOr<int> PriorityOf(const json& entry, size_t client, const std::string& where) {
   if (!entry.contains("priority")) return 0;
   const json& list = entry["priority"];
-  const json value = list.is_array() && client < list.size() ? list[client] : json();
-  if (value == "low") return -1;
-  if (value == "normal") return 0;
-  if (value == "high") return 1;
-  return absl::InvalidArgumentError(absl::StrCat(where, ": priority of client ", client, " is ",
-                                                 value.dump(),
-                                                 "; it must be \"low\", \"normal\" or \"high\""));
+  return PriorityFrom(list.is_array() && client < list.size() ? list[client] : json(),
+                      absl::StrCat(where, ": priority of client ", client));
 }
 
 // The chain of one client, `length` GEMMs long.
@@ -238,47 +194,6 @@ absl::StatusOr<OverlapScenario> ParseOverlapScenario(const json& entry, std::str
   return scenario;
 }
 
-// The scenarios of a suite file, each parsed by `parse_one(entry, where)`.
-template <typename Scenario, typename ParseOne>
-absl::StatusOr<std::vector<Scenario>> ParseSuite(std::string_view text, const std::string& suite,
-                                                 const std::string& path,
-                                                 const ParseOne& parse_one) {
-  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (file.is_discarded())
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not valid JSON"));
-  if (!file.is_object() || file.value("suite", json()) != suite || !file.contains("scenarios") ||
-      !file["scenarios"].is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no ", suite,
-                                                   " suite; it must be {\"suite\": \"", suite,
-                                                   "\", \"scenarios\": [...]}"));
-  }
-  std::vector<Scenario> scenarios;
-  std::set<std::string> names;
-  for (size_t i = 0; i < file["scenarios"].size(); ++i) {
-    absl::StatusOr<Scenario> scenario =
-        parse_one(file["scenarios"][i], absl::StrCat(path, ": scenario ", i));
-    if (!scenario.ok()) return scenario.status();
-    if (!names.insert(scenario->name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": two scenarios are named '", scenario->name, "'"));
-    }
-    scenarios.push_back(*std::move(scenario));
-  }
-  return scenarios;
-}
-
-// Those of `scenarios` whose names match.
-template <typename Scenario>
-absl::StatusOr<std::vector<Scenario>> Matching(std::vector<Scenario> scenarios,
-                                               const std::string& path, const std::string& filter) {
-  std::vector<std::string> names;
-  for (const Scenario& scenario : scenarios) names.push_back(scenario.name);
-  const absl::StatusOr<std::set<std::string>> matching = MatchingNames(names, path, filter);
-  if (!matching.ok()) return matching.status();
-  std::erase_if(scenarios, [&](const Scenario& s) { return !matching->contains(s.name); });
-  return scenarios;
-}
-
 bool SameShape(const GemmShape& a, const GemmShape& b) {
   return a.m == b.m && a.n == b.n && a.k == b.k && a.dtype == b.dtype;
 }
@@ -315,34 +230,7 @@ void AppendAlone(std::vector<TenantScenario>& scenarios) {
   scenarios.insert(scenarios.end(), alone.begin(), alone.end());
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the suite file ", path));
-  return text;
-}
-
 }  // namespace
-
-absl::StatusOr<std::set<std::string>> MatchingNames(const std::vector<std::string>& names,
-                                                    const std::string& where,
-                                                    const std::string& filter) {
-  regex_t wanted;
-  if (const int error = regcomp(&wanted, filter.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
-    char why[128];
-    regerror(error, &wanted, why, sizeof(why));
-    return absl::InvalidArgumentError(
-        absl::StrCat("--filter '", filter, "' is no regular expression: ", why));
-  }
-  const absl::Cleanup free_wanted = [&] { regfree(&wanted); };
-  std::set<std::string> matching;
-  for (const std::string& name : names) {
-    if (regexec(&wanted, name.c_str(), 0, nullptr, 0) == 0) matching.insert(name);
-  }
-  if (matching.empty())
-    return absl::NotFoundError(absl::StrCat("no scenario of ", where, " matches '", filter, "'"));
-  return matching;
-}
 
 absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view text,
                                                              const std::string& path,
@@ -355,7 +243,7 @@ absl::StatusOr<std::vector<GemmScenario>> ParseGemmScenarios(std::string_view te
 
 absl::StatusOr<std::vector<GemmScenario>> ReadGemmScenarios(const std::string& path,
                                                             const std::string& filter) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
+  const absl::StatusOr<std::string> text = ReadSuiteFile(path);
   if (!text.ok()) return text.status();
   return ParseGemmScenarios(*text, path, filter);
 }
@@ -395,7 +283,7 @@ absl::StatusOr<std::vector<TenantScenario>> ParseTenantScenarios(std::string_vie
 
 absl::StatusOr<std::vector<TenantScenario>> ReadTenantScenarios(const std::string& path,
                                                                 const std::string& filter) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
+  const absl::StatusOr<std::string> text = ReadSuiteFile(path);
   if (!text.ok()) return text.status();
   return ParseTenantScenarios(*text, path, filter);
 }
@@ -411,7 +299,7 @@ absl::StatusOr<std::vector<OverlapScenario>> ParseOverlapScenarios(std::string_v
 
 absl::StatusOr<std::vector<OverlapScenario>> ReadOverlapScenarios(const std::string& path,
                                                                   const std::string& filter) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
+  const absl::StatusOr<std::string> text = ReadSuiteFile(path);
   if (!text.ok()) return text.status();
   return ParseOverlapScenarios(*text, path, filter);
 }

@@ -3,7 +3,6 @@
 #define CONCERT_TESTS_BENCH_SCENARIO_FILE_H_
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +28,6 @@ struct GemmShape {
     return DtypeBytes(dtype) * (1.0 * m * k + 1.0 * n * k) + DtypeBytes(d_dtype()) * 1.0 * m * n;
   }
 };
-
-// Those that `filter` (POSIX extended; empty: all) finds. INVALID_ARGUMENT for a filter that is no
-// regular expression, NOT_FOUND, naming `where` they are from, if it finds none.
-absl::StatusOr<std::set<std::string>> MatchingNames(const std::vector<std::string>& names,
-                                                    const std::string& where,
-                                                    const std::string& filter);
 
 // GEMMs that become ready together.
 struct GemmScenario {

@@ -7,6 +7,7 @@
 #include "tests/bench/gemm_suite.h"
 #include "tests/bench/overhead_suite.h"
 #include "tests/bench/print_result.h"
+#include "tests/bench/steps_suite.h"
 #include "tests/bench/tenants_suite.h"
 
 namespace concert::bench {
@@ -17,6 +18,8 @@ constexpr std::array kSuites = {
           RunGemmSuite, PrintComparison},
     Suite{"tenants", "processes that share a GPU, against time-slicing and MPS", "tenants.json",
           RunTenantsSuite, PrintComparison},
+    Suite{"steps", "processes that each run whole decode steps, against PyTorch's CUDA graphs",
+          "steps.json", RunStepsSuite, PrintComparison},
     Suite{"c3", "a GEMM beside a collective, against cuBLASLt and NCCL called directly", "c3.json",
           RunC3Suite, PrintComparison},
     Suite{"collectives", "collectives of all kinds and sizes, against NCCL, alone and beside GEMMs",

@@ -21,6 +21,8 @@ struct RunOptions {
   std::string policy = "auto";
   std::vector<std::string> other_policies;  // measured beside it, where the suite compares policies
   bool forms = false;                       // also measure every form that a policy may choose
+  bool torch = true;                        // measure PyTorch beside it, where a suite does
+  std::string python = "python3";           // that has it: a program or its name
   std::string device = "auto";
   std::string config;  // configuration file of private daemons; empty: the built-in defaults
   std::string socket;  // of a running daemon; empty: private daemons

@@ -125,7 +125,7 @@ constexpr char kPair[] = R"({"suite": "tenants", "scenarios": [
 // A GPU that no machine has, so that clients that compute themselves cannot start.
 TenantStage StageWithoutBaselines(const RunOptions& options) {
   return {.options = options,
-          .gpu = {.is_sim = true, .uuid = std::string(32, '0')},
+          .place = {.suite = "tenants", .is_sim = true, .uuid = std::string(32, '0')},
           .turns = {{{.name = "concert", .policy = "auto"}, {.name = "time_sliced", .policy = ""}}},
           .alone = {},
           .rivals = {.baselines = {"time_sliced"}, .policies = {}}};
@@ -143,8 +143,7 @@ TEST(SuitesTest, ABaselineThatCannotRunSaysWhyAndTheRestIsMeasured) {
   ASSERT_EQ((*entry)["unavailable"].size(), 1u);
   EXPECT_EQ((*entry)["unavailable"][0]["name"], "time_sliced");
   const std::string why = (*entry)["unavailable"][0]["why"];
-  EXPECT_THAT(why, HasSubstr("client 0 of 2 (normal priority, 1 GEMMs from 8x32x16) failed opening "
-                             "the GPU"));
+  EXPECT_THAT(why, HasSubstr("client 0 of 2 (8x32x16 x1) failed opening the GPU"));
   EXPECT_THAT(why, HasSubstr("client 1 of 2")) << "one after the other, all of them say it";
   EXPECT_THAT(why, HasSubstr("under MPS: no"));
 }
@@ -163,10 +162,11 @@ TEST(SuitesTest, EveryClientThatCannotStartSaysWhy) {
   const RunOptions options = OnTheSimulator("no_daemon", kPair);
   const auto scenarios = ReadTenantScenarios(options.scenarios, "");
   ASSERT_TRUE(scenarios.ok()) << scenarios.status();
-  const auto crew = TenantCrew::Start(scenarios->front(), {.scenarios = options.scenarios,
-                                                           .socket = "/no/such/concert.sock",
-                                                           .gpu_uuid = "",
-                                                           .environments = {}});
+  TenantCrew::Options members;
+  members.suite = "tenants";
+  members.scenarios = options.scenarios;
+  members.socket = "/no/such/concert.sock";
+  const auto crew = TenantCrew::Start(GroupOf(scenarios->front()), members);
   ASSERT_TRUE(crew.ok()) << crew.status();
   const std::string why((*crew)->AwaitReady().message());
   EXPECT_THAT(why, HasSubstr("/no/such/concert.sock"));

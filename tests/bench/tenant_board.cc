@@ -14,8 +14,8 @@ const char* StepName(TenantStep step) {
       return "waiting for its turn to open the GPU";
     case TenantStep::kGpu:
       return "opening the GPU";
-    case TenantStep::kFirstChains:
-      return "running its first chains";
+    case TenantStep::kFirstRuns:
+      return "running for the first time";
     case TenantStep::kFirstCheck:
       return "checking its first results";
     case TenantStep::kLaps:

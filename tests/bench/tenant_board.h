@@ -1,4 +1,4 @@
-// The memory that the suite "tenants" shares with its client processes.
+// The memory that the suites "tenants" and "steps" share with their client processes.
 #ifndef CONCERT_TESTS_BENCH_TENANT_BOARD_H_
 #define CONCERT_TESTS_BENCH_TENANT_BOARD_H_
 
@@ -14,7 +14,7 @@
 namespace concert::bench {
 
 constexpr int kMaxTenants = 64;
-constexpr uint32_t kMaxLatencies = 16384;  // of a lap; a chain of 16 GEMMs takes 20 us and more
+constexpr uint32_t kMaxLatencies = 16384;  // of a lap; a run takes 20 us and more
 constexpr uint32_t kLastLap = UINT32_MAX;  // no lap: check the results and end
 
 enum class TenantState : uint32_t { kStarting = 0, kReady, kDone, kFailed };
@@ -24,24 +24,25 @@ enum class TenantStep : uint32_t {
   kInputs = 0,
   kTurn,
   kGpu,
-  kFirstChains,
+  kFirstRuns,
   kFirstCheck,
   kLaps,
   kLastCheck
 };
 const char* StepName(TenantStep step);  // "opening the GPU"
 
-// One client process. It writes, the suite reads after `state` or `laps_done` says that it may:
-// both are stored with release and loaded with acquire.
+// One client. Its process writes, the suite reads after `state` or `laps_done` says that it may:
+// both are stored with release and loaded with acquire. Of several clients of one process the
+// first one's slot says how the process fares.
 struct TenantSlot {
   std::atomic<TenantState> state;
   std::atomic<TenantStep> step;
   std::atomic<uint32_t> laps_done;
   std::array<char, 512> message;  // why it failed
   double worst_error;             // of the results before the first lap and after the last one
-  // Chains within the lap's window; those that its ends cut count by their share of time in it.
-  double chains;
-  uint32_t latency_count;  // of chains that ended in it, the first kMaxLatencies
+  // Runs within the lap's window; those that its ends cut count by their share of time in it.
+  double runs;
+  uint32_t latency_count;  // of runs that ended in it, the first kMaxLatencies
   std::array<float, kMaxLatencies> latencies_us;
 };
 
@@ -52,8 +53,9 @@ struct TenantBoard {
   std::atomic<uint32_t> lap;   // 1, 2, ...; kLastLap
   uint32_t warmup_us, window_us;
   uint64_t participants;  // bit i: slot i
-  // The start: every participant arrives, and the last one stores the moment (CLOCK_MONOTONIC,
-  // which is the same in all processes) with release for the others' acquire.
+  uint32_t expected;      // processes that have a participant
+  // The start: each of these processes arrives, and the last one stores the moment
+  // (CLOCK_MONOTONIC, which is the same in all processes) with release for the others' acquire.
   std::atomic<uint32_t> arrived;
   std::atomic<uint64_t> start_ns;
   std::array<TenantSlot, kMaxTenants> slots;

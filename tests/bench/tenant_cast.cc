@@ -12,17 +12,21 @@
 namespace concert::bench {
 namespace {
 
+// Contexts of eight processes, some 2 GB of weights each and their check on the CPU.
+constexpr std::chrono::seconds kStartLimit(180);
+// PyTorch compiles for minutes before it has a cache.
+constexpr std::chrono::seconds kCompileLimit(900);
 // Where the driver looks for MPS when CUDA_MPS_PIPE_DIRECTORY says nothing.
 constexpr char kDefaultControl[] = "/tmp/nvidia-mps/control";
 
 // What a user would set for clients under MPS, whose servers know two priorities: 0 and, below
 // it, 1.
-std::vector<std::vector<std::string>> MpsEnvironments(const TenantScenario& scenario,
+std::vector<std::vector<std::string>> MpsEnvironments(const TenantGroup& group,
                                                       const MpsDaemon& mps) {
   std::vector<std::vector<std::string>> environments;
   int highest = -1;
-  for (const auto& client : scenario.clients) highest = std::max(highest, client.priority);
-  for (const auto& client : scenario.clients) {
+  for (const auto& client : group.clients) highest = std::max(highest, client.priority);
+  for (const auto& client : group.clients) {
     environments.push_back(mps.environment());
     environments.back().push_back(
         absl::StrCat("CUDA_MPS_CLIENT_PRIORITY=", client.priority < highest ? 1 : 0));
@@ -33,24 +37,31 @@ std::vector<std::vector<std::string>> MpsEnvironments(const TenantScenario& scen
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TenantCast>> TenantCast::Start(const RunOptions& options,
-                                                              const TenantGpu& gpu,
-                                                              const TenantScenario& scenario,
+                                                              const TenantPlace& place,
+                                                              const TenantGroup& group,
                                                               const TenantMode& mode) {
   std::unique_ptr<TenantCast> cast(new TenantCast(mode));
-  if (absl::Status started = cast->Prepare(options, gpu, scenario); !started.ok())
+  if (absl::Status started = cast->Prepare(options, place, group); !started.ok())
     return cast->Explain(started);
   return cast;
 }
 
-absl::Status TenantCast::Prepare(const RunOptions& options, const TenantGpu& gpu,
-                                 const TenantScenario& scenario) {
-  TenantCrew::Options crew{
-      .scenarios = options.scenarios, .socket = "", .gpu_uuid = gpu.uuid, .environments = {}};
+absl::Status TenantCast::Prepare(const RunOptions& options, const TenantPlace& place,
+                                 const TenantGroup& group) {
+  TenantCrew::Options crew{.suite = place.suite,
+                           .scenarios = options.scenarios,
+                           .socket = "",
+                           .gpu_uuid = place.uuid,
+                           .form = mode_.form,
+                           .python = options.python,
+                           .one_process = mode_.one_process,
+                           .start_limit = mode_.has_daemon() ? kStartLimit : kCompileLimit,
+                           .environments = {}};
   if (mode_.has_daemon()) {
     RunOptions own = options;
     own.policy = mode_.policy;
-    if (mode_.name != "concert") own.socket.clear();  // it has a policy of its own already
-    own.device = gpu.is_sim ? "sim" : "cuda";
+    if (mode_.policy != options.policy) own.socket.clear();  // it has a policy of its own already
+    own.device = place.is_sim ? "sim" : "cuda";
     absl::StatusOr<NodeUnderTest> node = OpenNodeUnderTest(own);
     if (!node.ok()) return node.status();
     node_ = *std::move(node);
@@ -60,9 +71,9 @@ absl::Status TenantCast::Prepare(const RunOptions& options, const TenantGpu& gpu
     absl::StatusOr<std::unique_ptr<MpsDaemon>> mps = MpsDaemon::Start();
     if (!mps.ok()) return mps.status();
     mps_ = *std::move(mps);
-    crew.environments = MpsEnvironments(scenario, *mps_);
+    crew.environments = MpsEnvironments(group, *mps_);
   }
-  absl::StatusOr<std::unique_ptr<TenantCrew>> started = TenantCrew::Start(scenario, crew);
+  absl::StatusOr<std::unique_ptr<TenantCrew>> started = TenantCrew::Start(group, crew);
   if (!started.ok()) return started.status();
   crew_ = *std::move(started);
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The processes that share a GPU in one mode of suite "tenants".
+// The processes that share a GPU in one mode of suite "tenants" or "steps".
 #ifndef CONCERT_TESTS_BENCH_TENANT_CAST_H_
 #define CONCERT_TESTS_BENCH_TENANT_CAST_H_
 
@@ -11,9 +11,9 @@
 #include "tests/bench/mps_daemon.h"
 #include "tests/bench/node_under_test.h"
 #include "tests/bench/plan_log.h"
-#include "tests/bench/scenario_file.h"
 #include "tests/bench/suite.h"
 #include "tests/bench/tenant_crew.h"
+#include "tests/bench/tenant_group.h"
 
 namespace concert::bench {
 
@@ -21,23 +21,26 @@ struct TenantMode {
   std::string name;
   std::string policy;  // of a private daemon; empty: clients compute themselves
   bool mps = false;
+  std::string form = "";     // of what clients run; see TenantOptions
+  bool one_process = false;  // runs all clients
 
   bool has_daemon() const { return !policy.empty(); }
 };
 
-// Where the clients run.
-struct TenantGpu {
+// Where the clients run, and of which suite they are.
+struct TenantPlace {
+  std::string suite;
   bool is_sim = false;
-  std::string uuid;  // 32 hexadecimal digits
+  std::string uuid = "";  // 32 hexadecimal digits
 };
 
 // A mode's daemon or MPS, if it has one, and its clients. All have ended once it is gone.
 class TenantCast {
  public:
-  // Starts them; the scenario must outlive the cast.
+  // Starts them.
   static absl::StatusOr<std::unique_ptr<TenantCast>> Start(const RunOptions& options,
-                                                           const TenantGpu& gpu,
-                                                           const TenantScenario& scenario,
+                                                           const TenantPlace& place,
+                                                           const TenantGroup& group,
                                                            const TenantMode& mode);
   // Returns when every client is ready: first of all, and with an error that is for Explain.
   absl::Status AwaitReady();
@@ -50,8 +53,8 @@ class TenantCast {
 
  private:
   explicit TenantCast(const TenantMode& mode) : mode_(mode) {}
-  absl::Status Prepare(const RunOptions& options, const TenantGpu& gpu,
-                       const TenantScenario& scenario);
+  absl::Status Prepare(const RunOptions& options, const TenantPlace& place,
+                       const TenantGroup& group);
 
   const TenantMode mode_;
   std::unique_ptr<MpsDaemon> mps_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,69 +21,68 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Contexts of eight processes, some 500 MB of weights each and their check on the CPU.
-constexpr std::chrono::seconds kStepLimit(180);
+constexpr std::chrono::seconds kLapLimit(180);  // also for the last check, on the CPU
 // For the others, once one has failed: each opens the GPU within a second or two.
 constexpr std::chrono::seconds kReportLimit(10);
 // For a context and its memory to go, of every client.
 constexpr std::chrono::seconds kExitLimit(30);
 constexpr std::chrono::milliseconds kLook(1);
-// Long enough for caches, clocks and the daemon's plans to settle, a fifth of a window.
+// A fifth of a window, for caches, clocks and the daemon's plans to settle.
 constexpr int kWarmupShare = 5;
 constexpr int kAttempts = 10;  // the last one 512 windows long: the simulator's CPU is slow
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TenantCrew>> TenantCrew::Start(const TenantScenario& scenario,
+absl::StatusOr<std::unique_ptr<TenantCrew>> TenantCrew::Start(const TenantGroup& group,
                                                               const Options& options) {
   std::string folder =
       absl::StrCat(std::filesystem::temp_directory_path().string(), "/concert-tenants.XXXXXX");
   if (mkdtemp(folder.data()) == nullptr)
     return absl::PermissionDeniedError(absl::StrCat("cannot make a folder ", folder));
-  std::unique_ptr<TenantCrew> crew(new TenantCrew(scenario, folder));
+  std::unique_ptr<TenantCrew> crew(new TenantCrew(group, options, folder));
   absl::StatusOr<MappedBoard> board = MapBoard(folder + "/board", /*create=*/true);
   if (!board.ok()) return board.status();
   crew->board_ = *std::move(board);
-  for (size_t i = 0; i < scenario.clients.size(); ++i) {
-    std::vector<std::string> argv = {ProgramFolder() + "/concert-bench",
-                                     "tenant",
-                                     "--board",
-                                     folder + "/board",
-                                     "--index",
-                                     absl::StrCat(i),
-                                     "--scenarios",
-                                     options.scenarios,
-                                     "--scenario",
-                                     scenario.name};
-    if (options.socket.empty()) {
-      argv.insert(argv.end(), {"--gpu", options.gpu_uuid});
-    } else {
-      argv.insert(argv.end(), {"--socket", options.socket});
-    }
-    absl::StatusOr<ChildProcess> client = ChildProcess::Start(
-        argv, folder + "/log",
-        i < options.environments.size() ? options.environments[i] : std::vector<std::string>{});
-    if (!client.ok()) return client.status();
-    crew->clients_.push_back(*std::move(client));
+  const size_t processes = options.one_process ? 1 : group.clients.size();
+  for (size_t i = 0; i < processes; ++i) {
+    if (absl::Status started = crew->StartProcess(i); !started.ok()) return started;
   }
   return crew;
 }
 
+absl::Status TenantCrew::StartProcess(size_t i) {
+  std::vector<std::string> argv = {ProgramFolder() + "/concert-bench", "tenant"};
+  const size_t clients = options_.one_process ? group_.clients.size() : 1;
+  const std::pair<const char*, std::string> arguments[] = {
+      {"--suite", options_.suite},         {"--board", folder_ + "/board"},
+      {"--index", absl::StrCat(i)},        {"--clients", absl::StrCat(clients)},
+      {"--scenarios", options_.scenarios}, {"--scenario", group_.scenario},
+      {"--form", options_.form},           {"--python", options_.python},
+      {"--socket", options_.socket},       {"--gpu", options_.gpu_uuid}};
+  for (const auto& [name, value] : arguments) {
+    if (!value.empty()) argv.insert(argv.end(), {name, value});
+  }
+  const auto& environments = options_.environments;
+  absl::StatusOr<ChildProcess> process =
+      ChildProcess::Start(argv, folder_ + "/log",
+                          i < environments.size() ? environments[i] : std::vector<std::string>{});
+  if (!process.ok()) return process.status();
+  processes_.push_back(*std::move(process));
+  return absl::OkStatus();
+}
+
 TenantCrew::~TenantCrew() {
-  for (ChildProcess& client : clients_) client.Signal(SIGTERM);  // all at once
-  clients_.clear();                                              // before their folder goes
+  for (ChildProcess& process : processes_) process.Signal(SIGTERM);  // all at once
+  processes_.clear();                                                // before their folder goes
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
 
-// "client 1 of 8 (normal priority, 16 GEMMs from 512x1024x1024)"
+// "client 1 of 8 (512x1024x1024 x16, high)"
 std::string TenantCrew::Describe(size_t i) const {
-  constexpr const char* kPriorities[] = {"low", "normal", "high"};
-  const TenantScenario::Client& client = scenario_.clients[i];
-  const GemmShape& first = client.chain.gemms.front();
-  return absl::StrCat("client ", i, " of ", clients_.size(), " (", kPriorities[client.priority + 1],
-                      " priority, ", client.chain.gemms.size(), " GEMMs from ", first.m, "x",
-                      first.n, "x", first.k, ")");
+  const size_t count = group_.clients.size();
+  if (options_.one_process) return absl::StrCat("the process of all ", count, " clients");
+  return absl::StrCat("client ", i, " of ", count, " (", group_.clients[i].name, ")");
 }
 
 std::string TenantCrew::Log() const {
@@ -91,12 +91,12 @@ std::string TenantCrew::Log() const {
 }
 
 template <typename Reached>
-std::string TenantCrew::AwaitClient(size_t i, const Reached& reached, const char* what,
-                                    Clock::time_point limit) {
+std::string TenantCrew::AwaitProcess(size_t i, const Reached& reached, const char* what,
+                                     Clock::time_point limit) {
   const TenantSlot& slot = board_->slots[i];
   for (;;) {
     // Before the look at the slot: whoever has ended has written it before.
-    const bool running = clients_[i].Running();
+    const bool running = processes_[i].Running();
     const TenantState state = slot.state.load(std::memory_order_acquire);
     if (state != TenantState::kFailed && reached(slot)) return "";
     const char* const step = StepName(slot.step.load(std::memory_order_acquire));
@@ -111,11 +111,12 @@ std::string TenantCrew::AwaitClient(size_t i, const Reached& reached, const char
 }
 
 template <typename Reached>
-absl::Status TenantCrew::Await(const Reached& reached, const char* what) {
-  Clock::time_point limit = Clock::now() + kStepLimit;
+absl::Status TenantCrew::Await(const Reached& reached, const char* what,
+                               std::chrono::seconds within) {
+  Clock::time_point limit = Clock::now() + within;
   std::vector<std::string> failures;
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    std::string failure = AwaitClient(i, reached, what, limit);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    std::string failure = AwaitProcess(i, reached, what, limit);
     if (Interrupted()) return absl::CancelledError("interrupted");
     if (failure.empty()) continue;
     limit = std::min(limit, Clock::now() + kReportLimit);
@@ -130,13 +131,14 @@ absl::Status TenantCrew::AwaitReady() {
       [](const TenantSlot& slot) {
         return slot.state.load(std::memory_order_acquire) == TenantState::kReady;
       },
-      "computed its first chains");
+      "run for the first time", options_.start_limit);
 }
 
 absl::Status TenantCrew::RunWindow(uint64_t participants, std::chrono::microseconds window) {
   board_->window_us = static_cast<uint32_t>(window.count());
   board_->warmup_us = board_->window_us / kWarmupShare;
   board_->participants = participants;
+  board_->expected = options_.one_process ? 1 : std::popcount(participants);
   board_->arrived.store(0, std::memory_order_relaxed);  // CallLap publishes all of these
   board_->start_ns.store(0, std::memory_order_relaxed);
   CallLap(*board_, ++laps_);
@@ -144,24 +146,24 @@ absl::Status TenantCrew::RunWindow(uint64_t participants, std::chrono::microseco
       [&](const TenantSlot& slot) {
         return slot.laps_done.load(std::memory_order_acquire) == laps_;
       },
-      "finished a lap");
+      "finished a lap", kLapLimit);
 }
 
 TenantCrew::Lap TenantCrew::ReadLap(uint64_t participants) const {
   Lap lap;
-  double gemms = 0;
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    lap.gemms_per_s.push_back(0);
+  double units = 0;
+  for (size_t i = 0; i < group_.clients.size(); ++i) {
+    lap.units_per_s.push_back(0);
     lap.latencies_us.emplace_back();
     if ((participants >> i & 1) == 0) continue;
     const TenantSlot& slot = board_->slots[i];
-    const double own = slot.chains * static_cast<double>(scenario_.clients[i].chain.gemms.size());
-    gemms += own;
-    lap.gemms_per_s.back() = 1e6 * own / board_->window_us;
+    const double own = slot.runs * group_.clients[i].units;
+    units += own;
+    lap.units_per_s.back() = 1e6 * own / board_->window_us;
     lap.latencies_us.back().assign(slot.latencies_us.begin(),
                                    slot.latencies_us.begin() + slot.latency_count);
   }
-  lap.us_per_gemm = board_->window_us / gemms;
+  lap.us_per_unit = board_->window_us / units;
   return lap;
 }
 
@@ -170,33 +172,32 @@ absl::StatusOr<TenantCrew::Lap> TenantCrew::RunLap(uint64_t participants,
   for (int attempt = 0; attempt < kAttempts; ++attempt, window *= 2) {
     if (absl::Status ran = RunWindow(participants, window); !ran.ok()) return ran;
     bool everybody_finished = true;
-    for (size_t i = 0; i < clients_.size(); ++i) {
+    for (size_t i = 0; i < group_.clients.size(); ++i) {
       if ((participants >> i & 1) != 0 && board_->slots[i].latency_count == 0)
         everybody_finished = false;
     }
     if (everybody_finished) return ReadLap(participants);
   }
   return absl::DeadlineExceededError(
-      absl::StrCat("a client finished no chain within ", board_->window_us, " us"));
+      absl::StrCat("a client finished no run within ", board_->window_us, " us"));
 }
 
-absl::StatusOr<double> TenantCrew::Finish() {
+absl::StatusOr<std::vector<double>> TenantCrew::Finish() {
   CallLap(*board_, kLastLap);
   absl::Status done = Await(
       [](const TenantSlot& slot) {
         return slot.state.load(std::memory_order_acquire) == TenantState::kDone;
       },
-      "checked its last results");
+      "checked its last results", kLapLimit);
   if (!done.ok()) return done;
   // A client killed while it gives its context back can leave an MPS server with a fault.
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    if (!clients_[i].EndsWithin(kExitLimit))
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (!processes_[i].EndsWithin(kExitLimit))
       return absl::DeadlineExceededError(absl::StrCat(Describe(i), " does not end"));
   }
-  double worst = 0;
-  for (size_t i = 0; i < clients_.size(); ++i)
-    worst = std::max(worst, board_->slots[i].worst_error);
-  return worst;
+  std::vector<double> errors;
+  for (size_t i = 0; i < group_.clients.size(); ++i) errors.push_back(board_->slots[i].worst_error);
+  return errors;
 }
 
 }  // namespace concert::bench

@@ -26,23 +26,23 @@ json Latencies(const std::vector<ClientLatencies>& clients) {
 }
 
 // The p99 of the clients of the highest priority over their p99 alone: the worst of them.
-double HighP99OverSolo(const TenantScenario& scenario, const TenantSeries& crowd,
+double HighP99OverSolo(const TenantGroup& group, const TenantSeries& crowd,
                        const TenantSeries& alone) {
   int highest = -1;
-  for (const auto& client : scenario.clients) highest = std::max(highest, client.priority);
+  for (const auto& client : group.clients) highest = std::max(highest, client.priority);
   double worst = 0;
-  for (size_t i = 0; i < scenario.clients.size(); ++i) {
-    if (scenario.clients[i].priority < highest) continue;
+  for (size_t i = 0; i < group.clients.size(); ++i) {
+    if (group.clients[i].priority < highest) continue;
     worst = std::max(worst, crowd.latencies[i].p99() / alone.solo_latencies[i].p99());
   }
   return worst;
 }
 
 void DescribeMode(const std::string& mode, const TenantSeries& measured, json& entry) {
-  entry["times_us"][mode] = Spread(measured.us_per_gemm);
-  entry["throughput_per_s"][mode] = Round(1e6 / Quantile(measured.us_per_gemm, 0.5));
-  for (size_t i = 0; i < measured.gemms_per_s.size(); ++i) {
-    const std::vector<double>& laps = measured.gemms_per_s[i];
+  entry["times_us"][mode] = Spread(measured.us_per_unit);
+  entry["throughput_per_s"][mode] = Round(1e6 / Quantile(measured.us_per_unit, 0.5));
+  for (size_t i = 0; i < measured.units_per_s.size(); ++i) {
+    const std::vector<double>& laps = measured.units_per_s[i];
     entry["client_throughput_per_s"][mode].push_back(Round(Quantile(laps, 0.5)));
     entry["client_throughput_laps_per_s"][mode].push_back(LapsOf(laps));
   }
@@ -51,29 +51,42 @@ void DescribeMode(const std::string& mode, const TenantSeries& measured, json& e
     entry["solo_latency_us"][mode] = Latencies(measured.solo_latencies);
 }
 
-json SpeedupsOf(const SeriesByMode& series, const std::vector<std::string>& baselines) {
+json SpeedupsOf(const SeriesByMode& series, const Rivals& rivals) {
   json speedups = json::object();
-  double best = std::numeric_limits<double>::infinity();
   const std::vector<double> concert = series.at("concert").ClientMedians();
-  for (const std::string& rival : baselines) {
-    const auto found = series.find(rival);
-    if (found == series.end() || !found->second.failure.ok()) continue;
-    std::vector<double> ratios = found->second.ClientMedians();
-    for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = concert[i] / ratios[i];
-    const double speedup = GeometricMean(ratios);
-    speedups[rival] = speedup;
-    best = std::min(best, speedup);
-  }
-  if (!speedups.empty()) speedups["best_baseline"] = best;
+  const auto add = [&](const std::vector<std::string>& names) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::string& rival : names) {
+      const auto found = series.find(rival);
+      if (found == series.end() || !found->second.failure.ok()) continue;
+      std::vector<double> ratios = found->second.ClientMedians();
+      for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = concert[i] / ratios[i];
+      speedups[rival] = GeometricMean(ratios);
+      least = std::min(least, speedups[rival].get<double>());
+    }
+    return least;
+  };
+  const double least = add(rivals.baselines);
+  if (!speedups.empty()) speedups["best_baseline"] = least;
+  add(rivals.policies);
   return speedups;
+}
+
+// Alone a client of MPS is a client that computes itself: what the first baseline measured.
+const TenantSeries* AloneOf(const TenantSeries& measured, const SeriesByMode& series,
+                            const Rivals& rivals) {
+  if (!measured.solo_latencies.empty()) return &measured;
+  if (rivals.baselines.empty()) return nullptr;
+  const auto first = series.find(rivals.baselines.front());
+  return first == series.end() || first->second.solo_latencies.empty() ? nullptr : &first->second;
 }
 
 }  // namespace
 
-void ClientLatencies::AddLap(const std::vector<double>& chains_us) {
-  all_.insert(all_.end(), chains_us.begin(), chains_us.end());
-  medians_.push_back(Quantile(chains_us, 0.5));
-  p99s_.push_back(Quantile(chains_us, 0.99));
+void ClientLatencies::AddLap(const std::vector<double>& runs_us) {
+  all_.insert(all_.end(), runs_us.begin(), runs_us.end());
+  medians_.push_back(Quantile(runs_us, 0.5));
+  p99s_.push_back(Quantile(runs_us, 0.99));
 }
 
 double ClientLatencies::p99() const { return Quantile(all_, 0.99); }
@@ -86,42 +99,46 @@ json ClientLatencies::Describe() const {
 }
 
 void TenantSeries::AddLap(const TenantCrew::Lap& lap) {
-  us_per_gemm.push_back(lap.us_per_gemm);
-  gemms_per_s.resize(lap.gemms_per_s.size());
+  us_per_unit.push_back(lap.us_per_unit);
+  units_per_s.resize(lap.units_per_s.size());
   latencies.resize(lap.latencies_us.size());
-  for (size_t i = 0; i < lap.gemms_per_s.size(); ++i) {
-    gemms_per_s[i].push_back(lap.gemms_per_s[i]);
+  for (size_t i = 0; i < lap.units_per_s.size(); ++i) {
+    units_per_s[i].push_back(lap.units_per_s[i]);
     latencies[i].AddLap(lap.latencies_us[i]);
   }
 }
 
 std::vector<double> TenantSeries::ClientMedians() const {
   std::vector<double> medians;
-  for (const std::vector<double>& laps : gemms_per_s) medians.push_back(Quantile(laps, 0.5));
+  for (const std::vector<double>& laps : units_per_s) medians.push_back(Quantile(laps, 0.5));
   return medians;
 }
 
-json DescribeTenants(const TenantScenario& scenario, const SeriesByMode& series,
-                     const std::vector<std::string>& baselines) {
-  json entry = {{"name", scenario.name},
-                {"class", scenario.clients.size() == 1 ? "alone" : "shared"},
-                {"clients", scenario.clients.size()}};
-  for (const TenantScenario::Client& client : scenario.clients)
-    entry["client_names"].push_back(ClientName(client));
+void TenantSeries::AddErrors(const std::vector<double>& of_clients) {
+  errors.resize(of_clients.size());
+  for (size_t i = 0; i < errors.size(); ++i) errors[i] = std::max(errors[i], of_clients[i]);
+}
+
+double TenantSeries::worst_error() const {
+  return errors.empty() ? 0 : *std::ranges::max_element(errors);
+}
+
+json DescribeTenants(const TenantGroup& group, const SeriesByMode& series, const Rivals& rivals) {
+  json entry = {{"name", group.scenario},
+                {"class", group.clients.size() == 1 ? "alone" : "shared"},
+                {"clients", group.clients.size()}};
+  for (const TenantClient& client : group.clients) entry["client_names"].push_back(client.name);
   for (const auto& [mode, measured] : series) {
     if (!measured.failure.ok()) {
       entry["unavailable"].push_back({{"name", mode}, {"why", measured.failure.message()}});
       continue;
     }
     DescribeMode(mode, measured, entry);
-    if (!scenario.has_priorities()) continue;
-    // Under MPS, too, a client alone is a client that computes itself.
-    const TenantSeries& alone =
-        measured.solo_latencies.empty() ? series.at(baselines.front()) : measured;
-    if (!alone.solo_latencies.empty())
-      entry["high_p99_over_solo"][mode] = HighP99OverSolo(scenario, measured, alone);
+    const TenantSeries* const alone = AloneOf(measured, series, rivals);
+    if (group.has_priorities() && alone != nullptr)
+      entry["high_p99_over_solo"][mode] = HighP99OverSolo(group, measured, *alone);
   }
-  entry["speedup_over"] = SpeedupsOf(series, baselines);
+  entry["speedup_over"] = SpeedupsOf(series, rivals);
   return entry;
 }
 

@@ -8,28 +8,25 @@ namespace {
 
 using nlohmann::json;
 
-TenantScenario::Client ClientOf(uint32_t m, int priority) {
-  return {.chain = {.name = "chain", .group = "", .gemms = {{.m = m, .n = 8, .k = 16}}},
-          .priority = priority};
-}
-
 // Two laps of two clients, of which the second's rate is `large_per_s`.
 TenantSeries SeriesOf(double small_per_s, double large_per_s) {
   TenantSeries series;
   for (const double factor : {1.0, 1.2}) {
-    series.AddLap({.us_per_gemm = 1e6 / (factor * (small_per_s + large_per_s)),
-                   .gemms_per_s = {factor * small_per_s, factor * large_per_s},
+    series.AddLap({.us_per_unit = 1e6 / (factor * (small_per_s + large_per_s)),
+                   .units_per_s = {factor * small_per_s, factor * large_per_s},
                    .latencies_us = {{factor * 10, factor * 20}, {factor * 100}}});
   }
   return series;
 }
 
 json DescribedPair() {
-  const TenantScenario scenario = {
-      .name = "pair", .clients = {ClientOf(4, 1), ClientOf(512, -1)}, .unsupported = ""};
+  const TenantGroup pair = {
+      .scenario = "pair",
+      .clients = {{.name = "small, high", .priority = 1}, {.name = "large, low", .priority = -1}}};
   SeriesByMode series = {{"concert", SeriesOf(80000, 500)}, {"mps", SeriesOf(10000, 1000)}};
   series["time_sliced"].failure = absl::UnavailableError("no memory");
-  return DescribeTenants(scenario, series, {"time_sliced", "mps", "local_graph"});
+  return DescribeTenants(
+      pair, series, {.baselines = {"time_sliced", "mps", "local_graph"}, .policies = {"serial"}});
 }
 
 TEST(TenantSeriesTest, UnequalClientsCountByTheirOwnSpeedups) {
@@ -38,7 +35,7 @@ TEST(TenantSeriesTest, UnequalClientsCountByTheirOwnSpeedups) {
       << "8x and 0.5x; by their GEMMs together it would be 7.3x";
   EXPECT_NEAR(entry["speedup_over"]["best_baseline"].get<double>(), 2, 1e-9);
   EXPECT_EQ(entry["speedup_over"].size(), 2u) << "who did not run is no rival";
-  EXPECT_EQ(entry["client_names"], json({"4x8x16 x1, high", "512x8x16 x1, low"}));
+  EXPECT_EQ(entry["client_names"], json({"small, high", "large, low"}));
   EXPECT_EQ(entry["class"], "shared");
   ASSERT_EQ(entry["unavailable"].size(), 1u);
   EXPECT_EQ(entry["unavailable"][0]["name"], "time_sliced");

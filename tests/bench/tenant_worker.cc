@@ -1,86 +1,27 @@
 #include "tests/bench/tenant_worker.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <memory>
+#include <span>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "tests/bench/chain_client.h"
-#include "tests/bench/local_gpu.h"
-#include "tests/bench/scenario_file.h"
+#include "tests/bench/chain_job.h"
+#include "tests/bench/step_job.h"
 #include "tests/bench/tenant_board.h"
+#include "tests/bench/tenant_job.h"
 
 namespace concert::bench {
 namespace {
 
-constexpr uint64_t kSeed = 20260102;
-constexpr uint64_t kStartLimitNs = 20'000'000'000;  // for the last client to arrive
+constexpr uint64_t kStartLimitNs = 20'000'000'000;  // for the last process to arrive
 
-absl::StatusOr<TenantScenario::Client> FindClient(const TenantOptions& options) {
-  const auto scenarios = ReadTenantScenarios(options.scenarios, "");
-  if (!scenarios.ok()) return scenarios.status();
-  for (const TenantScenario& scenario : *scenarios) {
-    if (scenario.name == options.scenario &&
-        options.index < static_cast<int>(scenario.clients.size()))
-      return scenario.clients[options.index];
-  }
-  return absl::NotFoundError(absl::StrCat("no client ", options.index, " of a scenario '",
-                                          options.scenario, "' in ", options.scenarios));
-}
-
-absl::StatusOr<std::unique_ptr<ChainClient>> MakeClient(const TenantOptions& options, int priority,
-                                                        const GemmWorkload& workload,
-                                                        const std::vector<uint8_t>& image) {
-  if (!options.socket.empty()) {
-    constexpr Priority kPriorities[] = {kLow, kNormal, kHigh};
-    return MakeDaemonChainClient(options.socket, kPriorities[priority + 1], workload, image);
-  }
-  const std::string bytes = absl::HexStringToBytes(options.gpu_uuid);
-  GpuUuid uuid{};
-  if (bytes.size() != uuid.size())
-    return absl::InvalidArgumentError("--gpu must be 32 hexadecimal digits");
-  std::memcpy(uuid.data(), bytes.data(), uuid.size());
-  return MakeLocalChainClient(uuid, /*high_priority=*/priority > 0, workload, image);
-}
-
-void Note(TenantSlot& slot, TenantStep step) {
-  slot.step.store(step, std::memory_order_release);  // for the suite's acquire
-}
-
-// Clients open the GPU one after the other: of many that make contexts at once, a driver or an MPS
-// server may refuse some, and then nobody knows who was one too many.
-absl::StatusOr<std::unique_ptr<ChainClient>> MakeClientInTurn(const TenantOptions& options,
-                                                              int priority, GemmWorkload& workload,
-                                                              TenantBoard& board,
-                                                              TenantSlot& slot) {
-  const std::vector<uint8_t> image = workload.MakeImage();
-  Note(slot, TenantStep::kTurn);
-  AwaitTurn(board, options.index);
-  Note(slot, TenantStep::kGpu);
-  auto client = MakeClient(options, priority, workload, image);
-  PassTurn(board);  // also when this one failed: the others say how they fared
-  return client;
-}
-
-// DATA_LOSS when results are wrong.
-absl::Status Check(ChainClient& client, const GemmWorkload& workload, double& worst) {
-  const absl::StatusOr<double> error = WorstError(client, workload);
-  if (!error.ok()) return error.status();
-  const double tolerance = GemmWorkload::Tolerance(workload.shape(0).dtype);
-  if (!(*error <= tolerance)) {
-    return absl::DataLossError(absl::StrCat("wrong results: relative error ", *error, ", at most ",
-                                            tolerance, " allowed"));
-  }
-  worst = std::max(worst, *error);
-  return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<TenantJob>> MakeJob(const TenantOptions& options) {
+  return options.suite == "steps" ? MakeStepJob(options) : MakeChainJob(options);
 }
 
 // All start at the same moment, which this returns.
 absl::StatusOr<uint64_t> StartTogether(TenantBoard& board) {
-  const auto participants = static_cast<uint32_t>(std::popcount(board.participants));
-  if (board.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == participants)
+  if (board.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == board.expected)
     board.start_ns.store(NowNs(), std::memory_order_release);  // for the load below
   const uint64_t limit = NowNs() + kStartLimitNs;
   for (;;) {
@@ -90,83 +31,99 @@ absl::StatusOr<uint64_t> StartTogether(TenantBoard& board) {
   }
 }
 
-// How much of a chain that ran from `before` to `after` ran between `begin` and `end`.
-double ShareWithin(uint64_t before, uint64_t after, uint64_t begin, uint64_t end) {
-  const uint64_t first = std::max(before, begin), last = std::min(after, end);
-  return last <= first ? 0
-                       : static_cast<double>(last - first) / static_cast<double>(after - before);
-}
+class Worker {
+ public:
+  Worker(const TenantOptions& options, TenantBoard& board)
+      : options_(options),
+        board_(board),
+        slots_(board.slots.data() + options.index, static_cast<size_t>(options.clients)) {}
 
-absl::Status RunLap(TenantBoard& board, TenantSlot& slot, ChainClient& client, int sets,
-                    uint64_t& chains_so_far) {
-  const absl::StatusOr<uint64_t> start = StartTogether(board);
-  if (!start.ok()) return start.status();
-  const uint64_t begin = *start + uint64_t{1000} * board.warmup_us;
-  const uint64_t end = begin + uint64_t{1000} * board.window_us;
-  slot.chains = 0;
-  slot.latency_count = 0;
-  for (uint64_t before = NowNs(); before < end;) {
-    absl::Status ran = client.RunChain(static_cast<int>(chains_so_far++ % sets));
-    if (!ran.ok()) return ran;
-    const uint64_t after = NowNs();
-    slot.chains += ShareWithin(before, after, begin, end);
-    if (after >= begin && after < end && slot.latency_count < kMaxLatencies)
-      slot.latencies_us[slot.latency_count++] = static_cast<float>(after - before) / 1000;
-    before = after;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Serve(const TenantOptions& options, TenantBoard& board, TenantSlot& slot) {
-  const absl::StatusOr<TenantScenario::Client> self = FindClient(options);
-  if (!self.ok()) return self.status();
-  GemmWorkload workload(self->chain, kSeed + options.index, GemmWorkload::Layout::kChained);
-  auto client = MakeClientInTurn(options, self->priority, workload, board, slot);
-  if (!client.ok()) return client.status();
-  Note(slot, TenantStep::kFirstChains);
-  if (absl::Status poisoned = PoisonOutputs(**client, workload); !poisoned.ok()) return poisoned;
-  for (int set = 0; set < workload.sets(); ++set) {
-    if (absl::Status ran = (*client)->RunChain(set); !ran.ok()) return ran;
-  }
-  Note(slot, TenantStep::kFirstCheck);
-  absl::Status checked = Check(**client, workload, slot.worst_error);
-  if (!checked.ok()) return checked;
-  Note(slot, TenantStep::kLaps);
-  slot.state.store(TenantState::kReady, std::memory_order_release);
-
-  uint64_t chains = 0;
-  for (uint32_t done = 0;;) {
-    const uint32_t lap = AwaitLap(board, done);
-    if (lap == kLastLap) break;
-    if ((board.participants >> options.index & 1) != 0) {
-      absl::Status ran = RunLap(board, slot, **client, workload.sets(), chains);
-      if (!ran.ok()) return ran;
+  absl::Status Serve() {
+    absl::StatusOr<std::unique_ptr<TenantJob>> job = MakeJob(options_);
+    if (!job.ok()) return job.status();
+    if (absl::Status ready = GetReady(**job); !ready.ok()) return ready;
+    slot().state.store(TenantState::kReady, std::memory_order_release);
+    for (uint32_t done = 0;;) {
+      const uint32_t lap = AwaitLap(board_, done);
+      if (lap == kLastLap) break;
+      if (absl::Status ran = RunLap(**job); !ran.ok()) return ran;
+      done = lap;
+      slot().laps_done.store(lap, std::memory_order_release);
     }
-    done = lap;
-    slot.laps_done.store(lap, std::memory_order_release);
+    Note(TenantStep::kLastCheck);
+    if (absl::Status checked = Check(**job); !checked.ok()) return checked;
+    slot().state.store(TenantState::kDone, std::memory_order_release);
+    return absl::OkStatus();
   }
-  Note(slot, TenantStep::kLastCheck);
-  checked = Check(**client, workload, slot.worst_error);
-  if (!checked.ok()) return checked;
-  slot.state.store(TenantState::kDone, std::memory_order_release);
-  return absl::OkStatus();
-}
+
+ private:
+  TenantSlot& slot() { return slots_.front(); }
+  void Note(TenantStep step) {
+    slot().step.store(step, std::memory_order_release);  // for the suite's acquire
+  }
+
+  absl::Status GetReady(TenantJob& job) {
+    if (absl::Status prepared = job.Prepare(); !prepared.ok()) return prepared;
+    Note(TenantStep::kTurn);
+    AwaitTurn(board_, options_.index);
+    Note(TenantStep::kGpu);
+    absl::Status opened = job.Open();
+    PassTurn(board_);  // also when this one failed: the others say how they fared
+    if (!opened.ok()) return opened;
+    Note(TenantStep::kFirstRuns);
+    if (absl::Status ran = job.RunFirst(); !ran.ok()) return ran;
+    Note(TenantStep::kFirstCheck);
+    if (absl::Status checked = Check(job); !checked.ok()) return checked;
+    Note(TenantStep::kLaps);
+    return absl::OkStatus();
+  }
+
+  absl::Status Check(TenantJob& job) {
+    const absl::StatusOr<double> error = job.Check();
+    if (!error.ok()) return error.status();
+    for (TenantSlot& own : slots_) own.worst_error = std::max(own.worst_error, *error);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunLap(TenantJob& job) {
+    const uint64_t own = ~uint64_t{0} >> (kMaxTenants - options_.clients) << options_.index;
+    if ((board_.participants & own) == 0) return absl::OkStatus();
+    const absl::StatusOr<uint64_t> start = StartTogether(board_);
+    if (!start.ok()) return start.status();
+    const uint64_t begin = *start + uint64_t{1000} * board_.warmup_us;
+    return job.RunLap({.begin_ns = begin,
+                       .end_ns = begin + uint64_t{1000} * board_.window_us,
+                       .participants = board_.participants},
+                      slots_, static_cast<size_t>(options_.index));
+  }
+
+  const TenantOptions& options_;
+  TenantBoard& board_;
+  const std::span<TenantSlot> slots_;
+};
 
 }  // namespace
 
 absl::Status RunTenant(const TenantOptions& options) {
-  if (options.index < 0 || options.index >= kMaxTenants)
-    return absl::InvalidArgumentError(absl::StrCat("--index is ", options.index));
+  if (options.index < 0 || options.clients < 1 || options.index + options.clients > kMaxTenants) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--index is ", options.index, " and --clients ", options.clients));
+  }
   const absl::StatusOr<MappedBoard> board = MapBoard(options.board, /*create=*/false);
   if (!board.ok()) return board.status();
-  TenantSlot& slot = (*board)->slots[options.index];
-  absl::Status served = Serve(options, **board, slot);
+  absl::Status served = Worker(options, **board).Serve();
   if (!served.ok()) {
+    TenantSlot& slot = (*board)->slots[options.index];
     const std::string message = served.ToString();
     message.copy(slot.message.data(), slot.message.size() - 1);
     slot.state.store(TenantState::kFailed, std::memory_order_release);
   }
   return served;
+}
+
+absl::Status NoSuchClient(const TenantOptions& options) {
+  return absl::NotFoundError(absl::StrCat("no client ", options.index, " of a scenario '",
+                                          options.scenario, "' in ", options.scenarios));
 }
 
 }  // namespace concert::bench

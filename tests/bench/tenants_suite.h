@@ -2,15 +2,13 @@
 #ifndef CONCERT_TESTS_BENCH_TENANTS_SUITE_H_
 #define CONCERT_TESTS_BENCH_TENANTS_SUITE_H_
 
-#include <vector>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/scenario_file.h"
-#include "tests/bench/speedup_summary.h"
 #include "tests/bench/suite.h"
-#include "tests/bench/tenant_cast.h"
+#include "tests/bench/tenant_group.h"
+#include "tests/bench/tenant_turns.h"
 
 namespace concert::bench {
 
@@ -28,15 +26,7 @@ namespace concert::bench {
 // fails, so does the scenario.
 absl::Status RunTenantsSuite(const RunOptions& options, nlohmann::json& result);
 
-// The suite's inside, for its test.
-struct TenantStage {
-  RunOptions options;
-  TenantGpu gpu;
-  // Those of one turn run side by side, lap by lap; turns exclude each other.
-  std::vector<std::vector<TenantMode>> turns;
-  std::vector<std::vector<TenantMode>> alone;  // the same for scenarios of one client
-  Rivals rivals;
-};
+TenantGroup GroupOf(const TenantScenario& scenario);
 // One scenario's entry of the result.
 absl::StatusOr<nlohmann::json> MeasureTenants(const TenantStage& stage,
                                               const TenantScenario& scenario);

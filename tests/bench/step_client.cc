@@ -1,0 +1,182 @@
+#include "tests/bench/step_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/bench/chain_client.h"
+#include "tests/bench/daemon_contender.h"
+
+namespace concert::bench {
+namespace {
+
+// Of one row.
+int32_t ArgmaxOf(const uint16_t* logits, uint32_t columns) {
+  const auto less = [](uint16_t a, uint16_t b) { return FromBf16(a) < FromBf16(b); };
+  return static_cast<int32_t>(std::max_element(logits, logits + columns, less) - logits);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepClient>> StepClient::Connect(const std::string& socket,
+                                                                const StepData& data, Form form) {
+  Result<Session> session = Session::Connect(
+      {.socket_path = socket, .client_name = "concert-bench", .fallback = Fallback::kNone});
+  if (!session.ok()) return ToAbsl(session.status());
+  constexpr Priority kPriorities[] = {kLow, kNormal, kHigh};
+  Result<Queue> queue = session->CreateQueue({.priority = kPriorities[data.client().priority + 1]});
+  if (!queue.ok()) return ToAbsl(queue.status());
+  return std::unique_ptr<StepClient>(
+      new StepClient(data, form, std::move(session).value(), std::move(queue).value()));
+}
+
+absl::Status StepClient::Prepare() {
+  if (absl::Status made = MakeTensors(); !made.ok()) return made;
+  if (absl::Status made = MakeBindings(); !made.ok()) return made;
+  return form_ == Form::kProgram ? RecordProgram() : ListOps();
+}
+
+absl::StatusOr<Slice> StepClient::Allocate(uint64_t bytes) {
+  Result<Buffer> buffer = session_.Allocate(bytes);
+  if (!buffer.ok()) return ToAbsl(buffer.status());
+  buffers_.push_back(std::move(buffer).value());
+  return Slice(buffers_.back());
+}
+
+template <typename T>
+absl::Status StepClient::Upload(const std::vector<T>& values, Slice& slice) {
+  const uint64_t bytes = values.size() * sizeof(T);
+  const absl::StatusOr<Slice> place = Allocate(bytes);
+  if (!place.ok()) return place.status();
+  slice = *place;
+  return ToAbsl(buffers_.back().Write(values.data(), bytes));
+}
+
+absl::Status StepClient::MakeTensors() {
+  const auto upload = [&](StepTensor tensor, uint32_t layer, Slice& slice) {
+    return Upload(data_.Whole(tensor, layer), slice);
+  };
+  absl::Status made = upload(StepTensor::kFinalNorm, 0, tensors_.final_norm);
+  if (made.ok()) made = Upload(data_.CosSin(), tensors_.cos_sin);
+  if (made.ok() && data_.model().vocabulary > 0)
+    made = upload(StepTensor::kTable, 0, tensors_.table);
+  tensors_.layers.resize(data_.model().layers);
+  for (uint32_t i = 0; i < tensors_.layers.size() && made.ok(); ++i) {
+    LayerSlices& layer = tensors_.layers[i];
+    const std::pair<StepTensor, Slice*> parts[] = {
+        {StepTensor::kNorm, &layer.norm},      {StepTensor::kQkv, &layer.qkv},
+        {StepTensor::kOut, &layer.out},        {StepTensor::kMlpNorm, &layer.mlp_norm},
+        {StepTensor::kGateUp, &layer.gate_up}, {StepTensor::kDown, &layer.down},
+        {StepTensor::kKeys, &layer.keys},      {StepTensor::kValues, &layer.values}};
+    for (const auto& [tensor, slice] : parts) {
+      if (made.ok()) made = upload(tensor, i, *slice);
+    }
+  }
+  return made;
+}
+
+uint64_t StepClient::output_bytes() const {
+  const StepModel& model = data_.model();
+  const uint64_t columns = model.vocabulary > 0 ? model.vocabulary : model.hidden;
+  return sizeof(uint16_t) * data_.batch() * columns;
+}
+
+absl::Status StepClient::MakeBindings() {
+  const bool has_tokens = data_.model().vocabulary > 0;
+  absl::Status made = has_tokens ? Upload(data_.tokens(), bindings_.in)
+                                 : Upload(data_.Whole(StepTensor::kHidden, 0), bindings_.in);
+  if (made.ok()) made = Upload(data_.positions(), bindings_.positions);
+  if (made.ok()) made = Upload(data_.slots(), bindings_.slots);
+  if (made.ok()) made = Upload(data_.lengths(), bindings_.lengths);
+  if (made.ok()) made = Upload(data_.page_table(), bindings_.pages);
+  const std::vector<uint8_t> poison(output_bytes(), 0xFF);
+  if (made.ok()) made = Upload(poison, has_tokens ? tensors_.logits : bindings_.out);
+  if (made.ok() && has_tokens)
+    made = Upload(std::vector<int32_t>(data_.batch(), -1), bindings_.out);
+  return made;
+}
+
+absl::Status StepClient::RecordProgram() {
+  Result<Program> program = session_.BeginProgram();
+  if (!program.ok()) return ToAbsl(program.status());
+  program_ = std::move(program).value();
+  Status failed;
+  std::vector<Buffer> slots;  // what ops name; the program keeps what they mean
+  const auto keep = [&](Result<Buffer> slot) {
+    if (!slot.ok()) {
+      failed = slot.status();
+      return Slice();
+    }
+    slots.push_back(std::move(slot).value());
+    return Slice(slots.back());
+  };
+  StepBindings bindings;
+  for (Slice StepBindings::*member :
+       {&StepBindings::in, &StepBindings::positions, &StepBindings::slots, &StepBindings::lengths,
+        &StepBindings::pages, &StepBindings::out})
+    bindings.*member = keep(program_.Binding(BufferOf(bindings_.*member).bytes()));
+  const std::vector<StepOp> ops = MakeStepOps(
+      data_, tensors_, bindings, [&](uint64_t bytes) { return keep(program_.Arena(bytes)); });
+  if (!failed.ok()) return ToAbsl(failed);
+  for (const StepOp& op : ops) {
+    Status recorded = Submit(program_.queue(), op).submit_status();
+    if (!recorded.ok()) return ToAbsl(recorded);
+  }
+  return ToAbsl(program_.End());
+}
+
+absl::Status StepClient::ListOps() {
+  absl::Status failed;
+  ops_ = MakeStepOps(data_, tensors_, bindings_, [&](uint64_t bytes) {
+    const absl::StatusOr<Slice> slice = Allocate(bytes);
+    if (!slice.ok()) failed = slice.status();
+    return slice.ok() ? *slice : Slice();
+  });
+  return failed;
+}
+
+const Buffer& StepClient::BufferOf(const Slice& slice) const {
+  return *std::ranges::find(buffers_, slice.buffer, &Buffer::get);
+}
+
+absl::Status StepClient::RunStep() {
+  Ticket last;
+  if (form_ == Form::kProgram) {
+    last = queue_.Run({.program = program_,
+                       .bindings = {bindings_.in, bindings_.positions, bindings_.slots,
+                                    bindings_.lengths, bindings_.pages, bindings_.out}});
+  } else {
+    Result<Batch> together = session_.BeginBatch();
+    if (!together.ok()) return ToAbsl(together.status());
+    for (const StepOp& op : ops_) last = Submit(queue_, op);
+    if (Status ended = together->End(); !ended.ok()) return ToAbsl(ended);
+  }
+  return SpinThenWait(last);
+}
+
+absl::StatusOr<std::vector<uint16_t>> StepClient::Results() const {
+  const bool has_logits = data_.model().vocabulary > 0;
+  std::vector<uint16_t> results(output_bytes() / sizeof(uint16_t));
+  const Buffer& buffer = BufferOf(has_logits ? tensors_.logits : bindings_.out);
+  absl::Status read = ToAbsl(buffer.Read(results.data(), output_bytes()));
+  if (read.ok() && has_logits) read = CheckTokens(results);
+  if (!read.ok()) return read;
+  return results;
+}
+
+absl::Status StepClient::CheckTokens(const std::vector<uint16_t>& logits) const {
+  std::vector<int32_t> tokens(data_.batch());
+  absl::Status read =
+      ToAbsl(BufferOf(bindings_.out).Read(tokens.data(), tokens.size() * sizeof(int32_t)));
+  if (!read.ok()) return read;
+  const uint32_t columns = data_.model().vocabulary;
+  for (uint32_t row = 0; row < data_.batch(); ++row) {
+    const int32_t right = ArgmaxOf(logits.data() + uint64_t{row} * columns, columns);
+    if (tokens[row] == right) continue;
+    return absl::DataLossError(absl::StrCat("wrong results: the token of row ", row, " is ",
+                                            tokens[row], ", the logits say ", right));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace concert::bench

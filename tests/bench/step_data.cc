@@ -1,0 +1,191 @@
+#include "tests/bench/step_data.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "tests/bench/random_numbers.h"
+
+namespace concert::bench {
+namespace {
+
+constexpr uint64_t kDataSeed = 20261125;
+constexpr double kTheta = 10'000;
+// Of q * k / sqrt(head_dim) in standard deviations: some tokens count, not one alone.
+constexpr float kScoreScale = 2;
+
+// Rounds to nearest, ties to even. No NaN comes here.
+uint16_t ToBf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+// Four numbers of 16 bits from each random one: uniform in [middle - reach, middle + reach).
+void FillRow(uint64_t seed, float middle, float reach, uint16_t* out, uint64_t count) {
+  Random random(seed);
+  for (uint64_t i = 0; i < count; i += 4) {
+    uint64_t bits = random.Next();
+    for (uint64_t j = i; j < std::min(i + 4, count); ++j, bits >>= 16) {
+      const auto number = static_cast<float>(static_cast<int16_t>(bits & 0xFFFF));
+      out[j] = ToBf16(middle + reach * 0x1p-15f * number);
+    }
+  }
+}
+
+bool IsNorm(StepTensor tensor) {
+  return tensor == StepTensor::kFinalNorm || tensor == StepTensor::kNorm ||
+         tensor == StepTensor::kMlpNorm;
+}
+
+// Of uniform numbers around 0, how far they reach: those with a standard deviation of 1, and for
+// weight matrices that which gives outputs as large as inputs. What is added to the residual is
+// smaller the more layers add to it (as GPT-2 and Megatron begin).
+float ReachOf(StepTensor tensor, const StepModel& model, uint64_t columns) {
+  const float unit = std::sqrt(3.0f), weight = unit / std::sqrt(static_cast<float>(columns));
+  switch (tensor) {
+    case StepTensor::kFinalNorm:
+    case StepTensor::kNorm:
+    case StepTensor::kMlpNorm:
+      return 0.5f;
+    case StepTensor::kQkv:
+    case StepTensor::kGateUp:
+      return weight;
+    case StepTensor::kOut:
+    case StepTensor::kDown:
+      return weight / std::sqrt(2.0f * static_cast<float>(model.layers));
+    default:
+      return unit;
+  }
+}
+
+// Seeds whatever their neighbours are.
+uint64_t Mix(uint64_t a, uint64_t b) { return Random(a ^ Random(b).Next()).Next(); }
+
+}  // namespace
+
+float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+StepData::StepData(const StepScenario::Client& client, uint64_t place)
+    : client_(client), place_(place) {
+  for (const uint32_t length : client_.lengths) pages_ += (length - 1) / kPageSize + 1;
+  pages_of_row_ = (client_.longest() - 1) / kPageSize + 1;
+  ShufflePages();
+}
+
+void StepData::ShufflePages() {
+  std::vector<int32_t> order(pages_);
+  std::iota(order.begin(), order.end(), 0);
+  Random random(Mix(kDataSeed, place_));
+  for (uint32_t i = pages_; i > 1; --i) std::swap(order[i - 1], order[random.Next() % i]);
+  page_table_.assign(uint64_t{batch()} * pages_of_row_, 0);
+  auto next = order.begin();
+  for (uint32_t row = 0; row < batch(); ++row) {
+    const uint32_t pages = (client_.lengths[row] - 1) / kPageSize + 1;
+    std::copy_n(next, pages, page_table_.begin() + uint64_t{row} * pages_of_row_);
+    next += pages;
+  }
+}
+
+StepExtent StepData::extent(StepTensor tensor) const {
+  const StepModel& model = client_.model;
+  switch (tensor) {
+    case StepTensor::kTable:
+      return {model.vocabulary, model.hidden};
+    case StepTensor::kFinalNorm:
+    case StepTensor::kNorm:
+    case StepTensor::kMlpNorm:
+      return {1, model.hidden};
+    case StepTensor::kHidden:
+      return {batch(), model.hidden};
+    case StepTensor::kQkv:
+      return {model.qkv_columns(), model.hidden};
+    case StepTensor::kOut:
+      return {model.hidden, model.q_columns()};
+    case StepTensor::kGateUp:
+      return {2 * uint64_t{model.ffn}, model.hidden};
+    case StepTensor::kDown:
+      return {model.hidden, model.ffn};
+    case StepTensor::kKeys:
+    case StepTensor::kValues:
+      return {uint64_t{pages_} * kPageSize, model.kv_columns()};
+  }
+  return {};
+}
+
+uint64_t StepData::SeedOf(StepTensor tensor, uint32_t layer) const {
+  const bool state =
+      tensor == StepTensor::kHidden || tensor == StepTensor::kKeys || tensor == StepTensor::kValues;
+  const uint64_t owner = state ? Mix(1, place_) : Mix(2, client_.weights_seed);
+  return Mix(owner, Mix(kDataSeed + static_cast<uint64_t>(tensor), layer));
+}
+
+std::vector<uint16_t> StepData::Rows(StepTensor tensor, uint32_t layer, uint64_t first,
+                                     uint64_t count) const {
+  const uint64_t columns = extent(tensor).columns, seed = SeedOf(tensor, layer);
+  const float reach = ReachOf(tensor, client_.model, columns);
+  std::vector<uint16_t> rows(count * columns);
+  for (uint64_t i = 0; i < count; ++i) {
+    const bool is_query = tensor == StepTensor::kQkv && first + i < client_.model.q_columns();
+    FillRow(Mix(seed, first + i), IsNorm(tensor) ? 1.0f : 0.0f,
+            is_query ? kScoreScale * reach : reach, rows.data() + i * columns, columns);
+  }
+  return rows;
+}
+
+std::vector<uint16_t> StepData::Whole(StepTensor tensor, uint32_t layer) const {
+  const StepExtent whole = extent(tensor);
+  std::vector<uint16_t> rows(whole.rows * whole.columns);
+  ForEach(static_cast<int>((whole.rows + kRowsAtOnce - 1) / kRowsAtOnce), [&](int block) {
+    const uint64_t first = block * kRowsAtOnce;
+    const auto part = Rows(tensor, layer, first, std::min(kRowsAtOnce, whole.rows - first));
+    std::ranges::copy(part, rows.begin() + static_cast<ptrdiff_t>(first * whole.columns));
+  });
+  return rows;
+}
+
+uint64_t StepData::SlotOf(uint32_t row, uint32_t token) const {
+  const int32_t page = page_table_[uint64_t{row} * pages_of_row_ + token / kPageSize];
+  return uint64_t(page) * kPageSize + token % kPageSize;
+}
+
+std::vector<int32_t> StepData::tokens() const {
+  Random random(Mix(kDataSeed + 1, place_));
+  std::vector<int32_t> tokens(batch());
+  for (int32_t& token : tokens)
+    token = static_cast<int32_t>(random.Next() % client_.model.vocabulary);
+  return tokens;
+}
+
+std::vector<int32_t> StepData::positions() const {
+  std::vector<int32_t> positions = lengths();
+  for (int32_t& position : positions) --position;
+  return positions;
+}
+
+std::vector<int32_t> StepData::slots() const {
+  std::vector<int32_t> slots;
+  for (uint32_t row = 0; row < batch(); ++row)
+    slots.push_back(static_cast<int32_t>(SlotOf(row, client_.lengths[row] - 1)));
+  return slots;
+}
+
+std::vector<int32_t> StepData::lengths() const {
+  return {client_.lengths.begin(), client_.lengths.end()};
+}
+
+std::vector<float> StepData::CosSin() const {
+  const uint32_t half = client_.model.head_dim / 2;
+  std::vector<float> rows;
+  for (uint32_t position = 0; position < client_.longest(); ++position) {
+    for (const bool sine : {false, true}) {
+      for (uint32_t i = 0; i < half; ++i) {
+        const double angle = position / std::pow(kTheta, static_cast<double>(i) / half);
+        rows.push_back(static_cast<float>(sine ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace concert::bench

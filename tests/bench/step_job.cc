@@ -1,0 +1,67 @@
+#include "tests/bench/step_job.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/bench/step_client.h"
+#include "tests/bench/step_reference.h"
+#include "tests/bench/step_scenario.h"
+#include "tests/bench/torch_job.h"
+
+namespace concert::bench {
+namespace {
+
+class StepJob : public ClosedLoop {
+ public:
+  StepJob(const TenantOptions& options, const StepScenario::Client& client)
+      : options_(options), data_(client, options.index) {}
+
+  absl::Status Prepare() override {
+    reference_ = ReferenceStep(data_);
+    return absl::OkStatus();
+  }
+  absl::Status Open() override {
+    const auto form =
+        options_.form == kOpsForm ? StepClient::Form::kOps : StepClient::Form::kProgram;
+    absl::StatusOr<std::unique_ptr<StepClient>> client =
+        StepClient::Connect(options_.socket, data_, form);
+    if (!client.ok()) return client.status();
+    client_ = *std::move(client);
+    return absl::OkStatus();
+  }
+  absl::Status RunFirst() override {
+    if (absl::Status prepared = client_->Prepare(); !prepared.ok()) return prepared;
+    return client_->RunStep();
+  }
+  absl::StatusOr<double> Check() override {
+    const absl::StatusOr<std::vector<uint16_t>> results = client_->Results();
+    if (!results.ok()) return results.status();
+    return WithinTolerance(StepError(reference_, *results), StepTolerance(data_.model()));
+  }
+
+ protected:
+  absl::Status RunOnce() override { return client_->RunStep(); }
+
+ private:
+  const TenantOptions options_;
+  const StepData data_;
+  std::vector<float> reference_;
+  std::unique_ptr<StepClient> client_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TenantJob>> MakeStepJob(const TenantOptions& options) {
+  const auto scenarios = ReadStepScenarios(options.scenarios, "");
+  if (!scenarios.ok()) return scenarios.status();
+  for (const StepScenario& scenario : *scenarios) {
+    const size_t end = static_cast<size_t>(options.index) + static_cast<size_t>(options.clients);
+    if (scenario.name != options.scenario || end > scenario.clients.size()) continue;
+    if (options.form == kTorchForm) return MakeTorchJob(options, scenario);
+    return std::make_unique<StepJob>(options, scenario.clients[options.index]);
+  }
+  return NoSuchClient(options);
+}
+
+}  // namespace concert::bench

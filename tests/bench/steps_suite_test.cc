@@ -1,0 +1,83 @@
+// Suite "steps" end to end on the simulator.
+#include "tests/bench/steps_suite.h"
+
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/bench/result_file.h"
+
+namespace concert::bench {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr char kStepsFile[] = R"({"suite": "steps", "scenarios": [
+  {"name": "ragged", "clients": [
+     {"model": "t", "count": 2, "batch": 3, "context": [5, 40], "weights": "own"}],
+   "models": [{"id": "t", "hidden": 96, "heads": 4, "kv_heads": 2, "head_dim": 64, "ffn": 160,
+               "layers": 2, "vocab": 0}]},
+  {"name": "tokens", "clients": [
+     {"model": "v", "batch": 2, "context": 33, "weights": "shared", "priority": "high"},
+     {"model": "v", "batch": 2, "context": 33, "weights": "shared", "priority": "low"}],
+   "models": [{"id": "v", "hidden": 64, "heads": 1, "kv_heads": 1, "head_dim": 64, "ffn": 96,
+               "layers": 1, "vocab": 200}]},
+  {"name": "prefill", "clients": [
+     {"model": "v", "batch": 1, "context": 0, "role": "prefill", "chunk": 16}],
+   "models": [{"id": "v", "hidden": 64, "heads": 1, "kv_heads": 1, "head_dim": 64, "ffn": 96,
+               "layers": 1, "vocab": 0}]}]})";
+
+json RunOnTheSimulator(const std::string& filter) {
+  RunOptions options;
+  options.device = "sim";
+  options.rounds = 2;
+  options.filter = filter;
+  options.scenarios = testing::TempDir() + "/concert_steps_suite_test.json";
+  std::ofstream(options.scenarios) << kStepsFile;
+  json result = NewResult("steps");
+  const absl::Status ran = RunStepsSuite(options, result);
+  EXPECT_TRUE(ran.ok()) << ran;
+  EXPECT_TRUE(ValidateResult(result).ok()) << ValidateResult(result);
+  return result;
+}
+
+TEST(StepsSuiteTest, StepsRunAsProcessesAndAreChecked) {
+  const json result = RunOnTheSimulator("ragged|tokens");
+  ASSERT_EQ(result["scenarios"].size(), 2u);
+  for (const json& scenario : result["scenarios"]) {
+    for (const char* mode : {"concert", "ops"}) {
+      SCOPED_TRACE(mode);
+      EXPECT_GT(scenario["throughput_per_s"][mode].get<double>(), 0);
+      ASSERT_EQ(scenario["latency_us"][mode].size(), 2u);
+      EXPECT_GE(scenario["latency_us"][mode][1]["p99"], scenario["latency_us"][mode][1]["p50"]);
+      EXPECT_EQ(scenario["solo_latency_us"][mode].size(), 2u);
+      ASSERT_EQ(scenario["client_rel_errors"][mode].size(), 2u);
+      EXPECT_GT(scenario["client_rel_errors"][mode][0].get<double>(), 0) << "bf16 is rounded";
+    }
+    EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
+    EXPECT_GT(scenario["bound_steps_per_s"].get<double>(), 0);
+    EXPECT_TRUE(scenario["speedup_over"].contains("ops"));
+  }
+  const json &ragged = result["scenarios"][0], &tokens = result["scenarios"][1];
+  EXPECT_EQ(ragged["client_names"][0], "t: 2 layers of 96, batch 3, context 5 to 40");
+  EXPECT_NE(ragged["client_rel_errors"]["concert"][0], ragged["client_rel_errors"]["concert"][1])
+      << "each client has data of its own";
+  EXPECT_EQ(ragged["weights"], "own");
+  EXPECT_EQ(tokens["weights"], "shared");
+  EXPECT_THAT(tokens["weights_are"].get<std::string>(), HasSubstr("a copy for each"));
+}
+
+TEST(StepsSuiteTest, WhatCannotBeMeasuredSaysWhy) {
+  const json result = RunOnTheSimulator("prefill");
+  ASSERT_EQ(result["summary"]["skipped"].size(), 1u);
+  EXPECT_EQ(result["summary"]["skipped"][0]["name"], "prefill");
+  EXPECT_THAT(result["summary"]["skipped"][0]["why"].get<std::string>(), HasSubstr("prefill"));
+  ASSERT_EQ(result["header"]["left_out"].size(), 3u);
+  EXPECT_EQ(result["header"]["left_out"][0]["name"], "time_sliced");
+  EXPECT_THAT(result["header"]["left_out"][0]["why"].get<std::string>(), HasSubstr("simulator"));
+}
+
+}  // namespace
+}  // namespace concert::bench
