@@ -1,58 +1,20 @@
-// Attention of a decode step, which is as fast as K and V can be read once. A block takes a chunk
-// of a row's tokens for one head of the cache and all heads of q that share it; its warps take 16
-// or 32 tokens at a time, straight from memory to registers, in the order that the tensor cores
-// want: which elements of K and q meet in a product, and which column of V's product is which
-// element, is free as long as both sides agree. Nothing in shared memory but the warps' results.
-#include <cuda_bf16.h>
-
-#include "kernels/attention/attention.cuh"
-#include "kernels/attention_decode/attention_kernel_args.h"
+// The launches of attention_decode: chunks of rows, and where rows have several of them, their sum.
+#include "kernels/attention_decode/attention_block.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
 
 constexpr int kWarps = kAttentionThreads / 32;
 
-// d += a * b, of m16n8k16, for the upper 8 rows of a; the lower are zero and what comes of them is
-// dropped.
-__device__ __forceinline__ void MultiplyUpper(float (&d)[2], uint32_t a_low, uint32_t a_high,
-                                              uint32_t b_low, uint32_t b_high) {
-  [[maybe_unused]] float dropped[2];
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %5}, "
-      "{%7, %8}, {%0, %1, %9, %9};"
-      : "+f"(d[0]), "+f"(d[1]), "=f"(dropped[0]), "=f"(dropped[1])
-      : "r"(a_low), "r"(0), "r"(a_high), "r"(b_low), "r"(b_high), "f"(0.0f));
-}
-
-__device__ __forceinline__ uint4 LoadUnit(Address base, uint64_t element) {
-  return *reinterpret_cast<const uint4*>(base + element * sizeof(__nv_bfloat16));
-}
-
-__device__ __forceinline__ uint32_t Word(const uint4& unit, int i) {
-  return i == 0 ? unit.x : i == 1 ? unit.y : i == 2 ? unit.z : unit.w;
-}
-
-// 0 for a state without tokens: it weighs nothing, whatever the others are.
-__device__ __forceinline__ float WeightOf(const SoftmaxState& state, float largest) {
-  return state.sum == 0 ? 0 : exp2f(state.largest - largest);
-}
-
-// What a block works on: tokens [begin, end) of a row.
-struct Chunk {
-  uint64_t row;
-  uint32_t kv_head, index;  // index: among the row's chunks
-  uint32_t begin, end;
-};
-
 // REQUIRES: all threads call it, with the same item. They must see one length, which the client may
 // change meanwhile.
-__device__ Chunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
+__device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
   __shared__ uint32_t shared_length;
-  Chunk chunk;
+  AttentionChunk chunk;
   chunk.kv_head = static_cast<uint32_t>(item % args.op.kv_heads);
   const uint64_t of_row = item / args.op.kv_heads;
-  chunk.index = static_cast<uint32_t>(of_row % args.chunks);
-  chunk.row = of_row / args.chunks;
+  chunk.index = static_cast<uint32_t>(of_row % args.partials.chunks);
+  chunk.row = of_row / args.partials.chunks;
   __syncthreads();  // the item before has been read
   if (threadIdx.x == 0) shared_length = args.op.LengthOf(chunk.row);
   __syncthreads();
@@ -63,250 +25,24 @@ __device__ Chunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
   return chunk;
 }
 
-// A warp's part of a chunk. Lanes are 8 quads: lane / 4 is the head of q among those that share the
-// cache's, and in products of K the token's column; lane % 4 says which elements.
-template <int kDim>
-struct WarpAttention {
-  static constexpr int kTiles = 128 / kDim;  // of 16 tokens that a warp takes at a time
-  static constexpr int kTokens = 16 * kTiles;
-  static constexpr int kUnits = kDim / 32;   // 16-byte units of a head that a lane has of q and k
-  static constexpr int kHalves = kDim / 64;  // of a head: v's units of 8 lanes
-
-  uint4 q[kUnits];
-  float sums[kHalves][8][2] = {};
-  SoftmaxState state = {-INFINITY, 0};  // of the quad's head; sum: of the lane's own tokens
-
-  __device__ void LoadQ(const AttentionDecodeArgs& op, const Chunk& chunk) {
-    const uint32_t group = op.q_heads / op.kv_heads;
-    const uint32_t head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
-    const uint64_t at = chunk.row * op.q_stride + (chunk.kv_head * group + head) * kDim;
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      q[i] = head < group ? LoadUnit(op.q, at + 32 * i + 8 * quarter) : uint4{};
-    }
-  }
-
-  // Tokens from `first` on, of which lane l knows where token l % kTokens begins (`at`); those from
-  // `end` on weigh nothing, whatever they are.
-  __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end, uint64_t at) {
-    float scores[kTiles][2][2] = {};
-    MultiplyKeys(op, at, scores);
-    // On their way while scores become weights. With those of K they would not fit the registers.
-    uint4 v[kTiles][4][kHalves];
-    LoadValues(op, at, v);
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      const uint32_t token = first + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
-      float& score = scores[i / 4][i / 2 % 2][i % 2];
-      score = token < end ? Score(op, score) : -INFINITY;
-    }
-    Weigh(scores);
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) AddValues(scores[tile], v[tile]);
-  }
-
- private:
-  // q times K^T: [tile][half] are 8 tokens, of which a lane has its quarter's two.
-  __device__ void MultiplyKeys(const AttentionDecodeArgs& op, uint64_t at,
-                               float (&products)[kTiles][2][2]) {
-    const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
-    uint4 k[2 * kTiles][kUnits];
-#pragma unroll
-    for (int half = 0; half < 2 * kTiles; ++half) {
-      const uint64_t token = __shfl_sync(kAll, at, 8 * half + eighth);
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        k[half][i] = LoadUnit(op.cache.k, token + 32 * i + 8 * quarter);
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2 * kTiles; ++half) {
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        const uint4& unit = k[half][i];
-        MultiplyUpper(products[half / 2][half % 2], q[i].x, q[i].y, unit.x, unit.y);
-        MultiplyUpper(products[half / 2][half % 2], q[i].z, q[i].w, unit.z, unit.w);
-      }
-    }
-  }
-
-  // Of a tile's 16 tokens a lane takes its quarter's two of each half, 8 elements of each half
-  // head.
-  __device__ void LoadValues(const AttentionDecodeArgs& op, uint64_t at,
-                             uint4 (&v)[kTiles][4][kHalves]) {
-    const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      const uint64_t token = __shfl_sync(kAll, at, 8 * (i / 2) + 2 * quarter + i % 2);
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        v[i / 4][i % 4][half] = LoadUnit(op.cache.v, token + 64 * half + 8 * eighth);
-      }
-    }
-  }
-
-  // Times log2(e).
-  static __device__ float Score(const AttentionDecodeArgs& op, float product) {
-    product *= op.scale;
-    if (op.soft_cap != 0) product = op.soft_cap * tanhf(product / op.soft_cap);
-    return product * kLog2E;
-  }
-
-  // Makes weights of scores, and what was added before fit them.
-  __device__ void Weigh(float (&scores)[kTiles][2][2]) {
-    float largest = state.largest;
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      largest = fmaxf(largest, scores[i / 4][i / 2 % 2][i % 2]);
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
-    // All scores may be -inf, which is no number to subtract.
-    const float base = largest == -INFINITY ? 0 : largest;
-    const float scale = exp2f(state.largest - base);
-    state.largest = largest;
-    state.sum *= scale;
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      float& score = scores[i / 4][i / 2 % 2][i % 2];
-      score = exp2f(score - base);
-      state.sum += score;
-    }
-#pragma unroll
-    for (int i = 0; i < 16 * kHalves; ++i) sums[i / 16][i / 2 % 8][i % 2] *= scale;
-  }
-
-  // 16 tokens' values times their weights. Column c of product j of a half is element 8 * c + j.
-  __device__ void AddValues(const float (&weights)[2][2], const uint4 (&v)[4][kHalves]) {
-    const uint32_t low = PackBf16(weights[0][0], weights[0][1]);
-    const uint32_t high = PackBf16(weights[1][0], weights[1][1]);
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const auto pair = [&](int token) {  // element j of two neighbouring tokens
-          return __byte_perm(Word(v[token][half], j / 2), Word(v[token + 1][half], j / 2),
-                             j % 2 == 0 ? 0x5410 : 0x7632);
-        };
-        MultiplyUpper(sums[half][j], low, high, pair(0), pair(2));
-      }
-    }
-  }
-};
-
-// Results of a block's warps for the heads that share the cache's, on their way to out.
-template <int kDim>
-struct WarpResults {
-  float sums[kWarps][kMaxHeadGroup][kDim];
-  SoftmaxState states[kWarps][kMaxHeadGroup];
-};
-
-template <int kDim>
-__device__ void Keep(WarpAttention<kDim>& attention, WarpResults<kDim>& results) {
-  const int warp = threadIdx.x / 32, head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
-  SoftmaxState& state = attention.state;
-  state.sum += __shfl_xor_sync(kAll, state.sum, 1);
-  state.sum += __shfl_xor_sync(kAll, state.sum, 2);
-  if (quarter == 0) results.states[warp][head] = state;
-    // Columns 2 * quarter and the next: 16 neighbouring elements in a half.
-#pragma unroll
-  for (int i = 0; i < 16 * WarpAttention<kDim>::kHalves; ++i) {
-    results.sums[warp][head][64 * (i / 16) + 16 * quarter + i % 16] =
-        attention.sums[i / 16][i % 8][i / 8 % 2];
-  }
-}
-
-// Adds up the warps' results.
-template <int kDim>
-__device__ void Finish(const AttentionKernelArgs& args, const Chunk& chunk,
-                       const WarpResults<kDim>& results) {
-  const AttentionDecodeArgs& op = args.op;
-  const uint32_t group = op.q_heads / op.kv_heads;
-  for (uint32_t i = threadIdx.x; i < group * kDim; i += kAttentionThreads) {
-    const uint32_t head = i / kDim, element = i % kDim;
-    float largest = -INFINITY, sum = 0;
-    SoftmaxState all = {-INFINITY, 0};
-    for (int warp = 0; warp < kWarps; ++warp) {
-      largest = fmaxf(largest, results.states[warp][head].largest);
-    }
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const SoftmaxState& state = results.states[warp][head];
-      const float weight = WeightOf(state, largest);
-      all.sum += weight * state.sum;
-      sum += weight * results.sums[warp][head][element];
-    }
-    all.largest = largest;
-    const uint64_t q_head = uint64_t{chunk.kv_head} * group + head;
-    if (args.chunks == 1) {
-      const float value = all.sum == 0 ? 0 : sum / all.sum;
-      reinterpret_cast<__nv_bfloat16*>(
-          op.out)[chunk.row * op.out_stride + q_head * kDim + element] = __float2bfloat16_rn(value);
-      continue;
-    }
-    const uint64_t partial = (chunk.row * op.q_heads + q_head) * args.chunks + chunk.index;
-    args.partial_sums[partial * kDim + element] = sum;
-    // Also of a chunk without tokens: what lay here before is somebody else's.
-    if (element == 0) args.partial_states[partial] = all;
-  }
-}
-
 template <int kDim>
 __device__ void Attend(const AttentionKernelArgs& args) {
-  using Warp = WarpAttention<kDim>;
-  __shared__ WarpResults<kDim> results;
-  const AttentionDecodeArgs& op = args.op;
-  const uint64_t items = uint64_t{op.rows} * args.chunks * op.kv_heads;
+  __shared__ WarpResults<kDim, kWarps> results;
+  constexpr WarpTeam kTeam = {0, kWarps};
+  const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
   for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = ChunkOf(args, item);
-    // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
-    const auto token_at = [&](uint32_t first) {
-      const uint32_t token = min(first + threadIdx.x % 32 % Warp::kTokens, chunk.end - 1);
-      return op.TokenAt(chunk.row, token) + uint64_t{chunk.kv_head} * op.cache.head_stride;
-    };
-    Warp attention;
-    attention.LoadQ(op, chunk);
-    uint32_t first = chunk.begin + threadIdx.x / 32 * Warp::kTokens;
-    uint64_t at = first < chunk.end ? token_at(first) : 0;
-    while (first < chunk.end) {
-      const uint32_t next = first + kWarps * Warp::kTokens;
-      // Looked up ahead, so that no load of K waits for one of the page table.
-      const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
-      attention.Add(op, first, chunk.end, at);
-      first = next, at = next_at;
-    }
-    Keep(attention, results);
+    const AttentionChunk chunk = ChunkOf(args, item);
+    AttendChunk</*kEager=*/false>(args.op, chunk, kTeam, results);
     __syncthreads();
-    Finish(args, chunk, results);
+    FinishChunk(args.op, chunk, args.partials, kTeam, results);
   }
 }
 
-// A warp adds up the chunks of a head of a row.
 template <int kDim>
 __device__ void Combine(const AttentionKernelArgs& args) {
-  constexpr int kElements = kDim / 32;  // of a lane, neighbours
-  const AttentionDecodeArgs& op = args.op;
-  const uint64_t heads = uint64_t{op.rows} * op.q_heads;
   const uint64_t head = uint64_t{blockIdx.x} * (kCombineThreads / 32) + threadIdx.x / 32;
-  const uint32_t lane = threadIdx.x % 32;
-  if (head >= heads) return;
-  const SoftmaxState* states = args.partial_states + head * args.chunks;
-  const float* partial = args.partial_sums + head * args.chunks * kDim + lane * kElements;
-  float largest = -INFINITY;
-  for (uint32_t i = lane; i < args.chunks; i += 32) largest = fmaxf(largest, states[i].largest);
-  for (int i = 16; i > 0; i /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, i));
-  float all = 0, sums[kElements] = {};
-#pragma unroll 4
-  for (uint32_t i = 0; i < args.chunks; ++i) {
-    const float weight = WeightOf(states[i], largest);
-    all += weight * states[i].sum;
-#pragma unroll
-    for (int j = 0; j < kElements; ++j) sums[j] += weight * partial[i * kDim + j];
-  }
-  const uint64_t row = head / op.q_heads;
-  __nv_bfloat16* out = reinterpret_cast<__nv_bfloat16*>(op.out) + row * op.out_stride +
-                       (head - row * op.q_heads) * kDim + lane * kElements;
-#pragma unroll
-  for (int j = 0; j < kElements; ++j) out[j] = __float2bfloat16_rn(all == 0 ? 0 : sums[j] / all);
+  if (head >= uint64_t{args.op.rows} * args.op.q_heads) return;
+  CombineChunks<kDim>(args.op, args.partials, head);
 }
 
 }  // namespace

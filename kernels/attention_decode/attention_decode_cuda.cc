@@ -27,18 +27,19 @@ AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionD
   const uint64_t tokens = CeilDiv(span, std::min(most, CeilDiv(span, kMinChunkTokens)));
   const uint64_t chunks = CeilDiv(span, tokens);
   auto* sums = reinterpret_cast<float*>(context.workspace);
-  return {.op = op,
-          .chunks = static_cast<uint32_t>(chunks),
-          .chunk_tokens = static_cast<uint32_t>(tokens),
-          .partial_sums = sums,
-          .partial_states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)};
+  return {
+      .op = op,
+      .chunk_tokens = static_cast<uint32_t>(tokens),
+      .partials = {.chunks = static_cast<uint32_t>(chunks),
+                   .sums = sums,
+                   .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)}};
 }
 
 }  // namespace
 
 absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
   const AttentionKernelArgs args = CutIntoChunks(context, op.attention_decode);
-  const uint64_t items = uint64_t{args.op.rows} * args.chunks * args.op.kv_heads;
+  const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
   const uint64_t places =
       uint64_t{kAttentionBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
@@ -48,7 +49,7 @@ absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
                         threads, context.stream, args);
   };
   absl::Status status = launch(context.kernels.attention_decode[dim], blocks, kAttentionThreads);
-  if (!status.ok() || args.chunks == 1) return status;
+  if (!status.ok() || args.partials.chunks == 1) return status;
   const uint64_t heads = uint64_t{args.op.rows} * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),
                 kCombineThreads);

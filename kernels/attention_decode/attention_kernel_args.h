@@ -19,14 +19,20 @@ struct SoftmaxState {
   float largest, sum;
 };
 
-// A row's tokens are cut into `chunks` chunks of `chunk_tokens`, of which a block takes one for a
-// head of the cache. Its sums are out's, or, where there are several, partial ones: of head h of
-// row r and chunk c they stand at (r * q_heads + h) * chunks + c, head_dim floats and one state.
+// Where the chunks of rows leave their sums, if a row has several: those of head h of row r and
+// chunk c stand at (r * q_heads + h) * chunks + c, head_dim floats and one state.
+struct AttentionPartials {
+  uint32_t chunks;
+  float* sums;
+  SoftmaxState* states;
+};
+
+// A row's tokens are cut into chunks of `chunk_tokens`, of which a block takes one for a head of
+// the cache.
 struct AttentionKernelArgs {
   AttentionDecodeArgs op;
-  uint32_t chunks, chunk_tokens;
-  float* partial_sums;
-  SoftmaxState* partial_states;
+  uint32_t chunk_tokens;
+  AttentionPartials partials;
 };
 
 }  // namespace concert::kernels::cuda

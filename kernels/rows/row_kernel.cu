@@ -2,18 +2,9 @@
 // track it takes part in chains as the group kernel does: it may start before the launch before it
 // has ended, waits for what each of its ops follows, counts what is stored and signals timelines
 // itself. kernels/group/group_args.h says how launches of a track overlap.
-#include "kernels/advance/advance.cuh"
-#include "kernels/argmax/argmax.cuh"
-#include "kernels/elementwise/elementwise.cuh"
-#include "kernels/embedding/embedding.cuh"
-#include "kernels/gated_activation/gated_activation.cuh"
 #include "kernels/group/async.cuh"
-#include "kernels/layer_norm/layer_norm.cuh"
-#include "kernels/quantize/quantize.cuh"
-#include "kernels/rms_norm/rms_norm.cuh"
-#include "kernels/rope_append/rope_append.cuh"
 #include "kernels/rows/row_args.h"
-#include "kernels/sample/sample.cuh"
+#include "kernels/rows/row_compute.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -82,49 +73,6 @@ __device__ void Complete(const RowArgs& args, const RowTask& task, int index) {
   StoreRelaxedSystem(task.signal_address, task.signal_value);
 }
 
-template <typename T, int kWidth>
-__device__ void Compute(const RowTask& task, uint32_t block) {
-  switch (task.kind) {
-    case RowKind::kRmsNorm:
-      return RmsNorm<T, kWidth>(task.rms_norm, block, task.blocks);
-    case RowKind::kGatedActivation:
-      return GatedActivation<T, kWidth>(task.gated_activation, block, task.blocks);
-    case RowKind::kEmbedding:
-      return Embedding<T, kWidth>(task.embedding, block, task.blocks);
-    case RowKind::kArgmax:
-      return Argmax<T, kWidth>(task.argmax, block, task.blocks);
-    case RowKind::kRopeAppend:
-      return RopeAppend<T, kWidth>(task.rope_append, block, task.blocks);
-    case RowKind::kLayerNorm:
-      return LayerNorm<T, kWidth>(task.layer_norm, block, task.blocks);
-    case RowKind::kElementwise:
-      return Elementwise<T, kWidth>(task.elementwise, block, task.blocks);
-    case RowKind::kAdvance:
-      return Advance(task.advance, block, task.blocks);
-    case RowKind::kQuantize:
-      return Quantize<T, kWidth>(task.quantize, block, task.blocks);
-    case RowKind::kSample:
-      return Sample<T, kWidth>(task.sample, block, task.blocks);
-  }
-}
-
-template <typename T>
-__device__ void ComputeElements(const RowTask& task, uint32_t block) {
-  if (task.wide) return Compute<T, 16 / sizeof(T)>(task, block);
-  Compute<T, 1>(task, block);
-}
-
-__device__ void ComputeAny(const RowTask& task, uint32_t block) {
-  switch (task.dtype) {
-    case Dtype::kBf16:
-      return ComputeElements<__nv_bfloat16>(task, block);
-    case Dtype::kFp16:
-      return ComputeElements<__half>(task, block);
-    default:
-      return ComputeElements<float>(task, block);
-  }
-}
-
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kRowThreads)
@@ -137,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   const Place place = PlaceOfBlock(args);
   const RowTask& task = args.tasks[place.task];
   if (on_track) WaitForInputs(args, task);
-  ComputeAny(task, place.block);
+  ComputeRowTask(task, place.block, task.blocks);
   if (on_track) Complete(args, task, place.task);
 }
 
