@@ -158,6 +158,15 @@ Ledger::Backlog Ledger::BacklogOf(policies::Priority priority, Time now) const {
   return backlog;
 }
 
+int Ledger::IdleLanes(policies::Priority priority) const {
+  const bool high = priority == policies::Priority::kHigh;
+  const Lane first = high ? policies::kFirstHighLane : policies::kFirstNormalLane;
+  const Lane end = first + (high ? policies::kHighLaneCount : policies::kNormalLaneCount);
+  int idle = 0;
+  for (Lane lane = first; lane < end; ++lane) idle += lanes_[lane].in_flight == 0 ? 1 : 0;
+  return idle;
+}
+
 policies::Lane Ledger::LaneBehind(OpId op) const {
   const Lane lane = pool_[op].flight.lane;
   if (policies::IsCollectiveLane(lane)) return policies::kNoLane;

@@ -84,6 +84,8 @@ class Ledger {
   };
   // Of the lanes on which work may outrank this class or share its SMs, collectives' excepted.
   Backlog BacklogOf(policies::Priority priority, Time now) const;
+  // The class's lanes on which nothing is in flight.
+  int IdleLanes(policies::Priority priority) const;
   // The lane on which the next launch would follow the op with nothing in between: kNoLane if there
   // is none. Collective lanes are never shared with other work.
   Lane LaneBehind(OpId op) const;

@@ -271,7 +271,8 @@ class Scheduler {
   // Deciding (scheduler_decide.cc).
   bool HasRoom(Time now, policies::Priority priority, bool more_expected) const;
   bool MoreExpected() const;
-  void AddCandidates(uint8_t list, int limit);
+  enum class Wanted : uint8_t { kAll, kOfManySteps };
+  void AddCandidates(uint8_t list, int limit, Wanted wanted);
   void RankCandidates(Time now);
   uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const;
   void ListRunning(Time now);

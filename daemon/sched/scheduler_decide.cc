@@ -71,13 +71,18 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
   return queue.last_launched == kNone ? policies::kNoLane : ledger_.LaneBehind(queue.last_launched);
 }
 
+// What has many steps, as a program, waits for no company: it is a launch of its own, and beside
+// others it fills what each of its steps leaves.
+//
 // Appends what is on the list, oldest first, as far as there is room: the rest has its turn when
 // those before it are launched.
-void Scheduler::AddCandidates(uint8_t list, int limit) {
+void Scheduler::AddCandidates(uint8_t list, int limit, Wanted wanted) {
   for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
-    if (limit-- <= 0) return;
+    if (limit <= 0) return;
     const Queue& queue = queues_[id];
     const OpSlot& slot = pool_[queue.front];
+    if (wanted == Wanted::kOfManySteps && slot.op.work.steps == 1) continue;
+    --limit;
     candidates_.push_back({.priority = static_cast<int8_t>(queue.priority),
                            .ahead = shares_[queue.share].served_ns,
                            .ready_at = slot.ready_at,
@@ -93,12 +98,17 @@ void Scheduler::RankCandidates(Time now) {
   const bool more_expected = MoreExpected();
   for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
     if (lists_[list].first == kNone) continue;
-    if (!HasRoom(now, static_cast<policies::Priority>(list - 1), more_expected)) continue;
-    AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList);
+    const auto priority = static_cast<policies::Priority>(list - 1);
+    if (HasRoom(now, priority, more_expected)) {
+      AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList, Wanted::kAll);
+    } else if (ledger_.plans().compute_plans() < PlanBook::kMaxComputePlans) {
+      AddCandidates(static_cast<uint8_t>(list), ledger_.IdleLanes(priority), Wanted::kOfManySteps);
+    }
   }
   AddCandidates(
       kReadyCollective,
-      std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()));
+      std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()),
+      Wanted::kAll);
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };

@@ -142,7 +142,7 @@ class AutoPolicy final : public Policy {
   }
   float LateUs() const { return std::exp2(static_cast<float>(late_step_) / kLateSteps); }
 
-  void AddOthers(const Snapshot& snapshot, PlanWriter& writer);
+  void AddOthers(const Snapshot& snapshot, const RunningCompute& running, PlanWriter& writer);
   void ChooseScope(const Snapshot& snapshot, const RunningCompute& running);
   void LookAtLane(const Snapshot& snapshot);
   void TakeHalf(const Snapshot& snapshot);
@@ -197,8 +197,8 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   if (snapshot.ready.empty()) return;
   chosen_anew_ = false;
   lanes_.reset();
-  AddOthers(snapshot, writer);
   const RunningCompute running(snapshot.running, snapshot.now);
+  AddOthers(snapshot, running, writer);
   history_.See(snapshot.now, compute_, running);
   if (compute_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
 
@@ -228,13 +228,18 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 }
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
-// cost others little. Lists what runs on SMs.
-void AutoPolicy::AddOthers(const Snapshot& snapshot, PlanWriter& writer) {
+// cost others little. So do programs, each on a lane of its own while there is one: beside each
+// other they use what the steps of each leave, which no prediction of one alone shows. Lists what
+// else runs on SMs.
+void AutoPolicy::AddOthers(const Snapshot& snapshot, const RunningCompute& running,
+                           PlanWriter& writer) {
   compute_.Clear();
   offered_sms_ = 0;
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
-    if (op.work.runs_on == RunsOn::kSms) {
+    const bool is_program =
+        op.work.steps > 1 && !running.HigherRuns(ClassOf(op.priority)) && !writer.full();
+    if (op.work.runs_on == RunsOn::kSms && !is_program) {
       compute_.Add(index, op, op.work.chains() && compiler_ != nullptr);
     } else if (!writer.full()) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;
