@@ -21,6 +21,11 @@
 namespace concert::daemon {
 namespace {
 
+kernels::ProgramEngine EngineOf(std::string_view name) {
+  if (name == "step") return kernels::ProgramEngine::kStep;
+  return name == "graph" ? kernels::ProgramEngine::kGraph : kernels::ProgramEngine::kAuto;
+}
+
 constexpr int kTickMs = 250;
 constexpr int64_t kReportPeriodNs = 1'000'000'000;
 // An idle dispatcher turns every half second.
@@ -141,6 +146,7 @@ absl::Status Daemon::OpenDevices() {
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,
+                .program_engine = EngineOf(config_.program_engine),
                 .nvtx = config_.nvtx,
                 .refuse_unusable_gpu = config_.unusable_gpu == "error"});
   if (!choice.ok()) return choice.status();

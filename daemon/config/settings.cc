@@ -14,6 +14,7 @@ namespace {
 
 std::vector<std::string> Devices() { return {"auto", "cuda", "sim"}; }
 std::vector<std::string> SplitSumsModes() { return {"repeatable", "fastest"}; }
+std::vector<std::string> ProgramEngines() { return {"auto", "step", "graph"}; }
 std::vector<std::string> SimRacesModes() { return {"error", "warn", "off"}; }
 std::vector<std::string> TransportChoices() {
   std::vector<std::string> choices = {"auto"};
@@ -96,6 +97,12 @@ const std::array kSettings = {
             .choices = SplitSumsModes,
             .help = "How group launches add the parts of a GEMM split along K: the same bits each "
                     "time, or as they come."},
+    Setting{.key = "program_engine",
+            .member = &Config::program_engine,
+            .choices = ProgramEngines,
+            .help =
+                "What runs programs on a GPU: one kernel for the whole step where it can, a CUDA "
+                "graph of their ops, or the kernel while no other program is in use."},
     Setting{.key = "spin_us",
             .member = &Config::spin_us,
             .min = 0,

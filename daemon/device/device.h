@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/launch_request.h"
 #include "kernels/op.h"
+#include "kernels/program/program_engine.h"
 #include "policies/cost/collective_cost.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/lanes.h"
@@ -167,6 +168,7 @@ struct NodeOptions {
   int collective_sms = 0;  // DeviceModel::collective_sms
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
+  kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;  // cuda
   bool nvtx = false;                 // cuda: an NVTX range around each launch
   bool refuse_unusable_gpu = false;  // auto: an error instead of NodeChoice::degraded
   std::string hardware_root = "/";   // where to look for sys/ and dev/

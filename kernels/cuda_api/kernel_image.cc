@@ -15,7 +15,8 @@
   X(attention_decode)     \
   X(attention_prefill)    \
   X(fallback_gemm)        \
-  X(epilogue) X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel)
+  X(epilogue)             \
+  X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel) X(step_kernel)
 
 #define X(name) extern "C" const unsigned char concert_image_##name[];
 CONCERT_IMAGES(X)
@@ -36,13 +37,15 @@ const std::array kImages = {CONCERT_IMAGES(X)};
 #undef X
 static_assert(std::tuple_size_v<decltype(kImages)> == KernelImage::kImageCount);
 
-// Wgmma exists on compute capability 9.0 and nowhere else, so it has machine code for that alone.
+// Wgmma and registers that change hands exist on compute capability 9.0 and nowhere else, so these
+// have machine code for that alone.
 constexpr std::string_view kGroupKernel = "group_kernel";
+constexpr std::string_view kStepKernel = "step_kernel";
 // Bulk copies exist from there on.
 constexpr std::string_view kPeerKernels = "peer_kernels";
 
 bool RunsOn(std::string_view image, int major, int minor) {
-  if (image == kGroupKernel) return major == 9 && minor == 0;
+  if (image == kGroupKernel || image == kStepKernel) return major == 9 && minor == 0;
   return image != kPeerKernels || major >= 9;
 }
 
@@ -174,6 +177,8 @@ absl::Status KernelImage::FindAll() {
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
   finder.Find("row_kernel", "concert_rows", table_.rows);
+  for (size_t i = 0; i < table_.step.size(); ++i)
+    finder.Find(kStepKernel, absl::StrCat("concert_step_", 8 << i), table_.step[i]);
   for (int i = 0; i < 2; ++i) {
     const std::string dim = i == 0 ? "64" : "128";
     finder.Find("attention_decode", "concert_attention_decode_" + dim, table_.attention_decode[i]);

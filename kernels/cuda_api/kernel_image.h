@@ -32,6 +32,8 @@ struct KernelTable {
   std::array<std::array<CUfunction, 3>, 3> group{};
   CUfunction repack = nullptr;  // for the group kernel
   CUfunction rows = nullptr;    // kernels/rows
+  // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
+  std::array<CUfunction, 3> step{};
   // kernels/attention_decode, by the length of heads: 64, 128.
   std::array<CUfunction, 2> attention_decode{}, attention_combine{};
   std::array<CUfunction, 2> attention_prefill{};  // kernels/attention_prefill, likewise
@@ -46,7 +48,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 9;
+  static constexpr int kImageCount = 10;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

@@ -16,6 +16,7 @@
 namespace concert::kernels::cuda {
 
 class GemmCache;      // kernels/gemm/gemm_cache.h
+class StepSms;        // kernels/step/step_sms.h
 struct PeerExchange;  // kernels/comm/peer_args.h
 struct PeerReport;
 
@@ -39,6 +40,7 @@ struct LaunchContext {
   // Launches are captured here to see their grids; nothing ever runs on it. Null: they stay
   // unknown.
   CUstream probe_stream = nullptr;
+  StepSms* step_sms = nullptr;  // null: the step kernel is not to be used
 };
 
 // One rank of a collective.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct Program {
   std::vector<uint32_t> buffers;  // of the session, by index: those that ops use, each once
   policies::Work work;            // of a run
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
+  // Of a device with a step kernel: why the program does not run there; empty: it does.
+  std::string why_no_step;
 };
 
 // A registered program as operators see it.

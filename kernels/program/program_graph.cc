@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/op_table.h"
-#include "kernels/program/program_op.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -58,17 +57,15 @@ ProgramGraph::~ProgramGraph() {
   if (executable_ != nullptr) driver_.cuGraphExecDestroy(executable_);
 }
 
-absl::Status ProgramGraph::Launch(CUstream stream) const {
-  return driver_.ToStatus(driver_.cuGraphLaunch(executable_, stream), "cuGraphLaunch", gpu_);
-}
-
 // What fails behind the first copy has touched nothing but the program's own arena.
-absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
-  const ProgramArgs& args = op.program;
-  const auto& graph = static_cast<const ProgramGraph&>(*args.program->executable);
-  if (absl::Status status = CopyBindings(context, args, /*out=*/false); !status.ok()) return status;
-  if (absl::Status status = graph.Launch(context.stream); !status.ok()) return status;
-  return CopyBindings(context, args, /*out=*/true);
+absl::Status ProgramGraph::Launch(const LaunchContext& context, const ProgramArgs& run) const {
+  if (absl::Status status = CopyBindings(context, run, /*out=*/false); !status.ok()) return status;
+  if (absl::Status status = driver_.ToStatus(driver_.cuGraphLaunch(executable_, context.stream),
+                                             "cuGraphLaunch", gpu_);
+      !status.ok()) {
+    return status;
+  }
+  return CopyBindings(context, run, /*out=*/true);
 }
 
 }  // namespace concert::kernels::cuda

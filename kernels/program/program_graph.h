@@ -7,20 +7,22 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/program/program.h"
+#include "kernels/program/program_args.h"
 
 namespace concert::kernels::cuda {
 
-class ProgramGraph final : public ProgramExecutable {
+class ProgramGraph {
  public:
   // Captures what each op launches by itself, on the context's stream, where nothing runs, with the
   // context's workspace, which is the program's alone. An error names the op.
   static absl::StatusOr<std::unique_ptr<ProgramGraph>> Capture(LaunchContext& context,
                                                                const Program& program);
   // REQUIRES: nothing launched it that has not ended.
-  ~ProgramGraph() override;
+  ~ProgramGraph();
 
-  // Enqueues it. CUDA lets launches of one graph follow one another, whatever their streams.
-  absl::Status Launch(CUstream stream) const;
+  // Enqueues it, between copies of the bindings. CUDA lets launches of one graph follow one
+  // another, whatever their streams.
+  absl::Status Launch(const LaunchContext& context, const ProgramArgs& run) const;
 
  private:
   ProgramGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}

@@ -23,7 +23,7 @@ Accesses AccessesOfProgram(const Op& op);
 void ComputeProgram(std::span<const Op* const> parts);
 
 namespace cuda {
-// In builds with CUDA. Launches the program's graph between copies of its bindings.
+// In builds with CUDA, by one of the program's engines (program_cuda.h).
 absl::Status LaunchProgram(LaunchContext& context, const Op& op);
 }  // namespace cuda
 

@@ -10,8 +10,9 @@
 #include "kernels/comm/peer_args.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
-#include "kernels/program/program_graph.h"
+#include "kernels/program/program_cuda.h"
 #include "kernels/rows/row_ops.h"
+#include "kernels/step/step_shared.h"
 
 namespace concert::daemon::cuda {
 namespace {
@@ -50,6 +51,7 @@ absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
   if (!image.ok()) return image.status();
   kernels_ = *std::move(image);
   if (absl::Status status = PreparePeerKernels(); !status.ok()) return status;
+  if (absl::Status status = PrepareStepKernel(options); !status.ok()) return status;
   if (absl::Status status = CreateHandle(cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(variants_cublaslt_); !status.ok()) return status;
   if (absl::Status status = CreateHandle(program_cublaslt_); !status.ok()) return status;
@@ -118,6 +120,19 @@ absl::Status CudaDevice::PreparePeerKernels() {
   return absl::OkStatus();
 }
 
+absl::Status CudaDevice::PrepareStepKernel(const CudaOptions& options) {
+  if (kernels_.table().step[0] == nullptr ||
+      options.program_engine == kernels::ProgramEngine::kGraph)
+    return absl::OkStatus();
+  for (CUfunction step : kernels_.table().step) {
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuFuncSetAttribute, step,
+                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(sizeof(kernels::cuda::StepMemory)));
+  }
+  return step_sms_->Open(driver_, gpu_, info_.model.sm_count,
+                         /*shared=*/options.program_engine == kernels::ProgramEngine::kStep);
+}
+
 absl::Status CudaDevice::CreateWorkspaces() {
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuMemAlloc, &workspaces_,
                                  kWorkspaceBytes * policies::kLaneCount);
@@ -182,6 +197,7 @@ CudaDevice::~CudaDevice() {
   groups_.reset();
   kernels_ = {};
   batched_.reset();
+  step_sms_.reset();
   for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_, program_cublaslt_}) {
     if (handle != nullptr) api_.cublaslt.cublasLtDestroy(handle);
   }
@@ -241,7 +257,8 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(const LaunchRequest& launch) 
           .degree = planned.degree,
           .tuned = tuned_.get(),
           .variant = launch.variant,
-          .probe_stream = probe_stream_};
+          .probe_stream = probe_stream_,
+          .step_sms = step_sms_->usable() ? &*step_sms_ : nullptr};
 }
 
 int CudaDevice::TrackFor(const LaunchRequest& launch) const {
@@ -290,25 +307,26 @@ absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,
   return absl::OkStatus();
 }
 
-uint64_t CudaDevice::program_workspace_bytes() const { return kWorkspaceBytes; }
+uint64_t CudaDevice::program_workspace_bytes() const {
+  return kernels::cuda::kProgramWorkspaceBytes;
+}
 
 absl::Status CudaDevice::Prepare(kernels::Program& program) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  kernels::cuda::LaunchContext context{
-      .api = api_,
-      .kernels = kernels_.table(),
-      .cublaslt = program_cublaslt_,
-      .gemm_cache = program_gemm_cache_,
-      .gpu = gpu_,
-      .stream = program_stream_,
-      .workspace = program.workspace.begin,
-      .workspace_bytes = program.workspace.end - program.workspace.begin,
-      .sm_budget = 0};
-  absl::StatusOr<std::unique_ptr<kernels::cuda::ProgramGraph>> graph =
-      kernels::cuda::ProgramGraph::Capture(context, program);
-  if (!graph.ok()) return graph.status();
-  program.executable = *std::move(graph);
+  const kernels::cuda::LaunchContext context{.api = api_,
+                                             .kernels = kernels_.table(),
+                                             .cublaslt = program_cublaslt_,
+                                             .gemm_cache = program_gemm_cache_,
+                                             .gpu = gpu_,
+                                             .stream = program_stream_,
+                                             .workspace = 0,
+                                             .workspace_bytes = 0,
+                                             .sm_budget = 0};
+  absl::StatusOr<std::unique_ptr<kernels::cuda::CudaProgram>> made =
+      kernels::cuda::CudaProgram::Make(context, program);
+  if (!made.ok()) return made.status();
+  program.executable = *std::move(made);
   return absl::OkStatus();
 }
 
@@ -373,6 +391,11 @@ absl::Status CudaDevice::healthy() const {
     return absl::InternalError(absl::StrCat("GPU ", gpu_, ": rank ", report->missing - 1,
                                             " of a collective did not come to block ",
                                             report->block, " of a peer kernel"));
+  }
+  if (const kernels::cuda::StepReport* report = step_sms_->report();
+      report != nullptr && report->missing != 0) {
+    return absl::InternalError(absl::StrCat("GPU ", gpu_, ": block ", report->block,
+                                            " of a program's launch waited in vain for others"));
   }
   return result == CUDA_ERROR_NOT_READY ? absl::OkStatus()
                                         : driver_.ToStatus(result, "cuStreamQuery", gpu_);

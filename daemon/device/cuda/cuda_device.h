@@ -23,6 +23,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/group/batched_library.h"
 #include "kernels/group/group_launcher.h"
+#include "kernels/step/step_sms.h"
 #include "proto/mutex.h"
 
 namespace concert::daemon::cuda {
@@ -118,6 +119,7 @@ class CudaDevice : public Device {
   absl::Status CreateLanes();
   absl::Status CreateWorkspaces();
   absl::Status PreparePeerKernels();
+  absl::Status PrepareStepKernel(const CudaOptions& options);
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
   kernels::cuda::LaunchContext ContextOf(const LaunchRequest& launch);
@@ -144,6 +146,7 @@ class CudaDevice : public Device {
   CUstream side_stream_ = nullptr;
   CUevent side_event_ = nullptr;
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
+  std::optional<kernels::cuda::StepSms> step_sms_{std::in_place};
   CUdeviceptr workspaces_ = 0;                        // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;

@@ -2,12 +2,14 @@
 #define CONCERT_DAEMON_DEVICE_CUDA_CUDA_OPTIONS_H_
 
 #include "kernels/op.h"
+#include "kernels/program/program_engine.h"
 
 namespace concert::daemon {
 
 struct CudaOptions {
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;
   int collective_sms = 0;  // DeviceModel::collective_sms
+  kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;
   bool nvtx = false;       // with ranges around launches (nvtx_ranges.h)
 };
 

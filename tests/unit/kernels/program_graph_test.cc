@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/program/program_op.h"
+#include "kernels/program/program_args.h"
 #include "tests/unit/kernels/fake_cuda.h"
 
 namespace concert::tests {
@@ -56,12 +56,11 @@ TEST_F(ProgramGraphTest, OpsAreCapturedAndNothingRuns) {
 
 TEST_F(ProgramGraphTest, ARunIsTheGraphBetweenCopiesOfItsBindings) {
   kernels::cuda::LaunchContext context = fake_.Context();
-  program_.executable = *ProgramGraph::Capture(context, program_);
-  Op run;
-  run.kind = CONCERT_OP_PROGRAM;
-  run.program.program = &program_;
-  run.program.bindings = {kIn, kOut};
-  ASSERT_TRUE(kernels::cuda::LaunchProgram(context, run).ok());
+  const absl::StatusOr<std::unique_ptr<ProgramGraph>> graph =
+      ProgramGraph::Capture(context, program_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const kernels::ProgramArgs run = {.program = &program_, .bindings = {kIn, kOut}};
+  ASSERT_TRUE((*graph)->Launch(context, run).ok());
   EXPECT_THAT(fake_.enqueued, ElementsAre(kArena, kArena + 256, 0, kOut));
 }
 

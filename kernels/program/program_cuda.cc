@@ -1,0 +1,52 @@
+#include "kernels/program/program_cuda.h"
+
+#include "kernels/program/program_op.h"
+#include "kernels/step/step_plan.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+absl::StatusOr<std::unique_ptr<StepLauncher>> MakeStep(const LaunchContext& context,
+                                                       const Program& program) {
+  if (context.kernels.step[0] == nullptr)
+    return absl::FailedPreconditionError("this GPU has no step kernel");
+  const absl::StatusOr<StepPlan> plan = PlanStep(program, kStepExchangeBytes);
+  if (!plan.ok()) return plan.status();
+  const ByteRange& workspace = program.workspace;
+  return StepLauncher::Open(context, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchContext& context,
+                                                               Program& program) {
+  auto made = std::make_unique<CudaProgram>();
+  LaunchContext captured = context;
+  captured.workspace = program.workspace.begin;
+  captured.workspace_bytes = program.workspace.end - program.workspace.begin - kStepWorkspaceBytes;
+  absl::StatusOr<std::unique_ptr<ProgramGraph>> graph = ProgramGraph::Capture(captured, program);
+  if (!graph.ok()) return graph.status();
+  made->graph_ = *std::move(graph);
+  absl::StatusOr<std::unique_ptr<StepLauncher>> step = MakeStep(context, program);
+  if (step.ok()) {
+    made->step_ = *std::move(step);
+  } else if (absl::IsFailedPrecondition(step.status()) ||
+             absl::IsResourceExhausted(step.status())) {
+    program.why_no_step = std::string(step.status().message());
+  } else {
+    return step.status();
+  }
+  return made;
+}
+
+absl::Status CudaProgram::Launch(const LaunchContext& context, const ProgramArgs& run) {
+  const bool step_wanted = context.step_sms != nullptr && context.step_sms->Wants(this);
+  if (step_ != nullptr && step_wanted) return step_->Launch(context, run);
+  return graph_->Launch(context, run);
+}
+
+absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
+  return static_cast<CudaProgram&>(*op.program.program->executable).Launch(context, op.program);
+}
+
+}  // namespace concert::kernels::cuda

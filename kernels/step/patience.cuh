@@ -1,0 +1,42 @@
+// The bound of a wait for other blocks.
+#ifndef CONCERT_KERNELS_STEP_PATIENCE_CUH_
+#define CONCERT_KERNELS_STEP_PATIENCE_CUH_
+
+#include "kernels/step/step_args.h"
+
+namespace concert::kernels::cuda {
+
+// A launch whose blocks are all there ends its stages in microseconds.
+inline constexpr uint64_t kPatienceNs = 5'000'000'000;
+
+__device__ inline uint64_t NowNs() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Asked in every turn of a wait. Rather a wrong result, which is reported, than a GPU that hangs.
+class Patience {
+ public:
+  __device__ bool GivesUp(const StepArgs& args) {
+    constexpr uint32_t kTurnsPerLook = 4096;  // at the clock
+    return ++turns_ % kTurnsPerLook == 0 && IsOver(args, until_);
+  }
+
+ private:
+  static __device__ __noinline__ bool IsOver(const StepArgs& args, uint64_t& until) {
+    const uint64_t now = NowNs();
+    if (until == 0) until = now + kPatienceNs;
+    if (now < until) return false;
+    args.report->block = blockIdx.x;
+    args.report->missing = 1;
+    return true;
+  }
+
+  uint32_t turns_ = 0;
+  uint64_t until_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_PATIENCE_CUH_

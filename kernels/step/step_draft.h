@@ -1,0 +1,72 @@
+// A plan in the making: ops with what they touch, some of which become part of others.
+#ifndef CONCERT_KERNELS_STEP_STEP_DRAFT_H_
+#define CONCERT_KERNELS_STEP_STEP_DRAFT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/access.h"
+#include "kernels/program/program.h"
+#include "kernels/step/step_plan.h"
+#include "kernels/strided_range.h"
+
+namespace concert::kernels {
+
+struct Touch {
+  StridedRange memory;
+  uint32_t buffer;  // as Access::buffer
+  concert_field field;
+  bool reads, writes;
+};
+
+// Whether a byte is in both, to the byte unless finding out takes long: then it says yes.
+bool Overlap(const StridedRange& a, const StridedRange& b);
+
+struct Draft {
+  PlannedStage stage;
+  std::vector<Touch> touches;
+  bool gone = false;            // part of another
+  std::vector<uint32_t> polls;  // drafts whose whole result it reads through the exchange
+
+  bool Reads(const StridedRange& memory) const;
+  bool Writes(const StridedRange& memory) const;
+  // The buffer of what touches exactly this memory.
+  uint32_t BufferOf(const StridedRange& memory) const;
+  // Replaces what touches exactly this memory by `touch`; without any, by nothing.
+  void Replace(const StridedRange& memory, const Touch& touch);
+};
+
+class StepDraft {
+ public:
+  // A draft for each op of the program, as it is.
+  explicit StepDraft(const Program& program) : program_(program) {}
+
+  std::vector<Draft>& drafts() { return drafts_; }
+  const Program& program() const { return program_; }
+
+  // It belongs to the arena and to no binding: nobody looks at them after the run.
+  bool IsIntermediate(const StridedRange& memory) const;
+  // Nobody behind draft `index` reads what slot `buffer` holds there now. That other slots lie
+  // there later does not matter: they are read only where they have been written.
+  bool IsDeadBehind(size_t index, const StridedRange& memory, uint32_t buffer) const;
+  // The draft of the op that follows op `op` in the program, unless it is part of another. Null:
+  // there is none.
+  Draft* FollowerOf(uint32_t op);
+  size_t IndexOf(const Draft& draft) const { return static_cast<size_t>(&draft - drafts_.data()); }
+
+ private:
+  const Program& program_;
+  std::vector<Draft> drafts_;
+};
+
+// Lets results go through the exchange where their readers can look for them there
+// (kernels/step/step_exchange.cc). Returns the bytes of the exchange. REQUIRES: no draft is gone.
+uint64_t Exchange(StepDraft& drafts, uint64_t bytes_max);
+
+// Makes norms, residual adds, gates, and rotary embeddings with the append of k and v, part of the
+// GEMMs beside them (kernels/step/step_fold.cc).
+void Fold(StepDraft& draft);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_STEP_STEP_DRAFT_H_

@@ -1,0 +1,146 @@
+// Which results go through the exchange: those of GEMMs and attention that GEMMs read as their A or
+// C, whole and as they are.
+#include <algorithm>
+
+#include "kernels/step/step_draft.h"
+
+namespace concert::kernels {
+namespace {
+
+struct Matrix {
+  uint32_t rows = 0, columns = 0;
+  concert_field field = CONCERT_FIELD_NONE;  // of the touch that writes it
+};
+
+// What a draft makes that could be exchanged. No rows: nothing.
+Matrix ResultOf(const Draft& draft) {
+  const PlannedStage& stage = draft.stage;
+  if (stage.kind == StageKind::kAttention) {
+    const AttentionDecodeArgs& op = stage.op.attention_decode;
+    return {op.rows, static_cast<uint32_t>(op.q_heads) * op.head_dim, CONCERT_FIELD_OUT};
+  }
+  if (stage.kind != StageKind::kGemm || stage.gemm.epilogue == StepEpilogue::kRope) return {};
+  const bool plain = stage.gemm.epilogue == StepEpilogue::kStore;
+  return {stage.gemm.m, plain ? stage.gemm.n : stage.gemm.n / 2, CONCERT_FIELD_D};
+}
+
+auto TouchOf(Draft& draft, concert_field field) {
+  return std::find_if(draft.touches.begin(), draft.touches.end(),
+                      [field](const Touch& touch) { return touch.field == field; });
+}
+
+class Exchanger {
+ public:
+  Exchanger(StepDraft& drafts, uint64_t bytes_max)
+      : all_(drafts), drafts_(drafts.drafts()), bytes_max_(bytes_max) {}
+
+  uint64_t Run() {
+    for (size_t i = 0; i < drafts_.size(); ++i) ExchangeResultOf(i);
+    // Once it is known who still reads memory.
+    for (size_t i = 0; i < drafts_.size(); ++i) DropDeadStore(i);
+    return bytes_;
+  }
+
+ private:
+  void ExchangeResultOf(size_t index) {
+    Draft& maker = drafts_[index];
+    const Matrix matrix = ResultOf(maker);
+    if (matrix.rows == 0) return;
+    const auto made = TouchOf(maker, matrix.field);
+    const uint64_t bytes =
+        (uint64_t{matrix.rows} * matrix.columns * kStepElementBytes + 255) / 256 * 256;
+    if (made == maker.touches.end() || bytes_ + bytes > bytes_max_) return;
+    const StridedRange memory = made->memory;
+    if (maker.stage.kind == StageKind::kAttention && !IsOnlyReadAsA(index, memory, matrix)) return;
+    bool exchanged = false;
+    for (size_t i = index + 1; i < drafts_.size(); ++i) {
+      exchanged = LetRead(i, index, memory, matrix) || exchanged;
+      if (drafts_[i].Writes(memory)) break;
+    }
+    if (!exchanged) return;
+    const Address begin = kExchangeBase + bytes_;
+    bytes_ += bytes;
+    if (maker.stage.kind == StageKind::kAttention) {
+      maker.stage.exchanges = true;
+      maker.stage.op.attention_decode.out = begin;
+      maker.stage.op.attention_decode.out_stride = matrix.columns;
+      maker.touches.erase(made);
+    } else {
+      maker.stage.gemm.exchanged.begin = begin;
+    }
+  }
+
+  // Has draft `index` read A or C, if they are draft `maker`'s result, from the exchange.
+  bool LetRead(size_t index, size_t maker, const StridedRange& memory, const Matrix& matrix) {
+    Draft& draft = drafts_[index];
+    StepGemm& gemm = draft.stage.gemm;
+    if (draft.stage.kind != StageKind::kGemm || gemm.m != matrix.rows) return false;
+    bool reads = false;
+    const Address begin = kExchangeBase + bytes_;
+    if (const auto a = TouchOf(draft, CONCERT_FIELD_A);
+        a != draft.touches.end() && a->memory == memory && gemm.k == matrix.columns) {
+      gemm.a = begin, gemm.lda = matrix.columns, gemm.a_exchanged = reads = true;
+      draft.touches.erase(a);
+      draft.polls.push_back(static_cast<uint32_t>(maker));
+    }
+    if (const auto c = TouchOf(draft, CONCERT_FIELD_C);
+        c != draft.touches.end() && c->memory == memory && gemm.n == matrix.columns &&
+        gemm.epilogue == StepEpilogue::kStore) {
+      gemm.c = begin, gemm.ldc = matrix.columns, gemm.c_exchanged = reads = true;
+      draft.touches.erase(c);
+    }
+    return reads;
+  }
+
+  // Attention has one place to write to: all that read it must read the exchange.
+  bool IsOnlyReadAsA(size_t index, const StridedRange& memory, const Matrix& matrix) {
+    if (!all_.IsIntermediate(memory)) return false;
+    for (size_t i = index + 1; i < drafts_.size(); ++i) {
+      Draft& draft = drafts_[i];
+      const auto reads =
+          std::count_if(draft.touches.begin(), draft.touches.end(),
+                        [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
+      const auto a = TouchOf(draft, CONCERT_FIELD_A);
+      const bool as_a = draft.stage.kind == StageKind::kGemm && a != draft.touches.end() &&
+                        a->memory == memory && draft.stage.gemm.k == matrix.columns &&
+                        draft.stage.gemm.m == matrix.rows;
+      if (reads > (as_a ? 1 : 0)) return false;
+      if (draft.Writes(memory)) return true;
+    }
+    return true;
+  }
+
+  // What is read from the exchange alone is stored there alone.
+  void DropDeadStore(size_t index) {
+    Draft& draft = drafts_[index];
+    if (draft.stage.kind != StageKind::kGemm || draft.stage.gemm.exchanged.begin == 0) return;
+    const auto made = TouchOf(draft, CONCERT_FIELD_D);
+    const StridedRange memory = made->memory;
+    if (!all_.IsDeadBehind(index, memory, made->buffer)) return;
+    if (!all_.IsIntermediate(memory) && !IsOverwritten(index, memory)) return;
+    draft.touches.erase(made);
+    draft.stage.gemm.stores_d = false;
+  }
+
+  bool IsOverwritten(size_t index, const StridedRange& memory) const {
+    for (size_t i = index + 1; i < drafts_.size(); ++i) {
+      for (const Touch& touch : drafts_[i].touches) {
+        if (touch.writes && !touch.reads && touch.memory == memory) return true;
+      }
+    }
+    return false;
+  }
+
+  StepDraft& all_;
+  std::vector<Draft>& drafts_;
+  const uint64_t bytes_max_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+uint64_t Exchange(StepDraft& drafts, uint64_t bytes_max) {
+  return Exchanger(drafts, bytes_max).Run();
+}
+
+}  // namespace concert::kernels

@@ -1,0 +1,216 @@
+// A program as one launch: every block goes through the same list of stages, does its share of
+// each, and waits only for the stages that the next one needs. All blocks must be on the GPU at
+// once: they wait for each other.
+//
+// A block has eight warps that compute, one that loads weights ahead (weight_ring.cuh), which
+// stream while the block waits for others, and one that asks for keys and values ahead.
+//
+// What GEMMs and attention make for the next GEMM is looked for until it is there (Exchanged). For
+// all else a stage's end is a word for each block that takes part, with the run's epoch, so that
+// nothing is counted or reset. Stages wait only for earlier ones, so the first that has not ended
+// can always go on, and every run ends.
+#include "kernels/group/async.cuh"
+#include "kernels/rows/row_compute.cuh"
+#include "kernels/step/attention_stage.cuh"
+#include "kernels/step/gemm_stage.cuh"
+#include "kernels/step/step_args.h"
+#include "kernels/step/weight_ring.cuh"
+
+namespace concert::kernels::cuda {
+namespace {
+
+constexpr uint32_t kStageWords = sizeof(Stage) / sizeof(uint4);
+static_assert(kStageWords <= 32);
+
+__device__ uint32_t LoadRelaxed(const uint32_t* word) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// Until every block has ended its part of a stage. A thread of `threads` looks at one of them, or
+// two; whoever meets all of them after a fence has acquired what the blocks wrote (release:
+// EndStage). Looks are relaxed: one that acquires empties the SM's L1 cache, each time.
+__device__ void WaitForBlocks(const StepArgs& args, StepWait wait, uint32_t thread,
+                              uint32_t threads) {
+  const uint32_t blocks = min(wait.units, gridDim.x);
+  const uint32_t* ended = args.ended + wait.stage * kMaxStepBlocks;
+  Patience patience;
+  for (uint32_t block = thread; block < blocks; block += threads) {
+    while (LoadRelaxed(ended + block) != args.epoch && !patience.GivesUp(args)) {
+    }
+  }
+}
+
+// Until all that the stage needs is there. Of the computing threads.
+__device__ void WaitForInputs(const StepArgs& args, const Stage& stage) {
+  if (stage.wait_count == 0) return SyncRowThreads();
+  WaitForBlocks(args, stage.wait, threadIdx.x, kStepComputeThreads);
+  for (uint32_t i = 1; i < stage.wait_count; ++i) {
+    WaitForBlocks(args, args.waits[stage.more_waits + i - 1], threadIdx.x, kStepComputeThreads);
+  }
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  SyncRowThreads();
+}
+
+// Releases what the block's threads stored. REQUIRES: they have met since.
+__device__ void EndStage(const StepArgs& args, uint32_t stage) {
+  asm volatile(
+      "st.release.gpu.global.u32 [%0], %1;" ::"l"(args.ended + stage * kMaxStepBlocks + blockIdx.x),
+      "r"(args.epoch)
+      : "memory");
+}
+
+// Word `thread` of stage `index`, if there is one.
+__device__ uint4 LoadStageWord(const StepArgs& args, uint32_t index, uint32_t thread) {
+  if (index >= args.stage_count || thread >= kStageWords) return uint4{};
+  return __ldg(reinterpret_cast<const uint4*>(args.stages + index) + thread);
+}
+__device__ void KeepStageWord(Stage& stage, uint32_t thread, uint4 word) {
+  if (thread < kStageWords) reinterpret_cast<uint4*>(&stage)[thread] = word;
+}
+
+template <typename Word>
+__device__ void MovePiece(Address to, Address from, uint64_t bytes) {
+  const uint64_t step = uint64_t{gridDim.x} * kStepComputeThreads;
+  for (uint64_t i = uint64_t{blockIdx.x} * kStepComputeThreads + threadIdx.x;
+       i < bytes / sizeof(Word); i += step) {
+    reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const volatile Word*>(from)[i];
+  }
+}
+
+__device__ void Copy(const StepArgs& args, const StepCopy& copy) {
+  for (uint32_t i = 0; i < copy.count; ++i) {
+    const StepCopy::Piece& piece = copy.pieces[i];
+    const Address from = piece.from_binding < 0 ? piece.from : args.bindings[piece.from_binding];
+    const Address to = piece.to_binding < 0 ? piece.to : args.bindings[piece.to_binding];
+    if ((from | to | piece.bytes) % sizeof(uint32_t) == 0) {
+      MovePiece<uint32_t>(to, from, piece.bytes);
+    } else {
+      MovePiece<uint8_t>(to, from, piece.bytes);
+    }
+  }
+}
+
+template <int kRowTiles>
+__device__ void Multiply(const StepArgs& args, const StepGemm& gemm, StepMemory& memory,
+                         SlotReader& ring) {
+  GemmStage<kRowTiles>(args, gemm, memory, ring).Run(UnitsOfBlock(gemm.units()));
+}
+
+// Called, not inlined: its many kinds would keep what never changes in registers that others need.
+__device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
+  ComputeRowTask(task, blockIdx.x, blocks);
+}
+
+template <int kRowTiles>
+__device__ void Compute(const StepArgs& args, const Stage& stage, StepMemory& memory,
+                        SlotReader& ring) {
+  switch (stage.kind) {
+    case StageKind::kCopy:
+      return Copy(args, stage.copy);
+    case StageKind::kGemm:
+      return Multiply<kRowTiles>(args, stage.gemm, memory, ring);
+    case StageKind::kAttention:
+      return stage.attention.op.head_dim == 64 ? Attend<64>(args, stage.attention, memory)
+                                               : Attend<128>(args, stage.attention, memory);
+    case StageKind::kRows:
+      return ComputeRows(stage.row, min(stage.units, gridDim.x));
+  }
+}
+
+// The warps that compute.
+template <int kRowTiles>
+__device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
+  SlotReader ring(memory);
+  KeepStageWord(memory.computed[0], threadIdx.x, LoadStageWord(args, 0, threadIdx.x));
+  SyncRowThreads();
+  for (uint32_t i = 0; i < args.stage_count; ++i) {
+    const Stage& stage = memory.computed[i % 2];
+    const uint4 next = LoadStageWord(args, i + 1, threadIdx.x);
+    if (threadIdx.x == 0) *const_cast<volatile uint32_t*>(&memory.stage) = i;
+    const bool takes_part = blockIdx.x < stage.units;
+    if (takes_part) {
+      WaitForInputs(args, stage);
+      Compute<kRowTiles>(args, stage, memory, ring);
+    }
+    const bool signals = takes_part && stage.signals;
+    KeepStageWord(memory.computed[(i + 1) % 2], threadIdx.x, next);
+    SyncRowThreads();
+    if (signals && threadIdx.x == 0) EndStage(args, i);
+  }
+}
+
+// The warp that loads weights ahead.
+__device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
+  const uint32_t lane = threadIdx.x % 32;
+  Feeder feeder(memory, args.in_flight);
+  uint4 next = LoadStageWord(args, 0, lane);
+  for (uint32_t i = 0; i < args.stage_count; ++i) {
+    Stage& stage = memory.fed[i % 2];
+    KeepStageWord(stage, lane, next);
+    __syncwarp();
+    next = LoadStageWord(args, i + 1, lane);
+    if (stage.kind == StageKind::kGemm) feeder.Feed(stage.gemm);
+  }
+}
+
+// The warp that asks for keys and values ahead: those of an attention while the one before it
+// computes, since the cache holds what two of them read.
+__device__ void PrefetchStages(const StepArgs& args, StepMemory& memory) {
+  const uint32_t lane = threadIdx.x % 32;
+  WaitForBlocks(args, {kTablesStage, kAllBlocks}, lane,
+                32);  // a run's tables, by which caches are read
+  __syncwarp();
+  __threadfence();
+  uint32_t before = 0;  // the attention before this one
+  uint4 next = LoadStageWord(args, 0, lane);
+  for (uint32_t i = 0; i < args.stage_count; ++i) {
+    Stage& stage = memory.prefetched[i % 2];
+    KeepStageWord(stage, lane, next);
+    __syncwarp();
+    next = LoadStageWord(args, i + 1, lane);
+    if (stage.kind != StageKind::kAttention) continue;
+    // Ends for certain: computing warps wait for nothing that this warp does.
+    while (*const_cast<volatile uint32_t*>(&memory.stage) < before) __nanosleep(100);
+    before = i;
+    PrefetchCache(stage.attention.op);
+  }
+}
+
+template <int kRowTiles>
+__device__ void RunStages(const StepArgs& args) {
+  extern __shared__ __align__(128) char shared[];
+  auto& memory = *reinterpret_cast<StepMemory*>(shared);
+  const uint32_t warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) {
+    memory.stage = 0;
+    for (int i = 0; i < kSlots; ++i) {
+      InitBarrier(SharedAddress(&memory.full[i]), 1);
+      InitBarrier(SharedAddress(&memory.empty[i]), kStepWarps);
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  if (warp < kStepWarps) {
+    ClaimRegisters<kStepComputeRegisters>();
+    return ComputeStages<kRowTiles>(args, memory);
+  }
+  ReleaseRegisters<kStepFeedRegisters>();
+  if (warp == kStepWarps) FeedStages(args, memory);
+  if (warp == kStepWarps + 1) PrefetchStages(args, memory);
+}
+
+}  // namespace
+
+// By how many rows of A there are, at most: a thread has its part of them in registers.
+#define CONCERT_STEP(rows)                                         \
+  extern "C" __global__ void __launch_bounds__(kStepThreads, 1)    \
+      concert_step_##rows(const __grid_constant__ StepArgs args) { \
+    RunStages<rows / 8>(args);                                     \
+  }
+CONCERT_STEP(8)
+CONCERT_STEP(16)
+CONCERT_STEP(32)
+
+}  // namespace concert::kernels::cuda

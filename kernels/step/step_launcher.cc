@@ -1,0 +1,191 @@
+#include "kernels/step/step_launcher.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/rows/row_ops.h"
+#include "kernels/step/step_args.h"
+#include "kernels/step/step_shared.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+// Of a block's weights, so many slots are asked for at once: enough to keep memory busy, and few,
+// because what queues for memory delays the words that blocks wait for.
+constexpr uint32_t kInFlight = 4;
+
+// Hands out parts of the workspace.
+class Carver {
+ public:
+  explicit Carver(const ByteRange& range) : next_(range.begin), end_(range.end) {}
+  Address Take(uint64_t bytes) {
+    const Address address = next_;
+    next_ += (bytes + 255) / 256 * 256;
+    return address;
+  }
+  bool overflowed() const { return next_ > end_; }
+
+ private:
+  Address next_;
+  const Address end_;
+};
+
+// What blocks that share a row's head of the cache leave for the last of them: there are no more of
+// them than blocks, and only where rows and heads are fewer than those. All attention stages have
+// it in turn.
+StepAttention PlaceAttention(const StepPlan& plan, Carver& carver) {
+  uint64_t group = 0, dim = 0;
+  for (const PlannedStage& stage : plan.stages) {
+    if (stage.kind != StageKind::kAttention) continue;
+    const AttentionDecodeArgs& op = stage.op.attention_decode;
+    group = std::max<uint64_t>(group, op.q_heads / op.kv_heads);
+    dim = std::max<uint64_t>(dim, op.head_dim);
+  }
+  const uint64_t states = kMaxStepBlocks * group;
+  StepAttention attention = {};
+  attention.sums = reinterpret_cast<float*>(carver.Take(states * dim * sizeof(float)));
+  attention.states = reinterpret_cast<SoftmaxState*>(carver.Take(states * sizeof(SoftmaxState)));
+  attention.ended = reinterpret_cast<uint32_t*>(carver.Take(kMaxStepBlocks * sizeof(uint32_t)));
+  return attention;
+}
+
+void LowerRowStage(const Op& op, Stage& stage) {
+  const Op* const one[] = {&op};
+  RowArgs args{};
+  stage.units = LowerRows(one, kMaxStepBlocks, args);
+  stage.row = args.tasks[0];
+}
+
+// Where in memory the exchange has what a plan names.
+Address Moved(Address planned, Address exchange) { return planned - kExchangeBase + exchange; }
+
+StepGemm GemmOf(const PlannedStage& planned, Address exchange) {
+  StepGemm gemm = planned.gemm;
+  if (gemm.a_exchanged) gemm.a = Moved(gemm.a, exchange);
+  if (gemm.c_exchanged) gemm.c = Moved(gemm.c, exchange);
+  if (gemm.exchanged.begin != 0) gemm.exchanged.begin = Moved(gemm.exchanged.begin, exchange);
+  return gemm;
+}
+
+Stage StageOf(const PlannedStage& planned, const StepAttention& place, Address exchange) {
+  Stage stage = {};
+  stage.kind = planned.kind;
+  stage.signals = planned.signals;
+  stage.units = kAllBlocks;
+  switch (planned.kind) {
+    case StageKind::kCopy:
+      stage.copy = planned.copy;
+      break;
+    case StageKind::kGemm:
+      stage.gemm = GemmOf(planned, exchange);
+      stage.units = planned.gemm.units();
+      break;
+    case StageKind::kAttention:
+      stage.attention = place;
+      stage.attention.op = planned.op.attention_decode;
+      stage.attention.exchanges = planned.exchanges;
+      if (planned.exchanges) stage.attention.op.out = Moved(stage.attention.op.out, exchange);
+      break;
+    case StageKind::kRows:
+      LowerRowStage(planned.op, stage);
+      break;
+  }
+  return stage;
+}
+
+// Which of KernelTable::step has room for the GEMMs' rows.
+size_t KernelFor(const StepPlan& plan) {
+  uint32_t rows = 1;
+  for (const PlannedStage& stage : plan.stages) {
+    if (stage.kind == StageKind::kGemm) rows = std::max(rows, stage.gemm.m);
+  }
+  return rows <= 8 ? 0 : rows <= 16 ? 1 : 2;
+}
+
+template <typename T>
+absl::Status Upload(const LaunchContext& context, Address to, std::span<const T> from) {
+  const Driver& driver = context.api.driver;
+  if (from.empty()) return absl::OkStatus();
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemcpyHtoDAsync, to, from.data(),
+                                 from.size_bytes(), context.stream);
+  return driver.ToStatus(driver.cuStreamSynchronize(context.stream), "cuStreamSynchronize",
+                         context.gpu);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchContext& context,
+                                                                 const StepPlan& plan,
+                                                                 const ByteRange& workspace) {
+  Carver carver(workspace);
+  std::unique_ptr<StepLauncher> launcher(new StepLauncher);
+  const size_t count = plan.stages.size();
+  launcher->stage_count_ = static_cast<uint32_t>(count);
+  launcher->kernel_ = KernelFor(plan);
+  launcher->stages_ = carver.Take(count * sizeof(Stage));
+  launcher->ended_ = carver.Take(count * kMaxStepBlocks * sizeof(uint32_t));
+  const StepAttention attention = PlaceAttention(plan, carver);
+  launcher->exchange_bytes_ = plan.exchange_bytes;
+  launcher->exchange_ = carver.Take(2 * plan.exchange_bytes);
+  std::vector<Stage> stages;
+  std::vector<StepWait> waits;
+  for (const PlannedStage& planned : plan.stages) {
+    Stage stage = StageOf(planned, attention, launcher->exchange_);
+    stage.wait_count = static_cast<uint32_t>(planned.waits.size());
+    stage.more_waits = static_cast<uint32_t>(waits.size());
+    for (const uint32_t wait : planned.waits) {
+      const StepWait one = {wait, stages[wait].units};
+      if (wait == planned.waits.front()) {
+        stage.wait = one;
+      } else {
+        waits.push_back(one);
+      }
+    }
+    stages.push_back(stage);
+  }
+  launcher->waits_ = carver.Take(waits.size() * sizeof(StepWait));
+  if (carver.overflowed()) {
+    return absl::ResourceExhaustedError(absl::StrCat("its list of ", count, " stages does not fit ",
+                                                     workspace.end - workspace.begin, " bytes"));
+  }
+  const Driver& driver = context.api.driver;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, workspace.begin, 0,
+                                 workspace.end - workspace.begin, context.stream);
+  if (plan.exchange_bytes > 0) {
+    static_assert(kNotThere == 0xffff);
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, launcher->exchange_, 0xff,
+                                   2 * plan.exchange_bytes, context.stream);
+  }
+  absl::Status status = Upload(context, launcher->stages_, std::span<const Stage>(stages));
+  if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
+  if (!status.ok()) return status;
+  return launcher;
+}
+
+absl::Status StepLauncher::Launch(const LaunchContext& context, const ProgramArgs& run) {
+  const Driver& driver = context.api.driver;
+  StepSms& sms = *context.step_sms;
+  const absl::StatusOr<int> blocks = sms.Take(this, context.stream, context.sm_budget);
+  if (!blocks.ok()) return blocks.status();
+  if (++epoch_ == 0) epoch_ += 2;  // never 0, and its parity takes turns
+  StepArgs args = {};
+  args.stages = reinterpret_cast<const Stage*>(stages_);
+  args.waits = reinterpret_cast<const StepWait*>(waits_);
+  args.ended = reinterpret_cast<uint32_t*>(ended_);
+  args.report = sms.report();
+  args.stage_count = stage_count_;
+  args.epoch = epoch_;
+  args.exchange = epoch_ % 2 * exchange_bytes_;
+  args.emptied = (epoch_ + 1) % 2 * exchange_bytes_;
+  args.in_flight = kInFlight;
+  std::copy(run.bindings.begin(), run.bindings.end(), args.bindings);
+  absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],
+                                     static_cast<unsigned>(*blocks), kStepThreads, context.stream,
+                                     args, sizeof(StepMemory));
+  return status.ok() ? sms.Launched(this, *blocks, context.stream) : status;
+}
+
+}  // namespace concert::kernels::cuda

@@ -1,0 +1,48 @@
+// A program as a launch of the step kernel.
+#ifndef CONCERT_KERNELS_STEP_STEP_LAUNCHER_H_
+#define CONCERT_KERNELS_STEP_STEP_LAUNCHER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/program/program.h"
+#include "kernels/program/program_args.h"
+#include "kernels/step/step_plan.h"
+#include "kernels/step/step_sms.h"
+
+namespace concert::kernels::cuda {
+
+// Of a program's workspace, for its list, and for results that its blocks exchange, twice.
+inline constexpr uint64_t kStepExchangeBytes = 14 << 20;
+inline constexpr uint64_t kStepWorkspaceBytes = (4 << 20) + 2 * kStepExchangeBytes;
+
+// Runs of one program follow one another; one thread at a time launches.
+class StepLauncher {
+ public:
+  // Puts the list at `workspace` and whatever blocks exchange behind it, on the context's stream,
+  // and waits until it is there. RESOURCE_EXHAUSTED: it does not fit. REQUIRES: the kernel exists
+  // on this GPU, and the workspace is the program's own.
+  static absl::StatusOr<std::unique_ptr<StepLauncher>> Open(const LaunchContext& context,
+                                                            const StepPlan& plan,
+                                                            const ByteRange& workspace);
+
+  // On the context's stream, with as many blocks as its GPU's SMs are free for (StepSms).
+  absl::Status Launch(const LaunchContext& context, const ProgramArgs& run);
+
+ private:
+  StepLauncher() = default;
+
+  Address stages_ = 0, waits_ = 0, ended_ = 0;
+  Address exchange_ = 0;
+  uint64_t exchange_bytes_ = 0;
+  size_t kernel_ = 0;  // of KernelTable::step
+  uint32_t stage_count_ = 0;
+  uint32_t epoch_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_STEP_LAUNCHER_H_

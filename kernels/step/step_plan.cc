@@ -1,0 +1,290 @@
+#include "kernels/step/step_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/op_table.h"
+#include "kernels/step/step_draft.h"
+
+namespace concert::kernels {
+namespace {
+
+// Stands for where attention's chunks leave their sums, which all of its stages share. No address.
+const StridedRange kChunkSums = StridedRange::Of(8, 8, 1, 0, 1, 0);
+
+absl::Status CannotRun(size_t op, uint16_t kind, std::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("op ", op, ", ", concert_op_kind_name(kind),
+                                                    ": ",
+                                                    absl::string_view(why.data(), why.size())));
+}
+
+// Why the step kernel cannot multiply it; empty: it can.
+std::string_view Objection(const GemmArgs& gemm) {
+  if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
+  if (gemm.batch != 1) return "it has several matrices";
+  if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
+  if (gemm.k % 32 != 0 || gemm.n % kStepTile != 0) return "k is no multiple of 32, or n none of 8";
+  if ((gemm.a | gemm.w) % 16 != 0 || (gemm.lda | gemm.ldw) % 8 != 0)
+    return "A and W must begin at multiples of 16 bytes, and their strides be multiples of 8";
+  if ((gemm.c | gemm.d | gemm.bias) % 4 != 0 || (gemm.ldc | gemm.ldd) % 2 != 0)
+    return "C, D and bias must begin at multiples of 4 bytes, and their strides be even";
+  if (std::max({gemm.lda, gemm.ldc, gemm.ldd}) > std::numeric_limits<uint32_t>::max())
+    return "a stride takes more than 32 bits";
+  return "";
+}
+
+StepGemm StepGemmOf(const GemmArgs& gemm) {
+  StepGemm step = {};
+  step.m = gemm.m, step.n = gemm.n, step.k = gemm.k;
+  step.lda = static_cast<uint32_t>(gemm.lda);
+  step.ldc = static_cast<uint32_t>(gemm.ldc);
+  step.ldd = static_cast<uint32_t>(gemm.ldd);
+  step.ldw = gemm.ldw;
+  step.a = gemm.a, step.w = gemm.w, step.c = gemm.c, step.d = gemm.d, step.bias = gemm.bias;
+  step.k_inverse = 1.0f / static_cast<float>(gemm.k);
+  step.alpha = gemm.alpha, step.beta = gemm.beta;
+  step.activation = gemm.activation;
+  step.stores_d = true;
+  return step;
+}
+
+std::vector<Touch> TouchesOf(const Op& op) {
+  std::vector<Touch> touches;
+  for (const Access& access : AccessesOf(op).list()) {
+    touches.push_back({access.memory, access.buffer, access.field,
+                       access.mode != AccessMode::kWrite, access.writes()});
+  }
+  return touches;
+}
+
+absl::Status DraftOp(const Op& op, uint32_t index, Draft& draft) {
+  PlannedStage& stage = draft.stage;
+  stage.op = op;
+  stage.ops = {index};
+  draft.touches = TouchesOf(op);
+  if (op.kind == CONCERT_OP_GEMM) {
+    if (const std::string_view why = Objection(op.gemm); !why.empty())
+      return CannotRun(index, op.kind, why);
+    stage.kind = StageKind::kGemm;
+    stage.gemm = StepGemmOf(op.gemm);
+  } else if (op.kind == CONCERT_OP_ATTENTION_DECODE) {
+    stage.kind = StageKind::kAttention;
+    draft.touches.push_back({kChunkSums, 0, CONCERT_FIELD_NONE, true, true});
+  } else if (op.kind == CONCERT_OP_COPY) {
+    stage.kind = StageKind::kCopy;
+    stage.copy = {.count = 1, .pieces = {{op.copy.src, op.copy.dst, op.copy.bytes, -1, -1}}};
+  } else if (op.work.carrier == policies::Carrier::kRows) {
+    stage.kind = StageKind::kRows;
+  } else {
+    return CannotRun(index, op.kind, "the step kernel has no code for it");
+  }
+  return absl::OkStatus();
+}
+
+// Copies between bindings and where the program has them. In: the first stage, even if there are
+// none.
+Draft DraftBindings(const Program& program, bool out) {
+  Draft draft;
+  StepCopy& copy = draft.stage.copy;
+  copy = {};
+  for (size_t i = 0; i < program.bindings.size(); ++i) {
+    const Program::Binding& binding = program.bindings[i];
+    if (out && !binding.written) continue;
+    const auto number = static_cast<int32_t>(i);
+    copy.pieces[copy.count++] = {out ? binding.staged : 0, out ? 0 : binding.staged, binding.bytes,
+                                 out ? -1 : number, out ? number : -1};
+    draft.touches.push_back({StridedRange::Of(binding.staged, binding.bytes, 1, 0, 1, 0), 0,
+                             CONCERT_FIELD_NONE, out, !out});
+  }
+  return draft;
+}
+
+// Weights are loaded long before their GEMM's turn.
+absl::Status CheckWeights(const std::vector<Draft>& drafts) {
+  for (const Draft& draft : drafts) {
+    if (draft.stage.kind != StageKind::kGemm) continue;
+    const StepGemm& gemm = draft.stage.gemm;
+    const StridedRange weights =
+        StridedRange::Of(gemm.w, uint64_t{gemm.k} * 2, gemm.n, gemm.ldw * 2, 1, 0);
+    for (const Draft& other : drafts) {
+      if (other.Writes(weights))
+        return CannotRun(draft.stage.ops.front(), CONCERT_OP_GEMM,
+                         "the program itself writes its weights");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What a stage needs of an earlier one: nothing, that it has read what it reads, or that what it
+// has written is there.
+enum class Need { kNothing, kDone, kVisible };
+
+Need NeedOf(const Draft& later, const Draft& earlier) {
+  Need need = Need::kNothing;
+  for (const Touch& touch : later.touches) {
+    if (earlier.Writes(touch.memory)) {
+      // What the earlier stage's chunks have left its last ones have read: that they are done will
+      // do.
+      if (touch.memory != kChunkSums) return Need::kVisible;
+      need = Need::kDone;
+    }
+    if (touch.writes && earlier.Reads(touch.memory)) need = Need::kDone;
+  }
+  return need;
+}
+
+// Each stage waits for what it needs, but for what those have waited for. A stage that has ended
+// has been waited for in full: some block that took part in it waited for all it needs. Whoever has
+// read a whole result from the exchange knows as much, but for what is visible.
+class WaitPlanner {
+ public:
+  explicit WaitPlanner(std::vector<Draft>& drafts)
+      : drafts_(drafts), done_(drafts.size()), visible_(drafts.size()) {}
+
+  void Plan(bool last_follows_all) {
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+      done_[i].resize(drafts_.size());
+      visible_[i].resize(drafts_.size());
+      for (const uint32_t polled : drafts_[i].polls) Add(done_[i], done_[polled], polled);
+      const bool follows_all = last_follows_all && i + 1 == drafts_.size();
+      for (size_t j = i; j-- > 0;) PlanWait(i, j, follows_all);
+    }
+  }
+
+ private:
+  using Stages = std::vector<bool>;
+
+  static void Add(Stages& stages, const Stages& others, size_t another) {
+    for (size_t k = 0; k < another; ++k) stages[k] = stages[k] || others[k];
+    stages[another] = true;
+  }
+  void PlanWait(size_t i, size_t j, bool follows_all) {
+    Need need = NeedOf(drafts_[i], drafts_[j]);
+    if (follows_all) {
+      const bool writes = std::any_of(
+          drafts_[j].touches.begin(), drafts_[j].touches.end(),
+          [](const Touch& touch) { return touch.writes && touch.memory != kChunkSums; });
+      need = writes ? Need::kVisible : Need::kDone;
+    }
+    if (need == Need::kNothing || visible_[i][j] || (need == Need::kDone && done_[i][j])) return;
+    drafts_[i].stage.waits.push_back(static_cast<uint32_t>(j));
+    drafts_[j].stage.signals = true;
+    Add(done_[i], done_[j], j);
+    Add(visible_[i], visible_[j], j);
+  }
+
+  std::vector<Draft>& drafts_;
+  std::vector<Stages> done_, visible_;  // [stage][stage before it]
+};
+
+}  // namespace
+
+bool Overlap(const StridedRange& a, const StridedRange& b) {
+  if (!a.Bounds().Overlaps(b.Bounds())) return false;
+  int pieces_left = 64;
+  return Meet(a, b, pieces_left) || pieces_left <= 0;
+}
+
+bool Draft::Reads(const StridedRange& memory) const {
+  return std::any_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
+}
+bool Draft::Writes(const StridedRange& memory) const {
+  return std::any_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.writes && Overlap(t.memory, memory); });
+}
+uint32_t Draft::BufferOf(const StridedRange& memory) const {
+  for (const Touch& touch : touches) {
+    if (touch.memory == memory) return touch.buffer;
+  }
+  return 0;
+}
+void Draft::Replace(const StridedRange& memory, const Touch& touch) {
+  touches.erase(std::remove_if(touches.begin(), touches.end(),
+                               [&](const Touch& t) { return t.memory == memory; }),
+                touches.end());
+  if (touch.memory.run_bytes > 0) touches.push_back(touch);
+}
+
+bool StepDraft::IsIntermediate(const StridedRange& memory) const {
+  const ByteRange bytes = memory.Bounds();
+  if (bytes.begin < program_.arena.begin || bytes.end > program_.arena.end) return false;
+  return std::none_of(program_.bindings.begin(), program_.bindings.end(),
+                      [&](const Program::Binding& binding) {
+                        return bytes.Overlaps({binding.staged, binding.staged + binding.bytes});
+                      });
+}
+
+// What a write must cover to end a life: all of it, so that a write without gaps over its bounds
+// is asked for.
+bool StepDraft::IsDeadBehind(size_t index, const StridedRange& memory, uint32_t buffer) const {
+  const ByteRange bytes = memory.Bounds();
+  const auto same = [&](const Touch& touch) {
+    return (buffer & kSlotBit) == 0 || touch.buffer == buffer;
+  };
+  const auto covers = [&](const Touch& touch) {
+    const ByteRange written = touch.memory.Bounds();
+    return same(touch) && touch.writes && touch.memory.level_count == 0 &&
+           written.begin <= bytes.begin && written.end >= bytes.end;
+  };
+  for (size_t i = index + 1; i < drafts_.size(); ++i) {
+    const Draft& draft = drafts_[i];
+    if (draft.gone) continue;
+    const auto reads = [&](const Touch& touch) {
+      return same(touch) && touch.reads && Overlap(touch.memory, memory);
+    };
+    if (std::any_of(draft.touches.begin(), draft.touches.end(), reads)) return false;
+    if (std::any_of(draft.touches.begin(), draft.touches.end(), covers)) return true;
+  }
+  return true;
+}
+
+Draft* StepDraft::FollowerOf(uint32_t op) {
+  if (op + 1 >= drafts_.size() || drafts_[op + 1].gone) return nullptr;
+  return &drafts_[op + 1];
+}
+
+absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max) {
+  if (program.ops.size() > kMaxStages) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it has ", program.ops.size(), " ops; the step kernel takes ", kMaxStages));
+  }
+  StepDraft draft(program);
+  std::vector<Draft>& drafts = draft.drafts();
+  drafts.resize(program.ops.size());
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const absl::Status status = DraftOp(program.ops[i], static_cast<uint32_t>(i), drafts[i]);
+    if (!status.ok()) return status;
+  }
+  Fold(draft);
+  drafts.erase(std::remove_if(drafts.begin(), drafts.end(), [](const Draft& d) { return d.gone; }),
+               drafts.end());
+  drafts.insert(drafts.begin(), DraftBindings(program, /*out=*/false));
+  Draft out = DraftBindings(program, /*out=*/true);
+  const bool copies_out = out.stage.copy.count > 0;
+  if (copies_out) drafts.push_back(std::move(out));
+  if (absl::Status status = CheckWeights(drafts); !status.ok()) return status;
+  StepPlan plan;
+  plan.exchange_bytes = Exchange(draft, exchange_bytes_max);
+  WaitPlanner(drafts).Plan(copies_out);
+  drafts[kTablesStage].stage.signals = true;  // whoever loads ahead waits for it
+  for (Draft& one : drafts) plan.stages.push_back(std::move(one.stage));
+  return plan;
+}
+
+std::string DescribeStage(const Program& program, const PlannedStage& stage) {
+  const auto name = [&](std::string* out, uint32_t op) {
+    absl::StrAppend(out, concert_op_kind_name(program.ops[op].kind), " ", op);
+  };
+  if (stage.ops.empty()) return "bindings";
+  std::string text;
+  name(&text, stage.ops.front());
+  if (stage.ops.size() == 1) return text;
+  const std::vector<uint32_t> folded(stage.ops.begin() + 1, stage.ops.end());
+  return absl::StrCat(text, " <- ", absl::StrJoin(folded, ", ", name));
+}
+
+}  // namespace concert::kernels

@@ -1,0 +1,49 @@
+// From a program to the stages of the step kernel: which of its ops become one stage, and which
+// stages a stage waits for. Pure and deterministic.
+#ifndef CONCERT_KERNELS_STEP_STEP_PLAN_H_
+#define CONCERT_KERNELS_STEP_STEP_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/op.h"
+#include "kernels/program/program.h"
+#include "kernels/step/step_stage.h"
+
+namespace concert::kernels {
+
+// More make planning slow: it looks at every pair.
+inline constexpr size_t kMaxStages = 1024;
+
+struct PlannedStage {
+  StageKind kind = StageKind::kCopy;
+  Op op;                        // of attention and rows
+  StepGemm gemm;                // of a GEMM
+  StepCopy copy;                // of a copy
+  bool exchanges = false;       // attention: op's out is in the exchange
+  bool signals = false;         // a later stage waits for it
+  std::vector<uint32_t> ops;    // of the program, by place: all that the stage does
+  std::vector<uint32_t> waits;  // stages, all of them earlier, that must have ended
+};
+
+// Exchanged matrices, in stages and their operands, lie at kExchangeBase and up; whoever launches
+// the stages moves them to where they are.
+inline constexpr Address kExchangeBase = Address{1} << 62;
+
+struct StepPlan {
+  std::vector<PlannedStage> stages;
+  uint64_t exchange_bytes = 0;  // of one of both
+};
+
+// `exchange_bytes_max`: what does not fit goes by memory. FAILED_PRECONDITION: the step kernel
+// cannot run it; the message says which op, and why.
+absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max);
+
+// "gemm 3 <- rms_norm 2, rope_append 4": an op and what was folded into it, for who looks on.
+std::string DescribeStage(const Program& program, const PlannedStage& stage);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_STEP_STEP_PLAN_H_

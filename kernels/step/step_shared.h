@@ -1,0 +1,37 @@
+// The shared memory of a block of the step kernel, which the host must ask for.
+#ifndef CONCERT_KERNELS_STEP_STEP_SHARED_H_
+#define CONCERT_KERNELS_STEP_STEP_SHARED_H_
+
+#include <cstdint>
+
+#include "kernels/step/step_args.h"
+
+namespace concert::kernels::cuda {
+
+// Weights arrive in slots: kStepTile rows of up to kSlotColumns elements of K. Rows are 64 bytes
+// further apart than they are long, so that two of them lie in different banks: the eight lanes
+// that read 16 bytes at a time read four of each.
+inline constexpr uint32_t kSlotColumns = 1024;
+inline constexpr uint32_t kSlotRowBytes = 2 * kSlotColumns + 64;
+inline constexpr uint32_t kSlotBytes = kStepTile * kSlotRowBytes;
+inline constexpr int kSlots = 11;
+
+// Tiles that a block sums up at a time, for a number of rows of A in eights.
+CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) { return row_tiles <= 2 ? 8 : 4; }
+inline constexpr uint32_t kStepScratchBytes = 33 << 10;  // sums of warps, of whatever stage
+
+struct alignas(128) StepMemory {
+  char slots[kSlots][kSlotBytes];
+  alignas(128) char scratch[kStepScratchBytes];
+  float squares[kStepWarps][kMaxStepRows];
+  Stage computed[2], fed[2],
+      prefetched[2];       // the stage at work and the next: of computing warps, of the feeder
+  uint64_t full[kSlots];   // its bytes are there
+  uint64_t empty[kSlots];  // every computing warp has read it
+  uint32_t stage;          // at which the computing warps are
+  uint32_t last;           // of an attention's chunks: whether this block's ended last
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_STEP_SHARED_H_

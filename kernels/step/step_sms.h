@@ -1,0 +1,79 @@
+// How launches of the step kernel share a GPU's SMs.
+#ifndef CONCERT_KERNELS_STEP_STEP_SMS_H_
+#define CONCERT_KERNELS_STEP_STEP_SMS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/driver.h"
+#include "kernels/step/step_args.h"
+
+namespace concert::kernels::cuda {
+
+// Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that are
+// on the GPU at once have no more blocks than it has SMs, together, and one that needs more is
+// behind those whose place it takes. A program alone has all SMs; several that are in use share
+// them equally, since on few SMs a program is slower, but all of them together are faster.
+//
+// The dispatcher's.
+class StepSms {
+ public:
+  static constexpr size_t kMaxLaunches = 8;  // on the GPU at once
+
+  StepSms() = default;
+  StepSms(const StepSms&) = delete;
+  StepSms& operator=(const StepSms&) = delete;
+  ~StepSms();
+
+  // `shared`: programs that are in use at the same time share the SMs. REQUIRES: the GPU's context
+  // is current, here and below.
+  absl::Status Open(const Driver& driver, int gpu, int sm_count, bool shared);
+  // Whether it was opened.
+  bool usable() const { return driver_ != nullptr; }
+  StepReport* report() const { return report_; }
+
+  // A run of `program` begins, by whatever engine. Whether the step kernel is to run it.
+  bool Wants(const void* program);
+  // How many blocks the next launch of `program` gets on `stream`, which is behind those launches
+  // by then that it must be behind: the program's own, whose words and counts are its as well, and
+  // those whose SMs it takes. `most`: blocks at most; 0: no bound.
+  absl::StatusOr<int> Take(const void* program, CUstream stream, int most);
+  // The launch has been enqueued.
+  absl::Status Launched(const void* program, int blocks, CUstream stream);
+
+ private:
+  struct Launch {
+    CUevent end = nullptr;
+    const void* program = nullptr;
+    int blocks = 0;      // 0: none, or it has ended
+    uint64_t order = 0;  // among all
+  };
+
+  void ForgetEnded();
+  Launch* Oldest();
+  // The stream's next launch is behind this one, whose SMs are free by then.
+  absl::Status GoBehind(Launch& launch, CUstream stream);
+
+  const Driver* driver_ = nullptr;
+  int gpu_ = 0;
+  int sm_count_ = 0;
+  bool shared_ = false;
+  int in_use_ = 1;                // programs
+  StepReport* report_ = nullptr;  // pinned
+  std::array<Launch, kMaxLaunches> launches_;
+  uint64_t order_ = 0;
+  // Programs that have run lately, and which of all runs was their last.
+  struct Recent {
+    const void* program = nullptr;
+    uint64_t order = 0;
+  };
+  std::array<Recent, kMaxLaunches> recent_;
+  uint64_t runs_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_STEP_SMS_H_

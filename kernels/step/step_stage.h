@@ -1,0 +1,113 @@
+// A program as the step kernel runs it: a list of stages, which all of its blocks go through in
+// order, each doing its share of every stage. Shared by host and device code.
+#ifndef CONCERT_KERNELS_STEP_STEP_STAGE_H_
+#define CONCERT_KERNELS_STEP_STEP_STAGE_H_
+
+#include <cstdint>
+
+#include "kernels/gemm/gemm_args.h"
+#include "kernels/rope_append/rope_append_args.h"
+#include "proto/ring/ring_abi.h"
+
+namespace concert::kernels {
+
+enum class StageKind : uint32_t { kCopy, kGemm, kAttention, kRows };
+
+inline constexpr uint64_t kStepElementBytes = 2;  // bf16
+
+// Columns of W's product that are computed at once, and rows of A: the tensor cores' smallest tile.
+inline constexpr uint32_t kStepTile = 8;
+// Rows of A at most: as many as a thread's registers hold.
+inline constexpr uint32_t kMaxStepRows = 32;
+
+// A matrix that goes from stage to stage as words that are their own flags: readers look at them
+// until they are there, and nobody waits for fences and counts. An element that is not there yet
+// has all bits set, which no rounding makes: NaN is 0x7fff.
+//
+// There are two of each matrix, which runs use in turn: while one is used, the other is emptied.
+struct Exchanged {
+  Address begin;  // of the first of both, dense; 0: none
+};
+inline constexpr uint16_t kNotThere = 0xffff;
+
+// What becomes of a product's columns.
+enum class StepEpilogue : uint8_t {
+  kStore,
+  kGated,            // activation(column c) * column c + n / 2 is column c of D
+  kGatedNeighbours,  // activation(column 2 * c) * column 2 * c + 1 is column c of D
+  kRope,             // D is q, k and v: q is rotated, k and v go on to the cache (StepGemm::rope)
+};
+
+// D = epilogue(alpha * norm(A) * W^T + beta * C + bias): a GEMM with what was folded into it. All
+// elements are bf16, sums fp32.
+//
+// Its columns are shared among blocks by units, of kStepTile columns each. Where columns are needed
+// in pairs that lie apart, a unit holds both halves of four pairs.
+struct StepGemm {
+  uint32_t m, n, k;            // k: a multiple of 32
+  uint32_t lda, ldc, ldd;      // elements
+  uint64_t ldw;                // elements
+  Address a, w, c, d, bias;    // c, bias: 0: none
+  Address gain;                // not 0: A's rows are RMS-normalised and multiplied by it first
+  float k_inverse;             // 1 / k
+  float alpha, beta, epsilon;  // epsilon: of the norm
+  Activation activation;       // of kGated: the gate's
+  StepEpilogue epilogue;
+  RopeAppendArgs rope;          // of kRope; the cache's tokens fit in 32 bits
+  uint32_t head_units_inverse;  // of kRope: 2^32 / units of a head, rounded up
+
+  // What goes through the exchange: A or C come from there, D goes there, or only there.
+  bool a_exchanged, c_exchanged, stores_d;
+  Exchanged exchanged;  // D
+
+  CONCERT_ON_BOTH_SIDES uint32_t units() const { return n / kStepTile; }
+  // Whether a unit's columns 0 to 3 make pairs with its columns 4 to 7; else neighbours do.
+  CONCERT_ON_BOTH_SIDES bool PairsApart(uint32_t unit) const {
+    return epilogue == StepEpilogue::kGated ||
+           (epilogue == StepEpilogue::kRope && !rope.interleaved && Rotates(unit));
+  }
+  // Which column of W's product is column `i` of a unit.
+  CONCERT_ON_BOTH_SIDES uint32_t ColumnOf(uint32_t unit, uint32_t i) const {
+    if (!PairsApart(unit)) return unit * kStepTile + i;
+    constexpr uint32_t kPairs = kStepTile / 2;
+    if (epilogue == StepEpilogue::kGated) return unit * kPairs + i % kPairs + i / kPairs * (n / 2);
+    const uint32_t head = HeadOf(unit), first = unit - head * (rope.head_dim / kStepTile);
+    return head * rope.head_dim + first * kPairs + i % kPairs + i / kPairs * (rope.rotary_dim / 2u);
+  }
+  // Of kRope: the head, of q's, k's and v's, that a unit is part of. Exact: units are below 2^16,
+  // and those of a head below 2^13.
+  CONCERT_ON_BOTH_SIDES uint32_t HeadOf(uint32_t unit) const {
+    return static_cast<uint32_t>(uint64_t{unit} * head_units_inverse >> 32);
+  }
+  // Of kRope: whether a unit's pairs are rotated.
+  CONCERT_ON_BOTH_SIDES bool Rotates(uint32_t unit) const {
+    const uint32_t head = HeadOf(unit);
+    return head < uint32_t{rope.q_heads} + rope.kv_heads &&
+           unit - head * (rope.head_dim / kStepTile) < rope.rotary_dim / kStepTile;
+  }
+};
+
+// The stage that copies a run's bindings in: the first, in which every block takes part.
+inline constexpr uint32_t kTablesStage = 0;
+
+// Pieces of memory on their way, of a run's bindings or at an address.
+struct StepCopy {
+  struct Piece {
+    Address from, to;
+    uint64_t bytes;
+    int32_t from_binding, to_binding;  // instead of the address; -1: none
+  };
+  uint32_t count;
+  Piece pieces[CONCERT_MAX_BINDINGS];
+};
+
+inline constexpr uint32_t kAllBlocks = ~0u;  // as units of a stage
+
+// A stage that must have ended, and the units it has: so many blocks, at most, take part in it.
+struct StepWait {
+  uint32_t stage, units;
+};
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_STEP_STEP_STAGE_H_
