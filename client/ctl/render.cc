@@ -253,6 +253,7 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                {"UNSHARED"},
                {"PREDICTED"},
                {"OF", Align::kLeft}});
+  Table graphs({{"SESSION"}, {"PROGRAM"}, {"WHY NO STEP KERNEL RUNS IT", Align::kLeft}});
   for (const v1::Session& session : sessions.sessions()) {
     for (const v1::Program& program : session.programs()) {
       std::string kinds;
@@ -263,9 +264,13 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                     std::to_string(program.op_count()), std::to_string(program.binding_count()),
                     Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
                     Micros(program.predicted_us()), kinds});
+      if (program.why_no_step().empty()) continue;
+      graphs.AddRow({std::to_string(session.session_id()), std::to_string(program.program()),
+                     program.why_no_step()});
     }
   }
-  return table.empty() ? "no programs\n" : table.Render();
+  if (table.empty()) return "no programs\n";
+  return graphs.empty() ? table.Render() : table.Render() + "\n" + graphs.Render();
 }
 
 std::string RenderStats(const v1::Stats& stats) {

@@ -97,7 +97,8 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .kinds = {kinds.begin(), kinds.end()},
           .arena_bytes = program.arena.end - program.arena.begin,
           .slot_bytes = program.slot_bytes,
-          .predicted_us = policies::SoloUs(device, program.work)};
+          .predicted_us = policies::SoloUs(device, program.work),
+          .why_no_step = program.why_no_step};
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ struct ProgramSummary {
   std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
   uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
   double predicted_us = 0;                           // of a run that is alone
+  std::string why_no_step;                           // Program::why_no_step
 };
 
 }  // namespace concert::kernels

@@ -41,7 +41,7 @@ struct StepPlan {
 // cannot run it; the message says which op, and why.
 absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max);
 
-// "gemm 3 <- rms_norm 2, rope_append 4": an op and what was folded into it, for who looks on.
+// "gemm 3 <- rope_append 4": an op and what was folded into it, for who looks on.
 std::string DescribeStage(const Program& program, const PlannedStage& stage);
 
 }  // namespace concert::kernels

@@ -23,9 +23,12 @@ LaneBook::LaneBook(const Snapshot& snapshot) {
 Lane LaneBook::Take(const ReadyOp& op, bool high, double run_time_us) {
   const int first = high ? kFirstHighLane : kFirstNormalLane;
   const int end = first + (high ? kHighLaneCount : kNormalLaneCount);
+  // Of equals the first, but the last for a program: behind one on a lane of theirs, groups would
+  // wait.
+  const bool is_program = op.work.steps > 1;
   int best = first;
   for (int lane = first + 1; lane < end; ++lane) {
-    if (rank_[lane] < rank_[best]) best = lane;
+    if (rank_[lane] < rank_[best] || (is_program && rank_[lane] == rank_[best])) best = lane;
   }
   // The best lane is one with the fewest planned ops, so a predecessor's lane with no more is as
   // balanced.

@@ -391,18 +391,40 @@ TEST(ProgramTest, ARunOnAnotherGpuIsRefused) {
             std::string::npos);
 }
 
+// Not yet registered, with an arena of so many bytes.
+Program RecordWithArena(const Session& session, const Buffer& buffer, uint64_t arena_bytes) {
+  Program program = session.BeginProgram().value();
+  const Buffer slot = program.Arena(arena_bytes).value();
+  program.queue().Copy({.src = buffer, .dst = slot, .bytes = 4096}).submit_status().Check();
+  return program;
+}
+
+// The quota is exactly what a buffer and one such program take on the device, with what it rounds
+// up and wants beside the arena.
 TEST(ProgramTest, TheArenaIsChargedAndGivenBack) {
+  constexpr uint64_t kArenaBytes = 4 << 20;  // more than any device rounds up
   TestDaemonOptions options{.gpus = 1};
-  options.limits[daemon::Resource::kBufferBytes].per_user = 1 << 20;
+  const auto taken = [](TestDaemon& daemon) { return daemon.server().Sessions()[0].buffer_bytes; };
+  {
+    TestDaemon daemon(options);
+    const Session session = daemon.Connect();
+    const Buffer buffer = session.Allocate(4096).value();
+    const uint64_t without = taken(daemon);
+    Program program = RecordWithArena(session, buffer, kArenaBytes);
+    program.End().Check();
+    EXPECT_GE(taken(daemon), without + kArenaBytes);
+    options.limits[daemon::Resource::kBufferBytes].per_user = taken(daemon);
+  }
   TestDaemon daemon(options);
   const Session session = daemon.Connect();
   const Buffer buffer = session.Allocate(4096).value();
-  for (const uint64_t bytes : {uint64_t{2} << 20, uint64_t{1} << 19, uint64_t{1} << 19}) {
-    Program program = session.BeginProgram().value();
-    const Buffer slot = program.Arena(bytes).value();
-    program.queue().Copy({.src = buffer, .dst = slot, .bytes = 4096}).submit_status().Check();
+  for (const uint64_t bytes : {2 * kArenaBytes, kArenaBytes, kArenaBytes}) {
+    Program program = RecordWithArena(session, buffer, bytes);
     const Status status = program.End();
-    EXPECT_EQ(status.ok(), bytes < 1 << 20) << status.message();
+    EXPECT_EQ(status.ok(), bytes == kArenaBytes) << status.message();
+    const Status refused =
+        status.ok() ? RecordWithArena(session, buffer, kArenaBytes).End() : status;
+    EXPECT_NE(refused.message().find("buffer_bytes"), std::string::npos) << refused.message();
     program = Program();
     EXPECT_TRUE(Eventually([&] { return daemon.server().Sessions()[0].buffers == 1; }));
   }
@@ -475,6 +497,12 @@ TEST(ProgramTest, OperatorsSeeWhatIsRegistered) {
   EXPECT_EQ(summary.kinds[0], (std::pair<uint16_t, uint32_t>(CONCERT_OP_GEMM, 3)));
   EXPECT_LT(summary.arena_bytes, summary.slot_bytes);
   EXPECT_GT(summary.predicted_us, 8.0);  // each is a kernel
+  const daemon::DeviceInfo& info = daemon.engine().node().gpu(0).info();
+  if (info.backend == "sim") {
+    EXPECT_EQ(summary.why_no_step, "");
+  } else if (info.compute_capability == 90) {
+    EXPECT_EQ(summary.why_no_step.find("op 6, gemm: "), 0u) << "50 tokens are no multiple of 8";
+  }
   program = Program();
   EXPECT_TRUE(Eventually([&] { return programs().empty(); }));
 }

@@ -73,6 +73,12 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_EQ(sessions.sessions(0).client_name(),
             "evil\\x1b[2J\\xff");  // fit for protobuf and terminals
   EXPECT_NEAR(sessions.sessions(0).connected_seconds(), 60, 0.4);
+  ASSERT_EQ(sessions.sessions(0).programs_size(), 2);
+  EXPECT_EQ(sessions.sessions(0).programs(0).program(), 17u);
+  EXPECT_EQ(sessions.sessions(0).programs(0).ops(0).kind(), "attention_prefill");
+  EXPECT_EQ(sessions.sessions(0).programs(0).why_no_step(),
+            "op 0, attention_prefill: the step kernel has no code for it");
+  EXPECT_EQ(sessions.sessions(0).programs(1).why_no_step(), "");
 }
 
 TEST_F(AdminTest, StatsTellPriorityClassesApart) {

@@ -64,7 +64,13 @@ class FakeDaemonControl final : public DaemonControl {
              .queues = 2,
              .buffers = 4,
              .registered_bytes = 1 << 20,
-             .gpus = {0, 1}}};
+             .gpus = {0, 1},
+             .programs = {
+                 {.handle = 17,
+                  .op_count = 2,
+                  .kinds = {{CONCERT_OP_ATTENTION_PREFILL, 2}},
+                  .why_no_step = "op 0, attention_prefill: the step kernel has no code for it"},
+                 {.handle = 18, .op_count = 1, .kinds = {{CONCERT_OP_GEMM, 1}}}}}};
   }
   absl::StatusOr<std::shared_ptr<const CollectiveReport>> Collectives() override {
     auto report = std::make_shared<CollectiveReport>();

@@ -255,6 +255,21 @@ TEST(RenderTest, Programs) {
 )");
 }
 
+TEST(RenderTest, ProgramsThatNoStepKernelRuns) {
+  v1::ListSessionsResponse response;
+  v1::Session* session = response.add_sessions();
+  session->set_session_id(3);
+  session->add_programs()->set_program(17);
+  v1::Program* graph = session->add_programs();
+  graph->set_program(18);
+  graph->set_why_no_step("op 2, gemm: only bf16 is supported");
+  const std::string text = RenderPrograms(response);
+  EXPECT_EQ(text.substr(text.find("\n\n") + 1), R"(
+SESSION  PROGRAM  WHY NO STEP KERNEL RUNS IT
+      3       18  op 2, gemm: only bf16 is supported
+)");
+}
+
 TEST(RenderTest, Collectives) {
   v1::GetCollectivesResponse response;
   response.set_communicator_count(2);

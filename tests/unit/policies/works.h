@@ -50,6 +50,12 @@ inline Work Rows(uint32_t rows, uint32_t columns) {
           .flops = 4ull * rows * columns,
           .hbm_bytes = (2ull * rows * columns + columns) * 2};
 }
+
+// A run of a program that draws `bytes` in `steps` kernels, which fill the device.
+inline Work ProgramOf(uint32_t steps, uint64_t bytes) {
+  return {.m = 1024, .n = 1, .steps = steps, .flops = 8 * bytes, .hbm_bytes = bytes};
+}
+
 inline Work Copy(uint64_t bytes) {
   return {.runs_on = RunsOn::kCopyEngine, .hbm_bytes = 2 * bytes};
 }

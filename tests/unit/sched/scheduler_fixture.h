@@ -64,6 +64,7 @@ class SchedulerTest : public testing::Test {
                     .n = 64,
                     .k = 64,
                     .batch = 1,
+                    .steps = steps_,
                     .flops = flops_,
                     .hbm_bytes = 1000};
     for (const OpSlot::LocalWait& wait : waits) {
@@ -109,6 +110,7 @@ class SchedulerTest : public testing::Test {
   Scheduler scheduler_;
   Time now_ = 1;
   uint64_t flops_ = 1000;  // of the next op
+  uint32_t steps_ = 1;     // of the next op: more than 1 are a program's
   Actions actions_;
   std::map<QueueId, uint32_t> session_of_;
   std::map<QueueId, uint64_t> tickets_;
