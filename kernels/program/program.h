@@ -36,7 +36,7 @@ struct Program {
   std::vector<uint32_t> buffers;  // of the session, by index: those that ops use, each once
   policies::Work work;            // of a run
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
-  // Of a device with a step kernel: why the program does not run there; empty: it does.
+  // Why no step kernel runs it; empty: one does, or the device knows of none.
   std::string why_no_step;
 };
 
