@@ -82,11 +82,13 @@ class Exchanger {
       gemm.a = begin, gemm.lda = matrix.columns, gemm.a_exchanged = reads = true;
       draft.touches.erase(a);
       draft.polls.push_back(static_cast<uint32_t>(maker));
+      draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
     }
     if (const auto c = TouchOf(draft, CONCERT_FIELD_C);
         c != draft.touches.end() && c->memory == memory && gemm.n == matrix.columns &&
         gemm.epilogue == StepEpilogue::kStore) {
       gemm.c = begin, gemm.ldc = matrix.columns, gemm.c_exchanged = reads = true;
+      draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
       draft.touches.erase(c);
     }
     return reads;

@@ -19,13 +19,14 @@ inline constexpr size_t kMaxStages = 1024;
 
 struct PlannedStage {
   StageKind kind = StageKind::kCopy;
-  Op op;                        // of attention and rows
-  StepGemm gemm;                // of a GEMM
-  StepCopy copy;                // of a copy
-  bool exchanges = false;       // attention: op's out is in the exchange
-  bool signals = false;         // a later stage waits for it
-  std::vector<uint32_t> ops;    // of the program, by place: all that the stage does
-  std::vector<uint32_t> waits;  // stages, all of them earlier, that must have ended
+  Op op;                            // of attention and rows
+  StepGemm gemm;                    // of a GEMM
+  StepCopy copy;                    // of a copy
+  bool exchanges = false;           // attention: op's out is in the exchange
+  bool signals = false;             // a later stage waits for it
+  std::vector<uint32_t> ops;        // of the program, by place: all that the stage does
+  std::vector<uint32_t> waits;      // stages, all of them earlier, that must have ended
+  std::vector<uint32_t> looks_for;  // stages whose results it reads from the exchange
 };
 
 // Exchanged matrices, in stages and their operands, lie at kExchangeBase and up; whoever launches

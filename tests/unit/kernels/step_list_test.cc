@@ -1,0 +1,323 @@
+// Stages give what the ops give that they are made of, in every order that their waits allow: plans
+// of random programs, followed on the CPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu_element.h"
+#include "kernels/op_table.h"
+#include "kernels/program/program_op.h"
+#include "kernels/step/step_plan.h"
+#include "tests/support/seed.h"
+#include "tests/unit/kernels/step_recorder.h"
+
+namespace concert::kernels {
+namespace {
+
+float Load(Address base, uint64_t element) {
+  const auto bits = reinterpret_cast<const uint16_t*>(base)[element];
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+void Store(Address base, uint64_t element, float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+  reinterpret_cast<uint16_t*>(base)[element] = static_cast<uint16_t>(rounded >> 16);
+}
+
+float Activated(float x, Activation activation) {
+  return activation == Activation::kSilu ? x / (1 + std::exp(-x)) : x;
+}
+
+// Follows stages as the step kernel's blocks do, one unit after the other.
+class Follower {
+ public:
+  Follower(const StepPlan& plan, std::span<const Address> bindings)
+      : plan_(plan), bindings_(bindings), exchange_(plan.exchange_bytes / 2, kNotThere) {}
+
+  void Run(size_t index) {
+    const PlannedStage& stage = plan_.stages[index];
+    switch (stage.kind) {
+      case StageKind::kCopy:
+        return Copy(stage.copy);
+      case StageKind::kGemm:
+        return Multiply(stage.gemm);
+      default:
+        Compute(stage.op);
+    }
+  }
+
+ private:
+  Address Exchange(Address planned) {
+    return planned - kExchangeBase + reinterpret_cast<Address>(exchange_.data());
+  }
+
+  void Copy(const StepCopy& copy) {
+    for (uint32_t i = 0; i < copy.count; ++i) {
+      const StepCopy::Piece& piece = copy.pieces[i];
+      const Address from = piece.from_binding < 0 ? piece.from : bindings_[piece.from_binding];
+      const Address to = piece.to_binding < 0 ? piece.to : bindings_[piece.to_binding];
+      std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), piece.bytes);
+    }
+  }
+
+  void Compute(Op op) {
+    if (op.kind == CONCERT_OP_ATTENTION_DECODE && op.attention_decode.out >= kExchangeBase)
+      op.attention_decode.out = Exchange(op.attention_decode.out);
+    const Op* const part = &op;
+    FindOpKind(op.kind)->compute({&part, 1});
+  }
+
+  // A is read anew for each unit, as blocks read it each at its own time: what one unit writes must
+  // be nothing that another reads.
+  void Multiply(const StepGemm& gemm) {
+    std::vector<float> a(gemm.k);
+    for (uint32_t unit = 0; unit < gemm.units(); ++unit) {
+      for (uint32_t row = 0; row < gemm.m; ++row) {
+        LoadRow(gemm, row, a.data());
+        for (uint32_t pair = 0; pair < kStepTile / 2; ++pair) {
+          const bool apart = gemm.PairsApart(unit);
+          const uint32_t first = gemm.ColumnOf(unit, apart ? pair : 2 * pair);
+          const uint32_t second = gemm.ColumnOf(unit, apart ? pair + 4 : 2 * pair + 1);
+          Finish(gemm, unit, row, first, second, ValueOf(gemm, a.data(), row, first),
+                 ValueOf(gemm, a.data(), row, second));
+        }
+      }
+    }
+  }
+
+  void LoadRow(const StepGemm& gemm, uint32_t row, float* to) {
+    const Address a = gemm.a_exchanged ? Exchange(gemm.a) : gemm.a;
+    double squares = 0;
+    for (uint32_t k = 0; k < gemm.k; ++k) {
+      if (gemm.a_exchanged) {
+        EXPECT_NE(reinterpret_cast<const uint16_t*>(a)[uint64_t{row} * gemm.lda + k], kNotThere);
+      }
+      to[k] = Load(a, uint64_t{row} * gemm.lda + k);
+      squares += double{to[k]} * to[k];
+    }
+    if (gemm.gain == 0) return;
+    const double scale = 1 / std::sqrt(squares * gemm.k_inverse + gemm.epsilon);
+    for (uint32_t k = 0; k < gemm.k; ++k)
+      to[k] = static_cast<float>(scale * to[k] * Load(gemm.gain, k));
+  }
+
+  float ValueOf(const StepGemm& gemm, const float* a, uint32_t row, uint32_t column) {
+    double sum = 0;
+    for (uint32_t k = 0; k < gemm.k; ++k) sum += double{a[k]} * Load(gemm.w, column * gemm.ldw + k);
+    float value = static_cast<float>(gemm.alpha * sum);
+    if (gemm.c != 0 && gemm.beta != 0) {
+      const Address c = gemm.c_exchanged ? Exchange(gemm.c) : gemm.c;
+      value += gemm.beta * Load(c, uint64_t{row} * gemm.ldc + column);
+    }
+    return gemm.bias != 0 ? value + Load(gemm.bias, column) : value;
+  }
+
+  void Finish(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t first, uint32_t second,
+              float x, float y) {
+    const uint32_t columns = gemm.epilogue == StepEpilogue::kStore ? gemm.n : gemm.n / 2;
+    switch (gemm.epilogue) {
+      case StepEpilogue::kStore:
+        Put(gemm, row, first, columns, Activated(x, gemm.activation));
+        return Put(gemm, row, second, columns, Activated(y, gemm.activation));
+      case StepEpilogue::kGated:
+        return Put(gemm, row, first, columns, Activated(x, gemm.activation) * y);
+      case StepEpilogue::kGatedNeighbours:
+        return Put(gemm, row, first / 2, columns, Activated(x, gemm.activation) * y);
+      case StepEpilogue::kRope:
+        return PutHead(gemm, unit, row, first, second, x, y);
+    }
+  }
+
+  void Put(const StepGemm& gemm, uint32_t row, uint32_t column, uint32_t columns, float value) {
+    if (gemm.stores_d) Store(gemm.d, uint64_t{row} * gemm.ldd + column, value);
+    if (gemm.exchanged.begin != 0)
+      Store(Exchange(gemm.exchanged.begin), uint64_t{row} * columns + column, value);
+  }
+
+  static void PutHead(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t first,
+                      uint32_t second, float x, float y) {
+    const RopeAppendArgs& rope = gemm.rope;
+    const uint32_t head = gemm.HeadOf(unit), begin = head * rope.head_dim;
+    Address target = gemm.d;
+    uint64_t at = uint64_t{row} * gemm.ldd + begin;
+    if (head >= rope.q_heads) {
+      const int64_t index = LoadIndex(rope.slots, row, rope.slot_type);
+      if (index < 0) return;
+      const uint64_t slot = Clamped(index, rope.cache.tokens()), page = slot / rope.cache.page_size;
+      const bool is_k = head < uint32_t{rope.q_heads} + rope.kv_heads;
+      target = is_k ? rope.cache.k : rope.cache.v;
+      at = rope.cache.TokenAt(page, slot % rope.cache.page_size) +
+           uint64_t{head - rope.q_heads - (is_k ? 0u : rope.kv_heads)} * rope.cache.head_stride;
+    }
+    if (gemm.Rotates(unit)) {
+      const uint64_t position =
+          Clamped(LoadIndex(rope.positions, row, rope.position_type), rope.positions_max);
+      const uint32_t pair = rope.interleaved ? (first - begin) / 2 : first - begin;
+      const auto* table = reinterpret_cast<const float*>(rope.cos_sin) + position * rope.rotary_dim;
+      const float cosine = table[pair], sine = table[rope.rotary_dim / 2 + pair], before = x;
+      x = before * cosine - y * sine;
+      y = y * cosine + before * sine;
+    }
+    Store(target, at + first - begin, x);
+    Store(target, at + second - begin, y);
+  }
+
+  const StepPlan& plan_;
+  const std::span<const Address> bindings_;
+  std::vector<uint16_t> exchange_;
+};
+
+// Memory of a program, with random contents.
+struct Memory {
+  explicit Memory(std::mt19937& random)
+      : weights(4 * kMiB / 2), cache(2 * kMiB / 2), bindings(64 * 1024) {
+    std::normal_distribution<float> normal(0, 0.1f);
+    for (std::vector<uint16_t>* values : {&weights, &cache, &bindings}) {
+      for (size_t i = 0; i < values->size(); ++i)
+        Store(reinterpret_cast<Address>(values->data()), i, normal(random));
+    }
+    auto* const tables = reinterpret_cast<char*>(weights.data());
+    const auto table = [&](int number) {
+      return reinterpret_cast<int32_t*>(tables + StepRecorder::TableAt(number));
+    };
+    for (int row = 0; row < 32; ++row) {
+      table(0)[row] = static_cast<int32_t>(random() % 100);
+      table(1)[row] = row % 7 == 6 ? -1 : static_cast<int32_t>(row * 5);  // a row that is none
+      for (int page = 0; page < 4; ++page)
+        table(2)[row * 4 + page] = static_cast<int32_t>(random() % 10);
+      table(3)[row] = static_cast<int32_t>(random() % 61);
+    }
+    auto* const angles = reinterpret_cast<float*>(tables + StepRecorder::TableAt(4));
+    for (int i = 0; i < 100 * 64; ++i) angles[i] = normal(random) * 5;
+  }
+  std::vector<BufferRange> buffers() {
+    return {{},
+            {reinterpret_cast<Address>(weights.data()), weights.size() * 2, 0, false},
+            {reinterpret_cast<Address>(cache.data()), cache.size() * 2, 0, false}};
+  }
+
+  std::vector<uint16_t> weights, cache, bindings;
+};
+
+StepModel RandomModel(std::mt19937& random) {
+  const auto one_of = [&](std::initializer_list<uint32_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  StepModel model;
+  model.rows = one_of({1, 3, 8, 16, 32});
+  model.hidden = one_of({64, 96, 128});
+  model.kv_heads = one_of({1, 2});
+  model.q_heads = model.kv_heads * one_of({1, 2, 3});
+  model.rotary = one_of({16, 32, 64});
+  model.inner = one_of({32, 96, 160});
+  model.interleaved = random() % 2 == 0;
+  model.second_norm = random() % 3 != 0;
+  return model;
+}
+
+// Layers, with what keeps ops apart here and there.
+void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt19937& random) {
+  const uint32_t residual = recorder.Slot(model.hidden, random() % 2 == 0);
+  const uint32_t out = recorder.Slot(model.hidden, /*binding=*/true);
+  // What those who look aside have seen, of each layer.
+  const uint32_t aside[] = {recorder.Slot(model.hidden, true), recorder.Slot(model.hidden, true)};
+  const uint32_t gates[] = {recorder.Slot(2 * model.inner, true),
+                            recorder.Slot(2 * model.inner, true)};
+  recorder.Double(recorder.Slot(model.hidden, /*binding=*/true), model.hidden, residual);
+  StepSlots slots = StepSlots::Of(recorder, model);
+  const bool slots_again = random() % 2 == 0;
+  uint32_t update = 0;
+  for (int layer = 0; layer < 2; ++layer) {
+    if (!slots_again) slots = StepSlots::Of(recorder, model);
+    RecordLayer(recorder, model, slots, residual, update);
+    update = slots.update;
+    if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
+    if (random() % 3 == 0) recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
+    if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);
+    if (random() % 3 == 0) recorder.Double(update, model.hidden, update);
+    if (random() % 4 == 0) recorder.Double(residual, model.hidden, residual);
+  }
+  recorder.Norm(update, residual, out);
+}
+
+// A random order of the stages in which each comes behind those that it waits for and those whose
+// results it looks for.
+std::vector<size_t> RandomOrder(const StepPlan& plan, std::mt19937& random) {
+  std::vector<size_t> order;
+  std::vector<bool> done(plan.stages.size());
+  while (order.size() < plan.stages.size()) {
+    std::vector<size_t> ready;
+    for (size_t i = 0; i < plan.stages.size(); ++i) {
+      const auto is_done = [&](uint32_t stage) { return done[stage]; };
+      const PlannedStage& stage = plan.stages[i];
+      if (!done[i] && std::all_of(stage.waits.begin(), stage.waits.end(), is_done) &&
+          std::all_of(stage.looks_for.begin(), stage.looks_for.end(), is_done)) {
+        ready.push_back(i);
+      }
+    }
+    const size_t next = ready[random() % ready.size()];
+    done[next] = true;
+    order.push_back(next);
+  }
+  return order;
+}
+
+double Distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = Load(reinterpret_cast<Address>(a.data()), i);
+    const double y = Load(reinterpret_cast<Address>(b.data()), i);
+    difference += (x - y) * (x - y), norm += y * y;
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST(StepListTest, StagesGiveWhatTheirOpsGiveInEveryOrderThatTheyAllow) {
+  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  for (int round = 0; round < 30; ++round) {
+    const StepModel model = RandomModel(random);
+    Memory initial(random), by_ops = initial, by_stages = initial;
+    const auto run = [&](Memory& memory, uint32_t seed, auto&& follow) {
+      std::mt19937 same(seed);
+      const std::vector<BufferRange> buffers = memory.buffers();
+      StepRecorder recorder(model, buffers);
+      RecordRandom(recorder, model, same);
+      std::vector<uint16_t> arena(recorder.PlaceArena() / 2 + 128);
+      const Address aligned = (reinterpret_cast<Address>(arena.data()) + 255) / 256 * 256;
+      const std::unique_ptr<Program> program = recorder.Bind(aligned);
+      ProgramArgs args = {.program = program.get(), .bindings = {}};
+      Address next = reinterpret_cast<Address>(memory.bindings.data());
+      for (size_t i = 0; i < program->bindings.size(); ++i) {
+        args.bindings[i] = next;
+        next += program->bindings[i].bytes;
+      }
+      follow(args);
+    };
+    const uint32_t seed = random();
+    run(by_ops, seed, [](const ProgramArgs& args) {
+      Op op;
+      op.kind = CONCERT_OP_PROGRAM;
+      op.program = args;
+      const Op* const part = &op;
+      ComputeProgram({&part, 1});
+    });
+    run(by_stages, seed, [&](const ProgramArgs& args) {
+      const uint64_t exchange_bytes_max = round % 3 == 0 ? 0 : kMiB;
+      const absl::StatusOr<StepPlan> plan = PlanStep(*args.program, exchange_bytes_max);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      Follower follower(*plan, args.bindings);
+      for (const size_t stage : RandomOrder(*plan, random)) follower.Run(stage);
+    });
+    ASSERT_LT(Distance(by_stages.bindings, by_ops.bindings), 2e-2) << "round " << round;
+    ASSERT_LT(Distance(by_stages.cache, by_ops.cache), 2e-2) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace concert::kernels

@@ -1,0 +1,183 @@
+// Programs like those of decode steps, recorded as a client would, for the tests of the step
+// kernel's plan.
+#ifndef CONCERT_TESTS_UNIT_KERNELS_STEP_RECORDER_H_
+#define CONCERT_TESTS_UNIT_KERNELS_STEP_RECORDER_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/program/compile.h"
+#include "tests/unit/kernels/admit_fixture.h"
+
+namespace concert::kernels {
+
+struct StepModel {
+  uint32_t rows = 8, hidden = 256, q_heads = 4, kv_heads = 2, dim = 64, rotary = 32, inner = 512;
+  bool interleaved = false;  // pairs of the rotary embedding and of the gate
+  bool second_norm = true;   // else the second half of a layer begins with an op that no fold knows
+
+  uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
+};
+
+// Buffers: weights and tables, and the cache.
+inline constexpr uint32_t kStepWeights = 1, kStepCache = 2;
+
+class StepRecorder {
+ public:
+  // `buffers` has the two.
+  StepRecorder(const StepModel& model, std::span<const BufferRange> buffers)
+      : model_(model), buffers_(buffers) {}
+
+  uint32_t Slot(uint64_t columns, bool binding = false) {
+    slots_.push_back(
+        {binding ? CONCERT_SLOT_BINDING : CONCERT_SLOT_ARENA, 0, model_.rows * columns * 2});
+    return CONCERT_SLOT_HANDLE(slots_.size() - 1);
+  }
+
+  void Gemm(uint32_t a, uint32_t k, uint32_t d, uint32_t n) {
+    concert_gemm_body& body = Add(GoodGemm()).body.gemm;
+    body.m = model_.rows, body.n = n, body.k = k;
+    body.a = {a, 0, 0}, body.w = Weight(uint64_t{n} * k), body.d = {d, 0, 0};
+    body.c = body.bias = {};
+    body.lda = body.ldw = k, body.ldd = n, body.ldc = 0;
+    body.beta = 0;
+  }
+  void Norm(uint32_t x, uint32_t residual, uint32_t out) {
+    concert_rms_norm_body& body = Add(GoodRmsNorm()).body.rms_norm;
+    body.rows = model_.rows, body.columns = model_.hidden;
+    body.x = {x, 0, 0}, body.residual = {residual, 0, 0}, body.out = {out, 0, 0};
+    body.weight = Weight(model_.hidden);
+    body.x_stride = body.out_stride = model_.hidden;
+    body.residual_stride = residual == 0 ? 0 : model_.hidden;
+  }
+  void Gate(uint32_t x, uint32_t out) {
+    concert_gated_activation_body& body = Add(GoodGatedActivation()).body.gated_activation;
+    body.rows = model_.rows, body.columns = model_.inner;
+    body.x = {x, 0, 0}, body.out = {out, 0, 0};
+    body.x_stride = 2 * model_.inner, body.out_stride = model_.inner;
+    body.dtype = CONCERT_ABI_BF16;
+    body.flags = model_.interleaved ? CONCERT_GATED_INTERLEAVED : 0;
+  }
+  void Rope(uint32_t heads) {
+    concert_rope_append_body& body = Add(GoodRopeAppend()).body.rope_append;
+    body.rows = model_.rows;
+    body.q_heads = static_cast<uint16_t>(model_.q_heads);
+    body.kv_heads = static_cast<uint16_t>(model_.kv_heads);
+    body.head_dim = static_cast<uint16_t>(model_.dim);
+    body.rotary_dim = static_cast<uint16_t>(model_.rotary);
+    body.q = {heads, 0, 0};
+    body.k = {heads, 0, model_.q_heads * model_.dim * 2};
+    body.v = {heads, 0, (model_.q_heads + model_.kv_heads) * model_.dim * 2};
+    body.positions = Index(0), body.slots = Index(1), body.cos_sin = Index(4);
+    body.position_dtype = CONCERT_ABI_INT32;
+    body.q_stride = body.k_stride = body.v_stride = model_.head_columns();
+    body.flags = model_.interleaved ? CONCERT_ROPE_INTERLEAVED : 0;
+    SetCache(body.cache);
+  }
+  void Attend(uint32_t heads, uint32_t out) {
+    concert_attention_decode_body& body = Add(GoodAttentionDecode()).body.attention_decode;
+    body.rows = model_.rows;
+    body.q_heads = static_cast<uint16_t>(model_.q_heads);
+    body.kv_heads = static_cast<uint16_t>(model_.kv_heads);
+    body.head_dim = static_cast<uint16_t>(model_.dim);
+    body.q = {heads, 0, 0}, body.out = {out, 0, 0};
+    body.page_table = Index(2), body.lengths = Index(3);
+    body.q_stride = model_.head_columns(), body.out_stride = model_.q_heads * model_.dim;
+    SetCache(body.cache);
+  }
+  // Of x, as a client does what the library has no kind for.
+  void Double(uint32_t x, uint64_t columns, uint32_t out) {
+    concert_elementwise_body& body = Add(GoodElementwise()).body.elementwise;
+    body.rows = model_.rows, body.columns = static_cast<uint32_t>(columns);
+    body.x = body.y = {x, 0, 0}, body.out = {out, 0, 0};
+    body.x_stride = body.y_stride = body.out_stride = columns;
+    body.out_dtype = CONCERT_ABI_BF16;
+  }
+
+  concert_descriptor& Add(const concert_descriptor& op) { return ops_.emplace_back(op); }
+
+  // Bytes of the arena, which Bind wants.
+  uint64_t PlaceArena() {
+    const absl::StatusOr<ArenaPlan> plan = PlanArena(Source());
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    plan_ = *plan;
+    return plan_.bytes;
+  }
+  std::unique_ptr<Program> Bind(Address arena) {
+    absl::StatusOr<std::unique_ptr<Program>> program = BindProgram(Source(), plan_, arena);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return *std::move(program);
+  }
+
+  // Where tables lie among the weights: positions, slots, pages, lengths, cosines and sines.
+  static constexpr uint64_t kTableBytes = 64 * 1024;
+  static constexpr uint64_t TableAt(int number) { return number * kTableBytes; }
+
+ private:
+  ProgramSource Source() const {
+    return {.gpu = 0, .buffers = buffers_, .slots = slots_, .ops = ops_};
+  }
+  concert_operand Weight(uint64_t elements) {
+    const concert_operand weight = {kStepWeights, 0, next_};
+    next_ += (elements * 2 + 255) / 256 * 256;
+    return weight;
+  }
+  static concert_operand Index(int number) { return {kStepWeights, 0, TableAt(number)}; }
+  void SetCache(concert_kv_cache_abi& cache) const {
+    cache.k = {kStepCache, 0, 0}, cache.v = {kStepCache, 0, kMiB};
+    cache.pages = 10, cache.page_size = 16;
+    cache.head_stride = model_.dim, cache.token_stride = model_.kv_heads * model_.dim;
+    cache.page_stride = uint64_t{16} * cache.token_stride;
+  }
+
+  const StepModel model_;
+  const std::span<const BufferRange> buffers_;
+  std::vector<concert_program_slot> slots_;
+  std::vector<concert_descriptor> ops_;
+  uint64_t next_ = TableAt(8);
+  ArenaPlan plan_;
+};
+
+// What a layer passes on; slots of its own for each layer, or one set for all.
+struct StepSlots {
+  uint32_t normed, heads, attended, gates, inner, update;
+
+  static StepSlots Of(StepRecorder& recorder, const StepModel& model) {
+    return {recorder.Slot(model.hidden),
+            recorder.Slot(model.head_columns()),
+            recorder.Slot(model.q_heads * model.dim),
+            recorder.Slot(2 * model.inner),
+            recorder.Slot(model.inner),
+            recorder.Slot(model.hidden)};
+  }
+};
+
+// A layer; `update`: what the one before leaves to add to the residual, 0: nothing.
+inline void RecordLayer(StepRecorder& recorder, const StepModel& model, const StepSlots& slots,
+                        uint32_t residual, uint32_t update) {
+  if (update == 0) {
+    recorder.Norm(residual, 0, slots.normed);
+  } else {
+    recorder.Norm(update, residual, slots.normed);
+  }
+  recorder.Gemm(slots.normed, model.hidden, slots.heads, model.head_columns());
+  recorder.Rope(slots.heads);
+  recorder.Attend(slots.heads, slots.attended);
+  recorder.Gemm(slots.attended, model.q_heads * model.dim, slots.update, model.hidden);
+  if (model.second_norm) {
+    recorder.Norm(slots.update, residual, slots.normed);
+  } else {
+    recorder.Double(slots.update, model.hidden, slots.normed);
+  }
+  recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
+  recorder.Gate(slots.gates, slots.inner);
+  recorder.Gemm(slots.inner, model.inner, slots.update, model.hidden);
+}
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_TESTS_UNIT_KERNELS_STEP_RECORDER_H_
