@@ -165,11 +165,12 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   return launcher;
 }
 
-absl::Status StepLauncher::Launch(const LaunchContext& context, const ProgramArgs& run) {
+absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const ProgramArgs& run) {
   const Driver& driver = context.api.driver;
   StepSms& sms = *context.step_sms;
   const absl::StatusOr<int> blocks = sms.Take(this, context.stream, context.sm_budget);
   if (!blocks.ok()) return blocks.status();
+  if (*blocks == 0) return false;
   if (++epoch_ == 0) epoch_ += 2;  // never 0, and its parity takes turns
   StepArgs args = {};
   args.stages = reinterpret_cast<const Stage*>(stages_);
@@ -185,7 +186,9 @@ absl::Status StepLauncher::Launch(const LaunchContext& context, const ProgramArg
   absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],
                                      static_cast<unsigned>(*blocks), kStepThreads, context.stream,
                                      args, sizeof(StepMemory));
-  return status.ok() ? sms.Launched(this, *blocks, context.stream) : status;
+  if (status.ok()) status = sms.Launched(this, *blocks, context.stream);
+  if (!status.ok()) return status;
+  return true;
 }
 
 }  // namespace concert::kernels::cuda

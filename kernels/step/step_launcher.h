@@ -29,8 +29,9 @@ class StepLauncher {
                                                             const StepPlan& plan,
                                                             const ByteRange& workspace);
 
-  // On the context's stream, with as many blocks as its GPU's SMs are free for (StepSms).
-  absl::Status Launch(const LaunchContext& context, const ProgramArgs& run);
+  // On the context's stream, with as many blocks as its GPU's SMs are free for (StepSms). False,
+  // and nothing is launched: too many step launches have not ended.
+  absl::StatusOr<bool> Launch(const LaunchContext& context, const ProgramArgs& run);
 
  private:
   StepLauncher() = default;

@@ -55,54 +55,78 @@ bool StepSms::Wants(const void* program) {
 }
 
 void StepSms::ForgetEnded() {
-  for (Launch& launch : launches_) {
-    if (launch.blocks > 0 && driver_->cuEventQuery(launch.end) == CUDA_SUCCESS) launch.blocks = 0;
+  Launches ended = 0;
+  for (size_t i = 0; i < kMaxLaunches; ++i) {
+    Launch& launch = launches_[i];
+    if (launch.blocks == 0 || driver_->cuEventQuery(launch.end) != CUDA_SUCCESS) continue;
+    launch.blocks = 0;
+    ended |= Launches{1} << i;
   }
+  if (ended == 0) return;
+  for (Launch& launch : launches_) launch.behind &= ~ended;  // their places are for others
 }
 
-StepSms::Launch* StepSms::Oldest() {
-  Launch* oldest = nullptr;
-  for (Launch& launch : launches_) {
-    if (launch.blocks > 0 && (oldest == nullptr || launch.order < oldest->order)) oldest = &launch;
+int StepSms::BlocksBut(Launches launches) const {
+  int blocks = 0;
+  for (size_t i = 0; i < kMaxLaunches; ++i) {
+    if ((launches >> i & 1) == 0) blocks += launches_[i].blocks;
+  }
+  return blocks;
+}
+
+int StepSms::OldestBut(Launches launches) const {
+  int oldest = -1;
+  for (size_t i = 0; i < kMaxLaunches; ++i) {
+    const Launch& launch = launches_[i];
+    if (launch.blocks == 0 || (launches >> i & 1) != 0) continue;
+    if (oldest < 0 || launch.order < launches_[oldest].order) oldest = static_cast<int>(i);
   }
   return oldest;
 }
 
-absl::Status StepSms::GoBehind(Launch& launch, CUstream stream) {
-  CONCERT_RETURN_IF_DRIVER_ERROR(*driver_, gpu_, cuStreamWaitEvent, stream, launch.end, 0);
-  launch.blocks = 0;
-  return absl::OkStatus();
+absl::Status StepSms::GoBehind(int launch, CUstream stream, Launches& behind) {
+  const Launch& other = launches_[launch];
+  behind |= Launches{1} << launch | other.behind;
+  if (other.stream == stream) return absl::OkStatus();  // it is already
+  return driver_->ToStatus(driver_->cuStreamWaitEvent(stream, other.end, 0), "cuStreamWaitEvent",
+                           gpu_);
 }
 
+// Of launches that may be on the GPU at once the last to be taken for has seen all others as such,
+// so that what holds here for it and them holds for all of them.
 absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most) {
   ForgetEnded();
-  for (Launch& launch : launches_) {
-    if (launch.blocks == 0 || launch.program != program) continue;
-    if (absl::Status status = GoBehind(launch, stream); !status.ok()) return status;
+  const auto free_place = std::find_if(launches_.begin(), launches_.end(),
+                                       [](const Launch& launch) { return launch.blocks == 0; });
+  if (free_place == launches_.end()) return 0;
+  taken_behind_ = 0;
+  for (size_t i = 0; i < kMaxLaunches; ++i) {
+    const Launch& launch = launches_[i];
+    if (launch.blocks == 0 || (launch.program != program && launch.stream != stream)) continue;
+    const absl::Status status = GoBehind(static_cast<int>(i), stream, taken_behind_);
+    if (!status.ok()) return status;
   }
   // A half, a quarter or an eighth where two, three, or five programs are in use: launches of
   // different sizes would leave SMs that none fits.
   int share = 1;
-  while (share < in_use_ && share < static_cast<int>(kMaxLaunches)) share *= 2;
+  while (share < in_use_ && share < static_cast<int>(kMaxPrograms)) share *= 2;
   int blocks = sm_count_ / share;
   if (most > 0) blocks = std::min(blocks, most);
-  for (;;) {
-    int free = sm_count_, places = 0;
-    for (const Launch& launch : launches_) {
-      free -= launch.blocks;
-      places += launch.blocks == 0 ? 1 : 0;
-    }
-    if (free >= blocks && places > 0) return blocks;
-    if (absl::Status status = GoBehind(*Oldest(), stream); !status.ok()) return status;
+  while (BlocksBut(taken_behind_) + blocks > sm_count_) {
+    const absl::Status status = GoBehind(OldestBut(taken_behind_), stream, taken_behind_);
+    if (!status.ok()) return status;
   }
+  return blocks;
 }
 
 absl::Status StepSms::Launched(const void* program, int blocks, CUstream stream) {
   Launch& launch = *std::find_if(launches_.begin(), launches_.end(),
                                  [](const Launch& one) { return one.blocks == 0; });
   launch.program = program;
+  launch.stream = stream;
   launch.blocks = blocks;
   launch.order = ++order_;
+  launch.behind = taken_behind_;
   CONCERT_RETURN_IF_DRIVER_ERROR(*driver_, gpu_, cuEventRecord, launch.end, stream);
   return absl::OkStatus();
 }

@@ -13,15 +13,16 @@
 
 namespace concert::kernels::cuda {
 
-// Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that are
-// on the GPU at once have no more blocks than it has SMs, together, and one that needs more is
-// behind those whose place it takes. A program alone has all SMs; several that are in use share
-// them equally, since on few SMs a program is slower, but all of them together are faster.
+// Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that may
+// be on the GPU at once have no more blocks than it has SMs, together. One that would make it more
+// is put behind others, whose place it takes. A program alone has all SMs; several that are in use
+// share them equally.
 //
 // The dispatcher's.
 class StepSms {
  public:
-  static constexpr size_t kMaxLaunches = 8;  // on the GPU at once
+  static constexpr size_t kMaxPrograms = 8;   // that share the SMs
+  static constexpr size_t kMaxLaunches = 32;  // that have not ended
 
   StepSms() = default;
   StepSms(const StepSms&) = delete;
@@ -38,24 +39,32 @@ class StepSms {
   // A run of `program` begins, by whatever engine. Whether the step kernel is to run it.
   bool Wants(const void* program);
   // How many blocks the next launch of `program` gets on `stream`, which is behind those launches
-  // by then that it must be behind: the program's own, whose words and counts are its as well, and
-  // those whose SMs it takes. `most`: blocks at most; 0: no bound.
+  // by then that it must be behind: the program's own, whose memory is its as well, and those whose
+  // SMs it takes. `most`: blocks at most; 0: no bound. 0: too many launches have not ended; then
+  // the stream is as it was.
   absl::StatusOr<int> Take(const void* program, CUstream stream, int most);
-  // The launch has been enqueued.
+  // The launch that was taken for has been enqueued.
   absl::Status Launched(const void* program, int blocks, CUstream stream);
 
  private:
+  using Launches = uint32_t;  // bits, by place
+  static_assert(kMaxLaunches <= 32);
+
   struct Launch {
     CUevent end = nullptr;
     const void* program = nullptr;
-    int blocks = 0;      // 0: none, or it has ended
-    uint64_t order = 0;  // among all
+    CUstream stream = nullptr;
+    int blocks = 0;       // 0: none, or it has ended
+    uint64_t order = 0;   // among all
+    Launches behind = 0;  // that it starts after for certain
   };
 
   void ForgetEnded();
-  Launch* Oldest();
-  // The stream's next launch is behind this one, whose SMs are free by then.
-  absl::Status GoBehind(Launch& launch, CUstream stream);
+  // All that have not ended but those in `launches`: the blocks of all, and the oldest, -1: none.
+  int BlocksBut(Launches launches) const;
+  int OldestBut(Launches launches) const;
+  // The stream's next launch is behind this one, and so behind what that is behind.
+  absl::Status GoBehind(int launch, CUstream stream, Launches& behind);
 
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
@@ -65,12 +74,13 @@ class StepSms {
   StepReport* report_ = nullptr;  // pinned
   std::array<Launch, kMaxLaunches> launches_;
   uint64_t order_ = 0;
+  Launches taken_behind_ = 0;  // of the launch that was taken for
   // Programs that have run lately, and which of all runs was their last.
   struct Recent {
     const void* program = nullptr;
     uint64_t order = 0;
   };
-  std::array<Recent, kMaxLaunches> recent_;
+  std::array<Recent, kMaxPrograms> recent_;
   uint64_t runs_ = 0;
 };
 

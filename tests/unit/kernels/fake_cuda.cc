@@ -236,6 +236,10 @@ CUresult RecordEvent(CUevent event, CUstream) {
   g_fake->unfinished.insert(event);
   return CUDA_SUCCESS;
 }
+CUresult WaitEvent(CUstream, CUevent event, unsigned) {
+  g_fake->awaited.push_back(event);
+  return CUDA_SUCCESS;
+}
 CUresult QueryEvent(CUevent event) {
   return g_fake->unfinished.contains(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
@@ -279,6 +283,7 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuEventDestroy = DestroyEvent;
   driver.cuEventRecord = RecordEvent;
   driver.cuEventQuery = QueryEvent;
+  driver.cuStreamWaitEvent = WaitEvent;
   driver.cuLaunchKernel = LaunchKernel;
 }
 

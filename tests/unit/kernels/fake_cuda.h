@@ -76,6 +76,7 @@ class FakeCuda {
   std::vector<FakeLaunch> captured;
   int kernels_launched = 0;      // concert's own
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
+  std::vector<CUevent> awaited;  // by streams
   std::vector<uint64_t> device;  // where cuMemAlloc's memory really is
 
   // The driver's state.
