@@ -102,7 +102,7 @@ const std::array kSettings = {
             .choices = ProgramEngines,
             .help =
                 "What runs programs on a GPU: one kernel for the whole step where it can, a CUDA "
-                "graph of their ops, or the kernel while no other program is in use."},
+                "graph of their ops, or the kernel while no other session is at work."},
     Setting{.key = "spin_us",
             .member = &Config::spin_us,
             .min = 0,

@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchConte
 }
 
 absl::Status CudaProgram::Launch(const LaunchContext& context, const ProgramArgs& run) {
-  const bool step_wanted = context.step_sms != nullptr && context.step_sms->Wants(this);
-  if (step_ != nullptr && step_wanted) {
+  if (step_ != nullptr && context.step_sms != nullptr && context.step_sms->wanted()) {
     const absl::StatusOr<bool> launched = step_->Launch(context, run);
     if (!launched.ok() || *launched) return launched.status();
   }

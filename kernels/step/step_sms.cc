@@ -6,7 +6,7 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// A program that has not run during so many runs of others is no longer in use.
+// A session that has not been seen while others were, so many times, is no longer at work.
 constexpr uint64_t kIdleAfter = 24;
 
 }  // namespace
@@ -35,23 +35,22 @@ absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, bool sha
   return absl::OkStatus();
 }
 
-bool StepSms::Wants(const void* program) {
-  ++runs_;
+void StepSms::See(uint32_t session) {
+  ++seen_;
   Recent* its = nullptr;
-  in_use_ = 1;
+  at_work_ = 1;
   for (Recent& recent : recent_) {
-    if (recent.program == program) {
+    if (recent.order != 0 && recent.session == session) {
       its = &recent;
-    } else if (recent.program != nullptr && recent.order + kIdleAfter > runs_) {
-      ++in_use_;
+    } else if (recent.order != 0 && recent.order + kIdleAfter > seen_) {
+      ++at_work_;
     }
   }
   if (its == nullptr) {
     its = std::min_element(recent_.begin(), recent_.end(),
                            [](const Recent& a, const Recent& b) { return a.order < b.order; });
   }
-  *its = {program, runs_};
-  return shared_ || in_use_ == 1;
+  *its = {session, seen_};
 }
 
 void StepSms::ForgetEnded() {
@@ -106,10 +105,10 @@ absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most
     const absl::Status status = GoBehind(static_cast<int>(i), stream, taken_behind_);
     if (!status.ok()) return status;
   }
-  // A half, a quarter or an eighth where two, three, or five programs are in use: launches of
+  // A half, a quarter or an eighth where two, three, or five sessions are at work: launches of
   // different sizes would leave SMs that none fits.
   int share = 1;
-  while (share < in_use_ && share < static_cast<int>(kMaxPrograms)) share *= 2;
+  while (share < at_work_ && share < static_cast<int>(kMaxSessions)) share *= 2;
   int blocks = sm_count_ / share;
   if (most > 0) blocks = std::min(blocks, most);
   while (BlocksBut(taken_behind_) + blocks > sm_count_) {

@@ -15,13 +15,13 @@ namespace concert::kernels::cuda {
 
 // Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that may
 // be on the GPU at once have no more blocks than it has SMs, together. One that would make it more
-// is put behind others, whose place it takes. A program alone has all SMs; several that are in use
-// share them equally.
+// is put behind others, whose place it takes. A session that is alone has all SMs; several that are
+// at work share them equally.
 //
 // The dispatcher's.
 class StepSms {
  public:
-  static constexpr size_t kMaxPrograms = 8;   // that share the SMs
+  static constexpr size_t kMaxSessions = 8;   // that share the SMs
   static constexpr size_t kMaxLaunches = 32;  // that have not ended
 
   StepSms() = default;
@@ -29,15 +29,18 @@ class StepSms {
   StepSms& operator=(const StepSms&) = delete;
   ~StepSms();
 
-  // `shared`: programs that are in use at the same time share the SMs. REQUIRES: the GPU's context
+  // `shared`: sessions that are at work at the same time share the SMs. REQUIRES: the GPU's context
   // is current, here and below.
   absl::Status Open(const Driver& driver, int gpu, int sm_count, bool shared);
   // Whether it was opened.
   bool usable() const { return driver_ != nullptr; }
   StepReport* report() const { return report_; }
 
-  // A run of `program` begins, by whatever engine. Whether the step kernel is to run it.
-  bool Wants(const void* program);
+  // The GPU is given an op of this session, whatever it is.
+  void See(uint32_t session);
+  // Whether the step kernel is to run programs: beside others' work it would hold SMs for as long
+  // as a whole step takes.
+  bool wanted() const { return shared_ || at_work_ == 1; }
   // How many blocks the next launch of `program` gets on `stream`, which is behind those launches
   // by then that it must be behind: the program's own, whose memory is its as well, and those whose
   // SMs it takes. `most`: blocks at most; 0: no bound. 0: too many launches have not ended; then
@@ -70,18 +73,18 @@ class StepSms {
   int gpu_ = 0;
   int sm_count_ = 0;
   bool shared_ = false;
-  int in_use_ = 1;                // programs
+  int at_work_ = 1;               // sessions
   StepReport* report_ = nullptr;  // pinned
   std::array<Launch, kMaxLaunches> launches_;
   uint64_t order_ = 0;
   Launches taken_behind_ = 0;  // of the launch that was taken for
-  // Programs that have run lately, and which of all runs was their last.
+  // Sessions that have been seen lately, and as which of all that were.
   struct Recent {
-    const void* program = nullptr;
-    uint64_t order = 0;
+    uint32_t session = 0;
+    uint64_t order = 0;  // 0: none
   };
-  std::array<Recent, kMaxPrograms> recent_;
-  uint64_t runs_ = 0;
+  std::array<Recent, kMaxSessions> recent_;
+  uint64_t seen_ = 0;
 };
 
 }  // namespace concert::kernels::cuda

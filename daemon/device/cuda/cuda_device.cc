@@ -230,6 +230,7 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   const Lane lane = launch.planned.lane;
+  step_sms_->See(launch.ops.front()->session);
   const NvtxRanges::Range range(ranges_, launch.ops[0]->kind, launch.planned.form, launch.reason,
                                 launch.plan);
   // cuBLASLt launches into the current context.

@@ -33,11 +33,12 @@ class StepSmsTest : public testing::Test {
  protected:
   void Open(bool shared) { ASSERT_TRUE(sms_.Open(fake_.api().driver, 0, kSmCount, shared).ok()); }
 
-  // The blocks of a run of `program` on `stream`; 0: none.
+  // The blocks of a run of `program`, of a session of its own, on `stream`; 0: none.
   int Run(int program, int stream, int most = 0) {
     const void* const its = &programs_[program];
     CUstream on = FakeCuda::StreamOf(static_cast<policies::Lane>(stream));
-    if (!sms_.Wants(its)) return 0;
+    sms_.See(static_cast<uint32_t>(program));
+    if (!sms_.wanted()) return 0;
     fake_.awaited.clear();
     const absl::StatusOr<int> blocks = sms_.Take(its, on, most);
     EXPECT_TRUE(blocks.ok()) << blocks.status();
@@ -74,14 +75,14 @@ class StepSmsTest : public testing::Test {
   std::vector<Launched> launches_;
 };
 
-TEST_F(StepSmsTest, OneProgramHasAllSms) {
+TEST_F(StepSmsTest, OneSessionHasAllSms) {
   Open(/*shared=*/true);
   EXPECT_EQ(Run(0, 0), kSmCount);
   EXPECT_EQ(Run(0, 0, 40), 40);
   EXPECT_TRUE(fake_.awaited.empty());  // streams keep their order
 }
 
-TEST_F(StepSmsTest, ProgramsInUseShareTheSms) {
+TEST_F(StepSmsTest, SessionsAtWorkShareTheSms) {
   Open(/*shared=*/true);
   EXPECT_EQ(Run(0, 0), 132);
   EXPECT_EQ(Run(1, 1), 66);  // behind the first, which has all
@@ -91,7 +92,7 @@ TEST_F(StepSmsTest, ProgramsInUseShareTheSms) {
   EXPECT_EQ(launches_.back().blocks, 16);
 }
 
-TEST_F(StepSmsTest, UnsharedTheyAreForOneProgramInUse) {
+TEST_F(StepSmsTest, UnsharedTheyAreForOneSessionAtWork) {
   Open(/*shared=*/false);
   EXPECT_EQ(Run(0, 0), 132);
   EXPECT_EQ(Run(1, 1), 0);
@@ -121,8 +122,8 @@ TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
         End(i);
       }
     }
-    const int in_use = 1 + turn / 100 % 10;
-    if (Run(static_cast<int>(random() % in_use), static_cast<int>(random() % 8)) == 0) continue;
+    const int at_work = 1 + turn / 100 % 10;
+    if (Run(static_cast<int>(random() % at_work), static_cast<int>(random() % 8)) == 0) continue;
     const Launched& last = launches_.back();
     int beside = last.blocks;
     for (size_t i = 0; i + 1 < launches_.size(); ++i) {
