@@ -53,8 +53,9 @@ __device__ __forceinline__ float FloatOf(uint16_t bits) {
 __device__ __forceinline__ float LoadElement(Address base, uint64_t element) {
   return FloatOf(LoadBits(base, element));
 }
-// Whether a half of one of the words has all bits set (kNotThere): a half that is zero, of the
-// inverse, borrows into its top bit, which was not set before (Mycroft's test for zero bytes).
+// Whether a half of the word has all bits set (kNotThere): then a top bit of what comes out is set
+// (kTopBits). A half of the inverse that is zero borrows into its top bit, which was not set before
+// (Mycroft's test for zero bytes).
 __device__ __forceinline__ uint32_t EmptyHalves(uint32_t word) { return (~word - 0x10001u) & word; }
 constexpr uint32_t kTopBits = 0x80008000u;
 __device__ __forceinline__ void StoreElement(Address base, uint64_t element, float value) {
@@ -132,8 +133,7 @@ class GemmStage {
     const auto* gain = reinterpret_cast<const char*>(gemm_.gain + offset);
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
-      chunk.gain[i] =
-          i < packs ? __ldg(reinterpret_cast<const uint4*>(gain + i * kPackStep)) : uint4{};
+      chunk.gain[i] = i < packs ? *reinterpret_cast<const uint4*>(gain + i * kPackStep) : uint4{};
     }
   }
 
@@ -318,8 +318,8 @@ class GemmStage {
     const uint32_t within = result.first - gemm_.HeadOf(result.unit) * rope.head_dim;
     const float* cosine = reinterpret_cast<const float*>(rope.cos_sin) +
                           position * rope.rotary_dim + (rope.interleaved ? within / 2 : within);
-    result.cosine = __ldg(cosine);
-    result.sine = __ldg(cosine + rope.rotary_dim / 2);
+    result.cosine = cosine[0];
+    result.sine = cosine[rope.rotary_dim / 2];
   }
 
   __device__ void Finish(const Result& result, uint32_t begin) {
