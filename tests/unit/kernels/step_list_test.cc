@@ -280,7 +280,7 @@ double Distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) 
 TEST(StepListTest, StagesGiveWhatTheirOpsGiveInEveryOrderThatTheyAllow) {
   std::mt19937 random(tests::Seed());
   SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 16; ++round) {
     const StepModel model = RandomModel(random);
     Memory initial(random), by_ops = initial, by_stages = initial;
     const auto run = [&](Memory& memory, uint32_t seed, auto&& follow) {
