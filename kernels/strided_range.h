@@ -27,7 +27,7 @@ struct StridedRange {
   // `batch` matrices of `rows` rows. REQUIRES: rows and batch >= 1, strides in bytes, and the end
   // fits in 64 bits.
   static StridedRange Of(Address begin, uint64_t row_bytes, uint64_t rows, uint64_t row_stride,
-                         uint64_t batch, uint64_t batch_stride) {
+                         uint64_t batch = 1, uint64_t batch_stride = 0) {
     StridedRange range;
     range.Set(begin, row_bytes, rows, row_stride, batch, batch_stride);
     return range;
@@ -48,6 +48,7 @@ struct StridedRange {
     }
   }
   void Set(Address first, uint64_t bytes) { Set(first, bytes, 1, 0); }
+  static StridedRange Of(Address begin, uint64_t bytes) { return Of(begin, bytes, 1, 0); }
   // Whether both are the same runs.
   bool operator==(const StridedRange& other) const {
     return begin == other.begin && run_bytes == other.run_bytes &&

@@ -24,12 +24,6 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 10'000'000'000;  // a peer's kernel may wait for SMs until then
 
-__device__ uint64_t NowNs() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 // Bounds a wait: asked now and then, ends the context when a rank has not come in time.
 class Patience {
  public:
@@ -205,11 +199,8 @@ __device__ void InitBarriers(BulkMemory& memory) {
 }
 
 __device__ void Load(void* shared, const char* from, uint32_t bytes, uint64_t& barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(SharedAddress(shared)),
-      "l"(from), "r"(bytes), "r"(SharedAddress(&barrier))
-      : "memory");
+  LoadBytes(SharedAddress(shared), reinterpret_cast<uint64_t>(from), bytes,
+            SharedAddress(&barrier));
 }
 
 __device__ void Store(char* to, const void* shared, uint32_t bytes) {

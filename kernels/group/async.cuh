@@ -61,6 +61,18 @@ __device__ __forceinline__ bool TestParity(uint32_t barrier, uint32_t parity) {
   return done != 0;
 }
 
+// --- Bulk copies ---
+
+// Multiples of 16 bytes, from and to multiples of 16 bytes.
+__device__ __forceinline__ void LoadBytes(uint32_t shared, uint64_t from, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // --- Tensor copies ---
 
 __device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
@@ -183,6 +195,15 @@ __device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t a, uin
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared),
                "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
+}
+
+// --- Time ---
+
+// The same on all SMs.
+__device__ __forceinline__ uint64_t NowNs() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
 }
 
 // --- Memory ordering ---

@@ -5,7 +5,7 @@
 
 #include "kernels/attention_decode/attention_block.cuh"
 #include "kernels/rows/row_threads.cuh"
-#include "kernels/step/few_heads.cuh"
+#include "kernels/step/one_head.cuh"
 #include "kernels/step/weight_ring.cuh"
 
 namespace concert::kernels::cuda {
@@ -72,7 +72,7 @@ __device__ void Attend(const StepArgs& args, const StepAttention& attention, Ste
     const bool has_item = item < items;
     const AttentionChunk chunk = ChunkOf(op, partials.chunks, min(item, items - 1));
     if (has_item && group == 1) {
-      FewHeads<kDim, 1>::AttendChunk(op, chunk, team, results);
+      OneHead<kDim>::AttendChunk(op, chunk, team, results);
     } else if (has_item) {
       AttendChunk</*kEager=*/true>(op, chunk, team, results);
     }

@@ -356,9 +356,9 @@ class GemmStage {
     const uint32_t value = pair ? PackBf16(first, second) : PackBf16(first * second, 0);
     if (gemm_.stores_d)
       StoreWord(gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column), value, pair);
-    if (gemm_.exchanged.begin == 0) return;
+    if (gemm_.exchanged == 0) return;
     const uint32_t columns = pair ? gemm_.n : gemm_.n / 2;
-    const Address to = gemm_.exchanged.begin + 2 * (uint64_t{result.row} * columns + column);
+    const Address to = gemm_.exchanged + 2 * (uint64_t{result.row} * columns + column);
     StoreWord(to + args_.exchange, value, pair);
     StoreWord(to + args_.emptied, ~0u, pair);
   }

@@ -2,18 +2,13 @@
 #ifndef CONCERT_KERNELS_STEP_PATIENCE_CUH_
 #define CONCERT_KERNELS_STEP_PATIENCE_CUH_
 
+#include "kernels/group/async.cuh"
 #include "kernels/step/step_args.h"
 
 namespace concert::kernels::cuda {
 
 // A launch whose blocks are all there ends its stages in microseconds.
 inline constexpr uint64_t kPatienceNs = 5'000'000'000;
-
-__device__ inline uint64_t NowNs() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 // Asked in every turn of a wait. Rather a wrong result, which is reported, than a GPU that hangs.
 class Patience {

@@ -19,6 +19,9 @@ struct Touch {
   bool reads, writes;
 };
 
+// `rows` rows of `columns` elements, `stride` elements apart.
+StridedRange MatrixAt(Address begin, uint64_t rows, uint64_t columns, uint64_t stride);
+
 // Whether a byte is in both, to the byte unless finding out takes long: then it says yes.
 bool Overlap(const StridedRange& a, const StridedRange& b);
 
@@ -42,7 +45,6 @@ class StepDraft {
   explicit StepDraft(const Program& program) : program_(program) {}
 
   std::vector<Draft>& drafts() { return drafts_; }
-  const Program& program() const { return program_; }
 
   // It belongs to the arena and to no binding: nobody looks at them after the run.
   bool IsIntermediate(const StridedRange& memory) const;

@@ -66,7 +66,7 @@ class Exchanger {
       maker.stage.op.attention_decode.out_stride = matrix.columns;
       maker.touches.erase(made);
     } else {
-      maker.stage.gemm.exchanged.begin = begin;
+      maker.stage.gemm.exchanged = begin;
     }
   }
 
@@ -115,7 +115,7 @@ class Exchanger {
   // What is read from the exchange alone is stored there alone.
   void DropDeadStore(size_t index) {
     Draft& draft = drafts_[index];
-    if (draft.stage.kind != StageKind::kGemm || draft.stage.gemm.exchanged.begin == 0) return;
+    if (draft.stage.kind != StageKind::kGemm || draft.stage.gemm.exchanged == 0) return;
     const auto made = TouchOf(draft, CONCERT_FIELD_D);
     const StridedRange memory = made->memory;
     if (!all_.IsDeadBehind(index, memory, made->buffer)) return;

@@ -8,10 +8,6 @@
 namespace concert::kernels {
 namespace {
 
-StridedRange MatrixAt(Address begin, uint64_t rows, uint64_t columns, uint64_t stride) {
-  return StridedRange::Of(begin, columns * kStepElementBytes, rows, stride * kStepElementBytes, 1,
-                          0);
-}
 StridedRange ResultOf(const StepGemm& gemm) { return MatrixAt(gemm.d, gemm.m, gemm.n, gemm.ldd); }
 
 bool IsPlain(const StepGemm& gemm) {

@@ -5,7 +5,7 @@
 // A block has eight warps that compute, one that loads weights ahead (weight_ring.cuh), which
 // stream while the block waits for others, and one that asks for keys and values ahead.
 //
-// What GEMMs and attention make for the next GEMM is looked for until it is there (Exchanged). For
+// What GEMMs and attention make for the next GEMM is looked for until it is there (kNotThere). For
 // all else a stage's end is a word for each block that takes part, with the run's epoch, so that
 // nothing is counted or reset. Stages wait only for earlier ones, so the first that has not ended
 // can always go on, and every run ends.
@@ -21,12 +21,6 @@ namespace {
 
 constexpr uint32_t kStageWords = sizeof(Stage) / sizeof(uint4);
 static_assert(kStageWords <= 32);
-
-__device__ uint32_t LoadRelaxed(const uint32_t* word) {
-  uint32_t value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
 
 // Until every block has ended its part of a stage. A thread of `threads` looks at one of them, or
 // two; whoever meets all of them after a fence has acquired what the blocks wrote (release:

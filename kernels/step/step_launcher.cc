@@ -66,7 +66,7 @@ StepGemm GemmOf(const PlannedStage& planned, Address exchange) {
   StepGemm gemm = planned.gemm;
   if (gemm.a_exchanged) gemm.a = Moved(gemm.a, exchange);
   if (gemm.c_exchanged) gemm.c = Moved(gemm.c, exchange);
-  if (gemm.exchanged.begin != 0) gemm.exchanged.begin = Moved(gemm.exchanged.begin, exchange);
+  if (gemm.exchanged != 0) gemm.exchanged = Moved(gemm.exchanged, exchange);
   return gemm;
 }
 
@@ -109,10 +109,9 @@ template <typename T>
 absl::Status Upload(const LaunchContext& context, Address to, std::span<const T> from) {
   const Driver& driver = context.api.driver;
   if (from.empty()) return absl::OkStatus();
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemcpyHtoDAsync, to, from.data(),
-                                 from.size_bytes(), context.stream);
-  return driver.ToStatus(driver.cuStreamSynchronize(context.stream), "cuStreamSynchronize",
-                         context.gpu);
+  return driver.ToStatus(
+      driver.cuMemcpyHtoDAsync(to, from.data(), from.size_bytes(), context.stream),
+      "cuMemcpyHtoDAsync", context.gpu);
 }
 
 }  // namespace
@@ -162,6 +161,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   absl::Status status = Upload(context, launcher->stages_, std::span<const Stage>(stages));
   if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
   if (!status.ok()) return status;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamSynchronize, context.stream);
   return launcher;
 }
 

@@ -13,16 +13,15 @@ namespace concert::kernels {
 namespace {
 
 // Stands for where attention's chunks leave their sums, which all of its stages share. No address.
-const StridedRange kChunkSums = StridedRange::Of(8, 8, 1, 0, 1, 0);
+const StridedRange kChunkSums = StridedRange::Of(8, 8);
 
-absl::Status CannotRun(size_t op, uint16_t kind, std::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat("op ", op, ", ", concert_op_kind_name(kind),
-                                                    ": ",
-                                                    absl::string_view(why.data(), why.size())));
+absl::Status CannotRun(size_t op, uint16_t kind, absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("op ", op, ", ", concert_op_kind_name(kind), ": ", why));
 }
 
 // Why the step kernel cannot multiply it; empty: it can.
-std::string_view Objection(const GemmArgs& gemm) {
+absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
   if (gemm.batch != 1) return "it has several matrices";
   if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
@@ -66,7 +65,7 @@ absl::Status DraftOp(const Op& op, uint32_t index, Draft& draft) {
   stage.ops = {index};
   draft.touches = TouchesOf(op);
   if (op.kind == CONCERT_OP_GEMM) {
-    if (const std::string_view why = Objection(op.gemm); !why.empty())
+    if (const absl::string_view why = Objection(op.gemm); !why.empty())
       return CannotRun(index, op.kind, why);
     stage.kind = StageKind::kGemm;
     stage.gemm = StepGemmOf(op.gemm);
@@ -96,8 +95,8 @@ Draft DraftBindings(const Program& program, bool out) {
     const auto number = static_cast<int32_t>(i);
     copy.pieces[copy.count++] = {out ? binding.staged : 0, out ? 0 : binding.staged, binding.bytes,
                                  out ? -1 : number, out ? number : -1};
-    draft.touches.push_back({StridedRange::Of(binding.staged, binding.bytes, 1, 0, 1, 0), 0,
-                             CONCERT_FIELD_NONE, out, !out});
+    draft.touches.push_back(
+        {StridedRange::Of(binding.staged, binding.bytes), 0, CONCERT_FIELD_NONE, out, !out});
   }
   return draft;
 }
@@ -107,8 +106,7 @@ absl::Status CheckWeights(const std::vector<Draft>& drafts) {
   for (const Draft& draft : drafts) {
     if (draft.stage.kind != StageKind::kGemm) continue;
     const StepGemm& gemm = draft.stage.gemm;
-    const StridedRange weights =
-        StridedRange::Of(gemm.w, uint64_t{gemm.k} * 2, gemm.n, gemm.ldw * 2, 1, 0);
+    const StridedRange weights = MatrixAt(gemm.w, gemm.n, gemm.k, gemm.ldw);
     for (const Draft& other : drafts) {
       if (other.Writes(weights))
         return CannotRun(draft.stage.ops.front(), CONCERT_OP_GEMM,
@@ -181,71 +179,6 @@ class WaitPlanner {
 };
 
 }  // namespace
-
-bool Overlap(const StridedRange& a, const StridedRange& b) {
-  if (!a.Bounds().Overlaps(b.Bounds())) return false;
-  int pieces_left = 64;
-  return Meet(a, b, pieces_left) || pieces_left <= 0;
-}
-
-bool Draft::Reads(const StridedRange& memory) const {
-  return std::any_of(touches.begin(), touches.end(),
-                     [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
-}
-bool Draft::Writes(const StridedRange& memory) const {
-  return std::any_of(touches.begin(), touches.end(),
-                     [&](const Touch& t) { return t.writes && Overlap(t.memory, memory); });
-}
-uint32_t Draft::BufferOf(const StridedRange& memory) const {
-  for (const Touch& touch : touches) {
-    if (touch.memory == memory) return touch.buffer;
-  }
-  return 0;
-}
-void Draft::Replace(const StridedRange& memory, const Touch& touch) {
-  touches.erase(std::remove_if(touches.begin(), touches.end(),
-                               [&](const Touch& t) { return t.memory == memory; }),
-                touches.end());
-  if (touch.memory.run_bytes > 0) touches.push_back(touch);
-}
-
-bool StepDraft::IsIntermediate(const StridedRange& memory) const {
-  const ByteRange bytes = memory.Bounds();
-  if (bytes.begin < program_.arena.begin || bytes.end > program_.arena.end) return false;
-  return std::none_of(program_.bindings.begin(), program_.bindings.end(),
-                      [&](const Program::Binding& binding) {
-                        return bytes.Overlaps({binding.staged, binding.staged + binding.bytes});
-                      });
-}
-
-// What a write must cover to end a life: all of it, so that a write without gaps over its bounds
-// is asked for.
-bool StepDraft::IsDeadBehind(size_t index, const StridedRange& memory, uint32_t buffer) const {
-  const ByteRange bytes = memory.Bounds();
-  const auto same = [&](const Touch& touch) {
-    return (buffer & kSlotBit) == 0 || touch.buffer == buffer;
-  };
-  const auto covers = [&](const Touch& touch) {
-    const ByteRange written = touch.memory.Bounds();
-    return same(touch) && touch.writes && touch.memory.level_count == 0 &&
-           written.begin <= bytes.begin && written.end >= bytes.end;
-  };
-  for (size_t i = index + 1; i < drafts_.size(); ++i) {
-    const Draft& draft = drafts_[i];
-    if (draft.gone) continue;
-    const auto reads = [&](const Touch& touch) {
-      return same(touch) && touch.reads && Overlap(touch.memory, memory);
-    };
-    if (std::any_of(draft.touches.begin(), draft.touches.end(), reads)) return false;
-    if (std::any_of(draft.touches.begin(), draft.touches.end(), covers)) return true;
-  }
-  return true;
-}
-
-Draft* StepDraft::FollowerOf(uint32_t op) {
-  if (op + 1 >= drafts_.size() || drafts_[op + 1].gone) return nullptr;
-  return &drafts_[op + 1];
-}
 
 absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max) {
   if (program.ops.size() > kMaxStages) {

@@ -24,8 +24,8 @@ struct alignas(128) StepMemory {
   char slots[kSlots][kSlotBytes];
   alignas(128) char scratch[kStepScratchBytes];
   float squares[kStepWarps][kMaxStepRows];
-  Stage computed[2], fed[2],
-      prefetched[2];       // the stage at work and the next: of computing warps, of the feeder
+  // The stage at work and the next: of the computing warps, and of those that load ahead.
+  Stage computed[2], fed[2], prefetched[2];
   uint64_t full[kSlots];   // its bytes are there
   uint64_t empty[kSlots];  // every computing warp has read it
   uint32_t stage;          // at which the computing warps are

@@ -20,14 +20,12 @@ inline constexpr uint32_t kStepTile = 8;
 // Rows of A at most: as many as a thread's registers hold.
 inline constexpr uint32_t kMaxStepRows = 32;
 
-// A matrix that goes from stage to stage as words that are their own flags: readers look at them
-// until they are there, and nobody waits for fences and counts. An element that is not there yet
-// has all bits set, which no rounding makes: NaN is 0x7fff.
+// Matrices may go from stage to stage by the exchange, as words that are their own flags: readers
+// look at them until they are there, and nobody waits for fences and counts. An element that is not
+// there yet has all bits set, which no rounding makes: NaN is 0x7fff.
 //
-// There are two of each matrix, which runs use in turn: while one is used, the other is emptied.
-struct Exchanged {
-  Address begin;  // of the first of both, dense; 0: none
-};
+// There are two of each matrix, dense, which runs use in turn: while one is used, the other is
+// emptied.
 inline constexpr uint16_t kNotThere = 0xffff;
 
 // What becomes of a product's columns.
@@ -58,7 +56,7 @@ struct StepGemm {
 
   // What goes through the exchange: A or C come from there, D goes there, or only there.
   bool a_exchanged, c_exchanged, stores_d;
-  Exchanged exchanged;  // D
+  Address exchanged;  // D, in the first of both; 0: it does not
 
   CONCERT_ON_BOTH_SIDES uint32_t units() const { return n / kStepTile; }
   // Whether a unit's columns 0 to 3 make pairs with its columns 4 to 7; else neighbours do.

@@ -35,21 +35,6 @@ __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
           static_cast<uint32_t>(uint64_t{units} * (blockIdx.x + 1) / parts)};
 }
 
-__device__ __forceinline__ void CopyToShared(uint32_t shared, Address from, uint32_t bytes,
-                                             uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-// The order in which a GEMM's weights come, which both sides of the ring follow: by passes of at
-// most StepPassTiles tiles, by chunks of K, by tiles.
-template <typename EachChunk>
-__device__ void ForEachChunk(const StepGemm& gemm, const EachChunk& each) {
-  for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) each(k, min(kSlotColumns, gemm.k - k));
-}
 __device__ inline uint32_t UnitsOfPass(const StepGemm& gemm) {
   const int row_tiles = static_cast<int>((gemm.m + kStepTile - 1) / kStepTile);
   return static_cast<uint32_t>(StepPassTiles(row_tiles));
@@ -61,14 +46,16 @@ class Feeder {
   __device__ Feeder(StepMemory& memory, uint32_t in_flight)
       : memory_(memory), in_flight_(in_flight) {}
 
+  // In the order in which GemmStage takes slots: by passes, by chunks of K, by units.
   __device__ void Feed(const StepGemm& gemm) {
     const UnitRange units = UnitsOfBlock(gemm.units());
     const uint32_t pass = UnitsOfPass(gemm);
     for (uint32_t begin = units.begin; begin < units.end; begin += pass) {
       const uint32_t end = min(begin + pass, units.end);
-      ForEachChunk(gemm, [&](uint32_t k, uint32_t columns) {
-        for (uint32_t unit = begin; unit < end; ++unit) Load(gemm, unit, k, columns);
-      });
+      for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) {
+        for (uint32_t unit = begin; unit < end; ++unit)
+          Load(gemm, unit, k, min(kSlotColumns, gemm.k - k));
+      }
     }
   }
 
@@ -93,7 +80,7 @@ class Feeder {
         Address from = gemm.w + 2 * (gemm.ColumnOf(unit, half) * gemm.ldw + k);
 #pragma unroll
         for (uint32_t row = 0; row < kStepTile / 2; ++row) {
-          CopyToShared(to, from, bytes, full);
+          LoadBytes(to, from, bytes, full);
           to += kSlotRowBytes;
           from += row_step;
         }

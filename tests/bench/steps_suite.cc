@@ -8,7 +8,6 @@
 #include "tests/bench/node_under_test.h"
 #include "tests/bench/plan_log.h"
 #include "tests/bench/result_file.h"
-#include "tests/bench/scenario_loop.h"
 #include "tests/bench/step_job.h"
 #include "tests/bench/step_scenario.h"
 #include "tests/bench/tenant_turns.h"
@@ -21,7 +20,6 @@ using nlohmann::json;
 
 // Longer than in suite "tenants": eight clients in slices have some nine steps of 12 ms in it.
 constexpr std::chrono::milliseconds kStepsLap(100);
-constexpr double kLossTolerance = 0.02;
 
 const TenantMode kTimeSliced{.name = "time_sliced", .policy = "", .form = kTorchForm};
 
@@ -98,16 +96,7 @@ absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& 
 absl::Status RunStepsSuite(const RunOptions& options, json& result) {
   const auto scenarios = ReadStepScenarios(options.scenarios, options.filter);
   if (!scenarios.ok()) return scenarios.status();
-  // Before anything is started, which would inherit it.
-  absl::Status left = options.device == "sim" ? absl::OkStatus() : LeaveMps();
-  if (!left.ok()) return left;
-  const absl::StatusOr<TenantStage> stage = SetStage(options, result["header"]);
-  if (!stage.ok()) return stage.status();
-  return MeasureScenarios(
-      options, *scenarios,
-      [&](const StepScenario& scenario) { return MeasureSteps(*stage, scenario); },
-      [&](const json& entries) { return TenantsSummary(entries, stage->rivals, kLossTolerance); },
-      result);
+  return MeasureTenantScenarios(options, *scenarios, SetStage, MeasureSteps, result);
 }
 
 }  // namespace concert::bench

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/node_under_test.h"
+#include "tests/bench/scenario_loop.h"
 #include "tests/bench/speedup_summary.h"
 #include "tests/bench/suite.h"
 #include "tests/bench/tenant_cast.h"
@@ -44,6 +45,29 @@ TenantPlace PlaceOf(const NodeUnderTest& node, const std::string& suite);
 // Adds the mode, if MPS is installed and no --socket's daemon keeps running beside it, as a turn
 // of its own and to the baselines; else why not to header["left_out"].
 void AddMps(const TenantMode& mode, TenantStage& stage, nlohmann::json& header);
+
+// The least share by which a mode loses to a baseline that counts.
+inline constexpr double kTenantLossTolerance = 0.02;
+
+// A suite of such scenarios: `set_stage`(options, header) says who takes part, `measure`(stage,
+// scenario) what came of it.
+template <typename Scenario, typename SetStage, typename Measure>
+absl::Status MeasureTenantScenarios(const RunOptions& options,
+                                    const std::vector<Scenario>& scenarios,
+                                    const SetStage& set_stage, const Measure& measure,
+                                    nlohmann::json& result) {
+  // Before anything is started, which would inherit it.
+  absl::Status left = options.device == "sim" ? absl::OkStatus() : LeaveMps();
+  if (!left.ok()) return left;
+  const absl::StatusOr<TenantStage> stage = set_stage(options, result["header"]);
+  if (!stage.ok()) return stage.status();
+  return MeasureScenarios(
+      options, scenarios, [&](const Scenario& scenario) { return measure(*stage, scenario); },
+      [&](const nlohmann::json& entries) {
+        return TenantsSummary(entries, stage->rivals, kTenantLossTolerance);
+      },
+      result);
+}
 
 }  // namespace concert::bench
 

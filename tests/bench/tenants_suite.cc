@@ -6,7 +6,6 @@
 #include "tests/bench/node_under_test.h"
 #include "tests/bench/plan_log.h"
 #include "tests/bench/result_file.h"
-#include "tests/bench/scenario_loop.h"
 #include "tests/bench/speedup_summary.h"
 #include "tests/bench/tenant_series.h"
 
@@ -14,8 +13,6 @@ namespace concert::bench {
 namespace {
 
 using nlohmann::json;
-
-constexpr double kLossTolerance = 0.02;
 
 // Opens the node for as long as its description takes, and decides who takes part.
 absl::StatusOr<TenantStage> SetStage(const RunOptions& options, json& header) {
@@ -71,17 +68,7 @@ absl::StatusOr<json> MeasureTenants(const TenantStage& stage, const TenantScenar
 absl::Status RunTenantsSuite(const RunOptions& options, json& result) {
   const auto scenarios = ReadTenantScenarios(options.scenarios, options.filter);
   if (!scenarios.ok()) return scenarios.status();
-  // Before anything is started, which would inherit it.
-  absl::Status left = options.device == "sim" ? absl::OkStatus() : LeaveMps();
-  if (!left.ok()) return left;
-  const absl::StatusOr<TenantStage> stage = SetStage(options, result["header"]);
-  if (!stage.ok()) return stage.status();
-
-  return MeasureScenarios(
-      options, *scenarios,
-      [&](const TenantScenario& scenario) { return MeasureTenants(*stage, scenario); },
-      [&](const json& entries) { return TenantsSummary(entries, stage->rivals, kLossTolerance); },
-      result);
+  return MeasureTenantScenarios(options, *scenarios, SetStage, MeasureTenants, result);
 }
 
 }  // namespace concert::bench

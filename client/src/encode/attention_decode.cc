@@ -1,5 +1,5 @@
+#include "client/src/encode/attention.h"
 #include "client/src/encode/fields.h"
-#include "client/src/encode/kv_cache.h"
 #include "client/src/encode/submit.h"
 
 namespace concert::client {
@@ -13,23 +13,7 @@ int Encode(const concert_attention_decode& op, EncodedOp* to, concert_error* err
   to->descriptor.kind = CONCERT_OP_ATTENTION_DECODE;
   concert_attention_decode_body& body = to->descriptor.body.attention_decode;
   body.rows = op.rows;
-  body.length_max = op.length_max;
-  body.q_heads = Narrow16(op.q_heads);
-  body.kv_heads = Narrow16(op.kv_heads);
-  body.head_dim = Narrow16(op.head_dim);
-  body.q = Operand(op.q);
-  body.page_table = Operand(op.page_table);
-  body.lengths = Operand(op.lengths);
-  body.out = Operand(op.out);
-  body.cache = Cache(op.cache, body.kv_heads, body.head_dim);
-  const uint32_t columns = uint32_t{body.q_heads} * body.head_dim;
-  body.q_stride = op.q_stride != 0 ? op.q_stride : columns;
-  body.out_stride = op.out_stride != 0 ? op.out_stride : columns;
-  body.table_stride = op.table_stride;
-  body.window = op.window;
-  body.scale = op.scale;
-  body.soft_cap = op.soft_cap;
-  body.dtype = Narrow8(op.dtype);
+  EncodeAttention(op, body);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is an attention_decode";
   return CONCERT_OK;

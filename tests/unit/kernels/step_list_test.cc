@@ -135,8 +135,8 @@ class Follower {
 
   void Put(const StepGemm& gemm, uint32_t row, uint32_t column, uint32_t columns, float value) {
     if (gemm.stores_d) Store(gemm.d, uint64_t{row} * gemm.ldd + column, value);
-    if (gemm.exchanged.begin != 0)
-      Store(Exchange(gemm.exchanged.begin), uint64_t{row} * columns + column, value);
+    if (gemm.exchanged != 0)
+      Store(Exchange(gemm.exchanged), uint64_t{row} * columns + column, value);
   }
 
   static void PutHead(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t first,

@@ -87,7 +87,7 @@ TEST(StepPlanTest, WhatGemmsMakeForOthersGoesThroughTheExchange) {
     std::string way = stage.exchanges ? "out " : "";
     if (stage.kind == StageKind::kGemm) {
       way = absl::StrCat(stage.gemm.a_exchanged ? "a " : "", stage.gemm.c_exchanged ? "c " : "",
-                         stage.gemm.exchanged.begin != 0 ? "d " : "",
+                         stage.gemm.exchanged != 0 ? "d " : "",
                          stage.gemm.stores_d ? "stored " : "");
     }
     ways.push_back(absl::StrCat(way, "waits ", absl::StrJoin(stage.waits, ",")));

@@ -1,0 +1,78 @@
+#include "kernels/step/step_draft.h"
+
+#include <algorithm>
+
+#include "kernels/op_table.h"
+
+namespace concert::kernels {
+
+StridedRange MatrixAt(Address begin, uint64_t rows, uint64_t columns, uint64_t stride) {
+  return StridedRange::Of(begin, columns * kStepElementBytes, rows, stride * kStepElementBytes);
+}
+
+bool Overlap(const StridedRange& a, const StridedRange& b) {
+  if (!a.Bounds().Overlaps(b.Bounds())) return false;
+  int pieces_left = 64;
+  return Meet(a, b, pieces_left) || pieces_left <= 0;
+}
+
+bool Draft::Reads(const StridedRange& memory) const {
+  return std::any_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
+}
+bool Draft::Writes(const StridedRange& memory) const {
+  return std::any_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.writes && Overlap(t.memory, memory); });
+}
+uint32_t Draft::BufferOf(const StridedRange& memory) const {
+  for (const Touch& touch : touches) {
+    if (touch.memory == memory) return touch.buffer;
+  }
+  return 0;
+}
+void Draft::Replace(const StridedRange& memory, const Touch& touch) {
+  touches.erase(std::remove_if(touches.begin(), touches.end(),
+                               [&](const Touch& t) { return t.memory == memory; }),
+                touches.end());
+  if (touch.memory.run_bytes > 0) touches.push_back(touch);
+}
+
+bool StepDraft::IsIntermediate(const StridedRange& memory) const {
+  const ByteRange bytes = memory.Bounds();
+  if (bytes.begin < program_.arena.begin || bytes.end > program_.arena.end) return false;
+  return std::none_of(program_.bindings.begin(), program_.bindings.end(),
+                      [&](const Program::Binding& binding) {
+                        return bytes.Overlaps({binding.staged, binding.staged + binding.bytes});
+                      });
+}
+
+// What a write must cover to end a life: all of it, so that a write without gaps over its bounds
+// is asked for.
+bool StepDraft::IsDeadBehind(size_t index, const StridedRange& memory, uint32_t buffer) const {
+  const ByteRange bytes = memory.Bounds();
+  const auto same = [&](const Touch& touch) {
+    return (buffer & kSlotBit) == 0 || touch.buffer == buffer;
+  };
+  const auto covers = [&](const Touch& touch) {
+    const ByteRange written = touch.memory.Bounds();
+    return same(touch) && touch.writes && touch.memory.level_count == 0 &&
+           written.begin <= bytes.begin && written.end >= bytes.end;
+  };
+  for (size_t i = index + 1; i < drafts_.size(); ++i) {
+    const Draft& draft = drafts_[i];
+    if (draft.gone) continue;
+    const auto reads = [&](const Touch& touch) {
+      return same(touch) && touch.reads && Overlap(touch.memory, memory);
+    };
+    if (std::any_of(draft.touches.begin(), draft.touches.end(), reads)) return false;
+    if (std::any_of(draft.touches.begin(), draft.touches.end(), covers)) return true;
+  }
+  return true;
+}
+
+Draft* StepDraft::FollowerOf(uint32_t op) {
+  if (op + 1 >= drafts_.size() || drafts_[op + 1].gone) return nullptr;
+  return &drafts_[op + 1];
+}
+
+}  // namespace concert::kernels
