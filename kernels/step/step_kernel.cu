@@ -136,9 +136,10 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
 }
 
 // The warp that loads weights ahead.
+template <int kRowTiles>
 __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
   const uint32_t lane = threadIdx.x % 32;
-  Feeder feeder(memory, args.in_flight);
+  Feeder feeder(memory, args.in_flight, StepPassTiles(kRowTiles));
   uint4 next = LoadStageWord(args, 0, lane);
   for (uint32_t i = 0; i < args.stage_count; ++i) {
     Stage& stage = memory.fed[i % 2];
@@ -191,7 +192,7 @@ __device__ void RunStages(const StepArgs& args) {
     return ComputeStages<kRowTiles>(args, memory);
   }
   ReleaseRegisters<kStepFeedRegisters>();
-  if (warp == kStepWarps) FeedStages(args, memory);
+  if (warp == kStepWarps) FeedStages<kRowTiles>(args, memory);
   if (warp == kStepWarps + 1) PrefetchStages(args, memory);
 }
 

@@ -35,23 +35,18 @@ __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
           static_cast<uint32_t>(uint64_t{units} * (blockIdx.x + 1) / parts)};
 }
 
-__device__ inline uint32_t UnitsOfPass(const StepGemm& gemm) {
-  const int row_tiles = static_cast<int>((gemm.m + kStepTile - 1) / kStepTile);
-  return static_cast<uint32_t>(StepPassTiles(row_tiles));
-}
-
 // The warp that fills the ring.
 class Feeder {
  public:
-  __device__ Feeder(StepMemory& memory, uint32_t in_flight)
-      : memory_(memory), in_flight_(in_flight) {}
+  // `pass`: units that the computing warps sum up at a time, in every GEMM of the launch.
+  __device__ Feeder(StepMemory& memory, uint32_t in_flight, uint32_t pass)
+      : memory_(memory), in_flight_(in_flight), pass_(pass) {}
 
   // In the order in which GemmStage takes slots: by passes, by chunks of K, by units.
   __device__ void Feed(const StepGemm& gemm) {
     const UnitRange units = UnitsOfBlock(gemm.units());
-    const uint32_t pass = UnitsOfPass(gemm);
-    for (uint32_t begin = units.begin; begin < units.end; begin += pass) {
-      const uint32_t end = min(begin + pass, units.end);
+    for (uint32_t begin = units.begin; begin < units.end; begin += pass_) {
+      const uint32_t end = min(begin + pass_, units.end);
       for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) {
         for (uint32_t unit = begin; unit < end; ++unit)
           Load(gemm, unit, k, min(kSlotColumns, gemm.k - k));
@@ -91,7 +86,7 @@ class Feeder {
   }
 
   StepMemory& memory_;
-  const uint32_t in_flight_;
+  const uint32_t in_flight_, pass_;
   RingPlace next_, landed_;
   uint32_t issued_ = 0;
 };
