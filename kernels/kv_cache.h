@@ -10,6 +10,11 @@
 namespace concert::kernels {
 
 // As concert_kv_cache_abi.
+struct KvPlace {
+  uint64_t page;
+  uint32_t token;  // of the page
+};
+
 struct KvCacheArgs {
   Address k, v;
   uint64_t page_stride;  // this and the others in elements

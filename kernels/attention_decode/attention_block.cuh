@@ -1,9 +1,8 @@
 // Attention of a decode step by one block, which is as fast as K and V can be read once. A block
 // takes a chunk of a row's tokens for one head of the cache and all heads of q that share it; its
-// warps take 16 or 32 tokens at a time, straight from memory to registers, in the order that the
+// warps take 16 or 32 tokens at a time, from where they are to registers, in the order that the
 // tensor cores want: which elements of K and q meet in a product, and which column of V's product
-// is which element, is free as long as both sides agree. Nothing in shared memory but the warps'
-// results.
+// is which element, is free as long as both sides agree.
 #ifndef CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_BLOCK_CUH_
 #define CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_BLOCK_CUH_
 
@@ -45,17 +44,31 @@ struct AttentionChunk {
   uint32_t begin, end;
 };
 
-// Warps of a block that share a chunk: `count` of them, from `first` on.
-struct WarpTeam {
-  uint32_t first, count;
-  __device__ uint32_t warp() const { return threadIdx.x / 32 - first; }  // this one's place
-  __device__ uint32_t thread() const { return threadIdx.x - 32 * first; }
+// Tokens as they lie in the cache. Where they begin is looked up by a lane each: the warp's lane l
+// has found the place of token l % (a warp's tokens).
+class TokensInMemory {
+ public:
+  // `at`: the element of k and of v at which this lane's token begins.
+  __device__ TokensInMemory(const KvCacheArgs& cache, uint64_t at) : cache_(cache), at_(at) {}
+
+  // Where a token begins. REQUIRES: all lanes of the warp call it.
+  __device__ uint64_t Find(int token) const { return __shfl_sync(kAll, at_, token); }
+  // 8 elements of what Find returned.
+  __device__ uint4 Key(uint64_t token, uint32_t element) const {
+    return LoadUnit(cache_.k, token + element);
+  }
+  __device__ uint4 Value(uint64_t token, uint32_t element) const {
+    return LoadUnit(cache_.v, token + element);
+  }
+
+ private:
+  const KvCacheArgs& cache_;
+  const uint64_t at_;
 };
 
-// A warp's part of a chunk. `kEager`: keys and values are asked for together, where there are
-// registers for both. Lanes are 8 quads: lane / 4 is the head of q among those that share the
+// A warp's part of a chunk. Lanes are 8 quads: lane / 4 is the head of q among those that share the
 // cache's, and in products of K the token's column; lane % 4 says which elements.
-template <int kDim, bool kEager>
+template <int kDim>
 struct WarpAttention {
   static constexpr int kTiles = 128 / kDim;  // of 16 tokens that a warp takes at a time
   static constexpr int kTokens = 16 * kTiles;
@@ -76,15 +89,16 @@ struct WarpAttention {
     }
   }
 
-  // Tokens from `first` on, of which lane l knows where token l % kTokens begins (`at`); those from
-  // `end` on weigh nothing, whatever they are.
-  __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end, uint64_t at) {
+  // kTokens tokens, the chunk's from `first` on; those from `end` on weigh nothing, whatever they
+  // are, as long as they are finite.
+  template <typename Tokens>
+  __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end,
+                      const Tokens& tokens) {
     float scores[kTiles][2][2] = {};
     uint4 k[2 * kTiles][kUnits], v[kTiles][4][kHalves];
-    LoadKeys(op, at, k);
-    if (kEager) LoadValues(op, at, v);
+    LoadKeys(tokens, k);
     MultiplyKeys(k, scores);
-    if (!kEager) LoadValues(op, at, v);  // on their way while scores become weights
+    LoadValues(tokens, v);  // on their way while scores become weights
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const uint32_t token = first + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
@@ -97,16 +111,14 @@ struct WarpAttention {
   }
 
  private:
-  __device__ void LoadKeys(const AttentionDecodeArgs& op, uint64_t at,
-                           uint4 (&k)[2 * kTiles][kUnits]) {
+  template <typename Tokens>
+  static __device__ void LoadKeys(const Tokens& tokens, uint4 (&k)[2 * kTiles][kUnits]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2 * kTiles; ++half) {
-      const uint64_t token = __shfl_sync(kAll, at, 8 * half + eighth);
+      const auto token = tokens.Find(8 * half + eighth);
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        k[half][i] = LoadUnit(op.cache.k, token + 32 * i + 8 * quarter);
-      }
+      for (int i = 0; i < kUnits; ++i) k[half][i] = tokens.Key(token, 32 * i + 8 * quarter);
     }
   }
 
@@ -126,15 +138,15 @@ struct WarpAttention {
 
   // Of a tile's 16 tokens a lane takes its quarter's two of each half, 8 elements of each half
   // head.
-  __device__ void LoadValues(const AttentionDecodeArgs& op, uint64_t at,
-                             uint4 (&v)[kTiles][4][kHalves]) {
+  template <typename Tokens>
+  static __device__ void LoadValues(const Tokens& tokens, uint4 (&v)[kTiles][4][kHalves]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
-      const uint64_t token = __shfl_sync(kAll, at, 8 * (i / 2) + 2 * quarter + i % 2);
+      const auto token = tokens.Find(8 * (i / 2) + 2 * quarter + i % 2);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        v[i / 4][i % 4][half] = LoadUnit(op.cache.v, token + 64 * half + 8 * eighth);
+        v[i / 4][i % 4][half] = tokens.Value(token, 64 * half + 8 * eighth);
       }
     }
   }
@@ -195,8 +207,8 @@ struct WarpResults {
   SoftmaxState states[kWarps][kMaxHeadGroup];
 };
 
-template <int kDim, int kWarps, bool kEager>
-__device__ void Keep(WarpAttention<kDim, kEager>& attention, WarpResults<kDim, kWarps>& results) {
+template <int kDim, int kWarps>
+__device__ void Keep(WarpAttention<kDim>& attention, WarpResults<kDim, kWarps>& results) {
   const int warp = threadIdx.x / 32, head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
   SoftmaxState& state = attention.state;
   state.sum += __shfl_xor_sync(kAll, state.sum, 1);
@@ -204,17 +216,17 @@ __device__ void Keep(WarpAttention<kDim, kEager>& attention, WarpResults<kDim, k
   if (quarter == 0) results.states[warp][head] = state;
     // Columns 2 * quarter and the next: 16 neighbouring elements in a half.
 #pragma unroll
-  for (int i = 0; i < 16 * WarpAttention<kDim, kEager>::kHalves; ++i) {
+  for (int i = 0; i < 16 * WarpAttention<kDim>::kHalves; ++i) {
     results.sums[warp][head][64 * (i / 16) + 16 * quarter + i % 16] =
         attention.sums[i / 16][i % 8][i / 8 % 2];
   }
 }
 
 // This warp's part of a chunk, into `results`.
-template <bool kEager, int kDim, int kWarps>
+template <int kDim, int kWarps>
 __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                            const WarpTeam& team, WarpResults<kDim, kWarps>& results) {
-  using Warp = WarpAttention<kDim, kEager>;
+                            WarpResults<kDim, kWarps>& results) {
+  using Warp = WarpAttention<kDim>;
   // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
   const auto token_at = [&](uint32_t first) {
     const uint32_t token = min(first + threadIdx.x % 32 % Warp::kTokens, chunk.end - 1);
@@ -222,33 +234,35 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   };
   Warp attention;
   attention.LoadQ(op, chunk);
-  uint32_t first = chunk.begin + team.warp() * Warp::kTokens;
+  uint32_t first = chunk.begin + threadIdx.x / 32 * Warp::kTokens;
   uint64_t at = first < chunk.end ? token_at(first) : 0;
   while (first < chunk.end) {
-    const uint32_t next = first + team.count * Warp::kTokens;
+    const uint32_t next = first + kWarps * Warp::kTokens;
     // Looked up ahead, so that no load of K waits for one of the page table.
     const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
-    attention.Add(op, first, chunk.end, at);
+    attention.Add(op, first, chunk.end, TokensInMemory(op.cache, at));
     first = next, at = next_at;
   }
   Keep(attention, results);
 }
 
 // Adds up the warps' results: to out where a row has one chunk, else to the chunk's partial sums.
-// REQUIRES: all of the team's warps call it, and all of them have attended.
+// REQUIRES: all warps call it, and all of them have attended.
 template <int kDim, int kWarps>
 __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                            const AttentionPartials& partials, const WarpTeam& team,
+                            const AttentionPartials& partials,
                             const WarpResults<kDim, kWarps>& results) {
   const uint32_t group = op.q_heads / op.kv_heads;
-  for (uint32_t i = team.thread(); i < group * kDim; i += team.count * 32) {
+  for (uint32_t i = threadIdx.x; i < group * kDim; i += 32 * kWarps) {
     const uint32_t head = i / kDim, element = i % kDim;
     float largest = -INFINITY, sum = 0;
     SoftmaxState all = {-INFINITY, 0};
-    for (uint32_t warp = team.first; warp < team.first + team.count; ++warp) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
       largest = fmaxf(largest, results.states[warp][head].largest);
     }
-    for (uint32_t warp = team.first; warp < team.first + team.count; ++warp) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
       const SoftmaxState& state = results.states[warp][head];
       const float weight = WeightOf(state, largest);
       all.sum += weight * state.sum;

@@ -28,13 +28,12 @@ __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item
 template <int kDim>
 __device__ void Attend(const AttentionKernelArgs& args) {
   __shared__ WarpResults<kDim, kWarps> results;
-  constexpr WarpTeam kTeam = {0, kWarps};
   const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
   for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const AttentionChunk chunk = ChunkOf(args, item);
-    AttendChunk</*kEager=*/false>(args.op, chunk, kTeam, results);
+    AttendChunk(args.op, chunk, results);
     __syncthreads();
-    FinishChunk(args.op, chunk, args.partials, kTeam, results);
+    FinishChunk(args.op, chunk, args.partials, results);
   }
 }
 

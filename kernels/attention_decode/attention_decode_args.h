@@ -31,13 +31,17 @@ struct AttentionDecodeArgs {
     return static_cast<uint32_t>(
         Clamped(LoadIndex(lengths, row, IndexType::kInt32), uint64_t{length_max} + 1));
   }
-  // The element of k and of v at which head 0 of a row's token begins.
-  CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t row, uint32_t token) const {
+  CONCERT_ON_BOTH_SIDES KvPlace PlaceOf(uint64_t row, uint32_t token) const {
     const uint32_t page = token / cache.page_size;
     const int64_t index = page_table == 0
                               ? static_cast<int64_t>(row)
                               : LoadIndex(page_table, row * table_stride + page, IndexType::kInt32);
-    return cache.TokenAt(Clamped(index, cache.pages), token - page * cache.page_size);
+    return {Clamped(index, cache.pages), token - page * cache.page_size};
+  }
+  // The element of k and of v at which head 0 of a row's token begins.
+  CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t row, uint32_t token) const {
+    const KvPlace place = PlaceOf(row, token);
+    return cache.TokenAt(place.page, place.token);
   }
 };
 

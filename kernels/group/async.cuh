@@ -26,6 +26,11 @@ __device__ __forceinline__ void PublishBarriers() {
 __device__ __forceinline__ void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// As so many arrivals.
+__device__ __forceinline__ void ArriveTimes(uint32_t barrier, uint32_t times) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(times)
+               : "memory");
+}
 __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -59,6 +64,18 @@ __device__ __forceinline__ bool TestParity(uint32_t barrier, uint32_t parity) {
       : "r"(barrier), "r"(parity)
       : "memory");
   return done != 0;
+}
+
+// --- Copies by threads ---
+
+// 16 bytes; 0 `bytes`: zeros. Not through the L1 cache.
+__device__ __forceinline__ void CopyUnit(uint32_t shared, uint64_t from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(bytes)
+               : "memory");
+}
+// Once all that this thread has copied so far is there; the barrier counts it as it does Arrive.
+__device__ __forceinline__ void ArriveWhenCopied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // --- Bulk copies ---

@@ -1,125 +1,151 @@
-// Attention's stage: blocks take chunks of rows' tokens for a head of the cache each, and whoever
-// ends last of a row and head adds the chunks up.
+// Attention's stage: blocks take chunks of rows' tokens for a head of the cache each, which come
+// through the ring, and whoever ends last of a row and head adds the chunks up.
 #ifndef CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 
-#include "kernels/attention_decode/attention_block.cuh"
 #include "kernels/rows/row_threads.cuh"
-#include "kernels/step/one_head.cuh"
-#include "kernels/step/weight_ring.cuh"
+#include "kernels/step/cache_slot.cuh"
+#include "kernels/step/exchange_words.cuh"
 
 namespace concert::kernels::cuda {
 
-// A chunk is worth what it costs to add it up.
-inline constexpr uint32_t kMinStepChunk = 128;
-
-// Into how many chunks rows are cut, so that every block has one.
-__device__ inline uint32_t ChunksOf(const AttentionDecodeArgs& op) {
-  const uint32_t heads = op.rows * op.kv_heads;
-  const uint32_t longest = (op.span_max() + kMinStepChunk - 1) / kMinStepChunk;
-  return max(1u, min(gridDim.x / heads, longest));
-}
-
-// REQUIRES: all lanes of a warp call it; they see one length, which the client may change
-// meanwhile.
-__device__ inline AttentionChunk ChunkOf(const AttentionDecodeArgs& op, uint32_t chunks,
-                                         uint32_t item) {
-  AttentionChunk chunk;
-  chunk.kv_head = item % op.kv_heads;
-  const uint32_t of_row = item / op.kv_heads;
-  chunk.index = of_row % chunks;
-  chunk.row = of_row / chunks;
-  const uint32_t length = __shfl_sync(kAll, op.LengthOf(chunk.row), 0);
-  const uint32_t visible = min(length, op.span_max());
-  const uint32_t tokens = max(kMinStepChunk, ((visible + chunks - 1) / chunks + 31) / 32 * 32);
-  chunk.begin = min(length, length - visible + chunk.index * tokens);
-  chunk.end = min(length, chunk.begin + tokens);
-  return chunk;
-}
-
-// How many of a block's warps share an item: as few as give each warp of the block one, since a
-// block with several items is the faster the less its warps wait for each other.
-__device__ inline WarpTeam TeamOf(uint32_t items) {
-  const uint32_t of_block = (items + gridDim.x - 1) / gridDim.x;
-  uint32_t count = kStepWarps;
-  while (count > 1 && kStepWarps / count < of_block) count /= 2;
-  return {threadIdx.x / 32 / count * count, count};
-}
-
-// Empties, for the next run, what this one's chunk gives to the exchange.
-__device__ inline void Empty(const StepArgs& args, const AttentionDecodeArgs& op,
-                             const AttentionChunk& chunk, const WarpTeam& team) {
-  const uint32_t columns = op.q_heads / op.kv_heads * op.head_dim;
-  auto* to = reinterpret_cast<uint32_t*>(
-      op.out + args.emptied + 2 * (chunk.row * op.out_stride + uint64_t{chunk.kv_head} * columns));
-  for (uint32_t i = team.thread(); i < columns / 2; i += 32 * team.count) to[i] = ~0u;
-}
-
 template <int kDim>
-__device__ void Attend(const StepArgs& args, const StepAttention& attention, StepMemory& memory) {
-  using Results = WarpResults<kDim, kStepWarps>;
-  static_assert(sizeof(Results) <= kStepScratchBytes);
-  auto& results = *reinterpret_cast<Results*>(memory.scratch);
-  AttentionDecodeArgs op = attention.op;
-  if (attention.exchanges) op.out += args.exchange;
-  const AttentionPartials partials = {ChunksOf(op), attention.sums, attention.states};
-  const uint32_t group = op.q_heads / op.kv_heads, warp = threadIdx.x / 32;
-  const uint32_t items = op.rows * partials.chunks * op.kv_heads;
-  const WarpTeam team = TeamOf(items);
-  // All teams keep step: the same number of turns, with nothing to do in the last for some.
-  for (uint32_t turn = blockIdx.x; turn < items; turn += gridDim.x * (kStepWarps / team.count)) {
-    const uint32_t item = turn + gridDim.x * (team.first / team.count);
-    const bool has_item = item < items;
-    const AttentionChunk chunk = ChunkOf(op, partials.chunks, min(item, items - 1));
-    if (has_item && group == 1) {
-      OneHead<kDim>::AttendChunk(op, chunk, team, results);
-    } else if (has_item) {
-      AttendChunk</*kEager=*/true>(op, chunk, team, results);
+class AttentionStage {
+ public:
+  __device__ AttentionStage(const StepArgs& args, const StepAttention& attention,
+                            StepMemory& memory, SlotReader& ring)
+      : args_(args),
+        attention_(attention),
+        memory_(memory),
+        results_(*reinterpret_cast<Results*>(memory.scratch)),
+        ring_(ring),
+        op_(attention.op) {
+    if (attention.append.rows != 0) op_.q += args.exchange;
+    if (attention.exchanges) op_.out += args.exchange;
+  }
+
+  __device__ void Run() {
+    const AttentionPartials partials = {ChunksOf(op_), attention_.sums, attention_.states};
+    const uint32_t items = op_.rows * partials.chunks * op_.kv_heads;
+    for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+      const AttentionChunk chunk = ChunkOf(op_, partials.chunks, item);
+      Attend(chunk);
+      SyncRowThreads();
+      FinishChunk(op_, chunk, partials, results_);
+      if (attention_.exchanges && chunk.index == 0) Empty(chunk);
+      SyncRowThreads();
+      if (partials.chunks > 1) AddUp(chunk, partials);
     }
-    SyncRowThreads();
-    if (has_item) FinishChunk(op, chunk, partials, team, results);
-    if (has_item && attention.exchanges && chunk.index == 0) Empty(args, attention.op, chunk, team);
-    SyncRowThreads();
-    if (partials.chunks == 1) continue;
-    // Cut into chunks there are no more items than blocks, so that the team is the block.
+  }
+
+ private:
+  using Results = WarpResults<kDim, kStepWarps>;
+  using Slot = CacheSlot<kDim>;
+  using Warp = WarpAttention<kDim>;
+  static_assert(sizeof(Results) <= kStepScratchBytes);
+  // A warp takes half a slot, the next takes the other.
+  static_assert(Slot::kTokens == 2 * Warp::kTokens);
+
+  // This warp's part of a chunk, into the results.
+  __device__ void Attend(AttentionChunk chunk) {
+    Warp attention;
+    LoadQ(chunk, attention.q);
+    bool q_is_there = attention_.append.rows == 0;
+    uint32_t portion = 0;  // of the chunk: half a slot
+    for (;;) {
+      char* const slot = ring_.Wait();
+      const CacheSlotHeader& header = Slot::HeaderOf(slot);
+      chunk.begin = header.begin, chunk.end = header.end;
+#pragma unroll 1
+      for (uint32_t half = 0; half < 2; ++half, ++portion) {
+        const uint32_t first = chunk.begin + portion * Warp::kTokens;
+        if (portion % kStepWarps != threadIdx.x / 32 || first >= chunk.end) continue;
+        if (header.any_appended) TakeAppended(chunk, slot, half * Warp::kTokens);
+        if (!q_is_there) AwaitQ(chunk, attention.q);
+        q_is_there = true;
+        attention.Add(op_, first, chunk.end, TokensInSlot<kDim>(slot, half * Warp::kTokens));
+      }
+      PublishShared();  // what TakeAppended wrote there comes before the next bulk copy to the slot
+      ring_.Release();
+      if (chunk.begin + portion * Warp::kTokens >= chunk.end) break;
+    }
+    Keep(attention, results_);
+  }
+
+  __device__ void LoadQ(const AttentionChunk& chunk, uint4 (&q)[Warp::kUnits]) const {
+    const uint32_t group = op_.q_heads / op_.kv_heads;
+    const uint32_t head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
+    const Address at = op_.q + 2 * (chunk.row * op_.q_stride +
+                                    (chunk.kv_head * group + head) * kDim + 8 * quarter);
+#pragma unroll
+    for (int i = 0; i < Warp::kUnits; ++i) {
+      q[i] = head < group ? LoadPack(at + 2 * 32 * i) : uint4{};
+    }
+  }
+  // Loads again until all of it is there.
+  __device__ void AwaitQ(const AttentionChunk& chunk, uint4 (&q)[Warp::kUnits]) const {
+    Patience patience;
+    for (;;) {
+      bool is_there = true;
+#pragma unroll
+      for (const uint4& pack : q) is_there = is_there && IsThere(pack);
+      if (__all_sync(kAll, is_there) || patience.GivesUp(args_)) return;
+      LoadQ(chunk, q);
+    }
+  }
+
+  // Of half a slot's tokens, from `first` on, those that rows append: from the exchange, into the
+  // slot. A lane takes a unit of the keys or of the values.
+  __device__ void TakeAppended(const AttentionChunk& chunk, char* slot, uint32_t first) const {
+    constexpr uint32_t kUnits = kDim / 8;
+    const uint32_t lane = threadIdx.x % 32, unit = lane % kUnits, is_value = lane / kUnits;
+    const uint32_t row_of_lane = lane < Warp::kTokens ? Slot::HeaderOf(slot).appended[first + lane]
+                                                      : CacheSlotHeader::kNobody;
+    uint32_t appended = __ballot_sync(kAll, row_of_lane != CacheSlotHeader::kNobody);
+    for (; appended != 0; appended &= appended - 1) {
+      const uint32_t token = __ffs(static_cast<int>(appended)) - 1;
+      const uint64_t row = __shfl_sync(kAll, row_of_lane, static_cast<int>(token));
+      if (is_value > 1) continue;
+      const uint32_t head = op_.q_heads + is_value * op_.kv_heads + chunk.kv_head;
+      const uint4 pack =
+          AwaitPack(args_, op_.q + 2 * (row * op_.q_stride + head * kDim + 8 * unit));
+      *reinterpret_cast<uint4*>(slot + is_value * Slot::kValues +
+                                Slot::PlaceOf(first + token, unit)) = pack;
+    }
+    __syncwarp();
+  }
+
+  // Empties, for the next run, what this one's chunk gives to the exchange.
+  __device__ void Empty(const AttentionChunk& chunk) const {
+    const uint32_t columns = op_.q_heads / op_.kv_heads * kDim;
+    auto* to = reinterpret_cast<uint32_t*>(
+        attention_.op.out + args_.emptied +
+        2 * (chunk.row * op_.out_stride + uint64_t{chunk.kv_head} * columns));
+    for (uint32_t i = threadIdx.x; i < columns / 2; i += kStepComputeThreads) to[i] = ~0u;
+  }
+
+  // Whoever is the last of a row and head adds its chunks up.
+  __device__ void AddUp(const AttentionChunk& chunk, const AttentionPartials& partials) {
     if (threadIdx.x == 0) {
       // Releases this chunk's sums; whoever counts last has acquired the others'.
       __threadfence();
-      uint32_t* ended = attention.ended + chunk.row * op.kv_heads + chunk.kv_head;
-      memory.last = atomicInc(ended, partials.chunks - 1) == partials.chunks - 1;
+      uint32_t* ended = attention_.ended + chunk.row * op_.kv_heads + chunk.kv_head;
+      memory_.last = atomicInc(ended, partials.chunks - 1) == partials.chunks - 1;
       __threadfence();
     }
     SyncRowThreads();
-    if (memory.last != 0 && warp < group) {
-      CombineChunks<kDim>(op, partials, chunk.row * op.q_heads + chunk.kv_head * group + warp);
-    }
+    const uint32_t group = op_.q_heads / op_.kv_heads, warp = threadIdx.x / 32;
+    if (memory_.last == 0 || warp >= group) return;
+    CombineChunks<kDim>(op_, partials, chunk.row * op_.q_heads + chunk.kv_head * group + warp);
   }
-}
 
-// Asks for this block's keys and values into the L2 cache. What is not there yet costs nothing but
-// the request.
-__device__ inline void PrefetchCache(const AttentionDecodeArgs& op) {
-  constexpr uint32_t kAtOnce = 4;  // looked up before the first is asked for
-  const uint32_t chunks = ChunksOf(op), items = op.rows * chunks * op.kv_heads;
-  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const AttentionChunk chunk = ChunkOf(op, chunks, item);
-    for (uint32_t first = chunk.begin; first < chunk.end; first += 32 * kAtOnce) {
-      uint64_t at[kAtOnce];
-#pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        const uint32_t token = min(first + 32 * i + threadIdx.x % 32, chunk.end - 1);
-        at[i] = 2 * (op.TokenAt(chunk.row, token) + uint64_t{chunk.kv_head} * op.cache.head_stride);
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        for (uint32_t byte = 0; byte < 2u * op.head_dim; byte += 128) {
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(op.cache.k + at[i] + byte));
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(op.cache.v + at[i] + byte));
-        }
-      }
-    }
-  }
-}
+  const StepArgs& args_;
+  const StepAttention& attention_;
+  StepMemory& memory_;
+  Results& results_;
+  SlotReader& ring_;
+  AttentionDecodeArgs op_;
+};
 
 }  // namespace concert::kernels::cuda
 

@@ -11,8 +11,8 @@
 #include "kernels/attention_decode/attention_block.cuh"
 #include "kernels/cuda_api/element.cuh"
 #include "kernels/rows/row_threads.cuh"
-#include "kernels/step/patience.cuh"
-#include "kernels/step/weight_ring.cuh"
+#include "kernels/step/exchange_words.cuh"
+#include "kernels/step/weight_feeder.cuh"
 
 namespace concert::kernels::cuda {
 
@@ -30,34 +30,12 @@ __device__ __forceinline__ float LowOf(uint32_t pair) { return __uint_as_float(p
 __device__ __forceinline__ float HighOf(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
-// Elements as other blocks have left them: past the L1 cache.
-__device__ __forceinline__ uint4 LoadPack(Address from) {
-  uint4 pack;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
-               : "l"(from)
-               : "memory");
-  return pack;
-}
-__device__ __forceinline__ uint16_t LoadBits(Address base, uint64_t element) {
-  uint16_t bits;
-  asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];"
-               : "=h"(bits)
-               : "l"(base + 2 * element)
-               : "memory");
-  return bits;
-}
 __device__ __forceinline__ float FloatOf(uint16_t bits) {
   return __uint_as_float(uint32_t{bits} << 16);
 }
 __device__ __forceinline__ float LoadElement(Address base, uint64_t element) {
   return FloatOf(LoadBits(base, element));
 }
-// Whether a half of the word has all bits set (kNotThere): then a top bit of what comes out is set
-// (kTopBits). A half of the inverse that is zero borrows into its top bit, which was not set before
-// (Mycroft's test for zero bytes).
-__device__ __forceinline__ uint32_t EmptyHalves(uint32_t word) { return (~word - 0x10001u) & word; }
-constexpr uint32_t kTopBits = 0x80008000u;
 __device__ __forceinline__ void StoreElement(Address base, uint64_t element, float value) {
   reinterpret_cast<__nv_bfloat16*>(base)[element] = __float2bfloat16_rn(value);
 }
@@ -115,53 +93,65 @@ class GemmStage {
   // Bytes from one of a warp's packs to the next.
   static constexpr uint32_t kPackStep = 2 * 32 * kStepWarps;
 
+  // A's packs of a chunk: where the first is, and how many there are.
+  struct Packs {
+    Address first;
+    int count;
+  };
+  __device__ Packs PacksAt(uint32_t k) const {
+    const Address row = a_ + 2 * (uint64_t{eighth_} * gemm_.lda);
+    return {row + OffsetOf(k), k < gemm_.k ? PacksOf(min(kSlotColumns, gemm_.k - k)) : 0};
+  }
+  __device__ uint32_t OffsetOf(uint32_t k) const { return 2 * (k + 32 * warp_ + 8 * quarter_); }
+  // Of a tile of rows: those behind A's last are zeros.
+  __device__ int PresentOf(const Packs& packs, int row_tile) const {
+    return 8 * row_tile + eighth_ < gemm_.m ? packs.count : 0;
+  }
+  __device__ Address PackAt(const Packs& packs, int row_tile, int i) const {
+    return packs.first + 16 * row_tile * uint64_t{gemm_.lda} + i * kPackStep;
+  }
+
   // Zeros, from the end of K on.
-  __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
-    const int packs = k < gemm_.k ? PacksOf(min(kSlotColumns, gemm_.k - k)) : 0;
-    const uint32_t offset = 2 * (k + 32 * warp_ + 8 * quarter_);
-    const Address row = a_ + 2 * (uint64_t{eighth_} * gemm_.lda) + offset;
+  __device__ void LoadA(const Packs& packs, Chunk& chunk) const {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      const int present = 8 * r + eighth_ < gemm_.m ? packs : 0;
-      const Address from = row + 16 * r * uint64_t{gemm_.lda};
+      const int present = PresentOf(packs, r);
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        chunk.a[i][r] = i < present ? LoadPack(from + i * kPackStep) : uint4{};
+        chunk.a[i][r] = i < present ? LoadPack(PackAt(packs, r, i)) : uint4{};
       }
     }
+  }
+  __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
+    const Packs packs = PacksAt(k);
+    LoadA(packs, chunk);
     if (gemm_.gain == 0) return;
-    const auto* gain = reinterpret_cast<const char*>(gemm_.gain + offset);
+    const auto* gain = reinterpret_cast<const char*>(gemm_.gain + OffsetOf(k));
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
-      chunk.gain[i] = i < packs ? *reinterpret_cast<const uint4*>(gain + i * kPackStep) : uint4{};
+      chunk.gain[i] =
+          i < packs.count ? *reinterpret_cast<const uint4*>(gain + i * kPackStep) : uint4{};
     }
   }
 
-  // Loads again until all of it is there.
+  // Until all of it is there. A lane looks at one pack that it lacks, not at all of them: what many
+  // blocks ask for again and again is in the way of what they wait for.
   __device__ void Complete(uint32_t k, Chunk& chunk) const {
-    Patience patience;
+    const Packs packs = PacksAt(k);
     for (;;) {
-      uint32_t empty = 0;
+      Address missing = 0;
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          const uint4& pack = chunk.a[i][r];
-          empty |=
-              EmptyHalves(pack.x) | EmptyHalves(pack.y) | EmptyHalves(pack.z) | EmptyHalves(pack.w);
+          if (!IsThere(chunk.a[i][r])) missing = PackAt(packs, r, i);
         }
       }
-      if (!__any_sync(kAll, (empty & kTopBits) != 0)) return;
-      if (patience.GivesUp(args_)) return;
-      LoadChunk(k, chunk);
+      if (!__any_sync(kAll, missing != 0)) return;
+      if (missing != 0 && !IsThere(AwaitPack(args_, missing))) return;  // in vain
+      __syncwarp();
+      LoadA(packs, chunk);
     }
-  }
-  // An element of C from the exchange.
-  __device__ float AwaitElement(Address base, uint64_t element) const {
-    Patience patience;
-    uint16_t bits = LoadBits(base, element);
-    while (bits == kNotThere && !patience.GivesUp(args_)) bits = LoadBits(base, element);
-    return FloatOf(bits);
   }
 
   // Rows times the norm's gain; their squares are added to `squares`. What rows are divided by is
@@ -220,7 +210,8 @@ class GemmStage {
   // A tile's chunk of W times A's, added to what the lane has of the tile in shared memory.
   __device__ void Multiply(const Chunk& chunk, int packs, int tile, bool is_first) {
     float sums[kRowTiles][2][2] = {};  // two each, so that products need not wait for each other
-    const uint32_t slot = ring_.Wait() + eighth_ * kSlotRowBytes + 2 * (32 * warp_ + 8 * quarter_);
+    const uint32_t slot =
+        SharedAddress(ring_.Wait()) + eighth_ * kSlotRowBytes + 2 * (32 * warp_ + 8 * quarter_);
     uint4 w[kPacks];
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) w[i] = i < packs ? LoadShared(slot + i * kPackStep) : uint4{};
@@ -246,15 +237,6 @@ class GemmStage {
       sum = make_float2(before.x + sums[r][0][0] + sums[r][1][0],
                         before.y + sums[r][0][1] + sums[r][1][1]);
     }
-  }
-
-  static __device__ uint4 LoadShared(uint32_t address) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(address)
-                 : "memory");
-    return v;
   }
 
   // A warp's sums of a tile and eight rows, row by row: two a lane.
@@ -297,8 +279,8 @@ class GemmStage {
       const uint64_t row = uint64_t{result.row} * gemm_.ldc;
       const Address c = gemm_.c + (gemm_.c_exchanged ? args_.exchange : 0);
       const auto load = [&](uint32_t column) {
-        return gemm_.beta *
-               (gemm_.c_exchanged ? AwaitElement(c, row + column) : LoadElement(c, row + column));
+        return gemm_.beta * FloatOf(gemm_.c_exchanged ? AwaitBits(args_, c, row + column)
+                                                      : LoadBits(c, row + column));
       };
       result.added[0] = load(result.first);
       result.added[1] = load(result.second);
@@ -362,38 +344,45 @@ class GemmStage {
     StoreWord(to + args_.exchange, value, pair);
     StoreWord(to + args_.emptied, ~0u, pair);
   }
-  // A word, or its lower half.
-  static __device__ void StoreWord(Address to, uint32_t value, bool whole) {
-    if (whole) {
-      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-    } else {
-      asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(to),
-                   "h"(static_cast<uint16_t>(value))
-                   : "memory");
-    }
-  }
 
-  // q back to D, k and v on to the cache.
+  // q, k and v: for who looks for them, and to D and the cache, for who comes later.
   __device__ void StoreHead(const Result& result, float first, float second) {
-    const RopeAppendArgs& rope = gemm_.rope;
-    const uint32_t head = gemm_.HeadOf(result.unit), begin = head * rope.head_dim;
-    Address target = gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + begin);
-    if (head >= rope.q_heads) {
-      if (result.slot < 0) return;  // a row that is no sequence
-      const auto slot = static_cast<uint32_t>(Clamped(result.slot, rope.cache.tokens()));
-      const uint32_t page = slot / rope.cache.page_size, kv_head = head - rope.q_heads;
-      const bool is_k = kv_head < rope.kv_heads;
-      target = (is_k ? rope.cache.k : rope.cache.v) +
-               2 * (rope.cache.TokenAt(page, slot - page * rope.cache.page_size) +
-                    uint64_t{is_k ? kv_head : kv_head - rope.kv_heads} * rope.cache.head_stride);
-    }
     if (result.rotates) {
       const float x = first, y = second;
       first = x * result.cosine - y * result.sine;
       second = y * result.cosine + x * result.sine;
     }
-    StoreElement(target, result.first - begin, first);
-    StoreElement(target, result.second - begin, second);
+    const uint32_t pair = PackBf16(first, second);
+    if (gemm_.exchanged != 0) {
+      const Address row = gemm_.exchanged + 2 * (uint64_t{result.row} * gemm_.n);
+      StoreApart(row + args_.exchange, result.first, result.second, pair);
+      StoreApart(row + args_.emptied, result.first, result.second, ~0u);
+    }
+    const uint32_t head = gemm_.HeadOf(result.unit);
+    const Address target = TargetOf(result, head);
+    if (target == 0) return;
+    const uint32_t begin = head * gemm_.rope.head_dim;
+    StoreApart(target, result.first - begin, result.second - begin, pair);
+  }
+  // Where a row's head belongs; 0: nowhere.
+  __device__ Address TargetOf(const Result& result, uint32_t head) const {
+    const RopeAppendArgs& rope = gemm_.rope;
+    if (head < rope.q_heads) {
+      const uint64_t at = uint64_t{result.row} * gemm_.ldd + head * rope.head_dim;
+      return gemm_.stores_d ? gemm_.d + 2 * at : 0;
+    }
+    if (result.slot < 0) return 0;  // a row that is no sequence
+    const auto slot = static_cast<uint32_t>(Clamped(result.slot, rope.cache.tokens()));
+    const uint32_t page = slot / rope.cache.page_size, kv_head = head - rope.q_heads;
+    const bool is_k = kv_head < rope.kv_heads;
+    return (is_k ? rope.cache.k : rope.cache.v) +
+           2 * (rope.cache.TokenAt(page, slot - page * rope.cache.page_size) +
+                uint64_t{is_k ? kv_head : kv_head - rope.kv_heads} * rope.cache.head_stride);
+  }
+  // Two elements of a row, wherever each of them belongs.
+  static __device__ void StoreApart(Address row, uint32_t first, uint32_t second, uint32_t pair) {
+    StoreWord(row + 2 * first, pair, /*whole=*/false);
+    StoreWord(row + 2 * second, pair >> 16, /*whole=*/false);
   }
 
   const StepArgs& args_;

@@ -15,11 +15,20 @@ namespace concert::kernels::cuda {
 inline constexpr int kStepComputeThreads = kRowComputeThreads;
 inline constexpr int kStepWarps = kStepComputeThreads / 32;
 inline constexpr int kStepThreads = kStepComputeThreads + 128;
-inline constexpr int kStepComputeRegisters = 232, kStepFeedRegisters = 40;
+inline constexpr int kStepComputeRegisters = 224, kStepFeedRegisters = 64;
 inline constexpr uint32_t kMaxStepBlocks = 160;  // one on each SM
+
+// What the stage before attention appends to the cache, in the slots of its rows. It comes from the
+// exchange as q does: row r's k and v stand behind its q's.
+struct StepAppend {
+  uint32_t rows;  // 0: nothing: q, and all of the cache, is in memory when the stage begins
+  IndexType slot_type;
+  Address slots;
+};
 
 struct StepAttention {
   AttentionDecodeArgs op;
+  StepAppend append;
   // Several blocks may share a row's head of the cache: what they leave, and how many of them have
   // ended, by row and head.
   float* sums;

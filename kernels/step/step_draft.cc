@@ -37,6 +37,19 @@ void Draft::Replace(const StridedRange& memory, const Touch& touch) {
   if (touch.memory.run_bytes > 0) touches.push_back(touch);
 }
 
+std::vector<Touch>::iterator TouchOf(Draft& draft, concert_field field) {
+  return std::find_if(draft.touches.begin(), draft.touches.end(),
+                      [field](const Touch& touch) { return touch.field == field; });
+}
+
+std::optional<Address> ExchangeSpace::Take(uint64_t rows, uint64_t columns) {
+  const uint64_t bytes = (rows * columns * kStepElementBytes + 255) / 256 * 256;
+  if (bytes_ + bytes > bytes_max_) return std::nullopt;
+  const Address begin = kExchangeBase + bytes_;
+  bytes_ += bytes;
+  return begin;
+}
+
 bool StepDraft::IsIntermediate(const StridedRange& memory) const {
   const ByteRange bytes = memory.Bounds();
   if (bytes.begin < program_.arena.begin || bytes.end > program_.arena.end) return false;

@@ -3,6 +3,7 @@
 #define CONCERT_KERNELS_STEP_STEP_DRAFT_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/access.h"
@@ -61,9 +62,30 @@ class StepDraft {
   std::vector<Draft> drafts_;
 };
 
+// What the exchange holds so far.
+class ExchangeSpace {
+ public:
+  explicit ExchangeSpace(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Where a dense matrix of bf16 goes; nullopt: it does not fit.
+  std::optional<Address> Take(uint64_t rows, uint64_t columns);
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  const uint64_t bytes_max_;
+  uint64_t bytes_ = 0;
+};
+
 // Lets results go through the exchange where their readers can look for them there
-// (kernels/step/step_exchange.cc). Returns the bytes of the exchange. REQUIRES: no draft is gone.
-uint64_t Exchange(StepDraft& drafts, uint64_t bytes_max);
+// (kernels/step/step_exchange.cc). REQUIRES: no draft is gone; the first copies bindings in.
+void Exchange(StepDraft& drafts, ExchangeSpace& space);
+
+// The same for what makes q and appends to a cache, and the attention that reads both
+// (kernels/step/step_heads.cc). Comes first.
+void ExchangeHeads(StepDraft& drafts, ExchangeSpace& space);
+
+// The touch of a draft that is its op's `field`.
+std::vector<Touch>::iterator TouchOf(Draft& draft, concert_field field);
 
 // Makes norms, residual adds, gates, and rotary embeddings with the append of k and v, part of the
 // GEMMs beside them (kernels/step/step_fold.cc).

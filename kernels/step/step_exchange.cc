@@ -24,21 +24,15 @@ Matrix ResultOf(const Draft& draft) {
   return {stage.gemm.m, plain ? stage.gemm.n : stage.gemm.n / 2, CONCERT_FIELD_D};
 }
 
-auto TouchOf(Draft& draft, concert_field field) {
-  return std::find_if(draft.touches.begin(), draft.touches.end(),
-                      [field](const Touch& touch) { return touch.field == field; });
-}
-
 class Exchanger {
  public:
-  Exchanger(StepDraft& drafts, uint64_t bytes_max)
-      : all_(drafts), drafts_(drafts.drafts()), bytes_max_(bytes_max) {}
+  Exchanger(StepDraft& drafts, ExchangeSpace& space)
+      : all_(drafts), drafts_(drafts.drafts()), space_(space) {}
 
-  uint64_t Run() {
+  void Run() {
     for (size_t i = 0; i < drafts_.size(); ++i) ExchangeResultOf(i);
     // Once it is known who still reads memory.
     for (size_t i = 0; i < drafts_.size(); ++i) DropDeadStore(i);
-    return bytes_;
   }
 
  private:
@@ -47,51 +41,65 @@ class Exchanger {
     const Matrix matrix = ResultOf(maker);
     if (matrix.rows == 0) return;
     const auto made = TouchOf(maker, matrix.field);
-    const uint64_t bytes =
-        (uint64_t{matrix.rows} * matrix.columns * kStepElementBytes + 255) / 256 * 256;
-    if (made == maker.touches.end() || bytes_ + bytes > bytes_max_) return;
+    if (made == maker.touches.end()) return;
     const StridedRange memory = made->memory;
     if (maker.stage.kind == StageKind::kAttention && !IsOnlyReadAsA(index, memory, matrix)) return;
-    bool exchanged = false;
+    if (!IsReadBehind(index, memory, matrix)) return;
+    const std::optional<Address> begin = space_.Take(matrix.rows, matrix.columns);
+    if (!begin.has_value()) return;
     for (size_t i = index + 1; i < drafts_.size(); ++i) {
-      exchanged = LetRead(i, index, memory, matrix) || exchanged;
+      LetRead(i, index, memory, matrix, *begin);
       if (drafts_[i].Writes(memory)) break;
     }
-    if (!exchanged) return;
-    const Address begin = kExchangeBase + bytes_;
-    bytes_ += bytes;
     if (maker.stage.kind == StageKind::kAttention) {
       maker.stage.exchanges = true;
-      maker.stage.op.attention_decode.out = begin;
+      maker.stage.op.attention_decode.out = *begin;
       maker.stage.op.attention_decode.out_stride = matrix.columns;
       maker.touches.erase(made);
     } else {
-      maker.stage.gemm.exchanged = begin;
+      maker.stage.gemm.exchanged = *begin;
     }
   }
 
+  // Whether a draft's A, or its C, is what lies there as this matrix.
+  static bool ReadsAsA(Draft& draft, const StridedRange& memory, const Matrix& matrix) {
+    const StepGemm& gemm = draft.stage.gemm;
+    const auto a = TouchOf(draft, CONCERT_FIELD_A);
+    return draft.stage.kind == StageKind::kGemm && a != draft.touches.end() &&
+           a->memory == memory && gemm.m == matrix.rows && gemm.k == matrix.columns;
+  }
+  static bool ReadsAsC(Draft& draft, const StridedRange& memory, const Matrix& matrix) {
+    const StepGemm& gemm = draft.stage.gemm;
+    const auto c = TouchOf(draft, CONCERT_FIELD_C);
+    return draft.stage.kind == StageKind::kGemm && c != draft.touches.end() &&
+           c->memory == memory && gemm.m == matrix.rows && gemm.n == matrix.columns &&
+           gemm.epilogue == StepEpilogue::kStore;
+  }
+
+  bool IsReadBehind(size_t index, const StridedRange& memory, const Matrix& matrix) {
+    for (size_t i = index + 1; i < drafts_.size(); ++i) {
+      if (ReadsAsA(drafts_[i], memory, matrix) || ReadsAsC(drafts_[i], memory, matrix)) return true;
+      if (drafts_[i].Writes(memory)) return false;
+    }
+    return false;
+  }
+
   // Has draft `index` read A or C, if they are draft `maker`'s result, from the exchange.
-  bool LetRead(size_t index, size_t maker, const StridedRange& memory, const Matrix& matrix) {
+  void LetRead(size_t index, size_t maker, const StridedRange& memory, const Matrix& matrix,
+               Address begin) {
     Draft& draft = drafts_[index];
     StepGemm& gemm = draft.stage.gemm;
-    if (draft.stage.kind != StageKind::kGemm || gemm.m != matrix.rows) return false;
-    bool reads = false;
-    const Address begin = kExchangeBase + bytes_;
-    if (const auto a = TouchOf(draft, CONCERT_FIELD_A);
-        a != draft.touches.end() && a->memory == memory && gemm.k == matrix.columns) {
-      gemm.a = begin, gemm.lda = matrix.columns, gemm.a_exchanged = reads = true;
-      draft.touches.erase(a);
+    if (ReadsAsA(draft, memory, matrix)) {
+      gemm.a = begin, gemm.lda = matrix.columns, gemm.a_exchanged = true;
+      draft.touches.erase(TouchOf(draft, CONCERT_FIELD_A));
       draft.polls.push_back(static_cast<uint32_t>(maker));
       draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
     }
-    if (const auto c = TouchOf(draft, CONCERT_FIELD_C);
-        c != draft.touches.end() && c->memory == memory && gemm.n == matrix.columns &&
-        gemm.epilogue == StepEpilogue::kStore) {
-      gemm.c = begin, gemm.ldc = matrix.columns, gemm.c_exchanged = reads = true;
+    if (ReadsAsC(draft, memory, matrix)) {
+      gemm.c = begin, gemm.ldc = matrix.columns, gemm.c_exchanged = true;
       draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
-      draft.touches.erase(c);
+      draft.touches.erase(TouchOf(draft, CONCERT_FIELD_C));
     }
-    return reads;
   }
 
   // Attention has one place to write to: all that read it must read the exchange.
@@ -102,11 +110,7 @@ class Exchanger {
       const auto reads =
           std::count_if(draft.touches.begin(), draft.touches.end(),
                         [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
-      const auto a = TouchOf(draft, CONCERT_FIELD_A);
-      const bool as_a = draft.stage.kind == StageKind::kGemm && a != draft.touches.end() &&
-                        a->memory == memory && draft.stage.gemm.k == matrix.columns &&
-                        draft.stage.gemm.m == matrix.rows;
-      if (reads > (as_a ? 1 : 0)) return false;
+      if (reads > (ReadsAsA(draft, memory, matrix) ? 1 : 0)) return false;
       if (draft.Writes(memory)) return true;
     }
     return true;
@@ -135,14 +139,11 @@ class Exchanger {
 
   StepDraft& all_;
   std::vector<Draft>& drafts_;
-  const uint64_t bytes_max_;
-  uint64_t bytes_ = 0;
+  ExchangeSpace& space_;
 };
 
 }  // namespace
 
-uint64_t Exchange(StepDraft& drafts, uint64_t bytes_max) {
-  return Exchanger(drafts, bytes_max).Run();
-}
+void Exchange(StepDraft& drafts, ExchangeSpace& space) { Exchanger(drafts, space).Run(); }
 
 }  // namespace concert::kernels

@@ -2,19 +2,20 @@
 // each, and waits only for the stages that the next one needs. All blocks must be on the GPU at
 // once: they wait for each other.
 //
-// A block has eight warps that compute, one that loads weights ahead (weight_ring.cuh), which
-// stream while the block waits for others, and one that asks for keys and values ahead.
+// A block has eight warps that compute, and one that loads weights and caches ahead
+// (slot_ring.cuh), which stream while the block waits for others.
 //
-// What GEMMs and attention make for the next GEMM is looked for until it is there (kNotThere). For
+// What GEMMs and attention make for one another is looked for until it is there (kNotThere). For
 // all else a stage's end is a word for each block that takes part, with the run's epoch, so that
 // nothing is counted or reset. Stages wait only for earlier ones, so the first that has not ended
 // can always go on, and every run ends.
 #include "kernels/group/async.cuh"
 #include "kernels/rows/row_compute.cuh"
 #include "kernels/step/attention_stage.cuh"
+#include "kernels/step/cache_feeder.cuh"
 #include "kernels/step/gemm_stage.cuh"
 #include "kernels/step/step_args.h"
-#include "kernels/step/weight_ring.cuh"
+#include "kernels/step/weight_feeder.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -106,8 +107,9 @@ __device__ void Compute(const StepArgs& args, const Stage& stage, StepMemory& me
     case StageKind::kGemm:
       return Multiply<kRowTiles>(args, stage.gemm, memory, ring);
     case StageKind::kAttention:
-      return stage.attention.op.head_dim == 64 ? Attend<64>(args, stage.attention, memory)
-                                               : Attend<128>(args, stage.attention, memory);
+      return stage.attention.op.head_dim == 64
+                 ? AttentionStage<64>(args, stage.attention, memory, ring).Run()
+                 : AttentionStage<128>(args, stage.attention, memory, ring).Run();
     case StageKind::kRows:
       return ComputeRows(stage.row, min(stage.units, gridDim.x));
   }
@@ -122,10 +124,13 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
   for (uint32_t i = 0; i < args.stage_count; ++i) {
     const Stage& stage = memory.computed[i % 2];
     const uint4 next = LoadStageWord(args, i + 1, threadIdx.x);
-    if (threadIdx.x == 0) *const_cast<volatile uint32_t*>(&memory.stage) = i;
     const bool takes_part = blockIdx.x < stage.units;
     if (takes_part) {
       WaitForInputs(args, stage);
+      if (threadIdx.x == 0) {  // with all that the block has acquired: AwaitStage
+        __threadfence_block();
+        *const_cast<volatile uint32_t*>(&memory.stage) = i;
+      }
       Compute<kRowTiles>(args, stage, memory, ring);
     }
     const bool signals = takes_part && stage.signals;
@@ -135,41 +140,44 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
   }
 }
 
-// The warp that loads weights ahead.
+// Until the computing warps have all that stage `index` waits for. Ends for certain: they wait for
+// nothing of the ring that comes behind it.
+__device__ void AwaitStage(const StepMemory& memory, uint32_t index) {
+  while (*const_cast<const volatile uint32_t*>(&memory.stage) < index) __nanosleep(100);
+  __threadfence();
+}
+
+__device__ void FeedCache(SlotWriter& writer, const StepAttention& attention) {
+  if (attention.op.head_dim == 64) {
+    CacheFeeder<64>(writer, attention).Feed();
+  } else {
+    CacheFeeder<128>(writer, attention).Feed();
+  }
+}
+
+// The warp that loads ahead.
 template <int kRowTiles>
 __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
   const uint32_t lane = threadIdx.x % 32;
-  Feeder feeder(memory, args.in_flight, StepPassTiles(kRowTiles));
+  SlotWriter writer(memory, args.in_flight);
+  bool has_tables = false;  // of this run, by which caches are read
   uint4 next = LoadStageWord(args, 0, lane);
   for (uint32_t i = 0; i < args.stage_count; ++i) {
     Stage& stage = memory.fed[i % 2];
     KeepStageWord(stage, lane, next);
     __syncwarp();
     next = LoadStageWord(args, i + 1, lane);
-    if (stage.kind == StageKind::kGemm) feeder.Feed(stage.gemm);
-  }
-}
-
-// The warp that asks for keys and values ahead: those of an attention while the one before it
-// computes, since the cache holds what two of them read.
-__device__ void PrefetchStages(const StepArgs& args, StepMemory& memory) {
-  const uint32_t lane = threadIdx.x % 32;
-  WaitForBlocks(args, {kTablesStage, kAllBlocks}, lane,
-                32);  // a run's tables, by which caches are read
-  __syncwarp();
-  __threadfence();
-  uint32_t before = 0;  // the attention before this one
-  uint4 next = LoadStageWord(args, 0, lane);
-  for (uint32_t i = 0; i < args.stage_count; ++i) {
-    Stage& stage = memory.prefetched[i % 2];
-    KeepStageWord(stage, lane, next);
-    __syncwarp();
-    next = LoadStageWord(args, i + 1, lane);
+    if (stage.kind == StageKind::kGemm) FeedWeights(writer, stage.gemm, StepPassTiles(kRowTiles));
     if (stage.kind != StageKind::kAttention) continue;
-    // Ends for certain: computing warps wait for nothing that this warp does.
-    while (*const_cast<volatile uint32_t*>(&memory.stage) < before) __nanosleep(100);
-    before = i;
-    PrefetchCache(stage.attention.op);
+    if (stage.attention.append.rows == 0) {
+      AwaitStage(memory, i);
+    } else if (!has_tables) {
+      WaitForBlocks(args, {kTablesStage, kAllBlocks}, lane, 32);
+      __syncwarp();
+      __threadfence();
+      has_tables = true;
+    }
+    FeedCache(writer, stage.attention);
   }
 }
 
@@ -193,7 +201,6 @@ __device__ void RunStages(const StepArgs& args) {
   }
   ReleaseRegisters<kStepFeedRegisters>();
   if (warp == kStepWarps) FeedStages<kRowTiles>(args, memory);
-  if (warp == kStepWarps + 1) PrefetchStages(args, memory);
 }
 
 }  // namespace

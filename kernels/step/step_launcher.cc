@@ -70,7 +70,22 @@ StepGemm GemmOf(const PlannedStage& planned, Address exchange) {
   return gemm;
 }
 
-Stage StageOf(const PlannedStage& planned, const StepAttention& place, Address exchange) {
+StepAttention AttentionOf(const StepPlan& plan, const PlannedStage& planned,
+                          const StepAttention& place, Address exchange) {
+  StepAttention attention = place;
+  attention.op = planned.op.attention_decode;
+  attention.exchanges = planned.exchanges;
+  if (planned.exchanges) attention.op.out = Moved(attention.op.out, exchange);
+  if (planned.heads_from.has_value()) {
+    const RopeAppendArgs& rope = plan.stages[*planned.heads_from].gemm.rope;
+    attention.op.q = Moved(attention.op.q, exchange);
+    attention.append = {rope.rows, rope.slot_type, rope.slots};
+  }
+  return attention;
+}
+
+Stage StageOf(const StepPlan& plan, const PlannedStage& planned, const StepAttention& place,
+              Address exchange) {
   Stage stage = {};
   stage.kind = planned.kind;
   stage.signals = planned.signals;
@@ -84,10 +99,7 @@ Stage StageOf(const PlannedStage& planned, const StepAttention& place, Address e
       stage.units = planned.gemm.units();
       break;
     case StageKind::kAttention:
-      stage.attention = place;
-      stage.attention.op = planned.op.attention_decode;
-      stage.attention.exchanges = planned.exchanges;
-      if (planned.exchanges) stage.attention.op.out = Moved(stage.attention.op.out, exchange);
+      stage.attention = AttentionOf(plan, planned, place, exchange);
       break;
     case StageKind::kRows:
       LowerRowStage(planned.op, stage);
@@ -132,7 +144,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   std::vector<Stage> stages;
   std::vector<StepWait> waits;
   for (const PlannedStage& planned : plan.stages) {
-    Stage stage = StageOf(planned, attention, launcher->exchange_);
+    Stage stage = StageOf(plan, planned, attention, launcher->exchange_);
     stage.wait_count = static_cast<uint32_t>(planned.waits.size());
     stage.more_waits = static_cast<uint32_t>(waits.size());
     for (const uint32_t wait : planned.waits) {

@@ -120,10 +120,11 @@ absl::Status CheckWeights(const std::vector<Draft>& drafts) {
 // has written is there.
 enum class Need { kNothing, kDone, kVisible };
 
-Need NeedOf(const Draft& later, const Draft& earlier) {
+// `takes_heads`: what the later reads of the earlier, it takes from the exchange.
+Need NeedOf(const Draft& later, const Draft& earlier, bool takes_heads) {
   Need need = Need::kNothing;
   for (const Touch& touch : later.touches) {
-    if (earlier.Writes(touch.memory)) {
+    if (earlier.Writes(touch.memory) && !takes_heads) {
       // What the earlier stage's chunks have left its last ones have read: that they are done will
       // do.
       if (touch.memory != kChunkSums) return Need::kVisible;
@@ -136,7 +137,8 @@ Need NeedOf(const Draft& later, const Draft& earlier) {
 
 // Each stage waits for what it needs, but for what those have waited for. A stage that has ended
 // has been waited for in full: some block that took part in it waited for all it needs. Whoever has
-// read a whole result from the exchange knows as much, but for what is visible.
+// read a whole result from the exchange knows as much, but for what is visible; and whoever has
+// read some of it knows what its makers knew.
 class WaitPlanner {
  public:
   explicit WaitPlanner(std::vector<Draft>& drafts)
@@ -146,7 +148,9 @@ class WaitPlanner {
     for (size_t i = 0; i < drafts_.size(); ++i) {
       done_[i].resize(drafts_.size());
       visible_[i].resize(drafts_.size());
-      for (const uint32_t polled : drafts_[i].polls) Add(done_[i], done_[polled], polled);
+      for (const uint32_t polled : drafts_[i].polls) AddWith(done_[i], done_[polled], polled);
+      if (const std::optional<uint32_t> maker = drafts_[i].stage.heads_from; maker.has_value())
+        Add(done_[i], done_[*maker], *maker);
       const bool follows_all = last_follows_all && i + 1 == drafts_.size();
       for (size_t j = i; j-- > 0;) PlanWait(i, j, follows_all);
     }
@@ -155,12 +159,16 @@ class WaitPlanner {
  private:
   using Stages = std::vector<bool>;
 
+  // Those of `others`, which belong to stage `another`.
   static void Add(Stages& stages, const Stages& others, size_t another) {
     for (size_t k = 0; k < another; ++k) stages[k] = stages[k] || others[k];
+  }
+  static void AddWith(Stages& stages, const Stages& others, size_t another) {
+    Add(stages, others, another);
     stages[another] = true;
   }
   void PlanWait(size_t i, size_t j, bool follows_all) {
-    Need need = NeedOf(drafts_[i], drafts_[j]);
+    Need need = NeedOf(drafts_[i], drafts_[j], drafts_[i].stage.heads_from == j);
     if (follows_all) {
       const bool writes = std::any_of(
           drafts_[j].touches.begin(), drafts_[j].touches.end(),
@@ -170,8 +178,8 @@ class WaitPlanner {
     if (need == Need::kNothing || visible_[i][j] || (need == Need::kDone && done_[i][j])) return;
     drafts_[i].stage.waits.push_back(static_cast<uint32_t>(j));
     drafts_[j].stage.signals = true;
-    Add(done_[i], done_[j], j);
-    Add(visible_[i], visible_[j], j);
+    AddWith(done_[i], done_[j], j);
+    AddWith(visible_[i], visible_[j], j);
   }
 
   std::vector<Draft>& drafts_;
@@ -201,7 +209,10 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
   if (copies_out) drafts.push_back(std::move(out));
   if (absl::Status status = CheckWeights(drafts); !status.ok()) return status;
   StepPlan plan;
-  plan.exchange_bytes = Exchange(draft, exchange_bytes_max);
+  ExchangeSpace exchange(exchange_bytes_max);
+  ExchangeHeads(draft, exchange);
+  Exchange(draft, exchange);
+  plan.exchange_bytes = exchange.bytes();
   WaitPlanner(drafts).Plan(copies_out);
   drafts[kTablesStage].stage.signals = true;  // whoever loads ahead waits for it
   for (Draft& one : drafts) plan.stages.push_back(std::move(one.stage));

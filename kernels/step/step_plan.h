@@ -4,6 +4,7 @@
 #define CONCERT_KERNELS_STEP_STEP_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct PlannedStage {
   std::vector<uint32_t> ops;        // of the program, by place: all that the stage does
   std::vector<uint32_t> waits;      // stages, all of them earlier, that must have ended
   std::vector<uint32_t> looks_for;  // stages whose results it reads from the exchange
+  // Of attention: the stage that makes q and appends to the cache, all of which comes through the
+  // exchange, so that the cache may be read before that stage has ended. None: q and what has been
+  // appended are in memory.
+  std::optional<uint32_t> heads_from;
 };
 
 // Exchanged matrices, in stages and their operands, lie at kExchangeBase and up; whoever launches

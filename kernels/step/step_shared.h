@@ -10,11 +10,13 @@ namespace concert::kernels::cuda {
 
 // Weights arrive in slots: kStepTile rows of up to kSlotColumns elements of K. Rows are 64 bytes
 // further apart than they are long, so that two of them lie in different banks: the eight lanes
-// that read 16 bytes at a time read four of each.
+// that read 16 bytes at a time read four of each. So do keys and values (CacheSlot).
 inline constexpr uint32_t kSlotColumns = 1024;
 inline constexpr uint32_t kSlotRowBytes = 2 * kSlotColumns + 64;
 inline constexpr uint32_t kSlotBytes = kStepTile * kSlotRowBytes;
 inline constexpr int kSlots = 11;
+// At the barrier of a slot that is full: what a warp that copies by itself needs.
+inline constexpr uint32_t kSlotArrivals = 33;
 
 // Tiles that a block sums up at a time, for a number of rows of A in eights.
 CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) { return row_tiles <= 2 ? 8 : 4; }
@@ -24,11 +26,11 @@ struct alignas(128) StepMemory {
   char slots[kSlots][kSlotBytes];
   alignas(128) char scratch[kStepScratchBytes];
   float squares[kStepWarps][kMaxStepRows];
-  // The stage at work and the next: of the computing warps, and of those that load ahead.
-  Stage computed[2], fed[2], prefetched[2];
+  // The stage at work and the next: of the computing warps, and of the one that loads ahead.
+  Stage computed[2], fed[2];
   uint64_t full[kSlots];   // its bytes are there
   uint64_t empty[kSlots];  // every computing warp has read it
-  uint32_t stage;          // at which the computing warps are
+  uint32_t stage;          // at which the computing warps are, which have all that it waits for
   uint32_t last;           // of an attention's chunks: whether this block's ended last
 };
 

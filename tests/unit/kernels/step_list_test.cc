@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -43,15 +44,24 @@ class Follower {
     const PlannedStage& stage = plan_.stages[index];
     switch (stage.kind) {
       case StageKind::kCopy:
-        return Copy(stage.copy);
+        Copy(stage.copy);
+        if (index == kTablesStage) ReadCachesAhead();
+        return;
       case StageKind::kGemm:
         return Multiply(stage.gemm);
-      default:
+      case StageKind::kAttention:
+        return Attend(index);
+      case StageKind::kRows:
         Compute(stage.op);
     }
   }
 
  private:
+  // Keys and values of a cache, from its first page to its last.
+  struct Cache {
+    std::vector<uint16_t> keys, values;
+  };
+
   Address Exchange(Address planned) {
     return planned - kExchangeBase + reinterpret_cast<Address>(exchange_.data());
   }
@@ -65,11 +75,53 @@ class Follower {
     }
   }
 
-  void Compute(Op op) {
-    if (op.kind == CONCERT_OP_ATTENTION_DECODE && op.attention_decode.out >= kExchangeBase)
-      op.attention_decode.out = Exchange(op.attention_decode.out);
+  static void Compute(const Op& op) {
     const Op* const part = &op;
     FindOpKind(op.kind)->compute({&part, 1});
+  }
+
+  // What the plan says may be read at any time is read as early as can be.
+  void ReadCachesAhead() {
+    for (size_t i = 0; i < plan_.stages.size(); ++i) {
+      if (!plan_.stages[i].heads_from.has_value()) continue;
+      const KvCacheArgs& cache = plan_.stages[i].op.attention_decode.cache;
+      const auto* keys = reinterpret_cast<const uint16_t*>(cache.k);
+      const auto* values = reinterpret_cast<const uint16_t*>(cache.v);
+      const uint64_t elements = cache.pages * cache.page_stride;
+      read_ahead_[i] = {{keys, keys + elements}, {values, values + elements}};
+    }
+  }
+
+  void Attend(size_t index) {
+    const PlannedStage& stage = plan_.stages[index];
+    Op op = stage.op;
+    AttentionDecodeArgs& attention = op.attention_decode;
+    if (stage.exchanges) attention.out = Exchange(attention.out);
+    if (stage.heads_from.has_value()) {
+      attention.q = Exchange(attention.q);
+      Cache& cache = read_ahead_[index];
+      TakeAppended(attention, plan_.stages[*stage.heads_from].gemm.rope, cache);
+      attention.cache.k = reinterpret_cast<Address>(cache.keys.data());
+      attention.cache.v = reinterpret_cast<Address>(cache.values.data());
+    }
+    Compute(op);
+  }
+
+  static void TakeAppended(const AttentionDecodeArgs& op, const RopeAppendArgs& rope,
+                           Cache& cache) {
+    for (uint32_t row = 0; row < rope.rows; ++row) {
+      const int64_t index = LoadIndex(rope.slots, row, rope.slot_type);
+      if (index < 0) continue;
+      const uint64_t slot = Clamped(index, rope.cache.tokens());
+      const uint64_t at = op.cache.TokenAt(slot / op.cache.page_size, slot % op.cache.page_size);
+      const auto* heads = reinterpret_cast<const uint16_t*>(op.q) + row * op.q_stride;
+      for (uint32_t head = 0; head < op.kv_heads; ++head) {
+        const uint16_t* key = heads + (op.q_heads + head) * op.head_dim;
+        const uint64_t to = at + head * op.cache.head_stride;
+        std::copy_n(key, op.head_dim, cache.keys.data() + to);
+        std::copy_n(key + op.kv_heads * op.head_dim, op.head_dim, cache.values.data() + to);
+      }
+    }
   }
 
   // A is read anew for each unit, as blocks read it each at its own time: what one unit writes must
@@ -139,13 +191,20 @@ class Follower {
       Store(Exchange(gemm.exchanged), uint64_t{row} * columns + column, value);
   }
 
-  static void PutHead(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t first,
-                      uint32_t second, float x, float y) {
+  void PutHead(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t first, uint32_t second,
+               float x, float y) {
     const RopeAppendArgs& rope = gemm.rope;
     const uint32_t head = gemm.HeadOf(unit), begin = head * rope.head_dim;
+    Rotate(gemm, unit, row, first - begin, x, y);
+    if (gemm.exchanged != 0) {
+      Store(Exchange(gemm.exchanged), uint64_t{row} * gemm.n + first, x);
+      Store(Exchange(gemm.exchanged), uint64_t{row} * gemm.n + second, y);
+    }
     Address target = gemm.d;
     uint64_t at = uint64_t{row} * gemm.ldd + begin;
-    if (head >= rope.q_heads) {
+    if (head < rope.q_heads) {
+      if (!gemm.stores_d) return;
+    } else {
       const int64_t index = LoadIndex(rope.slots, row, rope.slot_type);
       if (index < 0) return;
       const uint64_t slot = Clamped(index, rope.cache.tokens()), page = slot / rope.cache.page_size;
@@ -154,22 +213,26 @@ class Follower {
       at = rope.cache.TokenAt(page, slot % rope.cache.page_size) +
            uint64_t{head - rope.q_heads - (is_k ? 0u : rope.kv_heads)} * rope.cache.head_stride;
     }
-    if (gemm.Rotates(unit)) {
-      const uint64_t position =
-          Clamped(LoadIndex(rope.positions, row, rope.position_type), rope.positions_max);
-      const uint32_t pair = rope.interleaved ? (first - begin) / 2 : first - begin;
-      const auto* table = reinterpret_cast<const float*>(rope.cos_sin) + position * rope.rotary_dim;
-      const float cosine = table[pair], sine = table[rope.rotary_dim / 2 + pair], before = x;
-      x = before * cosine - y * sine;
-      y = y * cosine + before * sine;
-    }
     Store(target, at + first - begin, x);
     Store(target, at + second - begin, y);
+  }
+  static void Rotate(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t element, float& x,
+                     float& y) {
+    if (!gemm.Rotates(unit)) return;
+    const RopeAppendArgs& rope = gemm.rope;
+    const uint64_t position =
+        Clamped(LoadIndex(rope.positions, row, rope.position_type), rope.positions_max);
+    const uint32_t pair = rope.interleaved ? element / 2 : element;
+    const auto* table = reinterpret_cast<const float*>(rope.cos_sin) + position * rope.rotary_dim;
+    const float cosine = table[pair], sine = table[rope.rotary_dim / 2 + pair], before = x;
+    x = before * cosine - y * sine;
+    y = y * cosine + before * sine;
   }
 
   const StepPlan& plan_;
   const std::span<const Address> bindings_;
   std::vector<uint16_t> exchange_;
+  std::map<size_t, Cache> read_ahead_;  // by attention's stage
 };
 
 // Memory of a program, with random contents.
@@ -217,6 +280,7 @@ StepModel RandomModel(std::mt19937& random) {
   model.inner = one_of({32, 96, 160});
   model.interleaved = random() % 2 == 0;
   model.second_norm = random() % 3 != 0;
+  model.one_cache = random() % 3 == 0;
   return model;
 }
 

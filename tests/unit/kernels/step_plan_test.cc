@@ -32,8 +32,9 @@ std::vector<std::string> StagesOf(const Program& program) {
 }
 
 // Two layers and a norm, with slots of their own for each layer or one set of slots for both.
-std::unique_ptr<Program> TwoLayers(bool slots_again) {
-  const StepModel model;
+std::unique_ptr<Program> TwoLayers(bool slots_again, bool one_cache = false) {
+  StepModel model;
+  model.one_cache = one_cache;
   StepRecorder recorder(model, kMemory);
   const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
   StepSlots slots = StepSlots::Of(recorder, model);
@@ -78,22 +79,36 @@ TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
             "op 0, gemm: it has more than 32 rows");
 }
 
-// All but q, k and v, which are in memory: the cache, too, is where others left it.
-TEST(StepPlanTest, WhatGemmsMakeForOthersGoesThroughTheExchange) {
-  const absl::StatusOr<StepPlan> plan = PlanStep(*TwoLayers(true), kMiB);
-  ASSERT_TRUE(plan.ok()) << plan.status();
+// How stages' operands go, and what they wait for.
+std::vector<std::string> WaysOf(const Program& program) {
+  const absl::StatusOr<StepPlan> plan = PlanStep(program, kMiB);
+  EXPECT_TRUE(plan.ok()) << plan.status();
   std::vector<std::string> ways;
   for (const PlannedStage& stage : plan->stages) {
-    std::string way = stage.exchanges ? "out " : "";
+    std::string way = absl::StrCat(
+        stage.heads_from.has_value() ? absl::StrCat("of ", *stage.heads_from, " ") : "",
+        stage.exchanges ? "out " : "");
     if (stage.kind == StageKind::kGemm) {
-      way = absl::StrCat(stage.gemm.a_exchanged ? "a " : "", stage.gemm.c_exchanged ? "c " : "",
-                         stage.gemm.exchanged != 0 ? "d " : "",
-                         stage.gemm.stores_d ? "stored " : "");
+      way =
+          absl::StrCat(stage.gemm.a_exchanged ? "a " : "", stage.gemm.c_exchanged ? "c " : "",
+                       stage.gemm.exchanged != 0 ? "d " : "", stage.gemm.stores_d ? "stored " : "");
     }
     ways.push_back(absl::StrCat(way, "waits ", absl::StrJoin(stage.waits, ",")));
   }
-  EXPECT_THAT(ways,
-              ElementsAre("waits ", "stored waits 0", "out waits 1", "a d waits 0", "a d waits ",
+  return ways;
+}
+
+TEST(StepPlanTest, WhatGemmsAndAttentionMakeForOthersGoesThroughTheExchange) {
+  EXPECT_THAT(WaysOf(*TwoLayers(true)),
+              ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
+                          "a c d waits ", "a d waits ", "of 6 out waits ", "a c d waits ",
+                          "a d waits ", "a c stored waits 1", "waits 10", "waits 11,6"));
+}
+
+// The second layer reads what the first has appended, which may be anything that it reads.
+TEST(StepPlanTest, ACacheThatOthersAppendToIsReadBehindThem) {
+  EXPECT_THAT(WaysOf(*TwoLayers(true, /*one_cache=*/true)),
+              ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
                           "a c d waits ", "a stored waits 1", "out waits 6", "a c d waits ",
                           "a d waits ", "a c stored waits 0", "waits 10", "waits 11,6"));
 }

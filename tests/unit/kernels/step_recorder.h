@@ -19,6 +19,7 @@ struct StepModel {
   uint32_t rows = 8, hidden = 256, q_heads = 4, kv_heads = 2, dim = 64, rotary = 32, inner = 512;
   bool interleaved = false;  // pairs of the rotary embedding and of the gate
   bool second_norm = true;   // else the second half of a layer begins with an op that no fold knows
+  bool one_cache = false;    // all layers append to and read the same
 
   uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
 };
@@ -88,6 +89,7 @@ class StepRecorder {
     body.page_table = Index(2), body.lengths = Index(3);
     body.q_stride = model_.head_columns(), body.out_stride = model_.q_heads * model_.dim;
     SetCache(body.cache);
+    if (!model_.one_cache) ++layer_;
   }
   // Of x, as a client does what the library has no kind for.
   void Double(uint32_t x, uint64_t columns, uint32_t out) {
@@ -128,17 +130,21 @@ class StepRecorder {
   }
   static concert_operand Index(int number) { return {kStepWeights, 0, TableAt(number)}; }
   void SetCache(concert_kv_cache_abi& cache) const {
-    cache.k = {kStepCache, 0, 0}, cache.v = {kStepCache, 0, kMiB};
+    cache.k = {kStepCache, 0, layer_ * kCacheBytes};
+    cache.v = {kStepCache, 0, kMiB + layer_ * kCacheBytes};
     cache.pages = 10, cache.page_size = 16;
     cache.head_stride = model_.dim, cache.token_stride = model_.kv_heads * model_.dim;
     cache.page_stride = uint64_t{16} * cache.token_stride;
   }
+
+  static constexpr uint64_t kCacheBytes = 128 * 1024;
 
   const StepModel model_;
   const std::span<const BufferRange> buffers_;
   std::vector<concert_program_slot> slots_;
   std::vector<concert_descriptor> ops_;
   uint64_t next_ = TableAt(8);
+  uint64_t layer_ = 0;  // whose cache is used
   ArenaPlan plan_;
 };
 
