@@ -1,8 +1,9 @@
 // Attention of a decode step by one block, which is as fast as K and V can be read once. A block
 // takes a chunk of a row's tokens for one head of the cache and all heads of q that share it; its
-// warps take 16 or 32 tokens at a time, from where they are to registers, in the order that the
+// warps take 16 or 32 tokens at a time, straight from memory to registers, in the order that the
 // tensor cores want: which elements of K and q meet in a product, and which column of V's product
-// is which element, is free as long as both sides agree.
+// is which element, is free as long as both sides agree. Nothing in shared memory but the warps'
+// results.
 #ifndef CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_BLOCK_CUH_
 #define CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_BLOCK_CUH_
 
@@ -44,28 +45,6 @@ struct AttentionChunk {
   uint32_t begin, end;
 };
 
-// Tokens as they lie in the cache. Where they begin is looked up by a lane each: the warp's lane l
-// has found the place of token l % (a warp's tokens).
-class TokensInMemory {
- public:
-  // `at`: the element of k and of v at which this lane's token begins.
-  __device__ TokensInMemory(const KvCacheArgs& cache, uint64_t at) : cache_(cache), at_(at) {}
-
-  // Where a token begins. REQUIRES: all lanes of the warp call it.
-  __device__ uint64_t Find(int token) const { return __shfl_sync(kAll, at_, token); }
-  // 8 elements of what Find returned.
-  __device__ uint4 Key(uint64_t token, uint32_t element) const {
-    return LoadUnit(cache_.k, token + element);
-  }
-  __device__ uint4 Value(uint64_t token, uint32_t element) const {
-    return LoadUnit(cache_.v, token + element);
-  }
-
- private:
-  const KvCacheArgs& cache_;
-  const uint64_t at_;
-};
-
 // A warp's part of a chunk. Lanes are 8 quads: lane / 4 is the head of q among those that share the
 // cache's, and in products of K the token's column; lane % 4 says which elements.
 template <int kDim>
@@ -89,21 +68,20 @@ struct WarpAttention {
     }
   }
 
-  // kTokens tokens, the chunk's from `first` on; those from `end` on weigh nothing, whatever they
-  // are, as long as they are finite.
-  template <typename Tokens>
-  __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end,
-                      const Tokens& tokens) {
+  // Tokens from `first` on, of which lane l knows where token l % kTokens begins (`at`); those from
+  // `end` on weigh nothing, whatever they are.
+  __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end, uint64_t at) {
     float scores[kTiles][2][2] = {};
     uint4 k[2 * kTiles][kUnits], v[kTiles][4][kHalves];
-    LoadKeys(tokens, k);
+    LoadKeys(op, at, k);
     MultiplyKeys(k, scores);
-    LoadValues(tokens, v);  // on their way while scores become weights
+    LoadValues(op, at, v);  // on their way while scores become weights
+    Scale(op, scores);
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const uint32_t token = first + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
       float& score = scores[i / 4][i / 2 % 2][i % 2];
-      score = token < end ? Score(op, score) : -INFINITY;
+      score = token < end ? score * kLog2E : -INFINITY;
     }
     Weigh(scores);
 #pragma unroll
@@ -111,14 +89,15 @@ struct WarpAttention {
   }
 
  private:
-  template <typename Tokens>
-  static __device__ void LoadKeys(const Tokens& tokens, uint4 (&k)[2 * kTiles][kUnits]) {
+  static __device__ void LoadKeys(const AttentionDecodeArgs& op, uint64_t at,
+                                  uint4 (&k)[2 * kTiles][kUnits]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2 * kTiles; ++half) {
-      const auto token = tokens.Find(8 * half + eighth);
+      const uint64_t token = __shfl_sync(kAll, at, 8 * half + eighth);
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i) k[half][i] = tokens.Key(token, 32 * i + 8 * quarter);
+      for (int i = 0; i < kUnits; ++i)
+        k[half][i] = LoadUnit(op.cache.k, token + 32 * i + 8 * quarter);
     }
   }
 
@@ -138,24 +117,28 @@ struct WarpAttention {
 
   // Of a tile's 16 tokens a lane takes its quarter's two of each half, 8 elements of each half
   // head.
-  template <typename Tokens>
-  static __device__ void LoadValues(const Tokens& tokens, uint4 (&v)[kTiles][4][kHalves]) {
+  static __device__ void LoadValues(const AttentionDecodeArgs& op, uint64_t at,
+                                    uint4 (&v)[kTiles][4][kHalves]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
-      const auto token = tokens.Find(8 * (i / 2) + 2 * quarter + i % 2);
+      const uint64_t token = __shfl_sync(kAll, at, 8 * (i / 2) + 2 * quarter + i % 2);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        v[i / 4][i % 4][half] = tokens.Value(token, 64 * half + 8 * eighth);
+        v[i / 4][i % 4][half] = LoadUnit(op.cache.v, token + 64 * half + 8 * eighth);
       }
     }
   }
 
-  // Times log2(e).
-  static __device__ float Score(const AttentionDecodeArgs& op, float product) {
-    product *= op.scale;
-    if (op.soft_cap != 0) product = op.soft_cap * tanhf(product / op.soft_cap);
-    return product * kLog2E;
+  static __device__ void Scale(const AttentionDecodeArgs& op, float (&products)[kTiles][2][2]) {
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) products[i / 4][i / 2 % 2][i % 2] *= op.scale;
+    if (op.soft_cap == 0) return;
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      float& product = products[i / 4][i / 2 % 2][i % 2];
+      product = op.soft_cap * tanhf(product / op.soft_cap);
+    }
   }
 
   // Makes weights of scores, and what was added before fit them.
@@ -240,14 +223,39 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
     const uint32_t next = first + kWarps * Warp::kTokens;
     // Looked up ahead, so that no load of K waits for one of the page table.
     const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
-    attention.Add(op, first, chunk.end, TokensInMemory(op.cache, at));
+    attention.Add(op, first, chunk.end, at);
     first = next, at = next_at;
   }
   Keep(attention, results);
 }
 
+// Adds up the warps' sums of an element of a head, and says in `all` of what: the element is their
+// quotient. REQUIRES: all warps have attended.
+template <int kDim, int kWarps>
+__device__ float AddUpWarps(const WarpResults<kDim, kWarps>& results, uint32_t head,
+                            uint32_t element, SoftmaxState& all) {
+  float largest = -INFINITY, sum = 0;
+  all = {-INFINITY, 0};
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp)
+    largest = fmaxf(largest, results.states[warp][head].largest);
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    const SoftmaxState& state = results.states[warp][head];
+    const float weight = WeightOf(state, largest);
+    all.sum += weight * state.sum;
+    sum += weight * results.sums[warp][head][element];
+  }
+  all.largest = largest;
+  return sum;
+}
+
+__device__ __forceinline__ float Quotient(float sum, const SoftmaxState& all) {
+  return all.sum == 0 ? 0 : sum / all.sum;
+}
+
 // Adds up the warps' results: to out where a row has one chunk, else to the chunk's partial sums.
-// REQUIRES: all warps call it, and all of them have attended.
+// REQUIRES: all threads call it, and all warps have attended.
 template <int kDim, int kWarps>
 __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
                             const AttentionPartials& partials,
@@ -255,25 +263,13 @@ __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   const uint32_t group = op.q_heads / op.kv_heads;
   for (uint32_t i = threadIdx.x; i < group * kDim; i += 32 * kWarps) {
     const uint32_t head = i / kDim, element = i % kDim;
-    float largest = -INFINITY, sum = 0;
-    SoftmaxState all = {-INFINITY, 0};
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      largest = fmaxf(largest, results.states[warp][head].largest);
-    }
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const SoftmaxState& state = results.states[warp][head];
-      const float weight = WeightOf(state, largest);
-      all.sum += weight * state.sum;
-      sum += weight * results.sums[warp][head][element];
-    }
-    all.largest = largest;
+    SoftmaxState all;
+    const float sum = AddUpWarps(results, head, element, all);
     const uint64_t q_head = uint64_t{chunk.kv_head} * group + head;
     if (partials.chunks == 1) {
-      const float value = all.sum == 0 ? 0 : sum / all.sum;
       reinterpret_cast<__nv_bfloat16*>(
-          op.out)[chunk.row * op.out_stride + q_head * kDim + element] = __float2bfloat16_rn(value);
+          op.out)[chunk.row * op.out_stride + q_head * kDim + element] =
+          __float2bfloat16_rn(Quotient(sum, all));
       continue;
     }
     const uint64_t partial = (chunk.row * op.q_heads + q_head) * partials.chunks + chunk.index;

@@ -73,6 +73,10 @@ __device__ __forceinline__ void CopyUnit(uint32_t shared, uint64_t from, uint32_
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(bytes)
                : "memory");
 }
+// Until all that this thread has copied so far is there, for itself.
+__device__ __forceinline__ void WaitUnitsCopied() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 // Once all that this thread has copied so far is there; the barrier counts it as it does Arrive.
 __device__ __forceinline__ void ArriveWhenCopied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -98,6 +102,14 @@ __device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4}], [%2];" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
+                                        const uint32_t (&place)[4]) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2];" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(place[3])
       : "memory");
 }
 // Into both blocks of a pair, at the same place in each; each one's barrier counts its bytes.

@@ -1,11 +1,11 @@
 // Attention's stage: blocks take chunks of rows' tokens for a head of the cache each, which come
-// through the ring, and whoever ends last of a row and head adds the chunks up.
+// through the ring. The blocks that share a row's head of the cache add up each other's chunks,
+// head of q by head.
 #ifndef CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 
 #include "kernels/rows/row_threads.cuh"
-#include "kernels/step/cache_slot.cuh"
-#include "kernels/step/exchange_words.cuh"
+#include "kernels/step/slot_attention.cuh"
 
 namespace concert::kernels::cuda {
 
@@ -16,7 +16,6 @@ class AttentionStage {
                             StepMemory& memory, SlotReader& ring)
       : args_(args),
         attention_(attention),
-        memory_(memory),
         results_(*reinterpret_cast<Results*>(memory.scratch)),
         ring_(ring),
         op_(attention.op) {
@@ -25,73 +24,77 @@ class AttentionStage {
   }
 
   __device__ void Run() {
-    const AttentionPartials partials = {ChunksOf(op_), attention_.sums, attention_.states};
-    const uint32_t items = op_.rows * partials.chunks * op_.kv_heads;
+    const uint32_t chunks = ChunksOf(attention_), items = op_.rows * chunks * op_.kv_heads;
     for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-      const AttentionChunk chunk = ChunkOf(op_, partials.chunks, item);
+      const AttentionChunk chunk = ChunkOf(op_, chunks, item);
       Attend(chunk);
       SyncRowThreads();
-      FinishChunk(op_, chunk, partials, results_);
-      if (attention_.exchanges && chunk.index == 0) Empty(chunk);
+      Finish(chunk, chunks);
+      // Cut into chunks there are no more items than blocks, so that all of a row are at work.
+      if (chunks > 1) AddUp(chunk, chunks);
       SyncRowThreads();
-      if (partials.chunks > 1) AddUp(chunk, partials);
     }
   }
 
  private:
   using Results = WarpResults<kDim, kStepWarps>;
   using Slot = CacheSlot<kDim>;
-  using Warp = WarpAttention<kDim>;
+  using Warp = SlotAttention<kDim>;
   static_assert(sizeof(Results) <= kStepScratchBytes);
-  // A warp takes half a slot, the next takes the other.
-  static_assert(Slot::kTokens == 2 * Warp::kTokens);
+  static constexpr uint32_t kChunksAtOnce = 4;
+  // A warp takes half a slot, the next takes the other: so many slots are one for each.
+  static constexpr uint32_t kSlotsAtOnce = kStepWarps / 2;
+  static_assert(Slot::kTokens == 2 * Warp::kTokens && kSlotsAtOnce < kSlots);
 
   // This warp's part of a chunk, into the results.
   __device__ void Attend(AttentionChunk chunk) {
     Warp attention;
-    LoadQ(chunk, attention.q);
+    LoadQ(chunk, attention);
     bool q_is_there = attention_.append.rows == 0;
-    uint32_t portion = 0;  // of the chunk: half a slot
-    for (;;) {
-      char* const slot = ring_.Wait();
-      const CacheSlotHeader& header = Slot::HeaderOf(slot);
+    for (uint32_t first = 0;; first += kSlotsAtOnce * Slot::kTokens) {
+      const CacheSlotHeader& header = Slot::HeaderOf(ring_.Wait());
       chunk.begin = header.begin, chunk.end = header.end;
-#pragma unroll 1
-      for (uint32_t half = 0; half < 2; ++half, ++portion) {
-        const uint32_t first = chunk.begin + portion * Warp::kTokens;
-        if (portion % kStepWarps != threadIdx.x / 32 || first >= chunk.end) continue;
-        if (header.any_appended) TakeAppended(chunk, slot, half * Warp::kTokens);
-        if (!q_is_there) AwaitQ(chunk, attention.q);
+      const uint32_t left = chunk.end - min(chunk.begin + first, chunk.end);
+      const uint32_t slots = min(kSlotsAtOnce, max(1u, (left + Slot::kTokens - 1) / Slot::kTokens));
+      for (uint32_t i = 0; i < kStepFeeders; ++i) ring_.Wait(slots - min(slots, i + 1));
+      const uint32_t portion = threadIdx.x / 32 * Warp::kTokens;  // of this warp
+      if (portion < left) {
+        char* const slot = ring_.Wait(portion / Slot::kTokens);
+        const uint32_t within = portion % Slot::kTokens;
+        if (portion + Warp::kTokens > left) ClearBehind(slot, within, left - portion);
+        if (Slot::HeaderOf(slot).any_appended) TakeAppended(chunk, slot, within);
+        if (!q_is_there) AwaitQ(chunk, attention);
         q_is_there = true;
-        attention.Add(op_, first, chunk.end, TokensInSlot<kDim>(slot, half * Warp::kTokens));
+        attention.Add(op_, slot, within, portion, left);
       }
-      PublishShared();  // what TakeAppended wrote there comes before the next bulk copy to the slot
-      ring_.Release();
-      if (chunk.begin + portion * Warp::kTokens >= chunk.end) break;
+      ring_.Release(slots);
+      if (left <= kSlotsAtOnce * Slot::kTokens) break;
     }
-    Keep(attention, results_);
+    attention.Keep(attention_.group, results_);
   }
 
-  __device__ void LoadQ(const AttentionChunk& chunk, uint4 (&q)[Warp::kUnits]) const {
-    const uint32_t group = op_.q_heads / op_.kv_heads;
-    const uint32_t head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
-    const Address at = op_.q + 2 * (chunk.row * op_.q_stride +
-                                    (chunk.kv_head * group + head) * kDim + 8 * quarter);
-#pragma unroll
-    for (int i = 0; i < Warp::kUnits; ++i) {
-      q[i] = head < group ? LoadPack(at + 2 * 32 * i) : uint4{};
-    }
+  __device__ void LoadQ(const AttentionChunk& chunk, Warp& attention) const {
+    const uint32_t head = threadIdx.x % 32 / 4;
+    attention.LoadQ(
+        op_.q + 2 * (chunk.row * op_.q_stride + (chunk.kv_head * attention_.group + head) * kDim),
+        head < attention_.group);
   }
-  // Loads again until all of it is there.
-  __device__ void AwaitQ(const AttentionChunk& chunk, uint4 (&q)[Warp::kUnits]) const {
+  // Asks again until all of it is there.
+  __device__ void AwaitQ(const AttentionChunk& chunk, Warp& attention) const {
     Patience patience;
-    for (;;) {
-      bool is_there = true;
-#pragma unroll
-      for (const uint4& pack : q) is_there = is_there && IsThere(pack);
-      if (__all_sync(kAll, is_there) || patience.GivesUp(args_)) return;
-      LoadQ(chunk, q);
-    }
+    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp(args_))
+      LoadQ(chunk, attention);
+  }
+
+  // Of half a slot's tokens, from `first` on, there are `tokens`: values of the others, which weigh
+  // nothing, must be numbers all the same.
+  __device__ void ClearBehind(const char* slot, uint32_t first, uint32_t tokens) const {
+    constexpr uint32_t kUnits = kDim / 8;
+    const uint32_t values = SharedAddress(slot) + Slot::kValues;
+    for (uint32_t i = tokens * kUnits + threadIdx.x % 32; i < Warp::kTokens * kUnits; i += 32)
+      StoreShared(Slot::UnitAt(values, first + i / kUnits, i % kUnits), uint4{});
+    PublishShared();  // comes before the next bulk copy to the slot
+    __syncwarp();
   }
 
   // Of half a slot's tokens, from `first` on, those that rows append: from the exchange, into the
@@ -109,39 +112,92 @@ class AttentionStage {
       const uint32_t head = op_.q_heads + is_value * op_.kv_heads + chunk.kv_head;
       const uint4 pack =
           AwaitPack(args_, op_.q + 2 * (row * op_.q_stride + head * kDim + 8 * unit));
-      *reinterpret_cast<uint4*>(slot + is_value * Slot::kValues +
-                                Slot::PlaceOf(first + token, unit)) = pack;
+      StoreShared(Slot::UnitAt(SharedAddress(slot) + is_value * Slot::kValues, first + token, unit),
+                  pack);
     }
+    PublishShared();  // comes before the next bulk copy to the slot
     __syncwarp();
   }
 
-  // Empties, for the next run, what this one's chunk gives to the exchange.
-  __device__ void Empty(const AttentionChunk& chunk) const {
-    const uint32_t columns = op_.q_heads / op_.kv_heads * kDim;
-    auto* to = reinterpret_cast<uint32_t*>(
-        attention_.op.out + args_.emptied +
-        2 * (chunk.row * op_.out_stride + uint64_t{chunk.kv_head} * columns));
-    for (uint32_t i = threadIdx.x; i < columns / 2; i += kStepComputeThreads) to[i] = ~0u;
+  // The chunk's results: to out, or for AddUp.
+  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks) const {
+    for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
+      const uint32_t head = i / kDim, element = i % kDim;
+      SoftmaxState all;
+      const float sum = AddUpWarps(results_, head, element, all);
+      if (chunks == 1) {
+        StoreOut(chunk, head, element, Quotient(sum, all));
+        continue;
+      }
+      const uint64_t partial = FirstChunk(chunk, head, chunks) + chunk.index;
+      StoreTagged(attention_.sums + partial * kDim + element, sum, tag());
+      if (element != 0) continue;
+      StoreTagged(attention_.states + 2 * partial, all.largest, tag());
+      StoreTagged(attention_.states + 2 * partial + 1, all.sum, tag());
+    }
   }
 
-  // Whoever is the last of a row and head adds its chunks up.
-  __device__ void AddUp(const AttentionChunk& chunk, const AttentionPartials& partials) {
-    if (threadIdx.x == 0) {
-      // Releases this chunk's sums; whoever counts last has acquired the others'.
-      __threadfence();
-      uint32_t* ended = attention_.ended + chunk.row * op_.kv_heads + chunk.kv_head;
-      memory_.last = atomicInc(ended, partials.chunks - 1) == partials.chunks - 1;
-      __threadfence();
+  // All chunks of the heads of q that fall to this one.
+  __device__ void AddUp(const AttentionChunk& chunk, uint32_t chunks) const {
+    for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
+      const uint32_t head = i / kDim, element = i % kDim;
+      if (head % chunks != chunk.index) continue;
+      const uint64_t first = FirstChunk(chunk, head, chunks);
+      SoftmaxState all = {-INFINITY, 0};
+      float sum = 0;
+      for (uint32_t begin = 0; begin < chunks; begin += kChunksAtOnce)
+        AddChunks(first, begin, chunks, element, all, sum);
+      StoreOut(chunk, head, element, Quotient(sum, all));
     }
-    SyncRowThreads();
-    const uint32_t group = op_.q_heads / op_.kv_heads, warp = threadIdx.x / 32;
-    if (memory_.last == 0 || warp >= group) return;
-    CombineChunks<kDim>(op_, partials, chunk.row * op_.q_heads + chunk.kv_head * group + warp);
+  }
+
+  // Of kChunksAtOnce chunks, from `begin` on, what they have of an element.
+  __device__ void AddChunks(uint64_t first, uint32_t begin, uint32_t chunks, uint32_t element,
+                            SoftmaxState& all, float& sum) const {
+    Tagged sums[kChunksAtOnce], largest[kChunksAtOnce], weights[kChunksAtOnce];
+    Patience patience;
+    for (bool is_there = false; !is_there && !patience.GivesUp(args_);) {
+      is_there = true;
+#pragma unroll
+      for (uint32_t i = 0; i < kChunksAtOnce; ++i) {
+        const uint64_t partial = first + min(begin + i, chunks - 1);
+        sums[i] = LoadTagged(attention_.sums + partial * kDim + element);
+        largest[i] = LoadTagged(attention_.states + 2 * partial);
+        weights[i] = LoadTagged(attention_.states + 2 * partial + 1);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kChunksAtOnce; ++i) {
+        is_there =
+            is_there && sums[i].tag == tag() && largest[i].tag == tag() && weights[i].tag == tag();
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kChunksAtOnce; ++i) {
+      if (begin + i >= chunks) break;
+      const SoftmaxState state = {largest[i].value, weights[i].value};
+      const float most = fmaxf(all.largest, state.largest);
+      const float before = WeightOf(all, most), weight = WeightOf(state, most);
+      all = {most, before * all.sum + weight * state.sum};
+      sum = before * sum + weight * sums[i].value;
+    }
+  }
+
+  // Where the chunks of a head of q begin.
+  __device__ uint64_t FirstChunk(const AttentionChunk& chunk, uint32_t head,
+                                 uint32_t chunks) const {
+    return (chunk.row * op_.q_heads + chunk.kv_head * attention_.group + head) * chunks;
+  }
+  // Of this run and stage: what it puts where others had theirs is told apart by it.
+  __device__ uint32_t tag() const { return args_.first_tag + attention_.number; }
+  __device__ void StoreOut(const AttentionChunk& chunk, uint32_t head, uint32_t element,
+                           float value) const {
+    const uint32_t q_head = chunk.kv_head * attention_.group + head;
+    reinterpret_cast<__nv_bfloat16*>(
+        op_.out)[chunk.row * op_.out_stride + q_head * kDim + element] = __float2bfloat16_rn(value);
   }
 
   const StepArgs& args_;
   const StepAttention& attention_;
-  StepMemory& memory_;
   Results& results_;
   SlotReader& ring_;
   AttentionDecodeArgs op_;

@@ -9,25 +9,45 @@ namespace concert::kernels::cuda {
 template <int kDim>
 class CacheFeeder {
  public:
-  __device__ CacheFeeder(SlotWriter& writer, const StepAttention& attention)
-      : writer_(writer),
+  // `items`: of the launch's attentions, those that came before; counts on.
+  __device__ CacheFeeder(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
+                         uint32_t& items)
+      : memory_(memory),
+        writer_(writer),
+        items_(items),
         op_(attention.op),
+        maps_(attention.maps),
+        box_tokens_(attention.box_tokens),
+        chunks_(ChunksOf(attention)),
         rows_(attention.append.rows),
         own_slot_(SlotOfRow(attention.append)) {}
 
   // The block's items, slot by slot; one for an item without tokens, too, which tells so.
   __device__ void Feed() {
-    const uint32_t chunks = ChunksOf(op_), items = op_.rows * chunks * op_.kv_heads;
+    if (box_tokens_ != 0 && Elect().is_leader) {
+      AcquireMap(maps_);
+      AcquireMap(maps_ + 1);
+    }
+    __syncwarp();
+    const uint32_t items = op_.rows * chunks_ * op_.kv_heads;
     for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-      AttentionChunk chunk = ChunkOf(op_, chunks, item);
-      FindTokens(chunks, chunk);
-      Lookups next = LookUp(chunk, chunk.begin);
+      AttentionChunk chunk = ChunkOf(op_, chunks_, item);
+      FindTokens(LengthOf(chunk), chunk);
       uint32_t first = chunk.begin;
       do {
-        const Lookups lookups = next;
-        // Ahead, so that the wait for the page table is not in the way.
-        next = LookUp(chunk, first + Slot::kTokens);
-        Fill(chunk, first, lookups);
+        if (writer_.IsNextOwn()) {
+          // Before the wait for the slot, so that the wait for the page table is not in the way.
+          const Lookups lookups = LookUp(chunk, first);
+          char* const slot = writer_.Take();
+          if (box_tokens_ != 0) {
+            CopyBoxes(chunk, first, lookups, slot);
+          } else {
+            CopyUnits(chunk, first, lookups, slot);
+          }
+          writer_.Advance();
+        } else {
+          writer_.Pass();
+        }
         first += Slot::kTokens;
       } while (first < chunk.end);
     }
@@ -41,8 +61,7 @@ class CacheFeeder {
 
   // Of a slot's tokens, those of this lane: 32 apart.
   struct Lookups {
-    uint64_t at[kLookups];    // the element of k and of v at which it begins
-    uint32_t slot[kLookups];  // of the cache
+    uint32_t page[kLookups], token[kLookups];  // token: of the page
   };
 
   static __device__ uint32_t Lane() { return threadIdx.x % 32; }
@@ -54,11 +73,21 @@ class CacheFeeder {
     return slot < 0 ? ~0u : static_cast<uint32_t>(Clamped(slot, op_.cache.tokens()));
   }
 
-  // The length may change meanwhile, at a client's will: it is read once.
-  __device__ void FindTokens(uint32_t chunks, AttentionChunk& chunk) const {
-    const uint32_t length = __shfl_sync(kAll, op_.LengthOf(chunk.row), 0);
+  // Read once, by one of the warps that load ahead: it may change meanwhile, at a client's will,
+  // and they must agree on how many slots there are.
+  __device__ uint32_t LengthOf(const AttentionChunk& chunk) {
+    constexpr int kBarrier = 2;
+    const uint32_t turn = items_++ % 2;
+    if (threadIdx.x == kStepComputeThreads) memory_.lengths[turn] = op_.LengthOf(chunk.row);
+    NamedSync(kBarrier, 32 * kStepFeeders);
+    return *const_cast<const volatile uint32_t*>(&memory_.lengths[turn]);
+  }
+
+  __device__ void FindTokens(uint32_t length, AttentionChunk& chunk) const {
     const uint32_t visible = min(length, op_.span_max());
-    const uint32_t tokens = max(kMinStepChunk, ((visible + chunks - 1) / chunks + 31) / 32 * 32);
+    const uint32_t tokens =
+        max(kMinStepChunk, ((visible + chunks_ - 1) / chunks_ + kStepChunkStep - 1) /
+                               kStepChunkStep * kStepChunkStep);
     chunk.begin = min(length, length - visible + chunk.index * tokens);
     chunk.end = min(length, chunk.begin + tokens);
   }
@@ -70,33 +99,79 @@ class CacheFeeder {
     for (int i = 0; i < kLookups; ++i) {
       const uint32_t token = min(first + 32 * i + Lane(), max(chunk.end, 1u) - 1);
       const KvPlace place = op_.PlaceOf(chunk.row, token);
-      lookups.at[i] = op_.cache.TokenAt(place.page, place.token) +
-                      uint64_t{chunk.kv_head} * op_.cache.head_stride;
-      lookups.slot[i] = static_cast<uint32_t>(place.page) * op_.cache.page_size + place.token;
+      lookups.page[i] = static_cast<uint32_t>(place.page), lookups.token[i] = place.token;
     }
     return lookups;
   }
 
-  __device__ void Fill(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups) {
-    char* const slot = writer_.Take();
-    Describe(chunk, lookups, Slot::HeaderOf(slot));
+  // By one thread, in boxes of tokens that are neighbours in a page. What of them is behind the
+  // chunk's end is whatever the cache holds there.
+  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
+                            char* slot) const {
+    const uint32_t keys = SharedAddress(slot), full = writer_.full();
+    const uint32_t tokens = min(Slot::kTokens, chunk.end - min(first, chunk.end));
+    const uint32_t boxes = (tokens + box_tokens_ - 1) / box_tokens_;
+    const bool leads = Elect().is_leader;
+    if (leads) ArriveExpecting(full, boxes * box_tokens_ * 2 * (2 * kDim));
+#pragma unroll 1
+    for (uint32_t token = 0; token < tokens; token += box_tokens_) {
+      const int lookup = static_cast<int>(token / 32), lane = static_cast<int>(token % 32);
+      uint32_t place[4] = {
+          0, chunk.kv_head,
+          __shfl_sync(kAll, lookup == 0 ? lookups.token[0] : lookups.token[kLookups - 1], lane),
+          __shfl_sync(kAll, lookup == 0 ? lookups.page[0] : lookups.page[kLookups - 1], lane)};
+      if (!leads) continue;
 #pragma unroll
-    for (int i = 0; i < kLookups; ++i) {
-#pragma unroll 4
-      for (uint32_t token = 0; token < 32; token += kAtOnce) {
-        const uint32_t place = token + Lane() / kUnits, unit = Lane() % kUnits;
-        const uint64_t at = __shfl_sync(kAll, lookups.at[i], static_cast<int>(place)) + 8 * unit;
-        const uint32_t bytes = first + 32 * i + place < chunk.end ? 16 : 0;
-        const uint32_t to = SharedAddress(slot) + Slot::PlaceOf(32 * i + place, unit);
-        CopyUnit(to, op_.cache.k + 2 * at, bytes);
-        CopyUnit(to + Slot::kValues, op_.cache.v + 2 * at, bytes);
+      for (uint32_t half = 0; half < Slot::kHalves; ++half) {
+        const uint32_t to = keys + half * Slot::kHalfBytes + token * Slot::kRowBytes;
+        place[0] = 64 * half;
+        LoadBox(to, maps_, full, place);
+        LoadBox(to + Slot::kValues, maps_ + 1, full, place);
       }
     }
+    Describe(chunk, lookups, Slot::HeaderOf(slot));
+    __syncwarp();  // the header is there
+    if (leads) ArriveTimes(full, kSlotArrivals - 1);
+  }
+
+  __device__ void CopyUnits(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
+                            char* slot) const {
+    const uint32_t to = SharedAddress(slot), tokens = chunk.end - min(first, chunk.end);
+#pragma unroll 1
+    for (int i = 0; i < kLookups; ++i) {
+      const int lookup = i == 0 ? 0 : kLookups - 1;
+      const uint64_t at = op_.cache.TokenAt(lookups.page[lookup], lookups.token[lookup]) +
+                          uint64_t{chunk.kv_head} * op_.cache.head_stride;
+#pragma unroll 1
+      for (uint32_t token = 0; token < 32; token += 4 * kAtOnce)
+        CopyTokens(at, token, 32 * i, tokens, to);
+    }
+    Describe(chunk, lookups, Slot::HeaderOf(slot));
     static_assert(kSlotArrivals == 32 + 1);
     ArriveWhenCopied(writer_.full());
     __syncwarp();  // the header is there
     if (Lane() == 0) Arrive(writer_.full());
-    writer_.Advance();
+  }
+
+  // Four times as many tokens as a warp copies at once, so that one need not wait for another:
+  // from `token` on of the 32 whose places lanes have in `at`, which are the slot's from `base` on.
+  // The slot has `tokens`; the others are zeros.
+  __device__ void CopyTokens(uint64_t at, uint32_t token, uint32_t base, uint32_t tokens,
+                             uint32_t slot) const {
+    const uint32_t unit = Lane() % kUnits;
+    token += Lane() / kUnits;
+    uint64_t from[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      from[i] = 2 * (__shfl_sync(kAll, at, static_cast<int>(token + i * kAtOnce)) + 8 * unit);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t place = base + token + i * kAtOnce;
+      const uint32_t bytes = place < tokens ? 16 : 0, to = Slot::UnitAt(slot, place, unit);
+      CopyUnit(to, op_.cache.k + from[i], bytes);
+      CopyUnit(Slot::UnitAt(slot + Slot::kValues, place, unit), op_.cache.v + from[i], bytes);
+    }
   }
 
   __device__ void Describe(const AttentionChunk& chunk, const Lookups& lookups,
@@ -104,9 +179,10 @@ class CacheFeeder {
     bool any = false;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
+      const uint32_t slot = lookups.page[i] * op_.cache.page_size + lookups.token[i];
       uint32_t row = CacheSlotHeader::kNobody;
       for (uint32_t other = 0; other < rows_; ++other) {
-        if (__shfl_sync(kAll, own_slot_, static_cast<int>(other)) == lookups.slot[i]) row = other;
+        if (__shfl_sync(kAll, own_slot_, static_cast<int>(other)) == slot) row = other;
       }
       header.appended[32 * i + Lane()] = static_cast<uint8_t>(row);
       any = any || row != CacheSlotHeader::kNobody;
@@ -118,8 +194,13 @@ class CacheFeeder {
     }
   }
 
+  StepMemory& memory_;
   SlotWriter& writer_;
+  uint32_t& items_;
   const AttentionDecodeArgs& op_;
+  const CUtensorMap* const maps_;
+  const uint32_t box_tokens_;
+  const uint32_t chunks_;
   const uint32_t rows_;
   const uint32_t own_slot_;
 };

@@ -8,14 +8,10 @@
 
 namespace concert::kernels::cuda {
 
-// A chunk is worth what it costs to add it up.
-inline constexpr uint32_t kMinStepChunk = 128;
-
 // Into how many chunks rows are cut, so that every block has one.
-__device__ inline uint32_t ChunksOf(const AttentionDecodeArgs& op) {
-  const uint32_t heads = op.rows * op.kv_heads;
-  const uint32_t longest = (op.span_max() + kMinStepChunk - 1) / kMinStepChunk;
-  return max(1u, min(gridDim.x / heads, longest));
+__device__ inline uint32_t ChunksOf(const StepAttention& attention) {
+  const uint32_t heads = attention.op.rows * attention.op.kv_heads;
+  return max(1u, min(gridDim.x / heads, attention.chunks_max));
 }
 
 // Which row, head and chunk item `item` is; its tokens are not known yet.
@@ -38,46 +34,35 @@ struct CacheSlotHeader {
   uint8_t appended[64];  // the row that appends a token meanwhile: what is here is not it
 };
 
-// First the keys, token by token, then the values, then the header. Behind the chunk's end are
-// zeros. Units of 16 bytes are mixed up so that those which a warp reads at once, of keys or of
-// values (WarpAttention), are in different banks.
+// First the keys, then the values, then the header. Rows are 64 elements of a token; where heads
+// have 128, all tokens' first halves come first. Units of 16 bytes are mixed up in a row as
+// CU_TENSOR_MAP_SWIZZLE_128B does it, by where in shared memory the row lies, so that those of
+// eight tokens are in different banks.
 template <int kDim>
 struct CacheSlot {
-  static constexpr uint32_t kTokens = 4096 / kDim;
-  static constexpr uint32_t kTokenBytes = 2 * kDim;
-  static constexpr uint32_t kValues = kTokens * kTokenBytes;
+  static constexpr uint32_t kTokens = SlotTokens(kDim);
+  static constexpr uint32_t kRowBytes = 128;
+  static constexpr uint32_t kHalves = kDim / 64;
+  static constexpr uint32_t kHalfBytes = kTokens * kRowBytes;
+  static constexpr uint32_t kValues = kHalves * kHalfBytes;
   static constexpr uint32_t kHeader = 2 * kValues;
   static_assert(kHeader + sizeof(CacheSlotHeader) <= kSlotBytes && kTokens <= 64);
 
-  // Of a unit of keys.
-  static __device__ uint32_t PlaceOf(uint32_t token, uint32_t unit) {
-    const uint32_t mix = (token & 2) | ((token ^ token >> 2) & 1) << 2;
-    return token * kTokenBytes + 16 * (unit ^ mix);
+  // Where a token's unit of keys, or of values, lies, whose first row is at `rows`.
+  static __device__ uint32_t UnitAt(uint32_t rows, uint32_t token, uint32_t unit) {
+    const uint32_t row = rows + unit / 8 * kHalfBytes + token * kRowBytes;
+    return row + 16 * ((unit ^ row / kRowBytes) % 8);
   }
   static __device__ CacheSlotHeader& HeaderOf(char* slot) {
     return *reinterpret_cast<CacheSlotHeader*>(slot + kHeader);
   }
 };
 
-// Tokens of a slot, from its token `first` on, which is a multiple of 8.
-template <int kDim>
-class TokensInSlot {
- public:
-  __device__ TokensInSlot(const char* slot, uint32_t first)
-      : keys_(SharedAddress(slot) + first * CacheSlot<kDim>::kTokenBytes) {}
-
-  static __device__ uint32_t Find(uint32_t token) { return token; }
-  __device__ uint4 Key(uint32_t token, uint32_t element) const {
-    return LoadShared(keys_ + CacheSlot<kDim>::PlaceOf(token, element / 8));
-  }
-  __device__ uint4 Value(uint32_t token, uint32_t element) const {
-    return LoadShared(keys_ + CacheSlot<kDim>::kValues +
-                      CacheSlot<kDim>::PlaceOf(token, element / 8));
-  }
-
- private:
-  const uint32_t keys_;
-};
+__device__ __forceinline__ void StoreShared(uint32_t address, const uint4& unit) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(unit.x), "r"(unit.y),
+               "r"(unit.z), "r"(unit.w)
+               : "memory");
+}
 
 }  // namespace concert::kernels::cuda
 

@@ -1,30 +1,20 @@
 // A GEMM's stage: activations of few rows times weights that stream through the ring. The warps
 // share K, so that each has its part of A in registers, and add up through shared memory.
 //
-// In a product of m16n8k16 which elements of K meet is free as long as A and W agree: a lane takes
-// 16 bytes of a row of A and of W, so that W's come straight from where they landed, without a
-// conflict of banks and without having been laid out anew.
+// Weights are the left operand of the tensor cores, whose tiles have 16 rows there: two units of
+// columns at a time, straight from where they landed. A's rows are the right one, which has room
+// for 8.
 #ifndef CONCERT_KERNELS_STEP_GEMM_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_GEMM_STAGE_CUH_
 
 #include "kernels/activation.cuh"
 #include "kernels/attention_decode/attention_block.cuh"
-#include "kernels/cuda_api/element.cuh"
 #include "kernels/rows/row_threads.cuh"
 #include "kernels/step/exchange_words.cuh"
+#include "kernels/step/matrices.cuh"
 #include "kernels/step/weight_feeder.cuh"
 
 namespace concert::kernels::cuda {
-
-// d += a * b of m16n8k16, all 16 rows.
-__device__ __forceinline__ void MultiplyBoth(float (&upper)[2], float (&lower)[2], uint32_t a0,
-                                             uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                             uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(upper[0]), "+f"(upper[1]), "+f"(lower[0]), "+f"(lower[1])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 __device__ __forceinline__ float LowOf(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float HighOf(uint32_t pair) {
@@ -33,14 +23,31 @@ __device__ __forceinline__ float HighOf(uint32_t pair) {
 __device__ __forceinline__ float FloatOf(uint16_t bits) {
   return __uint_as_float(uint32_t{bits} << 16);
 }
-__device__ __forceinline__ float LoadElement(Address base, uint64_t element) {
-  return FloatOf(LoadBits(base, element));
-}
-__device__ __forceinline__ void StoreElement(Address base, uint64_t element, float value) {
-  reinterpret_cast<__nv_bfloat16*>(base)[element] = __float2bfloat16_rn(value);
+__device__ __forceinline__ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(a),
+                                         reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const uint32_t&>(product);
 }
 
+// An element of a table that is on its way: which of both types it has is asked when it is there.
+struct RawIndex {
+  int32_t narrow;
+  int64_t wide;
+
+  __device__ void Load(Address table, uint64_t i, IndexType type) {
+    if (type == IndexType::kInt32) {
+      narrow = reinterpret_cast<const volatile int32_t*>(table)[i];
+    } else {
+      wide = reinterpret_cast<const volatile int64_t*>(table)[i];
+    }
+  }
+  __device__ int64_t Get(IndexType type) const { return type == IndexType::kInt32 ? narrow : wide; }
+};
+
 // `kRowTiles`: rows of A in eights: 1, 2 or 4.
+//
+// A block runs through most of this once a stage, and what comes from the instruction cache for the
+// first time comes slowly: the fewer instructions, the shorter the stage.
 template <int kRowTiles>
 class GemmStage {
  public:
@@ -48,6 +55,7 @@ class GemmStage {
                        SlotReader& ring)
       : args_(args),
         a_(gemm.a + (gemm.a_exchanged ? args.exchange : 0)),
+        c_(gemm.c + (gemm.c_exchanged ? args.exchange : 0)),
         gemm_(gemm),
         memory_(memory),
         ring_(ring),
@@ -72,18 +80,26 @@ class GemmStage {
   // Chunks of A that are on their way at once, as far as registers reach.
   static constexpr int kAhead = kRowTiles == 1 ? 2 : 1;
 
+  // First as it comes: 8 elements of row eighth_, those of place quarter_ of a pack's 32. Then as
+  // the tensor cores want it (Arrange): of each of the pack's four 8s, the pair of place quarter_.
   struct Chunk {
     uint4 a[kPacks][kRowTiles];
-    uint4 gain[kPacks];
+  };
+  // Of rows; two each, so that products need not wait for each other.
+  struct Squares {
+    float sums[kRowTiles][2][4] = {};
   };
   // What a thread finishes: a pair of a unit's columns, of one row.
   struct Result {
-    uint32_t unit, row;
-    uint32_t first, second;  // columns
-    bool there, apart, rotates;
-    float added[2];      // beta * C + bias
-    float cosine, sine;  // of kRope
-    int64_t slot;        // of kRope: the cache's, of the row
+    bool there;
+    uint32_t tile, row;
+    StepGemm::Pair columns;
+    uint32_t c;        // a pair, too
+    uint16_t bias[2];  // zeros where there is none
+    // Of kRope: from the run's tables, and what is found by them.
+    RawIndex slot, position;
+    Address target;  // where the head goes but for the exchange; 0: nowhere
+    float cosine, sine;
   };
 
   // This warp's packs in a chunk of so many columns.
@@ -103,86 +119,138 @@ class GemmStage {
     return {row + OffsetOf(k), k < gemm_.k ? PacksOf(min(kSlotColumns, gemm_.k - k)) : 0};
   }
   __device__ uint32_t OffsetOf(uint32_t k) const { return 2 * (k + 32 * warp_ + 8 * quarter_); }
-  // Of a tile of rows: those behind A's last are zeros.
-  __device__ int PresentOf(const Packs& packs, int row_tile) const {
-    return 8 * row_tile + eighth_ < gemm_.m ? packs.count : 0;
-  }
   __device__ Address PackAt(const Packs& packs, int row_tile, int i) const {
     return packs.first + 16 * row_tile * uint64_t{gemm_.lda} + i * kPackStep;
   }
 
-  // Zeros, from the end of K on.
-  __device__ void LoadA(const Packs& packs, Chunk& chunk) const {
+  // Zeros, from the end of K, and from A's last row, on.
+  __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
+    const Packs packs = PacksAt(k);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      const int present = PresentOf(packs, r);
+      const int present = 8 * r + eighth_ < gemm_.m ? packs.count : 0;
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
         chunk.a[i][r] = i < present ? LoadPack(PackAt(packs, r, i)) : uint4{};
       }
     }
+    if (gemm_.gain == 0 || eighth_ != 0) return;
+#pragma unroll 1
+    for (int i = 0; i < packs.count; ++i)
+      CopyUnit(SharedAddress(GainOf(k, i)) + 16 * quarter_,
+               gemm_.gain + OffsetOf(k) + i * kPackStep, 16);
   }
-  __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
-    const Packs packs = PacksAt(k);
-    LoadA(packs, chunk);
-    if (gemm_.gain == 0) return;
-    const auto* gain = reinterpret_cast<const char*>(gemm_.gain + OffsetOf(k));
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      chunk.gain[i] =
-          i < packs.count ? *reinterpret_cast<const uint4*>(gain + i * kPackStep) : uint4{};
-    }
+  // Of one of the warp's packs, by way of shared memory: all of A's rows have the same.
+  __device__ char* GainOf(uint32_t k, int pack) const {
+    return memory_.gains[k / kSlotColumns % kAhead] + 64 * warp_ + pack * kPackStep;
   }
 
-  // Until all of it is there. A lane looks at one pack that it lacks, not at all of them: what many
-  // blocks ask for again and again is in the way of what they wait for.
+  // Until all of it is there. Asks only for what is not: what many blocks ask for again and again
+  // is in the way of what they wait for.
   __device__ void Complete(uint32_t k, Chunk& chunk) const {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) most = __vmaxu2(most, MostOf(chunk.a[i][r]));
+    }
+    if (!IsEmpty(most)) return;
     const Packs packs = PacksAt(k);
-    for (;;) {
-      Address missing = 0;
+    Patience patience;
+    for (bool is_there = false; !is_there && !patience.GivesUp(args_);) {
+      is_there = true;
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          if (!IsThere(chunk.a[i][r])) missing = PackAt(packs, r, i);
+          if (IsThere(chunk.a[i][r])) continue;
+          chunk.a[i][r] = LoadPack(PackAt(packs, r, i));
+          is_there = false;
         }
       }
-      if (!__any_sync(kAll, missing != 0)) return;
-      if (missing != 0 && !IsThere(AwaitPack(args_, missing))) return;  // in vain
-      __syncwarp();
-      LoadA(packs, chunk);
     }
   }
 
-  // Rows times the norm's gain; their squares are added to `squares`. What rows are divided by is
-  // the same for all of a row, so it waits for the product.
-  __device__ void Normalise(Chunk& chunk, float (&squares)[kRowTiles]) const {
+  // Packs whose rows fit where a warp arranges them.
+  static constexpr int kArranged = kPacks / kRowTiles;
+  static_assert(kArranged * kRowTiles * 8 * 64 <= kStepRowsBytes);
+
+  // Where 8 elements of a row of a pack lie meanwhile. Mixed up so that those of eight rows are in
+  // different banks.
+  __device__ uint32_t PlaceOf(int tile, uint32_t row, uint32_t eight) const {
+    return SharedAddress(memory_.rows[warp_]) + 512 * tile + 64 * row +
+           16 * (eight ^ (row / 2 % 4));
+  }
+
+  __device__ void Arrange(uint32_t k, int packs, Chunk& chunk, Squares& squares) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int first = 0; first < kPacks; first += kArranged) {
+      __syncwarp();  // those before have been read
+#pragma unroll
+      for (int i = 0; i < kArranged * kRowTiles; ++i) {
+        *reinterpret_cast<uint4*>(__cvta_shared_to_generic(PlaceOf(i, eighth_, quarter_))) =
+            chunk.a[first + i / kRowTiles][i % kRowTiles];
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kArranged * kRowTiles; ++i) {
+        uint32_t words[4];
+        LoadMatrices(PlaceOf(i, lane % 8, lane / 8), words);
+        if (gemm_.gain != 0) AddSquares(i, words, squares);
+        chunk.a[first + i / kRowTiles][i % kRowTiles] = {words[0], words[1], words[2], words[3]};
+      }
+    }
+    if (gemm_.gain != 0) Normalise(k, packs, chunk);
+  }
+
+  // Rows times themselves, of which the diagonal counts: as a left operand they are there twice.
+  __device__ void AddSquares(int tile, const uint32_t (&words)[4], Squares& squares) const {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t rows[4];
+      LoadMatrices(PlaceOf(tile, lane % 8, 2 * half + lane / 16), rows);
+      MultiplyAdd(squares.sums[tile % kRowTiles][half], rows, words[2 * half], words[2 * half + 1]);
+    }
+  }
+  __device__ void ShareSquares(const Squares& squares) {
+    if (quarter_ != eighth_ / 2) return;  // not on the diagonal
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      const float(&a)[4] = squares.sums[r][0], (&b)[4] = squares.sums[r][1];
+      memory_.squares[warp_][8 * r + eighth_] = eighth_ % 2 == 0 ? a[0] + b[0] : a[1] + b[1];
+    }
+  }
+
+  // Rows times the norm's gain. What rows are divided by is the same for all of a row, so it waits
+  // for the product.
+  __device__ void Normalise(uint32_t k, int packs, Chunk& chunk) const {
+    WaitUnitsCopied();
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
+      if (i >= packs) break;  // no gain has been copied there
+      uint32_t gain[4];       // of a matrix whose rows are all the same
+      LoadMatrices(SharedAddress(GainOf(k, i)) + 16 * (threadIdx.x % 32 / 8), gain);
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
-        uint32_t* words = &chunk.a[i][r].x;
-        const uint32_t* gains = &chunk.gain[i].x;
-#pragma unroll
-        for (int word = 0; word < 4; ++word) {
-          const float low = LowOf(words[word]), high = HighOf(words[word]);
-          squares[r] += low * low + high * high;
-          words[word] = PackBf16(low * LowOf(gains[word]), high * HighOf(gains[word]));
-        }
+        uint4& a = chunk.a[i][r];
+        a = {MultiplyPairs(a.x, gain[0]), MultiplyPairs(a.y, gain[1]), MultiplyPairs(a.z, gain[2]),
+             MultiplyPairs(a.w, gain[3])};
       }
     }
   }
 
-  // The loop over tiles is not unrolled: a stage runs through most of its code once, and what comes
-  // from the instruction cache for the first time comes slowly.
   __device__ void Pass(uint32_t begin, uint32_t end) {
     const int tiles = static_cast<int>(end - begin);
-    float squares[kRowTiles] = {};
+    Squares squares;
     Chunk chunks[kAhead];
     Result results[kResults];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) LoadChunk(i * kSlotColumns, chunks[i]);
     Prepare(begin, end, results);
+    if (gemm_.epilogue == StepEpilogue::kRope) FindTargets(results);
 #pragma unroll 1
     for (uint32_t k = 0; k < gemm_.k; k += kAhead * kSlotColumns) {
 #pragma unroll
@@ -190,10 +258,9 @@ class GemmStage {
         const uint32_t at = k + i * kSlotColumns;
         if (at < gemm_.k) {
           if (gemm_.a_exchanged) Complete(at, chunks[i]);
-          if (gemm_.gain != 0) Normalise(chunks[i], squares);
           const int packs = PacksOf(min(kSlotColumns, gemm_.k - at));
-#pragma unroll 1
-          for (int tile = 0; tile < tiles; ++tile) Multiply(chunks[i], packs, tile, at == 0);
+          Arrange(at, packs, chunks[i], squares);
+          Multiply(chunks[i], packs, tiles, at == 0);
           if (at + kAhead * kSlotColumns < gemm_.k)
             LoadChunk(at + kAhead * kSlotColumns, chunks[i]);
         }
@@ -203,120 +270,177 @@ class GemmStage {
     SyncRowThreads();
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
-      if (results[i].there) Finish(results[i], begin);
+      if (results[i].there) Finish(results[i]);
     }
   }
 
-  // A tile's chunk of W times A's, added to what the lane has of the tile in shared memory.
-  __device__ void Multiply(const Chunk& chunk, int packs, int tile, bool is_first) {
-    float sums[kRowTiles][2][2] = {};  // two each, so that products need not wait for each other
-    const uint32_t slot =
-        SharedAddress(ring_.Wait()) + eighth_ * kSlotRowBytes + 2 * (32 * warp_ + 8 * quarter_);
-    uint4 w[kPacks];
+  // Sums of two units' products; several of each, so that products need not wait for each other.
+  static constexpr int kSums = kRowTiles == 1 ? 4 : 2;
+  struct Products {
+    float sums[kRowTiles][kSums][4] = {};
+
+    __device__ float Sum(int row_tile, int i) const {
+      float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) w[i] = i < packs ? LoadShared(slot + i * kPackStep) : uint4{};
-    ring_.Release();
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      if constexpr (kRowTiles == 1) {
-        MultiplyUpper(sums[0][0], chunk.a[i][0].x, chunk.a[i][0].y, w[i].x, w[i].y);
-        MultiplyUpper(sums[0][1], chunk.a[i][0].z, chunk.a[i][0].w, w[i].z, w[i].w);
+      for (int j = 0; j < kSums; ++j) sum += sums[row_tile][j][i];
+      return sum;
+    }
+  };
+
+  // A chunk's W times A's, by two units, added to what the lane has of them in shared memory.
+  __device__ void Multiply(const Chunk& chunk, int packs, int units, bool is_first) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t within = lane % 8 * kSlotRowBytes + 64 * warp_ + lane / 16 * 16;
+#pragma unroll 1
+    for (int unit = 0; unit < units; unit += 2) {
+      const bool both = unit + 1 < units;
+      const char* const first = ring_.Wait();
+      const char* const second = both ? ring_.Wait(1) : first;
+      const uint32_t w = SharedAddress(lane / 8 % 2 == 0 ? first : second) + within;
+      Products products;
+      if (packs == kPacks) {
+        MultiplyPacks<kPacks>(chunk, 0, w, products);
       } else {
 #pragma unroll
-        for (int r = 0; r < kRowTiles; r += 2) {
-          const uint4 &up = chunk.a[i][r], &low = chunk.a[i][r + 1];
-          MultiplyBoth(sums[r][0], sums[r + 1][0], up.x, low.x, up.y, low.y, w[i].x, w[i].y);
-          MultiplyBoth(sums[r][1], sums[r + 1][1], up.z, low.z, up.w, low.w, w[i].z, w[i].w);
+        for (int i = 0; i < kPacks - 1; ++i) {
+          if (i < packs) MultiplyPacks<1>(chunk, i, w + i * kPackStep, products);
         }
       }
-    }
+      ring_.Release(both ? 2 : 1);
 #pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      float2& sum = SumsOf(tile, r, warp_)[threadIdx.x % 32];
-      const float2 before = is_first ? float2{} : sum;
-      sum = make_float2(before.x + sums[r][0][0] + sums[r][1][0],
-                        before.y + sums[r][0][1] + sums[r][1][1]);
+      for (int r = 0; r < kRowTiles; ++r) {
+        Keep(unit, r, make_float2(products.Sum(r, 0), products.Sum(r, 1)), is_first);
+        if (both) Keep(unit + 1, r, make_float2(products.Sum(r, 2), products.Sum(r, 3)), is_first);
+      }
     }
   }
+  // `count` packs from `first` on. All of W is asked for before the first product.
+  template <int kCount>
+  static __device__ void MultiplyPacks(const Chunk& chunk, int first, uint32_t w,
+                                       Products& products) {
+    uint32_t low[kCount][4], high[kCount][4];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      LoadMatrices(w + i * kPackStep, low[i]);
+      LoadMatrices(w + i * kPackStep + 32, high[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        const uint4& a = chunk.a[first + i][r];
+        auto& sums = products.sums[r];
+        MultiplyAdd(sums[2 * i % kSums], low[i], a.x, a.y);
+        MultiplyAdd(sums[(2 * i + 1) % kSums], high[i], a.z, a.w);
+      }
+    }
+  }
+  __device__ void Keep(int unit, int row_tile, float2 sums, bool is_first) {
+    float2& kept = SumsOf(unit, row_tile, warp_)[threadIdx.x % 32];
+    if (!is_first) sums.x += kept.x, sums.y += kept.y;
+    kept = sums;
+  }
 
-  // A warp's sums of a tile and eight rows, row by row: two a lane.
+  // A warp's sums of a unit and eight rows, column by column: two a lane.
   __device__ float2* SumsOf(int tile, int row_tile, int warp) const {
     auto* sums = reinterpret_cast<float2*>(memory_.scratch);
     return sums + ((tile * kRowTiles + row_tile) * kStepWarps + warp) * 32;
   }
   static_assert(kTiles * kRowTiles * kStepWarps * 32 * sizeof(float2) <= kStepScratchBytes);
 
-  __device__ void ShareSquares(float (&squares)[kRowTiles]) {
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      squares[r] += __shfl_xor_sync(kAll, squares[r], 1);
-      squares[r] += __shfl_xor_sync(kAll, squares[r], 2);
-      if (quarter_ == 0) memory_.squares[warp_][8 * r + eighth_] = squares[r];
-    }
-  }
-
-  // Loads ahead of the product what is added to it and turned by.
+  // Asks ahead of the product for what is added to it, and for where a row is. Nothing here waits
+  // for memory.
   __device__ void Prepare(uint32_t begin, uint32_t end, Result (&results)[kResults]) const {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       Result& result = results[i];
       const uint32_t index = threadIdx.x + i * kStepComputeThreads;
-      result.unit = begin + index / (32 * kRowTiles);
-      result.row = 8 * (index / 32 % kRowTiles) + index % 32 / 4;
-      result.there = result.unit < end && result.row < gemm_.m;
-      result.added[0] = result.added[1] = 0;
+      result.tile = index / (32 * kRowTiles);
+      result.row = 8 * (index / 32 % kRowTiles) + eighth_;
+      const uint32_t unit = begin + result.tile;
+      result.there = unit < end && result.row < gemm_.m;
+      result.c = result.bias[0] = result.bias[1] = 0;
       if (!result.there) continue;
-      const uint32_t pair = index % 4;
-      result.apart = gemm_.PairsApart(result.unit);
-      result.first = gemm_.ColumnOf(result.unit, result.apart ? pair : 2 * pair);
-      result.second = gemm_.ColumnOf(result.unit, result.apart ? pair + 4 : 2 * pair + 1);
-      LoadAdded(result);
-      if (gemm_.epilogue == StepEpilogue::kRope) LoadPlace(result);
+      result.columns = gemm_.PairOf(unit, quarter_);
+      if (adds_c()) result.c = LoadWord(PlaceInC(result));
+      if (gemm_.bias != 0) {
+        result.bias[0] = LoadBits(gemm_.bias + 2 * result.columns.first);
+        result.bias[1] = LoadBits(gemm_.bias + 2 * result.columns.second);
+      }
+      if (gemm_.epilogue != StepEpilogue::kRope) continue;
+      result.slot.Load(gemm_.rope.slots, result.row, gemm_.rope.slot_type);
+      result.position.Load(gemm_.rope.positions, result.row, gemm_.rope.position_type);
     }
   }
-  __device__ void LoadAdded(Result& result) const {
-    if (gemm_.c != 0 && gemm_.beta != 0) {
-      const uint64_t row = uint64_t{result.row} * gemm_.ldc;
-      const Address c = gemm_.c + (gemm_.c_exchanged ? args_.exchange : 0);
-      const auto load = [&](uint32_t column) {
-        return gemm_.beta * FloatOf(gemm_.c_exchanged ? AwaitBits(args_, c, row + column)
-                                                      : LoadBits(c, row + column));
-      };
-      result.added[0] = load(result.first);
-      result.added[1] = load(result.second);
-    }
-    if (gemm_.bias != 0) {
-      result.added[0] += LoadElement(gemm_.bias, result.first);
-      result.added[1] += LoadElement(gemm_.bias, result.second);
-    }
-  }
-  __device__ void LoadPlace(Result& result) const {
-    const RopeAppendArgs& rope = gemm_.rope;
-    result.slot = LoadIndex(rope.slots, result.row, rope.slot_type);
-    result.rotates = gemm_.Rotates(result.unit);
-    if (!result.rotates) return;
-    const uint64_t position =
-        Clamped(LoadIndex(rope.positions, result.row, rope.position_type), rope.positions_max);
-    const uint32_t within = result.first - gemm_.HeadOf(result.unit) * rope.head_dim;
-    const float* cosine = reinterpret_cast<const float*>(rope.cos_sin) +
-                          position * rope.rotary_dim + (rope.interleaved ? within / 2 : within);
-    result.cosine = cosine[0];
-    result.sine = cosine[rope.rotary_dim / 2];
+  // C is added by a plain epilogue alone, whose columns are neighbours.
+  __device__ bool adds_c() const { return gemm_.c != 0 && gemm_.beta != 0; }
+  __device__ Address PlaceInC(const Result& result) const {
+    return c_ + 2 * (uint64_t{result.row} * gemm_.ldc + result.columns.first);
   }
 
-  __device__ void Finish(const Result& result, uint32_t begin) {
-    const uint32_t pair = threadIdx.x % 4, row = 8 * (result.row % 8);
-    const uint32_t first = row + (result.apart ? pair : 2 * pair);
-    const uint32_t second = result.apart ? first + 4 : first + 1;
+  // By tables, which are there by the time that A is.
+  __device__ void FindTargets(Result (&results)[kResults]) const {
+    const RopeAppendArgs& rope = gemm_.rope;
+#pragma unroll
+    for (Result& result : results) {
+      if (!result.there) continue;
+      result.target = TargetOf(result);
+      if (!result.columns.rotates) continue;
+      const uint64_t position =
+          Clamped(result.position.Get(rope.position_type), rope.positions_max);
+      const uint32_t within = result.columns.first - HeadBegin(result);
+      const float* cosine = reinterpret_cast<const float*>(rope.cos_sin) +
+                            position * rope.rotary_dim + (rope.interleaved ? within / 2 : within);
+      result.cosine = cosine[0];
+      result.sine = cosine[rope.rotary_dim / 2];
+    }
+  }
+  __device__ uint32_t HeadBegin(const Result& result) const {
+    return result.columns.head * gemm_.rope.head_dim;
+  }
+  // q goes to D, if anywhere, k and v to the cache.
+  __device__ Address TargetOf(const Result& result) const {
+    const RopeAppendArgs& rope = gemm_.rope;
+    if (result.columns.head < rope.q_heads) {
+      const uint64_t at = uint64_t{result.row} * gemm_.ldd + HeadBegin(result);
+      return gemm_.stores_d ? gemm_.d + 2 * at : 0;
+    }
+    const int64_t index = result.slot.Get(rope.slot_type);
+    if (index < 0) return 0;  // a row that is no sequence
+    const auto slot = static_cast<uint32_t>(Clamped(index, rope.cache.tokens()));
+    const uint32_t page = slot / rope.cache.page_size;
+    const uint32_t kv_head = result.columns.head - rope.q_heads;
+    const bool is_k = kv_head < rope.kv_heads;
+    return (is_k ? rope.cache.k : rope.cache.v) +
+           2 * (rope.cache.TokenAt(page, slot - page * rope.cache.page_size) +
+                uint64_t{is_k ? kv_head : kv_head - rope.kv_heads} * rope.cache.head_stride);
+  }
+
+  __device__ void Finish(const Result& result) {
+    const uint32_t first = eighth_ + 8 * (result.columns.apart ? quarter_ : 2 * quarter_);
+    const uint32_t second = first + 8 * (result.columns.apart ? 4 : 1);
     float2 sum = make_float2(0, 0);
 #pragma unroll
     for (int warp = 0; warp < kStepWarps; ++warp) {
       const auto* sums = reinterpret_cast<const float*>(
-          SumsOf(static_cast<int>(result.unit - begin), static_cast<int>(result.row / 8), warp));
+          SumsOf(static_cast<int>(result.tile), static_cast<int>(result.row / 8), warp));
       sum.x += sums[first], sum.y += sums[second];
     }
     const float scale = gemm_.alpha * (gemm_.gain != 0 ? InverseNorm(result.row) : 1.0f);
-    Store(result, scale * sum.x + result.added[0], scale * sum.y + result.added[1]);
+    sum.x = scale * sum.x + FloatOf(result.bias[0]),
+    sum.y = scale * sum.y + FloatOf(result.bias[1]);
+    if (adds_c()) AddC(result, sum);
+    if (gemm_.epilogue == StepEpilogue::kRope) {
+      StoreHead(result, sum);
+    } else {
+      Store(result, sum);
+    }
+  }
+  // C may not have been there when it was asked for.
+  __device__ void AddC(const Result& result, float2& sum) const {
+    uint32_t c = result.c;
+    if (gemm_.c_exchanged && IsEmpty(c)) c = AwaitWord(args_, PlaceInC(result));
+    sum.x += gemm_.beta * LowOf(c), sum.y += gemm_.beta * HighOf(c);
   }
 
   __device__ float InverseNorm(uint32_t row) const {
@@ -326,67 +450,43 @@ class GemmStage {
     return rsqrtf(squares * gemm_.k_inverse + gemm_.epsilon);
   }
 
-  __device__ void Store(const Result& result, float first, float second) {
-    if (gemm_.epilogue == StepEpilogue::kRope) return StoreHead(result, first, second);
-    if (const auto activation = static_cast<uint32_t>(gemm_.activation); activation != 0) {
-      first = Activate(first, activation);
-      if (gemm_.epilogue == StepEpilogue::kStore) second = Activate(second, activation);
-    }
+  // To the exchange first, where others look for it.
+  __device__ void Store(const Result& result, float2 value) {
     const bool pair = gemm_.epilogue == StepEpilogue::kStore;
+    if (const auto activation = static_cast<uint32_t>(gemm_.activation); activation != 0) {
+      value.x = Activate(value.x, activation);
+      if (pair) value.y = Activate(value.y, activation);
+    }
     const bool neighbours = gemm_.epilogue == StepEpilogue::kGatedNeighbours;
-    const uint32_t column = neighbours ? result.first / 2 : result.first;
-    const uint32_t value = pair ? PackBf16(first, second) : PackBf16(first * second, 0);
-    if (gemm_.stores_d)
-      StoreWord(gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column), value, pair);
-    if (gemm_.exchanged == 0) return;
+    const uint32_t column = neighbours ? result.columns.first / 2 : result.columns.first;
     const uint32_t columns = pair ? gemm_.n : gemm_.n / 2;
-    const Address to = gemm_.exchanged + 2 * (uint64_t{result.row} * columns + column);
-    StoreWord(to + args_.exchange, value, pair);
-    StoreWord(to + args_.emptied, ~0u, pair);
+    const uint32_t word = pair ? PackBf16(value.x, value.y) : PackBf16(value.x * value.y, 0);
+    if (gemm_.stores_exchanged)
+      StoreWord(exchanged() + 2 * (uint64_t{result.row} * columns + column), word, pair);
+    if (gemm_.stores_d)
+      StoreWord(gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column), word, pair);
   }
 
-  // q, k and v: for who looks for them, and to D and the cache, for who comes later.
-  __device__ void StoreHead(const Result& result, float first, float second) {
-    if (result.rotates) {
-      const float x = first, y = second;
-      first = x * result.cosine - y * result.sine;
-      second = y * result.cosine + x * result.sine;
+  __device__ void StoreHead(const Result& result, float2 value) {
+    if (result.columns.rotates) {
+      value = make_float2(value.x * result.cosine - value.y * result.sine,
+                          value.y * result.cosine + value.x * result.sine);
     }
-    const uint32_t pair = PackBf16(first, second);
-    if (gemm_.exchanged != 0) {
-      const Address row = gemm_.exchanged + 2 * (uint64_t{result.row} * gemm_.n);
-      StoreApart(row + args_.exchange, result.first, result.second, pair);
-      StoreApart(row + args_.emptied, result.first, result.second, ~0u);
-    }
-    const uint32_t head = gemm_.HeadOf(result.unit);
-    const Address target = TargetOf(result, head);
-    if (target == 0) return;
-    const uint32_t begin = head * gemm_.rope.head_dim;
-    StoreApart(target, result.first - begin, result.second - begin, pair);
+    const uint32_t pair = PackBf16(value.x, value.y);
+    if (gemm_.stores_exchanged)
+      StoreApart(exchanged() + 2 * (uint64_t{result.row} * gemm_.n), result.columns, 0, pair);
+    if (result.target != 0) StoreApart(result.target, result.columns, HeadBegin(result), pair);
   }
-  // Where a row's head belongs; 0: nowhere.
-  __device__ Address TargetOf(const Result& result, uint32_t head) const {
-    const RopeAppendArgs& rope = gemm_.rope;
-    if (head < rope.q_heads) {
-      const uint64_t at = uint64_t{result.row} * gemm_.ldd + head * rope.head_dim;
-      return gemm_.stores_d ? gemm_.d + 2 * at : 0;
-    }
-    if (result.slot < 0) return 0;  // a row that is no sequence
-    const auto slot = static_cast<uint32_t>(Clamped(result.slot, rope.cache.tokens()));
-    const uint32_t page = slot / rope.cache.page_size, kv_head = head - rope.q_heads;
-    const bool is_k = kv_head < rope.kv_heads;
-    return (is_k ? rope.cache.k : rope.cache.v) +
-           2 * (rope.cache.TokenAt(page, slot - page * rope.cache.page_size) +
-                uint64_t{is_k ? kv_head : kv_head - rope.kv_heads} * rope.cache.head_stride);
-  }
-  // Two elements of a row, wherever each of them belongs.
-  static __device__ void StoreApart(Address row, uint32_t first, uint32_t second, uint32_t pair) {
-    StoreWord(row + 2 * first, pair, /*whole=*/false);
-    StoreWord(row + 2 * second, pair >> 16, /*whole=*/false);
+  __device__ Address exchanged() const { return gemm_.exchanged + args_.exchange; }
+  // Two elements of a row, which begins with column `begin`.
+  static __device__ void StoreApart(Address row, const StepGemm::Pair& columns, uint32_t begin,
+                                    uint32_t pair) {
+    StoreWord(row + 2 * (columns.first - begin), pair, /*whole=*/false);
+    StoreWord(row + 2 * (columns.second - begin), pair >> 16, /*whole=*/false);
   }
 
   const StepArgs& args_;
-  const Address a_;
+  const Address a_, c_;
   const StepGemm& gemm_;
   StepMemory& memory_;
   SlotReader& ring_;

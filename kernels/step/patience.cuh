@@ -11,21 +11,27 @@ namespace concert::kernels::cuda {
 inline constexpr uint64_t kPatienceNs = 5'000'000'000;
 
 // Asked in every turn of a wait. Rather a wrong result, which is reported, than a GPU that hangs.
+// Nothing of it has an address: it would be in local memory, of which the L1 cache holds next to
+// none beside so much shared memory.
 class Patience {
  public:
   __device__ bool GivesUp(const StepArgs& args) {
     constexpr uint32_t kTurnsPerLook = 4096;  // at the clock
-    return ++turns_ % kTurnsPerLook == 0 && IsOver(args, until_);
+    if (++turns_ % kTurnsPerLook != 0) return false;
+    until_ = Look(args, until_);
+    return until_ == kOver;
   }
 
  private:
-  static __device__ __noinline__ bool IsOver(const StepArgs& args, uint64_t& until) {
+  static constexpr uint64_t kOver = ~uint64_t{0};
+
+  static __device__ __noinline__ uint64_t Look(const StepArgs& args, uint64_t until) {
     const uint64_t now = NowNs();
-    if (until == 0) until = now + kPatienceNs;
-    if (now < until) return false;
+    if (until == 0) return now + kPatienceNs;
+    if (now < until) return until;
     args.report->block = blockIdx.x;
     args.report->missing = 1;
-    return true;
+    return kOver;
   }
 
   uint32_t turns_ = 0;

@@ -1,5 +1,6 @@
-// A block's ring of slots in shared memory, through which weights and caches come: one warp fills
-// it ahead of everything that the block waits for, since they depend on nothing.
+// A block's ring of slots in shared memory, through which weights and caches come: some warps fill
+// it, slot by slot in turn, ahead of everything that the block waits for, since they depend on
+// nothing.
 #ifndef CONCERT_KERNELS_STEP_SLOT_RING_CUH_
 #define CONCERT_KERNELS_STEP_SLOT_RING_CUH_
 
@@ -11,44 +12,59 @@ namespace concert::kernels::cuda {
 // A place in the ring, which goes round.
 class RingPlace {
  public:
+  __device__ explicit RingPlace(int slot = 0) : slot_(slot) {}
   __device__ int slot() const { return slot_; }
   __device__ uint32_t parity() const { return parity_; }
-  __device__ void Advance() {
-    if (++slot_ < kSlots) return;
-    slot_ = 0;
+  __device__ void Advance(int slots = 1) {
+    slot_ += slots;
+    if (slot_ < kSlots) return;
+    slot_ -= kSlots;
     parity_ ^= 1;
   }
 
  private:
-  int slot_ = 0;
+  int slot_;
   uint32_t parity_ = 0;
 };
 
-// The side of the warp that fills the ring.
+// The side of a warp that fills the ring: of kStepFeeders slots one. What the others fill it knows
+// nothing of: it waits for barriers of its own slots alone, which cannot have gone round meanwhile.
 class SlotWriter {
  public:
-  // `in_flight`: slots that are on their way at once, at most: requests that queue for memory delay
-  // who waits for other blocks.
+  // `in_flight`: slots of a warp that are on their way at once, at most: requests that queue for
+  // memory delay who waits for other blocks.
   __device__ SlotWriter(StepMemory& memory, uint32_t in_flight)
-      : memory_(memory), in_flight_(in_flight) {}
+      : memory_(memory),
+        in_flight_(in_flight),
+        until_own_(threadIdx.x / 32 % kStepFeeders),
+        next_(until_own_),
+        landed_(until_own_) {}
+
+  // Whether this warp fills the slot that comes next; else it goes past it.
+  __device__ bool IsNextOwn() const { return until_own_ == 0; }
+  __device__ void Pass() { --until_own_; }
 
   // The slot that comes next, once it may be filled. REQUIRES: all lanes call it.
   __device__ char* Take() {
     WaitParity(SharedAddress(&memory_.empty[next_.slot()]), next_.parity() ^ 1);
     if (issued_ >= in_flight_) {
       WaitParity(SharedAddress(&memory_.full[landed_.slot()]), landed_.parity());
-      landed_.Advance();
+      landed_.Advance(kStepFeeders);
     }
     ++issued_;
     return memory_.slots[next_.slot()];
   }
   // Where kSlotArrivals arrive once the slot is full.
   __device__ uint32_t full() const { return SharedAddress(&memory_.full[next_.slot()]); }
-  __device__ void Advance() { next_.Advance(); }
+  __device__ void Advance() {
+    next_.Advance(kStepFeeders);
+    until_own_ = kStepFeeders - 1;
+  }
 
  private:
   StepMemory& memory_;
   const uint32_t in_flight_;
+  uint32_t until_own_;  // slots
   RingPlace next_, landed_;
   uint32_t issued_ = 0;
 };
@@ -58,31 +74,32 @@ class SlotReader {
  public:
   __device__ explicit SlotReader(StepMemory& memory) : memory_(&memory) {}
 
-  // The slot that comes next, once it is full.
-  __device__ char* Wait() const {
-    WaitParity(SharedAddress(&memory_->full[place_.slot()]), place_.parity());
-    return memory_->slots[place_.slot()];
+  // The slot that comes next, or the one so many behind it, once it is full.
+  __device__ char* Wait(uint32_t ahead = 0) const {
+    const RingPlace place = Place(ahead);
+    WaitParity(SharedAddress(&memory_->full[place.slot()]), place.parity());
+    return memory_->slots[place.slot()];
   }
-  // REQUIRES: all lanes call it, and have what they want of the slot in registers.
-  __device__ void Release() {
+  // Of so many slots. REQUIRES: all lanes call it, and have what they want of them in registers;
+  // they have waited for the last kStepFeeders of them: then whoever fills the others has seen
+  // that nobody reads what was there before.
+  __device__ void Release(uint32_t slots) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) Arrive(SharedAddress(&memory_->empty[place_.slot()]));
-    place_.Advance();
+    if (const uint32_t lane = threadIdx.x % 32; lane < slots)
+      Arrive(SharedAddress(&memory_->empty[Place(lane).slot()]));
+    place_.Advance(static_cast<int>(slots));
   }
 
  private:
+  __device__ RingPlace Place(uint32_t ahead) const {
+    RingPlace place = place_;
+    place.Advance(static_cast<int>(ahead));
+    return place;
+  }
+
   StepMemory* memory_;
   RingPlace place_;
 };
-
-__device__ __forceinline__ uint4 LoadShared(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
 
 }  // namespace concert::kernels::cuda
 

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_STEP_STEP_ARGS_H_
 #define CONCERT_KERNELS_STEP_STEP_ARGS_H_
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "kernels/attention_decode/attention_kernel_args.h"
@@ -10,13 +12,16 @@
 
 namespace concert::kernels::cuda {
 
-// Warps that compute, as many as the row kernel has, and a warpgroup of which one loads ahead: a
+// Warps that compute, as many as the row kernel has, and a warpgroup of which some load ahead: a
 // warpgroup, because only such give registers to others.
 inline constexpr int kStepComputeThreads = kRowComputeThreads;
 inline constexpr int kStepWarps = kStepComputeThreads / 32;
 inline constexpr int kStepThreads = kStepComputeThreads + 128;
-inline constexpr int kStepComputeRegisters = 224, kStepFeedRegisters = 64;
-inline constexpr uint32_t kMaxStepBlocks = 160;  // one on each SM
+// Together no more than a launch gives: with the compiler's 168 for each thread, 504 for three
+// warpgroups. A claim for more ends the launch.
+inline constexpr int kStepComputeRegisters = 224, kStepFeedRegisters = 56;
+static_assert(2 * kStepComputeRegisters + kStepFeedRegisters <= 504);
+inline constexpr int kStepFeeders = 2;  // warps that load ahead
 
 // What the stage before attention appends to the cache, in the slots of its rows. It comes from the
 // exchange as q does: row r's k and v stand behind its q's.
@@ -26,15 +31,27 @@ struct StepAppend {
   Address slots;
 };
 
+// A chunk is worth what it costs to add it up. Chunks are multiples of so many tokens.
+inline constexpr uint32_t kMinStepChunk = 128, kStepChunkStep = 64;
+// Tokens whose keys and values are in a slot of the ring.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t SlotTokens(uint32_t head_dim) { return 4096 / head_dim; }
+
 struct StepAttention {
   AttentionDecodeArgs op;
+  uint32_t group;       // heads of q that share one of the cache
+  uint32_t chunks_max;  // that a row is worth being cut into
+  // Of keys and of values: 64 elements of a head, and so many tokens of a page. 0: there are none,
+  // and tokens are copied one by one.
+  const CUtensorMap* maps;
+  uint32_t box_tokens;
   StepAppend append;
-  // Several blocks may share a row's head of the cache: what they leave, and how many of them have
-  // ended, by row and head.
-  float* sums;
-  SoftmaxState* states;
-  uint32_t* ended;
-  bool exchanges;  // op.out is in the exchange
+  // Several blocks may share a row's head of the cache: what they leave for each other, tagged. Of
+  // head h of row r and chunk c: (r * q_heads + h) * chunks + c, head_dim sums, and a state's two.
+  // All attention stages have it in turn.
+  uint64_t* sums;
+  uint64_t* states;
+  uint32_t number;  // of the attention among the program's
+  bool exchanges;   // op.out is in the exchange
 };
 
 struct alignas(16) Stage {
@@ -66,9 +83,12 @@ struct StepArgs {
   StepReport* report;
   uint32_t stage_count;
   uint32_t epoch;      // of this run; never 0, one more than the program's run before
+  uint32_t first_tag;  // of this run: that of its first attention; never 0
   uint32_t in_flight;  // slots of a block that are on their way at once, at most
-  // Bytes from what stages name as exchanged to what this run uses, and to what it empties.
-  uint64_t exchange, emptied;
+  uint64_t exchange;   // bytes from what stages name as exchanged to what this run uses
+  // What this run empties for the next: a multiple of 16 bytes.
+  Address emptied;
+  uint64_t emptied_bytes;
   Address bindings[CONCERT_MAX_BINDINGS];
 };
 

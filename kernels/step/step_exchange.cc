@@ -58,6 +58,7 @@ class Exchanger {
       maker.touches.erase(made);
     } else {
       maker.stage.gemm.exchanged = *begin;
+      maker.stage.gemm.stores_exchanged = true;
     }
   }
 
@@ -119,7 +120,7 @@ class Exchanger {
   // What is read from the exchange alone is stored there alone.
   void DropDeadStore(size_t index) {
     Draft& draft = drafts_[index];
-    if (draft.stage.kind != StageKind::kGemm || draft.stage.gemm.exchanged == 0) return;
+    if (draft.stage.kind != StageKind::kGemm || !draft.stage.gemm.stores_exchanged) return;
     const auto made = TouchOf(draft, CONCERT_FIELD_D);
     const StridedRange memory = made->memory;
     if (!all_.IsDeadBehind(index, memory, made->buffer)) return;

@@ -52,6 +52,7 @@ void ExchangeHeadsOf(std::vector<Draft>& drafts, size_t maker, ExchangeSpace& sp
       const std::optional<Address> begin = space.Take(gemm.m, gemm.n);
       if (!begin.has_value()) return;
       gemm.exchanged = *begin;
+      gemm.stores_exchanged = true;
       draft.stage.op.attention_decode.q = *begin;
       draft.stage.op.attention_decode.q_stride = gemm.n;
       draft.stage.heads_from = static_cast<uint32_t>(maker);

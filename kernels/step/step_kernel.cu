@@ -2,7 +2,7 @@
 // each, and waits only for the stages that the next one needs. All blocks must be on the GPU at
 // once: they wait for each other.
 //
-// A block has eight warps that compute, and one that loads weights and caches ahead
+// A block has eight warps that compute, and two that load weights and caches ahead
 // (slot_ring.cuh), which stream while the block waits for others.
 //
 // What GEMMs and attention make for one another is looked for until it is there (kNotThere). For
@@ -39,7 +39,7 @@ __device__ void WaitForBlocks(const StepArgs& args, StepWait wait, uint32_t thre
 
 // Until all that the stage needs is there. Of the computing threads.
 __device__ void WaitForInputs(const StepArgs& args, const Stage& stage) {
-  if (stage.wait_count == 0) return SyncRowThreads();
+  if (stage.wait_count == 0) return;
   WaitForBlocks(args, stage.wait, threadIdx.x, kStepComputeThreads);
   for (uint32_t i = 1; i < stage.wait_count; ++i) {
     WaitForBlocks(args, args.waits[stage.more_waits + i - 1], threadIdx.x, kStepComputeThreads);
@@ -101,17 +101,14 @@ __device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
 template <int kRowTiles>
 __device__ void Compute(const StepArgs& args, const Stage& stage, StepMemory& memory,
                         SlotReader& ring) {
-  switch (stage.kind) {
-    case StageKind::kCopy:
-      return Copy(args, stage.copy);
-    case StageKind::kGemm:
-      return Multiply<kRowTiles>(args, stage.gemm, memory, ring);
-    case StageKind::kAttention:
-      return stage.attention.op.head_dim == 64
-                 ? AttentionStage<64>(args, stage.attention, memory, ring).Run()
-                 : AttentionStage<128>(args, stage.attention, memory, ring).Run();
-    case StageKind::kRows:
-      return ComputeRows(stage.row, min(stage.units, gridDim.x));
+  // No switch: its table would be one more thing to wait for.
+  if (stage.kind == StageKind::kGemm) return Multiply<kRowTiles>(args, stage.gemm, memory, ring);
+  if (stage.kind == StageKind::kCopy) return Copy(args, stage.copy);
+  if (stage.kind == StageKind::kRows) return ComputeRows(stage.row, min(stage.units, gridDim.x));
+  if (stage.attention.op.head_dim == 64) {
+    AttentionStage<64>(args, stage.attention, memory, ring).Run();
+  } else {
+    AttentionStage<128>(args, stage.attention, memory, ring).Run();
   }
 }
 
@@ -127,7 +124,8 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
     const bool takes_part = blockIdx.x < stage.units;
     if (takes_part) {
       WaitForInputs(args, stage);
-      if (threadIdx.x == 0) {  // with all that the block has acquired: AwaitStage
+      if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
+        // With all that the block has acquired: AwaitStage.
         __threadfence_block();
         *const_cast<volatile uint32_t*>(&memory.stage) = i;
       }
@@ -140,30 +138,33 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
   }
 }
 
-// Until the computing warps have all that stage `index` waits for. Ends for certain: they wait for
-// nothing of the ring that comes behind it.
+// Until the computing warps have all that stage `index`, an attention, waits for. Ends for certain:
+// they wait for nothing of the ring that comes behind it.
 __device__ void AwaitStage(const StepMemory& memory, uint32_t index) {
   while (*const_cast<const volatile uint32_t*>(&memory.stage) < index) __nanosleep(100);
   __threadfence();
 }
 
-__device__ void FeedCache(SlotWriter& writer, const StepAttention& attention) {
+__device__ void FeedCache(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
+                          uint32_t& items) {
   if (attention.op.head_dim == 64) {
-    CacheFeeder<64>(writer, attention).Feed();
+    CacheFeeder<64>(memory, writer, attention, items).Feed();
   } else {
-    CacheFeeder<128>(writer, attention).Feed();
+    CacheFeeder<128>(memory, writer, attention, items).Feed();
   }
 }
 
-// The warp that loads ahead.
+// A warp that loads ahead.
 template <int kRowTiles>
-__device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
+__device__ void FeedStages(const StepArgs& args, StepMemory& memory, Stage (&stages)[2]) {
   const uint32_t lane = threadIdx.x % 32;
   SlotWriter writer(memory, args.in_flight);
+  uint32_t items = 0;
   bool has_tables = false;  // of this run, by which caches are read
   uint4 next = LoadStageWord(args, 0, lane);
   for (uint32_t i = 0; i < args.stage_count; ++i) {
-    Stage& stage = memory.fed[i % 2];
+    Stage& stage = stages[i % 2];
+    __syncwarp();  // the one before the last has been read
     KeepStageWord(stage, lane, next);
     __syncwarp();
     next = LoadStageWord(args, i + 1, lane);
@@ -177,7 +178,16 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
       __threadfence();
       has_tables = true;
     }
-    FeedCache(writer, stage.attention);
+    FeedCache(memory, writer, stage.attention, items);
+  }
+}
+
+// Empties this block's part of what the next run will exchange.
+__device__ void EmptyExchange(const StepArgs& args) {
+  const uint64_t step = uint64_t{gridDim.x} * 32;
+  for (uint64_t i = uint64_t{blockIdx.x} * 32 + threadIdx.x % 32;
+       i < args.emptied_bytes / sizeof(uint4); i += step) {
+    reinterpret_cast<uint4*>(args.emptied)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
   }
 }
 
@@ -189,7 +199,7 @@ __device__ void RunStages(const StepArgs& args) {
   if (threadIdx.x == 0) {
     memory.stage = 0;
     for (int i = 0; i < kSlots; ++i) {
-      InitBarrier(SharedAddress(&memory.full[i]), 1);
+      InitBarrier(SharedAddress(&memory.full[i]), kSlotArrivals);
       InitBarrier(SharedAddress(&memory.empty[i]), kStepWarps);
     }
     PublishBarriers();
@@ -200,7 +210,9 @@ __device__ void RunStages(const StepArgs& args) {
     return ComputeStages<kRowTiles>(args, memory);
   }
   ReleaseRegisters<kStepFeedRegisters>();
-  if (warp == kStepWarps) FeedStages<kRowTiles>(args, memory);
+  const uint32_t feeder = warp - kStepWarps;
+  if (feeder < kStepFeeders) FeedStages<kRowTiles>(args, memory, memory.fed[feeder]);
+  if (feeder == kStepFeeders) EmptyExchange(args);
 }
 
 }  // namespace

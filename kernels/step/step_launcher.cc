@@ -1,6 +1,7 @@
 #include "kernels/step/step_launcher.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -13,9 +14,9 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Of a block's weights, so many slots are asked for at once: enough to keep memory busy, and few,
+// A warp that loads ahead asks for so many slots at once: enough to keep memory busy, and few,
 // because what queues for memory delays the words that blocks wait for.
-constexpr uint32_t kInFlight = 4;
+constexpr uint32_t kInFlight = 2;
 
 // Hands out parts of the workspace.
 class Carver {
@@ -33,10 +34,13 @@ class Carver {
   const Address end_;
 };
 
-// What blocks that share a row's head of the cache leave for the last of them: there are no more of
-// them than blocks, and only where rows and heads are fewer than those. All attention stages have
-// it in turn.
-StepAttention PlaceAttention(const StepPlan& plan, Carver& carver) {
+// What blocks that share a row's head of the cache leave for each other: there are no more of them
+// than blocks, and only where rows and heads are fewer than those.
+struct ChunkSums {
+  Address begin = 0, states = 0;
+  uint64_t bytes = 0;
+};
+ChunkSums PlaceChunkSums(const StepPlan& plan, Carver& carver) {
   uint64_t group = 0, dim = 0;
   for (const PlannedStage& stage : plan.stages) {
     if (stage.kind != StageKind::kAttention) continue;
@@ -44,12 +48,12 @@ StepAttention PlaceAttention(const StepPlan& plan, Carver& carver) {
     group = std::max<uint64_t>(group, op.q_heads / op.kv_heads);
     dim = std::max<uint64_t>(dim, op.head_dim);
   }
-  const uint64_t states = kMaxStepBlocks * group;
-  StepAttention attention = {};
-  attention.sums = reinterpret_cast<float*>(carver.Take(states * dim * sizeof(float)));
-  attention.states = reinterpret_cast<SoftmaxState*>(carver.Take(states * sizeof(SoftmaxState)));
-  attention.ended = reinterpret_cast<uint32_t*>(carver.Take(kMaxStepBlocks * sizeof(uint32_t)));
-  return attention;
+  const uint64_t sums_bytes = kMaxStepBlocks * group * dim * sizeof(uint64_t);
+  ChunkSums sums;
+  sums.bytes = sums_bytes + kMaxStepBlocks * group * 2 * sizeof(uint64_t);
+  sums.begin = carver.Take(sums.bytes);
+  sums.states = sums.begin + sums_bytes;
+  return sums;
 }
 
 void LowerRowStage(const Op& op, Stage& stage) {
@@ -66,14 +70,63 @@ StepGemm GemmOf(const PlannedStage& planned, Address exchange) {
   StepGemm gemm = planned.gemm;
   if (gemm.a_exchanged) gemm.a = Moved(gemm.a, exchange);
   if (gemm.c_exchanged) gemm.c = Moved(gemm.c, exchange);
-  if (gemm.exchanged != 0) gemm.exchanged = Moved(gemm.exchanged, exchange);
+  if (gemm.stores_exchanged) gemm.exchanged = Moved(gemm.exchanged, exchange);
   return gemm;
 }
 
-StepAttention AttentionOf(const StepPlan& plan, const PlannedStage& planned,
-                          const StepAttention& place, Address exchange) {
-  StepAttention attention = place;
+// How many tokens a box of a tensor map may have: all that boxes begin with must be a multiple of
+// it. 0: no map can be used.
+uint32_t BoxTokensOf(const AttentionDecodeArgs& op) {
+  constexpr uint32_t kMin = 8;                  // fewer are no gain
+  if (op.span_max() < op.length_max) return 0;  // a window may begin anywhere
+  uint32_t tokens = SlotTokens(op.head_dim);
+  while (tokens >= kMin && op.cache.page_size % tokens != 0) tokens /= 2;
+  return tokens >= kMin ? tokens : 0;
+}
+
+// Whether the driver takes it.
+bool EncodeCache(const Driver& driver, const AttentionDecodeArgs& op, Address begin,
+                 uint32_t box_tokens, CUtensorMap& map) {
+  const cuuint64_t sizes[] = {op.head_dim, op.kv_heads, op.cache.page_size, op.cache.pages};
+  const cuuint64_t strides[] = {op.cache.head_stride * kStepElementBytes,
+                                op.cache.token_stride * kStepElementBytes,
+                                op.cache.page_stride * kStepElementBytes};
+  const cuuint32_t box[] = {64, 1, box_tokens, 1}, steps[] = {1, 1, 1, 1};
+  return driver.cuTensorMapEncodeTiled(
+             &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, reinterpret_cast<void*>(begin), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Adds maps of keys and values for each attention that can use them, which will lie at `begin`.
+std::vector<CUtensorMap> MapCaches(const Driver& driver, Address begin,
+                                   std::vector<Stage>& stages) {
+  std::vector<CUtensorMap> maps;
+  for (Stage& stage : stages) {
+    if (stage.kind != StageKind::kAttention) continue;
+    const AttentionDecodeArgs& op = stage.attention.op;
+    const uint32_t box_tokens = BoxTokensOf(op);
+    CUtensorMap keys, values;
+    if (box_tokens == 0 || !EncodeCache(driver, op, op.cache.k, box_tokens, keys) ||
+        !EncodeCache(driver, op, op.cache.v, box_tokens, values)) {
+      continue;
+    }
+    stage.attention.box_tokens = box_tokens;
+    stage.attention.maps = reinterpret_cast<const CUtensorMap*>(begin) + maps.size();
+    maps.push_back(keys);
+    maps.push_back(values);
+  }
+  return maps;
+}
+
+StepAttention AttentionOf(const StepPlan& plan, const PlannedStage& planned, const ChunkSums& sums,
+                          Address exchange) {
+  StepAttention attention = {};
+  attention.sums = reinterpret_cast<uint64_t*>(sums.begin);
+  attention.states = reinterpret_cast<uint64_t*>(sums.states);
   attention.op = planned.op.attention_decode;
+  attention.group = attention.op.q_heads / attention.op.kv_heads;
+  attention.chunks_max = (attention.op.span_max() + kMinStepChunk - 1) / kMinStepChunk;
   attention.exchanges = planned.exchanges;
   if (planned.exchanges) attention.op.out = Moved(attention.op.out, exchange);
   if (planned.heads_from.has_value()) {
@@ -84,7 +137,7 @@ StepAttention AttentionOf(const StepPlan& plan, const PlannedStage& planned,
   return attention;
 }
 
-Stage StageOf(const StepPlan& plan, const PlannedStage& planned, const StepAttention& place,
+Stage StageOf(const StepPlan& plan, const PlannedStage& planned, const ChunkSums& sums,
               Address exchange) {
   Stage stage = {};
   stage.kind = planned.kind;
@@ -99,7 +152,7 @@ Stage StageOf(const StepPlan& plan, const PlannedStage& planned, const StepAtten
       stage.units = planned.gemm.units();
       break;
     case StageKind::kAttention:
-      stage.attention = AttentionOf(plan, planned, place, exchange);
+      stage.attention = AttentionOf(plan, planned, sums, exchange);
       break;
     case StageKind::kRows:
       LowerRowStage(planned.op, stage);
@@ -138,13 +191,15 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   launcher->kernel_ = KernelFor(plan);
   launcher->stages_ = carver.Take(count * sizeof(Stage));
   launcher->ended_ = carver.Take(count * kMaxStepBlocks * sizeof(uint32_t));
-  const StepAttention attention = PlaceAttention(plan, carver);
+  const ChunkSums sums = PlaceChunkSums(plan, carver);
+  launcher->sums_ = sums.begin, launcher->sums_bytes_ = sums.bytes;
   launcher->exchange_bytes_ = plan.exchange_bytes;
   launcher->exchange_ = carver.Take(2 * plan.exchange_bytes);
   std::vector<Stage> stages;
   std::vector<StepWait> waits;
   for (const PlannedStage& planned : plan.stages) {
-    Stage stage = StageOf(plan, planned, attention, launcher->exchange_);
+    Stage stage = StageOf(plan, planned, sums, launcher->exchange_);
+    if (stage.kind == StageKind::kAttention) stage.attention.number = launcher->attention_count_++;
     stage.wait_count = static_cast<uint32_t>(planned.waits.size());
     stage.more_waits = static_cast<uint32_t>(waits.size());
     for (const uint32_t wait : planned.waits) {
@@ -158,11 +213,13 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
     stages.push_back(stage);
   }
   launcher->waits_ = carver.Take(waits.size() * sizeof(StepWait));
+  const Driver& driver = context.api.driver;
+  const Address maps_begin = carver.Take(2 * stages.size() * sizeof(CUtensorMap));
+  const std::vector<CUtensorMap> maps = MapCaches(driver, maps_begin, stages);
   if (carver.overflowed()) {
     return absl::ResourceExhaustedError(absl::StrCat("its list of ", count, " stages does not fit ",
                                                      workspace.end - workspace.begin, " bytes"));
   }
-  const Driver& driver = context.api.driver;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, workspace.begin, 0,
                                  workspace.end - workspace.begin, context.stream);
   if (plan.exchange_bytes > 0) {
@@ -172,6 +229,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   }
   absl::Status status = Upload(context, launcher->stages_, std::span<const Stage>(stages));
   if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
+  if (status.ok()) status = Upload(context, maps_begin, std::span<const CUtensorMap>(maps));
   if (!status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamSynchronize, context.stream);
   return launcher;
@@ -184,6 +242,11 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   if (!blocks.ok()) return blocks.status();
   if (*blocks == 0) return false;
   if (++epoch_ == 0) epoch_ += 2;  // never 0, and its parity takes turns
+  if (next_tag_ > std::numeric_limits<uint32_t>::max() - attention_count_) {  // begin anew
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, sums_, 0, sums_bytes_,
+                                   context.stream);
+    next_tag_ = 1;
+  }
   StepArgs args = {};
   args.stages = reinterpret_cast<const Stage*>(stages_);
   args.waits = reinterpret_cast<const StepWait*>(waits_);
@@ -191,8 +254,11 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   args.report = sms.report();
   args.stage_count = stage_count_;
   args.epoch = epoch_;
+  args.first_tag = next_tag_;
+  next_tag_ += attention_count_;
   args.exchange = epoch_ % 2 * exchange_bytes_;
-  args.emptied = (epoch_ + 1) % 2 * exchange_bytes_;
+  args.emptied = exchange_ + (epoch_ + 1) % 2 * exchange_bytes_;
+  args.emptied_bytes = exchange_bytes_;
   args.in_flight = kInFlight;
   std::copy(run.bindings.begin(), run.bindings.end(), args.bindings);
   absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],

@@ -39,9 +39,11 @@ class StepLauncher {
   Address stages_ = 0, waits_ = 0, ended_ = 0;
   Address exchange_ = 0;
   uint64_t exchange_bytes_ = 0;
+  Address sums_ = 0;  // of attention's chunks
+  uint64_t sums_bytes_ = 0;
   size_t kernel_ = 0;  // of KernelTable::step
-  uint32_t stage_count_ = 0;
-  uint32_t epoch_ = 0;
+  uint32_t stage_count_ = 0, attention_count_ = 0;
+  uint32_t epoch_ = 0, next_tag_ = 1;
 };
 
 }  // namespace concert::kernels::cuda

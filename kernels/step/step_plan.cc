@@ -138,26 +138,38 @@ Need NeedOf(const Draft& later, const Draft& earlier, bool takes_heads) {
 // Each stage waits for what it needs, but for what those have waited for. A stage that has ended
 // has been waited for in full: some block that took part in it waited for all it needs. Whoever has
 // read a whole result from the exchange knows as much, but for what is visible; and whoever has
-// read some of it knows what its makers knew.
+// read some of it knows what its makers knew. What every block has waited for it need not wait for
+// again.
 class WaitPlanner {
  public:
   explicit WaitPlanner(std::vector<Draft>& drafts)
       : drafts_(drafts), done_(drafts.size()), visible_(drafts.size()) {}
 
   void Plan(bool last_follows_all) {
+    Stages done_for_all(drafts_.size()), visible_to_all(drafts_.size());
     for (size_t i = 0; i < drafts_.size(); ++i) {
-      done_[i].resize(drafts_.size());
-      visible_[i].resize(drafts_.size());
+      done_[i] = done_for_all;
+      visible_[i] = visible_to_all;
       for (const uint32_t polled : drafts_[i].polls) AddWith(done_[i], done_[polled], polled);
       if (const std::optional<uint32_t> maker = drafts_[i].stage.heads_from; maker.has_value())
         Add(done_[i], done_[*maker], *maker);
       const bool follows_all = last_follows_all && i + 1 == drafts_.size();
       for (size_t j = i; j-- > 0;) PlanWait(i, j, follows_all);
+      if (!AllBlocksWait(drafts_[i].stage)) continue;
+      visible_to_all = visible_[i];
+      // Not every block has an item of attention, and so reads what it looks for.
+      Add(done_for_all, drafts_[i].stage.heads_from.has_value() ? visible_[i] : done_[i], i);
     }
   }
 
  private:
   using Stages = std::vector<bool>;
+
+  // Whether each block waits for what the stage waits for, however many there are.
+  static bool AllBlocksWait(const PlannedStage& stage) {
+    if (stage.kind == StageKind::kRows) return false;
+    return stage.kind != StageKind::kGemm || stage.gemm.units() >= kMaxStepBlocks;
+  }
 
   // Those of `others`, which belong to stage `another`.
   static void Add(Stages& stages, const Stages& others, size_t another) {

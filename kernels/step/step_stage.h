@@ -25,7 +25,7 @@ inline constexpr uint32_t kMaxStepRows = 32;
 // there yet has all bits set, which no rounding makes: NaN is 0x7fff.
 //
 // There are two of each matrix, dense, which runs use in turn: while one is used, the other is
-// emptied.
+// emptied, at any time in between, since nobody reads it.
 inline constexpr uint16_t kNotThere = 0xffff;
 
 // What becomes of a product's columns.
@@ -55,8 +55,8 @@ struct StepGemm {
   uint32_t head_units_inverse;  // of kRope: 2^32 / units of a head, rounded up
 
   // What goes through the exchange: A or C come from there, D goes there, or only there.
-  bool a_exchanged, c_exchanged, stores_d;
-  Address exchanged;  // D, in the first of both; 0: it does not
+  bool a_exchanged, c_exchanged, stores_d, stores_exchanged;
+  Address exchanged;  // D, in the first of both
 
   CONCERT_ON_BOTH_SIDES uint32_t units() const { return n / kStepTile; }
   // Whether a unit's columns 0 to 3 make pairs with its columns 4 to 7; else neighbours do.
@@ -71,6 +71,28 @@ struct StepGemm {
     if (epilogue == StepEpilogue::kGated) return unit * kPairs + i % kPairs + i / kPairs * (n / 2);
     const uint32_t head = HeadOf(unit), first = unit - head * (rope.head_dim / kStepTile);
     return head * rope.head_dim + first * kPairs + i % kPairs + i / kPairs * (rope.rotary_dim / 2u);
+  }
+  // Pair `i` of a unit's four, the same columns as ColumnOf's.
+  struct Pair {
+    uint32_t first, second;
+    bool apart;     // no neighbours
+    bool rotates;   // of kRope
+    uint32_t head;  // of kRope
+  };
+  CONCERT_ON_BOTH_SIDES Pair PairOf(uint32_t unit, uint32_t i) const {
+    constexpr uint32_t kPairs = kStepTile / 2;
+    if (epilogue == StepEpilogue::kGated) {
+      const uint32_t first = unit * kPairs + i;
+      return {first, first + n / 2, true, false, 0};
+    }
+    const uint32_t neighbour = unit * kStepTile + 2 * i;
+    if (epilogue != StepEpilogue::kRope) return {neighbour, neighbour + 1, false, false, 0};
+    const uint32_t head = HeadOf(unit), within = unit - head * (rope.head_dim / kStepTile);
+    const bool rotates =
+        head < uint32_t{rope.q_heads} + rope.kv_heads && within < rope.rotary_dim / kStepTile;
+    if (!rotates || rope.interleaved) return {neighbour, neighbour + 1, false, rotates, head};
+    const uint32_t first = head * rope.head_dim + within * kPairs + i;
+    return {first, first + rope.rotary_dim / 2u, true, true, head};
   }
   // Of kRope: the head, of q's, k's and v's, that a unit is part of. Exact: units are below 2^16,
   // and those of a head below 2^13.
@@ -99,7 +121,8 @@ struct StepCopy {
   Piece pieces[CONCERT_MAX_BINDINGS];
 };
 
-inline constexpr uint32_t kAllBlocks = ~0u;  // as units of a stage
+inline constexpr uint32_t kMaxStepBlocks = 160;  // one on each SM
+inline constexpr uint32_t kAllBlocks = ~0u;      // as units of a stage
 
 // A stage that must have ended, and the units it has: so many blocks, at most, take part in it.
 struct StepWait {

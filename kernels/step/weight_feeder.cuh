@@ -13,14 +13,15 @@ struct UnitRange {
 __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
   const uint32_t parts = min(units, gridDim.x);
   if (blockIdx.x >= parts) return {0, 0};
-  return {static_cast<uint32_t>(uint64_t{units} * blockIdx.x / parts),
-          static_cast<uint32_t>(uint64_t{units} * (blockIdx.x + 1) / parts)};
+  // In 32 bits: a matrix has at most 2^24 columns.
+  return {units * blockIdx.x / parts, units * (blockIdx.x + 1) / parts};
 }
 
 // Fills a slot with a unit's rows of W. By one thread, which the compiler must know to be the only
 // one: else it makes a loop over lanes of each copy, and the slot takes three times as long.
 __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit, uint32_t k,
                                 uint32_t columns) {
+  if (!writer.IsNextOwn()) return writer.Pass();
   uint32_t to = SharedAddress(writer.Take());
   const uint32_t full = writer.full();
   if (Elect().is_leader) {

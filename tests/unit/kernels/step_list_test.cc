@@ -132,9 +132,10 @@ class Follower {
       for (uint32_t row = 0; row < gemm.m; ++row) {
         LoadRow(gemm, row, a.data());
         for (uint32_t pair = 0; pair < kStepTile / 2; ++pair) {
-          const bool apart = gemm.PairsApart(unit);
-          const uint32_t first = gemm.ColumnOf(unit, apart ? pair : 2 * pair);
-          const uint32_t second = gemm.ColumnOf(unit, apart ? pair + 4 : 2 * pair + 1);
+          const auto [first, second, apart, rotates, head] = gemm.PairOf(unit, pair);
+          ASSERT_EQ(first, gemm.ColumnOf(unit, apart ? pair : 2 * pair));
+          ASSERT_EQ(second, gemm.ColumnOf(unit, apart ? pair + 4 : 2 * pair + 1));
+          ASSERT_EQ(apart, gemm.PairsApart(unit));
           Finish(gemm, unit, row, first, second, ValueOf(gemm, a.data(), row, first),
                  ValueOf(gemm, a.data(), row, second));
         }
@@ -187,7 +188,7 @@ class Follower {
 
   void Put(const StepGemm& gemm, uint32_t row, uint32_t column, uint32_t columns, float value) {
     if (gemm.stores_d) Store(gemm.d, uint64_t{row} * gemm.ldd + column, value);
-    if (gemm.exchanged != 0)
+    if (gemm.stores_exchanged)
       Store(Exchange(gemm.exchanged), uint64_t{row} * columns + column, value);
   }
 
@@ -196,7 +197,7 @@ class Follower {
     const RopeAppendArgs& rope = gemm.rope;
     const uint32_t head = gemm.HeadOf(unit), begin = head * rope.head_dim;
     Rotate(gemm, unit, row, first - begin, x, y);
-    if (gemm.exchanged != 0) {
+    if (gemm.stores_exchanged) {
       Store(Exchange(gemm.exchanged), uint64_t{row} * gemm.n + first, x);
       Store(Exchange(gemm.exchanged), uint64_t{row} * gemm.n + second, y);
     }
@@ -309,20 +310,31 @@ void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt19937& 
   recorder.Norm(update, residual, out);
 }
 
-// A random order of the stages in which each comes behind those that it waits for and those whose
-// results it looks for.
+// Whether each block waits for what the stage waits for, however many there are.
+bool AllBlocksWait(const PlannedStage& stage) {
+  if (stage.kind == StageKind::kGemm) return stage.gemm.units() >= kMaxStepBlocks;
+  return stage.kind != StageKind::kRows;
+}
+
+// A random order of the stages in which each comes behind those that it waits for, those whose
+// results it looks for, and those that its blocks have waited for before.
 std::vector<size_t> RandomOrder(const StepPlan& plan, std::mt19937& random) {
   std::vector<size_t> order;
   std::vector<bool> done(plan.stages.size());
+  // As blocks go through the list in order.
+  std::vector<std::vector<uint32_t>> before(plan.stages.size());
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlannedStage& stage = plan.stages[i];
+    before[i].insert(before[i].end(), stage.waits.begin(), stage.waits.end());
+    for (size_t j = i + 1; j < plan.stages.size() && AllBlocksWait(stage); ++j)
+      before[j].insert(before[j].end(), stage.waits.begin(), stage.waits.end());
+    before[i].insert(before[i].end(), stage.looks_for.begin(), stage.looks_for.end());
+  }
   while (order.size() < plan.stages.size()) {
     std::vector<size_t> ready;
     for (size_t i = 0; i < plan.stages.size(); ++i) {
       const auto is_done = [&](uint32_t stage) { return done[stage]; };
-      const PlannedStage& stage = plan.stages[i];
-      if (!done[i] && std::all_of(stage.waits.begin(), stage.waits.end(), is_done) &&
-          std::all_of(stage.looks_for.begin(), stage.looks_for.end(), is_done)) {
-        ready.push_back(i);
-      }
+      if (!done[i] && std::all_of(before[i].begin(), before[i].end(), is_done)) ready.push_back(i);
     }
     const size_t next = ready[random() % ready.size()];
     done[next] = true;
