@@ -1,9 +1,11 @@
 // An inference-like client: runs its layers' GEMMs step after step, ends each step with an
 // all-reduce when there are other ranks, and checks a sample of the results against a reference
-// computed on the CPU. Prints one line of JSON; exit 1 when a result is wrong or an op fails.
+// computed on the CPU. Or runs decode steps of a small model, each of which is one op: a program
+// (decode.h). Prints one line of JSON; exit 1 when a result is wrong or an op fails.
 //
 //   concert_demo --socket /run/concert/concert.sock --layers 64x1024x512,64x512x1024 --steps 100
 //   concert_demo --rank 0 --ranks 2 & concert_demo --rank 1 --ranks 2
+//   concert_demo --decode 4 --steps 40
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,7 +13,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <random>
 #include <string>
@@ -19,15 +20,27 @@
 #include <utility>
 #include <vector>
 
+#include "bf16.h"
+#include "decode.h"
+#include "decode_reference.h"
+
 namespace {
 
 using concert::Buffer;
 using concert::Session;
 using concert::Status;
 using concert::Ticket;
+using demo::Download;
+using demo::FromBf16;
+using demo::Poison;
+using demo::RandomBf16;
+using demo::Upload;
 
 constexpr std::chrono::seconds kStepTimeout{30};
-constexpr int kSamples = 64;  // output elements checked per result
+constexpr int kSamples = 64;                // output elements checked per result
+constexpr uint32_t kSequencesMax = 256;     // of --decode
+constexpr uint32_t kTokensMax = 1024;       // of a sequence, which the reference computes again
+constexpr uint32_t kStepsBetweenJoins = 3;  // of the sequences of --decode
 
 struct Shape {
   uint32_t m, n, k;
@@ -37,36 +50,13 @@ struct Arguments {
   std::string socket;
   std::string name = "demo";  // of the client and of its communicator
   std::vector<Shape> layers = {{64, 1024, 512}, {64, 512, 1024}};
+  uint32_t sequences = 0;  // of --decode; 0: layers
   uint32_t steps = 100;
   uint32_t rank = 0, ranks = 1;
   uint32_t gpu = 0;
   uint32_t seed = 1;
   uint64_t reduce_elements = 65536;
 };
-
-// ---- bf16
-
-uint16_t ToBf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits += 0x7fff + ((bits >> 16) & 1);  // round to nearest, ties to even
-  return static_cast<uint16_t>(bits >> 16);
-}
-
-float FromBf16(uint16_t value) {
-  const uint32_t bits = static_cast<uint32_t>(value) << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
-
-std::vector<uint16_t> RandomBf16(uint64_t count, uint32_t seed) {
-  std::minstd_rand random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) value = ToBf16(uniform(random));
-  return values;
-}
 
 // ---- Checks
 
@@ -85,22 +75,7 @@ struct Checks {
   }
 };
 
-Buffer Upload(Session& session, uint32_t gpu, const std::vector<uint16_t>& values) {
-  Buffer buffer = session.Allocate(values.size() * sizeof(uint16_t), gpu).value();
-  buffer.Write(values.data(), buffer.bytes()).Check();
-  return buffer;
-}
-
-// An output that nobody has computed holds NaNs, which no check passes.
-std::vector<uint16_t> Poison(uint64_t count) { return std::vector<uint16_t>(count, 0x7fc0); }
-
-std::vector<uint16_t> Download(const Buffer& buffer) {
-  std::vector<uint16_t> values(buffer.bytes() / sizeof(uint16_t));
-  buffer.Read(values.data(), buffer.bytes()).Check();
-  return values;
-}
-
-// ---- The work
+// ---- Layers
 
 // y = relu(x * w^T), bf16.
 class Layer {
@@ -205,14 +180,15 @@ Status RunStep(Session& session, concert::Queue& queue, uint32_t gpu,
   return {};
 }
 
-int Run(const Arguments& arguments) {
-  concert::Result<Session> connected =
-      Session::Connect({.socket_path = arguments.socket, .client_name = arguments.name});
-  if (!connected.ok()) {
-    std::fprintf(stderr, "concert_demo: %s\n", connected.status().ToString().c_str());
-    return 1;
-  }
-  Session session = std::move(connected).value();
+using Clock = std::chrono::steady_clock;
+
+struct Report {
+  std::chrono::duration<double> run_time{0};
+  uint32_t ops_per_step = 0, submissions_per_step = 0;
+  Checks checks;
+};
+
+Status RunLayers(Session& session, const Arguments& arguments, Report& report) {
   concert::Queue queue = session.CreateQueue({.gpu = arguments.gpu}).value();
   std::vector<Layer> layers;
   layers.reserve(arguments.layers.size());
@@ -222,49 +198,114 @@ int Run(const Arguments& arguments) {
   }
   std::optional<Reduction> reduction;
   if (arguments.ranks > 1) reduction.emplace(session, arguments);
+  report.ops_per_step = static_cast<uint32_t>(layers.size()) + (reduction ? 1 : 0);
+  report.submissions_per_step = report.ops_per_step;
 
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   for (uint32_t step = 0; step < arguments.steps; ++step) {
     const Status status =
         RunStep(session, queue, arguments.gpu, layers, reduction ? &*reduction : nullptr);
-    if (!status.ok()) {
-      std::fprintf(stderr, "concert_demo: step %u: %s\n", step, status.ToString().c_str());
-      return 1;
+    if (!status.ok()) return status;
+  }
+  report.run_time = Clock::now() - start;
+
+  for (const Layer& layer : layers) layer.Check(report.checks);
+  if (reduction) reduction->Check(report.checks);
+  return {};
+}
+
+// ---- Decode steps
+
+// The logits behind a sequence's last token, and that the largest of them is what follows.
+void CheckToken(const demo::Weights& weights, const std::vector<int32_t>& context,
+                const uint16_t* logits, int32_t following, Checks& checks) {
+  const double error = demo::RelativeError(logits, demo::ReferenceLogits(weights, context));
+  checks.Near(static_cast<float>(error), 0, demo::kLogitsTolerance, "error of token",
+              context.size());
+  const auto less = [](uint16_t a, uint16_t b) { return FromBf16(a) < FromBf16(b); };
+  const auto largest = std::max_element(logits, logits + demo::kVocabulary, less) - logits;
+  checks.Near(static_cast<float>(following), static_cast<double>(largest), 0, "token",
+              context.size());
+}
+
+// Each sequence begins with a token of its own, a few steps after the one before, and goes on with
+// what the model says. What follows its first token and its last is checked.
+Status RunDecode(Session& session, const Arguments& arguments, Report& report) {
+  const demo::Weights weights = demo::RandomWeights(arguments.seed);
+  demo::Decoder decoder(session, weights, arguments.gpu, arguments.sequences, arguments.steps);
+  report.ops_per_step = decoder.ops();
+  report.submissions_per_step = 1;
+  std::vector<std::vector<int32_t>> contexts(arguments.sequences);
+  std::vector<int32_t> tokens(arguments.sequences);
+  for (uint32_t step = 0; step < arguments.steps; ++step) {
+    for (uint32_t row = 0; row < arguments.sequences; ++row) {
+      const uint32_t joins = row * kStepsBetweenJoins;
+      if (step <= joins) tokens[row] = step < joins ? -1 : static_cast<int32_t>(row);
+      if (step >= joins) contexts[row].push_back(tokens[row]);
+    }
+    const auto start = Clock::now();
+    if (Status status = decoder.Step(tokens); !status.ok()) return status;
+    report.run_time += Clock::now() - start;
+
+    const std::vector<uint16_t> logits = decoder.Logits();
+    const bool is_last = step + 1 == arguments.steps;
+    for (uint32_t row = 0; row < arguments.sequences; ++row) {
+      const size_t length = contexts[row].size();
+      if (length != 1 && (length == 0 || !is_last)) continue;
+      CheckToken(weights, contexts[row], &logits[uint64_t{row} * demo::kVocabulary], tokens[row],
+                 report.checks);
     }
   }
-  const std::chrono::duration<double> run_time = std::chrono::steady_clock::now() - start;
+  return {};
+}
 
-  Checks checks;
-  for (const Layer& layer : layers) layer.Check(checks);
-  if (reduction) reduction->Check(checks);
+int Run(const Arguments& arguments) {
+  concert::Result<Session> connected =
+      Session::Connect({.socket_path = arguments.socket, .client_name = arguments.name});
+  if (!connected.ok()) {
+    std::fprintf(stderr, "concert_demo: %s\n", connected.status().ToString().c_str());
+    return 1;
+  }
+  Session session = std::move(connected).value();
+  Report report;
+  const auto run = arguments.sequences > 0 ? RunDecode : RunLayers;
+  if (const Status status = run(session, arguments, report); !status.ok()) {
+    std::fprintf(stderr, "concert_demo: %s\n", status.ToString().c_str());
+    return 1;
+  }
+  const double run_time_s = report.run_time.count();
   std::printf(
       "{\"name\": \"%s\", \"session\": %u, \"rank\": %u, \"ranks\": %u, \"gpu\": \"%s\", "
-      "\"steps\": %u, \"run_time_s\": %.6f, \"steps_per_s\": %.3f, \"checks_passed\": %llu, "
+      "\"steps\": %u, \"ops_per_step\": %u, \"submissions_per_step\": %u, \"run_time_s\": %.6f, "
+      "\"steps_per_s\": %.3f, \"us_per_step\": %.1f, \"checks_passed\": %llu, "
       "\"checks_failed\": %llu}\n",
       arguments.name.c_str(), session.id(), arguments.rank, arguments.ranks,
-      session.GpuInfo(arguments.gpu).value().name, arguments.steps, run_time.count(),
-      arguments.steps / run_time.count(), static_cast<unsigned long long>(checks.passed),
-      static_cast<unsigned long long>(checks.failed));
-  return checks.failed == 0 ? 0 : 1;
+      session.GpuInfo(arguments.gpu).value().name, arguments.steps, report.ops_per_step,
+      report.submissions_per_step, run_time_s, arguments.steps / run_time_s,
+      1e6 * run_time_s / arguments.steps, static_cast<unsigned long long>(report.checks.passed),
+      static_cast<unsigned long long>(report.checks.failed));
+  return report.checks.failed == 0 ? 0 : 1;
 }
 
 // ---- Arguments
 
 constexpr char kUsage[] =
     "concert_demo [--socket PATH] [--name NAME] [--layers MxNxK,...] [--steps N] [--gpu N]\n"
-    "            [--rank N --ranks N] [--reduce-elements N] [--seed N]\n";
+    "            [--rank N --ranks N] [--reduce-elements N] [--seed N]\n"
+    "concert_demo --decode SEQUENCES [--steps TOKENS] [--socket PATH] [--name NAME] [--gpu N]\n"
+    "            [--seed N]\n";
 
 [[noreturn]] void Usage(const std::string& why) {
   std::fprintf(stderr, "concert_demo: %s\n%s", why.c_str(), kUsage);
   std::exit(2);
 }
 
-uint32_t Number(std::string_view flag, const char* text, uint32_t min) {
+uint32_t Number(std::string_view flag, const char* text, uint32_t min, uint32_t max = 100'000'000) {
   char* end = nullptr;
   const unsigned long value = std::strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0' || value < min || value > 100'000'000) {
+  if (*text < '0' || *text > '9' || *end != '\0' || value < min || value > max) {
     Usage(std::string(flag) + " is '" + text + "'; it must be a number from " +
-          std::to_string(min) + " to 100000000");
+          std::to_string(min) + " to " + std::to_string(max));
   }
   return static_cast<uint32_t>(value);
 }
@@ -302,6 +343,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.name = value;
     } else if (flag == "--layers") {
       arguments.layers = Shapes(value);
+    } else if (flag == "--decode") {
+      arguments.sequences = Number(flag, value, 1, kSequencesMax);
     } else if (flag == "--steps") {
       arguments.steps = Number(flag, value, 1);
     } else if (flag == "--rank") {
@@ -319,6 +362,9 @@ Arguments Parse(int argc, char** argv) {
     }
   }
   if (arguments.rank >= arguments.ranks) Usage("--rank must be less than --ranks");
+  if (arguments.sequences > 0 && (arguments.ranks > 1 || arguments.steps > kTokensMax)) {
+    Usage("--decode has no ranks and takes at most " + std::to_string(kTokensMax) + " steps");
+  }
   return arguments;
 }
 

@@ -1,4 +1,4 @@
-// The programs as they are shipped: concertd, two demo clients that reduce together, a drain.
+// The programs as they are shipped: concertd, demo clients that reduce together or decode, a drain.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -37,6 +38,15 @@ std::pair<int, std::string> RunShell(const std::string& command) {
   return {WEXITSTATUS(pclose(pipe)), output};
 }
 
+bool Eventually(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {
   const auto daemon = bench::PrivateDaemon::Start({.device = Device()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
@@ -58,6 +68,34 @@ TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {
   const std::pair<int, std::string> plans = RunShell(ctl + "plans --json");
   EXPECT_EQ(plans.first, 0) << plans.second;
   EXPECT_NE(plans.second.find("all_reduce"), std::string::npos);
+}
+
+// Results are right, and the daemon saw one op for each step and no others.
+TEST(ProcessTest, ADemoClientDecodesWithOneOpAToken) {
+  constexpr int kSteps = 20;  // past a page of the cache
+  const auto daemon = bench::PrivateDaemon::Start({.device = Device()});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const std::pair<int, std::string> demo =
+      RunShell(bench::ProgramFolder() + "/concert_demo --socket " + (*daemon)->socket() +
+               " --decode 3 --steps " + std::to_string(kSteps));
+  ASSERT_EQ(demo.first, 0) << demo.second << (*daemon)->LogTail();
+  const auto told = nlohmann::json::parse(demo.second);
+  // Logits and token behind the first and the last token of three sequences.
+  EXPECT_EQ(told["checks_passed"], 2 * 2 * 3) << demo.second;
+  EXPECT_EQ(told["checks_failed"], 0) << demo.second;
+  EXPECT_EQ(told["submissions_per_step"], 1) << demo.second;
+  EXPECT_GT(told["ops_per_step"], 20) << demo.second;
+  EXPECT_GT(told["us_per_step"], 0) << demo.second;
+
+  std::pair<int, std::string> stats;
+  const auto seen = [&] {
+    stats = RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() +
+                     " stats --json");
+    const auto kinds = nlohmann::json::parse(stats.second)["stats"]["kinds"];
+    return kinds.size() == 1 && kinds[0]["kind"] == "program" &&
+           kinds[0]["ops"]["op_count"] == kSteps;
+  };
+  EXPECT_TRUE(Eventually(seen)) << stats.second;
 }
 
 TEST(ProcessTest, SigtermDrainsWhatWasAccepted) {
@@ -98,15 +136,6 @@ Status Race(const bench::PrivateDaemon& daemon) {
   }
   tickets[0].Wait().Check();
   return tickets[1].Wait();
-}
-
-bool Eventually(const std::function<bool()>& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 TEST(ProcessTest, AMissingWaitIsAnErrorOnTheSimulator) {
