@@ -51,6 +51,8 @@ class PublishTest(unittest.TestCase):
         self.assertEqual(publish.published_name("gemm", result()), "gemm-h200")
         self.assertEqual(publish.published_name("c3", result(gpus=8)), "c3-h200x8")
         self.assertEqual(publish.published_name("gemm-h200", result()), "gemm-h200")
+        self.assertEqual(publish.published_name("gemm", result(gpu="NVIDIA H100 80GB HBM3")), "gemm-h100")
+        self.assertEqual(publish.published_name("gemm", result(gpu="NVIDIA A100-SXM4-80GB")), "gemm-a100")
 
     @unittest.skipIf(matplotlib is None, "needs matplotlib")
     def test_one_command_writes_everything(self):
