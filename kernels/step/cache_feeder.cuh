@@ -129,7 +129,7 @@ class CacheFeeder {
         LoadBox(to + Slot::kValues, maps_ + 1, full, place);
       }
     }
-    Describe(chunk, lookups, Slot::HeaderOf(slot));
+    Describe(chunk, first, lookups, Slot::HeaderOf(slot));
     __syncwarp();  // the header is there
     if (leads) ArriveTimes(full, kSlotArrivals - 1);
   }
@@ -146,7 +146,7 @@ class CacheFeeder {
       for (uint32_t token = 0; token < 32; token += 4 * kAtOnce)
         CopyTokens(at, token, 32 * i, tokens, to);
     }
-    Describe(chunk, lookups, Slot::HeaderOf(slot));
+    Describe(chunk, first, lookups, Slot::HeaderOf(slot));
     static_assert(kSlotArrivals == 32 + 1);
     ArriveWhenCopied(writer_.full());
     __syncwarp();  // the header is there
@@ -174,15 +174,18 @@ class CacheFeeder {
     }
   }
 
-  __device__ void Describe(const AttentionChunk& chunk, const Lookups& lookups,
+  // Behind the chunk's end nobody appends anything: who reads the slot need not wait for it.
+  __device__ void Describe(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
                            CacheSlotHeader& header) const {
     bool any = false;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
       const uint32_t slot = lookups.page[i] * op_.cache.page_size + lookups.token[i];
+      const bool is_there = first + 32 * i + Lane() < chunk.end;
       uint32_t row = CacheSlotHeader::kNobody;
       for (uint32_t other = 0; other < rows_; ++other) {
-        if (__shfl_sync(kAll, own_slot_, static_cast<int>(other)) == slot) row = other;
+        const uint32_t others = __shfl_sync(kAll, own_slot_, static_cast<int>(other));
+        if (is_there && others == slot) row = other;
       }
       header.appended[32 * i + Lane()] = static_cast<uint8_t>(row);
       any = any || row != CacheSlotHeader::kNobody;
