@@ -53,7 +53,8 @@ class Accesses {
     access.buffer = 0;
     access.memory.Set(range.begin, range.end - range.begin);
   }
-  std::span<const Access> list() const { return list_.span(); }
+  std::span<const Access> list() const& { return list_.span(); }
+  std::span<const Access> list() && = delete;  // it would outlive what it shows
 
  private:
   InlineList<Access, kMaxOperands> list_;

@@ -52,7 +52,8 @@ StepGemm StepGemmOf(const GemmArgs& gemm) {
 
 std::vector<Touch> TouchesOf(const Op& op) {
   std::vector<Touch> touches;
-  for (const Access& access : AccessesOf(op).list()) {
+  const Accesses accesses = AccessesOf(op);
+  for (const Access& access : accesses.list()) {
     touches.push_back({access.memory, access.buffer, access.field,
                        access.mode != AccessMode::kWrite, access.writes()});
   }
