@@ -9,12 +9,13 @@
 
 namespace concert::kernels {
 
-// As concert_kv_cache_abi.
+// Where a token of a sequence is.
 struct KvPlace {
   uint64_t page;
   uint32_t token;  // of the page
 };
 
+// As concert_kv_cache_abi.
 struct KvCacheArgs {
   Address k, v;
   uint64_t page_stride;  // this and the others in elements

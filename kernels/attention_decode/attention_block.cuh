@@ -76,12 +76,11 @@ struct WarpAttention {
     LoadKeys(op, at, k);
     MultiplyKeys(k, scores);
     LoadValues(op, at, v);  // on their way while scores become weights
-    Scale(op, scores);
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const uint32_t token = first + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
       float& score = scores[i / 4][i / 2 % 2][i % 2];
-      score = token < end ? score * kLog2E : -INFINITY;
+      score = token < end ? Score(op, score) : -INFINITY;
     }
     Weigh(scores);
 #pragma unroll
@@ -130,15 +129,11 @@ struct WarpAttention {
     }
   }
 
-  static __device__ void Scale(const AttentionDecodeArgs& op, float (&products)[kTiles][2][2]) {
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) products[i / 4][i / 2 % 2][i % 2] *= op.scale;
-    if (op.soft_cap == 0) return;
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      float& product = products[i / 4][i / 2 % 2][i % 2];
-      product = op.soft_cap * tanhf(product / op.soft_cap);
-    }
+  // Times log2(e).
+  static __device__ float Score(const AttentionDecodeArgs& op, float product) {
+    product *= op.scale;
+    if (op.soft_cap != 0) product = op.soft_cap * tanhf(product / op.soft_cap);
+    return product * kLog2E;
   }
 
   // Makes weights of scores, and what was added before fit them.

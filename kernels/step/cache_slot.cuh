@@ -58,12 +58,6 @@ struct CacheSlot {
   }
 };
 
-__device__ __forceinline__ void StoreShared(uint32_t address, const uint4& unit) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(unit.x), "r"(unit.y),
-               "r"(unit.z), "r"(unit.w)
-               : "memory");
-}
-
 }  // namespace concert::kernels::cuda
 
 #endif  // CONCERT_KERNELS_STEP_CACHE_SLOT_CUH_

@@ -8,7 +8,7 @@
 #define CONCERT_KERNELS_STEP_GEMM_STAGE_CUH_
 
 #include "kernels/activation.cuh"
-#include "kernels/attention_decode/attention_block.cuh"
+#include "kernels/attention/attention.cuh"
 #include "kernels/rows/row_threads.cuh"
 #include "kernels/step/exchange_words.cuh"
 #include "kernels/step/matrices.cuh"
@@ -189,8 +189,7 @@ class GemmStage {
       __syncwarp();  // those before have been read
 #pragma unroll
       for (int i = 0; i < kArranged * kRowTiles; ++i) {
-        *reinterpret_cast<uint4*>(__cvta_shared_to_generic(PlaceOf(i, eighth_, quarter_))) =
-            chunk.a[first + i / kRowTiles][i % kRowTiles];
+        StoreShared(PlaceOf(i, eighth_, quarter_), chunk.a[first + i / kRowTiles][i % kRowTiles]);
       }
       __syncwarp();
 #pragma unroll

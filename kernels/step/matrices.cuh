@@ -6,6 +6,13 @@
 
 namespace concert::kernels::cuda {
 
+// A row of a matrix.
+__device__ __forceinline__ void StoreShared(uint32_t address, const uint4& unit) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(unit.x), "r"(unit.y),
+               "r"(unit.z), "r"(unit.w)
+               : "memory");
+}
+
 // Four matrices of 8 x 8: lanes 8 * m to 8 * m + 7 name the rows of matrix m, 16 bytes each, and
 // lane l gets elements 2 * (l % 4) and the next of row l / 4 of each. Together they are a left
 // operand of 16 x 16 whose upper half are matrices 0 and 2.
