@@ -42,14 +42,16 @@ constexpr OpKind Collective(uint16_t kind) {
 
 // A kind that the row kernel carries.
 constexpr OpKind Row(uint16_t kind, decltype(OpKind::admit) admit,
-                     decltype(OpKind::accesses) accesses, decltype(OpKind::compute) compute) {
-  return {kind, nullptr, false, admit, accesses, compute, CONCERT_LAUNCHER(LaunchRow), nullptr};
+                     decltype(OpKind::accesses) accesses, decltype(OpKind::compute) compute,
+                     std::span<const uint8_t> row_operands = {}) {
+  return {kind,    nullptr,     false, admit, accesses, compute, CONCERT_LAUNCHER(LaunchRow),
+          nullptr, row_operands};
 }
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
-           CONCERT_LAUNCHER(LaunchGemm), nullptr},
+           CONCERT_LAUNCHER(LaunchGemm), nullptr, kGemmOperands},
     OpKind{CONCERT_OP_COPY, nullptr, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
            CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
@@ -58,19 +60,22 @@ constexpr std::array kOpKinds = {
     Collective(CONCERT_OP_ALL_TO_ALL),
     Collective(CONCERT_OP_BROADCAST),
     Collective(CONCERT_OP_BARRIER),
-    Row(CONCERT_OP_RMS_NORM, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm),
+    Row(CONCERT_OP_RMS_NORM, AdmitRmsNorm, AccessesOfRmsNorm, ComputeRmsNorm, kRmsNormOperands),
     Row(CONCERT_OP_GATED_ACTIVATION, AdmitGatedActivation, AccessesOfGatedActivation,
-        ComputeGatedActivation),
-    Row(CONCERT_OP_EMBEDDING, AdmitEmbedding, AccessesOfEmbedding, ComputeEmbedding),
-    Row(CONCERT_OP_ARGMAX, AdmitArgmax, AccessesOfArgmax, ComputeArgmax),
+        ComputeGatedActivation, kGatedActivationOperands),
+    Row(CONCERT_OP_EMBEDDING, AdmitEmbedding, AccessesOfEmbedding, ComputeEmbedding,
+        kEmbeddingOperands),
+    Row(CONCERT_OP_ARGMAX, AdmitArgmax, AccessesOfArgmax, ComputeArgmax, kArgmaxOperands),
     Row(CONCERT_OP_ROPE_APPEND, AdmitRopeAppend, AccessesOfRopeAppend, ComputeRopeAppend),
     OpKind{CONCERT_OP_ATTENTION_DECODE, nullptr, false, AdmitAttentionDecode,
            AccessesOfAttentionDecode, ComputeAttentionDecode,
            CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
-    Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm),
-    Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise),
-    Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance),
-    Row(CONCERT_OP_QUANTIZE, AdmitQuantize, AccessesOfQuantize, ComputeQuantize),
+    Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm,
+        kLayerNormOperands),
+    Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise,
+        kElementwiseOperands),
+    Row(CONCERT_OP_ADVANCE, AdmitAdvance, AccessesOfAdvance, ComputeAdvance, kAdvanceOperands),
+    Row(CONCERT_OP_QUANTIZE, AdmitQuantize, AccessesOfQuantize, ComputeQuantize, kQuantizeOperands),
     Row(CONCERT_OP_SAMPLE, AdmitSample, AccessesOfSample, ComputeSample),
     OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
            CONCERT_LAUNCHER(LaunchProgram), nullptr},

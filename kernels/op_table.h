@@ -74,6 +74,11 @@ struct OpKind {
   // Enqueues all ranks' parts. Null but for collectives in builds with CUDA.
   absl::Status (*launch_collective)(cuda::CollectiveContext& context,
                                     std::span<const Op* const> parts);
+
+  // Of kinds whose body begins with a number of rows, each of which becomes what it would alone:
+  // where in the body operands are (concert_operand). So what has more of such rows is one op.
+  // Empty: the kind is none of these.
+  std::span<const uint8_t> row_operands = {};
 };
 
 // All kinds, ordered by their number.

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_ADVANCE_ADVANCE_OP_H_
 #define CONCERT_KERNELS_ADVANCE_ADVANCE_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -20,6 +22,10 @@ Accesses AccessesOfAdvance(const Op& op);
 
 // One part.
 void ComputeAdvance(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kAdvanceOperands[] = {
+    offsetof(concert_advance_body, counters),
+    offsetof(concert_advance_body, slots)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_ARGMAX_ARGMAX_OP_H_
 #define CONCERT_KERNELS_ARGMAX_ARGMAX_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -21,6 +23,10 @@ Accesses AccessesOfArgmax(const Op& op);
 
 // One part.
 void ComputeArgmax(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kArgmaxOperands[] = {
+    offsetof(concert_argmax_body, x),
+    offsetof(concert_argmax_body, indices)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_ELEMENTWISE_ELEMENTWISE_OP_H_
 #define CONCERT_KERNELS_ELEMENTWISE_ELEMENTWISE_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -20,6 +22,10 @@ Accesses AccessesOfElementwise(const Op& op);
 
 // One part.
 void ComputeElementwise(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kElementwiseOperands[] = {
+    offsetof(concert_elementwise_body, x), offsetof(concert_elementwise_body, y),
+    offsetof(concert_elementwise_body, out)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_EMBEDDING_EMBEDDING_OP_H_
 #define CONCERT_KERNELS_EMBEDDING_EMBEDDING_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -22,6 +24,10 @@ Accesses AccessesOfEmbedding(const Op& op);
 
 // One part.
 void ComputeEmbedding(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kEmbeddingOperands[] = {
+    offsetof(concert_embedding_body, ids), offsetof(concert_embedding_body, table),
+    offsetof(concert_embedding_body, out)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_OP_H_
 #define CONCERT_KERNELS_GATED_ACTIVATION_GATED_ACTIVATION_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -22,6 +24,10 @@ Accesses AccessesOfGatedActivation(const Op& op);
 
 // One part.
 void ComputeGatedActivation(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kGatedActivationOperands[] = {
+    offsetof(concert_gated_activation_body, x),
+    offsetof(concert_gated_activation_body, out)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -7,6 +7,7 @@
 #ifndef CONCERT_KERNELS_GEMM_GEMM_OP_H_
 #define CONCERT_KERNELS_GEMM_GEMM_OP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -51,6 +52,10 @@ Accesses AccessesOfGemm(const Op& op);
 // One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is
 // decoded exactly.
 void ComputeGemm(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kGemmOperands[] = {
+    offsetof(concert_gemm_body, a), offsetof(concert_gemm_body, w), offsetof(concert_gemm_body, c),
+    offsetof(concert_gemm_body, d), offsetof(concert_gemm_body, bias)};  // OpKind::row_operands
 
 namespace cuda {
 // In builds with CUDA. Enqueues op.gemm: cuBLASLt where it has a kernel, concert's own where it has

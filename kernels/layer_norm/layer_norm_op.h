@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_LAYER_NORM_LAYER_NORM_OP_H_
 #define CONCERT_KERNELS_LAYER_NORM_LAYER_NORM_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -24,6 +26,11 @@ Accesses AccessesOfLayerNorm(const Op& op);
 
 // One part. Sums in fp64.
 void ComputeLayerNorm(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kLayerNormOperands[] = {
+    offsetof(concert_layer_norm_body, x), offsetof(concert_layer_norm_body, residual),
+    offsetof(concert_layer_norm_body, weight), offsetof(concert_layer_norm_body, bias),
+    offsetof(concert_layer_norm_body, out)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -7,15 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/program/arena.h"
 #include "kernels/validate.h"
 
 namespace concert::kernels {
 namespace {
 
 constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 46;  // as a buffer's; 1,024 of them fit 63 bits
-// Where slots lie while the arena has no address yet: above all that a device maps.
-constexpr Address kUnplaced = Address{1} << 62;
 
 bool IsSlot(const Access& access) { return (access.buffer & kSlotBit) != 0; }
 uint32_t SlotOf(const Access& access) { return access.buffer & kBufferIndexMask; }
@@ -27,17 +24,6 @@ bool HeaderIsZero(const concert_descriptor& descriptor) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(&copy);
   return std::all_of(bytes, bytes + offsetof(concert_descriptor, body),
                      [](uint8_t byte) { return byte == 0; });
-}
-
-Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
-  const OpKind* kind = FindOpKind(descriptor.kind);
-  if (kind == nullptr) return UnknownKind(descriptor.kind);
-  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderIsZero(descriptor)));
-  if (kind->collective || descriptor.kind == CONCERT_OP_PROGRAM) {
-    return {CONCERT_ABI_UNIMPLEMENTED, CONCERT_MESSAGE_NOT_IN_PROGRAM, {descriptor.kind}};
-  }
-  op.kind = descriptor.kind;
-  return kind->admit(descriptor, context, op);
 }
 
 absl::Status ErrorOf(size_t index, uint16_t kind, const Failure& failure) {
@@ -168,10 +154,21 @@ policies::Work WorkOf(const Program& program) {
 
 }  // namespace
 
+Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
+  const OpKind* kind = FindOpKind(descriptor.kind);
+  if (kind == nullptr) return UnknownKind(descriptor.kind);
+  CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderIsZero(descriptor)));
+  if (kind->collective || descriptor.kind == CONCERT_OP_PROGRAM) {
+    return {CONCERT_ABI_UNIMPLEMENTED, CONCERT_MESSAGE_NOT_IN_PROGRAM, {descriptor.kind}};
+  }
+  op.kind = descriptor.kind;
+  return kind->admit(descriptor, context, op);
+}
+
 absl::StatusOr<ArenaPlan> PlanArena(const ProgramSource& source) {
   if (absl::Status status = CheckSizes(source); !status.ok()) return status;
   std::vector<uint64_t> addresses;
-  Address next = kUnplaced;
+  Address next = kUnplacedArena;
   for (const concert_program_slot& slot : source.slots) {
     addresses.push_back(next);
     next += (slot.bytes + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
@@ -187,7 +184,7 @@ absl::StatusOr<ArenaPlan> PlanArena(const ProgramSource& source) {
   }
   ArenaPlan plan;
   plan.bytes = PlaceSlots(uses.uses(), kArenaAlignment);
-  for (const ArenaSlot& slot : uses.uses()) plan.offsets.push_back(slot.offset);
+  plan.slots.assign(uses.uses().begin(), uses.uses().end());
   return plan;
 }
 
@@ -199,7 +196,7 @@ absl::StatusOr<std::unique_ptr<Program>> BindProgram(const ProgramSource& source
   std::vector<uint64_t> addresses;
   std::vector<int> binding_of_slot;
   for (size_t i = 0; i < source.slots.size(); ++i) {
-    addresses.push_back(arena + plan.offsets[i]);
+    addresses.push_back(arena + plan.slots[i].offset);
     program->slot_bytes += source.slots[i].bytes;
     const bool binding = source.slots[i].role == CONCERT_SLOT_BINDING;
     binding_of_slot.push_back(binding ? static_cast<int>(program->bindings.size()) : -1);

@@ -10,7 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/failure.h"
 #include "kernels/op_table.h"
+#include "kernels/program/arena.h"
 #include "kernels/program/program.h"
 #include "proto/ring/control_abi.h"
 
@@ -26,12 +28,17 @@ struct ProgramSource {
 
 // Where slots lie in the arena. Slots whose uses do not overlap share memory.
 struct ArenaPlan {
-  uint64_t bytes = 0;             // 0: the program has no slots in use
-  std::vector<uint64_t> offsets;  // by slot
+  uint64_t bytes = 0;            // 0: the program has no slots in use
+  std::vector<ArenaSlot> slots;  // by number
 };
 
 // Arenas begin at multiples of this, as what devices allocate does.
 inline constexpr uint64_t kArenaAlignment = 256;
+// Where slots lie while the arena has no address yet: above all that a device maps.
+inline constexpr Address kUnplacedArena = Address{1} << 62;
+
+// Checks and admits one op of a program, whose slots the context has.
+Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // Checks everything there is to check. An error names the op that is wrong, by its place and kind,
 // with the sentence that it would fail with by itself; or the op that reads of an arena slot what

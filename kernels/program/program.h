@@ -2,6 +2,7 @@
 #ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_H_
 #define CONCERT_KERNELS_PROGRAM_PROGRAM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,13 +13,15 @@
 
 namespace concert::kernels {
 
+struct Pass;  // kernels/program/pass.h
+
 // What a device has made of a program's ops, if it makes something of them.
 class ProgramExecutable {
  public:
   virtual ~ProgramExecutable() = default;
 };
 
-// Never changes once it is registered; read by the threads that run it.
+// Never changes once it is registered, but for `pass`; read by the threads that run it.
 struct Program {
   struct Binding {
     Address staged = 0;  // where the program's ops have it, in the arena
@@ -38,6 +41,9 @@ struct Program {
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
   // Why no step kernel runs it; empty: one does, or the device knows of none.
   std::string why_no_step;
+  // Runs of it may be part of these. Null: it has no replicas. Release by the control thread, when
+  // the pass is ready; acquire by the scheduler.
+  mutable std::atomic<const Pass*> pass{nullptr};
 };
 
 // A registered program as operators see it.

@@ -9,11 +9,15 @@
 
 namespace concert::kernels {
 
+struct Pass;     // kernels/program/pass.h
 struct Program;  // kernels/program/program.h
 
 struct ProgramArgs {
   const Program* program;  // its session keeps it until no run of it is left
   std::array<Address, CONCERT_MAX_BINDINGS> bindings;  // as many as the program has
+  // That the run is launched in with others, and as which of its members; null: it runs alone.
+  const Pass* pass;
+  uint32_t member;
 };
 
 }  // namespace concert::kernels

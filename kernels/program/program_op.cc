@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/program/pass.h"
 #include "kernels/program/program.h"
 #include "kernels/validate.h"
 
@@ -44,6 +45,7 @@ Failure AdmitProgram(const concert_descriptor& descriptor, const AdmitContext& c
   op.kind = CONCERT_OP_PROGRAM;
   op.buffers.push_back(body.program & kBufferIndexMask);
   op.program.program = &program;
+  op.program.pass = nullptr;
   for (size_t i = 0; i < count; ++i) {
     ByteRange range;
     CONCERT_RETURN_IF_FAILED(
@@ -72,6 +74,7 @@ Accesses AccessesOfProgram(const Op& op) {
 
 void ComputeProgram(std::span<const Op* const> parts) {
   const ProgramArgs& args = parts[0]->program;
+  if (args.pass != nullptr) return ComputePass(*args.pass, parts);
   const Program& program = *args.program;
   for (size_t i = 0; i < program.bindings.size(); ++i) {
     std::memcpy(reinterpret_cast<void*>(program.bindings[i].staged),

@@ -19,7 +19,7 @@ Failure AdmitProgram(const concert_descriptor& descriptor, const AdmitContext& c
 // The arena and the bindings; of what else the ops write, only bounds (AccessMode::kWriteSome).
 Accesses AccessesOfProgram(const Op& op);
 
-// One part.
+// One part, or the runs of a pass.
 void ComputeProgram(std::span<const Op* const> parts);
 
 namespace cuda {

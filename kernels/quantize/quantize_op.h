@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_QUANTIZE_QUANTIZE_OP_H_
 #define CONCERT_KERNELS_QUANTIZE_QUANTIZE_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -20,6 +22,10 @@ Accesses AccessesOfQuantize(const Op& op);
 
 // One part.
 void ComputeQuantize(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kQuantizeOperands[] = {
+    offsetof(concert_quantize_body, x), offsetof(concert_quantize_body, out),
+    offsetof(concert_quantize_body, scales)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_RMS_NORM_RMS_NORM_OP_H_
 #define CONCERT_KERNELS_RMS_NORM_RMS_NORM_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/failure.h"
@@ -23,6 +25,11 @@ Accesses AccessesOfRmsNorm(const Op& op);
 
 // One part. Sums of squares in fp64.
 void ComputeRmsNorm(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kRmsNormOperands[] = {
+    offsetof(concert_rms_norm_body, x), offsetof(concert_rms_norm_body, residual),
+    offsetof(concert_rms_norm_body, weight),
+    offsetof(concert_rms_norm_body, out)};  // OpKind::row_operands
 
 namespace cuda {
 struct RowTask;  // kernels/rows/row_args.h

@@ -115,14 +115,15 @@ class StepRecorder {
     return *std::move(program);
   }
 
+  ProgramSource Source() const {
+    return {.gpu = 0, .buffers = buffers_, .slots = slots_, .ops = ops_};
+  }
+
   // Where tables lie among the weights: positions, slots, pages, lengths, cosines and sines.
   static constexpr uint64_t kTableBytes = 64 * 1024;
   static constexpr uint64_t TableAt(int number) { return number * kTableBytes; }
 
  private:
-  ProgramSource Source() const {
-    return {.gpu = 0, .buffers = buffers_, .slots = slots_, .ops = ops_};
-  }
   concert_operand Weight(uint64_t elements) {
     const concert_operand weight = {kStepWeights, 0, next_};
     next_ += (elements * 2 + 255) / 256 * 256;

@@ -1,0 +1,80 @@
+// Passes: runs of several programs that read the same weights as one, which reads them once.
+#ifndef CONCERT_KERNELS_PROGRAM_PASS_H_
+#define CONCERT_KERNELS_PROGRAM_PASS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/program/compile.h"
+#include "kernels/program/program.h"
+
+namespace concert::kernels {
+
+// Programs of one pass: more would make its GEMMs bound by arithmetic.
+inline constexpr size_t kMaxPassMembers = 8;
+
+// Programs that are the same but for their state, as one. Its arena has each slot once for each
+// member, one below the other, so that a matrix with rows of a batch has the rows of all members.
+// Ops that compute each row alike, weights being the same, are done once for all of these. All
+// else, as what reads a cache, is done for each member that takes part.
+//
+// Never changes but for the last two; read by the threads that run it.
+struct Pass {
+  static constexpr int8_t kAll = -1;
+
+  Program program;             // all ops; its bindings have the bytes of all members
+  std::vector<int8_t> owners;  // by op: its member, or kAll
+  uint32_t member_count = 0;
+  uint64_t shared_bytes = 0;  // that a run reads and one more in the pass does not read again
+
+  // Runs in it that are launched and have not ended. The dispatcher's; others may read it.
+  mutable std::atomic<uint32_t> runs{0};
+  // Set by the dispatcher when it has seen that no program is of this pass any more: it launches no
+  // more of it. Release; pairs with the acquire of who frees it.
+  mutable std::atomic<bool> given_up{false};
+
+  // Where the ops have binding `index` of `member`.
+  Address StagedOf(uint32_t member, size_t index) const {
+    return program.bindings[index].staged + member * BindingBytes(index);
+  }
+  uint64_t BindingBytes(size_t index) const { return program.bindings[index].bytes / member_count; }
+};
+
+struct PassMember {
+  const Program* program;
+  ProgramSource source;  // that it was made of
+};
+
+// What can be said before the pass has memory.
+struct PassPlan {
+  ArenaPlan arena;            // its slots hold those of all members
+  std::vector<bool> wide;     // by op of a member: once for all
+  uint64_t shared_bytes = 0;  // as Pass has it
+};
+
+// Pure. REQUIRES: 2 to kMaxPassMembers members, whose programs are registered. FAILED_PRECONDITION,
+// saying which op differs, if they are not the same but for their state and weights.
+absl::StatusOr<PassPlan> PlanPass(std::span<const PassMember> members);
+
+// The pass with its arena at `arena`. REQUIRES: `plan` is of the same members, and `arena` is a
+// multiple of kArenaAlignment with plan.arena.bytes bytes.
+absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> members,
+                                               const PassPlan& plan, Address arena);
+
+// The same for programs whose pass reads the same weights.
+uint64_t HashForPass(const Program& program);
+
+// Of runs of a pass together. REQUIRES: at least one.
+policies::Work WorkOfPass(const Pass& pass, std::span<const Op* const> runs);
+
+// Runs on the CPU. REQUIRES: runs of the pass's members, each at most once.
+void ComputePass(const Pass& pass, std::span<const Op* const> runs);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_PROGRAM_PASS_H_

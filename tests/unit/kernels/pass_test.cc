@@ -1,0 +1,210 @@
+// Programs that share weights as one: results on the CPU against each program's own.
+#include "kernels/program/pass.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/program/program_op.h"
+#include "tests/support/seed.h"
+#include "tests/unit/kernels/random_step.h"
+
+namespace concert::kernels {
+namespace {
+
+Address AlignedIn(std::vector<uint16_t>& memory) {
+  return (reinterpret_cast<Address>(memory.data()) + 255) / 256 * 256;
+}
+
+// A program with memory of its own, but for the weights, and a run of it.
+class Replica {
+ public:
+  // `seed`: what is recorded.
+  Replica(const StepModel& model, StepMemory& weights, const StepMemory& own, uint32_t seed)
+      : memory_(own), buffers_(memory_.buffers()) {
+    buffers_[kStepWeights] = weights.buffers()[kStepWeights];
+    recorder_ = std::make_unique<StepRecorder>(model, buffers_);
+    std::mt19937 same(seed);
+    RecordRandom(*recorder_, model, same);
+    arena_.resize(recorder_->PlaceArena() / 2 + 128);
+    program_ = recorder_->Bind(AlignedIn(arena_));
+  }
+
+  PassMember member() const { return {program_.get(), recorder_->Source()}; }
+  const Program& program() const { return *program_; }
+  const StepMemory& memory() const { return memory_; }
+  StepRecorder& recorder() { return *recorder_; }
+
+  // In the pass as its member, or alone.
+  Op Run(const Pass* pass = nullptr, uint32_t member = 0) {
+    Op op;
+    op.kind = CONCERT_OP_PROGRAM;
+    op.work = program_->work;
+    op.program = {.program = program_.get(), .bindings = {}, .pass = pass, .member = member};
+    Address next = reinterpret_cast<Address>(memory_.bindings.data());
+    for (size_t i = 0; i < program_->bindings.size(); ++i) {
+      op.program.bindings[i] = next;
+      next += program_->bindings[i].bytes;
+    }
+    return op;
+  }
+
+ private:
+  StepMemory memory_;
+  std::vector<BufferRange> buffers_;
+  std::unique_ptr<StepRecorder> recorder_;
+  std::vector<uint16_t> arena_;
+  std::unique_ptr<Program> program_;
+};
+
+void Compute(const std::vector<Op>& runs) {
+  std::vector<const Op*> parts;
+  for (const Op& run : runs) parts.push_back(&run);
+  ComputeProgram(parts);
+}
+
+std::vector<PassMember> MembersOf(const std::vector<Replica>& replicas) {
+  std::vector<PassMember> members;
+  for (const Replica& replica : replicas) members.push_back(replica.member());
+  return members;
+}
+
+TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
+  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  for (int round = 0; round < 12; ++round) {
+    StepModel model = RandomModel(random);
+    model.rows = std::min(model.rows, 8u);
+    const uint32_t seed = random();
+    StepMemory weights(random);
+    std::vector<Replica> alone, together;
+    for (size_t i = 0; i < 2 + random() % 3; ++i) {
+      const StepMemory own(random);
+      alone.emplace_back(model, weights, own, seed);
+      together.emplace_back(model, weights, own, seed);
+    }
+    const std::vector<PassMember> members = MembersOf(together);
+    const absl::StatusOr<PassPlan> plan = PlanPass(members);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<uint16_t> arena(plan->arena.bytes / 2 + 128, 0xffff);  // NaN
+    const auto pass = BindPass(members, *plan, AlignedIn(arena));
+    ASSERT_TRUE(pass.ok()) << pass.status();
+    for (int step = 0; step < 2; ++step) {
+      std::vector<Op> runs;
+      for (uint32_t i = 0; i < together.size(); ++i) {
+        if (random() % 3 == 0) continue;  // does not take part
+        runs.push_back(together[i].Run(pass->get(), i));
+        Compute({alone[i].Run()});
+      }
+      std::shuffle(runs.begin(), runs.end(), random);
+      if (!runs.empty()) Compute(runs);
+    }
+    // The CPU's results do not depend on how many rows there are: they are the same to the bit.
+    for (size_t i = 0; i < together.size(); ++i) {
+      ASSERT_EQ(together[i].memory().bindings, alone[i].memory().bindings) << "round " << round;
+      ASSERT_EQ(together[i].memory().cache, alone[i].memory().cache) << "round " << round;
+    }
+  }
+}
+
+TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
+  std::mt19937 random(tests::Seed());
+  const StepModel model;
+  StepMemory weights(random);
+  std::vector<Replica> replicas;
+  for (int i = 0; i < 3; ++i) replicas.emplace_back(model, weights, weights, /*seed=*/7);
+  const std::vector<PassMember> members = MembersOf(replicas);
+  const absl::StatusOr<PassPlan> plan = PlanPass(members);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  uint64_t weight_bytes = 0;
+  for (size_t i = 0; i < plan->wide.size(); ++i) {
+    const Op& op = replicas[0].program().ops[i];
+    const bool of_cache =
+        op.kind == CONCERT_OP_ROPE_APPEND || op.kind == CONCERT_OP_ATTENTION_DECODE;
+    EXPECT_EQ(plan->wide[i], !of_cache) << i;
+    if (op.kind == CONCERT_OP_GEMM) weight_bytes += uint64_t{2} * op.work.n * op.work.k;
+  }
+  EXPECT_GE(plan->shared_bytes, weight_bytes);
+  EXPECT_LT(plan->shared_bytes, weight_bytes * 11 / 10);  // and gains of norms
+
+  std::vector<uint16_t> arena(plan->arena.bytes / 2 + 128);
+  const auto pass = BindPass(members, *plan, AlignedIn(arena));
+  ASSERT_TRUE(pass.ok()) << pass.status();
+  const Op first = replicas[0].Run(pass->get(), 0), second = replicas[1].Run(pass->get(), 1);
+  const Op* const runs[] = {&first, &second};
+  const policies::Work work = WorkOfPass(**pass, runs);
+  EXPECT_EQ(work.hbm_bytes, 2 * first.work.hbm_bytes - plan->shared_bytes);
+  EXPECT_EQ(work.flops, 2 * first.work.flops);
+  EXPECT_EQ(work.steps, first.work.steps);
+}
+
+// Fields that are no operands count; where state lies does not.
+TEST(PassTest, OnlyTheSameOverTheSameWeightsIsAReplica) {
+  std::mt19937 random(tests::Seed());
+  const StepModel model;
+  StepMemory weights(random), others(random);
+  std::vector<Replica> replicas;
+  replicas.emplace_back(model, weights, weights, 7);
+  replicas.emplace_back(model, weights, others, 7);
+  EXPECT_EQ(HashForPass(replicas[0].program()), HashForPass(replicas[1].program()));
+  EXPECT_TRUE(PlanPass(MembersOf(replicas)).ok());
+
+  std::vector<Replica> other_weights;
+  other_weights.emplace_back(model, weights, weights, 7);
+  other_weights.emplace_back(model, others, others, 7);
+  EXPECT_NE(HashForPass(other_weights[0].program()), HashForPass(other_weights[1].program()));
+  const absl::StatusOr<PassPlan> nothing_shared = PlanPass(MembersOf(other_weights));
+  ASSERT_TRUE(nothing_shared.ok()) << nothing_shared.status();
+  EXPECT_EQ(nothing_shared->shared_bytes, 0u);
+
+  StepModel narrower = model;
+  narrower.inner = model.inner / 2;
+  std::vector<Replica> other_model;
+  other_model.emplace_back(model, weights, weights, 7);
+  other_model.emplace_back(narrower, weights, weights, 7);
+  EXPECT_EQ(PlanPass(MembersOf(other_model)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// What one member does between two ops for all, another may do at any time between them.
+TEST(PassTest, NoMembersOpTouchesWhatAnotherHoldsBetweenOpsForAll) {
+  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  for (int round = 0; round < 20; ++round) {
+    const StepModel model = RandomModel(random);
+    StepMemory weights(random);
+    const uint32_t seed = random();
+    std::vector<Replica> replicas;
+    for (int i = 0; i < 3; ++i) {
+      const StepMemory own(random);
+      replicas.emplace_back(model, weights, own, seed);
+    }
+    const std::vector<PassMember> members = MembersOf(replicas);
+    const absl::StatusOr<PassPlan> plan = PlanPass(members);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    constexpr Address kArena = Address{1} << 40;
+    const auto pass = BindPass(members, *plan, kArena);
+    ASSERT_TRUE(pass.ok()) << pass.status();
+    const std::vector<int8_t>& owners = (*pass)->owners;
+    for (size_t a = 0; a < owners.size(); ++a) {
+      for (size_t b = a; b < owners.size() && owners[b] != Pass::kAll; ++b) {
+        if (owners[a] == Pass::kAll || owners[a] == owners[b]) continue;
+        const Accesses first = AccessesOf((*pass)->program.ops[a]);
+        const Accesses second = AccessesOf((*pass)->program.ops[b]);
+        for (const Access& one : first.list()) {
+          for (const Access& two : second.list()) {
+            if (!one.writes() && !two.writes()) continue;
+            ASSERT_FALSE(one.memory.Bounds().Overlaps(two.memory.Bounds()))
+                << "ops " << a << " and " << b;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace concert::kernels

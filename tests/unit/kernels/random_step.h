@@ -1,0 +1,112 @@
+// Steps of random models, and the memory that they use, on the CPU.
+#ifndef CONCERT_TESTS_UNIT_KERNELS_RANDOM_STEP_H_
+#define CONCERT_TESTS_UNIT_KERNELS_RANDOM_STEP_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <vector>
+
+#include "tests/unit/kernels/step_recorder.h"
+
+namespace concert::kernels {
+
+inline float Load(Address base, uint64_t element) {
+  const auto bits = reinterpret_cast<const uint16_t*>(base)[element];
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+inline void Store(Address base, uint64_t element, float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+  reinterpret_cast<uint16_t*>(base)[element] = static_cast<uint16_t>(rounded >> 16);
+}
+
+// Memory of a program, with random contents.
+struct StepMemory {
+  explicit StepMemory(std::mt19937& random)
+      : weights(4 * kMiB / 2), cache(2 * kMiB / 2), bindings(64 * 1024) {
+    std::normal_distribution<float> normal(0, 0.1f);
+    for (std::vector<uint16_t>* values : {&weights, &cache, &bindings}) {
+      for (size_t i = 0; i < values->size(); ++i)
+        Store(reinterpret_cast<Address>(values->data()), i, normal(random));
+    }
+    auto* const tables = reinterpret_cast<char*>(weights.data());
+    const auto table = [&](int number) {
+      return reinterpret_cast<int32_t*>(tables + StepRecorder::TableAt(number));
+    };
+    for (int row = 0; row < 32; ++row) {
+      table(0)[row] = static_cast<int32_t>(random() % 100);
+      table(1)[row] = row % 7 == 6 ? -1 : static_cast<int32_t>(row * 5);  // a row that is none
+      for (int page = 0; page < 4; ++page)
+        table(2)[row * 4 + page] = static_cast<int32_t>(random() % 10);
+      table(3)[row] = static_cast<int32_t>(random() % 61);
+    }
+    auto* const angles = reinterpret_cast<float*>(tables + StepRecorder::TableAt(4));
+    for (int i = 0; i < 100 * 64; ++i) angles[i] = normal(random) * 5;
+  }
+  std::vector<BufferRange> buffers() {
+    return {{},
+            {reinterpret_cast<Address>(weights.data()), weights.size() * 2, 0, false},
+            {reinterpret_cast<Address>(cache.data()), cache.size() * 2, 0, false}};
+  }
+
+  std::vector<uint16_t> weights, cache, bindings;
+};
+
+inline StepModel RandomModel(std::mt19937& random) {
+  const auto one_of = [&](std::initializer_list<uint32_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  StepModel model;
+  model.rows = one_of({1, 3, 8, 16, 32});
+  model.hidden = one_of({64, 96, 128});
+  model.kv_heads = one_of({1, 2});
+  model.q_heads = model.kv_heads * one_of({1, 2, 3});
+  model.rotary = one_of({16, 32, 64});
+  model.inner = one_of({32, 96, 160});
+  model.interleaved = random() % 2 == 0;
+  model.second_norm = random() % 3 != 0;
+  model.one_cache = random() % 3 == 0;
+  return model;
+}
+
+// Layers, with what keeps ops apart here and there.
+inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt19937& random) {
+  const uint32_t residual = recorder.Slot(model.hidden, random() % 2 == 0);
+  const uint32_t out = recorder.Slot(model.hidden, /*binding=*/true);
+  // What those who look aside have seen, of each layer.
+  const uint32_t aside[] = {recorder.Slot(model.hidden, true), recorder.Slot(model.hidden, true)};
+  const uint32_t gates[] = {recorder.Slot(2 * model.inner, true),
+                            recorder.Slot(2 * model.inner, true)};
+  recorder.Double(recorder.Slot(model.hidden, /*binding=*/true), model.hidden, residual);
+  StepSlots slots = StepSlots::Of(recorder, model);
+  const bool slots_again = random() % 2 == 0;
+  uint32_t update = 0;
+  for (int layer = 0; layer < 2; ++layer) {
+    if (!slots_again) slots = StepSlots::Of(recorder, model);
+    RecordLayer(recorder, model, slots, residual, update);
+    update = slots.update;
+    if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
+    if (random() % 3 == 0) recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
+    if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);
+    if (random() % 3 == 0) recorder.Double(update, model.hidden, update);
+    if (random() % 4 == 0) recorder.Double(residual, model.hidden, residual);
+  }
+  recorder.Norm(update, residual, out);
+}
+
+inline double Distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = Load(reinterpret_cast<Address>(a.data()), i);
+    const double y = Load(reinterpret_cast<Address>(b.data()), i);
+    difference += (x - y) * (x - y), norm += y * y;
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_TESTS_UNIT_KERNELS_RANDOM_STEP_H_
