@@ -54,6 +54,7 @@ struct OpSlot {
   uint64_t work_hash = 0;  // policies::HashWork(op.work)
   float solo_us = 0;       // predicted when it is launched or offered
   policies::Time admitted_at = 0, ready_at = 0;
+  const kernels::Pass* pass = nullptr;  // of a run; once it is launched, whose use counts it
 
   // The Ledger's, from its launch or offer on.
   struct Flight {

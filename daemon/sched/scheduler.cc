@@ -284,6 +284,7 @@ void Scheduler::Finish(OpId id, Time now) {
   queue.finished = slot.op.ticket;
   if (races_ != nullptr) races_->End(id);
   ledger_.Finish(id, now);
+  EndRun(slot);
   finished_.push_back(id);
 }
 
@@ -296,7 +297,10 @@ void Scheduler::FailAll(const Failure& failure) {
       if (slot.failure.ok()) slot.failure = failure;
       if (slot.state == OpState::kOffered)
         continue;  // the rendezvous still has it and will give it back
-      if (slot.state == OpState::kLaunched) ledger_.Withdraw(op);
+      if (slot.state == OpState::kLaunched) {
+        ledger_.Withdraw(op);
+        EndRun(slot);
+      }
       ReleasePart(slot);
       slot.state = OpState::kQueued;
       slot.may_launch = false;

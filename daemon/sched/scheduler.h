@@ -217,6 +217,19 @@ class Scheduler {
     uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
   };
 
+  // Ready runs of one class that may go together, as far as a decision has seen them.
+  struct PassCandidates {
+    const kernels::Pass* pass;
+    policies::Priority priority;
+    uint32_t in_flight = 0;  // ops of their queues
+    bool deep = false;       // of one of these queues two or more
+  };
+  // A ready run that goes with another one.
+  struct Companion {
+    uint16_t ready;  // the other's index in the snapshot
+    OpId op;
+  };
+
   // A ready op and what decides its place in the snapshot.
   struct Candidate {
     int8_t priority;
@@ -279,17 +292,28 @@ class Scheduler {
   bool WaitsElsewhere(const OpSlot& slot) const;
   bool BuildSnapshot(Time now);
   bool Decide(Time now, Actions& actions);
-  float SoloUs(const OpSlot& slot);
   void Apply(Time now, Actions& actions);
   void Launch(Time now, const policies::PlannedLaunch& planned, Ledger::OpenPlan& plan,
               Actions& actions);
   void Offer(Time now, const policies::PlannedLaunch& planned, Actions& actions);
-  uint16_t TakeFromQueue(OpId op, OpState state);
+  uint16_t TakeFromQueue(OpId op, OpState state, float solo_us);
   void CountSession(const OpSlot& slot);
   bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
+
+  // Passes: runs that read the same weights go together (scheduler_passes.cc).
+  uint32_t InFlight(const Queue& queue) const;
+  bool JoinsPass(const Queue& queue, OpSlot& slot);
+  std::vector<PassCandidates>::iterator FindPassCandidates(const OpSlot& slot);
+  void HoldBackForPasses();
+  bool GoesWithAnother(OpId op);
+  void SumUpPasses();
+  float ShareUs(uint16_t ready);
+  void AddCompanions(uint16_t ready, kernels::LaunchRequest& launch, Actions& actions);
+  static void CountRun(const OpSlot& slot);
+  static void EndRun(const OpSlot& slot);
 
   // Ending (scheduler.cc).
   void Finish(OpId op, Time now);
@@ -324,6 +348,8 @@ class Scheduler {
   policies::Snapshot snapshot_;
   policies::Plan plan_;
   std::vector<Candidate> candidates_;
+  std::vector<PassCandidates> pass_candidates_;
+  std::vector<Companion> companions_;
   std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
 };

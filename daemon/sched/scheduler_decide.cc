@@ -78,11 +78,10 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 // those before it are launched.
 void Scheduler::AddCandidates(uint8_t list, int limit, Wanted wanted) {
   for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
-    if (limit <= 0) return;
     const Queue& queue = queues_[id];
-    const OpSlot& slot = pool_[queue.front];
+    OpSlot& slot = pool_[queue.front];
     if (wanted == Wanted::kOfManySteps && slot.op.work.steps == 1) continue;
-    --limit;
+    if (!JoinsPass(queue, slot) && limit-- <= 0) return;
     candidates_.push_back({.priority = static_cast<int8_t>(queue.priority),
                            .ahead = shares_[queue.share].served_ns,
                            .ready_at = slot.ready_at,
@@ -95,6 +94,7 @@ void Scheduler::AddCandidates(uint8_t list, int limit, Wanted wanted) {
 // has had least, then the op that has waited longest, then the one admitted first.
 void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
+  pass_candidates_.clear();
   const bool more_expected = MoreExpected();
   for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
     if (lists_[list].first == kNone) continue;
@@ -109,6 +109,7 @@ void Scheduler::RankCandidates(Time now) {
       kReadyCollective,
       std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()),
       Wanted::kAll);
+  HoldBackForPasses();
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };
@@ -204,11 +205,13 @@ bool Scheduler::BuildSnapshot(Time now) {
   RankCandidates(now);
   if (candidates_.empty()) return false;
   snapshot_ready_.clear();
+  companions_.clear();
   std::optional<policies::Beside> beside;  // found out where there is a collective
   const size_t count = std::min<size_t>(candidates_.size(), policies::kMaxReady);
   for (size_t i = 0; i < count; ++i) {
     const OpSlot& slot = pool_[candidates_[i].op];
     const Queue& queue = queues_[slot.queue];
+    if (GoesWithAnother(candidates_[i].op)) continue;
     snapshot_ready_.push_back({.op = candidates_[i].op,
                                .session = queue.session,
                                .priority = queue.priority,
@@ -222,6 +225,7 @@ bool Scheduler::BuildSnapshot(Time now) {
     if (!beside) beside = GemmsBeside(now);
     snapshot_ready_.back().sms = ExpectedSms(slot, *beside);
   }
+  SumUpPasses();
   for (int lane = 0; lane < policies::kLaneCount; ++lane) {
     snapshot_.lanes[lane] = ledger_.StateOf(static_cast<Lane>(lane), now);
   }
@@ -269,10 +273,6 @@ void Scheduler::Apply(Time now, Actions& actions) {
   if (open.has_value()) ledger_.Close(plan_, *open);
 }
 
-float Scheduler::SoloUs(const OpSlot& slot) {
-  return static_cast<float>(costs_.Of(slot.op.work, slot.work_hash).solo_us);
-}
-
 // Whether it takes part in chains: a group, or a launch of the row kernel.
 bool Scheduler::IsChained(const PlannedLaunch& launch) const {
   const std::span<const uint16_t> ops = plan_.OpsOf(launch);
@@ -291,17 +291,19 @@ void Scheduler::Launch(Time now, const PlannedLaunch& planned, Ledger::OpenPlan&
     const OpId op = snapshot_.ready[index].op;
     const kernels::Predecessor after =
         chained ? PredecessorOn(pool_[op], planned.lane) : kernels::Predecessor{};
-    const uint16_t mask = TakeFromQueue(op, OpState::kLaunched);
+    const uint16_t mask = TakeFromQueue(op, OpState::kLaunched, ShareUs(index));
     launch.order_mask |= mask;
     launch.inputs_ready &= mask == 0 || after.launches_back > 0;
     actions.AddOp(op, after);
   }
+  if (planned.count == 1) AddCompanions(plan_.OpsOf(planned)[0], launch, actions);
   launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
   const std::span<const OpId> ops = actions.OpsOf(launch);
   ledger_.Launch(launch, ops, chained, plan, now);
   for (const OpId op : ops) {
     const OpSlot& slot = pool_[op];
     CountSession(slot);
+    CountRun(slot);
     SetActive(slot.queue, true);
     Advance(slot.queue, slot.op.ticket);
   }
@@ -311,20 +313,20 @@ void Scheduler::Offer(Time now, const PlannedLaunch& planned, Actions& actions) 
   const ReadyOp& part = snapshot_.ready[plan_.ops[planned.first]];
   kernels::LaunchRequest& launch = actions.AddLaunch(planned);
   actions.AddOp(part.op);
-  launch.order_mask = TakeFromQueue(part.op, OpState::kOffered);
+  launch.order_mask = TakeFromQueue(part.op, OpState::kOffered, ShareUs(plan_.ops[planned.first]));
   launch.order_mask &= static_cast<uint16_t>(~(1u << planned.lane));
   ledger_.Offer(part.op, planned.lane, part.sms, now);
 }
 
 // Moves the op from the front of its queue to those that are launched or offered. Returns the lanes
 // of what it depends on that is unfinished.
-uint16_t Scheduler::TakeFromQueue(OpId op, OpState state) {
+uint16_t Scheduler::TakeFromQueue(OpId op, OpState state, float solo_us) {
   OpSlot& slot = pool_[op];
   Queue& queue = queues_[slot.queue];
   CONCERT_CHECK(slot.state == OpState::kReady && queue.front == op);
   const uint16_t mask = LanesBefore(slot);
   slot.state = state;
-  slot.solo_us = SoloUs(slot);
+  slot.solo_us = solo_us;
   shares_[queue.share].served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
   queue.last_launched = op;
   queue.front = slot.next;

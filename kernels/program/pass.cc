@@ -225,6 +225,7 @@ absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> membe
   auto pass = std::make_unique<Pass>();
   pass->member_count = static_cast<uint32_t>(members.size());
   pass->shared_bytes = plan.shared_bytes;
+  for (size_t m = 0; m < members.size(); ++m) pass->members[m] = members[m].program;
   Program& program = pass->program;
   program.gpu = first.gpu;
   program.arena = {arena, arena + plan.arena.bytes};

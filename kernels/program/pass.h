@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_PROGRAM_PASS_H_
 #define CONCERT_KERNELS_PROGRAM_PASS_H_
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,26 +20,40 @@ namespace concert::kernels {
 // Programs of one pass: more would make its GEMMs bound by arithmetic.
 inline constexpr size_t kMaxPassMembers = 8;
 
+// What of a pass's programs is in flight, in it or alone: the scheduler's.
+struct PassUse {
+  std::array<uint32_t, policies::kPriorityCount> runs{};  // launched and not ended, by class
+  uint32_t together = 0;                                  // of them in the pass
+  uint16_t lanes = 0;  // bit i: together on lane i, since the first of these
+};
+
 // Programs that are the same but for their state, as one. Its arena has each slot once for each
 // member, one below the other, so that a matrix with rows of a batch has the rows of all members.
 // Ops that compute each row alike, weights being the same, are done once for all of these. All
 // else, as what reads a cache, is done for each member that takes part.
 //
-// Never changes but for the last two; read by the threads that run it.
+// Never changes but for what is mutable; read by the threads that run it.
 struct Pass {
   static constexpr int8_t kAll = -1;
 
-  Program program;             // all ops; its bindings have the bytes of all members
+  Program program;  // all ops; its bindings have the bytes of all members
   std::vector<int8_t> owners;  // by op: its member, or kAll
   uint32_t member_count = 0;
+  std::array<const Program*, kMaxPassMembers> members{};  // to be told apart, not to be looked at
   uint64_t shared_bytes = 0;  // that a run reads and one more in the pass does not read again
 
-  // Runs in it that are launched and have not ended. The dispatcher's; others may read it.
+  mutable PassUse use;
+  // Of `use`, for who frees the pass. Release, by the dispatcher, after its last look at the run;
+  // pairs with the control thread's acquire.
   mutable std::atomic<uint32_t> runs{0};
-  // Set by the dispatcher when it has seen that no program is of this pass any more: it launches no
-  // more of it. Release; pairs with the acquire of who frees it.
+  // The dispatcher has learnt that the pass is no program's any more: nothing more is launched in
+  // it. Release; pairs with the control thread's acquire.
   mutable std::atomic<bool> given_up{false};
 
+  // REQUIRES: it is one of the members.
+  uint32_t MemberOf(const Program& one) const {
+    return static_cast<uint32_t>(std::find(members.begin(), members.end(), &one) - members.begin());
+  }
   // Where the ops have binding `index` of `member`.
   Address StagedOf(uint32_t member, size_t index) const {
     return program.bindings[index].staged + member * BindingBytes(index);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/comm/messages.h"
 #include "kernels/op_table.h"
+#include "kernels/program/pass.h"
 
 namespace concert::daemon::sim {
 namespace {
@@ -72,6 +73,10 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
     part->hbm_bytes += static_cast<double>(rank.op->work.hbm_bytes);
   }
   return merged;
+}
+
+bool InPass(const Op& op) {
+  return op.kind == CONCERT_OP_PROGRAM && op.program.pass != nullptr;
 }
 
 }  // namespace
@@ -144,6 +149,16 @@ void SimExecutor::EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op*
   engine_.EnqueueKernel(gpu, lane, at, shape, sm_budget, Cookie(Payload::kLaunch, ChainOps(ops)));
 }
 
+// Runs of a pass: one kernel, which does what they share once.
+void SimExecutor::EnqueuePass(int gpu, const policies::PlannedLaunch& planned, Time at,
+                              std::span<const Op* const> runs) {
+  Op all = *runs.front();
+  all.work = kernels::WorkOfPass(*all.program.pass, runs);
+  const Op* one[] = {&all};
+  engine_.EnqueueKernel(gpu, planned.lane, at, ShapeOf(models_[static_cast<size_t>(gpu)], one),
+                        planned.sm_budget, Cookie(Payload::kLaunch, ChainOps(runs)));
+}
+
 // One kernel, whose ops end when the work list says, on the time scale of the model: each op is a
 // part that computes it, followed by a part that writes its timeline.
 void SimExecutor::EnqueueWorkList(int gpu, Time at, const LaunchRequest& launch) {
@@ -198,6 +213,8 @@ absl::Status SimExecutor::Launch(int gpu, const LaunchRequest& launch) {
       EnqueueWorkList(gpu, at, launch);
     } else if (group) {
       EnqueueKernel(gpu, lane, at, ops, planned.sm_budget);
+    } else if (InPass(*ops.front())) {
+      EnqueuePass(gpu, planned, at, ops);
     } else {
       for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, planned.sm_budget);
     }
@@ -327,13 +344,13 @@ void SimExecutor::Execute(const Completion& completion) {
   size_t count = 0;
   for (uint32_t i = first; i != ChainPool<Op>::kEnd; i = ops_.Next(i)) {
     const Op* op = &ops_[i];
-    if (payload == Payload::kLaunch) {
+    if (payload == Payload::kLaunch && !InPass(*op)) {
       FindOpKind(op->kind)->compute({&op, 1});
     } else {
       parts[count++] = op;
     }
   }
-  if (payload == Payload::kCollective) FindOpKind(parts[0]->kind)->compute({parts.data(), count});
+  if (count > 0) FindOpKind(parts[0]->kind)->compute({parts.data(), count});
 }
 
 void SimExecutor::ReleaseDone() {

@@ -73,6 +73,8 @@ class SimExecutor {
       CONCERT_REQUIRES(mutex_);
   uint32_t ChainOps(std::span<const Op* const> ops) CONCERT_REQUIRES(mutex_);
   void EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_budget) CONCERT_REQUIRES(mutex_);
+  void EnqueuePass(int gpu, const policies::PlannedLaunch& planned, Time at,
+                   std::span<const Op* const> runs) CONCERT_REQUIRES(mutex_);
   void EnqueueKernel(int gpu, Lane lane, Time at, std::span<const Op* const> ops, int sm_budget)
       CONCERT_REQUIRES(mutex_);
   void EnqueueWorkList(int gpu, Time at, const LaunchRequest& launch) CONCERT_REQUIRES(mutex_);

@@ -1,0 +1,152 @@
+// The part of the scheduler that puts runs together which read the same weights
+// (kernels/program/pass.h). Policies see them as one op.
+//
+// Of one class, one pass is under way: what becomes ready meanwhile goes together behind it, so
+// that weights are read once for all of it. What is ready while none is under way goes at once:
+// nobody waits for company.
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "daemon/check.h"
+#include "daemon/sched/scheduler.h"
+#include "kernels/program/pass.h"
+#include "policies/seam/hash.h"
+
+namespace concert::daemon {
+namespace {
+
+uint32_t& RunsOf(const kernels::Pass& pass, policies::Priority priority) {
+  return pass.use.runs[static_cast<size_t>(static_cast<int>(priority) + 1)];
+}
+
+}  // namespace
+
+// Launched ops of the queue that have not ended: 2 stands for more, too.
+uint32_t Scheduler::InFlight(const Queue& queue) const {
+  if (queue.head == queue.front) return 0;
+  return pool_[queue.head].next == queue.front ? 1 : 2;
+}
+
+// Notes the pass of a candidate, if it has one. True if it goes with a candidate before it, beside
+// whose launch it needs no room.
+bool Scheduler::JoinsPass(const Queue& queue, OpSlot& slot) {
+  if (slot.op.kind != CONCERT_OP_PROGRAM) return false;
+  // Acquire: pairs with the control thread's release, when the pass is ready. Once a decision, for
+  // which it is then the same.
+  slot.pass = slot.op.program.program->pass.load(std::memory_order_acquire);
+  if (slot.pass == nullptr) return false;
+  auto found = FindPassCandidates(slot);
+  const bool first = found == pass_candidates_.end();
+  if (first) found = pass_candidates_.insert(found, {.pass = slot.pass, .priority = slot.priority});
+  const uint32_t in_flight = InFlight(queue);
+  found->in_flight += in_flight;
+  found->deep |= in_flight > 1;
+  return !first;
+}
+
+std::vector<Scheduler::PassCandidates>::iterator Scheduler::FindPassCandidates(const OpSlot& slot) {
+  return std::find_if(pass_candidates_.begin(), pass_candidates_.end(),
+                      [&](const PassCandidates& one) {
+                        return one.pass == slot.pass && one.priority == slot.priority;
+                      });
+}
+
+// Drops candidates for which a pass under way is to end first. Those go behind it at once that
+// follow all that is in it: nobody is left for whom the next pass could wait.
+void Scheduler::HoldBackForPasses() {
+  if (pass_candidates_.empty()) return;
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    const OpSlot& slot = pool_[candidate.op];
+    if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return false;
+    const PassCandidates& its = *FindPassCandidates(slot);
+    return its.deep || its.in_flight != RunsOf(*slot.pass, slot.priority);
+  });
+}
+
+// Whether the candidate goes with one that the snapshot has, or, being another run of the same
+// program, is to go later.
+bool Scheduler::GoesWithAnother(OpId op) {
+  const OpSlot& slot = pool_[op];
+  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return false;
+  const auto is_same = [&](OpId other) {
+    return pool_[other].op.program.program == slot.op.program.program;
+  };
+  for (uint16_t i = 0; i < snapshot_ready_.size(); ++i) {
+    const OpSlot& first = pool_[snapshot_ready_[i].op];
+    if (first.op.kind != CONCERT_OP_PROGRAM || first.pass != slot.pass ||
+        first.priority != slot.priority) {
+      continue;
+    }
+    const bool again = is_same(snapshot_ready_[i].op) ||
+                       std::any_of(companions_.begin(), companions_.end(),
+                                   [&](const Companion& one) { return is_same(one.op); });
+    if (!again) companions_.push_back({i, op});
+    return true;
+  }
+  return false;
+}
+
+// Runs that go together are to policies one op, whose work is that of all.
+void Scheduler::SumUpPasses() {
+  if (companions_.empty()) return;
+  for (uint16_t i = 0; i < snapshot_ready_.size(); ++i) {
+    policies::ReadyOp& ready = snapshot_ready_[i];
+    std::array<const Op*, kernels::kMaxPassMembers> runs = {&pool_[ready.op].op};
+    size_t count = 1;
+    for (const Companion& one : companions_) {
+      if (one.ready == i) runs[count++] = &pool_[one.op].op;
+    }
+    if (count == 1) continue;
+    ready.work = kernels::WorkOfPass(*pool_[ready.op].pass, std::span(runs).first(count));
+    ready.work_hash = policies::HashWork(ready.work);
+  }
+}
+
+// What each of those that go as this ready op would take of the GPU if they were alone on it.
+float Scheduler::ShareUs(uint16_t ready) {
+  const policies::ReadyOp& op = snapshot_.ready[ready];
+  const auto companions = std::count_if(companions_.begin(), companions_.end(),
+                                        [&](const Companion& one) { return one.ready == ready; });
+  return static_cast<float>(costs_.Of(op.work, op.work_hash).solo_us) /
+         static_cast<float>(1 + companions);
+}
+
+// Adds to a launch of one ready op those that go with it.
+void Scheduler::AddCompanions(uint16_t ready, kernels::LaunchRequest& launch, Actions& actions) {
+  const float share_us = ShareUs(ready);
+  for (const Companion& one : companions_) {
+    if (one.ready != ready) continue;
+    launch.order_mask |= TakeFromQueue(one.op, OpState::kLaunched, share_us);
+    actions.AddOp(one.op);
+    ++launch.planned.count;
+  }
+  if (launch.planned.count == 1) return;
+  for (const OpId id : actions.OpsOf(launch)) {
+    OpSlot& slot = pool_[id];
+    slot.op.program.pass = slot.pass;
+    slot.op.program.member = slot.pass->MemberOf(*slot.op.program.program);
+  }
+  // The pass before has the same arena.
+  launch.order_mask |= pool_[actions.OpsOf(launch)[0]].pass->use.lanes;
+}
+
+// A launched run with a pass, in it or alone.
+void Scheduler::CountRun(const OpSlot& slot) {
+  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
+  ++RunsOf(*slot.pass, slot.priority);
+  slot.pass->runs.fetch_add(1, std::memory_order_relaxed);
+  if (slot.op.program.pass == nullptr) return;
+  ++slot.pass->use.together;
+  slot.pass->use.lanes |= static_cast<uint16_t>(1u << slot.flight.lane);
+}
+
+void Scheduler::EndRun(const OpSlot& slot) {
+  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
+  --RunsOf(*slot.pass, slot.priority);
+  if (slot.op.program.pass != nullptr && --slot.pass->use.together == 0) slot.pass->use.lanes = 0;
+  // Release: pairs with the acquire of who frees the pass. The last look at it.
+  slot.pass->runs.fetch_sub(1, std::memory_order_release);
+}
+
+}  // namespace concert::daemon
