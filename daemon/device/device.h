@@ -93,6 +93,8 @@ class Device {
   // Makes ready what runs of `program` launch: fills in its executable, if the device needs one. An
   // error, naming the op, if one of its ops cannot run here. Control thread; takes milliseconds.
   virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
+  // The same for launches of several runs of `pass`.
+  virtual absl::Status Prepare(kernels::Pass&) { return absl::OkStatus(); }
   // What a program's launches need of memory besides its arena, which lies before it.
   virtual uint64_t program_workspace_bytes() const { return 0; }
 

@@ -6,6 +6,7 @@
 #include "daemon/check.h"
 #include "daemon/quota/budget.h"
 #include "daemon/sched/dispatcher.h"
+#include "kernels/program/pass.h"
 
 namespace concert::daemon {
 
@@ -68,6 +69,12 @@ void Dispatcher::Handle(const DispatcherMessage& message) {
       break;
   }
   ++told_;
+  if (message.type == Type::kGiveUpPass) {
+    // Release: pairs with the control thread's acquire. No program refers to it, so no decision
+    // from here on finds it.
+    message.pass->given_up.store(true, std::memory_order_release);
+    return;
+  }
   if (message.type == Type::kAddSession) return AddSession(message.link);
   const auto found = ports_.find(message.session);
   CONCERT_CHECK(found != ports_.end());

@@ -66,6 +66,7 @@ struct DispatcherMessage {
     kPartLaunched,
     kPartFailed,
     kRanksThere,  // news of an offered part; lost where the mailbox has little room
+    kGiveUpPass,  // no program is of `pass` any more
     kSetPolicy,   // `replacement`: decide with its policy
     kUseTuned,    // `replacement`: plan and pick variants by its table
     kLease,       // `lease_holder` gets turns until it wants no more; one at a time
@@ -98,6 +99,7 @@ struct DispatcherMessage {
       uint8_t ranks_there;
       policies::Time since;  // when the last of them came
     } news;                  // kRanksThere
+    const kernels::Pass* pass;
     Replacement* replacement;
     LeaseHolder* lease_holder;
   };

@@ -15,12 +15,6 @@
 
 namespace concert::daemon {
 
-// What a client recorded: a copy.
-struct ProgramText {
-  std::vector<concert_program_slot> slots;
-  std::vector<concert_descriptor> ops;
-};
-
 namespace {
 
 // Of one session: with every change of it all of them are copied for whoever looks on.
@@ -57,21 +51,6 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
   return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
 }
 
-absl::StatusOr<ProgramText> ReadText(const concert_create_program& request, int fd) {
-  // Only of memory a read never waits.
-  if (fcntl(fd, F_GET_SEALS) < 0)
-    return absl::InvalidArgumentError("the program's fd is not a memfd");
-  ProgramText text{std::vector<concert_program_slot>(request.slot_count),
-                   std::vector<concert_descriptor>(request.op_count)};
-  if (!ReadWhole(fd, 0, text.slots) ||
-      !ReadWhole(fd, text.slots.size() * sizeof(concert_program_slot), text.ops)) {
-    return absl::InvalidArgumentError(absl::StrCat("the program's memfd is shorter than its ",
-                                                   request.slot_count, " slots and ",
-                                                   request.op_count, " ops"));
-  }
-  return text;
-}
-
 // As dispatchers have them.
 std::vector<kernels::BufferRange> RangesOf(const Session& session) {
   std::vector<kernels::BufferRange> ranges;
@@ -84,6 +63,24 @@ std::vector<kernels::BufferRange> RangesOf(const Session& session) {
                       .generation = buffer.generation});
   }
   return ranges;
+}
+
+absl::StatusOr<ProgramText> ReadText(const Session& session, const concert_create_program& request,
+                                     int fd) {
+  // Only of memory a read never waits.
+  if (fcntl(fd, F_GET_SEALS) < 0)
+    return absl::InvalidArgumentError("the program's fd is not a memfd");
+  ProgramText text{.gpu = static_cast<int>(request.gpu),
+                   .buffers = RangesOf(session),
+                   .slots = std::vector<concert_program_slot>(request.slot_count),
+                   .ops = std::vector<concert_descriptor>(request.op_count)};
+  if (!ReadWhole(fd, 0, text.slots) ||
+      !ReadWhole(fd, text.slots.size() * sizeof(concert_program_slot), text.ops)) {
+    return absl::InvalidArgumentError(absl::StrCat("the program's memfd is shorter than its ",
+                                                   request.slot_count, " slots and ",
+                                                   request.op_count, " ops"));
+  }
+  return text;
 }
 
 kernels::ProgramSummary SummaryOf(const kernels::Program& program,
@@ -107,11 +104,7 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
 absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
     Session& session, const concert_create_program& request, const ProgramText& text,
     Allocation& arena) {
-  const std::vector<kernels::BufferRange> ranges = RangesOf(session);
-  const kernels::ProgramSource source{.gpu = static_cast<int>(request.gpu),
-                                      .buffers = ranges,
-                                      .slots = text.slots,
-                                      .ops = text.ops};
+  const kernels::ProgramSource source = text.source();
   const absl::StatusOr<kernels::ArenaPlan> plan = kernels::PlanArena(source);
   if (!plan.ok()) return plan.status();
   Device& device = engine_.node().gpu(source.gpu);
@@ -150,7 +143,7 @@ absl::Status Server::Register(Session& session, const concert_create_program& re
     return absl::InvalidArgumentError(
         absl::StrCat("gpu is ", request.gpu, ", which this session has no ring on"));
   }
-  const absl::StatusOr<ProgramText> text = ReadText(request, fd);
+  absl::StatusOr<ProgramText> text = ReadText(session, request, fd);
   if (!text.ok()) return text.status();
   const Charge ops{Resource::kProgramOps, request.op_count};
   if (absl::Status status = session.account->ChargeAll({&ops, 1}); !status.ok()) return status;
@@ -165,14 +158,17 @@ absl::Status Server::Register(Session& session, const concert_create_program& re
   for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
   kernels::ProgramSummary summary =
       SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
+  const kernels::Program& registered = **program;
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);
+  replicas_.Join(registered, *std::move(text), *session.account);
   return absl::OkStatus();
 }
 
 // No run of it is left. What the client gave up meanwhile goes with its last program.
 void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
+  replicas_.Leave(program);
   session.programs.erase(index);
   session.account->Release(Resource::kProgramOps, program.ops.size());
   if (session.state != Session::State::kOpen) return;  // all its buffers go

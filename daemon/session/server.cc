@@ -57,6 +57,7 @@ Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<Uni
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       connections_(epoll_.get()),
       to_issuer_(engine.issuer(), kRoomForParts),
+      replicas_(engine.node(), [this](int gpu, const auto& message) { Tell(gpu, message); }),
       next_session_(options.first_session) {
   for (int gpu = 0; gpu < engine.gpu_count(); ++gpu) {
     to_dispatchers_.emplace_back(engine.dispatcher(gpu).mailbox());
@@ -103,7 +104,7 @@ void Server::Run() {
   pthread_setname_np(pthread_self(), "control");
   for (;;) {
     if (stop_.load(std::memory_order_acquire) && !closing_all_) CloseAll();
-    if (closing_all_ && sessions_.empty()) break;
+    if (closing_all_ && sessions_.empty() && replicas_.idle()) break;
     if (drain_.load(std::memory_order_acquire) && !draining_) {
       draining_ = true;
       for (const auto& [id, session] : sessions_) {
@@ -116,6 +117,7 @@ void Server::Run() {
     HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
     HandleControlEvents();
     EndSessions();
+    replicas_.Collect();
     ExpireConnections();
     ForgetUsers();
   }

@@ -24,6 +24,8 @@
 #include "daemon/session/communicators.h"
 #include "daemon/session/connections.h"
 #include "daemon/session/packet.h"
+#include "daemon/session/program_text.h"
+#include "daemon/session/replicas.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
@@ -62,8 +64,6 @@ struct ServerCounters {
 
 // RESOURCE_EXHAUSTED, for clients: there is no memory to spare (MemoryReserve::Allows).
 absl::Status OutOfMemory();
-
-struct ProgramText;  // programs.cc
 
 class Server {
  public:
@@ -174,6 +174,7 @@ class Server {
   Communicators communicators_;
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
+  Replicas replicas_;
   uint32_t next_session_;
   int64_t next_forgetting_ns_ = 0;
 

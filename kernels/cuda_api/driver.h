@@ -17,7 +17,8 @@
   X(cuDriverGetVersion)                                                                            \
   X(cuGetErrorName)                                                                                \
   X(cuGetErrorString)                                                                              \
-  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem) X(  \
+  X(cuDeviceGetCount)                                                                              \
+  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem) X(                      \
       cuDeviceGetAttribute) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain)                   \
       X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(            \
           cuCtxEnablePeerAccess) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) \
@@ -29,17 +30,18 @@
                       X(cuPointerGetAttribute) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(       \
                           cuIpcCloseMemHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)     \
                           X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap)   \
-                              X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle)      \
-                                  X(cuMemImportFromShareableHandle) X(                             \
-                                      cuMemGetAllocationPropertiesFromHandle) X(cuModuleLoadData)  \
-                                      X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)   \
-                                          X(cuStreamBeginCapture) X(cuStreamEndCapture)            \
-                                              X(cuGraphGetNodes) X(cuGraphNodeGetType) X(          \
-                                                  cuGraphKernelNodeGetParams) X(cuGraphDestroy)    \
-                                                  X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)  \
-                                                      X(cuGraphExecDestroy) X(cuMemHostAlloc)      \
-                                                          X(cuMemFreeHost) X(cuEventQuery)         \
-                                                              X(cuLaunchKernelEx)                  \
+                              X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle) X(   \
+                                  cuMemImportFromShareableHandle)                                  \
+                                  X(cuMemGetAllocationPropertiesFromHandle) X(cuModuleLoadData) X( \
+                                      cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)     \
+                                      X(cuStreamBeginCapture) X(cuStreamBeginCaptureToGraph)       \
+                                          X(cuGraphCreate) X(cuGraphNodeSetEnabled) X(             \
+                                              cuStreamEndCapture) X(cuGraphGetNodes)               \
+                                              X(cuGraphNodeGetType) X(cuGraphKernelNodeGetParams)  \
+                                                  X(cuGraphDestroy) X(cuGraphInstantiateWithFlags) \
+                                                      X(cuGraphLaunch) X(cuGraphExecDestroy)       \
+                                                          X(cuMemHostAlloc) X(cuMemFreeHost)       \
+                                                              X(cuEventQuery) X(cuLaunchKernelEx)  \
                                                                   X(cuFuncSetAttribute)            \
                                                                       X(cuTensorMapEncodeTiled)
 

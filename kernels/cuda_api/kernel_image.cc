@@ -14,6 +14,7 @@
 #define CONCERT_IMAGES(X) \
   X(attention_decode)     \
   X(attention_prefill)    \
+  X(binding_copies)       \
   X(fallback_gemm)        \
   X(epilogue)             \
   X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel) X(step_kernel)
@@ -177,6 +178,7 @@ absl::Status KernelImage::FindAll() {
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
   finder.Find("row_kernel", "concert_rows", table_.rows);
+  finder.Find("binding_copies", "concert_copy_bindings", table_.copy_bindings);
   for (size_t i = 0; i < table_.step.size(); ++i)
     finder.Find(kStepKernel, absl::StrCat("concert_step_", 8 << i), table_.step[i]);
   for (int i = 0; i < 2; ++i) {

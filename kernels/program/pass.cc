@@ -275,6 +275,19 @@ uint64_t HashForPass(const Program& program) {
   return hash;
 }
 
+uint64_t MostShared(const Program& program) {
+  uint64_t bytes = 0;
+  for (const Op& op : program.ops) {
+    if (FindOpKind(op.kind)->row_operands.empty()) continue;
+    const Accesses accesses = AccessesOf(op);
+    for (const Access& access : accesses.list()) {
+      const ByteRange bounds = access.memory.Bounds();
+      if (!InSlot(access) && !access.writes()) bytes += bounds.end - bounds.begin;
+    }
+  }
+  return bytes;
+}
+
 policies::Work WorkOfPass(const Pass& pass, std::span<const Op* const> runs) {
   policies::Work work = runs[0]->work;
   for (const Op* run : runs.subspan(1)) {

@@ -36,7 +36,7 @@ struct PassUse {
 struct Pass {
   static constexpr int8_t kAll = -1;
 
-  Program program;  // all ops; its bindings have the bytes of all members
+  Program program;             // all ops; its bindings have the bytes of all members
   std::vector<int8_t> owners;  // by op: its member, or kAll
   uint32_t member_count = 0;
   std::array<const Program*, kMaxPassMembers> members{};  // to be told apart, not to be looked at
@@ -84,6 +84,9 @@ absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> membe
 
 // The same for programs whose pass reads the same weights.
 uint64_t HashForPass(const Program& program);
+
+// What a pass of the program with its like would share at most.
+uint64_t MostShared(const Program& program);
 
 // Of runs of a pass together. REQUIRES: at least one.
 policies::Work WorkOfPass(const Pass& pass, std::span<const Op* const> runs);

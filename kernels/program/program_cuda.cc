@@ -1,5 +1,6 @@
 #include "kernels/program/program_cuda.h"
 
+#include "kernels/program/pass_graph.h"
 #include "kernels/program/program_op.h"
 #include "kernels/step/step_plan.h"
 
@@ -49,6 +50,11 @@ absl::Status CudaProgram::Launch(const LaunchContext& context, const ProgramArgs
 
 absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
   return static_cast<CudaProgram&>(*op.program.program->executable).Launch(context, op.program);
+}
+
+absl::Status LaunchPass(const LaunchContext& context, std::span<const Op* const> runs) {
+  const Pass& pass = *runs[0]->program.pass;
+  return static_cast<PassGraph&>(*pass.program.executable).Launch(context, pass, runs);
 }
 
 }  // namespace concert::kernels::cuda

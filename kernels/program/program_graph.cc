@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/op_table.h"
+#include "kernels/program/binding_copies.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -13,19 +14,6 @@ absl::Status LaunchOps(LaunchContext& context, const Program& program) {
     if (status.ok()) continue;
     return {status.code(),
             absl::StrCat("op ", i, ", ", concert_op_kind_name(op.kind), ": ", status.message())};
-  }
-  return absl::OkStatus();
-}
-
-// Copies bindings between the arena and where this run has them.
-absl::Status CopyBindings(const LaunchContext& context, const ProgramArgs& args, bool out) {
-  const Driver& driver = context.api.driver;
-  for (size_t i = 0; i < args.program->bindings.size(); ++i) {
-    const Program::Binding& binding = args.program->bindings[i];
-    if (out && !binding.written) continue;
-    CONCERT_RETURN_IF_DRIVER_ERROR(
-        driver, context.gpu, cuMemcpyDtoDAsync, out ? args.bindings[i] : binding.staged,
-        out ? binding.staged : args.bindings[i], binding.bytes, context.stream);
   }
   return absl::OkStatus();
 }
@@ -59,13 +47,13 @@ ProgramGraph::~ProgramGraph() {
 
 // What fails behind the first copy has touched nothing but the program's own arena.
 absl::Status ProgramGraph::Launch(const LaunchContext& context, const ProgramArgs& run) const {
-  if (absl::Status status = CopyBindings(context, run, /*out=*/false); !status.ok()) return status;
-  if (absl::Status status = driver_.ToStatus(driver_.cuGraphLaunch(executable_, context.stream),
-                                             "cuGraphLaunch", gpu_);
-      !status.ok()) {
-    return status;
-  }
-  return CopyBindings(context, run, /*out=*/true);
+  const auto staged = [&](size_t i) { return run.program->bindings[i].staged; };
+  BindingCopies in(BindingCopies::Way::kIn), out(BindingCopies::Way::kOut);
+  in.Add(run, staged);
+  out.Add(run, staged);
+  if (absl::Status status = in.Launch(context); !status.ok()) return status;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuGraphLaunch, executable_, context.stream);
+  return out.Launch(context);
 }
 
 }  // namespace concert::kernels::cuda

@@ -25,6 +25,8 @@ void ComputeProgram(std::span<const Op* const> parts);
 namespace cuda {
 // In builds with CUDA, by one of the program's engines (program_cuda.h).
 absl::Status LaunchProgram(LaunchContext& context, const Op& op);
+// Runs of one pass, together (pass_graph.h).
+absl::Status LaunchPass(const LaunchContext& context, std::span<const Op* const> runs);
 }  // namespace cuda
 
 }  // namespace concert::kernels

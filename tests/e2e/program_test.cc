@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/e2e/small_model.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
@@ -21,147 +21,6 @@ namespace concert::test {
 namespace {
 
 constexpr std::chrono::seconds kTimeout{30};
-constexpr uint32_t kRows = 4, kHidden = 64, kInner = 96, kVocabulary = 50;
-constexpr uint64_t kElement = sizeof(uint16_t);
-
-// A step of a small model: the next token of each row. Its sums and state stay in its weights'
-// session.
-struct Model {
-  Buffer table, norm, up, down;
-  Buffer state;  // kRows x kHidden, which each step adds to
-};
-
-// What one step works on: buffers for single ops, slots in a program.
-struct StepMemory {
-  Buffer ids, hidden, normed, gates, inner, sum, logits, next;
-};
-
-// The same ops, to whatever queue.
-void SubmitStep(Queue& queue, const Model& model, const StepMemory& memory) {
-  queue
-      .Embedding({.rows = kRows,
-                  .columns = kHidden,
-                  .vocabulary = kVocabulary,
-                  .ids = memory.ids,
-                  .table = model.table,
-                  .out = memory.hidden})
-      .submit_status()
-      .Check();
-  queue
-      .RmsNorm({.rows = kRows,
-                .columns = kHidden,
-                .x = memory.hidden,
-                .weight = model.norm,
-                .out = memory.normed})
-      .submit_status()
-      .Check();
-  queue
-      .Gemm({.m = kRows,
-             .n = 2 * kInner,
-             .k = kHidden,
-             .a = memory.normed,
-             .w = model.up,
-             .d = memory.gates})
-      .submit_status()
-      .Check();
-  queue.GatedActivation({.rows = kRows, .columns = kInner, .x = memory.gates, .out = memory.inner})
-      .submit_status()
-      .Check();
-  queue
-      .Gemm({.m = kRows,
-             .n = kHidden,
-             .k = kInner,
-             .a = memory.inner,
-             .w = model.down,
-             .c = memory.hidden,
-             .d = memory.sum,
-             .beta = 1})
-      .submit_status()
-      .Check();
-  queue
-      .Elementwise({.function = kAdd,
-                    .rows = kRows,
-                    .columns = kHidden,
-                    .x = model.state,
-                    .y = memory.sum,
-                    .out = model.state})
-      .submit_status()
-      .Check();
-  queue
-      .Gemm({.m = kRows,
-             .n = kVocabulary,
-             .k = kHidden,
-             .a = model.state,
-             .w = model.table,
-             .d = memory.logits})
-      .submit_status()
-      .Check();
-  queue.Argmax({.rows = kRows, .columns = kVocabulary, .x = memory.logits, .indices = memory.next})
-      .submit_status()
-      .Check();
-}
-
-Buffer RandomBf16(const Session& session, size_t count, std::mt19937& random) {
-  std::vector<uint16_t> bits(count);
-  for (uint16_t& value : bits) {
-    const float number = static_cast<float>(random() % 2001) / 4000.f - 0.25f;
-    value = static_cast<uint16_t>(std::bit_cast<uint32_t>(number) >> 16);
-  }
-  Buffer buffer = session.Allocate(count * kElement).value();
-  buffer.Write(bits.data(), count * kElement).Check();
-  return buffer;
-}
-
-Model MakeModel(const Session& session, uint32_t seed) {
-  std::mt19937 random(seed);
-  return {.table = RandomBf16(session, kVocabulary * kHidden, random),
-          .norm = RandomBf16(session, kHidden, random),
-          .up = RandomBf16(session, 2 * kInner * kHidden, random),
-          .down = RandomBf16(session, kHidden * kInner, random),
-          .state = RandomBf16(session, kRows * kHidden, random)};
-}
-
-StepMemory MakeBuffers(const Session& session) {
-  const auto rows = [&](uint64_t columns) {
-    return session.Allocate(kRows * columns * kElement).value();
-  };
-  return {.ids = session.Allocate(kRows * 4).value(),
-          .hidden = rows(kHidden),
-          .normed = rows(kHidden),
-          .gates = rows(2 * kInner),
-          .inner = rows(kInner),
-          .sum = rows(kHidden),
-          .logits = rows(kVocabulary),
-          .next = session.Allocate(kRows * 4).value()};
-}
-
-// Bindings 0 and 1 are the tokens in and out.
-StepMemory MakeSlots(const Program& program) {
-  const auto rows = [&](uint64_t columns) {
-    return program.Arena(kRows * columns * kElement).value();
-  };
-  return {.ids = program.Binding(kRows * 4).value(),
-          .hidden = rows(kHidden),
-          .normed = rows(kHidden),
-          .gates = rows(2 * kInner),
-          .inner = rows(kInner),
-          .sum = rows(kHidden),
-          .logits = rows(kVocabulary),
-          .next = program.Binding(kRows * 4).value()};
-}
-
-Program MakeStep(const Session& session, const Model& model) {
-  Program program = session.BeginProgram().value();
-  SubmitStep(program.queue(), model, MakeSlots(program));
-  program.End().Check();
-  return program;
-}
-
-std::vector<int32_t> Tokens(const Buffer& buffer) {
-  std::vector<int32_t> tokens(kRows);
-  buffer.Read(tokens.data(), kRows * 4).Check();
-  return tokens;
-}
 
 std::string Sentence(const Status& status) { return status.message(); }
 

@@ -4,12 +4,14 @@
 #define CONCERT_TESTS_GPU_GPU_MODEL_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/program/pass.h"
 #include "kernels/program/program_cuda.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/model_step.h"
@@ -19,10 +21,13 @@ namespace concert::tests {
 // With memory for `blocks` runs' bindings. What follows Make only works once that was OK.
 class GpuModel {
  public:
-  GpuModel(CudaDevice& device, const ModelStep& model, uint32_t blocks = 1)
+  // `weights`: a model whose weights it shares, which outlives it; null: it has its own.
+  GpuModel(CudaDevice& device, const ModelStep& model, uint32_t blocks = 1,
+           const GpuModel* weights = nullptr)
       : device_(device),
         model_(model),
-        weights_(device, model.weights().size()),
+        shared_(weights),
+        weights_(device, weights == nullptr ? model.weights().size() : 1),
         state_(device, model.state().size()),
         blocks_(device, blocks * model.block_bytes(), kGuard) {}
   GpuModel(const GpuModel&) = delete;
@@ -34,10 +39,13 @@ class GpuModel {
   }
 
   absl::Status Make() {
-    weights_.bytes() = model_.weights();
-    weights_.Upload();
+    if (shared_ == nullptr) {
+      weights_.bytes() = model_.weights();
+      weights_.Upload();
+    }
     Reset();
-    const ModelStep::Memory memory = {.weights = weights_.address(), .state = state_.address()};
+    const ModelStep::Memory memory = {.weights = weights_at(), .state = state_.address()};
+    buffers_ = model_.Buffers(memory);
     const uint64_t arena_bytes = model_.ArenaBytes(memory);
     const uint64_t workspace_bytes = device_.program_workspace_bytes();
     absl::StatusOr<Allocation> arena = device_.Allocate(arena_bytes + workspace_bytes);
@@ -56,6 +64,7 @@ class GpuModel {
   }
 
   const kernels::Program& program() const { return *program_; }
+  kernels::PassMember member() const { return {program_.get(), model_.SourceOf(buffers_)}; }
   // Which session's runs are.
   void set_session(uint32_t session) { session_ = session; }
 
@@ -73,12 +82,16 @@ class GpuModel {
     std::copy(block.begin(), block.end(), &blocks_.bytes()[index * model_.block_bytes()]);
     EXPECT_TRUE(device_.CopyToDevice(BlockAt(index), block.data(), block.size()).ok());
   }
-  absl::Status Launch(policies::Lane lane, int sm_budget = 0, uint32_t block = 0) {
+  Op RunOf(uint32_t block) const {
     Op op;
     op.kind = CONCERT_OP_PROGRAM;
     op.session = session_;
     op.program = model_.RunOf(*program_, BlockAt(block));
     op.work = program_->work;
+    return op;
+  }
+  absl::Status Launch(policies::Lane lane, int sm_budget = 0, uint32_t block = 0) {
+    const Op op = RunOf(block);
     const Op* const ops[] = {&op};
     return device_.Launch(
         {.planned = {.count = 1, .lane = lane, .sm_budget = sm_budget}, .ops = ops});
@@ -109,6 +122,9 @@ class GpuModel {
   }
 
  private:
+  Address weights_at() const {
+    return shared_ == nullptr ? weights_.address() : shared_->weights_at();
+  }
   Address BlockAt(uint32_t index) const { return blocks_.address() + index * model_.block_bytes(); }
   std::vector<uint8_t> FetchStepWorkspace() {
     std::vector<uint8_t> bytes(kernels::cuda::kStepWorkspaceBytes);
@@ -120,7 +136,9 @@ class GpuModel {
 
   CudaDevice& device_;
   const ModelStep& model_;
+  const GpuModel* const shared_;
   HostMirror weights_, state_, blocks_;
+  std::array<kernels::BufferRange, 3> buffers_;
   Allocation arena_;
   std::unique_ptr<kernels::Program> program_;
   std::vector<uint8_t> step_workspace_;

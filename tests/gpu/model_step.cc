@@ -402,14 +402,14 @@ std::array<kernels::BufferRange, 3> ModelStep::Buffers(const Memory& memory) con
 
 uint64_t ModelStep::ArenaBytes(const Memory& memory) const {
   const auto buffers = Buffers(memory);
-  const auto plan = kernels::PlanArena({.buffers = buffers, .slots = slots_, .ops = ops_});
+  const auto plan = kernels::PlanArena(SourceOf(buffers));
   return plan.ok() ? plan->bytes : 0;  // Bind says why
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Program>> ModelStep::Bind(const Memory& memory,
                                                                   kernels::Address arena) const {
   const auto buffers = Buffers(memory);
-  const kernels::ProgramSource source{.buffers = buffers, .slots = slots_, .ops = ops_};
+  const kernels::ProgramSource source = SourceOf(buffers);
   const absl::StatusOr<kernels::ArenaPlan> plan = kernels::PlanArena(source);
   if (!plan.ok()) return plan.status();
   return kernels::BindProgram(source, *plan, arena);

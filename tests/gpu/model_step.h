@@ -98,6 +98,11 @@ class ModelStep {
   struct Memory {
     kernels::Address weights = 0, state = 0;
   };
+  std::array<kernels::BufferRange, 3> Buffers(const Memory& memory) const;
+  // What the program is made of; valid as long as the model and the buffers, which it has them of.
+  kernels::ProgramSource SourceOf(std::span<const kernels::BufferRange> buffers) const {
+    return {.buffers = buffers, .slots = slots_, .ops = ops_};
+  }
   uint64_t ArenaBytes(const Memory& memory) const;
   absl::StatusOr<std::unique_ptr<kernels::Program>> Bind(const Memory& memory,
                                                          kernels::Address arena) const;
@@ -113,7 +118,6 @@ class ModelStep {
     float middle, reach;
   };
 
-  std::array<kernels::BufferRange, 3> Buffers(const Memory& memory) const;
   void PlacePages(std::mt19937& random);
   void PlaceBindings();
   void FillWeights(std::mt19937& random);

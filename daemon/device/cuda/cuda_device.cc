@@ -10,7 +10,10 @@
 #include "kernels/comm/peer_args.h"
 #include "kernels/gemm/gemm_variants.h"
 #include "kernels/op_table.h"
+#include "kernels/program/pass.h"
+#include "kernels/program/pass_graph.h"
 #include "kernels/program/program_cuda.h"
+#include "kernels/program/program_op.h"
 #include "kernels/rows/row_ops.h"
 #include "kernels/step/step_shared.h"
 
@@ -284,6 +287,8 @@ void CudaDevice::InterruptGroups(Lane lane) {
 absl::Status CudaDevice::LaunchOps(const LaunchRequest& launch) {
   kernels::cuda::LaunchContext context = ContextOf(launch);
   if (kernels::cuda::AreRows(launch.ops)) return kernels::cuda::LaunchRows(context, launch.ops);
+  if (const Op& op = *launch.ops[0]; op.kind == CONCERT_OP_PROGRAM && op.program.pass != nullptr)
+    return kernels::cuda::LaunchPass(context, launch.ops);
   if (launch.planned.form == policies::Form::kGroup) {
     const absl::StatusOr<bool> launched =
         batched_->TryLaunch(context, launch.planned.lane, launch.ops);
@@ -312,22 +317,38 @@ uint64_t CudaDevice::program_workspace_bytes() const {
   return kernels::cuda::kProgramWorkspaceBytes;
 }
 
+kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
+  return {.api = api_,
+          .kernels = kernels_.table(),
+          .cublaslt = program_cublaslt_,
+          .gemm_cache = program_gemm_cache_,
+          .gpu = gpu_,
+          .stream = program_stream_,
+          .workspace = 0,
+          .workspace_bytes = 0,
+          .sm_budget = 0};
+}
+
 absl::Status CudaDevice::Prepare(kernels::Program& program) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
-  const kernels::cuda::LaunchContext context{.api = api_,
-                                             .kernels = kernels_.table(),
-                                             .cublaslt = program_cublaslt_,
-                                             .gemm_cache = program_gemm_cache_,
-                                             .gpu = gpu_,
-                                             .stream = program_stream_,
-                                             .workspace = 0,
-                                             .workspace_bytes = 0,
-                                             .sm_budget = 0};
   absl::StatusOr<std::unique_ptr<kernels::cuda::CudaProgram>> made =
-      kernels::cuda::CudaProgram::Make(context, program);
+      kernels::cuda::CudaProgram::Make(CaptureContext(), program);
   if (!made.ok()) return made.status();
   program.executable = *std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Prepare(kernels::Pass& pass) {
+  if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
+  kernels::cuda::LaunchContext context = CaptureContext();
+  const kernels::ByteRange& workspace = pass.program.workspace;
+  context.workspace = workspace.begin, context.workspace_bytes = workspace.end - workspace.begin;
+  absl::StatusOr<std::unique_ptr<kernels::cuda::PassGraph>> made =
+      kernels::cuda::PassGraph::Capture(context, pass);
+  if (!made.ok()) return made.status();
+  pass.program.executable = *std::move(made);
   return absl::OkStatus();
 }
 

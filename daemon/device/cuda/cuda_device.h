@@ -59,6 +59,7 @@ class CudaDevice : public Device {
     tuned_ = std::move(tuned);
   }
   absl::Status Prepare(kernels::Program& program) override;
+  absl::Status Prepare(kernels::Pass& pass) override;
   uint64_t program_workspace_bytes() const override;
 
   // Asks the driver (about 1 us).
@@ -122,6 +123,8 @@ class CudaDevice : public Device {
   absl::Status PrepareStepKernel(const CudaOptions& options);
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
+  // Of what the control thread captures, without a workspace.
+  kernels::cuda::LaunchContext CaptureContext();
   kernels::cuda::LaunchContext ContextOf(const LaunchRequest& launch);
   // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
   int TrackFor(const LaunchRequest& launch) const;
@@ -147,7 +150,7 @@ class CudaDevice : public Device {
   CUevent side_event_ = nullptr;
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
   std::optional<kernels::cuda::StepSms> step_sms_{std::in_place};
-  CUdeviceptr workspaces_ = 0;                        // kWorkspaceBytes per lane
+  CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;
   cublasLtHandle_t variants_cublaslt_ = nullptr;  // Variants() shares nothing with launches

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/program/binding_copy_args.h"
+
 namespace concert::tests {
 namespace {
 
@@ -243,9 +245,13 @@ CUresult WaitEvent(CUstream, CUevent event, unsigned) {
 CUresult QueryEvent(CUevent event) {
   return g_fake->unfinished.contains(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
-CUresult LaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                      unsigned, CUstream, void**, void**) {
+CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, unsigned, CUstream, void** parameters, void**) {
   ++g_fake->kernels_launched;
+  if (function == FakeCuda::CopyBindings()) {
+    const auto& copies = *static_cast<const kernels::cuda::BindingCopyArgs*>(parameters[0]);
+    for (uint32_t i = 0; i < copies.count; ++i) g_fake->enqueued.push_back(copies.copies[i].to);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -293,6 +299,7 @@ FakeCuda::FakeCuda() {
   g_fake = this;
   FillIn(api_.cublaslt);
   FillIn(api_.driver);
+  kernels_.copy_bindings = CopyBindings();
 }
 
 FakeCuda::~FakeCuda() { g_fake = nullptr; }

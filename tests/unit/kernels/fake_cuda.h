@@ -61,6 +61,7 @@ class FakeCuda {
   static CUstream StreamOf(policies::Lane lane) {
     return reinterpret_cast<CUstream>(uintptr_t{100} + lane);
   }
+  static CUfunction CopyBindings() { return reinterpret_cast<CUfunction>(uintptr_t{98}); }
   static CUstream ProbeStream() { return reinterpret_cast<CUstream>(uintptr_t{99}); }
 
   // What the heuristic offers, by SM_COUNT_TARGET; targets without a list get that of 0.

@@ -1,0 +1,75 @@
+// Which registered programs are replicas: the same but for their state, over the same weights.
+// Keeps for each set of them the pass in which their runs go together (kernels/program/pass.h).
+// Control thread.
+#ifndef CONCERT_DAEMON_SESSION_REPLICAS_H_
+#define CONCERT_DAEMON_SESSION_REPLICAS_H_
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/device/device.h"
+#include "daemon/quota/account.h"
+#include "daemon/sched/messages.h"
+#include "daemon/session/program_text.h"
+#include "kernels/program/pass.h"
+
+namespace concert::daemon {
+
+class Replicas {
+ public:
+  // `tell`: sends a message to a GPU's dispatcher. Both outlive this.
+  using Teller = std::function<void(int gpu, const DispatcherMessage& message)>;
+  Replicas(Node& node, Teller tell) : node_(node), tell_(std::move(tell)) {}
+  // REQUIRES: idle(), and all programs have left.
+  ~Replicas();
+
+  // A program that was registered by a session of the account's user, which outlives it. Where it
+  // has replicas, it has a pass from here on, and so have they. Not an error if a pass cannot be
+  // made, be it for want of memory: then its runs go alone.
+  void Join(const kernels::Program& program, ProgramText text, Account& account);
+  // No run of it is left. A program that never joined is ignored.
+  void Leave(const kernels::Program& program);
+
+  // Frees passes that nobody uses any more. To be called again and again.
+  void Collect();
+  // Whether there is nothing to collect.
+  bool idle() const { return retired_.empty(); }
+  // How many programs go together with this one, it included; 1: none but itself.
+  size_t CountOf(const kernels::Program& program) const;
+
+ private:
+  struct Member {
+    const kernels::Program* program;
+    ProgramText text;
+  };
+  struct PassMemory {
+    std::unique_ptr<kernels::Pass> pass;
+    Allocation allocation;
+    Account* account = nullptr;
+  };
+  struct Set {
+    Account* account = nullptr;
+    int gpu = 0;
+    uint64_t hash = 0;
+    std::vector<Member> members;
+    PassMemory memory;  // its pass is null where there is none
+  };
+
+  std::list<Set>::iterator FindSet(const kernels::Program& program);
+  absl::Status Unite(Set& set);
+  absl::StatusOr<PassMemory> MakePass(const Set& set);
+  void Retire(PassMemory memory);
+  void Free(PassMemory& memory);
+
+  Node& node_;
+  const Teller tell_;
+  std::list<Set> sets_;
+  std::vector<PassMemory> retired_;
+};
+
+}  // namespace concert::daemon
+
+#endif  // CONCERT_DAEMON_SESSION_REPLICAS_H_

@@ -1,0 +1,27 @@
+// Copies of bindings, shared by host and device code.
+#ifndef CONCERT_KERNELS_PROGRAM_BINDING_COPY_ARGS_H_
+#define CONCERT_KERNELS_PROGRAM_BINDING_COPY_ARGS_H_
+
+#include <cstdint>
+
+#include "kernels/gemm/gemm_args.h"
+
+namespace concert::kernels::cuda {
+
+struct BindingCopy {
+  Address to, from;
+  uint64_t bytes;
+};
+
+// Of all members of a pass. They fit the 4 KB of a kernel's parameters.
+inline constexpr uint32_t kMaxBindingCopies = 80;
+
+struct BindingCopyArgs {
+  uint32_t count;
+  uint32_t blocks_each;  // block b does part b % blocks_each of copy b / blocks_each
+  BindingCopy copies[kMaxBindingCopies];
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_PROGRAM_BINDING_COPY_ARGS_H_

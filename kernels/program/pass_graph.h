@@ -1,0 +1,47 @@
+// How a pass runs on CUDA: as one graph, in which what is done for each member lies side by side.
+#ifndef CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
+#define CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/program/pass.h"
+
+namespace concert::kernels::cuda {
+
+class PassGraph final : public ProgramExecutable {
+ public:
+  // Captures what each op launches by itself, on the context's stream and others beside it, where
+  // nothing runs, with the context's workspace, which is the pass's alone. An error names the op.
+  static absl::StatusOr<std::unique_ptr<PassGraph>> Capture(LaunchContext& context,
+                                                            const Pass& pass);
+  // REQUIRES: nothing launched it that has not ended.
+  ~PassGraph() override;
+
+  // Enqueues runs of it between copies of their bindings, on the context's stream. What is done for
+  // members that have none is switched off. REQUIRES: runs in it that were launched before are
+  // ahead on the stream: they have the same arena.
+  absl::Status Launch(const LaunchContext& context, const Pass& pass,
+                      std::span<const Op* const> runs);
+
+ private:
+  PassGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}
+  // Has exactly the nodes of these members run, bit i being member i, and those of all.
+  absl::Status Enable(uint32_t members);
+
+  const Driver& driver_;
+  const int gpu_;
+  CUgraph graph_ = nullptr;  // whose nodes name those of the executable
+  CUgraphExec executable_ = nullptr;
+  std::array<std::vector<CUgraphNode>, kMaxPassMembers> nodes_;  // by member
+  uint32_t enabled_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_

@@ -1,0 +1,147 @@
+// Programs over the same weights through libconcert and a daemon: their runs go together, and each
+// gives what it gives alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "tests/e2e/small_model.h"
+#include "tests/support/seed.h"
+#include "tests/support/test_daemon.h"
+
+namespace concert::test {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{30};
+constexpr uint64_t kTokensStride = 256;  // between the tokens of one step and the next
+
+std::vector<uint16_t> Contents(const Buffer& buffer) {
+  std::vector<uint16_t> contents(buffer.bytes() / kElement);
+  buffer.Read(contents.data(), buffer.bytes()).Check();
+  return contents;
+}
+
+// A client's sequences: their state, the tokens of each step, and what a run for a step needs.
+class Sequences {
+ public:
+  Sequences(const Session& session, uint32_t seed, uint64_t steps)
+      : queue_(session.CreateQueue().value()),
+        tokens_(session.Allocate(kTokensStride * (steps + 1)).value()) {
+    std::mt19937 random(seed);
+    state_ = RandomBf16(session, kRows * kHidden, random);
+    std::vector<int32_t> ids(kRows);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % kVocabulary);
+    tokens_.Write(ids.data(), kRows * 4).Check();
+  }
+
+  const Buffer& state() const { return state_; }
+  void Submit(const Program& program) {
+    const uint64_t at = kTokensStride * step_++;
+    queue_.Run({.program = program, .bindings = {{tokens_, at}, {tokens_, at + kTokensStride}}})
+        .submit_status()
+        .Check();
+  }
+  void Wait() { queue_.last().Wait(kTimeout).Check(); }
+  bool done() const { return step_ == tokens_.bytes() / kTokensStride - 1; }
+
+  void ExpectSame(const Sequences& other) const {
+    EXPECT_EQ(Contents(state_), Contents(other.state_));
+    for (uint64_t step = 0; step <= step_; ++step) {
+      std::vector<int32_t> its(kRows), others(kRows);
+      tokens_.Read(its.data(), kRows * 4, kTokensStride * step).Check();
+      other.tokens_.Read(others.data(), kRows * 4, kTokensStride * step).Check();
+      ASSERT_EQ(its, others) << "step " << step;
+    }
+  }
+
+ private:
+  Queue queue_;
+  Buffer tokens_, state_;
+  uint64_t step_ = 0;
+};
+
+// Plans with several ops, of which there are none but passes here.
+int Passes(TestDaemon& daemon) {
+  int passes = 0;
+  daemon.records(0).Drain([&](const auto& record) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::PlanRecord>)
+      passes += record.op_count > 1 ? 1 : 0;
+  });
+  return passes;
+}
+
+TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
+  constexpr uint32_t kReplicas = 5, kSteps = 40;
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect("replicas");
+  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  const Model model = MakeModel(session, tests::Seed());
+  std::vector<std::unique_ptr<Sequences>> alone, together;
+  for (uint32_t i = 0; i < kReplicas; ++i) {
+    alone.push_back(std::make_unique<Sequences>(session, tests::Seed() + i, kSteps));
+    together.push_back(std::make_unique<Sequences>(session, tests::Seed() + i, kSteps));
+  }
+  for (const auto& sequences : alone) {
+    const Program program = MakeStep(session, model, sequences->state());
+    for (uint32_t step = 0; step < kSteps; ++step) sequences->Submit(program);
+    sequences->Wait();
+  }
+  EXPECT_EQ(Passes(daemon), 0);
+  std::vector<Program> programs;
+  for (const auto& sequences : together)
+    programs.push_back(MakeStep(session, model, sequences->state()));
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    for (uint32_t i = 0; i < kReplicas; ++i) together[i]->Submit(programs[i]);
+  }
+  for (const auto& sequences : together) sequences->Wait();
+  for (uint32_t i = 0; i < kReplicas; ++i) together[i]->ExpectSame(*alone[i]);
+  EXPECT_GT(Passes(daemon), static_cast<int>(kSteps) / 2);
+}
+
+// Clients that come and go while others run: each gets what it gets alone, and nothing stays.
+TEST(ReplicasTest, ProgramsComeAndGoWhileOthersRun) {
+  constexpr uint32_t kReplicas = 6, kSteps = 60;
+  TestDaemon daemon({.gpus = 1});
+  const uint32_t seed = tests::Seed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  {
+    const Session session = daemon.Connect("replicas");
+    const Model model = MakeModel(session, seed);
+    std::vector<std::unique_ptr<Sequences>> alone, together;
+    std::vector<Program> programs(kReplicas);
+    for (uint32_t i = 0; i < kReplicas; ++i) {
+      alone.push_back(std::make_unique<Sequences>(session, seed + i, kSteps));
+      together.push_back(std::make_unique<Sequences>(session, seed + i, kSteps));
+      const Program program = MakeStep(session, model, alone[i]->state());
+      while (!alone[i]->done()) alone[i]->Submit(program);
+      alone[i]->Wait();
+    }
+    const auto all_done = [&] {
+      return std::all_of(together.begin(), together.end(),
+                         [](const auto& sequences) { return sequences->done(); });
+    };
+    while (!all_done()) {
+      const uint32_t i = random() % kReplicas;
+      if (random() % 8 == 0) programs[i] = Program();  // with runs in flight
+      if (programs[i].get() == nullptr)
+        programs[i] = MakeStep(session, model, together[i]->state());
+      for (uint32_t runs = random() % 4; runs > 0 && !together[i]->done(); --runs)
+        together[i]->Submit(programs[i]);
+    }
+    for (uint32_t i = 0; i < kReplicas; ++i) {
+      together[i]->Wait();
+      together[i]->ExpectSame(*alone[i]);
+    }
+    EXPECT_GT(Passes(daemon), 0);
+  }
+  EXPECT_TRUE(daemon.WaitUntilEmpty());
+}
+
+}  // namespace
+}  // namespace concert::test
