@@ -252,6 +252,7 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                {"ARENA"},
                {"UNSHARED"},
                {"PREDICTED"},
+               {"REPLICAS"},
                {"OF", Align::kLeft}});
   Table graphs({{"SESSION"}, {"PROGRAM"}, {"WHY NO STEP KERNEL RUNS IT", Align::kLeft}});
   for (const v1::Session& session : sessions.sessions()) {
@@ -263,7 +264,8 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                     std::to_string(program.program()), std::to_string(program.gpu()),
                     std::to_string(program.op_count()), std::to_string(program.binding_count()),
                     Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
-                    Micros(program.predicted_us()), kinds});
+                    Micros(program.predicted_us()),
+                    program.replicas() > 1 ? std::to_string(program.replicas()) : "-", kinds});
       if (program.why_no_step().empty()) continue;
       graphs.AddRow({std::to_string(session.session_id()), std::to_string(program.program()),
                      program.why_no_step()});

@@ -162,14 +162,18 @@ absl::Status Server::Register(Session& session, const concert_create_program& re
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);
-  replicas_.Join(registered, *std::move(text), *session.account);
+  PublishAll(replicas_.Join(registered, *std::move(text), session.id, *session.account));
   return absl::OkStatus();
+}
+
+void Server::PublishAll(const std::vector<uint32_t>& sessions) {
+  for (const uint32_t id : sessions) Publish(*sessions_.at(id));
 }
 
 // No run of it is left. What the client gave up meanwhile goes with its last program.
 void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
-  replicas_.Leave(program);
   session.programs.erase(index);
+  PublishAll(replicas_.Leave(program));
   session.account->Release(Resource::kProgramOps, program.ops.size());
   if (session.state != Session::State::kOpen) return;  // all its buffers go
   for (const uint32_t used : program.buffers) {

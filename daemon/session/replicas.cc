@@ -40,8 +40,15 @@ std::list<Replicas::Set>::iterator Replicas::FindSet(const kernels::Program& pro
   });
 }
 
-void Replicas::Join(const kernels::Program& program, ProgramText text, Account& account) {
-  if (!IsWorthIt(kernels::MostShared(program), program)) return;
+std::vector<uint32_t> Replicas::SessionsOf(const Set& set) {
+  std::vector<uint32_t> sessions;
+  for (const Member& member : set.members) sessions.push_back(member.session);
+  return sessions;
+}
+
+std::vector<uint32_t> Replicas::Join(const kernels::Program& program, ProgramText text,
+                                     uint32_t session, Account& account) {
+  if (!IsWorthIt(kernels::MostShared(program), program)) return {};
   const uint64_t hash = kernels::HashForPass(program);
   auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
     return one.account == &account && one.gpu == program.gpu && one.hash == hash &&
@@ -53,9 +60,10 @@ void Replicas::Join(const kernels::Program& program, ProgramText text, Account& 
     set->gpu = program.gpu;
     set->hash = hash;
   }
-  set->members.push_back({&program, std::move(text)});
-  if (set->members.size() == 1 || Unite(*set).ok()) return;
-  // It stays in the set: with the next to join there is another try, and it may become smaller.
+  set->members.push_back({&program, std::move(text), session});
+  // Without a pass it stays in the set: with the next to join there is another try.
+  if (set->members.size() == 1 || !Unite(*set).ok()) return {};
+  return SessionsOf(*set);
 }
 
 // Gives all members a new pass.
@@ -65,6 +73,7 @@ absl::Status Replicas::Unite(Set& set) {
   // Release: pairs with the scheduler's acquire.
   for (const Member& member : set.members)
     member.program->pass.store(made->pass.get(), std::memory_order_release);
+  made->pass->members_left = made->pass->member_count;
   Retire(std::exchange(set.memory, *std::move(made)));
   return absl::OkStatus();
 }
@@ -106,16 +115,20 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(const Set& set) {
   return status;
 }
 
-void Replicas::Leave(const kernels::Program& program) {
+std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
   const auto set = FindSet(program);
-  if (set == sets_.end()) return;
+  if (set == sets_.end()) return {};
   std::erase_if(set->members, [&](const Member& member) { return member.program == &program; });
+  std::vector<uint32_t> others = SessionsOf(*set);
+  if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
+    --pass->members_left;
   if (set->members.size() < 2) {
     for (const Member& member : set->members)
       member.program->pass.store(nullptr, std::memory_order_release);
     Retire(std::exchange(set->memory, {}));
   }
   if (set->members.empty()) sets_.erase(set);
+  return others;
 }
 
 // Runs in it may be in flight or about to be launched.
@@ -146,12 +159,9 @@ void Replicas::Collect() {
   });
 }
 
-size_t Replicas::CountOf(const kernels::Program& program) const {
-  for (const Set& set : sets_) {
-    if (program.pass.load(std::memory_order_relaxed) != set.memory.pass.get()) continue;
-    if (set.memory.pass != nullptr) return set.members.size();
-  }
-  return 1;
+uint32_t Replicas::CountOf(const kernels::Program& program) {
+  const kernels::Pass* const pass = program.pass.load(std::memory_order_relaxed);
+  return pass == nullptr ? 1 : pass->members_left;
 }
 
 }  // namespace concert::daemon

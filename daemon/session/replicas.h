@@ -26,24 +26,27 @@ class Replicas {
   // REQUIRES: idle(), and all programs have left.
   ~Replicas();
 
-  // A program that was registered by a session of the account's user, which outlives it. Where it
-  // has replicas, it has a pass from here on, and so have they. Not an error if a pass cannot be
-  // made, be it for want of memory: then its runs go alone.
-  void Join(const kernels::Program& program, ProgramText text, Account& account);
+  // A program that was registered by this session, of the account's user, which outlives it. Where
+  // it has replicas, it has a pass from here on, and so have they. Not an error if a pass cannot be
+  // made, be it for want of memory: then its runs go alone. This and the next return other sessions
+  // whose programs have more or fewer replicas now, some perhaps twice.
+  std::vector<uint32_t> Join(const kernels::Program& program, ProgramText text, uint32_t session,
+                             Account& account);
   // No run of it is left. A program that never joined is ignored.
-  void Leave(const kernels::Program& program);
+  std::vector<uint32_t> Leave(const kernels::Program& program);
 
   // Frees passes that nobody uses any more. To be called again and again.
   void Collect();
   // Whether there is nothing to collect.
   bool idle() const { return retired_.empty(); }
   // How many programs go together with this one, it included; 1: none but itself.
-  size_t CountOf(const kernels::Program& program) const;
+  static uint32_t CountOf(const kernels::Program& program);
 
  private:
   struct Member {
     const kernels::Program* program;
     ProgramText text;
+    uint32_t session;
   };
   struct PassMemory {
     std::unique_ptr<kernels::Pass> pass;
@@ -58,6 +61,7 @@ class Replicas {
     PassMemory memory;  // its pass is null where there is none
   };
 
+  static std::vector<uint32_t> SessionsOf(const Set& set);
   std::list<Set>::iterator FindSet(const kernels::Program& program);
   absl::Status Unite(Set& set);
   absl::StatusOr<PassMemory> MakePass(const Set& set);

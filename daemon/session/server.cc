@@ -261,7 +261,10 @@ void Server::Publish(const Session& session) {
   summary.buffer_bytes = session.buffer_bytes;
   summary.communicators = static_cast<uint32_t>(session.memberships.size());
   summary.programs.clear();
-  for (const auto& [index, program] : session.programs) summary.programs.push_back(program);
+  for (const auto& [index, program] : session.programs) {
+    summary.programs.push_back(program);
+    summary.programs.back().replicas = Replicas::CountOf(*session.buffers[index].program);
+  }
   summary.closing = session.state != Session::State::kOpen;
 }
 

@@ -148,6 +148,7 @@ class Server {
   absl::StatusOr<std::unique_ptr<kernels::Program>> MakeProgram(
       Session& session, const concert_create_program& request, const ProgramText& text,
       Allocation& arena);
+  void PublishAll(const std::vector<uint32_t>& sessions);
   void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
   // Asks dispatchers to let go of it; FinishBuffer when all have.
   void ReleaseBuffer(Session& session, uint32_t index);

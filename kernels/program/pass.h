@@ -42,6 +42,8 @@ struct Pass {
   std::array<const Program*, kMaxPassMembers> members{};  // to be told apart, not to be looked at
   uint64_t shared_bytes = 0;  // that a run reads and one more in the pass does not read again
 
+  // Members that are still registered. The control thread's.
+  mutable uint32_t members_left = 0;
   mutable PassUse use;
   // Of `use`, for who frees the pass. Release, by the dispatcher, after its last look at the run;
   // pairs with the control thread's acquire.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/e2e/small_model.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
 
@@ -95,12 +96,19 @@ TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
   std::vector<Program> programs;
   for (const auto& sequences : together)
     programs.push_back(MakeStep(session, model, sequences->state()));
+  for (const kernels::ProgramSummary& program : daemon.server().Sessions()[0].programs)
+    EXPECT_EQ(program.replicas, kReplicas);
   for (uint32_t step = 0; step < kSteps; ++step) {
     for (uint32_t i = 0; i < kReplicas; ++i) together[i]->Submit(programs[i]);
   }
   for (const auto& sequences : together) sequences->Wait();
   for (uint32_t i = 0; i < kReplicas; ++i) together[i]->ExpectSame(*alone[i]);
   EXPECT_GT(Passes(daemon), static_cast<int>(kSteps) / 2);
+  programs.resize(1);
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<kernels::ProgramSummary> left = daemon.server().Sessions()[0].programs;
+    return left.size() == 1 && left[0].replicas == 1;
+  }));
 }
 
 // Clients that come and go while others run: each gets what it gets alone, and nothing stays.

@@ -244,14 +244,15 @@ TEST(RenderTest, Programs) {
   program->set_arena_bytes(3 << 10);
   program->set_slot_bytes(8 << 10);
   program->set_predicted_us(41);
+  program->set_replicas(8);
   for (const auto& [kind, count] : {std::pair("gemm", 4), std::pair("rms_norm", 1)}) {
     v1::KindCount* ops = program->add_ops();
     ops->set_kind(kind);
     ops->set_count(static_cast<uint32_t>(count));
   }
   EXPECT_EQ(RenderPrograms(response),
-            R"(SESSION  CLIENT    PROGRAM  GPU  OPS  BINDINGS     ARENA  UNSHARED  PREDICTED  OF
-      3  server-a       17    0    5         2  3.00 KiB  8.00 KiB    41.0 us  4 gemm, 1 rms_norm
+            R"(SESSION  CLIENT    PROGRAM  GPU  OPS  BINDINGS     ARENA  UNSHARED  PREDICTED  REPLICAS  OF
+      3  server-a       17    0    5         2  3.00 KiB  8.00 KiB    41.0 us         8  4 gemm, 1 rms_norm
 )");
 }
 
