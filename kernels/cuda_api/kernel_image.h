@@ -30,8 +30,9 @@ struct KernelTable {
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute
   // capability 9.0.
   std::array<std::array<CUfunction, 3>, 3> group{};
-  CUfunction repack = nullptr;  // for the group kernel
-  CUfunction rows = nullptr;    // kernels/rows
+  CUfunction repack = nullptr;                     // for the group kernel
+  CUfunction rows = nullptr;                       // kernels/rows
+  CUfunction digest = nullptr, compare = nullptr;  // kernels/digest
   // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
   std::array<CUfunction, 3> step{};
   // kernels/attention_decode, by the length of heads: 64, 128.
@@ -48,7 +49,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 10;
+  static constexpr int kImageCount = 11;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);
