@@ -72,7 +72,8 @@
   X(NO_PROGRAM, 44, "program is %0, which is not a program of this session; register it first")         \
   X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
   X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
-                           "of which no op before it has written all")
+                           "of which no op before it has written all")                                     \
+  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
