@@ -173,7 +173,7 @@ static inline uint16_t concert_message_access(uint16_t kind, uint16_t field) {
   return (uint16_t)((kind << 8) | (field & 0xff));
 }
 
-/* Whether an op of `kind` writes its operand `field`, which it may read before. */
+/* Whether an op of `kind` writes its operand `field`, which it may read before: what no sealed buffer may be. */
 static inline int concert_op_writes(uint64_t kind, uint64_t field) {
   switch (field) {
     case CONCERT_FIELD_D:
