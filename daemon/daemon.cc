@@ -360,6 +360,8 @@ std::vector<SessionInfo> Daemon::Sessions() const {
     session.queues = summary.queues;
     session.buffers = summary.buffers;
     session.registered_bytes = summary.buffer_bytes;
+    session.sealed_bytes = summary.sealed_bytes;
+    session.shared_bytes = summary.shared_bytes;
     session.gpus.assign(summary.gpus.begin(), summary.gpus.end());
     session.programs = summary.programs;
   }

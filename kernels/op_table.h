@@ -36,9 +36,10 @@ struct Program;  // kernels/program/program.h
 // A buffer as admission sees it.
 struct BufferRange {
   Address address = 0;
-  uint64_t bytes = 0;  // 0: no such buffer
-  int32_t gpu = 0;     // where it lies
-  bool pool = false;   // every GPU's kernels may touch it
+  uint64_t bytes = 0;   // 0: no such buffer
+  int32_t gpu = 0;      // where it lies
+  bool pool = false;    // every GPU's kernels may touch it
+  bool sealed = false;  // no op may write it
   uint16_t generation = 0;
   // Its handle is a program's: no operand, so `bytes` is 0.
   const Program* program = nullptr;

@@ -106,8 +106,13 @@ inline uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<uint64_t>::max() : sum;
 }
 
-// Resolves operands of one descriptor to addresses and notes their buffers in the op. Does not look
-// at concert_operand.scales.
+// SEALED: `buffer`, a handle, would be written.
+inline Failure WritesSealed(concert_field field, uint32_t buffer) {
+  return {CONCERT_ABI_FAILED_PRECONDITION, CONCERT_MESSAGE_SEALED, {field, buffer}};
+}
+
+// Resolves operands of one descriptor to addresses and notes their buffers in the op, whose kind is
+// known. Does not look at concert_operand.scales.
 class OperandResolver {
  public:
   OperandResolver(const AdmitContext& context, Op& op) : context_(context), op_(op) {
@@ -116,7 +121,8 @@ class OperandResolver {
 
   // `elements` elements of `element_bytes` (a power of two) from the operand's offset on. Checks,
   // in this order: present, a buffer of the session, on the ring's GPU or pool memory, size fits in
-  // 64 bits, aligned to the element, in bounds, room for its handle in the op. `elements` is null
+  // 64 bits, aligned to the element, in bounds, only read if it is sealed, room for its handle in
+  // the op. `elements` is null
   // when the caller's span overflowed. Inline, whatever the compiler thinks of its size: a GEMM
   // calls it three times and more.
   [[gnu::always_inline]] Failure Resolve(concert_field field, const concert_operand& operand,
@@ -148,6 +154,9 @@ class OperandResolver {
     if (end > buffer.bytes) {
       return InvalidArgument(CONCERT_MESSAGE_OUT_OF_BOUNDS, field, bytes, operand.offset,
                              operand.buffer, buffer.bytes);
+    }
+    if (buffer.sealed && concert_op_writes(op_.kind, field)) [[unlikely]] {
+      return WritesSealed(field, operand.buffer);
     }
     // No kind has more operands than kMaxOperands; one that came to have them would be refused
     // instead of writing past the array.

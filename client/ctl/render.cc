@@ -229,6 +229,8 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions) {
                {"QUEUES"},
                {"BUFFERS"},
                {"REGISTERED"},
+               {"SEALED"},
+               {"SHARED"},
                {"GPUS", Align::kLeft}});
   for (const v1::Session& session : sessions.sessions()) {
     std::string gpus;
@@ -237,7 +239,8 @@ std::string RenderSessions(const v1::ListSessionsResponse& sessions) {
     table.AddRow({std::to_string(session.session_id()), std::to_string(session.uid()),
                   std::to_string(session.pid()), session.client_name(),
                   Seconds(session.connected_seconds()), std::to_string(session.queue_count()),
-                  std::to_string(session.buffer_count()), Bytes(session.registered_bytes()), gpus});
+                  std::to_string(session.buffer_count()), Bytes(session.registered_bytes()),
+                  Bytes(session.sealed_bytes()), Bytes(session.shared_bytes()), gpus});
   }
   return table.Render();
 }

@@ -205,6 +205,17 @@ int concert_buffer_read(concert_buffer* buffer, uint64_t offset, void* data, uin
   return Guard(error, [&] { return buffer->Read(offset, data, bytes, error); });
 }
 
+int concert_buffer_seal(concert_buffer* buffer, concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(buffer);
+  if (buffer->of_pool) {
+    return Fail(
+        error, CONCERT_FAILED_PRECONDITION,
+        "a buffer of the pool cannot be sealed: who allocated it has its address; copy it to "
+        "another buffer and seal that");
+  }
+  return Guard(error, [&] { return buffer->Seal(error); });
+}
+
 void concert_buffer_free(concert_buffer* buffer) { Release(buffer); }
 
 int concert_queue_create(concert_session* session, uint32_t gpu, int32_t priority,

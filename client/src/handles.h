@@ -52,10 +52,12 @@ struct concert_buffer {
   virtual int Address(void** address, concert_error* error) = 0;
   virtual int Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) = 0;
   virtual int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) = 0;
+  virtual int Seal(concert_error* error) = 0;
 
   const uint64_t bytes;
   // What descriptors carry. Read on the submit path, hence no virtual call.
   uint32_t id = 0;
+  bool of_pool = false;  // a framework has its address
   const concert::client::Origin origin{};
 };
 

@@ -64,6 +64,7 @@ int Pool::Allocate(uint64_t bytes, int device, void** address, concert_error* er
   concert_buffer* made = nullptr;
   if (int code = session->Allocate(gpu, bytes, &made, error)) return code;
   std::unique_ptr<concert_buffer> buffer(made);
+  buffer->of_pool = true;
   if (int code = buffer->Address(address, error)) return code;
   Block block{std::move(buffer), session.get(), session->gpus()[gpu]};
   const MutexLock lock(mutex_);

@@ -41,7 +41,8 @@ struct SessionInfo {
   uint32_t queues = 0;
   uint32_t buffers = 0;
   uint64_t registered_bytes = 0;
-  std::vector<uint32_t> gpus;  // it has a ring for
+  uint64_t sealed_bytes = 0, shared_bytes = 0;  // as SessionSummary's
+  std::vector<uint32_t> gpus;                   // it has a ring for
   std::vector<kernels::ProgramSummary> programs;
 };
 

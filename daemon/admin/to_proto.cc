@@ -328,6 +328,8 @@ void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_queue_count(session.queues);
   out->set_buffer_count(session.buffers);
   out->set_registered_bytes(session.registered_bytes);
+  out->set_sealed_bytes(session.sealed_bytes);
+  out->set_shared_bytes(session.shared_bytes);
   for (const uint32_t gpu : session.gpus) out->add_gpus(gpu);
   for (const kernels::ProgramSummary& program : session.programs) {
     FillProgram(program, out->add_programs());

@@ -90,6 +90,14 @@ class Device {
   // Unmaps. REQUIRES: no launched op still uses the range.
   virtual void Free(const Allocation& allocation) = 0;
 
+  // Of `bytes` at least 1 of the GPU's memory, which the client may be writing: what is read of it
+  // is then anything, and nothing else goes wrong. Control thread; block, for milliseconds. Digest
+  // is as kernels/digest/digest.h has it.
+  virtual absl::StatusOr<uint64_t> Digest(Address data, uint64_t bytes) = 0;
+  virtual absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) = 0;
+  // REQUIRES: the ranges do not overlap, and no launched op uses `to`.
+  virtual absl::Status Copy(Address to, Address from, uint64_t bytes) = 0;
+
   // Makes ready what runs of `program` launch: fills in its executable, if the device needs one. An
   // error, naming the op, if one of its ops cannot run here. Control thread; takes milliseconds.
   virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
@@ -169,7 +177,7 @@ struct NodeOptions {
   int sim_gpus = 2;
   int collective_sms = 0;  // DeviceModel::collective_sms
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
-  kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;  // cuda
+  kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;        // cuda
   kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;  // cuda
   bool nvtx = false;                 // cuda: an NVTX range around each launch
   bool refuse_unusable_gpu = false;  // auto: an error instead of NodeChoice::degraded

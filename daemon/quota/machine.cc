@@ -99,4 +99,10 @@ bool MemoryReserve::Allows(uint64_t bytes) {
   return HoldReserve();
 }
 
+absl::Status OutOfMemory() {
+  return absl::ResourceExhaustedError(
+      "the daemon is short of memory; try again when others have released theirs, or give it more "
+      "address space (ulimit -v, LimitAS=)");
+}
+
 }  // namespace concert::daemon

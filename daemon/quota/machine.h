@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "daemon/quota/resource.h"
 
 namespace concert::daemon {
@@ -27,6 +28,9 @@ class MemoryReserve {
   // calls.
   static bool Allows(uint64_t bytes);
 };
+
+// RESOURCE_EXHAUSTED, for clients: MemoryReserve does not allow what they want.
+absl::Status OutOfMemory();
 
 }  // namespace concert::daemon
 

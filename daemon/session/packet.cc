@@ -30,6 +30,8 @@ size_t SizeOf(uint16_t type) {
       return sizeof(concert_join_communicator);
     case CONCERT_CONTROL_CREATE_PROGRAM:
       return sizeof(concert_create_program);
+    case CONCERT_CONTROL_SEAL_BUFFER:
+      return sizeof(concert_seal_buffer);
     case CONCERT_CONTROL_LEAVE_COMMUNICATOR:
       return sizeof(concert_leave_communicator);
   }

@@ -60,6 +60,7 @@ std::vector<kernels::BufferRange> RangesOf(const Session& session) {
                       .bytes = there ? buffer.bytes : 0,
                       .gpu = buffer.allocation.gpu,
                       .pool = buffer.allocation.pool,
+                      .sealed = buffer.sealed.has_value(),
                       .generation = buffer.generation});
   }
   return ranges;

@@ -20,13 +20,23 @@ absl::Status IssuerIsBehind() {
       "driver may hang");
 }
 
-}  // namespace
-
-absl::Status OutOfMemory() {
-  return absl::ResourceExhaustedError(
-      "the daemon is short of memory; try again when others have released theirs, or give it more "
-      "address space (ulimit -v, LimitAS=)");
+absl::Status CheckSealable(const Session::Buffer& buffer, uint32_t handle) {
+  if (buffer.program != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", handle, " is a program; only memory can be sealed"));
+  }
+  if (buffer.sealed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("buffer ", handle, " is sealed already; seal it once"));
+  }
+  if (buffer.programs == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("buffer ", handle, " is used by ", buffer.programs,
+                   buffer.programs == 1 ? " program" : " programs",
+                   "; seal weights before the programs that use them are registered"));
 }
+
+}  // namespace
 
 void Server::HandleReadable(Session& session) {
   const uint32_t id = session.id;
@@ -38,6 +48,8 @@ void Server::HandleReadable(Session& session) {
     if (received == Received::kOver) return Close(session, {});
     HandlePacket(session, packet);
     CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
+    // It may have taken milliseconds: others have their turn.
+    if (packet.header().type == CONCERT_CONTROL_SEAL_BUFFER) return;
   }
 }
 
@@ -59,6 +71,8 @@ void Server::HandlePacket(Session& session, Packet& packet) {
       return HandleImportBuffer(session, packet);
     case CONCERT_CONTROL_RELEASE_BUFFER:
       return HandleReleaseBuffer(session, packet);
+    case CONCERT_CONTROL_SEAL_BUFFER:
+      return HandleSealBuffer(session, packet);
     case CONCERT_CONTROL_JOIN_COMMUNICATOR:
       return HandleJoinCommunicator(session, packet);
     case CONCERT_CONTROL_CREATE_PROGRAM:
@@ -148,6 +162,14 @@ absl::Status Server::ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes
     return absl::InvalidArgumentError(
         absl::StrCat("bytes is ", bytes, "; it must be between 1 and ", kMaxBufferBytes));
   }
+  const auto charges = BufferCharges(bytes);
+  if (absl::Status status = ChargeEntry(session, charges); !status.ok()) return status;
+  if (MemoryReserve::Allows(bytes)) return absl::OkStatus();
+  session.account->ReleaseAll(charges);  // the entry stays the session's
+  return OutOfMemory();
+}
+
+absl::Status Server::ChargeEntry(Session& session, std::span<const Charge> charges) {
   const uint64_t new_entries = session.free_buffers.empty() ? 1 : 0;
   if (session.buffers.size() + new_entries > kBufferIndexMask) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -156,15 +178,9 @@ absl::Status Server::ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes
   for (const int ring : session.gpus) {  // each is told of the buffer
     if (absl::Status status = MayBegin(ring); !status.ok()) return status;
   }
-  const Charge charges[] = {{Resource::kBuffers, 1},
-                            {Resource::kMappings, 1},
-                            {Resource::kBufferBytes, bytes},
-                            {Resource::kBufferHandles, new_entries}};
-  if (absl::Status status = session.account->ChargeAll(charges); !status.ok()) return status;
-  if (!MemoryReserve::Allows(bytes)) {
-    session.account->ReleaseAll(charges);
-    return OutOfMemory();
-  }
+  std::vector<Charge> all(charges.begin(), charges.end());
+  all.push_back({Resource::kBufferHandles, new_entries});
+  if (absl::Status status = session.account->ChargeAll(all); !status.ok()) return status;
   if (new_entries > 0) {
     session.free_buffers.push_back(static_cast<uint32_t>(session.buffers.size()));
     session.buffers.emplace_back();
@@ -187,7 +203,8 @@ absl::Status Server::FinishCharge(Session& session, const absl::StatusOr<Allocat
 }
 
 uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
-                           std::unique_ptr<kernels::Program> program) {
+                           std::unique_ptr<kernels::Program> program,
+                           std::optional<SealedMemory::Holding> sealed) {
   const uint32_t index = session.free_buffers.front();
   session.free_buffers.pop_front();
   Session::Buffer& buffer = session.buffers[index];
@@ -195,8 +212,11 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
   buffer.bytes = bytes;
   buffer.used = true;
   buffer.program = std::move(program);
+  buffer.sealed = sealed;
   ++session.buffer_count;
   session.buffer_bytes += allocation.bytes;
+  session.sealed_bytes += sealed ? allocation.bytes : 0;
+  session.shared_bytes += sealed && sealed->shared() ? allocation.bytes : 0;
   for (const int gpu : session.gpus) {
     DispatcherMessage message(DispatcherMessage::Type::kAddBuffer, session.id);
     message.buffer = {.handle = index,
@@ -204,6 +224,7 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
                                 .bytes = bytes,
                                 .gpu = allocation.gpu,
                                 .pool = allocation.pool,
+                                .sealed = sealed.has_value(),
                                 .generation = buffer.generation,
                                 .program = buffer.program.get()}};
     Tell(gpu, message);
@@ -230,11 +251,20 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
       program != nullptr) {
     ForgetProgram(session, index, *program);
   }
-  engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
-  session.account->ReleaseAll(BufferCharges(buffer.allocation.bytes));
+  const uint64_t bytes = buffer.allocation.bytes;
+  if (buffer.sealed) {
+    session.sealed_bytes -= bytes;
+    session.shared_bytes -= buffer.sealed->shared() ? bytes : 0;
+    sealed_memory_.Release(*buffer.sealed);
+    buffer.sealed.reset();
+    session.account->Release(Resource::kBuffers);
+  } else {
+    engine_.node().gpu(buffer.allocation.gpu).Free(buffer.allocation);
+    session.account->ReleaseAll(BufferCharges(bytes));
+  }
   buffer.used = false;
   --session.buffer_count;
-  session.buffer_bytes -= buffer.allocation.bytes;
+  session.buffer_bytes -= bytes;
 }
 
 void Server::HandleAllocateBuffer(Session& session, const Packet& packet) {
@@ -282,19 +312,49 @@ void Server::HandleImportBuffer(Session& session, const Packet& packet) {
 void Server::HandleReleaseBuffer(Session& session, const Packet& packet) {
   const concert_release_buffer& request = packet.as<concert_release_buffer>();
   concert_control_reply reply{};
-  absl::Status status;
-  const uint32_t index = request.buffer & kBufferIndexMask;
-  Session::Buffer* buffer = index < session.buffers.size() ? &session.buffers[index] : nullptr;
-  if (buffer == nullptr || !buffer->used || buffer->releases_due > 0 || buffer->given_up ||
-      BufferHandle(index, buffer->generation) != request.buffer) {
-    status = absl::NotFoundError(
-        absl::StrCat("buffer ", request.buffer, " is not a buffer of this session"));
-  } else if (buffer->programs > 0) {
-    buffer->given_up = true;  // it goes with the last of them
-  } else {
-    ReleaseBuffer(session, index);
+  const absl::StatusOr<uint32_t> index = FindBuffer(session, request.buffer);
+  if (index.ok() && session.buffers[*index].programs > 0) {
+    session.buffers[*index].given_up = true;  // it goes with the last of them
+  } else if (index.ok()) {
+    ReleaseBuffer(session, *index);
   }
+  Send(session, packet, index.status(), reply);
+}
+
+absl::StatusOr<uint32_t> Server::FindBuffer(const Session& session, uint32_t handle) const {
+  const uint32_t index = handle & kBufferIndexMask;
+  if (index < session.buffers.size()) {
+    const Session::Buffer& buffer = session.buffers[index];
+    const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
+    if (there && BufferHandle(index, buffer.generation) == handle) return index;
+  }
+  return absl::NotFoundError(absl::StrCat("buffer ", handle, " is not a buffer of this session"));
+}
+
+void Server::HandleSealBuffer(Session& session, const Packet& packet) {
+  concert_buffer_reply reply{};
+  const absl::Status status = Seal(session, packet.as<concert_seal_buffer>().buffer, reply);
   Send(session, packet, status, reply);
+}
+
+absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_reply& reply) {
+  const absl::StatusOr<uint32_t> index = FindBuffer(session, handle);
+  if (!index.ok()) return index.status();
+  if (absl::Status status = CheckSealable(session.buffers[*index], handle); !status.ok())
+    return status;
+  const Charge charge{Resource::kBuffers};
+  if (absl::Status status = ChargeEntry(session, {&charge, 1}); !status.ok()) return status;
+  const uint64_t bytes = session.buffers[*index].bytes;
+  const absl::StatusOr<SealedMemory::Holding> holding =
+      sealed_memory_.Seal(*session.account, session.buffers[*index].allocation, bytes);
+  if (!holding.ok()) {
+    session.account->ReleaseAll({&charge, 1});  // the entry stays the session's
+    return holding.status();
+  }
+  reply.buffer = AddBuffer(session, holding->allocation(), bytes, nullptr, *holding);
+  reply.allocation_bytes = holding->allocation().bytes;
+  ReleaseBuffer(session, *index);
+  return absl::OkStatus();
 }
 
 void Server::ReleaseBuffer(Session& session, uint32_t index) {

@@ -56,6 +56,7 @@ Server::Server(const ServerOptions& options, Engine& engine, std::unique_ptr<Uni
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       connections_(epoll_.get()),
+      sealed_memory_(engine.node()),
       to_issuer_(engine.issuer(), kRoomForParts),
       replicas_(engine.node(), [this](int gpu, const auto& message) { Tell(gpu, message); }),
       next_session_(options.first_session) {
@@ -259,6 +260,8 @@ void Server::Publish(const Session& session) {
   summary.queues = session.queue_count;
   summary.buffers = session.buffer_count;
   summary.buffer_bytes = session.buffer_bytes;
+  summary.sealed_bytes = session.sealed_bytes;
+  summary.shared_bytes = session.shared_bytes;
   summary.communicators = static_cast<uint32_t>(session.memberships.size());
   summary.programs.clear();
   for (const auto& [index, program] : session.programs) {

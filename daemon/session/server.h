@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 #include "daemon/session/packet.h"
 #include "daemon/session/program_text.h"
 #include "daemon/session/replicas.h"
+#include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
@@ -53,6 +55,8 @@ struct SessionSummary {
   int64_t connected_at_ns = 0;  // CLOCK_MONOTONIC
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
+  uint64_t sealed_bytes = 0;  // of buffer_bytes, in sealed buffers
+  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had already
   std::vector<int> gpus;
   std::vector<kernels::ProgramSummary> programs;
   bool closing = false;
@@ -62,8 +66,6 @@ struct ServerCounters {
   std::atomic<uint64_t> accepted{0}, refused{0}, broken{0}, hello_timeouts{0}, evicted{0};
 };
 
-// RESOURCE_EXHAUSTED, for clients: there is no memory to spare (MemoryReserve::Allows).
-absl::Status OutOfMemory();
 
 class Server {
  public:
@@ -127,6 +129,10 @@ class Server {
   void HandleAllocateBuffer(Session& session, const Packet& packet);
   void HandleImportBuffer(Session& session, const Packet& packet);
   void HandleReleaseBuffer(Session& session, const Packet& packet);
+  void HandleSealBuffer(Session& session, const Packet& packet);
+  absl::Status Seal(Session& session, uint32_t handle, concert_buffer_reply& reply);
+  // The entry of a buffer or program that the client has not released. NOT_FOUND, naming it.
+  absl::StatusOr<uint32_t> FindBuffer(const Session& session, uint32_t handle) const;
   void HandleJoinCommunicator(Session& session, const Packet& packet);
   void HandleCreateProgram(Session& session, const Packet& packet);
   void HandleLeaveCommunicator(Session& session, const Packet& packet);
@@ -134,6 +140,8 @@ class Server {
   void Leave(Session& session, const Membership& membership, int gpu);
   // Checks and charges a buffer of `bytes`, with an entry for it in the table.
   absl::Status ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes);
+  // What a buffer takes, with an entry for it in the table.
+  absl::Status ChargeEntry(Session& session, std::span<const Charge> charges);
   // Gives back what ChargeBuffer took, or charges for what it was rounded up to and adds the
   // buffer.
   absl::Status FinishCharge(Session& session, const absl::StatusOr<Allocation>& allocation,
@@ -141,7 +149,8 @@ class Server {
   // Ops may use the `bytes` that the client asked for, not what they were rounded up to. The
   // handle.
   uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
-                     std::unique_ptr<kernels::Program> program = nullptr);
+                     std::unique_ptr<kernels::Program> program = nullptr,
+                     std::optional<SealedMemory::Holding> sealed = std::nullopt);
   // Programs (programs.cc).
   absl::Status Register(Session& session, const concert_create_program& request, int fd,
                         concert_program_reply& reply);
@@ -173,6 +182,7 @@ class Server {
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
   std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
+  SealedMemory sealed_memory_;
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
 #include "daemon/sched/messages.h"
+#include "daemon/session/sealed_memory.h"
 #include "daemon/session/session_memory.h"
 #include "kernels/program/program.h"
 #include "proto/unique_fd.h"
@@ -47,7 +49,8 @@ struct Session {
   // table, which every dispatcher has too, is as large as the session ever needed at once.
   struct Buffer {
     Allocation allocation;
-    uint64_t bytes = 0;  // that ops may use; none of a program's
+    std::optional<SealedMemory::Holding> sealed;  // whose allocation is above, and not its own
+    uint64_t bytes = 0;                           // that ops may use; none of a program's
     uint16_t generation = 0;
     bool used = false;
     int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
@@ -80,8 +83,8 @@ struct Session {
 
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
-  uint64_t buffer_bytes = 0;
-  std::map<uint32_t, kernels::ProgramSummary> programs;  // by index into `buffers`
+  uint64_t buffer_bytes = 0, sealed_bytes = 0, shared_bytes = 0;  // as SessionSummary's
+  std::map<uint32_t, kernels::ProgramSummary> programs;           // by index into `buffers`
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 

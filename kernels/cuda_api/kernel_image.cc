@@ -15,6 +15,7 @@
   X(attention_decode)     \
   X(attention_prefill)    \
   X(binding_copies)       \
+  X(digest)               \
   X(fallback_gemm)        \
   X(epilogue)             \
   X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel) X(step_kernel)
@@ -175,6 +176,8 @@ absl::Status KernelImage::FindAll() {
     finder.Find("local_collective", "broadcast" + suffix, table_.broadcast[log_bytes]);
   }
   FindPeerKernels(finder, table_);
+  finder.Find("digest", "concert_digest", table_.digest);
+  finder.Find("digest", "concert_compare", table_.compare);
   finder.Find("repack", "concert_repack", table_.repack);
   FindGroupKernels(finder, table_);
   finder.Find("row_kernel", "concert_rows", table_.rows);

@@ -30,9 +30,10 @@ struct KernelTable {
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute
   // capability 9.0.
   std::array<std::array<CUfunction, 3>, 3> group{};
-  CUfunction repack = nullptr;         // for the group kernel
-  CUfunction rows = nullptr;           // kernels/rows
-  CUfunction copy_bindings = nullptr;  // kernels/program
+  CUfunction repack = nullptr;                     // for the group kernel
+  CUfunction rows = nullptr;                       // kernels/rows
+  CUfunction copy_bindings = nullptr;              // kernels/program
+  CUfunction digest = nullptr, compare = nullptr;  // kernels/digest
   // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
   std::array<CUfunction, 3> step{};
   // kernels/attention_decode, by the length of heads: 64, 128.
@@ -49,7 +50,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 11;
+  static constexpr int kImageCount = 12;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

@@ -50,6 +50,8 @@ Failure AdmitProgram(const concert_descriptor& descriptor, const AdmitContext& c
     ByteRange range;
     CONCERT_RETURN_IF_FAILED(
         resolver.Resolve(FieldOf(i), body.bindings[i], program.bindings[i].bytes, 1, range));
+    if (program.bindings[i].written && context.buffers[op.buffers[i + 1]].sealed)
+      return WritesSealed(FieldOf(i), body.bindings[i].buffer);
     op.program.bindings[i] = range.begin;
   }
   op.work = program.work;

@@ -29,6 +29,7 @@ enum concert_control_type {
   CONCERT_CONTROL_JOIN_COMMUNICATOR = 7,
   CONCERT_CONTROL_LEAVE_COMMUNICATOR = 8,
   CONCERT_CONTROL_CREATE_PROGRAM = 9, /* with CONCERT_FEATURE_PROGRAMS */
+  CONCERT_CONTROL_SEAL_BUFFER = 10,   /* with CONCERT_FEATURE_SEALED_BUFFERS */
 };
 
 enum {
@@ -134,6 +135,13 @@ struct concert_release_buffer {
   uint32_t buffer, reserved;
 };
 
+/* Its contents never change again: ops may read them under the handle of the concert_buffer_reply, which has no
+ * fd, and the old one is released. Memory of equal contents is shared. */
+struct concert_seal_buffer {
+  struct concert_control_header header;
+  uint32_t buffer, reserved;
+};
+
 /* Ranks meet under a name within their uid. The reply comes at once; ops wait until all ranks have joined. */
 struct concert_join_communicator {
   struct concert_control_header header;
@@ -201,6 +209,7 @@ static_assert(sizeof(struct concert_allocate_buffer) == 32, "ABI");
 static_assert(sizeof(struct concert_import_buffer) == 112, "ABI");
 static_assert(sizeof(struct concert_buffer_reply) == 216 + 16, "ABI");
 static_assert(sizeof(struct concert_release_buffer) == 24, "ABI");
+static_assert(sizeof(struct concert_seal_buffer) == 24, "ABI");
 static_assert(sizeof(struct concert_join_communicator) == 32 + CONCERT_COMMUNICATOR_NAME_MAX, "ABI");
 static_assert(sizeof(struct concert_join_communicator_reply) == 216 + 8, "ABI");
 static_assert(sizeof(struct concert_leave_communicator) == 24, "ABI");

@@ -72,7 +72,8 @@
   X(NO_PROGRAM, 44, "program is %0, which is not a program of this session; register it first")         \
   X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
   X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
-                           "of which no op before it has written all")
+                           "of which no op before it has written all")                                     \
+  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -172,7 +173,7 @@ static inline uint16_t concert_message_access(uint16_t kind, uint16_t field) {
   return (uint16_t)((kind << 8) | (field & 0xff));
 }
 
-/* Whether an op of `kind` writes its operand `field`, which it may read before. */
+/* Whether an op of `kind` writes its operand `field`, which it may read before: what no sealed buffer may be. */
 static inline int concert_op_writes(uint64_t kind, uint64_t field) {
   switch (field) {
     case CONCERT_FIELD_D:

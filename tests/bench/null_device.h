@@ -32,6 +32,11 @@ class NullDevice : public daemon::Device {
     return absl::UnimplementedError("the null device imports nothing");
   }
   void Free(const daemon::Allocation&) override {}
+  absl::StatusOr<uint64_t> Digest(daemon::Address, uint64_t) override { return 0; }
+  absl::StatusOr<bool> Same(daemon::Address, daemon::Address, uint64_t) override { return true; }
+  absl::Status Copy(daemon::Address, daemon::Address, uint64_t) override {
+    return absl::OkStatus();
+  }
   absl::Status Launch(const daemon::LaunchRequest& launch) override {
     return Signal(launch.planned.lane, launch.writes);
   }

@@ -133,8 +133,11 @@ def steps_table(result):
                      f"{100 * s['share_of_bound']['concert']:.0f} %", *(number(speedups.get(mode), 2) for mode in modes[1:]),
                      f"{s['max_rel_error']:.1e}"])
     head = ["scenario", *(f"{mode}, steps/s" for mode in modes), "bound", "share", *(f"× {mode}" for mode in modes[1:]), "error"]
-    copied = [f"`{s['name']}`" for s in result["scenarios"] if "weights_are" in s]
-    note = ["", f"Weights are shared in {', '.join(copied)}: the bound has them once, but each client has a copy."] if copied else []
+    sharers = {}
+    for s in result["scenarios"]:
+        sharers.setdefault(s.get("weights_are"), []).append(f"`{s['name']}`")
+    note = [line for weights_are, names in sharers.items() if weights_are
+            for line in ("", f"Weights are shared in {', '.join(names)}: the bound has them once; they are there {weights_are}.")]
     return ["All clients together, medians of the laps; × is the geometric mean of the clients' own; share: of the bound:", "",
             *table_of(head, rows), *note, *unavailable_lines(result)]
 

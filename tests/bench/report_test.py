@@ -87,7 +87,7 @@ class ReportTest(unittest.TestCase):
         result = steps_result()
         text = "\n".join(report.table(result))
         self.assertIn("| y | 8000 | 5000 | 10000 | 16000 | 50 % | 1.60 | 0.80 | 9.0e-03 |", text)
-        self.assertIn("Weights are shared in `y`", text)
+        self.assertIn("Weights are shared in `y`: the bound has them once; they are there once, sealed, in concert", text)
         self.assertIn("| y | 2 × s | mps | 180 (178–182) |", text)
         self.assertEqual([loss.over for loss in report_data.losses_of(result)], [])
         self.assertAlmostEqual(report_data.speedups_of(result, result["scenarios"][0])["best_baseline"], 1.6)
@@ -180,7 +180,7 @@ def steps_result():
                 "latency_us": {"concert": [latency(120.0, 130.0)] * 2, "mps": [latency(180.0, 220.0)] * 2,
                                "ops": [latency(90.0, 100.0)] * 2},
                 "bound_steps_per_s": 16000.0, "share_of_bound": {"concert": 0.5}, "weights": "shared",
-                "weights_are": "a copy for each client, in every mode"}
+                "weights_are": "once, sealed, in concert and ops; a copy for each client in the other modes"}
     return {"suite": "steps", "header": HEADER | {"baselines": ["mps"], "policies": ["ops"], "laps": 20, "lap_ms": 100},
             "scenarios": [scenario], "summary": {}}
 

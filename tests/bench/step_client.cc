@@ -52,14 +52,17 @@ absl::Status StepClient::Upload(const std::vector<T>& values, Slice& slice) {
   return ToAbsl(buffers_.back().Write(values.data(), bytes));
 }
 
+absl::Status StepClient::UploadTensor(StepTensor tensor, uint32_t layer, Slice& slice) {
+  const absl::Status made = Upload(data_.Whole(tensor, layer), slice);
+  if (!made.ok() || !data_.client().shares_weights || !StepData::IsWeight(tensor)) return made;
+  return ToAbsl(buffers_.back().Seal());
+}
+
 absl::Status StepClient::MakeTensors() {
-  const auto upload = [&](StepTensor tensor, uint32_t layer, Slice& slice) {
-    return Upload(data_.Whole(tensor, layer), slice);
-  };
-  absl::Status made = upload(StepTensor::kFinalNorm, 0, tensors_.final_norm);
+  absl::Status made = UploadTensor(StepTensor::kFinalNorm, 0, tensors_.final_norm);
   if (made.ok()) made = Upload(data_.CosSin(), tensors_.cos_sin);
   if (made.ok() && data_.model().vocabulary > 0)
-    made = upload(StepTensor::kTable, 0, tensors_.table);
+    made = UploadTensor(StepTensor::kTable, 0, tensors_.table);
   tensors_.layers.resize(data_.model().layers);
   for (uint32_t i = 0; i < tensors_.layers.size() && made.ok(); ++i) {
     LayerSlices& layer = tensors_.layers[i];
@@ -69,7 +72,7 @@ absl::Status StepClient::MakeTensors() {
         {StepTensor::kGateUp, &layer.gate_up}, {StepTensor::kDown, &layer.down},
         {StepTensor::kKeys, &layer.keys},      {StepTensor::kValues, &layer.values}};
     for (const auto& [tensor, slice] : parts) {
-      if (made.ok()) made = upload(tensor, i, *slice);
+      if (made.ok()) made = UploadTensor(tensor, i, *slice);
     }
   }
   return made;

@@ -42,6 +42,8 @@ class StepClient {
   // A buffer with `values` in it.
   template <typename T>
   absl::Status Upload(const std::vector<T>& values, Slice& slice);
+  // Weights that clients share are sealed, so that the daemon has them once.
+  absl::Status UploadTensor(StepTensor tensor, uint32_t layer, Slice& slice);
   absl::Status MakeTensors();
   absl::Status MakeBindings();
   absl::Status RecordProgram();

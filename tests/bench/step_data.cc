@@ -113,10 +113,13 @@ StepExtent StepData::extent(StepTensor tensor) const {
   return {};
 }
 
+bool StepData::IsWeight(StepTensor tensor) {
+  return tensor != StepTensor::kHidden && tensor != StepTensor::kKeys &&
+         tensor != StepTensor::kValues;
+}
+
 uint64_t StepData::SeedOf(StepTensor tensor, uint32_t layer) const {
-  const bool state =
-      tensor == StepTensor::kHidden || tensor == StepTensor::kKeys || tensor == StepTensor::kValues;
-  const uint64_t owner = state ? Mix(1, place_) : Mix(2, client_.weights_seed);
+  const uint64_t owner = IsWeight(tensor) ? Mix(2, client_.weights_seed) : Mix(1, place_);
   return Mix(owner, Mix(kDataSeed + static_cast<uint64_t>(tensor), layer));
 }
 

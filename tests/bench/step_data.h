@@ -44,6 +44,8 @@ class StepData {
   const StepModel& model() const { return client_.model; }
   uint32_t batch() const { return client_.batch(); }
 
+  // Whether it is the same for all clients that share weights; else it is this client's state.
+  static bool IsWeight(StepTensor tensor);
   StepExtent extent(StepTensor tensor) const;
   // bf16. Weights keep values about as large as they are from layer to layer, norms lie in
   // [0.5, 1.5), and keys are such that attention prefers some tokens.

@@ -104,6 +104,20 @@ TEST(StepDataTest, EverySequenceHasPagesOfItsOwn) {
   EXPECT_EQ(slots.size(), tokens);
 }
 
+// Else sealing them would save nothing.
+TEST(StepDataTest, ClientsThatShareWeightsHaveTheSameOnesAndStateOfTheirOwn) {
+  const auto scenarios = ParseSteps(StepsFile(
+      R"({"model": "m", "count": 2, "batch": 1, "context": 7, "weights": "shared"})", "50"));
+  const StepData data(scenarios[0].clients[0], 0), other(scenarios[0].clients[1], 1);
+  for (const StepTensor tensor :
+       {StepTensor::kTable, StepTensor::kFinalNorm, StepTensor::kHidden, StepTensor::kNorm,
+        StepTensor::kQkv, StepTensor::kOut, StepTensor::kMlpNorm, StepTensor::kGateUp,
+        StepTensor::kDown, StepTensor::kKeys, StepTensor::kValues}) {
+    EXPECT_EQ(data.Whole(tensor, 0) == other.Whole(tensor, 0), StepData::IsWeight(tensor))
+        << static_cast<uint32_t>(tensor);
+  }
+}
+
 TEST(StepDataTest, PartsAreThoseOfTheWhole) {
   const auto scenarios = ParseSteps(StepsFile(R"({"model": "m", "batch": 1, "context": 5})"));
   const StepData data(scenarios[0].clients[0], 3);

@@ -86,7 +86,10 @@ absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& 
     if (measured.failure.ok()) entry["client_rel_errors"][mode] = measured.errors;
   }
   entry["weights"] = WeightsOf(scenario);
-  if (entry["weights"] != "own") entry["weights_are"] = "a copy for each client, in every mode";
+  if (entry["weights"] != "own") {
+    entry["weights_are"] =
+        "once, sealed, in concert and ops; a copy for each client in the other modes";
+  }
   entry.update(DescribePlans(concert.plans, /*gemms=*/1));
   return entry;
 }

@@ -66,7 +66,7 @@ TEST(StepsSuiteTest, StepsRunAsProcessesAndAreChecked) {
       << "each client has data of its own";
   EXPECT_EQ(ragged["weights"], "own");
   EXPECT_EQ(tokens["weights"], "shared");
-  EXPECT_THAT(tokens["weights_are"].get<std::string>(), HasSubstr("a copy for each"));
+  EXPECT_THAT(tokens["weights_are"].get<std::string>(), HasSubstr("once, sealed, in concert"));
 }
 
 TEST(StepsSuiteTest, WhatCannotBeMeasuredSaysWhy) {

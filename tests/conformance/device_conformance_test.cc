@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/digest/digest.h"
 #include "tests/conformance/device_fixture.h"
 #include "tests/support/seed.h"
 
@@ -119,6 +120,48 @@ TEST_P(DeviceConformanceTest, RefusesImportsThatDoNotFit) {
   gpu().Free(*own);
 }
 
+// Around the sizes of what kernels read at a time, at addresses that fit and that do not.
+TEST_P(DeviceConformanceTest, DigestsAreThoseOfTheContents) {
+  for (const uint64_t bytes : {1, 7, 8, 9, 16, 4097, 65536, 65537, 65544, 131083, 1000003}) {
+    const Bytes pattern = Pattern(bytes + 16, 6);
+    const uint32_t buffer = NewBuffer(pattern);
+    for (const uint64_t offset : {0, 1, 8, 16}) {
+      const absl::StatusOr<uint64_t> digest = gpu().Digest(AddressOf(buffer) + offset, bytes);
+      ASSERT_TRUE(digest.ok()) << digest.status();
+      EXPECT_EQ(*digest, kernels::DigestOf(pattern.data() + offset, bytes))
+          << bytes << " bytes at offset " << offset;
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, ContentsAreTheSameOrDifferInAnyByte) {
+  std::mt19937_64 random(tests::Seed());
+  for (const uint64_t bytes : {1, 7, 8, 13, 65536, 65539, 400009}) {
+    const Bytes pattern = Pattern(bytes + 1, 7);
+    const uint32_t a = NewBuffer(pattern), b = NewBuffer(bytes + 1), c = NewBuffer(bytes + 1);
+    ASSERT_TRUE(gpu().Copy(AddressOf(b), AddressOf(a), bytes).ok());
+    ASSERT_TRUE(gpu().Copy(AddressOf(c) + 1, AddressOf(a), bytes).ok());
+    EXPECT_EQ(Read(b, bytes + 1), [&] {
+      Bytes copied = pattern;
+      copied.back() = 0;  // behind what was copied
+      return copied;
+    }());
+    EXPECT_TRUE(gpu().Same(AddressOf(a), AddressOf(b), bytes).value());
+    EXPECT_TRUE(gpu().Same(AddressOf(a), AddressOf(c) + 1, bytes).value());
+    for (const uint64_t at : {uint64_t{0}, bytes / 2, bytes - 1, random() % bytes}) {
+      Bytes other = pattern;
+      other[at] ^= static_cast<uint8_t>(1u << random() % 8);
+      Write(b, other);
+      EXPECT_FALSE(gpu().Same(AddressOf(a), AddressOf(b), bytes).value()) << at << " of " << bytes;
+      EXPECT_FALSE(gpu().Same(AddressOf(b), AddressOf(c) + 1, bytes).value());
+      // What lies behind the range does not count.
+      if (at > 0) {
+        EXPECT_TRUE(gpu().Same(AddressOf(a), AddressOf(b), at).value());
+      }
+    }
+  }
+}
+
 TEST_P(DeviceConformanceTest, CopiesAndThenSignals) {
   const Bytes pattern = Pattern(1000003, 3);
   const uint32_t src = NewBuffer(pattern), dst = NewPoisoned(pattern.size());
@@ -175,6 +218,9 @@ TEST_P(DeviceConformanceTest, AFaultedGpuSaysSoAndRefusesWork) {
   EXPECT_FALSE(gpu().healthy().ok());
   const Op* ops[] = {&op};
   EXPECT_FALSE(gpu().Launch({.ops = ops}).ok());
+  EXPECT_FALSE(gpu().Digest(AddressOf(a), 4096).ok());
+  EXPECT_FALSE(gpu().Same(AddressOf(a), AddressOf(b), 4096).ok());
+  EXPECT_FALSE(gpu().Copy(AddressOf(b), AddressOf(a), 4096).ok());
   const TimelineWrite write{WordAddress(0), 1};
   EXPECT_FALSE(gpu().Signal(0, {&write, 1}).ok());
   EXPECT_EQ(Word(0), 0u);

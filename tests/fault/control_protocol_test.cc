@@ -218,6 +218,10 @@ TEST_F(ControlProtocolTest, UnknownHandlesAreNotFound) {
   ASSERT_TRUE(client.Hello());
   for (const uint32_t handle : {0u, 1u, 255u, 256u, ~0u}) {
     EXPECT_EQ(client.ReleaseBuffer(handle), static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND));
+    auto seal = RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER);
+    seal.buffer = handle;
+    EXPECT_EQ(client.Call<concert_buffer_reply>(seal).reply.status,
+              static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND));
     auto destroy = RawClient::Make<concert_destroy_queue>(CONCERT_CONTROL_DESTROY_QUEUE);
     destroy.queue = handle;
     EXPECT_EQ(client.Call<concert_control_reply>(destroy).status,

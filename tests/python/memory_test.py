@@ -56,6 +56,46 @@ def test_views_share_memory_and_outlive_their_buffer(session):
         tensor.numpy()
 
 
+def test_sealed_weights_are_read_by_ops_and_have_no_memory_here(session):
+    rng = np.random.default_rng(1)
+    values = rng.integers(-8, 8, (6, 16)).astype(np.float32)
+    weights, twin = session.array(values), session.array(values)
+    a, d = session.array(rng.integers(-8, 8, (4, 16)).astype(np.float32)), session.zeros((4, 6), "fp32")
+    weights.buffer.seal()
+    twin.buffer.seal()
+    queue = session.queue()
+    queue.gemm(a, twin, d).wait()
+    np.testing.assert_array_equal(d.read(), a.read() @ values.T)
+    for use in (weights.read, weights.numpy, lambda: weights.write(values),
+                lambda: weights.buffer.address):
+        with pytest.raises(concert.FailedPrecondition, match="a sealed buffer has no memory"):
+            use()
+    with pytest.raises(concert.FailedPrecondition, match="is sealed already"):
+        weights.buffer.seal()
+    with pytest.raises(concert.FailedPrecondition, match="dst lies in buffer .* is sealed"):
+        queue.copy(a, weights[:4]).wait()
+    weights.buffer.close()
+    with pytest.raises(concert.FailedPrecondition, match="the buffer is closed"):
+        weights.buffer.seal()
+
+
+def test_a_buffer_with_views_is_not_sealed(session):
+    tensor = session.array(np.arange(6, dtype=np.float32))
+    view = tensor.numpy()
+    exported = np.from_dlpack(tensor)
+    for _ in range(2):
+        with pytest.raises(concert.FailedPrecondition, match="let go of them first"):
+            tensor.buffer.seal()
+        assert view[5] == 5 and exported[5] == 5
+        exported = exported[:6]
+    del view
+    with pytest.raises(concert.FailedPrecondition, match="let go of them first"):
+        tensor.buffer.seal()
+    del exported
+    gc.collect()
+    tensor.buffer.seal()
+
+
 def test_a_buffers_memory_is_returned_with_its_last_view(session):
     def mappings():
         with open("/proc/self/maps") as file:

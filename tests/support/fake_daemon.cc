@@ -215,6 +215,11 @@ void FakeDaemon::Handle(int client, const std::vector<char>& request) {
       reply.allocation_bytes = As<concert_import_buffer>(request).allocation_bytes;
       return Send(client, &reply, sizeof(reply), {});
     }
+    case CONCERT_CONTROL_SEAL_BUFFER: {
+      auto reply = ReplyTo<concert_buffer_reply>(request);
+      reply.buffer = next_buffer_++;
+      return Send(client, &reply, sizeof(reply), {});
+    }
     case CONCERT_CONTROL_JOIN_COMMUNICATOR: {
       auto reply = ReplyTo<concert_join_communicator_reply>(request);
       const uint32_t rank = As<concert_join_communicator>(request).rank;

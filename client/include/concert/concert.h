@@ -183,6 +183,20 @@ CONCERT_API int concert_buffer_write(concert_buffer* buffer, uint64_t offset, co
 CONCERT_API int concert_buffer_read(concert_buffer* buffer, uint64_t offset, void* data,
                                     uint64_t bytes, concert_error* error);
 
+/* For weights, once they are written: the buffer's bytes never change again, and the daemon keeps
+ * equal ones of a user on a GPU in memory once, whichever session sealed them. It has the same
+ * bytes and may be any operand that is only read; an op that would write it fails. It has no memory
+ * in this process any more: its address is gone, and concert_buffer_address, _write and _read say
+ * FAILED_PRECONDITION. Imported memory is its owner's again.
+ *
+ * Wait for the ops that write it first, and let nobody write it or use the handle meanwhile: which
+ * bytes are sealed is undefined otherwise. While it is sealed there are two copies, so seal buffers
+ * one by one. FAILED_PRECONDITION: it is sealed already, a registered program uses it, or it is the
+ * pool's. RESOURCE_EXHAUSTED: there is no room for the copy. UNIMPLEMENTED: an older daemon, or a
+ * local session. After these it is as it was. DEADLINE_EXCEEDED: it may be sealed or not, and can
+ * only be freed. Since 1.4. */
+CONCERT_API int concert_buffer_seal(concert_buffer* buffer, concert_error* error);
+
 /* Unregisters it; ops already submitted may still use it. NULL is ignored. */
 CONCERT_API void concert_buffer_free(concert_buffer* buffer);
 

@@ -148,6 +148,12 @@ class Buffer {
     if (concert_buffer_read(get(), offset, data, bytes, &error) != CONCERT_OK) return Status(error);
     return {};
   }
+  // See concert_buffer_seal.
+  Status Seal() const {
+    concert_error error;
+    if (concert_buffer_seal(get(), &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
 
  private:
   detail::Handle<concert_buffer, concert_buffer_free> handle_;

@@ -570,6 +570,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_uint64,
         POINTER(concert_error),
     ]),
+    "concert_buffer_seal": (c_int, [
+        c_void_p,
+        POINTER(concert_error),
+    ]),
     "concert_buffer_free": (None, [
         c_void_p,
     ]),

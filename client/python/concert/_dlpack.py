@@ -95,14 +95,14 @@ def export(tensor: Tensor, dl_device: Any, copy: bool | None) -> Any:
     numbers = ctypes.c_int64 * max(rank, 1)
     shape, strides = numbers(*tensor.shape), numbers(*tensor.strides)
     code, bits = DLPACK[tensor.dtype]
-    handle = tensor.buffer._handle.check()
+    view = tensor.buffer._view()
     managed = _DLManagedTensor()
     managed.tensor = _DLTensor(tensor.buffer.address + tensor.offset, *device, rank, code, bits, 1,
                                shape, strides, 0)
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
     address = ctypes.addressof(managed)
-    # The handle keeps the memory mapped, also when the buffer is closed meanwhile.
-    _exported[address] = (managed, shape, strides, handle)
+    # The view keeps the memory mapped, also when the buffer is closed meanwhile.
+    _exported[address] = (managed, shape, strides, view)
     return _new(address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
 
 

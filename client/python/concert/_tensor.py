@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from typing import TYPE_CHECKING, Any, Sequence
 
 from . import _dlpack
@@ -15,6 +16,15 @@ from ._library import call
 
 if TYPE_CHECKING:
     from ._session import Session
+
+
+class _View:
+    """Held by what shows a buffer's memory to others: keeps it mapped."""
+
+    __slots__ = ("handle", "__weakref__")
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
 
 
 class Buffer(Owner):
@@ -32,6 +42,7 @@ class Buffer(Owner):
         self._handle = handle
         self._owner = owner
         self._address = 0
+        self._shown: weakref.ref[_View] | None = None
 
     def __repr__(self) -> str:
         return f"Buffer(bytes={self.bytes}, gpu={self.gpu}{', closed' if self.closed else ''})"
@@ -76,6 +87,31 @@ class Buffer(Owner):
             into = (ctypes.c_char * count).from_buffer(data)
             call("concert_buffer_read", handle, offset, ctypes.cast(into, ctypes.c_void_p), count)
         return data
+
+    def seal(self) -> None:
+        """For weights, once they are written: its bytes never change again, and the daemon keeps
+        equal ones of a user on a GPU in memory once, whichever session sealed them.
+
+        It can be any operand that is only read; an op that would write it fails. It has no memory
+        in this process any more: addresses of it are gone, and write and read raise
+        FailedPrecondition. Imported memory is its owner's again. Wait for the ops that write it
+        first. FailedPrecondition: it is sealed already, a program uses it, or there is an array of
+        its memory (numpy(), DLPack). ResourceExhausted: there is no room for the copy.
+        Unimplemented: an older daemon, or a local session.
+        """
+        if self._shown is not None and self._shown() is not None:
+            raise FailedPrecondition("there are arrays of the buffer's memory, which sealing takes "
+                                     "away; let go of them first")
+        call("concert_buffer_seal", self._handle.check())
+        self._address = 0
+        self._owner = None
+
+    def _view(self) -> _View:
+        view = None if self._shown is None else self._shown()
+        if view is None:
+            view = _View(self._handle.check())
+            self._shown = weakref.ref(view)
+        return view
 
     def tensor(self, shape: int | Sequence[int], dtype: DtypeLike, offset: int = 0) -> Tensor:
         """A view from `offset` bytes on, rows without gaps."""
@@ -197,9 +233,9 @@ class Tensor:
         the array, also when the buffer is closed before.
         """
         self._require_host("numpy")
-        handle = self.buffer._handle.check()
+        view = self.buffer._view()
         memory = (ctypes.c_char * self.buffer.bytes).from_address(self.buffer.address)
-        memory.owner = handle  # type: ignore[attr-defined]
+        memory.owner = view  # type: ignore[attr-defined]
         strides = tuple(stride * SIZES[self.dtype] for stride in self.strides)
         return numpy().ndarray(self.shape, numpy_dtype(self.dtype), memory, self.offset, strides)
 

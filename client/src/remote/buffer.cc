@@ -129,6 +129,12 @@ RemoteBuffer::~RemoteBuffer() {
 }
 
 int RemoteBuffer::MapMemory(concert_error* error) {
+  if (sealed_) {
+    return Fail(
+        error, CONCERT_FAILED_PRECONDITION,
+        "a sealed buffer has no memory in this process; copy it to another buffer by an op to "
+        "read it");
+  }
   switch (memory_) {
     case CONCERT_MEMORY_CUDA_POINTER:
       return CONCERT_OK;  // the address came with it
@@ -178,6 +184,28 @@ int RemoteBuffer::Read(uint64_t offset, void* data, uint64_t bytes, concert_erro
   const uint64_t from = reinterpret_cast<uintptr_t>(address) + offset;
   if (!on_host()) return cuda::CopyToHost(info_.uuid, data, from, bytes, error);
   std::memcpy(data, reinterpret_cast<const void*>(from), bytes);
+  return CONCERT_OK;
+}
+
+int RemoteBuffer::Seal(concert_error* error) {
+  if (int code = session_->Require(CONCERT_FEATURE_SEALED_BUFFERS, "sealed buffers", error)) {
+    return code;
+  }
+  const MutexLock lock(mutex_);
+  concert_seal_buffer request{};
+  request.buffer = id;
+  concert_buffer_reply reply;
+  if (int code = session_->control().Call(CONCERT_CONTROL_SEAL_BUFFER, &request, &reply, -1,
+                                          nullptr, error)) {
+    return code;
+  }
+  id = reply.buffer;
+  sealed_ = true;
+  // What is mapped here would keep the memory that the daemon has let go of.
+  address_ = 0;
+  host_ = Mapping();
+  cuda::UnmapVmm(std::exchange(vmm_, {}));
+  fd_ = UniqueFd();
   return CONCERT_OK;
 }
 

@@ -24,6 +24,7 @@ class RemoteBuffer final : public concert_buffer {
   int Address(void** address, concert_error* error) override;
   int Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) override;
   int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) override;
+  int Seal(concert_error* error) override;
 
  private:
   // `memory` says how Address finds it; `fd` is for MEMFD and CUDA_VMM.
@@ -40,7 +41,8 @@ class RemoteBuffer final : public concert_buffer {
   UniqueFd fd_;
 
   Mutex mutex_;
-  uint64_t address_ CONCERT_GUARDED_BY(mutex_) = 0;  // 0: not mapped yet
+  bool sealed_ CONCERT_GUARDED_BY(mutex_) = false;
+  uint64_t address_ CONCERT_GUARDED_BY(mutex_) = 0;  // 0: not mapped yet, or sealed
   Mapping host_ CONCERT_GUARDED_BY(mutex_);
   cuda::VmmMapping vmm_ CONCERT_GUARDED_BY(mutex_);
 };

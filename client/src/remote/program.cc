@@ -31,6 +31,7 @@ class SlotBuffer final : public concert_buffer {
   int Read(uint64_t, void*, uint64_t, concert_error* error) override {
     return FailWithoutMemory(error);
   }
+  int Seal(concert_error* error) override { return FailWithoutMemory(error); }
 
  private:
   static int FailWithoutMemory(concert_error* error) {

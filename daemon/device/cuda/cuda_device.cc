@@ -74,6 +74,8 @@ absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
   info_.model.collective_sms = options.collective_sms;
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
+  contents_.emplace(driver_, gpu_, context_, control_stream_, kernels_.table());
+  if (absl::Status status = contents_->Init(); !status.ok()) return status;
   return WarmUp();
 }
 
@@ -196,6 +198,7 @@ CudaDevice::~CudaDevice() {
   for (const LaneState& lane : lanes_) {
     if (lane.stream != nullptr) driver_.cuStreamSynchronize(lane.stream);
   }
+  contents_.reset();
   memory_.reset();
   groups_.reset();
   kernels_ = {};

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/device/cuda/cuda_contents.h"
 #include "daemon/device/cuda/cuda_memory.h"
 #include "daemon/device/cuda/cuda_options.h"
 #include "daemon/device/cuda/nvtx_ranges.h"
@@ -50,6 +51,15 @@ class CudaDevice : public Device {
   void Free(const Allocation& allocation) override {
     const MutexLock lock(memory_mutex_);
     memory_->Free(allocation);
+  }
+  absl::StatusOr<uint64_t> Digest(Address data, uint64_t bytes) override {
+    return contents_->Digest(data, bytes);
+  }
+  absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) override {
+    return contents_->Same(a, b, bytes);
+  }
+  absl::Status Copy(Address to, Address from, uint64_t bytes) override {
+    return contents_->Copy(to, from, bytes);
   }
   absl::Status Launch(const LaunchRequest& launch) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
@@ -162,6 +172,7 @@ class CudaDevice : public Device {
   std::unique_ptr<kernels::cuda::GroupLauncher> groups_;  // null where there is no group kernel
   Mutex memory_mutex_;  // one allocation, import or release at a time; copies need no turns
   std::optional<CudaMemory> memory_;
+  std::optional<CudaContents> contents_;
   std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
   std::atomic<bool> faulted_ = false;
 };

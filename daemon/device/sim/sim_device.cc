@@ -1,8 +1,10 @@
 #include "daemon/device/sim/sim_device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/digest/digest.h"
 #include "kernels/op_table.h"
 
 namespace concert::daemon::sim {
@@ -21,6 +23,23 @@ SimDevice::SimDevice(int index, uint64_t memory_bytes, const policies::DeviceMod
   info_.software = "simulated";
   info_.peer_access = true;
   info_.model = model;
+}
+
+absl::StatusOr<uint64_t> SimDevice::Digest(Address data, uint64_t bytes) {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  return kernels::DigestOf(reinterpret_cast<const void*>(data), bytes);
+}
+
+absl::StatusOr<bool> SimDevice::Same(Address a, Address b, uint64_t bytes) {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  return std::memcmp(reinterpret_cast<const void*>(a), reinterpret_cast<const void*>(b), bytes) ==
+         0;
+}
+
+absl::Status SimDevice::Copy(Address to, Address from, uint64_t bytes) {
+  if (absl::Status status = healthy(); !status.ok()) return status;
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return absl::OkStatus();
 }
 
 absl::Status SimDevice::CheckLaunchable() {

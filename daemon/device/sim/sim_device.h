@@ -34,6 +34,9 @@ class SimDevice final : public Device {
     const MutexLock lock(memory_mutex_);
     memory_.Free(allocation);
   }
+  absl::StatusOr<uint64_t> Digest(Address data, uint64_t bytes) override;
+  absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) override;
+  absl::Status Copy(Address to, Address from, uint64_t bytes) override;
 
   absl::Status Launch(const LaunchRequest& launch) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;

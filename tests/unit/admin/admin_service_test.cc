@@ -76,6 +76,9 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   ASSERT_EQ(sessions.sessions(0).programs_size(), 2);
   EXPECT_EQ(sessions.sessions(0).programs(0).program(), 17u);
   EXPECT_EQ(sessions.sessions(0).programs(0).ops(0).kind(), "attention_prefill");
+  EXPECT_EQ(sessions.sessions(0).registered_bytes(), 1u << 20);
+  EXPECT_EQ(sessions.sessions(0).sealed_bytes(), 1u << 19);
+  EXPECT_EQ(sessions.sessions(0).shared_bytes(), 1u << 18);
   EXPECT_EQ(sessions.sessions(0).programs(0).why_no_step(),
             "op 0, attention_prefill: the step kernel has no code for it");
   EXPECT_EQ(sessions.sessions(0).programs(1).why_no_step(), "");

@@ -64,6 +64,8 @@ class FakeDaemonControl final : public DaemonControl {
              .queues = 2,
              .buffers = 4,
              .registered_bytes = 1 << 20,
+             .sealed_bytes = 1 << 19,
+             .shared_bytes = 1 << 18,
              .gpus = {0, 1},
              .programs = {
                  {.handle = 17,

@@ -197,6 +197,7 @@ TEST_F(FallbackTest, BadOpsAreRefusedBeforeTheyReachTheGpu) {
                 .code(),
             CONCERT_UNIMPLEMENTED);
   EXPECT_EQ(session_.Join({.name = "g"}).status().code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_EQ(small.Seal().code(), CONCERT_UNIMPLEMENTED);
 }
 
 }  // namespace

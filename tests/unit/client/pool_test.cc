@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +40,19 @@ TEST_F(PoolTest, AnAddressIsInItsBufferUntilThatIsFreed) {
   concert_pool_free(address, 4096, 0, nullptr);
   EXPECT_EQ(concert_pool_frees(), frees + 1);
   EXPECT_EQ(Find(address, &slice), CONCERT_NOT_FOUND);
+}
+
+TEST_F(PoolTest, ItsBuffersAreNotSealed) {
+  void* address = concert_pool_allocate(64, 0, nullptr);
+  concert_slice slice{};
+  ASSERT_EQ(Find(address, &slice), CONCERT_OK);
+  concert_error error;
+  EXPECT_EQ(concert_buffer_seal(slice.buffer, &error), CONCERT_FAILED_PRECONDITION);
+  EXPECT_NE(std::string(error.message).find("a buffer of the pool cannot be sealed"),
+            std::string::npos)
+      << error.message;
+  std::memset(address, 1, 64);  // still mapped
+  concert_pool_free(address, 64, 0, nullptr);
 }
 
 TEST_F(PoolTest, ThreadsShareIt) {

@@ -133,6 +133,13 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 
+TEST_F(OlderDaemon, SealsNoBuffers) {
+  const Status status = x_.Seal();
+  EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(status.message(), HasSubstr("sealed buffers"));
+  EXPECT_TRUE(x_.Address().ok()) << "it is as it was";
+}
+
 TEST_F(OlderDaemon, GetsNoRowOps) {
   const Status norm =
       queue_.RmsNorm({.rows = 1, .columns = 1, .x = x_, .weight = x_, .out = y_}).submit_status();
@@ -163,6 +170,15 @@ TEST_F(OlderDaemon, GetsNoRowOps) {
   const Status prefill = queue_.AttentionPrefill({.q = x_, .out = y_}).submit_status();
   EXPECT_THAT(prefill.message(), HasSubstr("the op is an attention_prefill"));
   EXPECT_EQ(daemon_.tail(), 0u);
+}
+
+TEST_F(SubmitTest, ASealedBuffersOpsCarryItsNewHandle) {
+  const auto handle = [&](uint64_t position) { return daemon_.descriptor(position).body.copy.src; };
+  queue_.Copy({.src = x_, .dst = y_, .bytes = 8}).submit_status().Check();
+  x_.Seal().Check();
+  queue_.Copy({.src = x_, .dst = y_, .bytes = 8}).submit_status().Check();
+  EXPECT_NE(handle(0).buffer, handle(1).buffer);
+  EXPECT_EQ(x_.Address().status().code(), CONCERT_FAILED_PRECONDITION);
 }
 
 TEST_F(SubmitTest, EveryFieldOfARowOpTravels) {

@@ -55,6 +55,8 @@ v1::ListSessionsResponse Sessions() {
     session->set_queue_count(2);
     session->set_buffer_count(id);
     session->set_registered_bytes(uint64_t{id} << 29);
+    if (id == 12) session->set_sealed_bytes(uint64_t{5} << 30);
+    if (id == 12) session->set_shared_bytes(uint64_t{4} << 30);
     session->add_gpus(0);
     if (id == 3) session->add_gpus(1);
   }
@@ -182,10 +184,11 @@ TEST(RenderTest, Devices) {
 }
 
 TEST(RenderTest, Sessions) {
-  EXPECT_EQ(RenderSessions(Sessions()),
-            R"(SESSION   UID   PID  CLIENT     CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
-      3  1000  5003  server-a  1 min 30 s       2        3    1.50 GiB  0,1
-     12  1000  5012  b          6 min 0 s       2       12    6.00 GiB  0
+  EXPECT_EQ(
+      RenderSessions(Sessions()),
+      R"(SESSION   UID   PID  CLIENT     CONNECTED  QUEUES  BUFFERS  REGISTERED    SEALED    SHARED  GPUS
+      3  1000  5003  server-a  1 min 30 s       2        3    1.50 GiB       0 B       0 B  0,1
+     12  1000  5012  b          6 min 0 s       2       12    6.00 GiB  5.00 GiB  4.00 GiB  0
 )");
   EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
 }
@@ -193,10 +196,11 @@ TEST(RenderTest, Sessions) {
 TEST(RenderTest, NamesInAnyScriptKeepColumnsAligned) {
   v1::ListSessionsResponse sessions = Sessions();
   sessions.mutable_sessions(0)->set_client_name("\u8a13\u7df4");
-  EXPECT_EQ(RenderSessions(sessions),
-            R"(SESSION   UID   PID  CLIENT   CONNECTED  QUEUES  BUFFERS  REGISTERED  GPUS
-      3  1000  5003  訓練    1 min 30 s       2        3    1.50 GiB  0,1
-     12  1000  5012  b        6 min 0 s       2       12    6.00 GiB  0
+  EXPECT_EQ(
+      RenderSessions(sessions),
+      R"(SESSION   UID   PID  CLIENT   CONNECTED  QUEUES  BUFFERS  REGISTERED    SEALED    SHARED  GPUS
+      3  1000  5003  訓練    1 min 30 s       2        3    1.50 GiB       0 B       0 B  0,1
+     12  1000  5012  b        6 min 0 s       2       12    6.00 GiB  5.00 GiB  4.00 GiB  0
 )");
 }
 
