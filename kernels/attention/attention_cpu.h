@@ -49,7 +49,7 @@ class CpuAttention {
     for (const uint64_t at : tokens) {
       scores_.push_back(Score(q, RowAt<const Element>(args_.cache.k, 1, at + head_at)));
     }
-    std::array<double, 128> sums{};
+    std::array<double, kMaxAttentionHeadDim> sums{};
     double total = 0;
     const double largest = scores_.empty() ? 0 : *std::max_element(scores_.begin(), scores_.end());
     for (size_t i = 0; i < tokens.size(); ++i) {

@@ -23,8 +23,12 @@ Failure CheckHeads(const Body& body) {
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_Q_HEADS, body.q_heads, body.kv_heads,
                                       uint64_t{kMaxHeadGroup} * body.kv_heads));
   CONCERT_RETURN_IF_FAILED(CheckMultiple(CONCERT_FIELD_Q_HEADS, body.q_heads, body.kv_heads));
-  CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64, 128));
-  return CheckMultiple(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64);
+  CONCERT_RETURN_IF_FAILED(
+      CheckRange(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64, kMaxAttentionHeadDim));
+  CONCERT_RETURN_IF_FAILED(CheckMultiple(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64));
+  if (body.head_dim <= 128 || body.head_dim == kMaxAttentionHeadDim) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_HEAD_DIM, body.head_dim,
+                         kMaxAttentionHeadDim);
 }
 
 // That strides let units be read whole, and that the tokens of each sequence have pages.

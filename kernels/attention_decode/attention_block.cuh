@@ -49,7 +49,7 @@ struct AttentionChunk {
 // cache's, and in products of K the token's column; lane % 4 says which elements.
 template <int kDim>
 struct WarpAttention {
-  static constexpr int kTiles = 128 / kDim;  // of 16 tokens that a warp takes at a time
+  static constexpr int kTiles = kDim == 64 ? 2 : 1;  // of 16 tokens that a warp takes at a time
   static constexpr int kTokens = 16 * kTiles;
   static constexpr int kUnits = kDim / 32;   // 16-byte units of a head that a lane has of q and k
   static constexpr int kHalves = kDim / 64;  // of a head: v's units of 8 lanes

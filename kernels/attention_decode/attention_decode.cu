@@ -4,8 +4,6 @@
 namespace concert::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kAttentionThreads / 32;
-
 // REQUIRES: all threads call it, with the same item. They must see one length, which the client may
 // change meanwhile.
 __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
@@ -27,7 +25,7 @@ __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item
 
 template <int kDim>
 __device__ void Attend(const AttentionKernelArgs& args) {
-  __shared__ WarpResults<kDim, kWarps> results;
+  __shared__ WarpResults<kDim, AttentionThreads(kDim) / 32> results;
   const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
   for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const AttentionChunk chunk = ChunkOf(args, item);
@@ -46,17 +44,18 @@ __device__ void Combine(const AttentionKernelArgs& args) {
 
 }  // namespace
 
-#define CONCERT_ATTENTION(dim)                                                            \
-  extern "C" __global__ void __launch_bounds__(kAttentionThreads, kAttentionBlocksPerSm)  \
-      concert_attention_decode_##dim(const __grid_constant__ AttentionKernelArgs args) {  \
-    Attend<dim>(args);                                                                    \
-  }                                                                                       \
-  extern "C" __global__ void __launch_bounds__(kCombineThreads)                           \
-      concert_attention_combine_##dim(const __grid_constant__ AttentionKernelArgs args) { \
-    Combine<dim>(args);                                                                   \
+#define CONCERT_ATTENTION(dim)                                                               \
+  extern "C" __global__ void __launch_bounds__(AttentionThreads(dim), kAttentionBlocksPerSm) \
+      concert_attention_decode_##dim(const __grid_constant__ AttentionKernelArgs args) {     \
+    Attend<dim>(args);                                                                       \
+  }                                                                                          \
+  extern "C" __global__ void __launch_bounds__(kCombineThreads)                              \
+      concert_attention_combine_##dim(const __grid_constant__ AttentionKernelArgs args) {    \
+    Combine<dim>(args);                                                                      \
   }
 
 CONCERT_ATTENTION(64)
 CONCERT_ATTENTION(128)
+CONCERT_ATTENTION(256)
 
 }  // namespace concert::kernels::cuda

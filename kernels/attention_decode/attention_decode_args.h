@@ -12,6 +12,8 @@ namespace concert::kernels {
 
 // Heads of q that share one of the cache, at most.
 inline constexpr uint32_t kMaxHeadGroup = 8;
+// Of attention; there are 64, 128 and this.
+inline constexpr uint32_t kMaxAttentionHeadDim = 256;
 
 // As concert_attention_decode_body; page_table 0: none. All elements are bf16.
 struct AttentionDecodeArgs {

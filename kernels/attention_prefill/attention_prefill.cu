@@ -11,12 +11,18 @@ namespace concert::kernels::cuda {
 namespace {
 
 constexpr uint32_t kWarps = kPrefillThreads / 32;
-constexpr uint32_t kWarpRows = kPrefillRows / kWarps;
-constexpr int kRowTiles = kWarpRows / 16;         // of a warp; m of its products
-constexpr int kTokenTiles = kPrefillTokens / 8;   // n of products with K
-constexpr int kTokenSteps = kPrefillTokens / 16;  // k of products with V
-constexpr int kUnbounded = 1 << 30;               // a window that is none
-static_assert(kPrefillTokens <= kPrefillThreads, "a thread looks up a token");
+constexpr int kUnbounded = 1 << 30;  // a window that is none
+
+// How a block's work on heads of `kDim` is cut.
+template <int kDim>
+struct Cut {
+  static constexpr uint32_t kRows = PrefillRows(kDim), kTokens = PrefillTokens(kDim);
+  static constexpr uint32_t kWarpRows = kRows / kWarps;
+  static constexpr int kRowTiles = kWarpRows / 16;  // of a warp; m of its products
+  static constexpr int kTokenTiles = kTokens / 8;   // n of products with K
+  static constexpr int kTokenSteps = kTokens / 16;  // k of products with V
+  static_assert(kTokens <= kPrefillThreads, "a thread looks up a token");
+};
 
 // --- PTX, one function per instruction ---
 
@@ -85,13 +91,14 @@ struct alignas(2 * kDim) HeadRows {
 // Of dynamic shared memory, since it is more than 48 KB.
 template <int kDim>
 struct PrefillMemory {
-  HeadRows<kDim, kPrefillRows> q;  // then out
-  HeadRows<kDim, kPrefillTokens> k[2], v[2];
-  uint64_t token_at[2][kPrefillTokens];  // where the head begins, in elements of k and v
+  HeadRows<kDim, PrefillRows(kDim)> q;  // then out
+  HeadRows<kDim, PrefillTokens(kDim)> k[2], v[2];
+  uint64_t token_at[2][PrefillTokens(kDim)];  // where the head begins, in elements of k and v
   PrefillTile tile;
 };
 static_assert(sizeof(PrefillMemory<64>) <= PrefillSharedBytes(64));
 static_assert(sizeof(PrefillMemory<128>) <= PrefillSharedBytes(128));
+static_assert(sizeof(PrefillMemory<256>) <= PrefillSharedBytes(256));
 
 // --- A block's item ---
 
@@ -113,9 +120,10 @@ struct Item {
   }
 };
 
-// REQUIRES: all threads call it, with the same number. They must see one tile, while the client may
-// change what it is made of.
-__device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillTile& shared_tile) {
+// `rows`: of a tile. REQUIRES: all threads call it, with the same number. They must see one tile,
+// while the client may change what it is made of.
+__device__ Item ItemOf(const AttentionPrefillArgs& op, uint32_t rows, uint64_t number,
+                       PrefillTile& shared_tile) {
   const AttentionDecodeArgs& attention = op.attention;
   Item item;
   item.kv_head = static_cast<uint32_t>(number % attention.kv_heads);
@@ -126,7 +134,7 @@ __device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillT
   __syncthreads();  // the item before is done with shared memory
   // The last tiles of a sequence take longest, so they go first.
   if (threadIdx.x == 0) {
-    shared_tile = PrefillTileOf(op, PrefillTiles(op) - 1 - number / attention.kv_heads);
+    shared_tile = PrefillTileOf(op, rows, PrefillTiles(op, rows) - 1 - number / attention.kv_heads);
   }
   __syncthreads();
   item.tile = shared_tile;
@@ -139,9 +147,9 @@ __device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillT
 
 template <int kDim>
 __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
-                      HeadRows<kDim, kPrefillRows>& q) {
+                      HeadRows<kDim, PrefillRows(kDim)>& q) {
   constexpr uint32_t kUnits = kDim / 8;
-  for (uint32_t i = threadIdx.x; i < kPrefillRows * kUnits; i += kPrefillThreads) {
+  for (uint32_t i = threadIdx.x; i < PrefillRows(kDim) * kUnits; i += kPrefillThreads) {
     const uint32_t row = i / kUnits, unit = i % kUnits, token = item.TokenOf(row);
     const bool present = token < item.tile.tokens;
     const uint64_t element = (uint64_t{item.tile.first} + token) * op.attention.q_stride +
@@ -152,13 +160,14 @@ __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
 
 template <int kDim>
 __device__ void CopyTokens(const AttentionDecodeArgs& op,
-                           const uint64_t (&token_at)[kPrefillTokens],
-                           HeadRows<kDim, kPrefillTokens>& k, HeadRows<kDim, kPrefillTokens>& v) {
+                           const uint64_t (&token_at)[PrefillTokens(kDim)],
+                           HeadRows<kDim, PrefillTokens(kDim)>& k,
+                           HeadRows<kDim, PrefillTokens(kDim)>& v) {
   constexpr uint32_t kUnits = kDim / 8;
   constexpr uint32_t kStep = kPrefillThreads / kUnits;  // tokens at a time
   const uint32_t unit = threadIdx.x % kUnits;
 #pragma unroll
-  for (uint32_t i = 0; i < kPrefillTokens / kStep; ++i) {
+  for (uint32_t i = 0; i < PrefillTokens(kDim) / kStep; ++i) {
     const uint32_t token = threadIdx.x / kUnits + i * kStep;
     const uint64_t byte = (token_at[token] + 8 * unit) * 2;
     CopyUnit(k.At(token, unit), op.cache.k + byte);
@@ -171,6 +180,10 @@ __device__ void CopyTokens(const AttentionDecodeArgs& op,
 template <int kDim>
 struct WarpPrefill {
   using Memory = PrefillMemory<kDim>;
+  using Keys = HeadRows<kDim, PrefillTokens(kDim)>;
+  static constexpr uint32_t kWarpRows = Cut<kDim>::kWarpRows;
+  static constexpr int kRowTiles = Cut<kDim>::kRowTiles;
+  static constexpr int kTokenTiles = Cut<kDim>::kTokenTiles;
   static constexpr int kDimTiles = kDim / 8;   // n of products with V
   static constexpr int kDimSteps = kDim / 16;  // k of products with K
 
@@ -204,7 +217,7 @@ struct WarpPrefill {
   }
 
  private:
-  __device__ void MultiplyKeys(HeadRows<kDim, kPrefillRows>& q, HeadRows<kDim, kPrefillTokens>& k) {
+  __device__ void MultiplyKeys(HeadRows<kDim, PrefillRows(kDim)>& q, Keys& k) {
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * kWarpRows + lane % 16;
     const uint32_t q_at = SharedAddress(q.At(row, lane / 16));
     const uint32_t k_at = SharedAddress(k.At(lane / 16 * 8 + lane % 8, lane / 8 % 2));
@@ -249,7 +262,8 @@ struct WarpPrefill {
   // Takes out what rows do not attend to.
   __device__ void Mask(const Item& item, int first) {
     const uint32_t warp_row = threadIdx.x / 32 * kWarpRows;
-    const bool all_below = first + static_cast<int>(kPrefillTokens) <= item.VisibleTo(warp_row);
+    const bool all_below =
+        first + static_cast<int>(PrefillTokens(kDim)) <= item.VisibleTo(warp_row);
     const bool all_in_window = first >= item.VisibleTo(warp_row + kWarpRows - 1) - item.window;
     if (all_below && all_in_window) return;
 #pragma unroll
@@ -291,11 +305,11 @@ struct WarpPrefill {
   }
 
   // Values times weights, which lie as the left side of a product wants them.
-  __device__ void AddValues(HeadRows<kDim, kPrefillTokens>& v) {
+  __device__ void AddValues(Keys& v) {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t v_at = SharedAddress(v.At(lane % 16, lane / 16));
 #pragma unroll
-    for (int step = 0; step < kTokenSteps; ++step) {
+    for (int step = 0; step < Cut<kDim>::kTokenSteps; ++step) {
       uint32_t a[kRowTiles][4];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
@@ -335,11 +349,11 @@ struct WarpPrefill {
 // write these rows of q.
 template <int kDim>
 __device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPrefill<kDim>& warp,
-                      HeadRows<kDim, kPrefillRows>& rows) {
-  constexpr uint32_t kUnits = kDim / 8;
+                      HeadRows<kDim, PrefillRows(kDim)>& rows) {
+  constexpr uint32_t kUnits = kDim / 8, kWarpRows = Cut<kDim>::kWarpRows;
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 2 * kRowTiles; ++i) {
+  for (int i = 0; i < 2 * Cut<kDim>::kRowTiles; ++i) {
     float all = warp.weights[i / 2][i % 2];
     all += __shfl_xor_sync(kAll, all, 1);
     all += __shfl_xor_sync(kAll, all, 2);
@@ -367,27 +381,28 @@ __device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPref
 
 template <int kDim>
 __device__ void Prefill(const AttentionPrefillArgs& op) {
-  extern __shared__ __align__(256) uint4 shared_units[];
+  constexpr uint32_t kTokens = PrefillTokens(kDim), kWarpRows = Cut<kDim>::kWarpRows;
+  extern __shared__ __align__(512) uint4 shared_units[];
   PrefillMemory<kDim>& memory = *reinterpret_cast<PrefillMemory<kDim>*>(shared_units);
   const AttentionDecodeArgs& attention = op.attention;
-  const uint64_t items = PrefillTiles(op) * attention.kv_heads;
+  const uint64_t items = PrefillTiles(op, PrefillRows(kDim)) * attention.kv_heads;
   for (uint64_t number = blockIdx.x; number < items; number += gridDim.x) {
-    const Item item = ItemOf(op, number, memory.tile);
+    const Item item = ItemOf(op, PrefillRows(kDim), number, memory.tile);
     if (item.tile.tokens == 0) continue;
     // Where this thread's token of those from `first` on begins; the last, if there are fewer.
     const auto token_at = [&](uint32_t first) -> uint64_t {
-      if (first >= item.end || threadIdx.x >= kPrefillTokens) return 0;
+      if (first >= item.end || threadIdx.x >= kTokens) return 0;
       const uint32_t token = min(first + threadIdx.x, item.end - 1);
       return attention.TokenAt(item.tile.sequence, token) +
              uint64_t{item.kv_head} * attention.cache.head_stride;
     };
     const auto note = [&](uint64_t at, int stage) {
-      if (threadIdx.x < kPrefillTokens) memory.token_at[stage][threadIdx.x] = at;
+      if (threadIdx.x < kTokens) memory.token_at[stage][threadIdx.x] = at;
     };
     WarpPrefill<kDim> warp;
     if (item.begin < item.end) {
       note(token_at(item.begin), 0);
-      note(token_at(item.begin + kPrefillTokens), 1);
+      note(token_at(item.begin + kTokens), 1);
       CopyQ<kDim>(op, item, memory.q);
       __syncthreads();
       CopyTokens<kDim>(attention, memory.token_at[0], memory.k[0], memory.v[0]);
@@ -395,16 +410,16 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
     const uint32_t warp_end =
         static_cast<uint32_t>(max(item.VisibleTo(threadIdx.x / 32 * kWarpRows + kWarpRows - 1), 0));
     int stage = 0;
-    for (uint32_t first = item.begin; first < item.end; first += kPrefillTokens, stage ^= 1) {
+    for (uint32_t first = item.begin; first < item.end; first += kTokens, stage ^= 1) {
       WaitForCopies();
       __syncthreads();  // these tokens are there; those before have been used by all
-      const uint32_t next = first + kPrefillTokens;
+      const uint32_t next = first + kTokens;
       if (next < item.end) {
         CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], memory.k[stage ^ 1],
                          memory.v[stage ^ 1]);
       }
       // Looked up ahead, so that no copy waits for the page table.
-      const uint64_t later_at = token_at(next + kPrefillTokens);
+      const uint64_t later_at = token_at(next + kTokens);
       if (first < warp_end) warp.Add(attention, item, first, memory, stage);
       note(later_at, stage);
     }
@@ -422,5 +437,6 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
 
 CONCERT_PREFILL(64)
 CONCERT_PREFILL(128)
+CONCERT_PREFILL(256)
 
 }  // namespace concert::kernels::cuda

@@ -102,6 +102,18 @@ void FindGroupKernels(Finder& finder, KernelTable& table) {
   }
 }
 
+void FindAttentionKernels(Finder& finder, KernelTable& table) {
+  for (const uint32_t head_dim : kHeadDims) {
+    const size_t i = HeadDimIndex(head_dim);
+    const std::string dim = absl::StrCat(head_dim);
+    finder.Find("attention_decode", "concert_attention_decode_" + dim, table.attention_decode[i]);
+    finder.Find("attention_decode", "concert_attention_combine_" + dim, table.attention_combine[i]);
+    finder.Find("attention_prefill", "concert_attention_prefill_" + dim,
+                table.attention_prefill[i]);
+    finder.AllowShared(table.attention_prefill[i], PrefillSharedBytes(head_dim));
+  }
+}
+
 void FindPeerKernels(Finder& finder, KernelTable& table) {
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
     const std::string name = kDtypeNames[dtype];
@@ -179,15 +191,7 @@ absl::Status KernelImage::FindAll() {
   finder.Find("row_kernel", "concert_rows", table_.rows);
   for (size_t i = 0; i < table_.step.size(); ++i)
     finder.Find(kStepKernel, absl::StrCat("concert_step_", 8 << i), table_.step[i]);
-  for (int i = 0; i < 2; ++i) {
-    const std::string dim = i == 0 ? "64" : "128";
-    finder.Find("attention_decode", "concert_attention_decode_" + dim, table_.attention_decode[i]);
-    finder.Find("attention_decode", "concert_attention_combine_" + dim,
-                table_.attention_combine[i]);
-    finder.Find("attention_prefill", "concert_attention_prefill_" + dim,
-                table_.attention_prefill[i]);
-    finder.AllowShared(table_.attention_prefill[i], PrefillSharedBytes(i == 0 ? 64 : 128));
-  }
+  FindAttentionKernels(finder, table_);
   return finder.status();
 }
 

@@ -35,6 +35,13 @@ absl::string_view Objection(const GemmArgs& gemm) {
   return "";
 }
 
+// The same of attention; empty: it can attend.
+absl::string_view Objection(const AttentionDecodeArgs& attention) {
+  if (attention.head_dim != 64 && attention.head_dim != 128)
+    return "only heads of 64 and 128 are supported";
+  return "";
+}
+
 StepGemm StepGemmOf(const GemmArgs& gemm) {
   StepGemm step = {};
   step.m = gemm.m, step.n = gemm.n, step.k = gemm.k;
@@ -71,6 +78,8 @@ absl::Status DraftOp(const Op& op, uint32_t index, Draft& draft) {
     stage.kind = StageKind::kGemm;
     stage.gemm = StepGemmOf(op.gemm);
   } else if (op.kind == CONCERT_OP_ATTENTION_DECODE) {
+    if (const absl::string_view why = Objection(op.attention_decode); !why.empty())
+      return CannotRun(index, op.kind, why);
     stage.kind = StageKind::kAttention;
     draft.touches.push_back({kChunkSums, 0, CONCERT_FIELD_NONE, true, true});
   } else if (op.kind == CONCERT_OP_COPY) {

@@ -186,13 +186,13 @@ class AttentionDecodeConformanceTest : public AttentionConformanceTest {
 };
 
 TEST_P(AttentionDecodeConformanceTest, EveryGroupOfHeads) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (uint32_t group = 1; group <= 8; ++group) RunCase({group, 2, head_dim, 16, 100});
   }
 }
 
 TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const bool heads_first : {false, true}) {
       RunCase({4, 2, head_dim, 16, 333, true, heads_first});
       RunCase({4, 2, head_dim, 1, 50, true, heads_first});
@@ -203,7 +203,7 @@ TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
 }
 
 TEST_P(AttentionDecodeConformanceTest, WindowsAndCaps) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     RunCase({4, 2, head_dim, 16, 200, true, false, 33});
     RunCase({4, 2, head_dim, 16, 200, true, false, 1});
     RunCase({4, 2, head_dim, 16, 200, true, false, UINT32_MAX});
@@ -217,6 +217,7 @@ TEST_P(AttentionDecodeConformanceTest, LongContexts) {
   RunCase({8, 1, 128, 16, 5000});
   RunCase({1, 1, 64, 64, 9001});
   RunCase({3, 2, 128, 16, 4097, true, true, 1500});
+  RunCase({2, 2, 256, 32, 4500});
 }
 
 class AttentionPrefillConformanceTest : public AttentionConformanceTest {
@@ -286,7 +287,7 @@ class AttentionPrefillConformanceTest : public AttentionConformanceTest {
 };
 
 TEST_P(AttentionPrefillConformanceTest, EveryGroupOfHeads) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (uint32_t group = 1; group <= 8; ++group) {
       const Case test = {group, 2, head_dim, 16, 100};
       RunCase(test, EverySort(test));
@@ -295,7 +296,7 @@ TEST_P(AttentionPrefillConformanceTest, EveryGroupOfHeads) {
 }
 
 TEST_P(AttentionPrefillConformanceTest, EveryLayout) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const bool heads_first : {false, true}) {
       for (const Case& test : {Case{4, 2, head_dim, 16, 200, true, heads_first},
                                Case{4, 2, head_dim, 1, 50, true, heads_first},
@@ -308,7 +309,7 @@ TEST_P(AttentionPrefillConformanceTest, EveryLayout) {
 }
 
 TEST_P(AttentionPrefillConformanceTest, WindowsAndCaps) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const Case& test : {Case{4, 2, head_dim, 16, 150, true, false, 33},
                              Case{1, 1, head_dim, 16, 300, true, false, 70},
                              Case{4, 2, head_dim, 16, 150, true, false, 1},
@@ -329,6 +330,8 @@ TEST_P(AttentionPrefillConformanceTest, LongContexts) {
             sm_budget);
     RunCase({3, 2, 128, 16, 900, true, true, 250},
             {.starts = {0, 100, 101, 130}, .lengths = {100, 900, 500}, .tokens = 130}, sm_budget);
+    RunCase({2, 1, 256, 16, 500}, {.starts = {0, 200, 210}, .lengths = {500, 77}, .tokens = 210},
+            sm_budget);
   }
 }
 

@@ -33,6 +33,7 @@ constexpr AttentionShape kShapes[] = {
     {"GQA 64/8 x 128, long", 16, 64, 8, 128, 8192},
     {"MHA 32 x 128, long", 8, 32, 32, 128, 8192},
     {"MHA 16 x 64, long", 16, 16, 16, 64, 8192},
+    {"GQA 16/8 x 256, long", 8, 16, 8, 256, 8192},
     {"GQA 32/8 x 128, long, pages of one token", 8, 32, 8, 128, 16384, 1},
 };
 

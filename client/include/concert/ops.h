@@ -233,7 +233,7 @@ typedef struct concert_elementwise {
 typedef struct concert_attention_decode {
   uint32_t struct_size;
   uint32_t rows;
-  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64, 128 or 256 */
   uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
   uint32_t window, dtype;
   float scale, soft_cap;                     /* scale: usually 1 / sqrt(head_dim) */
@@ -252,7 +252,7 @@ typedef struct concert_attention_decode {
 typedef struct concert_attention_prefill {
   uint32_t struct_size;
   uint32_t tokens, sequences;
-  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64, 128 or 256 */
   uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
   uint32_t window, dtype;
   float scale, soft_cap;                                   /* scale: usually 1 / sqrt(head_dim) */
