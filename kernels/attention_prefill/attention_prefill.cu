@@ -88,17 +88,39 @@ struct alignas(2 * kDim) HeadRows {
   }
 };
 
-// Of dynamic shared memory, since it is more than 48 KB.
+// K and V of tokens in bf16, those of the next on their way.
+template <int kDim, typename Cached>
+struct TokenStages {
+  using Rows = HeadRows<kDim, PrefillTokens(kDim)>;
+  Rows k[2], v[2];
+
+  __device__ Rows& KeysOf(int stage) { return k[stage]; }
+  __device__ Rows& ValuesOf(int stage) { return v[stage]; }
+};
+// In e4m3 they come as they are, and threads widen what they have copied themselves: so that each
+// element is widened once in a block, and neighbouring threads' units are neighbours.
 template <int kDim>
+struct TokenStages<kDim, E4m3> {
+  using Rows = HeadRows<kDim, PrefillTokens(kDim)>;
+  static constexpr uint32_t kUnits = kDim / 16;
+  static constexpr uint32_t kCopies = PrefillTokens(kDim) * kUnits / kPrefillThreads;
+  Rows k, v;
+  uint4 narrow_k[2][kCopies][kPrefillThreads], narrow_v[2][kCopies][kPrefillThreads];
+
+  __device__ Rows& KeysOf(int) { return k; }
+  __device__ Rows& ValuesOf(int) { return v; }
+};
+
+// Of dynamic shared memory, since it is more than 48 KB.
+template <int kDim, typename Cached>
 struct PrefillMemory {
   HeadRows<kDim, PrefillRows(kDim)> q;  // then out
-  HeadRows<kDim, PrefillTokens(kDim)> k[2], v[2];
+  TokenStages<kDim, Cached> tokens;
   uint64_t token_at[2][PrefillTokens(kDim)];  // where the head begins, in elements of k and v
   PrefillTile tile;
+  static_assert(sizeof(q) + sizeof(tokens) + sizeof(token_at) + sizeof(tile) <=
+                PrefillSharedBytes(kDim));
 };
-static_assert(sizeof(PrefillMemory<64>) <= PrefillSharedBytes(64));
-static_assert(sizeof(PrefillMemory<128>) <= PrefillSharedBytes(128));
-static_assert(sizeof(PrefillMemory<256>) <= PrefillSharedBytes(256));
 
 // --- A block's item ---
 
@@ -160,9 +182,8 @@ __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
 
 template <int kDim>
 __device__ void CopyTokens(const AttentionDecodeArgs& op,
-                           const uint64_t (&token_at)[PrefillTokens(kDim)],
-                           HeadRows<kDim, PrefillTokens(kDim)>& k,
-                           HeadRows<kDim, PrefillTokens(kDim)>& v) {
+                           const uint64_t (&token_at)[PrefillTokens(kDim)], int stage,
+                           TokenStages<kDim, __nv_bfloat16>& tokens) {
   constexpr uint32_t kUnits = kDim / 8;
   constexpr uint32_t kStep = kPrefillThreads / kUnits;  // tokens at a time
   const uint32_t unit = threadIdx.x % kUnits;
@@ -170,16 +191,64 @@ __device__ void CopyTokens(const AttentionDecodeArgs& op,
   for (uint32_t i = 0; i < PrefillTokens(kDim) / kStep; ++i) {
     const uint32_t token = threadIdx.x / kUnits + i * kStep;
     const uint64_t byte = (token_at[token] + 8 * unit) * 2;
-    CopyUnit(k.At(token, unit), op.cache.k + byte);
-    CopyUnit(v.At(token, unit), op.cache.v + byte);
+    CopyUnit(tokens.k[stage].At(token, unit), op.cache.k + byte);
+    CopyUnit(tokens.v[stage].At(token, unit), op.cache.v + byte);
   }
 }
+
+// Which unit of which token a thread's copy `i` is.
+template <int kDim>
+struct NarrowUnit {
+  static constexpr uint32_t kUnits = TokenStages<kDim, E4m3>::kUnits;
+  uint32_t token, unit;
+
+  __device__ explicit NarrowUnit(uint32_t i)
+      : token(threadIdx.x / kUnits + i * (kPrefillThreads / kUnits)), unit(threadIdx.x % kUnits) {}
+};
+
+template <int kDim>
+__device__ void CopyTokens(const AttentionDecodeArgs& op,
+                           const uint64_t (&token_at)[PrefillTokens(kDim)], int stage,
+                           TokenStages<kDim, E4m3>& tokens) {
+#pragma unroll
+  for (uint32_t i = 0; i < tokens.kCopies; ++i) {
+    const NarrowUnit<kDim> at(i);
+    const uint64_t byte = token_at[at.token] + 16 * at.unit;
+    CopyUnit(&tokens.narrow_k[stage][i][threadIdx.x], op.cache.k + byte);
+    CopyUnit(&tokens.narrow_v[stage][i][threadIdx.x], op.cache.v + byte);
+  }
+}
+
+// A unit in e4m3 to two in bf16. The second goes first where it must, for 8 neighbouring threads to
+// store to different banks.
+template <int kDim>
+__device__ void WidenUnit(const uint4& narrow, const NarrowUnit<kDim>& at,
+                          HeadRows<kDim, PrefillTokens(kDim)>& rows) {
+  const uint32_t first = at.unit / 4 % 2;
+  const uint4 low = Widen(narrow.x, narrow.y), high = Widen(narrow.z, narrow.w);
+  *rows.At(at.token, 2 * at.unit + first) = first == 0 ? low : high;
+  *rows.At(at.token, 2 * at.unit + 1 - first) = first == 0 ? high : low;
+}
+
+// Makes bf16 of what this thread has copied, which must be there, for all threads.
+template <int kDim>
+__device__ void WidenTokens(int stage, TokenStages<kDim, E4m3>& tokens) {
+#pragma unroll
+  for (uint32_t i = 0; i < tokens.kCopies; ++i) {
+    const NarrowUnit<kDim> at(i);
+    WidenUnit<kDim>(tokens.narrow_k[stage][i][threadIdx.x], at, tokens.k);
+    WidenUnit<kDim>(tokens.narrow_v[stage][i][threadIdx.x], at, tokens.v);
+  }
+  __syncthreads();
+}
+template <int kDim>
+__device__ void WidenTokens(int, TokenStages<kDim, __nv_bfloat16>&) {}
 
 // --- A warp's rows ---
 
 template <int kDim>
 struct WarpPrefill {
-  using Memory = PrefillMemory<kDim>;
+  using Queries = HeadRows<kDim, PrefillRows(kDim)>;
   using Keys = HeadRows<kDim, PrefillTokens(kDim)>;
   static constexpr uint32_t kWarpRows = Cut<kDim>::kWarpRows;
   static constexpr int kRowTiles = Cut<kDim>::kRowTiles;
@@ -201,14 +270,14 @@ struct WarpPrefill {
   }
 
   // Tokens from `first` on.
-  __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first,
-                      Memory& memory, int stage) {
-    MultiplyKeys(memory.q, memory.k[stage]);
+  __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first, Queries& q,
+                      Keys& k, Keys& v) {
+    MultiplyKeys(q, k);
     Scale(op);
     Mask(item, static_cast<int>(first));
 #pragma unroll
     for (int i = 0; i < 2 * kRowTiles; ++i) Weigh(i / 2, i % 2);
-    AddValues(memory.v[stage]);
+    AddValues(v);
   }
 
   // A row's place in the tile.
@@ -217,7 +286,7 @@ struct WarpPrefill {
   }
 
  private:
-  __device__ void MultiplyKeys(HeadRows<kDim, PrefillRows(kDim)>& q, Keys& k) {
+  __device__ void MultiplyKeys(Queries& q, Keys& k) {
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * kWarpRows + lane % 16;
     const uint32_t q_at = SharedAddress(q.At(row, lane / 16));
     const uint32_t k_at = SharedAddress(k.At(lane / 16 * 8 + lane % 8, lane / 8 % 2));
@@ -346,10 +415,10 @@ struct WarpPrefill {
 };
 
 // A warp's rows, by shared memory so that whole units are stored. No other warp has read or will
-// write these rows of q.
+// write these rows of q. `v_scale`: what values are multiplied by.
 template <int kDim>
-__device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPrefill<kDim>& warp,
-                      HeadRows<kDim, PrefillRows(kDim)>& rows) {
+__device__ void Store(const AttentionPrefillArgs& op, const Item& item, float v_scale,
+                      WarpPrefill<kDim>& warp, HeadRows<kDim, PrefillRows(kDim)>& rows) {
   constexpr uint32_t kUnits = kDim / 8, kWarpRows = Cut<kDim>::kWarpRows;
   __syncwarp();
 #pragma unroll
@@ -358,7 +427,7 @@ __device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPref
     all += __shfl_xor_sync(kAll, all, 1);
     all += __shfl_xor_sync(kAll, all, 2);
     // Of a row without tokens sums are 0 times values, which may be no numbers.
-    const float scale = 1 / all;
+    const float scale = v_scale / all;
     const auto result = [all, scale](float sum) { return all == 0 ? 0 : sum * scale; };
     const uint32_t row = warp.RowOf(i / 2, i % 2);
 #pragma unroll
@@ -379,11 +448,12 @@ __device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPref
   }
 }
 
-template <int kDim>
+template <int kDim, typename Cached>
 __device__ void Prefill(const AttentionPrefillArgs& op) {
   constexpr uint32_t kTokens = PrefillTokens(kDim), kWarpRows = Cut<kDim>::kWarpRows;
   extern __shared__ __align__(512) uint4 shared_units[];
-  PrefillMemory<kDim>& memory = *reinterpret_cast<PrefillMemory<kDim>*>(shared_units);
+  using Memory = PrefillMemory<kDim, Cached>;
+  Memory& memory = *reinterpret_cast<Memory*>(shared_units);
   const AttentionDecodeArgs& attention = op.attention;
   const uint64_t items = PrefillTiles(op, PrefillRows(kDim)) * attention.kv_heads;
   for (uint64_t number = blockIdx.x; number < items; number += gridDim.x) {
@@ -405,7 +475,7 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
       note(token_at(item.begin + kTokens), 1);
       CopyQ<kDim>(op, item, memory.q);
       __syncthreads();
-      CopyTokens<kDim>(attention, memory.token_at[0], memory.k[0], memory.v[0]);
+      CopyTokens<kDim>(attention, memory.token_at[0], 0, memory.tokens);
     }
     const uint32_t warp_end =
         static_cast<uint32_t>(max(item.VisibleTo(threadIdx.x / 32 * kWarpRows + kWarpRows - 1), 0));
@@ -415,25 +485,31 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
       __syncthreads();  // these tokens are there; those before have been used by all
       const uint32_t next = first + kTokens;
       if (next < item.end) {
-        CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], memory.k[stage ^ 1],
-                         memory.v[stage ^ 1]);
+        CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], stage ^ 1, memory.tokens);
       }
       // Looked up ahead, so that no copy waits for the page table.
       const uint64_t later_at = token_at(next + kTokens);
-      if (first < warp_end) warp.Add(attention, item, first, memory, stage);
+      WidenTokens<kDim>(stage, memory.tokens);
+      if (first < warp_end) {
+        warp.Add(attention, item, first, memory.q, memory.tokens.KeysOf(stage),
+                 memory.tokens.ValuesOf(stage));
+      }
       note(later_at, stage);
     }
-    Store<kDim>(op, item, warp, memory.q);
+    Store<kDim>(op, item, sizeof(Cached) == 1 ? attention.cache.v_scale : 1, warp, memory.q);
   }
 }
 
 }  // namespace
 
-#define CONCERT_PREFILL(dim)                                                               \
-  extern "C" __global__ void __launch_bounds__(kPrefillThreads, kPrefillBlocksPerSm)       \
-      concert_attention_prefill_##dim(const __grid_constant__ AttentionPrefillArgs args) { \
-    Prefill<dim>(args);                                                                    \
+#define CONCERT_PREFILL_OF(dim, suffix, cached)                                                    \
+  extern "C" __global__ void __launch_bounds__(kPrefillThreads, kPrefillBlocksPerSm)               \
+      concert_attention_prefill_##dim##suffix(const __grid_constant__ AttentionPrefillArgs args) { \
+    Prefill<dim, cached>(args);                                                                    \
   }
+#define CONCERT_PREFILL(dim)               \
+  CONCERT_PREFILL_OF(dim, , __nv_bfloat16) \
+  CONCERT_PREFILL_OF(dim, _e4m3, E4m3)
 
 CONCERT_PREFILL(64)
 CONCERT_PREFILL(128)

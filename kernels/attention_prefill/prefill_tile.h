@@ -21,8 +21,8 @@ CONCERT_ON_BOTH_SIDES constexpr uint32_t PrefillTokens(uint32_t head_dim) {
   return head_dim > 128 ? 32 : 64;
 }
 
-// Dynamic shared memory of a block: q, K and V, where tokens lie, and a tile, which takes
-// less than a row.
+// Dynamic shared memory of a block: q, K and V (in e4m3, and once in bf16), where tokens lie, and a
+// tile, which takes less than a row.
 CONCERT_ON_BOTH_SIDES constexpr uint32_t PrefillSharedBytes(uint32_t head_dim) {
   const uint32_t tokens = PrefillTokens(head_dim);
   return 2 * head_dim * (PrefillRows(head_dim) + 4 * tokens + 1) + 2 * 8 * tokens;

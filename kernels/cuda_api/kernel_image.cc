@@ -106,11 +106,15 @@ void FindAttentionKernels(Finder& finder, KernelTable& table) {
   for (const uint32_t head_dim : kHeadDims) {
     const size_t i = HeadDimIndex(head_dim);
     const std::string dim = absl::StrCat(head_dim);
-    finder.Find("attention_decode", "concert_attention_decode_" + dim, table.attention_decode[i]);
     finder.Find("attention_decode", "concert_attention_combine_" + dim, table.attention_combine[i]);
-    finder.Find("attention_prefill", "concert_attention_prefill_" + dim,
-                table.attention_prefill[i]);
-    finder.AllowShared(table.attention_prefill[i], PrefillSharedBytes(head_dim));
+    for (const bool narrow : {false, true}) {
+      const std::string name = absl::StrCat(dim, narrow ? "_e4m3" : "");
+      CUfunction& prefill = table.attention_prefill[narrow][i];
+      finder.Find("attention_decode", "concert_attention_decode_" + name,
+                  table.attention_decode[narrow][i]);
+      finder.Find("attention_prefill", "concert_attention_prefill_" + name, prefill);
+      finder.AllowShared(prefill, PrefillSharedBytes(head_dim));
+    }
   }
 }
 

@@ -40,9 +40,10 @@ struct KernelTable {
   CUfunction rows = nullptr;    // kernels/rows
   // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
   std::array<CUfunction, 3> step{};
-  // kernels/attention_decode and kernels/attention_prefill, by kHeadDims.
-  std::array<CUfunction, kHeadDims.size()> attention_decode{}, attention_combine{};
-  std::array<CUfunction, kHeadDims.size()> attention_prefill{};
+  // kernels/attention_decode and kernels/attention_prefill, by whether the cache is in e4m3 and by
+  // kHeadDims.
+  std::array<std::array<CUfunction, kHeadDims.size()>, 2> attention_decode{}, attention_prefill{};
+  std::array<CUfunction, kHeadDims.size()> attention_combine{};
   // kernels/comm/peer_kernels.cu, by dtype; null below compute capability 9.0.
   std::array<CUfunction, kDtypeCount> peer_small_reduce{}, peer_reduce{}, peer_all_reduce{};
   std::array<CUfunction, kDtypeCount> peer_small_move{};

@@ -123,8 +123,7 @@ TEST(AdmitModelOpsTest, EveryBadSizeOfARopeAppendHasItsSentence) {
           {[](D& d) { d.body.rope_append.reserved0 = 1; },
            "of the rope_append descriptor is not zero"},
           {[](D& d) { d.body.rope_append.reserved1 = 1; }, "is not zero"},
-          {[](D& d) { d.body.rope_append.reserved2 = 1; }, "is not zero"},
-          {[](D& d) { d.body.rope_append.cache.v.scales = 1; }, "is not zero"},
+          {[](D& d) { d.body.rope_append.v.scales = 1; }, "is not zero"},
           {[](D& d) { d.body.rope_append.q_stride = 255; }, "q_stride is 255"},
           {[](D& d) { d.body.rope_append.k_stride = 127; }, "k_stride is 127"},
           {[](D& d) { d.body.rope_append.v_stride = 0; }, "v_stride is 0"},
@@ -238,7 +237,7 @@ TEST(AdmitModelOpsTest, EveryBadSizeOfAnAttentionDecodeHasItsSentence) {
            "pages is 7; it must be between 8 and 16777216"},
           {[](D& d) { d.body.attention_decode.reserved0 = 1; },
            "of the attention_decode descriptor is not zero"},
-          {[](D& d) { d.body.attention_decode.reserved1[6] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_decode.reserved1[5] = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_decode.reserved2[2] = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_decode.lengths.scales = 1; }, "is not zero"},
       });

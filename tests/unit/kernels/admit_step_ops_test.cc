@@ -196,7 +196,7 @@ TEST(AdmitStepOpsTest, EveryBadSizeOfAnAttentionPrefillHasItsSentence) {
            "pages is 2; it must be between 3 and 16777216"},
           {[](D& d) { d.body.attention_prefill.reserved0 = 1; },
            "of the attention_prefill descriptor is not zero"},
-          {[](D& d) { d.body.attention_prefill.reserved1[2] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_prefill.reserved1[1] = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_prefill.reserved2 = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_prefill.query_starts.scales = 1; }, "is not zero"},
       });
