@@ -15,12 +15,14 @@ struct KvPlace {
   uint32_t token;  // of the page
 };
 
-// As concert_kv_cache_abi.
+// As concert_kv_cache_abi, with the dtype that it has.
 struct KvCacheArgs {
   Address k, v;
   uint64_t page_stride;  // this and the others in elements
   uint32_t pages, page_size;
   uint32_t token_stride, head_stride;
+  Dtype dtype;
+  float k_scale, v_scale;  // what elements are multiplied by; 1 but of fp8
 
   CONCERT_ON_BOTH_SIDES uint64_t tokens() const { return uint64_t{pages} * page_size; }
   // The element of k and of v at which head 0 of this token begins.

@@ -2,6 +2,7 @@
 #ifndef CONCERT_KERNELS_KV_CACHE_OPERAND_H_
 #define CONCERT_KERNELS_KV_CACHE_OPERAND_H_
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -29,6 +30,43 @@ inline uint64_t PageElements(uint32_t page_size, uint32_t token_stride, uint32_t
          heads.dim;
 }
 
+// That of a body's cache. REQUIRES: CheckCacheDtype has found nothing.
+template <typename Body>
+Dtype CacheDtype(const Body& body) {
+  return static_cast<Dtype>(body.cache_dtype == 0 ? body.dtype : body.cache_dtype);
+}
+
+// Of one scale, by its bits.
+inline Failure CheckCacheScale(concert_field field, uint32_t bits, Dtype cache_dtype) {
+  // What is subnormal, whose reciprocal may be infinite, lies below; what is negative or no number
+  // at or above.
+  constexpr uint32_t kLeastNormal = 0x00800000u, kInfinity = 0x7f800000u;
+  if (bits == 0) return {};
+  if (cache_dtype != Dtype::kFp8E4m3) {
+    return InvalidArgument(CONCERT_MESSAGE_CACHE_SCALE_UNUSED, field, bits,
+                           static_cast<uint64_t>(cache_dtype));
+  }
+  if (bits >= kLeastNormal && bits < kInfinity) return {};
+  return InvalidArgument(CONCERT_MESSAGE_CACHE_SCALE, field, bits);
+}
+
+// What a body says of its cache's elements. REQUIRES: its dtype has been checked.
+template <typename Body>
+Failure CheckCacheDtype(const Body& body) {
+  if (body.cache_dtype != 0 && body.cache_dtype != body.dtype &&
+      body.cache_dtype != CONCERT_ABI_FP8_E4M3) {
+    return InvalidArgument(CONCERT_MESSAGE_CACHE_DTYPE, body.cache_dtype, body.dtype,
+                           CONCERT_ABI_FP8_E4M3);
+  }
+  const Dtype dtype = CacheDtype(body);
+  CONCERT_RETURN_IF_FAILED(CheckCacheScale(CONCERT_FIELD_K_SCALE, body.cache.k.scales, dtype));
+  return CheckCacheScale(CONCERT_FIELD_V_SCALE, body.cache.v.scales, dtype);
+}
+
+inline float CacheScale(const concert_operand& operand) {
+  return operand.scales == 0 ? 1 : std::bit_cast<float>(operand.scales);
+}
+
 // Resolves k and v, in this order, after a look at sizes. `unit` as ResolveRows'. REQUIRES: 1 to
 // kMaxHeads heads of 1 to kMaxHeadDim elements; `unit` divides these and strides.
 inline Failure ResolveKvCache(OperandResolver& resolver, const concert_kv_cache_abi& cache,
@@ -51,14 +89,17 @@ inline Failure ResolveKvCache(OperandResolver& resolver, const concert_kv_cache_
           .pages = cache.pages,
           .page_size = cache.page_size,
           .token_stride = cache.token_stride,
-          .head_stride = cache.head_stride};
+          .head_stride = cache.head_stride,
+          .dtype = dtype,
+          .k_scale = CacheScale(cache.k),
+          .v_scale = CacheScale(cache.v)};
   return {};
 }
 
 // Adds k and v, page by page.
 inline void AddKvCache(Accesses& accesses, const Op& op, const KvCacheArgs& args, KvHeads heads,
-                       Dtype dtype, AccessMode mode) {
-  const uint64_t element = DtypeBytes(dtype);
+                       AccessMode mode) {
+  const uint64_t element = DtypeBytes(args.dtype);
   const uint64_t page_bytes =
       PageElements(args.page_size, args.token_stride, args.head_stride, heads) * element;
   accesses.Add(op, CONCERT_FIELD_K_CACHE, mode)

@@ -63,7 +63,7 @@ uint64_t AnyOf(const Word (&words)[kCount]) {
   return any;
 }
 
-// The same of concert_operand.scales, which operands have that are no GEMM's.
+// The same of concert_operand.scales, of operands that have none.
 inline uint64_t ScalesOf(std::initializer_list<concert_operand> operands) {
   uint64_t any = 0;
   for (const concert_operand& operand : operands) any |= operand.scales;

@@ -11,6 +11,7 @@
 
 #include "kernels/attention_decode/attention_decode_args.h"
 #include "kernels/cpu_element.h"
+#include "kernels/gemm/e4m3.h"
 
 namespace concert::kernels {
 
@@ -22,19 +23,34 @@ class CpuAttention {
   // All heads of a row of q over the tokens whose head 0 begins at these elements of k and v; of no
   // token zeros.
   void Attend(uint64_t row, std::span<const uint64_t> tokens) {
-    const uint32_t group = args_.q_heads / args_.kv_heads;
-    for (uint32_t head = 0; head < args_.q_heads; ++head) {
-      const uint64_t columns = uint64_t{head} * args_.head_dim;
-      Attend(tokens, uint64_t{head / group} * args_.cache.head_stride,
-             RowAt<const Element>(args_.q, row, args_.q_stride) + columns,
-             RowAt<Element>(args_.out, row, args_.out_stride) + columns);
+    if (args_.cache.dtype == Dtype::kFp8E4m3) {
+      AttendTo<E4m3>(row, tokens);
+    } else {
+      AttendTo<Element>(row, tokens);
     }
   }
 
  private:
   using Element = Eigen::bfloat16;
+  struct E4m3 {
+    uint8_t bits;
+    explicit operator float() const { return DecodeE4m3(bits); }
+  };
 
-  double Score(const Element* q, const Element* k) const {
+  // `Cached`: an element of the cache.
+  template <typename Cached>
+  void AttendTo(uint64_t row, std::span<const uint64_t> tokens) {
+    const uint32_t group = args_.q_heads / args_.kv_heads;
+    for (uint32_t head = 0; head < args_.q_heads; ++head) {
+      const uint64_t columns = uint64_t{head} * args_.head_dim;
+      Attend<Cached>(tokens, uint64_t{head / group} * args_.cache.head_stride,
+                     RowAt<const Element>(args_.q, row, args_.q_stride) + columns,
+                     RowAt<Element>(args_.out, row, args_.out_stride) + columns);
+    }
+  }
+
+  template <typename Cached>
+  double Score(const Element* q, const Cached* k) const {
     double sum = 0;
     for (uint32_t i = 0; i < args_.head_dim; ++i) {
       sum += static_cast<double>(static_cast<float>(q[i])) * static_cast<float>(k[i]);
@@ -44,22 +60,24 @@ class CpuAttention {
   }
 
   // `head_at`: where the head begins in a token.
+  template <typename Cached>
   void Attend(std::span<const uint64_t> tokens, uint64_t head_at, const Element* q, Element* out) {
     scores_.clear();
     for (const uint64_t at : tokens) {
-      scores_.push_back(Score(q, RowAt<const Element>(args_.cache.k, 1, at + head_at)));
+      scores_.push_back(Score(q, RowAt<const Cached>(args_.cache.k, 1, at + head_at)));
     }
-    std::array<double, 128> sums{};
+    std::array<double, kMaxAttentionHeadDim> sums{};
     double total = 0;
     const double largest = scores_.empty() ? 0 : *std::max_element(scores_.begin(), scores_.end());
     for (size_t i = 0; i < tokens.size(); ++i) {
       const double weight = std::exp(scores_[i] - largest);
-      const auto* v = RowAt<const Element>(args_.cache.v, 1, tokens[i] + head_at);
+      const auto* v = RowAt<const Cached>(args_.cache.v, 1, tokens[i] + head_at);
       total += weight;
       for (uint32_t j = 0; j < args_.head_dim; ++j) sums[j] += weight * static_cast<float>(v[j]);
     }
     for (uint32_t j = 0; j < args_.head_dim; ++j) {
-      out[j] = static_cast<Element>(tokens.empty() ? 0.0f : static_cast<float>(sums[j] / total));
+      const double value = tokens.empty() ? 0 : sums[j] / total * args_.cache.v_scale;
+      out[j] = static_cast<Element>(static_cast<float>(value));
     }
   }
 

@@ -14,26 +14,37 @@
 namespace concert::kernels {
 
 inline constexpr uint64_t kMaxSequences = 1 << 16;
-inline constexpr uint32_t kUnitElements = 8;  // 16 bytes, which the kernels read at a time
+inline constexpr uint32_t kUnitElements = 8;  // of q and out: 16 bytes, read at a time
+
+// Of the cache: as many bytes.
+template <typename Body>
+uint32_t CacheUnit(const Body& body) {
+  return 16 / DtypeBytes(CacheDtype(body));
+}
 
 template <typename Body>
 Failure CheckHeads(const Body& body) {
   CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_BF16));
+  CONCERT_RETURN_IF_FAILED(CheckCacheDtype(body));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_KV_HEADS, body.kv_heads, 1, kMaxHeads));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_Q_HEADS, body.q_heads, body.kv_heads,
                                       uint64_t{kMaxHeadGroup} * body.kv_heads));
   CONCERT_RETURN_IF_FAILED(CheckMultiple(CONCERT_FIELD_Q_HEADS, body.q_heads, body.kv_heads));
-  CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64, 128));
-  return CheckMultiple(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64);
+  CONCERT_RETURN_IF_FAILED(
+      CheckRange(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64, kMaxAttentionHeadDim));
+  CONCERT_RETURN_IF_FAILED(CheckMultiple(CONCERT_FIELD_HEAD_DIM, body.head_dim, 64));
+  if (body.head_dim <= 128 || body.head_dim == kMaxAttentionHeadDim) return {};
+  return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_HEAD_DIM, body.head_dim,
+                         kMaxAttentionHeadDim);
 }
 
 // That strides let units be read whole, and that the tokens of each sequence have pages.
 template <typename Body>
 Failure CheckLayout(const Body& body, uint64_t sequences) {
-  const auto units = [](concert_field field, uint64_t stride) {
-    return CheckMultiple(field, stride, kUnitElements);
+  const auto units = [&](concert_field field, uint64_t stride) {
+    return CheckMultiple(field, stride, CacheUnit(body));
   };
-  CONCERT_RETURN_IF_FAILED(units(CONCERT_FIELD_Q_STRIDE, body.q_stride));
+  CONCERT_RETURN_IF_FAILED(CheckMultiple(CONCERT_FIELD_Q_STRIDE, body.q_stride, kUnitElements));
   CONCERT_RETURN_IF_FAILED(units(CONCERT_FIELD_PAGE_STRIDE, body.cache.page_stride));
   CONCERT_RETURN_IF_FAILED(units(CONCERT_FIELD_TOKEN_STRIDE, body.cache.token_stride));
   CONCERT_RETURN_IF_FAILED(units(CONCERT_FIELD_HEAD_STRIDE, body.cache.head_stride));
@@ -95,8 +106,10 @@ Failure ResolveAttention(OperandResolver& resolver, const Body& body, uint64_t q
   args.page_table = table.begin;
   args.lengths = lengths.begin;
   args.out = out_range.begin;
-  return ResolveKvCache(resolver, body.cache, {args.kv_heads, args.head_dim}, Dtype::kBf16,
-                        args.cache, kUnitElements);
+  CONCERT_RETURN_IF_FAILED(ResolveKvCache(resolver, body.cache, {args.kv_heads, args.head_dim},
+                                          CacheDtype(body), args.cache, CacheUnit(body)));
+  args.scale *= args.cache.k_scale;
+  return {};
 }
 
 // Of what ResolveAttention has resolved.
@@ -114,8 +127,7 @@ inline void AddAttention(Accesses& accesses, const Op& op, const AttentionDecode
       .Set(args.lengths, args.rows * sizeof(int32_t));
   accesses.Add(op, CONCERT_FIELD_OUT, AccessMode::kWrite)
       .Set(args.out, row_bytes, q_rows, args.out_stride * element);
-  AddKvCache(accesses, op, args.cache, {args.kv_heads, args.head_dim}, Dtype::kBf16,
-             AccessMode::kRead);
+  AddKvCache(accesses, op, args.cache, {args.kv_heads, args.head_dim}, AccessMode::kRead);
 }
 
 }  // namespace concert::kernels

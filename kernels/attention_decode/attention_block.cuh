@@ -9,6 +9,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kernels/attention/attention.cuh"
 #include "kernels/attention_decode/attention_kernel_args.h"
 
@@ -25,12 +27,17 @@ __device__ __forceinline__ void MultiplyUpper(float (&d)[2], uint32_t a_low, uin
       : "r"(a_low), "r"(0), "r"(a_high), "r"(b_low), "r"(b_high), "f"(0.0f));
 }
 
-__device__ __forceinline__ uint4 LoadUnit(Address base, uint64_t element) {
-  return *reinterpret_cast<const uint4*>(base + element * sizeof(__nv_bfloat16));
+// From an element of type T on.
+template <typename T, typename Unit = uint4>
+__device__ __forceinline__ Unit LoadUnit(Address base, uint64_t element) {
+  return *reinterpret_cast<const Unit*>(base + element * sizeof(T));
 }
 
 __device__ __forceinline__ uint32_t Word(const uint4& unit, int i) {
   return i == 0 ? unit.x : i == 1 ? unit.y : i == 2 ? unit.z : unit.w;
+}
+__device__ __forceinline__ uint32_t Word(const uint2& unit, int i) {
+  return i == 0 ? unit.x : unit.y;
 }
 
 // 0 for a state without tokens: it weighs nothing, whatever the others are.
@@ -46,13 +53,23 @@ struct AttentionChunk {
 };
 
 // A warp's part of a chunk. Lanes are 8 quads: lane / 4 is the head of q among those that share the
-// cache's, and in products of K the token's column; lane % 4 says which elements.
-template <int kDim>
+// cache's, and in products of K the token's column; lane % 4 says which elements. `Cached`: an
+// element of the cache, bf16 or e4m3. Units of e4m3 have twice as many elements; they stay as they
+// are until they are multiplied.
+template <int kDim, typename Cached>
 struct WarpAttention {
-  static constexpr int kTiles = 128 / kDim;  // of 16 tokens that a warp takes at a time
+  static constexpr bool kNarrow = sizeof(Cached) == 1;
+  // Of 16 tokens that a warp takes at a time.
+  static constexpr int kTiles = kDim == 64 || kNarrow ? 2 : 1;
   static constexpr int kTokens = 16 * kTiles;
-  static constexpr int kUnits = kDim / 32;   // 16-byte units of a head that a lane has of q and k
-  static constexpr int kHalves = kDim / 64;  // of a head: v's units of 8 lanes
+  static constexpr int kUnits = kDim / 32;   // 16-byte units of a head that a lane has of q
+  static constexpr int kHalves = kDim / 64;  // of a head
+  static constexpr int kKeyWidth = 16 / sizeof(Cached);     // elements of a unit of k
+  static constexpr int kKeyUnits = kDim / (4 * kKeyWidth);  // that a lane has of a head
+  static constexpr int kValueWidth =
+      kKeyWidth < kDim / 8 ? kKeyWidth : kDim / 8;  // of v: 8 lanes have a head's
+  static constexpr int kValueUnits = kDim / (8 * kValueWidth);
+  using ValueUnit = std::conditional_t<kValueWidth * sizeof(Cached) == 16, uint4, uint2>;
 
   uint4 q[kUnits];
   float sums[kHalves][8][2] = {};
@@ -64,7 +81,11 @@ struct WarpAttention {
     const uint64_t at = chunk.row * op.q_stride + (chunk.kv_head * group + head) * kDim;
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
-      q[i] = head < group ? LoadUnit(op.q, at + 32 * i + 8 * quarter) : uint4{};
+      // As the elements of k lie.
+      constexpr int kParts = kKeyWidth / 8;
+      const uint64_t element =
+          at + 32 * kParts * (i / kParts) + kKeyWidth * quarter + 8 * (i % kParts);
+      q[i] = head < group ? LoadUnit<__nv_bfloat16>(op.q, element) : uint4{};
     }
   }
 
@@ -72,7 +93,8 @@ struct WarpAttention {
   // `end` on weigh nothing, whatever they are.
   __device__ void Add(const AttentionDecodeArgs& op, uint32_t first, uint32_t end, uint64_t at) {
     float scores[kTiles][2][2] = {};
-    uint4 k[2 * kTiles][kUnits], v[kTiles][4][kHalves];
+    uint4 k[2 * kTiles][kKeyUnits];
+    ValueUnit v[kTiles][4][kValueUnits];
     LoadKeys(op, at, k);
     MultiplyKeys(k, scores);
     LoadValues(op, at, v);  // on their way while scores become weights
@@ -89,42 +111,53 @@ struct WarpAttention {
 
  private:
   static __device__ void LoadKeys(const AttentionDecodeArgs& op, uint64_t at,
-                                  uint4 (&k)[2 * kTiles][kUnits]) {
+                                  uint4 (&k)[2 * kTiles][kKeyUnits]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2 * kTiles; ++half) {
       const uint64_t token = __shfl_sync(kAll, at, 8 * half + eighth);
 #pragma unroll
-      for (int i = 0; i < kUnits; ++i)
-        k[half][i] = LoadUnit(op.cache.k, token + 32 * i + 8 * quarter);
+      for (int i = 0; i < kKeyUnits; ++i)
+        k[half][i] = LoadUnit<Cached>(op.cache.k, token + 4 * kKeyWidth * i + kKeyWidth * quarter);
+    }
+  }
+
+  // Those that lie as unit `i` of q does.
+  static __device__ uint4 Keys(const uint4 (&k)[kKeyUnits], int i) {
+    if constexpr (kNarrow) {
+      const uint4& unit = k[i / 2];
+      return i % 2 == 0 ? Widen(unit.x, unit.y) : Widen(unit.z, unit.w);
+    } else {
+      return k[i];
     }
   }
 
   // q times K^T: [tile][half] are 8 tokens, of which a lane has its quarter's two.
-  __device__ void MultiplyKeys(const uint4 (&k)[2 * kTiles][kUnits],
+  __device__ void MultiplyKeys(const uint4 (&k)[2 * kTiles][kKeyUnits],
                                float (&products)[kTiles][2][2]) {
 #pragma unroll
     for (int half = 0; half < 2 * kTiles; ++half) {
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
-        const uint4& unit = k[half][i];
+        const uint4 unit = Keys(k[half], i);
         MultiplyUpper(products[half / 2][half % 2], q[i].x, q[i].y, unit.x, unit.y);
         MultiplyUpper(products[half / 2][half % 2], q[i].z, q[i].w, unit.z, unit.w);
       }
     }
   }
 
-  // Of a tile's 16 tokens a lane takes its quarter's two of each half, 8 elements of each half
-  // head.
+  // Of a tile's 16 tokens a lane takes its quarter's two of each half, and of their heads a unit of
+  // each 8 lanes' units.
   static __device__ void LoadValues(const AttentionDecodeArgs& op, uint64_t at,
-                                    uint4 (&v)[kTiles][4][kHalves]) {
+                                    ValueUnit (&v)[kTiles][4][kValueUnits]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const uint64_t token = __shfl_sync(kAll, at, 8 * (i / 2) + 2 * quarter + i % 2);
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        v[i / 4][i % 4][half] = LoadUnit(op.cache.v, token + 64 * half + 8 * eighth);
+      for (int unit = 0; unit < kValueUnits; ++unit) {
+        v[i / 4][i % 4][unit] = LoadUnit<Cached, ValueUnit>(
+            op.cache.v, token + 8 * kValueWidth * unit + kValueWidth * eighth);
       }
     }
   }
@@ -160,19 +193,30 @@ struct WarpAttention {
     for (int i = 0; i < 16 * kHalves; ++i) sums[i / 16][i / 2 % 8][i % 2] *= scale;
   }
 
-  // 16 tokens' values times their weights. Column c of product j of a half is element 8 * c + j.
-  __device__ void AddValues(const float (&weights)[2][2], const uint4 (&v)[4][kHalves]) {
+  // Element j of the units of two neighbouring tokens.
+  static __device__ uint32_t Pair(const ValueUnit& first, const ValueUnit& second, int j) {
+    if constexpr (kNarrow) {
+      const bool upper = j % 4 >= 2;  // of a word, whose pairs come two at a time
+      const uint32_t pairs =
+          __byte_perm(Word(first, j / 4), Word(second, j / 4), upper ? 0x7362 : 0x5140);
+      return WidenPair(j % 2 == 0 ? pairs : pairs >> 16);
+    } else {
+      return __byte_perm(Word(first, j / 2), Word(second, j / 2), j % 2 == 0 ? 0x5410 : 0x7632);
+    }
+  }
+
+  // 16 tokens' values times their weights. Column c of product j of a unit is element
+  // kValueWidth * c + j.
+  __device__ void AddValues(const float (&weights)[2][2], const ValueUnit (&v)[4][kValueUnits]) {
     const uint32_t low = PackBf16(weights[0][0], weights[0][1]);
     const uint32_t high = PackBf16(weights[1][0], weights[1][1]);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
+    for (int unit = 0; unit < kValueUnits; ++unit) {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const auto pair = [&](int token) {  // element j of two neighbouring tokens
-          return __byte_perm(Word(v[token][half], j / 2), Word(v[token + 1][half], j / 2),
-                             j % 2 == 0 ? 0x5410 : 0x7632);
-        };
-        MultiplyUpper(sums[half][j], low, high, pair(0), pair(2));
+      for (int j = 0; j < kValueWidth; ++j) {
+        const int product = kValueWidth * unit + j;
+        MultiplyUpper(sums[product / 8][product % 8], low, high, Pair(v[0][unit], v[1][unit], j),
+                      Pair(v[2][unit], v[3][unit], j));
       }
     }
   }
@@ -185,26 +229,28 @@ struct WarpResults {
   SoftmaxState states[kWarps][kMaxHeadGroup];
 };
 
-template <int kDim, int kWarps>
-__device__ void Keep(WarpAttention<kDim>& attention, WarpResults<kDim, kWarps>& results) {
+template <int kDim, int kWarps, typename Cached>
+__device__ void Keep(WarpAttention<kDim, Cached>& attention, WarpResults<kDim, kWarps>& results) {
+  constexpr int kWidth = WarpAttention<kDim, Cached>::kValueWidth;
   const int warp = threadIdx.x / 32, head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
   SoftmaxState& state = attention.state;
   state.sum += __shfl_xor_sync(kAll, state.sum, 1);
   state.sum += __shfl_xor_sync(kAll, state.sum, 2);
   if (quarter == 0) results.states[warp][head] = state;
-    // Columns 2 * quarter and the next: 16 neighbouring elements in a half.
+    // Columns 2 * quarter and the next: 2 * kWidth neighbouring elements in a unit.
 #pragma unroll
-  for (int i = 0; i < 16 * WarpAttention<kDim>::kHalves; ++i) {
-    results.sums[warp][head][64 * (i / 16) + 16 * quarter + i % 16] =
-        attention.sums[i / 16][i % 8][i / 8 % 2];
+  for (int i = 0; i < kDim / 4; ++i) {
+    const int unit = i / (2 * kWidth), product = kWidth * unit + i % kWidth;
+    results.sums[warp][head][8 * kWidth * unit + 2 * kWidth * quarter + i % (2 * kWidth)] =
+        attention.sums[product / 8][product % 8][i / kWidth % 2];
   }
 }
 
 // This warp's part of a chunk, into `results`.
-template <int kDim, int kWarps>
+template <typename Cached, int kDim, int kWarps>
 __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
                             WarpResults<kDim, kWarps>& results) {
-  using Warp = WarpAttention<kDim>;
+  using Warp = WarpAttention<kDim, Cached>;
   // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
   const auto token_at = [&](uint32_t first) {
     const uint32_t token = min(first + threadIdx.x % 32 % Warp::kTokens, chunk.end - 1);
@@ -251,7 +297,7 @@ __device__ __forceinline__ float Quotient(float sum, const SoftmaxState& all) {
 
 // Adds up the warps' results: to out where a row has one chunk, else to the chunk's partial sums.
 // REQUIRES: all threads call it, and all warps have attended.
-template <int kDim, int kWarps>
+template <typename Cached, int kDim, int kWarps>
 __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
                             const AttentionPartials& partials,
                             const WarpResults<kDim, kWarps>& results) {
@@ -259,7 +305,8 @@ __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   for (uint32_t i = threadIdx.x; i < group * kDim; i += 32 * kWarps) {
     const uint32_t head = i / kDim, element = i % kDim;
     SoftmaxState all;
-    const float sum = AddUpWarps(results, head, element, all);
+    float sum = AddUpWarps(results, head, element, all);
+    if constexpr (sizeof(Cached) == 1) sum *= op.cache.v_scale;
     const uint64_t q_head = uint64_t{chunk.kv_head} * group + head;
     if (partials.chunks == 1) {
       reinterpret_cast<__nv_bfloat16*>(

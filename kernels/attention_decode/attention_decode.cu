@@ -4,8 +4,6 @@
 namespace concert::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kAttentionThreads / 32;
-
 // REQUIRES: all threads call it, with the same item. They must see one length, which the client may
 // change meanwhile.
 __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
@@ -25,15 +23,15 @@ __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item
   return chunk;
 }
 
-template <int kDim>
+template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
-  __shared__ WarpResults<kDim, kWarps> results;
+  __shared__ WarpResults<kDim, AttentionThreads(kDim) / 32> results;
   const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
   for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const AttentionChunk chunk = ChunkOf(args, item);
-    AttendChunk(args.op, chunk, results);
+    AttendChunk<Cached>(args.op, chunk, results);
     __syncthreads();
-    FinishChunk(args.op, chunk, args.partials, results);
+    FinishChunk<Cached>(args.op, chunk, args.partials, results);
   }
 }
 
@@ -46,11 +44,14 @@ __device__ void Combine(const AttentionKernelArgs& args) {
 
 }  // namespace
 
+#define CONCERT_ATTENTION_OF(dim, suffix, cached)                                                \
+  extern "C" __global__ void __launch_bounds__(AttentionThreads(dim), kAttentionBlocksPerSm)     \
+      concert_attention_decode_##dim##suffix(const __grid_constant__ AttentionKernelArgs args) { \
+    Attend<dim, cached>(args);                                                                   \
+  }
 #define CONCERT_ATTENTION(dim)                                                            \
-  extern "C" __global__ void __launch_bounds__(kAttentionThreads, kAttentionBlocksPerSm)  \
-      concert_attention_decode_##dim(const __grid_constant__ AttentionKernelArgs args) {  \
-    Attend<dim>(args);                                                                    \
-  }                                                                                       \
+  CONCERT_ATTENTION_OF(dim, , __nv_bfloat16)                                              \
+  CONCERT_ATTENTION_OF(dim, _e4m3, E4m3)                                                  \
   extern "C" __global__ void __launch_bounds__(kCombineThreads)                           \
       concert_attention_combine_##dim(const __grid_constant__ AttentionKernelArgs args) { \
     Combine<dim>(args);                                                                   \
@@ -58,5 +59,6 @@ __device__ void Combine(const AttentionKernelArgs& args) {
 
 CONCERT_ATTENTION(64)
 CONCERT_ATTENTION(128)
+CONCERT_ATTENTION(256)
 
 }  // namespace concert::kernels::cuda

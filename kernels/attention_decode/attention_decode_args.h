@@ -12,8 +12,11 @@ namespace concert::kernels {
 
 // Heads of q that share one of the cache, at most.
 inline constexpr uint32_t kMaxHeadGroup = 8;
+// Of attention; there are 64, 128 and this.
+inline constexpr uint32_t kMaxAttentionHeadDim = 256;
 
-// As concert_attention_decode_body; page_table 0: none. All elements are bf16.
+// As concert_attention_decode_body; page_table 0: none. All elements are bf16, but for a cache in
+// e4m3.
 struct AttentionDecodeArgs {
   uint32_t rows, length_max;
   uint16_t q_heads, kv_heads, head_dim;
@@ -21,7 +24,8 @@ struct AttentionDecodeArgs {
   KvCacheArgs cache;
   uint32_t q_stride, out_stride, table_stride;  // elements
   uint32_t window;
-  float scale, soft_cap;
+  float scale;  // with that of the cache's keys, which q times a key's element lacks
+  float soft_cap;
 
   // Tokens that a row looks at, at most.
   CONCERT_ON_BOTH_SIDES uint32_t span_max() const {

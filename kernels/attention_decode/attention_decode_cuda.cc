@@ -43,12 +43,14 @@ absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
   const uint64_t places =
       uint64_t{kAttentionBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
-  const size_t dim = args.op.head_dim == 64 ? 0 : 1;
+  const size_t narrow = args.op.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
+  const size_t dim = HeadDimIndex(args.op.head_dim);
   const auto launch = [&](CUfunction function, uint64_t count, int threads) {
     return LaunchKernel(context.api.driver, context.gpu, function, static_cast<unsigned>(count),
                         threads, context.stream, args);
   };
-  absl::Status status = launch(context.kernels.attention_decode[dim], blocks, kAttentionThreads);
+  absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks,
+                               AttentionThreads(args.op.head_dim));
   if (!status.ok() || args.partials.chunks == 1) return status;
   const uint64_t heads = uint64_t{args.op.rows} * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),

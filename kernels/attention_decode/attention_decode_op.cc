@@ -15,7 +15,7 @@ constexpr uint32_t kBlockTokens = 512;
 Failure CheckScalars(const concert_descriptor& descriptor,
                      const concert_attention_decode_body& body) {
   uint64_t unused = body.reserved0 | AnyOf(body.reserved1) | AnyOf(body.reserved2);
-  unused |= ScalesOf({body.q, body.page_table, body.lengths, body.out, body.cache.k, body.cache.v});
+  unused |= ScalesOf({body.q, body.page_table, body.lengths, body.out});
   CONCERT_RETURN_IF_FAILED(CheckUnused(descriptor, unused));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_ROWS, body.rows, 1, kMaxSequences));
   CONCERT_RETURN_IF_FAILED(CheckHeads(body));
@@ -33,7 +33,8 @@ policies::Work WorkOf(const AttentionDecodeArgs& args) {
   work.n = args.head_dim;
   work.flops = SaturatingMultiply(4 * tokens, q_columns);
   work.hbm_bytes =
-      SaturatingAdd(SaturatingMultiply(tokens, uint64_t{args.kv_heads} * args.head_dim * 4),
+      SaturatingAdd(SaturatingMultiply(tokens, 2 * uint64_t{args.kv_heads} * args.head_dim *
+                                                   DtypeBytes(args.cache.dtype)),
                     rows * (q_columns * 4 + sizeof(int32_t)));
   return work;
 }

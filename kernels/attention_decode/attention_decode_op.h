@@ -13,8 +13,10 @@ namespace concert::kernels {
 
 // Rules beyond bounds:
 // - rows are 1 to 2^16, kv_heads 1 to kMaxHeads, q_heads 1 to kMaxHeadGroup times and a multiple of
-//   as many; head_dim is 64 or 128; dtype is bf16; of the cache see ResolveKvCache.
-// - q and the cache begin at multiples of 16 bytes, and their strides are multiples of 8 elements.
+//   as many; head_dim is 64, 128 or 256; dtype is bf16, the cache's that or e4m3; of the
+//   cache see CheckCacheDtype and ResolveKvCache.
+// - q and the cache begin at multiples of 16 bytes, and their strides are multiples of as many:
+//   8 elements in bf16, 16 in e4m3.
 // - length_max is 1 to what a row's pages hold. Without a table there is a page for each row.
 // - scale and soft_cap may be any float.
 // - out may share memory with nothing else.

@@ -8,7 +8,11 @@
 
 namespace concert::kernels::cuda {
 
-inline constexpr int kAttentionThreads = 192;
+// Of a block. A lane needs all registers that there are for heads of 256, and so do warps' results
+// of a block's static shared memory, of which there are 48 KB.
+CONCERT_ON_BOTH_SIDES constexpr int AttentionThreads(uint32_t head_dim) {
+  return head_dim > 128 ? 128 : 192;
+}
 inline constexpr int kAttentionBlocksPerSm = 2;
 // Of the launch that adds up chunks; a warp takes a head of a row.
 inline constexpr int kCombineThreads = 128;

@@ -11,12 +11,18 @@ namespace concert::kernels::cuda {
 namespace {
 
 constexpr uint32_t kWarps = kPrefillThreads / 32;
-constexpr uint32_t kWarpRows = kPrefillRows / kWarps;
-constexpr int kRowTiles = kWarpRows / 16;         // of a warp; m of its products
-constexpr int kTokenTiles = kPrefillTokens / 8;   // n of products with K
-constexpr int kTokenSteps = kPrefillTokens / 16;  // k of products with V
-constexpr int kUnbounded = 1 << 30;               // a window that is none
-static_assert(kPrefillTokens <= kPrefillThreads, "a thread looks up a token");
+constexpr int kUnbounded = 1 << 30;  // a window that is none
+
+// How a block's work on heads of `kDim` is cut.
+template <int kDim>
+struct Cut {
+  static constexpr uint32_t kRows = PrefillRows(kDim), kTokens = PrefillTokens(kDim);
+  static constexpr uint32_t kWarpRows = kRows / kWarps;
+  static constexpr int kRowTiles = kWarpRows / 16;  // of a warp; m of its products
+  static constexpr int kTokenTiles = kTokens / 8;   // n of products with K
+  static constexpr int kTokenSteps = kTokens / 16;  // k of products with V
+  static_assert(kTokens <= kPrefillThreads, "a thread looks up a token");
+};
 
 // --- PTX, one function per instruction ---
 
@@ -82,16 +88,39 @@ struct alignas(2 * kDim) HeadRows {
   }
 };
 
-// Of dynamic shared memory, since it is more than 48 KB.
-template <int kDim>
-struct PrefillMemory {
-  HeadRows<kDim, kPrefillRows> q;  // then out
-  HeadRows<kDim, kPrefillTokens> k[2], v[2];
-  uint64_t token_at[2][kPrefillTokens];  // where the head begins, in elements of k and v
-  PrefillTile tile;
+// K and V of tokens in bf16, those of the next on their way.
+template <int kDim, typename Cached>
+struct TokenStages {
+  using Rows = HeadRows<kDim, PrefillTokens(kDim)>;
+  Rows k[2], v[2];
+
+  __device__ Rows& KeysOf(int stage) { return k[stage]; }
+  __device__ Rows& ValuesOf(int stage) { return v[stage]; }
 };
-static_assert(sizeof(PrefillMemory<64>) <= PrefillSharedBytes(64));
-static_assert(sizeof(PrefillMemory<128>) <= PrefillSharedBytes(128));
+// In e4m3 they come as they are, and threads widen what they have copied themselves: so that each
+// element is widened once in a block, and neighbouring threads' units are neighbours.
+template <int kDim>
+struct TokenStages<kDim, E4m3> {
+  using Rows = HeadRows<kDim, PrefillTokens(kDim)>;
+  static constexpr uint32_t kUnits = kDim / 16;
+  static constexpr uint32_t kCopies = PrefillTokens(kDim) * kUnits / kPrefillThreads;
+  Rows k, v;
+  uint4 narrow_k[2][kCopies][kPrefillThreads], narrow_v[2][kCopies][kPrefillThreads];
+
+  __device__ Rows& KeysOf(int) { return k; }
+  __device__ Rows& ValuesOf(int) { return v; }
+};
+
+// Of dynamic shared memory, since it is more than 48 KB.
+template <int kDim, typename Cached>
+struct PrefillMemory {
+  HeadRows<kDim, PrefillRows(kDim)> q;  // then out
+  TokenStages<kDim, Cached> tokens;
+  uint64_t token_at[2][PrefillTokens(kDim)];  // where the head begins, in elements of k and v
+  PrefillTile tile;
+  static_assert(sizeof(q) + sizeof(tokens) + sizeof(token_at) + sizeof(tile) <=
+                PrefillSharedBytes(kDim));
+};
 
 // --- A block's item ---
 
@@ -113,9 +142,10 @@ struct Item {
   }
 };
 
-// REQUIRES: all threads call it, with the same number. They must see one tile, while the client may
-// change what it is made of.
-__device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillTile& shared_tile) {
+// `rows`: of a tile. REQUIRES: all threads call it, with the same number. They must see one tile,
+// while the client may change what it is made of.
+__device__ Item ItemOf(const AttentionPrefillArgs& op, uint32_t rows, uint64_t number,
+                       PrefillTile& shared_tile) {
   const AttentionDecodeArgs& attention = op.attention;
   Item item;
   item.kv_head = static_cast<uint32_t>(number % attention.kv_heads);
@@ -126,7 +156,7 @@ __device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillT
   __syncthreads();  // the item before is done with shared memory
   // The last tiles of a sequence take longest, so they go first.
   if (threadIdx.x == 0) {
-    shared_tile = PrefillTileOf(op, PrefillTiles(op) - 1 - number / attention.kv_heads);
+    shared_tile = PrefillTileOf(op, rows, PrefillTiles(op, rows) - 1 - number / attention.kv_heads);
   }
   __syncthreads();
   item.tile = shared_tile;
@@ -139,9 +169,9 @@ __device__ Item ItemOf(const AttentionPrefillArgs& op, uint64_t number, PrefillT
 
 template <int kDim>
 __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
-                      HeadRows<kDim, kPrefillRows>& q) {
+                      HeadRows<kDim, PrefillRows(kDim)>& q) {
   constexpr uint32_t kUnits = kDim / 8;
-  for (uint32_t i = threadIdx.x; i < kPrefillRows * kUnits; i += kPrefillThreads) {
+  for (uint32_t i = threadIdx.x; i < PrefillRows(kDim) * kUnits; i += kPrefillThreads) {
     const uint32_t row = i / kUnits, unit = i % kUnits, token = item.TokenOf(row);
     const bool present = token < item.tile.tokens;
     const uint64_t element = (uint64_t{item.tile.first} + token) * op.attention.q_stride +
@@ -152,25 +182,77 @@ __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
 
 template <int kDim>
 __device__ void CopyTokens(const AttentionDecodeArgs& op,
-                           const uint64_t (&token_at)[kPrefillTokens],
-                           HeadRows<kDim, kPrefillTokens>& k, HeadRows<kDim, kPrefillTokens>& v) {
+                           const uint64_t (&token_at)[PrefillTokens(kDim)], int stage,
+                           TokenStages<kDim, __nv_bfloat16>& tokens) {
   constexpr uint32_t kUnits = kDim / 8;
   constexpr uint32_t kStep = kPrefillThreads / kUnits;  // tokens at a time
   const uint32_t unit = threadIdx.x % kUnits;
 #pragma unroll
-  for (uint32_t i = 0; i < kPrefillTokens / kStep; ++i) {
+  for (uint32_t i = 0; i < PrefillTokens(kDim) / kStep; ++i) {
     const uint32_t token = threadIdx.x / kUnits + i * kStep;
     const uint64_t byte = (token_at[token] + 8 * unit) * 2;
-    CopyUnit(k.At(token, unit), op.cache.k + byte);
-    CopyUnit(v.At(token, unit), op.cache.v + byte);
+    CopyUnit(tokens.k[stage].At(token, unit), op.cache.k + byte);
+    CopyUnit(tokens.v[stage].At(token, unit), op.cache.v + byte);
   }
 }
+
+// Which unit of which token a thread's copy `i` is.
+template <int kDim>
+struct NarrowUnit {
+  static constexpr uint32_t kUnits = TokenStages<kDim, E4m3>::kUnits;
+  uint32_t token, unit;
+
+  __device__ explicit NarrowUnit(uint32_t i)
+      : token(threadIdx.x / kUnits + i * (kPrefillThreads / kUnits)), unit(threadIdx.x % kUnits) {}
+};
+
+template <int kDim>
+__device__ void CopyTokens(const AttentionDecodeArgs& op,
+                           const uint64_t (&token_at)[PrefillTokens(kDim)], int stage,
+                           TokenStages<kDim, E4m3>& tokens) {
+#pragma unroll
+  for (uint32_t i = 0; i < tokens.kCopies; ++i) {
+    const NarrowUnit<kDim> at(i);
+    const uint64_t byte = token_at[at.token] + 16 * at.unit;
+    CopyUnit(&tokens.narrow_k[stage][i][threadIdx.x], op.cache.k + byte);
+    CopyUnit(&tokens.narrow_v[stage][i][threadIdx.x], op.cache.v + byte);
+  }
+}
+
+// A unit in e4m3 to two in bf16. The second goes first where it must, for 8 neighbouring threads to
+// store to different banks.
+template <int kDim>
+__device__ void WidenUnit(const uint4& narrow, const NarrowUnit<kDim>& at,
+                          HeadRows<kDim, PrefillTokens(kDim)>& rows) {
+  const uint32_t first = at.unit / 4 % 2;
+  const uint4 low = Widen(narrow.x, narrow.y), high = Widen(narrow.z, narrow.w);
+  *rows.At(at.token, 2 * at.unit + first) = first == 0 ? low : high;
+  *rows.At(at.token, 2 * at.unit + 1 - first) = first == 0 ? high : low;
+}
+
+// Makes bf16 of what this thread has copied, which must be there, for all threads.
+template <int kDim>
+__device__ void WidenTokens(int stage, TokenStages<kDim, E4m3>& tokens) {
+#pragma unroll
+  for (uint32_t i = 0; i < tokens.kCopies; ++i) {
+    const NarrowUnit<kDim> at(i);
+    WidenUnit<kDim>(tokens.narrow_k[stage][i][threadIdx.x], at, tokens.k);
+    WidenUnit<kDim>(tokens.narrow_v[stage][i][threadIdx.x], at, tokens.v);
+  }
+  __syncthreads();
+}
+template <int kDim>
+__device__ void WidenTokens(int, TokenStages<kDim, __nv_bfloat16>&) {}
 
 // --- A warp's rows ---
 
 template <int kDim>
 struct WarpPrefill {
-  using Memory = PrefillMemory<kDim>;
+  using Queries = HeadRows<kDim, PrefillRows(kDim)>;
+  using Keys = HeadRows<kDim, PrefillTokens(kDim)>;
+  static constexpr uint32_t kWarpRows = Cut<kDim>::kWarpRows;
+  static constexpr int kRowTiles = Cut<kDim>::kRowTiles;
+  static constexpr int kTokenTiles = Cut<kDim>::kTokenTiles;
   static constexpr int kDimTiles = kDim / 8;   // n of products with V
   static constexpr int kDimSteps = kDim / 16;  // k of products with K
 
@@ -188,14 +270,14 @@ struct WarpPrefill {
   }
 
   // Tokens from `first` on.
-  __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first,
-                      Memory& memory, int stage) {
-    MultiplyKeys(memory.q, memory.k[stage]);
+  __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first, Queries& q,
+                      Keys& k, Keys& v) {
+    MultiplyKeys(q, k);
     Scale(op);
     Mask(item, static_cast<int>(first));
 #pragma unroll
     for (int i = 0; i < 2 * kRowTiles; ++i) Weigh(i / 2, i % 2);
-    AddValues(memory.v[stage]);
+    AddValues(v);
   }
 
   // A row's place in the tile.
@@ -204,7 +286,7 @@ struct WarpPrefill {
   }
 
  private:
-  __device__ void MultiplyKeys(HeadRows<kDim, kPrefillRows>& q, HeadRows<kDim, kPrefillTokens>& k) {
+  __device__ void MultiplyKeys(Queries& q, Keys& k) {
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * kWarpRows + lane % 16;
     const uint32_t q_at = SharedAddress(q.At(row, lane / 16));
     const uint32_t k_at = SharedAddress(k.At(lane / 16 * 8 + lane % 8, lane / 8 % 2));
@@ -249,7 +331,8 @@ struct WarpPrefill {
   // Takes out what rows do not attend to.
   __device__ void Mask(const Item& item, int first) {
     const uint32_t warp_row = threadIdx.x / 32 * kWarpRows;
-    const bool all_below = first + static_cast<int>(kPrefillTokens) <= item.VisibleTo(warp_row);
+    const bool all_below =
+        first + static_cast<int>(PrefillTokens(kDim)) <= item.VisibleTo(warp_row);
     const bool all_in_window = first >= item.VisibleTo(warp_row + kWarpRows - 1) - item.window;
     if (all_below && all_in_window) return;
 #pragma unroll
@@ -291,11 +374,11 @@ struct WarpPrefill {
   }
 
   // Values times weights, which lie as the left side of a product wants them.
-  __device__ void AddValues(HeadRows<kDim, kPrefillTokens>& v) {
+  __device__ void AddValues(Keys& v) {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t v_at = SharedAddress(v.At(lane % 16, lane / 16));
 #pragma unroll
-    for (int step = 0; step < kTokenSteps; ++step) {
+    for (int step = 0; step < Cut<kDim>::kTokenSteps; ++step) {
       uint32_t a[kRowTiles][4];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
@@ -332,19 +415,19 @@ struct WarpPrefill {
 };
 
 // A warp's rows, by shared memory so that whole units are stored. No other warp has read or will
-// write these rows of q.
+// write these rows of q. `v_scale`: what values are multiplied by.
 template <int kDim>
-__device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPrefill<kDim>& warp,
-                      HeadRows<kDim, kPrefillRows>& rows) {
-  constexpr uint32_t kUnits = kDim / 8;
+__device__ void Store(const AttentionPrefillArgs& op, const Item& item, float v_scale,
+                      WarpPrefill<kDim>& warp, HeadRows<kDim, PrefillRows(kDim)>& rows) {
+  constexpr uint32_t kUnits = kDim / 8, kWarpRows = Cut<kDim>::kWarpRows;
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 2 * kRowTiles; ++i) {
+  for (int i = 0; i < 2 * Cut<kDim>::kRowTiles; ++i) {
     float all = warp.weights[i / 2][i % 2];
     all += __shfl_xor_sync(kAll, all, 1);
     all += __shfl_xor_sync(kAll, all, 2);
     // Of a row without tokens sums are 0 times values, which may be no numbers.
-    const float scale = 1 / all;
+    const float scale = v_scale / all;
     const auto result = [all, scale](float sum) { return all == 0 ? 0 : sum * scale; };
     const uint32_t row = warp.RowOf(i / 2, i % 2);
 #pragma unroll
@@ -365,62 +448,71 @@ __device__ void Store(const AttentionPrefillArgs& op, const Item& item, WarpPref
   }
 }
 
-template <int kDim>
+template <int kDim, typename Cached>
 __device__ void Prefill(const AttentionPrefillArgs& op) {
-  extern __shared__ __align__(256) uint4 shared_units[];
-  PrefillMemory<kDim>& memory = *reinterpret_cast<PrefillMemory<kDim>*>(shared_units);
+  constexpr uint32_t kTokens = PrefillTokens(kDim), kWarpRows = Cut<kDim>::kWarpRows;
+  extern __shared__ __align__(512) uint4 shared_units[];
+  using Memory = PrefillMemory<kDim, Cached>;
+  Memory& memory = *reinterpret_cast<Memory*>(shared_units);
   const AttentionDecodeArgs& attention = op.attention;
-  const uint64_t items = PrefillTiles(op) * attention.kv_heads;
+  const uint64_t items = PrefillTiles(op, PrefillRows(kDim)) * attention.kv_heads;
   for (uint64_t number = blockIdx.x; number < items; number += gridDim.x) {
-    const Item item = ItemOf(op, number, memory.tile);
+    const Item item = ItemOf(op, PrefillRows(kDim), number, memory.tile);
     if (item.tile.tokens == 0) continue;
     // Where this thread's token of those from `first` on begins; the last, if there are fewer.
     const auto token_at = [&](uint32_t first) -> uint64_t {
-      if (first >= item.end || threadIdx.x >= kPrefillTokens) return 0;
+      if (first >= item.end || threadIdx.x >= kTokens) return 0;
       const uint32_t token = min(first + threadIdx.x, item.end - 1);
       return attention.TokenAt(item.tile.sequence, token) +
              uint64_t{item.kv_head} * attention.cache.head_stride;
     };
     const auto note = [&](uint64_t at, int stage) {
-      if (threadIdx.x < kPrefillTokens) memory.token_at[stage][threadIdx.x] = at;
+      if (threadIdx.x < kTokens) memory.token_at[stage][threadIdx.x] = at;
     };
     WarpPrefill<kDim> warp;
     if (item.begin < item.end) {
       note(token_at(item.begin), 0);
-      note(token_at(item.begin + kPrefillTokens), 1);
+      note(token_at(item.begin + kTokens), 1);
       CopyQ<kDim>(op, item, memory.q);
       __syncthreads();
-      CopyTokens<kDim>(attention, memory.token_at[0], memory.k[0], memory.v[0]);
+      CopyTokens<kDim>(attention, memory.token_at[0], 0, memory.tokens);
     }
     const uint32_t warp_end =
         static_cast<uint32_t>(max(item.VisibleTo(threadIdx.x / 32 * kWarpRows + kWarpRows - 1), 0));
     int stage = 0;
-    for (uint32_t first = item.begin; first < item.end; first += kPrefillTokens, stage ^= 1) {
+    for (uint32_t first = item.begin; first < item.end; first += kTokens, stage ^= 1) {
       WaitForCopies();
       __syncthreads();  // these tokens are there; those before have been used by all
-      const uint32_t next = first + kPrefillTokens;
+      const uint32_t next = first + kTokens;
       if (next < item.end) {
-        CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], memory.k[stage ^ 1],
-                         memory.v[stage ^ 1]);
+        CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], stage ^ 1, memory.tokens);
       }
       // Looked up ahead, so that no copy waits for the page table.
-      const uint64_t later_at = token_at(next + kPrefillTokens);
-      if (first < warp_end) warp.Add(attention, item, first, memory, stage);
+      const uint64_t later_at = token_at(next + kTokens);
+      WidenTokens<kDim>(stage, memory.tokens);
+      if (first < warp_end) {
+        warp.Add(attention, item, first, memory.q, memory.tokens.KeysOf(stage),
+                 memory.tokens.ValuesOf(stage));
+      }
       note(later_at, stage);
     }
-    Store<kDim>(op, item, warp, memory.q);
+    Store<kDim>(op, item, sizeof(Cached) == 1 ? attention.cache.v_scale : 1, warp, memory.q);
   }
 }
 
 }  // namespace
 
-#define CONCERT_PREFILL(dim)                                                               \
-  extern "C" __global__ void __launch_bounds__(kPrefillThreads, kPrefillBlocksPerSm)       \
-      concert_attention_prefill_##dim(const __grid_constant__ AttentionPrefillArgs args) { \
-    Prefill<dim>(args);                                                                    \
+#define CONCERT_PREFILL_OF(dim, suffix, cached)                                                    \
+  extern "C" __global__ void __launch_bounds__(kPrefillThreads, kPrefillBlocksPerSm)               \
+      concert_attention_prefill_##dim##suffix(const __grid_constant__ AttentionPrefillArgs args) { \
+    Prefill<dim, cached>(args);                                                                    \
   }
+#define CONCERT_PREFILL(dim)               \
+  CONCERT_PREFILL_OF(dim, , __nv_bfloat16) \
+  CONCERT_PREFILL_OF(dim, _e4m3, E4m3)
 
 CONCERT_PREFILL(64)
 CONCERT_PREFILL(128)
+CONCERT_PREFILL(256)
 
 }  // namespace concert::kernels::cuda

@@ -13,11 +13,12 @@ namespace concert::kernels::cuda {
 absl::Status LaunchAttentionPrefill(LaunchContext& context, const Op& op) {
   const AttentionPrefillArgs& args = op.attention_prefill;
   const AttentionDecodeArgs& attention = args.attention;
-  const uint64_t items = PrefillTiles(args) * attention.kv_heads;
+  const uint64_t items = PrefillTiles(args, PrefillRows(attention.head_dim)) * attention.kv_heads;
   const uint64_t places = uint64_t{kPrefillBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
   return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.attention_prefill[attention.head_dim == 64 ? 0 : 1],
+                      context.kernels.attention_prefill[attention.cache.dtype == Dtype::kFp8E4m3]
+                                                       [HeadDimIndex(attention.head_dim)],
                       static_cast<unsigned>(blocks), kPrefillThreads, context.stream, args,
                       PrefillSharedBytes(attention.head_dim));
 }

@@ -20,8 +20,7 @@ constexpr float kFlopsShare = 0.35f;
 Failure CheckScalars(const concert_descriptor& descriptor,
                      const concert_attention_prefill_body& body) {
   uint64_t unused = body.reserved0 | AnyOf(body.reserved1) | body.reserved2;
-  unused |= ScalesOf({body.q, body.query_starts, body.page_table, body.lengths, body.out,
-                      body.cache.k, body.cache.v});
+  unused |= ScalesOf({body.q, body.query_starts, body.page_table, body.lengths, body.out});
   CONCERT_RETURN_IF_FAILED(CheckUnused(descriptor, unused));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_TOKENS, body.tokens, 1, kMaxTokens));
   CONCERT_RETURN_IF_FAILED(CheckRange(CONCERT_FIELD_SEQUENCES, body.sequences, 1, kMaxSequences));
@@ -50,7 +49,8 @@ policies::Work WorkOf(const AttentionPrefillArgs& args) {
   work.flops = SaturatingMultiply(4 * tokens * attended, q_columns);
   work.flops_share = kFlopsShare;
   work.hbm_bytes =
-      SaturatingAdd(SaturatingMultiply(read, uint64_t{attention.kv_heads} * attention.head_dim * 4),
+      SaturatingAdd(SaturatingMultiply(read, 2 * uint64_t{attention.kv_heads} * attention.head_dim *
+                                                 DtypeBytes(attention.cache.dtype)),
                     tokens * q_columns * 4 + (2 * sequences + 1) * sizeof(int32_t));
   return work;
 }

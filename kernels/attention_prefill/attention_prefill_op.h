@@ -14,8 +14,8 @@ namespace concert::kernels {
 // Rules beyond bounds:
 // - tokens are 1 to 2^20, sequences 1 to 2^16; heads, dtype and the cache are as those of an
 //   attention_decode of as many rows as there are sequences.
-// - q, out and the cache begin at multiples of 16 bytes, and their strides are multiples of 8
-//   elements.
+// - q, out and the cache begin at multiples of 16 bytes, and their strides are multiples of as
+//   many: 8 elements in bf16, 16 in e4m3.
 // - out may share memory with nothing else.
 Failure AdmitAttentionPrefill(const concert_descriptor& descriptor, const AdmitContext& context,
                               Op& op);

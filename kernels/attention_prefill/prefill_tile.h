@@ -10,14 +10,22 @@ namespace concert::kernels::cuda {
 
 inline constexpr int kPrefillThreads = 128;
 inline constexpr int kPrefillBlocksPerSm = 2;
-// Rows of a tile: all heads of q that share one of the cache, of as many tokens as fit.
-inline constexpr uint32_t kPrefillRows = 128;
-// Tokens of the cache that are in shared memory at a time, twice.
-inline constexpr uint32_t kPrefillTokens = 64;
+// Rows of a tile: all heads of q that share one of the cache, of as many tokens as fit. Sums of
+// heads of 256 leave registers for half as many.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t PrefillRows(uint32_t head_dim) {
+  return head_dim > 128 ? 64 : 128;
+}
+// Tokens of the cache that are in shared memory at a time, twice. With heads of 256 so many that a
+// block has no more of it than with heads of 128, and runs wherever that does.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t PrefillTokens(uint32_t head_dim) {
+  return head_dim > 128 ? 32 : 64;
+}
 
-// Dynamic shared memory of a block: q, K and V, where tokens lie, and a tile.
-constexpr uint32_t PrefillSharedBytes(uint32_t head_dim) {
-  return 2 * head_dim * (kPrefillRows + 4 * kPrefillTokens) + 2 * 8 * kPrefillTokens + 256;
+// Dynamic shared memory of a block: q, K and V (in e4m3, and once in bf16), where tokens lie, and a
+// tile, which takes less than a row.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t PrefillSharedBytes(uint32_t head_dim) {
+  const uint32_t tokens = PrefillTokens(head_dim);
+  return 2 * head_dim * (PrefillRows(head_dim) + 4 * tokens + 1) + 2 * 8 * tokens;
 }
 
 // Some neighbouring tokens of a chunk.
@@ -30,23 +38,25 @@ struct PrefillTile {
   int32_t visible;
 };
 
-CONCERT_ON_BOTH_SIDES inline uint32_t PrefillTileTokens(const AttentionPrefillArgs& op) {
-  return kPrefillRows / (op.attention.q_heads / op.attention.kv_heads);
+// `rows`: PrefillRows, here and below.
+CONCERT_ON_BOTH_SIDES inline uint32_t PrefillTileTokens(const AttentionPrefillArgs& op,
+                                                        uint32_t rows) {
+  return rows / (op.attention.q_heads / op.attention.kv_heads);
 }
 
 // Tiles are numbered so that where those of a sequence begin follows from where its chunk does: at
 // start / tokens of a tile + sequence. A chunk of n tokens has ceil(n / tokens) tiles, which is at
 // most as many numbers as there are up to the next sequence's; a number too many is a tile of
 // nothing.
-CONCERT_ON_BOTH_SIDES inline uint64_t PrefillTiles(const AttentionPrefillArgs& op) {
-  return uint64_t{op.tokens / PrefillTileTokens(op)} + op.attention.rows;
+CONCERT_ON_BOTH_SIDES inline uint64_t PrefillTiles(const AttentionPrefillArgs& op, uint32_t rows) {
+  return uint64_t{op.tokens / PrefillTileTokens(op, rows)} + op.attention.rows;
 }
 
 // Whatever the client has written, also meanwhile: a tile of rows of q and out that there are,
 // whose last token attends to at most length_max tokens.
 CONCERT_ON_BOTH_SIDES inline PrefillTile PrefillTileOf(const AttentionPrefillArgs& op,
-                                                       uint64_t number) {
-  const uint32_t most = PrefillTileTokens(op);
+                                                       uint32_t rows, uint64_t number) {
+  const uint32_t most = PrefillTileTokens(op, rows);
   // The last sequence whose tiles do not begin behind it.
   uint32_t sequence = 0, end = op.attention.rows;
   while (end - sequence > 1) {

@@ -104,6 +104,22 @@ void FindGroupKernels(Finder& finder, KernelTable& table) {
   }
 }
 
+void FindAttentionKernels(Finder& finder, KernelTable& table) {
+  for (const uint32_t head_dim : kHeadDims) {
+    const size_t i = HeadDimIndex(head_dim);
+    const std::string dim = absl::StrCat(head_dim);
+    finder.Find("attention_decode", "concert_attention_combine_" + dim, table.attention_combine[i]);
+    for (const bool narrow : {false, true}) {
+      const std::string name = absl::StrCat(dim, narrow ? "_e4m3" : "");
+      CUfunction& prefill = table.attention_prefill[narrow][i];
+      finder.Find("attention_decode", "concert_attention_decode_" + name,
+                  table.attention_decode[narrow][i]);
+      finder.Find("attention_prefill", "concert_attention_prefill_" + name, prefill);
+      finder.AllowShared(prefill, PrefillSharedBytes(head_dim));
+    }
+  }
+}
+
 void FindPeerKernels(Finder& finder, KernelTable& table) {
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
     const std::string name = kDtypeNames[dtype];
@@ -184,15 +200,7 @@ absl::Status KernelImage::FindAll() {
   finder.Find("binding_copies", "concert_copy_bindings", table_.copy_bindings);
   for (size_t i = 0; i < table_.step.size(); ++i)
     finder.Find(kStepKernel, absl::StrCat("concert_step_", 8 << i), table_.step[i]);
-  for (int i = 0; i < 2; ++i) {
-    const std::string dim = i == 0 ? "64" : "128";
-    finder.Find("attention_decode", "concert_attention_decode_" + dim, table_.attention_decode[i]);
-    finder.Find("attention_decode", "concert_attention_combine_" + dim,
-                table_.attention_combine[i]);
-    finder.Find("attention_prefill", "concert_attention_prefill_" + dim,
-                table_.attention_prefill[i]);
-    finder.AllowShared(table_.attention_prefill[i], PrefillSharedBytes(i == 0 ? 64 : 128));
-  }
+  FindAttentionKernels(finder, table_);
   return finder.status();
 }
 

@@ -4,6 +4,8 @@
 #define CONCERT_KERNELS_CUDA_API_KERNEL_IMAGE_H_
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +19,10 @@ inline constexpr int kDtypeCount = 3;  // that kernels write; fp8 is only read
 
 // Row of `dtype` in the tables below. REQUIRES: not fp8.
 constexpr int DtypeIndex(policies::Dtype dtype) { return static_cast<int>(dtype) - 1; }
+
+// Lengths of heads that attention has kernels for, and the row of one in the tables below.
+inline constexpr std::array<uint32_t, 3> kHeadDims = {64, 128, 256};
+constexpr size_t HeadDimIndex(uint32_t head_dim) { return head_dim / 128; }
 
 // One GPU's kernels. Every function is loaded when this is made, never during traffic. Immutable
 // afterwards. The last index says whether the kernel moves 16 bytes at a time (1) or one element
@@ -36,9 +42,10 @@ struct KernelTable {
   CUfunction digest = nullptr, compare = nullptr;  // kernels/digest
   // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
   std::array<CUfunction, 3> step{};
-  // kernels/attention_decode, by the length of heads: 64, 128.
-  std::array<CUfunction, 2> attention_decode{}, attention_combine{};
-  std::array<CUfunction, 2> attention_prefill{};  // kernels/attention_prefill, likewise
+  // kernels/attention_decode and kernels/attention_prefill, by whether the cache is in e4m3 and by
+  // kHeadDims.
+  std::array<std::array<CUfunction, kHeadDims.size()>, 2> attention_decode{}, attention_prefill{};
+  std::array<CUfunction, kHeadDims.size()> attention_combine{};
   // kernels/comm/peer_kernels.cu, by dtype; null below compute capability 9.0.
   std::array<CUfunction, kDtypeCount> peer_small_reduce{}, peer_reduce{}, peer_all_reduce{};
   std::array<CUfunction, kDtypeCount> peer_small_move{};

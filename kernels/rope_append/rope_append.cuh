@@ -37,10 +37,11 @@ __device__ inline HeadWay WayOf(const RopeAppendArgs& args, uint64_t row, uint32
           from, to, is_k};
 }
 
-// Rotates the pairs from `pair` on, which are `packs`.
-template <typename T, int kWidth>
+// Rotates the pairs from `pair` on, which are `packs`, and hands element i of both to
+// store(i, value).
+template <typename T, int kWidth, typename Store>
 __device__ void RotatePairs(const RopeAppendArgs& args, uint64_t row, uint32_t pair,
-                            Pack<T, kWidth> (&packs)[2]) {
+                            const Pack<T, kWidth> (&packs)[2], const Store& store) {
   const uint64_t position =
       Clamped(LoadIndex(args.positions, row, args.position_type), args.positions_max);
   const float* cosines =
@@ -59,13 +60,36 @@ __device__ void RotatePairs(const RopeAppendArgs& args, uint64_t row, uint32_t p
   for (int i = 0; i < 2 * kWidth; ++i) {
     const float alternate = i % 2 == 0 ? x[i / 2] : y[i / 2];
     const float apart = i < kWidth ? x[i % kWidth] : y[i % kWidth];
-    packs[i / kWidth].values[i % kWidth] = FromFloat<T>(args.interleaved ? alternate : apart);
+    store(i, args.interleaved ? alternate : apart);
   }
 }
 
-// What falls to block `block` of `blocks`. REQUIRES: kWidth divides strides, half of rotary_dim and
-// half of what it leaves of a head, and the operands but indices and cos_sin are aligned to a pack.
+// To a cache in e4m3: from elements way.to + `first` and `second` on. The same bits as E4m3Of makes
+// of them.
 template <typename T, int kWidth>
+__device__ void StoreNarrow(const RopeAppendArgs& args, const HeadWay& way, uint64_t row,
+                            uint32_t pair, bool rotates, uint32_t first, uint32_t second,
+                            const Pack<T, kWidth> (&packs)[2]) {
+  const float inverse = __frcp_rn(way.rotates ? args.cache.k_scale : args.cache.v_scale);
+  Pack<uint8_t, kWidth> narrow[2];
+  const auto store = [&](int i, float x) {
+    narrow[i / kWidth].values[i % kWidth] =
+        __nv_cvt_float_to_fp8(x * inverse, __NV_SATFINITE, __NV_E4M3);
+  };
+  if (rotates) {
+    RotatePairs<T, kWidth>(args, row, pair, packs, store);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 2 * kWidth; ++i) store(i, ToFloat(packs[i / kWidth].values[i % kWidth]));
+  }
+  *PackAt<uint8_t, kWidth>(way.target, way.to + first) = narrow[0];
+  *PackAt<uint8_t, kWidth>(way.target, way.to + second) = narrow[1];
+}
+
+// What falls to block `block` of `blocks`. REQUIRES: kWidth divides strides, half of rotary_dim and
+// half of what it leaves of a head, and the operands but indices and cos_sin are aligned to a pack
+// of theirs; without kNarrowCaches the cache is not in e4m3.
+template <typename T, int kWidth, bool kNarrowCaches>
 __device__ void RopeAppend(const RopeAppendArgs& args, uint32_t block, uint32_t blocks) {
   const uint32_t half = args.head_dim / 2, rotary_half = args.rotary_dim / 2;
   const uint32_t heads = args.q_heads + 2 * args.kv_heads;
@@ -80,7 +104,15 @@ __device__ void RopeAppend(const RopeAppendArgs& args, uint32_t block, uint32_t 
     const uint32_t first = apart ? pair : 2 * pair, second = first + (apart ? rotary_half : kWidth);
     Pack<T, kWidth> packs[2] = {*PackAt<T, kWidth>(way.source, way.from + first),
                                 *PackAt<T, kWidth>(way.source, way.from + second)};
-    if (rotates) RotatePairs<T, kWidth>(args, row, pair, packs);
+    if (kNarrowCaches && head >= args.q_heads && args.cache.dtype == Dtype::kFp8E4m3) {
+      StoreNarrow<T, kWidth>(args, way, row, pair, rotates, first, second, packs);
+      return;
+    }
+    if (rotates) {
+      RotatePairs<T, kWidth>(args, row, pair, packs, [&](int i, float x) {
+        packs[i / kWidth].values[i % kWidth] = FromFloat<T>(x);
+      });
+    }
     *PackAt<T, kWidth>(way.target, way.to + first) = packs[0];
     *PackAt<T, kWidth>(way.target, way.to + second) = packs[1];
   });

@@ -8,11 +8,12 @@ namespace concert::kernels {
 namespace {
 
 Failure CheckScalars(const concert_descriptor& descriptor, const concert_rope_append_body& body) {
-  CONCERT_RETURN_IF_FAILED(
-      CheckUnused(descriptor, body.reserved0 | body.reserved1 | body.reserved2 |
-                                  ScalesOf({body.q, body.k, body.v, body.positions, body.slots,
-                                            body.cos_sin, body.cache.k, body.cache.v})));
+  CONCERT_RETURN_IF_FAILED(CheckUnused(
+      descriptor,
+      body.reserved0 | body.reserved1 |
+          ScalesOf({body.q, body.k, body.v, body.positions, body.slots, body.cos_sin})));
   CONCERT_RETURN_IF_FAILED(CheckDtype(body.dtype, CONCERT_ABI_FP32));
+  CONCERT_RETURN_IF_FAILED(CheckCacheDtype(body));
   CONCERT_RETURN_IF_FAILED(CheckIndexType(CONCERT_FIELD_POSITION_DTYPE, body.position_dtype));
   CONCERT_RETURN_IF_FAILED(CheckIndexType(CONCERT_FIELD_SLOT_DTYPE, body.slot_dtype));
   CONCERT_RETURN_IF_FAILED(CheckFlags(body.flags, CONCERT_ROPE_INTERLEAVED));
@@ -60,7 +61,7 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_rope_append_bod
   CONCERT_RETURN_IF_FAILED(numbers(CONCERT_FIELD_COS_SIN, body.cos_sin,
                                    uint64_t{body.positions_max} * body.rotary_dim, sizeof(float),
                                    args.cos_sin));
-  return ResolveKvCache(resolver, body.cache, {body.kv_heads, body.head_dim}, args.dtype,
+  return ResolveKvCache(resolver, body.cache, {body.kv_heads, body.head_dim}, CacheDtype(body),
                         args.cache);
 }
 
@@ -74,8 +75,9 @@ policies::Work WorkOf(const RopeAppendArgs& args) {
   work.n = static_cast<uint32_t>(q + kv);
   work.flops = 3 * args.rows * (q + kv / 2);
   work.hbm_bytes =
-      args.rows * (2 * (q + kv) * DtypeBytes(args.dtype) + args.rotary_dim * sizeof(float) +
-                   IndexBytes(args.position_type) + IndexBytes(args.slot_type));
+      args.rows * ((2 * q + kv) * DtypeBytes(args.dtype) + kv * DtypeBytes(args.cache.dtype) +
+                   args.rotary_dim * sizeof(float) + IndexBytes(args.position_type) +
+                   IndexBytes(args.slot_type));
   return work;
 }
 
@@ -123,8 +125,7 @@ Accesses AccessesOfRopeAppend(const Op& op) {
       .Set(args.slots, uint64_t{args.rows} * IndexBytes(args.slot_type));
   accesses.Add(op, CONCERT_FIELD_COS_SIN, AccessMode::kReadEarly)
       .Set(args.cos_sin, uint64_t{args.positions_max} * args.rotary_dim * sizeof(float));
-  AddKvCache(accesses, op, args.cache, {args.kv_heads, args.head_dim}, args.dtype,
-             AccessMode::kWrite);
+  AddKvCache(accesses, op, args.cache, {args.kv_heads, args.head_dim}, AccessMode::kWrite);
   return accesses;
 }
 

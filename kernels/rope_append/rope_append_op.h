@@ -12,8 +12,8 @@ namespace concert::kernels {
 
 // Rules beyond bounds:
 // - rows and positions_max are 1 to kMaxRows, heads 1 to kMaxHeads, head_dim 2 to kMaxHeadDim and
-//   rotary_dim 2 to head_dim, both even; of the cache see ResolveKvCache. dtype is bf16, fp16 or
-//   fp32; indices are int32 or int64.
+//   rotary_dim 2 to head_dim, both even; of the cache see CheckCacheDtype and ResolveKvCache.
+//   dtype is bf16, fp16 or fp32; indices are int32 or int64.
 // - A row stride is at least the row.
 // - q and the cache may share memory with nothing else; parts of one matrix do not.
 Failure AdmitRopeAppend(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);

@@ -16,7 +16,7 @@
 
 namespace concert::kernels::cuda {
 
-template <typename T, int kWidth>
+template <typename T, int kWidth, bool kNarrowCaches>
 __device__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks) {
   switch (task.kind) {
     case RowKind::kRmsNorm:
@@ -28,7 +28,7 @@ __device__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks)
     case RowKind::kArgmax:
       return Argmax<T, kWidth>(task.argmax, block, blocks);
     case RowKind::kRopeAppend:
-      return RopeAppend<T, kWidth>(task.rope_append, block, blocks);
+      return RopeAppend<T, kWidth, kNarrowCaches>(task.rope_append, block, blocks);
     case RowKind::kLayerNorm:
       return LayerNorm<T, kWidth>(task.layer_norm, block, blocks);
     case RowKind::kElementwise:
@@ -42,21 +42,23 @@ __device__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks)
   }
 }
 
-template <typename T>
+template <typename T, bool kNarrowCaches>
 __device__ void ComputeRowElements(const RowTask& task, uint32_t block, uint32_t blocks) {
-  if (task.wide) return ComputeRow<T, 16 / sizeof(T)>(task, block, blocks);
-  ComputeRow<T, 1>(task, block, blocks);
+  if (task.wide) return ComputeRow<T, 16 / sizeof(T), kNarrowCaches>(task, block, blocks);
+  ComputeRow<T, 1, kNarrowCaches>(task, block, blocks);
 }
 
-// What falls to block `block` of `blocks` of a task, by kRowComputeThreads threads.
+// What falls to block `block` of `blocks` of a task, by kRowComputeThreads threads. Without
+// `kNarrowCaches` its cache is not in e4m3.
+template <bool kNarrowCaches = true>
 __device__ inline void ComputeRowTask(const RowTask& task, uint32_t block, uint32_t blocks) {
   switch (task.dtype) {
     case Dtype::kBf16:
-      return ComputeRowElements<__nv_bfloat16>(task, block, blocks);
+      return ComputeRowElements<__nv_bfloat16, kNarrowCaches>(task, block, blocks);
     case Dtype::kFp16:
-      return ComputeRowElements<__half>(task, block, blocks);
+      return ComputeRowElements<__half, kNarrowCaches>(task, block, blocks);
     default:
-      return ComputeRowElements<float>(task, block, blocks);
+      return ComputeRowElements<float, kNarrowCaches>(task, block, blocks);
   }
 }
 

@@ -95,7 +95,7 @@ __device__ void Multiply(const StepArgs& args, const StepGemm& gemm, StepMemory&
 
 // Called, not inlined: its many kinds would keep what never changes in registers that others need.
 __device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
-  ComputeRowTask(task, blockIdx.x, blocks);
+  ComputeRowTask</*kNarrowCaches=*/false>(task, blockIdx.x, blocks);
 }
 
 template <int kRowTiles>

@@ -20,6 +20,8 @@ absl::Status CannotRun(size_t op, uint16_t kind, absl::string_view why) {
       absl::StrCat("op ", op, ", ", concert_op_kind_name(kind), ": ", why));
 }
 
+constexpr absl::string_view kOnlyBf16Caches = "only caches in bf16 are supported";
+
 // Why the step kernel cannot multiply it; empty: it can.
 absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
@@ -32,6 +34,14 @@ absl::string_view Objection(const GemmArgs& gemm) {
     return "C, D and bias must begin at multiples of 4 bytes, and their strides be even";
   if (std::max({gemm.lda, gemm.ldc, gemm.ldd}) > std::numeric_limits<uint32_t>::max())
     return "a stride takes more than 32 bits";
+  return "";
+}
+
+// The same of attention; empty: it can attend.
+absl::string_view Objection(const AttentionDecodeArgs& attention) {
+  if (attention.head_dim != 64 && attention.head_dim != 128)
+    return "only heads of 64 and 128 are supported";
+  if (attention.cache.dtype != Dtype::kBf16) return kOnlyBf16Caches;
   return "";
 }
 
@@ -71,11 +81,15 @@ absl::Status DraftOp(const Op& op, uint32_t index, Draft& draft) {
     stage.kind = StageKind::kGemm;
     stage.gemm = StepGemmOf(op.gemm);
   } else if (op.kind == CONCERT_OP_ATTENTION_DECODE) {
+    if (const absl::string_view why = Objection(op.attention_decode); !why.empty())
+      return CannotRun(index, op.kind, why);
     stage.kind = StageKind::kAttention;
     draft.touches.push_back({kChunkSums, 0, CONCERT_FIELD_NONE, true, true});
   } else if (op.kind == CONCERT_OP_COPY) {
     stage.kind = StageKind::kCopy;
     stage.copy = {.count = 1, .pieces = {{op.copy.src, op.copy.dst, op.copy.bytes, -1, -1}}};
+  } else if (op.kind == CONCERT_OP_ROPE_APPEND && op.rope_append.cache.dtype == Dtype::kFp8E4m3) {
+    return CannotRun(index, op.kind, kOnlyBf16Caches);
   } else if (op.work.carrier == policies::Carrier::kRows) {
     stage.kind = StageKind::kRows;
   } else {

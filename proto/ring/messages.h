@@ -3,7 +3,8 @@
 //
 // CONCERT_MESSAGES(X) calls X(name, value, template). In a template, %0..%4 stand for args[0..4] in decimal,
 // %f0 for the name of the field args[0] (concert_field), %k0 for the name of op kind args[0], %d0 for
-// the name of dtype args[0], %t0 for the timeline of index args[0] ("queue 3", "user timeline 3"), and
+// the name of dtype args[0], %t0 for the timeline of index args[0] ("queue 3", "user timeline 3"),
+// %e0 for the number whose bits in fp32 are args[0], and
 // %s0 and %c0 for "session 7" and "communicator 7", or what the reader calls them. Where five numbers are
 // too few, an argument holds two (concert_message_tagged): %n0 stands for its number, %q0 for the queue of
 // its tag ("queue 3"), %a0 for what an op does by its tag ("gemm, reads a"). Values are part of the ABI:
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/ring/ring_abi.h"
 
@@ -73,7 +75,12 @@
   X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
   X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
                            "of which no op before it has written all")                                     \
-  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")
+  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")                               \
+  X(CACHE_DTYPE, 48, "cache_dtype is %0; a cache has the dtype of its op, here %d1, or fp8_e4m3, so it "   \
+                     "must be 0, %1 or %2")                                                                \
+  X(CACHE_SCALE, 49, "%f0 is %e1; it must be a finite number of at least 2^-126, or 0 for 1")              \
+  X(CACHE_SCALE_UNUSED, 50, "%f0 is %e1, but the cache is in %d2; only one in fp8_e4m3 has scales, "       \
+                            "so it must be 0")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,
@@ -114,7 +121,8 @@ enum concert_message {
   X(BINDING_1, 90, "bindings[1]") X(BINDING_2, 91, "bindings[2]") X(BINDING_3, 92, "bindings[3]") \
   X(BINDING_4, 93, "bindings[4]") X(BINDING_5, 94, "bindings[5]") X(BINDING_6, 95, "bindings[6]") \
   X(BINDING_7, 96, "bindings[7]") X(BINDING_8, 97, "bindings[8]") X(BINDING_9, 98, "bindings[9]")   \
-  X(TOKENS, 99, "tokens") X(SEQUENCES, 100, "sequences") X(QUERY_STARTS, 101, "query_starts")
+  X(TOKENS, 99, "tokens") X(SEQUENCES, 100, "sequences") X(QUERY_STARTS, 101, "query_starts") \
+  X(K_SCALE, 102, "k_scale") X(V_SCALE, 103, "v_scale")
 
 enum concert_field {
 #define X(name, value, text) CONCERT_FIELD_##name = value,
@@ -201,6 +209,8 @@ static inline const char* concert_message_word(char form, uint64_t arg, concert_
   const char* name = NULL;
   const char* noun = "";
   const uint64_t tag = arg >> 48, field = tag & 0xff;
+  uint32_t bits;
+  float value;
   switch (form) {
     case 'f': return concert_field_name(arg);
     case 'k': return concert_op_kind_name(arg);
@@ -210,6 +220,11 @@ static inline const char* concert_message_word(char form, uint64_t arg, concert_
       snprintf(number, size, "%s, %s %s", concert_op_kind_name(tag >> 8), noun, concert_field_name(field));
       return number;
     case 'n': arg = concert_message_tagged(arg, 0); break;
+    case 'e':
+      bits = (uint32_t)arg;
+      memcpy(&value, &bits, sizeof(value));
+      snprintf(number, size, "%g", (double)value);
+      return number;
     case 'q':
       noun = "queue ";
       arg = tag;

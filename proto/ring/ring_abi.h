@@ -108,9 +108,11 @@ enum {
 #define CONCERT_FEATURE_STEP_OPS (1ull << 5)    /* advance, quantize, sample and attention_prefill; since 1.4 */
 #define CONCERT_FEATURE_PROGRAMS (1ull << 6)    /* programs and their runs; since 1.4 */
 #define CONCERT_FEATURE_SEALED_BUFFERS (1ull << 7) /* CONCERT_CONTROL_SEAL_BUFFER; since 1.4 */
-#define CONCERT_OP_FEATURES /* on every device */                              \
-  (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS | \
-   CONCERT_FEATURE_STEP_OPS | CONCERT_FEATURE_PROGRAMS | CONCERT_FEATURE_SEALED_BUFFERS)
+#define CONCERT_FEATURE_FP8_KV (1ull << 8)      /* caches of CONCERT_ABI_FP8_E4M3, with scales; since 1.4 */
+#define CONCERT_OP_FEATURES /* on every device */                                     \
+  (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS |        \
+   CONCERT_FEATURE_STEP_OPS | CONCERT_FEATURE_PROGRAMS | CONCERT_FEATURE_SEALED_BUFFERS | \
+   CONCERT_FEATURE_FP8_KV)
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ class AttentionConformanceTest : public DeviceTest {
     bool paged = true, heads_first = false;
     uint32_t window = 0;
     float soft_cap = 0;
-    uint32_t padding = 0;  // of rows of q and out; a multiple of 8
+    uint32_t padding = 0;  // of rows of q and out, and of pages; a multiple of 8, with fp8 of 16
+    bool fp8 = false;      // the cache, with scales
 
     uint32_t q_heads() const { return group * kv_heads; }
     uint32_t columns() const { return q_heads() * head_dim; }
@@ -35,14 +37,14 @@ class AttentionConformanceTest : public DeviceTest {
     return (testing::Message() << test.group << " x " << test.kv_heads << " heads of "
                                << test.head_dim << ", pages of " << test.page_size << ", length "
                                << test.length_max << ", window " << test.window << ", cap "
-                               << test.soft_cap)
+                               << test.soft_cap << (test.fp8 ? ", fp8" : ""))
         .GetString();
   }
 
   // Places of tokens as a case has them, and the numbers there.
   struct Cache {
     concert_kv_cache_abi abi{};
-    Values k, v;
+    Values k, v;    // with their scales
     Indices table;  // of all sequences, also pages that there are not
   };
   Cache MakeCache(const Case& test, uint32_t sequences) {
@@ -55,15 +57,25 @@ class AttentionConformanceTest : public DeviceTest {
     cache.abi.token_stride = test.heads_first ? test.head_dim : test.kv_heads * test.head_dim;
     cache.abi.head_stride = test.heads_first ? test.page_size * test.head_dim : test.head_dim;
     const uint64_t elements = cache.abi.pages * cache.abi.page_stride;
-    cache.k = RandomNumbers(Dtype::kBf16, elements, 2);
-    cache.v = RandomNumbers(Dtype::kBf16, elements, 3);
-    cache.abi.k.buffer = NewBuffer(Encode(Dtype::kBf16, cache.k));
-    cache.abi.v.buffer = NewBuffer(Encode(Dtype::kBf16, cache.v));
+    cache.k = MakeElements(test, elements, 2, 0.75f, cache.abi.k);
+    cache.v = MakeElements(test, elements, 3, 12.5f, cache.abi.v);
     for (uint32_t i = 0; i < sequences * pages_of_sequence; ++i) {
       const bool wild = i % 11 == 10;
       cache.table.push_back(wild ? (i % 2 == 0 ? kLowest : kHighest) : i * 7 % cache.abi.pages);
     }
     return cache;
+  }
+
+  // Of k or v, as numbers; with fp8 times the scale.
+  Values MakeElements(const Case& test, uint64_t count, uint64_t seed, float scale,
+                      concert_operand& operand) {
+    const Dtype dtype = test.fp8 ? Dtype::kFp8E4m3 : Dtype::kBf16;
+    Values values = RandomNumbers(dtype, count, seed);
+    operand.buffer = NewBuffer(Encode(dtype, values));
+    if (!test.fp8) return values;
+    operand.scales = std::bit_cast<uint32_t>(scale);
+    for (double& value : values) value *= scale;
+    return values;
   }
 
   // What bodies of all kinds have; out is `rows` rows of poison.
@@ -86,6 +98,7 @@ class AttentionConformanceTest : public DeviceTest {
     body.window = test.window, body.soft_cap = test.soft_cap;
     body.scale = static_cast<float>(test.scale());
     body.dtype = CONCERT_ABI_BF16;
+    body.cache_dtype = test.fp8 ? CONCERT_ABI_FP8_E4M3 : 0;
   }
 
   // Where in k and v the tokens begin that see the first `visible` of a sequence.
@@ -186,13 +199,13 @@ class AttentionDecodeConformanceTest : public AttentionConformanceTest {
 };
 
 TEST_P(AttentionDecodeConformanceTest, EveryGroupOfHeads) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (uint32_t group = 1; group <= 8; ++group) RunCase({group, 2, head_dim, 16, 100});
   }
 }
 
 TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const bool heads_first : {false, true}) {
       RunCase({4, 2, head_dim, 16, 333, true, heads_first});
       RunCase({4, 2, head_dim, 1, 50, true, heads_first});
@@ -203,7 +216,7 @@ TEST_P(AttentionDecodeConformanceTest, EveryLayout) {
 }
 
 TEST_P(AttentionDecodeConformanceTest, WindowsAndCaps) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     RunCase({4, 2, head_dim, 16, 200, true, false, 33});
     RunCase({4, 2, head_dim, 16, 200, true, false, 1});
     RunCase({4, 2, head_dim, 16, 200, true, false, UINT32_MAX});
@@ -217,6 +230,22 @@ TEST_P(AttentionDecodeConformanceTest, LongContexts) {
   RunCase({8, 1, 128, 16, 5000});
   RunCase({1, 1, 64, 64, 9001});
   RunCase({3, 2, 128, 16, 4097, true, true, 1500});
+  RunCase({2, 2, 256, 32, 4500});
+}
+
+TEST_P(AttentionDecodeConformanceTest, Fp8Caches) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
+    for (const bool heads_first : {false, true}) {
+      for (Case test : {Case{4, 2, head_dim, 16, 333, true, heads_first},
+                        Case{8, 1, head_dim, 1, 50, true, heads_first},
+                        Case{2, 3, head_dim, 7, 200, true, heads_first, 33, 0, 16},
+                        Case{1, 2, head_dim, 300, 300, false, heads_first, 0, 1.5f, 32},
+                        Case{3, 1, head_dim, 16, 4500, true, heads_first}}) {
+        test.fp8 = true;
+        RunCase(test);
+      }
+    }
+  }
 }
 
 class AttentionPrefillConformanceTest : public AttentionConformanceTest {
@@ -286,7 +315,7 @@ class AttentionPrefillConformanceTest : public AttentionConformanceTest {
 };
 
 TEST_P(AttentionPrefillConformanceTest, EveryGroupOfHeads) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (uint32_t group = 1; group <= 8; ++group) {
       const Case test = {group, 2, head_dim, 16, 100};
       RunCase(test, EverySort(test));
@@ -295,7 +324,7 @@ TEST_P(AttentionPrefillConformanceTest, EveryGroupOfHeads) {
 }
 
 TEST_P(AttentionPrefillConformanceTest, EveryLayout) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const bool heads_first : {false, true}) {
       for (const Case& test : {Case{4, 2, head_dim, 16, 200, true, heads_first},
                                Case{4, 2, head_dim, 1, 50, true, heads_first},
@@ -308,7 +337,7 @@ TEST_P(AttentionPrefillConformanceTest, EveryLayout) {
 }
 
 TEST_P(AttentionPrefillConformanceTest, WindowsAndCaps) {
-  for (const uint32_t head_dim : {64u, 128u}) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
     for (const Case& test : {Case{4, 2, head_dim, 16, 150, true, false, 33},
                              Case{1, 1, head_dim, 16, 300, true, false, 70},
                              Case{4, 2, head_dim, 16, 150, true, false, 1},
@@ -329,6 +358,25 @@ TEST_P(AttentionPrefillConformanceTest, LongContexts) {
             sm_budget);
     RunCase({3, 2, 128, 16, 900, true, true, 250},
             {.starts = {0, 100, 101, 130}, .lengths = {100, 900, 500}, .tokens = 130}, sm_budget);
+    RunCase({2, 1, 256, 16, 500}, {.starts = {0, 200, 210}, .lengths = {500, 77}, .tokens = 210},
+            sm_budget);
+  }
+}
+
+TEST_P(AttentionPrefillConformanceTest, Fp8Caches) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
+    for (const bool heads_first : {false, true}) {
+      for (Case test : {Case{4, 2, head_dim, 16, 200, true, heads_first},
+                        Case{8, 1, head_dim, 1, 50, true, heads_first},
+                        Case{2, 3, head_dim, 7, 130, true, heads_first, 33, 0, 16},
+                        Case{1, 2, head_dim, 200, 200, false, heads_first, 0, 1.5f, 32}}) {
+        test.fp8 = true;
+        RunCase(test, EverySort(test));
+      }
+    }
+    Case test = {2, 1, head_dim, 16, 500};
+    test.fp8 = true;
+    RunCase(test, {.starts = {0, 200, 210}, .lengths = {500, 77}, .tokens = 210}, /*sm_budget=*/1);
   }
 }
 

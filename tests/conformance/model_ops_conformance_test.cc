@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -138,7 +139,10 @@ class RopeAppendConformanceTest : public ModelOpsConformanceTest {
     Dtype dtype;
     uint8_t index_dtype;
     uint32_t padding;  // of rows of q, k and v; 0: they are columns of one matrix
+    bool fp8 = false;  // the cache, with scales
   };
+  // So that some numbers are beyond what fp8 holds.
+  static constexpr float kKeyScale = 0.0021f, kValueScale = 0.0015f;
 
   static constexpr uint32_t kQHeads = 3, kKvHeads = 2, kPositions = 20, kPages = 4, kPageSize = 5;
 
@@ -192,12 +196,30 @@ class RopeAppendConformanceTest : public ModelOpsConformanceTest {
     }
   }
 
+  // That each is the nearest there is in fp8 to what it stands for, but for what fp32 may add where
+  // two are as near.
+  static void ExpectQuantised(const Values& got, const Values& want, double scale) {
+    ASSERT_EQ(got.size(), want.size());
+    int largest = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(want[i])) {
+        ASSERT_TRUE(std::isnan(got[i])) << i;
+        continue;
+      }
+      const double exact = std::clamp(want[i] / scale, -448.0, 448.0);
+      const double step = std::exp2(std::max(-6.0, std::floor(std::log2(std::abs(exact)))) - 3);
+      ASSERT_NEAR(got[i], exact, step / 2 + 1e-4 * std::abs(exact) + 2e-7 / scale) << i;
+      largest += std::abs(got[i]) == 448 ? 1 : 0;
+    }
+    EXPECT_GT(largest, 0);
+  }
+
   void RunCase(const Case& test) {
-    SCOPED_TRACE(testing::Message()
-                 << "head_dim " << test.head_dim << ", rotary_dim " << test.rotary_dim
-                 << (test.interleaved ? ", interleaved" : "")
-                 << (test.heads_first ? ", heads first" : "") << ", dtype "
-                 << static_cast<int>(test.dtype) << ", padding " << test.padding);
+    SCOPED_TRACE(testing::Message() << "head_dim " << test.head_dim << ", rotary_dim "
+                                    << test.rotary_dim << (test.interleaved ? ", interleaved" : "")
+                                    << (test.heads_first ? ", heads first" : "") << ", dtype "
+                                    << static_cast<int>(test.dtype) << ", padding " << test.padding
+                                    << (test.fp8 ? ", fp8" : ""));
     const uint32_t q_columns = kQHeads * test.head_dim, kv_columns = kKvHeads * test.head_dim;
     const uint64_t stride = q_columns + 2 * kv_columns + test.padding,
                    element = DtypeBytes(test.dtype);
@@ -217,8 +239,14 @@ class RopeAppendConformanceTest : public ModelOpsConformanceTest {
     body.cos_sin.buffer = NewBuffer(Encode(Dtype::kFp32, cos_sin));
     body.cache = CacheOf(test);
     const uint64_t cache_elements = kPages * body.cache.page_stride;
-    body.cache.k.buffer = NewPoisoned(cache_elements * element);
-    body.cache.v.buffer = NewPoisoned(cache_elements * element);
+    const Dtype cache_dtype = test.fp8 ? Dtype::kFp8E4m3 : test.dtype;
+    body.cache.k.buffer = NewPoisoned(cache_elements * DtypeBytes(cache_dtype));
+    body.cache.v.buffer = NewPoisoned(cache_elements * DtypeBytes(cache_dtype));
+    if (test.fp8) {
+      body.cache_dtype = CONCERT_ABI_FP8_E4M3;
+      body.cache.k.scales = std::bit_cast<uint32_t>(kKeyScale);
+      body.cache.v.scales = std::bit_cast<uint32_t>(kValueScale);
+    }
     body.dtype = static_cast<uint8_t>(test.dtype);
     body.position_dtype = body.slot_dtype = test.index_dtype;
     body.flags = test.interleaved ? CONCERT_ROPE_INTERLEAVED : 0;
@@ -244,8 +272,15 @@ class RopeAppendConformanceTest : public ModelOpsConformanceTest {
       }
     }
     ExpectNear(test, ReadValues(body.q.buffer, test.dtype, x.size()), want_x);
-    ExpectNear(test, ReadValues(body.cache.k.buffer, test.dtype, cache_elements), want_k);
-    ExpectNear(test, ReadValues(body.cache.v.buffer, test.dtype, cache_elements), want_v);
+    const Values k = ReadValues(body.cache.k.buffer, cache_dtype, cache_elements);
+    const Values v = ReadValues(body.cache.v.buffer, cache_dtype, cache_elements);
+    if (test.fp8) {
+      ExpectQuantised(k, want_k, kKeyScale);
+      ExpectQuantised(v, want_v, kValueScale);
+    } else {
+      ExpectNear(test, k, want_k);
+      ExpectNear(test, v, want_v);
+    }
   }
 };
 
@@ -259,6 +294,22 @@ TEST_P(RopeAppendConformanceTest, RotatesAndAppends) {
         for (const uint32_t padding : {0u, 3u}) {
           RunCase({head, rotary, interleaved, /*heads_first=*/padding != 0, dtype,
                    kIndexDtypes[padding != 0 ? 1 : 0], padding});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RopeAppendConformanceTest, QuantisesToFp8Caches) {
+  struct Dims {
+    uint32_t head, rotary;
+  };
+  for (const Dtype dtype : kElementTypes) {
+    for (const auto [head, rotary] : {Dims{64, 64}, {128, 64}, {256, 256}, {48, 18}}) {
+      for (const bool interleaved : {false, true}) {
+        for (const uint32_t padding : {0u, 3u, 8u}) {
+          RunCase({head, rotary, interleaved, /*heads_first=*/padding != 0, dtype, kIndexDtypes[0],
+                   padding, /*fp8=*/true});
         }
       }
     }

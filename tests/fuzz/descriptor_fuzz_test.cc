@@ -273,6 +273,14 @@ class DescriptorGenerator {
     return cache;
   }
 
+  template <typename Body>
+  void FillCacheElements(Body& body) {
+    if (Pick(2) == 0) return;
+    body.cache_dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : CONCERT_ABI_FP8_E4M3);
+    const auto scale = [&] { return Rarely() ? static_cast<uint32_t>(random_()) : 0x3e000000u; };
+    body.cache.k.scales = scale(), body.cache.v.scales = scale();
+  }
+
   concert_rope_append_body RopeAppend() {
     concert_rope_append_body rope{};
     rope.rows = Few(16), rope.positions_max = Size32();
@@ -288,6 +296,7 @@ class DescriptorGenerator {
     rope.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     rope.position_dtype = IndexDtype(), rope.slot_dtype = IndexDtype();
     rope.flags = static_cast<uint16_t>(Pick(Rarely() ? 16 : 2));
+    FillCacheElements(rope);
     return rope;
   }
 
@@ -311,7 +320,7 @@ class DescriptorGenerator {
   void FillAttention(Body& attention) {
     attention.kv_heads = Few(2);
     attention.q_heads = static_cast<uint16_t>(attention.kv_heads * Few(8));
-    attention.head_dim = static_cast<uint16_t>(64 * Few(2));
+    attention.head_dim = static_cast<uint16_t>(64 * Few(4));
     attention.q = Operand(), attention.lengths = Operand(), attention.out = Operand();
     if (Pick(3) != 0) attention.page_table = Operand();
     attention.cache = Cache(attention.kv_heads, attention.head_dim);
@@ -323,6 +332,7 @@ class DescriptorGenerator {
     attention.scale = Rarely() ? std::numeric_limits<float>::quiet_NaN() : 0.125f;
     attention.soft_cap = Rarely() ? std::numeric_limits<float>::infinity() : 0;
     attention.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1);
+    FillCacheElements(attention);
   }
 
   concert_collective_body Collective(uint16_t kind) {

@@ -15,12 +15,15 @@ struct AttentionShape {
   const char* name;
   uint32_t rows, q_heads, kv_heads, head_dim, length;
   uint32_t page_size = 16;
+  Dtype cache = Dtype::kBf16;
 
   uint32_t pages_of_row() const { return (length + page_size - 1) / page_size; }
   uint32_t pages() const { return rows * pages_of_row(); }
   uint64_t page_elements() const { return uint64_t{page_size} * kv_heads * head_dim; }
-  uint64_t cache_bytes() const { return 2 * pages() * page_elements(); }  // of k or of v
-  uint64_t read_bytes() const { return uint64_t{4} * rows * length * kv_heads * head_dim; }
+  uint64_t cache_bytes() const { return DtypeBytes(cache) * pages() * page_elements(); }  // k or v
+  uint64_t read_bytes() const {
+    return uint64_t{2} * DtypeBytes(cache) * rows * length * kv_heads * head_dim;
+  }
 };
 
 constexpr AttentionShape kShapes[] = {
@@ -33,6 +36,10 @@ constexpr AttentionShape kShapes[] = {
     {"GQA 64/8 x 128, long", 16, 64, 8, 128, 8192},
     {"MHA 32 x 128, long", 8, 32, 32, 128, 8192},
     {"MHA 16 x 64, long", 16, 16, 16, 64, 8192},
+    {"GQA 16/8 x 256, long", 8, 16, 8, 256, 8192},
+    {"GQA 32/8 x 128, long, fp8", 8, 32, 8, 128, 16384, 16, Dtype::kFp8E4m3},
+    {"MHA 16 x 64, long, fp8", 16, 16, 16, 64, 8192, 16, Dtype::kFp8E4m3},
+    {"GQA 16/8 x 256, long, fp8", 8, 16, 8, 256, 8192, 16, Dtype::kFp8E4m3},
     {"GQA 32/8 x 128, long, pages of one token", 8, 32, 8, 128, 16384, 1},
 };
 
@@ -115,7 +122,10 @@ class GpuAttentionTest : public GpuTest {
                   .pages = shape.pages(),
                   .page_size = shape.page_size,
                   .token_stride = shape.kv_heads * shape.head_dim,
-                  .head_stride = shape.head_dim},
+                  .head_stride = shape.head_dim,
+                  .dtype = shape.cache,
+                  .k_scale = 1,
+                  .v_scale = 1},
         .q_stride = columns,
         .out_stride = columns,
         .table_stride = shape.pages_of_row(),

@@ -16,6 +16,7 @@ struct PrefillShape {
   const char* name;
   uint32_t sequences, chunk, length, q_heads, kv_heads, head_dim;
   uint32_t page_size = 16;
+  Dtype cache = Dtype::kBf16;
 
   uint32_t tokens() const { return sequences * chunk; }
   uint32_t columns() const { return q_heads * head_dim; }
@@ -30,7 +31,7 @@ struct PrefillShape {
   // Places in one buffer: q, out, k, v, the page table, lengths, starts.
   uint64_t rows_bytes() const { return uint64_t{2} * tokens() * columns(); }
   uint64_t k() const { return 2 * rows_bytes(); }
-  uint64_t cache_bytes() const { return 2 * pages() * page_elements(); }  // of k or of v
+  uint64_t cache_bytes() const { return DtypeBytes(cache) * pages() * page_elements(); }  // k or v
   uint64_t table() const { return k() + 2 * cache_bytes(); }
   uint64_t lengths() const { return table() + uint64_t{4} * pages(); }
   uint64_t starts() const { return lengths() + uint64_t{4} * sequences; }
@@ -42,6 +43,8 @@ constexpr PrefillShape kShapes[] = {
     {"a prompt, MHA 16 x 128", 1, 4096, 4096, 16, 16, 128},
     {"a prompt, GQA 32/8 x 128", 1, 2048, 2048, 32, 8, 128},
     {"a long prompt, GQA 32/8 x 128", 1, 16384, 16384, 32, 8, 128},
+    {"a prompt, GQA 16/8 x 256", 1, 4096, 4096, 16, 8, 256},
+    {"a prompt, GQA 32/8 x 128, fp8", 1, 2048, 2048, 32, 8, 128, 16, Dtype::kFp8E4m3},
     {"prompts, GQA 32/8 x 128", 16, 512, 512, 32, 8, 128},
     {"chunks, GQA 32/8 x 128", 4, 512, 4096, 32, 8, 128},
     {"a chunk, GQA 32/8 x 128", 1, 512, 32768, 32, 8, 128},
@@ -121,7 +124,10 @@ class GpuPrefillTest : public GpuTest {
                                 .pages = shape.pages(),
                                 .page_size = shape.page_size,
                                 .token_stride = shape.kv_heads * shape.head_dim,
-                                .head_stride = shape.head_dim},
+                                .head_stride = shape.head_dim,
+                                .dtype = shape.cache,
+                                .k_scale = 1,
+                                .v_scale = 1},
                       .q_stride = shape.columns(),
                       .out_stride = shape.columns(),
                       .table_stride = shape.pages_of_sequence(),

@@ -5,7 +5,7 @@ import pytest
 
 import concert
 
-from gemm_test import numbers, poisoned
+from gemm_test import e4m3, numbers, poisoned
 from row_ops_test import normalised
 
 
@@ -97,6 +97,43 @@ def test_attention_decode(session, queue, paged, heads_first):
             wanted[row, columns] = attended(queries[row, columns], *tokens, dim**-0.5)
     assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)
     np.testing.assert_array_equal(got[1], 0)
+
+
+def test_a_cache_in_fp8(session, queue):
+    rows, group, kv_heads, dim, pages, page_size = 3, 2, 2, 64, 3, 16
+    k_scale, v_scale = 0.01, 0.02
+    data = numbers(rows, (group + 2) * kv_heads * dim)
+    heads = session.array(data, "bf16")
+    q_end, k_end = group * kv_heads * dim, (group + 1) * kv_heads * dim
+    q, k, v = heads[:, :q_end], heads[:, q_end:k_end], heads[:, k_end:]
+    cos_sin = session.array(np.repeat([[1.0, 0.0]], dim // 2, axis=1), "fp32")  # no rotation
+    shape = (pages, page_size, kv_heads, dim)
+    k_cache, v_cache = session.zeros(shape, "fp8_e4m3"), session.zeros(shape, "fp8_e4m3")
+    # One token of each sequence at the start of its page, the others being zeros.
+    queue.rope_append(q, k, v, session.zeros((rows,), "int32"),
+                      session.array(np.arange(rows) * page_size, "int32"), cos_sin, k_cache,
+                      v_cache, k_scale=k_scale, v_scale=v_scale)
+    outs = [poisoned(session, (rows, q_end), "bf16") for _ in range(2)]
+    lengths = session.array(np.full(rows, 4), "int32")
+    queue.attention_decode(q, k_cache, v_cache, lengths, outs[0], k_scale=k_scale,
+                           v_scale=v_scale)
+    queue.attention_prefill(q, k_cache, v_cache, session.array(np.arange(rows + 1), "int32"),
+                            lengths, outs[1], k_scale=k_scale, v_scale=v_scale).wait()
+    queries, keys, values = (concert.from_bf16(heads.read())[:, columns].reshape(rows, -1, dim)
+                             for columns in (np.s_[:q_end], np.s_[q_end:k_end], np.s_[k_end:]))
+    for cache, stored, scale in (k_cache, keys, k_scale), (v_cache, values, v_scale):
+        np.testing.assert_allclose(e4m3(np.asarray(cache.read()).view(np.uint8))[:, 0] * scale,
+                                   np.clip(stored, -448 * scale, 448 * scale), rtol=1 / 15,
+                                   atol=scale * 2**-9)
+    for out in outs:
+        got = concert.from_bf16(out.read()).reshape(rows, -1, dim)
+        for row, head in np.ndindex(rows, group * kv_heads):
+            key, value = (np.clip(stored[row, head // group], -448 * scale, 448 * scale)
+                          for stored, scale in ((keys, k_scale), (values, v_scale)))
+            zeros = np.zeros((3, dim))
+            want = attended(queries[row, head], np.vstack([key, zeros]),
+                            np.vstack([value, zeros]), dim**-0.5)
+            assert np.linalg.norm(got[row, head] - want) <= 0.1 * np.linalg.norm(want)
 
 
 class Model:
@@ -267,6 +304,9 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
         (append(k=q), "v is (4, 16) and k is (4, 32)"),
         (append(k=q, v=q), "k is (4, 32); it must be (4, 16)"),
         (append(q=session.zeros((4, 32), "bf16")), "k is FP32 and q is BF16"),
+        (append(k_cache=session.zeros((3, 8, 2, 8), "fp16"),
+                v_cache=session.zeros((3, 8, 2, 8), "fp16")),
+         "k_cache is FP16 and q is FP32; it must be the same or FP8_E4M3"),
         (append(cos_sin=session.zeros((9, 8), "bf16")), "cos_sin is BF16"),
         (append(slots=session.zeros((3,), "int32")), "slots has shape (3,)"),
         (append(k_cache=session.zeros((3, 8, 16), "fp32")), "k_cache has shape (3, 8, 16)"),
@@ -285,6 +325,9 @@ def test_what_the_daemon_refuses(session, queue):
                           session.zeros((9, 8), "fp32"), cache,
                           session.zeros((3, 8, 2, 8), "fp32")).wait()
     heads, keys = session.zeros((4, 128), "bf16"), session.zeros((4, 8, 2, 64), "bf16")
+    with pytest.raises(concert.InvalidArgument, match="k_scale is 2, but the cache is in bf16"):
+        queue.attention_decode(heads, keys, keys, session.zeros((4,), "int32"),
+                               session.zeros((4, 128), "bf16"), k_scale=2).wait()
     with pytest.raises(concert.InvalidArgument, match="length_max is 9; it must be between 1 and 8"):
         queue.attention_decode(heads, keys, keys, session.zeros((4,), "int32"),
                                session.zeros((4, 128), "bf16"), length_max=9).wait()

@@ -332,6 +332,8 @@ struct KvCache {
   uint32_t pages = 0, page_size = 0;
   uint64_t page_stride = 0;
   uint32_t token_stride = 0, head_stride = 0;
+  Dtype dtype = {};                // none: as the op's; or kFp8E4m3
+  float k_scale = 0, v_scale = 0;  // of fp8; 0: 1
 
   concert_kv_cache Abi() const {
     return {k.Abi(), v.Abi(), page_stride, pages, page_size, token_stride, head_stride};
@@ -582,6 +584,8 @@ class Queue {
     rope.positions = op.positions.Abi(), rope.slots = op.slots.Abi();
     rope.cos_sin = op.cos_sin.Abi(), rope.cache = op.cache.Abi();
     rope.q_stride = op.q_stride, rope.k_stride = op.k_stride, rope.v_stride = op.v_stride;
+    rope.cache_dtype = op.cache.dtype;
+    rope.k_scale = op.cache.k_scale, rope.v_scale = op.cache.v_scale;
     return Submit(concert_submit_rope_append, rope, options);
   }
   Ticket AttentionDecode(const AttentionDecodeOp& op, const SubmitOptions& options = {}) {
@@ -596,6 +600,8 @@ class Queue {
     attention.cache = op.cache.Abi();
     attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
     attention.table_stride = op.table_stride;
+    attention.cache_dtype = op.cache.dtype;
+    attention.k_scale = op.cache.k_scale, attention.v_scale = op.cache.v_scale;
     return Submit(concert_submit_attention_decode, attention, options);
   }
   Ticket AttentionPrefill(const AttentionPrefillOp& op, const SubmitOptions& options = {}) {
@@ -612,6 +618,8 @@ class Queue {
     attention.cache = op.cache.Abi();
     attention.q_stride = op.q_stride, attention.out_stride = op.out_stride;
     attention.table_stride = op.table_stride;
+    attention.cache_dtype = op.cache.dtype;
+    attention.k_scale = op.cache.k_scale, attention.v_scale = op.cache.v_scale;
     return Submit(concert_submit_attention_prefill, attention, options);
   }
   Ticket LayerNorm(const LayerNormOp& op, const SubmitOptions& options = {}) {

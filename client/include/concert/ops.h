@@ -12,7 +12,7 @@ typedef enum concert_dtype {
   CONCERT_BF16 = 1,
   CONCERT_FP16 = 2,
   CONCERT_FP32 = 3,
-  CONCERT_FP8_E4M3 = 4, /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM */
+  CONCERT_FP8_E4M3 = 4, /* OCP e4m3 (CUDA's e4m3fn): A and W of a GEMM, and caches */
   CONCERT_INT32 = 5,    /* indices: token ids, positions, slots */
   CONCERT_INT64 = 6
 } concert_dtype;
@@ -166,7 +166,11 @@ typedef struct concert_argmax {
 
 /* Keys and values of a layer: `pages` pages of `page_size` tokens, each of as many heads as the op
  * says. Without paging a page is one sequence. Strides are in elements, the same for k and v; 0: as
- * if heads lay side by side in a token, tokens in a page and pages in the cache, without gaps. */
+ * if heads lay side by side in a token, tokens in a page and pages in the cache, without gaps.
+ *
+ * A cache has the dtype of its op (cache_dtype 0) or is in fp8_e4m3 (since 1.4). Then what it holds
+ * is meant times a scale, one for k and one for v, which every op on it is given: finite and at
+ * least 2^-126; 0: 1. Of another cache they are 0 or 1. */
 typedef struct concert_kv_cache {
   concert_slice k, v;
   uint64_t page_stride;
@@ -181,17 +185,21 @@ typedef struct concert_kv_cache {
  * position, then writes k and v to the token's slot of the cache: page slot / page_size, token slot
  * % page_size. A row of cos_sin, one for each position, holds rotary_dim / 2 cosines and then as
  * many sines in fp32. A row whose slot is below 0 is padding: the cache gets nothing of it. The
- * dtype is not fp8. q, k and v may be parts of one matrix. Since 1.3. */
+ * dtype is not fp8; a cache that is gets k and v times the reciprocals of its scales, rounded once,
+ * and 448 for what is beyond it. q, k and v may be parts of one matrix. Since 1.3. */
 typedef struct concert_rope_append {
   uint32_t struct_size;
   uint32_t rows, positions_max; /* positions_max: rows of cos_sin */
   uint32_t q_heads, kv_heads, head_dim;
   uint32_t rotary_dim; /* 0: head_dim. What of a head is rotated, from its begin */
-  uint32_t dtype, position_dtype, slot_dtype; /* of q, k, v and the cache; int32 or int64 */
+  uint32_t dtype, position_dtype, slot_dtype; /* of q, k and v; int32 or int64 */
   uint32_t flags;                             /* CONCERT_ROPE_* */
   concert_slice q, k, v, positions, slots, cos_sin;
   concert_kv_cache cache;
   uint32_t q_stride, k_stride, v_stride; /* of rows, in elements; 0: without gaps */
+  uint32_t reserved;                     /* not read: older programs have padding here */
+  uint32_t cache_dtype;                  /* 0, dtype or fp8_e4m3 */
+  float k_scale, v_scale;                /* of a cache in fp8_e4m3; 0: 1 */
 } concert_rope_append;
 
 /* out[r,c] = weight[c] * (x[r,c] - mean) / sqrt(variance + epsilon) + bias[c], mean and variance
@@ -228,12 +236,12 @@ typedef struct concert_elementwise {
  * of head h / (q_heads / kv_heads); cap(s) is soft_cap * tanh(s / soft_cap), with soft_cap 0 s. Of
  * length 0: a row of zeros. Token t of sequence r is token t % page_size of page
  * page_table[r][t / page_size], or, without a table, token t of page r. All but table and lengths
- * (int32) are bf16; q and the cache begin at multiples of 16 bytes and have strides of multiples of
- * 8 elements. out may share memory with nothing else. Since 1.3. */
+ * (int32) are bf16, and the cache may be fp8_e4m3; q and the cache begin at multiples of 16 bytes
+ * and have strides of multiples of as many. out may share memory with nothing else. Since 1.3. */
 typedef struct concert_attention_decode {
   uint32_t struct_size;
   uint32_t rows;
-  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64, 128 or 256 */
   uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
   uint32_t window, dtype;
   float scale, soft_cap;                     /* scale: usually 1 / sqrt(head_dim) */
@@ -241,6 +249,9 @@ typedef struct concert_attention_decode {
   concert_kv_cache cache;
   uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
   uint32_t table_stride;         /* of rows of the page table, in elements */
+  uint32_t reserved;             /* not read: older programs have padding here */
+  uint32_t cache_dtype;          /* 0, dtype or fp8_e4m3 */
+  float k_scale, v_scale;        /* of a cache in fp8_e4m3; 0: 1 */
 } concert_attention_decode;
 
 /* As concert_attention_decode, of a chunk of new tokens of each of `sequences` sequences: row i of
@@ -252,7 +263,7 @@ typedef struct concert_attention_decode {
 typedef struct concert_attention_prefill {
   uint32_t struct_size;
   uint32_t tokens, sequences;
-  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64 or 128 */
+  uint32_t q_heads, kv_heads, head_dim; /* at most 8 of q to one of kv; 64, 128 or 256 */
   uint32_t length_max; /* what longer lengths are taken for, and what the op may cost */
   uint32_t window, dtype;
   float scale, soft_cap;                                   /* scale: usually 1 / sqrt(head_dim) */
@@ -260,6 +271,9 @@ typedef struct concert_attention_prefill {
   concert_kv_cache cache;
   uint32_t q_stride, out_stride; /* of rows, in elements; 0: without gaps */
   uint32_t table_stride;         /* of rows of the page table, in elements */
+  uint32_t reserved;             /* not read: older programs have padding here */
+  uint32_t cache_dtype;          /* 0, dtype or fp8_e4m3 */
+  float k_scale, v_scale;        /* of a cache in fp8_e4m3; 0: 1 */
 } concert_attention_prefill;
 
 /* counters[r] = min(counters[r] + 1, counter_max), in place: positions or lengths of sequences that

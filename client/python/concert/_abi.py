@@ -332,6 +332,10 @@ class concert_rope_append(Structure):
         ("q_stride", c_uint32),
         ("k_stride", c_uint32),
         ("v_stride", c_uint32),
+        ("reserved", c_uint32),
+        ("cache_dtype", c_uint32),
+        ("k_scale", c_float),
+        ("v_scale", c_float),
     ]
 
 
@@ -390,6 +394,10 @@ class concert_attention_decode(Structure):
         ("q_stride", c_uint32),
         ("out_stride", c_uint32),
         ("table_stride", c_uint32),
+        ("reserved", c_uint32),
+        ("cache_dtype", c_uint32),
+        ("k_scale", c_float),
+        ("v_scale", c_float),
     ]
 
 
@@ -415,6 +423,10 @@ class concert_attention_prefill(Structure):
         ("q_stride", c_uint32),
         ("out_stride", c_uint32),
         ("table_stride", c_uint32),
+        ("reserved", c_uint32),
+        ("cache_dtype", c_uint32),
+        ("k_scale", c_float),
+        ("v_scale", c_float),
     ]
 
 
@@ -494,11 +506,11 @@ PACK_FORMATS = {
     "concert_embedding": "@IIIIIIPQPQPQQQ",
     "concert_argmax": "@IIIIIPQPQQ",
     "concert_kv_cache": "@PQPQQIIII",
-    "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIII",
+    "concert_rope_append": "@IIIIIIIIIIIPQPQPQPQPQPQPQPQQIIIIIIIIIff",
     "concert_layer_norm": "@IIIIfPQPQPQPQPQQQQ",
     "concert_elementwise": "@IIIIIIPQPQPQQQQ",
-    "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIII",
-    "concert_attention_prefill": "@IIIIIIIIIffPQPQPQPQPQPQPQQIIIIIII",
+    "concert_attention_decode": "@IIIIIIIIffPQPQPQPQPQPQQIIIIIIIIIff",
+    "concert_attention_prefill": "@IIIIIIIIIffPQPQPQPQPQPQPQQIIIIIIIIIff",
     "concert_advance": "@IIIIIPQPQ",
     "concert_quantize": "@IIIIPQPQPQQQ",
     "concert_sample": "@IIIIIIffIQPQPQPQPQPQPQPQQ",

@@ -223,33 +223,36 @@ class Queue(Owner):
 
     def rope_append(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
                     cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *,
-                    heads_first: bool = False, interleaved: bool = False,
-                    waits: Iterable[Wait] = ()) -> Ticket:
+                    heads_first: bool = False, interleaved: bool = False, k_scale: float = 1.0,
+                    v_scale: float = 1.0, waits: Iterable[Wait] = ()) -> Ticket:
         """Submits a RopeAppend: rotates q and k, and writes k and v to the cache."""
         return self.submit(RopeAppend(q, k, v, positions, slots, cos_sin, k_cache, v_cache,
-                                      heads_first=heads_first, interleaved=interleaved), waits)
+                                      heads_first=heads_first, interleaved=interleaved,
+                                      k_scale=k_scale, v_scale=v_scale), waits)
 
     def attention_decode(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                          out: Tensor, *, page_table: Tensor | None = None,
                          length_max: int | None = None, scale: float | None = None,
                          window: int = 0, soft_cap: float = 0, heads_first: bool = False,
-                         waits: Iterable[Wait] = ()) -> Ticket:
+                         k_scale: float = 1.0, v_scale: float = 1.0, waits: Iterable[Wait] = ()) -> Ticket:
         """Submits an AttentionDecode: out = softmax(scale * q * K^T) * V of each row."""
         return self.submit(AttentionDecode(q, k_cache, v_cache, lengths, out,
                                            page_table=page_table, length_max=length_max,
                                            scale=scale, window=window, soft_cap=soft_cap,
-                                           heads_first=heads_first), waits)
+                                           heads_first=heads_first, k_scale=k_scale,
+                                           v_scale=v_scale), waits)
 
     def attention_prefill(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, query_starts: Tensor,
                           lengths: Tensor, out: Tensor, *, page_table: Tensor | None = None,
                           length_max: int | None = None, scale: float | None = None,
                           window: int = 0, soft_cap: float = 0, heads_first: bool = False,
-                          waits: Iterable[Wait] = ()) -> Ticket:
+                          k_scale: float = 1.0, v_scale: float = 1.0, waits: Iterable[Wait] = ()) -> Ticket:
         """Submits an AttentionPrefill: the same of chunks of new tokens, each to those before it."""
         return self.submit(AttentionPrefill(q, k_cache, v_cache, query_starts, lengths, out,
                                             page_table=page_table, length_max=length_max,
                                             scale=scale, window=window, soft_cap=soft_cap,
-                                            heads_first=heads_first), waits)
+                                            heads_first=heads_first, k_scale=k_scale,
+                                            v_scale=v_scale), waits)
 
     def copy(self, src: Buffer | Tensor, dst: Buffer | Tensor, *, waits: Iterable[Wait] = (),
              deadline_ns: int = 0) -> Ticket:

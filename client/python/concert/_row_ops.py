@@ -302,6 +302,9 @@ class RopeAppend(Op):
     page_size + token, below 0 for a row that the cache gets nothing of. interleaved: elements 2i
     and 2i + 1 of a head are rotated together, not i and i + rotary_dim / 2.
 
+    The cache has the dtype of q, k and v or is FP8_E4M3. That gets k / k_scale and v / v_scale,
+    rounded once; what is beyond 448 becomes 448. Attention needs the same scales.
+
     InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
     """
 
@@ -309,7 +312,7 @@ class RopeAppend(Op):
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, slots: Tensor,
                  cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, *, heads_first: bool = False,
-                 interleaved: bool = False) -> None:
+                 interleaved: bool = False, k_scale: float = 1.0, v_scale: float = 1.0) -> None:
         handles: list[Handle] = []
         op = _abi.concert_rope_append(
             struct_size=ctypes.sizeof(_abi.concert_rope_append), dtype=q.dtype,
@@ -326,8 +329,8 @@ class RopeAppend(Op):
         if cos_sin.dtype != Dtype.FP32 or not cos_sin.contiguous:
             raise InvalidArgument(f"cos_sin is {cos_sin.dtype.name} with strides "
                                   f"{cos_sin.strides}; it must be contiguous FP32")
-        for name, tensor in (("k", k), ("k_cache", k_cache)):
-            _same_dtype(name, tensor, "q", q)
+        _same_dtype("k", k, "q", q)
+        _set_cache_elements(op, k_cache, q, k_scale, v_scale)
         op.position_dtype = _indices("positions", positions, (op.rows,))
         op.slot_dtype = _indices("slots", slots, (op.rows,))
         for field, tensor in (("q", q), ("k", k), ("v", v), ("positions", positions),
@@ -346,7 +349,7 @@ class AttentionDecode(Op):
     becomes zeros. length_max: what longer lengths are taken for, by default what a row's pages
     hold; give what the longest has, since the op is expected to cost that much. scale: by default
     1 / sqrt(head_dim). window: only the last so many tokens count; 0: all. soft_cap: scores s are
-    soft_cap * tanh(s / soft_cap); 0: s.
+    soft_cap * tanh(s / soft_cap); 0: s. k_scale and v_scale: what a cache in FP8_E4M3 is times.
 
     InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
     """
@@ -356,14 +359,14 @@ class AttentionDecode(Op):
     def __init__(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, out: Tensor, *,
                  page_table: Tensor | None = None, length_max: int | None = None,
                  scale: float | None = None, window: int = 0, soft_cap: float = 0,
-                 heads_first: bool = False) -> None:
+                 heads_first: bool = False, k_scale: float = 1.0, v_scale: float = 1.0) -> None:
         handles: list[Handle] = []
         op = _abi.concert_attention_decode(
             struct_size=ctypes.sizeof(_abi.concert_attention_decode), dtype=q.dtype, window=window,
             soft_cap=soft_cap, rows=_rows("q", q)[0])
         op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
         _set_attention(op, q, lengths, out, op.rows, page_table, length_max, scale, handles)
-        _same_dtype("k_cache", k_cache, "q", q)
+        _set_cache_elements(op, k_cache, q, k_scale, v_scale)
         self._set_struct(op, handles)
 
 
@@ -384,7 +387,8 @@ class AttentionPrefill(Op):
     def __init__(self, q: Tensor, k_cache: Tensor, v_cache: Tensor, query_starts: Tensor,
                  lengths: Tensor, out: Tensor, *, page_table: Tensor | None = None,
                  length_max: int | None = None, scale: float | None = None, window: int = 0,
-                 soft_cap: float = 0, heads_first: bool = False) -> None:
+                 soft_cap: float = 0, heads_first: bool = False, k_scale: float = 1.0,
+                 v_scale: float = 1.0) -> None:
         if len(lengths.shape) != 1:
             raise InvalidArgument(f"lengths has shape {lengths.shape}; it must have 1 dimension")
         handles: list[Handle] = []
@@ -393,7 +397,7 @@ class AttentionPrefill(Op):
             soft_cap=soft_cap, tokens=_rows("q", q)[0], sequences=lengths.shape[0])
         op.kv_heads, op.head_dim = _set_cache(op.cache, k_cache, v_cache, heads_first, handles)
         _set_attention(op, q, lengths, out, op.sequences, page_table, length_max, scale, handles)
-        _same_dtype("k_cache", k_cache, "q", q)
+        _set_cache_elements(op, k_cache, q, k_scale, v_scale)
         _check_vector("query_starts", query_starts, op.sequences + 1, Dtype.INT32)
         op.query_starts.buffer, op.query_starts.offset = _slice(query_starts, handles)
         self._set_struct(op, handles)
@@ -440,6 +444,14 @@ def _set_cache(cache: Any, k: Tensor, v: Tensor, heads_first: bool,
     cache.k.buffer, cache.k.offset = _slice(k, handles)
     cache.v.buffer, cache.v.offset = _slice(v, handles)
     return k.shape[head], k.shape[3]
+
+
+def _set_cache_elements(op: Any, k_cache: Tensor, q: Tensor, k_scale: float,
+                        v_scale: float) -> None:
+    if k_cache.dtype not in (q.dtype, Dtype.FP8_E4M3):
+        raise InvalidArgument(f"k_cache is {k_cache.dtype.name} and q is {q.dtype.name}; it must "
+                              "be the same or FP8_E4M3")
+    op.cache_dtype, op.k_scale, op.v_scale = k_cache.dtype, k_scale, v_scale
 
 
 def _heads(name: str, columns: int, head_dim: int) -> int:

@@ -16,6 +16,7 @@ int Encode(const concert_attention_decode& op, EncodedOp* to, concert_error* err
   EncodeAttention(op, body);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is an attention_decode";
+  EncodeCacheElements(op, body, to);
   return CONCERT_OK;
 }
 

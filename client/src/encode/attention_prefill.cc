@@ -19,6 +19,7 @@ int Encode(const concert_attention_prefill& op, EncodedOp* to, concert_error* er
   EncodeAttention(op, body);
   to->features = CONCERT_FEATURE_STEP_OPS;
   to->needs = "the op is an attention_prefill";
+  EncodeCacheElements(op, body, to);
   return CONCERT_OK;
 }
 

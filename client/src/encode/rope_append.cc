@@ -37,6 +37,7 @@ int Encode(const concert_rope_append& op, EncodedOp* to, concert_error* error) {
   body.flags = Narrow16(op.flags);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is a rope_append";
+  EncodeCacheElements(op, body, to);
   return CONCERT_OK;
 }
 

@@ -22,8 +22,9 @@ struct concert_attention_decode_body {
   uint32_t q_stride, out_stride; /* of rows, in elements */
   uint32_t table_stride, window;
   float scale, soft_cap;
-  uint8_t dtype; /* of all but table and lengths: bf16 */
-  uint8_t reserved1[7];
+  uint8_t dtype;       /* of all but table and lengths, and of the cache if it has none of its own: bf16 */
+  uint8_t cache_dtype; /* 0, bf16 or fp8_e4m3 */
+  uint8_t reserved1[6];
   uint64_t reserved2[3];
 };
 
@@ -36,5 +37,6 @@ CONCERT_ABI_ASSERT(concert_attention_decode_body, q_stride, 136);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, window, 148);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, scale, 152);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, dtype, 160);
+CONCERT_ABI_ASSERT(concert_attention_decode_body, cache_dtype, 161);
 
 #endif  // CONCERT_PROTO_RING_OPS_ATTENTION_DECODE_H_

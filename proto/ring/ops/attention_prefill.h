@@ -22,8 +22,9 @@ struct concert_attention_prefill_body {
   uint32_t table_stride, window;
   float scale, soft_cap;
   uint32_t length_max;
-  uint8_t dtype; /* of all but starts, table and lengths: bf16 */
-  uint8_t reserved1[3];
+  uint8_t dtype;       /* of all but starts, table and lengths, and of the cache if it has none of its own: bf16 */
+  uint8_t cache_dtype; /* 0, bf16 or fp8_e4m3 */
+  uint8_t reserved1[2];
   uint64_t reserved2;
 };
 
@@ -38,5 +39,6 @@ CONCERT_ABI_ASSERT(concert_attention_prefill_body, window, 164);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, scale, 168);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, length_max, 176);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, dtype, 180);
+CONCERT_ABI_ASSERT(concert_attention_prefill_body, cache_dtype, 181);
 
 #endif  // CONCERT_PROTO_RING_OPS_ATTENTION_PREFILL_H_

@@ -10,7 +10,7 @@ enum concert_dtype_abi {
   CONCERT_ABI_BF16 = 1,
   CONCERT_ABI_FP16 = 2,
   CONCERT_ABI_FP32 = 3,
-  CONCERT_ABI_FP8_E4M3 = 4, /* OCP E4M3: no infinities, 0x7f and 0xff are NaN. A and W of a GEMM only */
+  CONCERT_ABI_FP8_E4M3 = 4, /* OCP E4M3: no infinities, 0x7f and 0xff are NaN. A and W of a GEMM, and caches */
   CONCERT_ABI_INT32 = 5,    /* indices only: token ids, positions, slots */
   CONCERT_ABI_INT64 = 6,
 };
@@ -25,7 +25,9 @@ enum concert_activation_abi {
 /* `bytes` from `offset` of a registered buffer; buffer 0 means "none". */
 struct concert_operand {
   uint32_t buffer;
-  uint32_t scales; /* of a GEMM's a and w: the buffer that holds its scales, 0: none. Else reserved */
+  /* Of a GEMM's a and w: the buffer that holds its scales, 0: none. Of a cache's k and v: see concert_kv_cache_abi.
+   * Else reserved. */
+  uint32_t scales;
   uint64_t offset;
 };
 

@@ -15,7 +15,8 @@
  * (x, y) becomes (x * cos - y * sin, y * cos + x * sin), in fp32 and rounded once, for elements i and
  * i + rotary_dim / 2 of a head, with the flag 2i and 2i + 1, for i below rotary_dim / 2; other elements stay. Cosine
  * and sine are elements i and rotary_dim / 2 + i of the position's row in cos_sin: `positions_max` rows of rotary_dim
- * numbers in fp32.
+ * numbers in fp32. A cache in fp8_e4m3 gets these before they are rounded, and v, times the reciprocal of its
+ * scale in fp32, then rounded once; what is beyond 448 becomes 448.
  *
  * Positions and slots are read when the op runs and taken for the nearest in range, but for slots below 0: such a row
  * is padding, of which the cache gets nothing. */
@@ -25,11 +26,11 @@ struct concert_rope_append_body {
   struct concert_operand q, k, v, positions, slots, cos_sin;
   struct concert_kv_cache_abi cache;
   uint32_t q_stride, k_stride, v_stride; /* of rows, in elements */
-  uint8_t dtype;                         /* of q, k, v and the cache; never fp8 */
+  uint8_t dtype;                         /* of q, k and v; never fp8 */
   uint8_t position_dtype, slot_dtype;    /* int32 or int64 */
-  uint8_t reserved0;
-  uint16_t flags, reserved1;
-  uint32_t reserved2;
+  uint8_t cache_dtype;                   /* 0, dtype or fp8_e4m3 */
+  uint16_t flags, reserved0;
+  uint32_t reserved1;
 };
 
 static_assert(sizeof(struct concert_rope_append_body) == CONCERT_BODY_BYTES, "ABI");
@@ -40,6 +41,7 @@ CONCERT_ABI_ASSERT(concert_rope_append_body, cos_sin, 96);
 CONCERT_ABI_ASSERT(concert_rope_append_body, cache, 112);
 CONCERT_ABI_ASSERT(concert_rope_append_body, q_stride, 168);
 CONCERT_ABI_ASSERT(concert_rope_append_body, dtype, 180);
+CONCERT_ABI_ASSERT(concert_rope_append_body, cache_dtype, 183);
 CONCERT_ABI_ASSERT(concert_rope_append_body, flags, 184);
 
 #endif  // CONCERT_PROTO_RING_OPS_ROPE_APPEND_H_

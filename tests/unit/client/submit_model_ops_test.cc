@@ -1,5 +1,10 @@
 // What descriptors of the kinds from embedding on hold.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
 
 #include "tests/unit/client/submit_fixture.h"
 
@@ -7,6 +12,7 @@ namespace concert {
 namespace {
 
 using SubmitModelOpsTest = SubmitTest;
+using testing::HasSubstr;
 
 TEST_F(SubmitModelOpsTest, EveryFieldOfAnEmbeddingTravels) {
   const Ticket ticket = queue_.Embedding({.rows = 3,
@@ -128,6 +134,63 @@ TEST_F(SubmitModelOpsTest, EveryFieldOfAnAttentionDecodeTravels) {
   EXPECT_EQ(body.scale, 0.5f);
   EXPECT_EQ(body.soft_cap, 30);
   EXPECT_EQ(body.dtype, CONCERT_ABI_BF16);
+}
+
+TEST_F(SubmitModelOpsTest, WhatACachesElementsAreTravels) {
+  const KvCache cache = {.dtype = kFp8E4m3, .k_scale = 0.5f, .v_scale = 3};
+  EXPECT_TRUE(queue_.RopeAppend({.cache = cache}).submit_status().ok());
+  EXPECT_TRUE(queue_.AttentionDecode({.cache = cache}).submit_status().ok());
+  EXPECT_TRUE(queue_.AttentionPrefill({.cache = cache}).submit_status().ok());
+  const auto expect = [](const auto& body, uint8_t dtype, float k_scale, float v_scale) {
+    EXPECT_EQ(body.cache_dtype, dtype);
+    EXPECT_EQ(std::bit_cast<float>(body.cache.k.scales), k_scale);
+    EXPECT_EQ(std::bit_cast<float>(body.cache.v.scales), v_scale);
+  };
+  expect(daemon_.descriptor(0).body.rope_append, CONCERT_ABI_FP8_E4M3, 0.5f, 3);
+  expect(daemon_.descriptor(1).body.attention_decode, CONCERT_ABI_FP8_E4M3, 0.5f, 3);
+  expect(daemon_.descriptor(2).body.attention_prefill, CONCERT_ABI_FP8_E4M3, 0.5f, 3);
+  // What is so by default is not said.
+  EXPECT_TRUE(
+      queue_.RopeAppend({.cache = {.dtype = kFp16, .k_scale = 1, .v_scale = 1}, .dtype = kFp16})
+          .submit_status()
+          .ok());
+  expect(daemon_.descriptor(3).body.rope_append, 0, 0, 0);
+}
+
+// Where an older program's struct ends is padding, which may hold anything.
+TEST_F(SubmitModelOpsTest, AnOlderProgramsPaddingSaysNothing) {
+  concert_attention_decode op = {};
+  std::memset(&op, 0xff, sizeof(op));
+  op.struct_size = offsetof(concert_attention_decode, cache_dtype);
+  op.dtype = CONCERT_BF16;
+  op.q = op.page_table = op.lengths = op.out = op.cache.k = op.cache.v = {};
+  EXPECT_EQ(concert_submit_attention_decode(queue_.get(), &op, nullptr, nullptr, nullptr),
+            CONCERT_OK);
+  EXPECT_EQ(daemon_.descriptor(0).body.attention_decode.cache_dtype, 0);
+}
+
+class DaemonWithoutFp8Caches : public SubmitTest {
+ protected:
+  DaemonWithoutFp8Caches()
+      : SubmitTest(FakeDaemon::Options{.edit_hello = [](concert_hello_reply& reply) {
+          reply.features &= ~CONCERT_FEATURE_FP8_KV;
+        }}) {}
+};
+
+TEST_F(DaemonWithoutFp8Caches, GetsNone) {
+  const auto expect_refusal = [](const Status& status) {
+    EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
+    EXPECT_THAT(status.message(),
+                HasSubstr("the cache has a dtype or scales of its own, which this daemon does not "
+                          "know; update concertd"));
+  };
+  const KvCache fp8 = {.dtype = kFp8E4m3};
+  expect_refusal(queue_.RopeAppend({.cache = fp8}).submit_status());
+  expect_refusal(queue_.AttentionDecode({.cache = fp8}).submit_status());
+  expect_refusal(queue_.AttentionPrefill({.cache = fp8}).submit_status());
+  expect_refusal(queue_.AttentionDecode({.cache = {.v_scale = 2}}).submit_status());
+  EXPECT_EQ(daemon_.tail(), 0u);
+  EXPECT_TRUE(queue_.AttentionDecode({.cache = {.dtype = kBf16}}).submit_status().ok());
 }
 
 TEST_F(SubmitModelOpsTest, EveryFieldOfALayerNormTravels) {

@@ -311,6 +311,19 @@ inline concert_descriptor GoodAttentionPrefill() {
   return descriptor;
 }
 
+// The same of one with a cache, which is in fp8 then, with scales.
+inline concert_descriptor WithFp8Cache(concert_descriptor descriptor) {
+  const auto set = [](auto& body) {
+    body.cache_dtype = CONCERT_ABI_FP8_E4M3;
+    body.cache.k.scales = 0x3e800000;  // 0.25
+    body.cache.v.scales = 0x40400000;  // 3
+  };
+  if (descriptor.kind == CONCERT_OP_ROPE_APPEND) set(descriptor.body.rope_append);
+  if (descriptor.kind == CONCERT_OP_ATTENTION_DECODE) set(descriptor.body.attention_decode);
+  if (descriptor.kind == CONCERT_OP_ATTENTION_PREFILL) set(descriptor.body.attention_prefill);
+  return descriptor;
+}
+
 inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
   return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
 }

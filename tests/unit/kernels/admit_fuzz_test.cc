@@ -76,11 +76,11 @@ class Fuzzer {
       case CONCERT_OP_ARGMAX:
         return GoodArgmax();
       case CONCERT_OP_ROPE_APPEND:
-        return GoodRopeAppend();
+        return Below(2) == 0 ? GoodRopeAppend() : WithFp8Cache(GoodRopeAppend());
       case CONCERT_OP_ATTENTION_DECODE:
-        return GoodAttentionDecode();
+        return Below(2) == 0 ? GoodAttentionDecode() : WithFp8Cache(GoodAttentionDecode());
       case CONCERT_OP_ATTENTION_PREFILL:
-        return GoodAttentionPrefill();
+        return Below(2) == 0 ? GoodAttentionPrefill() : WithFp8Cache(GoodAttentionPrefill());
       case CONCERT_OP_LAYER_NORM:
         return GoodLayerNorm();
       case CONCERT_OP_ELEMENTWISE:

@@ -173,6 +173,8 @@ TEST(AdmitStepOpsTest, EveryBadSizeOfAnAttentionPrefillHasItsSentence) {
            "q_heads is 18; it must be between 2 and 16"},
           {[](D& d) { d.body.attention_prefill.q_heads = 3; },
            "q_heads is 3, which is not a multiple of 2"},
+          {[](D& d) { d.body.attention_prefill.head_dim = 192; },
+           "head_dim is 192, which is not one of its values"},
           {[](D& d) { d.body.attention_prefill.head_dim = 96; },
            "head_dim is 96, which is not a multiple of 64"},
           {[](D& d) { d.body.attention_prefill.length_max = 65; },
@@ -194,7 +196,7 @@ TEST(AdmitStepOpsTest, EveryBadSizeOfAnAttentionPrefillHasItsSentence) {
            "pages is 2; it must be between 3 and 16777216"},
           {[](D& d) { d.body.attention_prefill.reserved0 = 1; },
            "of the attention_prefill descriptor is not zero"},
-          {[](D& d) { d.body.attention_prefill.reserved1[2] = 1; }, "is not zero"},
+          {[](D& d) { d.body.attention_prefill.reserved1[1] = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_prefill.reserved2 = 1; }, "is not zero"},
           {[](D& d) { d.body.attention_prefill.query_starts.scales = 1; }, "is not zero"},
       });

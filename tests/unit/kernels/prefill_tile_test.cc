@@ -15,7 +15,7 @@ namespace {
 
 struct Chunks {
   std::vector<int32_t> starts, lengths;
-  uint32_t tokens, group;
+  uint32_t tokens, group, rows;
 
   AttentionPrefillArgs Args() const {
     AttentionPrefillArgs args{};
@@ -34,13 +34,16 @@ class PrefillTileTest : public testing::Test {
  protected:
   uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
 
+  uint32_t AnyRows() { return PrefillRows(Below(2) == 0 ? 128 : 256); }
+
   std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
 };
 
 TEST_F(PrefillTileTest, EveryTokenOfAChunkIsInOneTile) {
   SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
   for (int round = 0; round < 3000; ++round) {
-    Chunks chunks{.starts = {static_cast<int32_t>(Below(50))}, .group = 1 + Below(8)};
+    Chunks chunks{
+        .starts = {static_cast<int32_t>(Below(50))}, .group = 1 + Below(8), .rows = AnyRows()};
     for (uint32_t left = 1 + Below(6); left > 0; --left) {
       const bool long_one = Below(4) == 0;
       chunks.starts.push_back(chunks.starts.back() +
@@ -52,9 +55,9 @@ TEST_F(PrefillTileTest, EveryTokenOfAChunkIsInOneTile) {
     const AttentionPrefillArgs args = chunks.Args();
     std::vector<int> visible(chunks.tokens, INT32_MIN);  // by row
     std::vector<uint32_t> sequence(chunks.tokens);
-    for (uint64_t number = 0; number < PrefillTiles(args); ++number) {
-      const PrefillTile tile = PrefillTileOf(args, number);
-      ASSERT_LE(tile.tokens, PrefillTileTokens(args));
+    for (uint64_t number = 0; number < PrefillTiles(args, chunks.rows); ++number) {
+      const PrefillTile tile = PrefillTileOf(args, chunks.rows, number);
+      ASSERT_LE(tile.tokens, PrefillTileTokens(args, chunks.rows));
       for (uint32_t i = 0; i < tile.tokens; ++i) {
         ASSERT_EQ(visible[tile.first + i], INT32_MIN) << "row in two tiles";
         visible[tile.first + i] = tile.visible + static_cast<int>(i);
@@ -77,7 +80,7 @@ TEST_F(PrefillTileTest, NoTileLeavesWhatThereIs) {
   SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
   int with_tokens = 0;
   for (int round = 0; round < 3000; ++round) {
-    Chunks chunks{.starts = {}, .tokens = 1 + Below(400), .group = 1 + Below(8)};
+    Chunks chunks{.starts = {}, .tokens = 1 + Below(400), .group = 1 + Below(8), .rows = AnyRows()};
     const auto anything = [&] {
       return static_cast<int32_t>(Below(4) == 0 ? random_() : Below(600)) - 50;
     };
@@ -85,11 +88,11 @@ TEST_F(PrefillTileTest, NoTileLeavesWhatThereIs) {
     for (uint32_t i = 0; i < sequences; ++i) chunks.lengths.push_back(anything());
     for (uint32_t i = 0; i <= sequences; ++i) chunks.starts.push_back(anything());
     const AttentionPrefillArgs args = chunks.Args();
-    for (uint64_t number = 0; number < PrefillTiles(args); ++number) {
-      const PrefillTile tile = PrefillTileOf(args, number);
+    for (uint64_t number = 0; number < PrefillTiles(args, chunks.rows); ++number) {
+      const PrefillTile tile = PrefillTileOf(args, chunks.rows, number);
       if (tile.tokens == 0) continue;
       ++with_tokens;
-      ASSERT_LE(tile.tokens, PrefillTileTokens(args));
+      ASSERT_LE(tile.tokens, PrefillTileTokens(args, chunks.rows));
       ASSERT_LT(tile.sequence, sequences);
       ASSERT_LE(uint64_t{tile.first} + tile.tokens, chunks.tokens);
       ASSERT_LE(tile.visible + static_cast<int64_t>(tile.tokens) - 1, 1000);

@@ -79,6 +79,35 @@ TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
             "op 0, gemm: it has more than 32 rows");
 }
 
+TEST(StepPlanTest, RefusesHeadsThatItsAttentionHasNoCodeFor) {
+  StepModel model;
+  model.dim = 256;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
+  recorder.Attend(heads, recorder.Slot(model.q_heads * model.dim));
+  recorder.PlaceArena();
+  EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+            "op 0, attention_decode: only heads of 64 and 128 are supported");
+}
+
+TEST(StepPlanTest, RefusesCachesInFp8) {
+  const StepModel model;
+  for (const bool attends : {false, true}) {
+    StepRecorder recorder(model, kMemory);
+    const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
+    const uint32_t out = recorder.Slot(model.q_heads * model.dim);
+    if (attends) {
+      recorder.Attend(heads, out).cache_dtype = CONCERT_ABI_FP8_E4M3;
+    } else {
+      recorder.Rope(heads).cache_dtype = CONCERT_ABI_FP8_E4M3;
+    }
+    recorder.PlaceArena();
+    EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+              absl::StrCat("op 0, ", attends ? "attention_decode" : "rope_append",
+                           ": only caches in bf16 are supported"));
+  }
+}
+
 // How stages' operands go, and what they wait for.
 std::vector<std::string> WaysOf(const Program& program) {
   const absl::StatusOr<StepPlan> plan = PlanStep(program, kMiB);

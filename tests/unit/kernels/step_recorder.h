@@ -63,7 +63,7 @@ class StepRecorder {
     body.dtype = CONCERT_ABI_BF16;
     body.flags = model_.interleaved ? CONCERT_GATED_INTERLEAVED : 0;
   }
-  void Rope(uint32_t heads) {
+  concert_rope_append_body& Rope(uint32_t heads) {
     concert_rope_append_body& body = Add(GoodRopeAppend()).body.rope_append;
     body.rows = model_.rows;
     body.q_heads = static_cast<uint16_t>(model_.q_heads);
@@ -78,8 +78,9 @@ class StepRecorder {
     body.q_stride = body.k_stride = body.v_stride = model_.head_columns();
     body.flags = model_.interleaved ? CONCERT_ROPE_INTERLEAVED : 0;
     SetCache(body.cache);
+    return body;
   }
-  void Attend(uint32_t heads, uint32_t out) {
+  concert_attention_decode_body& Attend(uint32_t heads, uint32_t out) {
     concert_attention_decode_body& body = Add(GoodAttentionDecode()).body.attention_decode;
     body.rows = model_.rows;
     body.q_heads = static_cast<uint16_t>(model_.q_heads);
@@ -90,6 +91,7 @@ class StepRecorder {
     body.q_stride = model_.head_columns(), body.out_stride = model_.q_heads * model_.dim;
     SetCache(body.cache);
     if (!model_.one_cache) ++layer_;
+    return body;
   }
   // Of x, as a client does what the library has no kind for.
   void Double(uint32_t x, uint64_t columns, uint32_t out) {
