@@ -75,7 +75,7 @@
   X(NOT_IN_PROGRAM, 45, "%k0 cannot be part of a program; submit it by itself")                          \
   X(ARENA_NOT_WRITTEN, 46, "%f0 reads %1 bytes at offset %2 of arena slot %3, "                        \
                            "of which no op before it has written all")                                     \
-  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")                               \
+  X(SEALED, 47, "%f0 lies in buffer %1, which is sealed: ops only read it; write to another buffer")      \
   X(CACHE_DTYPE, 48, "cache_dtype is %0; a cache has the dtype of its op, here %d1, or fp8_e4m3, so it "   \
                      "must be 0, %1 or %2")                                                                \
   X(CACHE_SCALE, 49, "%f0 is %e1; it must be a finite number of at least 2^-126, or 0 for 1")              \
