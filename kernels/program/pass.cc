@@ -266,10 +266,11 @@ uint64_t HashForPass(const Program& program) {
     hash = Chain(hash, op.kind);
     hash = Chain(hash, uint64_t{op.work.m} << 32 | op.work.n);
     hash = Chain(hash, op.work.hbm_bytes);
+    if (FindOpKind(op.kind)->row_operands.empty()) continue;
     const Accesses accesses = AccessesOf(op);
     for (const Access& access : accesses.list()) {
-      if (access.mode == AccessMode::kReadEarly && !InSlot(access))
-        hash = Chain(hash, access.memory.Bounds().begin);
+      const bool weights = access.field == CONCERT_FIELD_W || access.field == CONCERT_FIELD_TABLE;
+      if (weights && !InSlot(access)) hash = Chain(hash, access.memory.Bounds().begin);
     }
   }
   return hash;
