@@ -99,7 +99,7 @@ TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
   EXPECT_TRUE(Eventually([&] {  // those that ran alone go when the daemon comes to it
     const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
     return there.size() == kReplicas &&
-           std::all_of(there.begin(), there.end(), [](const kernels::ProgramSummary& program) {
+           std::all_of(there.begin(), there.end(), [&](const kernels::ProgramSummary& program) {
              return program.replicas == kReplicas;
            });
   }));
