@@ -284,7 +284,7 @@ void Scheduler::Finish(OpId id, Time now) {
   queue.finished = slot.op.ticket;
   if (races_ != nullptr) races_->End(id);
   ledger_.Finish(id, now);
-  EndRun(slot);
+  EndRun(slot, now);
   finished_.push_back(id);
 }
 
@@ -299,7 +299,7 @@ void Scheduler::FailAll(const Failure& failure) {
         continue;  // the rendezvous still has it and will give it back
       if (slot.state == OpState::kLaunched) {
         ledger_.Withdraw(op);
-        EndRun(slot);
+        EndRun(slot, slot.flight.launched_at);
       }
       ReleasePart(slot);
       slot.state = OpState::kQueued;

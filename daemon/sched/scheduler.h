@@ -158,7 +158,9 @@ class Scheduler {
   // When waiting fronts are next due to fail, and whether a step has something to do before that:
   // what other processors do not announce.
   Time next_timeout() const { return readiness_.next_timeout(); }
-  bool pending() const { return readiness_.news() || readiness_.waking() || !finished_.empty(); }
+  bool pending() const {
+    return readiness_.news() || readiness_.waking() || !finished_.empty() || members_expected_;
+  }
   // Parts whose user has offered as many as it may; tried again and again.
   bool parts_stalled() const { return lists_[kStalled].first != kNone; }
   // Queues examined so far, for tests.
@@ -307,13 +309,13 @@ class Scheduler {
   uint32_t InFlight(const Queue& queue) const;
   bool JoinsPass(const Queue& queue, OpSlot& slot);
   std::vector<PassCandidates>::iterator FindPassCandidates(const OpSlot& slot);
-  void HoldBackForPasses();
+  void HoldBackForPasses(Time now);
   bool GoesWithAnother(OpId op);
   void SumUpPasses();
   float ShareUs(uint16_t ready);
   void AddCompanions(uint16_t ready, kernels::LaunchRequest& launch, Actions& actions);
   static void CountRun(const OpSlot& slot);
-  static void EndRun(const OpSlot& slot);
+  static void EndRun(const OpSlot& slot, Time now);
 
   // Ending (scheduler.cc).
   void Finish(OpId op, Time now);
@@ -350,6 +352,7 @@ class Scheduler {
   std::vector<Candidate> candidates_;
   std::vector<PassCandidates> pass_candidates_;
   std::vector<Companion> companions_;
+  bool members_expected_ = false;  // runs are held back until these come or a moment has passed
   std::vector<policies::ReadyOp> snapshot_ready_;
   std::vector<policies::RunningOp> snapshot_running_;
 };

@@ -109,7 +109,7 @@ void Scheduler::RankCandidates(Time now) {
       kReadyCollective,
       std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()),
       Wanted::kAll);
-  HoldBackForPasses();
+  HoldBackForPasses(now);
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
   const auto least_of = [&](int8_t priority) -> int64_t& { return least_served[priority + 1]; };

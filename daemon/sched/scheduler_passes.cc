@@ -2,8 +2,8 @@
 // (kernels/program/pass.h). Policies see them as one op.
 //
 // Of one class, one pass is under way: what becomes ready meanwhile goes together behind it, so
-// that weights are read once for all of it. What is ready while none is under way goes at once:
-// nobody waits for company.
+// that weights are read once for all of it. What is ready while none is under way goes at once, but
+// for a moment in which members of the last one may come back.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -16,8 +16,18 @@
 namespace concert::daemon {
 namespace {
 
-uint32_t& RunsOf(const kernels::Pass& pass, policies::Priority priority) {
-  return pass.use.runs[static_cast<size_t>(static_cast<int>(priority) + 1)];
+// How long a pass waits for members of the one that has just ended: clients that have one run in
+// flight at a time come back within some 15 us. Without it those who are ready go at once and the
+// others one pass later, for ever. A sixteenth of what the last took, so that who waits loses no
+// more than that of its time; and at most 50 us.
+constexpr Time kReturnShare = 16;
+constexpr Time kLongestReturnNs = 50'000;
+
+kernels::PassUse::OfClass& UseOf(const OpSlot& slot) {
+  return slot.pass->use.classes[static_cast<size_t>(static_cast<int>(slot.priority) + 1)];
+}
+uint32_t MemberBit(const OpSlot& slot) {
+  return 1u << slot.pass->MemberOf(*slot.op.program.program);
 }
 
 }  // namespace
@@ -36,6 +46,7 @@ bool Scheduler::JoinsPass(const Queue& queue, OpSlot& slot) {
   // which it is then the same.
   slot.pass = slot.op.program.program->pass.load(std::memory_order_acquire);
   if (slot.pass == nullptr) return false;
+  UseOf(slot).away &= ~MemberBit(slot);
   auto found = FindPassCandidates(slot);
   const bool first = found == pass_candidates_.end();
   if (first) found = pass_candidates_.insert(found, {.pass = slot.pass, .priority = slot.priority});
@@ -54,13 +65,18 @@ std::vector<Scheduler::PassCandidates>::iterator Scheduler::FindPassCandidates(c
 
 // Drops candidates for which a pass under way is to end first. Those go behind it at once that
 // follow all that is in it: nobody is left for whom the next pass could wait.
-void Scheduler::HoldBackForPasses() {
+void Scheduler::HoldBackForPasses(Time now) {
+  members_expected_ = false;
   if (pass_candidates_.empty()) return;
   std::erase_if(candidates_, [&](const Candidate& candidate) {
     const OpSlot& slot = pool_[candidate.op];
     if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return false;
     const PassCandidates& its = *FindPassCandidates(slot);
-    return its.deep || its.in_flight != RunsOf(*slot.pass, slot.priority);
+    const kernels::PassUse::OfClass& use = UseOf(slot);
+    if (use.runs > 0) return its.deep || its.in_flight != use.runs;
+    const bool expects = use.away != 0 && now < use.expected_until;
+    members_expected_ |= expects;
+    return expects;
   });
 }
 
@@ -134,16 +150,21 @@ void Scheduler::AddCompanions(uint16_t ready, kernels::LaunchRequest& launch, Ac
 // A launched run with a pass, in it or alone.
 void Scheduler::CountRun(const OpSlot& slot) {
   if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
-  ++RunsOf(*slot.pass, slot.priority);
+  kernels::PassUse::OfClass& use = UseOf(slot);
+  if (use.runs++ == 0) use.away = 0;  // who has not come by now is not expected
   slot.pass->runs.fetch_add(1, std::memory_order_relaxed);
   if (slot.op.program.pass == nullptr) return;
   ++slot.pass->use.together;
   slot.pass->use.lanes |= static_cast<uint16_t>(1u << slot.flight.lane);
 }
 
-void Scheduler::EndRun(const OpSlot& slot) {
+void Scheduler::EndRun(const OpSlot& slot, Time now) {
   if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
-  --RunsOf(*slot.pass, slot.priority);
+  kernels::PassUse::OfClass& use = UseOf(slot);
+  --use.runs;
+  use.away |= MemberBit(slot);
+  use.expected_until =
+      now + std::min((now - slot.flight.launched_at) / kReturnShare, kLongestReturnNs);
   if (slot.op.program.pass != nullptr && --slot.pass->use.together == 0) slot.pass->use.lanes = 0;
   // Release: pairs with the acquire of who frees the pass. The last look at it.
   slot.pass->runs.fetch_sub(1, std::memory_order_release);

@@ -22,9 +22,14 @@ inline constexpr size_t kMaxPassMembers = 8;
 
 // What of a pass's programs is in flight, in it or alone: the scheduler's.
 struct PassUse {
-  std::array<uint32_t, policies::kPriorityCount> runs{};  // launched and not ended, by class
-  uint32_t together = 0;                                  // of them in the pass
-  uint16_t lanes = 0;  // bit i: together on lane i, since the first of these
+  struct OfClass {
+    uint32_t runs = 0;  // launched and not ended
+    uint32_t away = 0;  // bit i: member i's last run has ended, and it has not come back
+    policies::Time expected_until = 0;  // that those come back at once
+  };
+  std::array<OfClass, policies::kPriorityCount> classes;
+  uint32_t together = 0;  // of all runs, those in the pass
+  uint16_t lanes = 0;     // bit i: together on lane i, since the first of these
 };
 
 // Programs that are the same but for their state, as one. Its arena has each slot once for each

@@ -140,6 +140,45 @@ TEST_F(PassesTest, AHigherClassDoesNotWaitForALower) {
   EXPECT_THAT(TakeLaunched(), ElementsAre(urgent));
 }
 
+// Clients with one run at a time, the last of which ended together.
+TEST_F(PassesTest, ThoseWhoseRunsEndedAreWaitedForAMoment) {
+  const Time moment = 100'000 / 16;
+  SubmitRun(0), SubmitRun(1);
+  StepAll();
+  TakeLaunched();
+  const OpId late = SubmitRun(2);
+  now_ += 100'000;
+  End(0, 1), End(1, 1);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), ElementsAre());
+  EXPECT_TRUE(scheduler_.pending());  // nothing rings when the moment is over
+  const OpId back = SubmitRun(0);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), ElementsAre());
+  now_ += moment;
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), UnorderedElementsAre(late, back));
+  EXPECT_FALSE(scheduler_.pending());
+  // All are back before it is over.
+  now_ += 100'000;
+  End(0, 2), End(2, 1);
+  const OpId a = SubmitRun(0), b = SubmitRun(1), c = SubmitRun(2);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), UnorderedElementsAre(a, b, c));
+  // Who stays away is waited for once.
+  now_ += 100'000;
+  End(0, 3), End(1, 2), End(2, 2);
+  SubmitRun(0);
+  now_ += moment;
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), testing::SizeIs(1));
+  now_ += 100'000;
+  End(0, 4);
+  SubmitRun(0);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), testing::SizeIs(1));
+}
+
 // Its program's arena has room for one.
 TEST_F(PassesTest, TwoRunsOfAProgramAreNotInOnePass) {
   const QueueId other = AddQueue(/*session=*/1);
