@@ -135,7 +135,7 @@ policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool) {
       (op.collective.src | op.collective.dst | messages.bytes) % kPeerAlignment == 0;
   const bool few = ranks <= cuda::kMaxPeers;
   const bool in_reach = few && pool && aligned;
-  if ((few && messages.bytes <= kInboxBytes) || (in_reach && spreads)) {
+  if ((few && FitsInboxes(messages.bytes, ranks)) || (in_reach && spreads)) {
     transports.Add(Transport::kPeer);
   }
   if (!messages.reduces && spreads) transports.Add(Transport::kCopyEngine);

@@ -8,9 +8,13 @@ namespace concert::kernels {
 
 // Bulk copies move multiples of it, from and to multiples of it.
 inline constexpr uint64_t kPeerAlignment = 16;
-// A message of up to so much goes through inboxes: every rank sends what a peer needs as words that
-// carry their tag, so that nobody waits for a flag (docs/adr/0023-transports.md).
-inline constexpr uint64_t kInboxBytes = 64 << 10;
+// Ranks that send up to so much to all peers together do it through inboxes: as words that carry
+// their tag, so that nobody waits for a flag (docs/adr/0023-transports.md).
+inline constexpr uint64_t kInboxBytes = 512 << 10;
+// `message_bytes`: to each peer. REQUIRES: two ranks at least.
+constexpr bool FitsInboxes(uint64_t message_bytes, uint64_t ranks) {
+  return message_bytes <= kInboxBytes / (ranks - 1);
+}
 
 namespace cuda {
 
@@ -25,14 +29,17 @@ inline constexpr int kPeerThreads = 512;
 struct alignas(16) TaggedWords {
   uint64_t low, high;
 };
-inline constexpr uint64_t kInboxWords = kInboxBytes / 8;
+// Of messages from all ranks, where a rank keeps the place of its own free: twice what comes, where
+// there are two.
+inline constexpr uint64_t kInboxWords = 2 * kInboxBytes / 8;
 
 struct PeerExchange {
   // [meeting][block][rank]: the epoch that the rank's block has come to.
   uint32_t arrived[2][kMaxPeerBlocks][kMaxPeers];
-  // [epoch % 2][rank that sends][word]. Two, so that a rank may send for the next collective while
-  // its peer still reads this one's; it cannot be further ahead (peer_kernels.cu).
-  TaggedWords inbox[2][kMaxPeers][kInboxWords];
+  // [epoch % 2][rank that sends * words of a message + word]. Two, so that a rank may send for the
+  // next collective while its peer still reads this one's; it cannot be further ahead
+  // (peer_kernels.cu).
+  TaggedWords inbox[2][kInboxWords];
 };
 
 // ---- Shared memory of a block that moves by bulk copies: a ring of stages.

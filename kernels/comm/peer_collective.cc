@@ -9,8 +9,8 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Of small messages: enough that each thread has one word; they are gone in microseconds.
-constexpr unsigned kMostSmallBlocks = 16;
+// Of small messages: that each thread has a few words at most; they are gone in microseconds.
+constexpr unsigned kMostSmallBlocks = 32;
 
 enum class Way { kSmall, kPush, kReduce, kAllReduce };
 
@@ -100,7 +100,7 @@ absl::Status LaunchPeer(CollectiveContext& context, std::span<const Op* const> p
   const Op& op = *parts.front();
   const Messages messages = MessagesOf(op);
   PeerArgs args = ArgsOf(context, op);
-  if (messages.bytes <= kInboxBytes) {
+  if (FitsInboxes(messages.bytes, parts.size())) {
     const unsigned blocks = BlocksFor((messages.bytes + 7) / 8, kPeerThreads, kMostSmallBlocks);
     return LaunchEach(context, parts, Way::kSmall, blocks, args);
   }

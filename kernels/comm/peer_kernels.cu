@@ -128,7 +128,7 @@ __device__ void LowLatency(const PeerArgs& args) {
       const uint2 mine =
           sends ? Words<Element>::Load(src + peer * args.src_step, offset, args.bytes).words
                 : make_uint2(0, 0);
-      Send(&args.exchange[peer]->inbox[inbox][args.rank][i], mine, args.epoch);
+      Send(&args.exchange[peer]->inbox[inbox][args.rank * words + i], mine, args.epoch);
     }
     const Words<Element> own =
         Words<Element>::Load(src + args.rank * args.src_step, offset, args.bytes);
@@ -137,7 +137,7 @@ __device__ void LowLatency(const PeerArgs& args) {
       const bool sent = args.root == kNoRoot || args.root == rank;
       Words<Element> part = own;
       if (rank != args.rank && (sent || i == 0)) {
-        part.words = Receive(&args.exchange[args.rank]->inbox[inbox][rank][i], args, rank);
+        part.words = Receive(&args.exchange[args.rank]->inbox[inbox][rank * words + i], args, rank);
       }
       if constexpr (kReduces) {
 #pragma unroll

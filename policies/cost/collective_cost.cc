@@ -24,9 +24,12 @@ double Us(uint64_t bytes, double bytes_per_s) {
   return 1e6 * static_cast<double>(bytes) / bytes_per_s;
 }
 
+// Small ones are sent whole to every peer, where link_bytes are those of a reduction in two halves.
 bool IsSmall(const TransportCurve& curve, const Work& work) {
-  const uint64_t peers = std::max<uint64_t>(1, work.ranks - 1u);
-  return work.link_bytes / peers <= curve.small_bytes && curve.small_bytes > 0;
+  const uint64_t sent = work.collective == CollectiveKind::kAllReduce
+                            ? work.link_bytes * work.ranks / 2
+                            : work.link_bytes;
+  return sent <= curve.small_bytes && curve.small_bytes > 0;
 }
 
 // The longer of two, or 9 % more where they are equal: 8 blocks that load 768 MiB to reduce them
