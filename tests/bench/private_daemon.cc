@@ -21,12 +21,12 @@ namespace {
 constexpr std::chrono::seconds kStartLimit(60);
 constexpr size_t kLogTailBytes = 2000;
 
-bool Accepts(const std::string& path) {
+bool Accepts(const std::string& path, int type) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   const bool accepted = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   close(fd);
@@ -79,7 +79,8 @@ PrivateDaemon::~PrivateDaemon() {
 
 absl::Status PrivateDaemon::WaitUntilReady() {
   const auto deadline = std::chrono::steady_clock::now() + kStartLimit;
-  while (!Accepts(socket())) {
+  // The admin API is there a little later than the socket of clients.
+  while (!Accepts(socket(), SOCK_SEQPACKET) || !Accepts(admin_socket(), SOCK_STREAM)) {
     if (!process_.Running()) {
       return absl::UnavailableError(
           absl::StrCat("the private concertd ended while starting:\n", LogTail()));
