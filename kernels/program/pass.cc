@@ -151,7 +151,7 @@ class OpOfAll {
       std::memset(a.body.raw + at, 0, sizeof(concert_operand));
       std::memset(b.body.raw + at, 0, sizeof(concert_operand));
     }
-    return std::memcmp(&a, &b, sizeof(a)) == 0;
+    return std::memcmp(a.body.raw, b.body.raw, sizeof(a.body.raw)) == 0;
   }
 
   // Of operand i, which the op over all rows has as `wide`: either it reaches as much further as
