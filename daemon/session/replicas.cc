@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
+#include "proto/unique_fd.h"
 
 namespace concert::daemon {
 namespace {
