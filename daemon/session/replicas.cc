@@ -26,6 +26,7 @@ std::array<Charge, 2> PassCharges(uint64_t bytes) {
 
 std::vector<kernels::PassMember> MembersOf(const auto& members) {
   std::vector<kernels::PassMember> of_pass;
+  of_pass.reserve(members.size());
   for (const auto& member : members) of_pass.push_back({member.program, member.text.source()});
   return of_pass;
 }
