@@ -71,7 +71,7 @@ void Scheduler::HoldBackForPasses(Time now) {
   if (pass_candidates_.empty()) return;
   std::erase_if(candidates_, [&](const Candidate& candidate) {
     const OpSlot& slot = pool_[candidate.op];
-    if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return false;
+    if (slot.pass == nullptr) return false;
     const PassCandidates& its = *FindPassCandidates(slot);
     const kernels::PassUse::OfClass& use = UseOf(slot);
     if (use.runs > 0) return its.deep || its.in_flight != use.runs;
@@ -85,16 +85,13 @@ void Scheduler::HoldBackForPasses(Time now) {
 // program, is to go later.
 bool Scheduler::GoesWithAnother(OpId op) {
   const OpSlot& slot = pool_[op];
-  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return false;
+  if (slot.pass == nullptr) return false;
   const auto is_same = [&](OpId other) {
     return pool_[other].op.program.program == slot.op.program.program;
   };
   for (uint16_t i = 0; i < snapshot_ready_.size(); ++i) {
     const OpSlot& first = pool_[snapshot_ready_[i].op];
-    if (first.op.kind != CONCERT_OP_PROGRAM || first.pass != slot.pass ||
-        first.priority != slot.priority) {
-      continue;
-    }
+    if (first.pass != slot.pass || first.priority != slot.priority) continue;
     const bool again = is_same(snapshot_ready_[i].op) ||
                        std::any_of(companions_.begin(), companions_.end(),
                                    [&](const Companion& one) { return is_same(one.op); });
@@ -150,7 +147,7 @@ void Scheduler::AddCompanions(uint16_t ready, kernels::LaunchRequest& launch, Ac
 
 // A launched run with a pass, in it or alone.
 void Scheduler::CountRun(const OpSlot& slot) {
-  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
+  if (slot.pass == nullptr) return;
   kernels::PassUse::OfClass& use = UseOf(slot);
   if (use.runs++ == 0) use.away = 0;  // who has not come by now is not expected
   slot.pass->runs.fetch_add(1, std::memory_order_relaxed);
@@ -160,7 +157,7 @@ void Scheduler::CountRun(const OpSlot& slot) {
 }
 
 void Scheduler::EndRun(const OpSlot& slot, Time now) {
-  if (slot.op.kind != CONCERT_OP_PROGRAM || slot.pass == nullptr) return;
+  if (slot.pass == nullptr) return;
   kernels::PassUse::OfClass& use = UseOf(slot);
   --use.runs;
   use.away |= MemberBit(slot);

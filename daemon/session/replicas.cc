@@ -1,12 +1,11 @@
 #include "daemon/session/replicas.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
-#include "proto/unique_fd.h"
+#include "daemon/session/own_memory.h"
 
 namespace concert::daemon {
 namespace {
@@ -18,10 +17,6 @@ constexpr uint64_t kLeastShare = 4;  // of a run's bytes: one part of so many
 
 bool IsWorthIt(uint64_t shared_bytes, const kernels::Program& program) {
   return shared_bytes >= std::max<uint64_t>(1, program.work.hbm_bytes / kLeastShare);
-}
-
-std::array<Charge, 2> PassCharges(uint64_t bytes) {
-  return {{{Resource::kMappings, 1}, {Resource::kBufferBytes, bytes}}};
 }
 
 std::vector<kernels::PassMember> MembersOf(const auto& members) {
@@ -95,13 +90,8 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(const Set& set) {
   Device& device = node_.gpu(set.gpu);
   const uint64_t workspace_bytes = device.program_workspace_bytes();
   const absl::StatusOr<Allocation> allocation =
-      device.Allocate(std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
+      AllocateOwn(device, *set.account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
   if (!allocation.ok()) return allocation.status();
-  const UniqueFd exported(allocation->export_fd);  // nobody else's
-  if (absl::Status status = set.account->ChargeAll(PassCharges(allocation->bytes)); !status.ok()) {
-    device.Free(*allocation);
-    return status;
-  }
   PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = set.account};
   absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
       kernels::BindPass(members, *plan, allocation->address);
@@ -144,8 +134,7 @@ void Replicas::Retire(PassMemory memory) {
 
 void Replicas::Free(PassMemory& memory) {
   memory.pass.reset();  // before what it lies in
-  node_.gpu(memory.allocation.gpu).Free(memory.allocation);
-  memory.account->ReleaseAll(PassCharges(memory.allocation.bytes));
+  FreeOwn(node_.gpu(memory.allocation.gpu), *memory.account, memory.allocation);
 }
 
 void Replicas::Collect() {

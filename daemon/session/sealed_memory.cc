@@ -1,23 +1,12 @@
 #include "daemon/session/sealed_memory.h"
 
-#include <array>
-#include <span>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "daemon/check.h"
-#include "daemon/quota/machine.h"
-#include "proto/unique_fd.h"
+#include "daemon/session/own_memory.h"
 
 namespace concert::daemon {
-namespace {
-
-std::array<Charge, 2> EntryCharges(uint64_t bytes) {
-  return {{{Resource::kMappings, 1}, {Resource::kBufferBytes, bytes}}};
-}
-
-}  // namespace
-
 absl::StatusOr<SealedMemory::Holding> SealedMemory::Seal(Account& account, const Allocation& from,
                                                          uint64_t bytes) {
   const absl::StatusOr<uint64_t> digest = node_.gpu(from.gpu).Digest(from.address, bytes);
@@ -46,9 +35,9 @@ absl::StatusOr<SealedMemory::Entries::iterator> SealedMemory::Find(const Key& ke
 absl::StatusOr<SealedMemory::Holding> SealedMemory::Add(Account& account, const Allocation& from,
                                                         uint64_t bytes) {
   Device& device = node_.gpu(from.gpu);
-  const absl::StatusOr<Allocation> copy = Allocate(account, from.gpu, bytes);
+  const absl::StatusOr<Allocation> copy = AllocateOwn(device, account, bytes);
   if (!copy.ok()) return copy.status();
-  absl::Cleanup give_back = [&] { Free(account, *copy); };
+  absl::Cleanup give_back = [&] { FreeOwn(device, account, *copy); };
   if (absl::Status status = device.Copy(copy->address, from.address, bytes); !status.ok())
     return status;
   // Of the copy, which nobody writes: the client may have written the buffer since the first.
@@ -60,32 +49,11 @@ absl::StatusOr<SealedMemory::Holding> SealedMemory::Add(Account& account, const 
   return Holding(entry, /*shared=*/false);
 }
 
-absl::StatusOr<Allocation> SealedMemory::Allocate(Account& account, int gpu, uint64_t bytes) {
-  if (absl::Status status = account.ChargeAll(EntryCharges(bytes)); !status.ok()) return status;
-  absl::Cleanup give_back = [&] { account.ReleaseAll(EntryCharges(bytes)); };
-  if (!MemoryReserve::Allows(bytes)) return OutOfMemory();
-  absl::StatusOr<Allocation> allocation = node_.gpu(gpu).Allocate(bytes);
-  if (!allocation.ok()) return allocation;
-  const UniqueFd exported(std::exchange(allocation->export_fd, -1));  // nobody else's
-  const Charge rounding{Resource::kBufferBytes, allocation->bytes - bytes};
-  if (absl::Status status = account.ChargeAll(std::span(&rounding, 1)); !status.ok()) {
-    node_.gpu(gpu).Free(*allocation);
-    return status;
-  }
-  std::move(give_back).Cancel();
-  return allocation;
-}
-
-void SealedMemory::Free(Account& account, const Allocation& allocation) {
-  node_.gpu(allocation.gpu).Free(allocation);
-  account.ReleaseAll(EntryCharges(allocation.bytes));
-}
-
 void SealedMemory::Release(const Holding& holding) {
   Entry& entry = holding.entry_->second;
   CONCERT_CHECK(entry.holders > 0);
   if (--entry.holders > 0) return;
-  Free(*entry.account, entry.allocation);
+  FreeOwn(node_.gpu(entry.allocation.gpu), *entry.account, entry.allocation);
   entries_.erase(holding.entry_);
 }
 

@@ -74,9 +74,6 @@ class SealedMemory {
   // The entry with the key whose contents are those of `from`; end() if there is none.
   absl::StatusOr<Entries::iterator> Find(const Key& key, const Allocation& from);
   absl::StatusOr<Holding> Add(Account& account, const Allocation& from, uint64_t bytes);
-  // Memory that is charged for.
-  absl::StatusOr<Allocation> Allocate(Account& account, int gpu, uint64_t bytes);
-  void Free(Account& account, const Allocation& allocation);
 
   Node& node_;
   Entries entries_;

@@ -13,9 +13,8 @@ namespace concert::kernels {
 namespace {
 
 constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 46;  // as a buffer's; 1,024 of them fit 63 bits
-
-bool IsSlot(const Access& access) { return (access.buffer & kSlotBit) != 0; }
-uint32_t SlotOf(const Access& access) { return access.buffer & kBufferIndexMask; }
+// Where slots lie while the arena has no address yet: above all that a device maps.
+constexpr Address kUnplacedArena = Address{1} << 62;
 
 // All of the first two lines but the kind: a program's ops have no tickets and wait for nothing.
 bool HeaderIsZero(const concert_descriptor& descriptor) {
@@ -91,7 +90,7 @@ class SlotUses {
   // The next op's. Fails if it reads what has not been written.
   Failure Add(uint32_t index, const Accesses& accesses) {
     for (const Access& access : accesses.list()) {
-      if (!IsSlot(access)) continue;
+      if (!InSlot(access)) continue;
       const uint32_t slot = SlotOf(access);
       uses_[slot].first = std::min(uses_[slot].first, index);
       uses_[slot].last = std::max(uses_[slot].last, index);
@@ -103,7 +102,7 @@ class SlotUses {
                              slot);
     }
     for (const Access& access : accesses.list()) {
-      if (!IsSlot(access) || !access.writes()) continue;
+      if (!InSlot(access) || !access.writes()) continue;
       const ByteRange range = access.memory.Bounds();
       const Address base = addresses_[SlotOf(access)];
       written_[SlotOf(access)].Add(range.begin - base, range.end - base);
@@ -121,7 +120,7 @@ class SlotUses {
 // Notes what an op touches outside of the arena.
 void NoteAccesses(const Accesses& accesses, Program& program, std::vector<int>& binding_of_slot) {
   for (const Access& access : accesses.list()) {
-    if (!IsSlot(access)) {
+    if (!InSlot(access)) {
       program.buffers.push_back(access.buffer);
       if (access.writes()) program.written.Extend(access.memory.Bounds());
     } else if (const int binding = binding_of_slot[SlotOf(access)];
@@ -154,6 +153,17 @@ policies::Work WorkOf(const Program& program) {
 
 }  // namespace
 
+std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots,
+                                       uint64_t copies) {
+  std::vector<Address> addresses;
+  Address next = kUnplacedArena;
+  for (const concert_program_slot& slot : slots) {
+    addresses.push_back(next);
+    next += (slot.bytes * copies + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
+  }
+  return addresses;
+}
+
 Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const OpKind* kind = FindOpKind(descriptor.kind);
   if (kind == nullptr) return UnknownKind(descriptor.kind);
@@ -167,12 +177,7 @@ Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& cont
 
 absl::StatusOr<ArenaPlan> PlanArena(const ProgramSource& source) {
   if (absl::Status status = CheckSizes(source); !status.ok()) return status;
-  std::vector<uint64_t> addresses;
-  Address next = kUnplacedArena;
-  for (const concert_program_slot& slot : source.slots) {
-    addresses.push_back(next);
-    next += (slot.bytes + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
-  }
+  const std::vector<Address> addresses = UnplacedAddresses(source.slots);
   const std::vector<BufferRange> ranges = SlotRanges(source, addresses);
   const AdmitContext context{.gpu = source.gpu, .buffers = source.buffers, .slots = ranges};
   SlotUses uses(source.slots, addresses);

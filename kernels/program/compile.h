@@ -34,8 +34,14 @@ struct ArenaPlan {
 
 // Arenas begin at multiples of this, as what devices allocate does.
 inline constexpr uint64_t kArenaAlignment = 256;
-// Where slots lie while the arena has no address yet: above all that a device maps.
-inline constexpr Address kUnplacedArena = Address{1} << 62;
+
+// Addresses for slots while the arena has none, `copies` of each slot one behind the other.
+std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots,
+                                       uint64_t copies = 1);
+
+// Whether an operand of a program's op lies in a slot, and in which.
+inline bool InSlot(const Access& access) { return (access.buffer & kSlotBit) != 0; }
+inline uint32_t SlotOf(const Access& access) { return access.buffer & kBufferIndexMask; }
 
 // Checks and admits one op of a program, whose slots the context has.
 Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);

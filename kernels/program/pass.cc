@@ -13,8 +13,6 @@
 namespace concert::kernels {
 namespace {
 
-bool InSlot(const Access& access) { return (access.buffer & kSlotBit) != 0; }
-
 // The slots of all members, each slot's one below the other.
 class PassSlots {
  public:
@@ -41,21 +39,9 @@ class PassSlots {
   }
 
  private:
-  static size_t SlotOf(const Access& access) { return access.buffer & kBufferIndexMask; }
-
   std::vector<Address> begins_;
   std::vector<BufferRange> all_, one_;
 };
-
-std::vector<Address> UnplacedBegins(const ProgramSource& source, size_t members) {
-  std::vector<Address> begins;
-  Address next = kUnplacedArena;
-  for (const concert_program_slot& slot : source.slots) {
-    begins.push_back(next);
-    next += (slot.bytes * members + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
-  }
-  return begins;
-}
 
 AdmitContext ContextOf(const PassMember& member, std::span<const BufferRange> slots) {
   return {.gpu = member.source.gpu, .buffers = member.source.buffers, .slots = slots};
@@ -199,7 +185,8 @@ ArenaPlan PlacePassSlots(const ArenaPlan& one, const std::vector<bool>& wide, si
 absl::StatusOr<PassPlan> PlanPass(std::span<const PassMember> members) {
   if (absl::Status status = CheckAlike(members); !status.ok()) return status;
   const ProgramSource& first = members[0].source;
-  PassSlots slots(first.slots, UnplacedBegins(first, members.size()), first.gpu, members.size());
+  PassSlots slots(first.slots, UnplacedAddresses(first.slots, members.size()), first.gpu,
+                  members.size());
   PassPlan plan;
   for (size_t i = 0; i < first.ops.size(); ++i) {
     const absl::StatusOr<OpOfAll> op = OpOfAll::Admit(members, i, slots);

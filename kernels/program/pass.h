@@ -68,6 +68,11 @@ struct Pass {
   uint64_t BindingBytes(size_t index) const { return program.bindings[index].bytes / member_count; }
 };
 
+// Whether it is a run that is launched in a pass.
+inline bool InPass(const Op& op) {
+  return op.kind == CONCERT_OP_PROGRAM && op.program.pass != nullptr;
+}
+
 struct PassMember {
   const Program* program;
   ProgramSource source;  // that it was made of

@@ -290,8 +290,7 @@ void CudaDevice::InterruptGroups(Lane lane) {
 absl::Status CudaDevice::LaunchOps(const LaunchRequest& launch) {
   kernels::cuda::LaunchContext context = ContextOf(launch);
   if (kernels::cuda::AreRows(launch.ops)) return kernels::cuda::LaunchRows(context, launch.ops);
-  if (const Op& op = *launch.ops[0]; op.kind == CONCERT_OP_PROGRAM && op.program.pass != nullptr)
-    return kernels::cuda::LaunchPass(context, launch.ops);
+  if (kernels::InPass(*launch.ops[0])) return kernels::cuda::LaunchPass(context, launch.ops);
   if (launch.planned.form == policies::Form::kGroup) {
     const absl::StatusOr<bool> launched =
         batched_->TryLaunch(context, launch.planned.lane, launch.ops);

@@ -75,10 +75,6 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
   return merged;
 }
 
-bool InPass(const Op& op) {
-  return op.kind == CONCERT_OP_PROGRAM && op.program.pass != nullptr;
-}
-
 }  // namespace
 
 SimExecutor::SimExecutor(std::span<const policies::DeviceModel> gpus, Pace pace, int lane_capacity,
@@ -213,7 +209,7 @@ absl::Status SimExecutor::Launch(int gpu, const LaunchRequest& launch) {
       EnqueueWorkList(gpu, at, launch);
     } else if (group) {
       EnqueueKernel(gpu, lane, at, ops, planned.sm_budget);
-    } else if (InPass(*ops.front())) {
+    } else if (kernels::InPass(*ops.front())) {
       EnqueuePass(gpu, planned, at, ops);
     } else {
       for (const Op* op : ops) EnqueueOp(gpu, lane, at, *op, planned.sm_budget);
@@ -344,7 +340,7 @@ void SimExecutor::Execute(const Completion& completion) {
   size_t count = 0;
   for (uint32_t i = first; i != ChainPool<Op>::kEnd; i = ops_.Next(i)) {
     const Op* op = &ops_[i];
-    if (payload == Payload::kLaunch && !InPass(*op)) {
+    if (payload == Payload::kLaunch && !kernels::InPass(*op)) {
       FindOpKind(op->kind)->compute({&op, 1});
     } else {
       parts[count++] = op;
