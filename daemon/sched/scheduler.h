@@ -159,7 +159,9 @@ class Scheduler {
   // what other processors do not announce.
   Time next_timeout() const { return readiness_.next_timeout(); }
   bool pending() const {
-    return readiness_.news() || readiness_.waking() || !finished_.empty() || members_expected_;
+    // Held back runs that are cancelled leave nothing to decide.
+    const bool holds_back = members_expected_ && ready_count_ > 0;
+    return readiness_.news() || readiness_.waking() || !finished_.empty() || holds_back;
   }
   // Parts whose user has offered as many as it may; tried again and again.
   bool parts_stalled() const { return lists_[kStalled].first != kNone; }

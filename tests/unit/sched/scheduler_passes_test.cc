@@ -179,6 +179,20 @@ TEST_F(PassesTest, ThoseWhoseRunsEndedAreWaitedForAMoment) {
   EXPECT_THAT(TakeLaunched(), testing::SizeIs(1));
 }
 
+// A dispatcher that has something pending does not sleep.
+TEST_F(PassesTest, NothingIsPendingOnceWhatWasHeldBackIsCancelled) {
+  SubmitRun(0);
+  StepAll();
+  SubmitRun(2);
+  now_ += 100'000;
+  End(0, 1);
+  StepAll();
+  EXPECT_TRUE(scheduler_.pending());
+  scheduler_.RemoveQueue(queues_[2], /*cancel=*/true);
+  StepAll();
+  EXPECT_FALSE(scheduler_.pending());
+}
+
 // Its program's arena has room for one.
 TEST_F(PassesTest, TwoRunsOfAProgramAreNotInOnePass) {
   const QueueId other = AddQueue(/*session=*/1);
