@@ -102,7 +102,7 @@ const std::array kSettings = {
             .choices = ProgramEngines,
             .help =
                 "What runs programs on a GPU: one kernel for the whole step where it can, a CUDA "
-                "graph of their ops, or the kernel while no other session is at work."},
+                "graph of their ops, or whichever gets more done."},
     Setting{.key = "spin_us",
             .member = &Config::spin_us,
             .min = 0,

@@ -41,7 +41,8 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchConte
 }
 
 absl::Status CudaProgram::Launch(const LaunchContext& context, const ProgramArgs& run) {
-  if (step_ != nullptr && context.step_sms != nullptr && context.step_sms->wanted()) {
+  if (step_ != nullptr && context.step_sms != nullptr &&
+      context.step_sms->Wanted(static_cast<double>(run.program->work.hbm_bytes))) {
     const absl::StatusOr<bool> launched = step_->Launch(context, run);
     if (!launched.ok() || *launched) return launched.status();
   }

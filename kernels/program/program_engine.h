@@ -7,7 +7,7 @@
 namespace concert::kernels {
 
 enum class ProgramEngine : uint8_t {
-  kAuto,   // the step kernel where it can, while no other session is at work; else the graph
+  kAuto,   // what is faster: the step kernel, where it can, or the graph
   kStep,   // the step kernel where it can
   kGraph,  // always a CUDA graph of the program's ops
 };

@@ -4,13 +4,6 @@
 #include <new>
 
 namespace concert::kernels::cuda {
-namespace {
-
-// A session that has not been seen while others were, so many times, is no longer at work.
-constexpr uint64_t kIdleAfter = 24;
-
-}  // namespace
-
 StepSms::~StepSms() {
   if (driver_ == nullptr) return;
   for (const Launch& launch : launches_) {
@@ -19,10 +12,10 @@ StepSms::~StepSms() {
   if (report_ != nullptr) driver_->cuMemFreeHost(report_);
 }
 
-absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, bool shared) {
+absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine) {
   driver_ = &driver;
   gpu_ = gpu;
-  shared_ = shared;
+  engine_ = engine;
   sm_count_ = std::min(sm_count, static_cast<int>(kMaxStepBlocks));
   for (Launch& launch : launches_) {
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuEventCreate, &launch.end,
@@ -35,22 +28,27 @@ absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, bool sha
   return absl::OkStatus();
 }
 
-void StepSms::See(uint32_t session) {
-  ++seen_;
-  Recent* its = nullptr;
-  at_work_ = 1;
-  for (Recent& recent : recent_) {
-    if (recent.order != 0 && recent.session == session) {
-      its = &recent;
-    } else if (recent.order != 0 && recent.order + kIdleAfter > seen_) {
-      ++at_work_;
-    }
-  }
-  if (its == nullptr) {
-    its = std::min_element(recent_.begin(), recent_.end(),
-                           [](const Recent& a, const Recent& b) { return a.order < b.order; });
-  }
-  *its = {session, seen_};
+bool StepSms::Wanted(double work) {
+  if (engine_ == ProgramEngine::kStep || at_work_.sessions() == 1) return true;
+  // Its SMs are set apart from others', whose ops wait for it anyway.
+  if (at_work_.classes_differ()) return at_work_.last().high || at_work_.only_programs();
+  return at_work_.only_programs() &&
+         contest_.StepWanted(at_work_.company(), at_work_.sessions(), work, at_work_.last().now_ns);
+}
+
+// A half, a quarter or an eighth where two, three, or five sessions are at work: launches of
+// different sizes would leave SMs that none fits.
+StepSms::Share StepSms::ShareOfLast() const {
+  const bool high = at_work_.last().high;
+  const int others_have = at_work_.classes_differ() ? sm_count_ / 4 : 0;
+  const int all = !at_work_.classes_differ() ? sm_count_
+                  : high                     ? sm_count_ - others_have
+                                             : others_have;
+  const int sessions = high ? at_work_.high() : at_work_.sessions() - at_work_.high();
+  int shares = 1;
+  while (shares < sessions && shares < kMaxShares) shares *= 2;
+  // On fewer SMs than an eighth a step takes so long that taking turns is better.
+  return {.blocks = std::max(all / shares, std::min(all, sm_count_ / kMaxShares)), .all = all};
 }
 
 void StepSms::ForgetEnded() {
@@ -83,6 +81,23 @@ int StepSms::OldestBut(Launches launches) const {
   return oldest;
 }
 
+StepSms::Launches StepSms::OfClass(bool high) const {
+  Launches launches = 0;
+  for (size_t i = 0; i < kMaxLaunches; ++i) {
+    if (launches_[i].blocks != 0 && launches_[i].high == high) launches |= Launches{1} << i;
+  }
+  return launches;
+}
+
+absl::Status StepSms::MakeRoom(int blocks, int all, Launches apart, CUstream stream,
+                               Launches& behind) {
+  while (BlocksBut(behind | apart) + blocks > all) {
+    const absl::Status status = GoBehind(OldestBut(behind | apart), stream, behind);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepSms::GoBehind(int launch, CUstream stream, Launches& behind) {
   const Launch& other = launches_[launch];
   behind |= Launches{1} << launch | other.behind;
@@ -105,16 +120,12 @@ absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most
     const absl::Status status = GoBehind(static_cast<int>(i), stream, taken_behind_);
     if (!status.ok()) return status;
   }
-  // A half, a quarter or an eighth where two, three, or five sessions are at work: launches of
-  // different sizes would leave SMs that none fits.
-  int share = 1;
-  while (share < at_work_ && share < static_cast<int>(kMaxSessions)) share *= 2;
-  int blocks = sm_count_ / share;
-  if (most > 0) blocks = std::min(blocks, most);
-  while (BlocksBut(taken_behind_) + blocks > sm_count_) {
-    const absl::Status status = GoBehind(OldestBut(taken_behind_), stream, taken_behind_);
-    if (!status.ok()) return status;
-  }
+  const Share share = ShareOfLast();
+  const int blocks = most > 0 ? std::min(share.blocks, most) : share.blocks;
+  absl::Status status =
+      MakeRoom(blocks, share.all, OfClass(!at_work_.last().high), stream, taken_behind_);
+  if (status.ok()) status = MakeRoom(blocks, sm_count_, 0, stream, taken_behind_);
+  if (!status.ok()) return status;
   return blocks;
 }
 
@@ -124,6 +135,7 @@ absl::Status StepSms::Launched(const void* program, int blocks, CUstream stream)
   launch.program = program;
   launch.stream = stream;
   launch.blocks = blocks;
+  launch.high = at_work_.last().high;
   launch.order = ++order_;
   launch.behind = taken_behind_;
   CONCERT_RETURN_IF_DRIVER_ERROR(*driver_, gpu_, cuEventRecord, launch.end, stream);

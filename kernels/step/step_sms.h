@@ -9,6 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda_api/driver.h"
+#include "kernels/program/program_engine.h"
+#include "kernels/step/at_work.h"
+#include "kernels/step/engine_contest.h"
 #include "kernels/step/step_args.h"
 
 namespace concert::kernels::cuda {
@@ -16,31 +19,31 @@ namespace concert::kernels::cuda {
 // Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that may
 // be on the GPU at once have no more blocks than it has SMs, together. One that would make it more
 // is put behind others, whose place it takes. A session that is alone has all SMs; several that are
-// at work share them equally.
+// at work share them equally, and where some are of the high class and some are not, the others
+// have a quarter of the SMs together.
 //
 // The dispatcher's.
 class StepSms {
  public:
-  static constexpr size_t kMaxSessions = 8;   // that share the SMs
   static constexpr size_t kMaxLaunches = 32;  // that have not ended
+  static constexpr int kMaxShares = 8;  // an eighth of the SMs is the least that a launch gets
 
   StepSms() = default;
   StepSms(const StepSms&) = delete;
   StepSms& operator=(const StepSms&) = delete;
   ~StepSms();
 
-  // `shared`: sessions that are at work at the same time share the SMs. REQUIRES: the GPU's context
-  // is current, here and below.
-  absl::Status Open(const Driver& driver, int gpu, int sm_count, bool shared);
+  // REQUIRES: the GPU's context is current, here and below.
+  absl::Status Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine);
   // Whether it was opened.
   bool usable() const { return driver_ != nullptr; }
   StepReport* report() const { return report_; }
 
-  // The GPU is given an op of this session, whatever it is.
-  void See(uint32_t session);
-  // Whether the step kernel is to run programs: beside others' work it would hold SMs for as long
-  // as a whole step takes.
-  bool wanted() const { return shared_ || at_work_ == 1; }
+  // The GPU is given an op, whatever it is. What follows is about this one.
+  void See(const SeenOp& op) { at_work_.See(op); }
+  // Whether the step kernel is to run the program that was seen, of so much work. Never beside
+  // single ops of others of its class: it holds SMs for as long as a whole step takes.
+  bool Wanted(double work);
   // How many blocks the next launch of `program` gets on `stream`, which is behind those launches
   // by then that it must be behind: the program's own, whose memory is its as well, and those whose
   // SMs it takes. `most`: blocks at most; 0: no bound. 0: too many launches have not ended; then
@@ -58,33 +61,39 @@ class StepSms {
     const void* program = nullptr;
     CUstream stream = nullptr;
     int blocks = 0;       // 0: none, or it has ended
+    bool high = false;    // of the high class
     uint64_t order = 0;   // among all
     Launches behind = 0;  // that it starts after for certain
   };
 
+  // What launches of the class that was seen have.
+  struct Share {
+    int blocks;  // one launch
+    int all;     // launches of the class together
+  };
+  Share ShareOfLast() const;
   void ForgetEnded();
+  // Those of the high class, or all others, that have not ended.
+  Launches OfClass(bool high) const;
   // All that have not ended but those in `launches`: the blocks of all, and the oldest, -1: none.
   int BlocksBut(Launches launches) const;
   int OldestBut(Launches launches) const;
+  // Puts the stream behind others, the oldest first, until there is room for so many blocks among
+  // the `all` of those that are not in `apart`.
+  absl::Status MakeRoom(int blocks, int all, Launches apart, CUstream stream, Launches& behind);
   // The stream's next launch is behind this one, and so behind what that is behind.
   absl::Status GoBehind(int launch, CUstream stream, Launches& behind);
 
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
   int sm_count_ = 0;
-  bool shared_ = false;
-  int at_work_ = 1;               // sessions
+  ProgramEngine engine_ = ProgramEngine::kAuto;
+  AtWork at_work_;
+  EngineContest contest_;
   StepReport* report_ = nullptr;  // pinned
   std::array<Launch, kMaxLaunches> launches_;
   uint64_t order_ = 0;
   Launches taken_behind_ = 0;  // of the launch that was taken for
-  // Sessions that have been seen lately, and as which of all that were.
-  struct Recent {
-    uint32_t session = 0;
-    uint64_t order = 0;  // 0: none
-  };
-  std::array<Recent, kMaxSessions> recent_;
-  uint64_t seen_ = 0;
 };
 
 }  // namespace concert::kernels::cuda

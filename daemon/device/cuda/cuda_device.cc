@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/clock.h"
 #include "daemon/device/cuda/cuda_probe.h"
 #include "kernels/comm/peer_args.h"
 #include "kernels/gemm/gemm_variants.h"
@@ -134,8 +135,7 @@ absl::Status CudaDevice::PrepareStepKernel(const CudaOptions& options) {
                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                    static_cast<int>(sizeof(kernels::cuda::StepMemory)));
   }
-  return step_sms_->Open(driver_, gpu_, info_.model.sm_count,
-                         /*shared=*/options.program_engine == kernels::ProgramEngine::kStep);
+  return step_sms_->Open(driver_, gpu_, info_.model.sm_count, options.program_engine);
 }
 
 absl::Status CudaDevice::CreateWorkspaces() {
@@ -236,7 +236,7 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   const Lane lane = launch.planned.lane;
-  step_sms_->See(launch.ops.front()->session);
+  if (step_sms_->usable()) SeeOps(launch);
   const NvtxRanges::Range range(ranges_, launch.ops[0]->kind, launch.planned.form, launch.reason,
                                 launch.plan);
   // cuBLASLt launches into the current context.
@@ -247,6 +247,17 @@ absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   if (launch.writes.empty()) return absl::OkStatus();
   const absl::Status signalled = Signal(lane, launch.writes);
   return signalled.ok() ? signalled : Fault(signalled);
+}
+
+// Of a pass every member's; other ops that go together are short.
+void CudaDevice::SeeOps(const LaunchRequest& launch) {
+  const Op& first = *launch.ops.front();
+  kernels::cuda::SeenOp seen = {.high = policies::IsHighPriority(launch.planned.lane)};
+  if (first.kind == CONCERT_OP_PROGRAM) seen.program = true, seen.now_ns = NowNs();
+  for (const Op* op : launch.ops.first(kernels::InPass(first) ? launch.ops.size() : 1)) {
+    seen.session = op->session;
+    step_sms_->See(seen);
+  }
 }
 
 kernels::cuda::LaunchContext CudaDevice::ContextOf(const LaunchRequest& launch) {

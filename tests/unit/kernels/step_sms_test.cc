@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace concert::tests {
 namespace {
 
+using kernels::ProgramEngine;
 using kernels::cuda::StepSms;
 
 constexpr int kSmCount = 132;
@@ -24,6 +26,7 @@ struct Launched {
   const void* program = nullptr;
   CUstream stream = nullptr;
   int blocks = 0;
+  bool high = false;
   CUevent end = nullptr;
   std::set<size_t> behind;  // launches, all of them
   bool ended = false;
@@ -31,14 +34,20 @@ struct Launched {
 
 class StepSmsTest : public testing::Test {
  protected:
-  void Open(bool shared) { ASSERT_TRUE(sms_.Open(fake_.api().driver, 0, kSmCount, shared).ok()); }
+  void Open(ProgramEngine engine) {
+    ASSERT_TRUE(sms_.Open(fake_.api().driver, 0, kSmCount, engine).ok());
+  }
 
-  // The blocks of a run of `program`, of a session of its own, on `stream`; 0: none.
+  // The blocks of a run of `program`, of a session of its own, on `stream`, of the high class on
+  // those from 8 on; 0: none.
   int Run(int program, int stream, int most = 0) {
     const void* const its = &programs_[program];
     CUstream on = FakeCuda::StreamOf(static_cast<policies::Lane>(stream));
-    sms_.See(static_cast<uint32_t>(program));
-    if (!sms_.wanted()) return 0;
+    sms_.See({.session = static_cast<uint32_t>(program),
+              .program = true,
+              .high = stream >= policies::kFirstHighLane,
+              .now_ns = now_ns_});
+    if (!sms_.Wanted(/*work=*/1)) return 0;
     fake_.awaited.clear();
     const absl::StatusOr<int> blocks = sms_.Take(its, on, most);
     EXPECT_TRUE(blocks.ok()) << blocks.status();
@@ -46,7 +55,10 @@ class StepSmsTest : public testing::Test {
       EXPECT_TRUE(fake_.awaited.empty());
       return 0;
     }
-    Launched launch = {.program = its, .stream = on, .blocks = *blocks};
+    Launched launch = {.program = its,
+                       .stream = on,
+                       .blocks = *blocks,
+                       .high = stream >= policies::kFirstHighLane};
     for (size_t i = 0; i < launches_.size(); ++i) {
       const Launched& other = launches_[i];
       const bool awaited =
@@ -69,21 +81,33 @@ class StepSmsTest : public testing::Test {
     fake_.unfinished.erase(launches_[launch].end);
   }
 
+  // Those that have not ended and may run beside the last one: of all, or of one class.
+  int BlocksBesideLast(std::optional<bool> high = std::nullopt) const {
+    int blocks = 0;
+    for (size_t i = 0; i + 1 < launches_.size(); ++i) {
+      const Launched& other = launches_[i];
+      const bool counts = !high.has_value() || other.high == *high;
+      if (counts && !other.ended && !launches_.back().behind.contains(i)) blocks += other.blocks;
+    }
+    return blocks;
+  }
+
   FakeCuda fake_;
   StepSms sms_;
+  int64_t now_ns_ = 0;
   char programs_[16] = {};
   std::vector<Launched> launches_;
 };
 
 TEST_F(StepSmsTest, OneSessionHasAllSms) {
-  Open(/*shared=*/true);
+  Open(ProgramEngine::kStep);
   EXPECT_EQ(Run(0, 0), kSmCount);
   EXPECT_EQ(Run(0, 0, 40), 40);
   EXPECT_TRUE(fake_.awaited.empty());  // streams keep their order
 }
 
 TEST_F(StepSmsTest, SessionsAtWorkShareTheSms) {
-  Open(/*shared=*/true);
+  Open(ProgramEngine::kStep);
   EXPECT_EQ(Run(0, 0), 132);
   EXPECT_EQ(Run(1, 1), 66);  // behind the first, which has all
   EXPECT_EQ(fake_.awaited.size(), 1u);
@@ -92,16 +116,46 @@ TEST_F(StepSmsTest, SessionsAtWorkShareTheSms) {
   EXPECT_EQ(launches_.back().blocks, 16);
 }
 
-TEST_F(StepSmsTest, UnsharedTheyAreForOneSessionAtWork) {
-  Open(/*shared=*/false);
+TEST_F(StepSmsTest, BesideSingleOpsOfOthersProgramsAreGraphs) {
+  Open(ProgramEngine::kAuto);
   EXPECT_EQ(Run(0, 0), 132);
-  EXPECT_EQ(Run(1, 1), 0);
-  for (int i = 0; i < 30; ++i) Run(1, 1);  // until the first is forgotten
-  EXPECT_EQ(Run(1, 1), 132);
+  sms_.See({.session = 1});
+  EXPECT_EQ(Run(0, 0), 0);
+  for (int i = 0; i < 60; ++i) Run(0, 0);  // until the other is forgotten
+  End(0);
+  EXPECT_EQ(Run(0, 0), 132);
+}
+
+TEST_F(StepSmsTest, AmongProgramsTheEngineThatGetsMoreDoneWins) {
+  Open(ProgramEngine::kAuto);
+  int steps = 0, graphs = 0;
+  for (int i = 0; i < 600; ++i) {
+    const bool step = Run(i % 2, i % 2) != 0;
+    now_ns_ += step ? 300 : 200;
+    if (i >= 100) ++(step ? steps : graphs);
+    for (size_t launch = 0; launch < launches_.size(); ++launch) End(launch);
+  }
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(graphs, 500);
+}
+
+TEST_F(StepSmsTest, TheHighClassHasThreeQuarters) {
+  Open(ProgramEngine::kAuto);
+  Run(0, 0);
+  End(0);
+  EXPECT_EQ(Run(1, 8), 99);
+  EXPECT_EQ(Run(2, 1), 16);
+  EXPECT_EQ(Run(3, 2), 16);
+  EXPECT_EQ(Run(0, 3), 16);  // behind an older one of its class: 3 * 16 > 132 / 4
+  EXPECT_EQ(BlocksBesideLast(/*high=*/false), 16);
+  EXPECT_EQ(BlocksBesideLast(/*high=*/true), 99);
+  End(1);
+  EXPECT_EQ(Run(1, 8), 99);  // nobody of a lower class has its place
+  EXPECT_EQ(BlocksBesideLast(), 32);
 }
 
 TEST_F(StepSmsTest, ThereIsAnEndToWhatMayBeUnderWay) {
-  Open(/*shared=*/true);
+  Open(ProgramEngine::kStep);
   for (size_t i = 0; i < StepSms::kMaxLaunches; ++i) EXPECT_EQ(Run(0, 0), 132) << i;
   EXPECT_EQ(Run(0, 0), 0);
   End(0);
@@ -111,7 +165,7 @@ TEST_F(StepSmsTest, ThereIsAnEndToWhatMayBeUnderWay) {
 TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
   std::mt19937 random(Seed());
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
-  Open(/*shared=*/true);
+  Open(ProgramEngine::kStep);
   for (int turn = 0; turn < 3000; ++turn) {
     // Some end, of those that nothing keeps from running.
     for (size_t i = 0; i < launches_.size(); ++i) {
@@ -123,15 +177,14 @@ TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
       }
     }
     const int at_work = 1 + turn / 100 % 10;
-    if (Run(static_cast<int>(random() % at_work), static_cast<int>(random() % 8)) == 0) continue;
+    if (Run(static_cast<int>(random() % at_work), static_cast<int>(random() % 12)) == 0) continue;
     const Launched& last = launches_.back();
-    int beside = last.blocks;
+    ASSERT_LE(last.blocks + BlocksBesideLast(), kSmCount);
     for (size_t i = 0; i + 1 < launches_.size(); ++i) {
-      if (launches_[i].ended || last.behind.contains(i)) continue;
-      beside += launches_[i].blocks;
-      ASSERT_NE(launches_[i].program, last.program);
+      if (!launches_[i].ended && !last.behind.contains(i)) {
+        ASSERT_NE(launches_[i].program, last.program);
+      }
     }
-    ASSERT_LE(beside, kSmCount);
   }
 }
 

@@ -1,0 +1,48 @@
+#include "kernels/step/at_work.h"
+
+#include <algorithm>
+
+namespace concert::kernels::cuda {
+namespace {
+
+// A session that has not been seen while others were, so many times, is no longer at work: steps of
+// one model may take several times as long as another's.
+constexpr uint64_t kIdleAfter = 3 * AtWork::kMaxSessions;
+
+// Of splitmix64: sums of what it makes of different sessions differ.
+uint64_t Mixed(uint64_t session) {
+  session += 0x9e3779b97f4a7c15;
+  session = (session ^ session >> 30) * 0xbf58476d1ce4e5b9;
+  session = (session ^ session >> 27) * 0x94d049bb133111eb;
+  return session ^ session >> 31;
+}
+
+}  // namespace
+
+void AtWork::See(const SeenOp& op) {
+  last_ = op;
+  ++seen_;
+  Recent* its = std::find_if(recent_.begin(), recent_.end(), [&](const Recent& recent) {
+    return recent.order != 0 && recent.op.session == op.session;
+  });
+  if (its == recent_.end()) {
+    its = std::min_element(recent_.begin(), recent_.end(),
+                           [](const Recent& a, const Recent& b) { return a.order < b.order; });
+  }
+  *its = {op, seen_};
+  CountRecent();
+}
+
+void AtWork::CountRecent() {
+  high_ = others_ = 0;
+  only_programs_ = true;
+  company_ = 0;
+  for (const Recent& recent : recent_) {
+    if (recent.order == 0 || recent.order + kIdleAfter <= seen_) continue;
+    ++(recent.op.high ? high_ : others_);
+    only_programs_ = only_programs_ && recent.op.program;
+    company_ += Mixed(recent.op.session);
+  }
+}
+
+}  // namespace concert::kernels::cuda

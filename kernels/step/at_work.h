@@ -1,0 +1,52 @@
+// Who a GPU works for.
+#ifndef CONCERT_KERNELS_STEP_AT_WORK_H_
+#define CONCERT_KERNELS_STEP_AT_WORK_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace concert::kernels::cuda {
+
+// What is about to be launched.
+struct SeenOp {
+  uint32_t session = 0;
+  bool program = false;  // a run of one
+  bool high = false;     // on a lane of the high class
+  int64_t now_ns = 0;    // of a run; only ever compared with others'
+};
+
+// The sessions whose ops a GPU was given lately. One thread at a time.
+class AtWork {
+ public:
+  static constexpr size_t kMaxSessions = 16;  // more are taken for so many
+
+  void See(const SeenOp& op);
+
+  const SeenOp& last() const { return last_; }
+  // That are at work, the last one's among them: at least 1 once there was one.
+  int sessions() const { return high_ + others_; }
+  int high() const { return high_; }  // whose last op was of the high class
+  bool classes_differ() const { return high_ > 0 && others_ > 0; }
+  bool only_programs() const { return only_programs_; }  // of each session the last op was a run
+  // A number of these sessions, which differs from others'.
+  uint64_t company() const { return company_; }
+
+ private:
+  struct Recent {
+    SeenOp op;
+    uint64_t order = 0;  // among all that were seen; 0: none
+  };
+  void CountRecent();
+
+  std::array<Recent, kMaxSessions> recent_;
+  uint64_t seen_ = 0;
+  SeenOp last_;
+  int high_ = 0, others_ = 0;
+  bool only_programs_ = true;
+  uint64_t company_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_AT_WORK_H_

@@ -1,0 +1,61 @@
+// Which engine runs programs while several sessions are at work: the one under which more of their
+// work gets done, as measured with just these sessions.
+//
+// How well launches of the step kernel share the SMs, and graphs the rest of the GPU, depends on
+// all that run beside each other (one H100, `program_engine` step against graph: two programs of
+// hidden 1024 1.6 times as many steps, eight with a row each 1.24, six of GQA 1536 0.83), so it is
+// all of them that change.
+#ifndef CONCERT_KERNELS_STEP_ENGINE_CONTEST_H_
+#define CONCERT_KERNELS_STEP_ENGINE_CONTEST_H_
+
+#include <array>
+#include <cstdint>
+
+namespace concert::kernels::cuda {
+
+// One thread at a time. Pure: what it says follows from what it was asked.
+class EngineContest {
+ public:
+  static constexpr int kCompanies = 8;  // whose results are kept
+  // Of a contest, runs for each session and engine: first those whose neighbours still have the
+  // other engine, then those that count.
+  static constexpr int kSettlingRuns = 2, kCountedRuns = 8;
+  // A contest takes a hundredth of the runs: caches grow, and clients change what they do.
+  static constexpr int kRunsBetween = 99;  // for each of a contest's
+  // The graph must be so much faster: clients that do not keep the GPU busy get as much done with
+  // either engine, and the step kernel's latency is the lower one.
+  static constexpr double kGraphMargin = 1.05;
+
+  // Whether the step kernel is to run a program that is about to be launched. `company`: a number
+  // of these sessions, which differs from others'; `work`: of the run, in whatever is the same for
+  // all, as bytes.
+  bool StepWanted(uint64_t company, int sessions, double work, int64_t now_ns);
+
+ private:
+  enum class Phase : uint8_t { kStep, kGraph, kDecided };
+
+  struct Trial {
+    uint64_t company = 0;
+    uint64_t asked = 0;  // when it was last asked about, as which of all; 0: never
+    Phase phase = Phase::kStep;
+    bool step_won = true;
+    int64_t runs = 0;  // in this phase
+    // Of the runs that count.
+    int64_t begin_ns = 0, last_ns = 0;
+    int64_t longest_gap_ns = 0;  // which may be a pause of the clients and so does not count
+    double work = 0;
+    double step_rate = 0;  // work a ns
+  };
+
+  Trial& TrialOf(uint64_t company);
+  // Counts a run. Whether the phase is over.
+  static bool Count(int sessions, double work, int64_t now_ns, Trial& trial);
+
+  std::array<Trial, kCompanies> trials_;
+  uint64_t asked_ = 0;
+  uint64_t last_company_ = 0;
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_STEP_ENGINE_CONTEST_H_
