@@ -44,14 +44,22 @@ constexpr OpKind Collective(uint16_t kind) {
 constexpr OpKind Row(uint16_t kind, decltype(OpKind::admit) admit,
                      decltype(OpKind::accesses) accesses, decltype(OpKind::compute) compute,
                      std::span<const uint8_t> row_operands = {}) {
-  return {kind,    nullptr,     false, admit, accesses, compute, CONCERT_LAUNCHER(LaunchRow),
-          nullptr, row_operands};
+  return {.kind = kind,
+          .noun = nullptr,
+          .collective = false,
+          .admit = admit,
+          .accesses = accesses,
+          .compute = compute,
+          .launch = CONCERT_LAUNCHER(LaunchRow),
+          .launch_collective = nullptr,
+          .launch_together = CONCERT_LAUNCHER(LaunchRows),
+          .row_operands = row_operands};
 }
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
-           CONCERT_LAUNCHER(LaunchGemm), nullptr, kGemmOperands},
+           CONCERT_LAUNCHER(LaunchGemm), nullptr, nullptr, kGemmOperands},
     OpKind{CONCERT_OP_COPY, nullptr, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
            CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
@@ -69,7 +77,8 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_ROPE_APPEND, AdmitRopeAppend, AccessesOfRopeAppend, ComputeRopeAppend),
     OpKind{CONCERT_OP_ATTENTION_DECODE, nullptr, false, AdmitAttentionDecode,
            AccessesOfAttentionDecode, ComputeAttentionDecode,
-           CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr},
+           CONCERT_LAUNCHER(LaunchAttentionDecode), nullptr,
+           CONCERT_LAUNCHER(LaunchAttentionDecodes)},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm,
         kLayerNormOperands),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise,

@@ -53,6 +53,9 @@ struct AdmitContext {
   std::span<const BufferRange> slots;    // of the program that the op is to be part of
 };
 
+// Ops that OpKind::launch_together takes.
+inline constexpr size_t kMaxTogether = 8;
+
 struct OpKind {
   uint16_t kind;     // concert_op_kind_name() is what it is called
   const char* noun;  // in a sentence, with an s for several; null: what it is called
@@ -75,6 +78,12 @@ struct OpKind {
   // Enqueues all ranks' parts. Null but for collectives in builds with CUDA.
   absl::Status (*launch_collective)(cuda::CollectiveContext& context,
                                     std::span<const Op* const> parts);
+
+  // Enqueues the same op of several programs, which are alike but for addresses, as one launch: at
+  // most kMaxTogether. Op i does nothing where bit i of the word at `there`, which is the GPU's to
+  // read, is 0; null: all are there. Null: each must be launched by itself.
+  absl::Status (*launch_together)(cuda::LaunchContext& context, std::span<const Op* const> ops,
+                                  const uint32_t* there) = nullptr;
 
   // Of kinds whose body begins with a number of rows, each of which becomes what it would alone:
   // where in the body operands are (concert_operand). So what has more of such rows is one op.

@@ -6,40 +6,67 @@ namespace {
 
 // REQUIRES: all threads call it, with the same item. They must see one length, which the client may
 // change meanwhile.
-__device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, uint64_t item) {
+__device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, const AttentionDecodeArgs& op,
+                                  uint64_t item) {
   __shared__ uint32_t shared_length;
   AttentionChunk chunk;
-  chunk.kv_head = static_cast<uint32_t>(item % args.op.kv_heads);
-  const uint64_t of_row = item / args.op.kv_heads;
+  chunk.kv_head = static_cast<uint32_t>(item % op.kv_heads);
+  const uint64_t of_row = item / op.kv_heads;
   chunk.index = static_cast<uint32_t>(of_row % args.partials.chunks);
   chunk.row = of_row / args.partials.chunks;
   __syncthreads();  // the item before has been read
-  if (threadIdx.x == 0) shared_length = args.op.LengthOf(chunk.row);
+  if (threadIdx.x == 0) shared_length = op.LengthOf(chunk.row);
   __syncthreads();
   const uint32_t length = shared_length;
-  const uint32_t first = length - min(length, args.op.span_max());
+  const uint32_t first = length - min(length, op.span_max());
   chunk.begin = min(length, first + chunk.index * args.chunk_tokens);
   chunk.end = min(length, chunk.begin + args.chunk_tokens);
   return chunk;
 }
 
+__device__ bool IsThere(const AttentionKernelArgs& args, uint64_t op) {
+  return args.there == nullptr || (*args.there >> op & 1) != 0;
+}
+
+__device__ AttentionDecodeArgs OpAt(const AttentionKernelArgs& args, uint64_t index) {
+  const AttentionPlaces& places = args.places[index];
+  AttentionDecodeArgs op = args.op;
+  op.q = places.q, op.page_table = places.page_table, op.lengths = places.lengths;
+  op.out = places.out, op.cache.k = places.k, op.cache.v = places.v;
+  return op;
+}
+
+// Of an op's rows.
+template <int kDim>
+__device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_t index) {
+  const uint64_t states = index * args.op.rows * args.op.q_heads * args.partials.chunks;
+  AttentionPartials partials = args.partials;
+  partials.sums += states * kDim, partials.states += states;
+  return partials;
+}
+
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
   __shared__ WarpResults<kDim, AttentionThreads(kDim) / 32> results;
-  const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
-  for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const AttentionChunk chunk = ChunkOf(args, item);
-    AttendChunk<Cached>(args.op, chunk, results);
+  const uint64_t items_each = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
+  for (uint64_t item = blockIdx.x; item < args.op_count * items_each; item += gridDim.x) {
+    const uint64_t index = item / items_each;
+    if (!IsThere(args, index)) continue;
+    const AttentionDecodeArgs op = OpAt(args, index);
+    const AttentionChunk chunk = ChunkOf(args, op, item - index * items_each);
+    AttendChunk<Cached>(op, chunk, results);
     __syncthreads();
-    FinishChunk<Cached>(args.op, chunk, args.partials, results);
+    FinishChunk<Cached>(op, chunk, PartialsOf<kDim>(args, index), results);
   }
 }
 
 template <int kDim>
 __device__ void Combine(const AttentionKernelArgs& args) {
+  const uint64_t heads_each = uint64_t{args.op.rows} * args.op.q_heads;
   const uint64_t head = uint64_t{blockIdx.x} * (kCombineThreads / 32) + threadIdx.x / 32;
-  if (head >= uint64_t{args.op.rows} * args.op.q_heads) return;
-  CombineChunks<kDim>(args.op, args.partials, head);
+  const uint64_t index = head / heads_each;
+  if (index >= args.op_count || !IsThere(args, index)) return;
+  CombineChunks<kDim>(OpAt(args, index), PartialsOf<kDim>(args, index), head - index * heads_each);
 }
 
 }  // namespace

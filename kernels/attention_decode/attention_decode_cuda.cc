@@ -18,28 +18,44 @@ constexpr uint64_t kWantedBlocks = 8 * uint64_t{kAttentionBlocksPerSm} * 132;
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Cuts rows into chunks, as many as the workspace holds.
-AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionDecodeArgs& op) {
-  const uint64_t span = op.span_max(), heads = uint64_t{op.rows} * op.q_heads;
+AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionDecodeArgs& op,
+                                  size_t op_count) {
+  const uint64_t span = op.span_max(), rows = op_count * op.rows, heads = rows * op.q_heads;
   const uint64_t chunk_bytes = op.head_dim * sizeof(float) + sizeof(SoftmaxState);
   const uint64_t fit = context.workspace_bytes / (heads * chunk_bytes);
-  const uint64_t wanted = CeilDiv(kWantedBlocks, uint64_t{op.rows} * op.kv_heads);
+  const uint64_t wanted = CeilDiv(kWantedBlocks, rows * op.kv_heads);
   const uint64_t most = std::max<uint64_t>(1, std::min(fit, wanted));
   const uint64_t tokens = CeilDiv(span, std::min(most, CeilDiv(span, kMinChunkTokens)));
   const uint64_t chunks = CeilDiv(span, tokens);
   auto* sums = reinterpret_cast<float*>(context.workspace);
   return {
       .op = op,
+      .op_count = static_cast<uint32_t>(op_count),
       .chunk_tokens = static_cast<uint32_t>(tokens),
       .partials = {.chunks = static_cast<uint32_t>(chunks),
                    .sums = sums,
-                   .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)}};
+                   .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)},
+      .there = nullptr,
+      .places = {}};
 }
 
 }  // namespace
 
 absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
-  const AttentionKernelArgs args = CutIntoChunks(context, op.attention_decode);
-  const uint64_t items = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
+  const Op* const one[] = {&op};
+  return LaunchAttentionDecodes(context, one, nullptr);
+}
+
+absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* const> ops,
+                                    const uint32_t* there) {
+  AttentionKernelArgs args = CutIntoChunks(context, ops[0]->attention_decode, ops.size());
+  args.there = there;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const AttentionDecodeArgs& op = ops[i]->attention_decode;
+    args.places[i] = {op.q, op.page_table, op.lengths, op.out, op.cache.k, op.cache.v};
+  }
+  const uint64_t rows = ops.size() * args.op.rows;
+  const uint64_t items = rows * args.partials.chunks * args.op.kv_heads;
   const uint64_t places =
       uint64_t{kAttentionBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
@@ -52,7 +68,7 @@ absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
   absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks,
                                AttentionThreads(args.op.head_dim));
   if (!status.ok() || args.partials.chunks == 1) return status;
-  const uint64_t heads = uint64_t{args.op.rows} * args.op.q_heads;
+  const uint64_t heads = rows * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),
                 kCombineThreads);
 }

@@ -34,6 +34,9 @@ struct LaunchContext;  // kernels/cuda_api/launch_context.h
 // Two launches where contexts are long and rows few. Products of q and k are summed in fp32;
 // probabilities are rounded to bf16 before they are multiplied by v, as elsewhere.
 absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op);
+// OpKind::launch_together.
+absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* const> ops,
+                                    const uint32_t* there);
 }  // namespace cuda
 
 }  // namespace concert::kernels

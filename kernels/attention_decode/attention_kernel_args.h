@@ -31,12 +31,24 @@ struct AttentionPartials {
   SoftmaxState* states;
 };
 
+// Ops that go together.
+inline constexpr uint32_t kMaxAttentionOps = 8;
+
+// Where one of several ops that are alike has its operands.
+struct AttentionPlaces {
+  Address q, page_table, lengths, out, k, v;
+};
+
 // A row's tokens are cut into chunks of `chunk_tokens`, of which a block takes one for a head of
-// the cache.
+// the cache. Rows of all ops are one behind the other.
 struct AttentionKernelArgs {
-  AttentionDecodeArgs op;
+  AttentionDecodeArgs op;  // any of them
+  uint32_t op_count;
   uint32_t chunk_tokens;
-  AttentionPartials partials;
+  AttentionPartials partials;  // of all rows
+  // Op i does nothing where bit i is 0. Null: all are there.
+  const uint32_t* there;
+  AttentionPlaces places[kMaxAttentionOps];
 };
 
 }  // namespace concert::kernels::cuda

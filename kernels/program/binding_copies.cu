@@ -16,6 +16,8 @@ __device__ void Copy(const BindingCopy& copy, uint64_t first, uint64_t step) {
 }  // namespace
 
 extern "C" __global__ void concert_copy_bindings(const __grid_constant__ BindingCopyArgs args) {
+  if (args.there != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *args.there = args.members;
+  if (args.count == 0) return;
   const BindingCopy& copy = args.copies[blockIdx.x / args.blocks_each];
   const uint64_t first = uint64_t{blockIdx.x % args.blocks_each} * blockDim.x + threadIdx.x;
   const uint64_t step = uint64_t{args.blocks_each} * blockDim.x;

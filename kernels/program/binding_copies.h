@@ -14,7 +14,10 @@ class BindingCopies {
  public:
   enum class Way { kIn, kOut };
 
-  explicit BindingCopies(Way way) : way_(way) { args_.count = 0; }
+  explicit BindingCopies(Way way) : way_(way) {
+    args_.there = nullptr;
+    args_.count = 0;
+  }
 
   // A run's: of the bindings that go this way. `staged`: where the run has binding i. At most
   // kMaxBindingCopies in all.
@@ -29,7 +32,12 @@ class BindingCopies {
                                      .bytes = binding.bytes};
     }
   }
-  // On the context's stream; nothing if there are none.
+  // Says at `there`, of the GPU's memory, who takes part, too.
+  void Note(uint32_t members, Address there) {
+    args_.there = reinterpret_cast<uint32_t*>(there);
+    args_.members = members;
+  }
+  // On the context's stream; nothing if there is nothing to do.
   absl::Status Launch(const LaunchContext& context);
 
  private:

@@ -17,6 +17,8 @@ struct BindingCopy {
 inline constexpr uint32_t kMaxBindingCopies = 80;
 
 struct BindingCopyArgs {
+  uint32_t* there;   // becomes `members`; null: nothing does
+  uint32_t members;  // of a pass, that take part: bit i: member i
   uint32_t count;
   uint32_t blocks_each;  // block b does part b % blocks_each of copy b / blocks_each
   BindingCopy copies[kMaxBindingCopies];

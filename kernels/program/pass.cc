@@ -222,19 +222,22 @@ absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> membe
                                 members[0].program->bindings[binding++].written});
   }
   PassSlots slots(first.slots, std::move(begins), first.gpu, members.size());
-  std::vector<std::vector<Op>> waiting(members.size());  // ops of members since the last for all
+  std::vector<std::vector<Op>> waiting;  // since the last for all, by op and member
   const auto add_waiting = [&] {
-    for (size_t m = 0; m < members.size(); ++m) {
-      program.ops.insert(program.ops.end(), waiting[m].begin(), waiting[m].end());
-      pass->owners.insert(pass->owners.end(), waiting[m].size(), static_cast<int8_t>(m));
-      waiting[m].clear();
+    for (const std::vector<Op>& one : waiting) {
+      for (size_t m = 0; m < members.size(); ++m) {
+        program.ops.push_back(one[m]);
+        pass->owners.push_back(static_cast<int8_t>(m));
+      }
     }
+    waiting.clear();
   };
   for (size_t i = 0; i < first.ops.size(); ++i) {
     const absl::StatusOr<OpOfAll> op = OpOfAll::Admit(members, i, slots);
     if (!op.ok()) return op.status();
     if (!plan.wide[i]) {
-      for (size_t m = 0; m < members.size(); ++m) waiting[m].push_back(op->of(m));
+      std::vector<Op>& one = waiting.emplace_back();
+      for (size_t m = 0; m < members.size(); ++m) one.push_back(op->of(m));
       continue;
     }
     add_waiting();

@@ -19,6 +19,7 @@ namespace concert::kernels {
 
 // Programs of one pass: more would make its GEMMs bound by arithmetic.
 inline constexpr size_t kMaxPassMembers = 8;
+static_assert(kMaxPassMembers <= kMaxTogether);
 
 // What of a pass's programs is in flight, in it or alone: the scheduler's.
 struct PassUse {
@@ -41,7 +42,9 @@ struct PassUse {
 struct Pass {
   static constexpr int8_t kAll = -1;
 
-  Program program;             // all ops; its bindings have the bytes of all members
+  // All ops; its bindings have the bytes of all members. An op that each member has is there once
+  // for each, one behind the other.
+  Program program;
   std::vector<int8_t> owners;  // by op: its member, or kAll
   uint32_t member_count = 0;
   std::array<const Program*, kMaxPassMembers> members{};  // to be told apart, not to be looked at

@@ -13,6 +13,9 @@
 namespace concert::kernels::cuda {
 namespace {
 
+// Of the workspace, for the word that says who takes part: a multiple of its parts' alignment.
+constexpr size_t kThereBytes = 256;
+
 // Streams and events that are there while a pass is captured.
 class Branches {
  public:
@@ -47,15 +50,16 @@ class Branches {
   const Driver& driver_;
 };
 
-// One capture. Ops for all members are on the main stream; those between two of them, on a stream
-// for each member.
+// One capture. What is one launch for all members is on the main stream; what each has by itself,
+// on a stream for each.
 class Capturer {
  public:
-  Capturer(LaunchContext& context, const Pass& pass, CUgraph graph,
+  Capturer(LaunchContext& context, const Pass& pass, Address there, CUgraph graph,
            std::array<std::vector<CUgraphNode>, kMaxPassMembers>& nodes)
       : context_(context),
         driver_(context.api.driver),
         pass_(pass),
+        there_(reinterpret_cast<const uint32_t*>(there)),
         graph_(graph),
         nodes_(nodes),
         main_(context.stream),
@@ -66,8 +70,10 @@ class Capturer {
   absl::Status Run() {
     if (absl::Status status = branches_.Open(context_.gpu, pass_.member_count); !status.ok())
       return status;
-    for (size_t i = 0; i < pass_.program.ops.size(); ++i) {
-      if (absl::Status status = Add(i); !status.ok()) {
+    for (size_t i = 0, count = 0; i < pass_.program.ops.size(); i += count) {
+      const std::vector<const Op*> together = TogetherFrom(i);
+      count = together.empty() ? 1 : together.size();
+      if (absl::Status status = together.empty() ? Add(i) : AddTogether(together); !status.ok()) {
         const Op& op = pass_.program.ops[i];
         return {status.code(), absl::StrCat("op ", i, " of the pass, ",
                                             concert_op_kind_name(op.kind), ": ", status.message())};
@@ -77,6 +83,20 @@ class Capturer {
   }
 
  private:
+  // The ops that members have at `index`, where those go as one launch; else none.
+  std::vector<const Op*> TogetherFrom(size_t index) const {
+    const Op* const first = &pass_.program.ops[index];
+    if (pass_.owners[index] != 0 || FindOpKind(first->kind)->launch_together == nullptr) return {};
+    std::vector<const Op*> ops;
+    for (size_t m = 0; m < pass_.member_count; ++m) ops.push_back(first + m);
+    return ops;
+  }
+
+  absl::Status AddTogether(const std::vector<const Op*>& ops) {
+    if (absl::Status status = Join(); !status.ok()) return status;
+    return FindOpKind(ops[0]->kind)->launch_together(context_, ops, there_);
+  }
+
   absl::Status Add(size_t index) {
     const Op& op = pass_.program.ops[index];
     const int8_t owner = pass_.owners[index];
@@ -143,6 +163,7 @@ class Capturer {
   LaunchContext& context_;
   const Driver& driver_;
   const Pass& pass_;
+  const uint32_t* const there_;
   const CUgraph graph_;
   std::array<std::vector<CUgraphNode>, kMaxPassMembers>& nodes_;
   const CUstream main_;
@@ -160,6 +181,8 @@ absl::StatusOr<std::unique_ptr<PassGraph>> PassGraph::Capture(LaunchContext& con
   const Driver& driver = context.api.driver;
   std::unique_ptr<PassGraph> made(new PassGraph(driver, context.gpu));
   made->enabled_ = (1u << pass.member_count) - 1;
+  context.workspace_bytes -= kThereBytes;
+  made->there_ = context.workspace + context.workspace_bytes;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuGraphCreate, &made->graph_, 0);
   // Relaxed: what other threads do meanwhile is no part of it and stays allowed.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamBeginCaptureToGraph, context.stream,
@@ -169,7 +192,7 @@ absl::StatusOr<std::unique_ptr<PassGraph>> PassGraph::Capture(LaunchContext& con
   CUgraph graph = nullptr;
   CUresult ended = CUDA_SUCCESS;
   {
-    Capturer capturer(context, pass, made->graph_, made->nodes_);
+    Capturer capturer(context, pass, made->there_, made->graph_, made->nodes_);
     status = capturer.Run();
     ended = driver.cuStreamEndCapture(stream, &graph);
   }
@@ -210,6 +233,7 @@ absl::Status PassGraph::Launch(const LaunchContext& context, const Pass& pass,
     out.Add(run->program, staged);
   }
   if (absl::Status status = Enable(members); !status.ok()) return status;
+  in.Note(members, there_);
   if (absl::Status status = in.Launch(context); !status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuGraphLaunch, executable_, context.stream);
   return out.Launch(context);

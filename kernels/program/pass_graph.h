@@ -1,4 +1,5 @@
-// How a pass runs on CUDA: as one graph, in which what is done for each member lies side by side.
+// How a pass runs on CUDA: as one graph, in which what is done for each member is one launch for all
+// of them, or lies side by side.
 #ifndef CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
 #define CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
 
@@ -16,29 +17,30 @@ namespace concert::kernels::cuda {
 
 class PassGraph final : public ProgramExecutable {
  public:
-  // Captures what each op launches by itself, on the context's stream and others beside it, where
-  // nothing runs, with the context's workspace, which is the pass's alone. An error names the op.
+  // Captures what ops launch, on the context's stream and others beside it, where nothing runs,
+  // with the context's workspace, which is the pass's alone. An error names the op.
   static absl::StatusOr<std::unique_ptr<PassGraph>> Capture(LaunchContext& context,
                                                             const Pass& pass);
   // REQUIRES: nothing launched it that has not ended.
   ~PassGraph() override;
 
-  // Enqueues runs of it between copies of their bindings, on the context's stream. What is done for
-  // members that have none is switched off. REQUIRES: runs in it that were launched before are
+  // Enqueues runs of it between copies of their bindings, on the context's stream. Nothing is done
+  // for members that have none. REQUIRES: runs in it that were launched before are
   // ahead on the stream: they have the same arena.
   absl::Status Launch(const LaunchContext& context, const Pass& pass,
                       std::span<const Op* const> runs);
 
  private:
   PassGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}
-  // Has exactly the nodes of these members run, bit i being member i, and those of all.
+  // Has exactly the nodes of these members run, bit i being member i, and those of several.
   absl::Status Enable(uint32_t members);
 
   const Driver& driver_;
   const int gpu_;
   CUgraph graph_ = nullptr;  // whose nodes name those of the executable
   CUgraphExec executable_ = nullptr;
-  std::array<std::vector<CUgraphNode>, kMaxPassMembers> nodes_;  // by member
+  std::array<std::vector<CUgraphNode>, kMaxPassMembers> nodes_;  // by member, its own
+  Address there_ = 0;  // where launches for several members see who takes part
   uint32_t enabled_ = 0;
 };
 

@@ -82,6 +82,7 @@ struct RowArgs {
   // The track's; null: a launch of its own, which waits for all that the stream has before it and
   // signals nothing.
   GroupCounters* counters;
+  const uint32_t* there;  // nothing is done for task i where bit i is 0; null: all are there
   uint8_t task_count;
   uint8_t set;           // of the counters
   uint8_t inputs_early;  // as GroupArgs'

@@ -84,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   }
   const Place place = PlaceOfBlock(args);
   const RowTask& task = args.tasks[place.task];
+  if (args.there != nullptr && (*args.there >> place.task & 1) == 0) return;
   if (on_track) WaitForInputs(args, task);
   ComputeRowTask(task, place.block, task.blocks);
   if (on_track) Complete(args, task, place.task);

@@ -31,16 +31,11 @@ struct RowOpKind {
   uint64_t (*lower)(const Op& op, RowTask& task);
 };
 constexpr RowOpKind kKinds[] = {
-    {CONCERT_OP_RMS_NORM, LowerRmsNorm},
-    {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
-    {CONCERT_OP_EMBEDDING, LowerEmbedding},
-    {CONCERT_OP_ARGMAX, LowerArgmax},
-    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
-    {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
-    {CONCERT_OP_ELEMENTWISE, LowerElementwise},
-    {CONCERT_OP_ADVANCE, LowerAdvance},
-    {CONCERT_OP_QUANTIZE, LowerQuantize},
-    {CONCERT_OP_SAMPLE, LowerSample},
+    {CONCERT_OP_RMS_NORM, LowerRmsNorm},        {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_EMBEDDING, LowerEmbedding},     {CONCERT_OP_ARGMAX, LowerArgmax},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},  {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
+    {CONCERT_OP_ELEMENTWISE, LowerElementwise}, {CONCERT_OP_ADVANCE, LowerAdvance},
+    {CONCERT_OP_QUANTIZE, LowerQuantize},       {CONCERT_OP_SAMPLE, LowerSample},
 };
 
 const RowOpKind* Find(const Op& op) {
@@ -77,8 +72,10 @@ unsigned LowerRows(std::span<const Op* const> ops, unsigned max_blocks, RowArgs&
   return blocks;
 }
 
-absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops) {
+absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops,
+                        const uint32_t* there) {
   RowArgs args{};
+  args.there = there;
   const unsigned blocks = LowerRows(ops, kMaxBlocks, args);
   return LaunchKernel(context.api.driver, context.gpu, context.kernels.rows, blocks, kRowThreads,
                       context.stream, args);

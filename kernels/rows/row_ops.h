@@ -2,6 +2,7 @@
 #ifndef CONCERT_KERNELS_ROWS_ROW_OPS_H_
 #define CONCERT_KERNELS_ROWS_ROW_OPS_H_
 
+#include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
@@ -19,8 +20,10 @@ bool AreRows(std::span<const Op* const> ops);
 // all, at least one for each. Returns how many. REQUIRES: AreRows(ops).
 unsigned LowerRows(std::span<const Op* const> ops, unsigned max_blocks, RowArgs& args);
 
-// One launch behind all that the context's stream has. REQUIRES: AreRows(ops).
-absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops);
+// One launch behind all that the context's stream has; OpKind::launch_together. REQUIRES:
+// AreRows(ops).
+absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops,
+                        const uint32_t* there = nullptr);
 // OpKind::launch.
 absl::Status LaunchRow(LaunchContext& context, const Op& op);
 
