@@ -1,5 +1,5 @@
-// Suite "steps": processes that each run whole decode steps on one GPU, through concert and with
-// PyTorch.
+// Suite "steps": processes that each run whole decode or prefill steps on one GPU, through concert
+// and with PyTorch.
 #ifndef CONCERT_TESTS_BENCH_STEPS_SUITE_H_
 #define CONCERT_TESTS_BENCH_STEPS_SUITE_H_
 
