@@ -1,6 +1,7 @@
 #include "tests/bench/print_result.h"
 
 #include <algorithm>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -52,6 +53,28 @@ void PrintSummary(const json& summary, std::ostream& out) {
   }
 }
 
+// Of each kind of client in a scenario with priorities: of clients alike the one that has least.
+void PrintKept(const json& scenario, std::ostream& out) {
+  if (!scenario.contains("high_p99_over_solo") || !scenario.contains("kept_of_alone")) return;
+  std::map<std::string, std::vector<size_t>> kinds;
+  for (size_t i = 0; i < scenario["client_names"].size(); ++i)
+    kinds[scenario["client_names"][i]].push_back(i);
+  for (const auto& [name, clients] : kinds) {
+    out << absl::StrFormat(
+        "%s, %s, of its speed and p99 alone:", scenario["name"].get<std::string>(), name);
+    for (const auto& [mode, kept] : scenario["kept_of_alone"].items()) {
+      const json& p99s = scenario["p99_over_alone"][mode];
+      double least = kept[clients[0]], worst = p99s[clients[0]];
+      for (const size_t i : clients) {
+        least = std::min(least, kept[i].get<double>());
+        worst = std::max(worst, p99s[i].get<double>());
+      }
+      out << absl::StrFormat(" %s %.2fx and %.2fx;", mode, least, worst);
+    }
+    out << "\n";
+  }
+}
+
 }  // namespace
 
 void PrintCaveats(const json& result, std::ostream& out) {
@@ -77,6 +100,7 @@ void PrintComparison(const json& result, std::ostream& out) {
                            best.is_null() ? "-" : absl::StrFormat("%.2f", best.get<double>()));
   }
   for (const json& scenario : result["scenarios"]) {
+    PrintKept(scenario, out);
     for (const json& mode : scenario.value("unavailable", json::array())) {
       out << absl::StrFormat("%s could not run %s: %s\n", mode["name"].get<std::string>(),
                              scenario["name"].get<std::string>(), mode["why"].get<std::string>());

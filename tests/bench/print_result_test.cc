@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(PrintResultTest, AFormThatOneScenarioLacksHasItsColumn) {
@@ -35,6 +36,26 @@ TEST(PrintResultTest, ALoserIsNamed) {
   std::ostringstream out;
   PrintComparison(result, out);
   EXPECT_THAT(out.str(), HasSubstr("loses: mixed, 2 of 8x16x32 x4: 0.48x as fast as mps in p99"));
+}
+
+TEST(PrintResultTest, WhatIsLeftBesideOthersIsSaidOfEachKindOfClient) {
+  json result = json::parse(R"({"summary": {}, "scenarios": [
+    {"name": "a", "times_us": {}, "client_names": ["s, high", "s, high", "m"],
+     "high_p99_over_solo": {"concert": 1.2},
+     "kept_of_alone": {"concert": [0.9, 0.8, 0.7], "mps": [0.1, 0.1, 0.2]},
+     "p99_over_alone": {"concert": [1.2, 1.1, 1.5], "mps": [3, 3, 2]}}]})");
+  const auto printed = [&] {
+    std::ostringstream out;
+    PrintComparison(result, out);
+    return out.str();
+  };
+  EXPECT_THAT(printed(), HasSubstr("a, m, of its speed and p99 alone: concert 0.70x and 1.50x; mps "
+                                   "0.20x and 2.00x;\n"));
+  EXPECT_THAT(printed(),
+              HasSubstr("a, s, high, of its speed and p99 alone: concert 0.80x and 1.20x"))
+      << "the least of clients alike";
+  result["scenarios"][0].erase("high_p99_over_solo");
+  EXPECT_THAT(printed(), Not(HasSubstr("alone"))) << "without priorities there are too many";
 }
 
 TEST(PrintResultTest, WhatIsModelledOrAQuickLookSaysSoFirst) {

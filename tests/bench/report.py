@@ -166,8 +166,15 @@ def latency_cells(s, mode, clients):
         [number(alone and alone[worst]["p99"], 0)]
 
 
+def kept_cell(s, mode, clients):
+    """What is left of its throughput alone to that one of the clients alike that has least."""
+    kept = s.get("kept_of_alone", {}).get(mode)
+    return f"{100 * min(kept[client] for client in clients):.0f} %" if kept else "–"
+
+
 def latency_table(result):
     modes = ["concert", *rivals_of(result)]
+    with_kept = any("kept_of_alone" in s for s in result["scenarios"])  # older files lack it
     rows = []
     for s in result["scenarios"]:
         for name, clients in client_kinds(s).items():
@@ -175,8 +182,10 @@ def latency_table(result):
                 if mode in s["latency_us"]:
                     own = [number(report_data.geometric_mean([report_data.client_speedups(s, mode)[i] for i in clients]), 2)
                            if mode != "concert" else ""]
-                    rows.append([s["name"], f"{len(clients)} × {name}", mode, *latency_cells(s, mode, clients), *own])
-    head = ["scenario", "clients", "mode", "p50 (p10–p90 of laps)", "p99 (p10–p90 of laps)", "p99 alone", "× throughput"]
+                    rows.append([s["name"], f"{len(clients)} × {name}", mode, *latency_cells(s, mode, clients),
+                                 *([kept_cell(s, mode, clients)] if with_kept else []), *own])
+    head = ["scenario", "clients", "mode", "p50 (p10–p90 of laps)", "p99 (p10–p90 of laps)", "p99 alone",
+            *(["throughput kept of alone"] if with_kept else []), "× throughput"]
     run, units = {"tenants": ("chain", "GEMMs"), "steps": ("step", "steps")}[result["suite"]]
     return ["", f"Of one client's {run}, in microseconds: of clients alike the one with the worst p99; and how many times"
             f" as many {units} they do through concert:", "", *table_of(head, rows, text_columns=3)]

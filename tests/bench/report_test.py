@@ -91,6 +91,10 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| y | 2 × s | mps | 180 (178–182) |", text)
         self.assertEqual([loss.over for loss in report_data.losses_of(result)], [])
         self.assertAlmostEqual(report_data.speedups_of(result, result["scenarios"][0])["best_baseline"], 1.6)
+        result["scenarios"][0]["kept_of_alone"] = {"concert": [0.7, 0.65], "ops": [0.8, 0.8]}
+        text = "\n".join(report.table(result))
+        self.assertIn("| y | 2 × s | concert | 120 (118–122) | 130 (125–145) | – | 65 % |  |", text)
+        self.assertIn("| y | 2 × s | mps | 180 (178–182) | 220 (215–235) | – | – | 1.60 |", text)
 
     def test_c3_has_shares_of_the_ideal_and_its_worst_first(self):
         result = c3_result()

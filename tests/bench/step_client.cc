@@ -61,6 +61,10 @@ absl::Status StepClient::UploadTensor(StepTensor tensor, uint32_t layer, Slice& 
 absl::Status StepClient::MakeTensors() {
   absl::Status made = UploadTensor(StepTensor::kFinalNorm, 0, tensors_.final_norm);
   if (made.ok()) made = Upload(data_.CosSin(), tensors_.cos_sin);
+  if (made.ok() && data_.client().is_prefill())
+    made = Upload(data_.query_starts(), tensors_.query_starts);
+  if (made.ok() && data_.client().is_prefill())
+    made = Upload(data_.last_rows(), tensors_.last_rows);
   if (made.ok() && data_.model().vocabulary > 0)
     made = UploadTensor(StepTensor::kTable, 0, tensors_.table);
   tensors_.layers.resize(data_.model().layers);
@@ -78,12 +82,6 @@ absl::Status StepClient::MakeTensors() {
   return made;
 }
 
-uint64_t StepClient::output_bytes() const {
-  const StepModel& model = data_.model();
-  const uint64_t columns = model.vocabulary > 0 ? model.vocabulary : model.hidden;
-  return sizeof(uint16_t) * data_.batch() * columns;
-}
-
 absl::Status StepClient::MakeBindings() {
   const bool has_tokens = data_.model().vocabulary > 0;
   absl::Status made = has_tokens ? Upload(data_.tokens(), bindings_.in)
@@ -92,7 +90,7 @@ absl::Status StepClient::MakeBindings() {
   if (made.ok()) made = Upload(data_.slots(), bindings_.slots);
   if (made.ok()) made = Upload(data_.lengths(), bindings_.lengths);
   if (made.ok()) made = Upload(data_.page_table(), bindings_.pages);
-  const std::vector<uint8_t> poison(output_bytes(), 0xFF);
+  const std::vector<uint8_t> poison(data_.results().bytes(), 0xFF);
   if (made.ok()) made = Upload(poison, has_tokens ? tensors_.logits : bindings_.out);
   if (made.ok() && has_tokens)
     made = Upload(std::vector<int32_t>(data_.batch(), -1), bindings_.out);
@@ -159,12 +157,30 @@ absl::Status StepClient::RunStep() {
 
 absl::StatusOr<std::vector<uint16_t>> StepClient::Results() const {
   const bool has_logits = data_.model().vocabulary > 0;
-  std::vector<uint16_t> results(output_bytes() / sizeof(uint16_t));
-  const Buffer& buffer = BufferOf(has_logits ? tensors_.logits : bindings_.out);
-  absl::Status read = ToAbsl(buffer.Read(results.data(), output_bytes()));
+  std::vector<uint16_t> results;
+  absl::Status read =
+      Download(has_logits ? tensors_.logits : bindings_.out, data_.results(), results);
   if (read.ok() && has_logits) read = CheckTokens(results);
   if (!read.ok()) return read;
   return results;
+}
+
+absl::StatusOr<std::vector<LayerCache>> StepClient::Cache() const {
+  const StepExtent extent = data_.extent(StepTensor::kKeys);
+  std::vector<LayerCache> layers(data_.model().layers);
+  absl::Status read;
+  for (size_t i = 0; i < layers.size() && read.ok(); ++i) {
+    read = Download(tensors_.layers[i].keys, extent, layers[i].keys);
+    if (read.ok()) read = Download(tensors_.layers[i].values, extent, layers[i].values);
+  }
+  if (!read.ok()) return read;
+  return layers;
+}
+
+absl::Status StepClient::Download(const Slice& slice, StepExtent extent,
+                                  std::vector<uint16_t>& values) const {
+  values.resize(extent.rows * extent.columns);
+  return ToAbsl(BufferOf(slice).Read(values.data(), extent.bytes()));
 }
 
 absl::Status StepClient::CheckTokens(const std::vector<uint16_t>& logits) const {

@@ -1,4 +1,4 @@
-// A client of concert that runs decode steps.
+// A client of concert that runs decode or prefill steps.
 #ifndef CONCERT_TESTS_BENCH_STEP_CLIENT_H_
 #define CONCERT_TESTS_BENCH_STEP_CLIENT_H_
 
@@ -34,6 +34,8 @@ class StepClient {
   // Of the last step: the hidden state behind the last norm, or the logits. DATA_LOSS where the
   // tokens are not those of the logits.
   absl::StatusOr<std::vector<uint16_t>> Results() const;
+  // [layer]: the cache as the last step has left it.
+  absl::StatusOr<std::vector<LayerCache>> Cache() const;
 
  private:
   StepClient(const StepData& data, Form form, Session session, Queue queue)
@@ -48,7 +50,7 @@ class StepClient {
   absl::Status MakeBindings();
   absl::Status RecordProgram();
   absl::Status ListOps();
-  uint64_t output_bytes() const;
+  absl::Status Download(const Slice& slice, StepExtent extent, std::vector<uint16_t>& values) const;
   absl::Status CheckTokens(const std::vector<uint16_t>& logits) const;
   const Buffer& BufferOf(const Slice& slice) const;
 

@@ -69,7 +69,7 @@ float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16
 StepData::StepData(const StepScenario::Client& client, uint64_t place)
     : client_(client), place_(place) {
   for (const uint32_t length : client_.lengths) pages_ += (length - 1) / kPageSize + 1;
-  pages_of_row_ = (client_.longest() - 1) / kPageSize + 1;
+  pages_of_sequence_ = (client_.longest() - 1) / kPageSize + 1;
   ShufflePages();
 }
 
@@ -78,13 +78,23 @@ void StepData::ShufflePages() {
   std::iota(order.begin(), order.end(), 0);
   Random random(Mix(kDataSeed, place_));
   for (uint32_t i = pages_; i > 1; --i) std::swap(order[i - 1], order[random.Next() % i]);
-  page_table_.assign(uint64_t{batch()} * pages_of_row_, 0);
+  page_table_.assign(uint64_t{batch()} * pages_of_sequence_, 0);
   auto next = order.begin();
-  for (uint32_t row = 0; row < batch(); ++row) {
-    const uint32_t pages = (client_.lengths[row] - 1) / kPageSize + 1;
-    std::copy_n(next, pages, page_table_.begin() + uint64_t{row} * pages_of_row_);
+  for (uint32_t sequence = 0; sequence < batch(); ++sequence) {
+    const uint32_t pages = (client_.lengths[sequence] - 1) / kPageSize + 1;
+    std::copy_n(next, pages, page_table_.begin() + uint64_t{sequence} * pages_of_sequence_);
     next += pages;
   }
+}
+
+uint32_t StepData::PositionOf(uint32_t row) const {
+  const uint32_t count = client_.new_tokens();
+  return client_.lengths[SequenceOf(row)] - count + row % count;
+}
+
+StepExtent StepData::results() const {
+  if (model().vocabulary > 0) return {batch(), model().vocabulary};
+  return {rows(), model().hidden};
 }
 
 StepExtent StepData::extent(StepTensor tensor) const {
@@ -97,7 +107,7 @@ StepExtent StepData::extent(StepTensor tensor) const {
     case StepTensor::kMlpNorm:
       return {1, model.hidden};
     case StepTensor::kHidden:
-      return {batch(), model.hidden};
+      return {rows(), model.hidden};
     case StepTensor::kQkv:
       return {model.qkv_columns(), model.hidden};
     case StepTensor::kOut:
@@ -147,34 +157,49 @@ std::vector<uint16_t> StepData::Whole(StepTensor tensor, uint32_t layer) const {
   return rows;
 }
 
-uint64_t StepData::SlotOf(uint32_t row, uint32_t token) const {
-  const int32_t page = page_table_[uint64_t{row} * pages_of_row_ + token / kPageSize];
+uint64_t StepData::SlotOf(uint32_t sequence, uint32_t token) const {
+  const int32_t page = page_table_[uint64_t{sequence} * pages_of_sequence_ + token / kPageSize];
   return uint64_t(page) * kPageSize + token % kPageSize;
 }
 
 std::vector<int32_t> StepData::tokens() const {
   Random random(Mix(kDataSeed + 1, place_));
-  std::vector<int32_t> tokens(batch());
+  std::vector<int32_t> tokens(rows());
   for (int32_t& token : tokens)
     token = static_cast<int32_t>(random.Next() % client_.model.vocabulary);
   return tokens;
 }
 
 std::vector<int32_t> StepData::positions() const {
-  std::vector<int32_t> positions = lengths();
-  for (int32_t& position : positions) --position;
+  std::vector<int32_t> positions;
+  for (uint32_t row = 0; row < rows(); ++row)
+    positions.push_back(static_cast<int32_t>(PositionOf(row)));
   return positions;
 }
 
 std::vector<int32_t> StepData::slots() const {
   std::vector<int32_t> slots;
-  for (uint32_t row = 0; row < batch(); ++row)
-    slots.push_back(static_cast<int32_t>(SlotOf(row, client_.lengths[row] - 1)));
+  for (uint32_t row = 0; row < rows(); ++row)
+    slots.push_back(static_cast<int32_t>(SlotOf(SequenceOf(row), PositionOf(row))));
   return slots;
 }
 
 std::vector<int32_t> StepData::lengths() const {
   return {client_.lengths.begin(), client_.lengths.end()};
+}
+
+std::vector<int32_t> StepData::query_starts() const {
+  std::vector<int32_t> starts;
+  for (uint32_t sequence = 0; sequence <= batch(); ++sequence)
+    starts.push_back(static_cast<int32_t>(sequence * client_.new_tokens()));
+  return starts;
+}
+
+std::vector<int32_t> StepData::last_rows() const {
+  std::vector<int32_t> last = query_starts();
+  last.erase(last.begin());
+  for (int32_t& row : last) --row;
+  return last;
 }
 
 std::vector<float> StepData::CosSin() const {

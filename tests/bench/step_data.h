@@ -13,7 +13,7 @@ namespace concert::bench {
 enum class StepTensor : uint32_t {
   kTable = 0,  // embedding and LM head: vocabulary x hidden
   kFinalNorm,  // 1 x hidden
-  kHidden,     // what a model without a vocabulary begins with: batch x hidden
+  kHidden,     // what a model without a vocabulary begins with: rows x hidden
   // One of each layer:
   kNorm,     // 1 x hidden
   kQkv,      // (heads + 2 * kv_heads) * head_dim x hidden
@@ -30,8 +30,14 @@ struct StepExtent {
   uint64_t bytes() const { return rows * columns * sizeof(uint16_t); }
 };
 
-// Thread-safe. All lengths stay what they are: each step writes the newest token of each sequence
-// anew, and so gives what the step before gave.
+// Keys and values of all tokens in the cache of a layer, [slot][column].
+struct LayerCache {
+  std::vector<uint16_t> keys, values;
+};
+
+// Thread-safe. All lengths stay what they are: each step writes the new tokens of each sequence
+// anew, and so gives what the step before gave. A step has a row for each new token: those of one
+// sequence one behind the other.
 class StepData {
  public:
   static constexpr uint32_t kPageSize = 16;
@@ -43,6 +49,12 @@ class StepData {
   const StepScenario::Client& client() const { return client_; }
   const StepModel& model() const { return client_.model; }
   uint32_t batch() const { return client_.batch(); }
+  uint32_t rows() const { return client_.rows(); }
+  uint32_t SequenceOf(uint32_t row) const { return row / client_.new_tokens(); }
+  uint32_t PositionOf(uint32_t row) const;  // in its sequence
+  // What a step gives: the last hidden state of each row, or with a vocabulary the logits of the
+  // last token of each sequence.
+  StepExtent results() const;
 
   // Whether it is the same for all clients that share weights; else it is this client's state.
   static bool IsWeight(StepTensor tensor);
@@ -55,13 +67,15 @@ class StepData {
 
   // Pages of all sequences, in an order of their own.
   uint32_t pages() const { return pages_; }
-  uint32_t pages_of_row() const { return pages_of_row_; }  // columns of the page table
+  uint32_t pages_of_sequence() const { return pages_of_sequence_; }  // columns of the page table
   const std::vector<int32_t>& page_table() const { return page_table_; }
-  uint64_t SlotOf(uint32_t row, uint32_t token) const;
-  std::vector<int32_t> tokens() const;     // [row]; with a vocabulary
-  std::vector<int32_t> positions() const;  // of the newest token of each row
-  std::vector<int32_t> slots() const;
-  std::vector<int32_t> lengths() const;
+  uint64_t SlotOf(uint32_t sequence, uint32_t token) const;
+  std::vector<int32_t> tokens() const;        // [row]; with a vocabulary
+  std::vector<int32_t> positions() const;     // [row]
+  std::vector<int32_t> slots() const;         // [row]
+  std::vector<int32_t> lengths() const;       // [sequence]
+  std::vector<int32_t> query_starts() const;  // [sequence + 1]: the first row of each, and the end
+  std::vector<int32_t> last_rows() const;     // [sequence]
   // A row for each position: head_dim / 2 cosines, then as many sines.
   std::vector<float> CosSin() const;
 
@@ -71,7 +85,7 @@ class StepData {
 
   const StepScenario::Client client_;
   const uint64_t place_;
-  uint32_t pages_ = 0, pages_of_row_ = 0;
+  uint32_t pages_ = 0, pages_of_sequence_ = 0;
   std::vector<int32_t> page_table_;
 };
 

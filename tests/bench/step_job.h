@@ -1,4 +1,4 @@
-// A client of suite "steps": decode steps through concert, or by PyTorch.
+// A client of suite "steps": decode or prefill steps through concert, or by PyTorch.
 #ifndef CONCERT_TESTS_BENCH_STEP_JOB_H_
 #define CONCERT_TESTS_BENCH_STEP_JOB_H_
 

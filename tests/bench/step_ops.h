@@ -1,4 +1,4 @@
-// A decode step as concert's ops.
+// A decode or prefill step as concert's ops.
 #ifndef CONCERT_TESTS_BENCH_STEP_OPS_H_
 #define CONCERT_TESTS_BENCH_STEP_OPS_H_
 
@@ -13,7 +13,7 @@
 namespace concert::bench {
 
 using StepOp = std::variant<CopyOp, EmbeddingOp, RmsNormOp, GemmOp, RopeAppendOp, AttentionDecodeOp,
-                            GatedActivationOp, ArgmaxOp>;
+                            AttentionPrefillOp, GatedActivationOp, ArgmaxOp>;
 
 Ticket Submit(Queue& queue, const StepOp& op);
 
@@ -24,11 +24,13 @@ struct LayerSlices {
 // What stays in the client's memory from step to step.
 struct StepSlices {
   Slice table, final_norm, cos_sin;
-  Slice logits;  // with a vocabulary
+  Slice query_starts, last_rows;  // of role prefill
+  Slice logits;                   // with a vocabulary
   std::vector<LayerSlices> layers;
 };
 
-// What each step brings and gives: tokens, or without a vocabulary hidden states, [row].
+// What each step brings and gives. in, positions, slots: [row]; lengths, pages: [sequence]; out: a
+// token for each sequence, or without a vocabulary the hidden state of each row.
 struct StepBindings {
   Slice in, positions, slots, lengths, pages, out;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "Eigen/Core"
 #include "tests/bench/random_numbers.h"
@@ -14,6 +15,7 @@ using Row = Eigen::Map<const Eigen::VectorXf>;
 
 constexpr float kEpsilon = 1e-6f;  // of RmsNormOp
 constexpr uint64_t kBlockRows = StepData::kRowsAtOnce;
+constexpr uint32_t kCheckedRows = 64;  // of all sequences, where that are enough for each
 constexpr double kRoundingsOfLayer = 8, kLayersOfEnds = 2;
 
 Matrix ToMatrix(const std::vector<uint16_t>& bits, uint64_t columns) {
@@ -24,10 +26,16 @@ Matrix ToMatrix(const std::vector<uint16_t>& bits, uint64_t columns) {
 
 class Reference {
  public:
-  explicit Reference(const StepData& data)
-      : data_(data), model_(data.model()), cos_sin_(data.CosSin()) {}
+  Reference(const StepData& data, std::span<const LayerCache> cache)
+      : data_(data),
+        model_(data.model()),
+        cache_(cache),
+        cos_sin_(data.CosSin()),
+        rows_(CheckedRows(data)),
+        cache_errors_(data.batch()),
+        cache_sizes_(data.batch()) {}
 
-  Matrix Run() const {
+  ExpectedStep Run() {
     Matrix x = Input();
     for (uint32_t layer = 0; layer < model_.layers; ++layer) {
       x += Multiply(Attend(Norm(x, StepTensor::kNorm, layer), layer), StepTensor::kOut, layer);
@@ -35,17 +43,38 @@ class Reference {
       x += Multiply(Gate(Multiply(normed, StepTensor::kGateUp, layer)), StepTensor::kDown, layer);
     }
     x = Norm(x, StepTensor::kFinalNorm, 0);
-    return model_.vocabulary == 0 ? x : Multiply(x, StepTensor::kTable, 0);
+    ExpectedStep expected{.rows = rows_, .values = {}, .cache_error = CacheError()};
+    if (model_.vocabulary > 0) {
+      x = Multiply(LastRows(x), StepTensor::kTable, 0);
+      expected.rows.resize(data_.batch());
+      std::iota(expected.rows.begin(), expected.rows.end(), 0u);
+    }
+    expected.values.assign(x.data(), x.data() + x.size());
+    return expected;
   }
 
  private:
+  // Of each sequence, in rows_.
+  uint32_t rows_of_sequence() const { return static_cast<uint32_t>(rows_.size()) / data_.batch(); }
+
   Matrix Input() const {
-    if (model_.vocabulary == 0) return ToMatrix(data_.Whole(StepTensor::kHidden, 0), model_.hidden);
-    Matrix x(data_.batch(), model_.hidden);
-    const std::vector<int32_t> tokens = data_.tokens();
-    for (uint32_t row = 0; row < data_.batch(); ++row)
-      x.row(row) = ToMatrix(data_.Rows(StepTensor::kTable, 0, tokens[row], 1), model_.hidden);
+    Matrix x(rows_.size(), model_.hidden);
+    const std::vector<int32_t> tokens =
+        model_.vocabulary > 0 ? data_.tokens() : std::vector<int32_t>{};
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const auto bits = model_.vocabulary > 0
+                            ? data_.Rows(StepTensor::kTable, 0, tokens[rows_[i]], 1)
+                            : data_.Rows(StepTensor::kHidden, 0, rows_[i], 1);
+      x.row(static_cast<Eigen::Index>(i)) = ToMatrix(bits, model_.hidden);
+    }
     return x;
+  }
+
+  Matrix LastRows(const Matrix& x) const {
+    Matrix last(data_.batch(), x.cols());
+    for (uint32_t sequence = 0; sequence < data_.batch(); ++sequence)
+      last.row(sequence) = x.row((sequence + 1) * rows_of_sequence() - 1);
+    return last;
   }
 
   Matrix Norm(const Matrix& x, StepTensor tensor, uint32_t layer) const {
@@ -83,81 +112,139 @@ class Reference {
     return inner;
   }
 
-  Matrix Attend(const Matrix& normed, uint32_t layer) const {
+  Matrix Attend(const Matrix& normed, uint32_t layer) {
     Matrix qkv = Multiply(normed, StepTensor::kQkv, layer);
-    Matrix attended(data_.batch(), model_.q_columns());
-    ForEach(static_cast<int>(data_.batch()), [&](int row) {
-      Rotate(row, qkv);
-      AttendRow(row, layer, qkv.row(row), attended);
-    });
+    Matrix attended(qkv.rows(), model_.q_columns());
+    ForEach(static_cast<int>(data_.batch()),
+            [&](int sequence) { AttendSequence(sequence, layer, qkv, attended); });
     return attended;
   }
 
-  // The heads of q and k by the position of the row's newest token.
-  void Rotate(uint32_t row, Matrix& qkv) const {
+  void AttendSequence(uint32_t sequence, uint32_t layer, Matrix& qkv, Matrix& attended) {
+    Matrix keys = Cached(sequence, layer, StepTensor::kKeys);
+    Matrix values = Cached(sequence, layer, StepTensor::kValues);
+    const uint32_t first = sequence * rows_of_sequence();
+    for (uint32_t i = first; i < first + rows_of_sequence(); ++i) {
+      const uint32_t position = data_.PositionOf(rows_[i]);
+      Rotate(position, &qkv(i, 0));
+      const auto fresh = qkv.row(i).tail(2 * model_.kv_columns());
+      Append(sequence, fresh.head(model_.kv_columns()), keys.row(position));
+      Append(sequence, fresh.tail(model_.kv_columns()), values.row(position));
+    }
+    ForEach(static_cast<int>(rows_of_sequence()), [&](int i) {
+      const uint32_t row = first + i;
+      AttendRow(data_.PositionOf(rows_[row]) + 1, keys, values, qkv.row(row), attended.row(row));
+    });
+  }
+
+  // The heads of q and k.
+  void Rotate(uint32_t position, float* value) const {
     const uint32_t half = model_.head_dim / 2;
-    const float* cosine = &cos_sin_[uint64_t{data_.client().lengths[row] - 1} * model_.head_dim];
+    const float* cosine = &cos_sin_[uint64_t{position} * model_.head_dim];
     for (uint32_t head = 0; head < model_.heads + model_.kv_heads; ++head) {
-      float* value = &qkv(row, uint64_t{head} * model_.head_dim);
       for (uint32_t i = 0; i < half; ++i) {
         const float a = value[i], b = value[i + half];
         value[i] = a * cosine[i] - b * cosine[half + i];
         value[i + half] = b * cosine[i] + a * cosine[half + i];
       }
+      value += model_.head_dim;
     }
   }
 
-  // Keys or values of the row's tokens, the newest from `fresh`: [token][column].
-  Matrix Cached(uint32_t row, uint32_t layer, StepTensor tensor, const float* fresh) const {
-    const uint32_t length = data_.client().lengths[row], columns = model_.kv_columns();
-    Matrix cached(length, columns);
-    for (uint32_t token = 0; token < length; token += StepData::kPageSize) {
-      const uint32_t count = std::min(StepData::kPageSize, length - token);
+  // Keys or values of a sequence's tokens, [token][column]: new ones as the step has left them, or
+  // NaN, for which then come those of checked rows.
+  Matrix Cached(uint32_t sequence, uint32_t layer, StepTensor tensor) const {
+    const uint32_t length = data_.client().lengths[sequence], columns = model_.kv_columns();
+    const uint32_t old = length - data_.client().new_tokens();
+    Matrix cached = Matrix::Constant(length, columns, NAN);
+    for (uint32_t token = 0; token < old; token += StepData::kPageSize) {
+      const uint32_t count = std::min(StepData::kPageSize, old - token);
       cached.middleRows(token, count) =
-          ToMatrix(data_.Rows(tensor, layer, data_.SlotOf(row, token), count), columns);
+          ToMatrix(data_.Rows(tensor, layer, data_.SlotOf(sequence, token), count), columns);
     }
-    cached.row(length - 1) = Row(fresh, columns).transpose();
+    if (cache_.empty()) return cached;
+    const auto& left = tensor == StepTensor::kKeys ? cache_[layer].keys : cache_[layer].values;
+    for (uint32_t token = old; token < length; ++token) {
+      const uint16_t* const row = &left[data_.SlotOf(sequence, token) * columns];
+      std::transform(row, row + columns, cached.row(token).data(), FromBf16);
+    }
     return cached;
   }
 
-  void AttendRow(uint32_t row, uint32_t layer, const Eigen::RowVectorXf& qkv,
-                 Matrix& attended) const {
+  // Puts a checked row's key or value where what the step has left is.
+  void Append(uint32_t sequence, const Eigen::Ref<const Eigen::RowVectorXf>& fresh,
+              Eigen::Ref<Eigen::RowVectorXf> cached) {
+    cache_errors_[sequence] += (fresh - cached).squaredNorm();
+    cache_sizes_[sequence] += fresh.squaredNorm();
+    cached = fresh;
+  }
+
+  double CacheError() const {
+    if (cache_.empty()) return 0;
+    return std::sqrt(std::reduce(cache_errors_.begin(), cache_errors_.end()) /
+                     std::reduce(cache_sizes_.begin(), cache_sizes_.end()));
+  }
+
+  void AttendRow(uint32_t length, const Matrix& keys, const Matrix& values,
+                 const Eigen::Ref<const Eigen::RowVectorXf>& qkv,
+                 Eigen::Ref<Eigen::RowVectorXf> attended) const {
     const uint32_t dim = model_.head_dim, group = model_.heads / model_.kv_heads;
-    const float* fresh = qkv.data() + model_.q_columns();
-    const Matrix keys = Cached(row, layer, StepTensor::kKeys, fresh);
-    const Matrix values = Cached(row, layer, StepTensor::kValues, fresh + model_.kv_columns());
     for (uint32_t head = 0; head < model_.heads; ++head) {
       const uint32_t column = head / group * dim;
       const Row q(qkv.data() + uint64_t{head} * dim, dim);
       Eigen::VectorXf scores =
-          keys.middleCols(column, dim) * q / std::sqrt(static_cast<float>(dim));
+          keys.block(0, column, length, dim) * q / std::sqrt(static_cast<float>(dim));
       scores = (scores.array() - scores.maxCoeff()).exp();
       scores /= scores.sum();
-      attended.row(row).segment(uint64_t{head} * dim, dim) =
-          scores.transpose() * values.middleCols(column, dim);
+      attended.segment(uint64_t{head} * dim, dim) =
+          scores.transpose() * values.block(0, column, length, dim);
     }
   }
 
   const StepData& data_;
   const StepModel& model_;
+  const std::span<const LayerCache> cache_;
   const std::vector<float> cos_sin_;
+  const std::vector<uint32_t> rows_;
+  std::vector<double> cache_errors_, cache_sizes_;  // [sequence], of squares
 };
 
 }  // namespace
 
-std::vector<float> ReferenceStep(const StepData& data) {
-  const Matrix result = Reference(data).Run();
-  return {result.data(), result.data() + result.size()};
+std::vector<uint32_t> CheckedRows(const StepData& data) {
+  const uint32_t chunk = data.client().new_tokens();
+  const uint32_t count = std::min(chunk, std::max(kCheckedRows / data.batch(), 2u));
+  const uint32_t first = count == chunk ? count : count / 2, others = count - first;
+  std::vector<uint32_t> rows;
+  for (uint32_t begin = 0; begin < data.rows(); begin += chunk) {
+    for (uint32_t i = 0; i < first; ++i) rows.push_back(begin + i);
+    for (uint64_t i = 1; i <= others; ++i)
+      rows.push_back(begin + first + static_cast<uint32_t>(i * (chunk - first) / others) - 1);
+  }
+  return rows;
 }
 
-double StepError(std::span<const float> reference, std::span<const uint16_t> results) {
+bool ChecksAllRows(const StepData& data) { return CheckedRows(data).size() == data.rows(); }
+
+ExpectedStep ReferenceStep(const StepData& data, std::span<const LayerCache> cache) {
+  return Reference(data, cache).Run();
+}
+
+double StepError(const ExpectedStep& expected, StepExtent extent,
+                 std::span<const uint16_t> results) {
+  const auto finite = [](uint16_t bits) { return std::isfinite(FromBf16(bits)); };
+  if (!std::isfinite(expected.cache_error) || !std::ranges::all_of(results, finite)) return NAN;
   double error = 0, size = 0;
-  for (size_t i = 0; i < reference.size(); ++i) {
-    const double right = reference[i], difference = FromBf16(results[i]) - right;
-    error += difference * difference;
-    size += right * right;
+  auto right = expected.values.begin();
+  for (const uint32_t row : expected.rows) {
+    for (const uint16_t bits : results.subspan(row * extent.columns, extent.columns)) {
+      const double difference = FromBf16(bits) - *right;
+      error += difference * difference;
+      size += double{*right} * *right;
+      ++right;
+    }
   }
-  return std::sqrt(error / size);
+  return std::max(std::sqrt(error / size), expected.cache_error);
 }
 
 double StepTolerance(const StepModel& model) {

@@ -75,14 +75,17 @@ absl::StatusOr<std::map<std::string, StepModel>> ParseModels(const json& list,
   return models;
 }
 
-// `context` is a number, or [first, last] of a batch whose lengths are spread evenly.
-absl::StatusOr<std::vector<uint32_t>> ParseLengths(const json& entry, const std::string& where) {
+// `context` is a number, or [first, last] of a batch whose lengths are spread evenly. The chunk of
+// a prefill comes behind it, a decoded token is its last.
+absl::StatusOr<std::vector<uint32_t>> ParseLengths(const json& entry, uint32_t chunk,
+                                                   const std::string& where) {
   const absl::StatusOr<int64_t> batch = Integer(entry, "batch", kMaxBatch, 0, where);
   if (!batch.ok()) return batch.status();
   const json context = entry.value("context", json());
   const json ends = context.is_array() ? context : json::array({context, context});
   for (const json& end : ends) {
-    const bool right = end.is_number_integer() && end >= 1 && end <= kMaxStepExtent;
+    const bool right = end.is_number_integer() && end >= (chunk > 0 ? 0 : 1) &&
+                       end <= kMaxStepExtent - int64_t{chunk};
     if (ends.size() == 2 && right) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": context is ", context.dump(),
@@ -93,9 +96,26 @@ absl::StatusOr<std::vector<uint32_t>> ParseLengths(const json& entry, const std:
   for (int64_t i = 0; i < *batch; ++i) {
     const double share =
         *batch == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(*batch - 1);
-    lengths.push_back(static_cast<uint32_t>(std::lround(first + (last - first) * share)));
+    lengths.push_back(static_cast<uint32_t>(std::lround(first + (last - first) * share)) + chunk);
   }
   return lengths;
+}
+
+// 0 for role decode.
+absl::StatusOr<uint32_t> ParseChunk(const json& entry, const std::string& where) {
+  const json role = entry.value("role", json("decode"));
+  if (role == "prefill") {
+    const absl::StatusOr<int64_t> chunk = Integer(entry, "chunk", kMaxStepExtent, 0, where);
+    if (!chunk.ok()) return chunk.status();
+    return static_cast<uint32_t>(*chunk);
+  }
+  if (role != "decode") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": role is ", role.dump(), "; it must be \"decode\" or \"prefill\""));
+  }
+  if (!entry.contains("chunk")) return 0;
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ": chunk is ", entry["chunk"].dump(), "; only role prefill has one"));
 }
 
 absl::StatusOr<bool> SharesWeights(const json& entry, const std::string& where) {
@@ -115,15 +135,17 @@ absl::Status AppendClients(const json& entry, const std::map<std::string, StepMo
   const auto model = models.find(id.is_string() ? id.get<std::string>() : "");
   if (model == models.end())
     return absl::InvalidArgumentError(absl::StrCat(where, ": there is no model ", id.dump()));
-  const json role = entry.value("role", json("decode"));
-  if (role != "decode") {
-    scenario.unsupported = absl::StrCat("clients of role ", role.dump(), " cannot be run yet");
-    return absl::OkStatus();
-  }
+  const absl::StatusOr<uint32_t> chunk = ParseChunk(entry, where);
+  if (!chunk.ok()) return chunk.status();
   const absl::StatusOr<int64_t> count = Integer(entry, "count", kMaxClients, 1, where);
   if (!count.ok()) return count.status();
-  absl::StatusOr<std::vector<uint32_t>> lengths = ParseLengths(entry, where);
+  absl::StatusOr<std::vector<uint32_t>> lengths = ParseLengths(entry, *chunk, where);
   if (!lengths.ok()) return lengths.status();
+  if (lengths->size() * *chunk > kMaxStepExtent) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": batch is ", lengths->size(),
+                                                   " and chunk ", *chunk, "; a step has at most ",
+                                                   kMaxStepExtent, " new tokens"));
+  }
   const auto priority = PriorityFrom(entry.value("priority", json("normal")), where + ": priority");
   if (!priority.ok()) return priority.status();
   const absl::StatusOr<bool> shares = SharesWeights(entry, where);
@@ -133,6 +155,7 @@ absl::Status AppendClients(const json& entry, const std::map<std::string, StepMo
   for (int64_t i = 0; i < *count; ++i) {
     scenario.clients.push_back({.model = model->second,
                                 .lengths = *lengths,
+                                .chunk = *chunk,
                                 .priority = *priority,
                                 .shares_weights = *shares,
                                 .weights_seed = *shares ? shared_seed : scenario.clients.size()});
@@ -174,14 +197,18 @@ double Tokens(const StepScenario::Client& client) {
 // Keys and values: read, the newest written before; and what the LM head writes.
 double StateBytes(const StepScenario::Client& client) {
   const StepModel& model = client.model;
-  const double kv = 2.0 * model.kv_columns() * model.layers * (Tokens(client) + client.batch());
+  const double kv = 2.0 * model.kv_columns() * model.layers * (Tokens(client) + client.rows());
   return kElementBytes * (kv + 1.0 * client.batch() * model.vocabulary);
 }
 
 double Flops(const StepScenario::Client& client) {
   const StepModel& model = client.model;
-  return 2 * model.parameters() * client.batch() +
-         4 * Tokens(client) * model.q_columns() * model.layers;
+  const double head = 1.0 * model.vocabulary * model.hidden;
+  // The last of a sequence's new tokens attends to all, each before it to one fewer.
+  const double attended =
+      client.new_tokens() * (Tokens(client) - client.batch() * (client.new_tokens() - 1) / 2.0);
+  return 2 * (model.parameters() - head) * client.rows() + 2 * head * client.batch() +
+         4 * attended * model.q_columns() * model.layers;
 }
 
 }  // namespace
@@ -196,11 +223,14 @@ uint32_t StepScenario::Client::longest() const { return *std::ranges::max_elemen
 
 std::string ClientName(const StepScenario::Client& client) {
   constexpr const char* kPriorities[] = {", low", "", ", high"};
-  const auto [first, last] = std::ranges::minmax_element(client.lengths);
-  return absl::StrCat(
-      client.model.id, ": ", client.model.layers, " layers of ", client.model.hidden,
-      client.model.vocabulary > 0 ? " and LM head" : "", ", batch ", client.batch(), ", context ",
-      *first, *first == *last ? "" : absl::StrCat(" to ", *last), kPriorities[client.priority + 1]);
+  const auto [shortest, longest] = std::ranges::minmax_element(client.lengths);
+  const uint32_t first = *shortest - client.chunk, last = *longest - client.chunk;
+  return absl::StrCat(client.model.id, ": ", client.model.layers, " layers of ",
+                      client.model.hidden, client.model.vocabulary > 0 ? " and LM head" : "",
+                      ", batch ", client.batch(), ", context ", first,
+                      first == last ? "" : absl::StrCat(" to ", last),
+                      client.is_prefill() ? absl::StrCat(", chunk ", client.chunk) : "",
+                      kPriorities[client.priority + 1]);
 }
 
 std::string WeightsOf(const StepScenario& scenario) {

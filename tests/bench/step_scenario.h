@@ -1,4 +1,5 @@
-// Suite files of "steps": processes that each run whole decode steps of a Llama-like model.
+// Suite files of "steps": processes that each run whole decode or prefill steps of a Llama-like
+// model.
 #ifndef CONCERT_TESTS_BENCH_STEP_SCENARIO_H_
 #define CONCERT_TESTS_BENCH_STEP_SCENARIO_H_
 
@@ -27,21 +28,26 @@ struct StepModel {
 struct StepScenario {
   struct Client {
     StepModel model;
-    std::vector<uint32_t> lengths;  // of each sequence in the cache, the newest token included
+    std::vector<uint32_t> lengths;  // of each sequence in the cache, its new tokens included
+    uint32_t chunk = 0;             // of role prefill: new tokens of each sequence a step; else 0
     int priority = 0;               // -1 low, 0 normal, 1 high
     bool shares_weights = false;    // with the clients whose weights have the same seed
     uint64_t weights_seed = 0;
 
+    bool is_prefill() const { return chunk > 0; }
+    uint32_t new_tokens() const { return is_prefill() ? chunk : 1; }
     uint32_t batch() const { return static_cast<uint32_t>(lengths.size()); }
+    uint32_t rows() const { return batch() * new_tokens(); }  // of what goes through the layers
     uint32_t longest() const;
   };
 
   std::string name;
   std::vector<Client> clients;
-  std::string unsupported;  // why concert cannot run it yet; empty: it can
+  std::string unsupported;  // for the loop; always empty
 };
 
-// "s: 12 layers of 1024, batch 8, context 512", and its priority if that is not the usual one.
+// "s: 12 layers of 1024, batch 8, context 512", of role prefill ", chunk 2048", and its priority if
+// that is not the usual one.
 // Clients of one name do the same.
 std::string ClientName(const StepScenario::Client& client);
 // "own", "shared" or "mixed".
@@ -50,8 +56,8 @@ std::string WeightsOf(const StepScenario& scenario);
 TenantGroup GroupOf(const StepScenario& scenario);
 
 // What all clients together could do: the bytes of a step of each (weights, once per shared set,
-// keys and values read and written, logits) at 4.2 TB/s, or its operations at 790 TFLOP/s where
-// that takes longer.
+// keys and values read and written, logits) at 4.2 TB/s, or the operations of its GEMMs and its
+// attention (a token's over itself and those before it) at 790 TFLOP/s where that takes longer.
 double BoundStepsPerS(const StepScenario& scenario);
 
 // As ReadGemmScenarios (scenario_file.h).

@@ -63,11 +63,38 @@ TEST(StepScenarioTest, TheBoundCountsSharedWeightsOnce) {
   EXPECT_NEAR(of("shared"), 2 * 4.2e12 / (weights + 2 * state), 1);
 }
 
-TEST(StepScenarioTest, PrefillIsSkippedAndMistakesAreNamed) {
+TEST(StepScenarioTest, AChunkComesBehindItsContext) {
   const auto scenarios = ParseSteps(
-      StepsFile(R"({"model": "m", "batch": 1, "context": 0, "role": "prefill", "chunk": 8})"));
+      StepsFile(R"({"model": "m", "batch": 2, "context": [0, 9], "role": "prefill", "chunk": 8})"));
   ASSERT_EQ(scenarios.size(), 1u);
-  EXPECT_THAT(scenarios[0].unsupported, HasSubstr("prefill"));
+  const StepScenario::Client& client = scenarios[0].clients[0];
+  EXPECT_THAT(client.lengths, ElementsAre(8, 17));
+  EXPECT_EQ(client.rows(), 16u);
+  EXPECT_EQ(ClientName(client), "m: 2 layers of 64, batch 2, context 0 to 9, chunk 8");
+}
+
+TEST(StepScenarioTest, TheBoundOfLongChunksIsThatOfTheirOperations) {
+  // Two layers of two heads of 64; of a chunk of 4096 behind 100 a token attends to 101 to 4196.
+  const double layer = 64 * 256 + 128 * 64 + 3 * 64 * 96 + 128;
+  const double attended = 4096.0 * (101 + 4196) / 2;
+  const auto scenarios = ParseSteps(
+      StepsFile(R"({"model": "m", "batch": 1, "context": 100, "role": "prefill", "chunk": 4096})"));
+  EXPECT_NEAR(BoundStepsPerS(scenarios[0]),
+              790e12 / (2 * 4096 * (2 * layer + 64) + 2 * 4 * attended * 128), 1);
+}
+
+TEST(StepScenarioTest, MistakesAreNamed) {
+  EXPECT_THAT(StepsErrorOf(R"({"model": "m", "batch": 1, "context": 1, "role": "train"})"),
+              HasSubstr("role is \"train\""));
+  EXPECT_THAT(StepsErrorOf(R"({"model": "m", "batch": 1, "context": 1, "role": "prefill"})"),
+              HasSubstr("chunk is missing"));
+  EXPECT_THAT(StepsErrorOf(R"({"model": "m", "batch": 1, "context": 1, "chunk": 8})"),
+              HasSubstr("only role prefill"));
+  EXPECT_THAT(StepsErrorOf(R"({"model": "m", "batch": 1, "context": 0})"), HasSubstr("context is"));
+  EXPECT_THAT(
+      StepsErrorOf(
+          R"({"model": "m", "batch": 3, "context": 0, "role": "prefill", "chunk": 1000000})"),
+      HasSubstr("chunk 1000000"));
   EXPECT_THAT(StepsErrorOf(R"({"model": "x", "batch": 1, "context": 1})"),
               HasSubstr("no model \"x\""));
   EXPECT_THAT(StepsErrorOf(R"({"model": "m", "batch": 0, "context": 1})"), HasSubstr("batch is 0"));
@@ -95,13 +122,25 @@ TEST(StepDataTest, EverySequenceHasPagesOfItsOwn) {
   const StepData data(scenarios[0].clients[0], 0);
   std::set<uint64_t> slots;
   uint64_t tokens = 0;
-  for (uint32_t row = 0; row < data.batch(); ++row) {
-    for (uint32_t token = 0; token < data.client().lengths[row]; ++token, ++tokens) {
-      slots.insert(data.SlotOf(row, token));
-      EXPECT_LT(data.SlotOf(row, token), uint64_t{data.pages()} * StepData::kPageSize);
+  for (uint32_t sequence = 0; sequence < data.batch(); ++sequence) {
+    for (uint32_t token = 0; token < data.client().lengths[sequence]; ++token, ++tokens) {
+      slots.insert(data.SlotOf(sequence, token));
+      EXPECT_LT(data.SlotOf(sequence, token), uint64_t{data.pages()} * StepData::kPageSize);
     }
   }
   EXPECT_EQ(slots.size(), tokens);
+}
+
+TEST(StepDataTest, EachNewTokenHasARow) {
+  const auto scenarios = ParseSteps(StepsFile(
+      R"({"model": "m", "batch": 2, "context": [20, 3], "role": "prefill", "chunk": 3})"));
+  const StepData data(scenarios[0].clients[0], 0);
+  EXPECT_THAT(data.positions(), ElementsAre(20, 21, 22, 3, 4, 5));
+  EXPECT_THAT(data.lengths(), ElementsAre(23, 6));
+  EXPECT_THAT(data.query_starts(), ElementsAre(0, 3, 6));
+  EXPECT_THAT(data.last_rows(), ElementsAre(2, 5));
+  EXPECT_EQ(data.slots()[4], static_cast<int32_t>(data.SlotOf(1, 4)));
+  EXPECT_EQ(data.extent(StepTensor::kHidden).rows, 6u);
 }
 
 // Else sealing them would save nothing.
@@ -131,11 +170,57 @@ TEST(StepDataTest, PartsAreThoseOfTheWhole) {
 }
 
 TEST(StepReferenceTest, ErrorsAreRelativeAndSeeNan) {
-  const std::vector<float> right = {3, 4};
-  const std::vector<uint16_t> same = {0x4040, 0x4080}, nan = {0x4040, 0xFFFF};  // 3, 4
-  EXPECT_EQ(StepError(right, same), 0);
-  EXPECT_NEAR(StepError(std::vector<float>{3, 3}, same), 1 / std::sqrt(18.0), 1e-6);
-  EXPECT_TRUE(std::isnan(StepError(right, nan)));
+  // The second of two rows is expected.
+  ExpectedStep right{.rows = {1}, .values = {3, 4}};
+  constexpr StepExtent kExtent{.rows = 2, .columns = 2};
+  const auto error = [&](std::vector<uint16_t> results) {
+    return StepError(right, kExtent, results);
+  };
+  const std::vector<uint16_t> same = {0, 0, 0x4040, 0x4080};  // 3, 4
+  EXPECT_EQ(error(same), 0);
+  EXPECT_NEAR(error({0, 0, 0x4040, 0x4040}), 1 / 5.0, 1e-6);
+  EXPECT_TRUE(std::isnan(error({0xFFFF, 0, 0x4040, 0x4080}))) << "poison in a row not checked";
+  right.cache_error = 0.5;
+  EXPECT_EQ(error(same), 0.5);
+  right.cache_error = NAN;
+  EXPECT_TRUE(std::isnan(error(same)));
+}
+
+TEST(StepReferenceTest, OfLongChunksTheBeginningAndASampleAreChecked) {
+  const auto rows = [](const char* batch_and_chunk) {
+    const auto scenarios =
+        ParseSteps(StepsFile(std::string(R"({"model": "m", "context": 0, "role": "prefill", )") +
+                             batch_and_chunk + "}"));
+    return CheckedRows(StepData(scenarios[0].clients[0], 0));
+  };
+  EXPECT_EQ(rows(R"("batch": 2, "chunk": 32)").size(), 64u) << "all";
+  const std::vector<uint32_t> one = rows(R"("batch": 1, "chunk": 2048)");
+  ASSERT_EQ(one.size(), 64u);
+  EXPECT_EQ(one[31], 31u);
+  EXPECT_EQ(one[32], 31u + 2016 / 32);
+  EXPECT_EQ(one.back(), 2047u);
+  EXPECT_THAT(rows(R"("batch": 100, "chunk": 5)").size(), 200u);
+  EXPECT_EQ(rows(R"("batch": 100, "chunk": 5)")[3], 9u) << "the last of the second sequence";
+}
+
+TEST(StepReferenceTest, FirstRowsDoNotDependOnTheCacheAndLaterOnesDo) {
+  const auto scenarios = ParseSteps(
+      StepsFile(R"({"model": "m", "batch": 1, "context": 5, "role": "prefill", "chunk": 70})"));
+  const StepData data(scenarios[0].clients[0], 0);
+  std::vector<LayerCache> cache;
+  for (uint32_t layer = 0; layer < 2; ++layer)
+    cache.push_back({data.Whole(StepTensor::kKeys, layer), data.Whole(StepTensor::kValues, layer)});
+  const ExpectedStep expected = ReferenceStep(data, cache);
+  EXPECT_GT(expected.cache_error, 1) << "the step has not written its keys and values";
+  for (LayerCache& layer : cache) std::ranges::fill(layer.values, uint16_t{0x40E0});  // 7
+  const ExpectedStep other = ReferenceStep(data, cache);
+  const uint32_t columns = data.model().hidden;
+  const auto same = [&](uint32_t row) {
+    return std::equal(&expected.values[row * columns], &expected.values[row * columns] + columns,
+                      &other.values[row * columns]);
+  };
+  EXPECT_TRUE(same(31));
+  EXPECT_FALSE(same(63));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Suite "steps": processes that each run whole decode steps on one GPU, through concert and with
-// PyTorch.
+// Suite "steps": processes that each run whole decode or prefill steps on one GPU, through concert
+// and with PyTorch.
 #ifndef CONCERT_TESTS_BENCH_STEPS_SUITE_H_
 #define CONCERT_TESTS_BENCH_STEPS_SUITE_H_
 
@@ -10,7 +10,7 @@
 namespace concert::bench {
 
 // Every client of a scenario is a process that decodes one token of each of its sequences a step,
-// in a closed loop. Modes:
+// or of role prefill takes in a chunk of new tokens of each, in a closed loop. Modes:
 //   concert                 a step is a program, run through a private daemon
 //   ops                     the same ops one by one, a batch a step, through another such daemon
 //   time_sliced             each client replays a CUDA graph of PyTorch's compiled step

@@ -25,9 +25,13 @@ constexpr char kStepsFile[] = R"({"suite": "steps", "scenarios": [
    "models": [{"id": "v", "hidden": 64, "heads": 1, "kv_heads": 1, "head_dim": 64, "ffn": 96,
                "layers": 1, "vocab": 200}]},
   {"name": "prefill", "clients": [
-     {"model": "v", "batch": 1, "context": 0, "role": "prefill", "chunk": 16}],
-   "models": [{"id": "v", "hidden": 64, "heads": 1, "kv_heads": 1, "head_dim": 64, "ffn": 96,
-               "layers": 1, "vocab": 0}]}]})";
+     {"model": "t", "batch": 2, "context": 5, "priority": "high"},
+     {"model": "t", "batch": 1, "context": 0, "role": "prefill", "chunk": 70},
+     {"model": "v", "batch": 2, "context": [0, 20], "role": "prefill", "chunk": 5}],
+   "models": [{"id": "t", "hidden": 96, "heads": 4, "kv_heads": 2, "head_dim": 64, "ffn": 160,
+               "layers": 2, "vocab": 0},
+              {"id": "v", "hidden": 64, "heads": 1, "kv_heads": 1, "head_dim": 64, "ffn": 96,
+               "layers": 1, "vocab": 200}]}]})";
 
 json RunOnTheSimulator(const std::string& filter) {
   RunOptions options;
@@ -69,11 +73,29 @@ TEST(StepsSuiteTest, StepsRunAsProcessesAndAreChecked) {
   EXPECT_THAT(tokens["weights_are"].get<std::string>(), HasSubstr("once, sealed, in concert"));
 }
 
-TEST(StepsSuiteTest, WhatCannotBeMeasuredSaysWhy) {
+TEST(StepsSuiteTest, ChunksRunBesideDecodedTokens) {
   const json result = RunOnTheSimulator("prefill");
-  ASSERT_EQ(result["summary"]["skipped"].size(), 1u);
-  EXPECT_EQ(result["summary"]["skipped"][0]["name"], "prefill");
-  EXPECT_THAT(result["summary"]["skipped"][0]["why"].get<std::string>(), HasSubstr("prefill"));
+  ASSERT_EQ(result["scenarios"].size(), 1u) << result["summary"];
+  const json& scenario = result["scenarios"][0];
+  EXPECT_EQ(scenario["client_names"][0], "t: 2 layers of 96, batch 2, context 5, high");
+  EXPECT_EQ(scenario["client_names"][1], "t: 2 layers of 96, batch 1, context 0, chunk 70");
+  EXPECT_EQ(scenario["client_names"][2],
+            "v: 1 layers of 64 and LM head, batch 2, context 0 to 20, chunk 5");
+  for (const char* mode : {"concert", "ops"}) {
+    SCOPED_TRACE(mode);
+    for (int client = 0; client < 3; ++client) {
+      EXPECT_GT(scenario["client_rel_errors"][mode][client].get<double>(), 0) << "bf16 is rounded";
+      EXPECT_GT(scenario["client_throughput_per_s"][mode][client].get<double>(), 0);
+      EXPECT_GT(scenario["solo_throughput_per_s"][mode][client].get<double>(), 0);
+      EXPECT_GT(scenario["kept_of_alone"][mode][client].get<double>(), 0);
+      EXPECT_GT(scenario["p99_over_alone"][mode][client].get<double>(), 0);
+    }
+  }
+  EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
+}
+
+TEST(StepsSuiteTest, WhatCannotBeMeasuredSaysWhy) {
+  const json result = RunOnTheSimulator("tokens");
   ASSERT_EQ(result["header"]["left_out"].size(), 3u);
   EXPECT_EQ(result["header"]["left_out"][0]["name"], "time_sliced");
   EXPECT_THAT(result["header"]["left_out"][0]["why"].get<std::string>(), HasSubstr("simulator"));

@@ -47,8 +47,21 @@ void DescribeMode(const std::string& mode, const TenantSeries& measured, json& e
     entry["client_throughput_laps_per_s"][mode].push_back(LapsOf(laps));
   }
   entry["latency_us"][mode] = Latencies(measured.latencies);
-  if (!measured.solo_latencies.empty())
-    entry["solo_latency_us"][mode] = Latencies(measured.solo_latencies);
+  if (measured.solo_latencies.empty()) return;
+  entry["solo_latency_us"][mode] = Latencies(measured.solo_latencies);
+  for (const double rate : measured.solo_units_per_s)
+    entry["solo_throughput_per_s"][mode].push_back(Round(rate));
+}
+
+// What is left to each client beside the others.
+void CompareWithAlone(const std::string& mode, const TenantSeries& crowd, const TenantSeries& alone,
+                      json& entry) {
+  const std::vector<double> rates = crowd.ClientMedians();
+  for (size_t i = 0; i < rates.size(); ++i) {
+    entry["kept_of_alone"][mode].push_back(Round(rates[i] / alone.solo_units_per_s[i]));
+    entry["p99_over_alone"][mode].push_back(
+        Round(crowd.latencies[i].p99() / alone.solo_latencies[i].p99()));
+  }
 }
 
 json SpeedupsOf(const SeriesByMode& series, const Rivals& rivals) {
@@ -135,6 +148,7 @@ json DescribeTenants(const TenantGroup& group, const SeriesByMode& series, const
     }
     DescribeMode(mode, measured, entry);
     const TenantSeries* const alone = AloneOf(measured, series, rivals);
+    if (alone != nullptr) CompareWithAlone(mode, measured, *alone, entry);
     if (group.has_priorities() && alone != nullptr)
       entry["high_p99_over_solo"][mode] = HighP99OverSolo(group, measured, *alone);
   }

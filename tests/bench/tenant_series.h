@@ -35,6 +35,7 @@ struct TenantSeries {
   std::vector<double> us_per_unit;               // [lap], of all clients together
   std::vector<std::vector<double>> units_per_s;  // [client][lap]
   std::vector<ClientLatencies> latencies, solo_latencies;
+  std::vector<double> solo_units_per_s;  // [client]
   std::vector<LoggedPlan> plans;
   std::vector<double> errors;  // [client]: relative, the largest of all checks
   absl::Status failure;        // of a baseline that cannot run the scenario

@@ -41,6 +41,25 @@ TEST(TenantSeriesTest, UnequalClientsCountByTheirOwnSpeedups) {
   EXPECT_EQ(entry["unavailable"][0]["name"], "time_sliced");
 }
 
+// Clients of MPS have not been alone: they compare with those of the first baseline.
+TEST(TenantSeriesTest, WhatIsLeftBesideOthersIsOfEachClient) {
+  SeriesByMode series = {{"time_sliced", SeriesOf(10000, 1000)}, {"concert", SeriesOf(80000, 500)}};
+  series["mps"] = SeriesOf(5000, 2000);
+  for (const char* mode : {"concert", "time_sliced"}) {
+    for (const double rate : {110000.0, 2200.0}) series[mode].solo_units_per_s.push_back(rate);
+    for (const double latency : {8.0, 100.0})
+      series[mode].solo_latencies.emplace_back().AddLap({latency});
+  }
+  const json entry =
+      DescribeTenants({.scenario = "pair", .clients = {{.name = "a"}, {.name = "b"}}}, series,
+                      {.baselines = {"time_sliced", "mps"}, .policies = {}});
+  EXPECT_EQ(entry["kept_of_alone"]["concert"], json({0.8, 0.25}));
+  EXPECT_EQ(entry["kept_of_alone"]["mps"], json({0.05, 1.0}));
+  EXPECT_EQ(entry["p99_over_alone"]["concert"], json({2.985, 1.198}));
+  EXPECT_EQ(entry["solo_throughput_per_s"]["time_sliced"], json({110000.0, 2200.0}));
+  EXPECT_FALSE(entry["solo_throughput_per_s"].contains("mps"));
+}
+
 TEST(TenantSeriesTest, LapsShowHowEachFigureScatters) {
   const json entry = DescribedPair();
   const json& rate = entry["client_throughput_laps_per_s"]["concert"][0];

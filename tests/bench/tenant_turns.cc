@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "tests/bench/mps_daemon.h"
+#include "tests/bench/statistics.h"
 
 namespace concert::bench {
 namespace {
@@ -34,14 +35,18 @@ absl::Status MeasureSolo(const TenantGroup& group, std::chrono::microseconds win
     const auto first = static_cast<size_t>(same - clients.begin());
     if (first < i) {
       series.solo_latencies.push_back(series.solo_latencies[first]);
+      series.solo_units_per_s.push_back(series.solo_units_per_s[first]);
       continue;
     }
+    std::vector<double> rates;
     ClientLatencies& latencies = series.solo_latencies.emplace_back();
     for (int n = 0; n < kSoloLaps; ++n) {
       const absl::StatusOr<TenantCrew::Lap> lap = crew.RunLap(uint64_t{1} << i, window);
       if (!lap.ok()) return lap.status();
       latencies.AddLap(lap->latencies_us[i]);
+      rates.push_back(lap->units_per_s[i]);
     }
+    series.solo_units_per_s.push_back(Quantile(rates, 0.5));
   }
   return absl::OkStatus();
 }

@@ -94,6 +94,7 @@ json DescribeClient(const StepScenario::Client& client, uint64_t place) {
           {"layers", model.layers},
           {"vocabulary", model.vocabulary},
           {"lengths", client.lengths},
+          {"chunk", client.chunk},
           {"high_priority", client.priority > 0},
           {"seed", place}};
 }

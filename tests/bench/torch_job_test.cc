@@ -20,7 +20,10 @@ StepScenario TwoClients() {
   client.model = {
       .id = "m", .hidden = 64, .heads = 1, .kv_heads = 1, .head_dim = 64, .ffn = 96, .layers = 2};
   client.lengths = {5, 9};
-  return {.name = "pair", .clients = {client, client}, .unsupported = ""};
+  StepScenario::Client prefill = client;
+  prefill.chunk = 5;
+  client.priority = 1;
+  return {.name = "pair", .clients = {client, prefill}, .unsupported = ""};
 }
 
 // A "Python" that gives each order, which it logs, the next of `answers`, and then ends.
@@ -68,6 +71,8 @@ TEST(TorchJobTest, LapsFillTheSlotsOfTheirParticipants) {
     EXPECT_EQ((*slots)[1].latencies_us[0], 10.5f);
   }
   EXPECT_THAT(LogOf(options), HasSubstr(R"("lengths":[5,9])"));
+  EXPECT_THAT(LogOf(options), HasSubstr(R"("chunk":5)"));
+  EXPECT_THAT(LogOf(options), HasSubstr(R"("high_priority":true)"));
   EXPECT_THAT(LogOf(options), HasSubstr(R"("order":"lap","participants":[1])"));
 }
 

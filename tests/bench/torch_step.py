@@ -26,6 +26,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # of each process; 
 import torch
 import torch.nn.functional as F
 from torch._inductor import config as inductor
+from torch.nn.attention.bias import causal_lower_right
 
 DTYPE, EPSILON, THETA = torch.bfloat16, 1e-6, 10_000.0
 WARMUPS, REPLAYS, TRIALS = 3, 20, 5
@@ -42,12 +43,12 @@ def rotate(x, cosine, sine):
 
 
 class Attention:
-    """How one token of each sequence attends: where keys and values lie (`zeros`, [row, head, token] as `place` says) and
-    what appends and attends (`append`, `attend`)."""
+    """How the new tokens of each sequence, each of which has a row, attend: where keys and values lie (of the shape `shape`
+    says) and what appends and attends (`append`, `attend`)."""
 
     def __init__(self, client):
-        self.client, self.rows = client, torch.arange(client.batch, device="cuda")
-        self.newest, self.shared = client.lengths - 1, client.heads != client.kv_heads
+        self.client, self.sequence = client, torch.arange(client.batch, device="cuda").repeat_interleave(client.new_tokens)
+        self.shared = client.heads != client.kv_heads
         self.uniform = bool((client.lengths == client.longest).all())
 
     def shape(self):
@@ -55,25 +56,38 @@ class Attention:
 
     def append(self, cache, fresh):
         if self.uniform:
-            cache[:, :, self.client.longest - 1] = fresh
+            cache[:, :, self.client.longest - self.client.new_tokens:] = self.by_sequence(fresh)
         else:
-            cache[self.rows, :, self.newest] = fresh
+            cache[self.sequence, :, self.client.positions] = fresh
 
-    def of_row(self, cache, row):
+    def by_sequence(self, x):
+        """Of rows with heads, [sequence, head, new token, dim]."""
+        return x.view(self.client.batch, self.client.new_tokens, -1, self.client.head_dim).transpose(1, 2)
+
+    def of_sequence(self, cache, sequence):
         """[head, token, dim], for the reference."""
-        return cache[row, :, : int(self.client.lengths[row])]
+        return cache[sequence, :, : int(self.client.lengths[sequence])]
 
 
 class Sdpa(Attention):
-    """scaled_dot_product_attention; where lengths differ, with a mask."""
+    """scaled_dot_product_attention; where lengths differ, with a mask. Of chunks each token attends to itself and those
+    before it."""
 
     def __init__(self, client):
         super().__init__(client)
-        token = torch.arange(client.longest, device="cuda")
-        self.mask = None if self.uniform else (token < client.lengths[:, None])[:, None, None]
+        self.mask, self.causal = None, False
+        if not self.uniform:
+            token = torch.arange(client.longest, device="cuda")
+            self.mask = (token <= client.positions.view(client.batch, -1)[..., None])[:, None]
+        elif client.new_tokens == client.longest:
+            self.causal = client.longest > 1
+        elif client.new_tokens > 1:
+            self.mask = causal_lower_right(client.new_tokens, client.longest)
 
     def attend(self, q, keys, values):
-        return F.scaled_dot_product_attention(q[:, :, None], keys, values, self.mask, enable_gqa=self.shared)
+        attended = F.scaled_dot_product_attention(self.by_sequence(q), keys, values, self.mask, is_causal=self.causal,
+                                                  enable_gqa=self.shared)
+        return attended.transpose(1, 2)
 
 
 class Flex(Attention):
@@ -111,11 +125,12 @@ class Varlen(Attention):
     def attend(self, q, keys, values):
         return self.varlen(q, keys, values, self.queries, self.ends, 1, self.client.longest)
 
-    def of_row(self, cache, row):
-        return cache[int(self.ends[row]):int(self.ends[row + 1])].transpose(0, 1)
+    def of_sequence(self, cache, sequence):
+        return cache[int(self.ends[sequence]):int(self.ends[sequence + 1])].transpose(0, 1)
 
 
-KINDS = (Sdpa, Flex, Varlen)
+def kinds_for(client):
+    return (Sdpa,) if client.chunk else (Sdpa, Flex, Varlen)
 
 
 def layer_of(client, attention):
@@ -152,6 +167,8 @@ class Client:
     def __init__(self, description):
         self.__dict__.update(description)
         self.description, self.batch, self.longest = description, len(self.lengths), max(self.lengths)
+        self.new_tokens = self.chunk or 1  # of each sequence a step
+        self.rows = self.batch * self.new_tokens
 
     def open(self):
         generator = torch.Generator("cuda").manual_seed(self.seed)
@@ -165,10 +182,12 @@ class Client:
         self.layers = [(gain(), matrix(q_columns + 2 * kv_columns, self.hidden), matrix(self.hidden, q_columns) * share, gain(),
                         matrix(2 * self.ffn, self.hidden), matrix(self.hidden, self.ffn) * share) for _ in range(self.layers)]
         self.final, self.table = gain(), normal(self.vocabulary, self.hidden) if self.vocabulary else None
-        self.tokens = torch.arange(self.batch, device="cuda") * 7 % max(self.vocabulary, 1)
-        self.x, self.nothing = normal(self.batch, self.hidden), torch.zeros(self.batch, self.hidden, device="cuda", dtype=DTYPE)
+        self.tokens = torch.arange(self.rows, device="cuda") * 7 % max(self.vocabulary, 1)
+        self.x, self.nothing = normal(self.rows, self.hidden), torch.zeros(self.rows, self.hidden, device="cuda", dtype=DTYPE)
+        fresh = torch.arange(self.new_tokens, device="cuda")
+        self.positions = (self.lengths[:, None] - self.new_tokens + fresh).flatten()  # of each row
         half = self.head_dim // 2
-        angles = (self.lengths - 1)[:, None] / THETA ** (torch.arange(half, device="cuda") / half)
+        angles = self.positions[:, None] / THETA ** (torch.arange(half, device="cuda") / half)
         self.cosine, self.sine = angles.cos()[:, None], angles.sin()[:, None]
         self.stream = torch.cuda.Stream(priority=-1 if self.high_priority else 0)
         self.event = torch.cuda.Event()
@@ -178,7 +197,13 @@ class Client:
         update = self.nothing
         for weights, (keys, values) in zip(self.layers, caches):
             x, update = layer(x, update, weights, keys, values, self.cosine, self.sine)
-        return finish(x, update, self.final, self.table)
+        return finish(*self.last(x, update), self.final, self.table)
+
+    def last(self, *rows):
+        """Of what has logits: the last token of each sequence. A hidden state is that of all rows."""
+        if self.table is None or not self.chunk:
+            return rows
+        return [x.view(self.batch, self.chunk, -1)[:, -1] for x in rows]
 
     def capture(self, kind):
         """The step with this kind of attention, as a graph; the first runs compile it."""
@@ -213,7 +238,7 @@ class Client:
     def fastest(self):
         """Of all kinds that can run this, and the microseconds of each. What cannot says why in the log."""
         best, times = None, {}
-        for kind in KINDS:
+        for kind in kinds_for(self):
             try:
                 self.step = step = self.capture(kind)
                 self.launch()
@@ -240,7 +265,7 @@ class Client:
                 times = json.loads(note.read_text())
                 fastest = min(times, key=times.get)
                 with inductor.patch(compile_threads=1):  # all is in the cache: no pool of processes
-                    self.step = self.capture(next(kind for kind in KINDS if kind.__name__ == fastest))
+                    self.step = self.capture(next(kind for kind in kinds_for(self) if kind.__name__ == fastest))
             else:
                 self.step, times = self.fastest()
                 whole = note.with_suffix(".new")
@@ -259,12 +284,13 @@ class Client:
 
         def attend(q, keys, values):
             rows = []
-            for row in range(self.batch):
-                k, v = (attention.of_row(cache, row).float().repeat_interleave(self.heads // self.kv_heads, 0)
+            for sequence, positions in enumerate(self.positions.view(self.batch, -1)):
+                k, v = (attention.of_sequence(cache, sequence).float().repeat_interleave(self.heads // self.kv_heads, 0)
                         for cache in (keys, values))
-                scores = torch.einsum("hd,htd->ht", q[row], k) / math.sqrt(self.head_dim)
-                rows.append(torch.einsum("ht,htd->hd", scores.softmax(-1), v))
-            return torch.stack(rows)
+                later = torch.arange(k.shape[1], device=k.device) > positions[:, None]
+                scores = torch.einsum("nhd,htd->hnt", q.unflatten(0, (self.batch, -1))[sequence], k) / math.sqrt(self.head_dim)
+                rows.append(torch.einsum("hnt,htd->nhd", scores.masked_fill_(later, -math.inf).softmax(-1), v))
+            return torch.cat(rows)
 
         # What the step appended is there already.
         layer = layer_of(self, types.SimpleNamespace(append=lambda cache, fresh: None, attend=attend))
@@ -272,7 +298,7 @@ class Client:
         update = torch.zeros_like(x)
         for weights, (keys, values) in zip(self.layers, self.step.caches):
             x, update = layer(x, update, [weight.float() for weight in weights], keys, values, self.cosine, self.sine)
-        right = end(x, update, self.final.float(), None if self.table is None else self.table.float())[0]
+        right = end(*self.last(x, update), self.final.float(), None if self.table is None else self.table.float())[0]
         return float((self.step.results[0].float() - right).norm() / right.norm())
 
 
