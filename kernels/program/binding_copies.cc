@@ -20,7 +20,8 @@ absl::Status BindingCopies::Launch(const LaunchContext& context) {
   args_.blocks_each =
       static_cast<uint32_t>(std::clamp<uint64_t>(largest / kBytesOfBlock, 1, kMaxBlocksEach));
   return LaunchKernel(context.api.driver, context.gpu, context.kernels.copy_bindings,
-                      std::max(1u, args_.count) * args_.blocks_each, kThreads, context.stream, args_);
+                      std::max(1u, args_.count) * args_.blocks_each, kThreads, context.stream,
+                      args_);
 }
 
 }  // namespace concert::kernels::cuda

@@ -1,5 +1,5 @@
-// How a pass runs on CUDA: as one graph, in which what is done for each member is one launch for all
-// of them, or lies side by side.
+// How a pass runs on CUDA: as one graph, in which what is done for each member is one launch for
+// all of them, or lies side by side.
 #ifndef CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
 #define CONCERT_KERNELS_PROGRAM_PASS_GRAPH_H_
 

@@ -5,16 +5,16 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// A session that has not been seen while others were, so many times, is no longer at work: steps of
+// A client that has not been seen while others were, so many times, is no longer at work: steps of
 // one model may take several times as long as another's.
-constexpr uint64_t kIdleAfter = 3 * AtWork::kMaxSessions;
+constexpr uint64_t kIdleAfter = 3 * AtWork::kMaxClients;
 
-// Of splitmix64: sums of what it makes of different sessions differ.
-uint64_t Mixed(uint64_t session) {
-  session += 0x9e3779b97f4a7c15;
-  session = (session ^ session >> 30) * 0xbf58476d1ce4e5b9;
-  session = (session ^ session >> 27) * 0x94d049bb133111eb;
-  return session ^ session >> 31;
+// Of splitmix64: sums of what it makes of different clients differ.
+uint64_t Mixed(uint64_t client) {
+  client += 0x9e3779b97f4a7c15;
+  client = (client ^ client >> 30) * 0xbf58476d1ce4e5b9;
+  client = (client ^ client >> 27) * 0x94d049bb133111eb;
+  return client ^ client >> 31;
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ void AtWork::See(const SeenOp& op) {
   last_ = op;
   ++seen_;
   Recent* its = std::find_if(recent_.begin(), recent_.end(), [&](const Recent& recent) {
-    return recent.order != 0 && recent.op.session == op.session;
+    return recent.order != 0 && recent.op.client == op.client;
   });
   if (its == recent_.end()) {
     its = std::min_element(recent_.begin(), recent_.end(),
@@ -36,12 +36,14 @@ void AtWork::See(const SeenOp& op) {
 void AtWork::CountRecent() {
   high_ = others_ = 0;
   only_programs_ = true;
+  others_compute_ = false;
   company_ = 0;
   for (const Recent& recent : recent_) {
     if (recent.order == 0 || recent.order + kIdleAfter <= seen_) continue;
     ++(recent.op.high ? high_ : others_);
     only_programs_ = only_programs_ && recent.op.program;
-    company_ += Mixed(recent.op.session);
+    others_compute_ = others_compute_ || (!recent.op.high && recent.op.arithmetic);
+    company_ += Mixed(recent.op.client);
   }
 }
 

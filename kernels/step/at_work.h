@@ -10,26 +10,28 @@ namespace concert::kernels::cuda {
 
 // What is about to be launched.
 struct SeenOp {
-  uint32_t session = 0;
-  bool program = false;  // a run of one
-  bool high = false;     // on a lane of the high class
-  int64_t now_ns = 0;    // of a run; only ever compared with others'
+  uint64_t client = 0;      // whose it is: a session, or programs that make passes, which are one
+  bool program = false;     // a run of one
+  bool high = false;        // on a lane of the high class
+  bool arithmetic = false;  // bound by it, so that it is as fast as it has SMs
+  int64_t now_ns = 0;       // of a run; only ever compared with others'
 };
 
-// The sessions whose ops a GPU was given lately. One thread at a time.
+// Clients whose ops a GPU was given lately. One thread at a time.
 class AtWork {
  public:
-  static constexpr size_t kMaxSessions = 16;  // more are taken for so many
+  static constexpr size_t kMaxClients = 16;  // more are taken for so many
 
   void See(const SeenOp& op);
 
   const SeenOp& last() const { return last_; }
   // That are at work, the last one's among them: at least 1 once there was one.
-  int sessions() const { return high_ + others_; }
+  int clients() const { return high_ + others_; }
   int high() const { return high_; }  // whose last op was of the high class
   bool classes_differ() const { return high_ > 0 && others_ > 0; }
-  bool only_programs() const { return only_programs_; }  // of each session the last op was a run
-  // A number of these sessions, which differs from others'.
+  bool others_compute() const { return others_compute_; }  // of the other classes, by arithmetic
+  bool only_programs() const { return only_programs_; }    // of each the last op was a run
+  // A number of these clients, which differs from others'.
   uint64_t company() const { return company_; }
 
  private:
@@ -39,11 +41,11 @@ class AtWork {
   };
   void CountRecent();
 
-  std::array<Recent, kMaxSessions> recent_;
+  std::array<Recent, kMaxClients> recent_;
   uint64_t seen_ = 0;
   SeenOp last_;
   int high_ = 0, others_ = 0;
-  bool only_programs_ = true;
+  bool only_programs_ = true, others_compute_ = false;
   uint64_t company_ = 0;
 };
 

@@ -4,19 +4,19 @@
 
 namespace concert::kernels::cuda {
 
-bool EngineContest::StepWanted(uint64_t company, int sessions, double work, int64_t now_ns) {
+bool EngineContest::StepWanted(uint64_t company, int clients, double work, int64_t now_ns) {
   Trial& trial = TrialOf(company);
   // What was counted before others came or went is of another time.
   if (company != last_company_ && trial.phase != Phase::kDecided) trial.runs = 0;
   last_company_ = company;
   if (trial.phase == Phase::kDecided) {
-    const int64_t contest = int64_t{2} * (kSettlingRuns + kCountedRuns) * sessions;
+    const int64_t contest = int64_t{2} * (kSettlingRuns + kCountedRuns) * clients;
     if (trial.runs++ < kRunsBetween * contest) return trial.step_won;
     trial.phase = Phase::kStep;
     trial.runs = 0;
   }
   const Phase phase = trial.phase;
-  if (Count(sessions, work, now_ns, trial)) {
+  if (Count(clients, work, now_ns, trial)) {
     const int64_t ns = std::max<int64_t>(1, now_ns - trial.begin_ns - trial.longest_gap_ns);
     const double rate = trial.work / static_cast<double>(ns);
     if (phase == Phase::kStep) {
@@ -45,9 +45,9 @@ EngineContest::Trial& EngineContest::TrialOf(uint64_t company) {
   return *its;
 }
 
-bool EngineContest::Count(int sessions, double work, int64_t now_ns, Trial& trial) {
+bool EngineContest::Count(int clients, double work, int64_t now_ns, Trial& trial) {
   ++trial.runs;
-  const int64_t settling = int64_t{kSettlingRuns} * sessions;
+  const int64_t settling = int64_t{kSettlingRuns} * clients;
   if (trial.runs <= settling) {
     trial.begin_ns = trial.last_ns = now_ns;
     trial.longest_gap_ns = 0;
@@ -57,7 +57,7 @@ bool EngineContest::Count(int sessions, double work, int64_t now_ns, Trial& tria
   trial.longest_gap_ns = std::max(trial.longest_gap_ns, now_ns - trial.last_ns);
   trial.last_ns = now_ns;
   trial.work += work;
-  return trial.runs == settling + int64_t{kCountedRuns} * sessions;
+  return trial.runs == settling + int64_t{kCountedRuns} * clients;
 }
 
 }  // namespace concert::kernels::cuda

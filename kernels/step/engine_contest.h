@@ -1,5 +1,5 @@
-// Which engine runs programs while several sessions are at work: the one under which more of their
-// work gets done, as measured with just these sessions.
+// Which engine runs programs while several clients are at work: the one under which more of their
+// work gets done, as measured with just these clients.
 //
 // How well launches of the step kernel share the SMs, and graphs the rest of the GPU, depends on
 // all that run beside each other (one H100, `program_engine` step against graph: two programs of
@@ -17,7 +17,7 @@ namespace concert::kernels::cuda {
 class EngineContest {
  public:
   static constexpr int kCompanies = 8;  // whose results are kept
-  // Of a contest, runs for each session and engine: first those whose neighbours still have the
+  // Of a contest, runs for each client and engine: first those whose neighbours still have the
   // other engine, then those that count.
   static constexpr int kSettlingRuns = 2, kCountedRuns = 8;
   // A contest takes a hundredth of the runs: caches grow, and clients change what they do.
@@ -27,9 +27,9 @@ class EngineContest {
   static constexpr double kGraphMargin = 1.05;
 
   // Whether the step kernel is to run a program that is about to be launched. `company`: a number
-  // of these sessions, which differs from others'; `work`: of the run, in whatever is the same for
+  // of these clients, which differs from others'; `work`: of the run, in whatever is the same for
   // all, as bytes.
-  bool StepWanted(uint64_t company, int sessions, double work, int64_t now_ns);
+  bool StepWanted(uint64_t company, int clients, double work, int64_t now_ns);
 
  private:
   enum class Phase : uint8_t { kStep, kGraph, kDecided };
@@ -49,7 +49,7 @@ class EngineContest {
 
   Trial& TrialOf(uint64_t company);
   // Counts a run. Whether the phase is over.
-  static bool Count(int sessions, double work, int64_t now_ns, Trial& trial);
+  static bool Count(int clients, double work, int64_t now_ns, Trial& trial);
 
   std::array<Trial, kCompanies> trials_;
   uint64_t asked_ = 0;

@@ -1,6 +1,7 @@
 #include "kernels/step/step_sms.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 
 namespace concert::kernels::cuda {
@@ -29,24 +30,25 @@ absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramE
 }
 
 bool StepSms::Wanted(double work) {
-  if (engine_ == ProgramEngine::kStep || at_work_.sessions() == 1) return true;
+  if (engine_ == ProgramEngine::kStep || at_work_.clients() == 1) return true;
   // Its SMs are set apart from others', whose ops wait for it anyway.
   if (at_work_.classes_differ()) return at_work_.last().high || at_work_.only_programs();
   return at_work_.only_programs() &&
-         contest_.StepWanted(at_work_.company(), at_work_.sessions(), work, at_work_.last().now_ns);
+         contest_.StepWanted(at_work_.company(), at_work_.clients(), work, at_work_.last().now_ns);
 }
 
-// A half, a quarter or an eighth where two, three, or five sessions are at work: launches of
+// A half, a quarter or an eighth where two, three, or five clients are at work: launches of
 // different sizes would leave SMs that none fits.
 StepSms::Share StepSms::ShareOfLast() const {
   const bool high = at_work_.last().high;
-  const int others_have = at_work_.classes_differ() ? sm_count_ / 4 : 0;
-  const int all = !at_work_.classes_differ() ? sm_count_
-                  : high                     ? sm_count_ - others_have
-                                             : others_have;
-  const int sessions = high ? at_work_.high() : at_work_.sessions() - at_work_.high();
+  int all = sm_count_;
+  if (at_work_.classes_differ()) {
+    const int others_have = sm_count_ / (at_work_.others_compute() ? 2 : 4);
+    all = high ? sm_count_ - others_have : others_have;
+  }
+  const int clients = high ? at_work_.high() : at_work_.clients() - at_work_.high();
   int shares = 1;
-  while (shares < sessions && shares < kMaxShares) shares *= 2;
+  while (shares < clients && shares < kMaxShares) shares *= 2;
   // On fewer SMs than an eighth a step takes so long that taking turns is better.
   return {.blocks = std::max(all / shares, std::min(all, sm_count_ / kMaxShares)), .all = all};
 }
@@ -63,24 +65,6 @@ void StepSms::ForgetEnded() {
   for (Launch& launch : launches_) launch.behind &= ~ended;  // their places are for others
 }
 
-int StepSms::BlocksBut(Launches launches) const {
-  int blocks = 0;
-  for (size_t i = 0; i < kMaxLaunches; ++i) {
-    if ((launches >> i & 1) == 0) blocks += launches_[i].blocks;
-  }
-  return blocks;
-}
-
-int StepSms::OldestBut(Launches launches) const {
-  int oldest = -1;
-  for (size_t i = 0; i < kMaxLaunches; ++i) {
-    const Launch& launch = launches_[i];
-    if (launch.blocks == 0 || (launches >> i & 1) != 0) continue;
-    if (oldest < 0 || launch.order < launches_[oldest].order) oldest = static_cast<int>(i);
-  }
-  return oldest;
-}
-
 StepSms::Launches StepSms::OfClass(bool high) const {
   Launches launches = 0;
   for (size_t i = 0; i < kMaxLaunches; ++i) {
@@ -89,13 +73,28 @@ StepSms::Launches StepSms::OfClass(bool high) const {
   return launches;
 }
 
-absl::Status StepSms::MakeRoom(int blocks, int all, Launches apart, CUstream stream,
-                               Launches& behind) {
-  while (BlocksBut(behind | apart) + blocks > all) {
-    const absl::Status status = GoBehind(OldestBut(behind | apart), stream, behind);
-    if (!status.ok()) return status;
+int StepSms::BlocksOf(Launches launches) const {
+  int blocks = 0;
+  for (Launches left = launches; left != 0; left &= left - 1)
+    blocks += launches_[std::countr_zero(left)].blocks;
+  return blocks;
+}
+
+// Of those that are on the GPU at once the last to be made saw all others as such.
+int StepSms::AtOnce(Launches launches) const {
+  int most = 0;
+  for (Launches left = launches; left != 0; left &= left - 1)
+    most = std::max(most, launches_[std::countr_zero(left)].class_blocks);
+  return std::min(most, BlocksOf(launches));
+}
+
+int StepSms::OldestOf(Launches launches) const {
+  int oldest = std::countr_zero(launches);
+  for (Launches left = launches; left != 0; left &= left - 1) {
+    const int launch = std::countr_zero(left);
+    if (launches_[launch].order < launches_[oldest].order) oldest = launch;
   }
-  return absl::OkStatus();
+  return oldest;
 }
 
 absl::Status StepSms::GoBehind(int launch, CUstream stream, Launches& behind) {
@@ -122,10 +121,17 @@ absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most
   }
   const Share share = ShareOfLast();
   const int blocks = most > 0 ? std::min(share.blocks, most) : share.blocks;
-  absl::Status status =
-      MakeRoom(blocks, share.all, OfClass(!at_work_.last().high), stream, taken_behind_);
-  if (status.ok()) status = MakeRoom(blocks, sm_count_, 0, stream, taken_behind_);
-  if (!status.ok()) return status;
+  const bool high = at_work_.last().high;
+  const auto of_class = [&](bool one) { return OfClass(one) & ~taken_behind_; };
+  for (;;) {
+    const int in_class = BlocksOf(of_class(high)) + blocks;
+    const bool too_many = in_class > share.all;
+    if (!too_many && in_class + AtOnce(of_class(!high)) <= sm_count_) break;
+    const absl::Status status =
+        GoBehind(OldestOf(of_class(too_many ? high : !high)), stream, taken_behind_);
+    if (!status.ok()) return status;
+  }
+  taken_class_blocks_ = share.all;
   return blocks;
 }
 
@@ -136,6 +142,7 @@ absl::Status StepSms::Launched(const void* program, int blocks, CUstream stream)
   launch.stream = stream;
   launch.blocks = blocks;
   launch.high = at_work_.last().high;
+  launch.class_blocks = taken_class_blocks_;
   launch.order = ++order_;
   launch.behind = taken_behind_;
   CONCERT_RETURN_IF_DRIVER_ERROR(*driver_, gpu_, cuEventRecord, launch.end, stream);

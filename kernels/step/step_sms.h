@@ -18,9 +18,10 @@ namespace concert::kernels::cuda {
 
 // Blocks of a launch wait for each other, so all of a launch's must find an SM: launches that may
 // be on the GPU at once have no more blocks than it has SMs, together. One that would make it more
-// is put behind others, whose place it takes. A session that is alone has all SMs; several that are
+// is put behind others, whose place it takes. A client that is alone has all SMs; several that are
 // at work share them equally, and where some are of the high class and some are not, the others
-// have a quarter of the SMs together.
+// have a quarter of the SMs together, or half where some of their work is bound by arithmetic: what
+// is bound by memory does not get twice as much done with twice the SMs.
 //
 // The dispatcher's.
 class StepSms {
@@ -60,8 +61,11 @@ class StepSms {
     CUevent end = nullptr;
     const void* program = nullptr;
     CUstream stream = nullptr;
-    int blocks = 0;       // 0: none, or it has ended
-    bool high = false;    // of the high class
+    int blocks = 0;     // 0: none, or it has ended
+    bool high = false;  // of the high class
+    // That launches of its class might have at once when it was made, its own among them: later
+    // ones are behind others then.
+    int class_blocks = 0;
     uint64_t order = 0;   // among all
     Launches behind = 0;  // that it starts after for certain
   };
@@ -75,12 +79,11 @@ class StepSms {
   void ForgetEnded();
   // Those of the high class, or all others, that have not ended.
   Launches OfClass(bool high) const;
-  // All that have not ended but those in `launches`: the blocks of all, and the oldest, -1: none.
-  int BlocksBut(Launches launches) const;
-  int OldestBut(Launches launches) const;
-  // Puts the stream behind others, the oldest first, until there is room for so many blocks among
-  // the `all` of those that are not in `apart`.
-  absl::Status MakeRoom(int blocks, int all, Launches apart, CUstream stream, Launches& behind);
+  int BlocksOf(Launches launches) const;
+  // How many of their blocks may be on the GPU at once, of launches of one class.
+  int AtOnce(Launches launches) const;
+  // REQUIRES: there is one.
+  int OldestOf(Launches launches) const;
   // The stream's next launch is behind this one, and so behind what that is behind.
   absl::Status GoBehind(int launch, CUstream stream, Launches& behind);
 
@@ -93,7 +96,9 @@ class StepSms {
   StepReport* report_ = nullptr;  // pinned
   std::array<Launch, kMaxLaunches> launches_;
   uint64_t order_ = 0;
-  Launches taken_behind_ = 0;  // of the launch that was taken for
+  // Of the launch that was taken for.
+  Launches taken_behind_ = 0;
+  int taken_class_blocks_ = 0;
 };
 
 }  // namespace concert::kernels::cuda

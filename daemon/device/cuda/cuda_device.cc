@@ -29,6 +29,11 @@ constexpr uint64_t kWorkspaceBytes = 32 << 20;
 // cuStreamBatchMemOp takes at most 256 operations; a launch of more writes than this is split.
 constexpr size_t kWritesPerBatch = 64;
 
+bool IsBoundByArithmetic(const policies::Work& work, const policies::DeviceModel& model) {
+  return static_cast<double>(work.flops) * model.hbm_bytes_per_s >
+         static_cast<double>(work.hbm_bytes) * model.tensor_flops;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const CudaApi& api,
@@ -236,7 +241,7 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   if (faulted_.load(std::memory_order_relaxed)) return healthy();
   const Lane lane = launch.planned.lane;
-  if (step_sms_->usable()) SeeOps(launch);
+  if (step_sms_->usable()) SeeOp(launch);
   const NvtxRanges::Range range(ranges_, launch.ops[0]->kind, launch.planned.form, launch.reason,
                                 launch.plan);
   // cuBLASLt launches into the current context.
@@ -249,15 +254,20 @@ absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
   return signalled.ok() ? signalled : Fault(signalled);
 }
 
-// Of a pass every member's; other ops that go together are short.
-void CudaDevice::SeeOps(const LaunchRequest& launch) {
+void CudaDevice::SeeOp(const LaunchRequest& launch) {
   const Op& first = *launch.ops.front();
-  kernels::cuda::SeenOp seen = {.high = policies::IsHighPriority(launch.planned.lane)};
-  if (first.kind == CONCERT_OP_PROGRAM) seen.program = true, seen.now_ns = NowNs();
-  for (const Op* op : launch.ops.first(kernels::InPass(first) ? launch.ops.size() : 1)) {
-    seen.session = op->session;
-    step_sms_->See(seen);
+  kernels::cuda::SeenOp seen = {.client = first.session,
+                                .high = policies::IsHighPriority(launch.planned.lane),
+                                .arithmetic = IsBoundByArithmetic(first.work, info_.model)};
+  if (first.kind == CONCERT_OP_PROGRAM) {
+    seen.program = true;
+    seen.now_ns = NowNs();
+    // Replicas do not share the SMs: they wait for each other anyway.
+    if (const auto* pass = first.program.program->pass.load(std::memory_order_acquire);
+        pass != nullptr)
+      seen.client = reinterpret_cast<uintptr_t>(pass);
   }
+  step_sms_->See(seen);
 }
 
 kernels::cuda::LaunchContext CudaDevice::ContextOf(const LaunchRequest& launch) {

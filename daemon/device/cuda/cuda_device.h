@@ -135,7 +135,7 @@ class CudaDevice : public Device {
   absl::Status WarmUp();
   // Of what the control thread captures, without a workspace.
   kernels::cuda::LaunchContext CaptureContext();
-  void SeeOps(const LaunchRequest& launch);
+  void SeeOp(const LaunchRequest& launch);
   kernels::cuda::LaunchContext ContextOf(const LaunchRequest& launch);
   // Whether the group kernel takes `request` on this lane; then a track of groups_, else -1.
   int TrackFor(const LaunchRequest& launch) const;

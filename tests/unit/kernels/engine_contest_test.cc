@@ -77,18 +77,18 @@ TEST_F(EngineContestTest, AContestBeginsAnewBehindAnotherCompany) {
 
 TEST(AtWorkTest, WhoHasNotBeenSeenForLongIsNotAtWork) {
   AtWork at_work;
-  at_work.See({.session = 1, .program = true});
+  at_work.See({.client = 1, .program = true});
   const uint64_t alone = at_work.company();
-  at_work.See({.session = 2, .program = true, .high = true});
-  EXPECT_EQ(at_work.sessions(), 2);
+  at_work.See({.client = 2, .program = true, .high = true});
+  EXPECT_EQ(at_work.clients(), 2);
   EXPECT_TRUE(at_work.classes_differ());
   EXPECT_TRUE(at_work.only_programs());
   EXPECT_NE(at_work.company(), alone);
-  at_work.See({.session = 2});
+  at_work.See({.client = 2});
   EXPECT_FALSE(at_work.only_programs());
   EXPECT_FALSE(at_work.classes_differ());
-  for (int i = 0; i < 100; ++i) at_work.See({.session = 1, .program = true});
-  EXPECT_EQ(at_work.sessions(), 1);
+  for (int i = 0; i < 100; ++i) at_work.See({.client = 1, .program = true});
+  EXPECT_EQ(at_work.clients(), 1);
   EXPECT_TRUE(at_work.only_programs());
   EXPECT_EQ(at_work.company(), alone);
 }

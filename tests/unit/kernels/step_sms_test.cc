@@ -43,7 +43,7 @@ class StepSmsTest : public testing::Test {
   int Run(int program, int stream, int most = 0) {
     const void* const its = &programs_[program];
     CUstream on = FakeCuda::StreamOf(static_cast<policies::Lane>(stream));
-    sms_.See({.session = static_cast<uint32_t>(program),
+    sms_.See({.client = static_cast<uint64_t>(program),
               .program = true,
               .high = stream >= policies::kFirstHighLane,
               .now_ns = now_ns_});
@@ -81,15 +81,19 @@ class StepSmsTest : public testing::Test {
     fake_.unfinished.erase(launches_[launch].end);
   }
 
-  // Those that have not ended and may run beside the last one: of all, or of one class.
-  int BlocksBesideLast(std::optional<bool> high = std::nullopt) const {
+  // That a GPU may have at once now, of all launches or of one class: all that has not ended and
+  // waits for nothing.
+  int BlocksOnGpu(std::optional<bool> high = std::nullopt) const {
     int blocks = 0;
-    for (size_t i = 0; i + 1 < launches_.size(); ++i) {
-      const Launched& other = launches_[i];
-      const bool counts = !high.has_value() || other.high == *high;
-      if (counts && !other.ended && !launches_.back().behind.contains(i)) blocks += other.blocks;
+    for (const Launched& launch : launches_) {
+      const bool counts = !high.has_value() || launch.high == *high;
+      if (counts && CanRun(launch)) blocks += launch.blocks;
     }
     return blocks;
+  }
+  bool CanRun(const Launched& launch) const {
+    return !launch.ended && std::all_of(launch.behind.begin(), launch.behind.end(),
+                                        [&](size_t other) { return launches_[other].ended; });
   }
 
   FakeCuda fake_;
@@ -119,7 +123,7 @@ TEST_F(StepSmsTest, SessionsAtWorkShareTheSms) {
 TEST_F(StepSmsTest, BesideSingleOpsOfOthersProgramsAreGraphs) {
   Open(ProgramEngine::kAuto);
   EXPECT_EQ(Run(0, 0), 132);
-  sms_.See({.session = 1});
+  sms_.See({.client = 1});
   EXPECT_EQ(Run(0, 0), 0);
   for (int i = 0; i < 60; ++i) Run(0, 0);  // until the other is forgotten
   End(0);
@@ -147,11 +151,20 @@ TEST_F(StepSmsTest, TheHighClassHasThreeQuarters) {
   EXPECT_EQ(Run(2, 1), 16);
   EXPECT_EQ(Run(3, 2), 16);
   EXPECT_EQ(Run(0, 3), 16);  // behind an older one of its class: 3 * 16 > 132 / 4
-  EXPECT_EQ(BlocksBesideLast(/*high=*/false), 16);
-  EXPECT_EQ(BlocksBesideLast(/*high=*/true), 99);
+  EXPECT_EQ(Run(4, 4), 16);
+  EXPECT_EQ(BlocksOnGpu(/*high=*/false), 32);
+  EXPECT_EQ(BlocksOnGpu(/*high=*/true), 99);
   End(1);
-  EXPECT_EQ(Run(1, 8), 99);  // nobody of a lower class has its place
-  EXPECT_EQ(BlocksBesideLast(), 32);
+  EXPECT_EQ(Run(1, 8), 99);
+  EXPECT_EQ(BlocksOnGpu(/*high=*/true), 99) << "those that wait have nobody's place";
+}
+
+TEST_F(StepSmsTest, BesideWhatComputesItHasHalf) {
+  Open(ProgramEngine::kAuto);
+  sms_.See({.client = 7, .arithmetic = true});
+  EXPECT_EQ(Run(1, 8), 66);
+  EXPECT_EQ(Run(2, 9), 33);
+  EXPECT_EQ(BlocksOnGpu(), 66) << "behind the first, which has all that the class may have";
 }
 
 TEST_F(StepSmsTest, ThereIsAnEndToWhatMayBeUnderWay) {
@@ -167,19 +180,14 @@ TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
   Open(ProgramEngine::kStep);
   for (int turn = 0; turn < 3000; ++turn) {
-    // Some end, of those that nothing keeps from running.
     for (size_t i = 0; i < launches_.size(); ++i) {
-      const auto has_ended = [&](size_t other) { return launches_[other].ended; };
-      const std::set<size_t>& behind = launches_[i].behind;
-      if (!launches_[i].ended && random() % 4 == 0 &&
-          std::all_of(behind.begin(), behind.end(), has_ended)) {
-        End(i);
-      }
+      if (random() % 4 == 0 && CanRun(launches_[i])) End(i);
     }
+    ASSERT_LE(BlocksOnGpu(), kSmCount);
     const int at_work = 1 + turn / 100 % 10;
     if (Run(static_cast<int>(random() % at_work), static_cast<int>(random() % 12)) == 0) continue;
     const Launched& last = launches_.back();
-    ASSERT_LE(last.blocks + BlocksBesideLast(), kSmCount);
+    ASSERT_LE(BlocksOnGpu(), kSmCount);
     for (size_t i = 0; i + 1 < launches_.size(); ++i) {
       if (!launches_[i].ended && !last.behind.contains(i)) {
         ASSERT_NE(launches_[i].program, last.program);
