@@ -53,7 +53,13 @@ absl::Status StepClient::Upload(const std::vector<T>& values, Slice& slice) {
 }
 
 absl::Status StepClient::UploadTensor(StepTensor tensor, uint32_t layer, Slice& slice) {
-  const absl::Status made = Upload(data_.Whole(tensor, layer), slice);
+  const bool cached = tensor == StepTensor::kKeys || tensor == StepTensor::kValues;
+  std::vector<uint16_t> values = data_.Whole(tensor, layer);
+  if (cached) {
+    values =
+        SwapInPages(values, StepData::kPageSize, data_.model().kv_heads, data_.model().head_dim);
+  }
+  const absl::Status made = Upload(values, slice);
   if (!made.ok() || !data_.client().shares_weights || !StepData::IsWeight(tensor)) return made;
   return ToAbsl(buffers_.back().Seal());
 }
@@ -166,14 +172,17 @@ absl::StatusOr<std::vector<uint16_t>> StepClient::Results() const {
 }
 
 absl::StatusOr<std::vector<LayerCache>> StepClient::Cache() const {
-  const StepExtent extent = data_.extent(StepTensor::kKeys);
   std::vector<LayerCache> layers(data_.model().layers);
-  absl::Status read;
-  for (size_t i = 0; i < layers.size() && read.ok(); ++i) {
-    read = Download(tensors_.layers[i].keys, extent, layers[i].keys);
-    if (read.ok()) read = Download(tensors_.layers[i].values, extent, layers[i].values);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerSlices& from = tensors_.layers[i];
+    for (const auto& [slice, values] :
+         {std::pair(&from.keys, &layers[i].keys), std::pair(&from.values, &layers[i].values)}) {
+      const absl::Status read = Download(*slice, data_.extent(StepTensor::kKeys), *values);
+      if (!read.ok()) return read;
+      *values =
+          SwapInPages(*values, data_.model().kv_heads, StepData::kPageSize, data_.model().head_dim);
+    }
   }
-  if (!read.ok()) return read;
   return layers;
 }
 

@@ -66,6 +66,21 @@ uint64_t Mix(uint64_t a, uint64_t b) { return Random(a ^ Random(b).Next()).Next(
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
+std::vector<uint16_t> SwapInPages(const std::vector<uint16_t>& pages, uint32_t slow, uint32_t fast,
+                                  uint32_t head_dim) {
+  std::vector<uint16_t> swapped(pages.size());
+  const size_t page_size = size_t{slow} * fast * head_dim;
+  for (size_t page = 0; page < pages.size(); page += page_size) {
+    for (size_t i = 0; i < slow; ++i) {
+      for (size_t j = 0; j < fast; ++j) {
+        std::copy_n(&pages[page + (i * fast + j) * head_dim], head_dim,
+                    &swapped[page + (j * slow + i) * head_dim]);
+      }
+    }
+  }
+  return swapped;
+}
+
 StepData::StepData(const StepScenario::Client& client, uint64_t place)
     : client_(client), place_(place) {
   for (const uint32_t length : client_.lengths) pages_ += (length - 1) / kPageSize + 1;

@@ -35,6 +35,11 @@ struct LayerCache {
   std::vector<uint16_t> keys, values;
 };
 
+// Of pages [page][slow][fast][head_dim], the same as [page][fast][slow][head_dim]. In memory pages
+// have a head's tokens side by side, as they are read: slow tokens become fast ones.
+std::vector<uint16_t> SwapInPages(const std::vector<uint16_t>& pages, uint32_t slow, uint32_t fast,
+                                  uint32_t head_dim);
+
 // Thread-safe. All lengths stay what they are: each step writes the new tokens of each sequence
 // anew, and so gives what the step before gave. A step has a row for each new token: those of one
 // sequence one behind the other.

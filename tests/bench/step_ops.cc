@@ -79,7 +79,10 @@ class Recorder {
     const KvCache cache{.k = layer.keys,
                         .v = layer.values,
                         .pages = data_.pages(),
-                        .page_size = StepData::kPageSize};
+                        .page_size = StepData::kPageSize,
+                        .page_stride = StepData::kPageSize * model_.kv_columns(),
+                        .token_stride = model_.head_dim,
+                        .head_stride = StepData::kPageSize * model_.head_dim};
     Slice k = qkv, v = qkv;
     k.offset += kElementBytes * model_.q_columns();
     v.offset = k.offset + kElementBytes * model_.kv_columns();
