@@ -246,47 +246,15 @@ __device__ void Keep(WarpAttention<kDim, Cached>& attention, WarpResults<kDim, k
   }
 }
 
-// Has the keys and values of the lane's token, which begins at element `at` of both, come to L2.
-// Lanes that have the same one share its lines.
-template <int kDim, typename Cached>
-__device__ void FetchToken(const AttentionDecodeArgs& op, uint64_t at) {
-  constexpr uint32_t kTokens = WarpAttention<kDim, Cached>::kTokens, kLineBytes = 128;
-  constexpr uint32_t kLines = (kDim * sizeof(Cached) + kLineBytes - 1) / kLineBytes;
-  for (uint32_t line = threadIdx.x % 32 / kTokens; line < kLines; line += 32 / kTokens) {
-    const uint64_t byte = at * sizeof(Cached) + line * kLineBytes;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(op.cache.k + byte));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(op.cache.v + byte));
-  }
-}
-
-// Where the lane's token of the warp's step from `first` on begins; the last, if there are fewer.
-// REQUIRES: the chunk has tokens.
-template <int kTokens>
-__device__ uint64_t LaneTokenAt(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                                uint32_t first) {
-  const uint32_t token = min(first + threadIdx.x % 32 % kTokens, chunk.end - 1);
-  return op.TokenAt(chunk.row, token) + uint64_t{chunk.kv_head} * op.cache.head_stride;
-}
-
-// FetchToken for a chunk's first tokens: no more than L2 has room for, of all blocks that an H100
-// has at once.
-template <int kDim, int kWarps, typename Cached>
-__device__ void FetchFirstTokens(const AttentionDecodeArgs& op, const AttentionChunk& chunk) {
-  constexpr uint32_t kTokens = WarpAttention<kDim, Cached>::kTokens, kSteps = 2;
-  const uint32_t end = min(chunk.end, chunk.begin + kSteps * kWarps * kTokens);
-  for (uint32_t first = chunk.begin + threadIdx.x / 32 * kTokens; first < end;
-       first += kWarps * kTokens) {
-    FetchToken<kDim, Cached>(op, LaneTokenAt<kTokens>(op, chunk, first));
-  }
-}
-
 // This warp's part of a chunk, into `results`.
 template <typename Cached, int kDim, int kWarps>
 __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
                             WarpResults<kDim, kWarps>& results) {
   using Warp = WarpAttention<kDim, Cached>;
+  // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
   const auto token_at = [&](uint32_t first) {
-    return LaneTokenAt<Warp::kTokens>(op, chunk, first);
+    const uint32_t token = min(first + threadIdx.x % 32 % Warp::kTokens, chunk.end - 1);
+    return op.TokenAt(chunk.row, token) + uint64_t{chunk.kv_head} * op.cache.head_stride;
   };
   Warp attention;
   attention.LoadQ(op, chunk);
@@ -296,7 +264,6 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
     const uint32_t next = first + kWarps * Warp::kTokens;
     // Looked up ahead, so that no load of K waits for one of the page table.
     const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
-    if (next < chunk.end) FetchToken<kDim, Cached>(op, next_at);
     attention.Add(op, first, chunk.end, at);
     first = next, at = next_at;
   }

@@ -1,6 +1,5 @@
 // The launches of attention_decode: chunks of rows, and where rows have several of them, their sum.
 #include "kernels/attention_decode/attention_block.cuh"
-#include "kernels/group/async.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -46,31 +45,10 @@ __device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_
   return partials;
 }
 
-// Until what is ahead in a graph has ended.
-__device__ void FollowTheNodeBefore(const AttentionKernelArgs& args) {
-#if __CUDA_ARCH__ >= 900
-  if (!args.in_graph) return;
-  ReleaseNextLaunch();
-  WaitForPreviousLaunch();
-#endif
-}
-
-// The cache's first tokens come to L2 while the node before, which as a rule adds one to it, is
-// still running. Indices may be changing, too: what is fetched is only not needed then.
-template <int kDim, typename Cached>
-__device__ void FetchFirst(const AttentionKernelArgs& args, uint64_t items_each) {
-  const uint64_t index = blockIdx.x / items_each;
-  const AttentionDecodeArgs op = OpAt(args, index);
-  const AttentionChunk chunk = ChunkOf(args, op, blockIdx.x - index * items_each);
-  FetchFirstTokens<kDim, AttentionThreads(kDim) / 32, Cached>(op, chunk);
-}
-
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
   __shared__ WarpResults<kDim, AttentionThreads(kDim) / 32> results;
   const uint64_t items_each = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
-  if (args.in_graph) FetchFirst<kDim, Cached>(args, items_each);
-  FollowTheNodeBefore(args);
   for (uint64_t item = blockIdx.x; item < args.op_count * items_each; item += gridDim.x) {
     const uint64_t index = item / items_each;
     if (!IsThere(args, index)) continue;
@@ -84,7 +62,6 @@ __device__ void Attend(const AttentionKernelArgs& args) {
 
 template <int kDim>
 __device__ void Combine(const AttentionKernelArgs& args) {
-  FollowTheNodeBefore(args);
   const uint64_t heads_each = uint64_t{args.op.rows} * args.op.q_heads;
   const uint64_t head = uint64_t{blockIdx.x} * (kCombineThreads / 32) + threadIdx.x / 32;
   const uint64_t index = head / heads_each;

@@ -36,7 +36,6 @@ AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionD
                    .sums = sums,
                    .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)},
       .there = nullptr,
-      .in_graph = false,
       .places = {}};
 }
 
@@ -51,7 +50,6 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
                                     const uint32_t* there) {
   AttentionKernelArgs args = CutIntoChunks(context, ops[0]->attention_decode, ops.size());
   args.there = there;
-  args.in_graph = context.overlaps;
   for (size_t i = 0; i < ops.size(); ++i) {
     const AttentionDecodeArgs& op = ops[i]->attention_decode;
     args.places[i] = {op.q, op.page_table, op.lengths, op.out, op.cache.k, op.cache.v};
@@ -64,8 +62,8 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
   const size_t narrow = args.op.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
   const size_t dim = HeadDimIndex(args.op.head_dim);
   const auto launch = [&](CUfunction function, uint64_t count, int threads) {
-    return LaunchBehind(context.overlaps, context.api.driver, context.gpu, function,
-                        static_cast<unsigned>(count), threads, context.stream, args);
+    return LaunchKernel(context.api.driver, context.gpu, function, static_cast<unsigned>(count),
+                        threads, context.stream, args);
   };
   absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks,
                                AttentionThreads(args.op.head_dim));

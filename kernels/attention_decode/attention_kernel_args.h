@@ -48,7 +48,6 @@ struct AttentionKernelArgs {
   AttentionPartials partials;  // of all rows
   // Op i does nothing where bit i is 0. Null: all are there.
   const uint32_t* there;
-  bool in_graph;  // LaunchContext::overlaps: the next node may begin at once
   AttentionPlaces places[kMaxAttentionOps];
 };
 

@@ -41,9 +41,6 @@ struct LaunchContext {
   // unknown.
   CUstream probe_stream = nullptr;
   StepSms* step_sms = nullptr;  // null: the step kernel is not to be used
-  // What is launched is the next node of a graph behind another kernel, and is all that this is
-  // behind: kernels of ours may begin before that one has ended, and wait for it themselves.
-  bool overlaps = false;
 };
 
 // One rank of a collective.

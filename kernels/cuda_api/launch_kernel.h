@@ -55,15 +55,6 @@ inline CUlaunchAttribute OverlapsTheOneBefore() {
   return attribute;
 }
 
-// As LaunchKernel; `overlaps`: it may begin before the kernel ahead of it has ended.
-template <typename Args>
-absl::Status LaunchBehind(bool overlaps, const Driver& driver, int gpu, CUfunction function,
-                          unsigned blocks, int threads, CUstream stream, const Args& args) {
-  if (!overlaps) return LaunchKernel(driver, gpu, function, blocks, threads, stream, args);
-  CUlaunchAttribute attribute = OverlapsTheOneBefore();
-  return LaunchKernelWith(&attribute, driver, gpu, function, blocks, threads, stream, args);
-}
-
 // Blocks go in pairs on neighbouring SMs. REQUIRES: an even number of them.
 inline CUlaunchAttribute BlocksInPairs() {
   CUlaunchAttribute attribute = {};

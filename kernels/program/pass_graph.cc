@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/op_table.h"
 #include "kernels/program/binding_copies.h"
-#include "kernels/program/program_graph.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -94,26 +93,17 @@ class Capturer {
   }
 
   absl::Status AddTogether(const std::vector<const Op*>& ops) {
-    FollowOn(*ops[0]);
     if (absl::Status status = Join(); !status.ok()) return status;
     return FindOpKind(ops[0]->kind)->launch_together(context_, ops, there_);
-  }
-
-  // The op comes next on the main stream.
-  void FollowOn(const Op& op) {
-    context_.overlaps = open_ == 0 && last_ != nullptr && MayBeOverlapped(context_, *last_);
-    last_ = &op;
   }
 
   absl::Status Add(size_t index) {
     const Op& op = pass_.program.ops[index];
     const int8_t owner = pass_.owners[index];
     if (owner == Pass::kAll) {
-      FollowOn(op);
       if (absl::Status status = Join(); !status.ok()) return status;
       return FindOpKind(op.kind)->launch(context_, op);
     }
-    context_.overlaps = false;
     const auto member = static_cast<size_t>(owner);
     if (absl::Status status = Enter(member); !status.ok()) return status;
     absl::Status status = FindOpKind(op.kind)->launch(context_, op);
@@ -180,8 +170,7 @@ class Capturer {
   const CUdeviceptr workspace_;
   const size_t workspace_bytes_;
   Branches branches_;
-  const Op* last_ = nullptr;  // on the main stream
-  uint32_t open_ = 0;         // branches since the last op for all: bit i: member i's
+  uint32_t open_ = 0;  // branches since the last op for all: bit i: member i's
   std::vector<CUgraphNode> known_;
 };
 

@@ -10,7 +10,6 @@ namespace {
 absl::Status LaunchOps(LaunchContext& context, const Program& program) {
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    context.overlaps = i > 0 && MayBeOverlapped(context, program.ops[i - 1]);
     const absl::Status status = FindOpKind(op.kind)->launch(context, op);
     if (status.ok()) continue;
     return {status.code(),

@@ -11,12 +11,6 @@
 
 namespace concert::kernels::cuda {
 
-// Whether the next op's kernel may begin before what this op launches has ended: where the GPU can,
-// as those that have the group kernel, and this is a kernel.
-inline bool MayBeOverlapped(const LaunchContext& context, const Op& op) {
-  return context.kernels.group[0][0] != nullptr && op.kind != CONCERT_OP_COPY;
-}
-
 class ProgramGraph {
  public:
   // Captures what each op launches by itself, on the context's stream, where nothing runs, with the

@@ -87,7 +87,6 @@ struct RowArgs {
   uint8_t set;           // of the counters
   uint8_t inputs_early;  // as GroupArgs'
   uint8_t release_late;  // as GroupArgs'
-  uint8_t in_graph;      // LaunchContext::overlaps: the next node may begin at once
   RowTask tasks[kMaxRowTasks];
 };
 static_assert(sizeof(RowArgs) <= 4096);

@@ -21,8 +21,7 @@ __device__ Place PlaceOfBlock(const RowArgs& args) {
   return {task, block};
 }
 
-// Dependent launches exist on compute capability 9.0 and later; elsewhere there are no tracks, and
-// nodes of graphs follow one another.
+// Dependent launches exist on compute capability 9.0 and later; there are no tracks elsewhere.
 __device__ void ReleaseNext() {
 #if __CUDA_ARCH__ >= 900
   ReleaseNextLaunch();
@@ -82,10 +81,6 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   if (threadIdx.x >= kRowComputeThreads) {
     if (on_track) LineUp(args);
     return;
-  }
-  if (args.in_graph) {
-    ReleaseNext();
-    WaitForPrevious();
   }
   const Place place = PlaceOfBlock(args);
   const RowTask& task = args.tasks[place.task];

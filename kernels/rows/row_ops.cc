@@ -76,10 +76,9 @@ absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops,
                         const uint32_t* there) {
   RowArgs args{};
   args.there = there;
-  args.in_graph = context.overlaps;
   const unsigned blocks = LowerRows(ops, kMaxBlocks, args);
-  return LaunchBehind(context.overlaps, context.api.driver, context.gpu, context.kernels.rows,
-                      blocks, kRowThreads, context.stream, args);
+  return LaunchKernel(context.api.driver, context.gpu, context.kernels.rows, blocks, kRowThreads,
+                      context.stream, args);
 }
 
 absl::Status LaunchRow(LaunchContext& context, const Op& op) {
