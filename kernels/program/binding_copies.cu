@@ -6,7 +6,7 @@ namespace concert::kernels::cuda {
 namespace {
 
 template <typename Word>
-__device__ void Copy(const BindingCopy& copy, uint64_t first, uint64_t step) {
+__device__ void Copy(const Transfer& copy, uint64_t first, uint64_t step) {
   auto* to = reinterpret_cast<Word*>(copy.to);
   const auto* from = reinterpret_cast<const Word*>(copy.from);
   const uint64_t words = copy.bytes / sizeof(Word);
@@ -18,7 +18,7 @@ __device__ void Copy(const BindingCopy& copy, uint64_t first, uint64_t step) {
 extern "C" __global__ void concert_copy_bindings(const __grid_constant__ BindingCopyArgs args) {
   if (args.there != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *args.there = args.members;
   if (args.count == 0) return;
-  const BindingCopy& copy = args.copies[blockIdx.x / args.blocks_each];
+  const Transfer& copy = args.copies[blockIdx.x / args.blocks_each];
   const uint64_t first = uint64_t{blockIdx.x % args.blocks_each} * blockDim.x + threadIdx.x;
   const uint64_t step = uint64_t{args.blocks_each} * blockDim.x;
   if ((copy.to | copy.from | copy.bytes) % sizeof(uint4) == 0) {

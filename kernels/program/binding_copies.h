@@ -5,32 +5,21 @@
 #include "absl/status/status.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/program/binding_copy_args.h"
-#include "kernels/program/program.h"
-#include "kernels/program/program_args.h"
+#include "kernels/program/transfers.h"
 
 namespace concert::kernels::cuda {
 
 class BindingCopies {
  public:
-  enum class Way { kIn, kOut };
-
   explicit BindingCopies(Way way) : way_(way) {
     args_.there = nullptr;
     args_.count = 0;
   }
 
-  // A run's: of the bindings that go this way. `staged`: where the run has binding i. At most
-  // kMaxBindingCopies in all.
-  template <typename Staged>
-  void Add(const ProgramArgs& run, const Staged& staged) {
-    for (size_t i = 0; i < run.program->bindings.size(); ++i) {
-      const Program::Binding& binding = run.program->bindings[i];
-      if (way_ == Way::kOut && !binding.written) continue;
-      const Address given = run.bindings[i], in_arena = staged(i);
-      args_.copies[args_.count++] = {.to = way_ == Way::kIn ? in_arena : given,
-                                     .from = way_ == Way::kIn ? given : in_arena,
-                                     .bytes = binding.bytes};
-    }
+  // A run's: of the bindings that go this way. At most kMaxBindingCopies in all.
+  void Add(const ProgramArgs& run) {
+    ForEachTransfer(run, way_,
+                    [&](const Transfer& transfer) { args_.copies[args_.count++] = transfer; });
   }
   // Says at `there`, of the GPU's memory, who takes part, too.
   void Note(uint32_t members, Address there) {

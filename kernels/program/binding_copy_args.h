@@ -4,14 +4,9 @@
 
 #include <cstdint>
 
-#include "kernels/gemm/gemm_args.h"
+#include "kernels/program/program_args.h"
 
 namespace concert::kernels::cuda {
-
-struct BindingCopy {
-  Address to, from;
-  uint64_t bytes;
-};
 
 // Of all members of a pass. They fit the 4 KB of a kernel's parameters.
 inline constexpr uint32_t kMaxBindingCopies = 80;
@@ -21,7 +16,7 @@ struct BindingCopyArgs {
   uint32_t members;  // of a pass, that take part: bit i: member i
   uint32_t count;
   uint32_t blocks_each;  // block b does part b % blocks_each of copy b / blocks_each
-  BindingCopy copies[kMaxBindingCopies];
+  Transfer copies[kMaxBindingCopies];
 };
 
 }  // namespace concert::kernels::cuda

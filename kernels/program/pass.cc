@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/program/arena.h"
+#include "kernels/program/transfers.h"
 #include "policies/seam/hash.h"
 
 namespace concert::kernels {
@@ -291,26 +292,17 @@ policies::Work WorkOfPass(const Pass& pass, std::span<const Op* const> runs) {
 
 void ComputePass(const Pass& pass, std::span<const Op* const> runs) {
   std::array<bool, kMaxPassMembers> there{};
-  const auto copy_bindings = [&](bool out) {
-    for (const Op* run : runs) {
-      const ProgramArgs& args = run->program;
-      there[args.member] = true;
-      for (size_t i = 0; i < pass.program.bindings.size(); ++i) {
-        if (out && !pass.program.bindings[i].written) continue;
-        auto* staged = reinterpret_cast<void*>(pass.StagedOf(args.member, i));
-        auto* given = reinterpret_cast<void*>(args.bindings[i]);
-        std::memcpy(out ? given : staged, out ? staged : given, pass.BindingBytes(i));
-      }
-    }
-  };
-  copy_bindings(/*out=*/false);
+  for (const Op* run : runs) {
+    there[run->program.member] = true;
+    ComputeTransfers(run->program, Way::kIn);
+  }
   for (size_t i = 0; i < pass.program.ops.size(); ++i) {
     const int8_t owner = pass.owners[i];
     if (owner != Pass::kAll && !there[static_cast<size_t>(owner)]) continue;
     const Op* const part = &pass.program.ops[i];
     FindOpKind(part->kind)->compute({&part, 1});
   }
-  copy_bindings(/*out=*/true);
+  for (const Op* run : runs) ComputeTransfers(run->program, Way::kOut);
 }
 
 }  // namespace concert::kernels

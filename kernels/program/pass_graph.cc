@@ -221,16 +221,13 @@ absl::Status PassGraph::Enable(uint32_t members) {
 }
 
 // What fails behind the first copy has touched nothing but the pass's own arena.
-absl::Status PassGraph::Launch(const LaunchContext& context, const Pass& pass,
-                               std::span<const Op* const> runs) {
+absl::Status PassGraph::Launch(const LaunchContext& context, std::span<const Op* const> runs) {
   uint32_t members = 0;
-  BindingCopies in(BindingCopies::Way::kIn), out(BindingCopies::Way::kOut);
+  BindingCopies in(Way::kIn), out(Way::kOut);
   for (const Op* run : runs) {
-    const uint32_t member = run->program.member;
-    const auto staged = [&](size_t i) { return pass.StagedOf(member, i); };
-    members |= 1u << member;
-    in.Add(run->program, staged);
-    out.Add(run->program, staged);
+    members |= 1u << run->program.member;
+    in.Add(run->program);
+    out.Add(run->program);
   }
   if (absl::Status status = Enable(members); !status.ok()) return status;
   in.Note(members, there_);

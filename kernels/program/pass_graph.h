@@ -27,8 +27,7 @@ class PassGraph final : public ProgramExecutable {
   // Enqueues runs of it between copies of their bindings, on the context's stream. Nothing is done
   // for members that have none. REQUIRES: runs in it that were launched before are
   // ahead on the stream: they have the same arena.
-  absl::Status Launch(const LaunchContext& context, const Pass& pass,
-                      std::span<const Op* const> runs);
+  absl::Status Launch(const LaunchContext& context, std::span<const Op* const> runs);
 
  private:
   PassGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}

@@ -20,6 +20,12 @@ struct ProgramArgs {
   uint32_t member;
 };
 
+// What is copied before or behind a run's ops.
+struct Transfer {
+  Address to, from;
+  uint64_t bytes;
+};
+
 }  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_PROGRAM_PROGRAM_ARGS_H_

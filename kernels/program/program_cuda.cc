@@ -55,7 +55,7 @@ absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
 
 absl::Status LaunchPass(const LaunchContext& context, std::span<const Op* const> runs) {
   const Pass& pass = *runs[0]->program.pass;
-  return static_cast<PassGraph&>(*pass.program.executable).Launch(context, pass, runs);
+  return static_cast<PassGraph&>(*pass.program.executable).Launch(context, runs);
 }
 
 }  // namespace concert::kernels::cuda

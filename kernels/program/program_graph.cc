@@ -47,10 +47,9 @@ ProgramGraph::~ProgramGraph() {
 
 // What fails behind the first copy has touched nothing but the program's own arena.
 absl::Status ProgramGraph::Launch(const LaunchContext& context, const ProgramArgs& run) const {
-  const auto staged = [&](size_t i) { return run.program->bindings[i].staged; };
-  BindingCopies in(BindingCopies::Way::kIn), out(BindingCopies::Way::kOut);
-  in.Add(run, staged);
-  out.Add(run, staged);
+  BindingCopies in(Way::kIn), out(Way::kOut);
+  in.Add(run);
+  out.Add(run);
   if (absl::Status status = in.Launch(context); !status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuGraphLaunch, executable_, context.stream);
   return out.Launch(context);

@@ -1,9 +1,8 @@
 #include "kernels/program/program_op.h"
 
-#include <cstring>
-
 #include "kernels/program/pass.h"
 #include "kernels/program/program.h"
+#include "kernels/program/transfers.h"
 #include "kernels/validate.h"
 
 namespace concert::kernels {
@@ -77,21 +76,12 @@ Accesses AccessesOfProgram(const Op& op) {
 void ComputeProgram(std::span<const Op* const> parts) {
   const ProgramArgs& args = parts[0]->program;
   if (args.pass != nullptr) return ComputePass(*args.pass, parts);
-  const Program& program = *args.program;
-  for (size_t i = 0; i < program.bindings.size(); ++i) {
-    std::memcpy(reinterpret_cast<void*>(program.bindings[i].staged),
-                reinterpret_cast<const void*>(args.bindings[i]), program.bindings[i].bytes);
-  }
-  for (const Op& op : program.ops) {
+  ComputeTransfers(args, Way::kIn);
+  for (const Op& op : args.program->ops) {
     const Op* const part = &op;
     FindOpKind(op.kind)->compute({&part, 1});
   }
-  for (size_t i = 0; i < program.bindings.size(); ++i) {
-    if (!program.bindings[i].written) continue;
-    std::memcpy(reinterpret_cast<void*>(args.bindings[i]),
-                reinterpret_cast<const void*>(program.bindings[i].staged),
-                program.bindings[i].bytes);
-  }
+  ComputeTransfers(args, Way::kOut);
 }
 
 }  // namespace concert::kernels
