@@ -12,6 +12,11 @@ namespace {
 using kernels::Failure;
 using kernels::InvalidArgument;
 
+// The tickets before the op's own that it takes, too.
+uint32_t CoveredBy(const concert_descriptor& descriptor) {
+  return descriptor.kind == CONCERT_OP_PROGRAM ? descriptor.body.program.covered : 0;
+}
+
 }  // namespace
 
 // Reads tails before the mailbox is read: a handle that the control thread gave out before the
@@ -77,6 +82,7 @@ uint32_t Dispatcher::AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits
     break;
   }
   port.PublishHead();
+  if (admitted > 0) port.SetCompany(company_.Admitted(port.link().session, now));
   return admitted;
 }
 
@@ -89,19 +95,22 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     return false;
   }
   SessionPort::QueueEntry& queue = port.queues[descriptor.queue];
-  if (descriptor.ticket != queue.next_ticket) {
+  const uint32_t covered = CoveredBy(descriptor);
+  const uint64_t ticket = queue.next_ticket + covered;
+  if (descriptor.ticket != ticket || covered >= CONCERT_MAX_PROGRAM_OPS) {
     Break(port, InvalidArgument(CONCERT_MESSAGE_RING_TICKET, descriptor.queue, descriptor.ticket,
                                 queue.next_ticket));
     return false;
   }
   const OpId id = scheduler_.AllocateOp();
   CONCERT_CHECK(id != kNone);
-  ++queue.next_ticket;
+  queue.next_ticket = ticket + 1;
   OpSlot& slot = scheduler_.slot(id);
   slot.op.kind = descriptor.kind;
   slot.op.session = port.link().session;
   slot.op.queue = descriptor.queue;
-  slot.op.ticket = descriptor.ticket;
+  slot.op.ticket = ticket;
+  slot.op.covered = covered;
   slot.op.deadline_ns = descriptor.deadline_ns;
   admitted_[id] = {.late = draining_ && port.head() > port.drain_end};
   late_ops_ += admitted_[id].late ? 1 : 0;
