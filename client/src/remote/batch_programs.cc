@@ -40,7 +40,8 @@ void BatchPrograms::Ask(Ring& ring, const BatchToRegister& wanted) {
 }
 
 void BatchPrograms::TakeAnswer(bool wait) {
-  if (asked_.ring == nullptr) return;
+  const Asked asked = asked_;
+  if (asked.ring == nullptr) return;
   concert_program_reply reply{};
   if (!control_.Collect(wait, &reply)) return;
   RepeatedBatches::Program program;
@@ -49,7 +50,7 @@ void BatchPrograms::TakeAnswer(bool wait) {
                .while_alone = (reply.flags & CONCERT_PROGRAM_WHILE_ALONE) != 0};
   }
   bool kept = false;
-  asked_.ring->WithBatches([&](auto& all) { kept = all.Registered(asked_.batch, program); });
+  asked.ring->WithBatches([&](auto& all) { kept = all.Registered(asked.batch, program); });
   asked_ = {};
   waiting_.store(false, std::memory_order_relaxed);
   if (!kept && program.handle != 0) Release(program.handle);
@@ -67,19 +68,22 @@ template <typename Forget>
 bool BatchPrograms::GiveUpWhat(Forget forget) {
   const MutexLock lock(mutex_);
   TakeAnswer(/*wait=*/true);
-  std::vector<uint32_t> released;
-  for (const auto& ring : rings_) ring->WithBatches([&](auto& all) { forget(all, released); });
-  for (const uint32_t program : released) Release(program);
-  return !released.empty();
+  bool any = false;
+  for (const auto& ring : rings_) {
+    RepeatedBatches::Released released;
+    ring->WithBatches([&](RepeatedBatches& all) { released = forget(all); });
+    for (const uint32_t program : released.span()) Release(program);
+    any |= released.count > 0;
+  }
+  return any;
 }
 
 void BatchPrograms::ForgetBuffer(uint32_t buffer) {
-  GiveUpWhat(
-      [buffer](RepeatedBatches& all, auto& released) { all.ForgetBuffer(buffer, released); });
+  GiveUpWhat([buffer](RepeatedBatches& all) { return all.ForgetBuffer(buffer); });
 }
 
 void BatchPrograms::ForgetQueue(uint32_t queue) {
-  GiveUpWhat([queue](RepeatedBatches& all, auto& released) { all.ForgetQueue(queue, released); });
+  GiveUpWhat([queue](RepeatedBatches& all) { return all.ForgetQueue(queue); });
 }
 
 bool BatchPrograms::GiveUp() {
@@ -87,7 +91,7 @@ bool BatchPrograms::GiveUp() {
     const MutexLock lock(mutex_);
     ended_ = true;
   }
-  return GiveUpWhat([](RepeatedBatches& all, auto& released) { all.ForgetAll(released); });
+  return GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); });
 }
 
 }  // namespace concert::client

@@ -155,25 +155,27 @@ bool RepeatedBatches::Names(const Entry& entry, uint32_t buffer) {
 }
 
 template <typename Which>
-void RepeatedBatches::Forget(Which which, std::vector<uint32_t>& released) {
+RepeatedBatches::Released RepeatedBatches::Forget(Which which) {
+  Released released;
   for (Entry& entry : entries_) {
     if (entry.state == State::kNone || !which(entry)) continue;
-    if (entry.state == State::kProgram) released.push_back(entry.program.handle);
+    if (entry.state == State::kProgram) released.programs[released.count++] = entry.program.handle;
     entry = {};
   }
   found_ = nullptr;
+  return released;
 }
 
-void RepeatedBatches::ForgetBuffer(uint32_t buffer, std::vector<uint32_t>& released) {
-  Forget([&](const Entry& entry) { return Names(entry, buffer); }, released);
+RepeatedBatches::Released RepeatedBatches::ForgetBuffer(uint32_t buffer) {
+  return Forget([buffer](const Entry& entry) { return Names(entry, buffer); });
 }
 
-void RepeatedBatches::ForgetQueue(uint32_t queue, std::vector<uint32_t>& released) {
-  Forget([&](const Entry& entry) { return entry.queue == queue; }, released);
+RepeatedBatches::Released RepeatedBatches::ForgetQueue(uint32_t queue) {
+  return Forget([queue](const Entry& entry) { return entry.queue == queue; });
 }
 
-void RepeatedBatches::ForgetAll(std::vector<uint32_t>& released) {
-  Forget([](const Entry&) { return true; }, released);
+RepeatedBatches::Released RepeatedBatches::ForgetAll() {
+  return Forget([](const Entry&) { return true; });
 }
 
 }  // namespace concert::client

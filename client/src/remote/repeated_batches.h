@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "proto/ring/control_abi.h"
@@ -64,10 +65,18 @@ class RepeatedBatches {
   // It was not registered yet, and is wanted again when it comes again.
   void Postponed(uint64_t batch);
 
-  // Forgets batches that name the buffer, all of a queue, or all. Adds programs to be released.
-  void ForgetBuffer(uint32_t buffer, std::vector<uint32_t>& released);
-  void ForgetQueue(uint32_t queue, std::vector<uint32_t>& released);
-  void ForgetAll(std::vector<uint32_t>& released);
+  // Programs to be released.
+  struct Released {
+    std::array<uint32_t, kPrograms> programs{};
+    size_t count = 0;
+
+    std::span<const uint32_t> span() const { return std::span(programs).first(count); }
+  };
+
+  // Forgets batches that name the buffer, all of a queue, or all. Allocates nothing.
+  Released ForgetBuffer(uint32_t buffer);
+  Released ForgetQueue(uint32_t queue);
+  Released ForgetAll();
 
  private:
   enum class State : uint8_t { kNone, kCounted, kAsked, kProgram, kRefused };
@@ -88,7 +97,7 @@ class RepeatedBatches {
   void Remember(const BatchView& batch);
   bool MakeRoom(uint32_t* released);
   template <typename Which>
-  void Forget(Which which, std::vector<uint32_t>& released);
+  Released Forget(Which which);
 
   std::array<Entry, kBatches> entries_;
   Entry* found_ = nullptr;  // by the last Find

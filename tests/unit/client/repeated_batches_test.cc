@@ -1,6 +1,7 @@
 // Which batches are recognised, and for how long.
 #include "client/src/remote/repeated_batches.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,6 +13,7 @@
 namespace concert::client {
 namespace {
 
+using testing::ElementsAre;
 using Ops = std::vector<concert_descriptor>;
 
 concert_descriptor Copy(uint32_t from, uint32_t to, uint32_t queue) {
@@ -211,21 +213,16 @@ TEST_F(RepeatedBatchesTest, BatchesThatComeOnceDoNotPushProgramsOut) {
 TEST_F(RepeatedBatchesTest, ABatchThatNamesAFreedBufferIsForgotten) {
   Register(Chain(1), 11);    // buffers 1 to 6
   Register(Chain(101), 12);  // 101 to 106
-  std::vector<uint32_t> released;
-  batches_.ForgetBuffer(6, released);
-  EXPECT_EQ(released, std::vector<uint32_t>{11});
+  EXPECT_THAT(batches_.ForgetBuffer(6).span(), ElementsAre(11));
   EXPECT_EQ(Submit(Chain(1)).program, 0u) << "it is counted anew";
   EXPECT_EQ(Submit(Chain(101)).program, 12u);
-  batches_.ForgetBuffer(107, released);
-  EXPECT_EQ(released.size(), 1u);
+  EXPECT_EQ(batches_.ForgetBuffer(107).count, 0u);
 }
 
 TEST_F(RepeatedBatchesTest, WhatWasForgottenMeanwhileIsNotTheBatchsProgram) {
   for (uint32_t i = 1; i < RepeatedBatches::kTimes; ++i) Submit(Chain(1));
   const uint64_t batch = Submit(Chain(1)).wanted.value().batch;
-  std::vector<uint32_t> released;
-  batches_.ForgetBuffer(3, released);
-  EXPECT_TRUE(released.empty());
+  EXPECT_EQ(batches_.ForgetBuffer(3).count, 0u);
   EXPECT_FALSE(batches_.Wants(batch));
   EXPECT_FALSE(batches_.Registered(batch, {.handle = 11}));
   EXPECT_EQ(Submit(Chain(1)).program, 0u);
@@ -234,12 +231,9 @@ TEST_F(RepeatedBatchesTest, WhatWasForgottenMeanwhileIsNotTheBatchsProgram) {
 TEST_F(RepeatedBatchesTest, QueuesAreForgottenByThemselvesOrAllAtOnce) {
   Register(Chain(1, 0), 11);
   Register(Chain(1, 1), 12);
-  std::vector<uint32_t> released;
-  batches_.ForgetQueue(0, released);
-  EXPECT_EQ(released, std::vector<uint32_t>{11});
+  EXPECT_THAT(batches_.ForgetQueue(0).span(), ElementsAre(11));
   EXPECT_EQ(Submit(Chain(1, 1)).program, 12u);
-  batches_.ForgetAll(released);
-  EXPECT_EQ(released, (std::vector<uint32_t>{11, 12}));
+  EXPECT_THAT(batches_.ForgetAll().span(), ElementsAre(12));
   EXPECT_EQ(Submit(Chain(1, 1)).program, 0u);
 }
 
