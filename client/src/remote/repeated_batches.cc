@@ -55,11 +55,15 @@ bool RepeatedBatches::Same(const Entry& entry, const BatchView& batch) {
 RepeatedBatches::Program RepeatedBatches::Find(const BatchView& batch) {
   ++came_;
   found_ = nullptr;
+  looks_ = false;
   if (!MayRepeat(batch)) return {};
+  looks_ = new_ < kPatience || came_ % kEvery == 0;
   for (Entry& entry : entries_) {
-    if (entry.state == State::kNone || !Same(entry, batch)) continue;
+    const bool counts = entry.state == State::kProgram || (looks_ && entry.state != State::kNone);
+    if (!counts || !Same(entry, batch)) continue;
     entry.last_came = came_;
     found_ = &entry;
+    new_ = 0;
     return entry.program;
   }
   return {};
@@ -67,8 +71,10 @@ RepeatedBatches::Program RepeatedBatches::Find(const BatchView& batch) {
 
 std::optional<BatchToRegister> RepeatedBatches::Learn(const BatchView& batch, uint32_t* released) {
   *released = 0;
+  if (!looks_) return std::nullopt;
   if (found_ == nullptr) {
-    if (MayRepeat(batch)) Remember(batch);
+    new_ = std::min(new_ + 1, kPatience);
+    Remember(batch);
     return std::nullopt;
   }
   Entry& entry = *found_;

@@ -43,6 +43,12 @@ class RepeatedBatches {
   // than kPrograms batches that take turns do not push one another out.
   static constexpr uint64_t kIdleAfter = 64;
 
+  // Behind so many batches that were all new, only one in kEvery is looked at, but for those that
+  // are programs: comparing and copying one of 200 ops takes 20 us. Odd, as those that take turns
+  // are often two or four.
+  static constexpr uint32_t kPatience = 16;
+  static constexpr uint64_t kEvery = 7;
+
   struct Program {
     uint32_t handle = 0;  // 0: it is none
     bool while_alone = false;
@@ -101,6 +107,8 @@ class RepeatedBatches {
 
   std::array<Entry, kBatches> entries_;
   Entry* found_ = nullptr;  // by the last Find
+  bool looks_ = false;      // at its batch, also if that is no program
+  uint32_t new_ = 0;        // batches in a row that were
   uint64_t came_ = 0;       // batches so far
   uint64_t numbers_ = 0;
 };

@@ -203,11 +203,30 @@ TEST_F(RepeatedBatchesTest, OneProgramTooManyWaitsUntilAnotherIsIdle) {
 
 TEST_F(RepeatedBatchesTest, BatchesThatComeOnceDoNotPushProgramsOut) {
   Register(Chain(1), 77);
-  for (uint32_t i = 0; i < 1000; ++i) EXPECT_FALSE(Submit(Chain(100 + i)).wanted);
-  EXPECT_EQ(Submit(Chain(1)).program, 77u);
+  for (uint32_t i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(Submit(Chain(100 + i)).wanted);
+    if (i % 50 == 0) {
+      EXPECT_EQ(Submit(Chain(1)).program, 77u);
+    }
+  }
   // The oldest of the others are forgotten, the newest are not.
-  for (uint32_t i = 1; i + 1 < RepeatedBatches::kTimes; ++i) Submit(Chain(1099));
-  EXPECT_TRUE(Submit(Chain(1099)).wanted);
+  EXPECT_EQ(Submit(Chain(1)).program, 77u);
+  for (uint32_t i = 0; i < RepeatedBatches::kBatches; ++i) Submit(Chain(2000 + i));
+  for (uint32_t i = 2; i < RepeatedBatches::kTimes; ++i) EXPECT_FALSE(Submit(Chain(2007)).wanted);
+  EXPECT_TRUE(Submit(Chain(2007)).wanted);
+  for (uint32_t i = 2; i < RepeatedBatches::kTimes; ++i) Submit(Chain(2000));
+  EXPECT_FALSE(Submit(Chain(2000)).wanted);
+}
+
+TEST_F(RepeatedBatchesTest, WhereNothingEverRepeatsFewBatchesAreLookedAt) {
+  for (uint32_t i = 0; i < 1000; ++i) Submit(Chain(100 + i));
+  // Two take turns now, which takes longer to see.
+  std::vector<uint32_t> asked_at;
+  for (uint32_t i = 0; i < 200 && asked_at.size() < 2; ++i) {
+    if (Submit(Chain(1 + i % 2)).wanted) asked_at.push_back(i);
+  }
+  ASSERT_EQ(asked_at.size(), 2u);
+  EXPECT_GT(asked_at[0], RepeatedBatches::kEvery);
 }
 
 TEST_F(RepeatedBatchesTest, ABatchThatNamesAFreedBufferIsForgotten) {
