@@ -87,11 +87,10 @@ void BatchPrograms::ForgetQueue(uint32_t queue) {
 }
 
 bool BatchPrograms::GiveUp() {
-  {
-    const MutexLock lock(mutex_);
-    ended_ = true;
-  }
-  return GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); });
+  if (!GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) return false;
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  return true;
 }
 
 }  // namespace concert::client

@@ -205,7 +205,8 @@ TEST_F(BatchProgramsTest, AProgramGoesBeforeItsBufferIsSealedAndWithItsQueue) {
 }
 
 TEST_F(BatchProgramsTest, ProgramsGiveWayToWhatTheClientHasNoRoomFor) {
-  SubmitUntilRun();
+  EXPECT_EQ(session_.Allocate(uint64_t{1} << 40).status().code(), CONCERT_RESOURCE_EXHAUSTED);
+  SubmitUntilRun();  // none was in the way
   EXPECT_EQ(session_.Allocate(uint64_t{1} << 40).status().code(), CONCERT_RESOURCE_EXHAUSTED);
   EXPECT_THAT(Released(), testing::ElementsAre(kProgram));
   EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps) << "it would be in the way again";
