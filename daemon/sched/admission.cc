@@ -82,7 +82,6 @@ uint32_t Dispatcher::AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits
     break;
   }
   port.PublishHead();
-  if (admitted > 0) port.SetCompany(company_.Admitted(port.link().session, now));
   return admitted;
 }
 
@@ -120,6 +119,9 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     slot.local_waits.clear();
     slot.op.buffers.clear();
     slot.op.waits.clear();
+  } else if (slot.op.work.runs_on == policies::RunsOn::kSms) {
+    const uint64_t timeline = CONCERT_TIMELINE_ID(port.link().session, descriptor.queue);
+    port.SetCompany(company_.Admitted(timeline, now));
   }
   for (const uint32_t buffer : slot.op.buffers) ++port.buffer_uses[buffer];
   ++port.unfinished;

@@ -46,7 +46,7 @@ class SessionPort {
   // Whether the client must ring its eventfd. Idempotent.
   void SetSleeping(bool sleeping);
   bool sleeping() const { return sleeping_; }
-  // Whether other sessions are at work on the GPU. Idempotent.
+  // Whether other queues are at work on the GPU. Idempotent.
   void SetCompany(bool company);
   bool TailMoved() const { return LoadAcquire(*tail_word_) != tail_; }
   // Whether something published has not been consumed.

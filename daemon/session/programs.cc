@@ -123,7 +123,7 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .why_no_step = program.why_no_step};
 }
 
-// Whether a batch is better off as single ops while other sessions are at work: where launches can
+// Whether a batch is better off as single ops while other queues are at work: where launches can
 // carry its ops together with theirs, and where others would have to wait for long.
 bool OnlyWhileAlone(const kernels::Program& program, double predicted_us) {
   return predicted_us > kLongestBatchUs ||

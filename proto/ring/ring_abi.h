@@ -220,7 +220,7 @@ struct concert_submit_control {
 struct concert_ring_state {
   uint64_t head;     /* descriptors consumed */
   uint32_t sleeping; /* the dispatcher waits on the ring's eventfd */
-  uint32_t company;  /* not 0: other sessions are at work on the GPU; a hint, for CONCERT_PROGRAM_WHILE_ALONE */
+  uint32_t company;  /* not 0: other queues are at work on the GPU; a hint, for CONCERT_PROGRAM_WHILE_ALONE */
   uint64_t reserved1[6];
   uint64_t completion_tail; /* completions published */
   uint64_t reserved2[7];

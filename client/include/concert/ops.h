@@ -384,7 +384,7 @@ CONCERT_API int concert_submit_sample(concert_queue* queue, const concert_sample
  * other kernels, buffers that may be freed or sealed. What differs: all tickets of the batch are
  * reached together, and if the run fails, all of its ops have its outcome. The daemon shows it as
  * one op. Collectives and runs stay single ops, as does whatever the daemon does not take as a
- * program, and chains that are better carried together with other sessions' ops while those are at
+ * program, and chains that are better carried together with other queues' ops while those are at
  * work. concert_connect_options.batches turns it off. */
 CONCERT_API int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error);
 CONCERT_API int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* error);

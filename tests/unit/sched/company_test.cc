@@ -7,7 +7,7 @@ namespace {
 
 constexpr Company::Time kIdle = Company::kIdleNs;
 
-TEST(CompanyTest, ASessionIsNoCompanyOfItsOwn) {
+TEST(CompanyTest, AQueueIsNoCompanyOfItsOwn) {
   Company company;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(company.Admitted(1, i));
 }
