@@ -79,6 +79,7 @@ struct Op {
   uint32_t session = 0;  // id
   uint32_t queue = 0;    // index in the session
   uint64_t ticket = 0;
+  uint32_t covered = 0;  // tickets before its own that it stands for, too
   uint64_t deadline_ns = 0;
   InlineList<concert_wait_entry, CONCERT_MAX_WAITS> waits;
   // Handles of the buffers used, by operand, so that none is unmapped under the op.

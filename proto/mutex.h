@@ -28,6 +28,7 @@ namespace concert {
 class CONCERT_THREAD_SAFETY(capability("mutex")) Mutex {
  public:
   void Lock() CONCERT_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
+  bool TryLock() CONCERT_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void Unlock() CONCERT_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   // Does nothing but tell clang what it cannot see: that the caller's caller holds this.
   void AssertHeld() const CONCERT_THREAD_SAFETY(assert_capability(this)) {}

@@ -265,7 +265,8 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
         kinds += (kinds.empty() ? "" : ", ") + std::to_string(ops.count()) + " " + ops.kind();
       table.AddRow({std::to_string(session.session_id()), session.client_name(),
                     std::to_string(program.program()), std::to_string(program.gpu()),
-                    std::to_string(program.op_count()), std::to_string(program.binding_count()),
+                    std::to_string(program.op_count()),
+                    program.of_batch() ? "batch" : std::to_string(program.binding_count()),
                     Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
                     Micros(program.predicted_us()),
                     program.replicas() > 1 ? std::to_string(program.replicas()) : "-", kinds});

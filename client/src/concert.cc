@@ -34,10 +34,27 @@ int FallbackWanted(uint32_t option, bool* cublas, concert_error* error) {
               "CONCERT_FALLBACK is '%.64s'; it must be 'cublas' or 'none'", value);
 }
 
-int Connect(const concert_connect_options& options, std::shared_ptr<concert_session>* session,
+// The option, or what the environment says instead.
+int BatchesWanted(uint32_t option, uint32_t* batches, concert_error* error) {
+  *batches = option;
+  if (option > CONCERT_BATCHES_OPS) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "batches is %u; the highest is %d", option,
+                CONCERT_BATCHES_OPS);
+  }
+  if (option != CONCERT_BATCHES_ENVIRONMENT) return CONCERT_OK;
+  const char* value = std::getenv("CONCERT_BATCHES");
+  const std::string_view wanted = value == nullptr ? "" : value;
+  *batches = wanted == "ops" ? CONCERT_BATCHES_OPS : CONCERT_BATCHES_PROGRAMS;
+  if (wanted == "ops" || wanted.empty() || wanted == "programs") return CONCERT_OK;
+  return Fail(error, CONCERT_INVALID_ARGUMENT,
+              "CONCERT_BATCHES is '%.64s'; it must be 'programs' or 'ops'", value);
+}
+
+int Connect(concert_connect_options options, std::shared_ptr<concert_session>* session,
             concert_error* error) {
   bool cublas = false;
   if (int code = FallbackWanted(options.fallback, &cublas, error)) return code;
+  if (int code = BatchesWanted(options.batches, &options.batches, error)) return code;
   const char* path = options.socket_path;
   if (path == nullptr) path = std::getenv("CONCERT_SOCKET");
   if (path == nullptr || *path == '\0') path = kDefaultSocket;

@@ -315,6 +315,7 @@ void FillProgram(const kernels::ProgramSummary& program, v1::Program* out) {
   out->set_predicted_us(program.predicted_us);
   out->set_why_no_step(Printable(program.why_no_step));
   out->set_replicas(program.replicas);
+  out->set_of_batch(program.of_batch);
 }
 
 }  // namespace

@@ -12,6 +12,11 @@ namespace {
 using kernels::Failure;
 using kernels::InvalidArgument;
 
+// The tickets before the op's own that it takes, too.
+uint32_t CoveredBy(const concert_descriptor& descriptor) {
+  return descriptor.kind == CONCERT_OP_PROGRAM ? descriptor.body.program.covered : 0;
+}
+
 }  // namespace
 
 // Reads tails before the mailbox is read: a handle that the control thread gave out before the
@@ -89,19 +94,22 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     return false;
   }
   SessionPort::QueueEntry& queue = port.queues[descriptor.queue];
-  if (descriptor.ticket != queue.next_ticket) {
+  const uint32_t covered = CoveredBy(descriptor);
+  const uint64_t ticket = queue.next_ticket + covered;
+  if (descriptor.ticket != ticket || covered >= CONCERT_MAX_PROGRAM_OPS) {
     Break(port, InvalidArgument(CONCERT_MESSAGE_RING_TICKET, descriptor.queue, descriptor.ticket,
                                 queue.next_ticket));
     return false;
   }
   const OpId id = scheduler_.AllocateOp();
   CONCERT_CHECK(id != kNone);
-  ++queue.next_ticket;
+  queue.next_ticket = ticket + 1;
   OpSlot& slot = scheduler_.slot(id);
   slot.op.kind = descriptor.kind;
   slot.op.session = port.link().session;
   slot.op.queue = descriptor.queue;
-  slot.op.ticket = descriptor.ticket;
+  slot.op.ticket = ticket;
+  slot.op.covered = covered;
   slot.op.deadline_ns = descriptor.deadline_ns;
   admitted_[id] = {.late = draining_ && port.head() > port.drain_end};
   late_ops_ += admitted_[id].late ? 1 : 0;
@@ -111,6 +119,9 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     slot.local_waits.clear();
     slot.op.buffers.clear();
     slot.op.waits.clear();
+  } else if (slot.op.work.runs_on == policies::RunsOn::kSms) {
+    const uint64_t timeline = CONCERT_TIMELINE_ID(port.link().session, descriptor.queue);
+    port.SetCompany(company_.Admitted(timeline, now));
   }
   for (const uint32_t buffer : slot.op.buffers) ++port.buffer_uses[buffer];
   ++port.unfinished;

@@ -252,7 +252,7 @@ void Dispatcher::Launch(std::span<const OpId> ids, LaunchRequest& launch) {
     const Op& op = scheduler_.slot(id).op;
     const Failure failure = DeviceFailure(op, status);
     // Before the signal: whoever sees the ticket sees why the op failed.
-    PortOf(id).PublishCompletion(op.queue, op.ticket, failure);
+    PortOf(id).PublishCompletion(op, failure);
     admitted_[id].reported = true;
     scheduler_.LaunchFailed(id, failure);
   }
@@ -289,7 +289,7 @@ void Dispatcher::Complete(OpId id) {
   if (slot.timed_out_wait < CONCERT_MAX_WAITS && (slot.watched_waits >> slot.timed_out_wait & 1)) {
     slot.failure.args[4] = LoadAcquire(watches_.WordOf(id, slot.timed_out_wait));
   }
-  if (!admitted_[id].reported) port.PublishCompletion(slot.op.queue, slot.op.ticket, slot.failure);
+  if (!admitted_[id].reported) port.PublishCompletion(slot.op, slot.failure);
   port.AdvanceTimeline(slot.op.queue, slot.op.ticket);
   // However many of a queue complete in a turn, its threads are woken once.
   if (owner.completed_turn != turns_ + 1) {

@@ -14,6 +14,7 @@
 #include "daemon/clock.h"
 #include "daemon/config/defaults.h"
 #include "daemon/device/device.h"
+#include "daemon/sched/company.h"
 #include "daemon/sched/executor.h"
 #include "daemon/sched/launched_collectives.h"
 #include "daemon/sched/messages.h"
@@ -149,6 +150,7 @@ class Dispatcher {
   Rings rings_;
   std::vector<SessionPort*> removing_;
   std::vector<SessionPort*> visited_;  // scratch of Admit
+  Company company_;
   struct QueueOwner {
     SessionPort* port = nullptr;
     uint32_t queue = 0;

@@ -185,7 +185,8 @@ void Scheduler::ListRunning(Time now) {
 bool Scheduler::WaitsElsewhere(const OpSlot& slot) const {
   if (slot.watched_waits != 0) return true;
   for (const OpSlot::LocalWait& wait : slot.local_waits) {
-    const bool before_it = wait.queue == slot.queue && wait.value < slot.op.ticket;
+    const bool before_it =
+        wait.queue == slot.queue && wait.value < slot.op.ticket - slot.op.covered;
     if (!before_it && queues_[wait.queue].finished < wait.value) return true;
   }
   return false;
@@ -367,7 +368,7 @@ uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
     if (other.finished >= wait.value) continue;
     // The awaited op stands for all before it: each was ordered behind the one before.
     for (OpId op = other.head; op != other.front; op = pool_[op].next) {
-      if (pool_[op].op.ticket != wait.value) continue;
+      if (pool_[op].op.ticket < wait.value) continue;
       mask |= static_cast<uint16_t>(1u << pool_[op].flight.lane);
       break;
     }

@@ -116,15 +116,23 @@ void SessionPort::SetSleeping(bool sleeping) {
   std::atomic_ref<uint32_t>(state.sleeping).store(sleeping ? 1 : 0, std::memory_order_relaxed);
 }
 
-void SessionPort::PublishCompletion(uint32_t queue, uint64_t ticket,
-                                    const kernels::Failure& failure) {
+void SessionPort::SetCompany(bool company) {
+  if (company_ == company) return;
+  company_ = company;
+  concert_ring_state& state = link_.memory->ring_state(static_cast<uint32_t>(link_.ring));
+  // Relaxed: a hint, with which nothing else is published.
+  std::atomic_ref<uint32_t>(state.company).store(company ? 1 : 0, std::memory_order_relaxed);
+}
+
+void SessionPort::PublishCompletion(const kernels::Op& op, const kernels::Failure& failure) {
   const uint32_t ring = static_cast<uint32_t>(link_.ring);
   const concert_ring_layout& layout = link_.memory->layout().rings[ring];
   concert_completion& entry =
       link_.memory->completions(ring)[completion_tail_ & (layout.completion_capacity - 1)];
   entry.sequence = completion_tail_ + 1;
-  entry.ticket = ticket;
-  entry.queue = queue;
+  entry.ticket = op.ticket;
+  entry.queue = static_cast<uint16_t>(op.queue);
+  entry.covered = static_cast<uint16_t>(op.covered);
   entry.status = static_cast<uint16_t>(failure.status);
   entry.message = static_cast<uint16_t>(failure.message);
   for (size_t i = 0; i < failure.args.size(); ++i) entry.args[i] = failure.args[i];

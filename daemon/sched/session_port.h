@@ -46,6 +46,8 @@ class SessionPort {
   // Whether the client must ring its eventfd. Idempotent.
   void SetSleeping(bool sleeping);
   bool sleeping() const { return sleeping_; }
+  // Whether other queues are at work on the GPU. Idempotent.
+  void SetCompany(bool company);
   bool TailMoved() const { return LoadAcquire(*tail_word_) != tail_; }
   // Whether something published has not been consumed.
   bool TailPending() const { return tail_ != head_; }
@@ -54,7 +56,7 @@ class SessionPort {
 
   // --- Completions and timelines ---
 
-  void PublishCompletion(uint32_t queue, uint64_t ticket, const kernels::Failure& failure);
+  void PublishCompletion(const kernels::Op& op, const kernels::Failure& failure);
   const uint64_t& timeline(uint32_t queue) const { return link_.memory->timeline(queue); }
   TimelineWrite TimelineWriteFor(uint32_t queue, uint64_t ticket) const {
     return {link_.timelines_address + queue * sizeof(concert_timeline), ticket};
@@ -114,6 +116,7 @@ class SessionPort {
   const SessionLink link_;
   const uint64_t* tail_word_ = nullptr;
   bool sleeping_ = false;
+  bool company_ = false;
   uint64_t tail_ = 0;  // as last read
   uint64_t head_ = 0;
   uint64_t published_head_ = 0;

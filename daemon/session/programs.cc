@@ -17,8 +17,13 @@ namespace concert::daemon {
 
 namespace {
 
-// Of one session: with every change of it all of them are copied for whoever looks on.
-constexpr size_t kMaxProgramsOfSession = 256;
+// Of one session: with every change of it all of them are copied for whoever looks on. Those that
+// the library made of batches, a few for each GPU, leave the client's own their room.
+constexpr ptrdiff_t kMaxProgramsOfSession = 256, kMaxBatchProgramsOfSession = 128;
+
+// A run holds the GPU as one op, where a higher class would come in between its ops one by one;
+// this is the time of a few large GEMMs.
+constexpr double kLongestBatchUs = 1'000;
 
 template <typename T>
 bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
@@ -32,20 +37,39 @@ bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
   return true;
 }
 
+bool IsOfBatch(const concert_create_program& request) {
+  return (request.flags & CONCERT_PROGRAM_OF_BATCH) != 0;
+}
+
 absl::Status CheckCounts(const Session& session, const concert_create_program& request) {
   if (request.op_count == 0 || request.op_count > CONCERT_MAX_PROGRAM_OPS) {
     return absl::InvalidArgumentError(absl::StrCat("op_count is ", request.op_count,
                                                    "; a program has between 1 and ",
                                                    int{CONCERT_MAX_PROGRAM_OPS}, " ops"));
   }
-  if (request.slot_count > CONCERT_MAX_PROGRAM_SLOTS || request.reserved != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slot_count is ", request.slot_count, "; a program has at most ",
-        int{CONCERT_MAX_PROGRAM_SLOTS}, " slots, and the request's reserved field must be 0"));
+  if (request.slot_count > CONCERT_MAX_PROGRAM_SLOTS) {
+    return absl::InvalidArgumentError(absl::StrCat("slot_count is ", request.slot_count,
+                                                   "; a program has at most ",
+                                                   int{CONCERT_MAX_PROGRAM_SLOTS}, " slots"));
   }
-  if (session.programs.size() >= kMaxProgramsOfSession) {
-    return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxProgramsOfSession,
-                                                     " programs and may have no more; free some"));
+  if ((request.flags & ~uint32_t{CONCERT_PROGRAM_OF_BATCH}) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("flags is ", request.flags,
+                                                   "; the only flag of a program is ",
+                                                   int{CONCERT_PROGRAM_OF_BATCH}, " (of a batch)"));
+  }
+  const bool of_batch = IsOfBatch(request);
+  if (of_batch && request.slot_count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("slot_count is ", request.slot_count,
+                                                   "; a program that is a batch has no slots"));
+  }
+  const ptrdiff_t limit = of_batch ? kMaxBatchProgramsOfSession : kMaxProgramsOfSession;
+  const ptrdiff_t there =
+      std::count_if(session.programs.begin(), session.programs.end(),
+                    [&](const auto& entry) { return entry.second.of_batch == of_batch; });
+  if (there >= limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the session has ", limit, of_batch ? " programs of batches" : " programs",
+                     " and may have no more; free some"));
   }
   const uint64_t bytes = request.op_count * (sizeof(kernels::Op) + sizeof(concert_descriptor));
   return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
@@ -97,6 +121,14 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .slot_bytes = program.slot_bytes,
           .predicted_us = policies::SoloUs(device, program.work),
           .why_no_step = program.why_no_step};
+}
+
+// Whether a batch is better off as single ops while other queues are at work: where launches can
+// carry its ops together with theirs, and where others would have to wait for long.
+bool OnlyWhileAlone(const kernels::Program& program, double predicted_us) {
+  return predicted_us > kLongestBatchUs ||
+         std::all_of(program.ops.begin(), program.ops.end(),
+                     [](const kernels::Op& op) { return op.work.chains(); });
 }
 
 }  // namespace
@@ -160,9 +192,14 @@ absl::Status Server::Register(Session& session, const concert_create_program& re
   kernels::ProgramSummary summary =
       SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
   const kernels::Program& registered = **program;
+  summary.of_batch = IsOfBatch(request);
+  if (summary.of_batch && OnlyWhileAlone(registered, summary.predicted_us))
+    reply.flags = CONCERT_PROGRAM_WHILE_ALONE;
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);
+  // Without slots runs have nothing that could lie one below the other.
+  if (IsOfBatch(request)) return absl::OkStatus();
   PublishAll(replicas_.Join(registered, *std::move(text), session.id, *session.account));
   return absl::OkStatus();
 }

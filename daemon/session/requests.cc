@@ -20,7 +20,18 @@ absl::Status IssuerIsBehind() {
       "driver may hang");
 }
 
-absl::Status CheckSealable(const Session::Buffer& buffer, uint32_t handle) {
+// Programs that use the buffer and that the client has not released.
+int64_t ProgramsLeft(const Session& session, uint32_t index) {
+  if (session.buffers[index].programs == 0) return 0;
+  return std::count_if(session.programs.begin(), session.programs.end(), [&](const auto& entry) {
+    const Session::Buffer& arena = session.buffers[entry.first];
+    const std::vector<uint32_t>& used = arena.program->buffers;
+    return arena.releases_due == 0 && std::find(used.begin(), used.end(), index) != used.end();
+  });
+}
+
+absl::Status CheckSealable(const Session& session, uint32_t index, uint32_t handle) {
+  const Session::Buffer& buffer = session.buffers[index];
   if (buffer.program != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer ", handle, " is a program; only memory can be sealed"));
@@ -29,11 +40,11 @@ absl::Status CheckSealable(const Session::Buffer& buffer, uint32_t handle) {
     return absl::FailedPreconditionError(
         absl::StrCat("buffer ", handle, " is sealed already; seal it once"));
   }
-  if (buffer.programs == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("buffer ", handle, " is used by ", buffer.programs,
-                   buffer.programs == 1 ? " program" : " programs",
-                   "; seal weights before the programs that use them are registered"));
+  const int64_t programs = ProgramsLeft(session, index);
+  if (programs == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "buffer ", handle, " is used by ", programs, programs == 1 ? " program" : " programs",
+      "; seal weights before the programs that use them are registered"));
 }
 
 }  // namespace
@@ -313,11 +324,7 @@ void Server::HandleReleaseBuffer(Session& session, const Packet& packet) {
   const concert_release_buffer& request = packet.as<concert_release_buffer>();
   concert_control_reply reply{};
   const absl::StatusOr<uint32_t> index = FindBuffer(session, request.buffer);
-  if (index.ok() && session.buffers[*index].programs > 0) {
-    session.buffers[*index].given_up = true;  // it goes with the last of them
-  } else if (index.ok()) {
-    ReleaseBuffer(session, *index);
-  }
+  if (index.ok()) GiveUpBuffer(session, *index);
   Send(session, packet, index.status(), reply);
 }
 
@@ -340,8 +347,7 @@ void Server::HandleSealBuffer(Session& session, const Packet& packet) {
 absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_reply& reply) {
   const absl::StatusOr<uint32_t> index = FindBuffer(session, handle);
   if (!index.ok()) return index.status();
-  if (absl::Status status = CheckSealable(session.buffers[*index], handle); !status.ok())
-    return status;
+  if (absl::Status status = CheckSealable(session, *index, handle); !status.ok()) return status;
   const Charge charge{Resource::kBuffers};
   if (absl::Status status = ChargeEntry(session, {&charge, 1}); !status.ok()) return status;
   const uint64_t bytes = session.buffers[*index].bytes;
@@ -353,8 +359,17 @@ absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_repl
   }
   reply.buffer = AddBuffer(session, holding->allocation(), bytes, nullptr, *holding);
   reply.allocation_bytes = holding->allocation().bytes;
-  ReleaseBuffer(session, *index);
+  GiveUpBuffer(session, *index);
   return absl::OkStatus();
+}
+
+// Now, or with the last program that uses it.
+void Server::GiveUpBuffer(Session& session, uint32_t index) {
+  if (session.buffers[index].programs > 0) {
+    session.buffers[index].given_up = true;
+  } else {
+    ReleaseBuffer(session, index);
+  }
 }
 
 void Server::ReleaseBuffer(Session& session, uint32_t index) {

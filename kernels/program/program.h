@@ -55,6 +55,7 @@ struct ProgramSummary {
   uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
   double predicted_us = 0;                           // of a run that is alone
   std::string why_no_step;                           // Program::why_no_step
+  bool of_batch = false;  // the client's library made it of a batch that came again and again
   uint32_t replicas = 1;  // programs with which its runs may go together, itself among them
 };
 

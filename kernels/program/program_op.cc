@@ -25,7 +25,7 @@ const BufferRange* FindProgram(const AdmitContext& context, uint32_t handle) {
 
 Failure AdmitProgram(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const concert_program_body& body = descriptor.body.program;
-  uint64_t unused = body.reserved0 | AnyOf(body.reserved1);
+  uint64_t unused = uint64_t{body.reserved0} | AnyOf(body.reserved1);
   for (const concert_operand& binding : body.bindings) unused |= binding.scales;
   for (uint32_t i = body.binding_count; i < CONCERT_MAX_BINDINGS; ++i)
     unused |= body.bindings[i].buffer | body.bindings[i].offset;

@@ -52,7 +52,7 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& ca
 }
 
 std::vector<std::string> ClientVariables() {
-  return {"CONCERT_SOCKET", "CONCERT_ADMIN_SOCKET", "CONCERT_FALLBACK"};
+  return {"CONCERT_SOCKET", "CONCERT_ADMIN_SOCKET", "CONCERT_FALLBACK", "CONCERT_BATCHES"};
 }
 
 std::vector<std::string> MisspeltVariables(const char* const* environment,

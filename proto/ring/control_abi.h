@@ -177,18 +177,27 @@ enum {
   CONCERT_MAX_PROGRAM_SLOTS = 1024, /* bindings, at most CONCERT_MAX_BINDINGS, among them */
 };
 
+enum {
+  /* Of a request: the client library made it of a batch that came again and again. It has no slots, and its runs
+   * stand for the batch's ops. With CONCERT_FEATURE_BATCH_PROGRAMS. */
+  CONCERT_PROGRAM_OF_BATCH = 1,
+  /* Of the reply to one: while concert_ring_state.company is not 0, its ops are better submitted one by one. */
+  CONCERT_PROGRAM_WHILE_ALONE = 1,
+};
+
 /* Ops that are checked once and then run as one op, in their order. One fd comes with it: a memfd that holds
  * `slot_count` concert_program_slot and behind them `op_count` concert_descriptor, whose first two lines are zero
  * but for `kind`. Nothing reads it after the reply. A program is released as buffers are. Buffers that its ops
  * use live at least as long. */
 struct concert_create_program {
   struct concert_control_header header;
-  uint32_t gpu, slot_count, op_count, reserved;
+  uint32_t gpu, slot_count, op_count;
+  uint32_t flags; /* CONCERT_PROGRAM_OF_BATCH */
 };
 struct concert_program_reply {
   struct concert_control_reply reply;
   uint32_t program; /* handle, never 0 */
-  uint32_t reserved;
+  uint32_t flags;   /* CONCERT_PROGRAM_WHILE_ALONE */
   uint64_t arena_bytes;
 };
 

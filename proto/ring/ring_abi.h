@@ -109,10 +109,11 @@ enum {
 #define CONCERT_FEATURE_PROGRAMS (1ull << 6)    /* programs and their runs; since 1.4 */
 #define CONCERT_FEATURE_SEALED_BUFFERS (1ull << 7) /* CONCERT_CONTROL_SEAL_BUFFER; since 1.4 */
 #define CONCERT_FEATURE_FP8_KV (1ull << 8)      /* caches of CONCERT_ABI_FP8_E4M3, with scales; since 1.4 */
+#define CONCERT_FEATURE_BATCH_PROGRAMS (1ull << 9) /* programs of batches: CONCERT_PROGRAM_OF_BATCH; since 1.4 */
 #define CONCERT_OP_FEATURES /* on every device */                                     \
   (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS |        \
    CONCERT_FEATURE_STEP_OPS | CONCERT_FEATURE_PROGRAMS | CONCERT_FEATURE_SEALED_BUFFERS | \
-   CONCERT_FEATURE_FP8_KV)
+   CONCERT_FEATURE_FP8_KV | CONCERT_FEATURE_BATCH_PROGRAMS)
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \
@@ -149,7 +150,8 @@ struct concert_wait_entry {
 struct concert_descriptor {
   /* Line 0. `sequence` is the ring position + 1: a torn, stale or replayed slot does not match. */
   uint64_t sequence;
-  uint64_t ticket; /* value that the queue's timeline takes; previous ticket of the queue + 1 */
+  uint64_t ticket; /* value that the queue's timeline takes; previous ticket of the queue + 1, or more: see
+                      concert_program_body.covered */
   uint32_t queue;  /* index in the session */
   uint16_t kind;   /* concert_op_kind */
   uint16_t flags;  /* none defined yet */
@@ -185,7 +187,8 @@ struct concert_descriptor {
 struct concert_completion {
   uint64_t sequence; /* completion position + 1 */
   uint64_t ticket;
-  uint32_t queue;
+  uint16_t queue;
+  uint16_t covered; /* so many tickets before this one have the same outcome: the op's body.program.covered */
   uint16_t status;  /* concert_status_abi, never 0 */
   uint16_t message; /* concert_message */
   uint64_t args[5];
@@ -217,7 +220,7 @@ struct concert_submit_control {
 struct concert_ring_state {
   uint64_t head;     /* descriptors consumed */
   uint32_t sleeping; /* the dispatcher waits on the ring's eventfd */
-  uint32_t reserved0;
+  uint32_t company;  /* not 0: other queues are at work on the GPU; a hint, for CONCERT_PROGRAM_WHILE_ALONE */
   uint64_t reserved1[6];
   uint64_t completion_tail; /* completions published */
   uint64_t reserved2[7];
@@ -278,6 +281,7 @@ CONCERT_ABI_ASSERT(concert_descriptor, body, 128);
 static_assert(sizeof(struct concert_completion) == 64, "ABI: one cache line");
 CONCERT_ABI_ASSERT(concert_completion, ticket, 8);
 CONCERT_ABI_ASSERT(concert_completion, queue, 16);
+CONCERT_ABI_ASSERT(concert_completion, covered, 18);
 CONCERT_ABI_ASSERT(concert_completion, status, 20);
 CONCERT_ABI_ASSERT(concert_completion, message, 22);
 CONCERT_ABI_ASSERT(concert_completion, args, 24);
@@ -285,6 +289,7 @@ static_assert(sizeof(struct concert_submit_control) == 128, "ABI");
 CONCERT_ABI_ASSERT(concert_submit_control, tail, 0);
 CONCERT_ABI_ASSERT(concert_submit_control, completion_head, 64);
 static_assert(sizeof(struct concert_ring_state) == 128, "ABI");
+CONCERT_ABI_ASSERT(concert_ring_state, company, 12);
 CONCERT_ABI_ASSERT(concert_ring_state, head, 0);
 CONCERT_ABI_ASSERT(concert_ring_state, sleeping, 8);
 CONCERT_ABI_ASSERT(concert_ring_state, completion_tail, 64);

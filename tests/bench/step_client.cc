@@ -20,8 +20,12 @@ int32_t ArgmaxOf(const uint16_t* logits, uint32_t columns) {
 
 absl::StatusOr<std::unique_ptr<StepClient>> StepClient::Connect(const std::string& socket,
                                                                 const StepData& data, Form form) {
-  Result<Session> session = Session::Connect(
-      {.socket_path = socket, .client_name = "concert-bench", .fallback = Fallback::kNone});
+  // kOps is there to show single ops.
+  Result<Session> session =
+      Session::Connect({.socket_path = socket,
+                        .client_name = "concert-bench",
+                        .fallback = Fallback::kNone,
+                        .batches = form == Form::kOps ? Batches::kOps : Batches::kEnvironment});
   if (!session.ok()) return ToAbsl(session.status());
   constexpr Priority kPriorities[] = {kLow, kNormal, kHigh};
   Result<Queue> queue = session->CreateQueue({.priority = kPriorities[data.client().priority + 1]});

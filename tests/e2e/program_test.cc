@@ -322,18 +322,18 @@ TEST(ProgramTest, HostileRequestsAreRefused) {
   TestDaemon daemon({.gpus = 1});
   RawClient client(daemon.socket());
   ASSERT_TRUE(client.Hello());
-  const auto create = [&](int fd, uint32_t gpu, uint32_t slots, uint32_t ops) {
-    return std::string(client.CreateProgram(fd, gpu, slots, ops).reply.message);
+  const auto create = [&](int fd, uint32_t gpu, uint32_t slots, uint32_t ops, uint32_t flags = 0) {
+    return std::string(client.CreateProgram(fd, gpu, slots, ops, flags).reply.message);
   };
   const int memory = memfd_create("program", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(memory, 320), 0);
   EXPECT_EQ(create(memory, 0, 0, 10'001),
             "op_count is 10001; a program has between 1 and 10000 ops");
-  EXPECT_EQ(
-      create(memory, 0, 1025, 1),
-      "slot_count is 1025; a program has at most 1024 slots, and the request's reserved field "
-      "must be 0");
+  EXPECT_EQ(create(memory, 0, 1025, 1), "slot_count is 1025; a program has at most 1024 slots");
   EXPECT_EQ(create(memory, 0, 1, 1), "the program's memfd is shorter than its 1 slots and 1 ops");
+  EXPECT_EQ(create(memory, 0, 0, 1, 2), "flags is 2; the only flag of a program is 1 (of a batch)");
+  EXPECT_EQ(create(memory, 0, 1, 1, CONCERT_PROGRAM_OF_BATCH),
+            "slot_count is 1; a program that is a batch has no slots");
   EXPECT_EQ(create(memory, 7, 0, 1), "gpu is 7, which this session has no ring on");
   EXPECT_EQ(create(memory, 0, 0, 1),
             "op 0, invalid: kind is 0, which this daemon does not know; the highest kind is " +

@@ -404,7 +404,11 @@ void Fuzz(uint32_t seed) {
     for (uint32_t i = 0; i < kOps; ++i) {
       concert_descriptor descriptor = generator.Next();
       descriptor.queue = random() % kQueues;
-      descriptor.ticket = ++tickets[descriptor.queue];
+      uint64_t& ticket = tickets[descriptor.queue];
+      // Other tickets end the session.
+      if (descriptor.kind == CONCERT_OP_PROGRAM)
+        ticket += descriptor.body.program.covered %= CONCERT_MAX_PROGRAM_OPS;
+      descriptor.ticket = ++ticket;
       generator.Published(descriptor);
       // Completions are read as they come, or the ring would fill up with them.
       while (client.tail() - client.head() >= client.capacity() - 1) {

@@ -226,11 +226,41 @@ void FakeDaemon::Handle(int client, const std::vector<char>& request) {
       reply.communicator = next_communicator_++ << 8 | rank;  // as the daemon numbers handles
       return Send(client, &reply, sizeof(reply), {});
     }
+    case CONCERT_CONTROL_CREATE_PROGRAM: {
+      const MutexLock lock(mutex_);
+      if (options_.hold_programs) return held_.push_back(request);
+      return AnswerProgram(client, request);
+    }
     default: {
       auto reply = ReplyTo<concert_control_reply>(request);
       return Send(client, &reply, sizeof(reply), {});
     }
   }
+}
+
+void FakeDaemon::AnswerProgram(int client, const std::vector<char>& request) {
+  auto reply = ReplyTo<concert_program_reply>(request);
+  reply.reply.status = program_status_;
+  reply.flags = program_flags_;
+  if (program_status_ == CONCERT_ABI_OK) reply.program = next_program_++;
+  Send(client, &reply, sizeof(reply), {});
+}
+
+void FakeDaemon::AnswerProgramsWith(concert_status_abi status, uint32_t flags) {
+  const MutexLock lock(mutex_);
+  program_status_ = status;
+  program_flags_ = flags;
+}
+
+void FakeDaemon::AnswerPrograms() {
+  const auto any = [this] {
+    const MutexLock lock(mutex_);
+    return !held_.empty();
+  };
+  while (!any()) std::this_thread::yield();
+  const MutexLock lock(mutex_);
+  for (const std::vector<char>& request : held_) AnswerProgram(connection_.load(), request);
+  held_.clear();
 }
 
 void FakeDaemon::SayHello(int client, const concert_hello& hello) {
@@ -290,19 +320,25 @@ void FakeDaemon::SetSleeping(bool sleeping, uint32_t ring) {
   __atomic_store_n(&state(ring).sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST);
 }
 
+void FakeDaemon::SetCompany(bool company, uint32_t ring) {
+  __atomic_store_n(&state(ring).company, company ? 1u : 0u, __ATOMIC_RELAXED);
+}
+
 uint64_t FakeDaemon::Rings(uint32_t ring) {
   uint64_t count = 0;
   return read(eventfds_[ring], &count, sizeof(count)) == sizeof(count) ? count : 0;
 }
 
 void FakeDaemon::Fail(uint32_t queue, uint64_t ticket, concert_status_abi status,
-                      concert_message message, std::vector<uint64_t> args, uint32_t ring) {
+                      concert_message message, std::vector<uint64_t> args, uint32_t ring,
+                      uint16_t covered) {
   auto* entries = Daemon<concert_completion>(layout_.rings[ring].completions_offset);
   concert_completion& entry = entries[completions_ % options_.completion_capacity];
   entry = {};
   entry.sequence = completions_ + 1;
   entry.ticket = ticket;
-  entry.queue = queue;
+  entry.queue = static_cast<uint16_t>(queue);
+  entry.covered = covered;
   entry.status = static_cast<uint16_t>(status);
   entry.message = static_cast<uint16_t>(message);
   std::copy(args.begin(), args.end(), entry.args);

@@ -29,6 +29,7 @@ class FakeDaemon {
     bool reply = true;  // false: accepts, never answers
     // The last word on the Hello reply, before it is sent.
     std::function<void(concert_hello_reply&)> edit_hello{};
+    bool hold_programs = false;  // registrations are answered by AnswerPrograms only
   };
 
   explicit FakeDaemon(Options options);
@@ -47,17 +48,24 @@ class FakeDaemon {
   concert_descriptor descriptor(uint64_t position, uint32_t ring = 0) const;
   void Consume(uint64_t head, uint32_t ring = 0);
   void SetSleeping(bool sleeping, uint32_t ring = 0);
+  void SetCompany(bool company, uint32_t ring = 0);
   // The eventfd's count since the last call; 0: nobody rang.
   uint64_t Rings(uint32_t ring = 0);
   // Publishes a failure, then raises the timeline, as ring_abi.h orders.
   void Fail(uint32_t queue, uint64_t ticket, concert_status_abi status, concert_message message,
-            std::vector<uint64_t> args, uint32_t ring = 0);
+            std::vector<uint64_t> args, uint32_t ring = 0, uint16_t covered = 0);
   uint64_t completion_head(uint32_t ring = 0) const;
   // Raises the timeline and wakes sleepers.
   void Reach(uint32_t queue, uint64_t value);
   // Returns when a client sleeps, or is about to, on the queue's timeline.
   void AwaitSleeper(uint32_t queue) const;
   uint64_t user_timeline(uint32_t index) const;
+
+  // How the registrations of programs that come from now on are answered; OK at first.
+  void AnswerProgramsWith(concert_status_abi status, uint32_t flags = 0);
+  // Waits for one to be held and answers those that are.
+  void AnswerPrograms();
+  static constexpr uint32_t kFirstProgram = 0x1000;  // the handle of the first
 
   // The requests seen so far of one type, as raw bytes.
   std::vector<std::vector<char>> Requests(concert_control_type type) const;
@@ -67,6 +75,7 @@ class FakeDaemon {
   void Handle(int client, const std::vector<char>& request);
   void SayHello(int client, const concert_hello& hello);
   void MakeRegions();
+  void AnswerProgram(int client, const std::vector<char>& request) CONCERT_REQUIRES(mutex_);
   template <typename T>
   T* Client(uint64_t offset) const {
     return reinterpret_cast<T*>(client_memory_ + offset);
@@ -92,6 +101,10 @@ class FakeDaemon {
   uint32_t next_queue_ = 0, next_buffer_ = 1, next_communicator_ = 1;
   mutable Mutex mutex_;
   std::vector<std::vector<char>> requests_ CONCERT_GUARDED_BY(mutex_);
+  std::vector<std::vector<char>> held_ CONCERT_GUARDED_BY(mutex_);
+  uint32_t next_program_ CONCERT_GUARDED_BY(mutex_) = kFirstProgram;
+  concert_status_abi program_status_ CONCERT_GUARDED_BY(mutex_) = CONCERT_ABI_OK;
+  uint32_t program_flags_ CONCERT_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -172,23 +172,25 @@ uint32_t RawClient::Join(const std::string& name, uint32_t rank, uint32_t ranks)
   return Call<concert_join_communicator_reply>(request).communicator;
 }
 
-concert_program_reply RawClient::CreateProgram(int fd, uint32_t gpu, uint32_t slots,
-                                               uint32_t ops) const {
+concert_program_reply RawClient::CreateProgram(int fd, uint32_t gpu, uint32_t slots, uint32_t ops,
+                                               uint32_t flags) const {
   auto request = Make<concert_create_program>(CONCERT_CONTROL_CREATE_PROGRAM);
   request.gpu = gpu;
   request.slot_count = slots;
   request.op_count = ops;
+  request.flags = flags;
   return Call<concert_program_reply>(request, nullptr, {&fd, 1});
 }
 
 concert_program_reply RawClient::CreateProgram(std::span<const concert_program_slot> slots,
-                                               std::span<const concert_descriptor> ops) const {
+                                               std::span<const concert_descriptor> ops,
+                                               uint32_t flags) const {
   const int fd = memfd_create("program", MFD_CLOEXEC);
   concert_program_reply reply{};
   if (write(fd, slots.data(), slots.size_bytes()) == static_cast<ssize_t>(slots.size_bytes()) &&
       write(fd, ops.data(), ops.size_bytes()) == static_cast<ssize_t>(ops.size_bytes())) {
     reply = CreateProgram(fd, 0, static_cast<uint32_t>(slots.size()),
-                          static_cast<uint32_t>(ops.size()));
+                          static_cast<uint32_t>(ops.size()), flags);
   }
   close(fd);
   return reply;

@@ -72,9 +72,11 @@ class RawClient {
   uint32_t ReleaseBuffer(uint32_t buffer) const;  // status
   uint32_t Join(const std::string& name, uint32_t rank, uint32_t ranks) const;
   // Of a file that may hold anything; and of what such a file should hold.
-  concert_program_reply CreateProgram(int fd, uint32_t gpu, uint32_t slots, uint32_t ops) const;
+  concert_program_reply CreateProgram(int fd, uint32_t gpu, uint32_t slots, uint32_t ops,
+                                      uint32_t flags = 0) const;
   concert_program_reply CreateProgram(std::span<const concert_program_slot> slots,
-                                      std::span<const concert_descriptor> ops) const;
+                                      std::span<const concert_descriptor> ops,
+                                      uint32_t flags = 0) const;
 
   // --- The ring ---
 

@@ -91,6 +91,13 @@ typedef enum concert_fallback {
   CONCERT_FALLBACK_CUBLAS = 2 /* no daemon: compute GEMMs and copies here with cuBLASLt */
 } concert_fallback;
 
+typedef enum concert_batches {
+  CONCERT_BATCHES_ENVIRONMENT =
+      0,                        /* as $CONCERT_BATCHES says: "ops", or "programs" as when unset */
+  CONCERT_BATCHES_PROGRAMS = 1, /* a batch that comes again and again becomes a program */
+  CONCERT_BATCHES_OPS = 2       /* the ops of every batch are submitted one by one */
+} concert_batches;
+
 typedef struct concert_connect_options {
   uint32_t struct_size;
   uint32_t fallback;         /* concert_fallback */
@@ -100,6 +107,8 @@ typedef struct concert_connect_options {
   int64_t timeout_ns;        /* bound of connecting and of every later control call; 0: 5 s */
   int64_t submit_timeout_ns; /* how long a submit waits while the ring is full; 0: 1 s; < 0: not at
                                 all */
+  uint32_t batches;          /* concert_batches; see concert_batch_begin. Since 1.4 */
+  uint32_t reserved;         /* not read */
 } concert_connect_options;
 
 /* Connects and maps the session's memory. `options` may be NULL. Blocks at most timeout_ns.

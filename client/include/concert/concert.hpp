@@ -61,6 +61,11 @@ enum class Fallback : uint32_t {
   kNone = CONCERT_FALLBACK_NONE,
   kCublas = CONCERT_FALLBACK_CUBLAS
 };
+enum class Batches : uint32_t {
+  kEnvironment = CONCERT_BATCHES_ENVIRONMENT,
+  kPrograms = CONCERT_BATCHES_PROGRAMS,
+  kOps = CONCERT_BATCHES_OPS
+};
 
 // OK, or a code and a sentence.
 class [[nodiscard]] Status {
@@ -786,6 +791,7 @@ struct ConnectOptions {
   std::chrono::nanoseconds timeout{0};
   std::chrono::nanoseconds submit_timeout{0};
   Fallback fallback = Fallback::kEnvironment;
+  Batches batches = Batches::kEnvironment;
 };
 
 struct QueueOptions {
@@ -813,6 +819,7 @@ class Session {
     abi.gpu_mask = options.gpu_mask;
     abi.timeout_ns = options.timeout.count();
     abi.submit_timeout_ns = options.submit_timeout.count();
+    abi.batches = static_cast<uint32_t>(options.batches);
     concert_error error;
     concert_session* handle = nullptr;
     if (concert_connect(&abi, &handle, &error) != CONCERT_OK) return error;

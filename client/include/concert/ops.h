@@ -375,7 +375,17 @@ CONCERT_API int concert_submit_sample(concert_queue* queue, const concert_sample
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting
  * for or polling a ticket and a full ring hand over early, so a batch never blocks its own
- * progress. */
+ * progress.
+ *
+ * A batch of at least 4 ops of one queue, of which at most the first waits and none has a deadline,
+ * is recognised when it comes again: the same ops, byte by byte, in the same order. From about the
+ * fifth time on it is one run of a program (program.h) that the library has registered for it,
+ * which takes the daemon one op's time. All is as before: tickets, results but for the rounding of
+ * other kernels, buffers that may be freed or sealed. What differs: all tickets of the batch are
+ * reached together, and if the run fails, all of its ops have its outcome. The daemon shows it as
+ * one op. Collectives and runs stay single ops, as does whatever the daemon does not take as a
+ * program, and chains that are better carried together with other queues' ops while those are at
+ * work. concert_connect_options.batches turns it off. */
 CONCERT_API int concert_batch_begin(concert_session* session, uint32_t gpu, concert_error* error);
 CONCERT_API int concert_batch_end(concert_session* session, uint32_t gpu, concert_error* error);
 

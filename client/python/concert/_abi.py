@@ -48,6 +48,12 @@ class Fallback(IntEnum):
     CUBLAS = 2
 
 
+class Batches(IntEnum):
+    ENVIRONMENT = 0
+    PROGRAMS = 1
+    OPS = 2
+
+
 class Backend(IntEnum):
     SIM = 1
     CUDA = 2
@@ -119,6 +125,8 @@ class concert_connect_options(Structure):
         ("gpu_mask", c_uint64),
         ("timeout_ns", c_int64),
         ("submit_timeout_ns", c_int64),
+        ("batches", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -491,7 +499,7 @@ class concert_run(Structure):
 # For the module struct: a struct's fields in one line, without its final padding.
 PACK_FORMATS = {
     "concert_error": "@i508s",
-    "concert_connect_options": "@IIPPQqq",
+    "concert_connect_options": "@IIPPQqqII",
     "concert_gpu": "@II64s16BQII",
     "concert_import": "@IIIiQQQQ64B",
     "concert_slice": "@PQ",

@@ -68,8 +68,8 @@ int RemoteBuffer::Allocate(std::shared_ptr<RemoteSession> session, const concert
   request.bytes = bytes;
   concert_buffer_reply reply;
   std::vector<UniqueFd> fds;
-  if (int code = session->control().Call(CONCERT_CONTROL_ALLOCATE_BUFFER, &request, &reply, -1,
-                                         &fds, error)) {
+  if (int code = session->CallForRoom(CONCERT_CONTROL_ALLOCATE_BUFFER, &request, &reply, -1, &fds,
+                                      error)) {
     return code;
   }
   const bool sim = info.backend == CONCERT_BACKEND_SIM;
@@ -110,8 +110,8 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
     }
   }
   concert_buffer_reply reply;
-  if (int code = made->session_->control().Call(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply,
-                                                has_fd ? import.fd : -1, nullptr, error)) {
+  if (int code = made->session_->CallForRoom(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply,
+                                             has_fd ? import.fd : -1, nullptr, error)) {
     return code;
   }
   made->id = reply.buffer;
@@ -122,6 +122,7 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
 RemoteBuffer::~RemoteBuffer() {
   cuda::UnmapVmm(vmm_);
   if (id == 0) return;
+  session_->batch_programs().ForgetBuffer(id);
   concert_release_buffer request{};
   request.buffer = id;
   concert_control_reply reply;
@@ -192,11 +193,12 @@ int RemoteBuffer::Seal(concert_error* error) {
     return code;
   }
   const MutexLock lock(mutex_);
+  session_->batch_programs().ForgetBuffer(id);
   concert_seal_buffer request{};
   request.buffer = id;
   concert_buffer_reply reply;
-  if (int code = session_->control().Call(CONCERT_CONTROL_SEAL_BUFFER, &request, &reply, -1,
-                                          nullptr, error)) {
+  if (int code = session_->CallForRoom(CONCERT_CONTROL_SEAL_BUFFER, &request, &reply, -1, nullptr,
+                                       error)) {
     return code;
   }
   id = reply.buffer;

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -22,6 +23,12 @@ union Packet {
   concert_control_reply reply;
   concert_hello_reply hello;
 };
+
+bool IsWhole(const Packet& packet, ssize_t size) {
+  const concert_control_header& header = packet.reply.header;
+  return static_cast<size_t>(size) >= sizeof(packet.reply) &&
+         header.magic == CONCERT_CONTROL_MAGIC && header.size == size;
+}
 
 // Waits until `events` are there or the deadline passes. Returns false then.
 bool WaitFor(int socket, short events, const Deadline& deadline) {
@@ -129,8 +136,7 @@ int ControlSocket::Send(const concert_control_header* request, int send_fd, conc
 int ControlSocket::Transact(concert_control_header* request, int send_fd, void* reply,
                             size_t reply_bytes, std::vector<UniqueFd>* fds, concert_error* error) {
   const MutexLock lock(mutex_);
-  if (shut_down_.load()) return Fail(error, CONCERT_UNAVAILABLE, "the session was closed");
-  request->request = next_request_++;
+  if (int code = Number(request, error)) return code;
   if (int code = Send(request, send_fd, error)) return code;
   const Deadline deadline(timeout_ns_);
   for (;;) {
@@ -147,10 +153,11 @@ int ControlSocket::Transact(concert_control_header* request, int send_fd, void* 
                   size < 0 ? ": " : "", size < 0 ? strerror(errno) : "");
     }
     const concert_control_reply& head = packet.reply;
-    const bool whole = static_cast<size_t>(size) >= sizeof(head) &&
-                       head.header.magic == CONCERT_CONTROL_MAGIC && head.header.size == size;
-    // The reply to a request whose caller gave up: its fds close with `received`.
-    if (whole && head.header.request < request->request) continue;
+    const bool whole = IsWhole(packet, size);
+    if (whole && head.header.request < request->request) {
+      Keep(&packet, static_cast<size_t>(size));  // its fds close with `received`
+      continue;
+    }
     if (!whole || head.header.request != request->request || head.header.type != request->type ||
         (head.status == CONCERT_ABI_OK && static_cast<size_t>(size) != reply_bytes)) {
       return Fail(error, CONCERT_INTERNAL,
@@ -165,6 +172,67 @@ int ControlSocket::Transact(concert_control_header* request, int send_fd, void* 
     if (fds != nullptr) *fds = std::move(received);
     return CONCERT_OK;
   }
+}
+
+int ControlSocket::Number(concert_control_header* request, concert_error* error) {
+  if (shut_down_.load()) return Fail(error, CONCERT_UNAVAILABLE, "the session was closed");
+  request->request = next_request_++;
+  return CONCERT_OK;
+}
+
+int ControlSocket::Post(concert_create_program* request, int send_fd, concert_error* error) {
+  request->header = {CONCERT_CONTROL_MAGIC, CONCERT_CONTROL_CREATE_PROGRAM,
+                     static_cast<uint16_t>(sizeof(*request)), 0, 0};
+  const MutexLock lock(mutex_);
+  if (int code = Number(&request->header, error)) return code;
+  if (int code = Send(&request->header, send_fd, error)) return code;
+  posted_ = request->header.request;
+  return CONCERT_OK;
+}
+
+void ControlSocket::Keep(const void* packet, size_t bytes) {
+  concert_program_reply reply{};
+  std::memcpy(&reply, packet, std::min(bytes, sizeof(reply)));
+  if (posted_ == 0 || reply.reply.header.request != posted_) return;
+  const bool fits = reply.reply.header.type == CONCERT_CONTROL_CREATE_PROGRAM &&
+                    (reply.reply.status != CONCERT_ABI_OK || bytes == sizeof(reply));
+  if (!fits) reply.reply.status = CONCERT_ABI_UNAVAILABLE;
+  posted_reply_ = reply;
+  posted_ = 0;
+}
+
+bool ControlSocket::Collect(bool wait, concert_program_reply* reply) {
+  // Somebody else's call may last; its reply brings this one along.
+  if (wait) {
+    mutex_.Lock();
+  } else if (!mutex_.TryLock()) {
+    return false;
+  }
+  const bool there = CollectLocked(wait);
+  if (there) *reply = posted_reply_;
+  mutex_.Unlock();
+  return there;
+}
+
+bool ControlSocket::CollectLocked(bool wait) {
+  const Deadline deadline(timeout_ns_);
+  while (posted_ != 0) {
+    Packet packet;
+    std::vector<UniqueFd> received;
+    const ssize_t size = Receive(socket_.get(), &packet, &received);
+    if (size > 0 && IsWhole(packet, size)) {
+      Keep(&packet, static_cast<size_t>(size));
+    } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (!wait) return false;
+      if (WaitFor(socket_.get(), POLLIN, deadline)) continue;
+      posted_ = 0;
+      posted_reply_.reply.status = CONCERT_ABI_UNAVAILABLE;
+    } else {  // the end, or nothing of ours
+      posted_ = 0;
+      posted_reply_.reply.status = CONCERT_ABI_UNAVAILABLE;
+    }
+  }
+  return true;
 }
 
 bool ControlSocket::HungUp() const {

@@ -32,6 +32,14 @@ class ControlSocket {
     return Transact(&request->header, send_fd, reply, sizeof(Reply), fds, error);
   }
 
+  // Sends a request as Call does, and leaves its reply to Collect: one at a time. Waits for no more
+  // than room in the socket. Thread-safe.
+  int Post(concert_create_program* request, int send_fd, concert_error* error);
+  // The reply to what was posted; an answer of the library's own, UNAVAILABLE, when none can come
+  // any more. False: it is not there yet; never with `wait`. Without `wait` it does not block.
+  // REQUIRES: something was posted and not collected. Thread-safe.
+  bool Collect(bool wait, concert_program_reply* reply);
+
   // True when the daemon has closed its end or died. One system call.
   bool HungUp() const;
 
@@ -42,6 +50,11 @@ class ControlSocket {
   int Transact(concert_control_header* request, int send_fd, void* reply, size_t reply_bytes,
                std::vector<UniqueFd>* fds, concert_error* error);
   int Send(const concert_control_header* request, int send_fd, concert_error* error);
+  int Number(concert_control_header* request, concert_error* error) CONCERT_REQUIRES(mutex_);
+  // A whole reply to a request before the one that is waited for: to what was posted, or to one
+  // whose caller gave up.
+  void Keep(const void* packet, size_t bytes) CONCERT_REQUIRES(mutex_);
+  bool CollectLocked(bool wait) CONCERT_REQUIRES(mutex_);
 
   UniqueFd socket_;
   ClosedInChildren closed_in_children_;  // ends before the socket's number is somebody else's
@@ -49,6 +62,8 @@ class ControlSocket {
   std::atomic<bool> shut_down_{false};
   Mutex mutex_;  // one request and its reply
   uint32_t next_request_ CONCERT_GUARDED_BY(mutex_) = 1;
+  uint32_t posted_ CONCERT_GUARDED_BY(mutex_) = 0;  // request without a reply yet; 0: none
+  concert_program_reply posted_reply_ CONCERT_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace concert::client

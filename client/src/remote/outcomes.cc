@@ -24,7 +24,8 @@ int Outcomes::Of(uint32_t queue, uint64_t ticket, concert_error* error) const {
   const MutexLock lock(mutex_);
   const auto end = records_.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(added_, kKept));
   const auto found = std::find_if(records_.begin(), end, [&](const concert_completion& record) {
-    return record.queue == queue && record.ticket == ticket;
+    return record.queue == queue && ticket <= record.ticket &&
+           record.ticket - ticket <= record.covered;
   });
   if (found == end) {
     if (ticket > forgotten_[queue]) return CONCERT_OK;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "client/src/failure.h"
-#include "proto/unique_fd.h"
 
 namespace concert::client {
 namespace {
@@ -83,18 +82,16 @@ bool WriteWhole(int fd, const void* data, size_t bytes) {
   return true;
 }
 
-// As concert_create_program wants it. Not valid: errno says why.
-UniqueFd FileOf(const Recording& recording) {
+}  // namespace
+
+UniqueFd ProgramFile(std::span<const concert_program_slot> slots,
+                     std::span<const concert_descriptor> ops) {
   UniqueFd fd(memfd_create("concert-program", MFD_CLOEXEC));
   if (!fd) return fd;
-  const size_t slot_bytes = recording.slots.size() * sizeof(concert_program_slot);
-  const size_t op_bytes = recording.ops.size() * sizeof(concert_descriptor);
-  const bool written = WriteWhole(fd.get(), recording.slots.data(), slot_bytes) &&
-                       WriteWhole(fd.get(), recording.ops.data(), op_bytes);
+  const bool written = WriteWhole(fd.get(), slots.data(), slots.size_bytes()) &&
+                       WriteWhole(fd.get(), ops.data(), ops.size_bytes());
   return written ? std::move(fd) : UniqueFd();
 }
-
-}  // namespace
 
 int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
                          concert_program** program, concert_queue** queue, concert_error* error) {
@@ -127,7 +124,7 @@ int RemoteProgram::AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffe
 
 int RemoteProgram::End(concert_error* error) {
   if (recording_->ended) return FailEnded(error);
-  const UniqueFd file = FileOf(*recording_);
+  const UniqueFd file = ProgramFile(recording_->slots, recording_->ops);
   if (!file) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot write the program to a memfd: %s",
                 strerror(errno));
@@ -137,8 +134,8 @@ int RemoteProgram::End(concert_error* error) {
   request.slot_count = static_cast<uint32_t>(recording_->slots.size());
   request.op_count = static_cast<uint32_t>(recording_->ops.size());
   concert_program_reply reply;
-  if (int code = session_->control().Call(CONCERT_CONTROL_CREATE_PROGRAM, &request, &reply,
-                                          file.get(), nullptr, error)) {
+  if (int code = session_->CallForRoom(CONCERT_CONTROL_CREATE_PROGRAM, &request, &reply, file.get(),
+                                       nullptr, error)) {
     return code;
   }
   id = reply.program;

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "client/src/handles.h"
 #include "client/src/remote/session.h"
 #include "proto/ring/control_abi.h"
+#include "proto/unique_fd.h"
 
 namespace concert::client {
 
@@ -19,6 +21,10 @@ struct Recording {
   std::vector<concert_descriptor> ops;
   bool ended = false;
 };
+
+// A memfd as concert_create_program wants it. Not valid: errno says why.
+UniqueFd ProgramFile(std::span<const concert_program_slot> slots,
+                     std::span<const concert_descriptor> ops);
 
 class RemoteProgram final : public concert_program {
  public:

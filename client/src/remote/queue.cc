@@ -27,6 +27,7 @@ RemoteCommunicator::~RemoteCommunicator() {
 
 RemoteQueue::~RemoteQueue() {
   ring_->Flush();
+  session_->batch_programs().ForgetQueue(index_);
   concert_destroy_queue request{};
   request.queue = index_;
   concert_control_reply reply;

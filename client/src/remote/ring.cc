@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "client/src/entry.h"
 #include "client/src/remote/shared_word.h"
 
 namespace concert::client {
@@ -20,12 +21,14 @@ Ring::Ring(const Regions& regions, uint32_t index, UniqueFd eventfd, Outcomes* o
 Ring::Pushed Ring::Push(concert_descriptor* descriptor, uint64_t* collective_sequence) {
   const MutexLock lock(submit_mutex_);
   if (written_ - head_seen_ >= layout_.capacity) {
-    Publish();  // what a batch holds back must not keep the ring full
     // Acquire: the daemon has copied the slots before head, so they may be written again.
     const uint64_t head = LoadAcquire(&state_.head);
     if (written_ - head > layout_.capacity) return Pushed::kBroken;
     head_seen_ = head;
-    if (written_ - head == layout_.capacity) return Pushed::kFull;
+    if (written_ - head == layout_.capacity) {
+      Publish();  // what a batch holds back must not keep the ring full
+      return Pushed::kFull;
+    }
   }
   if (collective_sequence != nullptr)
     descriptor->body.collective.sequence = (*collective_sequence)++;
@@ -43,6 +46,7 @@ Ring::Pushed Ring::Push(concert_descriptor* descriptor, uint64_t* collective_seq
 void Ring::Publish() {
   if (published_ == written_) return;
   published_ = written_;
+  whole_ = false;
   deferred_.store(false, std::memory_order_release);
   // Release: pairs with the daemon's load-acquire of tail before it reads the descriptors.
   StoreRelease(&control_.tail, written_);
@@ -65,13 +69,54 @@ void Ring::PublishDeferred() {
 
 void Ring::BeginBatch() {
   const MutexLock lock(submit_mutex_);
-  ++batches_;
+  if (++batches_ == 1) whole_ = true;
 }
 
-bool Ring::EndBatch() {
+bool Ring::EndBatch(AfterBatch* after) {
   const MutexLock lock(submit_mutex_);
   if (batches_ == 0) return false;
-  if (--batches_ == 0) Publish();
+  if (--batches_ > 0) return true;
+  const BatchView batch = Unpublished();
+  const bool single = repeated_ != nullptr && whole_ && !BecomesRun(batch);
+  Publish();
+  // Behind the doorbell. The slots stay as they are while the lock is held.
+  if (!single) return true;
+  const auto learn = [&, &repeated = *repeated_] {
+    after->wanted = repeated.Learn(batch, &after->released);
+    return static_cast<int>(CONCERT_OK);
+  };
+  // Without memory for it nothing is learnt.
+  if (Guard(nullptr, learn) != CONCERT_OK) after->wanted.reset();
+  return true;
+}
+
+void Ring::RecogniseBatches() {
+  const MutexLock lock(submit_mutex_);
+  repeated_ = std::make_unique<RepeatedBatches>();
+}
+
+BatchView Ring::Unpublished() const {
+  return {.slots = descriptors_,
+          .mask = layout_.capacity - 1,
+          .begin = published_,
+          .count = static_cast<uint32_t>(written_ - published_)};
+}
+
+// Puts the run in the place of the batch, of which nothing is published: with the queue and the
+// waits of its first op and the ticket of its last.
+bool Ring::BecomesRun(const BatchView& batch) {
+  const RepeatedBatches::Program program = repeated_->Find(batch);
+  if (program.handle == 0) return false;
+  // Relaxed: a hint, with which nothing else is published.
+  const bool company = __atomic_load_n(&state_.company, __ATOMIC_RELAXED) != 0;
+  if (program.while_alone && company) return false;
+  concert_descriptor& run = descriptors_[batch.begin & batch.mask];
+  run.ticket = batch[batch.count - 1].ticket;
+  run.kind = CONCERT_OP_PROGRAM;
+  run.body = {};
+  run.body.program.program = program.handle;
+  run.body.program.covered = batch.count - 1;
+  written_ = batch.begin + 1;
   return true;
 }
 

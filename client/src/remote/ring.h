@@ -4,9 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "client/src/remote/outcomes.h"
 #include "client/src/remote/regions.h"
+#include "client/src/remote/repeated_batches.h"
 #include "proto/mutex.h"
 #include "proto/ring/ring_abi.h"
 #include "proto/unique_fd.h"
@@ -30,9 +34,25 @@ class Ring {
   // the daemon's head is impossible.
   Pushed Push(concert_descriptor* descriptor, uint64_t* collective_sequence);
 
+  // What the end of a batch leaves to do for the daemon's programs.
+  struct AfterBatch {
+    std::optional<BatchToRegister> wanted;
+    uint32_t released = 0;  // a program; 0: none
+  };
+
   void BeginBatch();
-  // False when none was open.
-  bool EndBatch();
+  // False when none was open. A batch that stands for a program becomes a run of it.
+  bool EndBatch(AfterBatch* after);
+
+  // From now on batches that come again and again are to become programs. Before the first batch.
+  void RecogniseBatches();
+  // `use` gets the ring's RepeatedBatches, under the lock; is not called if it recognises none.
+  template <typename Use>
+  void WithBatches(Use use) {
+    const MutexLock lock(submit_mutex_);
+    if (repeated_ != nullptr) use(*repeated_);
+  }
+
   // Publishes what an open batch has collected. Cheap when there is nothing.
   void Flush() {
     if (deferred_.load(std::memory_order_acquire)) PublishDeferred();
@@ -48,6 +68,8 @@ class Ring {
  private:
   void PublishDeferred();
   void Publish() CONCERT_REQUIRES(submit_mutex_);
+  BatchView Unpublished() const CONCERT_REQUIRES(submit_mutex_);
+  bool BecomesRun(const BatchView& batch) CONCERT_REQUIRES(submit_mutex_);
 
   const concert_ring_layout layout_;
   concert_submit_control& control_;
@@ -64,7 +86,9 @@ class Ring {
   // A past head: room that is certain without reading the daemon's line.
   uint64_t head_seen_ CONCERT_GUARDED_BY(submit_mutex_) = 0;
   uint32_t batches_ CONCERT_GUARDED_BY(submit_mutex_) = 0;  // open
-  std::atomic<bool> deferred_{false};                       // written_ != published_
+  bool whole_ CONCERT_GUARDED_BY(submit_mutex_) = false;    // nothing of it is published yet
+  std::unique_ptr<RepeatedBatches> repeated_ CONCERT_GUARDED_BY(submit_mutex_);
+  std::atomic<bool> deferred_{false};  // written_ != published_
 
   Mutex drain_mutex_;
   std::atomic<uint64_t> drained_{0};  // completions read; written under drain_mutex_

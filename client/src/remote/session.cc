@@ -1,6 +1,7 @@
 #include "client/src/remote/session.h"
 
 #include <fcntl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +10,7 @@
 
 #include "client/src/clock.h"
 #include "client/src/cuda/driver.h"
+#include "client/src/entry.h"
 #include "client/src/failure.h"
 #include "client/src/remote/buffer.h"
 #include "client/src/remote/program.h"
@@ -22,6 +24,8 @@ namespace {
 constexpr int64_t kConnectTimeoutNs = 5'000'000'000;
 constexpr int64_t kSubmitTimeoutNs = 1'000'000'000;
 constexpr int64_t kHangupCheckNs = 10'000'000;
+// How long a request waits for the room that programs of batches have given up.
+constexpr int64_t kGiveWayNs = 200'000'000, kGiveWayPauseNs = 1'000'000;
 
 // Copies a name into a fixed field. False when it does not fit with its final zero.
 template <size_t N>
@@ -48,6 +52,7 @@ int RemoteSession::Connect(const char* path, const concert_connect_options& opti
 int RemoteSession::Handshake(const concert_connect_options& options, concert_error* error) {
   submit_timeout_ns_ =
       options.submit_timeout_ns == 0 ? kSubmitTimeoutNs : options.submit_timeout_ns;
+  recognises_batches_ = options.batches != CONCERT_BATCHES_OPS;
   concert_hello hello{};
   hello.abi_major = CONCERT_ABI_MAJOR;
   hello.abi_minor = CONCERT_ABI_MINOR;
@@ -101,6 +106,8 @@ int RemoteSession::Adopt(const concert_hello_reply& reply, std::vector<UniqueFd>
   }
   for (uint32_t i = 0; i < ring_count; ++i) {
     rings_.push_back(std::make_unique<Ring>(regions_, i, std::move(fds[2 + i]), &outcomes_));
+    if (recognises_batches_ && (features_ & CONCERT_FEATURE_BATCH_PROGRAMS) != 0)
+      rings_[i]->RecogniseBatches();
     if (rings_[i]->gpu() < gpu_count_) gpus_[rings_[i]->gpu()].has_ring = 1;
   }
   return CONCERT_OK;
@@ -228,8 +235,32 @@ int RemoteSession::BeginBatch(uint32_t gpu, concert_error* error) {
 int RemoteSession::EndBatch(uint32_t gpu, concert_error* error) {
   Ring* ring = FindRing(gpu, error);
   if (ring == nullptr) return CONCERT_INVALID_ARGUMENT;
-  if (ring->EndBatch()) return CONCERT_OK;
-  return Fail(error, CONCERT_FAILED_PRECONDITION, "no batch is open on GPU %u", gpu);
+  Ring::AfterBatch after;
+  if (!ring->EndBatch(&after)) {
+    return Fail(error, CONCERT_FAILED_PRECONDITION, "no batch is open on GPU %u", gpu);
+  }
+  // The ops are handed over, whatever becomes of this.
+  Guard(nullptr, [&] {
+    batch_programs_.After(*ring, after);
+    return static_cast<int>(CONCERT_OK);
+  });
+  return CONCERT_OK;
+}
+
+int RemoteSession::TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call) {
+  concert_error why;
+  int code = call(&why);
+  if (code == CONCERT_RESOURCE_EXHAUSTED && batch_programs_.GiveUp()) {
+    // The daemon lets go of them when the dispatchers have.
+    const Deadline deadline(kGiveWayNs);
+    do {
+      const timespec pause{0, kGiveWayPauseNs};
+      nanosleep(&pause, nullptr);
+      code = call(&why);
+    } while (code == CONCERT_RESOURCE_EXHAUSTED && !deadline.passed());
+  }
+  if (code != CONCERT_OK && error != nullptr) *error = why;
+  return code;
 }
 
 }  // namespace concert::client

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <bitset>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "client/src/failure.h"
 #include "client/src/handles.h"
 #include "client/src/mapping.h"
+#include "client/src/remote/batch_programs.h"
 #include "client/src/remote/control_socket.h"
 #include "client/src/remote/names.h"
 #include "client/src/remote/outcomes.h"
@@ -54,6 +56,15 @@ class RemoteSession final : public concert_session {
   // ---- For the session's own handles ----
 
   ControlSocket& control() { return control_; }
+  BatchPrograms& batch_programs() { return batch_programs_; }
+  // As control().Call, for what takes of the session's quotas: programs of batches give way to it.
+  template <typename Request, typename Reply>
+  int CallForRoom(concert_control_type type, Request* request, Reply* reply, int send_fd,
+                  std::vector<UniqueFd>* fds, concert_error* error) {
+    return TakeRoom(error, [&](concert_error* why) {
+      return control_.Call(type, request, reply, send_fd, fds, why);
+    });
+  }
   const concert_gpu* FindGpu(uint32_t gpu, concert_error* error) const;
 
   // UNAVAILABLE, and why, when the session has ended. Without `thorough` it costs one load; with
@@ -89,6 +100,7 @@ class RemoteSession final : public concert_session {
   int Handshake(const concert_connect_options& options, concert_error* error);
   int Adopt(const concert_hello_reply& reply, std::vector<UniqueFd> fds, concert_error* error);
   Ring* FindRing(uint32_t gpu, concert_error* error) const;
+  int TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call);
   int Find(concert_ticket ticket, Watch* watch, concert_error* error);
   static bool Reached(const Watch& watch, uint64_t value);
   // One look at the timeline; `thorough`: at the socket too, now and then.
@@ -105,12 +117,14 @@ class RemoteSession final : public concert_session {
   Regions regions_;
   uint32_t id_ = 0;
   uint64_t features_ = 0;
+  bool recognises_batches_ = false;
   int64_t submit_timeout_ns_ = 0;
   std::array<concert_gpu, CONCERT_MAX_RINGS> gpus_{};
   uint32_t gpu_count_ = 0;
   Names names_;
   Outcomes outcomes_{names_};
   std::vector<std::unique_ptr<Ring>> rings_;
+  BatchPrograms batch_programs_{control_, rings_};
   // The ring of each queue, set when it is created; null: no such queue yet.
   std::array<std::atomic<Ring*>, CONCERT_MAX_QUEUES> queue_rings_{};
 

@@ -260,6 +260,18 @@ TEST(RenderTest, Programs) {
 )");
 }
 
+TEST(RenderTest, BatchesThatBecamePrograms) {
+  v1::ListSessionsResponse response;
+  v1::Program* program = response.add_sessions()->add_programs();
+  program->set_program(17);
+  program->set_op_count(5);
+  program->set_of_batch(true);
+  EXPECT_EQ(RenderPrograms(response),
+            R"(SESSION  CLIENT  PROGRAM  GPU  OPS  BINDINGS  ARENA  UNSHARED  PREDICTED  REPLICAS  OF
+      0               17    0    5     batch    0 B       0 B          -         -
+)");
+}
+
 TEST(RenderTest, ProgramsThatNoStepKernelRuns) {
   v1::ListSessionsResponse response;
   v1::Session* session = response.add_sessions();

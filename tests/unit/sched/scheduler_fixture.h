@@ -58,7 +58,8 @@ class SchedulerTest : public testing::Test {
     const OpId id = scheduler_.AllocateOp();
     OpSlot& slot = scheduler_.slot(id);
     slot.op.session = session_of_[queue];
-    slot.op.ticket = ++tickets_[queue];
+    slot.op.covered = covered_;
+    slot.op.ticket = tickets_[queue] += 1 + covered_;
     slot.op.work = {.runs_on = runs_on,
                     .m = 64,
                     .n = 64,
@@ -110,6 +111,7 @@ class SchedulerTest : public testing::Test {
   Scheduler scheduler_;
   Time now_ = 1;
   uint64_t flops_ = 1000;  // of the next op
+  uint32_t covered_ = 0;   // tickets, by the next op
   uint32_t steps_ = 1;     // of the next op: more than 1 are a program's
   Actions actions_;
   std::map<QueueId, uint32_t> session_of_;

@@ -126,6 +126,24 @@ TEST_F(SchedulerTest, OrdersACrossQueueWaitOnTheDevice) {
   EXPECT_EQ(order_mask_[consumer], 1u << lane_[producer]);
 }
 
+// As runs do that stand for a batch.
+TEST_F(SchedulerTest, AWaitForATicketThatAnOpCoversIsForThatOp) {
+  const QueueId a = AddQueue(1), b = AddQueue(2);
+  const OpId before = Submit(a);  // ticket 1
+  covered_ = 5;
+  const OpId producer = Submit(a);  // tickets 2 to 7
+  covered_ = 0;
+  const OpId consumer = Submit(b, {{a, 4}});
+  Step();
+  ASSERT_THAT(launched_, ElementsAre(before, producer));
+  Finish(a, 1);
+  now_ += 1'000'000;
+  Step();
+  ASSERT_THAT(launched_, ElementsAre(before, producer, consumer));
+  ASSERT_NE(lane_[producer], lane_[consumer]);
+  EXPECT_EQ(order_mask_[consumer], 1u << lane_[producer]);
+}
+
 TEST_F(SchedulerTest, BlocksAWaitWhoseProducerIsNotThereYet) {
   const QueueId a = AddQueue(1), b = AddQueue(2);
   const OpId consumer = Submit(b, {{a, 1}});

@@ -1,0 +1,96 @@
+#include "client/src/remote/batch_programs.h"
+
+#include "client/src/remote/program.h"
+
+namespace concert::client {
+
+void BatchPrograms::After(Ring& ring, const Ring::AfterBatch& after) {
+  if (after.released != 0) Release(after.released);
+  if (!after.wanted && !waiting_.load(std::memory_order_relaxed)) return;
+  // Whoever has it does what is to be done, or gives up what this would ask for.
+  if (!mutex_.TryLock()) {
+    if (after.wanted) ring.WithBatches([&](auto& all) { all.Postponed(after.wanted->batch); });
+    return;
+  }
+  TakeAnswer(/*wait=*/false);
+  if (after.wanted) Ask(ring, *after.wanted);
+  mutex_.Unlock();
+}
+
+void BatchPrograms::Ask(Ring& ring, const BatchToRegister& wanted) {
+  if (asked_.ring != nullptr) {
+    ring.WithBatches([&](auto& all) { all.Postponed(wanted.batch); });
+    return;
+  }
+  // A buffer of it may have been freed between the batch's end and here.
+  bool still = false;
+  ring.WithBatches([&](auto& all) { still = all.Wants(wanted.batch); });
+  if (!still) return;
+  const UniqueFd file = ended_ ? UniqueFd() : ProgramFile({}, wanted.ops);
+  concert_create_program request{};
+  request.gpu = ring.gpu();
+  request.op_count = static_cast<uint32_t>(wanted.ops.size());
+  request.flags = CONCERT_PROGRAM_OF_BATCH;
+  if (!file || control_.Post(&request, file.get(), nullptr) != CONCERT_OK) {
+    ring.WithBatches([&](auto& all) { all.Registered(wanted.batch, {}); });
+    return;
+  }
+  asked_ = {.ring = &ring, .batch = wanted.batch};
+  waiting_.store(true, std::memory_order_relaxed);
+}
+
+void BatchPrograms::TakeAnswer(bool wait) {
+  const Asked asked = asked_;
+  if (asked.ring == nullptr) return;
+  concert_program_reply reply{};
+  if (!control_.Collect(wait, &reply)) return;
+  RepeatedBatches::Program program;
+  if (reply.reply.status == CONCERT_ABI_OK) {
+    program = {.handle = reply.program,
+               .while_alone = (reply.flags & CONCERT_PROGRAM_WHILE_ALONE) != 0};
+  }
+  bool kept = false;
+  asked.ring->WithBatches([&](auto& all) { kept = all.Registered(asked.batch, program); });
+  asked_ = {};
+  waiting_.store(false, std::memory_order_relaxed);
+  if (!kept && program.handle != 0) Release(program.handle);
+}
+
+void BatchPrograms::Release(uint32_t program) {
+  concert_release_buffer request{};
+  request.buffer = program;
+  concert_control_reply reply;
+  control_.Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+}
+
+// A program that has been asked for counts, so its answer is waited for.
+template <typename Forget>
+bool BatchPrograms::GiveUpWhat(Forget forget) {
+  const MutexLock lock(mutex_);
+  TakeAnswer(/*wait=*/true);
+  bool any = false;
+  for (const auto& ring : rings_) {
+    RepeatedBatches::Released released;
+    ring->WithBatches([&](RepeatedBatches& all) { released = forget(all); });
+    for (const uint32_t program : released.span()) Release(program);
+    any |= released.count > 0;
+  }
+  return any;
+}
+
+void BatchPrograms::ForgetBuffer(uint32_t buffer) {
+  GiveUpWhat([buffer](RepeatedBatches& all) { return all.ForgetBuffer(buffer); });
+}
+
+void BatchPrograms::ForgetQueue(uint32_t queue) {
+  GiveUpWhat([queue](RepeatedBatches& all) { return all.ForgetQueue(queue); });
+}
+
+bool BatchPrograms::GiveUp() {
+  if (!GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) return false;
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  return true;
+}
+
+}  // namespace concert::client

@@ -1,0 +1,557 @@
+// Batches that come again and again, through libconcert and a daemon: they become programs, and
+// nobody can tell by results, tickets, memory or errors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/e2e/small_model.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/seed.h"
+#include "tests/support/test_daemon.h"
+
+namespace concert::test {
+namespace {
+
+using daemon::Resource;
+
+constexpr std::chrono::seconds kTimeout{30};
+constexpr uint32_t kFloats = 16;
+constexpr uint64_t kBytes = kFloats * sizeof(float);
+
+std::vector<int32_t> Tokens(const Buffer& buffer) {
+  std::vector<int32_t> tokens(kRows);
+  buffer.Read(tokens.data(), kRows * 4).Check();
+  return tokens;
+}
+
+class BatchProgramsTest : public testing::Test {
+ protected:
+  explicit BatchProgramsTest(const TestDaemonOptions& options = {.gpus = 1}) : daemon_(options) {}
+  // Programs that the library made are no reason to keep anything.
+  void TearDown() override {
+    EXPECT_TRUE(daemon_.WaitUntilEmpty());
+    for (const Resource resource : {Resource::kBuffers, Resource::kBufferBytes, Resource::kMappings,
+                                    Resource::kBufferHandles, Resource::kProgramOps}) {
+      EXPECT_TRUE(Eventually([&] { return used(resource) == 0; })) << InfoOf(resource).name;
+    }
+  }
+
+  uint64_t used(Resource resource) { return daemon_.engine().accounts().node().of(resource); }
+  std::vector<kernels::ProgramSummary> ProgramsOf(const Session& session) {
+    for (const daemon::SessionSummary& summary : daemon_.server().Sessions())
+      if (summary.id == session.id()) return summary.programs;
+    return {};
+  }
+  // Ops of others than the last call's that ended: runs, and all.
+  struct Ended {
+    int runs = 0, ops = 0;
+  };
+  // What is told of ops comes behind their tickets; of those that have ended, before this one's.
+  Ended TakeEnded(Queue& queue, const Buffer& any) {
+    constexpr uint64_t kMark = 4;
+    queue.Copy({.src = any, .dst = {any, kMark}, .bytes = kMark}).Wait(kTimeout).Check();
+    Ended ended;
+    bool marked = false;
+    EXPECT_TRUE(Eventually([&] {
+      daemon_.records(0).Drain([&](const auto& record) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::OpRecord>) {
+          const bool mark = record.kind == CONCERT_OP_COPY && record.bytes == 2 * kMark;
+          marked |= mark;
+          ended.ops += mark ? 0 : 1;
+          ended.runs += record.kind == CONCERT_OP_PROGRAM ? 1 : 0;
+        }
+      });
+      return marked;
+    }));
+    return ended;
+  }
+  // Does `step`, which submits batches and waits for them, until a batch was a run.
+  template <typename Step>
+  testing::AssertionResult BecomesARun(Queue& queue, const Buffer& any, Step step) {
+    TakeEnded(queue, any);
+    const bool ran = Eventually([&] {
+      step();
+      return TakeEnded(queue, any).runs > 0;
+    });
+    if (ran) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "no batch became a run";
+  }
+
+  TestDaemon daemon_;
+};
+
+// A batch of some x += y, and a copy of x.
+struct Sums {
+  explicit Sums(const Session& session, uint32_t sums = 5)
+      : x(session.Allocate(kBytes).value()),
+        y(session.Allocate(kBytes).value()),
+        copy(session.Allocate(kBytes).value()),
+        sums(sums) {
+    Write(x, 0);
+    Write(y, 1);
+  }
+  static void Write(const Buffer& buffer, float value) {
+    const std::vector<float> values(kFloats, value);
+    buffer.Write(values.data(), kBytes).Check();
+  }
+  static float Read(const Buffer& buffer) {
+    float value = 0;
+    buffer.Read(&value, sizeof(value)).Check();
+    return value;
+  }
+  float X() const { return Read(x); }
+  Ticket Add(Queue& queue, const SubmitOptions& options = {}) const {
+    return queue.Elementwise(
+        {.function = kAdd, .rows = 1, .columns = kFloats, .x = x, .y = y, .out = x, .dtype = kFp32},
+        options);
+  }
+  std::vector<Ticket> Submit(const Session& session, Queue& queue,
+                             const SubmitOptions& first = {}) const {
+    std::vector<Ticket> tickets;
+    Batch batch = session.BeginBatch().value();
+    for (uint32_t i = 0; i < sums; ++i)
+      tickets.push_back(Add(queue, i == 0 ? first : SubmitOptions()));
+    tickets.push_back(queue.Copy({.src = x, .dst = copy, .bytes = kBytes}));
+    batch.End().Check();
+    return tickets;
+  }
+  void Run(const Session& session, Queue& queue) const {
+    for (const Ticket& ticket : Submit(session, queue)) ticket.Wait(kTimeout).Check();
+  }
+
+  Buffer x, y, copy;
+  uint32_t sums;
+};
+
+TEST_F(BatchProgramsTest, StepsGiveWhatTheirOpsGiveOneByOne) {
+  const uint32_t seed = tests::Seed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const Session session = daemon_.Connect("model");
+  const Model model = MakeModel(session, seed), twin = MakeModel(session, seed);
+  const StepMemory memory = MakeBuffers(session), its = MakeBuffers(session);
+  const Buffer spare = session.Allocate(kRows * 4).value();
+  Queue single = session.CreateQueue().value(), batched = session.CreateQueue().value();
+  std::vector<int32_t> ids(kRows);
+  std::iota(ids.begin(), ids.end(), 7);
+  int step = 0, runs = 0;
+  const auto one = [&] {
+    memory.ids.Write(ids.data(), kRows * 4).Check();
+    its.ids.Write(ids.data(), kRows * 4).Check();
+    SubmitStep(single, model, memory);
+    {
+      const Batch batch = session.BeginBatch().value();
+      SubmitStep(batched, twin, its);
+      // Without it, all can go with the other queue's ops and is no run.
+      batched.Copy({.src = its.next, .dst = spare, .bytes = kRows * 4}).submit_status().Check();
+    }
+    single.last().Wait(kTimeout).Check();
+    batched.last().Wait(kTimeout).Check();
+    ids = Tokens(its.next);
+    ASSERT_EQ(ids, Tokens(memory.next)) << "step " << step;
+    ++step;
+  };
+  ASSERT_TRUE(BecomesARun(batched, its.ids, one));
+  for (int i = 0; i < 20; ++i) {
+    one();
+    runs += TakeEnded(batched, its.ids).runs;
+  }
+  EXPECT_EQ(runs, 20);
+  std::vector<uint16_t> state(kRows * kHidden), of_twin(kRows * kHidden);
+  model.state.Read(state.data(), state.size() * kElement).Check();
+  twin.state.Read(of_twin.data(), of_twin.size() * kElement).Check();
+  EXPECT_EQ(state, of_twin);
+
+  const std::vector<kernels::ProgramSummary> programs = ProgramsOf(session);
+  ASSERT_EQ(programs.size(), 1u);
+  EXPECT_TRUE(programs[0].of_batch);
+  EXPECT_EQ(programs[0].op_count, 9u);
+}
+
+TEST_F(BatchProgramsTest, ABatchWithAnotherOperandIsAnotherBatch) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  Sums sums(session), others(session);
+  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
+  const float before = sums.X();
+  Sums::Write(others.y, 100);
+  std::swap(sums.y, others.y);
+  for (uint32_t i = 1; i <= 20; ++i) {
+    sums.Run(session, queue);
+    EXPECT_EQ(sums.X(), before + 100.f * static_cast<float>(i * sums.sums));
+    if (i == 1) {
+      EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
+    }
+  }
+}
+
+TEST_F(BatchProgramsTest, BatchesTakeTurns) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums one(session, 5), two(session, 7);
+  Sums::Write(two.y, 2);
+  uint32_t turns = 0;
+  ASSERT_TRUE(Eventually([&] {
+    one.Submit(session, queue);
+    two.Submit(session, queue);
+    queue.last().Wait(kTimeout).Check();
+    ++turns;
+    return ProgramsOf(session).size() == 2;
+  }));
+  for (int i = 0; i < 20; ++i, ++turns) {
+    one.Submit(session, queue);
+    two.Submit(session, queue).back().Wait(kTimeout).Check();
+  }
+  EXPECT_EQ(one.X(), static_cast<float>(5 * turns));
+  EXPECT_EQ(two.X(), static_cast<float>(14 * turns));
+  EXPECT_GE(TakeEnded(queue, one.copy).runs, 2 * 20);
+}
+
+TEST_F(BatchProgramsTest, EveryTicketIsReachedAndMayBeWaitedFor) {
+  const Session session = daemon_.Connect(), other = daemon_.Connect();
+  Queue queue = session.CreateQueue().value(), behind = session.CreateQueue().value();
+  Queue elsewhere = other.CreateQueue().value();
+  const Sums sums(session), more(other);
+  const Buffer seen = session.Allocate(kBytes).value();
+  float ended = 0;
+  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] {
+    sums.Run(session, queue);
+    ended += static_cast<float>(sums.sums);
+  }));
+  for (int i = 0; i < 20; ++i) {
+    const UserTimeline gate = session.CreateUserTimeline().value();
+    const std::vector<Ticket> tickets = sums.Submit(session, queue, {.waits = {gate.At(1)}});
+    // Of the run, as long as it has not ended: waits for its last value.
+    const Ticket read =
+        behind.Copy({.src = sums.x, .dst = seen, .bytes = kBytes}, {.waits = {tickets[1]}});
+    const Ticket far = more.Add(elsewhere, {.waits = {tickets[2]}});
+    for (const Ticket& ticket : tickets) EXPECT_FALSE(ticket.Done());
+    EXPECT_FALSE(read.Done());
+    gate.Signal(1).Check();
+    for (const Ticket& ticket : tickets) EXPECT_TRUE(ticket.Wait(kTimeout).ok());
+    EXPECT_TRUE(read.Wait(kTimeout).ok());
+    EXPECT_TRUE(far.Wait(kTimeout).ok());
+    ended += static_cast<float>(sums.sums);
+    EXPECT_EQ(Sums::Read(seen), ended);
+    EXPECT_EQ(sums.X(), ended);
+  }
+  EXPECT_EQ(TakeEnded(queue, sums.copy).ops, 3 * 20) << "a run, a copy and a sum each time";
+  // The queue goes on counting from the batch's last ticket.
+  const uint64_t last = queue.last().get().value;
+  const Ticket next = sums.Add(queue);
+  EXPECT_EQ(next.get().value, last + 1);
+  EXPECT_TRUE(next.Wait(kTimeout).ok());
+}
+
+TEST_F(BatchProgramsTest, MemoryIsGivenBackWhenItIsFreed) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  for (int i = 0; i < 5; ++i) {
+    const Sums sums(session);
+    ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
+    ASSERT_EQ(ProgramsOf(session).size(), 1u);
+    sums.Submit(session, queue);  // which may still run
+  }
+  EXPECT_TRUE(Eventually([&] { return used(Resource::kBuffers) == 0; }))
+      << used(Resource::kBuffers) << " buffers, " << used(Resource::kProgramOps) << " program ops";
+  EXPECT_TRUE(Eventually([&] { return used(Resource::kProgramOps) == 0; }));
+  EXPECT_TRUE(queue.last().Wait(kTimeout).ok());
+}
+
+TEST_F(BatchProgramsTest, WhatABatchReadsMayBeSealed) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  for (int i = 0; i < 5; ++i) {
+    Sums sums(session);
+    uint32_t batches = 0;
+    ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] {
+      sums.Run(session, queue);
+      ++batches;
+    }));
+    sums.y.Seal().Check();
+    ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] {
+      sums.Run(session, queue);
+      ++batches;
+    }));
+    EXPECT_EQ(sums.X(), static_cast<float>(batches * sums.sums));
+  }
+}
+
+TEST_F(BatchProgramsTest, WhatCannotBeAProgramStaysSingleOps) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value(), other = session.CreateQueue().value();
+  const Communicator group = session.Join({.name = "one", .ranks = 1}).value();
+  const Sums sums(session);
+  TakeEnded(queue, sums.copy);
+  uint32_t batches = 0;
+  for (int i = 0; i < 20; ++i) {
+    {
+      const Batch batch = session.BeginBatch().value();
+      for (uint32_t op = 0; op < sums.sums; ++op) sums.Add(queue).submit_status().Check();
+      queue.Barrier(group).submit_status().Check();
+    }
+    Ticket before = queue.last();
+    {
+      const Batch batch = session.BeginBatch().value();
+      for (uint32_t op = 0; op < sums.sums; ++op)
+        before = sums.Add(op % 2 == 0 ? other : queue, {.waits = {before}});
+    }
+    before.Wait(kTimeout).Check();
+    batches += 2;
+  }
+  EXPECT_EQ(sums.X(), static_cast<float>(batches * sums.sums));
+  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
+  EXPECT_TRUE(ProgramsOf(session).empty());
+}
+
+TEST_F(BatchProgramsTest, AnInvalidOpFailsByItselfEachTime) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums sums(session);
+  std::string sentence;
+  for (int i = 0; i < 20; ++i) {
+    std::vector<Ticket> tickets;
+    {
+      const Batch batch = session.BeginBatch().value();
+      for (uint32_t op = 0; op < 4; ++op) tickets.push_back(sums.Add(queue));
+      tickets.push_back(queue.Copy({.src = sums.x, .dst = sums.y, .bytes = 2 * kBytes}));
+      tickets.push_back(sums.Add(queue));
+    }
+    for (size_t op = 0; op < tickets.size(); ++op) {
+      const Status status = tickets[op].Wait(kTimeout);
+      EXPECT_EQ(status.code(), op == 4 ? CONCERT_INVALID_ARGUMENT : CONCERT_OK) << op;
+      if (op != 4) continue;
+      if (i == 0) sentence = status.message();
+      EXPECT_EQ(status.message(), sentence);
+    }
+  }
+  EXPECT_EQ(sums.X(), 20.f * 5);
+  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
+}
+
+// GEMMs of several queues go together in one launch, which runs of programs do not.
+TEST_F(BatchProgramsTest, ChainsOfGemmsAreRunsOnlyWhileTheirQueueIsAlone) {
+  constexpr uint32_t kSide = 16;
+  const Session session = daemon_.Connect(), other = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  Queue others = other.CreateQueue().value(), second = session.CreateQueue().value();
+  const Buffer x = session.Allocate(kSide * kSide * 2).value(),
+               y = session.Allocate(kSide * kSide * 2).value(),
+               w = session.Allocate(kSide * kSide * 2).value();
+  const Sums sums(other);
+  const auto chain = [&] {
+    Batch batch = session.BeginBatch().value();
+    for (int op = 0; op < 6; ++op) {
+      const bool even = op % 2 == 0;
+      queue.Gemm({.m = kSide, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
+          .submit_status()
+          .Check();
+    }
+    batch.End().Check();
+    queue.last().Wait(kTimeout).Check();
+  };
+  const Sums its(session);
+  for (const auto& [of, beside] : {std::pair(&sums, &others), std::pair(&its, &second)}) {
+    ASSERT_TRUE(BecomesARun(queue, x, chain)) << "the others have nothing to do, or not any more";
+    const auto in_company = [&, of = of, beside = beside] {
+      of->Add(*beside).Wait(kTimeout).Check();
+      chain();  // from its end on it is known
+      TakeEnded(queue, x);
+      of->Add(*beside).Wait(kTimeout).Check();
+      chain();
+      return TakeEnded(queue, x).runs == 0;
+    };
+    EXPECT_TRUE(Eventually(in_company)) << "both are at work";
+  }
+}
+
+TEST_F(BatchProgramsTest, ThreadsShareARingAndEachGetsItsOwn) {
+  constexpr int kThreads = 4, kBatches = 300;
+  const Session session = daemon_.Connect();
+  std::vector<float> sums(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      Queue queue = session.CreateQueue().value();
+      const Sums mine(session, 4 + static_cast<uint32_t>(i));
+      for (int batch = 0; batch < kBatches; ++batch) mine.Run(session, queue);
+      sums[static_cast<size_t>(i)] = mine.X();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < kThreads; ++i)
+    EXPECT_EQ(sums[static_cast<size_t>(i)], static_cast<float>(kBatches * (4 + i)));
+}
+
+class FewProgramOpsTest : public BatchProgramsTest {
+ protected:
+  static TestDaemonOptions WithOps(uint64_t ops) {
+    TestDaemonOptions options{.gpus = 1};
+    options.limits[Resource::kProgramOps] = {.per_user = ops, .in_all = ops};
+    return options;
+  }
+  explicit FewProgramOpsTest(uint64_t ops = 10) : BatchProgramsTest(WithOps(ops)) {}
+};
+
+TEST_F(FewProgramOpsTest, TheClientsOwnProgramsComeFirst) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums sums(session, 6);
+  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
+  Program program = session.BeginProgram().value();
+  for (int op = 0; op < 9; ++op) sums.Add(program.queue()).submit_status().Check();
+  const Status registered = program.End();
+  EXPECT_TRUE(registered.ok()) << registered.ToString();
+  TakeEnded(queue, sums.copy);
+  const float before = sums.X();
+  for (int i = 0; i < 20; ++i) sums.Run(session, queue);
+  EXPECT_EQ(sums.X(), before + 120);
+  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
+  EXPECT_EQ(ProgramsOf(session).size(), 1u);
+}
+
+class NoProgramOpsTest : public FewProgramOpsTest {
+ protected:
+  NoProgramOpsTest() : FewProgramOpsTest(3) {}
+};
+
+TEST_F(NoProgramOpsTest, WhatTheQuotaRefusesStaysSingleOps) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums sums(session);
+  for (int i = 0; i < 50; ++i) sums.Run(session, queue);
+  EXPECT_EQ(sums.X(), 250);
+  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
+}
+
+class FewBuffersTest : public BatchProgramsTest {
+ protected:
+  static TestDaemonOptions WithBuffers() {
+    TestDaemonOptions options{.gpus = 1};
+    options.limits[Resource::kBuffers] = {.per_user = 4, .in_all = 4};
+    return options;
+  }
+  FewBuffersTest() : BatchProgramsTest(WithBuffers()) {}
+};
+
+TEST_F(FewBuffersTest, TheClientsOwnBuffersComeFirst) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums sums(session);
+  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
+  const Result<Buffer> fourth = session.Allocate(64);
+  EXPECT_TRUE(fourth.ok()) << fourth.status().ToString();
+  EXPECT_EQ(session.Allocate(64).status().code(), CONCERT_RESOURCE_EXHAUSTED);
+}
+
+TEST_F(BatchProgramsTest, TheBoundOnProgramsIsTheClientsOwn) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  const Sums sums(session);
+  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
+  std::vector<Program> programs;
+  for (int i = 0; i < 256; ++i) {
+    programs.push_back(session.BeginProgram().value());
+    sums.Add(programs.back().queue()).submit_status().Check();
+    ASSERT_TRUE(programs.back().End().ok()) << i;
+  }
+  EXPECT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }))
+      << "it is there still";
+}
+
+TEST_F(BatchProgramsTest, ASessionThatEndsLeavesNothing) {
+  for (int i = 0; i < 10; ++i) {
+    Session session = daemon_.Connect();
+    Queue queue = session.CreateQueue().value();
+    const Sums sums(session);
+    // With a registration that was just sent, among others.
+    for (int batch = 0; batch < 3 + i % 3; ++batch) sums.Submit(session, queue);
+    if (i % 2 == 0) session = Session();  // before what it has made
+  }
+}
+
+// What libconcert would not send.
+class CoveredTicketsTest : public BatchProgramsTest {
+ protected:
+  CoveredTicketsTest()
+      : BatchProgramsTest({.gpus = 1, .wait_timeout = std::chrono::milliseconds(50)}) {
+    EXPECT_TRUE(client_->Hello());
+    queue_ = client_->CreateQueue();
+  }
+  void TearDown() override {
+    client_.reset();
+    BatchProgramsTest::TearDown();
+  }
+  concert_descriptor Run(uint64_t ticket, uint32_t covered) const {
+    concert_descriptor run{};
+    run.kind = CONCERT_OP_PROGRAM;
+    run.queue = queue_;
+    run.ticket = ticket;
+    run.body.program.program = 99;  // none
+    run.body.program.covered = covered;
+    return run;
+  }
+
+  // Why the session ends of one that sends this first.
+  std::string WhyClosed(uint64_t ticket, uint32_t covered) {
+    RawClient client(daemon_.socket());
+    EXPECT_TRUE(client.Hello());
+    concert_descriptor run = Run(ticket, covered);
+    run.queue = client.CreateQueue();
+    EXPECT_TRUE(client.Push(run));
+    return client.WaitForClosed();
+  }
+
+  std::optional<RawClient> client_{daemon_.socket()};
+  uint32_t queue_ = 0;
+};
+
+TEST_F(CoveredTicketsTest, ARunTakesTheTicketsThatItSays) {
+  ASSERT_TRUE(client_->Push(Run(10, 9)));
+  ASSERT_TRUE(client_->WaitForTimeline(queue_, 10));
+  const std::optional<concert_completion> failed = client_->NextCompletion();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->ticket, 10u);
+  EXPECT_EQ(failed->covered, 9u);
+  EXPECT_EQ(failed->status, CONCERT_ABI_NOT_FOUND);
+  ASSERT_TRUE(client_->Push(Run(11, 0)));
+  ASSERT_TRUE(client_->WaitForTimeline(queue_, 11));
+  EXPECT_EQ(client_->NextCompletion()->covered, 0u);
+}
+
+TEST_F(CoveredTicketsTest, OthersEndTheSession) {
+  for (const auto& [ticket, covered] : std::vector<std::pair<uint64_t, uint32_t>>{
+           {10, 8}, {10, 10}, {1, 1}, {10'001, 10'000}, {0, ~0u}, {uint64_t{1} << 32, ~0u}}) {
+    EXPECT_NE(WhyClosed(ticket, covered).find(std::to_string(ticket)), std::string::npos)
+        << ticket << " covers " << covered;
+  }
+}
+
+TEST_F(CoveredTicketsTest, ARunThatWaitsForWhatItCoversWaitsInVain) {
+  const uint32_t buffer = client_->AllocateBuffer(64);
+  concert_descriptor copy{};
+  copy.kind = CONCERT_OP_COPY;
+  copy.body.copy.src.buffer = copy.body.copy.dst.buffer = buffer;
+  copy.body.copy.dst.offset = 32;
+  copy.body.copy.bytes = 8;
+  const concert_program_reply program =
+      client_->CreateProgram({}, {&copy, 1}, CONCERT_PROGRAM_OF_BATCH);
+  ASSERT_EQ(program.reply.status, 0u) << program.reply.message;
+  concert_descriptor run = Run(10, 9);
+  run.body.program.program = program.program;
+  run.wait_count = 1;
+  run.waits[0] = {.timeline = CONCERT_TIMELINE_ID(client_->session(), queue_), .value = 5};
+  ASSERT_TRUE(client_->Push(run));
+  ASSERT_TRUE(client_->WaitForTimeline(queue_, 10));
+  EXPECT_EQ(client_->NextCompletion()->status, CONCERT_ABI_DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace concert::test
