@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -25,6 +27,8 @@ using daemon::Resource;
 constexpr std::chrono::seconds kTimeout{30};
 constexpr uint32_t kFloats = 16;
 constexpr uint64_t kBytes = kFloats * sizeof(float);
+
+float FloatOfBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 std::vector<int32_t> Tokens(const Buffer& buffer) {
   std::vector<int32_t> tokens(kRows);
@@ -167,7 +171,11 @@ TEST_F(BatchProgramsTest, StepsGiveWhatTheirOpsGiveOneByOne) {
   std::vector<uint16_t> state(kRows * kHidden), of_twin(kRows * kHidden);
   model.state.Read(state.data(), state.size() * kElement).Check();
   twin.state.Read(of_twin.data(), of_twin.size() * kElement).Check();
-  EXPECT_EQ(state, of_twin);
+  // On a GPU other kernels than the ops' may round in another way.
+  for (size_t i = 0; i < state.size(); ++i)
+    ASSERT_NEAR(FloatOfBf16(state[i]), FloatOfBf16(of_twin[i]),
+                0.05 * (1 + std::abs(FloatOfBf16(state[i]))))
+        << i;
 
   const std::vector<kernels::ProgramSummary> programs = ProgramsOf(session);
   ASSERT_EQ(programs.size(), 1u);
