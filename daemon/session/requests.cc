@@ -39,18 +39,40 @@ absl::Status CheckSealable(const Session::Buffer& buffer, uint32_t handle) {
 }  // namespace
 
 void Server::HandleReadable(Session& session) {
-  const uint32_t id = session.id;
   for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
        ++i) {
-    Packet packet;
-    const Received received = Receive(session.socket.get(), packet);
-    if (received == Received::kNothing) return;
-    if (received == Received::kOver) return Close(session, {});
-    HandlePacket(session, packet);
-    CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
-    // It may have taken milliseconds: others have their turn.
-    if (packet.header().type == CONCERT_CONTROL_SEAL_BUFFER) return;
+    // It may take milliseconds: not each session's in the same turn. It stays in the socket, which
+    // is readable in the next one.
+    if (NextType(session.socket.get()) == CONCERT_CONTROL_SEAL_BUFFER)
+      return seal_turns_.Want(session.id, session.uid);
+    if (!HandleNext(session)) return;
   }
+}
+
+// Whether there may be more.
+bool Server::HandleNext(Session& session) {
+  const uint32_t id = session.id;
+  Packet packet;
+  const Received received = Receive(session.socket.get(), packet);
+  if (received == Received::kNothing) return false;
+  if (received == Received::kOver) {
+    Close(session, {});
+    return false;
+  }
+  HandlePacket(session, packet);
+  CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
+  return true;
+}
+
+void Server::SealInTurn() {
+  for (uint32_t i = 0; i < PerTurn(Work::kSeals); ++i) {
+    const std::optional<uint32_t> next = seal_turns_.Next();
+    if (!next.has_value()) break;
+    const auto found = sessions_.find(*next);
+    if (found != sessions_.end() && found->second->state == Session::State::kOpen)
+      HandleNext(*found->second);
+  }
+  seal_turns_.EndTurn();
 }
 
 void Server::HandlePacket(Session& session, Packet& packet) {
@@ -328,12 +350,18 @@ absl::StatusOr<uint32_t> Server::FindBuffer(const Session& session, uint32_t han
     const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
     if (there && BufferHandle(index, buffer.generation) == handle) return index;
   }
-  return absl::NotFoundError(absl::StrCat("buffer ", handle, " is not a buffer of this session"));
+  return absl::NotFoundError(absl::StrCat("buffer ", handle,
+                                          " is not a buffer of this session; name one that it has "
+                                          "and has not released"));
 }
 
 void Server::HandleSealBuffer(Session& session, const Packet& packet) {
+  const concert_seal_buffer& request = packet.as<concert_seal_buffer>();
   concert_buffer_reply reply{};
-  const absl::Status status = Seal(session, packet.as<concert_seal_buffer>().buffer, reply);
+  const absl::Status status = request.reserved == 0
+                                  ? Seal(session, request.buffer, reply)
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "reserved is ", request.reserved, "; it must be 0"));
   Send(session, packet, status, reply);
 }
 

@@ -27,6 +27,7 @@
 #include "daemon/session/packet.h"
 #include "daemon/session/program_text.h"
 #include "daemon/session/replicas.h"
+#include "daemon/session/seal_turns.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
@@ -65,7 +66,6 @@ struct SessionSummary {
 struct ServerCounters {
   std::atomic<uint64_t> accepted{0}, refused{0}, broken{0}, hello_timeouts{0}, evicted{0};
 };
-
 
 class Server {
  public:
@@ -123,6 +123,10 @@ class Server {
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
+  bool HandleNext(Session& session);
+  // Of the sessions that HandleReadable left at a request to seal, lets as many as a turn has room
+  // for.
+  void SealInTurn();
   void HandlePacket(Session& session, Packet& packet);
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
@@ -183,6 +187,7 @@ class Server {
   std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
   SealedMemory sealed_memory_;
+  SealTurns seal_turns_;
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;

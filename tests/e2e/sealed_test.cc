@@ -276,9 +276,10 @@ TEST_F(SealedTest, OpsThatWereSubmittedBeforeReadTheOldMemory) {
 TEST_F(SealedTest, UnknownHandlesAreRefused) {
   RawClient client(daemon_.socket());
   ASSERT_TRUE(client.Hello());
-  const auto seal = [&](uint32_t buffer) {
+  const auto seal = [&](uint32_t buffer, uint32_t reserved = 0) {
     auto request = RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER);
     request.buffer = buffer;
+    request.reserved = reserved;
     return client.Call<concert_buffer_reply>(request);
   };
   const uint32_t buffer = client.AllocateBuffer(64);
@@ -287,8 +288,9 @@ TEST_F(SealedTest, UnknownHandlesAreRefused) {
   for (const uint32_t handle : {0u, 1u << 20, released, CONCERT_SLOT_HANDLE(0), ~0u}) {
     const concert_buffer_reply reply = seal(handle);
     EXPECT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND)) << handle;
-    EXPECT_THAT(reply.reply.message, HasSubstr("is not a buffer of this session"));
+    EXPECT_THAT(reply.reply.message, HasSubstr("is not a buffer of this session; name one that"));
   }
+  EXPECT_THAT(seal(buffer, 5).reply.message, HasSubstr("reserved is 5; it must be 0"));
   const concert_buffer_reply sealed = seal(buffer);
   EXPECT_EQ(sealed.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK));
   EXPECT_NE(sealed.buffer, buffer);
