@@ -277,7 +277,8 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
   if (buffer.sealed) {
     session.sealed_bytes -= bytes;
     session.shared_bytes -= buffer.sealed->shared() ? bytes : 0;
-    sealed_memory_.Release(*buffer.sealed);
+    if (const std::optional<uint32_t> heir = sealed_memory_.Release(*buffer.sealed))
+      EndSharing(*heir, bytes);
     buffer.sealed.reset();
     session.account->Release(Resource::kBuffers);
   } else {
@@ -287,6 +288,14 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
   buffer.used = false;
   --session.buffer_count;
   session.buffer_bytes -= bytes;
+}
+
+// Of memory that others had before this session, who have gone.
+void Server::EndSharing(uint32_t session, uint64_t bytes) {
+  Session& heir = *sessions_.at(session);
+  heir.shared_bytes -= bytes;
+  const MutexLock lock(mutex_);  // nothing else of it has changed, and it may have much
+  summaries_[session].shared_bytes = heir.shared_bytes;
 }
 
 void Server::HandleAllocateBuffer(Session& session, const Packet& packet) {
@@ -374,7 +383,7 @@ absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_repl
   if (absl::Status status = ChargeEntry(session, {&charge, 1}); !status.ok()) return status;
   const uint64_t bytes = session.buffers[*index].bytes;
   const absl::StatusOr<SealedMemory::Holding> holding =
-      sealed_memory_.Seal(*session.account, session.buffers[*index].allocation, bytes);
+      sealed_memory_.Seal(*session.account, session.id, session.buffers[*index].allocation, bytes);
   if (!holding.ok()) {
     session.account->ReleaseAll({&charge, 1});  // the entry stays the session's
     return holding.status();

@@ -57,7 +57,7 @@ struct SessionSummary {
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
   uint64_t sealed_bytes = 0;  // of buffer_bytes, in sealed buffers
-  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had already
+  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had before and still has
   std::vector<int> gpus;
   std::vector<kernels::ProgramSummary> programs;
   bool closing = false;
@@ -167,6 +167,7 @@ class Server {
   void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);
   void FreeBuffer(Session& session, uint32_t index);
+  void EndSharing(uint32_t session, uint64_t bytes);
   bool HasRing(const Session& session, uint32_t gpu) const;
   template <typename Answer>
   void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply,

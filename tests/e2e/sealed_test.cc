@@ -125,6 +125,35 @@ TEST_F(SealedTest, ASessionSharesWithItself) {
   EXPECT_EQ(Multiply(session, first), Multiply(session, second));
 }
 
+// What sessions are said to share adds up to what is saved, whoever goes first, and how.
+TEST_F(SealedTest, WhoIsLeftAloneSharesNothing) {
+  Session sessions[] = {daemon_.Connect("a"), daemon_.Connect("b"), daemon_.Connect("c")};
+  std::vector<Buffer> buffers;
+  for (const Session& session : sessions) buffers.push_back(SealedWeights(session, 1));
+  const uint32_t ids[] = {sessions[0].id(), sessions[1].id(), sessions[2].id()};
+  const uint64_t bytes = SummaryOf(ids[0]).sealed_bytes;
+  const auto expect_shared = [&](std::vector<uint64_t> shared) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(Eventually([&] { return SummaryOf(ids[i]).shared_bytes == shared[i]; }))
+          << "session " << i;
+    }
+  };
+  expect_shared({0, bytes, bytes});
+  buffers[0] = Buffer();
+  expect_shared({0, 0, bytes});
+  buffers[0] = SealedWeights(sessions[0], 1);  // now it is the last
+  expect_shared({bytes, 0, bytes});
+  sessions[1] = Session();  // before what it has made
+  expect_shared({bytes, 0, 0});
+  const Buffer again = SealedWeights(sessions[2], 1);
+  expect_shared({bytes, 0, bytes});
+  buffers[2] = Buffer();
+  expect_shared({0, 0, bytes});
+  buffers[0] = Buffer();
+  expect_shared({0, 0, 0});
+  EXPECT_EQ(SummaryOf(ids[2]).sealed_bytes, bytes);
+}
+
 TEST_F(SealedTest, MemoryLivesAsLongAsAnyHolder) {
   const std::vector<float> wanted = [&] {
     const Session session = daemon_.Connect();
