@@ -14,7 +14,11 @@ absl::StatusOr<SealedMemory::Holding> SealedMemory::Seal(Account& account, uint3
   absl::StatusOr<Entries::iterator> entry = Find(key, from);
   if (entry.ok() && *entry == entries_.end()) entry = Add(account, from, bytes);
   if (!entry.ok()) return entry.status();
-  (*entry)->second.holders.push_back(session);
+  Entry& held = (*entry)->second;
+  Counters& counters = counters_[static_cast<size_t>(from.gpu)];
+  (held.holders.empty() ? counters.held : counters.saved)
+      .fetch_add(held.allocation.bytes, std::memory_order_relaxed);
+  held.holders.push_back(session);
   return Holding(*entry);
 }
 
@@ -54,10 +58,19 @@ std::optional<uint32_t> SealedMemory::Release(const Holding& holding) {
   Entry& entry = holding.entry_->second;
   const bool first = !holding.shared();
   entry.holders.erase(holding.holder_);
+  Counters& counters = counters_[static_cast<size_t>(entry.allocation.gpu)];
+  (entry.holders.empty() ? counters.held : counters.saved)
+      .fetch_sub(entry.allocation.bytes, std::memory_order_relaxed);
   if (!entry.holders.empty()) return first ? std::optional(entry.holders.front()) : std::nullopt;
   FreeOwn(node_.gpu(entry.allocation.gpu), *entry.account, entry.allocation);
   entries_.erase(holding.entry_);
   return std::nullopt;
+}
+
+SealedMemory::Bytes SealedMemory::bytes(int gpu) const {
+  const Counters& counters = counters_[static_cast<size_t>(gpu)];
+  return {.held = counters.held.load(std::memory_order_relaxed),
+          .saved = counters.saved.load(std::memory_order_relaxed)};
 }
 
 }  // namespace concert::daemon

@@ -8,6 +8,7 @@
 #ifndef CONCERT_DAEMON_SESSION_SEALED_MEMORY_H_
 #define CONCERT_DAEMON_SESSION_SEALED_MEMORY_H_
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,7 +25,7 @@
 
 namespace concert::daemon {
 
-// Control thread only.
+// Control thread only, but for bytes().
 class SealedMemory {
  private:
   struct Key {
@@ -45,6 +47,11 @@ class SealedMemory {
   // are compared.
   static constexpr int kMaxCompared = 64;
 
+  // Of a GPU: what entries take, and what they would take more if each holder had its own.
+  struct Bytes {
+    uint64_t held = 0, saved = 0;
+  };
+
   // One holder's. To be given to Release once.
   class Holding {
    public:
@@ -63,7 +70,8 @@ class SealedMemory {
     std::list<uint32_t>::iterator holder_;
   };
 
-  explicit SealedMemory(Node& node) : node_(node) {}
+  explicit SealedMemory(Node& node)
+      : node_(node), counters_(static_cast<size_t>(node.gpu_count())) {}
   SealedMemory(const SealedMemory&) = delete;
   SealedMemory& operator=(const SealedMemory&) = delete;
 
@@ -79,14 +87,21 @@ class SealedMemory {
   std::optional<uint32_t> Release(const Holding& holding);
 
   size_t size() const { return entries_.size(); }
+  // Any thread: as of a moment ago, the one perhaps without the other.
+  Bytes bytes(int gpu) const;
 
  private:
+  struct Counters {
+    std::atomic<uint64_t> held{0}, saved{0};
+  };
+
   // The entry with the key whose contents are those of `from`; end() if there is none.
   absl::StatusOr<Entries::iterator> Find(const Key& key, const Allocation& from);
   absl::StatusOr<Entries::iterator> Add(Account& account, const Allocation& from, uint64_t bytes);
 
   Node& node_;
   Entries entries_;
+  std::vector<Counters> counters_;  // by GPU
 };
 
 }  // namespace concert::daemon

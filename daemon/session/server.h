@@ -84,6 +84,8 @@ class Server {
   std::vector<SessionSummary> Sessions() const;
   size_t session_count() const;
   const ServerCounters& counters() const { return counters_; }
+  // Any thread: what sealed buffers on a GPU hold and save.
+  SealedMemory::Bytes sealed_bytes(int gpu) const { return sealed_memory_.bytes(gpu); }
   // Any thread. No new sessions from here on, and sessions learn that the daemon is draining.
   void BeginDrain();
 

@@ -62,6 +62,8 @@ class SealedTest : public testing::Test {
                                     Resource::kBufferHandles}) {
       EXPECT_TRUE(Eventually([&] { return used(resource) == 0; })) << InfoOf(resource).name;
     }
+    EXPECT_EQ(daemon_.server().sealed_bytes(0).held, 0u);
+    EXPECT_EQ(daemon_.server().sealed_bytes(0).saved, 0u);
     if (OnSim()) {
       EXPECT_EQ(daemon_.node().gpu(0).used_bytes(), 0u);
     }
@@ -143,6 +145,8 @@ TEST_F(SealedTest, WhoIsLeftAloneSharesNothing) {
   expect_shared({0, 0, bytes});
   buffers[0] = SealedWeights(sessions[0], 1);  // now it is the last
   expect_shared({bytes, 0, bytes});
+  EXPECT_EQ(daemon_.server().sealed_bytes(0).held, bytes);
+  EXPECT_EQ(daemon_.server().sealed_bytes(0).saved, 2 * bytes);
   sessions[1] = Session();  // before what it has made
   expect_shared({bytes, 0, 0});
   const Buffer again = SealedWeights(sessions[2], 1);

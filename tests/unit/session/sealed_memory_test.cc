@@ -159,6 +159,27 @@ TEST_F(SealedMemoryTest, AllHoldersButTheFirstOfThoseThatAreThereShare) {
   EXPECT_EQ(sealed_.size(), 0u);
 }
 
+TEST_F(SealedMemoryTest, BytesOfAGpuAreWhatItHoldsAndWhatSharingSaves) {
+  const auto expect_entries = [&](int gpu, uint64_t held, uint64_t saved) {
+    EXPECT_EQ(sealed_.bytes(gpu).held, held * kRounding) << "GPU " << gpu;
+    EXPECT_EQ(sealed_.bytes(gpu).saved, saved * kRounding) << "GPU " << gpu;
+  };
+  const auto first = Seal("weights"), second = Seal("weights"), third = Seal("weights");
+  const auto others = Seal("weights", 1001), elsewhere = Seal("weights", 1000, 1);
+  expect_entries(0, 2, 2);
+  expect_entries(1, 1, 0);
+  sealed_.Release(first);
+  expect_entries(0, 2, 1);
+  sealed_.Release(third);
+  sealed_.Release(others);
+  expect_entries(0, 1, 0);
+  sealed_.Release(second);
+  expect_entries(0, 0, 0);
+  expect_entries(1, 1, 0);
+  sealed_.Release(elsewhere);
+  expect_entries(1, 0, 0);
+}
+
 TEST_F(SealedMemoryTest, UsersGpusAndSizesShareNothing) {
   std::string text = "weights";
   const Allocation buffer = BufferOf(text);
