@@ -339,11 +339,14 @@ std::vector<DeviceStatus> Daemon::Devices() const {
     const DispatcherGauges& gauges = engine_->dispatcher(gpu).gauges();
     const uint32_t unfinished = gauges.unfinished_ops.load(std::memory_order_relaxed);
     const uint32_t ready = gauges.ready_ops.load(std::memory_order_relaxed);
+    const SealedMemory::Bytes sealed = server_->sealed_bytes(gpu);
     devices.push_back({.info = choice_.node->gpu(gpu).info(),
                        .health = choice_.node->gpu(gpu).healthy(),
                        .plans_in_flight = gauges.plans_in_flight.load(std::memory_order_relaxed),
                        .ready_ops = ready,
-                       .queued_ops = unfinished - std::min(unfinished, ready)});
+                       .queued_ops = unfinished - std::min(unfinished, ready),
+                       .sealed_bytes = sealed.held,
+                       .sealed_saved_bytes = sealed.saved});
   }
   return devices;
 }

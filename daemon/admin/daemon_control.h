@@ -52,6 +52,9 @@ struct DeviceStatus {
   uint32_t plans_in_flight = 0;
   uint32_t ready_ops = 0;
   uint32_t queued_ops = 0;  // admitted and not yet ready
+  // What sealed buffers take, equal ones of a user once, and what they would take more if each had
+  // its own memory.
+  uint64_t sealed_bytes = 0, sealed_saved_bytes = 0;
 };
 
 struct PolicyDescription {

@@ -287,6 +287,8 @@ void FillDevice(const DeviceStatus& device, v1::Device* out) {
   out->set_ready_op_count(device.ready_ops);
   out->set_queued_op_count(device.queued_ops);
   out->set_memory_bytes_per_second(info.model.hbm_bytes_per_s);
+  out->set_sealed_bytes(device.sealed_bytes);
+  out->set_sealed_saved_bytes(device.sealed_saved_bytes);
 }
 
 void FillSensors(const Sensors& sensors, v1::Device* out) {

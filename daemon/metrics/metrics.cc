@@ -117,6 +117,11 @@ void AddDevices(const std::vector<DeviceStatus>& devices, Families& families) {
             [](const DeviceStatus& gpu) { return static_cast<double>(gpu.ready_ops); }},
       Gauge{"gpu_queued_ops", "Ops that wait for others or for timelines.",
             [](const DeviceStatus& gpu) { return static_cast<double>(gpu.queued_ops); }},
+      Gauge{"gpu_sealed_bytes", "Memory of sealed buffers, which equal ones of a user share.",
+            [](const DeviceStatus& gpu) { return static_cast<double>(gpu.sealed_bytes); }},
+      Gauge{"gpu_sealed_saved_bytes",
+            "Memory that sealed buffers would take more if each had its own.",
+            [](const DeviceStatus& gpu) { return static_cast<double>(gpu.sealed_saved_bytes); }},
   };
   for (const Gauge& gauge : kGauges) {
     MetricFamily& family = AddFamily(families, MetricType::Gauge, gauge.name, gauge.help);

@@ -94,6 +94,12 @@ Received Receive(int socket, Packet& packet) {
                                                                 : Received::kOver;
 }
 
+uint16_t NextType(int socket) {
+  concert_control_header header{};
+  const ssize_t size = recv(socket, &header, sizeof(header), MSG_DONTWAIT | MSG_PEEK);
+  return size == sizeof(header) ? header.type : 0;
+}
+
 bool Reply(int socket, const Packet& request, const absl::Status& status,
            concert_control_reply& head, size_t bytes, std::span<const int> fds) {
   head.header = {.magic = CONCERT_CONTROL_MAGIC,

@@ -50,18 +50,40 @@ absl::Status CheckSealable(const Session& session, uint32_t index, uint32_t hand
 }  // namespace
 
 void Server::HandleReadable(Session& session) {
-  const uint32_t id = session.id;
   for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
        ++i) {
-    Packet packet;
-    const Received received = Receive(session.socket.get(), packet);
-    if (received == Received::kNothing) return;
-    if (received == Received::kOver) return Close(session, {});
-    HandlePacket(session, packet);
-    CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
-    // It may have taken milliseconds: others have their turn.
-    if (packet.header().type == CONCERT_CONTROL_SEAL_BUFFER) return;
+    // It may take milliseconds: not each session's in the same turn. It stays in the socket, which
+    // is readable in the next one.
+    if (NextType(session.socket.get()) == CONCERT_CONTROL_SEAL_BUFFER)
+      return seal_turns_.Want(session.id, session.uid);
+    if (!HandleNext(session)) return;
   }
+}
+
+// Whether there may be more.
+bool Server::HandleNext(Session& session) {
+  const uint32_t id = session.id;
+  Packet packet;
+  const Received received = Receive(session.socket.get(), packet);
+  if (received == Received::kNothing) return false;
+  if (received == Received::kOver) {
+    Close(session, {});
+    return false;
+  }
+  HandlePacket(session, packet);
+  CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
+  return true;
+}
+
+void Server::SealInTurn() {
+  for (uint32_t i = 0; i < PerTurn(Work::kSeals); ++i) {
+    const std::optional<uint32_t> next = seal_turns_.Next();
+    if (!next.has_value()) break;
+    const auto found = sessions_.find(*next);
+    if (found != sessions_.end() && found->second->state == Session::State::kOpen)
+      HandleNext(*found->second);
+  }
+  seal_turns_.EndTurn();
 }
 
 void Server::HandlePacket(Session& session, Packet& packet) {
@@ -266,7 +288,8 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
   if (buffer.sealed) {
     session.sealed_bytes -= bytes;
     session.shared_bytes -= buffer.sealed->shared() ? bytes : 0;
-    sealed_memory_.Release(*buffer.sealed);
+    if (const std::optional<uint32_t> heir = sealed_memory_.Release(*buffer.sealed))
+      EndSharing(*heir, bytes);
     buffer.sealed.reset();
     session.account->Release(Resource::kBuffers);
   } else {
@@ -276,6 +299,14 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
   buffer.used = false;
   --session.buffer_count;
   session.buffer_bytes -= bytes;
+}
+
+// Of memory that others had before this session, who have gone.
+void Server::EndSharing(uint32_t session, uint64_t bytes) {
+  Session& heir = *sessions_.at(session);
+  heir.shared_bytes -= bytes;
+  const MutexLock lock(mutex_);  // nothing else of it has changed, and it may have much
+  summaries_[session].shared_bytes = heir.shared_bytes;
 }
 
 void Server::HandleAllocateBuffer(Session& session, const Packet& packet) {
@@ -335,12 +366,18 @@ absl::StatusOr<uint32_t> Server::FindBuffer(const Session& session, uint32_t han
     const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
     if (there && BufferHandle(index, buffer.generation) == handle) return index;
   }
-  return absl::NotFoundError(absl::StrCat("buffer ", handle, " is not a buffer of this session"));
+  return absl::NotFoundError(absl::StrCat("buffer ", handle,
+                                          " is not a buffer of this session; name one that it has "
+                                          "and has not released"));
 }
 
 void Server::HandleSealBuffer(Session& session, const Packet& packet) {
+  const concert_seal_buffer& request = packet.as<concert_seal_buffer>();
   concert_buffer_reply reply{};
-  const absl::Status status = Seal(session, packet.as<concert_seal_buffer>().buffer, reply);
+  const absl::Status status = request.reserved == 0
+                                  ? Seal(session, request.buffer, reply)
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "reserved is ", request.reserved, "; it must be 0"));
   Send(session, packet, status, reply);
 }
 
@@ -352,7 +389,7 @@ absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_repl
   if (absl::Status status = ChargeEntry(session, {&charge, 1}); !status.ok()) return status;
   const uint64_t bytes = session.buffers[*index].bytes;
   const absl::StatusOr<SealedMemory::Holding> holding =
-      sealed_memory_.Seal(*session.account, session.buffers[*index].allocation, bytes);
+      sealed_memory_.Seal(*session.account, session.id, session.buffers[*index].allocation, bytes);
   if (!holding.ok()) {
     session.account->ReleaseAll({&charge, 1});  // the entry stays the session's
     return holding.status();

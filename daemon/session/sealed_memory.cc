@@ -3,20 +3,23 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "daemon/check.h"
 #include "daemon/session/own_memory.h"
 
 namespace concert::daemon {
-absl::StatusOr<SealedMemory::Holding> SealedMemory::Seal(Account& account, const Allocation& from,
-                                                         uint64_t bytes) {
+absl::StatusOr<SealedMemory::Holding> SealedMemory::Seal(Account& account, uint32_t session,
+                                                         const Allocation& from, uint64_t bytes) {
   const absl::StatusOr<uint64_t> digest = node_.gpu(from.gpu).Digest(from.address, bytes);
   if (!digest.ok()) return digest.status();
   const Key key{.uid = account.uid(), .gpu = from.gpu, .bytes = bytes, .digest = *digest};
-  const absl::StatusOr<Entries::iterator> found = Find(key, from);
-  if (!found.ok()) return found.status();
-  if (*found == entries_.end()) return Add(account, from, bytes);
-  ++(*found)->second.holders;
-  return Holding(*found, /*shared=*/true);
+  absl::StatusOr<Entries::iterator> entry = Find(key, from);
+  if (entry.ok() && *entry == entries_.end()) entry = Add(account, from, bytes);
+  if (!entry.ok()) return entry.status();
+  Entry& held = (*entry)->second;
+  Counters& counters = counters_[static_cast<size_t>(from.gpu)];
+  (held.holders.empty() ? counters.held : counters.saved)
+      .fetch_add(held.allocation.bytes, std::memory_order_relaxed);
+  held.holders.push_back(session);
+  return Holding(*entry);
 }
 
 absl::StatusOr<SealedMemory::Entries::iterator> SealedMemory::Find(const Key& key,
@@ -32,8 +35,9 @@ absl::StatusOr<SealedMemory::Entries::iterator> SealedMemory::Find(const Key& ke
   return entries_.end();
 }
 
-absl::StatusOr<SealedMemory::Holding> SealedMemory::Add(Account& account, const Allocation& from,
-                                                        uint64_t bytes) {
+absl::StatusOr<SealedMemory::Entries::iterator> SealedMemory::Add(Account& account,
+                                                                  const Allocation& from,
+                                                                  uint64_t bytes) {
   Device& device = node_.gpu(from.gpu);
   const absl::StatusOr<Allocation> copy = AllocateOwn(device, account, bytes);
   if (!copy.ok()) return copy.status();
@@ -44,17 +48,29 @@ absl::StatusOr<SealedMemory::Holding> SealedMemory::Add(Account& account, const 
   const absl::StatusOr<uint64_t> digest = device.Digest(copy->address, bytes);
   if (!digest.ok()) return digest.status();
   const Key key{.uid = account.uid(), .gpu = from.gpu, .bytes = bytes, .digest = *digest};
-  const auto entry = entries_.emplace(key, Entry{.allocation = *copy, .account = &account});
+  const auto entry =
+      entries_.emplace(key, Entry{.allocation = *copy, .account = &account, .holders = {}});
   std::move(give_back).Cancel();
-  return Holding(entry, /*shared=*/false);
+  return entry;
 }
 
-void SealedMemory::Release(const Holding& holding) {
+std::optional<uint32_t> SealedMemory::Release(const Holding& holding) {
   Entry& entry = holding.entry_->second;
-  CONCERT_CHECK(entry.holders > 0);
-  if (--entry.holders > 0) return;
+  const bool first = !holding.shared();
+  entry.holders.erase(holding.holder_);
+  Counters& counters = counters_[static_cast<size_t>(entry.allocation.gpu)];
+  (entry.holders.empty() ? counters.held : counters.saved)
+      .fetch_sub(entry.allocation.bytes, std::memory_order_relaxed);
+  if (!entry.holders.empty()) return first ? std::optional(entry.holders.front()) : std::nullopt;
   FreeOwn(node_.gpu(entry.allocation.gpu), *entry.account, entry.allocation);
   entries_.erase(holding.entry_);
+  return std::nullopt;
+}
+
+SealedMemory::Bytes SealedMemory::bytes(int gpu) const {
+  const Counters& counters = counters_[static_cast<size_t>(gpu)];
+  return {.held = counters.held.load(std::memory_order_relaxed),
+          .saved = counters.saved.load(std::memory_order_relaxed)};
 }
 
 }  // namespace concert::daemon

@@ -8,10 +8,15 @@
 #ifndef CONCERT_DAEMON_SESSION_SEALED_MEMORY_H_
 #define CONCERT_DAEMON_SESSION_SEALED_MEMORY_H_
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <list>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,7 +25,7 @@
 
 namespace concert::daemon {
 
-// Control thread only.
+// Control thread only, but for bytes().
 class SealedMemory {
  private:
   struct Key {
@@ -32,8 +37,8 @@ class SealedMemory {
   };
   struct Entry {
     Allocation allocation;
-    Account* account;  // alive: it is charged for the allocation
-    uint64_t holders = 1;
+    Account* account;             // alive: it is charged for the allocation
+    std::list<uint32_t> holders;  // their sessions, the first to come first
   };
   using Entries = std::multimap<Key, Entry>;
 
@@ -42,41 +47,61 @@ class SealedMemory {
   // are compared.
   static constexpr int kMaxCompared = 64;
 
+  // Of a GPU: what entries take, and what they would take more if each holder had its own.
+  struct Bytes {
+    uint64_t held = 0, saved = 0;
+  };
+
   // One holder's. To be given to Release once.
   class Holding {
    public:
     // As long as it is held.
     const Allocation& allocation() const { return entry_->second.allocation; }
-    // Whether there was another holder when this one came.
-    bool shared() const { return shared_; }
+    // Whether another holder came before this one and still is one: what this one has is saved
+    // then. As of now, so that of n holders n - 1 share.
+    bool shared() const { return holder_ != entry_->second.holders.begin(); }
 
    private:
     friend class SealedMemory;
-    Holding(Entries::iterator entry, bool shared) : entry_(entry), shared_(shared) {}
+    // The entry's last holder.
+    explicit Holding(Entries::iterator entry)
+        : entry_(entry), holder_(std::prev(entry->second.holders.end())) {}
     Entries::iterator entry_;
-    bool shared_;
+    std::list<uint32_t>::iterator holder_;
   };
 
-  explicit SealedMemory(Node& node) : node_(node) {}
+  explicit SealedMemory(Node& node)
+      : node_(node), counters_(static_cast<size_t>(node.gpu_count())) {}
   SealedMemory(const SealedMemory&) = delete;
   SealedMemory& operator=(const SealedMemory&) = delete;
 
-  // Memory with the `bytes` that `from` begins with, for ops that read it. `account` is charged for
-  // each entry, not for each holder: Resource::kMappings and kBufferBytes. RESOURCE_EXHAUSTED: its
-  // quota or the GPU has no room for a copy. Takes as long as the device's Digest, Same and Copy.
-  absl::StatusOr<Holding> Seal(Account& account, const Allocation& from, uint64_t bytes);
-  // Frees it with its last holder. REQUIRES: no launched op uses it for this holder.
-  void Release(const Holding& holding);
+  // Memory with the `bytes` that `from` begins with, for ops that read it, held by a session of the
+  // account's user. `account` is charged for each entry, not for each holder: Resource::kMappings
+  // and kBufferBytes. RESOURCE_EXHAUSTED: its quota or the GPU has no room for a copy. Takes as
+  // long as the device's Digest, Same and Copy.
+  absl::StatusOr<Holding> Seal(Account& account, uint32_t session, const Allocation& from,
+                               uint64_t bytes);
+  // Frees it with its last holder. If this was the first of several, the session of who is that
+  // now, perhaps the same: its holding, of as many bytes, is not shared any more. REQUIRES: no
+  // launched op uses it for this holder.
+  std::optional<uint32_t> Release(const Holding& holding);
 
   size_t size() const { return entries_.size(); }
+  // Any thread: as of a moment ago, the one perhaps without the other.
+  Bytes bytes(int gpu) const;
 
  private:
+  struct Counters {
+    std::atomic<uint64_t> held{0}, saved{0};
+  };
+
   // The entry with the key whose contents are those of `from`; end() if there is none.
   absl::StatusOr<Entries::iterator> Find(const Key& key, const Allocation& from);
-  absl::StatusOr<Holding> Add(Account& account, const Allocation& from, uint64_t bytes);
+  absl::StatusOr<Entries::iterator> Add(Account& account, const Allocation& from, uint64_t bytes);
 
   Node& node_;
   Entries entries_;
+  std::vector<Counters> counters_;  // by GPU
 };
 
 }  // namespace concert::daemon

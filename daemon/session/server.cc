@@ -116,6 +116,7 @@ void Server::Run() {
     engine_.control().PrepareSleep();
     const bool more = !engine_.control().empty() || !ending_.empty();
     HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
+    SealInTurn();
     HandleControlEvents();
     EndSessions();
     replicas_.Collect();

@@ -27,6 +27,7 @@
 #include "daemon/session/packet.h"
 #include "daemon/session/program_text.h"
 #include "daemon/session/replicas.h"
+#include "daemon/session/seal_turns.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
@@ -56,7 +57,7 @@ struct SessionSummary {
   uint32_t queues = 0, buffers = 0, communicators = 0;
   uint64_t buffer_bytes = 0;
   uint64_t sealed_bytes = 0;  // of buffer_bytes, in sealed buffers
-  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had already
+  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had before and still has
   std::vector<int> gpus;
   std::vector<kernels::ProgramSummary> programs;
   bool closing = false;
@@ -65,7 +66,6 @@ struct SessionSummary {
 struct ServerCounters {
   std::atomic<uint64_t> accepted{0}, refused{0}, broken{0}, hello_timeouts{0}, evicted{0};
 };
-
 
 class Server {
  public:
@@ -84,6 +84,8 @@ class Server {
   std::vector<SessionSummary> Sessions() const;
   size_t session_count() const;
   const ServerCounters& counters() const { return counters_; }
+  // Any thread: what sealed buffers on a GPU hold and save.
+  SealedMemory::Bytes sealed_bytes(int gpu) const { return sealed_memory_.bytes(gpu); }
   // Any thread. No new sessions from here on, and sessions learn that the daemon is draining.
   void BeginDrain();
 
@@ -123,6 +125,10 @@ class Server {
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
+  bool HandleNext(Session& session);
+  // Of the sessions that HandleReadable left at a request to seal, lets as many as a turn has room
+  // for.
+  void SealInTurn();
   void HandlePacket(Session& session, Packet& packet);
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
@@ -164,6 +170,7 @@ class Server {
   void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);
   void FreeBuffer(Session& session, uint32_t index);
+  void EndSharing(uint32_t session, uint64_t bytes);
   bool HasRing(const Session& session, uint32_t gpu) const;
   template <typename Answer>
   void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply,
@@ -184,6 +191,7 @@ class Server {
   std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
   SealedMemory sealed_memory_;
+  SealTurns seal_turns_;
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;

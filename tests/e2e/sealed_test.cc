@@ -62,6 +62,8 @@ class SealedTest : public testing::Test {
                                     Resource::kBufferHandles}) {
       EXPECT_TRUE(Eventually([&] { return used(resource) == 0; })) << InfoOf(resource).name;
     }
+    EXPECT_EQ(daemon_.server().sealed_bytes(0).held, 0u);
+    EXPECT_EQ(daemon_.server().sealed_bytes(0).saved, 0u);
     if (OnSim()) {
       EXPECT_EQ(daemon_.node().gpu(0).used_bytes(), 0u);
     }
@@ -123,6 +125,37 @@ TEST_F(SealedTest, ASessionSharesWithItself) {
   const Buffer first = SealedWeights(session, 1), second = SealedWeights(session, 1);
   ExpectBuffers(2, 1);
   EXPECT_EQ(Multiply(session, first), Multiply(session, second));
+}
+
+// What sessions are said to share adds up to what is saved, whoever goes first, and how.
+TEST_F(SealedTest, WhoIsLeftAloneSharesNothing) {
+  Session sessions[] = {daemon_.Connect("a"), daemon_.Connect("b"), daemon_.Connect("c")};
+  std::vector<Buffer> buffers;
+  for (const Session& session : sessions) buffers.push_back(SealedWeights(session, 1));
+  const uint32_t ids[] = {sessions[0].id(), sessions[1].id(), sessions[2].id()};
+  const uint64_t bytes = SummaryOf(ids[0]).sealed_bytes;
+  const auto expect_shared = [&](std::vector<uint64_t> shared) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(Eventually([&] { return SummaryOf(ids[i]).shared_bytes == shared[i]; }))
+          << "session " << i;
+    }
+  };
+  expect_shared({0, bytes, bytes});
+  buffers[0] = Buffer();
+  expect_shared({0, 0, bytes});
+  buffers[0] = SealedWeights(sessions[0], 1);  // now it is the last
+  expect_shared({bytes, 0, bytes});
+  EXPECT_EQ(daemon_.server().sealed_bytes(0).held, bytes);
+  EXPECT_EQ(daemon_.server().sealed_bytes(0).saved, 2 * bytes);
+  sessions[1] = Session();  // before what it has made
+  expect_shared({bytes, 0, 0});
+  const Buffer again = SealedWeights(sessions[2], 1);
+  expect_shared({bytes, 0, bytes});
+  buffers[2] = Buffer();
+  expect_shared({0, 0, bytes});
+  buffers[0] = Buffer();
+  expect_shared({0, 0, 0});
+  EXPECT_EQ(SummaryOf(ids[2]).sealed_bytes, bytes);
 }
 
 TEST_F(SealedTest, MemoryLivesAsLongAsAnyHolder) {
@@ -276,9 +309,10 @@ TEST_F(SealedTest, OpsThatWereSubmittedBeforeReadTheOldMemory) {
 TEST_F(SealedTest, UnknownHandlesAreRefused) {
   RawClient client(daemon_.socket());
   ASSERT_TRUE(client.Hello());
-  const auto seal = [&](uint32_t buffer) {
+  const auto seal = [&](uint32_t buffer, uint32_t reserved = 0) {
     auto request = RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER);
     request.buffer = buffer;
+    request.reserved = reserved;
     return client.Call<concert_buffer_reply>(request);
   };
   const uint32_t buffer = client.AllocateBuffer(64);
@@ -287,8 +321,9 @@ TEST_F(SealedTest, UnknownHandlesAreRefused) {
   for (const uint32_t handle : {0u, 1u << 20, released, CONCERT_SLOT_HANDLE(0), ~0u}) {
     const concert_buffer_reply reply = seal(handle);
     EXPECT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND)) << handle;
-    EXPECT_THAT(reply.reply.message, HasSubstr("is not a buffer of this session"));
+    EXPECT_THAT(reply.reply.message, HasSubstr("is not a buffer of this session; name one that"));
   }
+  EXPECT_THAT(seal(buffer, 5).reply.message, HasSubstr("reserved is 5; it must be 0"));
   const concert_buffer_reply sealed = seal(buffer);
   EXPECT_EQ(sealed.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK));
   EXPECT_NE(sealed.buffer, buffer);

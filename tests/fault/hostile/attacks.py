@@ -13,11 +13,13 @@ class Attack:
     processes: int = 1
     own_users: bool = False  # each process is another user
     witness: str = "copy"   # whose latency counts
+    neighbour: str = ""     # a witness of the attackers' user, whose results must be right
     # Latency, beside that of burners; how long others are locked out; memory. That the daemon lives, ends when it is
     # told to, holds no session that has gone and that every result is right goes without saying.
     judged: tuple = JUDGED
     unjudged_why: str = ""     # why not by all of that
     address_space_mb: int = 0  # what the daemon may take beyond its start; 0: no limit
+    settings: str = ""      # of the daemon, as lines of its configuration
     kill: bool = False         # attackers of all kinds, killed at any moment
     longer: int = 1            # times the seconds that others are measured
 
@@ -38,6 +40,8 @@ ATTACKS = (
                         "surviving and serving afterwards"),
     Attack("churn", "sessions opened and left with ops in flight, as fast as it goes", count=1, processes=2),
     Attack("handles", "buffers registered and released, as fast as it goes"),
+    Attack("seal", "buffers sealed that may not be, or are written meanwhile; equal ones, and some of equal digests",
+           count=64, processes=2, neighbour="sealed", settings="max_buffers_per_uid = 4096\n"),
     Attack("kill", "clients of all kinds, killed at any moment", kill=True, longer=5, witness="reduce",
            judged=("memory",),
            unjudged_why="starting and killing twenty processes a second takes the CPUs more than what they do to the daemon"),

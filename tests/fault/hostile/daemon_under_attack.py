@@ -21,6 +21,7 @@ class Process:
     def __init__(self, program, mode, socket, uid, seconds, count=None):
         words = [program, mode, socket, str(uid), str(seconds)] + ([] if count is None else [str(count)])
         self.mode, self._unread = mode, b""
+        self.complaints = []  # what an attacker saw that must not be; known once it has been killed
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          start_new_session=True)
 
@@ -36,6 +37,10 @@ class Process:
         except ProcessLookupError:
             pass
         self._process.wait()
+        if self._process.stdout.closed:
+            return
+        while (line := self.line(1)) is not None:
+            self.complaints += [line.removeprefix("wrong: ")] if line.startswith("wrong: ") else []
         self._process.stdin.close()
         self._process.stdout.close()
 
@@ -72,8 +77,8 @@ class Process:
 
 
 class Witness(Process):
-    def __init__(self, program, mode, socket, seconds):
-        super().__init__(program, mode, socket, WITNESS_UID, seconds)
+    def __init__(self, program, mode, socket, seconds, uid=WITNESS_UID):
+        super().__init__(program, mode, socket, uid, seconds)
         self._seconds = seconds
 
     def report(self):
@@ -89,17 +94,17 @@ class Witness(Process):
 class Daemon:
     """Made anew for every measurement, so that no attack meets what the one before has left."""
 
-    def __init__(self, bin_folder, flags=()):
+    def __init__(self, bin_folder, settings=""):
         self._bin = pathlib.Path(bin_folder)
         self._folder = tempfile.TemporaryDirectory(prefix="concert-hostile.")
         folder = pathlib.Path(self._folder.name)
         folder.chmod(0o755)  # other users connect
         self.socket, self._admin = str(folder / "concert.sock"), str(folder / "admin.sock")
-        (folder / "concert.toml").write_text(f'tune_store = "{folder}/tuning.sqlite3"\n')
+        (folder / "concert.toml").write_text(f'tune_store = "{folder}/tuning.sqlite3"\n{settings}')
         self._log = open(folder / "concertd.log", "w+")
         self._process = subprocess.Popen(
             [self._bin / "concertd", "--config", folder / "concert.toml", "--device", "sim", "--sim-gpus", "1",
-             "--socket", self.socket, "--admin-socket", self._admin, *flags],
+             "--socket", self.socket, "--admin-socket", self._admin],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
         end = time.monotonic() + START_LIMIT_S
         while self._ctl("status") is None:
@@ -149,6 +154,13 @@ class Daemon:
             return None
         believed = [one for one in stats.get("stats", stats).get("sessions", []) if not one.get("ended")]
         return max(len(sessions.get("sessions", [])), len(believed))
+
+    def held(self):
+        """What clients hold of quotas, as "7 buffers"; nothing if there are none. None if it does not say."""
+        quotas = self._ctl("quotas")
+        if quotas is None:
+            return None
+        return [f"{quota['used']} {quota['resource']}" for quota in quotas["quotas"] if int(quota.get("used", 0))]
 
     def stop(self):
         """SIGTERM. Its exit status; None if it does not end."""

@@ -75,6 +75,18 @@ std::vector<uint32_t> HostileSession::Allocate(int count, uint64_t bytes) {
   return handles;
 }
 
+std::vector<uint32_t> HostileSession::Seal(const std::vector<uint32_t>& buffers) {
+  std::vector<uint32_t> handles;
+  CallMany<concert_buffer_reply>(
+      client_, static_cast<int>(buffers.size()), [&](int i) { return MakeSeal(buffers[i]); },
+      [&](const concert_buffer_reply& reply) { handles.push_back(reply.buffer); });
+  return handles;
+}
+
+void HostileSession::Release(const std::vector<uint32_t>& buffers) {
+  for (const uint32_t buffer : buffers) client_.ReleaseBuffer(buffer);
+}
+
 uint64_t HostileSession::Room() const {
   return client_.capacity() - (client_.tail() + staged_ - client_.head());
 }
@@ -111,6 +123,12 @@ HostileSessions OpenSessions(const Orders& orders, int queues) {
     sessions.push_back(std::move(session));
   }
   return sessions;
+}
+
+concert_seal_buffer MakeSeal(uint32_t buffer) {
+  auto seal = RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER);
+  seal.buffer = buffer;
+  return seal;
 }
 
 concert_descriptor MakeCopy(uint32_t buffer) {

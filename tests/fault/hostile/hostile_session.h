@@ -24,6 +24,9 @@ class HostileSession {
   std::vector<uint32_t> JoinAlone(int count, uint32_t ranks);
   // Handles of buffers of so many bytes each, fewer if the daemon refuses some.
   std::vector<uint32_t> Allocate(int count, uint64_t bytes);
+  // Handles of what became of these, fewer if the daemon refuses some.
+  std::vector<uint32_t> Seal(const std::vector<uint32_t>& buffers);
+  void Release(const std::vector<uint32_t>& buffers);
 
   // Descriptors that still fit.
   uint64_t Room() const;
@@ -53,6 +56,7 @@ using HostileSessions = std::vector<std::unique_ptr<HostileSession>>;
 // As many as the daemon grants and the time allows.
 HostileSessions OpenSessions(const Orders& orders, int queues);
 
+concert_seal_buffer MakeSeal(uint32_t buffer);
 // A copy within the buffer.
 concert_descriptor MakeCopy(uint32_t buffer);
 // This rank's part of a barrier.

@@ -19,8 +19,9 @@ machine is not harmed.
   lock-out  nobody takes longer than 100 ms to connect, in any round
   memory    of the daemon at most 64 MB above its start: what it shares with clients left out while the attack lasts,
             all of it when the attackers have gone
-  always    the daemon lives, results are right, sessions that have ended are forgotten, SIGTERM ends it with status 0
-            (beside `kill` under load)
+  always    the daemon lives, results are right, those of attackers' own user among them; sessions that have ended are
+            forgotten and hold nothing of any quota, attackers have nothing to complain of, SIGTERM ends it with
+            status 0 (beside `kill` under load)
 
 This is the one place of the tests that asserts times: there is no other way to see that a client slows others down.
 How it decides on machines that are busy with other things: attack, quiet and burners take turns, and after three rounds
@@ -61,8 +62,11 @@ class Bench:
         self.random = random.Random(options.seed)
 
     def witnesses(self, daemon, attack):
-        modes = dict.fromkeys((attack.witness, "copy", "connect"))
-        found = [Witness(self.hostile, mode, daemon.socket, self.seconds * attack.longer) for mode in modes]
+        modes = dict.fromkeys((attack.witness, "copy", "connect"), WITNESS_UID)
+        if attack.neighbour:
+            modes[attack.neighbour] = FIRST_HOSTILE_UID
+        found = [Witness(self.hostile, mode, daemon.socket, self.seconds * attack.longer, uid)
+                 for mode, uid in modes.items()]
         if not all(witness.ready(READY_LIMIT_S) for witness in found):
             raise RuntimeError(f"no service before the attack: {daemon.log()}")
         return found
@@ -104,7 +108,7 @@ class Bench:
         return reports | {"kills": kills}
 
     def attack_round(self, attack):
-        with Daemon(self.bin) as daemon:
+        with Daemon(self.bin, attack.settings) as daemon:
             if attack.address_space_mb:
                 limit = daemon.address_space_bytes() + (attack.address_space_mb << 20)
                 resource.prlimit(daemon.pid, resource.RLIMIT_AS, (limit, limit))
@@ -123,6 +127,7 @@ class Bench:
                 result["held_mb"] = round(daemon.memory_mb()[0] - own_start, 1)
             for one in hostile:
                 one.kill()
+            result["complaints"] = [complaint for one in hostile for complaint in one.complaints]
             result |= self.aftermath(daemon, own_start + shared_start)
             under_load = ("refuse", "churn") if attack.kill else ()
             with contextlib.ExitStack() as load:
@@ -137,7 +142,9 @@ class Bench:
         while daemon.alive():
             result["after_mb"] = round(sum(daemon.memory_mb()) - start_mb, 1)
             result["forgotten"] = daemon.sessions_listed()
-            if (result["after_mb"] <= MEMORY_MB and result["forgotten"] == 0) or time.monotonic() > end:
+            result["left"] = daemon.held()
+            clean = result["forgotten"] == 0 and not result["left"]
+            if (result["after_mb"] <= MEMORY_MB and clean) or time.monotonic() > end:
                 break
             time.sleep(0.1)
         if not daemon.alive():
@@ -205,6 +212,10 @@ def lasting_harm(attack, rounds, sanitized):
     forgotten = max((one["forgotten"] or 0 for one in lived), default=0)
     if forgotten:
         found.append(f"{forgotten} sessions are listed although all have gone")
+    for one in lived:
+        if one["left"]:
+            found.append(f"{', '.join(one['left'])} are held although all have gone")
+    found += [f"an attacker saw: {complaint}" for one in attacked for complaint in one.get("complaints", [])]
     if not all(one["serves"] for one in lived):
         found.append("the daemon serves nobody after the attack")
     if "lock-out" in attack.judged and not sanitized:

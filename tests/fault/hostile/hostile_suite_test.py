@@ -19,7 +19,7 @@ def report(p50_us, p99_us=500, max_us=600):
 
 def one_round(p50_us=200, p99_us=500, connect_us=900, beside_us=200, alone_us=50, **changes):
     attack = {"copy": report(p50_us, p99_us), "connect": report(300, 500, connect_us), "alive": True, "exit": 0,
-              "forgotten": 0, "serves": True, "set_up": True, "held_mb": 3, "after_mb": 4}
+              "forgotten": 0, "serves": True, "set_up": True, "left": [], "complaints": [], "held_mb": 3, "after_mb": 4}
     return {"attack": attack | changes, "burners": {"copy": report(beside_us), "connect": report(300)},
             "alone": {"copy": report(alone_us, 400), "connect": report(300)}}
 
@@ -35,6 +35,8 @@ class JudgementTest(unittest.TestCase):
         for changes, said in (({"p50_us": 401}, "2.0 times"), ({"p99_us": 10_501}, "p99 of copy is 10.0 ms above"),
                               ({"connect_us": 100_001}, "locked out for 100 ms"), ({"held_mb": 65}, "65 MB"),
                               ({"after_mb": 65}, "65 MB"), ({"forgotten": 3}, "3 sessions are listed"),
+                              ({"left": ["7 buffers", "1 sessions"]}, "7 buffers, 1 sessions are held"),
+                              ({"complaints": ["a wrong"]}, "an attacker saw: a wrong"),
                               ({"serves": False}, "serves nobody"), ({"exit": 1}, "did not end well"),
                               ({"set_up": False}, "had to wait"),
                               ({"alive": False, "exit": -6, "log": "why"}, "status -6: why"),

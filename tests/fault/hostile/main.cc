@@ -28,9 +28,12 @@ constexpr Mode kModes[] = {
     {"handles", "registers and releases buffers", "sessions", Handles},
     {"churn", "opens sessions and leaves them with ops in flight", "sessions", Churn},
     {"exhaust", "takes all address space, then asks for everything else", "sessions", Exhaust},
+    {"seal", "seals what it may not, and what it writes meanwhile", "sessions", Seal},
     {"copy", "witness: copies 64 bytes with high priority", nullptr, WitnessCopy},
     {"reduce", "witness: reduces 64 numbers of two ranks", nullptr, WitnessReduce},
     {"connect", "witness: connects, says Hello and leaves", nullptr, WitnessConnect},
+    {"sealed", "witness: seals what attackers of its user seal, and reads it", nullptr,
+     WitnessSealed},
     {"burn", "uses a share of a CPU and nothing else", "percent", Burn},
 };
 
@@ -84,6 +87,14 @@ int Main(int argc, char** argv) {
 
 void SayReady() {
   std::puts("ready");
+  std::fflush(stdout);
+}
+
+void Complain(const std::string& what) {
+  constexpr int kMost = 8;  // nobody reads them before the end, and pipes are small
+  static int said = 0;
+  if (said++ >= kMost) return;
+  std::printf("wrong: %s\n", what.c_str());
   std::fflush(stdout);
 }
 

@@ -5,6 +5,7 @@
 #define CONCERT_TESTS_FAULT_HOSTILE_MODE_H_
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace concert::test {
@@ -40,15 +41,25 @@ int Hold(const Orders& orders);
 int Handles(const Orders& orders);
 int Churn(const Orders& orders);
 int Exhaust(const Orders& orders);
+int Seal(const Orders& orders);
 
 // Each does something ordinary again and again and prints what it took as one line of JSON.
 int WitnessCopy(const Orders& orders);
 int WitnessReduce(const Orders& orders);
 int WitnessConnect(const Orders& orders);
+int WitnessSealed(const Orders& orders);
 int Burn(const Orders& orders);
+
+// What attackers and a witness of their user seal at the same time: one of a few contents.
+inline constexpr uint64_t kContestedWords = 8192, kContestedContents = 4;
+inline constexpr uint64_t ContestedWord(uint64_t contents, uint64_t index) {
+  return (contents % kContestedContents + 1) * 0x9e3779b97f4a7c15 + index;
+}
 
 // Tells who started this process that the attack is set up, or that a witness is ready to go.
 void SayReady();
+// Tells who started this process what the daemon did that it must not. The first few count.
+void Complain(const std::string& what);
 
 }  // namespace concert::test
 

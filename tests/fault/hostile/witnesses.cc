@@ -146,6 +146,47 @@ int WitnessReduce(const Orders& orders) {
   return 0;
 }
 
+int WitnessSealed(const Orders& orders) {
+  constexpr size_t kBytes = kContestedWords * sizeof(uint64_t);
+  Session session = Open(orders);
+  Queue queue = session.CreateQueue({.priority = kHigh}).value();
+  const Buffer to = session.Allocate(kBytes).value();
+  std::vector<uint64_t> sent(kContestedWords), received(kContestedWords);
+  uint64_t round = 0;
+  // Its user's quota is what attackers may have taken: then it has nothing to see.
+  const auto unless_full = [](const Status& status) {
+    return status.code() == CONCERT_RESOURCE_EXHAUSTED ? Status() : status;
+  };
+  Print(Measure(orders, kThink_us, [&](Clock::time_point end) {
+    ++round;
+    for (uint64_t i = 0; i < kContestedWords; ++i) sent[i] = ContestedWord(round, i);
+    Result<Buffer> weights = session.Allocate(kBytes);
+    if (!weights.ok()) return unless_full(weights.status());
+    weights.value().Write(sent.data(), kBytes).Check();
+    if (const Status sealed = weights.value().Seal(); !sealed.ok()) return unless_full(sealed);
+    Result<Program> program = session.BeginProgram();
+    if (!program.ok()) return unless_full(program.status());
+    program.value()
+        .queue()
+        .Copy({.src = weights.value(), .dst = to, .bytes = kBytes})
+        .submit_status()
+        .Check();
+    if (const Status made = program.value().End(); !made.ok()) return unless_full(made);
+    // As a program and as an op, one after the other.
+    for (const bool run : {true, false}) {
+      std::fill(received.begin(), received.end(), 0);
+      to.Write(received.data(), kBytes).Check();
+      const Ticket ticket = run ? queue.Run({.program = program.value()})
+                                : queue.Copy({.src = weights.value(), .dst = to, .bytes = kBytes});
+      if (const Status status = ticket.Wait(Until(end)); !status.ok()) return status;
+      to.Read(received.data(), kBytes).Check();
+      if (sent != received) return WrongResult();
+    }
+    return Status();
+  }));
+  return 0;
+}
+
 int WitnessConnect(const Orders& orders) {
   // From the first attempt to a session, however many it takes: being turned away is no failure
   // here but a longer time.

@@ -66,6 +66,8 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_EQ(devices.devices(0).sm_clock_mhz(), 1980u);
   EXPECT_EQ(devices.devices(0).memory_clock_mhz(), 3201u);
   EXPECT_EQ(devices.devices(0).temperature_celsius(), 54u);
+  EXPECT_EQ(devices.devices(0).sealed_bytes(), 3u << 20);
+  EXPECT_EQ(devices.devices(0).sealed_saved_bytes(), 5u << 20);
   EXPECT_FALSE(devices.devices(1).has_power_watts());  // it has no sensors
   const auto sessions =
       Call<v1::ListSessionsResponse>(&Stub::ListSessions, v1::ListSessionsRequest());

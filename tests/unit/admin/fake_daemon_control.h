@@ -41,6 +41,8 @@ class FakeDaemonControl final : public DaemonControl {
     good.info.uuid[0] = 0xab;
     good.plans_in_flight = 2;
     good.ready_ops = 5;
+    good.sealed_bytes = 3 << 20;
+    good.sealed_saved_bytes = 5 << 20;
     bad = good;
     bad.info.gpu = 1;
     bad.health = absl::InternalError("GPU 1 faulted");

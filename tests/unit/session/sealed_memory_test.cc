@@ -78,6 +78,7 @@ class TwoGpus final : public Node {
 class SealedMemoryTest : public testing::Test {
  protected:
   static constexpr uint64_t kBytes = 100;
+  static constexpr uint32_t kSession = 7;
 
   static Limits MakeLimits() {
     Limits limits;
@@ -90,8 +91,9 @@ class SealedMemoryTest : public testing::Test {
     text.resize(kBytes, '.');
     return {.address = reinterpret_cast<Address>(text.data()), .bytes = text.size(), .gpu = gpu};
   }
-  SealedMemory::Holding Seal(std::string text, uint32_t uid = 1000, int gpu = 0) {
-    const auto holding = sealed_.Seal(accounts_.Of(uid), BufferOf(text, gpu), kBytes);
+  SealedMemory::Holding Seal(std::string text, uint32_t uid = 1000, int gpu = 0,
+                             uint32_t session = kSession) {
+    const auto holding = sealed_.Seal(accounts_.Of(uid), session, BufferOf(text, gpu), kBytes);
     EXPECT_TRUE(holding.ok()) << holding.status();
     return *holding;
   }
@@ -138,12 +140,52 @@ TEST_F(SealedMemoryTest, EqualContentsAreKeptOnceUntilTheLastHolderIsGone) {
   EXPECT_EQ(sealed_.size(), 0u);
 }
 
+TEST_F(SealedMemoryTest, AllHoldersButTheFirstOfThoseThatAreThereShare) {
+  const auto held_by = [&](uint32_t session) { return Seal("weights", 1000, 0, session); };
+  const auto a = held_by(1), b = held_by(2), c = held_by(3), b_again = held_by(2);
+  EXPECT_FALSE(a.shared());
+  for (const auto& later : {b, c, b_again}) EXPECT_TRUE(later.shared());
+  EXPECT_EQ(sealed_.Release(c), std::nullopt);  // it shared: nobody else does more or less
+  EXPECT_EQ(sealed_.Release(a), 2u);
+  EXPECT_FALSE(b.shared());
+  EXPECT_TRUE(b_again.shared());
+  EXPECT_EQ(sealed_.Release(b), 2u);  // of the same session
+  EXPECT_FALSE(b_again.shared());
+  const auto d = held_by(4);
+  EXPECT_TRUE(d.shared());
+  EXPECT_EQ(sealed_.Release(b_again), 4u);
+  EXPECT_FALSE(d.shared());
+  EXPECT_EQ(sealed_.Release(d), std::nullopt);
+  EXPECT_EQ(sealed_.size(), 0u);
+}
+
+TEST_F(SealedMemoryTest, BytesOfAGpuAreWhatItHoldsAndWhatSharingSaves) {
+  const auto expect_entries = [&](int gpu, uint64_t held, uint64_t saved) {
+    EXPECT_EQ(sealed_.bytes(gpu).held, held * kRounding) << "GPU " << gpu;
+    EXPECT_EQ(sealed_.bytes(gpu).saved, saved * kRounding) << "GPU " << gpu;
+  };
+  const auto first = Seal("weights"), second = Seal("weights"), third = Seal("weights");
+  const auto others = Seal("weights", 1001), elsewhere = Seal("weights", 1000, 1);
+  expect_entries(0, 2, 2);
+  expect_entries(1, 1, 0);
+  sealed_.Release(first);
+  expect_entries(0, 2, 1);
+  sealed_.Release(third);
+  sealed_.Release(others);
+  expect_entries(0, 1, 0);
+  sealed_.Release(second);
+  expect_entries(0, 0, 0);
+  expect_entries(1, 1, 0);
+  sealed_.Release(elsewhere);
+  expect_entries(1, 0, 0);
+}
+
 TEST_F(SealedMemoryTest, UsersGpusAndSizesShareNothing) {
   std::string text = "weights";
   const Allocation buffer = BufferOf(text);
   std::vector<SealedMemory::Holding> holdings = {Seal("weights"), Seal("weights", 1001),
                                                  Seal("weights", 1000, 1)};
-  holdings.push_back(*sealed_.Seal(accounts_.Of(1000), buffer, kBytes - 1));
+  holdings.push_back(*sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes - 1));
   for (const auto& holding : holdings) EXPECT_FALSE(holding.shared());
   EXPECT_EQ(holdings[2].allocation().gpu, 1);
   EXPECT_EQ(node_.gpus[1].allocations(), 1u);
@@ -174,7 +216,7 @@ TEST_F(SealedMemoryTest, TheDigestThatIsKeptIsThatOfTheCopy) {
   std::string text = "before";
   const Allocation buffer = BufferOf(text);
   gpu_.before_copy = [&] { text.replace(0, 6, "meanwh"); };
-  const auto raced = sealed_.Seal(accounts_.Of(1000), buffer, kBytes);
+  const auto raced = sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes);
   ASSERT_TRUE(raced.ok());
   gpu_.before_copy = nullptr;
   EXPECT_EQ(TextOf(*raced), "meanwh");
@@ -189,7 +231,7 @@ TEST_F(SealedMemoryTest, AFailureLeavesNothing) {
   std::string text = "weights";
   const Allocation buffer = BufferOf(text);
   const auto code = [&] {
-    return sealed_.Seal(accounts_.Of(1000), buffer, kBytes).status().code();
+    return sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes).status().code();
   };
   gpu_.full = true;
   EXPECT_EQ(code(), absl::StatusCode::kResourceExhausted);
@@ -212,7 +254,7 @@ TEST_F(SealedMemoryTest, AnEntryCountsAgainstTheQuotaAndAnotherHolderDoesNot) {
   for (const uint64_t left : {kBytes - 1, kRounding - 1}) {
     ASSERT_TRUE(account.TryCharge(Resource::kBufferBytes, room - left));
     std::string text = "weights";
-    const absl::Status status = sealed_.Seal(account, BufferOf(text), kBytes).status();
+    const absl::Status status = sealed_.Seal(account, kSession, BufferOf(text), kBytes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(status.message().find("buffer_bytes"), std::string::npos) << status;
     account.Release(Resource::kBufferBytes, room - left);
