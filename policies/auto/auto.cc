@@ -346,7 +346,7 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Pla
 // A launch that ends before the collectives do has the SMs that they leave. A longer one has all:
 // those that they hold now take part when they are free.
 Budget AutoPolicy::ChooseBesideCollectives(const Snapshot& snapshot) {
-  if (held_.near || !scope_.grouped) return Budget::kBesideCollective;
+  if (held_.near) return Budget::kBesideCollective;
   const Time start = std::max(snapshot.now, snapshot.lanes[scope_.serial_lane].busy_until);
   const float late_us = static_cast<float>(held_.until - start) * 1e-3f;
   if (late_us < kLeastLateUs) return Budget::kAll;

@@ -36,14 +36,6 @@ inline constexpr Time kActiveNs = 5'000'000;
 // With plans of at most about 0.2 ms, a class that is always outranked keeps a tenth of the GPU.
 inline constexpr Time kMaxHeldNs = 2'000'000;
 
-// For how long SMs are left to a collective that waits for ranks, since the last one came. While
-// one is missing: with 16 of 132 SMs left, 1 ms costs an eighth of itself, less than a launch of
-// 0.2 ms costs on every GPU of the collective when it is in the way. While more are: a launch that
-// starts now is over by then. So n ranks cost an eighth of 1 ms and n - 2 times 0.2 ms at most,
-// however late they are.
-inline constexpr Time kLastRankNs = 1'000'000;
-inline constexpr Time kNextRankNs = 200'000;
-
 // Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter small GEMMs of the
 // higher class take two rounds (ADR 13, "Classes"). The price: while a higher class is active, a
 // lower one that could use all SMs takes up to twice as long.
