@@ -8,10 +8,10 @@
 
 #include "policies/auto/budget_choice.h"
 #include "policies/auto/groups.h"
-#include "policies/auto/launch_split.h"
 #include "policies/auto/scope.h"
 #include "policies/auto/side_by_side.h"
 #include "policies/auto/sm_budgets.h"
+#include "policies/auto/split/launch_split.h"
 #include "policies/auto/split_chooser.h"
 #include "policies/cost/plan_writer.h"
 #include "policies/cost/resources.h"

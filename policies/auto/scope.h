@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "policies/auto/launch_split.h"
+#include "policies/auto/split/site.h"
 #include "policies/seam/classes.h"
 #include "policies/seam/hash.h"
 #include "policies/seam/lanes.h"

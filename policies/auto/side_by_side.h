@@ -2,8 +2,8 @@
 #ifndef CONCERT_POLICIES_AUTO_SIDE_BY_SIDE_H_
 #define CONCERT_POLICIES_AUTO_SIDE_BY_SIDE_H_
 
-#include "policies/auto/launch_split.h"
 #include "policies/auto/scope.h"
+#include "policies/auto/split/launch_split.h"
 #include "policies/cost/cost_memo.h"
 #include "policies/seam/lane_book.h"
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "policies/auto/launch_split.h"
 #include "policies/auto/plan_cache.h"
 #include "policies/auto/scope.h"
 #include "policies/auto/sm_budgets.h"
+#include "policies/auto/split/launch_splitter.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/policy.h"
