@@ -42,9 +42,10 @@ struct Scope {
 
   int count() const { return static_cast<int>(index.size()); }
   const ReadyOp& op(int i) const { return snapshot->ready[index[i]]; }
-  uint64_t work_hash(int i) const {
-    return op(i).work_hash != 0 ? op(i).work_hash : HashWork(op(i).work);
+  static uint64_t HashOf(const ReadyOp& op) {
+    return op.work_hash != 0 ? op.work_hash : HashWork(op.work);
   }
+  uint64_t work_hash(int i) const { return HashOf(op(i)); }
   // Whether the i-th op is of the session of the one before it.
   bool SameSession(int i) const { return i > 0 && op(i).session == op(i - 1).session; }
   bool high() const { return priority_class == ClassOf(Priority::kHigh); }

@@ -45,9 +45,12 @@ LaunchSplit& SplitChooser::Choose(const Scope& scope, Budget budget) {
 void SplitChooser::Sign(const Scope& scope, Budget budget) {
   signature_.Start(budgets_.KeyOf(budget) << 8 | static_cast<uint32_t>(scope.goal) << 4 |
                    static_cast<uint32_t>(scope.grouped) << 1 | static_cast<uint32_t>(scope.high()));
+  const std::span<const ReadyOp> ready = scope.snapshot->ready;
   for (int i = 0; i < scope.count(); ++i) {
-    signature_.Add(scope.op(i).work, scope.work_hash(i),
-                   (scope.SameSession(i) ? kSameSession : 0) | (urgent_[i] ? kUrgent : 0));
+    const ReadyOp& op = ready[scope.index[i]];
+    const bool same_session = i > 0 && op.session == ready[scope.index[i - 1]].session;
+    signature_.Add(op.work, Scope::HashOf(op),
+                   (same_session ? kSameSession : 0) | (urgent_[i] ? kUrgent : 0));
   }
   for (const Tail& tail : scope.tail_span()) {
     signature_.Add(*tail.work, HashWork(*tail.work),
