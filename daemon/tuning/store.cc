@@ -132,21 +132,17 @@ class Store::Statement {
     if (!value) Invalid("a name is not one of ours");
     return value.value_or(T{});
   }
-  policies::Variant ReadVariant() {
-    const absl::StatusOr<policies::Variant> variant = VariantFromJson(ReadText());
-    if (!variant.ok() && status_.ok()) status_ = variant.status();
-    return variant.value_or(policies::Variant());
+  template <typename T>
+  T ReadJson(absl::StatusOr<T> (*parse)(std::string_view)) {
+    const absl::StatusOr<T> value = parse(ReadText());
+    if (!value.ok() && status_.ok()) status_ = value.status();
+    return value.value_or(T());
   }
   double ReadDouble() {
     const int column = read_++;
     const int type = sqlite3_column_type(statement_, column);
     if (type != SQLITE_FLOAT && type != SQLITE_INTEGER) Invalid("a number is missing");
     return sqlite3_column_double(statement_, column);
-  }
-  policies::TransportCurve ReadCurve() {
-    const absl::StatusOr<policies::TransportCurve> curve = CurveFromJson(ReadText());
-    if (!curve.ok() && status_.ok()) status_ = curve.status();
-    return curve.value_or(policies::TransportCurve());
   }
   const absl::Status& status() const { return status_; }  // of what was read
   // Of the row that was read; the next one begins well.
@@ -343,11 +339,11 @@ absl::StatusOr<StoredRow> Store::Read(int64_t id) {
   row.tuned.key.sm_budget = static_cast<uint16_t>(select.ReadUnsigned(UINT16_MAX));
   row.tuned.key.degree = select.ReadName(ParseDegree);
   row.tuned.key.form = select.ReadName(ParseForm);
-  row.tuned.variant = select.ReadVariant();
+  row.tuned.variant = select.ReadJson(VariantFromJson);
   row.tuned.median_us = select.ReadTime();
   row.tuned.spread_us = select.ReadTime();
   row.tuned.samples = static_cast<uint32_t>(select.ReadUnsigned(UINT32_MAX));
-  row.runner_up = select.ReadVariant();
+  row.runner_up = select.ReadJson(VariantFromJson);
   row.runner_up_us = select.ReadTime();
   row.measured_at_s = static_cast<int64_t>(select.ReadUnsigned(INT64_MAX));
   row.stale = select.ReadUnsigned(1) != 0;
@@ -392,24 +388,33 @@ absl::Status Store::Write(const Environment& environment, const StoredRow& row, 
 absl::StatusOr<Store::PutResult> Store::Put(const Environment& environment, const StoredRow& row) {
   if (absl::Status status = CheckRow(row); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
+  return InTransaction(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ReplaceRow(environment, row); });
+}
+
+absl::StatusOr<Store::PutResult> Store::InTransaction(
+    absl::FunctionRef<absl::StatusOr<PutResult>()> write) {
   if (absl::Status status = Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  absl::StatusOr<PutResult> result = write();
+  absl::Status status = result.status();
+  if (status.ok()) status = Execute("COMMIT");
+  if (status.ok()) return result;
+  Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::StatusOr<Store::PutResult> Store::ReplaceRow(const Environment& environment,
+                                                   const StoredRow& row) {
   const int64_t id = Find(environment, row.tuned.key);
-  PutResult result = PutResult::kInserted;
-  absl::Status status;
   if (id != 0) {
     const absl::StatusOr<StoredRow> old = Read(id);
-    result = old.ok() && !Replaces(row, *old) ? PutResult::kKept : PutResult::kReplaced;
+    if (old.ok() && !Replaces(row, *old)) return PutResult::kKept;
   } else if (Full()) {
-    status = absl::ResourceExhaustedError(
+    return absl::ResourceExhaustedError(
         absl::StrCat("the tuning store has ", kMaxTotalRows, " rows already; move it aside"));
   }
-  if (status.ok() && result != PutResult::kKept) status = Write(environment, row, id);
-  if (status.ok()) status = Execute("COMMIT");
-  if (!status.ok()) {
-    Execute("ROLLBACK").IgnoreError();
-    return status;
-  }
-  return result;
+  if (absl::Status status = Write(environment, row, id); !status.ok()) return status;
+  return id != 0 ? PutResult::kReplaced : PutResult::kInserted;
 }
 
 std::optional<StoredRow> Store::Get(const Environment& environment, const TunedKey& key) {
@@ -464,13 +469,8 @@ absl::StatusOr<Store::PutResult> Store::PutCurve(const Environment& environment,
                                                  const StoredCurve& stored) {
   if (absl::Status status = CheckCurve(stored); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
-  absl::StatusOr<PutResult> result = ReplaceCurve(environment, stored);
-  absl::Status status = result.status();
-  if (status.ok()) status = Execute("COMMIT");
-  if (status.ok()) return result;
-  Execute("ROLLBACK").IgnoreError();
-  return status;
+  return InTransaction(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ReplaceCurve(environment, stored); });
 }
 
 absl::StatusOr<Store::PutResult> Store::ReplaceCurve(const Environment& environment,
@@ -517,7 +517,7 @@ std::vector<StoredCurve> Store::Curves(const Environment& environment) {
     StoredCurve stored;
     stored.transport = select.ReadName(policies::FindTransport);
     stored.ranks = static_cast<int>(select.ReadUnsigned(StoredCurve::kMaxRanks));
-    stored.curve = select.ReadCurve();
+    stored.curve = select.ReadJson(CurveFromJson);
     stored.fit_error = select.ReadDouble();
     stored.measured_at_s = static_cast<int64_t>(select.ReadUnsigned(INT64_MAX));
     absl::Status status = select.TakeStatus();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -100,6 +101,11 @@ class Store {
   absl::Status Write(const Environment& environment, const StoredRow& row, int64_t id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteEnvironment(const Environment& environment)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Undone if `write` fails.
+  absl::StatusOr<PutResult> InTransaction(absl::FunctionRef<absl::StatusOr<PutResult>()> write)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<PutResult> ReplaceRow(const Environment& environment, const StoredRow& row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<PutResult> ReplaceCurve(const Environment& environment, const StoredCurve& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
