@@ -18,7 +18,7 @@ struct Grouping {
   int alone_from = 0;
 };
 
-// Those worth a try, the most likely first. None for fewer than two ops that may go into groups.
+// Those worth a try, in this order. None for fewer than two ops that may go into groups.
 class Groupings {
  public:
   explicit Groupings(const Offer& offer);
