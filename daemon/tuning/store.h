@@ -6,12 +6,12 @@
 #ifndef CONCERT_DAEMON_TUNING_STORE_H_
 #define CONCERT_DAEMON_TUNING_STORE_H_
 
-#include <sqlite3.h>
-
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,16 +21,13 @@
 #include "daemon/tuning/curve_row.h"
 #include "daemon/tuning/environment.h"
 #include "daemon/tuning/row.h"
+#include "daemon/tuning/store_database.h"
 
 namespace concert::daemon {
 
 class Store {
  public:
-  static constexpr int kMaxRows = 65'536;        // of one environment that are read
-  static constexpr int kMaxTotalRows = 262'144;  // of all environments that are kept
-  static constexpr int kMaxCurves = 4096;        // of all environments
-  // A larger file is no store of ours: kMaxTotalRows rows fit, at less than 1 KB each.
-  static constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+  using PutResult = daemon::PutResult;
 
   // Never fails: where `path` cannot be used (no directory, read-only, not writable), the store
   // lives in memory only and warning() says why. A corrupt or foreign file is renamed to
@@ -38,18 +35,19 @@ class Store {
   static std::unique_ptr<Store> Open(const std::string& path);
   // For tests, and where nothing should be kept.
   static std::unique_ptr<Store> OpenInMemory();
-  ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
   const std::string& path() const { return path_; }
-  bool persistent() const { return persistent_; }
-  const std::string& warning() const { return warning_; }          // why it is not persistent
-  const std::string& quarantined() const { return quarantined_; }  // what was moved aside, if any
+  bool persistent() const { return opened_.persistent; }
+  // Why it is not persistent.
+  const std::string& warning() const { return opened_.warning; }
+  // What was moved aside, if any.
+  const std::string& quarantined() const { return opened_.quarantined; }
 
-  enum class PutResult { kInserted, kReplaced, kKept };
   // Writes a measurement unless the one it would replace is as good (Replaces). kKept: that one
-  // stays. INVALID_ARGUMENT for a row that CheckRow refuses, RESOURCE_EXHAUSTED at kMaxTotalRows.
+  // stays. INVALID_ARGUMENT for a row that CheckRow refuses, RESOURCE_EXHAUSTED at
+  // StoreRows::kMaxTotalRows.
   absl::StatusOr<PutResult> Put(const Environment& environment, const StoredRow& row);
   // Nothing: no such row, or one that cannot be right.
   std::optional<StoredRow> Get(const Environment& environment, const policies::TunedKey& key);
@@ -64,7 +62,7 @@ class Store {
 
   // Writes a curve unless there is one that was measured later, which stays: kKept. `environment`:
   // EnvironmentOfCollectives. INVALID_ARGUMENT for one that CheckCurve refuses, RESOURCE_EXHAUSTED
-  // at kMaxCurves.
+  // at StoreCurves::kMaxCurves.
   absl::StatusOr<PutResult> PutCurve(const Environment& environment, const StoredCurve& stored);
   // All valid ones, by transport and ranks.
   std::vector<StoredCurve> Curves(const Environment& environment);
@@ -79,38 +77,14 @@ class Store {
   uint64_t stale_hits() const { return stale_hits_.load(std::memory_order_relaxed); }
 
  private:
-  class Statement;
-
   explicit Store(std::string path) : path_(std::move(path)) {}
-  absl::Status Connect(const std::string& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckContents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Execute(const char* sql) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Disconnect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Quarantine(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Error(const char* what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ids of rows of `environment`, at most kMaxRows.
-  std::vector<int64_t> RowIds(const Environment& environment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The row's id, or 0.
-  int64_t Find(const Environment& environment, const policies::TunedKey& key)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<StoredRow> Read(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Full() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Write(const Environment& environment, const StoredRow& row, int64_t id)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteEnvironment(const Environment& environment)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<PutResult> ReplaceCurve(const Environment& environment, const StoredCurve& stored)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountInvalid(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
-  bool persistent_ = false;
-  std::string warning_, quarantined_;
+  StoreDatabase::Opened opened_;
 
   absl::Mutex mutex_;
-  sqlite3* db_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  StoreDatabase database_ ABSL_GUARDED_BY(mutex_);
   bool logged_invalid_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> invalid_rows_{0}, hits_{0}, misses_{0}, stale_hits_{0};
 };

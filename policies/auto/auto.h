@@ -7,8 +7,8 @@
 //
 // Classes. A plan has GEMMs of one class. Nothing that runs can be interrupted, so SMs are what
 // keeps a higher class from waiting:
-//   - While a higher class is active (seen within kActiveNs), launches of lower ones leave it a
-//     reserve of ReserveOf(sm_count) SMs.
+//   - While a higher class is active (seen within kActiveNs, budget_choice.h), launches of lower
+//     ones leave it a reserve of ReserveOf(sm_count) SMs (sm_budgets.h).
 //   - Launches of a higher class beside running work of a lower one take at most that reserve,
 //     unless waiting for that work and then using all that is free is predicted to end earlier.
 //     Work that is overdue is taken to run on: a launch on all SMs beside it would wait for it on
@@ -17,41 +17,21 @@
 //     only if both get all the SMs and bandwidth they want.
 //   - Launches of any class leave a running collective the SMs that are reserved for it, if any
 //     are (Snapshot::reserved_sms), and one whose last ranks are on their way as many.
-//   - No class starves: when its first GEMM has waited kMaxHeldNs and no plan was its for as long,
-//     the next plan is, out of turn, on the SMs that the reserve leaves.
+//   - No class starves: when its first GEMM has waited kMaxHeldNs (scope.h) and no plan was its for
+//     as long, the next plan is, out of turn, on the SMs that the reserve leaves.
 // Without the group kernel no budget holds, so there only the last two count.
 #ifndef CONCERT_POLICIES_AUTO_AUTO_H_
 #define CONCERT_POLICIES_AUTO_AUTO_H_
 
-#include <algorithm>
 #include <memory>
 
 #include "policies/seam/policy.h"
 
 namespace concert::policies {
 
-// Longer than the gaps in the work of a session that is at it: 0.01 to 0.3 ms between ops handed
-// over by one process to the next, 0.6 to 1 ms for a whole decode step.
-inline constexpr Time kActiveNs = 5'000'000;
-// With plans of at most about 0.2 ms, a class that is always outranked keeps a tenth of the GPU.
-inline constexpr Time kMaxHeldNs = 2'000'000;
-
-// For how long SMs are left to a collective that waits for ranks, since the last one came. While
-// one is missing: with 16 of 132 SMs left, 1 ms costs an eighth of itself, less than a launch of
-// 0.2 ms costs on every GPU of the collective when it is in the way. While more are: a launch that
-// starts now is over by then. So n ranks cost an eighth of 1 ms and n - 2 times 0.2 ms at most,
-// however late they are.
-inline constexpr Time kLastRankNs = 1'000'000;
-inline constexpr Time kNextRankNs = 200'000;
-
-// Half, in whole groups of 8 where there are that many: 64 of 132. On a quarter small GEMMs of the
-// higher class take two rounds (ADR 13, "Classes"). The price: while a higher class is active, a
-// lower one that could use all SMs takes up to twice as long.
-constexpr int ReserveOf(int sm_count) {
-  const int half = sm_count / 2;
-  return half >= 8 ? half / 8 * 8 : std::max(1, half);
-}
-
+// A decision goes through the files of this folder in this order: `auto` sends out what needs no
+// weighing, `scope` says which class is planned, `groups` or `side_by_side` what it finds on its
+// lanes, `budget_choice` on which SMs of `sm_budgets`, and `split_chooser` in which launches.
 std::unique_ptr<Policy> MakeAuto(const PolicyInputs& inputs);
 
 }  // namespace concert::policies

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "policies/auto/auto.h"
-
 namespace concert::policies {
 
 Held HeldByCollectives(const Snapshot& snapshot, int offered_sms) {

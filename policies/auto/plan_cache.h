@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "policies/auto/launch_split.h"
+#include "policies/auto/split/launch_split.h"
 #include "policies/cost/plan_tag.h"
 #include "policies/seam/hash.h"
 #include "policies/seam/lanes.h"

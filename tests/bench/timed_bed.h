@@ -15,9 +15,9 @@
 namespace concert::bench {
 
 // Microseconds. The two calls of the driver are kGroupHostUs and kLibraryHostUs of
-// policies/auto/launch_split.cc less what is counted per launch; the others were chosen so that the
-// small sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck, come out as
-// measured there.
+// policies/auto/split/launch_times.h less what is counted per launch; the others were chosen so
+// that the small sets of docs/benchmarks/gemm-h200.json, where the dispatcher is the bottleneck,
+// come out as measured there.
 struct HostCosts {
   // Of the dispatcher.
   double turn = 0.15;

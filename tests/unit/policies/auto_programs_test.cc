@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "policies/auto/scope.h"
 #include "tests/unit/policies/auto_fixture.h"
 
 namespace concert::policies::auto_test {

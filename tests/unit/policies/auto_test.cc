@@ -11,6 +11,9 @@
 
 #include "kernels/group/plan/compiler.h"
 #include "kernels/group/plan/cost.h"
+#include "policies/auto/budget_choice.h"
+#include "policies/auto/scope.h"
+#include "policies/auto/sm_budgets.h"
 #include "policies/cost/corrections.h"
 #include "policies/cost/cost_model.h"
 #include "policies/seam/policy.h"

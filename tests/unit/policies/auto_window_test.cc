@@ -6,6 +6,7 @@
 
 #include "kernels/group/plan/compiler.h"
 #include "policies/auto/auto.h"
+#include "policies/auto/held_by_collectives.h"
 #include "policies/cost/cost_model.h"
 #include "tests/unit/policies/auto_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "policies/auto/fair_bounds.h"
+#include "policies/auto/split/fair_bounds.h"
 
 #include <gtest/gtest.h>
 

@@ -347,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyContractTest, testing::ValuesIn(AllParams())
                                   (info.param.group_kernel ? "WithGroups" : "");
                          });
 
-// The do-no-harm rules of policies/auto/launch_split.h.
+// The do-no-harm rules of policies/auto/split/launch_splitter.h.
 class DoNoHarmTest : public testing::TestWithParam<bool> {
  protected:
   DoNoHarmTest() : policy_(MakeAuto(InputsFor(GetParam()))) {}

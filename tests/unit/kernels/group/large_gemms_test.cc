@@ -31,7 +31,7 @@ using policies::SoloUs;
 using policies::Work;
 
 constexpr int kSms = 132;
-// What the signal behind a library kernel takes (launch_split.cc), and what measured runs have.
+// What the signal behind a library kernel takes (launch_times.h), and what measured runs have.
 constexpr double kSignalUs = 3, kStreamsSignalUs = 1;
 
 struct Group {

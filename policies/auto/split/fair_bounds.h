@@ -7,8 +7,8 @@
 //   equal shares from the start (processor sharing):   sum of min(W(s), W(t)) over all t.
 // One session after the other in the given order keeps to the first, shortest session first to the
 // second, so there is always a way to keep to all bounds.
-#ifndef CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_
-#define CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_
+#ifndef CONCERT_POLICIES_AUTO_SPLIT_FAIR_BOUNDS_H_
+#define CONCERT_POLICIES_AUTO_SPLIT_FAIR_BOUNDS_H_
 
 #include <array>
 #include <cstdint>
@@ -40,4 +40,4 @@ class FairBounds {
 
 }  // namespace concert::policies
 
-#endif  // CONCERT_POLICIES_AUTO_FAIR_BOUNDS_H_
+#endif  // CONCERT_POLICIES_AUTO_SPLIT_FAIR_BOUNDS_H_

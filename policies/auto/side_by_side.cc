@@ -1,0 +1,54 @@
+#include "policies/auto/side_by_side.h"
+
+#include <array>
+
+namespace concert::policies {
+namespace {
+
+// The last op launched on each lane that runs on SMs.
+using LaneTails = std::array<const RunningOp*, Scope::kComputeLanes>;
+
+LaneTails TailsOf(const Snapshot& snapshot) {
+  LaneTails tails{};
+  for (const RunningOp& running : snapshot.running) {
+    if (running.work.runs_on != RunsOn::kSms || running.lane >= tails.size()) continue;
+    const RunningOp*& tail = tails[running.lane];
+    if (tail == nullptr || running.launched_at >= tail->launched_at) tail = &running;
+  }
+  return tails;
+}
+
+}  // namespace
+
+void LookBeside(CostMemo& memo, LaneBook& lanes, Scope& scope) {
+  const auto limit = static_cast<size_t>(scope.lane_limit());
+  if (scope.index.size() > limit) scope.index = scope.index.first(limit);
+  std::array<int, kLaneCount> follower;
+  follower.fill(-1);
+  for (int i = 0; i < scope.count(); ++i) {
+    const OpCost& cost = memo.Of(scope.op(i).work, scope.work_hash(i));
+    scope.lane[i] = lanes.Take(scope.op(i), scope.high(), cost.solo_us);
+    follower[scope.lane[i]] = i;
+  }
+  const LaneTails tails = TailsOf(*scope.snapshot);
+  const RunningOp* last = nullptr;
+  for (size_t lane = 0; lane < tails.size(); ++lane) {
+    const RunningOp* tail = tails[lane];
+    if (tail == nullptr || ClassOf(tail->priority) != scope.priority_class) continue;
+    scope.tails[scope.tail_count++] = {
+        .work = &tail->work, .cost = memo.Of(tail->work), .follower = follower[lane]};
+    if (IsHighPriority(tail->lane) != scope.high()) continue;
+    if (last == nullptr || tail->expected_end > last->expected_end) last = tail;
+  }
+  if (scope.tail_count > 0) scope.goal = GroupGoal::kThroughput;
+  scope.serial_lane = last == nullptr ? scope.lane[0] : last->lane;
+}
+
+void TakeLanes(const LaunchSplit& split, LaneBook& lanes, Scope& scope) {
+  for (int i = 0; i < split.op_count; ++i) {
+    const ReadyOp& op = scope.op(split.order[i]);
+    scope.lane[i] = lanes.Take(op, scope.high(), split.steps[0].predicted_us);
+  }
+}
+
+}  // namespace concert::policies
