@@ -45,7 +45,7 @@ bool RepeatedBatches::Same(const Entry& entry, const BatchView& batch) {
   for (uint32_t i = 0; i < batch.count; ++i) {
     const concert_descriptor& op = batch[i];
     if (op.kind != entry.ops[i].kind ||
-        std::memcmp(&op.body, &entry.ops[i].body, sizeof(op.body)) != 0) {
+        std::memcmp(op.body.raw, entry.ops[i].body.raw, sizeof(op.body.raw)) != 0) {
       return false;
     }
   }
