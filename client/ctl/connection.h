@@ -24,6 +24,12 @@ inline std::shared_ptr<grpc::Channel> ConnectTo(const std::string& socket) {
   return grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
 }
 
+// Of a call that nobody here has cancelled: a daemon that ends cuts off those that it is at.
+inline grpc::Status EndedIfCutOff(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::CANCELLED) return status;
+  return {grpc::StatusCode::UNAVAILABLE, "the daemon ended the call"};
+}
+
 class Connection {
  public:
   Connection(const std::string& socket, std::chrono::milliseconds timeout)
@@ -36,7 +42,7 @@ class Connection {
                     const Request& request, Response* response) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout_);
-    return (stub_.get()->*method)(&context, request, response);
+    return EndedIfCutOff((stub_.get()->*method)(&context, request, response));
   }
 
   Stub& stub() { return *stub_; }

@@ -85,10 +85,8 @@ grpc::Status Follow(Connection& connection, const LiveOptions& options,
     return {grpc::StatusCode::DEADLINE_EXCEEDED,
             "no message from the daemon for " + std::to_string(limit.count()) + " ms"};
   }
-  // Nobody here has cancelled it: a daemon that ends may cut off the message that it is sending.
-  if (status.ok() || status.error_code() == grpc::StatusCode::CANCELLED)
-    return {grpc::StatusCode::UNAVAILABLE, "the daemon ended the watch"};
-  return status;
+  if (status.ok()) return {grpc::StatusCode::UNAVAILABLE, "the daemon ended the watch"};
+  return EndedIfCutOff(status);
 }
 
 }  // namespace

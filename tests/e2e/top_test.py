@@ -257,7 +257,7 @@ class TopTest(unittest.TestCase):
         terminal = self.top()
         terminal.wait_for(lambda text: "SESSIONS 0" in text)
         self.daemon.stop()
-        self.assertEqual(terminal.wait_for_end(), 3)
+        self.assertEqual(terminal.wait_for_end(), 3, terminal.text())
         self.assertIn("concertctl: no concertd answers on", terminal.text().replace("\n", ""))
 
     def test_elsewhere_it_prints_tables(self):
