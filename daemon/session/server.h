@@ -165,8 +165,8 @@ class Server {
       Allocation& arena);
   void PublishAll(const std::vector<uint32_t>& sessions);
   void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
-  // Asks dispatchers to let go of it; FinishBuffer when all have.
   void GiveUpBuffer(Session& session, uint32_t index);
+  // Asks dispatchers to let go of it; FinishBuffer when all have.
   void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);
   void FreeBuffer(Session& session, uint32_t index);

@@ -46,6 +46,8 @@ absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op) {
   return LaunchAttentionDecodes(context, one, nullptr);
 }
 
+static_assert(kMaxTogether <= kMaxAttentionOps);
+
 absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* const> ops,
                                     const uint32_t* there) {
   AttentionKernelArgs args = CutIntoChunks(context, ops[0]->attention_decode, ops.size());

@@ -12,6 +12,7 @@
 #include "kernels/embedding/embedding_op.h"
 #include "kernels/gated_activation/gated_activation_op.h"
 #include "kernels/layer_norm/layer_norm_op.h"
+#include "kernels/op_table.h"
 #include "kernels/quantize/quantize_op.h"
 #include "kernels/rms_norm/rms_norm_op.h"
 #include "kernels/rope_append/rope_append_op.h"
@@ -31,11 +32,16 @@ struct RowOpKind {
   uint64_t (*lower)(const Op& op, RowTask& task);
 };
 constexpr RowOpKind kKinds[] = {
-    {CONCERT_OP_RMS_NORM, LowerRmsNorm},        {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
-    {CONCERT_OP_EMBEDDING, LowerEmbedding},     {CONCERT_OP_ARGMAX, LowerArgmax},
-    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},  {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
-    {CONCERT_OP_ELEMENTWISE, LowerElementwise}, {CONCERT_OP_ADVANCE, LowerAdvance},
-    {CONCERT_OP_QUANTIZE, LowerQuantize},       {CONCERT_OP_SAMPLE, LowerSample},
+    {CONCERT_OP_RMS_NORM, LowerRmsNorm},
+    {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_EMBEDDING, LowerEmbedding},
+    {CONCERT_OP_ARGMAX, LowerArgmax},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
+    {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
+    {CONCERT_OP_ELEMENTWISE, LowerElementwise},
+    {CONCERT_OP_ADVANCE, LowerAdvance},
+    {CONCERT_OP_QUANTIZE, LowerQuantize},
+    {CONCERT_OP_SAMPLE, LowerSample},
 };
 
 const RowOpKind* Find(const Op& op) {
@@ -71,6 +77,8 @@ unsigned LowerRows(std::span<const Op* const> ops, unsigned max_blocks, RowArgs&
   }
   return blocks;
 }
+
+static_assert(kMaxTogether <= kMaxRowTasks);
 
 absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops,
                         const uint32_t* there) {

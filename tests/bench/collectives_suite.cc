@@ -33,7 +33,6 @@ constexpr uint32_t kMaxGemms = 128;
 struct Size {
   std::string name;
   CollectiveShape shape;
-  std::string unsupported;  // for the loop; always empty
 };
 
 std::string SizeName(int log2) {
@@ -49,8 +48,7 @@ std::vector<Size> AllSizes(uint32_t ranks) {
       const uint64_t unit = ranks * CollectiveShape::kElementBytes;
       const uint64_t bytes = (uint64_t{1} << log2) / unit * unit;
       sizes.push_back({.name = absl::StrCat(KindName(kind), "-", SizeName(log2)),
-                       .shape = {.kind = kind, .bytes = bytes, .ranks = ranks},
-                       .unsupported = ""});
+                       .shape = {.kind = kind, .bytes = bytes, .ranks = ranks}});
     }
   }
   return sizes;

@@ -31,9 +31,11 @@ absl::Status MeasureScenarios(const RunOptions& options, const std::vector<Scena
   Progress progress(scenarios.size());
   for (const Scenario& scenario : scenarios) {
     progress.Step(scenario.name);
-    if (!scenario.unsupported.empty()) {
-      skipped.push_back({{"name", scenario.name}, {"why", scenario.unsupported}});
-      continue;
+    if constexpr (requires { scenario.unsupported; }) {
+      if (!scenario.unsupported.empty()) {
+        skipped.push_back({{"name", scenario.name}, {"why", scenario.unsupported}});
+        continue;
+      }
     }
     const absl::StatusOr<json> entry = measure(scenario);
     if (absl::IsCancelled(entry.status()) && Interrupted()) {

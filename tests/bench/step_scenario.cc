@@ -166,7 +166,7 @@ absl::Status AppendClients(const json& entry, const std::map<std::string, StepMo
 absl::StatusOr<StepScenario> ParseStepScenario(const json& entry, std::string where) {
   absl::StatusOr<std::string> name = NameOf(entry, where);
   if (!name.ok()) return name.status();
-  StepScenario scenario{.name = *std::move(name), .clients = {}, .unsupported = ""};
+  StepScenario scenario{.name = *std::move(name), .clients = {}};
   absl::Status known = RejectUnknownKeys(entry, {"name", "models", "clients"}, where);
   if (!known.ok()) return known;
   const auto models = ParseModels(entry.value("models", json()), where);

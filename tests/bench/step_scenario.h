@@ -43,7 +43,6 @@ struct StepScenario {
 
   std::string name;
   std::vector<Client> clients;
-  std::string unsupported;  // for the loop; always empty
 };
 
 // "s: 12 layers of 1024, batch 8, context 512", of role prefill ", chunk 2048", and its priority if

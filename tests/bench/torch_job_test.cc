@@ -23,7 +23,7 @@ StepScenario TwoClients() {
   StepScenario::Client prefill = client;
   prefill.chunk = 5;
   client.priority = 1;
-  return {.name = "pair", .clients = {client, prefill}, .unsupported = ""};
+  return {.name = "pair", .clients = {client, prefill}};
 }
 
 // A "Python" that gives each order, which it logs, the next of `answers`, and then ends.

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/examples/bf16.h"
 #include "tests/e2e/small_model.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
@@ -23,12 +23,11 @@ namespace concert::test {
 namespace {
 
 using daemon::Resource;
+using demo::FromBf16;
 
 constexpr std::chrono::seconds kTimeout{30};
 constexpr uint32_t kFloats = 16;
 constexpr uint64_t kBytes = kFloats * sizeof(float);
-
-float FloatOfBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 std::vector<int32_t> Tokens(const Buffer& buffer) {
   std::vector<int32_t> tokens(kRows);
@@ -173,8 +172,7 @@ TEST_F(BatchProgramsTest, StepsGiveWhatTheirOpsGiveOneByOne) {
   twin.state.Read(of_twin.data(), of_twin.size() * kElement).Check();
   // On a GPU other kernels than the ops' may round in another way.
   for (size_t i = 0; i < state.size(); ++i)
-    ASSERT_NEAR(FloatOfBf16(state[i]), FloatOfBf16(of_twin[i]),
-                0.05 * (1 + std::abs(FloatOfBf16(state[i]))))
+    ASSERT_NEAR(FromBf16(state[i]), FromBf16(of_twin[i]), 0.05 * (1 + std::abs(FromBf16(state[i]))))
         << i;
 
   const std::vector<kernels::ProgramSummary> programs = ProgramsOf(session);
