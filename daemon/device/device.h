@@ -1,8 +1,9 @@
 // The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
 // implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread and to the
-// tuner's, beside each other; Variants to the tuner's. Launch, Signal
+// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread, to its
+// errands' and to the tuner's, beside each other; what takes long of them, Digest, Same, Copy and
+// Prepare, to the errands'; Variants to the tuner's. Launch, Signal
 // and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the
 // collective issuer for what LaunchCollective enqueues (Order onto a collective lane is the
 // dispatcher's). Backends make those two safe beside each other and beside the memory functions.
@@ -52,7 +53,7 @@ struct DeviceInfo {
   policies::DeviceModel model;
 };
 
-// A range of memory that kernels of the GPU can address. Made and freed by the control thread.
+// A range of memory that kernels of the GPU can address.
 struct Allocation {
   Address address = 0;
   uint64_t bytes = 0;  // usable; rounded up from what was asked
@@ -91,7 +92,7 @@ class Device {
   virtual void Free(const Allocation& allocation) = 0;
 
   // Of `bytes` at least 1 of the GPU's memory, which the client may be writing: what is read of it
-  // is then anything, and nothing else goes wrong. Control thread; block, for milliseconds. Digest
+  // is then anything, and nothing else goes wrong. Errands' thread; block, for milliseconds. Digest
   // is as kernels/digest/digest.h has it.
   virtual absl::StatusOr<uint64_t> Digest(Address data, uint64_t bytes) = 0;
   virtual absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) = 0;
@@ -99,7 +100,7 @@ class Device {
   virtual absl::Status Copy(Address to, Address from, uint64_t bytes) = 0;
 
   // Makes ready what runs of `program` launch: fills in its executable, if the device needs one. An
-  // error, naming the op, if one of its ops cannot run here. Control thread; takes milliseconds.
+  // error, naming the op, if one of its ops cannot run here. Errands' thread; takes milliseconds.
   virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
   // The same for launches of several runs of `pass`.
   virtual absl::Status Prepare(kernels::Pass&) { return absl::OkStatus(); }

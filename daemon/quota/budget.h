@@ -17,7 +17,7 @@ enum class Work : uint8_t {
   // The control thread's.
   kConnections,
   kRequests,
-  kSeals,
+  kErrands,
   kEvents,
   kBuffers,
   // A dispatcher's.
@@ -50,8 +50,8 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     // before its socket is the oldest, however fast others of the user connect.
     {Work::kConnections, "connections accepted", "control", 16},
     {Work::kRequests, "requests of a session", "control", 16},
-    // Each may take milliseconds, and who connects waits for some turns.
-    {Work::kSeals, "buffers sealed", "control", 1},
+    // One is begun at a time; so many are refused at once.
+    {Work::kErrands, "buffers sealed and programs made, or refused", "control", 16},
     {Work::kEvents, "answers of dispatchers", "control", 256},
     // A session that ends may have thousands, and freeing one may be a call of the driver.
     {Work::kBuffers, "buffers freed of sessions that end", "control", 256},

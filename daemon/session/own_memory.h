@@ -11,7 +11,7 @@
 namespace concert::daemon {
 
 // The account is charged for it: Resource::kMappings and kBufferBytes. RESOURCE_EXHAUSTED: its
-// quota, the machine or the GPU has no room. Control thread, as the next.
+// quota, the machine or the GPU has no room. The threads of Device::Allocate, as the next.
 absl::StatusOr<Allocation> AllocateOwn(Device& device, Account& account, uint64_t bytes);
 // What AllocateOwn gave, and its charges. REQUIRES: no launched op uses it.
 void FreeOwn(Device& device, Account& account, const Allocation& allocation);

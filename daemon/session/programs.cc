@@ -1,16 +1,13 @@
-// Programs: registered on the control thread, run by dispatchers, and let go of as buffers are.
-#include <fcntl.h>
-#include <unistd.h>
-
+// Programs: registered here, run by dispatchers, and let go of as buffers are.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
+#include "daemon/session/own_memory.h"
 #include "daemon/session/server.h"
-#include "kernels/program/compile.h"
 #include "policies/cost/cost_model.h"
 
 namespace concert::daemon {
@@ -25,16 +22,8 @@ constexpr ptrdiff_t kMaxProgramsOfSession = 256, kMaxBatchProgramsOfSession = 12
 // this is the time of a few large GEMMs.
 constexpr double kLongestBatchUs = 1'000;
 
-template <typename T>
-bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
-  auto* bytes = reinterpret_cast<char*>(to.data());
-  const size_t size = to.size() * sizeof(T);
-  for (size_t done = 0; done < size;) {
-    const ssize_t got = pread(fd, bytes + done, size - done, static_cast<off_t>(offset + done));
-    if (got <= 0) return false;
-    done += static_cast<size_t>(got);
-  }
-  return true;
+std::array<Charge, 2> ChargesOfProgram(uint32_t op_count) {
+  return {{{Resource::kProgramOps, op_count}, {Resource::kBuffers}}};
 }
 
 bool IsOfBatch(const concert_create_program& request) {
@@ -90,24 +79,6 @@ std::vector<kernels::BufferRange> RangesOf(const Session& session) {
   return ranges;
 }
 
-absl::StatusOr<ProgramText> ReadText(const Session& session, const concert_create_program& request,
-                                     int fd) {
-  // Only of memory a read never waits.
-  if (fcntl(fd, F_GET_SEALS) < 0)
-    return absl::InvalidArgumentError("the program's fd is not a memfd");
-  ProgramText text{.gpu = static_cast<int>(request.gpu),
-                   .buffers = RangesOf(session),
-                   .slots = std::vector<concert_program_slot>(request.slot_count),
-                   .ops = std::vector<concert_descriptor>(request.op_count)};
-  if (!ReadWhole(fd, 0, text.slots) ||
-      !ReadWhole(fd, text.slots.size() * sizeof(concert_program_slot), text.ops)) {
-    return absl::InvalidArgumentError(absl::StrCat("the program's memfd is shorter than its ",
-                                                   request.slot_count, " slots and ",
-                                                   request.op_count, " ops"));
-  }
-  return text;
-}
-
 kernels::ProgramSummary SummaryOf(const kernels::Program& program,
                                   const policies::DeviceModel& device) {
   std::map<uint16_t, uint32_t> kinds;
@@ -133,75 +104,70 @@ bool OnlyWhileAlone(const kernels::Program& program, double predicted_us) {
 
 }  // namespace
 
-// Everything is checked before memory is taken; `arena` is the program's from then on.
-absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
-    Session& session, const concert_create_program& request, const ProgramText& text,
-    Allocation& arena) {
-  const kernels::ProgramSource source = text.source();
-  const absl::StatusOr<kernels::ArenaPlan> plan = kernels::PlanArena(source);
-  if (!plan.ok()) return plan.status();
-  Device& device = engine_.node().gpu(source.gpu);
-  const uint64_t workspace_bytes = device.program_workspace_bytes();
-  const uint64_t bytes = std::max<uint64_t>(plan->bytes + workspace_bytes, 1);
-  if (absl::Status status = ChargeBuffer(session, request.gpu, bytes); !status.ok()) return status;
-  const absl::StatusOr<Allocation> allocation = device.Allocate(bytes);
-  const UniqueFd exported(allocation.ok() ? allocation->export_fd : -1);  // nobody else's
-  if (absl::Status status = FinishCharge(session, allocation, bytes); !status.ok()) return status;
-  absl::Cleanup give_back = [&] {
-    device.Free(*allocation);
-    session.account->ReleaseAll(BufferCharges(allocation->bytes));
-  };
-  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
-      kernels::BindProgram(source, *plan, allocation->address);
-  if (!program.ok()) return program;
-  const Address end = (*program)->arena.end;
-  (*program)->workspace = {end, end + workspace_bytes};
-  if (absl::Status status = device.Prepare(**program); !status.ok()) return status;
-  std::move(give_back).Cancel();
-  arena = *allocation;
-  return program;
-}
-
-void Server::HandleCreateProgram(Session& session, const Packet& packet) {
+void Server::HandleCreateProgram(Session& session, Packet& packet) {
+  const auto request = packet.as<concert_create_program>();
   concert_program_reply reply{};
-  const absl::Status status =
-      Register(session, packet.as<concert_create_program>(), packet.fds[0].get(), reply);
-  Send(session, packet, status, reply);
+  if (absl::Status status = ChargeProgram(session, request); !status.ok())
+    return Send(session, packet, status, reply);
+  session.errand = std::make_unique<Packet>(std::move(packet));
+  errands_.Begin<absl::StatusOr<MadeProgram>>(
+      [&device = engine_.node().gpu(static_cast<int>(request.gpu)), &account = *session.account,
+       request, fd = session.errand->fds[0].get(), buffers = RangesOf(session)]() mutable {
+        return MakeProgram(device, account, request, fd, std::move(buffers));
+      },
+      [this, &session](absl::StatusOr<MadeProgram> made) {
+        FinishProgram(session, std::move(made));
+      });
 }
 
-absl::Status Server::Register(Session& session, const concert_create_program& request, int fd,
-                              concert_program_reply& reply) {
+// What it takes besides its arena.
+absl::Status Server::ChargeProgram(Session& session, const concert_create_program& request) {
   if (absl::Status status = CheckCounts(session, request); !status.ok()) return status;
   if (!HasRing(session, request.gpu)) {
     return absl::InvalidArgumentError(
         absl::StrCat("gpu is ", request.gpu, ", which this session has no ring on"));
   }
-  absl::StatusOr<ProgramText> text = ReadText(session, request, fd);
-  if (!text.ok()) return text.status();
-  const Charge ops{Resource::kProgramOps, request.op_count};
-  if (absl::Status status = session.account->ChargeAll({&ops, 1}); !status.ok()) return status;
-  Allocation arena;
-  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
-      MakeProgram(session, request, *text, arena);
-  if (!program.ok()) {
-    session.account->ReleaseAll({&ops, 1});
-    return program.status();
+  return ChargeEntry(session, ChargesOfProgram(request.op_count));
+}
+
+void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
+  const auto request = session.errand->as<concert_create_program>();
+  concert_program_reply reply{};
+  if (!made.ok() || session.state != Session::State::kOpen) {
+    if (made.ok()) {
+      made->program.reset();  // before what it lies in
+      FreeOwn(engine_.node().gpu(made->arena.gpu), *session.account, made->arena);
+    }
+    session.account->ReleaseAll(ChargesOfProgram(request.op_count));  // its entry stays
+    return EndErrand(session, made.status(), reply);
   }
-  reply.arena_bytes = arena.bytes;
-  for (const uint32_t buffer : (*program)->buffers) ++session.buffers[buffer].programs;
+  const kernels::Program& program = *made->program;
+  for (const uint32_t buffer : program.buffers) ++session.buffers[buffer].programs;
   kernels::ProgramSummary summary =
-      SummaryOf(**program, engine_.node().gpu((*program)->gpu).info().model);
-  const kernels::Program& registered = **program;
+      SummaryOf(program, engine_.node().gpu(program.gpu).info().model);
   summary.of_batch = IsOfBatch(request);
-  if (summary.of_batch && OnlyWhileAlone(registered, summary.predicted_us))
+  if (summary.of_batch && OnlyWhileAlone(program, summary.predicted_us))
     reply.flags = CONCERT_PROGRAM_WHILE_ALONE;
+  reply.arena_bytes = made->arena.bytes;
   // Without bytes: no operand can be in it.
-  reply.program = summary.handle = AddBuffer(session, arena, 0, *std::move(program));
+  reply.program = summary.handle = AddBuffer(session, made->arena, 0, made->program);
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);
   // Without slots runs have nothing that could lie one below the other.
-  if (IsOfBatch(request)) return absl::OkStatus();
-  PublishAll(replicas_.Join(registered, *std::move(text), session.id, *session.account));
-  return absl::OkStatus();
+  std::optional<Replicas::Union> joined;
+  if (!IsOfBatch(request))
+    joined = replicas_.Join(made->program, made->text, session.id, *session.account);
+  if (!joined) return EndErrand(session, absl::OkStatus(), reply);
+  UniteReplicas(session, *std::move(joined), reply);
+}
+
+// The session's newest program and its replicas. Its client has the answer behind that, so that
+// runs which it submits then go together with theirs.
+void Server::UniteReplicas(Session& session, Replicas::Union joined, concert_program_reply reply) {
+  errands_.Begin<Replicas::Made>([this, joined] { return replicas_.MakePass(joined); },
+                                 [this, &session, joined, reply](Replicas::Made made) mutable {
+                                   PublishAll(replicas_.Unite(joined, std::move(made)));
+                                   EndErrand(session, absl::OkStatus(), reply);
+                                 });
 }
 
 void Server::PublishAll(const std::vector<uint32_t>& sessions) {

@@ -22,7 +22,8 @@ bool IsWorthIt(uint64_t shared_bytes, const kernels::Program& program) {
 std::vector<kernels::PassMember> MembersOf(const auto& members) {
   std::vector<kernels::PassMember> of_pass;
   of_pass.reserve(members.size());
-  for (const auto& member : members) of_pass.push_back({member.program, member.text.source()});
+  for (const auto& member : members)
+    of_pass.push_back({member.program.get(), member.text->source()});
   return of_pass;
 }
 
@@ -33,7 +34,7 @@ Replicas::~Replicas() { CONCERT_CHECK(sets_.empty() && retired_.empty()); }
 std::list<Replicas::Set>::iterator Replicas::FindSet(const kernels::Program& program) {
   return std::find_if(sets_.begin(), sets_.end(), [&](const Set& set) {
     return std::any_of(set.members.begin(), set.members.end(),
-                       [&](const Member& member) { return member.program == &program; });
+                       [&](const Member& member) { return member.program.get() == &program; });
   });
 }
 
@@ -43,40 +44,53 @@ std::vector<uint32_t> Replicas::SessionsOf(const Set& set) {
   return sessions;
 }
 
-std::vector<uint32_t> Replicas::Join(const kernels::Program& program, ProgramText text,
-                                     uint32_t session, Account& account) {
-  if (!IsWorthIt(kernels::MostShared(program), program)) return {};
-  const uint64_t hash = kernels::HashForPass(program);
+std::optional<Replicas::Union> Replicas::Join(std::shared_ptr<const kernels::Program> program,
+                                              std::shared_ptr<const ProgramText> text,
+                                              uint32_t session, Account& account) {
+  if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
+  const uint64_t hash = kernels::HashForPass(*program);
   auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
-    return one.account == &account && one.gpu == program.gpu && one.hash == hash &&
+    return one.account == &account && one.gpu == program->gpu && one.hash == hash &&
            one.members.size() < kernels::kMaxPassMembers;
   });
   if (set == sets_.end()) {
     set = sets_.insert(set, Set{});
     set->account = &account;
-    set->gpu = program.gpu;
+    set->gpu = program->gpu;
     set->hash = hash;
   }
-  set->members.push_back({&program, std::move(text), session});
-  // Without a pass it stays in the set: with the next to join there is another try.
-  if (set->members.size() == 1 || !Unite(*set).ok()) return {};
+  set->members.push_back({std::move(program), std::move(text), session});
+  if (set->members.size() == 1) return std::nullopt;
+  Union joined;
+  joined.members_ = set->members;
+  joined.account_ = set->account;
+  joined.gpu_ = set->gpu;
+  return joined;
+}
+
+std::vector<uint32_t> Replicas::Unite(const Union& joined, Made made) {
+  // Without a pass they stay in the set: with the next to join there is another try.
+  if (!made.ok()) return {};
+  const auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
+    return !one.members.empty() &&
+           std::any_of(joined.members_.begin(), joined.members_.end(), [&](const Member& member) {
+             return member.program == one.members.front().program;
+           });
+  });
+  if (set == sets_.end() || set->members.size() < 2) {
+    Free(*made);
+    return {};
+  }
+  // Release: pairs with the scheduler's acquire.
+  for (const Member& member : set->members)
+    member.program->pass.store(made->pass.get(), std::memory_order_release);
+  made->pass->members_left = static_cast<uint32_t>(set->members.size());
+  Retire(std::exchange(set->memory, *std::move(made)));
   return SessionsOf(*set);
 }
 
-// Gives all members a new pass.
-absl::Status Replicas::Unite(Set& set) {
-  absl::StatusOr<PassMemory> made = MakePass(set);
-  if (!made.ok()) return made.status();
-  // Release: pairs with the scheduler's acquire.
-  for (const Member& member : set.members)
-    member.program->pass.store(made->pass.get(), std::memory_order_release);
-  made->pass->members_left = made->pass->member_count;
-  Retire(std::exchange(set.memory, *std::move(made)));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(const Set& set) {
-  const std::vector<kernels::PassMember> members = MembersOf(set.members);
+Replicas::Made Replicas::MakePass(const Union& joined) const {
+  const std::vector<kernels::PassMember> members = MembersOf(joined.members_);
   const size_t ops = members[0].source.ops.size() * members.size();
   if (ops > CONCERT_MAX_PROGRAM_OPS) {
     return absl::ResourceExhaustedError(
@@ -87,12 +101,12 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(const Set& set) {
   if (!IsWorthIt(plan->shared_bytes, *members[0].program)) {
     return absl::FailedPreconditionError(absl::StrCat("runs share ", plan->shared_bytes, " bytes"));
   }
-  Device& device = node_.gpu(set.gpu);
+  Device& device = node_.gpu(joined.gpu_);
   const uint64_t workspace_bytes = device.program_workspace_bytes();
-  const absl::StatusOr<Allocation> allocation =
-      AllocateOwn(device, *set.account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
+  const absl::StatusOr<Allocation> allocation = AllocateOwn(
+      device, *joined.account_, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
   if (!allocation.ok()) return allocation.status();
-  PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = set.account};
+  PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = joined.account_};
   absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
       kernels::BindPass(members, *plan, allocation->address);
   absl::Status status = pass.status();
@@ -110,7 +124,8 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(const Set& set) {
 std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
   const auto set = FindSet(program);
   if (set == sets_.end()) return {};
-  std::erase_if(set->members, [&](const Member& member) { return member.program == &program; });
+  std::erase_if(set->members,
+                [&](const Member& member) { return member.program.get() == &program; });
   std::vector<uint32_t> others = SessionsOf(*set);
   if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
     --pass->members_left;
@@ -132,7 +147,7 @@ void Replicas::Retire(PassMemory memory) {
   retired_.push_back(std::move(memory));
 }
 
-void Replicas::Free(PassMemory& memory) {
+void Replicas::Free(PassMemory& memory) const {
   memory.pass.reset();  // before what it lies in
   FreeOwn(node_.gpu(memory.allocation.gpu), *memory.account, memory.allocation);
 }

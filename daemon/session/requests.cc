@@ -1,5 +1,8 @@
 // The control protocol's requests after Hello, one handler each.
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +16,9 @@ namespace {
 constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 46;
 // Communicators of one session: every one is looked up by its ops.
 constexpr size_t kMaxMemberships = 256;
+
+// Its memory is charged to who keeps it.
+constexpr std::array kSealedBufferCharges = {Charge{Resource::kBuffers}};
 
 absl::Status IssuerIsBehind() {
   return absl::ResourceExhaustedError(
@@ -47,15 +53,19 @@ absl::Status CheckSealable(const Session& session, uint32_t index, uint32_t hand
       "; seal weights before the programs that use them are registered"));
 }
 
+bool MayTakeLong(uint16_t request) {
+  return request == CONCERT_CONTROL_SEAL_BUFFER || request == CONCERT_CONTROL_CREATE_PROGRAM;
+}
+
 }  // namespace
 
 void Server::HandleReadable(Session& session) {
+  if (session.state != Session::State::kOpen) return;
+  // Of a session with an errand only the client's end is watched.
+  if (session.awaits_errand || session.errand != nullptr) return Close(session, {});
   for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
        ++i) {
-    // It may take milliseconds: not each session's in the same turn. It stays in the socket, which
-    // is readable in the next one.
-    if (NextType(session.socket.get()) == CONCERT_CONTROL_SEAL_BUFFER)
-      return seal_turns_.Want(session.id, session.uid);
+    if (MayTakeLong(NextType(session.socket.get()))) return AwaitErrand(session);
     if (!HandleNext(session)) return;
   }
 }
@@ -75,16 +85,40 @@ bool Server::HandleNext(Session& session) {
   return true;
 }
 
-void Server::SealInTurn() {
-  for (uint32_t i = 0; i < PerTurn(Work::kSeals); ++i) {
-    const std::optional<uint32_t> next = seal_turns_.Next();
-    if (!next.has_value()) break;
-    const auto found = sessions_.find(*next);
-    if (found != sessions_.end() && found->second->state == Session::State::kOpen)
-      HandleNext(*found->second);
-  }
-  seal_turns_.EndTurn();
+// The request stays in the socket, so that sessions which wait hold nothing.
+void Server::AwaitErrand(Session& session) {
+  session.awaits_errand = true;
+  errand_turns_.Want(session.id, session.uid);
+  WatchRequests(session, false);
 }
+
+void Server::BeginErrands() {
+  for (uint32_t i = 0; i < PerTurn(Work::kErrands) && !errands_.busy(); ++i) {
+    const std::optional<uint32_t> next = errand_turns_.Next();
+    if (!next.has_value()) return;
+    Session& session = *sessions_.at(*next);  // Close forgets those that go
+    session.awaits_errand = false;
+    HandleNext(session);
+    const bool refused = session.state == Session::State::kOpen && session.errand == nullptr;
+    if (refused) WatchRequests(session, true);
+  }
+}
+
+void Server::WatchRequests(const Session& session, bool watch) {
+  epoll_event event{.events = EPOLLRDHUP | (watch ? EPOLLIN : 0u), .data = {.u64 = session.id}};
+  CONCERT_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, session.socket.get(), &event) == 0);
+}
+
+template <typename Answer>
+void Server::EndErrand(Session& session, const absl::Status& status, Answer& reply) {
+  const std::unique_ptr<Packet> request = std::move(session.errand);
+  if (session.state == Session::State::kOpen) {
+    WatchRequests(session, true);
+    return Send(session, *request, status, reply);
+  }
+  if (--session.releases_due == 0) Release(session);
+}
+template void Server::EndErrand(Session&, const absl::Status&, concert_program_reply&);
 
 void Server::HandlePacket(Session& session, Packet& packet) {
   const uint16_t type = packet.header().type;
@@ -236,7 +270,7 @@ absl::Status Server::FinishCharge(Session& session, const absl::StatusOr<Allocat
 }
 
 uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
-                           std::unique_ptr<kernels::Program> program,
+                           std::shared_ptr<kernels::Program> program,
                            std::optional<SealedMemory::Holding> sealed) {
   const uint32_t index = session.free_buffers.front();
   session.free_buffers.pop_front();
@@ -280,7 +314,7 @@ void Server::FinishBuffer(Session& session, uint32_t index) {
 void Server::FreeBuffer(Session& session, uint32_t index) {
   Session::Buffer& buffer = session.buffers[index];
   CONCERT_CHECK(buffer.used);
-  if (const std::unique_ptr<kernels::Program> program = std::move(buffer.program);
+  if (const std::shared_ptr<kernels::Program> program = std::move(buffer.program);
       program != nullptr) {
     ForgetProgram(session, index, *program);
   }
@@ -371,33 +405,49 @@ absl::StatusOr<uint32_t> Server::FindBuffer(const Session& session, uint32_t han
                                           "and has not released"));
 }
 
-void Server::HandleSealBuffer(Session& session, const Packet& packet) {
-  const concert_seal_buffer& request = packet.as<concert_seal_buffer>();
+void Server::HandleSealBuffer(Session& session, Packet& packet) {
   concert_buffer_reply reply{};
-  const absl::Status status = request.reserved == 0
-                                  ? Seal(session, request.buffer, reply)
-                                  : absl::InvalidArgumentError(absl::StrCat(
-                                        "reserved is ", request.reserved, "; it must be 0"));
-  Send(session, packet, status, reply);
+  const absl::StatusOr<uint32_t> index = ChargeSeal(session, packet.as<concert_seal_buffer>());
+  if (!index.ok()) return Send(session, packet, index.status(), reply);
+  session.errand = std::make_unique<Packet>(std::move(packet));
+  const Session::Buffer& buffer = session.buffers[*index];
+  errands_.Begin<absl::StatusOr<SealedMemory::Kept>>(
+      [this, &account = *session.account, from = buffer.allocation, bytes = buffer.bytes] {
+        return sealed_memory_.Keep(account, from, bytes);
+      },
+      [this, &session, index = *index](const absl::StatusOr<SealedMemory::Kept>& kept) {
+        FinishSeal(session, index, kept);
+      });
 }
 
-absl::Status Server::Seal(Session& session, uint32_t handle, concert_buffer_reply& reply) {
-  const absl::StatusOr<uint32_t> index = FindBuffer(session, handle);
-  if (!index.ok()) return index.status();
-  if (absl::Status status = CheckSealable(session, *index, handle); !status.ok()) return status;
-  const Charge charge{Resource::kBuffers};
-  if (absl::Status status = ChargeEntry(session, {&charge, 1}); !status.ok()) return status;
-  const uint64_t bytes = session.buffers[*index].bytes;
-  const absl::StatusOr<SealedMemory::Holding> holding =
-      sealed_memory_.Seal(*session.account, session.id, session.buffers[*index].allocation, bytes);
-  if (!holding.ok()) {
-    session.account->ReleaseAll({&charge, 1});  // the entry stays the session's
-    return holding.status();
+// For the sealed buffer's place in the table. The index of the one that is to be sealed.
+absl::StatusOr<uint32_t> Server::ChargeSeal(Session& session, const concert_seal_buffer& request) {
+  if (request.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reserved is ", request.reserved, "; it must be 0"));
   }
-  reply.buffer = AddBuffer(session, holding->allocation(), bytes, nullptr, *holding);
-  reply.allocation_bytes = holding->allocation().bytes;
-  GiveUpBuffer(session, *index);
-  return absl::OkStatus();
+  absl::StatusOr<uint32_t> index = FindBuffer(session, request.buffer);
+  if (!index.ok()) return index;
+  absl::Status status = CheckSealable(session, *index, request.buffer);
+  if (status.ok()) status = ChargeEntry(session, kSealedBufferCharges);
+  if (!status.ok()) return status;
+  return index;
+}
+
+void Server::FinishSeal(Session& session, uint32_t index,
+                        const absl::StatusOr<SealedMemory::Kept>& kept) {
+  concert_buffer_reply reply{};
+  if (kept.ok() && session.state == Session::State::kOpen) {
+    const SealedMemory::Holding holding = sealed_memory_.Hold(*kept, session.id);
+    const uint64_t bytes = session.buffers[index].bytes;
+    reply.buffer = AddBuffer(session, holding.allocation(), bytes, nullptr, holding);
+    reply.allocation_bytes = holding.allocation().bytes;
+    GiveUpBuffer(session, index);
+  } else {
+    if (kept.ok()) sealed_memory_.GiveUp(*kept);
+    session.account->ReleaseAll(kSealedBufferCharges);  // the entry stays the session's
+  }
+  EndErrand(session, kept.status(), reply);
 }
 
 // Now, or with the last program that uses it.

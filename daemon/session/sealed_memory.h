@@ -22,10 +22,11 @@
 #include "absl/status/statusor.h"
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon {
 
-// Control thread only, but for bytes().
+// The control thread's, but for Keep and bytes().
 class SealedMemory {
  private:
   struct Key {
@@ -38,7 +39,8 @@ class SealedMemory {
   struct Entry {
     Allocation allocation;
     Account* account;             // alive: it is charged for the allocation
-    std::list<uint32_t> holders;  // their sessions, the first to come first
+    std::list<uint32_t> holders;  // their sessions, the first to come first; the control thread's
+    uint32_t uses;                // holders, and who has it from Keep; guarded by mutex_
   };
   using Entries = std::multimap<Key, Entry>;
 
@@ -50,6 +52,13 @@ class SealedMemory {
   // Of a GPU: what entries take, and what they would take more if each holder had its own.
   struct Bytes {
     uint64_t held = 0, saved = 0;
+  };
+
+  // An entry that stays while it is kept. To be given to Hold or to GiveUp, once.
+  class Kept {
+    friend class SealedMemory;
+    explicit Kept(Entries::iterator entry) : entry_(entry) {}
+    Entries::iterator entry_;
   };
 
   // One holder's. To be given to Release once.
@@ -75,18 +84,20 @@ class SealedMemory {
   SealedMemory(const SealedMemory&) = delete;
   SealedMemory& operator=(const SealedMemory&) = delete;
 
-  // Memory with the `bytes` that `from` begins with, for ops that read it, held by a session of the
-  // account's user. `account` is charged for each entry, not for each holder: Resource::kMappings
-  // and kBufferBytes. RESOURCE_EXHAUSTED: its quota or the GPU has no room for a copy. Takes as
-  // long as the device's Digest, Same and Copy.
-  absl::StatusOr<Holding> Seal(Account& account, uint32_t session, const Allocation& from,
-                               uint64_t bytes);
+  // Memory with the `bytes` that `from` begins with, for ops that read it. `account` is charged for
+  // each entry, not for each holder: Resource::kMappings and kBufferBytes. RESOURCE_EXHAUSTED: its
+  // quota or the GPU has no room for a copy. Takes as long as the device's Digest, Same and Copy.
+  // One thread at a time, beside the control thread.
+  absl::StatusOr<Kept> Keep(Account& account, const Allocation& from, uint64_t bytes);
+  // From here on a session of that user holds it.
+  Holding Hold(const Kept& kept, uint32_t session);
+  void GiveUp(const Kept& kept) { EndUse(kept.entry_); }
   // Frees it with its last holder. If this was the first of several, the session of who is that
   // now, perhaps the same: its holding, of as many bytes, is not shared any more. REQUIRES: no
   // launched op uses it for this holder.
   std::optional<uint32_t> Release(const Holding& holding);
 
-  size_t size() const { return entries_.size(); }
+  size_t size() const;
   // Any thread: as of a moment ago, the one perhaps without the other.
   Bytes bytes(int gpu) const;
 
@@ -95,12 +106,19 @@ class SealedMemory {
     std::atomic<uint64_t> held{0}, saved{0};
   };
 
-  // The entry with the key whose contents are those of `from`; end() if there is none.
-  absl::StatusOr<Entries::iterator> Find(const Key& key, const Allocation& from);
-  absl::StatusOr<Entries::iterator> Add(Account& account, const Allocation& from, uint64_t bytes);
+  // The entry with the key whose contents are those of `from`, kept; none if there is none.
+  absl::StatusOr<std::optional<Kept>> Find(const Key& key, const Allocation& from);
+  absl::StatusOr<Kept> Add(Account& account, const Allocation& from, uint64_t bytes);
+  // Those that are compared, each kept.
+  std::vector<Entries::iterator> Candidates(const Key& key);
+  // Frees the entry with its last use.
+  void EndUse(Entries::iterator entry);
 
   Node& node_;
-  Entries entries_;
+  // Never held while a device works. Entries that are in use stay where they are, and what is not
+  // said to be guarded is read without it.
+  mutable Mutex mutex_;
+  Entries entries_ CONCERT_GUARDED_BY(mutex_);
   std::vector<Counters> counters_;  // by GPU
 };
 

@@ -30,7 +30,8 @@ constexpr int64_t kForgetEveryNs = 1'000'000'000;
 constexpr uint64_t kListenerKey = uint64_t{1} << 32;
 constexpr uint64_t kWakeKey = kListenerKey + 1;
 constexpr uint64_t kControlKey = kListenerKey + 2;
-static_assert(kControlKey < Connections::kFirstKey);
+constexpr uint64_t kErrandKey = kListenerKey + 3;
+static_assert(kErrandKey < Connections::kFirstKey);
 
 absl::Status Errno(const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -77,7 +78,8 @@ absl::Status Server::Listen() {
   if (listen(listener_.get(), SOMAXCONN) != 0) return Errno("listen");
   const std::pair<int, uint64_t> watched[] = {{listener_.get(), kListenerKey},
                                               {wake_.get(), kWakeKey},
-                                              {engine_.control().wake_fd(), kControlKey}};
+                                              {engine_.control().wake_fd(), kControlKey},
+                                              {errands_.wake_fd(), kErrandKey}};
   for (const auto& [fd, key] : watched) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = key}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Errno("epoll_ctl");
@@ -114,9 +116,11 @@ void Server::Run() {
     }
     const bool late = SendLate();
     engine_.control().PrepareSleep();
-    const bool more = !engine_.control().empty() || !ending_.empty();
+    const bool more = !engine_.control().empty() || !ending_.empty() ||
+                      (errand_turns_.anybody_waits() && !errands_.busy());
     HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
-    SealInTurn();
+    errands_.Finish();
+    BeginErrands();
     HandleControlEvents();
     EndSessions();
     replicas_.Collect();
@@ -140,7 +144,7 @@ void Server::HandleEvents(int timeout_ms) {
     } else if (key == kWakeKey) {
       eventfd_t ignored;
       eventfd_read(wake_.get(), &ignored);
-    } else if (key != kControlKey) {
+    } else if (key != kControlKey && key != kErrandKey) {
       const auto found = sessions_.find(static_cast<uint32_t>(key));
       if (found != sessions_.end()) HandleReadable(*found->second);
     }

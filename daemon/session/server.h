@@ -24,10 +24,11 @@
 #include "daemon/service/unix_socket.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/connections.h"
+#include "daemon/session/errand_turns.h"
+#include "daemon/session/errands.h"
 #include "daemon/session/packet.h"
-#include "daemon/session/program_text.h"
+#include "daemon/session/program_maker.h"
 #include "daemon/session/replicas.h"
-#include "daemon/session/seal_turns.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
 #include "proto/mutex.h"
@@ -126,21 +127,27 @@ class Server {
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
   bool HandleNext(Session& session);
-  // Of the sessions that HandleReadable left at a request to seal, lets as many as a turn has room
-  // for.
-  void SealInTurn();
+  // Requests that may take long (errands.h). The session waits for its turn, or has none to wait
+  // for any more; meanwhile nothing else is read of its socket.
+  void AwaitErrand(Session& session);
+  void BeginErrands();
+  // The answer to session.errand. Its session, if that was closed meanwhile, goes now.
+  template <typename Answer>
+  void EndErrand(Session& session, const absl::Status& status, Answer& reply);
+  void WatchRequests(const Session& session, bool watch);
   void HandlePacket(Session& session, Packet& packet);
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
   void HandleAllocateBuffer(Session& session, const Packet& packet);
   void HandleImportBuffer(Session& session, const Packet& packet);
   void HandleReleaseBuffer(Session& session, const Packet& packet);
-  void HandleSealBuffer(Session& session, const Packet& packet);
-  absl::Status Seal(Session& session, uint32_t handle, concert_buffer_reply& reply);
+  void HandleSealBuffer(Session& session, Packet& packet);
+  absl::StatusOr<uint32_t> ChargeSeal(Session& session, const concert_seal_buffer& request);
+  void FinishSeal(Session& session, uint32_t index, const absl::StatusOr<SealedMemory::Kept>& kept);
   // The entry of a buffer or program that the client has not released. NOT_FOUND, naming it.
   absl::StatusOr<uint32_t> FindBuffer(const Session& session, uint32_t handle) const;
   void HandleJoinCommunicator(Session& session, const Packet& packet);
-  void HandleCreateProgram(Session& session, const Packet& packet);
+  void HandleCreateProgram(Session& session, Packet& packet);
   void HandleLeaveCommunicator(Session& session, const Packet& packet);
   absl::StatusOr<Membership> Join(Session& session, const concert_join_communicator& request);
   void Leave(Session& session, const Membership& membership, int gpu);
@@ -155,14 +162,12 @@ class Server {
   // Ops may use the `bytes` that the client asked for, not what they were rounded up to. The
   // handle.
   uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
-                     std::unique_ptr<kernels::Program> program = nullptr,
+                     std::shared_ptr<kernels::Program> program = nullptr,
                      std::optional<SealedMemory::Holding> sealed = std::nullopt);
   // Programs (programs.cc).
-  absl::Status Register(Session& session, const concert_create_program& request, int fd,
-                        concert_program_reply& reply);
-  absl::StatusOr<std::unique_ptr<kernels::Program>> MakeProgram(
-      Session& session, const concert_create_program& request, const ProgramText& text,
-      Allocation& arena);
+  absl::Status ChargeProgram(Session& session, const concert_create_program& request);
+  void FinishProgram(Session& session, absl::StatusOr<MadeProgram> made);
+  void UniteReplicas(Session& session, Replicas::Union joined, concert_program_reply reply);
   void PublishAll(const std::vector<uint32_t>& sessions);
   void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
   void GiveUpBuffer(Session& session, uint32_t index);
@@ -191,15 +196,17 @@ class Server {
   std::deque<uint32_t> ending_;  // sessions whose buffers are being freed
   Communicators communicators_;
   SealedMemory sealed_memory_;
-  SealTurns seal_turns_;
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;
+  ErrandTurns errand_turns_;
   uint32_t next_session_;
   int64_t next_forgetting_ns_ = 0;
 
   mutable Mutex mutex_;
   std::map<uint32_t, SessionSummary> summaries_ CONCERT_GUARDED_BY(mutex_);  // by id
+
+  Errands errands_;  // last: its thread uses what is above
 };
 
 }  // namespace concert::daemon

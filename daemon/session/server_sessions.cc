@@ -174,7 +174,9 @@ void Server::Close(Session& session, const Failure& why) {
     const auto [membership, gpu] = session.memberships.back();
     Leave(session, membership, gpu);
   }
-  session.releases_due = engine_.gpu_count();
+  errand_turns_.Forget(session.id);
+  session.awaits_errand = false;
+  session.releases_due = engine_.gpu_count() + (session.errand != nullptr ? 1 : 0);
   for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
     Tell(gpu, DispatcherMessage(DispatcherMessage::Type::kRemoveSession, session.id));
   }

@@ -15,6 +15,7 @@
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
 #include "daemon/sched/messages.h"
+#include "daemon/session/packet.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session_memory.h"
 #include "kernels/program/program.h"
@@ -55,7 +56,7 @@ struct Session {
     bool used = false;
     int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
     // A program's arena, whose handle is the program's.
-    std::unique_ptr<kernels::Program> program;
+    std::shared_ptr<kernels::Program> program;
     uint32_t programs = 0;  // that use it
     bool given_up = false;  // by the client, while programs use it
   };
@@ -79,7 +80,10 @@ struct Session {
   // Unused entries of `buffers`, the one that was given up longest ago first.
   std::deque<uint32_t> free_buffers;
   std::vector<std::pair<Membership, int>> memberships;  // and the rank's GPU
-  int releases_due = 0;  // dispatchers that have not answered kRemoveSession
+  // Of a session that is closing: dispatchers that have not answered kRemoveSession, and an errand.
+  int releases_due = 0;
+  bool awaits_errand = false;      // its turn
+  std::unique_ptr<Packet> errand;  // the request, while the errand is under way
 
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;

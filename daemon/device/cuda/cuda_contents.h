@@ -1,5 +1,5 @@
-// Looks at and copies what lies in one GPU's memory, by the kernels of kernels/digest. Control
-// thread only; every call waits for the GPU.
+// Looks at and copies what lies in one GPU's memory, by the kernels of kernels/digest. One
+// thread; every call waits for the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_CONTENTS_H_
 #define CONCERT_DAEMON_DEVICE_CUDA_CUDA_CONTENTS_H_
 

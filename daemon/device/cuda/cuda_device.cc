@@ -80,7 +80,7 @@ absl::Status CudaDevice::Init(int gpu_count, const CudaOptions& options) {
   info_.model.collective_sms = options.collective_sms;
   memory_.emplace(driver_, gpu_, gpu_count, /*shared=*/info_.peer_access, context_,
                   control_stream_);
-  contents_.emplace(driver_, gpu_, context_, control_stream_, kernels_.table());
+  contents_.emplace(driver_, gpu_, context_, errand_stream_, kernels_.table());
   if (absl::Status status = contents_->Init(); !status.ok()) return status;
   return WarmUp();
 }
@@ -104,7 +104,7 @@ absl::Status CudaDevice::CreateLanes() {
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &probe_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &program_stream_,
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &errand_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &side_stream_,
                                  CU_STREAM_NON_BLOCKING, greatest);
@@ -224,7 +224,7 @@ CudaDevice::~CudaDevice() {
   for (CUevent event : {control_event_, side_event_}) {
     if (event != nullptr) driver_.cuEventDestroy(event);
   }
-  for (CUstream stream : {control_stream_, probe_stream_, program_stream_, side_stream_}) {
+  for (CUstream stream : {control_stream_, probe_stream_, errand_stream_, side_stream_}) {
     if (stream != nullptr) driver_.cuStreamDestroy(stream);
   }
   driver_.cuCtxSetCurrent(nullptr);
@@ -346,7 +346,7 @@ kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
           .cublaslt = program_cublaslt_,
           .gemm_cache = program_gemm_cache_,
           .gpu = gpu_,
-          .stream = program_stream_,
+          .stream = errand_stream_,
           .workspace = 0,
           .workspace_bytes = 0,
           .sm_budget = 0};

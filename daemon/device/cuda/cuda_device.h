@@ -133,7 +133,7 @@ class CudaDevice : public Device {
   absl::Status PrepareStepKernel(const CudaOptions& options);
   absl::Status CreateHandle(cublasLtHandle_t& handle);
   absl::Status WarmUp();
-  // Of what the control thread captures, without a workspace.
+  // Of what errands capture, without a workspace.
   kernels::cuda::LaunchContext CaptureContext();
   void SeeOp(const LaunchRequest& launch);
   kernels::cuda::LaunchContext ContextOf(const LaunchRequest& launch);
@@ -156,7 +156,7 @@ class CudaDevice : public Device {
   CUstream control_stream_ = nullptr;
   CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
-  CUstream program_stream_ = nullptr;  // control thread: programs are captured here
+  CUstream errand_stream_ = nullptr;  // errands: programs are captured here, contents compared
   CUstream side_stream_ = nullptr;
   CUevent side_event_ = nullptr;
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned

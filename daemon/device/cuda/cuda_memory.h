@@ -1,5 +1,5 @@
 // One GPU's memory: pool memory by the virtual-memory API, clients' memory by CUDA IPC or VMM file
-// descriptors, and blocking copies for tests and tools. Control thread only.
+// descriptors, and blocking copies for tests and tools. One thread at a time, but for copies.
 #ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_MEMORY_H_
 #define CONCERT_DAEMON_DEVICE_CUDA_CUDA_MEMORY_H_
 

@@ -39,6 +39,7 @@ class MemoryDevice final : public bench::NullDevice {
   }
   absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) override {
     ++compared;
+    if (before_compare) before_compare();
     return std::memcmp(reinterpret_cast<void*>(a), reinterpret_cast<void*>(b), bytes) == 0;
   }
   absl::Status Copy(Address to, Address from, uint64_t bytes) override {
@@ -53,7 +54,7 @@ class MemoryDevice final : public bench::NullDevice {
   bool full = false;
   std::optional<uint64_t> digest;
   absl::Status digest_error, copy_error;
-  std::function<void()> before_copy;
+  std::function<void()> before_copy, before_compare;
 
  private:
   std::map<Address, std::unique_ptr<char[]>> memory_;
@@ -93,9 +94,9 @@ class SealedMemoryTest : public testing::Test {
   }
   SealedMemory::Holding Seal(std::string text, uint32_t uid = 1000, int gpu = 0,
                              uint32_t session = kSession) {
-    const auto holding = sealed_.Seal(accounts_.Of(uid), session, BufferOf(text, gpu), kBytes);
-    EXPECT_TRUE(holding.ok()) << holding.status();
-    return *holding;
+    const auto kept = sealed_.Keep(accounts_.Of(uid), BufferOf(text, gpu), kBytes);
+    EXPECT_TRUE(kept.ok()) << kept.status();
+    return sealed_.Hold(*kept, session);
   }
   static std::string TextOf(const SealedMemory::Holding& holding) {
     const std::string text(reinterpret_cast<const char*>(holding.allocation().address), kBytes);
@@ -185,7 +186,7 @@ TEST_F(SealedMemoryTest, UsersGpusAndSizesShareNothing) {
   const Allocation buffer = BufferOf(text);
   std::vector<SealedMemory::Holding> holdings = {Seal("weights"), Seal("weights", 1001),
                                                  Seal("weights", 1000, 1)};
-  holdings.push_back(*sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes - 1));
+  holdings.push_back(sealed_.Hold(*sealed_.Keep(accounts_.Of(1000), buffer, kBytes - 1), kSession));
   for (const auto& holding : holdings) EXPECT_FALSE(holding.shared());
   EXPECT_EQ(holdings[2].allocation().gpu, 1);
   EXPECT_EQ(node_.gpus[1].allocations(), 1u);
@@ -216,10 +217,11 @@ TEST_F(SealedMemoryTest, TheDigestThatIsKeptIsThatOfTheCopy) {
   std::string text = "before";
   const Allocation buffer = BufferOf(text);
   gpu_.before_copy = [&] { text.replace(0, 6, "meanwh"); };
-  const auto raced = sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes);
-  ASSERT_TRUE(raced.ok());
+  const auto kept = sealed_.Keep(accounts_.Of(1000), buffer, kBytes);
+  ASSERT_TRUE(kept.ok());
+  const SealedMemory::Holding raced = sealed_.Hold(*kept, kSession);
   gpu_.before_copy = nullptr;
-  EXPECT_EQ(TextOf(*raced), "meanwh");
+  EXPECT_EQ(TextOf(raced), "meanwh");
   EXPECT_FALSE(Seal("before").shared());
   const auto equal = Seal("meanwh");
   EXPECT_TRUE(equal.shared());
@@ -227,11 +229,47 @@ TEST_F(SealedMemoryTest, TheDigestThatIsKeptIsThatOfTheCopy) {
   EXPECT_EQ(TextOf(equal), "meanwh");
 }
 
+// The last holder may go while its memory is compared, and before who finds it equal holds it.
+TEST_F(SealedMemoryTest, WhatIsKeptStaysWithoutHolders) {
+  const auto first = Seal("weights");
+  bool is_held = true;
+  gpu_.before_compare = [&] {
+    if (std::exchange(is_held, false)) sealed_.Release(first);
+  };
+  std::string text = "weights";
+  const auto kept = sealed_.Keep(accounts_.Of(1000), BufferOf(text), kBytes);
+  ASSERT_TRUE(kept.ok());
+  ASSERT_FALSE(is_held);
+  EXPECT_EQ(sealed_.bytes(0).held, 0u);
+  ExpectUsed(1);
+  const auto second = sealed_.Hold(*kept, kSession);
+  EXPECT_FALSE(second.shared());
+  EXPECT_EQ(TextOf(second), "weights");
+  sealed_.Release(second);
+  ExpectUsed(0);
+}
+
+TEST_F(SealedMemoryTest, WhatIsComparedInVainMayGoMeanwhile) {
+  gpu_.digest = 7;
+  std::vector<SealedMemory::Holding> held = {Seal("one"), Seal("two")};
+  gpu_.before_compare = [&] {
+    for (const auto& holding : std::exchange(held, {})) sealed_.Release(holding);
+  };
+  std::string text = "three";
+  const auto kept = sealed_.Keep(accounts_.Of(1000), BufferOf(text), kBytes);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_TRUE(held.empty());
+  EXPECT_EQ(gpu_.allocations(), 1u);
+  sealed_.GiveUp(*kept);
+  ExpectUsed(0);
+  EXPECT_EQ(gpu_.allocations(), 0u);
+}
+
 TEST_F(SealedMemoryTest, AFailureLeavesNothing) {
   std::string text = "weights";
   const Allocation buffer = BufferOf(text);
   const auto code = [&] {
-    return sealed_.Seal(accounts_.Of(1000), kSession, buffer, kBytes).status().code();
+    return sealed_.Keep(accounts_.Of(1000), buffer, kBytes).status().code();
   };
   gpu_.full = true;
   EXPECT_EQ(code(), absl::StatusCode::kResourceExhausted);
@@ -254,7 +292,7 @@ TEST_F(SealedMemoryTest, AnEntryCountsAgainstTheQuotaAndAnotherHolderDoesNot) {
   for (const uint64_t left : {kBytes - 1, kRounding - 1}) {
     ASSERT_TRUE(account.TryCharge(Resource::kBufferBytes, room - left));
     std::string text = "weights";
-    const absl::Status status = sealed_.Seal(account, kSession, BufferOf(text), kBytes).status();
+    const absl::Status status = sealed_.Keep(account, BufferOf(text), kBytes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(status.message().find("buffer_bytes"), std::string::npos) << status;
     account.Release(Resource::kBufferBytes, room - left);

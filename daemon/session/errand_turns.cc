@@ -1,11 +1,15 @@
-#include "daemon/session/seal_turns.h"
+#include "daemon/session/errand_turns.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace concert::daemon {
 
-std::optional<uint32_t> SealTurns::Next() {
+void ErrandTurns::Forget(uint32_t session) {
+  std::erase_if(wanting_, [&](const Wanting& one) { return one.session == session; });
+}
+
+std::optional<uint32_t> ErrandTurns::Next() {
   if (wanting_.empty()) return std::nullopt;
   const auto last = [](const LastTurns& turns, uint32_t who) {
     const auto found = turns.find(who);
