@@ -1,14 +1,13 @@
 // The only door to hardware. A Node is all GPUs of one backend; a Device is one GPU. Two backends
 // implement this: cuda/ and sim/. tests/conformance runs one suite against both.
 //
-// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread, to its
-// errands' and to the tuner's, beside each other; what takes long of them, Digest, Same, Copy and
-// Prepare, to the errands'; Variants to the tuner's. Launch, Signal
-// and Order on a lane belong to one thread at a time: the GPU's dispatcher for the other lanes, the
-// collective issuer for what LaunchCollective enqueues (Order onto a collective lane is the
-// dispatcher's). Backends make those two safe beside each other and beside the memory functions.
-// Everything that Launch, Signal, Order and LaunchCollective need exists before traffic:
-// they allocate nothing and never wait for the GPU.
+// Threads: memory functions, RegisterHostMemory and Connect belong to the control thread, to that
+// of its errands and to the tuner's, beside each other; Digest, Same, Copy and Prepare to that of
+// errands; Variants to the tuner's. Launch, Signal and Order on a lane belong to one thread at a
+// time: the GPU's dispatcher for the other lanes, the collective issuer for what LaunchCollective
+// enqueues (Order onto a collective lane is the dispatcher's). Backends make those two safe beside
+// each other and beside the memory functions. Everything that Launch, Signal, Order and
+// LaunchCollective need exists before traffic: they allocate nothing and never wait for the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_DEVICE_H_
 #define CONCERT_DAEMON_DEVICE_DEVICE_H_
 

@@ -51,7 +51,7 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     {Work::kConnections, "connections accepted", "control", 16},
     {Work::kRequests, "requests of a session", "control", 16},
     // One is begun at a time; so many are refused at once.
-    {Work::kErrands, "buffers sealed and programs made, or refused", "control", 16},
+    {Work::kErrands, "requests begun that may take long, or refused", "control", 16},
     {Work::kEvents, "answers of dispatchers", "control", 256},
     // A session that ends may have thousands, and freeing one may be a call of the driver.
     {Work::kBuffers, "buffers freed of sessions that end", "control", 256},

@@ -109,10 +109,10 @@ void Server::HandleCreateProgram(Session& session, Packet& packet) {
   concert_program_reply reply{};
   if (absl::Status status = ChargeProgram(session, request); !status.ok())
     return Send(session, packet, status, reply);
-  session.errand = std::make_unique<Packet>(std::move(packet));
-  errands_.Begin<absl::StatusOr<MadeProgram>>(
+  BeginErrand<absl::StatusOr<MadeProgram>>(
+      session, packet,
       [&device = engine_.node().gpu(static_cast<int>(request.gpu)), &account = *session.account,
-       request, fd = session.errand->fds[0].get(), buffers = RangesOf(session)]() mutable {
+       request, fd = packet.fds[0].get(), buffers = RangesOf(session)]() mutable {
         return MakeProgram(device, account, request, fd, std::move(buffers));
       },
       [this, &session](absl::StatusOr<MadeProgram> made) {

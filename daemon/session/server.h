@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/config/defaults.h"
@@ -127,59 +128,93 @@ class Server {
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
   bool HandleNext(Session& session);
-  // Requests that may take long (errands.h). The session waits for its turn, or has none to wait
-  // for any more; meanwhile nothing else is read of its socket.
-  void AwaitErrand(Session& session);
-  void BeginErrands();
-  // The answer to session.errand. Its session, if that was closed meanwhile, goes now.
-  template <typename Answer>
-  void EndErrand(Session& session, const absl::Status& status, Answer& reply);
-  void WatchRequests(const Session& session, bool watch);
   void HandlePacket(Session& session, Packet& packet);
+  bool HasRing(const Session& session, uint32_t gpu) const;
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
-  void HandleAllocateBuffer(Session& session, const Packet& packet);
-  void HandleImportBuffer(Session& session, const Packet& packet);
+  template <typename Answer>
+  void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply) {
+    SendBytes(session, request, status, HeadOf(reply), sizeof(reply), {});
+  }
+  void SendBytes(Session& session, const Packet& request, const absl::Status& status,
+                 concert_control_reply& reply, size_t bytes, std::span<const int> fds);
+  // What every reply begins with.
+  template <typename Answer>
+  static concert_control_reply& HeadOf(Answer& reply) {
+    return reinterpret_cast<concert_control_reply&>(reply);
+  }
+
+  // Requests that may take long are errands. A session waits for its turn, and then for the errand;
+  // meanwhile nothing else is read of its socket.
+  void AwaitErrand(Session& session);
+  void BeginErrands();
+  // The session's errand is `work`, which is for the errands' thread; `finish` answers by
+  // EndErrand.
+  template <typename Result>
+  void BeginErrand(Session& session, Packet& request, absl::AnyInvocable<Result()> work,
+                   absl::AnyInvocable<void(Result)> finish) {
+    session.errand = std::make_unique<Packet>(std::move(request));
+    errands_.Begin<Result>(std::move(work), std::move(finish));
+  }
+  // Answers session.errand. A session that was closed meanwhile goes now.
+  template <typename Answer>
+  void EndErrand(Session& session, const absl::Status& status, Answer& reply,
+                 std::span<const int> fds = {}) {
+    EndErrandBytes(session, status, HeadOf(reply), sizeof(reply), fds);
+  }
+  void EndErrandBytes(Session& session, const absl::Status& status, concert_control_reply& reply,
+                      size_t bytes, std::span<const int> fds);
+  void WatchRequests(const Session& session, bool watch);
+
+  // Buffers (buffers.cc).
+  void HandleAllocateBuffer(Session& session, Packet& packet);
+  void HandleImportBuffer(Session& session, Packet& packet);
+  void BeginBuffer(Session& session, Packet& packet, uint32_t gpu, uint64_t bytes,
+                   absl::AnyInvocable<absl::StatusOr<Allocation>(Device&)> make);
+  void FinishNewBuffer(Session& session, const absl::StatusOr<Allocation>& allocation,
+                       uint64_t bytes);
   void HandleReleaseBuffer(Session& session, const Packet& packet);
   void HandleSealBuffer(Session& session, Packet& packet);
   absl::StatusOr<uint32_t> ChargeSeal(Session& session, const concert_seal_buffer& request);
   void FinishSeal(Session& session, uint32_t index, const absl::StatusOr<SealedMemory::Kept>& kept);
   // The entry of a buffer or program that the client has not released. NOT_FOUND, naming it.
   absl::StatusOr<uint32_t> FindBuffer(const Session& session, uint32_t handle) const;
-  void HandleJoinCommunicator(Session& session, const Packet& packet);
-  void HandleCreateProgram(Session& session, Packet& packet);
-  void HandleLeaveCommunicator(Session& session, const Packet& packet);
-  absl::StatusOr<Membership> Join(Session& session, const concert_join_communicator& request);
-  void Leave(Session& session, const Membership& membership, int gpu);
   // Checks and charges a buffer of `bytes`, with an entry for it in the table.
   absl::Status ChargeBuffer(Session& session, uint32_t gpu, uint64_t bytes);
   // What a buffer takes, with an entry for it in the table.
   absl::Status ChargeEntry(Session& session, std::span<const Charge> charges);
-  // Gives back what ChargeBuffer took, or charges for what it was rounded up to and adds the
-  // buffer.
-  absl::Status FinishCharge(Session& session, const absl::StatusOr<Allocation>& allocation,
-                            uint64_t bytes);
   // Ops may use the `bytes` that the client asked for, not what they were rounded up to. The
   // handle.
   uint32_t AddBuffer(Session& session, const Allocation& allocation, uint64_t bytes,
                      std::shared_ptr<kernels::Program> program = nullptr,
                      std::optional<SealedMemory::Holding> sealed = std::nullopt);
-  // Programs (programs.cc).
-  absl::Status ChargeProgram(Session& session, const concert_create_program& request);
-  void FinishProgram(Session& session, absl::StatusOr<MadeProgram> made);
-  void UniteReplicas(Session& session, Replicas::Union joined, concert_program_reply reply);
-  void PublishAll(const std::vector<uint32_t>& sessions);
-  void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
+  // What the client has released: now, or with the last program that uses it.
   void GiveUpBuffer(Session& session, uint32_t index);
   // Asks dispatchers to let go of it; FinishBuffer when all have.
   void ReleaseBuffer(Session& session, uint32_t index);
   void FinishBuffer(Session& session, uint32_t index);
   void FreeBuffer(Session& session, uint32_t index);
   void EndSharing(uint32_t session, uint64_t bytes);
-  bool HasRing(const Session& session, uint32_t gpu) const;
-  template <typename Answer>
-  void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply,
-            std::span<const int> fds = {});
+
+  // Programs (programs.cc).
+  void HandleCreateProgram(Session& session, Packet& packet);
+  absl::Status ChargeProgram(Session& session, const concert_create_program& request);
+  void FinishProgram(Session& session, absl::StatusOr<MadeProgram> made);
+  void UniteReplicas(Session& session, Replicas::Union joined, concert_program_reply reply);
+  void PublishAll(const std::vector<uint32_t>& sessions);
+  void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
+
+  // Memberships (memberships.cc).
+  void HandleJoinCommunicator(Session& session, Packet& packet);
+  absl::StatusOr<Communicators::Joined> Join(Session& session,
+                                             const concert_join_communicator& request);
+  absl::Status EnterCommunicator(Session& session, const concert_join_communicator& request,
+                                 const Communicators::Joined& joined,
+                                 concert_join_communicator_reply& reply);
+  void AbandonRank(Session& session, const concert_join_communicator& request,
+                   const Communicators::Joined& joined);
+  void HandleLeaveCommunicator(Session& session, const Packet& packet);
+  void Leave(Session& session, const Membership& membership, int gpu);
 
   const ServerOptions options_;
   Engine& engine_;

@@ -37,7 +37,7 @@ class RepeatedBatches {
   // a workspace.
   static constexpr size_t kBatches = 8, kPrograms = 4;
   // So often a batch is submitted op by op before it becomes a program: one that comes rarely must
-  // not pay for its registration, some milliseconds on the daemon's control thread.
+  // not pay for its registration, some milliseconds of the daemon's.
   static constexpr uint32_t kTimes = 4;
   // A program makes room for another when so many batches came since its last run, so that more
   // than kPrograms batches that take turns do not push one another out.
