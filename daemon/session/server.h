@@ -133,8 +133,9 @@ class Server {
   void HandleCreateQueue(Session& session, const Packet& packet);
   void HandleDestroyQueue(Session& session, const Packet& packet);
   template <typename Answer>
-  void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply) {
-    SendBytes(session, request, status, HeadOf(reply), sizeof(reply), {});
+  void Send(Session& session, const Packet& request, const absl::Status& status, Answer& reply,
+            std::span<const int> fds = {}) {
+    SendBytes(session, request, status, HeadOf(reply), sizeof(reply), fds);
   }
   void SendBytes(Session& session, const Packet& request, const absl::Status& status,
                  concert_control_reply& reply, size_t bytes, std::span<const int> fds);

@@ -1,0 +1,304 @@
+// What a session's errands do to others, on a device that takes as long as the test wants.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/clock.h"
+#include "daemon/sched/engine.h"
+#include "daemon/session/server.h"
+#include "daemon/telemetry/telemetry.h"
+#include "tests/bench/null_device.h"
+#include "tests/support/raw_client.h"
+
+namespace concert::daemon {
+namespace {
+
+using concert::test::RawClient;
+
+constexpr uint64_t kWeightBytes = 1 << 20;
+
+enum class Call { kNone, kAllocate, kDigest, kPrepareProgram, kPreparePass, kConnect };
+
+// Holds the calls of one kind up.
+class Gate {
+ public:
+  void HoldUp(Call call) { held_up_ = call; }
+  void Pass(Call call) {
+    if (held_up_ != call) return;
+    entered_.release();
+    opened_.acquire();
+  }
+  // Returns when a call is held up.
+  void Await() { entered_.acquire(); }
+  void Open() {
+    held_up_ = Call::kNone;
+    opened_.release();
+  }
+
+ private:
+  std::atomic<Call> held_up_{Call::kNone};
+  std::counting_semaphore<> entered_{0}, opened_{0};
+};
+
+class GatedDevice final : public bench::NullDevice {
+ public:
+  explicit GatedDevice(Gate& gate) : gate_(gate) {}
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    gate_.Pass(Call::kAllocate);
+    ++allocations;
+    return bench::NullDevice::Allocate(bytes);
+  }
+  void Free(const Allocation&) override { --allocations; }
+  absl::StatusOr<uint64_t> Digest(Address, uint64_t) override {
+    gate_.Pass(Call::kDigest);
+    return 7;
+  }
+  absl::Status Prepare(kernels::Program&) override {
+    gate_.Pass(Call::kPrepareProgram);
+    return absl::OkStatus();
+  }
+  absl::Status Prepare(kernels::Pass&) override {
+    gate_.Pass(Call::kPreparePass);
+    return absl::OkStatus();
+  }
+
+  std::atomic<int> allocations{0};  // that are there
+
+ private:
+  Gate& gate_;
+};
+
+class GatedNode final : public Node {
+ public:
+  int gpu_count() const override { return 1; }
+  GatedDevice& gpu(int) override { return device_; }
+  absl::StatusOr<Address> RegisterHostMemory(void* data, uint64_t) override {
+    return reinterpret_cast<Address>(data);
+  }
+  void UnregisterHostMemory(void*) override {}
+  absl::Status Connect(std::span<const int>) override {
+    gate.Pass(Call::kConnect);
+    return absl::OkStatus();
+  }
+  absl::Status LaunchCollective(std::span<const RankPart>,
+                                const policies::TransportChoice&) override {
+    return absl::OkStatus();
+  }
+
+  Gate gate;
+
+ private:
+  GatedDevice device_{gate};
+};
+
+class ServerErrandsTest : public testing::Test {
+ protected:
+  ServerErrandsTest() {
+    char folder[] = "/tmp/concert-errands-XXXXXX";
+    CONCERT_CHECK(mkdtemp(folder) != nullptr);
+    folder_ = folder;
+    RecordRing* ring = telemetry_.AddRing(0);
+    EngineOptions options;
+    options.policy = "priority";
+    engine_ = Engine::Create(options, node_, std::span(&ring, 1)).value();
+    server_ = Server::Create({.socket_path = socket()}, *engine_).value();
+    engine_->Start();
+    server_->Start();
+  }
+  ~ServerErrandsTest() override {
+    server_.reset();
+    engine_.reset();
+    rmdir(folder_.c_str());
+  }
+
+  std::string socket() const { return folder_ + "/concert.sock"; }
+  Gate& gate() { return node_.gate; }
+  uint64_t used(Resource resource) const { return engine_->accounts().node().of(resource); }
+  static bool HasAnswer(const RawClient& client) {
+    pollfd answer{.fd = client.socket(), .events = POLLIN, .revents = 0};
+    return poll(&answer, 1, 0) == 1;
+  }
+  // Waits until there is nothing left of any session.
+  void ExpectNothingLeft() {
+    while (server_->session_count() > 0) std::this_thread::yield();
+    for (const Resource resource : {Resource::kBuffers, Resource::kMappings, Resource::kBufferBytes,
+                                    Resource::kBufferHandles, Resource::kProgramOps}) {
+      EXPECT_EQ(used(resource), 0u) << static_cast<int>(resource);
+    }
+    EXPECT_EQ(node_.gpu(0).allocations, 0);
+    EXPECT_EQ(server_->sealed_bytes(0).held, 0u);
+  }
+
+  static concert_seal_buffer SealOf(uint32_t buffer) {
+    auto request = RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER);
+    request.buffer = buffer;
+    return request;
+  }
+  static uint32_t Seal(const RawClient& client, uint32_t buffer) {
+    return client.Call<concert_buffer_reply>(SealOf(buffer)).buffer;
+  }
+  // A GEMM of a binding with the weights, whose bytes are most of what it reads.
+  static concert_program_reply Register(const RawClient& client, uint32_t weights) {
+    const std::array<concert_program_slot, 2> slots = {
+        {{.role = CONCERT_SLOT_BINDING, .reserved = 0, .bytes = 16 * 512 * 2},
+         {.role = CONCERT_SLOT_BINDING, .reserved = 0, .bytes = 16 * 1024 * 2}}};
+    concert_descriptor op{};
+    op.kind = CONCERT_OP_GEMM;
+    concert_gemm_body& gemm = op.body.gemm;
+    gemm.m = 16, gemm.n = 1024, gemm.k = 512;
+    gemm.batch = 1;
+    gemm.a.buffer = CONCERT_SLOT_HANDLE(0);
+    gemm.w.buffer = weights;
+    gemm.d.buffer = CONCERT_SLOT_HANDLE(1);
+    return client.CreateProgram(slots, {&op, 1});
+  }
+
+  std::string folder_;
+  GatedNode node_;
+  Telemetry telemetry_{[] { return NowNs(); }};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerErrandsTest, OthersConnectAndWorkMeanwhile) {
+  RawClient slow(socket()), other(socket());
+  ASSERT_TRUE(slow.Hello());
+  ASSERT_TRUE(other.Hello());
+  const uint32_t buffer = slow.AllocateBuffer(64);
+  concert_descriptor copy{};
+  copy.kind = CONCERT_OP_COPY;
+  copy.body.copy.src.buffer = other.AllocateBuffer(64);
+  copy.body.copy.dst.buffer = other.AllocateBuffer(64);
+  copy.body.copy.bytes = 64;
+  gate().HoldUp(Call::kDigest);
+  ASSERT_TRUE(slow.Send(SealOf(buffer)));
+  gate().Await();
+  const uint32_t queue = other.CreateQueue();
+  copy.queue = static_cast<uint16_t>(queue);
+  ASSERT_TRUE(other.Push(copy));
+  other.Wake();
+  EXPECT_TRUE(other.WaitForTimeline(queue, 1));
+  RawClient another(socket());
+  EXPECT_TRUE(another.Hello());
+  EXPECT_FALSE(HasAnswer(slow));
+  gate().Open();
+  EXPECT_FALSE(slow.Receive().empty());
+  slow.Disconnect(), other.Disconnect(), another.Disconnect();
+  ExpectNothingLeft();
+}
+
+TEST_F(ServerErrandsTest, NothingElseOfTheSessionIsReadMeanwhile) {
+  RawClient client(socket());
+  ASSERT_TRUE(client.Hello());
+  const uint32_t buffer = client.AllocateBuffer(64);
+  gate().HoldUp(Call::kDigest);
+  ASSERT_TRUE(client.Send(SealOf(buffer)));
+  gate().Await();
+  auto release = RawClient::Make<concert_release_buffer>(CONCERT_CONTROL_RELEASE_BUFFER);
+  release.buffer = buffer;
+  ASSERT_TRUE(client.Send(release));
+  RawClient other(socket());
+  ASSERT_TRUE(other.Hello());  // behind it in any order in which sockets are read
+  EXPECT_FALSE(HasAnswer(client));
+  gate().Open();
+  EXPECT_EQ(client.Receive().size(), sizeof(concert_buffer_reply));
+  const std::vector<char> packet = client.Receive();
+  ASSERT_EQ(packet.size(), sizeof(concert_control_reply));
+  // It was given up by being sealed.
+  EXPECT_EQ(reinterpret_cast<const concert_control_reply*>(packet.data())->status,
+            static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND));
+}
+
+TEST_F(ServerErrandsTest, ASessionThatEndsMeanwhileLeavesNothing) {
+  for (const Call call : {Call::kAllocate, Call::kDigest, Call::kPrepareProgram, Call::kConnect}) {
+    SCOPED_TRACE(static_cast<int>(call));
+    RawClient client(socket());
+    ASSERT_TRUE(client.Hello());
+    const uint32_t weights = client.AllocateBuffer(kWeightBytes);
+    gate().HoldUp(call);
+    std::thread asks([&] {
+      if (call == Call::kAllocate) client.AllocateBuffer(64);
+      if (call == Call::kDigest) Seal(client, weights);
+      if (call == Call::kPrepareProgram) Register(client, weights);
+      if (call == Call::kConnect) client.Join("alone", 0, 1);
+    });
+    gate().Await();
+    shutdown(client.socket(), SHUT_RDWR);
+    asks.join();
+    while (!server_->Sessions().at(0).closing) std::this_thread::yield();
+    RawClient other(socket());
+    EXPECT_TRUE(other.Hello());
+    EXPECT_GT(node_.gpu(0).allocations, 0);  // what the errand uses
+    gate().Open();
+    other.Disconnect();
+    ExpectNothingLeft();
+  }
+}
+
+TEST_F(ServerErrandsTest, WhoWaitsForATurnMayLeave) {
+  RawClient slow(socket()), leaves(socket()), stays(socket());
+  for (RawClient* client : {&slow, &leaves, &stays}) ASSERT_TRUE(client->Hello());
+  const uint32_t buffer = slow.AllocateBuffer(64);
+  gate().HoldUp(Call::kDigest);
+  ASSERT_TRUE(slow.Send(SealOf(buffer)));
+  gate().Await();
+  auto allocate = RawClient::Make<concert_allocate_buffer>(CONCERT_CONTROL_ALLOCATE_BUFFER);
+  allocate.bytes = 64;
+  ASSERT_TRUE(leaves.Send(allocate));
+  ASSERT_TRUE(stays.Send(allocate));
+  leaves.Disconnect();
+  while (server_->session_count() > 2) std::this_thread::yield();
+  EXPECT_FALSE(HasAnswer(stays));
+  gate().Open();
+  EXPECT_FALSE(slow.Receive().empty());
+  EXPECT_FALSE(stays.Receive().empty());
+  slow.Disconnect(), stays.Disconnect();
+  ExpectNothingLeft();
+}
+
+TEST_F(ServerErrandsTest, AReplicaMayLeaveWhileItsPassIsMade) {
+  RawClient first(socket()), second(socket());
+  for (RawClient* client : {&first, &second}) ASSERT_TRUE(client->Hello());
+  const auto status_of = [](const concert_program_reply& reply) { return reply.reply.status; };
+  ASSERT_EQ(status_of(Register(first, Seal(first, first.AllocateBuffer(kWeightBytes)))),
+            static_cast<uint32_t>(CONCERT_ABI_OK));
+  const uint32_t weights = Seal(second, second.AllocateBuffer(kWeightBytes));
+  gate().HoldUp(Call::kPreparePass);
+  concert_program_reply reply{};
+  std::thread registers([&] { reply = Register(second, weights); });
+  gate().Await();
+  first.Disconnect();
+  while (server_->session_count() > 1) std::this_thread::yield();
+  gate().Open();
+  registers.join();
+  ASSERT_EQ(status_of(reply), static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
+  EXPECT_EQ(server_->Sessions().at(0).programs.at(0).replicas, 1u);
+  second.Disconnect();
+  ExpectNothingLeft();
+}
+
+TEST_F(ServerErrandsTest, ReplicasAreUnitedBeforeTheAnswer) {
+  RawClient first(socket()), second(socket());
+  for (RawClient* client : {&first, &second}) {
+    ASSERT_TRUE(client->Hello());
+    const concert_program_reply reply =
+        Register(*client, Seal(*client, client->AllocateBuffer(kWeightBytes)));
+    ASSERT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
+  }
+  for (const SessionSummary& session : server_->Sessions())
+    EXPECT_EQ(session.programs.at(0).replicas, 2u);
+  first.Disconnect(), second.Disconnect();
+  ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace concert::daemon
