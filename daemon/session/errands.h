@@ -1,7 +1,7 @@
 // What would keep the control thread too long while others want to connect: calls of a device that
 // take milliseconds or a second, as for memory, a program or a communicator of one client. A thread
-// of their own does one errand after another, at a low priority, so that on a machine that is short of CPUs whatever
-// is launched now comes first.
+// of their own does one errand after another, at a low priority, so that on a machine that is short
+// of CPUs whatever is launched now comes first.
 //
 // An errand has two halves. `work` runs on that thread and touches nothing that the control thread
 // owns but what is safe beside it; `finish` gets what it returned, on the control thread.

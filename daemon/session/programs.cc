@@ -153,19 +153,20 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
   reply.program = summary.handle = AddBuffer(session, made->arena, 0, made->program);
   session.programs[reply.program & kBufferIndexMask] = std::move(summary);
   // Without slots runs have nothing that could lie one below the other.
-  std::optional<Replicas::Union> joined;
+  std::optional<Replicas::Joining> joining;
   if (!IsOfBatch(request))
-    joined = replicas_.Join(made->program, made->text, session.id, *session.account);
-  if (!joined) return EndErrand(session, absl::OkStatus(), reply);
-  UniteReplicas(session, *std::move(joined), reply);
+    joining = replicas_.Join(made->program, made->text, session.id, *session.account);
+  if (!joining) return EndErrand(session, absl::OkStatus(), reply);
+  UniteReplicas(session, *std::move(joining), reply);
 }
 
 // The session's newest program and its replicas. Its client has the answer behind that, so that
 // runs which it submits then go together with theirs.
-void Server::UniteReplicas(Session& session, Replicas::Union joined, concert_program_reply reply) {
-  errands_.Begin<Replicas::Made>([this, joined] { return replicas_.MakePass(joined); },
-                                 [this, &session, joined, reply](Replicas::Made made) mutable {
-                                   PublishAll(replicas_.Unite(joined, std::move(made)));
+void Server::UniteReplicas(Session& session, Replicas::Joining joining,
+                           concert_program_reply reply) {
+  errands_.Begin<Replicas::Made>([this, joining] { return replicas_.MakePass(joining); },
+                                 [this, &session, joining, reply](Replicas::Made made) mutable {
+                                   PublishAll(replicas_.Unite(joining, std::move(made)));
                                    EndErrand(session, absl::OkStatus(), reply);
                                  });
 }

@@ -1,6 +1,7 @@
 #include "daemon/session/replicas.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,10 @@ constexpr uint64_t kLeastShare = 4;  // of a run's bytes: one part of so many
 bool IsWorthIt(uint64_t shared_bytes, const kernels::Program& program) {
   return shared_bytes >= std::max<uint64_t>(1, program.work.hbm_bytes / kLeastShare);
 }
+
+// Sets of programs with the same hash that one is held against when it joins: those that can go
+// together are mostly in one.
+constexpr size_t kMostTried = 8;
 
 std::vector<kernels::PassMember> MembersOf(const auto& members) {
   std::vector<kernels::PassMember> of_pass;
@@ -44,53 +49,81 @@ std::vector<uint32_t> Replicas::SessionsOf(const Set& set) {
   return sessions;
 }
 
-std::optional<Replicas::Union> Replicas::Join(std::shared_ptr<const kernels::Program> program,
-                                              std::shared_ptr<const ProgramText> text,
-                                              uint32_t session, Account& account) {
-  if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
-  const uint64_t hash = kernels::HashForPass(*program);
-  auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
-    return one.account == &account && one.gpu == program->gpu && one.hash == hash &&
-           one.members.size() < kernels::kMaxPassMembers;
-  });
-  if (set == sets_.end()) {
-    set = sets_.insert(set, Set{});
-    set->account = &account;
-    set->gpu = program->gpu;
-    set->hash = hash;
-  }
-  set->members.push_back({std::move(program), std::move(text), session});
-  if (set->members.size() == 1) return std::nullopt;
-  Union joined;
-  joined.members_ = set->members;
-  joined.account_ = set->account;
-  joined.gpu_ = set->gpu;
-  return joined;
+// Whether a pass of both would be worth it. Who goes with one member of a set goes with all.
+bool Replicas::GoWell(const Member& one, const Member& other) {
+  const absl::StatusOr<kernels::PassPlan> plan =
+      kernels::PlanPass(MembersOf(std::array{one, other}));
+  return plan.ok() && IsWorthIt(plan->shared_bytes, *other.program);
 }
 
-std::vector<uint32_t> Replicas::Unite(const Union& joined, Made made) {
-  // Without a pass they stay in the set: with the next to join there is another try.
-  if (!made.ok()) return {};
-  const auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
-    return !one.members.empty() &&
-           std::any_of(joined.members_.begin(), joined.members_.end(), [&](const Member& member) {
-             return member.program == one.members.front().program;
-           });
-  });
-  if (set == sets_.end() || set->members.size() < 2) {
-    Free(*made);
+std::optional<Replicas::Joining> Replicas::Join(std::shared_ptr<const kernels::Program> program,
+                                                std::shared_ptr<const ProgramText> text,
+                                                uint32_t session, Account& account) {
+  if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
+  Joining joining;
+  joining.hash_ = kernels::HashForPass(*program);
+  joining.account_ = &account;
+  for (const Set& set : sets_) {
+    const bool alike =
+        set.account == &account && set.gpu == program->gpu && set.hash == joining.hash_;
+    if (alike && set.members.size() < kernels::kMaxPassMembers &&
+        joining.candidates_.size() < kMostTried) {
+      joining.candidates_.push_back({set.id, set.members});
+    }
+  }
+  joining.member_ = {std::move(program), std::move(text), session};
+  if (!joining.candidates_.empty()) return joining;
+  SetFor(joining, std::nullopt).members.push_back(joining.member_);
+  return std::nullopt;
+}
+
+Replicas::Set& Replicas::SetFor(const Joining& joining, std::optional<size_t> candidate) {
+  if (candidate) {
+    const auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
+      return one.id == joining.candidates_[*candidate].set;
+    });
+    if (set != sets_.end()) return *set;
+  }
+  Set& set = sets_.emplace_back();
+  set.id = ++last_set_;
+  set.account = joining.account_;
+  set.gpu = joining.member_.program->gpu;
+  set.hash = joining.hash_;
+  return set;
+}
+
+std::vector<uint32_t> Replicas::Unite(const Joining& joining, Made made) {
+  Set& set = SetFor(joining, made.candidate_);
+  set.members.push_back(joining.member_);
+  // Without a pass it stays in the set: with the next to join there is another try.
+  if (!made.pass_.ok()) return {};
+  if (set.members.size() < 2) {
+    Free(*made.pass_);
     return {};
   }
   // Release: pairs with the scheduler's acquire.
-  for (const Member& member : set->members)
-    member.program->pass.store(made->pass.get(), std::memory_order_release);
-  made->pass->members_left = static_cast<uint32_t>(set->members.size());
-  Retire(std::exchange(set->memory, *std::move(made)));
-  return SessionsOf(*set);
+  for (const Member& member : set.members)
+    member.program->pass.store(made.pass_->pass.get(), std::memory_order_release);
+  made.pass_->pass->members_left = static_cast<uint32_t>(set.members.size());
+  Retire(std::exchange(set.memory, *std::move(made.pass_)));
+  return SessionsOf(set);
 }
 
-Replicas::Made Replicas::MakePass(const Union& joined) const {
-  const std::vector<kernels::PassMember> members = MembersOf(joined.members_);
+Replicas::Made Replicas::MakePass(const Joining& joining) const {
+  Made made;
+  for (size_t i = 0; i < joining.candidates_.size() && !made.candidate_; ++i) {
+    std::vector<Member> members = joining.candidates_[i].members;
+    if (!GoWell(members[0], joining.member_)) continue;
+    members.push_back(joining.member_);
+    made.candidate_ = i;
+    made.pass_ = MakePass(members, *joining.account_);
+  }
+  return made;
+}
+
+absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> joined,
+                                                        Account& account) const {
+  const std::vector<kernels::PassMember> members = MembersOf(joined);
   const size_t ops = members[0].source.ops.size() * members.size();
   if (ops > CONCERT_MAX_PROGRAM_OPS) {
     return absl::ResourceExhaustedError(
@@ -101,12 +134,12 @@ Replicas::Made Replicas::MakePass(const Union& joined) const {
   if (!IsWorthIt(plan->shared_bytes, *members[0].program)) {
     return absl::FailedPreconditionError(absl::StrCat("runs share ", plan->shared_bytes, " bytes"));
   }
-  Device& device = node_.gpu(joined.gpu_);
+  Device& device = node_.gpu(members[0].program->gpu);
   const uint64_t workspace_bytes = device.program_workspace_bytes();
-  const absl::StatusOr<Allocation> allocation = AllocateOwn(
-      device, *joined.account_, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
+  const absl::StatusOr<Allocation> allocation =
+      AllocateOwn(device, account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
   if (!allocation.ok()) return allocation.status();
-  PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = joined.account_};
+  PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = &account};
   absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
       kernels::BindPass(members, *plan, allocation->address);
   absl::Status status = pass.status();

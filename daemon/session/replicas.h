@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,7 +19,7 @@
 
 namespace concert::daemon {
 
-// The control thread's, but for MakePass.
+// The control thread's, but for MakePass, which touches nothing that changes.
 class Replicas {
   struct Member {
     std::shared_ptr<const kernels::Program> program;
@@ -38,28 +39,37 @@ class Replicas {
   // REQUIRES: idle(), and all programs have left.
   ~Replicas();
 
-  // Programs that are to have a pass: some may leave before it is made.
-  class Union {
+  // A program that looks like others, and these, set by set.
+  class Joining {
     friend class Replicas;
-    std::vector<Member> members_;
+    struct Candidate {
+      uint64_t set;
+      std::vector<Member> members;
+    };
+    Member member_;
+    uint64_t hash_ = 0;
     Account* account_ = nullptr;
-    int gpu_ = 0;
+    std::vector<Candidate> candidates_;
   };
-  // A pass of theirs, or why there is none.
-  using Made = absl::StatusOr<PassMemory>;
+  // With which of the candidates it goes, and a pass of all of them or why there is none.
+  class Made {
+    friend class Replicas;
+    std::optional<size_t> candidate_;
+    absl::StatusOr<PassMemory> pass_ = absl::NotFoundError("no replica");
+  };
 
   // A program that was registered by this session, of the account's user, which outlives it; `text`
-  // is what it was made of. Where it has replicas, the union of all of them: the next call must be
-  // Unite of what MakePass makes of it, or a Leave before that.
-  std::optional<Union> Join(std::shared_ptr<const kernels::Program> program,
-                            std::shared_ptr<const ProgramText> text, uint32_t session,
-                            Account& account);
+  // is what it was made of. Where others look like it, MakePass is to be called for what this
+  // returns, and Unite with what that makes, before the next Join and before the program leaves.
+  std::optional<Joining> Join(std::shared_ptr<const kernels::Program> program,
+                              std::shared_ptr<const ProgramText> text, uint32_t session,
+                              Account& account);
   // Takes as long as the device's Prepare, on the same thread. Not an error if none can be made, be
-  // it for want of memory: then runs go alone.
-  Made MakePass(const Union& joined) const;
-  // Those that are still there go together in it. This and the next return sessions whose programs
-  // have more or fewer replicas now, some perhaps twice.
-  std::vector<uint32_t> Unite(const Union& joined, Made made);
+  // it for want of memory: then runs go alone. Others may leave meanwhile.
+  Made MakePass(const Joining& joining) const;
+  // Those that are still there go together. This and the next return sessions whose programs have
+  // more or fewer replicas now, some perhaps twice.
+  std::vector<uint32_t> Unite(const Joining& joining, Made made);
   // No run of it is left. A program that never joined is ignored.
   std::vector<uint32_t> Leave(const kernels::Program& program);
 
@@ -72,21 +82,27 @@ class Replicas {
 
  private:
   struct Set {
+    uint64_t id = 0;
     Account* account = nullptr;
     int gpu = 0;
     uint64_t hash = 0;
-    std::vector<Member> members;
-    PassMemory memory;  // its pass is null where there is none
+    std::vector<Member> members;  // that can be in one pass
+    PassMemory memory;            // its pass is null where there is none
   };
 
   static std::vector<uint32_t> SessionsOf(const Set& set);
+  static bool GoWell(const Member& one, const Member& other);
   std::list<Set>::iterator FindSet(const kernels::Program& program);
+  // The set, or a new one if there is none any more.
+  Set& SetFor(const Joining& joining, std::optional<size_t> candidate);
+  absl::StatusOr<PassMemory> MakePass(std::span<const Member> members, Account& account) const;
   void Retire(PassMemory memory);
   void Free(PassMemory& memory) const;
 
   Node& node_;
   const Teller tell_;
   std::list<Set> sets_;
+  uint64_t last_set_ = 0;
   std::vector<PassMemory> retired_;
 };
 
