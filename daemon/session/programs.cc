@@ -11,7 +11,7 @@
 #include "daemon/check.h"
 #include "daemon/session/server.h"
 #include "kernels/program/compile.h"
-#include "policies/cost/cost_model.h"
+#include "kernels/program/program_times.h"
 
 namespace concert::daemon {
 
@@ -112,6 +112,8 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
                                   const policies::DeviceModel& device) {
   std::map<uint16_t, uint32_t> kinds;
   for (const kernels::Op& op : program.ops) ++kinds[op.kind];
+  std::vector<kernels::EngineTimes> engines = kernels::TimesOf(device, program);
+  const double predicted_us = engines.front().predicted_us;
   return {.handle = 0,
           .gpu = program.gpu,
           .op_count = static_cast<uint32_t>(program.ops.size()),
@@ -119,7 +121,8 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .kinds = {kinds.begin(), kinds.end()},
           .arena_bytes = program.arena.end - program.arena.begin,
           .slot_bytes = program.slot_bytes,
-          .predicted_us = policies::SoloUs(device, program.work),
+          .predicted_us = predicted_us,
+          .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(std::move(engines)),
           .why_no_step = program.why_no_step};
 }
 
@@ -157,6 +160,7 @@ absl::StatusOr<std::unique_ptr<kernels::Program>> Server::MakeProgram(
   const Address end = (*program)->arena.end;
   (*program)->workspace = {end, end + workspace_bytes};
   if (absl::Status status = device.Prepare(**program); !status.ok()) return status;
+  kernels::SetRunTime(device.info().model, **program);
   std::move(give_back).Cancel();
   arena = *allocation;
   return program;

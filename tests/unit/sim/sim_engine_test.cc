@@ -392,6 +392,23 @@ TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
   EXPECT_EQ(ShapeOfAll({&huge}).tiles, kMaxTiles) << "simulating takes bounded time";
 }
 
+// Of programs there is one model: alone a run takes what was predicted, on however few SMs.
+TEST(KernelShapeTest, ARunOfAProgramTakesWhatWasPredicted) {
+  for (const uint32_t sms : {1u, 40u, 132u}) {
+    kernels::Op run;
+    run.work = {.m = sms, .n = 1, .steps = 110, .run_us = 320, .hbm_bytes = 500'000'000};
+    SimEngine engine(std::vector<DeviceModel>(1), 4);
+    const KernelShape shape = ShapeOfAll({&run});
+    EXPECT_EQ(shape.tiles, sms);
+    engine.EnqueueKernel(0, 0, 0, shape, 0, /*cookie=*/1);
+    std::vector<Completion> done;
+    engine.AdvanceTo(1'000'000'000, done);
+    ASSERT_EQ(done.size(), 1u);
+    const double launch_ns = 1e3 * DeviceModel{}.launch_us;
+    EXPECT_NEAR(static_cast<double>(done[0].time), 320'000 + launch_ns, 10) << sms;
+  }
+}
+
 TEST(KernelShapeTest, TilesOfSeveralCostTheirMean) {
   const kernels::Op one = Gemm(8192, 8192, 1024), other = Gemm(8192, 8192, 4096);
   const KernelShape a = ShapeOfAll({&one}), b = ShapeOfAll({&other});
