@@ -28,6 +28,7 @@ struct Options {
   uint32_t timeout_ms = 5000;
   bool json = false;
   uint32_t plan_count = 20;
+  bool program_stages = false;
   uint32_t drain_seconds = 0;
   std::string policy;
   LiveOptions live;
@@ -143,7 +144,13 @@ class App {
     Add(app_, "sessions", "The connected clients",
         Show(&Connection::Stub::ListSessions, RenderSessions));
     Add(app_, "programs", "What clients have registered to run as one op each",
-        Show(&Connection::Stub::ListSessions, RenderPrograms));
+        Show(&Connection::Stub::ListSessions, RenderPrograms,
+             std::function([](const Options& options, v1::ListSessionsRequest& request) {
+               request.set_with_program_parts(options.program_stages);
+             })));
+    app_.get_subcommand("programs")
+        ->add_flag("--stages", options_.program_stages,
+                   "What follows one another in each, and what that is predicted to take");
     Add(app_, "stats", "Totals since the daemon started, by GPU, kind of op and session",
         Show(&Connection::Stub::GetStats,
              [](const v1::GetStatsResponse& response) { return RenderStats(response.stats()); }));

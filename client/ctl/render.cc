@@ -172,6 +172,23 @@ std::string GpuPlansText(const v1::DeviceStats& device) {
   return text + "\n" + GpuFormsText(device);
 }
 
+// What a run that is alone is predicted to take by this engine, if the program has it.
+std::string EngineMicros(const v1::Program& program, const std::string& engine) {
+  for (const v1::ProgramEngine& its : program.engines())
+    if (its.engine() == engine) return Micros(its.predicted_us());
+  return "-";
+}
+
+void AddParts(const std::string& session, const v1::Program& program, Table& table) {
+  for (const v1::ProgramEngine& engine : program.engines()) {
+    for (const v1::ProgramPart& part : engine.parts()) {
+      table.AddRow({session, std::to_string(program.program()), engine.engine(),
+                    std::to_string(part.count()), Micros(part.predicted_us()),
+                    Micros(part.count() * part.predicted_us()), part.what()});
+    }
+  }
+}
+
 }  // namespace
 
 std::string SimulatedNote(bool simulated) {
@@ -254,9 +271,17 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                {"BINDINGS"},
                {"ARENA"},
                {"UNSHARED"},
-               {"PREDICTED"},
+               {"STEP"},
+               {"GRAPH"},
                {"REPLICAS"},
                {"OF", Align::kLeft}});
+  Table parts({{"SESSION"},
+               {"PROGRAM"},
+               {"ENGINE", Align::kLeft},
+               {"TIMES"},
+               {"EACH"},
+               {"IN ALL"},
+               {"STAGE OR KERNEL", Align::kLeft}});
   Table graphs({{"SESSION"}, {"PROGRAM"}, {"WHY NO STEP KERNEL RUNS IT", Align::kLeft}});
   for (const v1::Session& session : sessions.sessions()) {
     for (const v1::Program& program : session.programs()) {
@@ -268,15 +293,19 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                     std::to_string(program.op_count()),
                     program.of_batch() ? "batch" : std::to_string(program.binding_count()),
                     Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
-                    Micros(program.predicted_us()),
+                    EngineMicros(program, "step"), EngineMicros(program, "graph"),
                     program.replicas() > 1 ? std::to_string(program.replicas()) : "-", kinds});
+      AddParts(std::to_string(session.session_id()), program, parts);
       if (program.why_no_step().empty()) continue;
       graphs.AddRow({std::to_string(session.session_id()), std::to_string(program.program()),
                      program.why_no_step()});
     }
   }
   if (table.empty()) return "no programs\n";
-  return graphs.empty() ? table.Render() : table.Render() + "\n" + graphs.Render();
+  std::string text = table.Render();
+  if (!graphs.empty()) text += "\n" + graphs.Render();
+  if (!parts.empty()) text += "\n" + parts.Render();
+  return text;
 }
 
 std::string RenderStats(const v1::Stats& stats) {

@@ -82,11 +82,12 @@ AdminService::Unary* AdminService::ListDevices(Context* context, const v1::ListD
   return Reply(context);
 }
 
-AdminService::Unary* AdminService::ListSessions(Context* context, const v1::ListSessionsRequest*,
+AdminService::Unary* AdminService::ListSessions(Context* context,
+                                                const v1::ListSessionsRequest* request,
                                                 v1::ListSessionsResponse* response) {
   const Time now = control_.Now();
   for (const SessionInfo& session : control_.Sessions()) {
-    FillSession(session, now, response->add_sessions());
+    FillSession(session, now, request->with_program_parts(), response->add_sessions());
   }
   return Reply(context);
 }

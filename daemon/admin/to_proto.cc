@@ -302,7 +302,19 @@ void FillSensors(const Sensors& sensors, v1::Device* out) {
 
 namespace {
 
-void FillProgram(const kernels::ProgramSummary& program, v1::Program* out) {
+void FillEngine(const kernels::EngineTimes& engine, bool with_parts, v1::ProgramEngine* out) {
+  out->set_engine(kernels::NameOf(engine.engine));
+  out->set_predicted_us(engine.predicted_us);
+  if (!with_parts) return;
+  for (const kernels::ProgramPart& part : engine.parts) {
+    v1::ProgramPart* its = out->add_parts();
+    its->set_what(part.what);
+    its->set_count(part.count);
+    its->set_predicted_us(part.predicted_us);
+  }
+}
+
+void FillProgram(const kernels::ProgramSummary& program, bool with_parts, v1::Program* out) {
   out->set_program(program.handle);
   out->set_gpu(static_cast<uint32_t>(program.gpu));
   for (const auto& [kind, count] : program.kinds) {
@@ -318,11 +330,14 @@ void FillProgram(const kernels::ProgramSummary& program, v1::Program* out) {
   out->set_why_no_step(Printable(program.why_no_step));
   out->set_replicas(program.replicas);
   out->set_of_batch(program.of_batch);
+  if (program.engines == nullptr) return;
+  for (const kernels::EngineTimes& engine : *program.engines)
+    FillEngine(engine, with_parts, out->add_engines());
 }
 
 }  // namespace
 
-void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
+void FillSession(const SessionInfo& session, Time now, bool with_program_parts, v1::Session* out) {
   out->set_session_id(session.id);
   out->set_uid(session.uid);
   out->set_pid(session.pid);
@@ -335,7 +350,7 @@ void FillSession(const SessionInfo& session, Time now, v1::Session* out) {
   out->set_shared_bytes(session.shared_bytes);
   for (const uint32_t gpu : session.gpus) out->add_gpus(gpu);
   for (const kernels::ProgramSummary& program : session.programs) {
-    FillProgram(program, out->add_programs());
+    FillProgram(program, with_program_parts, out->add_programs());
   }
 }
 

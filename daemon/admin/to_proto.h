@@ -15,7 +15,7 @@ void FillCollectives(const CollectiveReport& report, v1::GetCollectivesResponse*
 void FillQuotas(const Accounts& accounts, v1::GetQuotasResponse* out);
 void FillDevice(const DeviceStatus& device, v1::Device* out);
 void FillSensors(const Sensors& sensors, v1::Device* out);
-void FillSession(const SessionInfo& session, Time now, v1::Session* out);
+void FillSession(const SessionInfo& session, Time now, bool with_program_parts, v1::Session* out);
 
 }  // namespace concert::daemon::admin
 

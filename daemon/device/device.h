@@ -98,8 +98,9 @@ class Device {
   // REQUIRES: the ranges do not overlap, and no launched op uses `to`.
   virtual absl::Status Copy(Address to, Address from, uint64_t bytes) = 0;
 
-  // Makes ready what runs of `program` launch: fills in its executable, if the device needs one. An
-  // error, naming the op, if one of its ops cannot run here. Errands' thread; takes milliseconds.
+  // Makes ready what runs of `program` launch: fills in its executable, if the device needs one,
+  // and its stages or why there are none. An error, naming the op, if one of its ops cannot run
+  // here. Errands' thread; takes milliseconds.
   virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
   // The same for launches of several runs of `pass`.
   virtual absl::Status Prepare(kernels::Pass&) { return absl::OkStatus(); }

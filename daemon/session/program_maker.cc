@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/session/own_memory.h"
 #include "kernels/program/compile.h"
+#include "kernels/program/program_times.h"
 
 namespace concert::daemon {
 namespace {
@@ -65,6 +66,7 @@ absl::StatusOr<MadeProgram> MakeProgram(Device& device, Account& account,
   const Address end = (*program)->arena.end;
   (*program)->workspace = {end, end + workspace_bytes};
   if (absl::Status status = device.Prepare(**program); !status.ok()) return status;
+  kernels::SetRunTime(device.info().model, **program);
   std::move(give_back).Cancel();
   return MadeProgram{.text = text, .program = *std::move(program), .arena = *arena};
 }

@@ -8,7 +8,7 @@
 #include "daemon/check.h"
 #include "daemon/session/own_memory.h"
 #include "daemon/session/server.h"
-#include "policies/cost/cost_model.h"
+#include "kernels/program/program_times.h"
 
 namespace concert::daemon {
 
@@ -83,6 +83,8 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
                                   const policies::DeviceModel& device) {
   std::map<uint16_t, uint32_t> kinds;
   for (const kernels::Op& op : program.ops) ++kinds[op.kind];
+  std::vector<kernels::EngineTimes> engines = kernels::TimesOf(device, program);
+  const double predicted_us = engines.front().predicted_us;
   return {.handle = 0,
           .gpu = program.gpu,
           .op_count = static_cast<uint32_t>(program.ops.size()),
@@ -90,7 +92,8 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .kinds = {kinds.begin(), kinds.end()},
           .arena_bytes = program.arena.end - program.arena.begin,
           .slot_bytes = program.slot_bytes,
-          .predicted_us = policies::SoloUs(device, program.work),
+          .predicted_us = predicted_us,
+          .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(std::move(engines)),
           .why_no_step = program.why_no_step};
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/session/own_memory.h"
+#include "kernels/program/program_times.h"
 
 namespace concert::daemon {
 namespace {
@@ -148,6 +149,7 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
     const Address end = memory.pass->program.arena.end;
     memory.pass->program.workspace = {end, end + workspace_bytes};
     status = device.Prepare(*memory.pass);
+    kernels::SetRunTimes(device.info().model, *memory.pass);
   }
   if (status.ok()) return memory;
   Free(memory);

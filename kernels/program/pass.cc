@@ -287,6 +287,8 @@ policies::Work WorkOfPass(const Pass& pass, std::span<const Op* const> runs) {
     work.flops += run->work.flops;
     work.hbm_bytes += run->work.hbm_bytes - std::min(pass.shared_bytes, run->work.hbm_bytes);
   }
+  const policies::RunCost& cost = pass.run_costs[runs.size() - 1];
+  if (runs.size() > 1 && cost.us > 0) policies::SetRunCost(cost, work);
   return work;
 }
 

@@ -49,6 +49,8 @@ struct Pass {
   uint32_t member_count = 0;
   std::array<const Program*, kMaxPassMembers> members{};  // to be told apart, not to be looked at
   uint64_t shared_bytes = 0;  // that a run reads and one more in the pass does not read again
+  // Of one run, two, and so on; 0 us: nobody has found out.
+  std::array<policies::RunCost, kMaxPassMembers> run_costs{};
 
   // Members that are still registered. The control thread's.
   mutable uint32_t members_left = 0;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "kernels/program/program_engine.h"
+#include "policies/cost/program_cost.h"
 
 namespace concert::kernels {
 
@@ -29,6 +31,12 @@ struct Program {
     bool written = false;  // by an op, so copied out, too
   };
 
+  // Of the step kernel, "gemm <- rope_append": an op's kind and what was folded into it.
+  struct Stage {
+    std::string what;
+    policies::StageWork work;
+  };
+
   int gpu = 0;
   ByteRange arena;                // the program's own
   uint64_t slot_bytes = 0;        // that its slots would take if none shared memory
@@ -39,11 +47,28 @@ struct Program {
   std::vector<uint32_t> buffers;  // of the session, by index: those that ops use, each once
   policies::Work work;            // of a run
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
-  // Why no step kernel runs it; empty: one does, or the device knows of none.
-  std::string why_no_step;
+  std::vector<Stage> stages;  // by which the step kernel runs it; empty: none does,
+  std::string why_no_step;    // because of this
   // Runs of it may be part of these. Null: it has no replicas. Release by the control thread, when
   // the pass is ready; acquire by the scheduler.
   mutable std::atomic<const Pass*> pass{nullptr};
+};
+
+// Parts that are told apart; what more there is is one part, "others", of their mean.
+inline constexpr size_t kMaxProgramParts = 32;
+
+// Kernels or stages that are alike.
+struct ProgramPart {
+  std::string what;  // as Program::Stage has it
+  uint32_t count = 0;
+  double predicted_us = 0;  // each
+};
+
+// What a run that is alone takes.
+struct EngineTimes {
+  ProgramEngine engine = ProgramEngine::kGraph;
+  double predicted_us = 0;
+  std::vector<ProgramPart> parts;  // in the order in which the first of each comes
 };
 
 // A registered program as operators see it.
@@ -53,10 +78,12 @@ struct ProgramSummary {
   uint32_t op_count = 0, bindings = 0;
   std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
   uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
-  double predicted_us = 0;                           // of a run that is alone
-  std::string why_no_step;                           // Program::why_no_step
-  bool of_batch = false;  // the client's library made it of a batch that came again and again
-  uint32_t replicas = 1;  // programs with which its runs may go together, itself among them
+  double predicted_us = 0;  // of a run that is alone, by the first of these
+  // That it has: the step kernel, where it can, and a graph. Never changes; null: nobody knows.
+  std::shared_ptr<const std::vector<EngineTimes>> engines;
+  std::string why_no_step;  // Program::why_no_step
+  bool of_batch = false;    // the client's library made it of a batch that came again and again
+  uint32_t replicas = 1;    // programs with which its runs may go together, itself among them
 };
 
 }  // namespace concert::kernels

@@ -7,14 +7,19 @@
 namespace concert::kernels::cuda {
 namespace {
 
+// Fills in the program's stages.
 absl::StatusOr<std::unique_ptr<StepLauncher>> MakeStep(const LaunchContext& context,
-                                                       const Program& program) {
+                                                       Program& program) {
   if (context.kernels.step[0] == nullptr)
     return absl::FailedPreconditionError("this GPU has no step kernel");
+  if (context.step_sms == nullptr) return absl::FailedPreconditionError("program_engine is graph");
   const absl::StatusOr<StepPlan> plan = PlanStep(program, kStepExchangeBytes);
   if (!plan.ok()) return plan.status();
   const ByteRange& workspace = program.workspace;
-  return StepLauncher::Open(context, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
+  absl::StatusOr<std::unique_ptr<StepLauncher>> step =
+      StepLauncher::Open(context, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
+  if (step.ok()) program.stages = StagesOf(program, *plan);
+  return step;
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ enum class ProgramEngine : uint8_t {
   kGraph,  // always a CUDA graph of the program's ops
 };
 
+// As `program_engine` has it.
+constexpr const char* NameOf(ProgramEngine engine) {
+  if (engine == ProgramEngine::kStep) return "step";
+  return engine == ProgramEngine::kGraph ? "graph" : "auto";
+}
+
 }  // namespace concert::kernels
 
 #endif  // CONCERT_KERNELS_PROGRAM_PROGRAM_ENGINE_H_

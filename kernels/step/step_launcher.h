@@ -16,7 +16,6 @@
 namespace concert::kernels::cuda {
 
 // Of a program's workspace, for its list, and for results that its blocks exchange, twice.
-inline constexpr uint64_t kStepExchangeBytes = 14 << 20;
 inline constexpr uint64_t kStepWorkspaceBytes = (4 << 20) + 2 * kStepExchangeBytes;
 
 // Runs of one program follow one another; one thread at a time launches.

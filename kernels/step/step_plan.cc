@@ -213,6 +213,51 @@ class WaitPlanner {
   std::vector<Stages> done_, visible_;  // [stage][stage before it]
 };
 
+// What a stage does, by the names that `name` appends of its ops.
+template <typename Name>
+std::string TextOf(const PlannedStage& stage, const Name& name) {
+  if (stage.ops.empty()) return "bindings";
+  std::string text;
+  name(&text, stage.ops.front());
+  if (stage.ops.size() == 1) return text;
+  const std::vector<uint32_t> folded(stage.ops.begin() + 1, stage.ops.end());
+  return absl::StrCat(text, " <- ", absl::StrJoin(folded, ", ", name));
+}
+
+uint64_t BytesOf(const StepCopy& copy) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < copy.count; ++i) bytes += copy.pieces[i].bytes;
+  return bytes;
+}
+
+// `rows`: of A, the most in the program, for which its kernel is made. Of a GEMM only W comes from
+// memory: what stages pass on is in the L2 cache, and all of A is read by each block.
+policies::StageWork WorkOf(const PlannedStage& stage, uint32_t rows) {
+  const policies::Work& work = stage.op.work;
+  switch (stage.kind) {
+    case StageKind::kGemm: {
+      const StepGemm& gemm = stage.gemm;
+      const double columns = gemm.n, depth = gemm.k;
+      return {.flops = 2 * columns * depth * gemm.m,
+              .hbm_bytes = columns * depth * kStepElementBytes,
+              .read_by_all_bytes = depth * gemm.m * kStepElementBytes,
+              .items = gemm.units(),
+              .items_a_pass = static_cast<uint32_t>(
+                  StepPassTiles(static_cast<int>((rows + kStepTile - 1) / kStepTile)))};
+    }
+    case StageKind::kCopy:
+      return {.hbm_bytes = 2.0 * static_cast<double>(BytesOf(stage.copy))};
+    case StageKind::kRows:
+      return {.flops = static_cast<double>(work.flops),
+              .hbm_bytes = static_cast<double>(work.hbm_bytes),
+              .items = work.m};
+    case StageKind::kAttention:  // chunks of rows, whatever fits the blocks
+      return {.flops = static_cast<double>(work.flops),
+              .hbm_bytes = static_cast<double>(work.hbm_bytes)};
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max) {
@@ -247,15 +292,25 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
 }
 
 std::string DescribeStage(const Program& program, const PlannedStage& stage) {
-  const auto name = [&](std::string* out, uint32_t op) {
+  return TextOf(stage, [&](std::string* out, uint32_t op) {
     absl::StrAppend(out, concert_op_kind_name(program.ops[op].kind), " ", op);
-  };
-  if (stage.ops.empty()) return "bindings";
-  std::string text;
-  name(&text, stage.ops.front());
-  if (stage.ops.size() == 1) return text;
-  const std::vector<uint32_t> folded(stage.ops.begin() + 1, stage.ops.end());
-  return absl::StrCat(text, " <- ", absl::StrJoin(folded, ", ", name));
+  });
+}
+
+std::vector<Program::Stage> StagesOf(const Program& program, const StepPlan& plan) {
+  uint32_t rows = 1;
+  for (const PlannedStage& stage : plan.stages) {
+    if (stage.kind == StageKind::kGemm) rows = std::max(rows, stage.gemm.m);
+  }
+  std::vector<Program::Stage> stages;
+  for (const PlannedStage& stage : plan.stages) {
+    stages.push_back({.what = TextOf(stage,
+                                     [&](std::string* out, uint32_t op) {
+                                       out->append(concert_op_kind_name(program.ops[op].kind));
+                                     }),
+                      .work = WorkOf(stage, rows)});
+  }
+  return stages;
 }
 
 }  // namespace concert::kernels

@@ -17,6 +17,8 @@ namespace concert::kernels {
 
 // More make planning slow: it looks at every pair.
 inline constexpr size_t kMaxStages = 1024;
+// For results that blocks exchange, of one of both: what a program's workspace has room for.
+inline constexpr uint64_t kStepExchangeBytes = 14 << 20;
 
 struct PlannedStage {
   StageKind kind = StageKind::kCopy;
@@ -49,6 +51,9 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
 
 // "gemm 3 <- rope_append 4": an op and what was folded into it, for who looks on.
 std::string DescribeStage(const Program& program, const PlannedStage& stage);
+// The same of all stages, by kinds alone ("gemm <- rope_append"), with what they cost, and in their
+// order: what a program that the step kernel runs has as Program::stages.
+std::vector<Program::Stage> StagesOf(const Program& program, const StepPlan& plan);
 
 }  // namespace concert::kernels
 

@@ -19,8 +19,6 @@ static_assert(kSlots % kStepFeeders == 0);  // SlotWriter
 // At the barrier of a slot that is full: what a warp that copies by itself needs.
 inline constexpr uint32_t kSlotArrivals = 33;
 
-// Tiles that a block sums up at a time, for a number of rows of A in eights.
-CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) { return row_tiles <= 2 ? 8 : 4; }
 inline constexpr uint32_t kStepScratchBytes = 33 << 10;  // sums of warps, of whatever stage
 
 // Where a warp arranges rows of A.

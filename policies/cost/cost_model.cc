@@ -98,6 +98,16 @@ OpCost RowCost(const DeviceModel& device, const Work& work, double sms) {
   return cost;
 }
 
+// A run of a program, which holds some SMs from its start to its end.
+OpCost RunCostOf(const DeviceModel& device, const Work& work, double sms) {
+  OpCost cost;
+  cost.sm_share = std::clamp(static_cast<double>(work.m), 1.0, sms) / device.sm_count;
+  cost.hbm_us = 1e6 * static_cast<double>(work.hbm_bytes) /
+                (device.hbm_bytes_per_s * device.costs.hbm_efficiency);
+  cost.busy_us = std::max(cost.hbm_us, work.run_us - device.kernel_floor_us);
+  return cost;
+}
+
 double LinkUs(const DeviceModel& device, const Work& work) {
   return 1e6 * static_cast<double>(work.link_bytes) / device.link_bytes_per_s;
 }
@@ -144,7 +154,9 @@ OpCost CostOf(const DeviceModel& device, const Work& work, int sm_count) {
   OpCost cost;
   switch (work.runs_on) {
     case RunsOn::kSms:
-      cost = work.is_gemm() ? GemmCost(device, work, sms) : RowCost(device, work, sms);
+      cost = work.is_gemm()    ? GemmCost(device, work, sms)
+             : work.run_us > 0 ? RunCostOf(device, work, sms)
+                               : RowCost(device, work, sms);
       break;
     case RunsOn::kLinks:
       cost = CollectiveCost(device, work);

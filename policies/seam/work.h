@@ -61,6 +61,9 @@ struct Work {
   uint32_t m = 0, n = 0, k = 0, batch = 0;
   uint32_t steps = 1;  // kernels that follow one another within, each of them as long as one takes
   float flops_share = 1;  // of the device's peak that its kernels reach; a GEMM's is 1
+  // Of a run of a program (program_cost.h): what it takes alone; m is then the SMs that it holds on
+  // the average. 0: it follows from what else is here.
+  float run_us = 0;
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;   // each input read once, each output written once
   uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)

@@ -65,9 +65,12 @@ concert_descriptor CollectiveOp(const CollectiveShape& shape, uint32_t rank) {
   return op;
 }
 
-std::unique_ptr<daemon::sim::SimNode> OpenModelNode(uint32_t gpus, const RankContender& contender) {
-  daemon::sim::SimOptions options{
-      .gpus = static_cast<int>(gpus), .pace = daemon::sim::Pace::kVirtual, .compute = false};
+std::unique_ptr<daemon::sim::SimNode> OpenModelNode(uint32_t gpus, const policies::DeviceModel& gpu,
+                                                    const RankContender& contender) {
+  daemon::sim::SimOptions options{.gpus = static_cast<int>(gpus),
+                                  .pace = daemon::sim::Pace::kVirtual,
+                                  .model = gpu,
+                                  .compute = false};
   options.model.collective_sms = contender.sms;
   options.model.transports = policies::TransportSet::All();
   return daemon::sim::SimNode::Open(options).value();
@@ -75,9 +78,10 @@ std::unique_ptr<daemon::sim::SimNode> OpenModelNode(uint32_t gpus, const RankCon
 
 class OverlapModel {
  public:
-  OverlapModel(const OverlapScenario& scenario, const RankContender& contender)
+  OverlapModel(const OverlapScenario& scenario, const policies::DeviceModel& gpu,
+               const RankContender& contender)
       : scenario_(scenario),
-        node_(OpenModelNode(scenario.collective.ranks, contender)),
+        node_(OpenModelNode(scenario.collective.ranks, gpu, contender)),
         coordinator_(std::vector(scenario.collective.ranks, node_->gpu(0).info().model),
                      policies::FindTransport(contender.transport)) {
     for (uint32_t rank = 0; rank < scenario.collective.ranks; ++rank) {
@@ -187,12 +191,14 @@ std::string WayText(const policies::TransportChoice& choice) {
 }  // namespace
 
 absl::StatusOr<ModelledRun> ModelOverlap(const OverlapScenario& scenario,
+                                         const policies::DeviceModel& gpu,
                                          const RankContender& contender, bool gemms,
                                          bool collective) {
-  return OverlapModel(scenario, contender).Run(gemms, collective);
+  return OverlapModel(scenario, gpu, contender).Run(gemms, collective);
 }
 
 absl::StatusOr<nlohmann::json> ModelC3Entry(const OverlapScenario& scenario,
+                                            const policies::DeviceModel& gpu,
                                             const std::string& policy) {
   std::vector<C3Member> members = C3Baselines(/*by_policies=*/true);
   Rivals rivals;
@@ -208,7 +214,7 @@ absl::StatusOr<nlohmann::json> ModelC3Entry(const OverlapScenario& scenario,
   for (const C3Member& member : members) {
     if (!Carries(member.contender, scenario.collective.kind)) continue;
     const auto add = [&](bool gemms, bool collective, Samples& all) -> absl::Status {
-      const auto run = ModelOverlap(scenario, member.contender, gemms, collective);
+      const auto run = ModelOverlap(scenario, gpu, member.contender, gemms, collective);
       if (!run.ok()) return run.status();
       all[member.contender.name].push_back(run->us);
       if (gemms && collective) concert = *run;  // the last one's is kept

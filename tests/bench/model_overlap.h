@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "policies/seam/transport.h"
+#include "policies/seam/work.h"
 #include "tests/bench/rank_contender.h"
 #include "tests/bench/scenario_file.h"
 
@@ -22,10 +23,11 @@ struct ModelledRun {
   int gemm_sms = 0;                  // of the first GEMM's launch; 0: all
 };
 
-// One run of the scenario by daemons of the contender's policy, or of parts of it.
-// DEADLINE_EXCEEDED if it does not end. Deterministic. REQUIRES: contender.policy is a policy's
-// name.
+// One run of the scenario by daemons of the contender's policy, or of parts of it, on GPUs of this
+// model. DEADLINE_EXCEEDED if it does not end. Deterministic. REQUIRES: contender.policy is a
+// policy's name.
 absl::StatusOr<ModelledRun> ModelOverlap(const OverlapScenario& scenario,
+                                         const policies::DeviceModel& gpu,
                                          const RankContender& contender, bool gemms,
                                          bool collective);
 
@@ -33,6 +35,7 @@ absl::StatusOr<ModelledRun> ModelOverlap(const OverlapScenario& scenario,
 // and of every form; and "pick": the way that concert's collective took ("p2p, 8 SMs") and its
 // first GEMM's SMs.
 absl::StatusOr<nlohmann::json> ModelC3Entry(const OverlapScenario& scenario,
+                                            const policies::DeviceModel& gpu,
                                             const std::string& policy);
 
 }  // namespace concert::bench

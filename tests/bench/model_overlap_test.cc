@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tests/bench/gpu_models.h"
+
 namespace concert::bench {
 namespace {
 
@@ -14,9 +16,11 @@ OverlapScenario Scenario(GemmShape gemm, int repeat, CollectiveKind kind, uint64
           .collective = {.kind = kind, .bytes = mib << 20, .ranks = 2}};
 }
 
+const policies::DeviceModel kGpu = GpuModelOf("h200");
+
 double Us(const OverlapScenario& scenario, const RankContender& contender, bool gemms = true,
           bool collective = true) {
-  return ModelOverlap(scenario, contender, gemms, collective).value().us;
+  return ModelOverlap(scenario, kGpu, contender, gemms, collective).value().us;
 }
 
 const RankContender kAuto = {.name = "concert", .policy = "auto"};
@@ -26,6 +30,19 @@ constexpr GemmShape kPrefill = {.m = 8192, .n = 8192, .k = 8192};
 TEST(ModelOverlapTest, RunsTakeTheSameAgain) {
   const OverlapScenario scenario = Scenario(kDecode, 8, CollectiveKind::kAllReduce, 64);
   EXPECT_EQ(Us(scenario, kAuto), Us(scenario, kAuto));
+}
+
+// What memory bounds takes as much longer on a GPU as its memory is slower.
+TEST(ModelOverlapTest, GpusDifferByTheirMemory) {
+  const OverlapScenario decode = Scenario(kDecode, 40, CollectiveKind::kAllReduce, 64);
+  const OverlapScenario prefill = Scenario(kPrefill, 1, CollectiveKind::kAllReduce, 64);
+  const policies::DeviceModel h100 = GpuModelOf("h100");
+  const auto ratio = [&](const OverlapScenario& scenario) {
+    return ModelOverlap(scenario, h100, kAuto, true, false)->us /
+           ModelOverlap(scenario, kGpu, kAuto, true, false)->us;
+  };
+  EXPECT_NEAR(ratio(decode), kGpu.hbm_bytes_per_s / h100.hbm_bytes_per_s, 0.1);
+  EXPECT_NEAR(ratio(prefill), 1, 0.02);
 }
 
 TEST(ModelOverlapTest, TogetherTakesAtLeastTheLongerAndAtMostBoth) {
@@ -45,7 +62,7 @@ TEST(ModelOverlapTest, ContendersTakeTheirTransportAndNoOther) {
   for (const C3Member& form : C3Forms()) {
     if (form.contender.transport.empty() || !Carries(form.contender, scenario.collective.kind))
       continue;
-    const ModelledRun run = ModelOverlap(scenario, form.contender, true, true).value();
+    const ModelledRun run = ModelOverlap(scenario, kGpu, form.contender, true, true).value();
     EXPECT_EQ(run.choice.transport, policies::FindTransport(form.contender.transport))
         << form.contender.name;
     EXPECT_LE(run.choice.sms, form.contender.sms) << form.contender.name;
@@ -67,8 +84,8 @@ TEST(ModelOverlapTest, ACollectiveWaitsForALargeGemmUnlessItIsLeftSms) {
   const RankContender split = {
       .name = "split", .policy = "static_split", .transport = "p2p", .sms = 12};
   const double gemm_us = Us(scenario, kAuto, true, false);
-  EXPECT_GT(ModelOverlap(scenario, split, true, true)->collective_us, gemm_us);
-  EXPECT_LT(ModelOverlap(scenario, kAuto, true, true)->collective_us, gemm_us);
+  EXPECT_GT(ModelOverlap(scenario, kGpu, split, true, true)->collective_us, gemm_us);
+  EXPECT_LT(ModelOverlap(scenario, kGpu, kAuto, true, true)->collective_us, gemm_us);
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ class NullDevice : public daemon::Device {
   absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
     const int fd = memfd_create("concert-null", MFD_CLOEXEC);
     CONCERT_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0);
-    return daemon::Allocation{.address = next_ += 1 << 20, .bytes = bytes, .export_fd = fd};
+    const daemon::Address address = next_;
+    next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return daemon::Allocation{.address = address, .bytes = bytes, .export_fd = fd};
   }
   absl::StatusOr<daemon::Allocation> Import(const daemon::ImportRequest&) override {
     return absl::UnimplementedError("the null device imports nothing");
@@ -53,8 +55,9 @@ class NullDevice : public daemon::Device {
   absl::Status healthy() const override { return absl::OkStatus(); }
 
  private:
+  static constexpr uint64_t kAlignment = 1 << 20;
   daemon::DeviceInfo info_;
-  daemon::Address next_ = 0;
+  daemon::Address next_ = kAlignment;
 };
 
 }  // namespace concert::bench

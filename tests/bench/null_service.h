@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/include/concert/concert.hpp"
@@ -24,8 +25,9 @@ namespace concert::bench {
 
 class NullNode : public daemon::Node {
  public:
+  explicit NullNode(std::unique_ptr<daemon::Device> device) : device_(std::move(device)) {}
   int gpu_count() const override { return 1; }
-  daemon::Device& gpu(int) override { return device_; }
+  daemon::Device& gpu(int) override { return *device_; }
   absl::StatusOr<daemon::Address> RegisterHostMemory(void* data, uint64_t) override {
     return reinterpret_cast<daemon::Address>(data);
   }
@@ -37,7 +39,7 @@ class NullNode : public daemon::Node {
   }
 
  private:
-  NullDevice device_;
+  const std::unique_ptr<daemon::Device> device_;
 };
 
 // Engine, telemetry and control socket on a null node, and a session with queues. A user's thread
@@ -45,7 +47,9 @@ class NullNode : public daemon::Node {
 class NullService {
  public:
   // `policy`: one that policies::FindPolicy knows.
-  explicit NullService(const std::string& policy, size_t queues = 1) {
+  explicit NullService(const std::string& policy, size_t queues = 1,
+                       std::unique_ptr<daemon::Device> device = std::make_unique<NullDevice>())
+      : node_(std::move(device)) {
     char folder[] = "/tmp/concert-ring-XXXXXX";
     CONCERT_CHECK(mkdtemp(folder) != nullptr);
     folder_ = folder;
@@ -79,6 +83,7 @@ class NullService {
   }
 
   daemon::Telemetry& telemetry() { return *telemetry_; }
+  Session& session() { return session_; }
 
  private:
   std::string folder_;

@@ -24,16 +24,17 @@ struct LoggedPlan {
 // Plans among the last 256 that ended, newest first; only those that ended after `after_ns`.
 absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_socket,
                                                      uint64_t after_ns = 0);
-// Those of them that are of GEMMs.
+// Those of them that are of ops of a kind.
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
-                                                  uint64_t after_ns = 0);
+                                                  uint64_t after_ns = 0,
+                                                  const std::string& kind = "gemm");
 
-// What plans of batches of `gemms` ops each say: "plans", how many there were of each kind (form,
-// ops, launches), the most frequent first; "plan", the newest one of the most frequent kind;
-// "predicted_us" and "planned_us", medians of what plans were predicted to take and took, per
-// batch; "prediction_error", the median of |predicted / actual - 1|. Empty for no plans. Plans that
-// were seen to end at once count as one: the daemon gives the first of them all the time. Plans of
-// one GPU, newest first.
+// What plans of batches of `gemms` ops (runs of programs) each say: "plans", how many there were of
+// each kind (form, ops, launches), the most frequent first; "plan", the newest one of the most
+// frequent kind; "predicted_us" and "planned_us", medians of what plans were predicted to take and
+// took, per batch; "prediction_error", the median of |predicted / actual - 1|. Empty for no plans.
+// Plans that were seen to end at once count as one: the daemon gives the first of them all the
+// time. Plans of one GPU, newest first.
 nlohmann::json DescribePlans(const std::vector<LoggedPlan>& plans, int gemms);
 
 }  // namespace concert::bench

@@ -53,9 +53,9 @@ absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_so
 }
 
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
-                                                  uint64_t after_ns) {
+                                                  uint64_t after_ns, const std::string& kind) {
   absl::StatusOr<std::vector<LoggedPlan>> plans = AllLastPlans(admin_socket, after_ns);
-  if (plans.ok()) std::erase_if(*plans, [](const LoggedPlan& plan) { return plan.kind != "gemm"; });
+  if (plans.ok()) std::erase_if(*plans, [&](const LoggedPlan& plan) { return plan.kind != kind; });
   return plans;
 }
 

@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "policies/seam/policy.h"
 #include "tests/bench/c3_result.h"
+#include "tests/bench/gpu_models.h"
 #include "tests/bench/model_overlap.h"
 #include "tests/bench/rank_contender.h"
 #include "tests/bench/result_file.h"
@@ -24,7 +25,7 @@ using nlohmann::json;
 
 struct Options {
   std::string scenarios = "tests/bench/scenarios/c3.json";
-  std::string filter, out, policy = "auto";
+  std::string filter, out, policy = "auto", gpu = "h200";
   uint32_t gpus = 2;
 };
 
@@ -33,10 +34,18 @@ json HeaderOf(const Options& options) {
   for (const C3Member& form : C3Forms()) forms.push_back(form.contender.name);
   for (const C3Member& one : C3Baselines(/*by_policies=*/true))
     baselines.push_back(one.contender.name);
-  return {{"device", "sim"},          {"simulated", true}, {"gpu", "concert simulator"},
-          {"gpus", options.gpus},     {"commit", ""},      {"date", ""},
-          {"policy", options.policy}, {"rounds", 1},       {"baseline_path", "policy"},
-          {"baselines", baselines},   {"forms", forms}};
+  return {{"device", "sim"},
+          {"simulated", true},
+          {"gpu", "concert simulator"},
+          {"model", options.gpu},
+          {"gpus", options.gpus},
+          {"commit", ""},
+          {"date", ""},
+          {"policy", options.policy},
+          {"rounds", 1},
+          {"baseline_path", "policy"},
+          {"baselines", baselines},
+          {"forms", forms}};
 }
 
 void PrintRow(const json& entry) {
@@ -53,7 +62,7 @@ absl::Status Run(const Options& options) {
   result["header"] = HeaderOf(options);
   for (const OverlapScenario& scenario : *scenarios) {
     if (scenario.collective.ranks > options.gpus) continue;
-    absl::StatusOr<json> entry = ModelC3Entry(scenario, options.policy);
+    absl::StatusOr<json> entry = ModelC3Entry(scenario, GpuModelOf(options.gpu), options.policy);
     if (!entry.ok()) return entry.status();
     PrintRow(*entry);
     result["scenarios"].push_back(*std::move(entry));
@@ -70,6 +79,8 @@ int Main(int argc, char** argv) {
   app.add_option("--filter", options.filter, "Only scenarios that match (POSIX extended)");
   app.add_option("--policy", options.policy, "Of concert; as concertd's");
   app.add_option("--gpus", options.gpus, "Of the node")->check(CLI::Range(2, 8));
+  app.add_option("--gpu", options.gpu, "What they are models of")
+      ->check(CLI::IsMember(GpuModelNames()));
   app.add_option("--out", options.out, "Write the result to this JSON file");
   CLI11_PARSE(app, argc, argv);
   if (policies::FindPolicy(options.policy) == nullptr) {

@@ -33,8 +33,7 @@ BLOCK = "<!-- {0}: written by tests/bench/publish.py -->\n{1}<!-- end of {0} -->
 def published_name(stem, result):
     """gemm of one "NVIDIA H200": gemm-h200; of two "NVIDIA H100 80GB HBM3": gemm-h100x2."""
     header = result["header"]
-    model = re.split("[ -]", header["gpu"].removeprefix("NVIDIA "))[0].lower()
-    gpu = model + (f"x{header['gpus']}" if header["gpus"] > 1 else "")
+    gpu = report_data.gpu_of(result) + (f"x{header['gpus']}" if header["gpus"] > 1 else "")
     return stem if stem.endswith("-" + gpu) else f"{stem}-{gpu}"
 
 

@@ -2,6 +2,7 @@
 import json
 import math
 import pathlib
+import re
 import statistics
 from typing import NamedTuple
 
@@ -27,6 +28,11 @@ def dump(result):
         text = "[" + ",".join("\n  " + line(entry) for entry in value) + "\n ]" if key == "scenarios" else line(value)
         parts.append(f"\n {json.dumps(key)}: {text}")
     return "{" + ",".join(parts) + "\n}\n"
+
+
+def gpu_of(result):
+    """h100 of a "NVIDIA H100 80GB HBM3"."""
+    return re.split("[ -]", result["header"]["gpu"].removeprefix("NVIDIA "))[0].lower()
 
 
 def geometric_mean(values):

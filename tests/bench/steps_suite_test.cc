@@ -63,6 +63,10 @@ TEST(StepsSuiteTest, StepsRunAsProcessesAndAreChecked) {
     EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);
     EXPECT_GT(scenario["bound_steps_per_s"].get<double>(), 0);
     EXPECT_TRUE(scenario["speedup_over"].contains("ops"));
+    ASSERT_TRUE(scenario.contains("predicted_us")) << scenario;
+    EXPECT_GT(scenario["predicted_us"].get<double>(), 0);
+    EXPECT_GT(scenario["planned_us"].get<double>(), 0);
+    EXPECT_TRUE(scenario.contains("prediction_error"));
   }
   const json &ragged = result["scenarios"][0], &tokens = result["scenarios"][1];
   EXPECT_EQ(ragged["client_names"][0], "t: 2 layers of 96, batch 3, context 5 to 40");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/gpu_state.h"
+#include "tests/bench/step_job.h"
 
 namespace concert::bench {
 namespace {
@@ -86,7 +87,9 @@ absl::Status TenantCast::AwaitReady() {
 
 std::vector<LoggedPlan> TenantCast::Plans() const {
   if (!node_.daemon) return {};
-  absl::StatusOr<std::vector<LoggedPlan>> plans = LastPlans(node_.daemon->admin_socket());
+  absl::StatusOr<std::vector<LoggedPlan>> plans =
+      LastPlans(node_.daemon->admin_socket(), /*after_ns=*/0,
+                mode_.form == kProgramForm ? "program" : "gemm");
   return plans.ok() ? *std::move(plans) : std::vector<LoggedPlan>{};
 }
 

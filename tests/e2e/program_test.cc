@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -357,13 +358,61 @@ TEST(ProgramTest, OperatorsSeeWhatIsRegistered) {
   EXPECT_LT(summary.arena_bytes, summary.slot_bytes);
   EXPECT_GT(summary.predicted_us, 8.0);  // each is a kernel
   const daemon::DeviceInfo& info = daemon.engine().node().gpu(0).info();
-  if (info.backend == "sim") {
-    EXPECT_EQ(summary.why_no_step, "");
-  } else if (info.compute_capability == 90) {
+  if (info.backend == "sim" || info.compute_capability == 90) {
     EXPECT_EQ(summary.why_no_step.find("op 6, gemm: "), 0u) << "50 tokens are no multiple of 8";
   }
+  ASSERT_EQ(summary.engines->size(), 1u);
+  const kernels::EngineTimes& graph = summary.engines->front();
+  EXPECT_EQ(graph.engine, kernels::ProgramEngine::kGraph);
+  EXPECT_EQ(graph.predicted_us, summary.predicted_us);
+  EXPECT_EQ(graph.parts[0].what, "bindings");
+  EXPECT_EQ(graph.parts[1].what, "embedding");
   program = Program();
   EXPECT_TRUE(Eventually([&] { return programs().empty(); }));
+}
+
+// A run's plan says what the program was predicted to take, and on the simulator that is what it
+// takes.
+TEST(ProgramTest, RunsArePredictedAndTakeThatOnTheSimulator) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect();
+  constexpr uint32_t kRowsOfStep = 8, kWidth = 256;
+  const Buffer weights = session.Allocate(2 * kWidth * kWidth).value();
+  const Buffer x = session.Allocate(2 * kRowsOfStep * kWidth).value();
+  Program program = session.BeginProgram().value();
+  const Buffer slots[] = {program.Binding(x.bytes()).value(), program.Arena(x.bytes()).value()};
+  for (int i = 0; i < 20; ++i) {
+    program.queue()
+        .Gemm({.m = kRowsOfStep,
+               .n = kWidth,
+               .k = kWidth,
+               .a = slots[i % 2],
+               .w = weights,
+               .d = slots[(i + 1) % 2]})
+        .submit_status()
+        .Check();
+  }
+  program.End().Check();
+  const kernels::ProgramSummary summary = daemon.server().Sessions()[0].programs[0];
+  Queue queue = session.CreateQueue().value();
+  const bool is_sim = daemon.engine().node().gpu(0).info().backend == "sim";
+  const policies::Time before = is_sim ? daemon.node().Now() : 0;
+  queue.Run({.program = program, .bindings = {x}}).Wait(kTimeout).Check();
+  daemon::PlanRecord plan{};
+  const auto look = [&](const auto& record) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::PlanRecord>) plan = record;
+  };
+  ASSERT_TRUE(Eventually([&] { return daemon.records(0).Drain(look), plan.op_count > 0; }));
+  EXPECT_EQ(plan.ops[0].kind, CONCERT_OP_PROGRAM);
+  // Of what is launched on an idle GPU, the launch takes its time, too.
+  const policies::DeviceModel& model = daemon.engine().node().gpu(0).info().model;
+  EXPECT_NEAR(plan.predicted_us, summary.predicted_us + model.launch_us + model.launch_op_us, 0.01);
+  if (!is_sim) return;
+  ASSERT_EQ(summary.engines->size(), 2u) << summary.why_no_step;
+  EXPECT_EQ(summary.engines->front().engine, kernels::ProgramEngine::kStep);
+  EXPECT_LT(summary.engines->front().predicted_us, summary.engines->back().predicted_us);
+  const auto took = static_cast<double>(daemon.node().Now() - before);
+  EXPECT_NEAR(took * 1e-3, model.launch_us + summary.predicted_us, 0.01);
 }
 
 TEST(ProgramTest, ProgramsOfASessionAreBounded) {

@@ -16,10 +16,6 @@ namespace {
 
 using kernels::ProgramEngine;
 
-const char* NameOf(ProgramEngine engine) {
-  return engine == ProgramEngine::kStep ? "step kernel" : "graph";
-}
-
 // What each of a model's steps should leave, one after the other; or of the states only the last.
 struct References {
   explicit References(const ModelStep& model, bool each_state = true) {
@@ -101,7 +97,9 @@ class GpuProgramTest : public GpuTest {
     EXPECT_TRUE(made.ok()) << made;
     if (!made.ok()) return nullptr;
     if (HasStepKernel()) {
-      EXPECT_EQ(gpu->program().why_no_step, "");
+      const bool graph = engine_ == ProgramEngine::kGraph;
+      EXPECT_EQ(gpu->program().why_no_step, graph ? "program_engine is graph" : "");
+      EXPECT_EQ(gpu->program().stages.empty(), graph);
     }
     return gpu;
   }

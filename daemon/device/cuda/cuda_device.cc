@@ -349,7 +349,8 @@ kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
           .stream = errand_stream_,
           .workspace = 0,
           .workspace_bytes = 0,
-          .sm_budget = 0};
+          .sm_budget = 0,
+          .step_sms = step_sms_->usable() ? &*step_sms_ : nullptr};
 }
 
 absl::Status CudaDevice::Prepare(kernels::Program& program) {

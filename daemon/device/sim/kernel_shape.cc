@@ -40,6 +40,7 @@ int64_t Splits(const policies::DeviceModel& device, const policies::Work& work, 
 double TilesNs(const policies::DeviceModel& device, const policies::Work& work, int64_t tiles) {
   const double sm_bytes_per_ns = device.hbm_bytes_per_s * kSmHbmShare / device.sm_count / 1e9;
   const double bytes_ns = static_cast<double>(work.hbm_bytes) / sm_bytes_per_ns;
+  if (work.run_us > 0) return std::min(bytes_ns, 1e3 * work.run_us * static_cast<double>(tiles));
   if (!work.is_gemm()) return bytes_ns;
   // Tiles are computed whole: what sticks out of D is work too.
   const double flops = 2.0 * static_cast<double>(OutputTiles(work) * TileRows(work)) *
@@ -48,22 +49,27 @@ double TilesNs(const policies::DeviceModel& device, const policies::Work& work, 
   return std::max(bytes_ns, static_cast<double>(tiles) * kTileStartNs + flops / sm_flops_per_ns);
 }
 
+// Of programs there is one model, the policies' (ADR 24). That is what a run takes alone; beside
+// others its tiles share SMs and HBM.
+double FloorUs(const policies::DeviceModel& device, const policies::Work& work) {
+  return work.run_us > 0 ? work.run_us : work.steps * device.kernel_floor_us;
+}
+
 }  // namespace
 
 KernelShape ShapeOf(const policies::DeviceModel& device, std::span<const kernels::Op* const> ops) {
   int64_t output_tiles = 0, all_tiles = 0;
   for (const kernels::Op* op : ops) output_tiles += OutputTiles(op->work);
   double ns = 0, bytes = 0;
-  uint32_t steps = 1;
+  double floor_us = device.kernel_floor_us;
   for (const kernels::Op* op : ops) {
     const int64_t tiles = OutputTiles(op->work) * Splits(device, op->work, output_tiles);
     all_tiles += tiles;
     ns += TilesNs(device, op->work, tiles);
     bytes += static_cast<double>(op->work.hbm_bytes);
-    steps = std::max(steps, op->work.steps);
+    floor_us = std::max(floor_us, FloorUs(device, op->work));
   }
-  KernelShape shape{.tiles = std::min(all_tiles, kMaxTiles),
-                    .floor_ns = steps * device.kernel_floor_us * 1e3};
+  KernelShape shape{.tiles = std::min(all_tiles, kMaxTiles), .floor_ns = floor_us * 1e3};
   shape.tile_ns = ns / static_cast<double>(shape.tiles);
   shape.tile_bytes = bytes / static_cast<double>(shape.tiles);
   return shape;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/digest/digest.h"
 #include "kernels/op_table.h"
+#include "kernels/step/step_plan.h"
 
 namespace concert::daemon::sim {
 
@@ -48,6 +49,17 @@ absl::StatusOr<bool> SimDevice::Same(Address a, Address b, uint64_t bytes) {
 absl::Status SimDevice::Copy(Address to, Address from, uint64_t bytes) {
   if (absl::Status status = healthy(); !status.ok()) return status;
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return absl::OkStatus();
+}
+
+absl::Status SimDevice::Prepare(kernels::Program& program) {
+  const absl::StatusOr<kernels::StepPlan> plan =
+      kernels::PlanStep(program, kernels::kStepExchangeBytes);
+  if (plan.ok()) {
+    program.stages = kernels::StagesOf(program, *plan);
+  } else {
+    program.why_no_step = std::string(plan.status().message());
+  }
   return absl::OkStatus();
 }
 

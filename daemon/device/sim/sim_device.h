@@ -38,6 +38,10 @@ class SimDevice final : public Device {
   absl::StatusOr<bool> Same(Address a, Address b, uint64_t bytes) override;
   absl::Status Copy(Address to, Address from, uint64_t bytes) override;
 
+  // As if there were a step kernel, which runs what PlanStep finds stages for.
+  absl::Status Prepare(kernels::Program& program) override;
+  using Device::Prepare;
+
   absl::Status Launch(const LaunchRequest& launch) override;
   absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override;
   absl::Status Order(Lane lane, Lane before) override;

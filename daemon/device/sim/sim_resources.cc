@@ -203,11 +203,28 @@ double SimEngine::HbmDemand(int gpu_index, const LaneState& lane) const {
   return 0;
 }
 
+// Blocks of a collective have so many bytes on their way at once and no more, so that the queue for
+// memory slows them as it grows, however little they ask for: where not all fit, theirs is a share
+// in proportion to what they ask for, all others' together being no more than there is. These share
+// fairly what is left.
 void SimEngine::ShareHbm(int gpu_index) {
   Gpu& gpu = gpus_[static_cast<size_t>(gpu_index)];
+  const double capacity = gpu.model.hbm_bytes_per_s / 1e9;
   std::array<double, policies::kLaneCount> demands;
-  for (size_t i = 0; i < demands.size(); ++i) demands[i] = HbmDemand(gpu_index, gpu.lanes[i]);
-  const double cap = FairCap(demands, gpu.model.hbm_bytes_per_s / 1e9);
+  double blocks = 0, others = 0;
+  for (size_t i = 0; i < demands.size(); ++i) {
+    demands[i] = HbmDemand(gpu_index, gpu.lanes[i]);
+    const Group* group = MovingGroup(gpu.lanes[i]);
+    (group != nullptr && !group->copies() ? blocks : others) += demands[i];
+  }
+  const double blocks_share = std::min(1.0, capacity / (blocks + std::min(others, capacity)));
+  for (size_t i = 0; i < demands.size(); ++i) {
+    Group* group = MovingGroup(gpu.lanes[i]);
+    if (group == nullptr || group->copies()) continue;
+    group->rate *= blocks_share;
+    demands[i] = 0;
+  }
+  const double cap = FairCap(demands, capacity - blocks * blocks_share);
   for (size_t i = 0; i < demands.size(); ++i) {
     const double share = demands[i] > cap ? cap / demands[i] : 1;
     gpu.lanes[i].rate = share;

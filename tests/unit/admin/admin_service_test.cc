@@ -84,6 +84,19 @@ TEST_F(AdminTest, StatusDevicesAndSessionsComeFromTheDaemon) {
   EXPECT_EQ(sessions.sessions(0).programs(0).why_no_step(),
             "op 0, attention_prefill: the step kernel has no code for it");
   EXPECT_EQ(sessions.sessions(0).programs(1).why_no_step(), "");
+  EXPECT_EQ(sessions.sessions(0).programs(1).engines_size(), 0);
+  ASSERT_EQ(sessions.sessions(0).programs(0).engines_size(), 1);
+  EXPECT_EQ(sessions.sessions(0).programs(0).engines(0).parts_size(), 0) << "nobody has asked";
+  v1::ListSessionsRequest with_parts;
+  with_parts.set_with_program_parts(true);
+  const auto again = Call<v1::ListSessionsResponse>(&Stub::ListSessions, with_parts);
+  const v1::ProgramEngine& graph = again.sessions(0).programs(0).engines(0);
+  EXPECT_EQ(graph.engine(), "graph");
+  EXPECT_EQ(graph.predicted_us(), 40);
+  ASSERT_EQ(graph.parts_size(), 1);
+  EXPECT_EQ(graph.parts(0).what(), "attention_prefill");
+  EXPECT_EQ(graph.parts(0).count(), 2u);
+  EXPECT_EQ(graph.parts(0).predicted_us(), 20);
 }
 
 TEST_F(AdminTest, StatsTellPriorityClassesApart) {

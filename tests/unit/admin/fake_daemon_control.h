@@ -73,6 +73,10 @@ class FakeDaemonControl final : public DaemonControl {
                  {.handle = 17,
                   .op_count = 2,
                   .kinds = {{CONCERT_OP_ATTENTION_PREFILL, 2}},
+                  .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(
+                      1, kernels::EngineTimes{.engine = kernels::ProgramEngine::kGraph,
+                                              .predicted_us = 40,
+                                              .parts = {{"attention_prefill", 2, 20}}}),
                   .why_no_step = "op 0, attention_prefill: the step kernel has no code for it"},
                  {.handle = 18, .op_count = 1, .kinds = {{CONCERT_OP_GEMM, 1}}}}}};
   }

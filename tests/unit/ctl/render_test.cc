@@ -247,16 +247,40 @@ TEST(RenderTest, Programs) {
   program->set_binding_count(2);
   program->set_arena_bytes(3 << 10);
   program->set_slot_bytes(8 << 10);
-  program->set_predicted_us(41);
+  for (const auto& [engine, us] : {std::pair("step", 41), std::pair("graph", 90)}) {
+    v1::ProgramEngine* its = program->add_engines();
+    its->set_engine(engine);
+    its->set_predicted_us(us);
+  }
   program->set_replicas(8);
   for (const auto& [kind, count] : {std::pair("gemm", 4), std::pair("rms_norm", 1)}) {
     v1::KindCount* ops = program->add_ops();
     ops->set_kind(kind);
     ops->set_count(static_cast<uint32_t>(count));
   }
-  EXPECT_EQ(RenderPrograms(response),
-            R"(SESSION  CLIENT    PROGRAM  GPU  OPS  BINDINGS     ARENA  UNSHARED  PREDICTED  REPLICAS  OF
-      3  server-a       17    0    5         2  3.00 KiB  8.00 KiB    41.0 us         8  4 gemm, 1 rms_norm
+  EXPECT_EQ(
+      RenderPrograms(response),
+      R"(SESSION  CLIENT    PROGRAM  GPU  OPS  BINDINGS     ARENA  UNSHARED     STEP    GRAPH  REPLICAS  OF
+      3  server-a       17    0    5         2  3.00 KiB  8.00 KiB  41.0 us  90.0 us         8  4 gemm, 1 rms_norm
+)");
+}
+
+TEST(RenderTest, WhatFollowsOneAnotherInAProgram) {
+  v1::ListSessionsResponse response;
+  v1::Session* session = response.add_sessions();
+  session->set_session_id(3);
+  v1::Program* program = session->add_programs();
+  program->set_program(17);
+  v1::ProgramEngine* step = program->add_engines();
+  step->set_engine("step");
+  v1::ProgramPart* part = step->add_parts();
+  part->set_what("gemm <- rms_norm, rope_append");
+  part->set_count(12);
+  part->set_predicted_us(4.5);
+  const std::string text = RenderPrograms(response);
+  EXPECT_EQ(text.substr(text.find("\n\n") + 1), R"(
+SESSION  PROGRAM  ENGINE  TIMES    EACH   IN ALL  STAGE OR KERNEL
+      3       17  step       12  4.5 us  54.0 us  gemm <- rms_norm, rope_append
 )");
 }
 
@@ -266,9 +290,10 @@ TEST(RenderTest, BatchesThatBecamePrograms) {
   program->set_program(17);
   program->set_op_count(5);
   program->set_of_batch(true);
-  EXPECT_EQ(RenderPrograms(response),
-            R"(SESSION  CLIENT  PROGRAM  GPU  OPS  BINDINGS  ARENA  UNSHARED  PREDICTED  REPLICAS  OF
-      0               17    0    5     batch    0 B       0 B          -         -
+  EXPECT_EQ(
+      RenderPrograms(response),
+      R"(SESSION  CLIENT  PROGRAM  GPU  OPS  BINDINGS  ARENA  UNSHARED  STEP  GRAPH  REPLICAS  OF
+      0               17    0    5     batch    0 B       0 B     -      -         -
 )");
 }
 

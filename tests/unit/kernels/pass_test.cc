@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/program/program_op.h"
+#include "kernels/program/program_times.h"
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/random_step.h"
 
@@ -141,6 +142,17 @@ TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
   EXPECT_EQ(work.hbm_bytes, 2 * first.work.hbm_bytes - plan->shared_bytes);
   EXPECT_EQ(work.flops, 2 * first.work.flops);
   EXPECT_EQ(work.steps, first.work.steps);
+
+  // It takes what a pass of so many takes: more than one run, less than one after the other.
+  const policies::DeviceModel device;
+  SetRunTimes(device, **pass);
+  const float two_us = WorkOfPass(**pass, runs).run_us;
+  const double one_us = GraphCostOf(device, (*pass)->program).us;
+  EXPECT_FLOAT_EQ(two_us, static_cast<float>(GraphCostOf(device, **pass, 2).us));
+  EXPECT_GT(two_us, GraphCostOf(device, replicas[0].program()).us);
+  EXPECT_LT(two_us, 1.5 * GraphCostOf(device, replicas[0].program()).us);
+  EXPECT_LT(two_us, one_us) << "what members have by themselves is one launch for all";
+  EXPECT_LT(two_us, (*pass)->run_costs[2].us);
 }
 
 // Fields that are no operands count; where state lies does not.

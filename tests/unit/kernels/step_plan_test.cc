@@ -23,7 +23,7 @@ const std::vector<BufferRange> kMemory = {
     {}, {0x100000000, 256 * kMiB, 0, false}, {0x200000000, 64 * kMiB, 0, false}};
 constexpr Address kArena = 0x300000000;
 
-std::vector<std::string> StagesOf(const Program& program) {
+std::vector<std::string> TextsOf(const Program& program) {
   const absl::StatusOr<StepPlan> plan = PlanStep(program, kMiB);
   EXPECT_TRUE(plan.ok()) << plan.status();
   std::vector<std::string> stages;
@@ -49,7 +49,7 @@ std::unique_ptr<Program> TwoLayers(bool slots_again, bool one_cache = false) {
 
 TEST(StepPlanTest, ALayerIsFiveStages) {
   for (const bool slots_again : {false, true}) {
-    EXPECT_THAT(StagesOf(*TwoLayers(slots_again)),
+    EXPECT_THAT(TextsOf(*TwoLayers(slots_again)),
                 ElementsAre("bindings",                             //
                             "gemm 1 <- rms_norm 0, rope_append 2",  //
                             "attention_decode 3", "gemm 4",         //
@@ -59,6 +59,36 @@ TEST(StepPlanTest, ALayerIsFiveStages) {
                             "gemm 15 <- rms_norm 14, gated_activation 16", "gemm 17", "rms_norm 18",
                             "bindings"));
   }
+}
+
+// What the cost model is told: a GEMM reads its weights, and each block all of A.
+TEST(StepPlanTest, StagesSayWhatTheyCost) {
+  const StepModel model;
+  const std::unique_ptr<Program> program = TwoLayers(true);
+  const absl::StatusOr<StepPlan> plan = PlanStep(*program, kMiB);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<Program::Stage> stages = StagesOf(*program, *plan);
+  ASSERT_EQ(stages.size(), plan->stages.size());
+  EXPECT_EQ(stages[1].what, "gemm <- rms_norm, rope_append");
+  EXPECT_EQ(stages[1].work.hbm_bytes, 2.0 * model.head_columns() * model.hidden);
+  EXPECT_EQ(stages[1].work.read_by_all_bytes, 2.0 * model.rows * model.hidden);
+  EXPECT_EQ(stages[1].work.items, model.head_columns() / 8);
+  EXPECT_EQ(stages[1].work.items_a_pass, 8u);
+  EXPECT_EQ(stages[2].work.hbm_bytes, static_cast<double>(program->ops[3].work.hbm_bytes));
+}
+
+// A thread has registers for half as many units where A has more than 16 rows.
+TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
+  StepModel model;
+  model.rows = 17;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+  recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), model.hidden);
+  recorder.PlaceArena();
+  const std::unique_ptr<Program> program = recorder.Bind(kArena);
+  const absl::StatusOr<StepPlan> plan = PlanStep(*program, kMiB);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(StagesOf(*program, *plan)[1].work.items_a_pass, 4u);
 }
 
 TEST(StepPlanTest, AStageWaitsForTheOneThatMakesWhatItReads) {

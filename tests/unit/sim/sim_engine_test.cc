@@ -171,6 +171,27 @@ TEST_F(SimEngineTest, ASmallHbmDemandIsServedInFull) {
   EXPECT_EQ(ends_[2], 190) << "half done after 100 ns at 900 of 1800, then 1000 of 1800";
 }
 
+// Memory's queue slows blocks of a collective, which wait for what they have on its way, but no
+// copy engine.
+TEST_F(SimEngineTest, ACollectiveOnSmsIsSlowedInProportionWhereMemoryIsTheLimit) {
+  using policies::Transport;
+  DeviceModel model = PlainModel();
+  model.transport_curves.Of(Transport::kCopyEngine, 2) = {};
+  const auto end_of = [&](Transport transport) {
+    SimEngine engine(std::vector(2, model), 64);
+    engine.EnqueueKernel(0, 0, 0, Tiles(6, 400, 120000), 0, 1);  // 1800 bytes per ns
+    engine.EnqueueCollective(
+        std::vector<CollectivePart>{{.gpu = 0, .link_bytes = 10000, .hbm_bytes = 25000},
+                                    {.gpu = 1, .link_bytes = 10000, .hbm_bytes = 25000}},
+        {.transport = transport}, 0, 2);
+    std::vector<Completion> done;
+    engine.AdvanceTo(300, done);
+    return done.empty() ? kNever : done[0].time;
+  };
+  EXPECT_EQ(end_of(Transport::kNccl), 125) << "asks for 250 of 1250 bytes per ns";
+  EXPECT_EQ(end_of(Transport::kCopyEngine), 100);
+}
+
 TEST_F(SimEngineTest, CopiesUseCopyEnginesNotSms) {
   for (Lane lane = 0; lane < 3; ++lane) engine_.EnqueueCopy(0, lane, 0, 10000, lane);
   engine_.EnqueueKernel(0, 3, 0, Tiles(8, 100), 0, 3);
@@ -390,6 +411,23 @@ TEST(KernelShapeTest, SplitsKWhenTilesAreFew) {
   EXPECT_EQ(ShapeOfAll({&many, &few}).tiles, 64 * 64 + 8);
   const kernels::Op huge = Gemm(1 << 24, 1 << 24, 8192);
   EXPECT_EQ(ShapeOfAll({&huge}).tiles, kMaxTiles) << "simulating takes bounded time";
+}
+
+// Of programs there is one model: alone a run takes what was predicted, on however few SMs.
+TEST(KernelShapeTest, ARunOfAProgramTakesWhatWasPredicted) {
+  for (const uint32_t sms : {1u, 40u, 132u}) {
+    kernels::Op run;
+    run.work = {.m = sms, .n = 1, .steps = 110, .run_us = 320, .hbm_bytes = 500'000'000};
+    SimEngine engine(std::vector<DeviceModel>(1), 4);
+    const KernelShape shape = ShapeOfAll({&run});
+    EXPECT_EQ(shape.tiles, sms);
+    engine.EnqueueKernel(0, 0, 0, shape, 0, /*cookie=*/1);
+    std::vector<Completion> done;
+    engine.AdvanceTo(1'000'000'000, done);
+    ASSERT_EQ(done.size(), 1u);
+    const double launch_ns = 1e3 * DeviceModel{}.launch_us;
+    EXPECT_NEAR(static_cast<double>(done[0].time), 320'000 + launch_ns, 10) << sms;
+  }
 }
 
 TEST(KernelShapeTest, TilesOfSeveralCostTheirMean) {

@@ -1,0 +1,135 @@
+#include "kernels/program/program_times.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace concert::kernels {
+namespace {
+
+using policies::DeviceModel;
+using policies::RunCost;
+using policies::StageWork;
+using policies::Work;
+
+constexpr char kOthers[] = "others";
+constexpr uint64_t kCopiedByBlock = 16 * 1024;  // as the kernel that copies bindings does
+
+// A kernel that copies bindings in or out, before or behind a graph. Nothing if there are none.
+void AddCopies(const Program& program, bool out, std::vector<Work>& kernels) {
+  Work copies;
+  for (const Program::Binding& binding : program.bindings) {
+    if (out && !binding.written) continue;
+    copies.hbm_bytes += 2 * binding.bytes;
+  }
+  if (copies.hbm_bytes == 0) return;
+  copies.m = static_cast<uint32_t>(std::min<uint64_t>(copies.hbm_bytes / kCopiedByBlock + 1, 1024));
+  copies.n = 1;
+  kernels.push_back(copies);
+}
+
+std::vector<Work> KernelsOf(const Program& program) {
+  std::vector<Work> kernels;
+  AddCopies(program, /*out=*/false, kernels);
+  for (const Op& op : program.ops) kernels.push_back(op.work);
+  AddCopies(program, /*out=*/true, kernels);
+  return kernels;
+}
+
+// What so many members have each by itself is done side by side, mostly in one launch.
+std::vector<Work> KernelsOf(const Pass& pass, uint32_t members) {
+  std::vector<Work> kernels;
+  AddCopies(pass.program, /*out=*/false, kernels);
+  for (size_t i = 0; i < pass.program.ops.size(); ++i) {
+    if (pass.owners[i] != Pass::kAll && pass.owners[i] != 0) continue;
+    Work work = pass.program.ops[i].work;
+    if (pass.owners[i] == 0) {
+      work.m *= members;
+      work.flops *= members;
+      work.hbm_bytes *= members;
+    }
+    kernels.push_back(work);
+  }
+  AddCopies(pass.program, /*out=*/true, kernels);
+  return kernels;
+}
+
+// Adds one to the parts, which are few: a model's layers are alike.
+void AddPart(std::string_view what, double us, std::vector<ProgramPart>& parts) {
+  const auto part = std::find_if(parts.begin(), parts.end(), [&](const ProgramPart& one) {
+    return one.what == what && one.predicted_us == us;
+  });
+  if (part != parts.end()) {
+    ++part->count;
+  } else if (parts.size() < kMaxProgramParts) {
+    parts.push_back({.what = std::string(what), .count = 1, .predicted_us = us});
+  } else {
+    ProgramPart& others = parts.back();
+    if (others.what != kOthers)
+      others = {.what = kOthers, .count = others.count, .predicted_us = others.predicted_us};
+    const double sum_us = others.predicted_us * others.count + us;
+    others.predicted_us = sum_us / ++others.count;
+  }
+}
+
+RunCost StepCostOf(const DeviceModel& device, const Program& program) {
+  std::vector<StageWork> stages;
+  for (const Program::Stage& stage : program.stages) stages.push_back(stage.work);
+  return policies::StepCost(device, stages);
+}
+
+void AddPart(std::string_view what, double us, EngineTimes& times) {
+  times.predicted_us += us;
+  AddPart(what, us, times.parts);
+}
+
+EngineTimes StepTimes(const DeviceModel& device, const Program& program) {
+  EngineTimes times{.engine = ProgramEngine::kStep};
+  for (const Program::Stage& stage : program.stages)
+    AddPart(stage.what, policies::StageUs(device, stage.work), times);
+  return times;
+}
+
+EngineTimes GraphTimes(const DeviceModel& device, const Program& program) {
+  const std::vector<Work> kernels = KernelsOf(program);
+  EngineTimes times{.engine = ProgramEngine::kGraph};
+  const size_t copies_in = program.bindings.empty() ? 0 : 1;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const size_t op = i - copies_in;  // of the copies: none
+    AddPart(op < program.ops.size() ? concert_op_kind_name(program.ops[op].kind) : "bindings",
+            policies::GraphCost(device, {&kernels[i], 1}).us, times);
+  }
+  return times;
+}
+
+}  // namespace
+
+RunCost GraphCostOf(const DeviceModel& device, const Program& program,
+                    const policies::ProgramCostConstants& costs) {
+  return policies::GraphCost(device, KernelsOf(program), costs);
+}
+
+RunCost GraphCostOf(const DeviceModel& device, const Pass& pass, uint32_t members,
+                    const policies::ProgramCostConstants& costs) {
+  return policies::GraphCost(device, KernelsOf(pass, members), costs);
+}
+
+std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& program) {
+  std::vector<EngineTimes> engines;
+  if (!program.stages.empty()) engines.push_back(StepTimes(device, program));
+  engines.push_back(GraphTimes(device, program));
+  return engines;
+}
+
+void SetRunTime(const DeviceModel& device, Program& program) {
+  SetRunCost(program.stages.empty() ? GraphCostOf(device, program) : StepCostOf(device, program),
+             program.work);
+}
+
+void SetRunTimes(const DeviceModel& device, Pass& pass) {
+  for (uint32_t members = 1; members <= pass.member_count; ++members)
+    pass.run_costs[members - 1] = GraphCostOf(device, pass, members);
+}
+
+}  // namespace concert::kernels

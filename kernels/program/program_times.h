@@ -1,0 +1,31 @@
+// What runs of a program take alone, by engine, asked of the cost model (ADR 24) when the program
+// is registered. Control thread; 10,000 ops take a millisecond.
+#ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
+#define CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
+
+#include <vector>
+
+#include "kernels/program/pass.h"
+#include "kernels/program/program.h"
+#include "policies/seam/work.h"
+
+namespace concert::kernels {
+
+// Those that the program has, the one that a run has which is alone first: the step kernel where it
+// can. REQUIRES: the device has prepared the program.
+std::vector<EngineTimes> TimesOf(const policies::DeviceModel& device, const Program& program);
+
+// A run as a graph; a run of so many members of a pass.
+policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Program& program,
+                              const policies::ProgramCostConstants& costs = {});
+policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Pass& pass,
+                              uint32_t members, const policies::ProgramCostConstants& costs = {});
+
+// Gives runs that time (Work::run_us). REQUIRES: as above, and there are no runs yet.
+void SetRunTime(const policies::DeviceModel& device, Program& program);
+// The same for any number of runs in a pass (Pass::run_costs), which is a graph.
+void SetRunTimes(const policies::DeviceModel& device, Pass& pass);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
