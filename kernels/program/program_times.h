@@ -1,5 +1,5 @@
 // What runs of a program take alone, by engine, asked of the cost model (ADR 24) when the program
-// is registered. Control thread; 10,000 ops take a millisecond.
+// is registered. Pure; 10,000 ops take a millisecond.
 #ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
 #define CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
 
