@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "client/include/concert/concert.hpp"
+#include "tests/fault/program_child.h"
 #include "tests/support/raw_client.h"
 
 namespace concert::test {
@@ -170,6 +171,10 @@ int Child::WaitForExit() {
 int RunChild(const std::vector<std::string>& arguments) {
   if (arguments.at(0) == "bystander") return Bystander(arguments.at(1));
   if (arguments.at(0) == "foreign") return Foreign(arguments.at(1), std::stoull(arguments.at(2)));
+  if (arguments.at(0) == "programs") {
+    return RunProgramChild(arguments.at(1), static_cast<uint32_t>(std::stoul(arguments.at(2))),
+                           std::stoi(arguments.at(3)));
+  }
   return Stop(arguments.at(0), arguments.at(1));
 }
 

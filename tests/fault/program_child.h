@@ -1,0 +1,28 @@
+// A client that is killed in the middle of programs.
+#ifndef CONCERT_TESTS_FAULT_PROGRAM_CHILD_H_
+#define CONCERT_TESTS_FAULT_PROGRAM_CHILD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/small_model.h"
+#include "tests/support/test_daemon.h"
+
+namespace concert::test {
+
+// Where runs have their tokens: of step i at i * kTokensStride, and behind the last step what
+// follows.
+inline constexpr uint64_t kTokensStride = 256;
+
+// The model that all have, with sealed weights, so that what they register are replicas.
+Model SealedModel(const Session& session, uint32_t seed);
+
+// Until it is killed: seals the weights of that seed, registers replicas, runs them, several at a
+// time, frees some in mid-run, and submits batches that repeat. Writes a byte to `progress`, a file
+// descriptor, behind everything that it does.
+int RunProgramChild(const std::string& socket, uint32_t seed, int progress);
+
+}  // namespace concert::test
+
+#endif  // CONCERT_TESTS_FAULT_PROGRAM_CHILD_H_
