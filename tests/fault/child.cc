@@ -172,8 +172,11 @@ int RunChild(const std::vector<std::string>& arguments) {
   if (arguments.at(0) == "bystander") return Bystander(arguments.at(1));
   if (arguments.at(0) == "foreign") return Foreign(arguments.at(1), std::stoull(arguments.at(2)));
   if (arguments.at(0) == "programs") {
-    return RunProgramChild(arguments.at(1), static_cast<uint32_t>(std::stoul(arguments.at(2))),
-                           std::stoi(arguments.at(3)));
+    // A byte for everything that it has done.
+    const int progress = std::stoi(arguments.at(3));
+    RunProgramChild(arguments.at(1), static_cast<uint32_t>(std::stoul(arguments.at(2))),
+                    [progress] { return write(progress, "", 1) == 1; });
+    return 100;
   }
   return Stop(arguments.at(0), arguments.at(1));
 }

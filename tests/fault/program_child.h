@@ -3,11 +3,10 @@
 #define CONCERT_TESTS_FAULT_PROGRAM_CHILD_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "tests/support/small_model.h"
-#include "tests/support/test_daemon.h"
 
 namespace concert::test {
 
@@ -18,10 +17,10 @@ inline constexpr uint64_t kTokensStride = 256;
 // The model that all have, with sealed weights, so that what they register are replicas.
 Model SealedModel(const Session& session, uint32_t seed);
 
-// Until it is killed: seals the weights of that seed, registers replicas, runs them, several at a
-// time, frees some in mid-run, and submits batches that repeat. Writes a byte to `progress`, a file
-// descriptor, behind everything that it does.
-int RunProgramChild(const std::string& socket, uint32_t seed, int progress);
+// Seals the weights of that seed, registers replicas, runs them, several at a time, frees some in
+// mid-run, and submits batches that repeat. Calls `go_on` behind everything that it does, until
+// that says no.
+void RunProgramChild(const std::string& socket, uint32_t seed, const std::function<bool()>& go_on);
 
 }  // namespace concert::test
 
