@@ -9,6 +9,7 @@
 #include "kernels/program/program_engine.h"
 #include "tests/gpu/gpu_model.h"
 #include "tests/gpu/model_check.h"
+#include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 
 namespace concert::tests {
@@ -122,23 +123,26 @@ class GpuProgramTest : public GpuTest {
     for (uint32_t step = 0; step < model.shape().steps; ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       const StepInputs& inputs = references.inputs[step];
-      Left left;
+      Left left, again;
       ASSERT_NO_FATAL_FAILURE(Run(*gpu, model.BlockOf(inputs), sm_budget, left));
       ASSERT_EQ(gpu->StepKernelHasRun(), engine_ == ProgramEngine::kStep);
       ExpectRight(model, inputs, before, left, references.left[step]);
+      // It appends what is there already, and gives the same bits.
+      ASSERT_NO_FATAL_FAILURE(Run(*gpu, model.BlockOf(inputs), sm_budget, again));
+      EXPECT_TRUE(again.block == left.block && again.state == left.state);
       before = std::move(left.state);
     }
   }
 
   // By both engines.
-  void CheckShape(const ModelShape& shape, uint32_t seed) {
-    SCOPED_TRACE(shape.Describe());
+  void CheckShape(const ModelShape& shape, uint32_t seed, int sm_budget = 0) {
+    SCOPED_TRACE(shape.Describe() + ", budget " + std::to_string(sm_budget));
     const ModelStep model(shape, seed);
     const References references(model);
     for (const ProgramEngine engine : Engines()) {
       SCOPED_TRACE(NameOf(engine));
       Use(engine);
-      CheckSteps(model, references);
+      CheckSteps(model, references, sm_budget);
       if (HasFatalFailure()) return;
     }
   }
@@ -150,10 +154,10 @@ class GpuProgramTest : public GpuTest {
     policies::Lane lane = 0;
     int sm_budget = 0;
   };
-  void MakeTenants(uint32_t count, const std::vector<int>& sm_budgets,
+  void MakeTenants(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps,
                    std::vector<Tenant>& tenants);
   void CheckTenant(Tenant& tenant);
-  void RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets);
+  void RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps = 24);
 
   static std::unique_ptr<daemon::Node> step_node_, graph_node_;
   ProgramEngine engine_ = ProgramEngine::kStep;
@@ -260,6 +264,17 @@ ModelShape RandomShape(std::mt19937& random) {
   return shape;
 }
 
+// Of few heads, for what a reference on the CPU takes.
+ModelShape RandomLongShape(std::mt19937& random) {
+  ModelShape shape = RandomShape(random);
+  shape.kv_heads = 1, shape.q_heads = 1 + random() % 4, shape.layers = 1;
+  shape.hidden = 256, shape.ffn = 256, shape.page_size = 64;
+  shape.contexts = {4000 + static_cast<int32_t>(random() % 28'000), 32'700};
+  shape.contexts.resize(1 + random() % 2);
+  shape.shared_prefix = false;
+  return shape;
+}
+
 TEST_F(GpuProgramTest, EveryShapeIsRight) {
   uint32_t seed = 1;
   for (const ModelShape& shape : Shapes()) {
@@ -271,8 +286,11 @@ TEST_F(GpuProgramTest, EveryShapeIsRight) {
 TEST_F(GpuProgramTest, RandomShapesAreRight) {
   SCOPED_TRACE("seed " + std::to_string(Seed()));
   std::mt19937 random(Seed());
-  for (int i = 0; i < 12; ++i) {
-    CheckShape(RandomShape(random), random());
+  constexpr int kSmBudgets[] = {0, 0, 100, 64, 32, 16, 1};
+  const uint32_t shapes = Repetitions(12);
+  for (uint32_t i = 0; i < shapes; ++i) {
+    const ModelShape shape = i % 12 == 5 ? RandomLongShape(random) : RandomShape(random);
+    CheckShape(shape, random(), kSmBudgets[random() % std::size(kSmBudgets)]);
     if (HasFatalFailure()) return;
   }
 }
@@ -412,7 +430,7 @@ TEST_F(GpuProgramTest, NothingButHostileTablesHarmsNobody) {
 }
 
 // Programs of sessions of their own on lanes of their own.
-void GpuProgramTest::MakeTenants(uint32_t count, const std::vector<int>& sm_budgets,
+void GpuProgramTest::MakeTenants(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps,
                                  std::vector<Tenant>& tenants) {
   for (uint32_t i = 0; i < count; ++i) {
     const ModelShape shape{.hidden = 512 + 32 * i,
@@ -421,7 +439,7 @@ void GpuProgramTest::MakeTenants(uint32_t count, const std::vector<int>& sm_budg
                            .ffn = 1056,
                            .layers = 2,
                            .contexts = Contexts(i % 2 == 0 ? 4 : 17),
-                           .steps = 24};
+                           .steps = steps};
     Tenant& tenant = tenants.emplace_back();
     tenant.model = std::make_unique<ModelStep>(shape, Seed() + i);
     tenant.references = std::make_unique<References>(*tenant.model, /*each_state=*/false);
@@ -451,15 +469,15 @@ void GpuProgramTest::CheckTenant(Tenant& tenant) {
 }
 
 // Nothing waits for a run but what follows it on its lane.
-void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets) {
+void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets,
+                                         uint32_t steps) {
   // More than 32 launches that have not ended would go as graphs.
   const uint32_t batch = std::max(1u, 30 / count);
   for (const ProgramEngine engine : Engines()) {
     SCOPED_TRACE(std::string(NameOf(engine)) + ", programs: " + std::to_string(count));
     Use(engine);
     std::vector<Tenant> tenants;
-    ASSERT_NO_FATAL_FAILURE(MakeTenants(count, sm_budgets, tenants));
-    const uint32_t steps = tenants[0].model->shape().steps;
+    ASSERT_NO_FATAL_FAILURE(MakeTenants(count, sm_budgets, steps, tenants));
     for (uint32_t first = 0; first < steps; first += batch) {
       for (uint32_t step = first; step < std::min(steps, first + batch); ++step) {
         for (Tenant& tenant : tenants)
@@ -476,6 +494,11 @@ void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>&
 }
 
 TEST_F(GpuProgramTest, RunsBehindOneAnotherAreRight) { RunBesideOneAnother(1, {0}); }
+
+// Contexts of thousands of tokens that grew one by one, on both engines.
+TEST_F(GpuProgramTest, SequencesGrowForTwoThousandSteps) {
+  RunBesideOneAnother(1, {0}, std::min(2000u, Repetitions(2000)));
+}
 
 TEST_F(GpuProgramTest, TwoProgramsAtOnceAreRight) { RunBesideOneAnother(2, {0}); }
 
