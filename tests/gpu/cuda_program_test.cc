@@ -154,10 +154,10 @@ class GpuProgramTest : public GpuTest {
     policies::Lane lane = 0;
     int sm_budget = 0;
   };
-  void MakeTenants(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps,
-                   std::vector<Tenant>& tenants);
+  void MakeTenant(const ModelShape& shape, int sm_budget, std::vector<Tenant>& tenants);
   void CheckTenant(Tenant& tenant);
-  void RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps = 24);
+  void RunTenants(std::vector<Tenant>& tenants);
+  void RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets);
 
   static std::unique_ptr<daemon::Node> step_node_, graph_node_;
   ProgramEngine engine_ = ProgramEngine::kStep;
@@ -429,28 +429,20 @@ TEST_F(GpuProgramTest, NothingButHostileTablesHarmsNobody) {
   }
 }
 
-// Programs of sessions of their own on lanes of their own.
-void GpuProgramTest::MakeTenants(uint32_t count, const std::vector<int>& sm_budgets, uint32_t steps,
-                                 std::vector<Tenant>& tenants) {
-  for (uint32_t i = 0; i < count; ++i) {
-    const ModelShape shape{.hidden = 512 + 32 * i,
-                           .q_heads = 8,
-                           .kv_heads = i % 2 == 0 ? 2u : 8u,
-                           .ffn = 1056,
-                           .layers = 2,
-                           .contexts = Contexts(i % 2 == 0 ? 4 : 17),
-                           .steps = steps};
-    Tenant& tenant = tenants.emplace_back();
-    tenant.model = std::make_unique<ModelStep>(shape, Seed() + i);
-    tenant.references = std::make_unique<References>(*tenant.model, /*each_state=*/false);
-    tenant.gpu = Make(*tenant.model, shape.steps);
-    ASSERT_NE(tenant.gpu, nullptr);
-    tenant.gpu->set_session(i + 1);
-    tenant.lane = static_cast<policies::Lane>(kLane + i);
-    tenant.sm_budget = sm_budgets[i % sm_budgets.size()];
-    for (uint32_t step = 0; step < shape.steps; ++step)
-      tenant.gpu->Put(tenant.model->BlockOf(tenant.references->inputs[step]), step);
-  }
+// A program of a session of its own on a lane of its own, beside those that are there.
+void GpuProgramTest::MakeTenant(const ModelShape& shape, int sm_budget,
+                                std::vector<Tenant>& tenants) {
+  const auto number = static_cast<uint32_t>(tenants.size());
+  Tenant& tenant = tenants.emplace_back();
+  tenant.model = std::make_unique<ModelStep>(shape, Seed() + number);
+  tenant.references = std::make_unique<References>(*tenant.model, /*each_state=*/false);
+  tenant.gpu = Make(*tenant.model, shape.steps);
+  ASSERT_NE(tenant.gpu, nullptr);
+  tenant.gpu->set_session(number + 1);
+  tenant.lane = static_cast<policies::Lane>(kLane + number);
+  tenant.sm_budget = sm_budget;
+  for (uint32_t step = 0; step < shape.steps; ++step)
+    tenant.gpu->Put(tenant.model->BlockOf(tenant.references->inputs[step]), step);
 }
 
 void GpuProgramTest::CheckTenant(Tenant& tenant) {
@@ -468,36 +460,58 @@ void GpuProgramTest::CheckTenant(Tenant& tenant) {
   EXPECT_EQ(tenant.gpu->StepKernelHasRun(), engine_ == ProgramEngine::kStep);
 }
 
-// Nothing waits for a run but what follows it on its lane.
-void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets,
-                                         uint32_t steps) {
+// Nothing waits for a run but what follows it on its lane. All have as many steps.
+void GpuProgramTest::RunTenants(std::vector<Tenant>& tenants) {
   // More than 32 launches that have not ended would go as graphs.
-  const uint32_t batch = std::max(1u, 30 / count);
+  const uint32_t batch = std::max(1u, 30 / static_cast<uint32_t>(tenants.size()));
+  const uint32_t steps = tenants[0].model->shape().steps;
+  for (uint32_t first = 0; first < steps; first += batch) {
+    for (uint32_t step = first; step < std::min(steps, first + batch); ++step) {
+      for (Tenant& tenant : tenants)
+        ASSERT_OK(tenant.gpu->Launch(tenant.lane, tenant.sm_budget, step));
+    }
+    for (Tenant& tenant : tenants) ASSERT_NO_FATAL_FAILURE(Finish(tenant.lane));
+  }
+  ASSERT_OK(device().healthy());
+  for (Tenant& tenant : tenants) {
+    SCOPED_TRACE("lane " + std::to_string(tenant.lane) + ": " + tenant.model->shape().Describe());
+    CheckTenant(tenant);
+  }
+}
+
+void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets) {
   for (const ProgramEngine engine : Engines()) {
     SCOPED_TRACE(std::string(NameOf(engine)) + ", programs: " + std::to_string(count));
     Use(engine);
     std::vector<Tenant> tenants;
-    ASSERT_NO_FATAL_FAILURE(MakeTenants(count, sm_budgets, steps, tenants));
-    for (uint32_t first = 0; first < steps; first += batch) {
-      for (uint32_t step = first; step < std::min(steps, first + batch); ++step) {
-        for (Tenant& tenant : tenants)
-          ASSERT_OK(tenant.gpu->Launch(tenant.lane, tenant.sm_budget, step));
-      }
-      for (Tenant& tenant : tenants) ASSERT_NO_FATAL_FAILURE(Finish(tenant.lane));
+    for (uint32_t i = 0; i < count; ++i) {
+      const ModelShape shape{.hidden = 512 + 32 * i,
+                             .q_heads = 8,
+                             .kv_heads = i % 2 == 0 ? 2u : 8u,
+                             .ffn = 1056,
+                             .layers = 2,
+                             .contexts = Contexts(i % 2 == 0 ? 4 : 17),
+                             .steps = 24};
+      ASSERT_NO_FATAL_FAILURE(MakeTenant(shape, sm_budgets[i % sm_budgets.size()], tenants));
     }
-    ASSERT_OK(device().healthy());
-    for (Tenant& tenant : tenants) {
-      SCOPED_TRACE("lane " + std::to_string(tenant.lane) + ": " + tenant.model->shape().Describe());
-      CheckTenant(tenant);
-    }
+    ASSERT_NO_FATAL_FAILURE(RunTenants(tenants));
   }
 }
 
 TEST_F(GpuProgramTest, RunsBehindOneAnotherAreRight) { RunBesideOneAnother(1, {0}); }
 
-// Contexts of thousands of tokens that grew one by one, on both engines.
+// Contexts that grew token by token, on both engines. Nobody looks before the last step.
 TEST_F(GpuProgramTest, SequencesGrowForTwoThousandSteps) {
-  RunBesideOneAnother(1, {0}, std::min(2000u, Repetitions(2000)));
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
+  const ModelShape shape{.contexts = {0, 20, kPaddingRow, 300},
+                         .steps = std::min(2000u, Repetitions(2000))};
+  for (const ProgramEngine engine : Engines()) {
+    SCOPED_TRACE(NameOf(engine));
+    Use(engine);
+    std::vector<Tenant> tenants;
+    ASSERT_NO_FATAL_FAILURE(MakeTenant(shape, 0, tenants));
+    ASSERT_NO_FATAL_FAILURE(RunTenants(tenants));
+  }
 }
 
 TEST_F(GpuProgramTest, TwoProgramsAtOnceAreRight) { RunBesideOneAnother(2, {0}); }
