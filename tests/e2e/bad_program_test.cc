@@ -157,6 +157,8 @@ TEST_F(RawProgramTest, RunsOfReleasedProgramsAndOfBuffersAreNotFound) {
   const concert_program_reply program = client_.CreateProgram({}, {&copy_, 1});
   ASSERT_NE(program.program, 0u);
   EXPECT_EQ(client_.ReleaseBuffer(program.program), static_cast<uint32_t>(CONCERT_ABI_OK));
+  // The dispatcher learns of it a moment later.
+  EXPECT_TRUE(Eventually([&] { return daemon_.server().Sessions()[0].programs.empty(); }));
   for (const uint32_t handle : {program.program, from_, 0u, ~0u, CONCERT_SLOT_HANDLE(0)}) {
     Run(handle);
     EXPECT_THAT(Outcome(), HasSubstr("which is not a program of this session")) << handle;

@@ -157,8 +157,8 @@ TEST(ReplicasTest, WhoFitsNobodyKeepsNobodyApart) {
   std::mt19937 random(tests::Seed());
   const auto replicas = [&] {
     std::vector<uint32_t> counts;
-    for (const kernels::ProgramSummary& program : daemon.server().Sessions()[0].programs)
-      counts.push_back(program.replicas);
+    const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
+    for (const kernels::ProgramSummary& program : there) counts.push_back(program.replicas);
     std::sort(counts.begin(), counts.end());
     return counts;
   };
