@@ -4,16 +4,19 @@
 // CONCERT_TEST_REPETITIONS says how many programs are tried.
 #include "tests/e2e/random_program.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/op_table.h"
 #include "tests/conformance/numbers.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/repetitions.h"
@@ -273,6 +276,20 @@ void RandomProgramsTest::CheckInPass(const RandomProgram& text, const Recorded& 
   ++pairs_;
   ExpectNear(text, program.Read(), wanted);
   ExpectNear(text, replica.Read(), wanted);
+}
+
+// A kind that comes new is to be a step of Author.
+TEST(RandomProgramTest, HasEveryKindThatMayBePartOfOne) {
+  std::set<std::string> missing;
+  for (const kernels::OpKind& kind : kernels::AllOpKinds()) {
+    if (!kind.collective && kind.kind != CONCERT_OP_PROGRAM)
+      missing.insert(concert_op_kind_name(kind.kind));
+  }
+  for (uint32_t i = 0; i < 2000 && !missing.empty(); ++i) {
+    const RandomProgram program = MakeRandomProgram(tests::Seed() + i);
+    for (const char* kind : program.kinds) missing.erase(kind);
+  }
+  EXPECT_THAT(missing, testing::IsEmpty());
 }
 
 TEST_F(RandomProgramsTest, RunsGiveWhatTheirOpsGiveAndTheSameEachTime) {
