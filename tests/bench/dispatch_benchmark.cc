@@ -2,7 +2,9 @@
 // policy, launch and timeline to the records, on the benchmark's thread and on a GPU that ends all
 // that was launched when it is told to. Nothing else runs, so what is measured repeats.
 #include <benchmark/benchmark.h>
+#include <pthread.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,7 +13,9 @@
 #include "daemon/check.h"
 #include "daemon/clock.h"
 #include "kernels/group/group_launcher.h"
+#include "kernels/program/pass.h"
 #include "kernels/program/program.h"
+#include "tests/bench/allocation_count.h"
 #include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/null_device.h"
 #include "tests/support/idle_driver.h"
@@ -65,12 +69,36 @@ struct Load {
   uint32_t batches = 1;           // in flight, each on queues of its own
 };
 
-// Turns until there is nothing more to do. Returns the time taken, in seconds.
-double Turns(DispatcherBed& bed) {
+constexpr char kThread[] = "dispatcher";
+
+// What turns took of the CPU and of the heap.
+struct Taken {
+  double seconds = 0;
+  int64_t allocations = 0;
+};
+
+// Turns until there is nothing more to do.
+void Turns(DispatcherBed& bed, Taken& taken) {
+  const AllocationCount allocations(kThread);
   const policies::Time begin = daemon::NowNs();
   while (bed.Turn(daemon::NowNs())) {
   }
-  return static_cast<double>(daemon::NowNs() - begin) * 1e-9;
+  taken.seconds += static_cast<double>(daemon::NowNs() - begin) * 1e-9;
+  taken.allocations += allocations.count();
+}
+
+// From what was published to its end, with what telemetry does to records, which counts for
+// nothing.
+double TurnsUntilIdle(DispatcherBed& bed, IdleGpu& gpu, int64_t& allocations) {
+  Taken taken;
+  Turns(bed, taken);
+  while (!bed.idle()) {
+    gpu.Finish();
+    Turns(bed, taken);
+  }
+  bed.DrainRecords();
+  allocations += taken.allocations;
+  return taken.seconds;
 }
 
 // A server's steady load, with eight sets of operands in turn.
@@ -82,18 +110,14 @@ void Dispatch(benchmark::State& state, const Load& load) {
   IdleGpu gpu;
   DispatcherBed bed(gpu, "auto", {}, ops);
   uint64_t set = 0;
+  int64_t allocations = 0;
   const auto round = [&] {
     for (uint32_t i = 0; i < load.batches; ++i) bed.Submit(load.shapes, i * width, set++ % kSets);
-    double seconds = Turns(bed);
-    while (!bed.idle()) {
-      gpu.Finish();
-      seconds += Turns(bed);
-    }
-    bed.DrainRecords();
-    return seconds;
+    return TurnsUntilIdle(bed, gpu, allocations);
   };
   for (int i = 0; i < kWarmUp; ++i) round();
   const uint64_t launches = gpu.launches(), unseen = bed.stats().unseen;
+  allocations = 0;
   for (auto _ : state) state.SetIterationTime(round());
   const auto rounds = static_cast<double>(state.iterations());
   state.counters["time_per_op"] = benchmark::Counter(
@@ -101,48 +125,97 @@ void Dispatch(benchmark::State& state, const Load& load) {
   state.counters["ops_per_launch"] = ops * rounds / static_cast<double>(gpu.launches() - launches);
   // Of steady load nearly none should be made anew.
   state.counters["plans_made"] = static_cast<double>(bed.stats().unseen - unseen);
+  state.counters["allocations"] = static_cast<double>(allocations);
 }
 
-// A client's decode steps, one behind the other: a chain of `ops` GEMMs on one queue, or one run of
-// a program of as many, with four bindings.
-void Step(benchmark::State& state, uint32_t ops, bool as_program) {
-  constexpr uint32_t kProgram = 2, kBindings = 4;
-  IdleGpu gpu;
-  DispatcherBed bed(gpu, "auto", {}, 1);
-  kernels::Program program;
-  program.arena = {uint64_t{1} << 50, (uint64_t{1} << 50) + (1 << 20)};
-  program.bindings.resize(kBindings, {program.arena.begin, 256, false});
-  program.bindings.back().written = true;
-  program.work = {.m = 132, .n = 1, .steps = ops, .hbm_bytes = uint64_t{ops} << 21};
-  daemon::DispatcherMessage add(daemon::DispatcherMessage::Type::kAddBuffer, bed.IdOf(0));
-  add.buffer = {.handle = kProgram, .range = {.address = program.arena.begin, .program = &program}};
-  bed.Tell(add);
-  concert_descriptor run{};
-  run.kind = CONCERT_OP_PROGRAM;
-  run.body.program.program = kProgram;
-  run.body.program.binding_count = kBindings;
-  for (uint32_t i = 0; i < kBindings; ++i) run.body.program.bindings[i] = {1, 0, i * 256};
-  const auto step = [&] {
-    for (uint32_t op = 0; op < (as_program ? 1 : ops); ++op)
-      bed.Write(0, as_program ? run : DispatcherBed::Gemm({8, 1024, 1024}, 0, op));
-    bed.Ring(0);
-    double seconds = Turns(bed);
-    while (!bed.idle()) {
-      gpu.Finish();
-      seconds += Turns(bed);
+// Programs that a session has registered, of `ops` ops and with four bindings each, whose runs are
+// all on queues of their own. They are replicas if there are several.
+class Programs {
+ public:
+  Programs(DispatcherBed& bed, uint32_t count, uint32_t ops) : bed_(bed) {
+    const uint64_t weight_bytes = uint64_t{ops} << 21;
+    for (uint32_t i = 0; i < count; ++i) {
+      kernels::Program& program = programs_[i];
+      const uint64_t arena = (uint64_t{1} << 50) + (uint64_t{i} << 20);
+      program.arena = {arena, arena + (1 << 20)};
+      program.bindings.resize(kBindings, {arena, 256, false});
+      program.bindings.back().written = true;
+      program.work = {.m = 132, .n = 1, .steps = ops, .hbm_bytes = weight_bytes};
+      if (count > 1) program.pass = &pass_;
+      pass_.members[i] = &program;
+      daemon::DispatcherMessage add(daemon::DispatcherMessage::Type::kAddBuffer, bed.IdOf(0));
+      add.buffer = {.handle = kFirst + i, .range = {.address = arena, .program = &program}};
+      bed.Tell(add);
     }
-    bed.DrainRecords();
-    return seconds;
+    pass_.member_count = count;
+    pass_.shared_bytes = weight_bytes;
+  }
+
+  // A run of each.
+  void Run(uint32_t count) {
+    concert_descriptor run{};
+    run.kind = CONCERT_OP_PROGRAM;
+    run.body.program.binding_count = kBindings;
+    for (run.queue = 0; run.queue < count; ++run.queue) {
+      run.body.program.program = kFirst + run.queue;
+      for (uint32_t i = 0; i < kBindings; ++i)
+        run.body.program.bindings[i] = {1, 0, (run.queue * kBindings + i) * 256};
+      bed_.Write(0, run);
+    }
+    bed_.Ring(0);
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 2, kBindings = 4;
+
+  DispatcherBed& bed_;
+  std::array<kernels::Program, kernels::kMaxPassMembers> programs_;
+  kernels::Pass pass_;
+};
+
+// A client's decode steps, one behind the other: `submit` hands one over.
+template <typename Submit>
+void Step(benchmark::State& state, IdleGpu& gpu, DispatcherBed& bed, const Submit& submit) {
+  int64_t allocations = 0;
+  const auto step = [&] {
+    submit();
+    return TurnsUntilIdle(bed, gpu, allocations);
   };
   for (int i = 0; i < 100; ++i) step();
   CONCERT_CHECK(bed.TakeFailures(0).empty());
+  const uint64_t launches = gpu.launches();
+  allocations = 0;
   for (auto _ : state) state.SetIterationTime(step());
+  state.counters["allocations"] = static_cast<double>(allocations);
+  state.counters["launches"] = benchmark::Counter(static_cast<double>(gpu.launches() - launches),
+                                                  benchmark::Counter::kAvgIterations);
+}
+
+// As a chain of `ops` GEMMs on one queue.
+void StepAsChain(benchmark::State& state, uint32_t ops) {
+  IdleGpu gpu;
+  DispatcherBed bed(gpu, "auto", {}, 1);
+  Step(state, gpu, bed, [&] {
+    for (uint32_t op = 0; op < ops; ++op) bed.Write(0, DispatcherBed::Gemm({8, 1024, 1024}, 0, op));
+    bed.Ring(0);
+  });
+}
+
+// As a run of a program of as many; or of several replicas, which are ready together.
+void StepAsProgram(benchmark::State& state, uint32_t ops, uint32_t replicas) {
+  IdleGpu gpu;
+  DispatcherBed bed(gpu, "auto", {}, replicas);
+  Programs programs(bed, replicas, ops);
+  Step(state, gpu, bed, [&] { programs.Run(replicas); });
+  state.counters["time_per_run"] = benchmark::Counter(
+      replicas, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
 }  // namespace
 }  // namespace concert::bench
 
 int main(int argc, char** argv) {
+  pthread_setname_np(pthread_self(), concert::bench::kThread);
   using concert::bench::GemmShape;
   const GemmShape small = {16, 2048, 1024};
   const std::vector<GemmShape> lora = {{64, 16, 4096}, {64, 16, 4096}, {32, 16, 4096},
@@ -158,10 +231,13 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(load.name, concert::bench::Dispatch, load)->UseManualTime();
   }
   for (const uint32_t ops : {50u, 200u}) {
-    for (const bool as_program : {false, true}) {
-      benchmark::RegisterBenchmark(
-          ((as_program ? "step_as_program/" : "step_as_chain/") + std::to_string(ops)).c_str(),
-          concert::bench::Step, ops, as_program)
+    benchmark::RegisterBenchmark(("step_as_chain/" + std::to_string(ops)).c_str(),
+                                 concert::bench::StepAsChain, ops)
+        ->UseManualTime();
+    for (const uint32_t replicas : {1u, 2u, 8u}) {
+      const std::string of = replicas == 1 ? "" : std::to_string(replicas) + "_replicas/";
+      benchmark::RegisterBenchmark(("step_as_program/" + of + std::to_string(ops)).c_str(),
+                                   concert::bench::StepAsProgram, ops, replicas)
           ->UseManualTime();
     }
   }

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "client/examples/bf16.h"
-#include "tests/e2e/small_model.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
+#include "tests/support/small_model.h"
 #include "tests/support/test_daemon.h"
 
 namespace concert::test {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/e2e/small_model.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
+#include "tests/support/small_model.h"
 #include "tests/support/test_daemon.h"
 
 namespace concert::test {

@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/e2e/small_model.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
+#include "tests/support/small_model.h"
 #include "tests/support/test_daemon.h"
 
 namespace concert::test {
@@ -147,6 +147,30 @@ TEST(ReplicasTest, SessionsThatSealTheirWeightsHaveReplicas) {
     together[i]->ExpectSame(*alone[i]);
   }
   EXPECT_GT(Passes(daemon), static_cast<int>(kSteps) / 2);
+}
+
+// Programs that only look alike, as one whose op writes what it reads and one whose op does not.
+TEST(ReplicasTest, WhoFitsNobodyKeepsNobodyApart) {
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect("replicas");
+  const Model model = MakeModel(session, tests::Seed());
+  std::mt19937 random(tests::Seed());
+  const auto replicas = [&] {
+    std::vector<uint32_t> counts;
+    const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
+    for (const kernels::ProgramSummary& program : there) counts.push_back(program.replicas);
+    std::sort(counts.begin(), counts.end());
+    return counts;
+  };
+  const Buffer states[] = {RandomBf16(session, kRows * kHidden, random),
+                           RandomBf16(session, kRows * kHidden, random)};
+  std::vector<Program> programs;
+  programs.push_back(MakeStep(session, model));
+  for (const Buffer& state : states) programs.push_back(MakeStep(session, model, state));
+  EXPECT_TRUE(Eventually([&] { return replicas() == std::vector<uint32_t>{1, 2, 2}; }));
+  // And who comes later and fits the first is with it.
+  programs.push_back(MakeStep(session, model));
+  EXPECT_TRUE(Eventually([&] { return replicas() == std::vector<uint32_t>{2, 2, 2, 2}; }));
 }
 
 // Clients that come and go while others run: each gets what it gets alone, and nothing stays.

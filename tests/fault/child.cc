@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "client/include/concert/concert.hpp"
+#include "tests/fault/program_child.h"
 #include "tests/support/raw_client.h"
 
 namespace concert::test {
@@ -170,6 +171,13 @@ int Child::WaitForExit() {
 int RunChild(const std::vector<std::string>& arguments) {
   if (arguments.at(0) == "bystander") return Bystander(arguments.at(1));
   if (arguments.at(0) == "foreign") return Foreign(arguments.at(1), std::stoull(arguments.at(2)));
+  if (arguments.at(0) == "programs") {
+    // A byte for everything that it has done.
+    const int progress = std::stoi(arguments.at(3));
+    RunProgramChild(arguments.at(1), static_cast<uint32_t>(std::stoul(arguments.at(2))),
+                    [progress] { return write(progress, "", 1) == 1; });
+    return 100;
+  }
   return Stop(arguments.at(0), arguments.at(1));
 }
 

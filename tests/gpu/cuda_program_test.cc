@@ -9,6 +9,7 @@
 #include "kernels/program/program_engine.h"
 #include "tests/gpu/gpu_model.h"
 #include "tests/gpu/model_check.h"
+#include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 
 namespace concert::tests {
@@ -122,23 +123,26 @@ class GpuProgramTest : public GpuTest {
     for (uint32_t step = 0; step < model.shape().steps; ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       const StepInputs& inputs = references.inputs[step];
-      Left left;
+      Left left, again;
       ASSERT_NO_FATAL_FAILURE(Run(*gpu, model.BlockOf(inputs), sm_budget, left));
       ASSERT_EQ(gpu->StepKernelHasRun(), engine_ == ProgramEngine::kStep);
       ExpectRight(model, inputs, before, left, references.left[step]);
+      // It appends what is there already, and gives the same bits.
+      ASSERT_NO_FATAL_FAILURE(Run(*gpu, model.BlockOf(inputs), sm_budget, again));
+      EXPECT_TRUE(again.block == left.block && again.state == left.state);
       before = std::move(left.state);
     }
   }
 
   // By both engines.
-  void CheckShape(const ModelShape& shape, uint32_t seed) {
-    SCOPED_TRACE(shape.Describe());
+  void CheckShape(const ModelShape& shape, uint32_t seed, int sm_budget = 0) {
+    SCOPED_TRACE(shape.Describe() + ", budget " + std::to_string(sm_budget));
     const ModelStep model(shape, seed);
     const References references(model);
     for (const ProgramEngine engine : Engines()) {
       SCOPED_TRACE(NameOf(engine));
       Use(engine);
-      CheckSteps(model, references);
+      CheckSteps(model, references, sm_budget);
       if (HasFatalFailure()) return;
     }
   }
@@ -150,9 +154,9 @@ class GpuProgramTest : public GpuTest {
     policies::Lane lane = 0;
     int sm_budget = 0;
   };
-  void MakeTenants(uint32_t count, const std::vector<int>& sm_budgets,
-                   std::vector<Tenant>& tenants);
+  void MakeTenant(const ModelShape& shape, int sm_budget, std::vector<Tenant>& tenants);
   void CheckTenant(Tenant& tenant);
+  void RunTenants(std::vector<Tenant>& tenants);
   void RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets);
 
   static std::unique_ptr<daemon::Node> step_node_, graph_node_;
@@ -260,6 +264,17 @@ ModelShape RandomShape(std::mt19937& random) {
   return shape;
 }
 
+// Of few heads, for what a reference on the CPU takes.
+ModelShape RandomLongShape(std::mt19937& random) {
+  ModelShape shape = RandomShape(random);
+  shape.kv_heads = 1, shape.q_heads = 1 + random() % 4, shape.layers = 1;
+  shape.hidden = 256, shape.ffn = 256, shape.page_size = 64;
+  shape.contexts = {4000 + static_cast<int32_t>(random() % 28'000), 32'700};
+  shape.contexts.resize(1 + random() % 2);
+  shape.shared_prefix = false;
+  return shape;
+}
+
 TEST_F(GpuProgramTest, EveryShapeIsRight) {
   uint32_t seed = 1;
   for (const ModelShape& shape : Shapes()) {
@@ -271,8 +286,11 @@ TEST_F(GpuProgramTest, EveryShapeIsRight) {
 TEST_F(GpuProgramTest, RandomShapesAreRight) {
   SCOPED_TRACE("seed " + std::to_string(Seed()));
   std::mt19937 random(Seed());
-  for (int i = 0; i < 12; ++i) {
-    CheckShape(RandomShape(random), random());
+  constexpr int kSmBudgets[] = {0, 0, 100, 64, 32, 16, 1};
+  const uint32_t shapes = Repetitions(12);
+  for (uint32_t i = 0; i < shapes; ++i) {
+    const ModelShape shape = i % 12 == 5 ? RandomLongShape(random) : RandomShape(random);
+    CheckShape(shape, random(), kSmBudgets[random() % std::size(kSmBudgets)]);
     if (HasFatalFailure()) return;
   }
 }
@@ -411,28 +429,20 @@ TEST_F(GpuProgramTest, NothingButHostileTablesHarmsNobody) {
   }
 }
 
-// Programs of sessions of their own on lanes of their own.
-void GpuProgramTest::MakeTenants(uint32_t count, const std::vector<int>& sm_budgets,
-                                 std::vector<Tenant>& tenants) {
-  for (uint32_t i = 0; i < count; ++i) {
-    const ModelShape shape{.hidden = 512 + 32 * i,
-                           .q_heads = 8,
-                           .kv_heads = i % 2 == 0 ? 2u : 8u,
-                           .ffn = 1056,
-                           .layers = 2,
-                           .contexts = Contexts(i % 2 == 0 ? 4 : 17),
-                           .steps = 24};
-    Tenant& tenant = tenants.emplace_back();
-    tenant.model = std::make_unique<ModelStep>(shape, Seed() + i);
-    tenant.references = std::make_unique<References>(*tenant.model, /*each_state=*/false);
-    tenant.gpu = Make(*tenant.model, shape.steps);
-    ASSERT_NE(tenant.gpu, nullptr);
-    tenant.gpu->set_session(i + 1);
-    tenant.lane = static_cast<policies::Lane>(kLane + i);
-    tenant.sm_budget = sm_budgets[i % sm_budgets.size()];
-    for (uint32_t step = 0; step < shape.steps; ++step)
-      tenant.gpu->Put(tenant.model->BlockOf(tenant.references->inputs[step]), step);
-  }
+// A program of a session of its own on a lane of its own, beside those that are there.
+void GpuProgramTest::MakeTenant(const ModelShape& shape, int sm_budget,
+                                std::vector<Tenant>& tenants) {
+  const auto number = static_cast<uint32_t>(tenants.size());
+  Tenant& tenant = tenants.emplace_back();
+  tenant.model = std::make_unique<ModelStep>(shape, Seed() + number);
+  tenant.references = std::make_unique<References>(*tenant.model, /*each_state=*/false);
+  tenant.gpu = Make(*tenant.model, shape.steps);
+  ASSERT_NE(tenant.gpu, nullptr);
+  tenant.gpu->set_session(number + 1);
+  tenant.lane = static_cast<policies::Lane>(kLane + number);
+  tenant.sm_budget = sm_budget;
+  for (uint32_t step = 0; step < shape.steps; ++step)
+    tenant.gpu->Put(tenant.model->BlockOf(tenant.references->inputs[step]), step);
 }
 
 void GpuProgramTest::CheckTenant(Tenant& tenant) {
@@ -450,32 +460,59 @@ void GpuProgramTest::CheckTenant(Tenant& tenant) {
   EXPECT_EQ(tenant.gpu->StepKernelHasRun(), engine_ == ProgramEngine::kStep);
 }
 
-// Nothing waits for a run but what follows it on its lane.
-void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets) {
+// Nothing waits for a run but what follows it on its lane. All have as many steps.
+void GpuProgramTest::RunTenants(std::vector<Tenant>& tenants) {
   // More than 32 launches that have not ended would go as graphs.
-  const uint32_t batch = std::max(1u, 30 / count);
+  const uint32_t batch = std::max(1u, 30 / static_cast<uint32_t>(tenants.size()));
+  const uint32_t steps = tenants[0].model->shape().steps;
+  for (uint32_t first = 0; first < steps; first += batch) {
+    for (uint32_t step = first; step < std::min(steps, first + batch); ++step) {
+      for (Tenant& tenant : tenants)
+        ASSERT_OK(tenant.gpu->Launch(tenant.lane, tenant.sm_budget, step));
+    }
+    for (Tenant& tenant : tenants) ASSERT_NO_FATAL_FAILURE(Finish(tenant.lane));
+  }
+  ASSERT_OK(device().healthy());
+  for (Tenant& tenant : tenants) {
+    SCOPED_TRACE("lane " + std::to_string(tenant.lane) + ": " + tenant.model->shape().Describe());
+    CheckTenant(tenant);
+  }
+}
+
+void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>& sm_budgets) {
   for (const ProgramEngine engine : Engines()) {
     SCOPED_TRACE(std::string(NameOf(engine)) + ", programs: " + std::to_string(count));
     Use(engine);
     std::vector<Tenant> tenants;
-    ASSERT_NO_FATAL_FAILURE(MakeTenants(count, sm_budgets, tenants));
-    const uint32_t steps = tenants[0].model->shape().steps;
-    for (uint32_t first = 0; first < steps; first += batch) {
-      for (uint32_t step = first; step < std::min(steps, first + batch); ++step) {
-        for (Tenant& tenant : tenants)
-          ASSERT_OK(tenant.gpu->Launch(tenant.lane, tenant.sm_budget, step));
-      }
-      for (Tenant& tenant : tenants) ASSERT_NO_FATAL_FAILURE(Finish(tenant.lane));
+    for (uint32_t i = 0; i < count; ++i) {
+      const ModelShape shape{.hidden = 512 + 32 * i,
+                             .q_heads = 8,
+                             .kv_heads = i % 2 == 0 ? 2u : 8u,
+                             .ffn = 1056,
+                             .layers = 2,
+                             .contexts = Contexts(i % 2 == 0 ? 4 : 17),
+                             .steps = 24};
+      ASSERT_NO_FATAL_FAILURE(MakeTenant(shape, sm_budgets[i % sm_budgets.size()], tenants));
     }
-    ASSERT_OK(device().healthy());
-    for (Tenant& tenant : tenants) {
-      SCOPED_TRACE("lane " + std::to_string(tenant.lane) + ": " + tenant.model->shape().Describe());
-      CheckTenant(tenant);
-    }
+    ASSERT_NO_FATAL_FAILURE(RunTenants(tenants));
   }
 }
 
 TEST_F(GpuProgramTest, RunsBehindOneAnotherAreRight) { RunBesideOneAnother(1, {0}); }
+
+// Contexts that grew token by token, on both engines. Nobody looks before the last step.
+TEST_F(GpuProgramTest, SequencesGrowForTwoThousandSteps) {
+  SCOPED_TRACE("seed " + std::to_string(Seed()));
+  const ModelShape shape{.contexts = {0, 20, kPaddingRow, 300},
+                         .steps = std::min(2000u, Repetitions(2000))};
+  for (const ProgramEngine engine : Engines()) {
+    SCOPED_TRACE(NameOf(engine));
+    Use(engine);
+    std::vector<Tenant> tenants;
+    ASSERT_NO_FATAL_FAILURE(MakeTenant(shape, 0, tenants));
+    ASSERT_NO_FATAL_FAILURE(RunTenants(tenants));
+  }
+}
 
 TEST_F(GpuProgramTest, TwoProgramsAtOnceAreRight) { RunBesideOneAnother(2, {0}); }
 

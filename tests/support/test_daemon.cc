@@ -20,18 +20,19 @@ namespace sim = daemon::sim;
 
 namespace {
 
-std::shared_ptr<daemon::Node> MakeNode(int sim_gpus, int collective_sms) {
+std::shared_ptr<daemon::Node> MakeNode(const TestDaemonOptions& test) {
   const char* device = std::getenv("CONCERT_TEST_DEVICE");
   if (device == nullptr || std::string(device) != "cuda") {
     sim::SimOptions options;
-    options.gpus = sim_gpus;
+    options.gpus = test.gpus;
     options.pace = sim::Pace::kFlatOut;
-    options.model.collective_sms = collective_sms;
+    options.memory_bytes = test.sim_memory_bytes;
+    options.model.collective_sms = test.collective_sms;
     return sim::SimNode::Open(options).value();
   }
   // Contexts and communicators take seconds to make, so that all tests of a process share them.
   static const std::shared_ptr<daemon::Node> cuda = std::move(
-      daemon::OpenNode({.device = "cuda", .collective_sms = collective_sms}).value().node);
+      daemon::OpenNode({.device = "cuda", .collective_sms = test.collective_sms}).value().node);
   return cuda;
 }
 
@@ -43,7 +44,7 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) {
   folder_ = folder;
   socket_ = folder_ + "/concert.sock";
 
-  node_ = MakeNode(options.gpus, options.collective_sms);
+  node_ = MakeNode(options);
   std::vector<RecordRing*> rings;
   for (int gpu = 0; gpu < node_->gpu_count(); ++gpu) {
     rings_.push_back(std::make_unique<RecordRing>(static_cast<uint8_t>(gpu)));

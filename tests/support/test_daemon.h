@@ -21,6 +21,7 @@ struct TestDaemonOptions {
   // of them opened.
   int gpus = 2;
   int collective_sms = 0;
+  uint64_t sim_memory_bytes = daemon::sim::SimOptions().memory_bytes;  // per GPU
   std::string policy = "auto";
   std::chrono::milliseconds wait_timeout{10'000};
   std::chrono::milliseconds collective_timeout{10'000};

@@ -93,7 +93,7 @@ class Bench:
 
     def kill_rounds(self, daemon, witnesses, attack):
         """Starts and kills clients while the witnesses work."""
-        modes = [attack.name for attack in ATTACKS if not attack.kill and not attack.address_space_mb]
+        modes = [attack.name for attack in ATTACKS if not attack.kill and not attack.address_space_mb] + ["programs"]
         for witness in witnesses:
             witness.go()
         end = time.monotonic() + self.seconds * attack.longer

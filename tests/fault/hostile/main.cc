@@ -29,6 +29,7 @@ constexpr Mode kModes[] = {
     {"churn", "opens sessions and leaves them with ops in flight", "sessions", Churn},
     {"exhaust", "takes all address space, then asks for everything else", "sessions", Exhaust},
     {"seal", "seals what it may not, and what it writes meanwhile", "sessions", Seal},
+    {"programs", "seals weights, registers programs and runs them", nullptr, Programs},
     {"copy", "witness: copies 64 bytes with high priority", nullptr, WitnessCopy},
     {"reduce", "witness: reduces 64 numbers of two ranks", nullptr, WitnessReduce},
     {"connect", "witness: connects, says Hello and leaves", nullptr, WitnessConnect},

@@ -42,6 +42,8 @@ int Handles(const Orders& orders);
 int Churn(const Orders& orders);
 int Exhaust(const Orders& orders);
 int Seal(const Orders& orders);
+// Only harmful when it is killed: registers and runs programs.
+int Programs(const Orders& orders);
 
 // Each does something ordinary again and again and prints what it took as one line of JSON.
 int WitnessCopy(const Orders& orders);

@@ -6,6 +6,7 @@
 
 #include "tests/fault/hostile/hostile_session.h"
 #include "tests/fault/hostile/mode.h"
+#include "tests/fault/program_child.h"
 
 namespace concert::test {
 namespace {
@@ -102,6 +103,11 @@ int Handles(const Orders& orders) {
       if (orders.Over()) break;
     }
   }
+  return 0;
+}
+
+int Programs(const Orders& orders) {
+  RunProgramChild(orders.socket, /*seed=*/1, [&] { return !orders.Over(); });
   return 0;
 }
 

@@ -1,5 +1,5 @@
 // Stages give what the ops give that they are made of, in every order that their waits allow: plans
-// of random programs, followed on the CPU.
+// of random programs, followed on the CPU. CONCERT_TEST_REPETITIONS says how many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "kernels/op_table.h"
 #include "kernels/program/program_op.h"
 #include "kernels/step/step_plan.h"
+#include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/random_step.h"
 
@@ -261,7 +262,8 @@ std::vector<size_t> RandomOrder(const StepPlan& plan, std::mt19937& random) {
 TEST(StepListTest, StagesGiveWhatTheirOpsGiveInEveryOrderThatTheyAllow) {
   std::mt19937 random(tests::Seed());
   SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
-  for (int round = 0; round < 16; ++round) {
+  const uint32_t rounds = tests::Repetitions(16);
+  for (uint32_t round = 0; round < rounds; ++round) {
     const StepModel model = RandomModel(random);
     StepMemory initial(random), by_ops = initial, by_stages = initial;
     const auto run = [&](StepMemory& memory, uint32_t seed, auto&& follow) {

@@ -1,6 +1,6 @@
 // A step of a small model, as ops and as a program.
-#ifndef CONCERT_TESTS_E2E_SMALL_MODEL_H_
-#define CONCERT_TESTS_E2E_SMALL_MODEL_H_
+#ifndef CONCERT_TESTS_SUPPORT_SMALL_MODEL_H_
+#define CONCERT_TESTS_SUPPORT_SMALL_MODEL_H_
 
 #include <bit>
 #include <cstdint>
@@ -163,4 +163,4 @@ inline std::vector<int32_t> Tokens(const Buffer& buffer) {
 
 }  // namespace concert::test
 
-#endif  // CONCERT_TESTS_E2E_SMALL_MODEL_H_
+#endif  // CONCERT_TESTS_SUPPORT_SMALL_MODEL_H_
