@@ -179,6 +179,8 @@ absl::Status KernelImage::FindAll() {
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
     finder.Find("fallback_gemm", absl::StrCat("fallback_gemm_", kDtypeNames[dtype]),
                 table_.fallback_gemm[dtype]);
+    finder.Find("epilogue", absl::StrCat("epilogue_of_sums_", kDtypeNames[dtype]),
+                table_.epilogue_of_sums[dtype]);
   }
   finder.Find("fallback_gemm", "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
   finder.Find("fallback_gemm", "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);

@@ -31,6 +31,7 @@ struct KernelTable {
   std::array<CUfunction, kDtypeCount> fallback_gemm{};
   std::array<CUfunction, 2> fallback_gemm_fp8{};  // by the dtype of D: bf16, fp16
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
+  std::array<CUfunction, kDtypeCount> epilogue_of_sums{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute

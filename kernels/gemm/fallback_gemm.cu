@@ -1,8 +1,8 @@
 // A GEMM that is right for every shape, stride and address: what runs when cuBLASLt has no kernel
 // for a problem (odd addresses, mostly). Plain fp32 arithmetic on 64x64 tiles; speed comes second.
 #include "kernels/cuda_api/element.cuh"
-#include "kernels/activation.cuh"
 #include "kernels/gemm/gemm_args.h"
+#include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/gemm_kernel_args.h"
 
 namespace concert::kernels::cuda {
@@ -28,22 +28,11 @@ __device__ void LoadStage(Stage& stage, const T* matrix, uint64_t stride, uint32
   }
 }
 
-template <typename T>
-__device__ T* At(Address address) {
-  return reinterpret_cast<T*>(address);
-}
-
-__device__ inline float ScaleOf(Address scales, bool per_row, uint32_t row) {
-  return scales == 0 ? 1.0f : At<const float>(scales)[per_row ? row : 0];
-}
-
 // T: of C, D and bias.
 template <typename T>
 __device__ void StoreTile(const GemmArgs& args, uint64_t member, uint32_t first_row,
                           uint32_t first_column, const float (&sums)[kPerThread][kPerThread]) {
-  T* d = At<T>(args.d) + member * args.stride_d;
-  const T* c = At<const T>(args.c) + member * args.stride_c;
-  const T* bias = At<const T>(args.bias);
+  const GemmEpilogue<T> epilogue(args, member);
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
@@ -51,12 +40,7 @@ __device__ void StoreTile(const GemmArgs& args, uint64_t member, uint32_t first_
       const uint32_t row = first_row + i * kSide;
       const uint32_t column = first_column + j * kSide;
       if (row >= args.m || column >= args.n) continue;
-      const float a_scale = ScaleOf(args.a_scales, args.a_scales_per_row, row);
-      const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, column);
-      float x = args.alpha * (sums[i][j] * a_scale * w_scale);
-      if (args.beta != 0.0f) x += args.beta * ToFloat(c[row * args.ldc + column]);
-      if (bias != nullptr) x += ToFloat(bias[column]);
-      d[row * args.ldd + column] = FromFloat<T>(Activate(x, static_cast<uint32_t>(args.activation)));
+      epilogue.Store(epilogue.Before(sums[i][j], row, column), row, column);
     }
   }
 }

@@ -16,7 +16,8 @@ enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 // Address in the device's address space (a host pointer on sim); 0: the operand is absent.
 using Address = uint64_t;
 
-// D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias); layouts as concert_gemm_body.
+// D = act(alpha * a_scales * w_scales * A * W^T + beta * C + bias), or with C behind the
+// activation; layouts and order as concert_gemm_body.
 struct GemmArgs {
   uint32_t m, n, k, batch;
   Address a, w, c, d, bias;
@@ -29,6 +30,10 @@ struct GemmArgs {
   Activation activation;
   bool allow_tf32;
   bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
+  bool residual;  // beta * C is added behind the activation, of which there is one
+
+  // Whether it ends as BLAS knows it, but for the activation.
+  bool EndsPlainly() const { return !residual; }
 };
 
 }  // namespace concert::kernels

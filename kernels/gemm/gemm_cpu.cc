@@ -67,9 +67,12 @@ void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::I
       const uint64_t w_row = static_cast<uint64_t>(column + j);
       const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, w_row);
       float x = args.alpha * (sums(i, j) * a_scale * w_scale);
-      if (args.c != 0) x += args.beta * static_cast<float>(c[column + j]);
+      const auto add_c = [&] { x += args.beta * static_cast<float>(c[column + j]); };
+      if (args.c != 0 && !args.residual) add_c();
       if (args.bias != 0) x += static_cast<float>(bias[column + j]);
-      d[column + j] = static_cast<T>(Activate(args.activation, x));
+      x = Activate(args.activation, x);
+      if (args.residual) add_c();
+      d[column + j] = static_cast<T>(x);
     }
   }
 }

@@ -9,8 +9,8 @@ namespace concert::kernels {
 namespace {
 
 constexpr uint32_t kScaleBytes = sizeof(float);
-constexpr uint16_t kAllFlags =
-    CONCERT_GEMM_ALLOW_TF32 | CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW;
+constexpr uint16_t kAllFlags = CONCERT_GEMM_ALLOW_TF32 | CONCERT_GEMM_A_SCALES_PER_ROW |
+                               CONCERT_GEMM_W_SCALES_PER_ROW | CONCERT_GEMM_RESIDUAL;
 
 bool ReservedIsZero(const concert_descriptor& descriptor, const concert_gemm_body& body) {
   return HeaderReservedIsZero(descriptor) &&
@@ -74,6 +74,14 @@ Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   return InvalidArgument(CONCERT_MESSAGE_SCALES_UNUSED, scales.field, body.dtype);
 }
 
+// What flags ask for beyond the product needs what they name.
+Failure CheckEpilogue(const concert_gemm_body& body) {
+  if ((body.flags & CONCERT_GEMM_RESIDUAL) != 0 && body.beta == 0) {
+    return InvalidArgument(CONCERT_MESSAGE_RESIDUAL_WITHOUT_C, body.flags, CONCERT_GEMM_RESIDUAL);
+  }
+  return {};
+}
+
 Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_body& body) {
   CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, ReservedIsZero(descriptor, body)));
   CONCERT_RETURN_IF_FAILED(CheckDtypes(body));
@@ -84,6 +92,7 @@ Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_bo
   if ((body.flags & ~kAllFlags) != 0) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
+  CONCERT_RETURN_IF_FAILED(CheckEpilogue(body));
   if (HasScales(body)) {
     CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
     CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
@@ -247,7 +256,9 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
              .activation = static_cast<Activation>(body.activation),
              .allow_tf32 = (body.flags & CONCERT_GEMM_ALLOW_TF32) != 0,
              .a_scales_per_row = ScalesOfA(body).per_row,
-             .w_scales_per_row = ScalesOfW(body).per_row};
+             .w_scales_per_row = ScalesOfW(body).per_row,
+             .residual = (body.flags & CONCERT_GEMM_RESIDUAL) != 0 &&
+                         body.activation != CONCERT_ABI_ACT_NONE};
   op.work = WorkOf(body, reads_c, op.gemm);
   return {};
 }

@@ -80,7 +80,9 @@
                      "must be 0, %1 or %2")                                                                \
   X(CACHE_SCALE, 49, "%f0 is %e1; it must be a finite number of at least 2^-126, or 0 for 1")              \
   X(CACHE_SCALE_UNUSED, 50, "%f0 is %e1, but the cache is in %d2; only one in fp8_e4m3 has scales, "       \
-                            "so it must be 0")
+                            "so it must be 0")                                                            \
+  X(RESIDUAL_WITHOUT_C, 51, "flags is %0, which says that C is a residual, but beta is 0, so that C is not " \
+                            "read; set beta, to 1 as a rule, or clear flag %1")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

@@ -21,6 +21,7 @@ struct GemmCase {
   bool in_place = false;     // C is D
   bool shared_w = false;     // one W for the whole batch
   bool interleaved = false;  // D as [m, batch, n], as heads of attention
+  bool residual = false;     // C is added behind the activation
   // fp8 only.
   Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
   bool fp16_d = false;  // else bf16
@@ -46,6 +47,30 @@ constexpr GemmCase kCases[] = {
     {.name = "batch_shared_w", .m = 16, .n = 24, .k = 40, .batch = 3, .shared_w = true},
     {.name = "batch_interleaved", .m = 16, .n = 32, .k = 64, .batch = 4, .interleaved = true},
     {.name = "long_k", .m = 20, .n = 260, .k = 1500},
+    {.name = "residual", .m = 37, .n = 48, .k = 64, .beta = 1, .bias = true, .residual = true},
+    {.name = "padded_residual_beta",
+     .m = 130,
+     .n = 72,
+     .k = 40,
+     .padding = 3,
+     .alpha = 0.5f,
+     .beta = -1.25f,
+     .residual = true},
+    {.name = "residual_in_place",
+     .m = 33,
+     .n = 64,
+     .k = 64,
+     .beta = 1,
+     .in_place = true,
+     .residual = true},
+    {.name = "residual_batch",
+     .m = 19,
+     .n = 24,
+     .k = 40,
+     .batch = 3,
+     .beta = 1,
+     .bias = true,
+     .residual = true},
 };
 
 // What only fp8 has: every combination of scales, both kinds of D.
@@ -123,9 +148,10 @@ class GemmConformanceTest : public DeviceTest {
     body.beta = test.beta;
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
+    if (test.residual) body.flags |= CONCERT_GEMM_RESIDUAL;
     if (dtype == Dtype::kFp8E4m3) {
       body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
-      body.flags = static_cast<uint16_t>(
+      body.flags |= static_cast<uint16_t>(
           (test.a_scales == Scales::kPerRow ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
           (test.w_scales == Scales::kPerRow ? CONCERT_GEMM_W_SCALES_PER_ROW : 0));
     }
@@ -184,9 +210,11 @@ class GemmConformanceTest : public DeviceTest {
              data.w[b * body.stride_w + j * body.ldw + p];
     }
     sum *= test.alpha * ScaleOf(data.a_scales, i) * ScaleOf(data.w_scales, j);
-    if (test.beta != 0) sum += test.beta * data.c[b * body.stride_c + i * body.ldc + j];
+    const double addend =
+        test.beta != 0 ? test.beta * data.c[b * body.stride_c + i * body.ldc + j] : 0;
     if (test.bias) sum += data.bias[j];
-    return Activate(body.activation, sum);
+    return test.residual ? Activate(body.activation, sum) + addend
+                         : Activate(body.activation, sum + addend);
   }
 
   // D's elements are right, and what lies between its rows is untouched.

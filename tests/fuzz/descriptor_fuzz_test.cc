@@ -133,6 +133,7 @@ class DescriptorGenerator {
     gemm.activation = static_cast<uint8_t>(Pick(5));
     gemm.flags = static_cast<uint16_t>(Pick(3));
     if (Pick(3) == 0) MakeFp8(gemm);
+    if (Pick(4) == 0) gemm.flags |= CONCERT_GEMM_RESIDUAL;
     return gemm;
   }
 

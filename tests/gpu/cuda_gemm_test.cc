@@ -44,6 +44,29 @@ std::vector<GemmCase> Cases() {
        .pad = 1,
        .offset = 1,
        .has_bias = true},
+      {.name = "residual", .m = 40, .n = 136, .k = 64, .pad = 8, .has_c = true, .residual = true},
+      {.name = "residual is D",
+       .m = 70,
+       .n = 64,
+       .k = 64,
+       .has_bias = true,
+       .in_place = true,
+       .residual = true},
+      {.name = "unaligned residual",
+       .m = 33,
+       .n = 71,
+       .k = 45,
+       .offset = 1,
+       .has_c = true,
+       .has_bias = true,
+       .residual = true},
+      {.name = "residual of a batch",
+       .m = 24,
+       .n = 64,
+       .k = 32,
+       .batch = 3,
+       .has_c = true,
+       .residual = true},
       {.name = "tf32", .m = 64, .n = 64, .k = 256, .allow_tf32 = true},
       {.name = "few SMs", .m = 256, .n = 256, .k = 64, .sm_budget = 16},
   };
@@ -146,6 +169,24 @@ TEST_F(GpuGemmTest, MatchesReference) {
 
 TEST_F(GpuGemmTest, Fp8MatchesReferenceWithAllKindsOfScales) {
   for (const GemmCase& shape : Fp8Cases()) RunAllActivations(shape, Dtype::kFp8E4m3);
+}
+
+// Sums of 384 rows fit in the workspace: bands, the last of them shorter.
+TEST_F(GpuGemmTest, MakesInBandsWhatNoEpilogueEnds) {
+  const GemmCase shape = {.name = "bands",
+                          .m = 900,
+                          .n = 16384,
+                          .k = 32,
+                          .has_bias = true,
+                          .in_place = true,
+                          .residual = true};
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp8E4m3}) {
+    GemmRun run(device(), shape, dtype, Activation::kSilu, random_);
+    const Op* ops[] = {&run.op()};
+    ASSERT_OK(device().Launch({.ops = ops}));
+    Finish(0);
+    run.Check();
+  }
 }
 
 // One shape, so that the second GEMM finds the description that the first one left behind.

@@ -37,6 +37,7 @@ struct GemmCase {
   bool tight_a = false, tight_w = false;
   uint32_t a_offset = 0, w_offset = 0;
   bool has_c = false, has_bias = false, in_place = false, allow_tf32 = false, share_w = false;
+  bool residual = false;  // C is added behind the activation, where there is one
   float alpha = 0.75f;
   int sm_budget = 0;
   // fp8 only.
@@ -83,6 +84,7 @@ class GemmRun {
     g.beta = g.c != 0 ? 0.5f : 0.0f;
     g.dtype = dtype, g.d_dtype = d_dtype_;
     g.activation = activation, g.allow_tf32 = shape.allow_tf32;
+    g.residual = shape.residual && activation != Activation::kNone;
     if (dtype == Dtype::kFp8E4m3) UseScales();
     SetWork();
     FillInputs(random);
@@ -267,12 +269,13 @@ class GemmRun {
   double Finish(double x, uint64_t member, uint64_t row, uint64_t column) const {
     const GemmArgs& g = op_.gemm;
     const uint64_t bytes = DtypeBytes(d_dtype_);
+    double addend = 0;
     if (g.c != 0) {
       const uint64_t at = (member * g.stride_c + row * g.ldc + column) * bytes;
-      x += g.beta * ElementToDouble(d_dtype_, &before_[g.c - memory_.address() + at]);
+      addend = g.beta * ElementToDouble(d_dtype_, &before_[g.c - memory_.address() + at]);
     }
     if (g.bias != 0) x += ElementToDouble(d_dtype_, &before_[layout_.bias + column * bytes]);
-    return Activate(x, g.activation);
+    return g.residual ? Activate(x, g.activation) + addend : Activate(x + addend, g.activation);
   }
   std::string Describe() const {
     const GemmArgs& g = op_.gemm;

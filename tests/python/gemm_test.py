@@ -62,6 +62,16 @@ def test_epilogue_and_defaults(session, queue):
     np.testing.assert_allclose(d.read(), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_a_residual_is_added_behind_the_activation(session, queue):
+    x, weights, before = numbers(8, 16), numbers(12, 16, seed=2), numbers(8, 12)
+    a, w, d = session.array(x), session.array(weights), session.array(before)
+    queue.gemm(a, w, d, c=d, beta=0.5, activation=Activation.RELU, residual=True).wait()
+    wanted = np.maximum(x @ weights.T, 0) + 0.5 * before
+    np.testing.assert_allclose(d.read(), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match="C is a residual, but beta is 0"):
+        queue.gemm(a, w, d, c=d, residual=True).wait()
+
+
 def test_batch_and_shared_weights(session, queue):
     x, weights = numbers(3, 5, 16), numbers(8, 16)
     d = poisoned(session, (3, 5, 8), "fp32")

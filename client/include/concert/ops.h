@@ -46,6 +46,9 @@ typedef struct concert_submit_options {
 /* Flags: m scales of A, n scales of W, instead of one. */
 #define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1)
 #define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2)
+/* Flag: C is a residual: D = act(alpha * A * W^T + bias) + beta * C. UNIMPLEMENTED from a daemon
+ * that is older than this. */
+#define CONCERT_GEMM_RESIDUAL (1u << 3)
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices
  * are row-major.
@@ -53,7 +56,8 @@ typedef struct concert_submit_options {
  * alpha, beta and scales may be any float: NaN and infinities go into the result as IEEE 754 says.
  * alpha = 0 means 0, as in BLAS: with a beta D is act(beta * C + bias), also where alpha was
  * forgotten. alpha = beta = 0, what a struct of zeroes says, is INVALID_ARGUMENT: start from
- * CONCERT_GEMM_INIT. With beta = 0 C is not read.
+ * CONCERT_GEMM_INIT. With beta = 0 C is not read, and CONCERT_GEMM_RESIDUAL is INVALID_ARGUMENT. C
+ * may be D, with the same strides.
  *
  * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
  * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.

@@ -57,6 +57,7 @@ class Op:
 class Gemm(Op):
     """d[m,n] = act(alpha * a[m,k] * w[n,k]^T + beta * c[m,n] + bias[n]).
 
+    With residual=True c is added behind the activation: act(alpha * a * w^T + bias) + beta * c.
     With three dimensions the first is the batch; a, w or c with two is used by every member.
     Elements of a row must lie side by side, rows may have gaps. d, c and bias have a's dtype; of
     fp8 they are bf16 or fp16, and a_scales, w_scales (fp32) multiply the product: one number, or m
@@ -70,12 +71,14 @@ class Gemm(Op):
     def __init__(self, a: Tensor, w: Tensor, d: Tensor, *, c: Tensor | None = None,
                  bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
                  activation: int = 0, a_scales: Tensor | None = None,
-                 w_scales: Tensor | None = None, allow_tf32: bool = False) -> None:
-        self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
+                 w_scales: Tensor | None = None, allow_tf32: bool = False,
+                 residual: bool = False) -> None:
+        self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales,
+                  gemm_flags(allow_tf32, residual))
 
     def _set(self, a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tensor | None,
              alpha: float, beta: float, activation: int, a_scales: Tensor | None,
-             w_scales: Tensor | None, allow_tf32: bool) -> None:
+             w_scales: Tensor | None, flags: int) -> None:
         """What __init__ does; Queue.gemm calls it without the cost of keywords."""
         m, k, lda, batch_a, stride_a, _ = a._matrix or _matrix("a", a)
         n, k_w, ldw, batch_w, stride_w, _ = w._matrix or _matrix("w", w)
@@ -98,7 +101,6 @@ class Gemm(Op):
         kind = a.dtype
         if not (kind is w.dtype is d.dtype and kind is not Dtype.FP8_E4M3 and c is bias is None):
             _check_dtypes(a, w, d, c, bias)
-        flags = _abi.GEMM_TF32 if allow_tf32 else 0
         if a_scales is not None:
             flags |= _scales("a_scales", a_scales, m, _abi.GEMM_A_SCALES_PER_ROW)
         if w_scales is not None:
@@ -128,6 +130,10 @@ class Gemm(Op):
             self._handles, self._home = (handle_a, handle_w, handle_d), handle_a.home
         else:
             self._keep(handles)
+
+
+def gemm_flags(allow_tf32: bool, residual: bool) -> int:
+    return (_abi.GEMM_TF32 if allow_tf32 else 0) | (_abi.GEMM_RESIDUAL if residual else 0)
 
 
 def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int, int]:

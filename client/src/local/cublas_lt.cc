@@ -239,6 +239,12 @@ int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* e
                 "and gelu; start concertd",
                 op.activation);
   }
+  if ((op.flags & CONCERT_GEMM_RESIDUAL) != 0 && op.activation != CONCERT_ACTIVATION_NONE) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "a residual behind activation %u is not available in CONCERT_FALLBACK=cublas; "
+                "start concertd",
+                op.activation);
+  }
   const bool tf32 = op.dtype == CONCERT_FP32 && (op.flags & CONCERT_GEMM_ALLOW_TF32) != 0;
   const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const cublasOperation_t transpose = CUBLAS_OP_T;

@@ -8,12 +8,25 @@
 #define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
 #define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
 #define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
+/* Since 1.4, where CONCERT_FEATURE_GEMM_EPILOGUES is: */
+#define CONCERT_GEMM_RESIDUAL (1u << 3) /* C is added behind the activation, not before it */
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
  * ld* are row strides and stride_* distances between batch members, in elements.
  *
  * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
- * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1. */
+ * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1.
+ *
+ * What is done to a sum of products, in this order and in fp32. The result is rounded to D's dtype; in front of bias
+ * and activation, where no residual follows, a device may have rounded to it before.
+ *
+ *   1. times alpha, a_scales[m] and w_scales[n]
+ *   2. plus beta * C[m,n], without CONCERT_GEMM_RESIDUAL, and bias[n]
+ *   3. the activation
+ *   4. plus beta * C[m,n], with CONCERT_GEMM_RESIDUAL
+ *
+ * CONCERT_GEMM_RESIDUAL is refused with beta = 0, which leaves nothing to add. Without an activation it says nothing.
+ * With it as without, C may be D. */
 struct concert_gemm_body {
   uint32_t m, n, k;
   uint32_t batch; /* >= 1 */

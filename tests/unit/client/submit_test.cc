@@ -102,6 +102,30 @@ TEST_F(SubmitTest, AnFp8GemmCarriesItsScales) {
   EXPECT_EQ(g.flags, CONCERT_GEMM_W_SCALES_PER_ROW);
 }
 
+TEST_F(SubmitTest, AGemmCarriesItsResidual) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .c = {y_, 512},
+             .d = y_,
+             .ldc = 24,
+             .beta = 1,
+             .activation = kGelu,
+             .residual = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.c.buffer, 2u);
+  EXPECT_EQ(g.c.offset, 512u);
+  EXPECT_EQ(g.ldc, 24u);
+  EXPECT_EQ(g.beta, 1);
+  EXPECT_EQ(g.activation, CONCERT_ABI_ACT_GELU);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_RESIDUAL);
+}
+
 TEST_F(SubmitTest, AnOlderCallersGemmHasNoScales) {
   concert_gemm gemm = {};
   std::memset(&gemm, 0xff, sizeof(gemm));  // what lies past struct_size must not be read
@@ -130,6 +154,17 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   const Status status = queue_.Gemm(fp8).submit_status();
   EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(status.message(), HasSubstr("update concertd"));
+  EXPECT_EQ(daemon_.tail(), 1u);
+}
+
+TEST_F(OlderDaemon, GetsNoResiduals) {
+  const GemmOp gemm{.m = 1, .n = 1, .k = 1, .a = x_, .w = x_, .c = y_, .d = y_, .beta = 1};
+  EXPECT_TRUE(queue_.Gemm(gemm).submit_status().ok());
+  GemmOp residual = gemm;
+  residual.residual = true;
+  const Status status = queue_.Gemm(residual).submit_status();
+  EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(status.message(), HasSubstr("C is a residual"));
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 

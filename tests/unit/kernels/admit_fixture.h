@@ -70,6 +70,14 @@ inline concert_descriptor GoodFp8Gemm() {
   return descriptor;
 }
 
+// The same in bf16 with silu, to which C is added.
+inline concert_descriptor GoodResidualGemm() {
+  concert_descriptor descriptor = GoodGemm();
+  descriptor.body.gemm.activation = CONCERT_ABI_ACT_SILU;
+  descriptor.body.gemm.flags = CONCERT_GEMM_RESIDUAL;
+  return descriptor;
+}
+
 inline concert_descriptor GoodCopy() {
   concert_descriptor descriptor{};
   descriptor.kind = CONCERT_OP_COPY;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ class Fuzzer {
   concert_descriptor Good(uint16_t kind) {
     switch (kind) {
       case CONCERT_OP_GEMM:
-        return Below(2) == 0 ? GoodGemm() : GoodFp8Gemm();
+        return GoodOf({GoodGemm(), GoodFp8Gemm(), GoodResidualGemm()});
       case CONCERT_OP_COPY:
         return GoodCopy();
       case CONCERT_OP_RMS_NORM:
@@ -96,6 +97,9 @@ class Fuzzer {
       default:
         return GoodCollective(kind);
     }
+  }
+  concert_descriptor GoodOf(std::initializer_list<concert_descriptor> all) {
+    return *(all.begin() + Below(all.size()));
   }
   // The words of a body that hold numbers; the rest is reserved and mostly leads to a refusal.
   static uint64_t NumberWords(uint16_t kind) {
@@ -167,6 +171,7 @@ void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
     EXPECT_TRUE(Disjoint(args.d, d * d_element, args.c, c * d_element) ||
                 (args.c == args.d && args.ldc == args.ldd));
   }
+  EXPECT_TRUE(!args.residual || (args.c != 0 && args.activation != Activation::kNone));
   if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, d_element);
   const bool fp8 = args.dtype == Dtype::kFp8E4m3;
   EXPECT_TRUE(fp8 ? DtypeBytes(args.d_dtype) == 2 : args.d_dtype == args.dtype);

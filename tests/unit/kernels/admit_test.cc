@@ -37,8 +37,15 @@ std::vector<BadCase> BadGemms() {
        "dtype is 0, which is not one of its values; the highest is 4"},
       {"activation", good, [](D& d) { d.body.gemm.activation = 9; },
        "activation is 9, which is not one of its values; the highest is 3"},
-      {"flags", good, [](D& d) { d.body.gemm.flags = 9; },
-       "flags is 9, which is not one of its values; the highest is 7"},
+      {"flags", good, [](D& d) { d.body.gemm.flags = 17; },
+       "flags is 17, which is not one of its values; the highest is 15"},
+      {"residual_without_c", good,
+       [](D& d) {
+         d.body.gemm.flags = CONCERT_GEMM_RESIDUAL;
+         d.body.gemm.beta = 0;
+       },
+       "flags is 8, which says that C is a residual, but beta is 0, so that C is not read; set "
+       "beta, to 1 as a rule, or clear flag 8"},
       {"zero_m", good, [](D& d) { d.body.gemm.m = 0; },
        "m is 0; it must be between 1 and 16777216"},
       {"huge_n", good, [](D& d) { d.body.gemm.n = UINT32_MAX; },
@@ -335,6 +342,27 @@ TEST(AdmitTest, DtypesWithoutScalesSayWhatDIs) {
   EXPECT_EQ(op.gemm.d_dtype, Dtype::kFp16);
   EXPECT_EQ(op.gemm.a_scales | op.gemm.w_scales, 0u);
   EXPECT_EQ(op.buffers.size(), 5u);
+}
+
+TEST(AdmitTest, AResidualIsOneBehindAnActivationAlone) {
+  Op op;
+  concert_descriptor descriptor = GoodResidualGemm();
+  descriptor.body.gemm.activation = CONCERT_ABI_ACT_NONE;
+  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  EXPECT_FALSE(op.gemm.residual);
+  EXPECT_TRUE(op.gemm.EndsPlainly());
+  EXPECT_TRUE(op.work.groupable());
+  descriptor = GoodResidualGemm();
+  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  EXPECT_TRUE(op.gemm.residual);
+  EXPECT_FALSE(op.gemm.EndsPlainly());
+  EXPECT_FALSE(op.work.chains()) << "the group kernel adds C before the activation";
+  EXPECT_EQ(op.gemm.c, 0x20000000u);
+  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2));
+  descriptor.body.gemm.d = descriptor.body.gemm.c;
+  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  descriptor.body.gemm.d.offset += 64;
+  EXPECT_EQ(Admit(descriptor, op).message, CONCERT_MESSAGE_OVERLAP) << "shifted by a row";
 }
 
 // A and W may lie anywhere, if there is room for copies in rows of 128 bytes, and D wherever.

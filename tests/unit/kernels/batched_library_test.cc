@@ -175,6 +175,19 @@ TEST(AreOneBatch, Fp8IsNone) {
   EXPECT_FALSE(AreOneBatch(Pointers(ops)));
 }
 
+TEST(AreOneBatch, EndsAsTheLibraryKnows) {
+  std::vector<Op> ops = EqualGemms(3);
+  for (Op& op : ops) {
+    op.gemm.activation = Activation::kGelu;
+    op.gemm.beta = 1, op.gemm.c = op.gemm.a + 0x30000, op.gemm.ldc = 256;
+  }
+  EXPECT_TRUE(AreOneBatch(Pointers(ops)));
+  ops[2].gemm.residual = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+  for (Op& op : ops) op.gemm.residual = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+}
+
 TEST(AreOneBatch, IsBounded) {
   EXPECT_FALSE(AreOneBatch(Pointers(EqualGemms(1))));
   EXPECT_TRUE(AreOneBatch(Pointers(EqualGemms(kernels::kMaxGroupProblems))));
