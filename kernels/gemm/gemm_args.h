@@ -24,16 +24,17 @@ struct GemmArgs {
   uint64_t lda, ldw, ldc, ldd;                      // elements
   uint64_t stride_a, stride_w, stride_c, stride_d;  // elements
   float alpha, beta;
-  Address a_scales, w_scales;  // fp32; 0: the scale is 1, as it is for every dtype but fp8
-  Dtype dtype;                 // of A and W
-  Dtype d_dtype;               // of C, D and bias; never fp8
+  // fp32; 0: the scale is 1. Of other dtypes than fp8 there may be those of A's rows.
+  Address a_scales, w_scales;
+  Dtype dtype;    // of A and W
+  Dtype d_dtype;  // of C, D and bias; never fp8
   Activation activation;
   bool allow_tf32;
   bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
   bool residual;  // beta * C is added behind the activation, of which there is one
 
-  // Whether it ends as BLAS knows it, but for the activation.
-  bool EndsPlainly() const { return !residual; }
+  // Whether it ends as cuBLASLt knows it, but for the activation.
+  bool EndsPlainly() const { return !residual && (a_scales == 0 || dtype == Dtype::kFp8E4m3); }
 };
 
 }  // namespace concert::kernels

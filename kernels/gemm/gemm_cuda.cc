@@ -64,8 +64,11 @@ GemmArgs BandOf(GemmArgs args, uint32_t first, uint32_t rows) {
   return args;
 }
 
+bool LibraryScales(const GemmArgs& args) { return args.dtype == Dtype::kFp8E4m3; }
+
 // What the library makes of a band: alpha and fp8's scales times its products, in fp32, at `sums`.
 GemmArgs SumsOf(GemmArgs band, Address sums) {
+  if (!LibraryScales(band)) band.a_scales = band.w_scales = 0;
   band.d = sums, band.ldd = band.n, band.d_dtype = Dtype::kFp32;
   band.c = band.bias = 0, band.beta = 0;
   band.activation = Activation::kNone;
@@ -76,7 +79,7 @@ GemmArgs SumsOf(GemmArgs band, Address sums) {
 // What is left to do when SumsOf() is done.
 GemmArgs RestOf(GemmArgs band) {
   band.alpha = 1;
-  band.a_scales = band.w_scales = 0;
+  if (LibraryScales(band)) band.a_scales = band.w_scales = 0;
   return band;
 }
 

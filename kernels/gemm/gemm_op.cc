@@ -66,7 +66,8 @@ bool HasScales(const concert_gemm_body& body) {
 
 Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   const bool present = scales.operand.buffer != 0;
-  if (body.dtype == CONCERT_ABI_FP8_E4M3) {
+  const bool of_rows_of_a = scales.field == CONCERT_FIELD_A_SCALES && scales.per_row;
+  if (body.dtype == CONCERT_ABI_FP8_E4M3 || of_rows_of_a) {
     if (present || !scales.per_row) return {};
     return InvalidArgument(CONCERT_MESSAGE_SCALES_MISSING, scales.field);
   }

@@ -3,7 +3,8 @@
 //
 // fp8: A and W are e4m3, C, D and bias bf16 or fp16. D = act(alpha * (sA[i] * sW[j] * A * W^T) +
 // beta * C + bias) with fp32 scales, one per tensor or one per row of A and of W, in memory that
-// the GPU reads when the GEMM runs. A batch has one set of scales, which all its members use.
+// the GPU reads when the GEMM runs. A batch has one set of scales, which all its members use. Other
+// dtypes may have the same of A, one per row.
 #ifndef CONCERT_KERNELS_GEMM_GEMM_OP_H_
 #define CONCERT_KERNELS_GEMM_GEMM_OP_H_
 
@@ -29,7 +30,8 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // - C as a residual needs a beta that is not 0. Without an activation it is what it is before one,
 //   and GemmArgs do not tell them apart.
 // - d_dtype: bf16 or fp16 for fp8, else 0 or dtype.
-// - Only fp8 has scales. Without a buffer of scales their offset is ignored and the scale is 1; one
+// - Only fp8 has scales of W or one for all of A. Without a buffer of scales their offset is
+// ignored and the scale is 1; one
 //   per row needs the buffer. Scales begin at a multiple of 4 bytes and may be any
 //   float.
 // - A row stride is at least the row. A batch stride of an input may be anything, 0 included (one

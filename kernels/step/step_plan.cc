@@ -27,6 +27,7 @@ absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
   if (gemm.batch != 1) return "it has several matrices";
   if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
+  if (gemm.a_scales != 0) return "its rows of A have scales";
   if (gemm.residual) return "it adds a residual behind its activation";
   if (gemm.k % 32 != 0 || gemm.n % kStepTile != 0) return "k is no multiple of 32, or n none of 8";
   if ((gemm.a | gemm.w) % 16 != 0 || (gemm.lda | gemm.ldw) % 8 != 0)

@@ -63,7 +63,8 @@
   X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements") \
   X(D_DTYPE_OTHER, 36, "d_dtype is %0; D of a GEMM in %d1 has that dtype too, so it must be 0 or %1")    \
   X(D_DTYPE_FP8, 37, "d_dtype is %0; D of a GEMM in %d1 must be bf16 (1) or fp16 (2)")                   \
-  X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; only operands in fp8_e4m3 have scales")         \
+  X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; other operands than those in fp8_e4m3 have no "   \
+                       "scales but one for each row of A, with flag 2")                                    \
   X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")          \
   X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")  \
   X(TOO_MANY_REFUSALS, 41, "%c0 is over: of ops that failed before all their ranks came a "   \

@@ -22,6 +22,7 @@ struct GemmCase {
   bool shared_w = false;     // one W for the whole batch
   bool interleaved = false;  // D as [m, batch, n], as heads of attention
   bool residual = false;     // C is added behind the activation
+  bool row_scales = false;   // A has one per row, whatever its dtype
   // fp8 only.
   Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
   bool fp16_d = false;  // else bf16
@@ -47,6 +48,29 @@ constexpr GemmCase kCases[] = {
     {.name = "batch_shared_w", .m = 16, .n = 24, .k = 40, .batch = 3, .shared_w = true},
     {.name = "batch_interleaved", .m = 16, .n = 32, .k = 64, .batch = 4, .interleaved = true},
     {.name = "long_k", .m = 20, .n = 260, .k = 1500},
+    {.name = "row_scales",
+     .m = 37,
+     .n = 48,
+     .k = 64,
+     .beta = 0.5f,
+     .bias = true,
+     .row_scales = true},
+    {.name = "row_scales_of_many",
+     .m = 300,
+     .n = 24,
+     .k = 40,
+     .padding = 3,
+     .alpha = -0.5f,
+     .row_scales = true},
+    {.name = "row_scales_batch",
+     .m = 19,
+     .n = 24,
+     .k = 40,
+     .batch = 3,
+     .beta = 1,
+     .bias = true,
+     .residual = true,
+     .row_scales = true},
     {.name = "residual", .m = 37, .n = 48, .k = 64, .beta = 1, .bias = true, .residual = true},
     {.name = "padded_residual_beta",
      .m = 130,
@@ -149,18 +173,23 @@ class GemmConformanceTest : public DeviceTest {
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
     if (test.residual) body.flags |= CONCERT_GEMM_RESIDUAL;
-    if (dtype == Dtype::kFp8E4m3) {
-      body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
-      body.flags |= static_cast<uint16_t>(
-          (test.a_scales == Scales::kPerRow ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
-          (test.w_scales == Scales::kPerRow ? CONCERT_GEMM_W_SCALES_PER_ROW : 0));
-    }
+    if (dtype == Dtype::kFp8E4m3) body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
+    if (ScalesOfA(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
+    if (ScalesOfW(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_W_SCALES_PER_ROW;
     return body;
   }
 
-  // Between 1/8 and 2; none for other dtypes than fp8.
-  static std::vector<double> MakeScales(Dtype dtype, Scales scales, uint32_t rows, uint64_t seed) {
-    if (dtype != Dtype::kFp8E4m3 || scales == Scales::kNone) return {};
+  static Scales ScalesOfA(const GemmCase& test, Dtype dtype) {
+    if (test.row_scales) return Scales::kPerRow;
+    return dtype == Dtype::kFp8E4m3 ? test.a_scales : Scales::kNone;
+  }
+  static Scales ScalesOfW(const GemmCase& test, Dtype dtype) {
+    return dtype == Dtype::kFp8E4m3 ? test.w_scales : Scales::kNone;
+  }
+
+  // Between 1/8 and 2.
+  static std::vector<double> MakeScales(Scales scales, uint32_t rows, uint64_t seed) {
+    if (scales == Scales::kNone) return {};
     std::vector<double> values =
         RandomNumbers(Dtype::kFp32, scales == Scales::kPerRow ? rows : 1, seed);
     for (double& value : values) value = std::max(0.125, 2 * std::fabs(value));
@@ -172,8 +201,8 @@ class GemmConformanceTest : public DeviceTest {
             .w = RandomNumbers(dtype, body.ldw * test.n * test.batch, 12),
             .c = RandomNumbers(OutputOf(body), body.ldc * test.m * test.batch, 13),
             .bias = RandomNumbers(OutputOf(body), test.n, 14),
-            .a_scales = MakeScales(dtype, test.a_scales, test.m, 15),
-            .w_scales = MakeScales(dtype, test.w_scales, test.n, 16)};
+            .a_scales = MakeScales(ScalesOfA(test, dtype), test.m, 15),
+            .w_scales = MakeScales(ScalesOfW(test, dtype), test.n, 16)};
   }
 
   // Puts operands into buffers of their own, D poisoned, and admits.
@@ -298,6 +327,22 @@ TEST_P(GemmConformanceTest, RoundsOnceToNearestEven) {
   data.w[body.ldw] += 3.0 / 256;  // column 1 to 1 + 3 * 2^-8: a tie, and 1 + 2^-6 is even
   Run(MakeOp(test, body, Dtype::kBf16, data));
   EXPECT_EQ(Decode(Dtype::kBf16, Read(d_buffer_, 6)), (std::vector<double>{1, 1.015625, 1}));
+}
+
+// What A's scales make small enough is not rounded before them.
+TEST_P(GemmConformanceTest, ScalesOfRowsComeBeforeTheRounding) {
+  const GemmCase test{.name = "large", .m = 16, .n = 16, .k = 32, .row_scales = true};
+  const concert_gemm_body body = BodyOf(test, Dtype::kFp16, CONCERT_ABI_ACT_NONE);
+  Data data = MakeData(test, body, Dtype::kFp16);
+  std::fill(data.a.begin(), data.a.end(), 512);
+  std::fill(data.w.begin(), data.w.end(), 256);  // sums are 2^22, and the largest fp16 is 65504
+  std::fill(data.a_scales.begin(), data.a_scales.end(), 0x1p-10);
+  data.a_scales[1] = 0x1p-12;
+  Run(MakeOp(test, body, Dtype::kFp16, data));
+  const std::vector<double> d = Decode(Dtype::kFp16, Read(d_buffer_, d_elements_ * 2));
+  EXPECT_EQ(d[0], 4096);
+  EXPECT_EQ(d[16], 1024);
+  EXPECT_EQ(d[32], 4096);
 }
 
 TEST_P(GemmConformanceTest, AGroupIsOneLaunch) {

@@ -44,6 +44,33 @@ std::vector<GemmCase> Cases() {
        .pad = 1,
        .offset = 1,
        .has_bias = true},
+      {.name = "tf32", .m = 64, .n = 64, .k = 256, .allow_tf32 = true},
+      {.name = "few SMs", .m = 256, .n = 256, .k = 64, .sm_budget = 16},
+  };
+}
+
+// What no epilogue of cuBLASLt's ends.
+std::vector<GemmCase> EpilogueCases() {
+  return {
+      {.name = "scales of rows", .m = 40, .n = 136, .k = 64, .has_c = true, .row_scales = true},
+      {.name = "scales of rows, C is D",
+       .m = 33,
+       .n = 72,
+       .k = 64,
+       .has_bias = true,
+       .in_place = true,
+       .row_scales = true},
+      {.name = "scales of rows and a residual",
+       .m = 33,
+       .n = 71,
+       .k = 45,
+       .pad = 3,
+       .offset = 1,
+       .has_c = true,
+       .has_bias = true,
+       .residual = true,
+       .row_scales = true},
+      {.name = "scales of rows of a batch", .m = 24, .n = 64, .batch = 3, .row_scales = true},
       {.name = "residual", .m = 40, .n = 136, .k = 64, .pad = 8, .has_c = true, .residual = true},
       {.name = "residual is D",
        .m = 70,
@@ -67,8 +94,6 @@ std::vector<GemmCase> Cases() {
        .batch = 3,
        .has_c = true,
        .residual = true},
-      {.name = "tf32", .m = 64, .n = 64, .k = 256, .allow_tf32 = true},
-      {.name = "few SMs", .m = 256, .n = 256, .k = 64, .sm_budget = 16},
   };
 }
 
@@ -167,6 +192,13 @@ TEST_F(GpuGemmTest, MatchesReference) {
   }
 }
 
+TEST_F(GpuGemmTest, MatchesReferenceWithEveryEpilogue) {
+  for (const GemmCase& shape : EpilogueCases()) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
+      RunAllActivations(shape, dtype);
+  }
+}
+
 TEST_F(GpuGemmTest, Fp8MatchesReferenceWithAllKindsOfScales) {
   for (const GemmCase& shape : Fp8Cases()) RunAllActivations(shape, Dtype::kFp8E4m3);
 }
@@ -179,7 +211,8 @@ TEST_F(GpuGemmTest, MakesInBandsWhatNoEpilogueEnds) {
                           .k = 32,
                           .has_bias = true,
                           .in_place = true,
-                          .residual = true};
+                          .residual = true,
+                          .row_scales = true};
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp8E4m3}) {
     GemmRun run(device(), shape, dtype, Activation::kSilu, random_);
     const Op* ops[] = {&run.op()};

@@ -37,7 +37,8 @@ struct GemmCase {
   bool tight_a = false, tight_w = false;
   uint32_t a_offset = 0, w_offset = 0;
   bool has_c = false, has_bias = false, in_place = false, allow_tf32 = false, share_w = false;
-  bool residual = false;  // C is added behind the activation, where there is one
+  bool residual = false;    // C is added behind the activation, where there is one
+  bool row_scales = false;  // A has one per row, if its dtype is not fp8
   float alpha = 0.75f;
   int sm_budget = 0;
   // fp8 only.
@@ -86,6 +87,10 @@ class GemmRun {
     g.activation = activation, g.allow_tf32 = shape.allow_tf32;
     g.residual = shape.residual && activation != Activation::kNone;
     if (dtype == Dtype::kFp8E4m3) UseScales();
+    if (dtype != Dtype::kFp8E4m3 && shape.row_scales) {
+      g.a_scales = AddressAt(layout_.a_scales);
+      g.a_scales_per_row = true;
+    }
     SetWork();
     FillInputs(random);
     before_ = memory_.bytes();

@@ -72,6 +72,18 @@ def test_a_residual_is_added_behind_the_activation(session, queue):
         queue.gemm(a, w, d, c=d, residual=True).wait()
 
 
+@pytest.mark.parametrize("rows", [1, 8])
+def test_rows_of_any_dtype_may_have_scales(session, queue, rows):
+    x, weights, scales = numbers(rows, 16), numbers(12, 16, seed=2), numbers(rows, seed=3)
+    a, w, d = session.array(x), session.array(weights), poisoned(session, (rows, 12), "fp32")
+    queue.gemm(a, w, d, a_scales=session.array(scales)).wait()
+    np.testing.assert_allclose(d.read(), scales[:, None] * (x @ weights.T), rtol=1e-4, atol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match=r"it must be \(%d,\): only fp8" % rows):
+        queue.gemm(a, w, d, a_scales=session.array(numbers(rows + 1)))
+    with pytest.raises(concert.InvalidArgument, match="w_scales are given, but dtype is fp32"):
+        queue.gemm(a, w, d, w_scales=session.array(numbers(12))).wait()
+
+
 def test_batch_and_shared_weights(session, queue):
     x, weights = numbers(3, 5, 16), numbers(8, 16)
     d = poisoned(session, (3, 5, 8), "fp32")
@@ -149,7 +161,7 @@ REFUSED = {
         dict(d=((0, 4, 8), "fp32")),
     "d is FP32; of fp8 operands it must be BF16 or FP16":
         dict(a=((4, 16), "fp8"), w=((8, 16), "fp8")),
-    "a_scales has shape (5,); it must hold one number or (4,)":
+    "a_scales has shape (5,); it must be (4,): only fp8 may have one for all rows":
         dict(a_scales=((5,), "fp32")),
 }
 

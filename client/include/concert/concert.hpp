@@ -272,7 +272,7 @@ struct GemmOp {
   Activation activation = kNone;
   bool allow_tf32 = false;
   bool residual = false;
-  // fp8 only: what D is, and the scales of A and W.
+  // fp8: what D is, and the scales of A and W. Other dtypes may have scales of A, one per row.
   Dtype d_dtype = {};  // none: as dtype
   Slice a_scales{}, w_scales{};
   bool a_scales_per_row = false, w_scales_per_row = false;

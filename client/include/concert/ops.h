@@ -43,7 +43,7 @@ typedef struct concert_submit_options {
 #define CONCERT_WAITS_MAX 4
 #define CONCERT_STRIDE_SHARED UINT64_MAX /* every batch member uses the same matrix */
 #define CONCERT_GEMM_TF32 (1u << 0)      /* flag: fp32 operands may be rounded to tf32 */
-/* Flags: m scales of A, n scales of W, instead of one. */
+/* Flags: m scales of A, n scales of W, instead of one. Other dtypes than fp8 may have the first. */
 #define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1)
 #define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2)
 /* Flag: C is a residual: D = act(alpha * A * W^T + bias) + beta * C. UNIMPLEMENTED from a daemon
@@ -61,7 +61,8 @@ typedef struct concert_submit_options {
  *
  * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
  * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.
- * UNIMPLEMENTED from a daemon that is older than fp8. */
+ * UNIMPLEMENTED from a daemon that is older than fp8. Other dtypes may have a_scales, too, with
+ * CONCERT_GEMM_A_SCALES_PER_ROW; UNIMPLEMENTED from a daemon that is older than that. */
 typedef struct concert_gemm {
   uint32_t struct_size;
   uint32_t m, n, k;
@@ -74,7 +75,7 @@ typedef struct concert_gemm {
   uint64_t stride_a, stride_w, stride_c,
       stride_d; /* between batch members, elements; 0: without gaps */
   float alpha, beta;
-  concert_slice a_scales, w_scales; /* fp8 only; none: 1 */
+  concert_slice a_scales, w_scales; /* fp8; a_scales per row of any dtype; none: 1 */
   uint32_t d_dtype;                 /* of C, D and bias. fp8: bf16 or fp16; else 0 or dtype */
 } concert_gemm;
 

@@ -61,7 +61,7 @@ class Gemm(Op):
     With three dimensions the first is the batch; a, w or c with two is used by every member.
     Elements of a row must lie side by side, rows may have gaps. d, c and bias have a's dtype; of
     fp8 they are bf16 or fp16, and a_scales, w_scales (fp32) multiply the product: one number, or m
-    and n of them. activation: an Activation. allow_tf32: fp32 operands may be rounded to tf32.
+    and n of them. Other dtypes may have m a_scales. activation: an Activation. allow_tf32: fp32 operands may be rounded to tf32.
 
     InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
     """
@@ -102,7 +102,8 @@ class Gemm(Op):
         if not (kind is w.dtype is d.dtype and kind is not Dtype.FP8_E4M3 and c is bias is None):
             _check_dtypes(a, w, d, c, bias)
         if a_scales is not None:
-            flags |= _scales("a_scales", a_scales, m, _abi.GEMM_A_SCALES_PER_ROW)
+            flags |= _scales("a_scales", a_scales, m, _abi.GEMM_A_SCALES_PER_ROW,
+                             of_all=kind is Dtype.FP8_E4M3)
         if w_scales is not None:
             flags |= _scales("w_scales", w_scales, n, _abi.GEMM_W_SCALES_PER_ROW)
         handle_a, handle_w, handle_d = a.buffer._handle, w.buffer._handle, d.buffer._handle
@@ -185,15 +186,18 @@ def _check_dtypes(a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tenso
                                   "must be the same")
 
 
-def _scales(name: str, scales: Tensor, rows: int, flag: int) -> int:
+def _scales(name: str, scales: Tensor, rows: int, flag: int, of_all: bool = True) -> int:
+    """The flag where there is a scale for each row. of_all: there may be one for all instead."""
     if scales.dtype != Dtype.FP32 or not scales.contiguous:
         raise InvalidArgument(f"{name} is {scales.dtype.name} with strides {scales.strides}; it "
                               "must be contiguous FP32")
-    if scales.size == 1:
+    if scales.size == 1 and of_all:
         return 0
     if scales.shape == (rows,):
         return flag
-    raise InvalidArgument(f"{name} has shape {scales.shape}; it must hold one number or ({rows},)")
+    wanted = (f"hold one number or ({rows},)" if of_all else
+              f"be ({rows},): only fp8 may have one for all rows")
+    raise InvalidArgument(f"{name} has shape {scales.shape}; it must {wanted}")
 
 
 def _slice(tensor: Tensor, handles: list[Handle]) -> tuple[int, int]:

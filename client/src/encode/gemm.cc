@@ -20,6 +20,9 @@ void EncodeNeeds(const concert_gemm_body& body, EncodedOp* to) {
   if ((body.flags & CONCERT_GEMM_RESIDUAL) != 0) {
     to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
     to->needs = "C is a residual";
+  } else if (body.a.scales != 0 && body.dtype != CONCERT_FP8_E4M3) {
+    to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
+    to->needs = "rows of A have scales";
   }
 }
 

@@ -58,8 +58,9 @@ int DataTypes(const concert_gemm_body& op, cudaDataType_t* type, cudaDataType_t*
 int CheckFp8(const concert_gemm_body& op, concert_error* error) {
   const bool scaled = op.a.scales != 0 || op.w.scales != 0;
   if (op.dtype != CONCERT_FP8_E4M3) {
-    return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
-                         "scales are given, but dtype is %u; only operands in fp8_e4m3 have scales",
+    return scaled ? Fail(error, CONCERT_UNIMPLEMENTED,
+                         "scales are given, but dtype is %u; in CONCERT_FALLBACK=cublas only "
+                         "operands in fp8_e4m3 have them; start concertd",
                          op.dtype)
                   : CONCERT_OK;
   }

@@ -6,9 +6,9 @@
 
 /* Bits of concert_gemm_body.flags. */
 #define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
-#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
-#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
-/* Since 1.4, where CONCERT_FEATURE_GEMM_EPILOGUES is: */
+#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A, of any dtype; else 1, of fp8 only */
+#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W, of fp8 only; else 1 */
+/* Since 1.4, where CONCERT_FEATURE_GEMM_EPILOGUES is, as scales of other dtypes than fp8 are: */
 #define CONCERT_GEMM_RESIDUAL (1u << 3) /* C is added behind the activation, not before it */
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
@@ -16,6 +16,7 @@
  *
  * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
  * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1.
+ * Other dtypes may have scales of A, one per row: of rows that were made smaller, or of tokens that an expert weighs.
  *
  * What is done to a sum of products, in this order and in fp32. The result is rounded to D's dtype; in front of bias
  * and activation, where no residual follows, a device may have rounded to it before.

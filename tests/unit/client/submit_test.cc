@@ -126,6 +126,26 @@ TEST_F(SubmitTest, AGemmCarriesItsResidual) {
   EXPECT_EQ(g.flags, CONCERT_GEMM_RESIDUAL);
 }
 
+TEST_F(SubmitTest, AGemmOfAnyDtypeCarriesScalesOfRows) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .d = y_,
+             .dtype = kBf16,
+             .a_scales = {y_, 1024},
+             .a_scales_per_row = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.a.scales, 2u);
+  EXPECT_EQ(g.a_scales_offset, 1024u);
+  EXPECT_EQ(g.w.scales | g.w_scales_offset, 0u);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_A_SCALES_PER_ROW);
+}
+
 TEST_F(SubmitTest, AnOlderCallersGemmHasNoScales) {
   concert_gemm gemm = {};
   std::memset(&gemm, 0xff, sizeof(gemm));  // what lies past struct_size must not be read
@@ -157,7 +177,7 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 
-TEST_F(OlderDaemon, GetsNoResiduals) {
+TEST_F(OlderDaemon, GetsNoEpiloguesThatItDoesNotKnow) {
   const GemmOp gemm{.m = 1, .n = 1, .k = 1, .a = x_, .w = x_, .c = y_, .d = y_, .beta = 1};
   EXPECT_TRUE(queue_.Gemm(gemm).submit_status().ok());
   GemmOp residual = gemm;
@@ -165,6 +185,11 @@ TEST_F(OlderDaemon, GetsNoResiduals) {
   const Status status = queue_.Gemm(residual).submit_status();
   EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(status.message(), HasSubstr("C is a residual"));
+  GemmOp scaled = gemm;
+  scaled.a_scales = x_, scaled.a_scales_per_row = true;
+  const Status of_scaled = queue_.Gemm(scaled).submit_status();
+  EXPECT_EQ(of_scaled.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(of_scaled.message(), HasSubstr("rows of A have scales"));
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 

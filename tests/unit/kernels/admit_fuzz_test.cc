@@ -65,7 +65,7 @@ class Fuzzer {
   concert_descriptor Good(uint16_t kind) {
     switch (kind) {
       case CONCERT_OP_GEMM:
-        return GoodOf({GoodGemm(), GoodFp8Gemm(), GoodResidualGemm()});
+        return GoodOf({GoodGemm(), GoodFp8Gemm(), GoodScaledGemm(), GoodResidualGemm()});
       case CONCERT_OP_COPY:
         return GoodCopy();
       case CONCERT_OP_RMS_NORM:
@@ -175,7 +175,8 @@ void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
   if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, d_element);
   const bool fp8 = args.dtype == Dtype::kFp8E4m3;
   EXPECT_TRUE(fp8 ? DtypeBytes(args.d_dtype) == 2 : args.d_dtype == args.dtype);
-  EXPECT_TRUE(fp8 || (args.a_scales | args.w_scales) == 0);
+  EXPECT_TRUE(fp8 || args.w_scales == 0);
+  EXPECT_TRUE(fp8 || (args.a_scales != 0) == args.a_scales_per_row);
   const auto check_scales = [&](uint32_t buffer, uint64_t offset, Address scales, Wide count) {
     if (scales == 0) return;
     CheckInside({buffer, 0, offset}, scales, count, 4);

@@ -39,13 +39,6 @@ std::vector<BadCase> BadGemms() {
        "activation is 9, which is not one of its values; the highest is 3"},
       {"flags", good, [](D& d) { d.body.gemm.flags = 17; },
        "flags is 17, which is not one of its values; the highest is 15"},
-      {"residual_without_c", good,
-       [](D& d) {
-         d.body.gemm.flags = CONCERT_GEMM_RESIDUAL;
-         d.body.gemm.beta = 0;
-       },
-       "flags is 8, which says that C is a residual, but beta is 0, so that C is not read; set "
-       "beta, to 1 as a rule, or clear flag 8"},
       {"zero_m", good, [](D& d) { d.body.gemm.m = 0; },
        "m is 0; it must be between 1 and 16777216"},
       {"huge_n", good, [](D& d) { d.body.gemm.n = UINT32_MAX; },
@@ -149,6 +142,9 @@ std::vector<BadCase> BadGemms() {
 
 std::vector<BadCase> BadFp8Gemms() {
   const D good = GoodGemm(), fp8 = GoodFp8Gemm();
+  const std::string of_bf16 =
+      " are given, but dtype is bf16; other operands than those in fp8_e4m3 have no scales but one "
+      "for each row of A, with flag 2";
   const std::string overlap =
       "; an output may not share memory with an input unless it is the same range";
   return {
@@ -160,13 +156,11 @@ std::vector<BadCase> BadFp8Gemms() {
        "d_dtype is 4; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
       {"other_d_dtype", good, [](D& d) { d.body.gemm.d_dtype = CONCERT_ABI_FP16; },
        "d_dtype is 2; D of a GEMM in bf16 has that dtype too, so it must be 0 or 1"},
-      {"bf16_with_scales", good, [](D& d) { d.body.gemm.a.scales = 2; },
-       "a_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+      {"bf16_with_scales", good, [](D& d) { d.body.gemm.a.scales = 2; }, "a_scales" + of_bf16},
       {"bf16_with_scales_offset", good, [](D& d) { d.body.gemm.w_scales_offset = 4; },
-       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+       "w_scales" + of_bf16},
       {"bf16_with_scale_flag", good,
-       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; },
-       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; }, "w_scales" + of_bf16},
       {"rows_without_scales", fp8, [](D& d) { d.body.gemm.a.scales = 0; },
        "flags say that there is one scale per row, but the buffer of a_scales is 0"},
       {"foreign_scales", fp8, [](D& d) { d.body.gemm.w.scales = 77; },
@@ -342,27 +336,6 @@ TEST(AdmitTest, DtypesWithoutScalesSayWhatDIs) {
   EXPECT_EQ(op.gemm.d_dtype, Dtype::kFp16);
   EXPECT_EQ(op.gemm.a_scales | op.gemm.w_scales, 0u);
   EXPECT_EQ(op.buffers.size(), 5u);
-}
-
-TEST(AdmitTest, AResidualIsOneBehindAnActivationAlone) {
-  Op op;
-  concert_descriptor descriptor = GoodResidualGemm();
-  descriptor.body.gemm.activation = CONCERT_ABI_ACT_NONE;
-  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
-  EXPECT_FALSE(op.gemm.residual);
-  EXPECT_TRUE(op.gemm.EndsPlainly());
-  EXPECT_TRUE(op.work.groupable());
-  descriptor = GoodResidualGemm();
-  ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
-  EXPECT_TRUE(op.gemm.residual);
-  EXPECT_FALSE(op.gemm.EndsPlainly());
-  EXPECT_FALSE(op.work.chains()) << "the group kernel adds C before the activation";
-  EXPECT_EQ(op.gemm.c, 0x20000000u);
-  EXPECT_THAT(op.buffers, testing::ElementsAre(1, 1, 3, 2, 2));
-  descriptor.body.gemm.d = descriptor.body.gemm.c;
-  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
-  descriptor.body.gemm.d.offset += 64;
-  EXPECT_EQ(Admit(descriptor, op).message, CONCERT_MESSAGE_OVERLAP) << "shifted by a row";
 }
 
 // A and W may lie anywhere, if there is room for copies in rows of 128 bytes, and D wherever.

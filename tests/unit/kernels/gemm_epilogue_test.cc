@@ -162,6 +162,25 @@ TEST_F(GemmEpilogueTest, WhatTheLibraryRefusesIsConcertsOwnKernels) {
   EXPECT_TRUE(fake_.epilogues_of_sums.empty());
 }
 
+// Of others the epilogue does, so that sums of fp16 are not rounded before they are small enough.
+TEST_F(GemmEpilogueTest, RowsAreScaledByTheEpilogue) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+    fake_.launches.clear();
+    fake_.epilogues_of_sums.clear();
+    Op op = ResidualGemm(200, 1024);
+    op.gemm.residual = false;  // C is added before the activation
+    op.gemm.dtype = op.gemm.d_dtype = dtype;
+    op.gemm.a_scales = 0x60000, op.gemm.a_scales_per_row = true;
+    Launch(op);
+    CheckBands(op, {128, 72});
+    EXPECT_EQ(fake_.launches[0].a_scales, 0u);
+    EXPECT_EQ(fake_.question.d_type, CUDA_R_32F);
+    EXPECT_EQ(fake_.epilogues_of_sums[0].gemm.a_scales, op.gemm.a_scales);
+    EXPECT_EQ(fake_.epilogues_of_sums[1].gemm.a_scales, op.gemm.a_scales + 128 * sizeof(float));
+    EXPECT_TRUE(fake_.epilogues_of_sums[1].gemm.a_scales_per_row);
+  }
+}
+
 // Of fp8 the library multiplies by the scales.
 TEST_F(GemmEpilogueTest, Fp8SumsAreScaledAlready) {
   Op op = ResidualGemm(200, 1024);

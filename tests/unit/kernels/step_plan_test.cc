@@ -139,6 +139,17 @@ TEST(StepPlanTest, RefusesResidualsBehindActivations) {
             "op 0, gemm: it adds a residual behind its activation");
 }
 
+TEST(StepPlanTest, RefusesScalesOfRows) {
+  const StepModel model;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+  concert_gemm_body& gemm = recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), 64);
+  gemm.a.scales = kStepWeights, gemm.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+  recorder.PlaceArena();
+  EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+            "op 0, gemm: its rows of A have scales");
+}
+
 TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
   StepModel model;
   model.rows = 33;

@@ -21,6 +21,7 @@ struct StepModel {
   bool second_norm = true;   // else the second half of a layer begins with an op that no fold knows
   bool one_cache = false;    // all layers append to and read the same
   bool gemms_add = false;    // GEMMs add to the residual, and norms behind them do not
+  bool row_scales = false;   // of what attention makes, which the step kernel does not know
 
   uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
 };
@@ -50,6 +51,11 @@ class StepRecorder {
     return body;
   }
   // With the residual stream as C and D: what a norm that adds to it would do first.
+  // Whatever numbers are there.
+  void ScaleRows(concert_gemm_body& body) {
+    body.a.scales = kStepWeights, body.a_scales_offset = TableAt(4);
+    body.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
+  }
   concert_gemm_body& GemmOnto(uint32_t a, uint32_t k, uint32_t residual) {
     concert_gemm_body& body = Gemm(a, k, residual, model_.hidden);
     body.c = body.d, body.ldc = body.ldd, body.beta = 1;
@@ -187,16 +193,17 @@ inline uint32_t RecordLayer(StepRecorder& recorder, const StepModel& model, cons
   recorder.Rope(slots.heads);
   recorder.Attend(slots.heads, slots.attended);
   const uint32_t attended_columns = model.q_heads * model.dim;
-  if (model.gemms_add && model.second_norm) {
-    recorder.GemmOnto(slots.attended, attended_columns, residual);
+  const bool adds = model.gemms_add && model.second_norm;
+  concert_gemm_body& projection =
+      adds ? recorder.GemmOnto(slots.attended, attended_columns, residual)
+           : recorder.Gemm(slots.attended, attended_columns, slots.update, model.hidden);
+  if (model.row_scales) recorder.ScaleRows(projection);
+  if (adds) {
     recorder.Norm(residual, 0, slots.normed);
+  } else if (model.second_norm) {
+    recorder.Norm(slots.update, residual, slots.normed);
   } else {
-    recorder.Gemm(slots.attended, attended_columns, slots.update, model.hidden);
-    if (model.second_norm) {
-      recorder.Norm(slots.update, residual, slots.normed);
-    } else {
-      recorder.Double(slots.update, model.hidden, slots.normed);
-    }
+    recorder.Double(slots.update, model.hidden, slots.normed);
   }
   recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
   recorder.Gate(slots.gates, slots.inner);
