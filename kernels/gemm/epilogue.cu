@@ -44,11 +44,19 @@ __device__ void Epilogue(const EpilogueArgs& args) {
 template <typename T>
 __device__ void EpilogueOfSums(const SumsArgs& args) {
   const GemmEpilogue<T> epilogue(args.gemm, 0);
-  const uint64_t columns = args.gemm.n, elements = columns * args.gemm.m;
+  const uint64_t columns = args.gemm.gated ? args.gemm.n / 2 : args.gemm.n;
+  const uint64_t elements = columns * args.gemm.m;
   const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements; i += step) {
     const uint64_t row = i / columns, column = i - row * columns;
-    epilogue.Store(epilogue.Before(args.sums[i], row, column), row, column);
+    const float* const sums = args.sums + row * args.gemm.n;
+    const auto before = [&](uint64_t at) { return epilogue.Before(sums[at], row, at); };
+    if (args.gemm.gated) {
+      epilogue.StoreGated(before(epilogue.GateOf(column)), before(epilogue.UpOf(column)), row,
+                          column);
+    } else {
+      epilogue.Store(before(column), row, column);
+    }
   }
 }
 

@@ -32,9 +32,15 @@ struct GemmArgs {
   bool allow_tf32;
   bool a_scales_per_row, w_scales_per_row;  // one per row of A or W; else one per tensor
   bool residual;  // beta * C is added behind the activation, of which there is one
+  // D is an activation of gates times ups, in halves of the product's columns or by turns. No C.
+  bool gated, interleaved;
 
+  // Of D; n are the product's.
+  constexpr uint32_t d_columns() const { return gated ? n / 2 : n; }
   // Whether it ends as cuBLASLt knows it, but for the activation.
-  bool EndsPlainly() const { return !residual && (a_scales == 0 || dtype == Dtype::kFp8E4m3); }
+  bool EndsPlainly() const {
+    return !residual && !gated && (a_scales == 0 || dtype == Dtype::kFp8E4m3);
+  }
 };
 
 }  // namespace concert::kernels

@@ -46,11 +46,12 @@ absl::Status LaunchFallback(LaunchContext& context, const GemmArgs& args) {
     return (size + kFallbackGemmTile - 1) / kFallbackGemmTile;
   };
   const int output = DtypeIndex(args.d_dtype);
-  return LaunchKernel(context.api.driver, context.gpu,
-                      args.dtype == Dtype::kFp8E4m3 ? context.kernels.fallback_gemm_fp8[output]
-                                                    : context.kernels.fallback_gemm[output],
-                      BlocksFor(tiles(args.m) * tiles(args.n) * args.batch, 1, kMaxFallbackBlocks),
-                      kFallbackGemmThreads, context.stream, args);
+  return LaunchKernel(
+      context.api.driver, context.gpu,
+      args.dtype == Dtype::kFp8E4m3 ? context.kernels.fallback_gemm_fp8[args.gated][output]
+                                    : context.kernels.fallback_gemm[args.gated][output],
+      BlocksFor(tiles(args.m) * tiles(args.d_columns()) * args.batch, 1, kMaxFallbackBlocks),
+      kFallbackGemmThreads, context.stream, args);
 }
 
 // `rows` rows of it from `first` on. REQUIRES: batch is 1.
@@ -72,7 +73,7 @@ GemmArgs SumsOf(GemmArgs band, Address sums) {
   band.d = sums, band.ldd = band.n, band.d_dtype = Dtype::kFp32;
   band.c = band.bias = 0, band.beta = 0;
   band.activation = Activation::kNone;
-  band.residual = false;
+  band.residual = band.gated = band.interleaved = false;
   return band;
 }
 
@@ -122,10 +123,10 @@ absl::StatusOr<bool> TrySums(const LaunchContext& context, const GemmArgs& band)
 absl::Status LaunchEpilogueOfSums(LaunchContext& context, const GemmArgs& band) {
   const SumsArgs kernel_args = {.gemm = RestOf(band),
                                 .sums = reinterpret_cast<const float*>(context.workspace)};
-  return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.epilogue_of_sums[DtypeIndex(band.d_dtype)],
-                      BlocksFor(uint64_t{band.m} * band.n, kEpilogueThreads, kMaxEpilogueBlocks),
-                      kEpilogueThreads, context.stream, kernel_args);
+  return LaunchKernel(
+      context.api.driver, context.gpu, context.kernels.epilogue_of_sums[DtypeIndex(band.d_dtype)],
+      BlocksFor(uint64_t{band.m} * band.d_columns(), kEpilogueThreads, kMaxEpilogueBlocks),
+      kEpilogueThreads, context.stream, kernel_args);
 }
 
 // What EndsPlainly() does not hold for. C may be D: each element is read by the thread that writes

@@ -32,6 +32,19 @@ class GemmEpilogue {
     return x;
   }
 
+  // Of a gated product: which of its columns become column `column` of D.
+  __device__ uint64_t GateOf(uint64_t column) const {
+    return args_.interleaved ? 2 * column : column;
+  }
+  __device__ uint64_t UpOf(uint64_t column) const {
+    return args_.interleaved ? 2 * column + 1 : column + args_.n / 2;
+  }
+  // Element (row, column) of D, of what Before() has returned of both.
+  __device__ void StoreGated(float gate, float up, uint64_t row, uint64_t column) const {
+    const float y = Activate(gate, static_cast<uint32_t>(args_.activation)) * up;
+    d_[row * args_.ldd + column] = FromFloat<T>(y);
+  }
+
   // Element (row, column) of D, of `x`, which Before() has returned.
   __device__ void Store(float x, uint64_t row, uint64_t column) const {
     float y = Activate(x, static_cast<uint32_t>(args_.activation));

@@ -29,6 +29,8 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 //   NaN too, needs C. bias is optional. alpha and beta may be any float.
 // - C as a residual needs a beta that is not 0. Without an activation it is what it is before one,
 //   and GemmArgs do not tell them apart.
+// - A gated product has an even n, an activation that is silu or gelu, and no C: beta is 0. D has
+//   n / 2 columns. How gates lie is said of no other.
 // - d_dtype: bf16 or fp16 for fp8, else 0 or dtype.
 // - Only fp8 has scales of W or one for all of A. Without a buffer of scales their offset is
 // ignored and the scale is 1; one
@@ -37,7 +39,7 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // - A row stride is at least the row. A batch stride of an input may be anything, 0 included (one
 //   matrix for the whole batch); matrices of D must not share elements: they lie one after the
 //   other (stride_d >= (m - 1) * ldd + n) or row-interleaved (stride_d >= n, ldd >= (batch - 1) *
-//   stride_d + n).
+//   stride_d + n), with D's columns for n.
 // - D may not overlap A, W, C, bias or scales. Strided operands count as their bounding range, so
 //   an output that only fills gaps of an input is refused too. Exception: C may be D exactly, with
 //   the same strides.
@@ -46,9 +48,9 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 // work.carrier, whether a group launch can carry the op: batch is 1; dtype is bf16, fp16 or fp8;
 // and the addresses and row strides of A and W are multiples of kGroupAlignment bytes, the strides
 // less than kGroupMaxRowBytes, or their copies, work.repack_bytes, are at most
-// kGroupRepackBytes (kernels/group/group_operand.h); and no C is added behind an activation, which
-// the group kernel cannot do. Nothing else matters: any m, n and k, activation, alpha and beta; C,
-// D, bias and scales wherever admission takes them.
+// kGroupRepackBytes (kernels/group/group_operand.h); and no C is added behind an activation, nor is
+// the product gated, which the group kernel cannot do. Nothing else matters: any m, n and k,
+// activation, alpha and beta; C, D, bias and scales wherever admission takes them.
 Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // It may read W early, and nothing else: C, bias and scales are read after A.

@@ -58,6 +58,8 @@ StepGemm StepGemmOf(const GemmArgs& gemm) {
   step.k_inverse = 1.0f / static_cast<float>(gemm.k);
   step.alpha = gemm.alpha, step.beta = gemm.beta;
   step.activation = gemm.activation;
+  if (gemm.gated)
+    step.epilogue = gemm.interleaved ? StepEpilogue::kGatedNeighbours : StepEpilogue::kGated;
   step.stores_d = true;
   return step;
 }

@@ -83,7 +83,12 @@
   X(CACHE_SCALE_UNUSED, 50, "%f0 is %e1, but the cache is in %d2; only one in fp8_e4m3 has scales, "       \
                             "so it must be 0")                                                            \
   X(RESIDUAL_WITHOUT_C, 51, "flags is %0, which says that C is a residual, but beta is 0, so that C is not " \
-                            "read; set beta, to 1 as a rule, or clear flag %1")
+                            "read; set beta, to 1 as a rule, or clear flag %1")                           \
+  X(GATE_ACTIVATION, 52, "activation is %0, but flags gate the product; a gate's must be gelu (2) or silu (3)") \
+  X(GATE_WITH_C, 53, "beta is %e0, but flags gate the product, to which no C is added; set beta to 0 and add " \
+                     "with an elementwise op")                                                             \
+  X(INTERLEAVED_WITHOUT_GATE, 54, "flags is %0, which says how gates lie in a product that it does not gate; " \
+                                  "set flag %1, too, or clear flag %2")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

@@ -18,11 +18,14 @@ struct GemmCase {
   uint32_t padding = 0;  // of every row, elements
   float alpha = 1, beta = 0;
   bool bias = false;
-  bool in_place = false;     // C is D
-  bool shared_w = false;     // one W for the whole batch
-  bool interleaved = false;  // D as [m, batch, n], as heads of attention
-  bool residual = false;     // C is added behind the activation
-  bool row_scales = false;   // A has one per row, whatever its dtype
+  bool in_place = false;                         // C is D
+  bool shared_w = false;                         // one W for the whole batch
+  bool interleaved = false;                      // D as [m, batch, n], as heads of attention
+  bool residual = false;                         // C is added behind the activation
+  bool row_scales = false;                       // A has one per row, whatever its dtype
+  bool gated = false, gate_interleaved = false;  // n are the product's columns
+
+  uint32_t d_columns() const { return gated ? n / 2 : n; }
   // fp8 only.
   Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
   bool fp16_d = false;  // else bf16
@@ -97,6 +100,52 @@ constexpr GemmCase kCases[] = {
      .residual = true},
 };
 
+// D is half as wide as the product. Sizes around the edges of blocks of the CPU's and of tiles.
+constexpr GemmCase kGatedCases[] = {
+    {.name = "gated_pair", .m = 5, .n = 2, .k = 16, .gated = true},
+    {.name = "gated", .m = 65, .n = 134, .k = 33, .bias = true, .gated = true},
+    {.name = "gated_wide", .m = 17, .n = 1036, .k = 520, .padding = 3, .gated = true},
+    {.name = "gated_aligned",
+     .m = 128,
+     .n = 256,
+     .k = 64,
+     .alpha = 0.5f,
+     .bias = true,
+     .gated = true},
+    {.name = "gated_by_turns",
+     .m = 33,
+     .n = 530,
+     .k = 64,
+     .padding = 5,
+     .alpha = -1.5f,
+     .bias = true,
+     .gated = true,
+     .gate_interleaved = true},
+    {.name = "gated_rows_scaled",
+     .m = 40,
+     .n = 96,
+     .k = 64,
+     .bias = true,
+     .row_scales = true,
+     .gated = true,
+     .gate_interleaved = true},
+    {.name = "gated_batch", .m = 19, .n = 48, .k = 40, .batch = 3, .bias = true, .gated = true},
+    {.name = "gated_batch_interleaved",
+     .m = 16,
+     .n = 64,
+     .k = 64,
+     .batch = 4,
+     .shared_w = true,
+     .interleaved = true,
+     .gated = true},
+    {.name = "gated_scales_of_w",
+     .m = 16,
+     .n = 64,
+     .k = 64,
+     .gated = true,
+     .w_scales = Scales::kPerRow},
+};
+
 // What only fp8 has: every combination of scales, both kinds of D.
 constexpr GemmCase kFp8Cases[] = {
     {.name = "no_scales",
@@ -162,17 +211,20 @@ class GemmConformanceTest : public DeviceTest {
     body.k = test.k;
     body.batch = test.batch;
     body.lda = body.ldw = test.k + test.padding;
-    body.ldc = test.n + test.padding;
-    body.ldd = test.interleaved ? uint64_t{test.n} * test.batch : test.n + test.padding;
+    const uint32_t columns = test.d_columns();
+    body.ldc = columns + test.padding;
+    body.ldd = test.interleaved ? uint64_t{columns} * test.batch : columns + test.padding;
     body.stride_a = body.lda * test.m;
     body.stride_w = test.shared_w ? 0 : body.ldw * test.n;
     body.stride_c = body.ldc * test.m;
-    body.stride_d = test.interleaved ? test.n : body.ldd * test.m;
+    body.stride_d = test.interleaved ? columns : body.ldd * test.m;
     body.alpha = test.alpha;
     body.beta = test.beta;
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
     if (test.residual) body.flags |= CONCERT_GEMM_RESIDUAL;
+    if (test.gated) body.flags |= CONCERT_GEMM_GATED;
+    if (test.gate_interleaved) body.flags |= CONCERT_GEMM_GATE_INTERLEAVED;
     if (dtype == Dtype::kFp8E4m3) body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
     if (ScalesOfA(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
     if (ScalesOfW(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_W_SCALES_PER_ROW;
@@ -233,6 +285,17 @@ class GemmConformanceTest : public DeviceTest {
 
   static double Expected(const GemmCase& test, const concert_gemm_body& body, const Data& data,
                          uint64_t b, uint64_t i, uint64_t j) {
+    if (!test.gated) return ExpectedOfColumn(test, body, data, b, i, j);
+    const uint64_t gate = test.gate_interleaved ? 2 * j : j;
+    const uint64_t up = test.gate_interleaved ? 2 * j + 1 : j + test.n / 2;
+    concert_gemm_body plain = body;
+    plain.activation = CONCERT_ABI_ACT_NONE;
+    return ExpectedOfColumn(test, body, data, b, i, gate) *
+           ExpectedOfColumn(test, plain, data, b, i, up);
+  }
+
+  static double ExpectedOfColumn(const GemmCase& test, const concert_gemm_body& body,
+                                 const Data& data, uint64_t b, uint64_t i, uint64_t j) {
     double sum = 0;
     for (uint64_t p = 0; p < test.k; ++p) {
       sum += data.a[b * body.stride_a + i * body.lda + p] *
@@ -254,7 +317,7 @@ class GemmConformanceTest : public DeviceTest {
     std::vector<double> got, want;
     for (uint64_t b = 0; b < test.batch; ++b) {
       for (uint64_t i = 0; i < test.m; ++i) {
-        for (uint64_t j = 0; j < test.n; ++j) {
+        for (uint64_t j = 0; j < test.d_columns(); ++j) {
           const uint64_t at = b * body.stride_d + i * body.ldd + j;
           written[at] = true;
           got.push_back(d[at]);
@@ -277,6 +340,7 @@ class GemmConformanceTest : public DeviceTest {
                    ", activation " + std::to_string(activation));
       // One element can be near 0 after relu or by chance: no scale to be relative to.
       if (test.m * test.n == 1 && activation != CONCERT_ABI_ACT_NONE) continue;
+      if (test.gated && activation < CONCERT_ABI_ACT_GELU) continue;  // no gate's
       const concert_gemm_body body = BodyOf(test, dtype, activation);
       const Data data = MakeData(test, body, dtype);
       Run(MakeOp(test, body, dtype, data));
@@ -290,6 +354,13 @@ class GemmConformanceTest : public DeviceTest {
 
 TEST_P(GemmConformanceTest, MatchesTheReference) {
   for (const GemmCase& test : kCases) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
+      RunAllActivations(test, dtype);
+  }
+}
+
+TEST_P(GemmConformanceTest, GatedProductsMatchTheReference) {
+  for (const GemmCase& test : kGatedCases) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
       RunAllActivations(test, dtype);
   }

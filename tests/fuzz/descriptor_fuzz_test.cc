@@ -139,7 +139,17 @@ class DescriptorGenerator {
     }
     if (Pick(3) == 0) MakeFp8(gemm);
     if (Pick(4) == 0) gemm.flags |= CONCERT_GEMM_RESIDUAL;
+    if (Pick(4) == 0) MakeGated(gemm);
     return gemm;
+  }
+
+  // D's rows become half as long, if that.
+  void MakeGated(concert_gemm_body& gemm) {
+    gemm.flags |= CONCERT_GEMM_GATED;
+    if (Pick(2) == 0) gemm.flags |= CONCERT_GEMM_GATE_INTERLEAVED;
+    if (!Rarely()) gemm.n -= gemm.n % 2, gemm.beta = 0;
+    if (!Rarely()) gemm.activation = static_cast<uint8_t>(2 + Pick(2));
+    if (Pick(2) == 0) gemm.ldd = gemm.n / 2;
   }
 
   void MakeFp8(concert_gemm_body& gemm) {

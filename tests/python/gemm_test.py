@@ -72,6 +72,25 @@ def test_a_residual_is_added_behind_the_activation(session, queue):
         queue.gemm(a, w, d, c=d, residual=True).wait()
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_gated_product(session, queue, interleaved):
+    x, weights, bias = numbers(5, 16), numbers(24, 16, seed=2), numbers(24, seed=3)
+    a, w, d = session.array(x), session.array(weights), poisoned(session, (5, 12), "fp32")
+    queue.gemm(a, w, d, bias=session.array(bias), activation=Activation.SILU, gated=True,
+               interleaved=interleaved).wait()
+    product = x @ weights.T + bias
+    gate, up = ((product[:, ::2], product[:, 1::2]) if interleaved else
+                (product[:, :12], product[:, 12:]))
+    np.testing.assert_allclose(d.read(), gate / (1 + np.exp(-gate)) * up, rtol=1e-4, atol=1e-5)
+    wide = poisoned(session, (5, 24), "fp32")
+    with pytest.raises(concert.InvalidArgument, match=r"and \(m, n / 2\), since the product"):
+        queue.gemm(a, w, wide, activation=Activation.SILU, gated=True)
+    with pytest.raises(concert.InvalidArgument, match="activation is 0, but flags gate"):
+        queue.gemm(a, w, d, gated=True).wait()
+    queue.gemm(a, w, wide).wait()  # of the same operands, but for d
+    np.testing.assert_allclose(wide.read(), x @ weights.T, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [1, 8])
 def test_rows_of_any_dtype_may_have_scales(session, queue, rows):
     x, weights, scales = numbers(rows, 16), numbers(12, 16, seed=2), numbers(rows, seed=3)

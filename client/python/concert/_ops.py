@@ -58,6 +58,8 @@ class Gemm(Op):
     """d[m,n] = act(alpha * a[m,k] * w[n,k]^T + beta * c[m,n] + bias[n]).
 
     With residual=True c is added behind the activation: act(alpha * a * w^T + bias) + beta * c.
+    With gated=True d is (m, n / 2): act(gate) * up of the halves of the product's rows or, with
+    interleaved=True, of its columns by turns; activation is SILU or GELU then, and beta 0.
     With three dimensions the first is the batch; a, w or c with two is used by every member.
     Elements of a row must lie side by side, rows may have gaps. d, c and bias have a's dtype; of
     fp8 they are bf16 or fp16, and a_scales, w_scales (fp32) multiply the product: one number, or m
@@ -72,9 +74,9 @@ class Gemm(Op):
                  bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
                  activation: int = 0, a_scales: Tensor | None = None,
                  w_scales: Tensor | None = None, allow_tf32: bool = False,
-                 residual: bool = False) -> None:
+                 residual: bool = False, gated: bool = False, interleaved: bool = False) -> None:
         self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales,
-                  gemm_flags(allow_tf32, residual))
+                  gemm_flags(allow_tf32, residual, gated, interleaved))
 
     def _set(self, a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tensor | None,
              alpha: float, beta: float, activation: int, a_scales: Tensor | None,
@@ -83,9 +85,11 @@ class Gemm(Op):
         m, k, lda, batch_a, stride_a, _ = a._matrix or _matrix("a", a)
         n, k_w, ldw, batch_w, stride_w, _ = w._matrix or _matrix("w", w)
         m_d, n_d, ldd, batch, stride_d, _ = d._matrix or _matrix("d", d)
-        if k != k_w or m != m_d or n != n_d:
+        gated = flags & _abi.GEMM_GATED
+        if k != k_w or m != m_d or n != (2 * n_d if gated else n_d):
+            wanted = "(m, n / 2), since the product is gated" if gated else "(m, n)"
             raise InvalidArgument(f"a is {a.shape}, w is {w.shape} and d is {d.shape}; they must "
-                                  "be (m, k), (n, k) and (m, n)")
+                                  f"be (m, k), (n, k) and {wanted}")
         ldc = stride_c = 0
         if c is not None:
             m_c, n_c, ldc, batch_c, stride_c, _ = _matrix("c", c)
@@ -133,8 +137,10 @@ class Gemm(Op):
             self._keep(handles)
 
 
-def gemm_flags(allow_tf32: bool, residual: bool) -> int:
-    return (_abi.GEMM_TF32 if allow_tf32 else 0) | (_abi.GEMM_RESIDUAL if residual else 0)
+def gemm_flags(allow_tf32: bool, residual: bool, gated: bool, interleaved: bool) -> int:
+    return ((_abi.GEMM_TF32 if allow_tf32 else 0) | (_abi.GEMM_RESIDUAL if residual else 0) |
+            (_abi.GEMM_GATED if gated else 0) |
+            (_abi.GEMM_GATE_INTERLEAVED if interleaved else 0))
 
 
 def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int, int]:

@@ -139,10 +139,13 @@ class Queue(Owner):
              bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
              activation: int = 0, a_scales: Tensor | None = None,
              w_scales: Tensor | None = None, allow_tf32: bool = False, residual: bool = False,
-             waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
+             gated: bool = False, interleaved: bool = False, waits: Iterable[Wait] = (),
+             deadline_ns: int = 0) -> Ticket:
         """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""
         shape = None
-        flags = gemm_flags(allow_tf32, residual) if allow_tf32 or residual else 0
+        flags = 0
+        if allow_tf32 or residual or gated or interleaved:
+            flags = gemm_flags(allow_tf32, residual, gated, interleaved)
         if c is bias is a_scales is w_scales is None:
             shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, flags)
             known = self._shapes.get(shape)

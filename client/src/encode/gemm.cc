@@ -20,6 +20,9 @@ void EncodeNeeds(const concert_gemm_body& body, EncodedOp* to) {
   if ((body.flags & CONCERT_GEMM_RESIDUAL) != 0) {
     to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
     to->needs = "C is a residual";
+  } else if ((body.flags & (CONCERT_GEMM_GATED | CONCERT_GEMM_GATE_INTERLEAVED)) != 0) {
+    to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
+    to->needs = "the product is gated";
   } else if (body.a.scales != 0 && body.dtype != CONCERT_FP8_E4M3) {
     to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
     to->needs = "rows of A have scales";
@@ -51,7 +54,7 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   body.lda = OrTight(op.lda, op.k);
   body.ldw = OrTight(op.ldw, op.k);
   body.ldc = OrTight(op.ldc, op.n);
-  body.ldd = OrTight(op.ldd, op.n);
+  body.ldd = OrTight(op.ldd, (op.flags & CONCERT_GEMM_GATED) != 0 ? op.n / 2 : op.n);
   body.stride_a = BatchStride(op.stride_a, op.batch, op.m, body.lda);
   body.stride_w = BatchStride(op.stride_w, op.batch, op.n, body.ldw);
   body.stride_c = BatchStride(op.stride_c, op.batch, op.m, body.ldc);

@@ -240,6 +240,10 @@ int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* e
                 "and gelu; start concertd",
                 op.activation);
   }
+  if ((op.flags & CONCERT_GEMM_GATED) != 0) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "gated products are not available in CONCERT_FALLBACK=cublas; start concertd");
+  }
   if ((op.flags & CONCERT_GEMM_RESIDUAL) != 0 && op.activation != CONCERT_ACTIVATION_NONE) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "a residual behind activation %u is not available in CONCERT_FALLBACK=cublas; "

@@ -198,6 +198,18 @@ TEST_F(FallbackTest, BadOpsAreRefusedBeforeTheyReachTheGpu) {
             CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(queue_
                   .Gemm({.m = 1,
+                         .n = 2,
+                         .k = 8,
+                         .a = small,
+                         .w = small,
+                         .d = {small, 32},
+                         .activation = kGelu,
+                         .gated = true})
+                  .Wait()
+                  .message(),
+              HasSubstr("gated products are not available"));
+  EXPECT_THAT(queue_
+                  .Gemm({.m = 1,
                          .n = 1,
                          .k = 8,
                          .a = small,

@@ -126,6 +126,25 @@ TEST_F(SubmitTest, AGemmCarriesItsResidual) {
   EXPECT_EQ(g.flags, CONCERT_GEMM_RESIDUAL);
 }
 
+TEST_F(SubmitTest, AGatedGemmHasRowsOfHalfTheProduct) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .d = y_,
+             .activation = kSilu,
+             .gated = true,
+             .gate_interleaved = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.n, 16u);
+  EXPECT_EQ(g.ldd, 8u);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_GATED | CONCERT_GEMM_GATE_INTERLEAVED);
+}
+
 TEST_F(SubmitTest, AGemmOfAnyDtypeCarriesScalesOfRows) {
   queue_
       .Gemm({.m = 4,
@@ -190,6 +209,11 @@ TEST_F(OlderDaemon, GetsNoEpiloguesThatItDoesNotKnow) {
   const Status of_scaled = queue_.Gemm(scaled).submit_status();
   EXPECT_EQ(of_scaled.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(of_scaled.message(), HasSubstr("rows of A have scales"));
+  GemmOp gated = gemm;
+  gated.n = 2, gated.beta = 0, gated.activation = kSilu, gated.gated = true;
+  const Status of_gated = queue_.Gemm(gated).submit_status();
+  EXPECT_EQ(of_gated.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(of_gated.message(), HasSubstr("the product is gated"));
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 

@@ -88,6 +88,16 @@ inline concert_descriptor GoodResidualGemm() {
   return descriptor;
 }
 
+// The same gated instead, so that D has 16 columns.
+inline concert_descriptor GoodGatedGemm() {
+  concert_descriptor descriptor = GoodResidualGemm();
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.flags = CONCERT_GEMM_GATED;
+  body.c = {}, body.ldc = 0, body.beta = 0;
+  body.ldd = 16;
+  return descriptor;
+}
+
 inline concert_descriptor GoodCopy() {
   concert_descriptor descriptor{};
   descriptor.kind = CONCERT_OP_COPY;

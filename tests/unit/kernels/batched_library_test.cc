@@ -188,6 +188,9 @@ TEST(AreOneBatch, EndsAsTheLibraryKnows) {
   EXPECT_FALSE(AreOneBatch(Pointers(ops)));
   for (Op& op : ops) op.gemm.residual = false;
   EXPECT_TRUE(AreOneBatch(Pointers(ops)));
+  ops[1].gemm.gated = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+  ops[1].gemm.gated = false;
   ops[1].gemm.a_scales = 0x10, ops[1].gemm.a_scales_per_row = true;
   EXPECT_FALSE(AreOneBatch(Pointers(ops)));
 }

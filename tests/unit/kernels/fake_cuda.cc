@@ -311,8 +311,8 @@ FakeCuda::FakeCuda() {
   FillIn(api_.driver);
   kernels_.copy_bindings = CopyBindings();
   kernels_.epilogue_of_sums.fill(EpilogueOfSums());
-  kernels_.fallback_gemm.fill(FallbackGemm());
-  kernels_.fallback_gemm_fp8.fill(FallbackGemm());
+  for (auto& kernels : kernels_.fallback_gemm) kernels.fill(FallbackGemm());
+  for (auto& kernels : kernels_.fallback_gemm_fp8) kernels.fill(FallbackGemm());
 }
 
 FakeCuda::~FakeCuda() { g_fake = nullptr; }

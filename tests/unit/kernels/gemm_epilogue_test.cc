@@ -79,6 +79,8 @@ class GemmEpilogueTest : public testing::Test {
       EXPECT_EQ(band.beta, all.beta);
       EXPECT_EQ(band.activation, all.activation);
       EXPECT_EQ(band.residual, all.residual);
+      EXPECT_EQ(band.gated, all.gated);
+      EXPECT_EQ(band.interleaved, all.interleaved);
       first += band.m;
     }
     EXPECT_EQ(first, all.m);
@@ -160,6 +162,19 @@ TEST_F(GemmEpilogueTest, WhatTheLibraryRefusesIsConcertsOwnKernels) {
   Launch(ResidualGemm(49, 1024));
   EXPECT_EQ(fake_.fallbacks.size(), 2u);
   EXPECT_TRUE(fake_.epilogues_of_sums.empty());
+}
+
+TEST_F(GemmEpilogueTest, GatedProductsAreAsWideAsTheyAre) {
+  Op op = ResidualGemm(200, 1024);
+  op.gemm.residual = false, op.gemm.beta = 0, op.gemm.c = 0, op.gemm.ldc = 0;
+  op.gemm.gated = op.gemm.interleaved = true;
+  op.gemm.ldd = 520;
+  Launch(op);
+  CheckBands(op, {128, 72});
+  op.gemm.batch = 2, op.gemm.stride_d = 520 * 200;
+  Launch(op);
+  ASSERT_EQ(fake_.fallbacks.size(), 1u);
+  EXPECT_TRUE(fake_.fallbacks[0].gated && fake_.fallbacks[0].interleaved);
 }
 
 // Of others the epilogue does, so that sums of fp16 are not rounded before they are small enough.

@@ -70,6 +70,7 @@ inline StepModel RandomModel(std::mt19937& random) {
   model.second_norm = random() % 3 != 0;
   model.one_cache = random() % 3 == 0;
   model.gemms_add = random() % 3 == 0;
+  model.gemms_gate = random() % 3 == 0;
   return model;
 }
 
@@ -89,7 +90,8 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
     if (!slots_again) slots = StepSlots::Of(recorder, model);
     update = RecordLayer(recorder, model, slots, residual, update);
     if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
-    if (random() % 3 == 0) recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
+    if (random() % 3 == 0 && !model.gemms_gate)
+      recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
     if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);
     if (random() % 3 == 0 && update != 0) recorder.Double(update, model.hidden, update);
     if (random() % 4 == 0) recorder.Double(residual, model.hidden, residual);

@@ -128,6 +128,33 @@ TEST(StepPlanTest, GemmsThatAddToTheResidualAreTheSameStages) {
   }
 }
 
+// Stages' numbers of ops differ, since there are fewer ops; all else is the same.
+TEST(StepPlanTest, GemmsThatGateAreTheSameStages) {
+  for (const bool interleaved : {false, true}) {
+    StepModel model;
+    model.interleaved = interleaved;
+    const auto ops = TwoLayers(true, model);
+    model.gemms_gate = true;
+    const auto gated = TwoLayers(true, model);
+    EXPECT_THAT(
+        TextsOf(*gated),
+        ElementsAre("bindings", "gemm 1 <- rms_norm 0, rope_append 2", "attention_decode 3",
+                    "gemm 4", "gemm 6 <- rms_norm 5", "gemm 7",
+                    "gemm 9 <- rms_norm 8, rope_append 10", "attention_decode 11", "gemm 12",
+                    "gemm 14 <- rms_norm 13", "gemm 15", "rms_norm 16", "bindings"));
+    EXPECT_EQ(WaysOf(*gated), WaysOf(*ops));
+    const absl::StatusOr<StepPlan> want = PlanStep(*ops, kMiB), got = PlanStep(*gated, kMiB);
+    ASSERT_TRUE(want.ok() && got.ok());
+    for (const size_t i : {4, 9}) {
+      const StepGemm &x = want->stages[i].gemm, &y = got->stages[i].gemm;
+      EXPECT_EQ(y.epilogue, interleaved ? StepEpilogue::kGatedNeighbours : StepEpilogue::kGated);
+      EXPECT_TRUE(x.epilogue == y.epilogue && x.activation == y.activation);
+      EXPECT_TRUE(x.m == y.m && x.n == y.n && x.k == y.k && x.ldd == y.ldd && x.c == y.c);
+      EXPECT_TRUE(x.gain == y.gain && x.w == y.w && x.exchanged == y.exchanged);
+    }
+  }
+}
+
 TEST(StepPlanTest, RefusesResidualsBehindActivations) {
   const StepModel model;
   StepRecorder recorder(model, kMemory);

@@ -21,6 +21,7 @@ struct StepModel {
   bool second_norm = true;   // else the second half of a layer begins with an op that no fold knows
   bool one_cache = false;    // all layers append to and read the same
   bool gemms_add = false;    // GEMMs add to the residual, and norms behind them do not
+  bool gemms_gate = false;   // GEMMs gate their products, and no op behind them does
   bool row_scales = false;   // of what attention makes, which the step kernel does not know
 
   uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
@@ -51,6 +52,13 @@ class StepRecorder {
     return body;
   }
   // With the residual stream as C and D: what a norm that adds to it would do first.
+  concert_gemm_body& GatedGemm(uint32_t a, uint32_t k, uint32_t d) {
+    concert_gemm_body& body = Gemm(a, k, d, 2 * model_.inner);
+    body.ldd = model_.inner;
+    body.activation = CONCERT_ABI_ACT_SILU;
+    body.flags = CONCERT_GEMM_GATED | (model_.interleaved ? CONCERT_GEMM_GATE_INTERLEAVED : 0);
+    return body;
+  }
   // Whatever numbers are there.
   void ScaleRows(concert_gemm_body& body) {
     body.a.scales = kStepWeights, body.a_scales_offset = TableAt(4);
@@ -205,8 +213,12 @@ inline uint32_t RecordLayer(StepRecorder& recorder, const StepModel& model, cons
   } else {
     recorder.Double(slots.update, model.hidden, slots.normed);
   }
-  recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
-  recorder.Gate(slots.gates, slots.inner);
+  if (model.gemms_gate) {
+    recorder.GatedGemm(slots.normed, model.hidden, slots.inner);
+  } else {
+    recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
+    recorder.Gate(slots.gates, slots.inner);
+  }
   if (model.gemms_add) {
     recorder.GemmOnto(slots.inner, model.inner, residual);
     return 0;
