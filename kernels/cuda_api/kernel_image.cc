@@ -120,6 +120,18 @@ void FindAttentionKernels(Finder& finder, KernelTable& table) {
   }
 }
 
+void FindFallbackGemms(Finder& finder, KernelTable& table) {
+  for (const bool gated : {false, true}) {
+    const std::string name = gated ? "fallback_gated_gemm_" : "fallback_gemm_";
+    for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+      finder.Find("fallback_gemm", absl::StrCat(name, kDtypeNames[dtype]),
+                  table.fallback_gemm[gated][dtype]);
+    }
+    finder.Find("fallback_gemm", name + "fp8_bf16", table.fallback_gemm_fp8[gated][0]);
+    finder.Find("fallback_gemm", name + "fp8_fp16", table.fallback_gemm_fp8[gated][1]);
+  }
+}
+
 void FindPeerKernels(Finder& finder, KernelTable& table) {
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
     const std::string name = kDtypeNames[dtype];
@@ -177,11 +189,10 @@ absl::Status KernelImage::LoadModules(int gpu) {
 absl::Status KernelImage::FindAll() {
   Finder finder(*driver_, gpu_, modules_);
   for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
-    finder.Find("fallback_gemm", absl::StrCat("fallback_gemm_", kDtypeNames[dtype]),
-                table_.fallback_gemm[dtype]);
+    finder.Find("epilogue", absl::StrCat("epilogue_of_sums_", kDtypeNames[dtype]),
+                table_.epilogue_of_sums[dtype]);
   }
-  finder.Find("fallback_gemm", "fallback_gemm_fp8_bf16", table_.fallback_gemm_fp8[0]);
-  finder.Find("fallback_gemm", "fallback_gemm_fp8_fp16", table_.fallback_gemm_fp8[1]);
+  FindFallbackGemms(finder, table_);
   finder.Find("epilogue", "epilogue", table_.epilogue);
   finder.Find("local_collective", "all_reduce", table_.all_reduce);
   finder.Find("local_collective", "reduce_scatter", table_.reduce_scatter);

@@ -28,9 +28,11 @@ constexpr size_t HeadDimIndex(uint32_t head_dim) { return head_dim / 128; }
 // afterwards. The last index says whether the kernel moves 16 bytes at a time (1) or one element
 // (0).
 struct KernelTable {
-  std::array<CUfunction, kDtypeCount> fallback_gemm{};
-  std::array<CUfunction, 2> fallback_gemm_fp8{};  // by the dtype of D: bf16, fp16
+  // By whether the product is gated, and by dtype; of fp8 by that of D: bf16, fp16.
+  std::array<std::array<CUfunction, kDtypeCount>, 2> fallback_gemm{};
+  std::array<std::array<CUfunction, 2>, 2> fallback_gemm_fp8{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> epilogue{};
+  std::array<CUfunction, kDtypeCount> epilogue_of_sums{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> all_reduce{};
   std::array<std::array<CUfunction, 2>, kDtypeCount> reduce_scatter{};
   // kernels/group, by kGroupFootprints, for bf16, fp16 and e4m3; null but on compute

@@ -1,10 +1,13 @@
-// What cuBLASLt's epilogues lack: silu, bias at any address, and every combination that it refuses.
+// What cuBLASLt's epilogues lack: silu, bias at any address, every combination that it refuses, and
+// ends that it does not know.
 //
-// The GEMM before it has rounded D to the dtype already, so that D is rounded twice. The second
+// In place: the GEMM before it has rounded D to the dtype already, so that D is rounded twice. The second
 // rounding adds at most half a unit in the last place (2^-9 relative in bf16) to the first one's;
-// keeping fp32 in between would cost twice the traffic and a second buffer.
+// keeping fp32 in between would cost twice the traffic and a second buffer. From sums in fp32: where
+// more than an activation ends the GEMM. Then D is rounded once, and C may be D.
 #include "kernels/cuda_api/element.cuh"
 #include "kernels/activation.cuh"
+#include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/gemm_kernel_args.h"
 
 namespace concert::kernels::cuda {
@@ -37,6 +40,26 @@ __device__ void Epilogue(const EpilogueArgs& args) {
   }
 }
 
+// One thread per element of D.
+template <typename T>
+__device__ void EpilogueOfSums(const SumsArgs& args) {
+  const GemmEpilogue<T> epilogue(args.gemm, 0);
+  const uint64_t columns = args.gemm.gated ? args.gemm.n / 2 : args.gemm.n;
+  const uint64_t elements = columns * args.gemm.m;
+  const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements; i += step) {
+    const uint64_t row = i / columns, column = i - row * columns;
+    const float* const sums = args.sums + row * args.gemm.n;
+    const auto before = [&](uint64_t at) { return epilogue.Before(sums[at], row, at); };
+    if (args.gemm.gated) {
+      epilogue.StoreGated(before(epilogue.GateOf(column)), before(epilogue.UpOf(column)), row,
+                          column);
+    } else {
+      epilogue.Store(before(column), row, column);
+    }
+  }
+}
+
 }  // namespace
 
 #define CONCERT_EPILOGUE(name, T, width)                                                         \
@@ -49,5 +72,13 @@ CONCERT_EPILOGUE(epilogue_fp16_scalar, __half, 1)
 CONCERT_EPILOGUE(epilogue_fp16_vector, __half, 8)
 CONCERT_EPILOGUE(epilogue_fp32_scalar, float, 1)
 CONCERT_EPILOGUE(epilogue_fp32_vector, float, 4)
+
+#define CONCERT_EPILOGUE_OF_SUMS(name, T)                                                    \
+  extern "C" __global__ void __launch_bounds__(kEpilogueThreads) name(const SumsArgs args) { \
+    EpilogueOfSums<T>(args);                                                                 \
+  }
+CONCERT_EPILOGUE_OF_SUMS(epilogue_of_sums_bf16, __nv_bfloat16)
+CONCERT_EPILOGUE_OF_SUMS(epilogue_of_sums_fp16, __half)
+CONCERT_EPILOGUE_OF_SUMS(epilogue_of_sums_fp32, float)
 
 }  // namespace concert::kernels::cuda

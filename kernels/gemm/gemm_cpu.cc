@@ -2,6 +2,7 @@
 // the whole thing stays in cache and no operand-sized temporary exists.
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -53,44 +54,73 @@ float ScaleOf(Address scales, bool per_row, uint64_t row) {
   return scales == 0 ? 1 : reinterpret_cast<const float*>(scales)[per_row ? row : 0];
 }
 
-// The accumulated block at (row, column) of batch member `index` becomes a block of D.
+// The accumulated block at (row, column) of batch member `index` becomes a block of D. Of a gated
+// product its left half are sums of gates, its right half those of ups.
 template <typename T, typename Block>
 void StoreBlock(const GemmArgs& args, uint64_t index, Eigen::Index row, Eigen::Index column,
                 const Block& sums) {
   const T* bias = reinterpret_cast<const T*>(args.bias);
+  const Eigen::Index columns = args.gated ? sums.cols() / 2 : sums.cols();
+  // Of the product, of a gate and of its up.
+  const auto column_of = [&](Eigen::Index j, bool up) {
+    const uint64_t at = static_cast<uint64_t>(column + j);
+    if (!args.gated) return at;
+    return args.interleaved ? 2 * at + (up ? 1 : 0) : at + (up ? args.d_columns() : 0);
+  };
   for (Eigen::Index i = 0; i < sums.rows(); ++i) {
     const uint64_t r = static_cast<uint64_t>(row + i);
     const T* c = reinterpret_cast<const T*>(args.c) + index * args.stride_c + r * args.ldc;
     T* d = reinterpret_cast<T*>(args.d) + index * args.stride_d + r * args.ldd;
     const float a_scale = ScaleOf(args.a_scales, args.a_scales_per_row, r);
-    for (Eigen::Index j = 0; j < sums.cols(); ++j) {
-      const uint64_t w_row = static_cast<uint64_t>(column + j);
-      const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, w_row);
-      float x = args.alpha * (sums(i, j) * a_scale * w_scale);
-      if (args.c != 0) x += args.beta * static_cast<float>(c[column + j]);
-      if (args.bias != 0) x += static_cast<float>(bias[column + j]);
-      d[column + j] = static_cast<T>(Activate(args.activation, x));
+    const auto add_c = [&](float x, Eigen::Index j) {
+      return x + args.beta * static_cast<float>(c[column + j]);
+    };
+    const auto before_activation = [&](Eigen::Index j, bool up) {
+      const uint64_t of_product = column_of(j, up);
+      const float w_scale = ScaleOf(args.w_scales, args.w_scales_per_row, of_product);
+      float x = args.alpha * (sums(i, up ? columns + j : j) * a_scale * w_scale);
+      if (args.c != 0 && !args.residual) x = add_c(x, j);
+      return args.bias != 0 ? x + static_cast<float>(bias[of_product]) : x;
+    };
+    for (Eigen::Index j = 0; j < columns; ++j) {
+      float x = Activate(args.activation, before_activation(j, false));
+      if (args.residual) x = add_c(x, j);
+      if (args.gated) x *= before_activation(j, true);
+      d[column + j] = static_cast<T>(x);
     }
   }
+}
+
+// W's rows that become D's columns: all, or of a gated product gates or ups.
+template <typename T>
+Matrix<T> PartOfW(const GemmArgs& args, uint64_t index, bool ups) {
+  const uint64_t first = !ups ? 0 : args.interleaved ? 1 : args.d_columns();
+  return MatrixAt<T>(args.w, index * args.stride_w + first * args.ldw, args.d_columns(), args.k,
+                     args.interleaved ? 2 * args.ldw : args.ldw);
 }
 
 // T: of A and W; Output: of C, D and bias.
 template <typename T, typename Output>
 void ComputeMatrix(const GemmArgs& args, uint64_t index, Scratch& scratch) {
   const Matrix<T> a = MatrixAt<T>(args.a, index * args.stride_a, args.m, args.k, args.lda);
-  const Matrix<T> w = MatrixAt<T>(args.w, index * args.stride_w, args.n, args.k, args.ldw);
+  const std::array<Matrix<T>, 2> w = {PartOfW<T>(args, index, false),
+                                      PartOfW<T>(args, index, args.gated)};
+  const Eigen::Index parts = args.gated ? 2 : 1;
   for (Eigen::Index row = 0; row < a.rows(); row += kBlockRows) {
     const Eigen::Index rows = std::min(kBlockRows, a.rows() - row);
-    for (Eigen::Index column = 0; column < w.rows(); column += kBlockColumns) {
-      const Eigen::Index columns = std::min(kBlockColumns, w.rows() - column);
-      auto sums = scratch.d.topLeftCorner(rows, columns);
+    for (Eigen::Index column = 0; column < w[0].rows(); column += kBlockColumns / parts) {
+      const Eigen::Index columns = std::min(kBlockColumns / parts, w[0].rows() - column);
+      auto sums = scratch.d.topLeftCorner(rows, parts * columns);
       sums.setZero();
       for (Eigen::Index depth = 0; depth < a.cols(); depth += kBlockDepth) {
         const Eigen::Index width = std::min(kBlockDepth, a.cols() - depth);
         auto a_block = scratch.a.topLeftCorner(rows, width);
-        auto w_block = scratch.w.topLeftCorner(columns, width);
+        auto w_block = scratch.w.topLeftCorner(parts * columns, width);
         Upcast<T>(a.block(row, depth, rows, width), a_block);
-        Upcast<T>(w.block(column, depth, columns, width), w_block);
+        for (Eigen::Index part = 0; part < parts; ++part) {
+          Upcast<T>(w[static_cast<size_t>(part)].block(column, depth, columns, width),
+                    w_block.middleRows(part * columns, columns));
+        }
         sums.noalias() += a_block * w_block.transpose();
       }
       StoreBlock<Output>(args, index, row, column, sums);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/gemm_args.h"
+
 namespace concert::kernels::cuda {
 
 // D = act(D + bias) in place. bias may be null. `activation` is kernels::Activation.
@@ -14,6 +16,12 @@ struct EpilogueArgs {
   uint64_t ldd, stride_d;  // elements
   uint32_t m, n, batch;
   uint32_t activation;
+};
+
+// What is left to do for `gemm`, whose batch is 1: its sums are there, in m rows of n without gaps.
+struct SumsArgs {
+  GemmArgs gemm;
+  const float* sums;
 };
 
 inline constexpr int kEpilogueThreads = 256;

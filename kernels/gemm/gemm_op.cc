@@ -1,5 +1,6 @@
 #include "kernels/gemm/gemm_op.h"
 
+#include <bit>
 #include <optional>
 
 #include "kernels/group/group_operand.h"
@@ -9,14 +10,20 @@ namespace concert::kernels {
 namespace {
 
 constexpr uint32_t kScaleBytes = sizeof(float);
-constexpr uint16_t kAllFlags =
-    CONCERT_GEMM_ALLOW_TF32 | CONCERT_GEMM_A_SCALES_PER_ROW | CONCERT_GEMM_W_SCALES_PER_ROW;
+constexpr uint16_t kAllFlags = CONCERT_GEMM_ALLOW_TF32 | CONCERT_GEMM_A_SCALES_PER_ROW |
+                               CONCERT_GEMM_W_SCALES_PER_ROW | CONCERT_GEMM_RESIDUAL |
+                               CONCERT_GEMM_GATED | CONCERT_GEMM_GATE_INTERLEAVED;
 
 bool ReservedIsZero(const concert_descriptor& descriptor, const concert_gemm_body& body) {
   return HeaderReservedIsZero(descriptor) &&
          (body.reserved0[0] | body.reserved0[1] | body.reserved0[2]) == 0 &&
          (body.c.scales | body.d.scales | body.bias.scales) == 0;
 }
+
+bool IsGated(const concert_gemm_body& body) { return (body.flags & CONCERT_GEMM_GATED) != 0; }
+
+// The columns of D. REQUIRES: CheckEpilogue was OK.
+uint32_t ColumnsOfD(const concert_gemm_body& body) { return IsGated(body) ? body.n / 2 : body.n; }
 
 // The dtype of C, D and bias. REQUIRES: CheckDtypes was OK.
 Dtype DtypeOfD(const concert_gemm_body& body) {
@@ -66,12 +73,34 @@ bool HasScales(const concert_gemm_body& body) {
 
 Failure CheckScales(const concert_gemm_body& body, const Scales& scales) {
   const bool present = scales.operand.buffer != 0;
-  if (body.dtype == CONCERT_ABI_FP8_E4M3) {
+  const bool of_rows_of_a = scales.field == CONCERT_FIELD_A_SCALES && scales.per_row;
+  if (body.dtype == CONCERT_ABI_FP8_E4M3 || of_rows_of_a) {
     if (present || !scales.per_row) return {};
     return InvalidArgument(CONCERT_MESSAGE_SCALES_MISSING, scales.field);
   }
   if (!present && !scales.per_row && scales.operand.offset == 0) return {};
   return InvalidArgument(CONCERT_MESSAGE_SCALES_UNUSED, scales.field, body.dtype);
+}
+
+Failure CheckGate(const concert_gemm_body& body) {
+  if (!IsGated(body)) {
+    if ((body.flags & CONCERT_GEMM_GATE_INTERLEAVED) == 0) return {};
+    return InvalidArgument(CONCERT_MESSAGE_INTERLEAVED_WITHOUT_GATE, body.flags, CONCERT_GEMM_GATED,
+                           CONCERT_GEMM_GATE_INTERLEAVED);
+  }
+  if (body.activation != CONCERT_ABI_ACT_GELU && body.activation != CONCERT_ABI_ACT_SILU)
+    return InvalidArgument(CONCERT_MESSAGE_GATE_ACTIVATION, body.activation);
+  if (body.beta != 0)
+    return InvalidArgument(CONCERT_MESSAGE_GATE_WITH_C, std::bit_cast<uint32_t>(body.beta));
+  return CheckMultiple(CONCERT_FIELD_N, body.n, 2);
+}
+
+// What flags ask for beyond the product needs what they name.
+Failure CheckEpilogue(const concert_gemm_body& body) {
+  if ((body.flags & CONCERT_GEMM_RESIDUAL) != 0 && body.beta == 0) {
+    return InvalidArgument(CONCERT_MESSAGE_RESIDUAL_WITHOUT_C, body.flags, CONCERT_GEMM_RESIDUAL);
+  }
+  return CheckGate(body);
 }
 
 Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_body& body) {
@@ -84,6 +113,7 @@ Failure CheckScalars(const concert_descriptor& descriptor, const concert_gemm_bo
   if ((body.flags & ~kAllFlags) != 0) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_VALUE, CONCERT_FIELD_FLAGS, body.flags, kAllFlags);
   }
+  CONCERT_RETURN_IF_FAILED(CheckEpilogue(body));
   if (HasScales(body)) {
     CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfA(body)));
     CONCERT_RETURN_IF_FAILED(CheckScales(body, ScalesOfW(body)));
@@ -102,7 +132,7 @@ Failure CheckRowStride(concert_field field, uint64_t stride, uint64_t row) {
 Failure CheckRowStrides(const concert_gemm_body& body, bool reads_c) {
   CONCERT_RETURN_IF_FAILED(CheckRowStride(CONCERT_FIELD_LDA, body.lda, body.k));
   CONCERT_RETURN_IF_FAILED(CheckRowStride(CONCERT_FIELD_LDW, body.ldw, body.k));
-  CONCERT_RETURN_IF_FAILED(CheckRowStride(CONCERT_FIELD_LDD, body.ldd, body.n));
+  CONCERT_RETURN_IF_FAILED(CheckRowStride(CONCERT_FIELD_LDD, body.ldd, ColumnsOfD(body)));
   return reads_c ? CheckRowStride(CONCERT_FIELD_LDC, body.ldc, body.n) : Failure{};
 }
 
@@ -110,11 +140,12 @@ Failure CheckRowStrides(const concert_gemm_body& body, bool reads_c) {
 // attention are).
 Failure CheckBatchOfD(const concert_gemm_body& body) {
   if (body.batch == 1) return {};
-  const std::optional<uint64_t> matrix = SpanElements(body.m, body.n, body.ldd, 1, 0);
+  const uint32_t columns = ColumnsOfD(body);
+  const std::optional<uint64_t> matrix = SpanElements(body.m, columns, body.ldd, 1, 0);
   if (!matrix) return InvalidArgument(CONCERT_MESSAGE_OVERFLOW, CONCERT_FIELD_D);
   if (body.stride_d >= *matrix) return {};
-  const std::optional<uint64_t> row_of_all = SpanElements(body.batch, body.n, body.stride_d, 1, 0);
-  if (body.stride_d >= body.n && row_of_all && body.ldd >= *row_of_all) return {};
+  const std::optional<uint64_t> row_of_all = SpanElements(body.batch, columns, body.stride_d, 1, 0);
+  if (body.stride_d >= columns && row_of_all && body.ldd >= *row_of_all) return {};
   return InvalidArgument(CONCERT_MESSAGE_BATCH_OVERLAP, CONCERT_FIELD_STRIDE_D, body.stride_d,
                          *matrix, CONCERT_FIELD_D);
 }
@@ -139,9 +170,10 @@ Failure ResolveOperands(OperandResolver& resolver, const concert_gemm_body& body
   CONCERT_RETURN_IF_FAILED(resolver.Resolve(
       CONCERT_FIELD_W, body.w, SpanElements(body.n, body.k, body.ldw, body.batch, body.stride_w),
       element, ranges.w));
-  CONCERT_RETURN_IF_FAILED(resolver.Resolve(
-      CONCERT_FIELD_D, body.d, SpanElements(body.m, body.n, body.ldd, body.batch, body.stride_d),
-      d_element, ranges.d));
+  CONCERT_RETURN_IF_FAILED(
+      resolver.Resolve(CONCERT_FIELD_D, body.d,
+                       SpanElements(body.m, ColumnsOfD(body), body.ldd, body.batch, body.stride_d),
+                       d_element, ranges.d));
   if (reads_c) {
     CONCERT_RETURN_IF_FAILED(resolver.Resolve(
         CONCERT_FIELD_C, body.c, SpanElements(body.m, body.n, body.ldc, body.batch, body.stride_c),
@@ -177,7 +209,7 @@ uint64_t BytesOf(const concert_gemm_body& body, bool reads_c) {
   const auto matrices = [batch](uint64_t stride) { return stride == 0 ? 1 : batch; };
   uint64_t in = SaturatingMultiply(m * k, matrices(body.stride_a));
   in = SaturatingAdd(in, SaturatingMultiply(n * k, matrices(body.stride_w)));
-  uint64_t out = SaturatingMultiply(m * n, batch);
+  uint64_t out = SaturatingMultiply(m * ColumnsOfD(body), batch);
   if (reads_c) out = SaturatingAdd(out, SaturatingMultiply(m * n, matrices(body.stride_c)));
   if (body.bias.buffer != 0) out = SaturatingAdd(out, n);
   const uint64_t matrix_bytes =
@@ -247,7 +279,11 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
              .activation = static_cast<Activation>(body.activation),
              .allow_tf32 = (body.flags & CONCERT_GEMM_ALLOW_TF32) != 0,
              .a_scales_per_row = ScalesOfA(body).per_row,
-             .w_scales_per_row = ScalesOfW(body).per_row};
+             .w_scales_per_row = ScalesOfW(body).per_row,
+             .residual = (body.flags & CONCERT_GEMM_RESIDUAL) != 0 &&
+                         body.activation != CONCERT_ABI_ACT_NONE,
+             .gated = IsGated(body),
+             .interleaved = (body.flags & CONCERT_GEMM_GATE_INTERLEAVED) != 0};
   op.work = WorkOf(body, reads_c, op.gemm);
   return {};
 }
@@ -275,8 +311,8 @@ Accesses AccessesOfGemm(const Op& op) {
          gemm.stride_a);
   matrix(CONCERT_FIELD_W, AccessMode::kReadEarly, gemm.w, gemm.dtype, gemm.n, gemm.k, gemm.ldw,
          gemm.stride_w);
-  matrix(CONCERT_FIELD_D, AccessMode::kWrite, gemm.d, gemm.d_dtype, gemm.m, gemm.n, gemm.ldd,
-         gemm.stride_d);
+  matrix(CONCERT_FIELD_D, AccessMode::kWrite, gemm.d, gemm.d_dtype, gemm.m, gemm.d_columns(),
+         gemm.ldd, gemm.stride_d);
   if (gemm.c != 0) {
     matrix(CONCERT_FIELD_C, AccessMode::kRead, gemm.c, gemm.d_dtype, gemm.m, gemm.n, gemm.ldc,
            gemm.stride_c);

@@ -41,12 +41,12 @@ bool AreOneBatch(std::span<const Op* const> ops) {
   if (ops.size() < 2 || ops.size() > kMaxGroupProblems) return false;
   const GemmArgs& first = ops.front()->gemm;
   if (ops.front()->kind != CONCERT_OP_GEMM || first.activation == Activation::kSilu ||
-      first.dtype == Dtype::kFp8E4m3) {
+      first.dtype == Dtype::kFp8E4m3 || !first.EndsPlainly()) {
     return false;
   }
   for (const Op* op : ops) {
     if (op->kind != CONCERT_OP_GEMM || op->gemm.batch != 1 || op->gemm.bias != 0 ||
-        !AreEqual(op->gemm, first)) {
+        !op->gemm.EndsPlainly() || !AreEqual(op->gemm, first)) {
       return false;
     }
   }

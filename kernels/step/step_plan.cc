@@ -27,6 +27,8 @@ absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
   if (gemm.batch != 1) return "it has several matrices";
   if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
+  if (gemm.a_scales != 0) return "its rows of A have scales";
+  if (gemm.residual) return "it adds a residual behind its activation";
   if (gemm.k % 32 != 0 || gemm.n % kStepTile != 0) return "k is no multiple of 32, or n none of 8";
   if ((gemm.a | gemm.w) % 16 != 0 || (gemm.lda | gemm.ldw) % 8 != 0)
     return "A and W must begin at multiples of 16 bytes, and their strides be multiples of 8";
@@ -56,6 +58,8 @@ StepGemm StepGemmOf(const GemmArgs& gemm) {
   step.k_inverse = 1.0f / static_cast<float>(gemm.k);
   step.alpha = gemm.alpha, step.beta = gemm.beta;
   step.activation = gemm.activation;
+  if (gemm.gated)
+    step.epilogue = gemm.interleaved ? StepEpilogue::kGatedNeighbours : StepEpilogue::kGated;
   step.stores_d = true;
   return step;
 }

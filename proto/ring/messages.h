@@ -63,7 +63,8 @@
   X(BATCH_OVERLAP, 35, "%f0 is %1, so matrices of the batch share elements of %f3; one spans %2 elements") \
   X(D_DTYPE_OTHER, 36, "d_dtype is %0; D of a GEMM in %d1 has that dtype too, so it must be 0 or %1")    \
   X(D_DTYPE_FP8, 37, "d_dtype is %0; D of a GEMM in %d1 must be bf16 (1) or fp16 (2)")                   \
-  X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; only operands in fp8_e4m3 have scales")         \
+  X(SCALES_UNUSED, 38, "%f0 are given, but dtype is %d1; other operands than those in fp8_e4m3 have no "   \
+                       "scales but one for each row of A, with flag 2")                                    \
   X(SCALES_MISSING, 39, "flags say that there is one scale per row, but the buffer of %f0 is 0")          \
   X(TOO_MANY_WAITS, 40, "the op has %0 waits that are not met; its user may have %1, and has them all")  \
   X(TOO_MANY_REFUSALS, 41, "%c0 is over: of ops that failed before all their ranks came a "   \
@@ -80,7 +81,14 @@
                      "must be 0, %1 or %2")                                                                \
   X(CACHE_SCALE, 49, "%f0 is %e1; it must be a finite number of at least 2^-126, or 0 for 1")              \
   X(CACHE_SCALE_UNUSED, 50, "%f0 is %e1, but the cache is in %d2; only one in fp8_e4m3 has scales, "       \
-                            "so it must be 0")
+                            "so it must be 0")                                                            \
+  X(RESIDUAL_WITHOUT_C, 51, "flags is %0, which says that C is a residual, but beta is 0, so that C is not " \
+                            "read; set beta, to 1 as a rule, or clear flag %1")                           \
+  X(GATE_ACTIVATION, 52, "activation is %0, but flags gate the product; a gate's must be gelu (2) or silu (3)") \
+  X(GATE_WITH_C, 53, "beta is %e0, but flags gate the product, to which no C is added; set beta to 0 and add " \
+                     "with an elementwise op")                                                             \
+  X(INTERLEAVED_WITHOUT_GATE, 54, "flags is %0, which says how gates lie in a product that it does not gate; " \
+                                  "set flag %1, too, or clear flag %2")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

@@ -110,10 +110,11 @@ enum {
 #define CONCERT_FEATURE_SEALED_BUFFERS (1ull << 7) /* CONCERT_CONTROL_SEAL_BUFFER; since 1.4 */
 #define CONCERT_FEATURE_FP8_KV (1ull << 8)      /* caches of CONCERT_ABI_FP8_E4M3, with scales; since 1.4 */
 #define CONCERT_FEATURE_BATCH_PROGRAMS (1ull << 9) /* programs of batches: CONCERT_PROGRAM_OF_BATCH; since 1.4 */
+#define CONCERT_FEATURE_GEMM_EPILOGUES (1ull << 10) /* GEMMs: residuals, gates, scales of rows; since 1.4 */
 #define CONCERT_OP_FEATURES /* on every device */                                     \
   (CONCERT_FEATURE_FP8 | CONCERT_FEATURE_ROW_OPS | CONCERT_FEATURE_MODEL_OPS |        \
    CONCERT_FEATURE_STEP_OPS | CONCERT_FEATURE_PROGRAMS | CONCERT_FEATURE_SEALED_BUFFERS | \
-   CONCERT_FEATURE_FP8_KV | CONCERT_FEATURE_BATCH_PROGRAMS)
+   CONCERT_FEATURE_FP8_KV | CONCERT_FEATURE_BATCH_PROGRAMS | CONCERT_FEATURE_GEMM_EPILOGUES)
 
 /* Kinds of op: X(name, value, text). Values are part of the ABI; new kinds are appended. */
 #define CONCERT_OP_KINDS(X)                                                          \

@@ -18,9 +18,14 @@ struct GemmCase {
   uint32_t padding = 0;  // of every row, elements
   float alpha = 1, beta = 0;
   bool bias = false;
-  bool in_place = false;     // C is D
-  bool shared_w = false;     // one W for the whole batch
-  bool interleaved = false;  // D as [m, batch, n], as heads of attention
+  bool in_place = false;                         // C is D
+  bool shared_w = false;                         // one W for the whole batch
+  bool interleaved = false;                      // D as [m, batch, n], as heads of attention
+  bool residual = false;                         // C is added behind the activation
+  bool row_scales = false;                       // A has one per row, whatever its dtype
+  bool gated = false, gate_interleaved = false;  // n are the product's columns
+
+  uint32_t d_columns() const { return gated ? n / 2 : n; }
   // fp8 only.
   Scales a_scales = Scales::kPerTensor, w_scales = Scales::kPerTensor;
   bool fp16_d = false;  // else bf16
@@ -46,6 +51,99 @@ constexpr GemmCase kCases[] = {
     {.name = "batch_shared_w", .m = 16, .n = 24, .k = 40, .batch = 3, .shared_w = true},
     {.name = "batch_interleaved", .m = 16, .n = 32, .k = 64, .batch = 4, .interleaved = true},
     {.name = "long_k", .m = 20, .n = 260, .k = 1500},
+    {.name = "row_scales",
+     .m = 37,
+     .n = 48,
+     .k = 64,
+     .beta = 0.5f,
+     .bias = true,
+     .row_scales = true},
+    {.name = "row_scales_of_many",
+     .m = 300,
+     .n = 24,
+     .k = 40,
+     .padding = 3,
+     .alpha = -0.5f,
+     .row_scales = true},
+    {.name = "row_scales_batch",
+     .m = 19,
+     .n = 24,
+     .k = 40,
+     .batch = 3,
+     .beta = 1,
+     .bias = true,
+     .residual = true,
+     .row_scales = true},
+    {.name = "residual", .m = 37, .n = 48, .k = 64, .beta = 1, .bias = true, .residual = true},
+    {.name = "padded_residual_beta",
+     .m = 130,
+     .n = 72,
+     .k = 40,
+     .padding = 3,
+     .alpha = 0.5f,
+     .beta = -1.25f,
+     .residual = true},
+    {.name = "residual_in_place",
+     .m = 33,
+     .n = 64,
+     .k = 64,
+     .beta = 1,
+     .in_place = true,
+     .residual = true},
+    {.name = "residual_batch",
+     .m = 19,
+     .n = 24,
+     .k = 40,
+     .batch = 3,
+     .beta = 1,
+     .bias = true,
+     .residual = true},
+};
+
+// D is half as wide as the product. Sizes around the edges of blocks of the CPU's and of tiles.
+constexpr GemmCase kGatedCases[] = {
+    {.name = "gated_pair", .m = 5, .n = 2, .k = 16, .gated = true},
+    {.name = "gated", .m = 65, .n = 134, .k = 33, .bias = true, .gated = true},
+    {.name = "gated_wide", .m = 17, .n = 1036, .k = 520, .padding = 3, .gated = true},
+    {.name = "gated_aligned",
+     .m = 128,
+     .n = 256,
+     .k = 64,
+     .alpha = 0.5f,
+     .bias = true,
+     .gated = true},
+    {.name = "gated_by_turns",
+     .m = 33,
+     .n = 530,
+     .k = 64,
+     .padding = 5,
+     .alpha = -1.5f,
+     .bias = true,
+     .gated = true,
+     .gate_interleaved = true},
+    {.name = "gated_rows_scaled",
+     .m = 40,
+     .n = 96,
+     .k = 64,
+     .bias = true,
+     .row_scales = true,
+     .gated = true,
+     .gate_interleaved = true},
+    {.name = "gated_batch", .m = 19, .n = 48, .k = 40, .batch = 3, .bias = true, .gated = true},
+    {.name = "gated_batch_interleaved",
+     .m = 16,
+     .n = 64,
+     .k = 64,
+     .batch = 4,
+     .shared_w = true,
+     .interleaved = true,
+     .gated = true},
+    {.name = "gated_scales_of_w",
+     .m = 16,
+     .n = 64,
+     .k = 64,
+     .gated = true,
+     .w_scales = Scales::kPerRow},
 };
 
 // What only fp8 has: every combination of scales, both kinds of D.
@@ -113,28 +211,37 @@ class GemmConformanceTest : public DeviceTest {
     body.k = test.k;
     body.batch = test.batch;
     body.lda = body.ldw = test.k + test.padding;
-    body.ldc = test.n + test.padding;
-    body.ldd = test.interleaved ? uint64_t{test.n} * test.batch : test.n + test.padding;
+    const uint32_t columns = test.d_columns();
+    body.ldc = columns + test.padding;
+    body.ldd = test.interleaved ? uint64_t{columns} * test.batch : columns + test.padding;
     body.stride_a = body.lda * test.m;
     body.stride_w = test.shared_w ? 0 : body.ldw * test.n;
     body.stride_c = body.ldc * test.m;
-    body.stride_d = test.interleaved ? test.n : body.ldd * test.m;
+    body.stride_d = test.interleaved ? columns : body.ldd * test.m;
     body.alpha = test.alpha;
     body.beta = test.beta;
     body.dtype = static_cast<uint8_t>(dtype);
     body.activation = activation;
-    if (dtype == Dtype::kFp8E4m3) {
-      body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
-      body.flags = static_cast<uint16_t>(
-          (test.a_scales == Scales::kPerRow ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
-          (test.w_scales == Scales::kPerRow ? CONCERT_GEMM_W_SCALES_PER_ROW : 0));
-    }
+    if (test.residual) body.flags |= CONCERT_GEMM_RESIDUAL;
+    if (test.gated) body.flags |= CONCERT_GEMM_GATED;
+    if (test.gate_interleaved) body.flags |= CONCERT_GEMM_GATE_INTERLEAVED;
+    if (dtype == Dtype::kFp8E4m3) body.d_dtype = test.fp16_d ? CONCERT_ABI_FP16 : CONCERT_ABI_BF16;
+    if (ScalesOfA(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
+    if (ScalesOfW(test, dtype) == Scales::kPerRow) body.flags |= CONCERT_GEMM_W_SCALES_PER_ROW;
     return body;
   }
 
-  // Between 1/8 and 2; none for other dtypes than fp8.
-  static std::vector<double> MakeScales(Dtype dtype, Scales scales, uint32_t rows, uint64_t seed) {
-    if (dtype != Dtype::kFp8E4m3 || scales == Scales::kNone) return {};
+  static Scales ScalesOfA(const GemmCase& test, Dtype dtype) {
+    if (test.row_scales) return Scales::kPerRow;
+    return dtype == Dtype::kFp8E4m3 ? test.a_scales : Scales::kNone;
+  }
+  static Scales ScalesOfW(const GemmCase& test, Dtype dtype) {
+    return dtype == Dtype::kFp8E4m3 ? test.w_scales : Scales::kNone;
+  }
+
+  // Between 1/8 and 2.
+  static std::vector<double> MakeScales(Scales scales, uint32_t rows, uint64_t seed) {
+    if (scales == Scales::kNone) return {};
     std::vector<double> values =
         RandomNumbers(Dtype::kFp32, scales == Scales::kPerRow ? rows : 1, seed);
     for (double& value : values) value = std::max(0.125, 2 * std::fabs(value));
@@ -146,8 +253,8 @@ class GemmConformanceTest : public DeviceTest {
             .w = RandomNumbers(dtype, body.ldw * test.n * test.batch, 12),
             .c = RandomNumbers(OutputOf(body), body.ldc * test.m * test.batch, 13),
             .bias = RandomNumbers(OutputOf(body), test.n, 14),
-            .a_scales = MakeScales(dtype, test.a_scales, test.m, 15),
-            .w_scales = MakeScales(dtype, test.w_scales, test.n, 16)};
+            .a_scales = MakeScales(ScalesOfA(test, dtype), test.m, 15),
+            .w_scales = MakeScales(ScalesOfW(test, dtype), test.n, 16)};
   }
 
   // Puts operands into buffers of their own, D poisoned, and admits.
@@ -178,15 +285,28 @@ class GemmConformanceTest : public DeviceTest {
 
   static double Expected(const GemmCase& test, const concert_gemm_body& body, const Data& data,
                          uint64_t b, uint64_t i, uint64_t j) {
+    if (!test.gated) return ExpectedOfColumn(test, body, data, b, i, j);
+    const uint64_t gate = test.gate_interleaved ? 2 * j : j;
+    const uint64_t up = test.gate_interleaved ? 2 * j + 1 : j + test.n / 2;
+    concert_gemm_body plain = body;
+    plain.activation = CONCERT_ABI_ACT_NONE;
+    return ExpectedOfColumn(test, body, data, b, i, gate) *
+           ExpectedOfColumn(test, plain, data, b, i, up);
+  }
+
+  static double ExpectedOfColumn(const GemmCase& test, const concert_gemm_body& body,
+                                 const Data& data, uint64_t b, uint64_t i, uint64_t j) {
     double sum = 0;
     for (uint64_t p = 0; p < test.k; ++p) {
       sum += data.a[b * body.stride_a + i * body.lda + p] *
              data.w[b * body.stride_w + j * body.ldw + p];
     }
     sum *= test.alpha * ScaleOf(data.a_scales, i) * ScaleOf(data.w_scales, j);
-    if (test.beta != 0) sum += test.beta * data.c[b * body.stride_c + i * body.ldc + j];
+    const double addend =
+        test.beta != 0 ? test.beta * data.c[b * body.stride_c + i * body.ldc + j] : 0;
     if (test.bias) sum += data.bias[j];
-    return Activate(body.activation, sum);
+    return test.residual ? Activate(body.activation, sum) + addend
+                         : Activate(body.activation, sum + addend);
   }
 
   // D's elements are right, and what lies between its rows is untouched.
@@ -197,7 +317,7 @@ class GemmConformanceTest : public DeviceTest {
     std::vector<double> got, want;
     for (uint64_t b = 0; b < test.batch; ++b) {
       for (uint64_t i = 0; i < test.m; ++i) {
-        for (uint64_t j = 0; j < test.n; ++j) {
+        for (uint64_t j = 0; j < test.d_columns(); ++j) {
           const uint64_t at = b * body.stride_d + i * body.ldd + j;
           written[at] = true;
           got.push_back(d[at]);
@@ -220,6 +340,7 @@ class GemmConformanceTest : public DeviceTest {
                    ", activation " + std::to_string(activation));
       // One element can be near 0 after relu or by chance: no scale to be relative to.
       if (test.m * test.n == 1 && activation != CONCERT_ABI_ACT_NONE) continue;
+      if (test.gated && activation < CONCERT_ABI_ACT_GELU) continue;  // no gate's
       const concert_gemm_body body = BodyOf(test, dtype, activation);
       const Data data = MakeData(test, body, dtype);
       Run(MakeOp(test, body, dtype, data));
@@ -233,6 +354,13 @@ class GemmConformanceTest : public DeviceTest {
 
 TEST_P(GemmConformanceTest, MatchesTheReference) {
   for (const GemmCase& test : kCases) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
+      RunAllActivations(test, dtype);
+  }
+}
+
+TEST_P(GemmConformanceTest, GatedProductsMatchTheReference) {
+  for (const GemmCase& test : kGatedCases) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
       RunAllActivations(test, dtype);
   }
@@ -270,6 +398,22 @@ TEST_P(GemmConformanceTest, RoundsOnceToNearestEven) {
   data.w[body.ldw] += 3.0 / 256;  // column 1 to 1 + 3 * 2^-8: a tie, and 1 + 2^-6 is even
   Run(MakeOp(test, body, Dtype::kBf16, data));
   EXPECT_EQ(Decode(Dtype::kBf16, Read(d_buffer_, 6)), (std::vector<double>{1, 1.015625, 1}));
+}
+
+// What A's scales make small enough is not rounded before them.
+TEST_P(GemmConformanceTest, ScalesOfRowsComeBeforeTheRounding) {
+  const GemmCase test{.name = "large", .m = 16, .n = 16, .k = 32, .row_scales = true};
+  const concert_gemm_body body = BodyOf(test, Dtype::kFp16, CONCERT_ABI_ACT_NONE);
+  Data data = MakeData(test, body, Dtype::kFp16);
+  std::fill(data.a.begin(), data.a.end(), 512);
+  std::fill(data.w.begin(), data.w.end(), 256);  // sums are 2^22, and the largest fp16 is 65504
+  std::fill(data.a_scales.begin(), data.a_scales.end(), 0x1p-10);
+  data.a_scales[1] = 0x1p-12;
+  Run(MakeOp(test, body, Dtype::kFp16, data));
+  const std::vector<double> d = Decode(Dtype::kFp16, Read(d_buffer_, d_elements_ * 2));
+  EXPECT_EQ(d[0], 4096);
+  EXPECT_EQ(d[16], 1024);
+  EXPECT_EQ(d[32], 4096);
 }
 
 TEST_P(GemmConformanceTest, AGroupIsOneLaunch) {

@@ -22,6 +22,7 @@ struct GroupCase {
   bool bias = false;
   bool in_place = false;  // C is D
   uint8_t activation = CONCERT_ABI_ACT_NONE;
+  bool row_scales = false;  // A has one per row
 };
 
 // Decode and prefill shapes, tile edges, and K that is no multiple of any block; rows of D are
@@ -36,13 +37,22 @@ inline const std::vector<GroupCase> kEpilogues = {
     {.m = 40, .n = 136, .k = 80, .alpha = -1.5f, .beta = 0.75f},
     {.m = 70, .n = 64, .k = 72, .beta = 1, .bias = true, .in_place = true},
     {.m = 32, .n = 48, .k = 64, .padding = 8, .bias = true, .activation = CONCERT_ABI_ACT_GELU},
-    {.m = 9, .n = 128, .k = 64, .activation = CONCERT_ABI_ACT_RELU}};
+    {.m = 9, .n = 128, .k = 64, .activation = CONCERT_ABI_ACT_RELU},
+    {.m = 75, .n = 72, .k = 64, .row_scales = true},
+    {.m = 33,
+     .n = 136,
+     .k = 80,
+     .alpha = 0.5f,
+     .beta = 2,
+     .bias = true,
+     .activation = CONCERT_ABI_ACT_SILU,
+     .row_scales = true}};
 
 class GroupConformanceTest : public DeviceTest {
  protected:
   struct Problem {
     GroupCase shape;
-    std::vector<double> a, w, c, bias;
+    std::vector<double> a, w, c, bias, scales;
     uint32_t d_buffer = 0;
     Op op;
   };
@@ -81,6 +91,12 @@ class GroupConformanceTest : public DeviceTest {
       body.c.buffer = shape.in_place ? body.d.buffer : NewBuffer(Encode(dtype, problem.c));
     }
     if (shape.bias) body.bias.buffer = NewBuffer(Encode(dtype, problem.bias));
+    problem.scales.assign(shape.m, 1);
+    if (shape.row_scales) {
+      problem.scales = RandomNumbers(Dtype::kFp32, shape.m, seed + 4);
+      body.a.scales = NewBuffer(Encode(Dtype::kFp32, problem.scales));
+      body.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+    }
     problem.d_buffer = body.d.buffer;
     problem.op = Admit(descriptor);
     return problem;
@@ -140,7 +156,7 @@ class GroupConformanceTest : public DeviceTest {
         for (uint64_t p = 0; p < gemm.k; ++p) {
           sum += problem.a[i * gemm.lda + p] * problem.w[j * gemm.ldw + p];
         }
-        sum *= shape.alpha;
+        sum *= shape.alpha * problem.scales[i];
         if (shape.beta != 0) sum += shape.beta * problem.c[at];
         if (shape.bias) sum += problem.bias[j];
         got.push_back(d[at]);

@@ -132,8 +132,24 @@ class DescriptorGenerator {
     gemm.dtype = static_cast<uint8_t>(Rarely() ? Pick(256) : 1 + Pick(3));
     gemm.activation = static_cast<uint8_t>(Pick(5));
     gemm.flags = static_cast<uint16_t>(Pick(3));
+    if (Pick(4) == 0) {
+      const concert_operand scales = Operand();
+      gemm.a.scales = scales.buffer, gemm.a_scales_offset = scales.offset;
+      if (!Rarely()) gemm.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
+    }
     if (Pick(3) == 0) MakeFp8(gemm);
+    if (Pick(4) == 0) gemm.flags |= CONCERT_GEMM_RESIDUAL;
+    if (Pick(4) == 0) MakeGated(gemm);
     return gemm;
+  }
+
+  // D's rows become half as long, if that.
+  void MakeGated(concert_gemm_body& gemm) {
+    gemm.flags |= CONCERT_GEMM_GATED;
+    if (Pick(2) == 0) gemm.flags |= CONCERT_GEMM_GATE_INTERLEAVED;
+    if (!Rarely()) gemm.n -= gemm.n % 2, gemm.beta = 0;
+    if (!Rarely()) gemm.activation = static_cast<uint8_t>(2 + Pick(2));
+    if (Pick(2) == 0) gemm.ldd = gemm.n / 2;
   }
 
   void MakeFp8(concert_gemm_body& gemm) {

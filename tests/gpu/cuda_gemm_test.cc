@@ -49,6 +49,96 @@ std::vector<GemmCase> Cases() {
   };
 }
 
+// What no epilogue of cuBLASLt's ends.
+std::vector<GemmCase> EpilogueCases() {
+  return {
+      {.name = "scales of rows", .m = 40, .n = 136, .k = 64, .has_c = true, .row_scales = true},
+      {.name = "scales of rows, C is D",
+       .m = 33,
+       .n = 72,
+       .k = 64,
+       .has_bias = true,
+       .in_place = true,
+       .row_scales = true},
+      {.name = "scales of rows and a residual",
+       .m = 33,
+       .n = 71,
+       .k = 45,
+       .pad = 3,
+       .offset = 1,
+       .has_c = true,
+       .has_bias = true,
+       .residual = true,
+       .row_scales = true},
+      {.name = "scales of rows of a batch", .m = 24, .n = 64, .batch = 3, .row_scales = true},
+      {.name = "residual", .m = 40, .n = 136, .k = 64, .pad = 8, .has_c = true, .residual = true},
+      {.name = "residual is D",
+       .m = 70,
+       .n = 64,
+       .k = 64,
+       .has_bias = true,
+       .in_place = true,
+       .residual = true},
+      {.name = "unaligned residual",
+       .m = 33,
+       .n = 71,
+       .k = 45,
+       .offset = 1,
+       .has_c = true,
+       .has_bias = true,
+       .residual = true},
+      {.name = "residual of a batch",
+       .m = 24,
+       .n = 64,
+       .k = 32,
+       .batch = 3,
+       .has_c = true,
+       .residual = true},
+  };
+}
+
+// For activations that gate.
+std::vector<GemmCase> GatedCases() {
+  return {
+      {.name = "gated", .m = 40, .n = 144, .k = 64, .pad = 8, .has_bias = true, .gated = true},
+      {.name = "gated, one row", .m = 1, .n = 512, .k = 128, .gated = true},
+      {.name = "gated by turns", .m = 70, .n = 272, .k = 64, .gated = true, .interleaved = true},
+      {.name = "gated, unaligned",
+       .m = 65,
+       .n = 142,
+       .k = 45,
+       .offset = 1,
+       .has_bias = true,
+       .gated = true},
+      {.name = "gated by turns, unaligned",
+       .m = 33,
+       .n = 262,
+       .k = 77,
+       .pad = 3,
+       .offset = 1,
+       .has_bias = true,
+       .gated = true,
+       .interleaved = true},
+      {.name = "gated, of a batch",
+       .m = 24,
+       .n = 192,
+       .k = 32,
+       .batch = 3,
+       .has_bias = true,
+       .share_w = true,
+       .gated = true},
+      {.name = "gated by turns, rows scaled",
+       .m = 48,
+       .n = 96,
+       .k = 64,
+       .row_scales = true,
+       .gated = true,
+       .interleaved = true,
+       .a_scales = Scales::kPerRow,
+       .w_scales = Scales::kPerRow},
+  };
+}
+
 // What only fp8 has. Sizes are multiples of 16, as cuBLASLt asks for, but where the case is about
 // something else.
 std::vector<GemmCase> Fp8Cases() {
@@ -120,6 +210,7 @@ class GpuGemmTest : public GpuTest {
   void RunAllActivations(const GemmCase& shape, Dtype dtype) {
     for (const Activation activation :
          {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu}) {
+      if (shape.gated && activation < Activation::kGelu) continue;
       SCOPED_TRACE(shape.name + ", dtype " + std::to_string(static_cast<int>(dtype)) +
                    ", activation " + std::to_string(static_cast<int>(activation)) + ", seed " +
                    std::to_string(Seed()));
@@ -144,8 +235,42 @@ TEST_F(GpuGemmTest, MatchesReference) {
   }
 }
 
+TEST_F(GpuGemmTest, MatchesReferenceWithEveryEpilogue) {
+  std::vector<GemmCase> cases = EpilogueCases();
+  for (const GemmCase& shape : GatedCases()) cases.push_back(shape);
+  for (const GemmCase& shape : cases) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kFp8E4m3})
+      RunAllActivations(shape, dtype);
+  }
+}
+
 TEST_F(GpuGemmTest, Fp8MatchesReferenceWithAllKindsOfScales) {
   for (const GemmCase& shape : Fp8Cases()) RunAllActivations(shape, Dtype::kFp8E4m3);
+}
+
+// Sums of 384 rows fit in the workspace: bands, the last of them shorter.
+TEST_F(GpuGemmTest, MakesInBandsWhatNoEpilogueEnds) {
+  const GemmCase shape = {.name = "bands",
+                          .m = 900,
+                          .n = 16384,
+                          .k = 32,
+                          .has_bias = true,
+                          .in_place = true,
+                          .residual = true,
+                          .row_scales = true};
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp8E4m3}) {
+    GemmRun run(device(), shape, dtype, Activation::kSilu, random_);
+    const Op* ops[] = {&run.op()};
+    ASSERT_OK(device().Launch({.ops = ops}));
+    Finish(0);
+    run.Check();
+  }
+  GemmRun gated(device(), {.name = "gated", .m = 500, .n = 16384, .k = 32, .gated = true},
+                Dtype::kBf16, Activation::kSilu, random_);
+  const Op* ops[] = {&gated.op()};
+  ASSERT_OK(device().Launch({.ops = ops}));
+  Finish(0);
+  gated.Check();
 }
 
 // One shape, so that the second GEMM finds the description that the first one left behind.

@@ -132,6 +132,19 @@ TEST_F(GpuGroupTest, OneLongDimension) {
   }
 }
 
+TEST_F(GpuGroupTest, RowsOfAnyDtypeAreScaled) {
+  std::vector<GemmCase> cases = kMixed;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].row_scales = i % 3 != 2;
+    cases[i].has_c = i % 2 == 0, cases[i].has_bias = i % 4 == 0;
+  }
+  for (const Format& format : {kBf16, kFp16}) {
+    SCOPED_TRACE(Trace(format));
+    RunAndCheck(cases, format);
+  }
+  EXPECT_EQ(kernel_launches(), 2u);
+}
+
 // More than GroupArgs holds are read from memory.
 TEST_F(GpuGroupTest, AnyNumberOfProblems) {
   for (const size_t count : {1, 2, 63, 64, 65, 100, kernels::kMaxGroupProblems}) {

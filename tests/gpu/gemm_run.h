@@ -37,6 +37,9 @@ struct GemmCase {
   bool tight_a = false, tight_w = false;
   uint32_t a_offset = 0, w_offset = 0;
   bool has_c = false, has_bias = false, in_place = false, allow_tf32 = false, share_w = false;
+  bool residual = false;                    // C is added behind the activation, where there is one
+  bool row_scales = false;                  // A has one per row, if its dtype is not fp8
+  bool gated = false, interleaved = false;  // D is half as wide; for activations that gate
   float alpha = 0.75f;
   int sm_budget = 0;
   // fp8 only.
@@ -72,7 +75,8 @@ class GemmRun {
     g.m = shape.m, g.n = shape.n, g.k = shape.k, g.batch = shape.batch;
     g.lda = shape.tight_a ? shape.k : RowStride(dtype, shape.k);
     g.ldw = shape.tight_w ? shape.k : RowStride(dtype, shape.k);
-    g.ldc = g.ldd = RowStride(d_dtype_, shape.n);
+    g.gated = shape.gated, g.interleaved = shape.interleaved;
+    g.ldc = g.ldd = RowStride(d_dtype_, g.d_columns());
     g.stride_a = g.lda * shape.m, g.stride_w = shape.share_w ? 0 : g.ldw * shape.n;
     g.stride_c = g.stride_d = g.ldd * shape.m;
     g.a = AddressAt(layout_.a), g.w = AddressAt(layout_.w), g.d = AddressAt(layout_.d);
@@ -83,7 +87,12 @@ class GemmRun {
     g.beta = g.c != 0 ? 0.5f : 0.0f;
     g.dtype = dtype, g.d_dtype = d_dtype_;
     g.activation = activation, g.allow_tf32 = shape.allow_tf32;
+    g.residual = shape.residual && activation != Activation::kNone;
     if (dtype == Dtype::kFp8E4m3) UseScales();
+    if (dtype != Dtype::kFp8E4m3 && shape.row_scales) {
+      g.a_scales = AddressAt(layout_.a_scales);
+      g.a_scales_per_row = true;
+    }
     SetWork();
     FillInputs(random);
     before_ = memory_.bytes();
@@ -118,7 +127,7 @@ class GemmRun {
     double error = 0, largest = 0;
     for (uint32_t member = 0; member < g.batch; ++member) {
       for (uint32_t row = 0; row < g.m; ++row) {
-        for (uint32_t column = 0; column < g.n; ++column) {
+        for (uint32_t column = 0; column < g.d_columns(); ++column) {
           const uint64_t at = layout_.d + (member * g.stride_d + row * g.ldd + column) * bytes;
           const double expected = *expected_at++;
           const double off = std::fabs(ElementToDouble(d_dtype_, &around[at]) - expected);
@@ -204,7 +213,7 @@ class GemmRun {
     Fill(layout_.a, g.dtype, g.m * g.batch, g.k, g.lda, random);
     Fill(layout_.w, g.dtype, g.n * w_batch, g.k, g.ldw, random);
     if (shape_.has_c) Fill(layout_.c, d_dtype_, g.m * g.batch, g.n, g.ldc, random);
-    if (shape_.in_place) Fill(layout_.d, d_dtype_, g.m * g.batch, g.n, g.ldd, random);
+    if (shape_.in_place) Fill(layout_.d, d_dtype_, g.m * g.batch, g.d_columns(), g.ldd, random);
     Fill(layout_.bias, d_dtype_, 1, g.n, g.n, random);
     Fill(layout_.a_scales, Dtype::kFp32, 1, g.m, g.m, random);
     Fill(layout_.w_scales, Dtype::kFp32, 1, g.n, g.n, random);
@@ -234,25 +243,49 @@ class GemmRun {
     const uint64_t w_batch = shape_.share_w ? 1 : g.batch;
     const std::vector<double> a = Decode(layout_.a, g.dtype, g.lda * g.m * g.batch);
     const std::vector<double> w = Decode(layout_.w, g.dtype, g.ldw * g.n * w_batch);
-    expected_.reserve(uint64_t{g.m} * g.n * g.batch);
+    expected_.reserve(uint64_t{g.m} * g.d_columns() * g.batch);
     for (uint32_t member = 0; member < g.batch; ++member) {
       for (uint32_t row = 0; row < g.m; ++row) {
-        const double* a_row = &a[member * g.stride_a + row * g.lda];
-        for (uint32_t column = 0; column < g.n; ++column) {
-          const double* w_row = &w[member * g.stride_w + column * g.ldw];
-          double sum = 0, squares = 0;
-          for (uint32_t k = 0; k < g.k; ++k) {
-            const double product = a_row[k] * w_row[k];
-            sum += product;
-            squares += product * product;
+        const double* const a_row = &a[member * g.stride_a + row * g.lda];
+        const auto sum = [&](uint64_t column) {
+          return SumOf(a_row, &w[member * g.stride_w + column * g.ldw], row, column);
+        };
+        for (uint32_t column = 0; column < g.d_columns(); ++column) {
+          const Sum x = sum(g.interleaved ? 2 * column : column);
+          if (!g.gated) {
+            Expect(Finish(x.value, member, row, column), x.square);
+            continue;
           }
-          const double scale = ScaleOf(row, column);
-          const double expected = Finish(scale * sum, member, row, column);
-          expected_.push_back(expected);
-          norm_ += std::max(expected * expected, scale * scale * squares);
+          const uint64_t up_at = g.interleaved ? 2 * column + 1 : column + g.n / 2;
+          const Sum up = sum(up_at);
+          Expect(Activate(x.value + BiasOf(g.interleaved ? 2 * column : column), g.activation) *
+                     (up.value + BiasOf(up_at)),
+                 x.square * up.square);
         }
       }
     }
+  }
+  void Expect(double expected, double square) {
+    expected_.push_back(expected);
+    norm_ += std::max(expected * expected, square);
+  }
+  // Of products, scaled; and the sum of the squares of what is added up.
+  struct Sum {
+    double value, square;
+  };
+  Sum SumOf(const double* a_row, const double* w_row, uint64_t row, uint64_t column) const {
+    double sum = 0, squares = 0;
+    for (uint32_t k = 0; k < op_.gemm.k; ++k) {
+      const double product = a_row[k] * w_row[k];
+      sum += product;
+      squares += product * product;
+    }
+    const double scale = ScaleOf(row, column);
+    return {scale * sum, scale * scale * squares};
+  }
+  double BiasOf(uint64_t column) const {
+    if (op_.gemm.bias == 0) return 0;
+    return ElementToDouble(d_dtype_, &before_[layout_.bias + column * DtypeBytes(d_dtype_)]);
   }
   // The factor of the sum of products.
   double ScaleOf(uint64_t row, uint64_t column) const {
@@ -267,12 +300,13 @@ class GemmRun {
   double Finish(double x, uint64_t member, uint64_t row, uint64_t column) const {
     const GemmArgs& g = op_.gemm;
     const uint64_t bytes = DtypeBytes(d_dtype_);
+    double addend = 0;
     if (g.c != 0) {
       const uint64_t at = (member * g.stride_c + row * g.ldc + column) * bytes;
-      x += g.beta * ElementToDouble(d_dtype_, &before_[g.c - memory_.address() + at]);
+      addend = g.beta * ElementToDouble(d_dtype_, &before_[g.c - memory_.address() + at]);
     }
-    if (g.bias != 0) x += ElementToDouble(d_dtype_, &before_[layout_.bias + column * bytes]);
-    return Activate(x, g.activation);
+    x += BiasOf(column);
+    return g.residual ? Activate(x, g.activation) + addend : Activate(x + addend, g.activation);
   }
   std::string Describe() const {
     const GemmArgs& g = op_.gemm;

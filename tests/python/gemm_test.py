@@ -62,6 +62,47 @@ def test_epilogue_and_defaults(session, queue):
     np.testing.assert_allclose(d.read(), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_a_residual_is_added_behind_the_activation(session, queue):
+    x, weights, before = numbers(8, 16), numbers(12, 16, seed=2), numbers(8, 12)
+    a, w, d = session.array(x), session.array(weights), session.array(before)
+    queue.gemm(a, w, d, c=d, beta=0.5, activation=Activation.RELU, residual=True).wait()
+    wanted = np.maximum(x @ weights.T, 0) + 0.5 * before
+    np.testing.assert_allclose(d.read(), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match="C is a residual, but beta is 0"):
+        queue.gemm(a, w, d, c=d, residual=True).wait()
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_gated_product(session, queue, interleaved):
+    x, weights, bias = numbers(5, 16), numbers(24, 16, seed=2), numbers(24, seed=3)
+    a, w, d = session.array(x), session.array(weights), poisoned(session, (5, 12), "fp32")
+    queue.gemm(a, w, d, bias=session.array(bias), activation=Activation.SILU, gated=True,
+               interleaved=interleaved).wait()
+    product = x @ weights.T + bias
+    gate, up = ((product[:, ::2], product[:, 1::2]) if interleaved else
+                (product[:, :12], product[:, 12:]))
+    np.testing.assert_allclose(d.read(), gate / (1 + np.exp(-gate)) * up, rtol=1e-4, atol=1e-5)
+    wide = poisoned(session, (5, 24), "fp32")
+    with pytest.raises(concert.InvalidArgument, match=r"and \(m, n / 2\), since the product"):
+        queue.gemm(a, w, wide, activation=Activation.SILU, gated=True)
+    with pytest.raises(concert.InvalidArgument, match="activation is 0, but flags gate"):
+        queue.gemm(a, w, d, gated=True).wait()
+    queue.gemm(a, w, wide).wait()  # of the same operands, but for d
+    np.testing.assert_allclose(wide.read(), x @ weights.T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_rows_of_any_dtype_may_have_scales(session, queue, rows):
+    x, weights, scales = numbers(rows, 16), numbers(12, 16, seed=2), numbers(rows, seed=3)
+    a, w, d = session.array(x), session.array(weights), poisoned(session, (rows, 12), "fp32")
+    queue.gemm(a, w, d, a_scales=session.array(scales)).wait()
+    np.testing.assert_allclose(d.read(), scales[:, None] * (x @ weights.T), rtol=1e-4, atol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match=r"it must be \(%d,\): only fp8" % rows):
+        queue.gemm(a, w, d, a_scales=session.array(numbers(rows + 1)))
+    with pytest.raises(concert.InvalidArgument, match="w_scales are given, but dtype is fp32"):
+        queue.gemm(a, w, d, w_scales=session.array(numbers(12))).wait()
+
+
 def test_batch_and_shared_weights(session, queue):
     x, weights = numbers(3, 5, 16), numbers(8, 16)
     d = poisoned(session, (3, 5, 8), "fp32")
@@ -139,7 +180,7 @@ REFUSED = {
         dict(d=((0, 4, 8), "fp32")),
     "d is FP32; of fp8 operands it must be BF16 or FP16":
         dict(a=((4, 16), "fp8"), w=((8, 16), "fp8")),
-    "a_scales has shape (5,); it must hold one number or (4,)":
+    "a_scales has shape (5,); it must be (4,): only fp8 may have one for all rows":
         dict(a_scales=((5,), "fp32")),
 }
 

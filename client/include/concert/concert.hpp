@@ -260,8 +260,9 @@ class UserTimeline {
   detail::Handle<concert_user_timeline, concert_user_timeline_destroy> handle_;
 };
 
-// D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times; see
-// concert_gemm.
+// D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times, or with
+// `residual` act(alpha * A * W^T + bias) + beta * C, or `gated` D[m,n/2] = act(gate) * up of its
+// halves; see concert_gemm.
 struct GemmOp {
   uint32_t m = 0, n = 0, k = 0, batch = 1;
   Slice a{}, w{}, c{}, d{}, bias{};
@@ -271,7 +272,9 @@ struct GemmOp {
   Dtype dtype = kBf16;
   Activation activation = kNone;
   bool allow_tf32 = false;
-  // fp8 only: what D is, and the scales of A and W.
+  bool residual = false;
+  bool gated = false, gate_interleaved = false;
+  // fp8: what D is, and the scales of A and W. Other dtypes may have scales of A, one per row.
   Dtype d_dtype = {};  // none: as dtype
   Slice a_scales{}, w_scales{};
   bool a_scales_per_row = false, w_scales_per_row = false;
@@ -498,6 +501,8 @@ class Queue {
     gemm.dtype = op.dtype;
     gemm.activation = op.activation;
     gemm.flags = (op.allow_tf32 ? CONCERT_GEMM_TF32 : 0) |
+                 (op.residual ? CONCERT_GEMM_RESIDUAL : 0) | (op.gated ? CONCERT_GEMM_GATED : 0) |
+                 (op.gate_interleaved ? CONCERT_GEMM_GATE_INTERLEAVED : 0) |
                  (op.a_scales_per_row ? CONCERT_GEMM_A_SCALES_PER_ROW : 0) |
                  (op.w_scales_per_row ? CONCERT_GEMM_W_SCALES_PER_ROW : 0);
     gemm.a = op.a.Abi(), gemm.w = op.w.Abi(), gemm.c = op.c.Abi(), gemm.d = op.d.Abi();

@@ -43,9 +43,16 @@ typedef struct concert_submit_options {
 #define CONCERT_WAITS_MAX 4
 #define CONCERT_STRIDE_SHARED UINT64_MAX /* every batch member uses the same matrix */
 #define CONCERT_GEMM_TF32 (1u << 0)      /* flag: fp32 operands may be rounded to tf32 */
-/* Flags: m scales of A, n scales of W, instead of one. */
+/* Flags: m scales of A, n scales of W, instead of one. Other dtypes than fp8 may have the first. */
 #define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1)
 #define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2)
+/* Flag: C is a residual: D = act(alpha * A * W^T + bias) + beta * C. UNIMPLEMENTED from a daemon
+ * that is older than this. */
+#define CONCERT_GEMM_RESIDUAL (1u << 3)
+/* Flags: D[m,n/2] = act(gate) * up of the halves of the product's rows, alpha * A * W^T + bias, or
+ * of its columns by turns: as a concert_gated_activation of it. UNIMPLEMENTED as above. */
+#define CONCERT_GEMM_GATED (1u << 4)
+#define CONCERT_GEMM_GATE_INTERLEAVED (1u << 5)
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices
  * are row-major.
@@ -53,11 +60,14 @@ typedef struct concert_submit_options {
  * alpha, beta and scales may be any float: NaN and infinities go into the result as IEEE 754 says.
  * alpha = 0 means 0, as in BLAS: with a beta D is act(beta * C + bias), also where alpha was
  * forgotten. alpha = beta = 0, what a struct of zeroes says, is INVALID_ARGUMENT: start from
- * CONCERT_GEMM_INIT. With beta = 0 C is not read.
+ * CONCERT_GEMM_INIT. With beta = 0 C is not read, and CONCERT_GEMM_RESIDUAL is INVALID_ARGUMENT. C
+ * may be D, with the same strides. A gated product has an even n, an activation that is silu or
+ * gelu, and no C: beta = 0.
  *
  * fp8: the product of A and W is multiplied by a_scales[m] * w_scales[n]: fp32 numbers in memory
  * that the GPU reads when the GEMM runs, at multiples of 4 bytes, the same for the whole batch.
- * UNIMPLEMENTED from a daemon that is older than fp8. */
+ * UNIMPLEMENTED from a daemon that is older than fp8. Other dtypes may have a_scales, too, with
+ * CONCERT_GEMM_A_SCALES_PER_ROW; UNIMPLEMENTED from a daemon that is older than that. */
 typedef struct concert_gemm {
   uint32_t struct_size;
   uint32_t m, n, k;
@@ -66,11 +76,12 @@ typedef struct concert_gemm {
   uint32_t activation;            /* concert_activation */
   uint32_t flags;                 /* CONCERT_GEMM_* */
   concert_slice a, w, c, d, bias; /* c (unless beta is not 0) and bias may be none */
-  uint64_t lda, ldw, ldc, ldd;    /* row strides in elements; 0: rows without gaps (k, k, n, n) */
+  uint64_t lda, ldw, ldc, ldd;    /* row strides in elements; 0: rows without gaps (k, k, n, n; of a
+                                     gated D n / 2) */
   uint64_t stride_a, stride_w, stride_c,
       stride_d; /* between batch members, elements; 0: without gaps */
   float alpha, beta;
-  concert_slice a_scales, w_scales; /* fp8 only; none: 1 */
+  concert_slice a_scales, w_scales; /* fp8; a_scales per row of any dtype; none: 1 */
   uint32_t d_dtype;                 /* of C, D and bias. fp8: bf16 or fp16; else 0 or dtype */
 } concert_gemm;
 

@@ -57,10 +57,13 @@ class Op:
 class Gemm(Op):
     """d[m,n] = act(alpha * a[m,k] * w[n,k]^T + beta * c[m,n] + bias[n]).
 
+    With residual=True c is added behind the activation: act(alpha * a * w^T + bias) + beta * c.
+    With gated=True d is (m, n / 2): act(gate) * up of the halves of the product's rows or, with
+    interleaved=True, of its columns by turns; activation is SILU or GELU then, and beta 0.
     With three dimensions the first is the batch; a, w or c with two is used by every member.
     Elements of a row must lie side by side, rows may have gaps. d, c and bias have a's dtype; of
     fp8 they are bf16 or fp16, and a_scales, w_scales (fp32) multiply the product: one number, or m
-    and n of them. activation: an Activation. allow_tf32: fp32 operands may be rounded to tf32.
+    and n of them. Other dtypes may have m a_scales. activation: an Activation. allow_tf32: fp32 operands may be rounded to tf32.
 
     InvalidArgument: shapes, strides or dtypes do not fit. The daemon checks the rest when it runs.
     """
@@ -70,19 +73,23 @@ class Gemm(Op):
     def __init__(self, a: Tensor, w: Tensor, d: Tensor, *, c: Tensor | None = None,
                  bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
                  activation: int = 0, a_scales: Tensor | None = None,
-                 w_scales: Tensor | None = None, allow_tf32: bool = False) -> None:
-        self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
+                 w_scales: Tensor | None = None, allow_tf32: bool = False,
+                 residual: bool = False, gated: bool = False, interleaved: bool = False) -> None:
+        self._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales,
+                  gemm_flags(allow_tf32, residual, gated, interleaved))
 
     def _set(self, a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tensor | None,
              alpha: float, beta: float, activation: int, a_scales: Tensor | None,
-             w_scales: Tensor | None, allow_tf32: bool) -> None:
+             w_scales: Tensor | None, flags: int) -> None:
         """What __init__ does; Queue.gemm calls it without the cost of keywords."""
         m, k, lda, batch_a, stride_a, _ = a._matrix or _matrix("a", a)
         n, k_w, ldw, batch_w, stride_w, _ = w._matrix or _matrix("w", w)
         m_d, n_d, ldd, batch, stride_d, _ = d._matrix or _matrix("d", d)
-        if k != k_w or m != m_d or n != n_d:
+        gated = flags & _abi.GEMM_GATED
+        if k != k_w or m != m_d or n != (2 * n_d if gated else n_d):
+            wanted = "(m, n / 2), since the product is gated" if gated else "(m, n)"
             raise InvalidArgument(f"a is {a.shape}, w is {w.shape} and d is {d.shape}; they must "
-                                  "be (m, k), (n, k) and (m, n)")
+                                  f"be (m, k), (n, k) and {wanted}")
         ldc = stride_c = 0
         if c is not None:
             m_c, n_c, ldc, batch_c, stride_c, _ = _matrix("c", c)
@@ -98,9 +105,9 @@ class Gemm(Op):
         kind = a.dtype
         if not (kind is w.dtype is d.dtype and kind is not Dtype.FP8_E4M3 and c is bias is None):
             _check_dtypes(a, w, d, c, bias)
-        flags = _abi.GEMM_TF32 if allow_tf32 else 0
         if a_scales is not None:
-            flags |= _scales("a_scales", a_scales, m, _abi.GEMM_A_SCALES_PER_ROW)
+            flags |= _scales("a_scales", a_scales, m, _abi.GEMM_A_SCALES_PER_ROW,
+                             of_all=kind is Dtype.FP8_E4M3)
         if w_scales is not None:
             flags |= _scales("w_scales", w_scales, n, _abi.GEMM_W_SCALES_PER_ROW)
         handle_a, handle_w, handle_d = a.buffer._handle, w.buffer._handle, d.buffer._handle
@@ -128,6 +135,12 @@ class Gemm(Op):
             self._handles, self._home = (handle_a, handle_w, handle_d), handle_a.home
         else:
             self._keep(handles)
+
+
+def gemm_flags(allow_tf32: bool, residual: bool, gated: bool, interleaved: bool) -> int:
+    return ((_abi.GEMM_TF32 if allow_tf32 else 0) | (_abi.GEMM_RESIDUAL if residual else 0) |
+            (_abi.GEMM_GATED if gated else 0) |
+            (_abi.GEMM_GATE_INTERLEAVED if interleaved else 0))
 
 
 def _matrix(name: str, tensor: Tensor) -> tuple[int, int, int, int, int, int]:
@@ -179,15 +192,18 @@ def _check_dtypes(a: Tensor, w: Tensor, d: Tensor, c: Tensor | None, bias: Tenso
                                   "must be the same")
 
 
-def _scales(name: str, scales: Tensor, rows: int, flag: int) -> int:
+def _scales(name: str, scales: Tensor, rows: int, flag: int, of_all: bool = True) -> int:
+    """The flag where there is a scale for each row. of_all: there may be one for all instead."""
     if scales.dtype != Dtype.FP32 or not scales.contiguous:
         raise InvalidArgument(f"{name} is {scales.dtype.name} with strides {scales.strides}; it "
                               "must be contiguous FP32")
-    if scales.size == 1:
+    if scales.size == 1 and of_all:
         return 0
     if scales.shape == (rows,):
         return flag
-    raise InvalidArgument(f"{name} has shape {scales.shape}; it must hold one number or ({rows},)")
+    wanted = (f"hold one number or ({rows},)" if of_all else
+              f"be ({rows},): only fp8 may have one for all rows")
+    raise InvalidArgument(f"{name} has shape {scales.shape}; it must {wanted}")
 
 
 def _slice(tensor: Tensor, handles: list[Handle]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from ._abi import Activation, CollectiveKind, ElementwiseFunction, Priority, Red
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._library import by_address, last_error, library, per_thread
-from ._ops import Collective, Communicator, Copy, Gemm, Op
+from ._ops import Collective, Communicator, Copy, Gemm, Op, gemm_flags
 from ._program import Program, Run
 from ._row_ops import (Advance, Argmax, AttentionDecode, AttentionPrefill, Elementwise, Embedding,
                        GatedActivation, LayerNorm, Quantize, RmsNorm, RopeAppend, Sample)
@@ -138,12 +138,16 @@ class Queue(Owner):
     def gemm(self, a: Tensor, w: Tensor, d: Tensor, *, c: Tensor | None = None,
              bias: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0,
              activation: int = 0, a_scales: Tensor | None = None,
-             w_scales: Tensor | None = None, allow_tf32: bool = False,
-             waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
+             w_scales: Tensor | None = None, allow_tf32: bool = False, residual: bool = False,
+             gated: bool = False, interleaved: bool = False, waits: Iterable[Wait] = (),
+             deadline_ns: int = 0) -> Ticket:
         """Submits a Gemm: d = act(alpha * a * w^T + beta * c + bias)."""
         shape = None
+        flags = 0
+        if allow_tf32 or residual or gated or interleaved:
+            flags = gemm_flags(allow_tf32, residual, gated, interleaved)
         if c is bias is a_scales is w_scales is None:
-            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, allow_tf32)
+            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, flags)
             known = self._shapes.get(shape)
             if known is not None:
                 # Kept here until the call returns, whoever closes the buffers.
@@ -153,13 +157,13 @@ class Queue(Owner):
                                       at_w.value or 0, w.offset, at_d.value or 0, d.offset)
                     return self._hand_over(self._submit_gemm, known[1], waits, deadline_ns)
         op = Gemm.__new__(Gemm)
-        op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, allow_tf32)
+        op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, flags)
         ticket = self.submit(op, waits, deadline_ns)
         if shape is not None:
             if len(self._shapes) == _SHAPES_MAX:
                 self._shapes.clear()
             # Found out by now, if they were not.
-            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, allow_tf32)
+            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, flags)
             self._shapes[shape] = (memoryview(op._struct).cast("B"), op._address)
         return ticket
 

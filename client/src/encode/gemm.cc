@@ -11,6 +11,24 @@ uint64_t BatchStride(uint64_t stride, uint32_t batch, uint64_t rows, uint64_t ld
   return OrTight(stride, rows * ld);
 }
 
+// What the daemon must know of, beyond GEMMs of before.
+void EncodeNeeds(const concert_gemm_body& body, EncodedOp* to) {
+  if (body.dtype == CONCERT_FP8_E4M3) {
+    to->features |= CONCERT_FEATURE_FP8;
+    to->needs = "dtype is fp8_e4m3";
+  }
+  if ((body.flags & CONCERT_GEMM_RESIDUAL) != 0) {
+    to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
+    to->needs = "C is a residual";
+  } else if ((body.flags & (CONCERT_GEMM_GATED | CONCERT_GEMM_GATE_INTERLEAVED)) != 0) {
+    to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
+    to->needs = "the product is gated";
+  } else if (body.a.scales != 0 && body.dtype != CONCERT_FP8_E4M3) {
+    to->features |= CONCERT_FEATURE_GEMM_EPILOGUES;
+    to->needs = "rows of A have scales";
+  }
+}
+
 int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   // Nobody multiplies to throw the product away: alpha was forgotten.
   if (op.alpha == 0 && op.beta == 0) {
@@ -36,7 +54,7 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   body.lda = OrTight(op.lda, op.k);
   body.ldw = OrTight(op.ldw, op.k);
   body.ldc = OrTight(op.ldc, op.n);
-  body.ldd = OrTight(op.ldd, op.n);
+  body.ldd = OrTight(op.ldd, (op.flags & CONCERT_GEMM_GATED) != 0 ? op.n / 2 : op.n);
   body.stride_a = BatchStride(op.stride_a, op.batch, op.m, body.lda);
   body.stride_w = BatchStride(op.stride_w, op.batch, op.n, body.ldw);
   body.stride_c = BatchStride(op.stride_c, op.batch, op.m, body.ldc);
@@ -52,10 +70,7 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   body.w.scales = w_scales.buffer;
   body.a_scales_offset = a_scales.offset;
   body.w_scales_offset = w_scales.offset;
-  if (op.dtype == CONCERT_FP8_E4M3) {
-    to->features = CONCERT_FEATURE_FP8;
-    to->needs = "dtype is fp8_e4m3";
-  }
+  EncodeNeeds(body, to);
   return CONCERT_OK;
 }
 

@@ -58,8 +58,9 @@ int DataTypes(const concert_gemm_body& op, cudaDataType_t* type, cudaDataType_t*
 int CheckFp8(const concert_gemm_body& op, concert_error* error) {
   const bool scaled = op.a.scales != 0 || op.w.scales != 0;
   if (op.dtype != CONCERT_FP8_E4M3) {
-    return scaled ? Fail(error, CONCERT_INVALID_ARGUMENT,
-                         "scales are given, but dtype is %u; only operands in fp8_e4m3 have scales",
+    return scaled ? Fail(error, CONCERT_UNIMPLEMENTED,
+                         "scales are given, but dtype is %u; in CONCERT_FALLBACK=cublas only "
+                         "operands in fp8_e4m3 have them; start concertd",
                          op.dtype)
                   : CONCERT_OK;
   }
@@ -237,6 +238,16 @@ int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* e
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "activation %u is not available in CONCERT_FALLBACK=cublas, which has none, relu "
                 "and gelu; start concertd",
+                op.activation);
+  }
+  if ((op.flags & CONCERT_GEMM_GATED) != 0) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "gated products are not available in CONCERT_FALLBACK=cublas; start concertd");
+  }
+  if ((op.flags & CONCERT_GEMM_RESIDUAL) != 0 && op.activation != CONCERT_ACTIVATION_NONE) {
+    return Fail(error, CONCERT_UNIMPLEMENTED,
+                "a residual behind activation %u is not available in CONCERT_FALLBACK=cublas; "
+                "start concertd",
                 op.activation);
   }
   const bool tf32 = op.dtype == CONCERT_FP32 && (op.flags & CONCERT_GEMM_ALLOW_TF32) != 0;

@@ -115,11 +115,12 @@ int LocateGemm(concert_descriptor& descriptor, const BufferTable& buffers, conce
   if (op.beta == 0) op.c = {};
   matrix("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype);
   matrix("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype);
-  matrix("d", op.d, op.m, op.n, op.ldd, op.stride_d, d_dtype);
+  const uint32_t d_columns = (op.flags & CONCERT_GEMM_GATED) != 0 ? op.n / 2 : op.n;
+  matrix("d", op.d, op.m, d_columns, op.ldd, op.stride_d, d_dtype);
   if (op.beta != 0) matrix("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype);
   if (op.bias.buffer == 0) op.bias = {};
   if (op.bias.buffer != 0) matrix("bias", op.bias, 1, op.n, op.n, 0, d_dtype);
-  if (op.dtype != CONCERT_FP8_E4M3) return locator.code();
+  if (op.dtype != CONCERT_FP8_E4M3) return locator.code();  // what has scales is refused
   locator.FindScales("a_scales", op.a.scales, (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0, op.m,
                      op.a_scales_offset);
   locator.FindScales("w_scales", op.w.scales, (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0, op.n,

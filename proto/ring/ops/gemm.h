@@ -6,14 +6,35 @@
 
 /* Bits of concert_gemm_body.flags. */
 #define CONCERT_GEMM_ALLOW_TF32 (1u << 0)       /* fp32 operands may be rounded to tf32 */
-#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A; else 1 */
-#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W; else 1 */
+#define CONCERT_GEMM_A_SCALES_PER_ROW (1u << 1) /* m scales of A, of any dtype; else 1, of fp8 only */
+#define CONCERT_GEMM_W_SCALES_PER_ROW (1u << 2) /* n scales of W, of fp8 only; else 1 */
+/* Since 1.4, where CONCERT_FEATURE_GEMM_EPILOGUES is, as scales of other dtypes than fp8 are: */
+#define CONCERT_GEMM_RESIDUAL (1u << 3)         /* C is added behind the activation, not before it */
+#define CONCERT_GEMM_GATED (1u << 4)            /* D is an activation of half of the product times the other half */
+#define CONCERT_GEMM_GATE_INTERLEAVED (1u << 5) /* with the former: its columns are gate, up, gate, ...; else halves */
 
 /* D[m,n] = act(alpha * A[m,k] * W[n,k]^T + beta * C[m,n] + bias[n]), `batch` times. All matrices are row-major;
  * ld* are row strides and stride_* distances between batch members, in elements.
  *
  * fp8: D[m,n] = act(alpha * a_scales[m] * w_scales[n] * A * W^T + beta * C + bias[n]). Scales are fp32, one per
- * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1. */
+ * tensor or one per row of A and of W (flags), the same for the whole batch; where there are none, they are 1.
+ * Other dtypes may have scales of A, one per row: of rows that were made smaller, or of tokens that an expert weighs.
+ *
+ * What is done to a sum of products, in this order and in fp32. The result is rounded to D's dtype; in front of bias
+ * and activation, where no residual follows, a device may have rounded to it before.
+ *
+ *   1. times alpha, a_scales[m] and w_scales[n]
+ *   2. plus beta * C[m,n], without CONCERT_GEMM_RESIDUAL, and bias[n]
+ *   3. the activation
+ *   4. plus beta * C[m,n], with CONCERT_GEMM_RESIDUAL
+ *
+ * With CONCERT_GEMM_GATED D has n / 2 columns: D[m,j] = act(gate) * up of what two columns of the product are behind
+ * step 2: j and n / 2 + j, or, with CONCERT_GEMM_GATE_INTERLEAVED, 2 * j and 2 * j + 1, as a gated activation takes
+ * them. W has n rows and bias n elements. n must be even and the activation silu or gelu, as a gate's is; beta must
+ * be 0, since there is no C to add to both halves, and none is added behind a gate.
+ *
+ * CONCERT_GEMM_RESIDUAL is refused with beta = 0, which leaves nothing to add. Without an activation it says nothing.
+ * With it as without, C may be D. */
 struct concert_gemm_body {
   uint32_t m, n, k;
   uint32_t batch; /* >= 1 */

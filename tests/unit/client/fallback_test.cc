@@ -196,6 +196,32 @@ TEST_F(FallbackTest, BadOpsAreRefusedBeforeTheyReachTheGpu) {
                 .Wait()
                 .code(),
             CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(queue_
+                  .Gemm({.m = 1,
+                         .n = 2,
+                         .k = 8,
+                         .a = small,
+                         .w = small,
+                         .d = {small, 32},
+                         .activation = kGelu,
+                         .gated = true})
+                  .Wait()
+                  .message(),
+              HasSubstr("gated products are not available"));
+  EXPECT_THAT(queue_
+                  .Gemm({.m = 1,
+                         .n = 1,
+                         .k = 8,
+                         .a = small,
+                         .w = small,
+                         .c = {small, 32},
+                         .d = {small, 32},
+                         .beta = 1,
+                         .activation = kRelu,
+                         .residual = true})
+                  .Wait()
+                  .message(),
+              HasSubstr("a residual behind activation 1 is not available"));
   EXPECT_EQ(session_.Join({.name = "g"}).status().code(), CONCERT_UNIMPLEMENTED);
   EXPECT_EQ(small.Seal().code(), CONCERT_UNIMPLEMENTED);
 }

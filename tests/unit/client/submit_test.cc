@@ -102,6 +102,69 @@ TEST_F(SubmitTest, AnFp8GemmCarriesItsScales) {
   EXPECT_EQ(g.flags, CONCERT_GEMM_W_SCALES_PER_ROW);
 }
 
+TEST_F(SubmitTest, AGemmCarriesItsResidual) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .c = {y_, 512},
+             .d = y_,
+             .ldc = 24,
+             .beta = 1,
+             .activation = kGelu,
+             .residual = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.c.buffer, 2u);
+  EXPECT_EQ(g.c.offset, 512u);
+  EXPECT_EQ(g.ldc, 24u);
+  EXPECT_EQ(g.beta, 1);
+  EXPECT_EQ(g.activation, CONCERT_ABI_ACT_GELU);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_RESIDUAL);
+}
+
+TEST_F(SubmitTest, AGatedGemmHasRowsOfHalfTheProduct) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .d = y_,
+             .activation = kSilu,
+             .gated = true,
+             .gate_interleaved = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.n, 16u);
+  EXPECT_EQ(g.ldd, 8u);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_GATED | CONCERT_GEMM_GATE_INTERLEAVED);
+}
+
+TEST_F(SubmitTest, AGemmOfAnyDtypeCarriesScalesOfRows) {
+  queue_
+      .Gemm({.m = 4,
+             .n = 16,
+             .k = 8,
+             .a = x_,
+             .w = {x_, 256},
+             .d = y_,
+             .dtype = kBf16,
+             .a_scales = {y_, 1024},
+             .a_scales_per_row = true})
+      .submit_status()
+      .Check();
+  const concert_gemm_body& g = daemon_.descriptor(0).body.gemm;
+  EXPECT_EQ(g.a.scales, 2u);
+  EXPECT_EQ(g.a_scales_offset, 1024u);
+  EXPECT_EQ(g.w.scales | g.w_scales_offset, 0u);
+  EXPECT_EQ(g.flags, CONCERT_GEMM_A_SCALES_PER_ROW);
+}
+
 TEST_F(SubmitTest, AnOlderCallersGemmHasNoScales) {
   concert_gemm gemm = {};
   std::memset(&gemm, 0xff, sizeof(gemm));  // what lies past struct_size must not be read
@@ -130,6 +193,27 @@ TEST_F(OlderDaemon, GetsNoFp8) {
   const Status status = queue_.Gemm(fp8).submit_status();
   EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(status.message(), HasSubstr("update concertd"));
+  EXPECT_EQ(daemon_.tail(), 1u);
+}
+
+TEST_F(OlderDaemon, GetsNoEpiloguesThatItDoesNotKnow) {
+  const GemmOp gemm{.m = 1, .n = 1, .k = 1, .a = x_, .w = x_, .c = y_, .d = y_, .beta = 1};
+  EXPECT_TRUE(queue_.Gemm(gemm).submit_status().ok());
+  GemmOp residual = gemm;
+  residual.residual = true;
+  const Status status = queue_.Gemm(residual).submit_status();
+  EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(status.message(), HasSubstr("C is a residual"));
+  GemmOp scaled = gemm;
+  scaled.a_scales = x_, scaled.a_scales_per_row = true;
+  const Status of_scaled = queue_.Gemm(scaled).submit_status();
+  EXPECT_EQ(of_scaled.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(of_scaled.message(), HasSubstr("rows of A have scales"));
+  GemmOp gated = gemm;
+  gated.n = 2, gated.beta = 0, gated.activation = kSilu, gated.gated = true;
+  const Status of_gated = queue_.Gemm(gated).submit_status();
+  EXPECT_EQ(of_gated.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(of_gated.message(), HasSubstr("the product is gated"));
   EXPECT_EQ(daemon_.tail(), 1u);
 }
 

@@ -93,6 +93,15 @@ TEST(AccessTest, AnFp8GemmReadsItsScales) {
             (ByteRange{scales + 256, scales + 260}));
 }
 
+TEST(AccessTest, RowsOfAnyDtypeHaveScalesThatAreReadWithA) {
+  const Fields fields = AccessesOf(GoodScaledGemm());
+  ASSERT_EQ(fields.size(), 6u);
+  const Access& scales = fields.at(CONCERT_FIELD_A_SCALES);
+  const Address begin = kBuffers[2].address + 131072;
+  EXPECT_EQ(scales.memory.Bounds(), (ByteRange{begin, begin + 256}));
+  EXPECT_EQ(scales.mode, AccessMode::kRead);
+}
+
 TEST(AccessTest, CopiesAndCollectivesWriteDst) {
   for (const concert_descriptor& descriptor : {GoodCopy(), GoodCollective(CONCERT_OP_ALL_REDUCE)}) {
     const Fields fields = AccessesOf(descriptor, /*ranks=*/2);

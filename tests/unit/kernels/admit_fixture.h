@@ -70,6 +70,34 @@ inline concert_descriptor GoodFp8Gemm() {
   return descriptor;
 }
 
+// The same in bf16, with a scale per row of A.
+inline concert_descriptor GoodScaledGemm() {
+  concert_descriptor descriptor = GoodGemm();
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+  body.a.scales = 2;
+  body.a_scales_offset = 131072;
+  return descriptor;
+}
+
+// The same without scales, with silu, to which C is added.
+inline concert_descriptor GoodResidualGemm() {
+  concert_descriptor descriptor = GoodGemm();
+  descriptor.body.gemm.activation = CONCERT_ABI_ACT_SILU;
+  descriptor.body.gemm.flags = CONCERT_GEMM_RESIDUAL;
+  return descriptor;
+}
+
+// The same gated instead, so that D has 16 columns.
+inline concert_descriptor GoodGatedGemm() {
+  concert_descriptor descriptor = GoodResidualGemm();
+  concert_gemm_body& body = descriptor.body.gemm;
+  body.flags = CONCERT_GEMM_GATED;
+  body.c = {}, body.ldc = 0, body.beta = 0;
+  body.ldd = 16;
+  return descriptor;
+}
+
 inline concert_descriptor GoodCopy() {
   concert_descriptor descriptor{};
   descriptor.kind = CONCERT_OP_COPY;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,7 +65,8 @@ class Fuzzer {
   concert_descriptor Good(uint16_t kind) {
     switch (kind) {
       case CONCERT_OP_GEMM:
-        return Below(2) == 0 ? GoodGemm() : GoodFp8Gemm();
+        return GoodOf(
+            {GoodGemm(), GoodFp8Gemm(), GoodScaledGemm(), GoodResidualGemm(), GoodGatedGemm()});
       case CONCERT_OP_COPY:
         return GoodCopy();
       case CONCERT_OP_RMS_NORM:
@@ -96,6 +98,9 @@ class Fuzzer {
       default:
         return GoodCollective(kind);
     }
+  }
+  concert_descriptor GoodOf(std::initializer_list<concert_descriptor> all) {
+    return *(all.begin() + Below(all.size()));
   }
   // The words of a body that hold numbers; the rest is reserved and mostly leads to a refusal.
   static uint64_t NumberWords(uint16_t kind) {
@@ -155,7 +160,8 @@ void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
   const Wide a = Span(args.m, args.k, args.lda, args.batch, args.stride_a);
   const Wide w = Span(args.n, args.k, args.ldw, args.batch, args.stride_w);
   const Wide c = Span(args.m, args.n, args.ldc, args.batch, args.stride_c);
-  const Wide d = Span(args.m, args.n, args.ldd, args.batch, args.stride_d);
+  const uint32_t d_columns = args.gated ? args.n / 2 : args.n;
+  const Wide d = Span(args.m, d_columns, args.ldd, args.batch, args.stride_d);
   CheckInside(body.a, args.a, a, element);
   CheckInside(body.w, args.w, w, element);
   CheckInside(body.d, args.d, d, d_element);
@@ -167,10 +173,14 @@ void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
     EXPECT_TRUE(Disjoint(args.d, d * d_element, args.c, c * d_element) ||
                 (args.c == args.d && args.ldc == args.ldd));
   }
+  EXPECT_TRUE(!args.residual || (args.c != 0 && args.activation != Activation::kNone));
+  EXPECT_TRUE(!args.gated || (args.c == 0 && args.n % 2 == 0 && !args.residual));
+  EXPECT_TRUE(!args.interleaved || args.gated);
   if (args.bias != 0) CheckInside(body.bias, args.bias, args.n, d_element);
   const bool fp8 = args.dtype == Dtype::kFp8E4m3;
   EXPECT_TRUE(fp8 ? DtypeBytes(args.d_dtype) == 2 : args.d_dtype == args.dtype);
-  EXPECT_TRUE(fp8 || (args.a_scales | args.w_scales) == 0);
+  EXPECT_TRUE(fp8 || args.w_scales == 0);
+  EXPECT_TRUE(fp8 || (args.a_scales != 0) == args.a_scales_per_row);
   const auto check_scales = [&](uint32_t buffer, uint64_t offset, Address scales, Wide count) {
     if (scales == 0) return;
     CheckInside({buffer, 0, offset}, scales, count, 4);
@@ -181,12 +191,12 @@ void CheckGemm(const concert_gemm_body& body, const GemmArgs& args) {
   check_scales(body.w.scales, body.w_scales_offset, args.w_scales,
                args.w_scales_per_row ? args.n : 1);
   // No element of D is written twice, the slow way.
-  EXPECT_GE(args.ldd, args.n);
+  EXPECT_GE(args.ldd, d_columns);
   if (args.batch == 1) return;
   std::vector<bool> written(static_cast<size_t>(d));
   for (uint64_t b = 0; b < args.batch; ++b) {
     for (uint64_t i = 0; i < args.m; ++i) {
-      for (uint64_t j = 0; j < args.n; ++j) {
+      for (uint64_t j = 0; j < d_columns; ++j) {
         auto element_written = written[b * args.stride_d + i * args.ldd + j];
         ASSERT_FALSE(element_written);
         element_written = true;

@@ -37,8 +37,8 @@ std::vector<BadCase> BadGemms() {
        "dtype is 0, which is not one of its values; the highest is 4"},
       {"activation", good, [](D& d) { d.body.gemm.activation = 9; },
        "activation is 9, which is not one of its values; the highest is 3"},
-      {"flags", good, [](D& d) { d.body.gemm.flags = 9; },
-       "flags is 9, which is not one of its values; the highest is 7"},
+      {"flags", good, [](D& d) { d.body.gemm.flags = 65; },
+       "flags is 65, which is not one of its values; the highest is 63"},
       {"zero_m", good, [](D& d) { d.body.gemm.m = 0; },
        "m is 0; it must be between 1 and 16777216"},
       {"huge_n", good, [](D& d) { d.body.gemm.n = UINT32_MAX; },
@@ -142,6 +142,9 @@ std::vector<BadCase> BadGemms() {
 
 std::vector<BadCase> BadFp8Gemms() {
   const D good = GoodGemm(), fp8 = GoodFp8Gemm();
+  const std::string of_bf16 =
+      " are given, but dtype is bf16; other operands than those in fp8_e4m3 have no scales but one "
+      "for each row of A, with flag 2";
   const std::string overlap =
       "; an output may not share memory with an input unless it is the same range";
   return {
@@ -153,13 +156,11 @@ std::vector<BadCase> BadFp8Gemms() {
        "d_dtype is 4; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
       {"other_d_dtype", good, [](D& d) { d.body.gemm.d_dtype = CONCERT_ABI_FP16; },
        "d_dtype is 2; D of a GEMM in bf16 has that dtype too, so it must be 0 or 1"},
-      {"bf16_with_scales", good, [](D& d) { d.body.gemm.a.scales = 2; },
-       "a_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+      {"bf16_with_scales", good, [](D& d) { d.body.gemm.a.scales = 2; }, "a_scales" + of_bf16},
       {"bf16_with_scales_offset", good, [](D& d) { d.body.gemm.w_scales_offset = 4; },
-       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+       "w_scales" + of_bf16},
       {"bf16_with_scale_flag", good,
-       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; },
-       "w_scales are given, but dtype is bf16; only operands in fp8_e4m3 have scales"},
+       [](D& d) { d.body.gemm.flags = CONCERT_GEMM_W_SCALES_PER_ROW; }, "w_scales" + of_bf16},
       {"rows_without_scales", fp8, [](D& d) { d.body.gemm.a.scales = 0; },
        "flags say that there is one scale per row, but the buffer of a_scales is 0"},
       {"foreign_scales", fp8, [](D& d) { d.body.gemm.w.scales = 77; },

@@ -175,6 +175,26 @@ TEST(AreOneBatch, Fp8IsNone) {
   EXPECT_FALSE(AreOneBatch(Pointers(ops)));
 }
 
+TEST(AreOneBatch, EndsAsTheLibraryKnows) {
+  std::vector<Op> ops = EqualGemms(3);
+  for (Op& op : ops) {
+    op.gemm.activation = Activation::kGelu;
+    op.gemm.beta = 1, op.gemm.c = op.gemm.a + 0x30000, op.gemm.ldc = 256;
+  }
+  EXPECT_TRUE(AreOneBatch(Pointers(ops)));
+  ops[2].gemm.residual = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+  for (Op& op : ops) op.gemm.residual = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+  for (Op& op : ops) op.gemm.residual = false;
+  EXPECT_TRUE(AreOneBatch(Pointers(ops)));
+  ops[1].gemm.gated = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+  ops[1].gemm.gated = false;
+  ops[1].gemm.a_scales = 0x10, ops[1].gemm.a_scales_per_row = true;
+  EXPECT_FALSE(AreOneBatch(Pointers(ops)));
+}
+
 TEST(AreOneBatch, IsBounded) {
   EXPECT_FALSE(AreOneBatch(Pointers(EqualGemms(1))));
   EXPECT_TRUE(AreOneBatch(Pointers(EqualGemms(kernels::kMaxGroupProblems))));

@@ -130,10 +130,11 @@ cublasStatus_t AlgoConfigGet(const cublasLtMatmulAlgo_t* algo,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void*, const void* w,
-                      cublasLtMatrixLayout_t w_layout, const void* a, cublasLtMatrixLayout_t,
-                      const void*, const void* c, cublasLtMatrixLayout_t, void* d,
-                      cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algo, void*, size_t,
+cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha,
+                      const void* w, cublasLtMatrixLayout_t w_layout, const void* a,
+                      cublasLtMatrixLayout_t, const void* beta, const void* c,
+                      cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t,
+                      const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
                       cudaStream_t stream) {
   if (g_fake->matmul_status != CUBLAS_STATUS_SUCCESS) return g_fake->matmul_status;
   const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
@@ -148,7 +149,11 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void*
       .c = address(c),
       .d = address(d),
       .w_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_A_SCALE_POINTER],
-      .a_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER]};
+      .a_scales = Words(matmul)[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER],
+      .alpha = *static_cast<const float*>(alpha),
+      .beta = *static_cast<const float*>(beta),
+      .workspace = address(workspace),
+      .workspace_bytes = workspace_bytes};
   if (stream == g_fake->capturing) {
     g_fake->captured.push_back(launch);
     g_fake->captured_blocks = AlgoOf(algo).blocks;
@@ -251,6 +256,11 @@ CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigne
   if (function == FakeCuda::CopyBindings()) {
     const auto& copies = *static_cast<const kernels::cuda::BindingCopyArgs*>(parameters[0]);
     for (uint32_t i = 0; i < copies.count; ++i) g_fake->enqueued.push_back(copies.copies[i].to);
+  } else if (function == FakeCuda::EpilogueOfSums()) {
+    g_fake->epilogues_of_sums.push_back(
+        *static_cast<const kernels::cuda::SumsArgs*>(parameters[0]));
+  } else if (function == FakeCuda::FallbackGemm()) {
+    g_fake->fallbacks.push_back(*static_cast<const kernels::GemmArgs*>(parameters[0]));
   }
   return CUDA_SUCCESS;
 }
@@ -300,6 +310,9 @@ FakeCuda::FakeCuda() {
   FillIn(api_.cublaslt);
   FillIn(api_.driver);
   kernels_.copy_bindings = CopyBindings();
+  kernels_.epilogue_of_sums.fill(EpilogueOfSums());
+  for (auto& kernels : kernels_.fallback_gemm) kernels.fill(FallbackGemm());
+  for (auto& kernels : kernels_.fallback_gemm_fp8) kernels.fill(FallbackGemm());
 }
 
 FakeCuda::~FakeCuda() { g_fake = nullptr; }

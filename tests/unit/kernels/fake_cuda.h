@@ -11,6 +11,7 @@
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
+#include "kernels/gemm/gemm_kernel_args.h"
 #include "policies/seam/lanes.h"
 
 namespace concert::tests {
@@ -35,6 +36,8 @@ struct FakeLaunch {
   bool pointer_array = false;
   uint64_t w = 0, a = 0, c = 0, d = 0;
   uint64_t w_scales = 0, a_scales = 0;
+  float alpha = 0, beta = 0;
+  uint64_t workspace = 0, workspace_bytes = 0;
 };
 
 // What the heuristic was asked about.
@@ -62,6 +65,8 @@ class FakeCuda {
     return reinterpret_cast<CUstream>(uintptr_t{100} + lane);
   }
   static CUfunction CopyBindings() { return reinterpret_cast<CUfunction>(uintptr_t{98}); }
+  static CUfunction EpilogueOfSums() { return reinterpret_cast<CUfunction>(uintptr_t{97}); }
+  static CUfunction FallbackGemm() { return reinterpret_cast<CUfunction>(uintptr_t{96}); }
   static CUstream ProbeStream() { return reinterpret_cast<CUstream>(uintptr_t{99}); }
 
   // What the heuristic offers, by SM_COUNT_TARGET; targets without a list get that of 0.
@@ -75,7 +80,9 @@ class FakeCuda {
   FakeQuestion question;             // the last
   std::vector<FakeLaunch> launches;  // that were not captured
   std::vector<FakeLaunch> captured;
-  int kernels_launched = 0;      // concert's own
+  int kernels_launched = 0;  // concert's own
+  std::vector<kernels::cuda::SumsArgs> epilogues_of_sums;
+  std::vector<kernels::GemmArgs> fallbacks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
   std::vector<CUevent> awaited;  // by streams
   std::vector<uint64_t> device;  // where cuMemAlloc's memory really is

@@ -79,6 +79,7 @@ TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
   for (int round = 0; round < 12; ++round) {
     StepModel model = RandomModel(random);
     model.rows = std::min(model.rows, 8u);
+    model.row_scales = random() % 2 == 0;
     const uint32_t seed = random();
     StepMemory weights(random);
     std::vector<Replica> alone, together;

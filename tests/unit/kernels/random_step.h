@@ -69,6 +69,8 @@ inline StepModel RandomModel(std::mt19937& random) {
   model.interleaved = random() % 2 == 0;
   model.second_norm = random() % 3 != 0;
   model.one_cache = random() % 3 == 0;
+  model.gemms_add = random() % 3 == 0;
+  model.gemms_gate = random() % 3 == 0;
   return model;
 }
 
@@ -86,15 +88,19 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
   uint32_t update = 0;
   for (int layer = 0; layer < 2; ++layer) {
     if (!slots_again) slots = StepSlots::Of(recorder, model);
-    RecordLayer(recorder, model, slots, residual, update);
-    update = slots.update;
+    update = RecordLayer(recorder, model, slots, residual, update);
     if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
-    if (random() % 3 == 0) recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
+    if (random() % 3 == 0 && !model.gemms_gate)
+      recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
     if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);
-    if (random() % 3 == 0) recorder.Double(update, model.hidden, update);
+    if (random() % 3 == 0 && update != 0) recorder.Double(update, model.hidden, update);
     if (random() % 4 == 0) recorder.Double(residual, model.hidden, residual);
   }
-  recorder.Norm(update, residual, out);
+  if (update == 0) {
+    recorder.Norm(residual, 0, out);
+  } else {
+    recorder.Norm(update, residual, out);
+  }
 }
 
 inline double Distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {

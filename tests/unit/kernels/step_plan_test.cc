@@ -31,18 +31,38 @@ std::vector<std::string> TextsOf(const Program& program) {
   return stages;
 }
 
+// How stages' operands go, and what they wait for.
+std::vector<std::string> WaysOf(const Program& program) {
+  const absl::StatusOr<StepPlan> plan = PlanStep(program, kMiB);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> ways;
+  for (const PlannedStage& stage : plan->stages) {
+    std::string way = absl::StrCat(
+        stage.heads_from.has_value() ? absl::StrCat("of ", *stage.heads_from, " ") : "",
+        stage.exchanges ? "out " : "");
+    if (stage.kind == StageKind::kGemm) {
+      way = absl::StrCat(stage.gemm.a_exchanged ? "a " : "", stage.gemm.c_exchanged ? "c " : "",
+                         stage.gemm.stores_exchanged ? "d " : "",
+                         stage.gemm.stores_d ? "stored " : "");
+    }
+    ways.push_back(absl::StrCat(way, "waits ", absl::StrJoin(stage.waits, ",")));
+  }
+  return ways;
+}
+
 // Two layers and a norm, with slots of their own for each layer or one set of slots for both.
-std::unique_ptr<Program> TwoLayers(bool slots_again, bool one_cache = false) {
-  StepModel model;
-  model.one_cache = one_cache;
+std::unique_ptr<Program> TwoLayers(bool slots_again, const StepModel& model = {}) {
   StepRecorder recorder(model, kMemory);
   const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
   StepSlots slots = StepSlots::Of(recorder, model);
-  RecordLayer(recorder, model, slots, residual, 0);
-  const uint32_t update = slots.update;
+  uint32_t update = RecordLayer(recorder, model, slots, residual, 0);
   if (!slots_again) slots = StepSlots::Of(recorder, model);
-  RecordLayer(recorder, model, slots, residual, update);
-  recorder.Norm(slots.update, residual, slots.normed);
+  update = RecordLayer(recorder, model, slots, residual, update);
+  if (update == 0) {
+    recorder.Norm(residual, 0, slots.normed);
+  } else {
+    recorder.Norm(update, residual, slots.normed);
+  }
   recorder.PlaceArena();
   return recorder.Bind(kArena);
 }
@@ -98,6 +118,65 @@ TEST(StepPlanTest, AStageWaitsForTheOneThatMakesWhatItReads) {
     EXPECT_THAT(plan->stages[i].waits, ElementsAre(i - 1)) << i;
 }
 
+// A residual that a GEMM adds to is what a norm behind it would have folded into it.
+TEST(StepPlanTest, GemmsThatAddToTheResidualAreTheSameStages) {
+  StepModel model;
+  model.gemms_add = true;
+  for (const bool slots_again : {false, true}) {
+    EXPECT_EQ(TextsOf(*TwoLayers(slots_again, model)), TextsOf(*TwoLayers(slots_again)));
+    EXPECT_EQ(WaysOf(*TwoLayers(slots_again, model)), WaysOf(*TwoLayers(slots_again)));
+  }
+}
+
+// Stages' numbers of ops differ, since there are fewer ops; all else is the same.
+TEST(StepPlanTest, GemmsThatGateAreTheSameStages) {
+  for (const bool interleaved : {false, true}) {
+    StepModel model;
+    model.interleaved = interleaved;
+    const auto ops = TwoLayers(true, model);
+    model.gemms_gate = true;
+    const auto gated = TwoLayers(true, model);
+    EXPECT_THAT(
+        TextsOf(*gated),
+        ElementsAre("bindings", "gemm 1 <- rms_norm 0, rope_append 2", "attention_decode 3",
+                    "gemm 4", "gemm 6 <- rms_norm 5", "gemm 7",
+                    "gemm 9 <- rms_norm 8, rope_append 10", "attention_decode 11", "gemm 12",
+                    "gemm 14 <- rms_norm 13", "gemm 15", "rms_norm 16", "bindings"));
+    EXPECT_EQ(WaysOf(*gated), WaysOf(*ops));
+    const absl::StatusOr<StepPlan> want = PlanStep(*ops, kMiB), got = PlanStep(*gated, kMiB);
+    ASSERT_TRUE(want.ok() && got.ok());
+    for (const size_t i : {4, 9}) {
+      const StepGemm &x = want->stages[i].gemm, &y = got->stages[i].gemm;
+      EXPECT_EQ(y.epilogue, interleaved ? StepEpilogue::kGatedNeighbours : StepEpilogue::kGated);
+      EXPECT_TRUE(x.epilogue == y.epilogue && x.activation == y.activation);
+      EXPECT_TRUE(x.m == y.m && x.n == y.n && x.k == y.k && x.ldd == y.ldd && x.c == y.c);
+      EXPECT_TRUE(x.gain == y.gain && x.w == y.w && x.exchanged == y.exchanged);
+    }
+  }
+}
+
+TEST(StepPlanTest, RefusesResidualsBehindActivations) {
+  const StepModel model;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+  recorder.GemmOnto(x, model.hidden, recorder.Slot(model.hidden, /*binding=*/true)).activation =
+      CONCERT_ABI_ACT_SILU;
+  recorder.PlaceArena();
+  EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+            "op 0, gemm: it adds a residual behind its activation");
+}
+
+TEST(StepPlanTest, RefusesScalesOfRows) {
+  const StepModel model;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+  concert_gemm_body& gemm = recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), 64);
+  gemm.a.scales = kStepWeights, gemm.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
+  recorder.PlaceArena();
+  EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+            "op 0, gemm: its rows of A have scales");
+}
+
 TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
   StepModel model;
   model.rows = 33;
@@ -138,25 +217,6 @@ TEST(StepPlanTest, RefusesCachesInFp8) {
   }
 }
 
-// How stages' operands go, and what they wait for.
-std::vector<std::string> WaysOf(const Program& program) {
-  const absl::StatusOr<StepPlan> plan = PlanStep(program, kMiB);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  std::vector<std::string> ways;
-  for (const PlannedStage& stage : plan->stages) {
-    std::string way = absl::StrCat(
-        stage.heads_from.has_value() ? absl::StrCat("of ", *stage.heads_from, " ") : "",
-        stage.exchanges ? "out " : "");
-    if (stage.kind == StageKind::kGemm) {
-      way = absl::StrCat(stage.gemm.a_exchanged ? "a " : "", stage.gemm.c_exchanged ? "c " : "",
-                         stage.gemm.stores_exchanged ? "d " : "",
-                         stage.gemm.stores_d ? "stored " : "");
-    }
-    ways.push_back(absl::StrCat(way, "waits ", absl::StrJoin(stage.waits, ",")));
-  }
-  return ways;
-}
-
 TEST(StepPlanTest, WhatGemmsAndAttentionMakeForOthersGoesThroughTheExchange) {
   EXPECT_THAT(WaysOf(*TwoLayers(true)),
               ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
@@ -166,7 +226,9 @@ TEST(StepPlanTest, WhatGemmsAndAttentionMakeForOthersGoesThroughTheExchange) {
 
 // The second layer reads what the first has appended, which may be anything that it reads.
 TEST(StepPlanTest, ACacheThatOthersAppendToIsReadBehindThem) {
-  EXPECT_THAT(WaysOf(*TwoLayers(true, /*one_cache=*/true)),
+  StepModel model;
+  model.one_cache = true;
+  EXPECT_THAT(WaysOf(*TwoLayers(true, model)),
               ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
                           "a c d waits ", "a stored waits 1", "out waits 6", "a c d waits ",
                           "a d waits ", "a c stored waits ", "waits 10", "waits 11"));

@@ -20,6 +20,9 @@ struct StepModel {
   bool interleaved = false;  // pairs of the rotary embedding and of the gate
   bool second_norm = true;   // else the second half of a layer begins with an op that no fold knows
   bool one_cache = false;    // all layers append to and read the same
+  bool gemms_add = false;    // GEMMs add to the residual, and norms behind them do not
+  bool gemms_gate = false;   // GEMMs gate their products, and no op behind them does
+  bool row_scales = false;   // of what attention makes, which the step kernel does not know
 
   uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
 };
@@ -39,13 +42,33 @@ class StepRecorder {
     return CONCERT_SLOT_HANDLE(slots_.size() - 1);
   }
 
-  void Gemm(uint32_t a, uint32_t k, uint32_t d, uint32_t n) {
+  concert_gemm_body& Gemm(uint32_t a, uint32_t k, uint32_t d, uint32_t n) {
     concert_gemm_body& body = Add(GoodGemm()).body.gemm;
     body.m = model_.rows, body.n = n, body.k = k;
     body.a = {a, 0, 0}, body.w = Weight(uint64_t{n} * k), body.d = {d, 0, 0};
     body.c = body.bias = {};
     body.lda = body.ldw = k, body.ldd = n, body.ldc = 0;
     body.beta = 0;
+    return body;
+  }
+  // With the residual stream as C and D: what a norm that adds to it would do first.
+  concert_gemm_body& GatedGemm(uint32_t a, uint32_t k, uint32_t d) {
+    concert_gemm_body& body = Gemm(a, k, d, 2 * model_.inner);
+    body.ldd = model_.inner;
+    body.activation = CONCERT_ABI_ACT_SILU;
+    body.flags = CONCERT_GEMM_GATED | (model_.interleaved ? CONCERT_GEMM_GATE_INTERLEAVED : 0);
+    return body;
+  }
+  // Whatever numbers are there.
+  void ScaleRows(concert_gemm_body& body) {
+    body.a.scales = kStepWeights, body.a_scales_offset = TableAt(4);
+    body.flags |= CONCERT_GEMM_A_SCALES_PER_ROW;
+  }
+  concert_gemm_body& GemmOnto(uint32_t a, uint32_t k, uint32_t residual) {
+    concert_gemm_body& body = Gemm(a, k, residual, model_.hidden);
+    body.c = body.d, body.ldc = body.ldd, body.beta = 1;
+    body.flags = CONCERT_GEMM_RESIDUAL;
+    return body;
   }
   void Norm(uint32_t x, uint32_t residual, uint32_t out) {
     concert_rms_norm_body& body = Add(GoodRmsNorm()).body.rms_norm;
@@ -165,9 +188,10 @@ struct StepSlots {
   }
 };
 
-// A layer; `update`: what the one before leaves to add to the residual, 0: nothing.
-inline void RecordLayer(StepRecorder& recorder, const StepModel& model, const StepSlots& slots,
-                        uint32_t residual, uint32_t update) {
+// A layer; `update`: what the one before leaves to add to the residual, 0: nothing. Returns what
+// this one leaves.
+inline uint32_t RecordLayer(StepRecorder& recorder, const StepModel& model, const StepSlots& slots,
+                            uint32_t residual, uint32_t update) {
   if (update == 0) {
     recorder.Norm(residual, 0, slots.normed);
   } else {
@@ -176,15 +200,31 @@ inline void RecordLayer(StepRecorder& recorder, const StepModel& model, const St
   recorder.Gemm(slots.normed, model.hidden, slots.heads, model.head_columns());
   recorder.Rope(slots.heads);
   recorder.Attend(slots.heads, slots.attended);
-  recorder.Gemm(slots.attended, model.q_heads * model.dim, slots.update, model.hidden);
-  if (model.second_norm) {
+  const uint32_t attended_columns = model.q_heads * model.dim;
+  const bool adds = model.gemms_add && model.second_norm;
+  concert_gemm_body& projection =
+      adds ? recorder.GemmOnto(slots.attended, attended_columns, residual)
+           : recorder.Gemm(slots.attended, attended_columns, slots.update, model.hidden);
+  if (model.row_scales) recorder.ScaleRows(projection);
+  if (adds) {
+    recorder.Norm(residual, 0, slots.normed);
+  } else if (model.second_norm) {
     recorder.Norm(slots.update, residual, slots.normed);
   } else {
     recorder.Double(slots.update, model.hidden, slots.normed);
   }
-  recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
-  recorder.Gate(slots.gates, slots.inner);
+  if (model.gemms_gate) {
+    recorder.GatedGemm(slots.normed, model.hidden, slots.inner);
+  } else {
+    recorder.Gemm(slots.normed, model.hidden, slots.gates, 2 * model.inner);
+    recorder.Gate(slots.gates, slots.inner);
+  }
+  if (model.gemms_add) {
+    recorder.GemmOnto(slots.inner, model.inner, residual);
+    return 0;
+  }
   recorder.Gemm(slots.inner, model.inner, slots.update, model.hidden);
+  return slots.update;
 }
 
 }  // namespace concert::kernels
