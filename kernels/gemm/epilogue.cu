@@ -1,10 +1,11 @@
 // What cuBLASLt's epilogues lack: silu, bias at any address, every combination that it refuses, and
 // ends that it does not know.
 //
-// In place: the GEMM before it has rounded D to the dtype already, so that D is rounded twice. The second
-// rounding adds at most half a unit in the last place (2^-9 relative in bf16) to the first one's;
-// keeping fp32 in between would cost twice the traffic and a second buffer. From sums in fp32: where
-// more than an activation ends the GEMM. Then D is rounded once, and C may be D.
+// In place: the GEMM before it has rounded D to the dtype already, so that D is rounded twice. The
+// second rounding adds at most half a unit in the last place (2^-9 relative in bf16) to the first
+// one's; keeping fp32 in between would cost twice the traffic and a second buffer.
+// From sums in fp32: where more than an activation ends the GEMM. Then D is rounded once, and C may
+// be D.
 #include "kernels/cuda_api/element.cuh"
 #include "kernels/activation.cuh"
 #include "kernels/gemm/gemm_epilogue.cuh"

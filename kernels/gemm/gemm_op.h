@@ -33,9 +33,8 @@ inline constexpr uint64_t kMaxGemmBatch = 1 << 16;
 //   n / 2 columns. How gates lie is said of no other.
 // - d_dtype: bf16 or fp16 for fp8, else 0 or dtype.
 // - Only fp8 has scales of W or one for all of A. Without a buffer of scales their offset is
-// ignored and the scale is 1; one
-//   per row needs the buffer. Scales begin at a multiple of 4 bytes and may be any
-//   float.
+//   ignored and the scale is 1; one per row needs the buffer. Scales begin at a multiple of 4 bytes
+//   and may be any float.
 // - A row stride is at least the row. A batch stride of an input may be anything, 0 included (one
 //   matrix for the whole batch); matrices of D must not share elements: they lie one after the
 //   other (stride_d >= (m - 1) * ldd + n) or row-interleaved (stride_d >= n, ldd >= (batch - 1) *
