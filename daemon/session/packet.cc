@@ -94,9 +94,10 @@ Received Receive(int socket, Packet& packet) {
                                                                 : Received::kOver;
 }
 
-uint16_t NextType(int socket) {
+std::optional<uint16_t> NextType(int socket) {
   concert_control_header header{};
   const ssize_t size = recv(socket, &header, sizeof(header), MSG_DONTWAIT | MSG_PEEK);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   return size == sizeof(header) ? header.type : 0;
 }
 

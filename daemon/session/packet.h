@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,9 +37,9 @@ enum class Received {
   kOver,     // the client is gone or does not speak the protocol
 };
 Received Receive(int socket, Packet& packet);
-// The type of the next packet, which stays where it is; 0 if there is none or its header is not
-// whole.
-uint16_t NextType(int socket);
+// The type of the next packet, which stays where it is; 0 if its header is not whole or the client
+// is gone. None: nothing to read now.
+std::optional<uint16_t> NextType(int socket);
 
 // Fills in `head` as the answer to `request` and sends it as the first of `bytes` bytes. False if
 // the client does not take it.

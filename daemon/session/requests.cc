@@ -3,7 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +36,9 @@ void Server::HandleReadable(Session& session) {
   if (session.awaits_errand || session.errand != nullptr) return Close(session, {});
   for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
        ++i) {
-    if (MayTakeLong(NextType(session.socket.get()))) return AwaitErrand(session);
+    const std::optional<uint16_t> type = NextType(session.socket.get());
+    if (!type.has_value()) return;  // what comes now may be one that takes long
+    if (MayTakeLong(*type)) return AwaitErrand(session);
     if (!HandleNext(session)) return;
   }
 }

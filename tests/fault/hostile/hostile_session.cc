@@ -11,8 +11,9 @@ namespace {
 // Requests under way at once: more would fill the socket's buffer with replies.
 constexpr int kInFlight = 32;
 
-// Sends `count` requests, the i-th made by `make(i)`, and gives OK replies to `take`. Stops at the
-// first that is not.
+// Sends `count` requests, the i-th made by `make(i)`, and gives those that were granted, with what
+// they were granted, to `take(i, reply)`. Ends with the requests that were under way when the first
+// was not: of these later ones may have been, since others give back meanwhile.
 template <typename Reply, typename Make, typename Take>
 void CallMany(RawClient& client, int count, const Make& make, const Take& take) {
   for (int done = 0; done < count;) {
@@ -26,7 +27,7 @@ void CallMany(RawClient& client, int count, const Make& make, const Take& take) 
       if (packet.size() != sizeof(Reply)) return;
       const auto& reply = *reinterpret_cast<const Reply*>(packet.data());
       ok = ok && reply.reply.status == CONCERT_ABI_OK;
-      if (reply.reply.status == CONCERT_ABI_OK) take(reply);
+      if (reply.reply.status == CONCERT_ABI_OK) take(done + i, reply);
     }
     if (!ok) return;
     done += batch;
@@ -41,7 +42,7 @@ std::unique_ptr<HostileSession> HostileSession::Open(const std::string& socket, 
   CallMany<concert_create_queue_reply>(
       session->client_, queues,
       [](int) { return RawClient::Make<concert_create_queue>(CONCERT_CONTROL_CREATE_QUEUE); },
-      [&](const concert_create_queue_reply& reply) {
+      [&](int, const concert_create_queue_reply& reply) {
         session->queues_.push_back({reply.queue, reply.ticket});
       });
   return session;
@@ -58,7 +59,9 @@ std::vector<uint32_t> HostileSession::JoinAlone(int count, uint32_t ranks) {
         name.copy(join.name, sizeof(join.name));
         return join;
       },
-      [&](const concert_join_communicator_reply& reply) { handles.push_back(reply.communicator); });
+      [&](int, const concert_join_communicator_reply& reply) {
+        handles.push_back(reply.communicator);
+      });
   return handles;
 }
 
@@ -71,15 +74,15 @@ std::vector<uint32_t> HostileSession::Allocate(int count, uint64_t bytes) {
         allocate.bytes = bytes;
         return allocate;
       },
-      [&](const concert_buffer_reply& reply) { handles.push_back(reply.buffer); });
+      [&](int, const concert_buffer_reply& reply) { handles.push_back(reply.buffer); });
   return handles;
 }
 
 std::vector<uint32_t> HostileSession::Seal(const std::vector<uint32_t>& buffers) {
-  std::vector<uint32_t> handles;
+  std::vector<uint32_t> handles(buffers.size(), 0);
   CallMany<concert_buffer_reply>(
       client_, static_cast<int>(buffers.size()), [&](int i) { return MakeSeal(buffers[i]); },
-      [&](const concert_buffer_reply& reply) { handles.push_back(reply.buffer); });
+      [&](int i, const concert_buffer_reply& reply) { handles[i] = reply.buffer; });
   return handles;
 }
 

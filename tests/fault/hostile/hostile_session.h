@@ -24,7 +24,8 @@ class HostileSession {
   std::vector<uint32_t> JoinAlone(int count, uint32_t ranks);
   // Handles of buffers of so many bytes each, fewer if the daemon refuses some.
   std::vector<uint32_t> Allocate(int count, uint64_t bytes);
-  // Handles of what became of these, fewer if the daemon refuses some.
+  // Handles of what became of these, each in its place; 0 for those that are as they were, because
+  // the daemon refused them or one before.
   std::vector<uint32_t> Seal(const std::vector<uint32_t>& buffers);
   void Release(const std::vector<uint32_t>& buffers);
 

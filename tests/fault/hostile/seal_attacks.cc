@@ -11,6 +11,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <span>
@@ -302,10 +303,12 @@ void Sealer::SealEquals(int count) {
   for (int left = count; left > 0; left -= 256) {
     const std::vector<uint32_t> buffers = session_.Allocate(256, kSmallSeal_bytes);
     const std::vector<uint32_t> sealed = session_.Seal(buffers);
-    held.insert(held.end(), sealed.begin(), sealed.end());
-    if (sealed.size() == 256) continue;
+    std::copy_if(sealed.begin(), sealed.end(), std::back_inserter(held),
+                 [](uint32_t handle) { return handle != 0; });
+    const auto refused = std::find(sealed.begin(), sealed.end(), 0u);
+    if (refused == sealed.end() && buffers.size() == 256) continue;
     // Its user may have no more, and is told so. What was sealed has another handle.
-    if (sealed.size() < buffers.size()) held.push_back(Seal(buffers.back()));
+    if (refused != sealed.end()) held.push_back(Seal(buffers[refused - sealed.begin()]));
     session_.Release(buffers);
     break;
   }
