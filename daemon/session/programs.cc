@@ -160,12 +160,12 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
   if (!IsOfBatch(request))
     joining = replicas_.Join(made->program, made->text, session.id, *session.account);
   if (!joining) return EndErrand(session, absl::OkStatus(), reply);
-  UniteReplicas(session, *std::move(joining), reply);
+  UniteReplicas(session, *joining, reply);
 }
 
 // The session's newest program and its replicas. Its client has the answer behind that, so that
 // runs which it submits then go together with theirs.
-void Server::UniteReplicas(Session& session, Replicas::Joining joining,
+void Server::UniteReplicas(Session& session, const Replicas::Joining& joining,
                            concert_program_reply reply) {
   errands_.Begin<Replicas::Made>([this, joining] { return replicas_.MakePass(joining); },
                                  [this, &session, joining, reply](Replicas::Made made) mutable {

@@ -201,7 +201,8 @@ class Server {
   void HandleCreateProgram(Session& session, Packet& packet);
   absl::Status ChargeProgram(Session& session, const concert_create_program& request);
   void FinishProgram(Session& session, absl::StatusOr<MadeProgram> made);
-  void UniteReplicas(Session& session, Replicas::Joining joining, concert_program_reply reply);
+  void UniteReplicas(Session& session, const Replicas::Joining& joining,
+                     concert_program_reply reply);
   void PublishAll(const std::vector<uint32_t>& sessions);
   void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
 
