@@ -247,10 +247,6 @@ void Server::HandleSealBuffer(Session& session, Packet& packet) {
 
 // For the sealed buffer's place in the table. The index of the one that is to be sealed.
 absl::StatusOr<uint32_t> Server::ChargeSeal(Session& session, const concert_seal_buffer& request) {
-  if (request.reserved != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("reserved is ", request.reserved, "; it must be 0"));
-  }
   absl::StatusOr<uint32_t> index = FindBuffer(session, request.buffer);
   if (!index.ok()) return index;
   absl::Status status = CheckSealable(session, *index, request.buffer);

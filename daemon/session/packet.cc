@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+
+#include "absl/strings/str_cat.h"
 
 namespace concert::daemon {
 namespace {
@@ -12,30 +15,44 @@ namespace {
 // What a client may send along: one fd, with an import. Room for more, so that they are closed.
 constexpr size_t kMaxFds = 4;
 
-size_t SizeOf(uint16_t type) {
+struct RequestKind {
+  size_t size = 0;
+  size_t reply_size = 0;
+  size_t reserved_at = 0;  // where a reserved field of 32 bits is besides the header's; 0: nowhere
+};
+
+RequestKind KindOf(uint16_t type) {
   switch (type) {
     case CONCERT_CONTROL_HELLO:
-      return sizeof(concert_hello);
+      return {sizeof(concert_hello), sizeof(concert_hello_reply),
+              offsetof(concert_hello, reserved)};
     case CONCERT_CONTROL_CREATE_QUEUE:
-      return sizeof(concert_create_queue);
+      return {sizeof(concert_create_queue), sizeof(concert_create_queue_reply)};
     case CONCERT_CONTROL_DESTROY_QUEUE:
-      return sizeof(concert_destroy_queue);
+      return {sizeof(concert_destroy_queue), sizeof(concert_control_reply),
+              offsetof(concert_destroy_queue, reserved)};
     case CONCERT_CONTROL_ALLOCATE_BUFFER:
-      return sizeof(concert_allocate_buffer);
+      return {sizeof(concert_allocate_buffer), sizeof(concert_buffer_reply),
+              offsetof(concert_allocate_buffer, reserved)};
     case CONCERT_CONTROL_IMPORT_BUFFER:
-      return sizeof(concert_import_buffer);
+      return {sizeof(concert_import_buffer), sizeof(concert_buffer_reply)};
     case CONCERT_CONTROL_RELEASE_BUFFER:
-      return sizeof(concert_release_buffer);
+      return {sizeof(concert_release_buffer), sizeof(concert_control_reply),
+              offsetof(concert_release_buffer, reserved)};
     case CONCERT_CONTROL_JOIN_COMMUNICATOR:
-      return sizeof(concert_join_communicator);
-    case CONCERT_CONTROL_CREATE_PROGRAM:
-      return sizeof(concert_create_program);
-    case CONCERT_CONTROL_SEAL_BUFFER:
-      return sizeof(concert_seal_buffer);
+      return {sizeof(concert_join_communicator), sizeof(concert_join_communicator_reply),
+              offsetof(concert_join_communicator, reserved)};
     case CONCERT_CONTROL_LEAVE_COMMUNICATOR:
-      return sizeof(concert_leave_communicator);
+      return {sizeof(concert_leave_communicator), sizeof(concert_control_reply),
+              offsetof(concert_leave_communicator, reserved)};
+    case CONCERT_CONTROL_CREATE_PROGRAM:
+      return {sizeof(concert_create_program), sizeof(concert_program_reply)};
+    case CONCERT_CONTROL_SEAL_BUFFER:
+      return {sizeof(concert_seal_buffer), sizeof(concert_buffer_reply),
+              offsetof(concert_seal_buffer, reserved)};
+    default:
+      return {};
   }
-  return 0;
 }
 
 uint32_t AbiStatus(const absl::Status& status) {
@@ -63,9 +80,20 @@ bool Packet::WellFormed() const {
                       size == sizeof(concert_import_buffer) &&
                       as<concert_import_buffer>().kind != CONCERT_IMPORT_CUDA_IPC;
   return header().magic == CONCERT_CONTROL_MAGIC && header().size == size &&
-         size == SizeOf(header().type) &&
+         size == KindOf(header().type).size &&
          fds.size() == (import || header().type == CONCERT_CONTROL_CREATE_PROGRAM ? 1 : 0);
 }
+
+absl::Status Packet::CheckReserved() const {
+  uint32_t reserved = header().reserved;
+  if (const size_t at = KindOf(header().type).reserved_at; reserved == 0 && at != 0)
+    std::memcpy(&reserved, bytes.data() + at, sizeof(reserved));
+  if (reserved == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("reserved of the request is ", reserved, "; it must be 0"));
+}
+
+size_t ReplySize(uint16_t type) { return KindOf(type).reply_size; }
 
 Received Receive(int socket, Packet& packet) {
   iovec data{packet.bytes.data(), packet.bytes.size()};

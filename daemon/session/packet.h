@@ -29,7 +29,13 @@ struct Packet {
   const concert_control_header& header() const { return as<concert_control_header>(); }
   // Whether magic, type, size and number of descriptors are as the protocol has them.
   bool WellFormed() const;
+  // INVALID_ARGUMENT: a reserved field is not 0, which a later version may give a meaning.
+  // REQUIRES: WellFormed().
+  absl::Status CheckReserved() const;
 };
+
+// Of the reply to a request of the type; 0 if there is no such type.
+size_t ReplySize(uint16_t type);
 
 enum class Received {
   kPacket,

@@ -99,6 +99,8 @@ void Server::HandlePacket(Session& session, Packet& packet) {
     Close(session, {CONCERT_ABI_INVALID_ARGUMENT, CONCERT_MESSAGE_SESSION_CLOSED, {}});
     return;
   }
+  if (const absl::Status status = packet.CheckReserved(); !status.ok())
+    return Refuse(session, packet, status);
   switch (type) {
     case CONCERT_CONTROL_CREATE_QUEUE:
       return HandleCreateQueue(session, packet);
@@ -119,6 +121,20 @@ void Server::HandlePacket(Session& session, Packet& packet) {
     case CONCERT_CONTROL_LEAVE_COMMUNICATOR:
       return HandleLeaveCommunicator(session, packet);
   }
+}
+
+// Before it is known what the request wants: its reply says nothing else.
+void Server::Refuse(Session& session, const Packet& request, const absl::Status& status) {
+  union {
+    concert_control_reply head;
+    concert_create_queue_reply queue;
+    concert_buffer_reply buffer;
+    concert_join_communicator_reply communicator;
+    concert_program_reply program;
+  } reply{};
+  const size_t bytes = ReplySize(request.header().type);
+  CONCERT_CHECK(bytes <= sizeof(reply));
+  SendBytes(session, request, status, reply.head, bytes, {});
 }
 
 // Without waiting: a client that does not read its replies loses its session.

@@ -107,7 +107,7 @@ class Server {
   // Sessions begin and end (server_sessions.cc).
   void HandleConnection(Connection& connection);
   void HandleHello(Connection connection, const Packet& packet);
-  absl::Status OpenSession(Session& session, const concert_hello& hello);
+  absl::Status OpenSession(Session& session, const Packet& packet);
   uint32_t NextSessionId();
   absl::Status MakeMemory(Session& session, const concert_hello& hello);
   void Introduce(const Session& session);
@@ -137,6 +137,7 @@ class Server {
             std::span<const int> fds = {}) {
     SendBytes(session, request, status, HeadOf(reply), sizeof(reply), fds);
   }
+  void Refuse(Session& session, const Packet& request, const absl::Status& status);
   void SendBytes(Session& session, const Packet& request, const absl::Status& status,
                  concert_control_reply& reply, size_t bytes, std::span<const int> fds);
   // What every reply begins with.

@@ -48,7 +48,7 @@ void Server::HandleHello(Connection connection, const Packet& packet) {
   session.pid = connection.pid;
   session.connected_at_ns = connection.since_ns;
   session.socket = std::move(connection.socket);
-  if (const absl::Status status = OpenSession(session, packet.as<concert_hello>()); !status.ok()) {
+  if (const absl::Status status = OpenSession(session, packet); !status.ok()) {
     counters_.refused.fetch_add(1, std::memory_order_relaxed);
     Reply(session.socket.get(), packet, status, reply.reply, sizeof(reply), {});
     connection.account->Release(Resource::kDescriptors);
@@ -84,13 +84,15 @@ uint32_t Server::NextSessionId() {
 }
 
 // Charges for the session and makes all that it needs. On an error nothing is left behind.
-absl::Status Server::OpenSession(Session& session, const concert_hello& hello) {
+absl::Status Server::OpenSession(Session& session, const Packet& packet) {
+  const concert_hello& hello = packet.as<concert_hello>();
   if (hello.abi_major != CONCERT_ABI_MAJOR) {
     return absl::FailedPreconditionError(
         absl::StrCat("the client speaks ABI ", hello.abi_major, ".", hello.abi_minor,
                      ", this daemon ", CONCERT_ABI_MAJOR, ".", CONCERT_ABI_MINOR,
                      "; use a libconcert of the daemon's major version"));
   }
+  if (absl::Status status = packet.CheckReserved(); !status.ok()) return status;
   if (draining_ || closing_all_)
     return absl::UnavailableError("the daemon is draining and takes no new sessions");
   const uint64_t all = (uint64_t{1} << engine_.gpu_count()) - 1;  // at most CONCERT_MAX_RINGS

@@ -104,6 +104,54 @@ TEST_F(ControlProtocolTest, ARingForAGpuThatIsNotThereIsRefused) {
   EXPECT_THAT(reply.reply.message, HasSubstr("gpu_mask is 9223372036854775808"));
 }
 
+// A later version may give them a meaning, so that a client may not take them for granted.
+TEST_F(ControlProtocolTest, ReservedFieldsAreRefusedAndTheSessionGoesOn) {
+  const auto refused = [](uint32_t status, const char* message) {
+    EXPECT_EQ(status, static_cast<uint32_t>(CONCERT_ABI_INVALID_ARGUMENT));
+    EXPECT_STREQ(message, "reserved of the request is 5; it must be 0");
+  };
+  auto hello = RawClient::Make<concert_hello>(CONCERT_CONTROL_HELLO);
+  hello.abi_major = CONCERT_ABI_MAJOR;
+  hello.reserved = 5;
+  {
+    RawClient stranger(daemon_.socket());
+    const auto reply = stranger.Call<concert_hello_reply>(hello);
+    refused(reply.reply.status, reply.reply.message);
+    EXPECT_TRUE(stranger.WaitForHangup());
+  }
+
+  RawClient client(daemon_.socket());
+  ASSERT_TRUE(client.Hello());
+  const auto spoiled = [&]<typename Reply>(auto request, Reply) {
+    SCOPED_TRACE(request.header.type);
+    if constexpr (requires { request.reserved; }) {
+      request.reserved = 5;
+    } else {
+      request.header.reserved = 5;
+    }
+    const auto reply = client.Call<Reply>(request);
+    const auto& head = reinterpret_cast<const concert_control_reply&>(reply);
+    refused(head.status, head.message);
+  };
+  spoiled(RawClient::Make<concert_create_queue>(CONCERT_CONTROL_CREATE_QUEUE),
+          concert_create_queue_reply{});
+  spoiled(RawClient::Make<concert_destroy_queue>(CONCERT_CONTROL_DESTROY_QUEUE),
+          concert_control_reply{});
+  spoiled(RawClient::Make<concert_release_buffer>(CONCERT_CONTROL_RELEASE_BUFFER),
+          concert_control_reply{});
+  spoiled(RawClient::Make<concert_seal_buffer>(CONCERT_CONTROL_SEAL_BUFFER),
+          concert_buffer_reply{});
+  spoiled(RawClient::Make<concert_join_communicator>(CONCERT_CONTROL_JOIN_COMMUNICATOR),
+          concert_join_communicator_reply{});
+  spoiled(RawClient::Make<concert_leave_communicator>(CONCERT_CONTROL_LEAVE_COMMUNICATOR),
+          concert_control_reply{});
+  // One that is an errand, whose session is then read on.
+  auto allocate = RawClient::Make<concert_allocate_buffer>(CONCERT_CONTROL_ALLOCATE_BUFFER);
+  allocate.bytes = 4096;
+  spoiled(allocate, concert_buffer_reply{});
+  EXPECT_NE(client.AllocateBuffer(4096), 0u);
+}
+
 TEST_F(ControlProtocolTest, ASecondHelloEndsTheSession) {
   RawClient client(daemon_.socket());
   ASSERT_TRUE(client.Hello());
