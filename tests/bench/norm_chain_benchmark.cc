@@ -8,7 +8,6 @@
 // without its norms; medians over rounds. Weights rotate through at least 180 MB. Every daemon's
 // result is compared with the first one's.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -24,6 +23,7 @@
 #include "concert/concert.hpp"
 #include "tests/bench/private_daemon.h"
 #include "tests/bench/statistics.h"
+#include "tests/support/bf16.h"
 
 namespace concert::bench {
 namespace {
@@ -44,9 +44,6 @@ struct Shape {
   uint64_t weight_bytes() const { return uint64_t{2} * hidden * hidden; }
   int sets() const { return static_cast<int>(1 + kLeastWeightBytes / (weight_bytes() * kSteps)); }
 };
-
-uint16_t ToBf16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
-float FromBf16(uint16_t value) { return std::bit_cast<float>(uint32_t{value} << 16); }
 
 [[noreturn]] void Die(const std::string& what) {
   std::fprintf(stderr, "norm_chain_benchmark: %s\n", what.c_str());
@@ -139,7 +136,7 @@ class Chains {
                    float scale) {
     std::vector<uint16_t> values(bytes / 2);
     for (uint16_t& value : values) {
-      value = ToBf16(scale * (static_cast<float>(random() >> 8) * 0x1p-23f - 1));
+      value = test::ToBf16(scale * (static_cast<float>(random() >> 8) * 0x1p-23f - 1));
     }
     OrDie(buffer.Write(values.data(), bytes, offset));
   }
@@ -162,7 +159,7 @@ struct Entrant {
 double Difference(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
   double largest = 0, difference = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    const double x = FromBf16(a[i]), y = FromBf16(b[i]);
+    const double x = test::FromBf16(a[i]), y = test::FromBf16(b[i]);
     if (std::isnan(x) || std::isnan(y)) return std::numeric_limits<double>::quiet_NaN();
     largest = std::max(largest, std::abs(x));
     difference = std::max(difference, std::abs(x - y));

@@ -6,13 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "tests/bench/chain_client.h"
 #include "tests/bench/daemon_contender.h"
+#include "tests/support/bf16.h"
 
 namespace concert::bench {
 namespace {
 
 // Of one row.
 int32_t ArgmaxOf(const uint16_t* logits, uint32_t columns) {
-  const auto less = [](uint16_t a, uint16_t b) { return FromBf16(a) < FromBf16(b); };
+  const auto less = [](uint16_t a, uint16_t b) { return test::FromBf16(a) < test::FromBf16(b); };
   return static_cast<int32_t>(std::max_element(logits, logits + columns, less) - logits);
 }
 

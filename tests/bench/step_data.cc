@@ -1,11 +1,11 @@
 #include "tests/bench/step_data.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "tests/bench/random_numbers.h"
+#include "tests/support/bf16.h"
 
 namespace concert::bench {
 namespace {
@@ -15,12 +15,6 @@ constexpr double kTheta = 10'000;
 // Of q * k / sqrt(head_dim) in standard deviations: some tokens count, not one alone.
 constexpr float kScoreScale = 2;
 
-// Rounds to nearest, ties to even. No NaN comes here.
-uint16_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 // Four numbers of 16 bits from each random one: uniform in [middle - reach, middle + reach).
 void FillRow(uint64_t seed, float middle, float reach, uint16_t* out, uint64_t count) {
   Random random(seed);
@@ -28,7 +22,7 @@ void FillRow(uint64_t seed, float middle, float reach, uint16_t* out, uint64_t c
     uint64_t bits = random.Next();
     for (uint64_t j = i; j < std::min(i + 4, count); ++j, bits >>= 16) {
       const auto number = static_cast<float>(static_cast<int16_t>(bits & 0xFFFF));
-      out[j] = ToBf16(middle + reach * 0x1p-15f * number);
+      out[j] = test::ToBf16(middle + reach * 0x1p-15f * number);
     }
   }
 }
@@ -63,8 +57,6 @@ float ReachOf(StepTensor tensor, const StepModel& model, uint64_t columns) {
 uint64_t Mix(uint64_t a, uint64_t b) { return Random(a ^ Random(b).Next()).Next(); }
 
 }  // namespace
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 std::vector<uint16_t> SwapInPages(const std::vector<uint16_t>& pages, uint32_t slow, uint32_t fast,
                                   uint32_t head_dim) {

@@ -94,8 +94,6 @@ class StepData {
   std::vector<int32_t> page_table_;
 };
 
-float FromBf16(uint16_t bits);
-
 }  // namespace concert::bench
 
 #endif  // CONCERT_TESTS_BENCH_STEP_DATA_H_

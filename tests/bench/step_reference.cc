@@ -6,6 +6,7 @@
 
 #include "Eigen/Core"
 #include "tests/bench/random_numbers.h"
+#include "tests/support/bf16.h"
 
 namespace concert::bench {
 namespace {
@@ -20,7 +21,7 @@ constexpr double kRoundingsOfLayer = 8, kLayersOfEnds = 2;
 
 Matrix ToMatrix(const std::vector<uint16_t>& bits, uint64_t columns) {
   Matrix matrix(bits.size() / columns, columns);
-  std::ranges::transform(bits, matrix.data(), FromBf16);
+  std::ranges::transform(bits, matrix.data(), test::FromBf16);
   return matrix;
 }
 
@@ -166,7 +167,7 @@ class Reference {
     const auto& left = tensor == StepTensor::kKeys ? cache_[layer].keys : cache_[layer].values;
     for (uint32_t token = old; token < length; ++token) {
       const uint16_t* const row = &left[data_.SlotOf(sequence, token) * columns];
-      std::transform(row, row + columns, cached.row(token).data(), FromBf16);
+      std::transform(row, row + columns, cached.row(token).data(), test::FromBf16);
     }
     return cached;
   }
@@ -232,13 +233,13 @@ ExpectedStep ReferenceStep(const StepData& data, std::span<const LayerCache> cac
 
 double StepError(const ExpectedStep& expected, StepExtent extent,
                  std::span<const uint16_t> results) {
-  const auto finite = [](uint16_t bits) { return std::isfinite(FromBf16(bits)); };
+  const auto finite = [](uint16_t bits) { return std::isfinite(test::FromBf16(bits)); };
   if (!std::isfinite(expected.cache_error) || !std::ranges::all_of(results, finite)) return NAN;
   double error = 0, size = 0;
   auto right = expected.values.begin();
   for (const uint32_t row : expected.rows) {
     for (const uint16_t bits : results.subspan(row * extent.columns, extent.columns)) {
-      const double difference = FromBf16(bits) - *right;
+      const double difference = test::FromBf16(bits) - *right;
       error += difference * difference;
       size += double{*right} * *right;
       ++right;

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/examples/bf16.h"
+#include "tests/support/bf16.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
 #include "tests/support/small_model.h"
@@ -23,7 +23,6 @@ namespace concert::test {
 namespace {
 
 using daemon::Resource;
-using demo::FromBf16;
 
 constexpr std::chrono::seconds kTimeout{30};
 constexpr uint32_t kFloats = 16;

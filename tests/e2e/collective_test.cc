@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "daemon/telemetry/records.h"
+#include "tests/support/bf16.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
 
@@ -34,11 +34,9 @@ std::vector<float> SmallIntegers(size_t count, std::mt19937& random) {
   return values;
 }
 
-std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
+std::vector<uint16_t> AllToBf16(const std::vector<float>& values) {
   std::vector<uint16_t> bits(values.size());
-  std::transform(values.begin(), values.end(), bits.begin(), [](float value) {
-    return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-  });
+  std::transform(values.begin(), values.end(), bits.begin(), ToBf16);
   return bits;
 }
 
@@ -66,8 +64,8 @@ struct Rank {
         a(SmallIntegers(kM * kK, random)),
         w(SmallIntegers(kN * kK, random)),
         src(SmallIntegers(kCount, random)),
-        a_buffer(MakeBuffer(session, ToBf16(a), rank)),
-        w_buffer(MakeBuffer(session, ToBf16(w), rank)),
+        a_buffer(MakeBuffer(session, AllToBf16(a), rank)),
+        w_buffer(MakeBuffer(session, AllToBf16(w), rank)),
         d_buffer(MakeBuffer(session, std::vector<uint16_t>(kM * kN), rank)),
         src_buffer(MakeBuffer(session, src, rank)),
         dst_buffer(MakeBuffer(session, std::vector<float>(kCount), rank)) {}
@@ -144,7 +142,7 @@ class CollectiveBesideGemmsTest : public testing::Test {
             d[i * kN + j] += rank.a[i * kK + l] * rank.w[j * kK + l];
         }
       }
-      EXPECT_TRUE(Read<uint16_t>(rank.d_buffer, kM * kN) == ToBf16(d));
+      EXPECT_TRUE(Read<uint16_t>(rank.d_buffer, kM * kN) == AllToBf16(d));
       std::vector<float> sum = ranks_[0].src;
       for (size_t i = 0; i < kCount; ++i) sum[i] += ranks_[1].src[i];
       EXPECT_TRUE(Read<float>(rank.dst_buffer, kCount) == sum);

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "tests/support/bf16.h"
+
 namespace concert::tests {
 namespace {
 
@@ -20,9 +22,9 @@ struct Difference {
   double error = 0, norm = 0, largest = 0;  // squares
 
   void Add(uint16_t result, uint16_t right) {
-    const double difference = FromBf16(result) - FromBf16(right);
+    const double difference = test::FromBf16(result) - test::FromBf16(right);
     error += difference * difference;
-    norm += double{FromBf16(right)} * FromBf16(right);
+    norm += double{test::FromBf16(right)} * test::FromBf16(right);
     largest = std::max(largest, difference * difference);
   }
   void Add(const Difference& other) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/program/program_op.h"
+#include "tests/support/bf16.h"
 
 namespace concert::tests {
 namespace {
@@ -28,17 +28,11 @@ uint64_t Aligned(uint64_t bytes) {
          kernels::kArenaAlignment;
 }
 
-// Rounds to nearest, ties to even. No NaN comes here.
-uint16_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 // `to`: `count` elements of bf16, uniform in [middle - reach, middle + reach).
 void FillUniform(std::mt19937& random, uint8_t* to, uint64_t count, float middle, float reach) {
   for (uint64_t i = 0; i < count; ++i) {
     const float uniform = static_cast<float>(static_cast<int32_t>(random())) * 0x1p-31f;
-    const uint16_t element = ToBf16(middle + reach * uniform);
+    const uint16_t element = test::ToBf16(middle + reach * uniform);
     std::memcpy(to + kElementBytes * i, &element, kElementBytes);
   }
 }
@@ -49,8 +43,6 @@ void Put(std::vector<uint8_t>& block, uint64_t at, const std::vector<T>& values)
 }
 
 }  // namespace
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 std::string ModelShape::Describe() const {
   return absl::StrCat("hidden ", hidden, ", heads ", q_heads, "/", kv_heads, " x ", head_dim, " (",

@@ -155,8 +155,6 @@ class HostModel {
   std::unique_ptr<kernels::Program> program_;
 };
 
-float FromBf16(uint16_t bits);
-
 }  // namespace concert::tests
 
 #endif  // CONCERT_TESTS_GPU_MODEL_STEP_H_

@@ -2,12 +2,12 @@
 #ifndef CONCERT_TESTS_SUPPORT_SMALL_MODEL_H_
 #define CONCERT_TESTS_SUPPORT_SMALL_MODEL_H_
 
-#include <bit>
 #include <cstdint>
 #include <random>
 #include <vector>
 
 #include "client/include/concert/concert.hpp"
+#include "tests/support/bf16.h"
 
 namespace concert::test {
 
@@ -98,10 +98,7 @@ inline void SubmitStep(Queue& queue, const Model& model, const StepMemory& memor
 
 inline Buffer RandomBf16(const Session& session, size_t count, std::mt19937& random) {
   std::vector<uint16_t> bits(count);
-  for (uint16_t& value : bits) {
-    const float number = static_cast<float>(random() % 2001) / 4000.f - 0.25f;
-    value = static_cast<uint16_t>(std::bit_cast<uint32_t>(number) >> 16);
-  }
+  for (uint16_t& value : bits) value = ToBf16(static_cast<float>(random() % 2001) / 4000.f - 0.25f);
   Buffer buffer = session.Allocate(count * kElement).value();
   buffer.Write(bits.data(), count * kElement).Check();
   return buffer;

@@ -198,7 +198,8 @@ void Sealer::SealTwice() {
   const std::vector<uint32_t> own = session_.Allocate(1, kSmallSeal_bytes);
   if (own.empty()) return;
   const std::string name = "buffer " + std::to_string(own[0]);
-  ExpectRefused(client(), own[0], CONCERT_ABI_INVALID_ARGUMENT, "reserved of the request is 5", "it must be 0", 5);
+  ExpectRefused(client(), own[0], CONCERT_ABI_INVALID_ARGUMENT, "reserved of the request is 5",
+                "it must be 0", 5);
   const uint32_t sealed = Seal(own[0]);
   if (sealed == 0) return session_.Release(own);
   ExpectRefused(client(), own[0], CONCERT_ABI_NOT_FOUND, name + " is not a buffer of this session",
