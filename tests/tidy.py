@@ -197,7 +197,7 @@ def main():
             findings += budgets(name, text)
         if name.endswith((".js", ".css")):
             findings += sizes(name, text)
-        if code and name.endswith((".h", ".cc")):
+        if code and name.endswith((".h", ".cc", ".cu", ".cuh")):
             findings += sizes(name, text)
             findings += long_functions(name, text)
         findings += light(name, text)

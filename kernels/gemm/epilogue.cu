@@ -6,8 +6,8 @@
 // one's; keeping fp32 in between would cost twice the traffic and a second buffer.
 // From sums in fp32: where more than an activation ends the GEMM. Then D is rounded once, and C may
 // be D.
-#include "kernels/cuda_api/element.cuh"
 #include "kernels/activation.cuh"
+#include "kernels/cuda_api/element.cuh"
 #include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/gemm_kernel_args.h"
 

@@ -48,7 +48,8 @@ __device__ void StoreTile(const GemmArgs& args, uint64_t member, uint32_t first_
         epilogue.Store(epilogue.Before(sums[0][i][j], row, column), row, column);
       } else {
         epilogue.StoreGated(epilogue.Before(sums[0][i][j], row, epilogue.GateOf(column)),
-                            epilogue.Before(sums[1][i][j], row, epilogue.UpOf(column)), row, column);
+                            epilogue.Before(sums[1][i][j], row, epilogue.UpOf(column)), row,
+                            column);
       }
     }
   }

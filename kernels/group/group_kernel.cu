@@ -158,6 +158,28 @@ __device__ __forceinline__ void HandOver(const GroupArgs& args, const Shared& sh
   }
 }
 
+// Says that a stage has been read: one thread of each warp, to every block that loads for this one.
+template <class Config>
+class EmptySignal {
+ public:
+  __device__ __forceinline__ EmptySignal(const Shared& shared, int thread)
+      : sends_((thread & 31) < Config::kBlocks),
+        empty_(Config::kBlocks == 2 ? InBlock(shared.empty, thread & 1) : shared.empty) {}
+
+  __device__ __forceinline__ void operator()(int stage) const {
+    if (!sends_) return;
+    if constexpr (Config::kBlocks == 2) {
+      ArriveInCluster(empty_ + 8 * stage);
+    } else {
+      Arrive(empty_ + 8 * stage);
+    }
+  }
+
+ private:
+  const bool sends_;
+  const uint32_t empty_;
+};
+
 // One item. kN rows of A per warpgroup; kShareW: both take the same 64 rows of W. True if there is
 // nothing left to tell the storing thread: `next` is the end, and StoreLast() has said so.
 template <class Config, int kN, bool kShareW>
@@ -165,22 +187,12 @@ __device__ __forceinline__ bool Compute(const GroupArgs& args, const Shared& sha
                                         const Item& item, const Item& next, Ring& ring,
                                         Handover& handover, int warpgroup, int thread) {
   using Format = typename Config::Format;
-  constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes, kARows = kShareW ? 2 * kN : kN;
+  constexpr int kWBytes = (kShareW ? 64 : 128) * kRowBytes;
   // Of a last tile that is computed in part, that of the whole.
   const int stage_bytes = kWBytes + Uniform(item.a_rows()) * kRowBytes;
   ring = {Uniform(ring.stage), StagesOf<Config>(stage_bytes), Uniform(ring.phases)};
   const int blocks = Uniform(item.k_end() - item.k_begin());
-  // One thread of each warp for every block that loads for this one.
-  const bool signals_empty = (thread & 31) < Config::kBlocks;
-  const uint32_t empty = Config::kBlocks == 2 ? InBlock(shared.empty, thread & 1) : shared.empty;
-  const auto signal_empty = [&](int stage) {
-    if (!signals_empty) return;
-    if constexpr (Config::kBlocks == 2) {
-      ArriveInCluster(empty + 8 * stage);
-    } else {
-      Arrive(empty + 8 * stage);
-    }
-  };
+  const EmptySignal<Config> signal_empty(shared, thread);
   float d[kN / 2];
   const auto multiply = [&](bool first) {
     WaitParity(shared.full + 8 * ring.stage, ring.parity());
