@@ -64,8 +64,7 @@ bool Telemetry::BeginTrace() {
 
 bool Telemetry::TraceIsFull() {
   MutexLock lock(mutex_);
-  CONCERT_CHECK(trace_ != nullptr);
-  return trace_->full();
+  return trace_ == nullptr || trace_->full();
 }
 
 Trace Telemetry::EndTrace() {

@@ -80,7 +80,7 @@ class Telemetry {
   // From here on every record is kept, until there is no more room. False if there is a trace
   // already: one at a time, so that memory is bounded. Without one nothing is kept.
   bool BeginTrace();
-  // Whether more would find no room. REQUIRES: a trace.
+  // Whether more would not be kept: there is no room, or no trace.
   bool TraceIsFull();
   // REQUIRES: a trace.
   Trace EndTrace();
