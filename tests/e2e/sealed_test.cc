@@ -323,7 +323,8 @@ TEST_F(SealedTest, UnknownHandlesAreRefused) {
     EXPECT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND)) << handle;
     EXPECT_THAT(reply.reply.message, HasSubstr("is not a buffer of this session; name one that"));
   }
-  EXPECT_THAT(seal(buffer, 5).reply.message, HasSubstr("reserved is 5; it must be 0"));
+  EXPECT_THAT(seal(buffer, 5).reply.message,
+              HasSubstr("reserved of the request is 5; it must be 0"));
   const concert_buffer_reply sealed = seal(buffer);
   EXPECT_EQ(sealed.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK));
   EXPECT_NE(sealed.buffer, buffer);
