@@ -34,6 +34,13 @@ policies::DeviceModel Model() {
   return model;
 }
 
+// What the host takes for a launch is part of what is measured, in real time.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr double kHost_us = 5;
+#else
+constexpr double kHost_us = 0;
+#endif
+
 class CollectiveTunerTest : public testing::Test {
  protected:
   CollectiveTunerTest() {
@@ -91,9 +98,10 @@ TEST_F(CollectiveTunerTest, FindsTheCurvesOfASimulatedNode) {
     SCOPED_TRACE(policies::kTransportNames[static_cast<size_t>(stored.transport)]);
     EXPECT_LT(stored.fit_error, 0.03);
     const TransportCurve truth = Model().transport_curves.Of(stored.transport, 2);
-    EXPECT_NEAR(stored.curve.floor_us, truth.floor_us + launch_us, 0.05 * truth.floor_us);
+    EXPECT_NEAR(stored.curve.floor_us, truth.floor_us + launch_us,
+                0.05 * truth.floor_us + kHost_us);
     if (truth.small_bytes > 0) {
-      EXPECT_NEAR(stored.curve.small_floor_us, truth.small_floor_us + launch_us, 1);
+      EXPECT_NEAR(stored.curve.small_floor_us, truth.small_floor_us + launch_us, 1 + kHost_us);
     }
     EXPECT_NEAR(stored.curve.bytes_per_s_per_sm, truth.bytes_per_s_per_sm,
                 0.05 * truth.bytes_per_s_per_sm);
