@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/support/bf16.h"
 #include "tests/support/e4m3.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
@@ -122,7 +122,7 @@ TEST_P(ServiceTest, AnFp8GemmComesBackRight) {
   std::vector<uint16_t> bits(kM * kN);
   d_buffer.Read(bits.data(), bits.size() * 2).Check();
   std::vector<float> d;
-  for (const uint16_t word : bits) d.push_back(std::bit_cast<float>(uint32_t{word} << 16));
+  for (const uint16_t word : bits) d.push_back(FromBf16(word));
   EXPECT_LT(RelativeError(d, Reference(a, w, kM, kN, kK)), 4e-3);  // of bf16
 }
 

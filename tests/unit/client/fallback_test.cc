@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "concert/concert.hpp"
+#include "tests/support/bf16.h"
 #include "tests/support/seed.h"
 
 namespace concert {
@@ -117,7 +117,7 @@ class Fp8FallbackTest : public FallbackTest {
     std::vector<uint16_t> bits(kM * kN);
     d_.Read(bits.data(), bits.size() * 2).Check();
     for (uint32_t at = 0; at < bits.size(); ++at) {
-      ASSERT_EQ(std::bit_cast<float>(uint32_t{bits[at]} << 16), 32 * scale(at / kN, at % kN)) << at;
+      ASSERT_EQ(test::FromBf16(bits[at]), 32 * scale(at / kN, at % kN)) << at;
     }
   }
 

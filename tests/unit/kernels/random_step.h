@@ -2,25 +2,22 @@
 #ifndef CONCERT_TESTS_UNIT_KERNELS_RANDOM_STEP_H_
 #define CONCERT_TESTS_UNIT_KERNELS_RANDOM_STEP_H_
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
 #include <vector>
 
+#include "tests/support/bf16.h"
 #include "tests/unit/kernels/step_recorder.h"
 
 namespace concert::kernels {
 
 inline float Load(Address base, uint64_t element) {
-  const auto bits = reinterpret_cast<const uint16_t*>(base)[element];
-  return std::bit_cast<float>(uint32_t{bits} << 16);
+  return test::FromBf16(reinterpret_cast<const uint16_t*>(base)[element]);
 }
 inline void Store(Address base, uint64_t element, float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-  reinterpret_cast<uint16_t*>(base)[element] = static_cast<uint16_t>(rounded >> 16);
+  reinterpret_cast<uint16_t*>(base)[element] = test::ToBf16(value);
 }
 
 // Memory of a program, with random contents.
