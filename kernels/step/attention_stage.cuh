@@ -58,15 +58,19 @@ class AttentionStage {
       const uint32_t slots = min(kSlotsAtOnce, max(1u, (left + Slot::kTokens - 1) / Slot::kTokens));
       for (uint32_t i = 0; i < kStepFeeders; ++i) ring_.Wait(slots - min(slots, i + 1));
       const uint32_t portion = threadIdx.x / 32 * Warp::kTokens;  // of this warp
+      const uint32_t within = portion % Slot::kTokens;
+      char* slot = nullptr;  // with tokens of this warp
       if (portion < left) {
-        char* const slot = ring_.Wait(portion / Slot::kTokens);
-        const uint32_t within = portion % Slot::kTokens;
+        slot = ring_.Wait(portion / Slot::kTokens);
         if (portion + Warp::kTokens > left) ClearBehind(slot, within, left - portion);
         if (Slot::HeaderOf(slot).any_appended) TakeAppended(chunk, slot, within);
-        if (!q_is_there) AwaitQ(chunk, attention);
-        q_is_there = true;
-        attention.Add(op_, slot, within, portion, left);
       }
+      // The first warp awaits q without tokens, too: until then what the chunk leaves could take
+      // the place of what others have not read yet, as the sums of the attention before
+      // (WaitPlanner).
+      if (!q_is_there && (slot != nullptr || portion == 0)) AwaitQ(chunk, attention);
+      q_is_there = true;
+      if (slot != nullptr) attention.Add(op_, slot, within, portion, left);
       ring_.Release(slots);
       if (left <= kSlotsAtOnce * Slot::kTokens) break;
     }

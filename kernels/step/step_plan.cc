@@ -157,8 +157,8 @@ Need NeedOf(const Draft& later, const Draft& earlier, bool takes_heads) {
 // Each stage waits for what it needs, but for what those have waited for. A stage that has ended
 // has been waited for in full: some block that took part in it waited for all it needs. Whoever has
 // read a whole result from the exchange knows as much, but for what is visible; and whoever has
-// read some of it knows what its makers knew. What every block has waited for it need not wait for
-// again.
+// read some of it, as every item of attention reads q, knows what its makers knew. What every block
+// has waited for it need not wait for again.
 class WaitPlanner {
  public:
   explicit WaitPlanner(std::vector<Draft>& drafts)
