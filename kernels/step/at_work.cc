@@ -5,10 +5,6 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// A client that has not been seen while others were, so many times, is no longer at work: steps of
-// one model may take several times as long as another's.
-constexpr uint64_t kIdleAfter = 3 * AtWork::kMaxClients;
-
 // Of splitmix64: sums of what it makes of different clients differ.
 uint64_t Mixed(uint64_t client) {
   client += 0x9e3779b97f4a7c15;
@@ -37,13 +33,14 @@ void AtWork::CountRecent() {
   high_ = others_ = 0;
   only_programs_ = true;
   others_compute_ = false;
-  company_ = 0;
+  company_ = longest_away_ = 0;
   for (const Recent& recent : recent_) {
     if (recent.order == 0 || recent.order + kIdleAfter <= seen_) continue;
     ++(recent.op.high ? high_ : others_);
     only_programs_ = only_programs_ && recent.op.program;
     others_compute_ = others_compute_ || (!recent.op.high && recent.op.arithmetic);
     company_ += Mixed(recent.op.client);
+    longest_away_ = std::max(longest_away_, seen_ - recent.order);
   }
 }
 

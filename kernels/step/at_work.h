@@ -21,6 +21,9 @@ struct SeenOp {
 class AtWork {
  public:
   static constexpr size_t kMaxClients = 16;  // more are taken for so many
+  // A client that has not been seen while others were, so many times, is no longer at work: steps
+  // of one model may take several times as long as another's.
+  static constexpr uint64_t kIdleAfter = 3 * kMaxClients;
 
   void See(const SeenOp& op);
 
@@ -33,6 +36,8 @@ class AtWork {
   bool only_programs() const { return only_programs_; }    // of each the last op was a run
   // A number of these clients, which differs from others'.
   uint64_t company() const { return company_; }
+  // Ops that were seen since that of whichever of them has not been seen for longest.
+  uint64_t longest_away() const { return longest_away_; }
 
  private:
   struct Recent {
@@ -46,7 +51,7 @@ class AtWork {
   SeenOp last_;
   int high_ = 0, others_ = 0;
   bool only_programs_ = true, others_compute_ = false;
-  uint64_t company_ = 0;
+  uint64_t company_ = 0, longest_away_ = 0;
 };
 
 }  // namespace concert::kernels::cuda

@@ -1,34 +1,34 @@
 #include "kernels/step/engine_contest.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace concert::kernels::cuda {
 
-bool EngineContest::StepWanted(uint64_t company, int clients, double work, int64_t now_ns) {
-  Trial& trial = TrialOf(company);
+bool EngineContest::StepWanted(const Run& run) {
+  const bool others_before = std::exchange(last_company_, run.company) != run.company;
+  if (run.clients == 1) return true;
+  Trial& trial = TrialOf(run.company);
   // What was counted before others came or went is of another time.
-  if (company != last_company_ && trial.phase != Phase::kDecided) trial.runs = 0;
-  last_company_ = company;
+  if (others_before && trial.phase != Phase::kDecided) BeginPhase(trial.phase, trial);
   if (trial.phase == Phase::kDecided) {
-    const int64_t contest = int64_t{2} * (kSettlingRuns + kCountedRuns) * clients;
-    if (trial.runs++ < kRunsBetween * contest) return trial.step_won;
-    trial.phase = Phase::kStep;
-    trial.runs = 0;
+    if (trial.runs_left-- > 0) return trial.step_won;
+    BeginPhase(Phase::kStep, trial);
   }
   const Phase phase = trial.phase;
-  if (Count(clients, work, now_ns, trial)) {
-    const int64_t ns = std::max<int64_t>(1, now_ns - trial.begin_ns - trial.longest_gap_ns);
-    const double rate = trial.work / static_cast<double>(ns);
-    if (phase == Phase::kStep) {
-      trial.step_rate = rate;
-      trial.phase = Phase::kGraph;
-    } else {
-      trial.step_won = rate < kGraphMargin * trial.step_rate;
-      trial.phase = Phase::kDecided;
-    }
-    trial.runs = 0;
+  if (!Count(run, trial)) return phase == Phase::kStep;
+  const int64_t ns = std::max<int64_t>(1, run.now_ns - trial.begin_ns - trial.longest_gap_ns);
+  const double rate = trial.work / static_cast<double>(ns);
+  if (phase == Phase::kStep) {
+    trial.step_rate = rate;
+    trial.step_runs = trial.runs;
+    BeginPhase(Phase::kGraph, trial);
+    return true;
   }
-  return phase == Phase::kStep;
+  trial.step_won = rate < kGraphMargin * trial.step_rate;
+  trial.phase = Phase::kDecided;
+  trial.runs_left = kRunsBetween * (trial.step_runs + trial.runs);
+  return false;
 }
 
 EngineContest::Trial& EngineContest::TrialOf(uint64_t company) {
@@ -45,19 +45,27 @@ EngineContest::Trial& EngineContest::TrialOf(uint64_t company) {
   return *its;
 }
 
-bool EngineContest::Count(int clients, double work, int64_t now_ns, Trial& trial) {
+void EngineContest::BeginPhase(Phase phase, Trial& trial) {
+  trial.phase = phase;
+  trial.runs = trial.rounds = 0;
+  trial.runs_of_round = 0;
+}
+
+bool EngineContest::Count(const Run& run, Trial& trial) {
   ++trial.runs;
-  const int64_t settling = int64_t{kSettlingRuns} * clients;
-  if (trial.runs <= settling) {
-    trial.begin_ns = trial.last_ns = now_ns;
+  if (trial.rounds < kSettlingRounds) {
+    trial.begin_ns = trial.last_ns = run.now_ns;
     trial.longest_gap_ns = 0;
     trial.work = 0;
-    return false;
+  } else {
+    trial.longest_gap_ns = std::max(trial.longest_gap_ns, run.now_ns - trial.last_ns);
+    trial.last_ns = run.now_ns;
+    trial.work += run.work;
   }
-  trial.longest_gap_ns = std::max(trial.longest_gap_ns, now_ns - trial.last_ns);
-  trial.last_ns = now_ns;
-  trial.work += work;
-  return trial.runs == settling + int64_t{kCountedRuns} * clients;
+  // Who has stopped ends no round, and so decides nothing, until nobody counts with it any more.
+  if (++trial.runs_of_round <= run.longest_away) return false;
+  trial.runs_of_round = 0;
+  return ++trial.rounds == kSettlingRounds + kCountedRounds;
 }
 
 }  // namespace concert::kernels::cuda

@@ -17,9 +17,9 @@ namespace concert::kernels::cuda {
 class EngineContest {
  public:
   static constexpr int kCompanies = 8;  // whose results are kept
-  // Of a contest, runs for each client and engine: first those whose neighbours still have the
-  // other engine, then those that count.
-  static constexpr int kSettlingRuns = 2, kCountedRuns = 8;
+  // Of a contest, rounds with each engine, in each of which every client has had a run: first those
+  // whose neighbours still have the other engine, then those that count.
+  static constexpr int kSettlingRounds = 2, kCountedRounds = 8;
   // A contest takes one run in 400, so that no p99 shows it: caches grow, and clients change what
   // they do.
   static constexpr int kRunsBetween = 399;  // for each of a contest's
@@ -27,10 +27,16 @@ class EngineContest {
   // either engine, and the step kernel's latency is the lower one.
   static constexpr double kGraphMargin = 1.05;
 
-  // Whether the step kernel is to run a program that is about to be launched. `company`: a number
-  // of these clients, which differs from others'; `work`: of the run, in whatever is the same for
-  // all, as bytes.
-  bool StepWanted(uint64_t company, int clients, double work, int64_t now_ns);
+  // A run that is about to be launched.
+  struct Run {
+    uint64_t company = 0;       // a number of the clients at work, which differs from others'
+    int clients = 1;            // of them
+    uint64_t longest_away = 0;  // runs since the one of them came that has not come for longest
+    double work = 0;            // in whatever is the same for all, as bytes
+    int64_t now_ns = 0;
+  };
+  // Whether the step kernel is to run it. One client alone has it always.
+  bool StepWanted(const Run& run);
 
  private:
   enum class Phase : uint8_t { kStep, kGraph, kDecided };
@@ -40,8 +46,11 @@ class EngineContest {
     uint64_t asked = 0;  // when it was last asked about, as which of all; 0: never
     Phase phase = Phase::kStep;
     bool step_won = true;
-    int64_t runs = 0;  // in this phase
-    // Of the runs that count.
+    int64_t rounds = 0, runs = 0;  // of this phase
+    uint64_t runs_of_round = 0;    // that is not over
+    int64_t step_runs = 0;         // of phase kStep
+    int64_t runs_left = 0;         // until the next contest
+    // Of the rounds that count.
     int64_t begin_ns = 0, last_ns = 0;
     int64_t longest_gap_ns = 0;  // which may be a pause of the clients and so does not count
     double work = 0;
@@ -49,8 +58,9 @@ class EngineContest {
   };
 
   Trial& TrialOf(uint64_t company);
+  static void BeginPhase(Phase phase, Trial& trial);
   // Counts a run. Whether the phase is over.
-  static bool Count(int clients, double work, int64_t now_ns, Trial& trial);
+  static bool Count(const Run& run, Trial& trial);
 
   std::array<Trial, kCompanies> trials_;
   uint64_t asked_ = 0;

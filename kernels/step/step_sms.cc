@@ -30,11 +30,14 @@ absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramE
 }
 
 bool StepSms::Wanted(double work) {
-  if (engine_ == ProgramEngine::kStep || at_work_.clients() == 1) return true;
+  if (engine_ == ProgramEngine::kStep) return true;
   // Its SMs are set apart from others', whose ops wait for it anyway.
   if (at_work_.classes_differ()) return at_work_.last().high || at_work_.only_programs();
-  return at_work_.only_programs() &&
-         contest_.StepWanted(at_work_.company(), at_work_.clients(), work, at_work_.last().now_ns);
+  return at_work_.only_programs() && contest_.StepWanted({.company = at_work_.company(),
+                                                          .clients = at_work_.clients(),
+                                                          .longest_away = at_work_.longest_away(),
+                                                          .work = work,
+                                                          .now_ns = at_work_.last().now_ns});
 }
 
 // A half, a quarter or an eighth where two, three, or five clients are at work: launches of

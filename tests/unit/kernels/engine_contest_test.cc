@@ -16,15 +16,21 @@ using kernels::cuda::EngineContest;
 
 constexpr int kSessions = 4;
 // Of one contest.
-constexpr int kTrial = kSessions * (EngineContest::kSettlingRuns + EngineContest::kCountedRuns);
+constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
+constexpr int kTrial = kSessions * kRounds;
 
 class EngineContestTest : public testing::Test {
  protected:
-  // So many runs that take so long with each engine; how many of them were steps.
+  // So many runs, of each session in turn, that take so long with each engine; how many of them
+  // were steps.
   int Run(int count, int64_t step_ns, int64_t graph_ns, uint64_t company = 1) {
     int steps = 0;
     for (int i = 0; i < count; ++i) {
-      const bool step = contest_.StepWanted(company, kSessions, 1e6, now_ns_);
+      const bool step = contest_.StepWanted({.company = company,
+                                             .clients = kSessions,
+                                             .longest_away = kSessions - 1,
+                                             .work = 1e6,
+                                             .now_ns = now_ns_});
       steps += step;
       now_ns_ += step ? step_ns : graph_ns;
     }
@@ -75,6 +81,28 @@ TEST_F(EngineContestTest, AContestBeginsAnewBehindAnotherCompany) {
   EXPECT_EQ(Run(kTrial, 1000, 800, /*company=*/1), 0);
 }
 
+// Of two sessions one has a run while the other has nine.
+TEST_F(EngineContestTest, WhoseRunsTakeLongHasAsManyOfThem) {
+  constexpr int kOfRound = 10;
+  const auto rounds = [&](int count) {
+    int steps = 0;
+    for (int i = 0; i < count * kOfRound; ++i) {
+      const bool step = contest_.StepWanted({.company = 1,
+                                             .clients = 2,
+                                             .longest_away = kOfRound - 1,
+                                             .work = 1e6,
+                                             .now_ns = now_ns_});
+      steps += step;
+      now_ns_ += step ? 1000 : 800;
+    }
+    return steps;
+  };
+  EXPECT_EQ(rounds(kRounds), kRounds * kOfRound);
+  EXPECT_EQ(rounds(kRounds), 0);
+  EXPECT_EQ(rounds(EngineContest::kRunsBetween * 2 * kRounds), 0);
+  EXPECT_EQ(rounds(kRounds), kRounds * kOfRound) << "the next contest";
+}
+
 TEST(AtWorkTest, WhoHasNotBeenSeenForLongIsNotAtWork) {
   AtWork at_work;
   at_work.See({.client = 1, .program = true});
@@ -84,10 +112,18 @@ TEST(AtWorkTest, WhoHasNotBeenSeenForLongIsNotAtWork) {
   EXPECT_TRUE(at_work.classes_differ());
   EXPECT_TRUE(at_work.only_programs());
   EXPECT_NE(at_work.company(), alone);
+  EXPECT_EQ(at_work.longest_away(), 1u);
   at_work.See({.client = 2});
+  EXPECT_EQ(at_work.longest_away(), 2u);
   EXPECT_FALSE(at_work.only_programs());
   EXPECT_FALSE(at_work.classes_differ());
-  for (int i = 0; i < 100; ++i) at_work.See({.client = 1, .program = true});
+  for (uint64_t i = 1; i < AtWork::kIdleAfter; ++i) {
+    at_work.See({.client = 1, .program = true});
+    EXPECT_EQ(at_work.longest_away(), i);
+    EXPECT_EQ(at_work.clients(), 2);
+  }
+  at_work.See({.client = 1, .program = true});
+  EXPECT_EQ(at_work.longest_away(), 0u);
   EXPECT_EQ(at_work.clients(), 1);
   EXPECT_TRUE(at_work.only_programs());
   EXPECT_EQ(at_work.company(), alone);

@@ -17,6 +17,8 @@ namespace concert::tests {
 namespace {
 
 using kernels::ProgramEngine;
+using kernels::cuda::AtWork;
+using kernels::cuda::EngineContest;
 using kernels::cuda::StepSms;
 
 constexpr int kSmCount = 132;
@@ -125,9 +127,8 @@ TEST_F(StepSmsTest, BesideSingleOpsOfOthersProgramsAreGraphs) {
   EXPECT_EQ(Run(0, 0), 132);
   sms_.See({.client = 1});
   EXPECT_EQ(Run(0, 0), 0);
-  for (int i = 0; i < 60; ++i) Run(0, 0);  // until the other is forgotten
-  End(0);
-  EXPECT_EQ(Run(0, 0), 132);
+  for (uint64_t i = 2; i < AtWork::kIdleAfter; ++i) EXPECT_EQ(Run(0, 0), 0) << i;
+  EXPECT_EQ(Run(0, 0), 132);  // the other has been forgotten
 }
 
 TEST_F(StepSmsTest, AmongProgramsTheEngineThatGetsMoreDoneWins) {
@@ -141,6 +142,35 @@ TEST_F(StepSmsTest, AmongProgramsTheEngineThatGetsMoreDoneWins) {
   }
   EXPECT_EQ(steps, 0);
   EXPECT_EQ(graphs, 500);
+}
+
+// That one of two has stopped shows only in time. Graphs win between them; what one of them does
+// alone meanwhile tells nothing of that.
+TEST_F(StepSmsTest, WhoIsLeftAloneDecidesNothingAndHasAllSmsInTheEnd) {
+  Open(ProgramEngine::kAuto);
+  const auto run = [&](int program) {
+    const int blocks = Run(program, program);
+    now_ns_ += blocks != 0 ? 300 : 200;
+    for (size_t launch = 0; launch < launches_.size(); ++launch) End(launch);
+    return blocks;
+  };
+  const auto both = [&](int rounds, int blocks) {
+    for (int i = 0; i < rounds; ++i) {
+      ASSERT_EQ(run(0), blocks) << i;
+      ASSERT_EQ(run(1), blocks) << i;
+    }
+  };
+  const auto one = [&](int blocks) {
+    for (uint64_t i = 2; i < AtWork::kIdleAfter; ++i) ASSERT_EQ(run(1), blocks) << i;
+    ASSERT_EQ(run(1), kSmCount);
+  };
+  constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
+  EXPECT_EQ(run(1), kSmCount);
+  ASSERT_NO_FATAL_FAILURE(both(2, kSmCount / 2));
+  ASSERT_NO_FATAL_FAILURE(one(kSmCount / 2));
+  ASSERT_NO_FATAL_FAILURE(both(kRounds, kSmCount / 2));
+  ASSERT_NO_FATAL_FAILURE(both(kRounds + 10, 0));
+  ASSERT_NO_FATAL_FAILURE(one(0));
 }
 
 TEST_F(StepSmsTest, TheHighClassHasThreeQuarters) {
