@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/program/program_engine.h"
+#include "kernels/step/at_work.h"
+#include "kernels/step/engine_contest.h"
 #include "tests/gpu/gpu_model.h"
 #include "tests/gpu/model_check.h"
 #include "tests/support/repetitions.h"
@@ -16,6 +18,8 @@ namespace concert::tests {
 namespace {
 
 using kernels::ProgramEngine;
+using kernels::cuda::AtWork;
+using kernels::cuda::EngineContest;
 
 // What each of a model's steps should leave, one after the other; or of the states only the last.
 struct References {
@@ -37,7 +41,6 @@ struct References {
 class GpuProgramTest : public GpuTest {
  protected:
   static constexpr policies::Lane kLane = 2;
-  static constexpr int kForgotten = 32;  // launches after which a session is at work no more
 
   static void SetUpTestSuite() {
     if (kEnvironment->node_ == nullptr) return;
@@ -81,12 +84,17 @@ class GpuProgramTest : public GpuTest {
   // Session 0 is the only one at work, so that the step kernel has all SMs.
   void Use(ProgramEngine engine) {
     engine_ = engine;
+    RunCopies(0, AtWork::kIdleAfter);
+  }
+  // Single ops of a session.
+  void RunCopies(uint32_t session, uint64_t count) {
     const HostMirror memory(device(), 256, 0);
     Op op;
     op.kind = CONCERT_OP_COPY;
+    op.session = session;
     op.copy = {.src = memory.address(), .dst = memory.address() + 128, .bytes = 128};
     const Op* const ops[] = {&op};
-    for (int i = 0; i < kForgotten; ++i)
+    for (uint64_t i = 0; i < count; ++i)
       ASSERT_OK(device().Launch({.planned = {.count = 1, .lane = kLane}, .ops = ops}));
     Finish(kLane);
   }
@@ -528,14 +536,15 @@ TEST_F(GpuProgramTest, FiveProgramsAtOnceAreRight) { RunBesideOneAnother(5, {0})
 
 TEST_F(GpuProgramTest, ProgramsAtOnceOnFewSmsAreRight) { RunBesideOneAnother(4, {16, 32, 0}); }
 
-TEST_F(GpuProgramTest, AutomaticallyTheStepKernelRunsWhileOneSessionIsAtWork) {
+// By who else is at work: nobody, programs or single ops (docs/adr/0029-a-step-is-one-launch.md).
+TEST_F(GpuProgramTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
   if (!HasStepKernel()) GTEST_SKIP() << "no step kernel for this GPU";
   Use(ProgramEngine::kAuto);
   const ModelStep model({}, Seed());
   const References references(model);
   const std::unique_ptr<GpuModel> gpu = Make(model);
   ASSERT_NE(gpu, nullptr);
-  const auto run_as = [&](uint32_t session) {
+  const auto by_step_kernel = [&](uint32_t session) {
     gpu->set_session(session);
     Left left;
     Run(*gpu, model.BlockOf(references.inputs[0]), 0, left);
@@ -543,11 +552,19 @@ TEST_F(GpuProgramTest, AutomaticallyTheStepKernelRunsWhileOneSessionIsAtWork) {
     ExpectRight(model, references.inputs[0], model.state(), left, references.left[0]);
     return gpu->StepKernelHasRun();
   };
-  EXPECT_TRUE(run_as(0));
-  EXPECT_FALSE(run_as(1));  // beside session 0
-  EXPECT_FALSE(run_as(0));
-  for (int i = 0; i < kForgotten; ++i) run_as(1);
-  EXPECT_TRUE(run_as(1));
+  EXPECT_TRUE(by_step_kernel(0));
+  // Beside another session's programs: a contest of both engines.
+  constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
+  for (const bool step : {true, false}) {
+    for (int round = 0; round < kRounds; ++round) {
+      EXPECT_EQ(by_step_kernel(1), step) << "round " << round;
+      EXPECT_EQ(by_step_kernel(0), step) << "round " << round;
+    }
+  }
+  // Beside single ops, until these are forgotten.
+  RunCopies(0, 1);
+  for (uint64_t i = 1; i < AtWork::kIdleAfter; ++i) EXPECT_FALSE(by_step_kernel(1)) << "run " << i;
+  EXPECT_TRUE(by_step_kernel(1));
 }
 
 }  // namespace
