@@ -104,13 +104,39 @@ __device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map
       "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
+// How the L2 cache is to treat what a copy brings: as the first to give up, since it is read once.
+class CacheHint {
+ public:
+  static __device__ __forceinline__ CacheHint ReadOnce() {
+    CacheHint hint;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint.policy_));
+    return hint;
+  }
+  __device__ __forceinline__ uint64_t policy() const { return policy_; }
+
+ private:
+  uint64_t policy_;
+};
 __device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
-                                        const uint32_t (&place)[4]) {
+                                        const uint32_t (&place)[3], CacheHint hint) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
-      "%4, %5, %6}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(place[3])
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(place[0]), "r"(place[1]), "r"(place[2]), "l"(hint.policy())
       : "memory");
+}
+__device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
+                                        const uint32_t (&place)[4], CacheHint hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(place[3]),
+      "l"(hint.policy())
+      : "memory");
+}
+// Multiples of 16 bytes, on their way to the L2 cache.
+__device__ __forceinline__ void PrefetchBytes(uint64_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 // Into both blocks of a pair, at the same place in each; each one's barrier counts its bytes.
 __device__ __forceinline__ void LoadTileForPair(uint32_t shared, const CUtensorMap* map,

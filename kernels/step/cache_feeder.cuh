@@ -33,23 +33,11 @@ class CacheFeeder {
     for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
       AttentionChunk chunk = ChunkOf(op_, chunks_, item);
       FindTokens(LengthOf(chunk), chunk);
-      uint32_t first = chunk.begin;
-      do {
-        if (writer_.IsNextOwn()) {
-          // Before the wait for the slot, so that the wait for the page table is not in the way.
-          const Lookups lookups = LookUp(chunk, first);
-          char* const slot = writer_.Take();
-          if (box_tokens_ != 0) {
-            CopyBoxes(chunk, first, lookups, slot);
-          } else {
-            CopyUnits(chunk, first, lookups, slot);
-          }
-          writer_.Advance();
-        } else {
-          writer_.Pass();
-        }
-        first += Slot::kTokens;
-      } while (first < chunk.end);
+      if (box_tokens_ != 0) {
+        FeedBoxes(chunk);
+      } else {
+        FeedUnits(chunk);
+      }
     }
   }
 
@@ -104,34 +92,93 @@ class CacheFeeder {
     return lookups;
   }
 
-  // By one thread, in boxes of tokens that are neighbours in a page. What of them is behind the
-  // chunk's end is whatever the cache holds there.
-  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
-                            char* slot) const {
+  // In boxes of tokens that are neighbours in a page. A lane looks one up; so many are looked up at
+  // once, and the next ones before they are needed.
+  __device__ void FeedBoxes(const AttentionChunk& chunk) {
+    const uint32_t slot_boxes = Slot::kTokens / box_tokens_;
+    uint32_t first = chunk.begin, box = 32;
+    KvPlace place;
+    do {
+      if (box == 32) {
+        place = op_.PlaceOf(chunk.row, min(first + box_tokens_ * Lane(), max(chunk.end, 1u) - 1));
+        box = 0;
+      }
+      if (writer_.IsNextOwn()) {
+        CopyBoxes(chunk, first, place, box, writer_.Take());
+        writer_.Advance();
+      } else {
+        writer_.Pass();
+      }
+      first += Slot::kTokens;
+      box += slot_boxes;
+    } while (first < chunk.end);
+  }
+
+  // A slot's boxes, those of lanes from `box` on. What of them is behind the chunk's end is
+  // whatever the cache holds there.
+  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const KvPlace& place,
+                            uint32_t box, char* slot) const {
     const uint32_t keys = SharedAddress(slot), full = writer_.full();
     const uint32_t tokens = min(Slot::kTokens, chunk.end - min(first, chunk.end));
     const uint32_t boxes = (tokens + box_tokens_ - 1) / box_tokens_;
+    CacheSlotHeader& header = Slot::HeaderOf(slot);
+    BeginHeader(chunk, header);
     const bool leads = Elect().is_leader;
     if (leads) ArriveExpecting(full, boxes * box_tokens_ * 2 * (2 * kDim));
+    uint32_t token = 0;
 #pragma unroll 1
-    for (uint32_t token = 0; token < tokens; token += box_tokens_) {
-      const int lookup = static_cast<int>(token / 32), lane = static_cast<int>(token % 32);
-      uint32_t place[4] = {
-          0, chunk.kv_head,
-          __shfl_sync(kAll, lookup == 0 ? lookups.token[0] : lookups.token[kLookups - 1], lane),
-          __shfl_sync(kAll, lookup == 0 ? lookups.page[0] : lookups.page[kLookups - 1], lane)};
-      if (!leads) continue;
-#pragma unroll
-      for (uint32_t half = 0; half < Slot::kHalves; ++half) {
-        const uint32_t to = keys + half * Slot::kHalfBytes + token * Slot::kRowBytes;
-        place[0] = 64 * half;
-        LoadBox(to, maps_, full, place);
-        LoadBox(to + Slot::kValues, maps_ + 1, full, place);
-      }
+    for (uint32_t i = 0; i < boxes; ++i, token += box_tokens_) {
+      const auto page = static_cast<uint32_t>(
+          __shfl_sync(kAll, static_cast<uint32_t>(place.page), static_cast<int>(box + i)));
+      const uint32_t of_page = __shfl_sync(kAll, place.token, static_cast<int>(box + i));
+      if (leads) LoadToken(keys + token * Slot::kRowBytes, full, chunk.kv_head, of_page, page);
+      NoteAppended(page * op_.cache.page_size + of_page, token, tokens, header);
     }
-    Describe(chunk, first, lookups, Slot::HeaderOf(slot));
     __syncwarp();  // the header is there
     if (leads) ArriveTimes(full, kSlotArrivals - 1);
+  }
+  __device__ void LoadToken(uint32_t to, uint32_t full, uint32_t head, uint32_t token,
+                            uint32_t page) const {
+#pragma unroll
+    for (uint32_t half = 0; half < Slot::kHalves; ++half) {
+      const uint32_t place[4] = {64 * half, head, token, page};
+      LoadBox(to + half * Slot::kHalfBytes, maps_, full, place, writer_.hint());
+      LoadBox(to + half * Slot::kHalfBytes + Slot::kValues, maps_ + 1, full, place, writer_.hint());
+    }
+  }
+
+  // That nobody appends anything; then, whoever does so to a box of the cache, which is the slot's
+  // from `token` on. Behind the chunk's end nobody does: who reads the slot need not wait for it.
+  __device__ void BeginHeader(const AttentionChunk& chunk, CacheSlotHeader& header) const {
+    static_assert(CacheSlotHeader::kNobody == 0xff && sizeof(header.appended) == 16 * 4);
+    if (Lane() < 16) reinterpret_cast<uint32_t*>(header.appended)[Lane()] = ~0u;
+    if (Lane() == 16) {
+      header.begin = chunk.begin, header.end = chunk.end;
+      header.any_appended = false;
+    }
+    __syncwarp();
+  }
+  __device__ void NoteAppended(uint32_t box_slot, uint32_t token, uint32_t tokens,
+                               CacheSlotHeader& header) const {
+    const uint32_t within = own_slot_ - box_slot;
+    if (within >= box_tokens_ || token + within >= tokens) return;
+    header.appended[token + within] = static_cast<uint8_t>(Lane());
+    header.any_appended = true;
+  }
+
+  __device__ void FeedUnits(const AttentionChunk& chunk) {
+    uint32_t first = chunk.begin;
+    do {
+      if (writer_.IsNextOwn()) {
+        // Before the wait for the slot, so that the wait for the page table is not in the way.
+        const Lookups lookups = LookUp(chunk, first);
+        CopyUnits(chunk, first, lookups, writer_.Take());
+        writer_.Advance();
+      } else {
+        writer_.Pass();
+      }
+      first += Slot::kTokens;
+    } while (first < chunk.end);
   }
 
   __device__ void CopyUnits(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,

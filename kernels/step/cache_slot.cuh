@@ -31,7 +31,8 @@ struct CacheSlotHeader {
 
   uint32_t begin, end;  // the chunk's tokens, of which the slot has the next
   bool any_appended;
-  uint8_t appended[64];  // the row that appends a token meanwhile: what is here is not it
+  alignas(
+      4) uint8_t appended[64];  // the row that appends a token meanwhile: what is here is not it
 };
 
 // First the keys, then the values, then the header. Rows are 64 elements of a token; where heads

@@ -3,7 +3,8 @@
 //
 // Weights are the left operand of the tensor cores, whose tiles have 16 rows there: two units of
 // columns at a time, straight from where they landed. A's rows are the right one, which has room
-// for 8.
+// for 8. Of 32 elements of K, a lane takes 8 that are neighbours, of both alike: the tensor cores
+// add up all of K in whatever order, so that nothing is rearranged on the way.
 #ifndef CONCERT_KERNELS_STEP_GEMM_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_GEMM_STAGE_CUH_
 
@@ -77,11 +78,10 @@ class GemmStage {
   // Results of a unit that a thread finishes.
   static constexpr int kResults = kTiles * kRowTiles * 32 / kStepComputeThreads;
 
-  // Chunks of A that are on their way at once, as far as registers reach.
-  static constexpr int kAhead = kRowTiles == 1 ? 2 : 1;
+  // Whether registers reach for a chunk of A that is on its way while the one before is multiplied.
+  static constexpr bool kLooksAhead = kRowTiles < 4;
 
-  // First as it comes: 8 elements of row eighth_, those of place quarter_ of a pack's 32. Then as
-  // the tensor cores want it (Arrange): of each of the pack's four 8s, the pair of place quarter_.
+  // Of a pack's 32 elements, those of row eighth_ at place quarter_: 8 of them.
   struct Chunk {
     uint4 a[kPacks][kRowTiles];
   };
@@ -102,115 +102,79 @@ class GemmStage {
     float cosine, sine;
   };
 
-  // This warp's packs in a chunk of so many columns.
-  __device__ int PacksOf(uint32_t columns) const {
-    return (static_cast<int>(columns / 32) - static_cast<int>(warp_) + kStepWarps - 1) / kStepWarps;
+  // This warp's packs in the chunk that begins at k.
+  __device__ int PacksAt(uint32_t k) const {
+    const int columns = static_cast<int>(min(kSlotColumns, gemm_.k - min(k, gemm_.k)));
+    return (columns / 32 - static_cast<int>(warp_) + kStepWarps - 1) / kStepWarps;
   }
   // Bytes from one of a warp's packs to the next.
   static constexpr uint32_t kPackStep = 2 * 32 * kStepWarps;
 
-  // A's packs of a chunk: where the first is, and how many there are.
-  struct Packs {
-    Address first;
-    int count;
-  };
-  __device__ Packs PacksAt(uint32_t k) const {
-    const Address row = a_ + 2 * (uint64_t{eighth_} * gemm_.lda);
-    return {row + OffsetOf(k), k < gemm_.k ? PacksOf(min(kSlotColumns, gemm_.k - k)) : 0};
-  }
   __device__ uint32_t OffsetOf(uint32_t k) const { return 2 * (k + 32 * warp_ + 8 * quarter_); }
-  __device__ Address PackAt(const Packs& packs, int row_tile, int i) const {
-    return packs.first + 16 * row_tile * uint64_t{gemm_.lda} + i * kPackStep;
+  // Behind A's last row: of the last, whose results nobody finishes.
+  __device__ Address RowAt(uint32_t k, int r) const {
+    const uint32_t row = min(8 * r + eighth_, gemm_.m - 1);
+    return a_ + 2 * (uint64_t{row} * gemm_.lda) + OffsetOf(k);
   }
-
-  // Zeros, from the end of K, and from A's last row, on.
+  // From the end of K on, zeros.
   __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
-    const Packs packs = PacksAt(k);
+    const int packs = PacksAt(k);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      const int present = 8 * r + eighth_ < gemm_.m ? packs.count : 0;
+      const Address row = RowAt(k, r);
 #pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        chunk.a[i][r] = i < present ? LoadPack(PackAt(packs, r, i)) : uint4{};
-      }
+      for (int i = 0; i < kPacks; ++i)
+        chunk.a[i][r] = i < packs ? LoadPack(row + i * kPackStep) : uint4{};
     }
-    if (gemm_.gain == 0 || eighth_ != 0) return;
-#pragma unroll 1
-    for (int i = 0; i < packs.count; ++i)
-      CopyUnit(SharedAddress(GainOf(k, i)) + 16 * quarter_,
-               gemm_.gain + OffsetOf(k) + i * kPackStep, 16);
   }
-  // Of one of the warp's packs, by way of shared memory: all of A's rows have the same.
-  __device__ char* GainOf(uint32_t k, int pack) const {
-    return memory_.gains[k / kSlotColumns % kAhead] + 64 * warp_ + pack * kPackStep;
+  __device__ void LoadGain(uint32_t k) const {
+    if (gemm_.gain == 0 || eighth_ != 0) return;
+    const int packs = PacksAt(k);
+#pragma unroll 1
+    for (int i = 0; i < packs; ++i)
+      CopyUnit(GainAt(k) + i * kPackStep, gemm_.gain + OffsetOf(k) + i * kPackStep, 16);
+  }
+  // Of the norm's gain, the lane's part of the warp's first pack in a chunk: by way of shared
+  // memory, since all of A's rows have the same.
+  __device__ uint32_t GainAt(uint32_t k) const {
+    return SharedAddress(memory_.gains[k / kSlotColumns % 2]) + 64 * warp_ + 16 * quarter_;
   }
 
-  // Until all of it is there. Asks only for what is not: what many blocks ask for again and again
-  // is in the way of what they wait for.
+  // Until all of it is there. Asks again only for what is not.
   __device__ void Complete(uint32_t k, Chunk& chunk) const {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) most = __vmaxu2(most, MostOf(chunk.a[i][r]));
-    }
-    if (!IsEmpty(most)) return;
-    const Packs packs = PacksAt(k);
     Patience patience;
     for (bool is_there = false; !is_there && !patience.GivesUp(args_);) {
       is_there = true;
 #pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
+      for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
+        for (int i = 0; i < kPacks; ++i) {
           if (IsThere(chunk.a[i][r])) continue;
-          chunk.a[i][r] = LoadPack(PackAt(packs, r, i));
+          chunk.a[i][r] = LoadPack(RowAt(k, r) + i * kPackStep);
           is_there = false;
         }
       }
     }
   }
 
-  // Packs whose rows fit where a warp arranges them.
-  static constexpr int kArranged = kPacks / kRowTiles;
-  static_assert(kArranged * kRowTiles * 8 * 64 <= kStepRowsBytes);
-
-  // Where 8 elements of a row of a pack lie meanwhile. Mixed up so that those of eight rows are in
-  // different banks.
-  __device__ uint32_t PlaceOf(int tile, uint32_t row, uint32_t eight) const {
-    return SharedAddress(memory_.rows[warp_]) + 512 * tile + 64 * row +
-           16 * (eight ^ (row / 2 % 4));
-  }
-
-  __device__ void Arrange(uint32_t k, int packs, Chunk& chunk, Squares& squares) {
-    const uint32_t lane = threadIdx.x % 32;
+  // Rows times themselves, of which the diagonal counts, and times the norm's gain. What rows are
+  // divided by is the same for all of a row, so it waits for the product.
+  __device__ void Normalise(uint32_t k, Chunk& chunk, Squares& squares) const {
+    const int packs = PacksAt(k);
+    WaitUnitsCopied();
+    __syncwarp();
 #pragma unroll
-    for (int first = 0; first < kPacks; first += kArranged) {
-      __syncwarp();  // those before have been read
+    for (int i = 0; i < kPacks; ++i) {
+      if (i >= packs) break;
+      const uint4 gain = LoadShared(GainAt(k) + i * kPackStep);
 #pragma unroll
-      for (int i = 0; i < kArranged * kRowTiles; ++i) {
-        StoreShared(PlaceOf(i, eighth_, quarter_), chunk.a[first + i / kRowTiles][i % kRowTiles]);
+      for (int r = 0; r < kRowTiles; ++r) {
+        uint4& a = chunk.a[i][r];
+        MultiplyAdd(squares.sums[r][0], {a.x, 0, a.y, 0}, a.x, a.y);
+        MultiplyAdd(squares.sums[r][1], {a.z, 0, a.w, 0}, a.z, a.w);
+        a = {MultiplyPairs(a.x, gain.x), MultiplyPairs(a.y, gain.y), MultiplyPairs(a.z, gain.z),
+             MultiplyPairs(a.w, gain.w)};
       }
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kArranged * kRowTiles; ++i) {
-        uint32_t words[4];
-        LoadMatrices(PlaceOf(i, lane % 8, lane / 8), words);
-        if (gemm_.gain != 0) AddSquares(i, words, squares);
-        chunk.a[first + i / kRowTiles][i % kRowTiles] = {words[0], words[1], words[2], words[3]};
-      }
-    }
-    if (gemm_.gain != 0) Normalise(k, packs, chunk);
-  }
-
-  // Rows times themselves, of which the diagonal counts: as a left operand they are there twice.
-  __device__ void AddSquares(int tile, const uint32_t (&words)[4], Squares& squares) const {
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (uint32_t half = 0; half < 2; ++half) {
-      uint32_t rows[4];
-      LoadMatrices(PlaceOf(tile, lane % 8, 2 * half + lane / 16), rows);
-      MultiplyAdd(squares.sums[tile % kRowTiles][half], rows, words[2 * half], words[2 * half + 1]);
     }
   }
   __device__ void ShareSquares(const Squares& squares) {
@@ -222,48 +186,18 @@ class GemmStage {
     }
   }
 
-  // Rows times the norm's gain. What rows are divided by is the same for all of a row, so it waits
-  // for the product.
-  __device__ void Normalise(uint32_t k, int packs, Chunk& chunk) const {
-    WaitUnitsCopied();
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      if (i >= packs) break;  // no gain has been copied there
-      uint32_t gain[4];       // of a matrix whose rows are all the same
-      LoadMatrices(SharedAddress(GainOf(k, i)) + 16 * (threadIdx.x % 32 / 8), gain);
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        uint4& a = chunk.a[i][r];
-        a = {MultiplyPairs(a.x, gain[0]), MultiplyPairs(a.y, gain[1]), MultiplyPairs(a.z, gain[2]),
-             MultiplyPairs(a.w, gain[3])};
-      }
-    }
-  }
-
   __device__ void Pass(uint32_t begin, uint32_t end) {
-    const int tiles = static_cast<int>(end - begin);
+    const int units = static_cast<int>(end - begin);
     Squares squares;
-    Chunk chunks[kAhead];
+    Chunk chunk, next;
     Result results[kResults];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) LoadChunk(i * kSlotColumns, chunks[i]);
+    LoadGain(0);
     Prepare(begin, end, results);
     if (gemm_.epilogue == StepEpilogue::kRope) FindTargets(results);
 #pragma unroll 1
-    for (uint32_t k = 0; k < gemm_.k; k += kAhead * kSlotColumns) {
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const uint32_t at = k + i * kSlotColumns;
-        if (at < gemm_.k) {
-          if (gemm_.a_exchanged) Complete(at, chunks[i]);
-          const int packs = PacksOf(min(kSlotColumns, gemm_.k - at));
-          Arrange(at, packs, chunks[i], squares);
-          Multiply(chunks[i], packs, tiles, at == 0);
-          if (at + kAhead * kSlotColumns < gemm_.k)
-            LoadChunk(at + kAhead * kSlotColumns, chunks[i]);
-        }
-      }
+    for (uint32_t k = 0; k < gemm_.k; k += kSlotColumns) {
+      MultiplyChunk(k, chunk, next, units, squares);
+      if (kLooksAhead) chunk = next;
     }
     if (gemm_.gain != 0) ShareSquares(squares);
     SyncRowThreads();
@@ -273,65 +207,85 @@ class GemmStage {
     }
   }
 
-  // Sums of two units' products; several of each, so that products need not wait for each other.
-  static constexpr int kSums = kRowTiles == 1 ? 4 : 2;
+  // Sums of two units' products; two of each, so that products need not wait for each other.
   struct Products {
-    float sums[kRowTiles][kSums][4] = {};
+    float sums[kRowTiles][2][4] = {};
 
     __device__ float Sum(int row_tile, int i) const {
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < kSums; ++j) sum += sums[row_tile][j][i];
-      return sum;
+      return sums[row_tile][0][i] + sums[row_tile][1][i];
     }
   };
 
-  // A chunk's W times A's, by two units, added to what the lane has of them in shared memory.
-  __device__ void Multiply(const Chunk& chunk, int packs, int units, bool is_first) {
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t within = lane % 8 * kSlotRowBytes + 64 * warp_ + lane / 16 * 16;
-#pragma unroll 1
-    for (int unit = 0; unit < units; unit += 2) {
-      const bool both = unit + 1 < units;
-      const char* const first = ring_.Wait();
-      const char* const second = both ? ring_.Wait(1) : first;
-      const uint32_t w = SharedAddress(lane / 8 % 2 == 0 ? first : second) + within;
-      Products products;
-      if (packs == kPacks) {
-        MultiplyPacks<kPacks>(chunk, 0, w, products);
-      } else {
+  // Of two units, as A's chunk lies.
+  struct Weights {
+    uint4 first[kPacks], second[kPacks];
+  };
+  // Lines of a row from one of a warp's packs to the next.
+  static constexpr uint32_t kPackLines = 32 * kStepWarps / kStepColumnStep;
+  static constexpr uint32_t kUnitsOfPack = 32 * 2 / 16;
+
+  // Row r of the tensor cores' is row r / 2 of a slot's box r % 2.
+  __device__ void LoadWeights(const char* slot, uint4 (&weights)[kPacks]) const {
+    const uint32_t line = warp_ * 32 / kStepColumnStep * kSlotBoxRows + eighth_ / 2;
+    const uint32_t from = SharedAddress(slot) + eighth_ % 2 * kSlotBoxStep + line * kSlotLineBytes;
+    const uint32_t unit = (warp_ % 2 * kUnitsOfPack + quarter_) ^ (from / kSlotLineBytes % 8);
 #pragma unroll
-        for (int i = 0; i < kPacks - 1; ++i) {
-          if (i < packs) MultiplyPacks<1>(chunk, i, w + i * kPackStep, products);
-        }
-      }
-      ring_.Release(both ? 2 : 1);
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        Keep(unit, r, make_float2(products.Sum(r, 0), products.Sum(r, 1)), is_first);
-        if (both) Keep(unit + 1, r, make_float2(products.Sum(r, 2), products.Sum(r, 3)), is_first);
-      }
+    for (int i = 0; i < kPacks; ++i) {
+      weights[i] = LoadShared(from + 16 * unit + i * kPackLines * kSlotBoxRows * kSlotLineBytes);
     }
   }
-  // `count` packs from `first` on. All of W is asked for before the first product.
-  template <int kCount>
-  static __device__ void MultiplyPacks(const Chunk& chunk, int first, uint32_t w,
-                                       Products& products) {
-    uint32_t low[kCount][4], high[kCount][4];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      LoadMatrices(w + i * kPackStep, low[i]);
-      LoadMatrices(w + i * kPackStep + 32, high[i]);
+
+  // A chunk's W times A's, by two units, added to what the lane has of them in shared memory. The
+  // first weights are in registers before A is there.
+  __device__ void MultiplyChunk(uint32_t k, Chunk& chunk, Chunk& next, int units,
+                                Squares& squares) {
+    Weights w;
+    TakeWeights(units > 1, w);
+    if (k == 0 || !kLooksAhead) {
+      // Who waits looks at one word alone: what many blocks ask for again and again is in the way
+      // of what they wait for.
+      if (gemm_.a_exchanged && 32 * warp_ < gemm_.k) AwaitWord(args_, a_ + 64 * warp_);
+      LoadChunk(k, chunk);
     }
+    if (k + kSlotColumns < gemm_.k) {
+      LoadGain(k + kSlotColumns);
+      if (kLooksAhead) LoadChunk(k + kSlotColumns, next);
+    }
+    if (gemm_.a_exchanged) Complete(k, chunk);
+    if (gemm_.gain != 0) Normalise(k, chunk, squares);
+#pragma unroll 1
+    for (int unit = 0;;) {
+      MultiplyUnits(chunk, w, unit, unit + 1 < units, k == 0);
+      unit += 2;
+      if (unit >= units) break;
+      TakeWeights(unit + 1 < units, w);
+    }
+  }
+  __device__ void TakeWeights(bool both, Weights& w) {
+    const char* const first = ring_.Wait();
+    const char* const second = both ? ring_.Wait(1) : first;
+    LoadWeights(first, w.first);
+    LoadWeights(second, w.second);
+    ring_.Release(both ? 2 : 1);
+  }
+  __device__ void MultiplyUnits(const Chunk& chunk, const Weights& w, int unit, bool both,
+                                bool is_first) {
+    Products products;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; i < kPacks; ++i) MultiplyPack(chunk.a[i], w.first[i], w.second[i], products);
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        const uint4& a = chunk.a[first + i][r];
-        auto& sums = products.sums[r];
-        MultiplyAdd(sums[2 * i % kSums], low[i], a.x, a.y);
-        MultiplyAdd(sums[(2 * i + 1) % kSums], high[i], a.z, a.w);
-      }
+    for (int r = 0; r < kRowTiles; ++r) {
+      Keep(unit, r, make_float2(products.Sum(r, 0), products.Sum(r, 1)), is_first);
+      if (both) Keep(unit + 1, r, make_float2(products.Sum(r, 2), products.Sum(r, 3)), is_first);
+    }
+  }
+  static __device__ void MultiplyPack(const uint4 (&a)[kRowTiles], const uint4& first,
+                                      const uint4& second, Products& products) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      auto& sums = products.sums[r];
+      MultiplyAdd(sums[0], {first.x, second.x, first.y, second.y}, a[r].x, a[r].y);
+      MultiplyAdd(sums[1], {first.z, second.z, first.w, second.w}, a[r].z, a[r].w);
     }
   }
   __device__ void Keep(int unit, int row_tile, float2 sums, bool is_first) {
@@ -416,8 +370,10 @@ class GemmStage {
   }
 
   __device__ void Finish(const Result& result) {
-    const uint32_t first = eighth_ + 8 * (result.columns.apart ? quarter_ : 2 * quarter_);
-    const uint32_t second = first + 8 * (result.columns.apart ? 4 : 1);
+    // Column c of a unit is row 2 * (c % 4) + c / 4 of the tensor cores' (LoadWeights).
+    const bool apart = result.columns.apart;
+    const uint32_t first = eighth_ + 8 * (apart ? 2 * quarter_ : quarter_ % 2 * 4 + quarter_ / 2);
+    const uint32_t second = first + 8 * (apart ? 1 : 2);
     float2 sum = make_float2(0, 0);
 #pragma unroll
     for (int warp = 0; warp < kStepWarps; ++warp) {

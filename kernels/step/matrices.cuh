@@ -13,6 +13,15 @@ __device__ __forceinline__ void StoreShared(uint32_t address, const uint4& unit)
                : "memory");
 }
 
+__device__ __forceinline__ uint4 LoadShared(uint32_t address) {
+  uint4 unit;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w)
+               : "r"(address)
+               : "memory");
+  return unit;
+}
+
 // Four matrices of 8 x 8: lanes 8 * m to 8 * m + 7 name the rows of matrix m, 16 bytes each, and
 // lane l gets elements 2 * (l % 4) and the next of row l / 4 of each. Together they are a left
 // operand of 16 x 16 whose upper half are matrices 0 and 2.

@@ -31,11 +31,12 @@ class RingPlace {
 // nothing of: it waits for barriers of its own slots alone, which cannot have gone round meanwhile.
 class SlotWriter {
  public:
-  // `in_flight`: slots of a warp that are on their way at once, at most: requests that queue for
-  // memory delay who waits for other blocks.
+  // `in_flight`: the block's slots that are on their way at once, at most: requests that queue for
+  // memory delay who waits for other blocks. The warps have equal parts of them, at least one each.
   __device__ SlotWriter(StepMemory& memory, uint32_t in_flight)
       : memory_(memory),
-        in_flight_(in_flight),
+        in_flight_(max(in_flight / kStepFeeders, 1u)),
+        hint_(CacheHint::ReadOnce()),
         until_own_(threadIdx.x / 32 % kStepFeeders),
         next_(until_own_),
         landed_(until_own_) {}
@@ -54,6 +55,9 @@ class SlotWriter {
     ++issued_;
     return memory_.slots[next_.slot()];
   }
+  // Of what comes through the ring: the L2 cache is for what comes again, tables, results that
+  // blocks exchange, the kernel's code.
+  __device__ CacheHint hint() const { return hint_; }
   // Where kSlotArrivals arrive once the slot is full.
   __device__ uint32_t full() const { return SharedAddress(&memory_.full[next_.slot()]); }
   __device__ void Advance() {
@@ -64,6 +68,7 @@ class SlotWriter {
  private:
   StepMemory& memory_;
   const uint32_t in_flight_;
+  const CacheHint hint_;
   uint32_t until_own_;  // slots
   RingPlace next_, landed_;
   uint32_t issued_ = 0;

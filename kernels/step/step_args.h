@@ -84,7 +84,7 @@ struct StepArgs {
   uint32_t stage_count;
   uint32_t epoch;      // of this run; never 0, one more than the program's run before
   uint32_t first_tag;  // of this run: that of its first attention; never 0
-  uint32_t in_flight;  // slots of a warp that are on their way at once, at most
+  uint32_t in_flight;  // a block's slots that are on their way at once, at most
   uint64_t exchange;   // bytes from what stages name as exchanged to what this run uses
   // What this run empties for the next: a multiple of 16 bytes.
   Address emptied;

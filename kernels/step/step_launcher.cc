@@ -14,9 +14,11 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// A warp that loads ahead asks for so many slots at once: enough to keep memory busy, and few,
-// because what queues for memory delays the words that blocks wait for.
-constexpr uint32_t kInFlight = 2;
+// How many slots each of a launch's blocks asks for at once: enough to keep memory busy, and few,
+// because what queues for memory delays the words that blocks wait for. One H100, hidden 1024,
+// alone on 132 SMs: 259 us a step with two, 273 with four; eight on 16 each: 1,569 with two, 1,430
+// with five; hidden 2048 632, 637, 4,869 and 4,451.
+uint32_t InFlightOf(int blocks) { return static_cast<uint32_t>(std::clamp(264 / blocks, 2, 6)); }
 
 // Hands out parts of the workspace.
 class Carver {
@@ -84,40 +86,77 @@ uint32_t BoxTokensOf(const AttentionDecodeArgs& op) {
   return tokens >= kMin ? tokens : 0;
 }
 
-// Whether the driver takes it.
-bool EncodeCache(const Driver& driver, const AttentionDecodeArgs& op, Address begin,
-                 uint32_t box_tokens, CUtensorMap& map) {
-  const cuuint64_t sizes[] = {op.head_dim, op.kv_heads, op.cache.page_size, op.cache.pages};
-  const cuuint64_t strides[] = {op.cache.head_stride * kStepElementBytes,
-                                op.cache.token_stride * kStepElementBytes,
-                                op.cache.page_stride * kStepElementBytes};
-  const cuuint32_t box[] = {64, 1, box_tokens, 1}, steps[] = {1, 1, 1, 1};
+// Of bf16; sizes[0] elements are neighbours. Whether the driver takes it.
+template <size_t kDims>
+bool Encode(const Driver& driver, Address begin, const cuuint64_t (&sizes)[kDims],
+            const cuuint64_t (&strides)[kDims - 1], const cuuint32_t (&box)[kDims],
+            CUtensorMap& map) {
+  cuuint32_t steps[kDims];
+  std::fill(std::begin(steps), std::end(steps), 1);
   return driver.cuTensorMapEncodeTiled(
-             &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, reinterpret_cast<void*>(begin), sizes,
+             &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kDims, reinterpret_cast<void*>(begin), sizes,
              strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Adds maps of keys and values for each attention that can use them, which will lie at `begin`.
-std::vector<CUtensorMap> MapCaches(const Driver& driver, Address begin,
-                                   std::vector<Stage>& stages) {
-  std::vector<CUtensorMap> maps;
-  for (Stage& stage : stages) {
-    if (stage.kind != StageKind::kAttention) continue;
-    const AttentionDecodeArgs& op = stage.attention.op;
+bool EncodeCache(const Driver& driver, const AttentionDecodeArgs& op, Address begin,
+                 uint32_t box_tokens, CUtensorMap& map) {
+  return Encode(
+      driver, begin, {op.head_dim, op.kv_heads, op.cache.page_size, op.cache.pages},
+      {op.cache.head_stride * kStepElementBytes, op.cache.token_stride * kStepElementBytes,
+       op.cache.page_stride * kStepElementBytes},
+      {64, 1, box_tokens, 1}, map);
+}
+
+// A box is half a slot (step_shared.h).
+bool EncodeWeights(const Driver& driver, const StepGemm& gemm, CUtensorMap& map) {
+  return Encode(driver, gemm.w, {kStepColumnStep, gemm.n, gemm.k / kStepColumnStep},
+                {gemm.ldw * kStepElementBytes, kSlotLineBytes},
+                {kStepColumnStep, kSlotBoxRows, kSlotBoxLines}, map);
+}
+
+// Tensor maps that will lie at `begin`, of which stages know where theirs are.
+class Maps {
+ public:
+  Maps(const Driver& driver, Address begin) : driver_(driver), begin_(begin) {}
+
+  const std::vector<CUtensorMap>& all() const { return maps_; }
+
+  // FAILED_PRECONDITION: the driver takes no map of W.
+  absl::Status AddWeights(StepGemm& gemm) {
+    CUtensorMap weights;
+    if (!EncodeWeights(driver_, gemm, weights)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the driver takes no tensor map of W: ", gemm.n, " rows of ", gemm.k,
+                       ", ldw ", gemm.ldw));
+    }
+    gemm.w_map = Add(weights);
+    return absl::OkStatus();
+  }
+  // Keys' and values', if they can be used.
+  void AddCache(StepAttention& attention) {
+    const AttentionDecodeArgs& op = attention.op;
     const uint32_t box_tokens = BoxTokensOf(op);
     CUtensorMap keys, values;
-    if (box_tokens == 0 || !EncodeCache(driver, op, op.cache.k, box_tokens, keys) ||
-        !EncodeCache(driver, op, op.cache.v, box_tokens, values)) {
-      continue;
+    if (box_tokens == 0 || !EncodeCache(driver_, op, op.cache.k, box_tokens, keys) ||
+        !EncodeCache(driver_, op, op.cache.v, box_tokens, values)) {
+      return;
     }
-    stage.attention.box_tokens = box_tokens;
-    stage.attention.maps = reinterpret_cast<const CUtensorMap*>(begin) + maps.size();
-    maps.push_back(keys);
-    maps.push_back(values);
+    attention.box_tokens = box_tokens;
+    attention.maps = reinterpret_cast<const CUtensorMap*>(Add(keys));
+    Add(values);
   }
-  return maps;
-}
+
+ private:
+  Address Add(const CUtensorMap& map) {
+    maps_.push_back(map);
+    return begin_ + (maps_.size() - 1) * sizeof(CUtensorMap);
+  }
+
+  const Driver& driver_;
+  const Address begin_;
+  std::vector<CUtensorMap> maps_;
+};
 
 StepAttention AttentionOf(const StepPlan& plan, const PlannedStage& planned, const ChunkSums& sums,
                           Address exchange) {
@@ -215,7 +254,12 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   launcher->waits_ = carver.Take(waits.size() * sizeof(StepWait));
   const Driver& driver = context.api.driver;
   const Address maps_begin = carver.Take(2 * stages.size() * sizeof(CUtensorMap));
-  const std::vector<CUtensorMap> maps = MapCaches(driver, maps_begin, stages);
+  Maps maps(driver, maps_begin);
+  for (Stage& stage : stages) {
+    if (stage.kind == StageKind::kAttention) maps.AddCache(stage.attention);
+    if (stage.kind != StageKind::kGemm) continue;
+    if (absl::Status status = maps.AddWeights(stage.gemm); !status.ok()) return status;
+  }
   if (carver.overflowed()) {
     return absl::ResourceExhaustedError(absl::StrCat("its list of ", count, " stages does not fit ",
                                                      workspace.end - workspace.begin, " bytes"));
@@ -229,7 +273,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   }
   absl::Status status = Upload(context, launcher->stages_, std::span<const Stage>(stages));
   if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
-  if (status.ok()) status = Upload(context, maps_begin, std::span<const CUtensorMap>(maps));
+  if (status.ok()) status = Upload(context, maps_begin, std::span<const CUtensorMap>(maps.all()));
   if (!status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamSynchronize, context.stream);
   return launcher;
@@ -259,7 +303,7 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   args.exchange = epoch_ % 2 * exchange_bytes_;
   args.emptied = exchange_ + (epoch_ + 1) % 2 * exchange_bytes_;
   args.emptied_bytes = exchange_bytes_;
-  args.in_flight = kInFlight;
+  args.in_flight = InFlightOf(*blocks);
   std::copy(run.bindings.begin(), run.bindings.end(), args.bindings);
   absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],
                                      static_cast<unsigned>(*blocks), kStepThreads, context.stream,

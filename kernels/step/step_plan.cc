@@ -29,7 +29,8 @@ absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
   if (gemm.a_scales != 0) return "its rows of A have scales";
   if (gemm.residual) return "it adds a residual behind its activation";
-  if (gemm.k % 32 != 0 || gemm.n % kStepTile != 0) return "k is no multiple of 32, or n none of 8";
+  if (gemm.k % kStepColumnStep != 0 || gemm.n % kStepTile != 0)
+    return "k is no multiple of 64, or n none of 8";
   if ((gemm.a | gemm.w) % 16 != 0 || (gemm.lda | gemm.ldw) % 8 != 0)
     return "A and W must begin at multiples of 16 bytes, and their strides be multiples of 8";
   if ((gemm.c | gemm.d | gemm.bias) % 4 != 0 || (gemm.ldc | gemm.ldd) % 2 != 0)

@@ -8,12 +8,21 @@
 
 namespace concert::kernels::cuda {
 
-// Weights arrive in slots: kStepTile rows of up to kSlotColumns elements of K. Rows are 16 bytes
-// further apart than they are long, so that 16 bytes of eight of them, which are read at once, lie
-// in different banks. Keys and values arrive in the same slots (CacheSlot).
+// Weights arrive in slots: kStepTile rows of kSlotColumns elements of K, zeros behind its end. They
+// are two boxes of half the rows each, as tensor copies lay them down: lines of kStepColumnStep
+// elements, first of each row, then the next ones of each. In a line, units of 16 bytes are mixed
+// up as CU_TENSOR_MAP_SWIZZLE_128B does it, by where in shared memory the line lies. Between the
+// boxes there are four lines, so that those of the second are mixed up differently: what lanes read
+// at once, a row's line of each box, is then in different banks. Keys and values arrive in the same
+// slots (CacheSlot).
 inline constexpr uint32_t kSlotColumns = 1024;
-inline constexpr uint32_t kSlotRowBytes = 2 * kSlotColumns + 16;
-inline constexpr uint32_t kSlotBytes = kStepTile * kSlotRowBytes;
+inline constexpr uint32_t kSlotLineBytes = 2 * kStepColumnStep;
+inline constexpr uint32_t kSlotBoxRows = kStepTile / 2;
+inline constexpr uint32_t kSlotBoxLines = kSlotColumns / kStepColumnStep;  // of a row
+inline constexpr uint32_t kSlotBoxBytes = kSlotBoxRows * kSlotBoxLines * kSlotLineBytes;
+inline constexpr uint32_t kSlotBoxStep = kSlotBoxBytes + 4 * kSlotLineBytes;
+inline constexpr uint32_t kSlotBytes = kSlotBoxStep + kSlotBoxBytes;
+static_assert(kSlotLineBytes == 128);
 inline constexpr int kSlots = 10;
 static_assert(kSlots % kStepFeeders == 0);  // SlotWriter
 // At the barrier of a slot that is full: what a warp that copies by itself needs.
@@ -27,7 +36,6 @@ inline constexpr uint32_t kStepRowsBytes = 2 << 10;
 struct alignas(128) StepMemory {
   alignas(128) char slots[kSlots][kSlotBytes];
   alignas(128) char scratch[kStepScratchBytes];
-  alignas(128) char rows[kStepWarps][kStepRowsBytes];
   alignas(16) char gains[2][2 * kSlotColumns];  // of two chunks of A
   float squares[kStepWarps][kMaxStepRows];
   // The stage at work and the next: of the computing warps, and of each that loads ahead.

@@ -17,6 +17,9 @@ inline constexpr uint64_t kStepElementBytes = 2;  // bf16
 
 // Columns of W's product that are computed at once, and rows of A: the tensor cores' smallest tile.
 inline constexpr uint32_t kStepTile = 8;
+// K is cut into so many elements, in which weights come from memory: as many as a tensor copy mixes
+// up.
+inline constexpr uint32_t kStepColumnStep = 64;
 // Rows of A at most: as many as a thread's registers hold.
 inline constexpr uint32_t kMaxStepRows = 32;
 // Units of W's product that a block sums up at a time, for a number of rows of A in eights. For
@@ -45,10 +48,11 @@ enum class StepEpilogue : uint8_t {
 // Its columns are shared among blocks by units, of kStepTile columns each. Where columns are needed
 // in pairs that lie apart, a unit holds both halves of four pairs.
 struct StepGemm {
-  uint32_t m, n, k;            // k: a multiple of 32
+  uint32_t m, n, k;            // k: a multiple of kStepColumnStep
   uint32_t lda, ldc, ldd;      // elements
   uint64_t ldw;                // elements
   Address a, w, c, d, bias;    // c, bias: 0: none
+  Address w_map;               // of W, for tensor copies; whoever launches the stages makes it
   Address gain;                // not 0: A's rows are RMS-normalised and multiplied by it first
   float k_inverse;             // 1 / k
   float alpha, beta, epsilon;  // epsilon: of the norm

@@ -6,39 +6,38 @@
 
 namespace concert::kernels::cuda {
 
-// A block's share of units: those from `begin` on, before `end`.
+// A block's share of units, those from `begin` on, before `end`: as many as others have, or one
+// more.
 struct UnitRange {
   uint32_t begin, end;
 };
 __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
-  const uint32_t parts = min(units, gridDim.x);
-  if (blockIdx.x >= parts) return {0, 0};
-  // In 32 bits: a matrix has at most 2^24 columns.
-  return {units * blockIdx.x / parts, units * (blockIdx.x + 1) / parts};
+  // By way of floats, whose quotient is one off at most: a matrix has at most 2^24 columns.
+  const auto blocks = static_cast<int>(gridDim.x);
+  int each = static_cast<int>(__fdividef(static_cast<float>(units), static_cast<float>(blocks)));
+  int rest = static_cast<int>(units) - each * blocks;
+  if (rest < 0) --each, rest += blocks;
+  if (rest >= blocks) ++each, rest -= blocks;
+  const auto block = static_cast<int>(blockIdx.x);
+  const int begin = block * each + min(block, rest);
+  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + each + (block < rest))};
 }
 
-// Fills a slot with a unit's rows of W. By one thread, which the compiler must know to be the only
-// one: else it makes a loop over lanes of each copy, and the slot takes three times as long.
-__device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit, uint32_t k,
-                                uint32_t columns) {
+// Fills a slot with a unit's rows of W; behind the end of K with zeros. By one thread, which the
+// compiler must know to be the only one: else it makes a loop over lanes of each copy.
+__device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit,
+                                uint32_t k) {
   if (!writer.IsNextOwn()) return writer.Pass();
-  uint32_t to = SharedAddress(writer.Take());
+  const uint32_t to = SharedAddress(writer.Take());
   const uint32_t full = writer.full();
   if (Elect().is_leader) {
-    const uint32_t bytes = columns * 2;
-    const uint64_t row_step = 2 * gemm.ldw;
-    ArriveExpecting(full, kStepTile * bytes);
+    const auto* map = reinterpret_cast<const CUtensorMap*>(gemm.w_map);
+    const uint32_t line = k / kStepColumnStep;
+    ArriveExpecting(full, 2 * kSlotBoxBytes);
     ArriveTimes(full, kSlotArrivals - 1);
-#pragma unroll
-    for (uint32_t half = 0; half < kStepTile; half += kStepTile / 2) {
-      Address from = gemm.w + 2 * (gemm.ColumnOf(unit, half) * gemm.ldw + k);
-#pragma unroll
-      for (uint32_t row = 0; row < kStepTile / 2; ++row) {
-        LoadBytes(to, from, bytes, full);
-        to += kSlotRowBytes;
-        from += row_step;
-      }
-    }
+    LoadBox(to, map, full, {0, gemm.ColumnOf(unit, 0), line}, writer.hint());
+    LoadBox(to + kSlotBoxStep, map, full, {0, gemm.ColumnOf(unit, kSlotBoxRows), line},
+            writer.hint());
   }
   __syncwarp();
   writer.Advance();
@@ -48,11 +47,16 @@ __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32
 // that the computing warps sum up at a time.
 __device__ inline void FeedWeights(SlotWriter& writer, const StepGemm& gemm, uint32_t pass) {
   const UnitRange units = UnitsOfBlock(gemm.units());
+  if (units.begin < units.end && Elect().is_leader) {
+    AcquireMap(reinterpret_cast<const CUtensorMap*>(gemm.w_map));
+    // Long before the computing warps ask for it.
+    if (gemm.gain != 0) PrefetchBytes(gemm.gain, 2 * gemm.k);
+  }
+  __syncwarp();
   for (uint32_t begin = units.begin; begin < units.end; begin += pass) {
     const uint32_t end = min(begin + pass, units.end);
     for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) {
-      for (uint32_t unit = begin; unit < end; ++unit)
-        FeedUnit(writer, gemm, unit, k, min(kSlotColumns, gemm.k - k));
+      for (uint32_t unit = begin; unit < end; ++unit) FeedUnit(writer, gemm, unit, k);
     }
   }
 }

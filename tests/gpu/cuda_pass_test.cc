@@ -104,7 +104,7 @@ ModelShape SmallShape() {
   return {.hidden = 512,
           .q_heads = 8,
           .kv_heads = 2,
-          .ffn = 1056,
+          .ffn = 1088,
           .layers = 2,
           .contexts = {100, 0, 15, kPaddingRow, 700, 1, 16, 63},
           .steps = 6};

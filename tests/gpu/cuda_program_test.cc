@@ -183,7 +183,7 @@ std::vector<int32_t> Contexts(uint32_t rows) {
 std::vector<ModelShape> Shapes() {
   return {
       {},
-      {.hidden = 512, .q_heads = 8, .kv_heads = 8, .ffn = 1056, .contexts = {0, 1, 15}},
+      {.hidden = 512, .q_heads = 8, .kv_heads = 8, .ffn = 1088, .contexts = {0, 1, 15}},
       {.hidden = 1536,
        .q_heads = 12,
        .kv_heads = 2,
@@ -201,7 +201,7 @@ std::vector<ModelShape> Shapes() {
        .heads_first = true,
        .qkv_bias = true},
       {.hidden = 2048, .q_heads = 32, .kv_heads = 4, .ffn = 5632, .contexts = Contexts(32)},
-      {.hidden = 1056,
+      {.hidden = 1088,
        .q_heads = 8,
        .kv_heads = 2,
        .head_dim = 128,
@@ -236,7 +236,7 @@ std::vector<ModelShape> Shapes() {
        .q_heads = 16,
        .kv_heads = 2,
        .head_dim = 128,
-       .ffn = 2080,
+       .ffn = 2112,
        .page_size = 64,
        .contexts = Contexts(32),
        .window = 17,
@@ -258,7 +258,7 @@ ModelShape RandomShape(std::mt19937& random) {
   };
   const auto sometimes = [&] { return random() % 3 == 0; };
   ModelShape shape;
-  shape.hidden = 32 * (8 + random() % 57), shape.ffn = 32 * (2 + random() % 87);
+  shape.hidden = 64 * (4 + random() % 29), shape.ffn = 64 * (1 + random() % 44);
   shape.head_dim = one_of(64, 128), shape.rotary_dim = sometimes() ? shape.head_dim / 2 : 0;
   shape.kv_heads = one_of(1, 2, 4), shape.q_heads = shape.kv_heads * one_of(1, 2, 4, 6, 7, 8);
   shape.layers = one_of(1, 2);
@@ -315,7 +315,7 @@ TEST_F(GpuProgramTest, SequencesGrow) {
   for (ModelShape shape :
        {ModelShape{.layers = 2, .page_size = 1, .contexts = {0, 120, 1}},
         ModelShape{
-            .hidden = 1536, .q_heads = 14, .kv_heads = 2, .ffn = 1056, .contexts = Contexts(9)},
+            .hidden = 1536, .q_heads = 14, .kv_heads = 2, .ffn = 1088, .contexts = Contexts(9)},
         ModelShape{.hidden = 512,
         .q_heads = 8,
         .kv_heads = 2,
@@ -501,10 +501,10 @@ void GpuProgramTest::RunBesideOneAnother(uint32_t count, const std::vector<int>&
     Use(engine);
     std::vector<Tenant> tenants;
     for (uint32_t i = 0; i < count; ++i) {
-      const ModelShape shape{.hidden = 512 + 32 * i,
+      const ModelShape shape{.hidden = 512 + 64 * i,
                              .q_heads = 8,
                              .kv_heads = i % 2 == 0 ? 2u : 8u,
-                             .ffn = 1056,
+                             .ffn = 1088,
                              .layers = 2,
                              .contexts = Contexts(i % 2 == 0 ? 4 : 17),
                              .steps = 24};

@@ -11,7 +11,7 @@
 
 namespace concert::test {
 
-inline constexpr uint32_t kRows = 4, kHidden = 64, kInner = 96, kVocabulary = 50;
+inline constexpr uint32_t kRows = 4, kHidden = 64, kInner = 128, kVocabulary = 50;
 inline constexpr uint64_t kElement = sizeof(uint16_t);
 
 // A step of a small model: the next token of each row. Its sums and state stay in its weights'

@@ -58,11 +58,11 @@ inline StepModel RandomModel(std::mt19937& random) {
   };
   StepModel model;
   model.rows = one_of({1, 3, 8, 16, 32});
-  model.hidden = one_of({64, 96, 128});
+  model.hidden = one_of({64, 128, 192});
   model.kv_heads = one_of({1, 2});
   model.q_heads = model.kv_heads * one_of({1, 2, 3});
   model.rotary = one_of({16, 32, 64});
-  model.inner = one_of({32, 96, 160});
+  model.inner = one_of({64, 128, 192});
   model.interleaved = random() % 2 == 0;
   model.second_norm = random() % 3 != 0;
   model.one_cache = random() % 3 == 0;
