@@ -21,6 +21,11 @@ bool EachOnAGpuOfItsOwn(std::span<const RankPart> parts) {
   return true;
 }
 
+// Of a broadcast: admission does not know who is the root.
+bool IsRootThatCopiesToItself(const kernels::Op& op, uint64_t rank) {
+  return op.kind == CONCERT_OP_BROADCAST && kernels::CopiesToItself(op, rank);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(std::vector<policies::DeviceModel> models, std::optional<Transport> only)
@@ -38,10 +43,11 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
   // As slow as its slowest GPU, and as wide as the widest: ranks wait for each other.
   policies::DeviceModel model = models_[static_cast<size_t>(parts.front().gpu)];
   policies::Beside beside;  // on the GPU that has most to do
-  for (const RankPart& part : parts) {
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const RankPart& part = parts[rank];
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
     work.transports = work.transports & part.op->work.transports;
-    work.keeps |= part.op->work.keeps;
+    work.keeps |= part.op->work.keeps || IsRootThatCopiesToItself(*part.op, rank);
     model.transports = model.transports & its.transports;
     model.collective_sms = std::max(model.collective_sms, its.collective_sms);
     if (part.beside.us > beside.us) beside = part.beside;

@@ -33,17 +33,17 @@ absl::Status PushToPeers(const CollectiveContext& context, Push push) {
   return absl::OkStatus();
 }
 
-// What a rank keeps, on its side stream, which waits for its stream and is waited for.
+// What a rank keeps, on its side stream, behind what its own stream had done when the ranks met: it
+// touches nobody else's memory, so it waits for nobody else. REQUIRES: Meet came right before.
 absl::Status KeepOwn(const CollectiveContext& context, std::span<const Op* const> parts,
                      const Messages& messages) {
   const Driver& driver = context.api.driver;
   for (size_t i = 0; i < parts.size(); ++i) {
+    if (!CopiesToItself(*parts[i], i)) continue;
     const CollectiveRank& rank = context.ranks[i];
     const Address source = parts[i]->collective.src + i * messages.src_step;
     const Address target = parts[i]->collective.dst + i * messages.dst_step;
-    if (source == target || (messages.from_root && i != parts[i]->collective.root)) continue;
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.event, rank.stream);
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.side_stream,
                                    rank.event, 0);
     const bool aligned = (source | target | messages.bytes) % kPeerAlignment == 0;
@@ -58,9 +58,10 @@ absl::Status KeepOwn(const CollectiveContext& context, std::span<const Op* const
   return absl::OkStatus();
 }
 
-absl::Status AwaitOwn(const CollectiveContext& context) {
-  for (const CollectiveRank& rank : context.ranks) {
-    // One that was never recorded, or of an earlier collective, is over.
+absl::Status AwaitOwn(const CollectiveContext& context, std::span<const Op* const> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!CopiesToItself(*parts[i], i)) continue;
+    const CollectiveRank& rank = context.ranks[i];
     CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuStreamWaitEvent, rank.stream,
                                    rank.side_event, 0);
   }
@@ -80,8 +81,9 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
                 parts[peer]->collective.dst + rank * messages.dst_step,
                 parts[rank]->collective.src + peer * messages.src_step, messages.bytes);
   });
-  if (status.ok()) status = AwaitOwn(context);
-  return status.ok() ? Meet(context) : status;
+  // Peers need what this rank has sent, and only the rank itself what it has kept.
+  if (status.ok()) status = Meet(context);
+  return status.ok() ? AwaitOwn(context, parts) : status;
 }
 
 absl::Status SpreadShares(CollectiveContext& context, std::span<const Op* const> parts) {

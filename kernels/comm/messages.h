@@ -36,6 +36,14 @@ inline Messages MessagesOf(const Op& op) {
   }
 }
 
+// Whether what rank `rank` keeps is due elsewhere than where it lies. REQUIRES: as MessagesOf.
+inline bool CopiesToItself(const Op& op, uint64_t rank) {
+  const Messages messages = MessagesOf(op);
+  if (messages.reduces || (messages.from_root && rank != op.collective.root)) return false;
+  return op.collective.src + rank * messages.src_step !=
+         op.collective.dst + rank * messages.dst_step;
+}
+
 // What the blocks of one rank load where peer kernels carry it. REQUIRES: as MessagesOf.
 inline uint64_t LoadedBytes(const Op& op, uint64_t ranks) {
   switch (op.kind) {

@@ -54,7 +54,7 @@ struct CollectiveRank {
   const KernelTable* kernels = nullptr;
   PeerExchange* exchange = nullptr;  // of this collective's channel
   PeerReport* report = nullptr;
-  CUstream side_stream = nullptr;  // beside `stream`, for what a rank keeps
+  CUstream side_stream = nullptr;  // the stream's own, beside it, for what a rank keeps
   CUevent side_event = nullptr;
 };
 

@@ -221,6 +221,7 @@ TEST_F(CollectiveTest, EveryTransport) {
   std::iota(gpus.begin(), gpus.end(), 0);
   for (const policies::TransportChoice& choice :
        std::vector<policies::TransportChoice>{{Transport::kCopyEngine, 0},
+                                              {Transport::kCopyEngine, 8},
                                               {Transport::kPeer, 2},
                                               {Transport::kPeer, 12},
                                               {Transport::kHybrid, 3},

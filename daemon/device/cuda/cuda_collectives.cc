@@ -154,9 +154,7 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
                      .context = device.context(),
                      .stream = device.control_stream(),
                      .event = device.control_event(),
-                     .comm = connection.comms[rank],
-                     .side_stream = device.side_stream(),
-                     .side_event = device.side_event()});
+                     .comm = connection.comms[rank]});
     constexpr uint64_t kHalf = CudaDevice::kScratchBytes / 2;
     ops[rank].collective = {.communicator = 0,
                             .root = 0,
@@ -241,8 +239,8 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
                    .event = device.issuer_event(part.lane),
                    .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
                    .kernels = &device.kernel_table(),
-                   .side_stream = device.side_stream(),
-                   .side_event = device.side_event()};
+                   .side_stream = device.side_stream(part.lane),
+                   .side_event = device.side_event(part.lane)};
   }
   absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
                                 {ops.data(), count}, choice);

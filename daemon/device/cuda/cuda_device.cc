@@ -99,6 +99,10 @@ absl::Status CudaDevice::CreateLanes() {
                                    policies::IsHighPriority(lane) ? greatest : least);
     if (absl::Status status = create_event(state.dispatcher_event); !status.ok()) return status;
     if (absl::Status status = create_event(state.issuer_event); !status.ok()) return status;
+    if (!policies::IsCollectiveLane(lane)) continue;
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &state.side_stream,
+                                   CU_STREAM_NON_BLOCKING, greatest);
+    if (absl::Status status = create_event(state.side_event); !status.ok()) return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &control_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
@@ -106,9 +110,6 @@ absl::Status CudaDevice::CreateLanes() {
                                  CU_STREAM_NON_BLOCKING, least);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &errand_stream_,
                                  CU_STREAM_NON_BLOCKING, least);
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuStreamCreateWithPriority, &side_stream_,
-                                 CU_STREAM_NON_BLOCKING, greatest);
-  if (absl::Status status = create_event(side_event_); !status.ok()) return status;
   return create_event(control_event_);
 }
 
@@ -215,16 +216,16 @@ CudaDevice::~CudaDevice() {
   if (workspaces_ != 0) driver_.cuMemFree(workspaces_);
   if (scratch_ != 0) driver_.cuMemFree(scratch_);
   for (const LaneState& lane : lanes_) {
-    for (CUevent event : {lane.dispatcher_event, lane.issuer_event}) {
+    for (CUevent event : {lane.dispatcher_event, lane.issuer_event, lane.side_event}) {
       if (event != nullptr) driver_.cuEventDestroy(event);
     }
-    if (lane.stream != nullptr) driver_.cuStreamDestroy(lane.stream);
+    for (CUstream stream : {lane.stream, lane.side_stream}) {
+      if (stream != nullptr) driver_.cuStreamDestroy(stream);
+    }
   }
   if (peer_report_ != nullptr) driver_.cuMemFreeHost(peer_report_);
-  for (CUevent event : {control_event_, side_event_}) {
-    if (event != nullptr) driver_.cuEventDestroy(event);
-  }
-  for (CUstream stream : {control_stream_, probe_stream_, errand_stream_, side_stream_}) {
+  if (control_event_ != nullptr) driver_.cuEventDestroy(control_event_);
+  for (CUstream stream : {control_stream_, probe_stream_, errand_stream_}) {
     if (stream != nullptr) driver_.cuStreamDestroy(stream);
   }
   driver_.cuCtxSetCurrent(nullptr);

@@ -89,9 +89,10 @@ class CudaDevice : public Device {
   const kernels::cuda::KernelTable& kernel_table() const { return kernels_.table(); }
   CUstream control_stream() const { return control_stream_; }
   CUevent control_event() const { return control_event_; }
-  // For what a collective does beside its lane.
-  CUstream side_stream() const { return side_stream_; }
-  CUevent side_event() const { return side_event_; }
+  // For what a collective does beside its lane. Each lane of collectives has one, so that those of
+  // high priority do not wait here for what others wait for.
+  CUstream side_stream(Lane lane) const { return lanes_[lane].side_stream; }
+  CUevent side_event(Lane lane) const { return lanes_[lane].side_event; }
   // Where peer kernels say whom they missed before they end the context.
   kernels::cuda::PeerReport* peer_report() const { return peer_report_; }
   // kScratchBytes for the control thread's warm-ups.
@@ -118,6 +119,8 @@ class CudaDevice : public Device {
     // event recorded at that moment, whatever it records later.
     CUevent dispatcher_event = nullptr;
     CUevent issuer_event = nullptr;
+    CUstream side_stream = nullptr;  // of lanes of collectives; else null
+    CUevent side_event = nullptr;
   };
 
   CudaDevice(const kernels::cuda::CudaApi& api, const NvtxRanges& ranges, int gpu)
@@ -157,8 +160,6 @@ class CudaDevice : public Device {
   CUstream probe_stream_ = nullptr;  // dispatcher: launches are captured here, none ever runs
   CUevent control_event_ = nullptr;
   CUstream errand_stream_ = nullptr;  // errands: programs are captured here, contents compared
-  CUstream side_stream_ = nullptr;
-  CUevent side_event_ = nullptr;
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
   std::optional<kernels::cuda::StepSms> step_sms_{std::in_place};
   CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane

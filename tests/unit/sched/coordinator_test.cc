@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "policies/cost/collective_cost.h"
@@ -64,6 +65,30 @@ TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
   EXPECT_EQ(transport({.us = 20}, {}), Transport::kPeer);
   EXPECT_EQ(transport({.us = 5000}, {}), Transport::kCopyEngine);
   EXPECT_EQ(transport({}, {.us = 5000}), Transport::kCopyEngine);
+}
+
+// What the root of a broadcast copies to itself takes SMs, too; admission cannot know who that is.
+TEST(CoordinatorTest, ReservesSmsForWhatTheRootOfABroadcastCopiesToItself) {
+  const policies::DeviceModel model{
+      .transports = policies::TransportSet().Add(policies::Transport::kCopyEngine)};
+  const Coordinator coordinator({model, model});
+  std::array<Op, 2> ops = {AllReduce(100 << 20), AllReduce(100 << 20)};
+  std::array<RankPart, 2> parts;
+  for (int rank = 0; rank < 2; ++rank) {
+    Op& op = ops[rank];
+    op.kind = CONCERT_OP_BROADCAST;
+    op.work.transports = model.transports;
+    op.collective = {};
+    op.collective.count = 50 << 20;
+    op.collective.dtype = policies::Dtype::kBf16;
+    op.collective.root = 1;
+    op.collective.src = op.collective.dst = 1 << 30;
+    parts[rank] = {.gpu = rank, .op = &op};
+  }
+  ops[0].collective.dst = uint64_t{2} << 30;  // whose src is not read
+  EXPECT_EQ(coordinator.Decide(parts).reservation.sms, 0);
+  ops[1].collective.dst = uint64_t{2} << 30;
+  EXPECT_GT(coordinator.Decide(parts).reservation.sms, 0);
 }
 
 TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
