@@ -1,6 +1,8 @@
-// Copy engines carry what peers need; what a rank keeps for itself is a copy on its own GPU, which
-// SMs make, beside the others on a stream of its own. The driver's kernel for that takes all SMs,
-// and waits for a kernel that holds them; ours takes those that the choice names.
+// Copy engines carry what peers need; what a rank keeps for itself is a copy on its own GPU, beside
+// the others on a stream of its own. Older drivers make that with a kernel, which takes all SMs and
+// waits for one that holds them; ours takes those that the choice names. Where it names none,
+// newer drivers have an engine make it.
+#include "kernels/comm/engine_copies.h"
 #include "kernels/comm/messages.h"
 #include "kernels/comm/peer_args.h"
 #include "kernels/comm/peer_shares.h"
@@ -47,10 +49,12 @@ absl::Status KeepOwn(const CollectiveContext& context, std::span<const Op* const
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.side_stream,
                                    rank.event, 0);
     const bool aligned = (source | target | messages.bytes) % kPeerAlignment == 0;
+    const bool has_kernel = rank.kernels->peer_push != nullptr;
     const absl::Status status =
-        aligned && context.choice.sms > 0
+        aligned && has_kernel && context.choice.sms > 0
             ? LaunchOwnCopy(context, i, rank.side_stream, target, source, messages.bytes)
-            : Copy(context, i, rank.side_stream, target, source, messages.bytes);
+            : context.engine_copies->Copy(driver, rank.gpu, rank.side_stream, target, source,
+                                          messages.bytes);
     if (!status.ok()) return status;
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.side_event,
                                    rank.side_stream);

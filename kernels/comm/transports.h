@@ -25,7 +25,7 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
 absl::Status LaunchHybrid(CollectiveContext& context, std::span<const Op* const> parts);
 
 // What one rank keeps, by choice.sms blocks on a stream of its own. REQUIRES: multiples of
-// kPeerAlignment; choice.sms > 0; the rank's context is current.
+// kPeerAlignment; choice.sms > 0; the GPU has peer_push; the rank's context is current.
 absl::Status LaunchOwnCopy(const CollectiveContext& context, size_t index, CUstream stream,
                            Address target, Address source, uint64_t bytes);
 

@@ -15,6 +15,7 @@
 
 namespace concert::kernels::cuda {
 
+class EngineCopies;   // kernels/comm/engine_copies.h
 class GemmCache;      // kernels/gemm/gemm_cache.h
 class StepSms;        // kernels/step/step_sms.h
 struct PeerExchange;  // kernels/comm/peer_args.h
@@ -67,6 +68,7 @@ struct CollectiveContext {
   const KernelTable* shared_gpu_kernels;
   int sm_count;  // that it may use
   policies::TransportChoice choice = {};
+  EngineCopies* engine_copies = nullptr;  // the node's; only kCopyEngine needs it
   uint32_t epoch = 0;  // of the channel: never 0, one more than the collective's before
 };
 

@@ -11,7 +11,7 @@
 namespace concert::policies {
 namespace {
 
-constexpr size_t kMaxCandidates = 1 + 3 * std::size(kPeerSms);
+constexpr size_t kMaxCandidates = 2 + 3 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
 // What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are
@@ -47,6 +47,12 @@ constexpr double kOwnCopyUs = 14;
 // A message, if the rank copies one to itself.
 uint64_t KeptBytes(const Work& work) {
   return work.keeps ? work.link_bytes / std::max<uint64_t>(1, work.ranks - 1u) : 0;
+}
+
+// What an engine takes for that, where no blocks do it.
+double EngineCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
+  if (choice.sms > 0 || device.engine_copy_bytes_per_s == 0) return 0;
+  return Us(KeptBytes(work), device.engine_copy_bytes_per_s);
 }
 
 // The share of their rate that GEMMs lose which leave so many SMs to it for `run_us`.
@@ -90,7 +96,8 @@ double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_
   double moving_us = std::max(Us(work.link_bytes, link_share * device.link_bytes_per_s),
                               Us(work.hbm_bytes, device.hbm_bytes_per_s));
   if (copies) {
-    moving_us = Rounded(moving_us, OwnCopyUs(device, work, choice));
+    moving_us =
+        Rounded(moving_us, OwnCopyUs(device, work, choice) + EngineCopyUs(device, work, choice));
   } else if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
     moving_us = Rounded(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
@@ -148,7 +155,8 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   if (there.Has(Transport::kNccl) || there == TransportSet()) {
     add(Transport::kNccl, device.collective_sms);
   }
-  if (there.Has(Transport::kCopyEngine) && !work.keeps) add(Transport::kCopyEngine, 0);
+  const bool needs_blocks = work.keeps && device.engine_copy_bytes_per_s == 0;
+  if (there.Has(Transport::kCopyEngine) && !needs_blocks) add(Transport::kCopyEngine, 0);
   for (const Transport transport : {Transport::kPeer, Transport::kHybrid, Transport::kCopyEngine}) {
     if (!there.Has(transport) || (transport == Transport::kCopyEngine && !work.keeps)) continue;
     for (const int sms : kPeerSms) {

@@ -14,7 +14,7 @@ namespace concert::policies {
 enum class Transport : uint8_t {
   kNccl,        // the library's kernels; where ranks share a GPU, the kernel for that
   kPeer,        // kernels of ours that read and write the peers' memory
-  kCopyEngine,  // copies: no SMs, and nothing is reduced
+  kCopyEngine,  // copies: no SMs between GPUs, and nothing is reduced
   kHybrid,      // peer kernels reduce each rank's share, copies spread it
 };
 inline constexpr int kTransportCount = 4;
@@ -62,7 +62,8 @@ class TransportSet {
 struct TransportChoice {
   Transport transport = Transport::kNccl;
   // SMs of each GPU that its kernels hold, a block each. kNccl: what its communicators are held to;
-  // 0: what the library likes. kCopyEngine: for what ranks copy to themselves.
+  // 0: what the library likes. kCopyEngine: for what ranks copy to themselves; 0: engines do that,
+  // too, where the driver lets them, and else the driver's kernel on all SMs.
   uint16_t sms = 0;
   friend bool operator==(const TransportChoice&, const TransportChoice&) = default;
 };

@@ -399,6 +399,25 @@ class MeasureCollectivesTest : public GpuTest {
     return MicrosecondsSince(start);
   }
 
+  // From the first launch until `gemms` on each GPU, on the SMs that are left, and an all-to-all of
+  // theirs are over.
+  double RunBesideUs(const std::array<Op, 2>& gemms, int count, const std::array<Op, 2>& ops,
+                     const policies::TransportChoice& choice) {
+    const int sm_count = device(0).info().model.sm_count;
+    const int budget = choice.sms == 0 ? 0 : sm_count - choice.sms;
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      for (int rank = 0; rank < 2; ++rank) {
+        const Op* gemm[] = {&gemms[rank]};
+        EXPECT_TRUE(
+            device(rank).Launch({.planned = {.lane = 0, .sm_budget = budget}, .ops = gemm}).ok());
+      }
+    }
+    RunUs(ops, choice);
+    for (int rank = 0; rank < 2; ++rank) Finish(0, rank, /*index=*/2 + rank);
+    return MicrosecondsSince(start);
+  }
+
   // The medians of all choices, which take turns; 0 where one does not carry it.
   std::vector<double> Medians(const std::array<Op, 2>& ops, const Choices& choices, int rounds) {
     const policies::TransportSet can = kernels::TransportsOf(ops[0], 2, /*pool=*/true);
@@ -418,6 +437,41 @@ class MeasureCollectivesTest : public GpuTest {
     return medians;
   }
 };
+
+// What a rank keeps, by the driver (0 SMs) or by blocks of ours. Where the driver takes SMs for it,
+// it waits for a GEMM that holds them.
+TEST_F(MeasureCollectivesTest, AllToAllByCopiesBesideGemms) {
+  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  ASSERT_OK(node().Connect(std::vector<int>{0, 1}));
+  constexpr uint64_t kMost = uint64_t{256} << 20, kMatrix = uint64_t{8192} * 8192 * 2;
+  HostMirror a(device(0), 2 * kMost + 3 * kMatrix, 0), b(device(1), 2 * kMost + 3 * kMatrix, 0);
+  const Address memory[] = {a.address(), b.address()};
+  for (const auto& [size, count] : {std::pair(8192u, 1), {4096u, 8}}) {
+    std::array<Op, 2> gemms;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Address at = memory[rank] + 2 * kMost;
+      gemms[rank] = SquareGemm(at, at + kMatrix, at + 2 * kMatrix, size);
+    }
+    for (const uint64_t bytes : {kMost / 4, kMost}) {
+      const std::array<Op, 2> ops = OpsOf(CONCERT_OP_ALL_TO_ALL, bytes, memory);
+      for (const uint16_t sms : {0, 4, 8, 16}) {
+        const policies::TransportChoice choice = {policies::Transport::kCopyEngine, sms};
+        std::vector<double> alone, beside;
+        for (int round = 0; round < 12 && !HasFailure(); ++round) {
+          alone.push_back(RunUs(ops, choice));
+          beside.push_back(RunBesideUs(gemms, count, ops, choice));
+        }
+        if (HasFailure()) return;
+        std::sort(alone.begin(), alone.end());
+        std::sort(beside.begin(), beside.end());
+        std::printf(
+            "[ MEASURED ] all_to_all of %3d MiB by ce-%-2d: %7.1f us alone, %7.1f us until it "
+            "and %d GEMM(s) of %u^3 are over\n",
+            static_cast<int>(bytes >> 20), sms, alone[6], beside[6], count, size);
+      }
+    }
+  }
+}
 
 TEST_F(MeasureCollectivesTest, EveryKindAndSizeByEveryTransport) {
   if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";

@@ -199,6 +199,7 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
       .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count,
       .choice = choice};
   const MutexLock lock(launch_mutex_);
+  context.engine_copies = &engine_copies_;
   if (choice.transport == Transport::kPeer || choice.transport == Transport::kHybrid) {
     const bool high = std::any_of(lanes.begin(), lanes.end(), policies::IsHighPriority);
     PeerChannel* const channel = connection.channels[high ? 1 : 0].get();

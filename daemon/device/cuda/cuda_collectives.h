@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/peer_channel.h"
+#include "kernels/comm/engine_copies.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "proto/mutex.h"
 
@@ -71,6 +73,7 @@ class CudaCollectives {
   // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a
   // new list connects.
   Mutex launch_mutex_;
+  kernels::cuda::EngineCopies engine_copies_ ABSL_GUARDED_BY(launch_mutex_);
 };
 
 }  // namespace concert::daemon::cuda

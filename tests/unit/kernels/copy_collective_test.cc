@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "kernels/comm/engine_copies.h"
 #include "kernels/comm/peer_args.h"
 #include "kernels/comm/transports.h"
 #include "proto/ring/ring_abi.h"
@@ -36,7 +37,10 @@ struct FakeStreams {
   std::map<CUevent, Works> recorded;
   std::map<uint64_t, Works> before;  // what each work waits for
 
-  std::vector<uint64_t> by_driver, by_blocks;  // by whom work is done
+  CUresult batch_answer = CUDA_SUCCESS;
+  int batch_calls = 0;
+  std::vector<uint64_t> by_engine, by_driver, by_blocks;  // by whom work is done
+  CUmemcpyAttributes attributes = {};
   unsigned blocks = 0;
 
   void Enqueue(CUstream stream, uint64_t work) {
@@ -61,11 +65,29 @@ CUresult CopyByDriver(CUdeviceptr target, CUdeviceptr, size_t, CUstream stream) 
   g_streams->Enqueue(stream, target);
   return CUDA_SUCCESS;
 }
+CUresult CopyBatch(CUdeviceptr* targets, CUdeviceptr*, size_t* sizes, size_t count,
+                   CUmemcpyAttributes* attributes, size_t* first, size_t kinds, CUstream stream) {
+  ++g_streams->batch_calls;
+  if (g_streams->batch_answer != CUDA_SUCCESS) return g_streams->batch_answer;
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(sizes[0], kMessage);
+  EXPECT_EQ(kinds, 1u);
+  EXPECT_EQ(first[0], 0u);
+  EXPECT_NE(stream, nullptr) << "the driver refuses the default stream";
+  g_streams->attributes = attributes[0];
+  g_streams->by_engine.push_back(targets[0]);
+  g_streams->Enqueue(stream, targets[0]);
+  return CUDA_SUCCESS;
+}
 CUresult LaunchBlocks(const CUlaunchConfig* config, CUfunction, void** parameters, void**) {
   const auto target = reinterpret_cast<uint64_t>(static_cast<PeerArgs*>(parameters[0])->dst[0]);
   g_streams->blocks = config->gridDimX;
   g_streams->by_blocks.push_back(target);
   g_streams->Enqueue(config->hStream, target);
+  return CUDA_SUCCESS;
+}
+CUresult TextOf(CUresult, const char** text) {
+  *text = "an error";
   return CUDA_SUCCESS;
 }
 
@@ -79,7 +101,10 @@ class CopyCollectiveTest : public ::testing::Test {
     driver.cuEventRecord = Record;
     driver.cuStreamWaitEvent = Wait;
     driver.cuMemcpyDtoDAsync = CopyByDriver;
+    driver.cuMemcpyBatchAsync = CopyBatch;
     driver.cuLaunchKernelEx = LaunchBlocks;
+    kernels_.peer_push = HandleOf<CUfunction>(40);
+    driver.cuGetErrorName = driver.cuGetErrorString = TextOf;
     for (int rank = 0; rank < 2; ++rank) {
       ranks_[rank] = {.gpu = rank,
                       .context = nullptr,
@@ -113,7 +138,8 @@ class CopyCollectiveTest : public ::testing::Test {
         .ranks = ranks_,
         .shared_gpu_kernels = nullptr,
         .sm_count = 132,
-        .choice = {.transport = policies::Transport::kCopyEngine, .sms = sms}};
+        .choice = {.transport = policies::Transport::kCopyEngine, .sms = sms},
+        .engine_copies = &engine_copies_};
     const Op* const parts[] = {&ops_[0], &ops_[1]};
     return kernels::cuda::LaunchCopies(context, parts);
   }
@@ -124,17 +150,67 @@ class CopyCollectiveTest : public ::testing::Test {
   FakeStreams streams_;
   kernels::cuda::CudaApi api_;
   kernels::cuda::KernelTable kernels_;
+  kernels::cuda::EngineCopies engine_copies_;
   std::array<CollectiveRank, 2> ranks_;
   std::array<Op, 2> ops_;
   const std::vector<uint64_t> own_ = {Target(0, 0), Target(1, 1)};
   const std::vector<uint64_t> sent_ = {Target(1, 0), Target(0, 1)};
 };
 
+TEST_F(CopyCollectiveTest, AsksForAnEngineWhereNoBlocksCopyTheOwnShare) {
+  ASSERT_TRUE(Launch(0).ok());
+  EXPECT_EQ(streams_.by_engine, own_);
+  EXPECT_EQ(streams_.by_driver, sent_);
+  EXPECT_EQ(streams_.attributes.flags, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE);
+  EXPECT_EQ(streams_.attributes.srcAccessOrder, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+}
+
 TEST_F(CopyCollectiveTest, BlocksCopyTheOwnShareWhereTheChoiceNamesThem) {
   ASSERT_TRUE(Launch(8).ok());
   EXPECT_EQ(streams_.by_blocks, own_);
   EXPECT_EQ(streams_.by_driver, sent_);
   EXPECT_EQ(streams_.blocks, 8u);
+}
+
+// Blocks move multiples of 16 bytes, from and to multiples of it.
+TEST_F(CopyCollectiveTest, AsksForAnEngineWhereBlocksCannotCopyTheOwnShare) {
+  for (Op& op : ops_) op.collective.src += 2;
+  ASSERT_TRUE(Launch(8).ok());
+  EXPECT_EQ(streams_.by_engine, own_);
+  EXPECT_TRUE(streams_.by_blocks.empty());
+}
+
+// Before Hopper there is no kernel for it.
+TEST_F(CopyCollectiveTest, AsksForAnEngineWhereThereAreNoBlocks) {
+  kernels_.peer_push = nullptr;
+  ASSERT_TRUE(Launch(8).ok());
+  EXPECT_EQ(streams_.by_engine, own_);
+  EXPECT_TRUE(streams_.by_blocks.empty());
+}
+
+TEST_F(CopyCollectiveTest, ADriverWithoutBatchesCopiesTheOwnShareAsItDoes) {
+  api_.driver.cuMemcpyBatchAsync = nullptr;
+  ASSERT_TRUE(Launch(0).ok());
+  EXPECT_EQ(streams_.by_driver, (std::vector{own_[0], own_[1], sent_[0], sent_[1]}));
+}
+
+TEST_F(CopyCollectiveTest, ADriverThatRefusesABatchIsNotAskedAgain) {
+  for (const CUresult answer : {CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_INVALID_VALUE}) {
+    streams_.batch_answer = answer;
+    streams_.batch_calls = 0;
+    streams_.by_driver.clear();
+    engine_copies_ = {};
+    ASSERT_TRUE(Launch(0).ok());
+    ASSERT_TRUE(Launch(0).ok());
+    EXPECT_EQ(streams_.batch_calls, 1);
+    EXPECT_EQ(streams_.by_driver.size(), 8u);
+  }
+}
+
+TEST_F(CopyCollectiveTest, ABrokenGpuIsNoRefusal) {
+  streams_.batch_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_FALSE(Launch(0).ok());
+  EXPECT_TRUE(streams_.by_driver.empty());
 }
 
 TEST_F(CopyCollectiveTest, TheOwnShareWaitsForItsOwnRankOnly) {
@@ -176,6 +252,7 @@ TEST_F(CopyCollectiveTest, WhatIsInPlaceIsNeitherCopiedNorWaitedFor) {
   }
   ASSERT_TRUE(Launch(0).ok());
   EXPECT_EQ(streams_.by_driver, sent_);
+  EXPECT_TRUE(streams_.by_engine.empty());
   for (int rank = 0; rank < 2; ++rank) EXPECT_FALSE(DoneAtEnd(rank).contains(kOfAnother));
 }
 
@@ -185,7 +262,8 @@ TEST_F(CopyCollectiveTest, OfABroadcastOnlyTheRootCopiesToItself) {
     op.collective.root = 1;
   }
   ASSERT_TRUE(Launch(0).ok());
-  EXPECT_EQ(streams_.by_driver, (std::vector{Target(1, 0), Target(0, 0)}));
+  EXPECT_EQ(streams_.by_engine, std::vector{Target(1, 0)});
+  EXPECT_EQ(streams_.by_driver, std::vector{Target(0, 0)});
 }
 
 }  // namespace

@@ -48,6 +48,35 @@ TEST(CollectiveCostTest, WhatReducesNothingGoesByCopiesOnceItIsLarge) {
   EXPECT_EQ(Choose(device, Part(256 << 20, moves)), copies);
 }
 
+// Of an all-to-all between so many; a rank keeps as much as each peer gets.
+Work Exchange(uint64_t message_bytes, uint8_t ranks) {
+  Work work = Part((ranks - 1) * message_bytes, TransportSet().Add(Transport::kCopyEngine));
+  work.ranks = ranks;
+  work.keeps = true;
+  return work;
+}
+
+TEST(CollectiveCostTest, WithoutEnginesForItBlocksCopyWhatARankKeeps) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  for (const uint8_t ranks : {2, 8}) EXPECT_GT(Choose(device, Exchange(32 << 20, ranks)).sms, 0);
+}
+
+// An engine is slow within its GPU: it is no hindrance beside what seven peers get, and four times
+// what one gets.
+TEST(CollectiveCostTest, AnEngineCopiesWhatARankKeepsWhereNobodyWaitsForThat) {
+  const DeviceModel blocks{.transports = TransportSet::All()};
+  DeviceModel device = blocks;
+  device.engine_copy_bytes_per_s = 90e9;
+  const TransportChoice engines = {.transport = Transport::kCopyEngine, .sms = 0};
+  const TransportChoice most = {.transport = Transport::kCopyEngine, .sms = 16};
+  const Work of_many = Exchange(32 << 20, 8), of_two = Exchange(128 << 20, 2);
+  EXPECT_EQ(Choose(device, of_many), engines);
+  EXPECT_NEAR(Us(device, of_many, engines), Us(device, of_many, most), 15);
+  EXPECT_GT(Choose(device, of_two).sms, 0);
+  EXPECT_NEAR(Us(device, of_two, engines), 1e6 * (128 << 20) / 90e9 + 37, 5);
+  EXPECT_DOUBLE_EQ(Us(device, of_two, most), Us(blocks, of_two, most)) << "blocks take no engine";
+}
+
 TEST(CollectiveCostTest, OfWaysThatTakeTheSameTheOneWithFewerSmsIsChosen) {
   const DeviceModel device{.transports = TransportSet::All()};
   const TransportSet reduces = TransportSet().Add(Transport::kNccl).Add(Transport::kPeer);
