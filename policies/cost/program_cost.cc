@@ -12,9 +12,10 @@ int SmsOf(const DeviceModel& device, const StepPlace& place) {
   return place.sm_count > 0 ? std::min(place.sm_count, device.sm_count) : device.sm_count;
 }
 
-double BytesPerSecond(const DeviceModel& device, const StepPlace& place) {
+double BytesPerSecond(const DeviceModel& device, const StepPlace& place,
+                      const ProgramCostConstants& costs) {
   return place.hbm_bytes_per_s > 0 ? place.hbm_bytes_per_s
-                                   : device.hbm_bytes_per_s * device.costs.hbm_efficiency;
+                                   : device.hbm_bytes_per_s * costs.step_hbm_share;
 }
 
 // Of a block that has most of them; of a stage without items, its share is one.
@@ -40,9 +41,9 @@ double StageUs(const DeviceModel& device, const StageWork& stage, const StepPlac
                const ProgramCostConstants& costs) {
   const int sms = SmsOf(device, place);
   const double share = LargestShare(stage, sms), sm_bytes = device.costs.sm_bytes_per_s;
-  const double work_s =
-      std::max({stage.hbm_bytes / BytesPerSecond(device, place), stage.hbm_bytes * share / sm_bytes,
-                stage.flops * share * device.sm_count / device.tensor_flops});
+  const double work_s = std::max({stage.hbm_bytes / BytesPerSecond(device, place, costs),
+                                  stage.hbm_bytes * share / sm_bytes,
+                                  stage.flops * share * device.sm_count / device.tensor_flops});
   const double pass_us = costs.step_pass_us + 1e6 * stage.read_by_all_bytes / sm_bytes;
   return PassesOf(device, stage, place) * pass_us + 1e6 * work_s;
 }

@@ -67,8 +67,8 @@ std::vector<policies::StageWork> StageWorks(const Program& program) {
   return works;
 }
 
-double MemoryUs(const DeviceModel& gpu, double bytes) {
-  return 1e6 * bytes / (gpu.hbm_bytes_per_s * gpu.costs.hbm_efficiency);
+double MemoryUs(const DeviceModel& gpu, double bytes, double share) {
+  return 1e6 * bytes / (gpu.hbm_bytes_per_s * share);
 }
 
 // A run of one of `clients` that are alike, in a closed loop. A step is time in which memory is
@@ -93,13 +93,14 @@ double StepTogetherUs(const DeviceModel& gpu, const Program& program, int client
   double bytes = 0;
   for (policies::StageWork& stage : stages) bytes += std::exchange(stage.hbm_bytes, 0);
   const double waiting_us = policies::StepCost(gpu, stages, place, costs).us;
-  return TogetherUs(alone_us, waiting_us, MemoryUs(gpu, bytes), clients);
+  return TogetherUs(alone_us, waiting_us, MemoryUs(gpu, bytes, costs.step_hbm_share), clients);
 }
 
 double GraphTogetherUs(const DeviceModel& gpu, const Program& program, int clients,
                        const ProgramCostConstants& costs) {
   const double alone_us = kernels::GraphCostOf(gpu, program, costs).us;
-  const double memory_us = MemoryUs(gpu, static_cast<double>(program.work.hbm_bytes));
+  const double memory_us =
+      MemoryUs(gpu, static_cast<double>(program.work.hbm_bytes), gpu.costs.hbm_efficiency);
   return TogetherUs(alone_us, std::max(0.0, alone_us - memory_us), memory_us, clients);
 }
 

@@ -51,7 +51,7 @@ TEST(StepCostTest, ABlockGoesOnceThroughAStageForSoManyUnits) {
 
 TEST(StepCostTest, AStageTakesWhatMemoryTakesAndItsPasses) {
   const StageWork stage{.hbm_bytes = 40e6};
-  const double rate = kH200.hbm_bytes_per_s * kH200.costs.hbm_efficiency;
+  const double rate = kH200.hbm_bytes_per_s * ProgramCostConstants().step_hbm_share;
   EXPECT_NEAR(StageUs(kH200, stage, {}, {.step_pass_us = 2}), 2 + 40e12 / rate, 1e-9);
   EXPECT_NEAR(StageUs(kH200, stage, {.hbm_bytes_per_s = 1e12}, {.step_pass_us = 2}), 42, 1e-9);
 }
