@@ -142,7 +142,7 @@ class RandomProgramsTest : public testing::Test {
         const uint8_t* const begin = &of.at(piece.place)[piece.offset];
         return Bytes(begin, begin + piece.bytes);
       };
-      EXPECT_LT(Distance(piece.dtype, contents(left), contents(wanted)), kTolerance)
+      EXPECT_LT(Distance(piece.dtype, contents(left), contents(wanted)), ToleranceOf(piece.dtype))
           << "piece of dtype " << piece.dtype << " at " << piece.offset;
     }
   }
@@ -177,7 +177,9 @@ class RandomProgramsTest : public testing::Test {
   uint64_t ops_ = 0, pairs_ = 0, passes_ = 0, long_ = 0, numbers_seen_ = 0, finite_ = 0;
 
  private:
-  static constexpr double kTolerance = 0.05;
+  // Neighbours of e4m3 are up to an eighth apart: what differs before it is rounded to them may
+  // come to lie a whole step apart, and a piece may have no more than a few numbers.
+  static double ToleranceOf(uint32_t dtype) { return dtype == CONCERT_FP8_E4M3 ? 0.125 : 0.05; }
 
   // Numbers by their distance, and what is no number, or index, by its bits.
   static double Distance(Dtype dtype, const Bytes& got, const Bytes& wanted) {
