@@ -65,7 +65,7 @@ bool EngineContest::Count(const Run& run, Trial& trial) {
   // Who has stopped ends no round, and so decides nothing, until nobody counts with it any more.
   if (++trial.runs_of_round <= run.longest_away) return false;
   trial.runs_of_round = 0;
-  return ++trial.rounds == kSettlingRounds + kCountedRounds;
+  return ++trial.rounds == kRounds;
 }
 
 }  // namespace concert::kernels::cuda

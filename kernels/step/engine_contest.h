@@ -20,6 +20,7 @@ class EngineContest {
   // Of a contest, rounds with each engine, in each of which every client has had a run: first those
   // whose neighbours still have the other engine, then those that count.
   static constexpr int kSettlingRounds = 2, kCountedRounds = 8;
+  static constexpr int kRounds = kSettlingRounds + kCountedRounds;
   // A contest takes one run in 400, so that no p99 shows it: caches grow, and clients change what
   // they do.
   static constexpr int kRunsBetween = 399;  // for each of a contest's

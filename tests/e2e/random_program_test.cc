@@ -179,7 +179,7 @@ class RandomProgramsTest : public testing::Test {
  private:
   // Neighbours of e4m3 are up to an eighth apart: what differs before it is rounded to them may
   // come to lie a whole step apart, and a piece may have no more than a few numbers.
-  static double ToleranceOf(uint32_t dtype) { return dtype == CONCERT_FP8_E4M3 ? 0.125 : 0.05; }
+  static double ToleranceOf(Dtype dtype) { return dtype == kFp8E4m3 ? 0.125 : 0.05; }
 
   // Numbers by their distance, and what is no number, or index, by its bits.
   static double Distance(Dtype dtype, const Bytes& got, const Bytes& wanted) {

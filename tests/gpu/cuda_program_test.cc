@@ -554,9 +554,8 @@ TEST_F(GpuProgramTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
   };
   EXPECT_TRUE(by_step_kernel(0));
   // Beside another session's programs: a contest of both engines.
-  constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
   for (const bool step : {true, false}) {
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < EngineContest::kRounds; ++round) {
       EXPECT_EQ(by_step_kernel(1), step) << "round " << round;
       EXPECT_EQ(by_step_kernel(0), step) << "round " << round;
     }

@@ -16,7 +16,7 @@ using kernels::cuda::EngineContest;
 
 constexpr int kSessions = 4;
 // Of one contest.
-constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
+constexpr int kRounds = EngineContest::kRounds;
 constexpr int kTrial = kSessions * kRounds;
 
 class EngineContestTest : public testing::Test {

@@ -164,12 +164,11 @@ TEST_F(StepSmsTest, WhoIsLeftAloneDecidesNothingAndHasAllSmsInTheEnd) {
     for (uint64_t i = 2; i < AtWork::kIdleAfter; ++i) ASSERT_EQ(run(1), blocks) << i;
     ASSERT_EQ(run(1), kSmCount);
   };
-  constexpr int kRounds = EngineContest::kSettlingRounds + EngineContest::kCountedRounds;
   EXPECT_EQ(run(1), kSmCount);
   ASSERT_NO_FATAL_FAILURE(both(2, kSmCount / 2));
   ASSERT_NO_FATAL_FAILURE(one(kSmCount / 2));
-  ASSERT_NO_FATAL_FAILURE(both(kRounds, kSmCount / 2));
-  ASSERT_NO_FATAL_FAILURE(both(kRounds + 10, 0));
+  ASSERT_NO_FATAL_FAILURE(both(EngineContest::kRounds, kSmCount / 2));
+  ASSERT_NO_FATAL_FAILURE(both(EngineContest::kRounds + 10, 0));
   ASSERT_NO_FATAL_FAILURE(one(0));
 }
 
