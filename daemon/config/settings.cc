@@ -103,11 +103,14 @@ const std::array kSettings = {
             .help =
                 "What runs programs on a GPU: one kernel for the whole step where it can, a CUDA "
                 "graph of their ops, or whichever gets more done."},
-    Setting{.key = "spin_us",
-            .member = &Config::spin_us,
-            .min = 0,
-            .max = 1'000'000,
-            .help = "How long an idle dispatcher polls before it sleeps; 0: it sleeps at once."},
+    Setting{
+        .key = "spin_us",
+        .member = &Config::spin_us,
+        .min = 0,
+        .max = 1'000'000,
+        .help =
+            "How long an idle dispatcher polls before it sleeps, and before and behind the time "
+            "at which work on its GPU is predicted to end; 0: it sleeps at once."},
     Setting{.key = "pin_dispatchers",
             .member = &Config::pin_dispatchers,
             .help = "Bind each dispatcher thread to a CPU of its own where there are enough."},

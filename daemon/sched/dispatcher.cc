@@ -88,7 +88,7 @@ void Dispatcher::Run() {
     const Time now = NowNs();
     if (Turn(now)) {
       idle_since = now;
-    } else if (now - idle_since > options_.spin_ns) {
+    } else if (MaySleep(now, idle_since)) {
       Sleep(idle_since);
     }
   }
@@ -143,6 +143,14 @@ bool Dispatcher::Turn(Time now) {
 void Dispatcher::ServeLease() {
   const bool idle = scheduler_.idle() && !unread_ && removing_.empty();
   if (!lease_holder_->Turn(device_, idle)) lease_holder_ = nullptr;
+}
+
+// Around the time at which something on the GPU is predicted to end it stays awake: the client that
+// waits for it rings with its next op at once, and to wake up costs 12 us of a decode step's 300 (one
+// H100).
+bool Dispatcher::MaySleep(Time now, Time idle_since) const {
+  const Time spin = options_.spin_ns;
+  return now - idle_since > spin && scheduler_.NextEnd(now - spin) - now > spin;
 }
 
 // What nothing rings for, it must look at itself.

@@ -75,7 +75,9 @@ class Dispatcher {
   // For tests and benchmarks that drive it.
   const Scheduler& scheduler() const { return scheduler_; }
   const Watches& watches() const { return watches_; }
-  // How long it may sleep, having had nothing to do since `idle_since`.
+  // Whether it may sleep, having had nothing to do since `idle_since`.
+  bool MaySleep(Time now, Time idle_since) const;
+  // How long it may sleep then.
   Time SleepTime(Time now, Time idle_since) const;
 
  private:

@@ -60,6 +60,9 @@ class LaneClock {
            front.until_ns;
   }
 
+  // When the launch that runs is predicted to end, even if that has passed. REQUIRES: one does.
+  Time RunningUntil() const { return since_ + entries_[first_ % kCapacity].ns; }
+
   // Predicted time of the launch that runs, 0 if none does.
   Time running_ns() const { return idle() ? 0 : entries_[first_ % kCapacity].ns; }
 

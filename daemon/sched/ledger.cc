@@ -147,6 +147,15 @@ void Ledger::LeaveLane(OpId op, Time now) {
   writes_.Remove(flight.writes);
 }
 
+Ledger::Time Ledger::NextEnd(Time after) const {
+  Time next = std::numeric_limits<Time>::max();
+  for (const LaneInfo& lane : lanes_) {
+    if (lane.in_flight == 0) continue;
+    if (const Time end = lane.clock.RunningUntil(); end > after) next = std::min(next, end);
+  }
+  return next;
+}
+
 Ledger::Backlog Ledger::BacklogOf(policies::Priority priority, Time now) const {
   const bool high = priority == policies::Priority::kHigh;
   Backlog backlog;

@@ -78,6 +78,9 @@ class Ledger {
   Time EndOf(const OpSlot& slot, Time now) const {
     return lanes_[slot.flight.lane].clock.EndOf(slot.flight.clock_launch, now);
   }
+  // The first time behind `after` at which a lane's running launch is predicted to end; the end of
+  // time if there is none.
+  Time NextEnd(Time after) const;
   struct Backlog {
     Time ns = 0;          // of predicted work
     Time running_ns = 0;  // predicted, of the longest launch that runs

@@ -153,6 +153,8 @@ class Scheduler {
   uint32_t unfinished() const { return pool_.used(); }
   // How many more AllocateOp has room for.
   uint32_t free_ops() const { return options_.max_ops - pool_.used(); }
+  // As Ledger::NextEnd.
+  Time NextEnd(Time after) const { return ledger_.NextEnd(after); }
   int plans_in_flight() const { return ledger_.plans().compute_plans(); }
   uint32_t ready_count() const { return ready_count_; }
   // When waiting fronts are next due to fail, and whether a step has something to do before that:

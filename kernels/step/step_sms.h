@@ -76,6 +76,9 @@ class StepSms {
     int all;     // launches of the class together
   };
   Share ShareOfLast() const;
+  bool HasFreePlace() const;
+  // Whether no launch on another stream may be left.
+  bool IsAloneOn(CUstream stream) const;
   void ForgetEnded();
   // Those of the high class, or all others, that have not ended.
   Launches OfClass(bool high) const;

@@ -104,5 +104,29 @@ TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
   EXPECT_EQ(ops, 1);
 }
 
+TEST_F(DispatcherTimesTest, ItStaysAwakeAroundThePredictedEndOfWhatRuns) {
+  constexpr Time kMicro = 1'000, kBegin = 5'000 * kMicro;
+  SubmitBarrier();
+  dispatcher_.Turn(kBegin);
+  IssuerMessage offer;
+  ASSERT_TRUE(issuer_.TryPop(offer));
+  DispatcherMessage launched(DispatcherMessage::Type::kPartLaunched);
+  launched.part = {.op = offer.part.id,
+                   .failure = {},
+                   .launched_at = kBegin,
+                   .reservation = {.run_ns = 1'000 * kMicro}};
+  Tell(launched);
+  dispatcher_.Turn(kBegin);
+  const auto may_sleep = [&](Time us) {
+    return dispatcher_.MaySleep(kBegin + us * kMicro, /*idle_since=*/kBegin);
+  };
+  EXPECT_FALSE(may_sleep(190));  // spin_us is 200
+  EXPECT_TRUE(may_sleep(210));
+  EXPECT_TRUE(may_sleep(790));
+  EXPECT_FALSE(may_sleep(810));
+  EXPECT_FALSE(may_sleep(1'190));
+  EXPECT_TRUE(may_sleep(1'210));
+}
+
 }  // namespace
 }  // namespace concert::daemon

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace concert::daemon {
@@ -70,6 +71,23 @@ TEST_F(LedgerTest, WeightsAreReadyWhenNothingInFlightWritesThem) {
   EXPECT_FALSE(Launch({Gemm(0x2000, 0x20000)}, 0, 0, 0, /*chained=*/false).weights_ready);
   ledger_.Finish(writer, kMicro);
   EXPECT_TRUE(Launch({Gemm(0x8000, 0x28000)}, 0, kMicro).weights_ready);
+}
+
+TEST_F(LedgerTest, TheNextEndIsThatOfALaunchThatRuns) {
+  constexpr Time kNever = std::numeric_limits<Time>::max();
+  EXPECT_EQ(ledger_.NextEnd(0), kNever);
+  const OpId first = Gemm(0x1000, 0x8000), beside = Gemm(0x1000, 0xa000);
+  Launch({first}, 0, 0);
+  Launch({Gemm(0x1000, 0x9000)}, 0, 0);  // waits for the first
+  Launch({beside}, 1, 5 * kMicro);
+  EXPECT_EQ(ledger_.NextEnd(0), 10 * kMicro);
+  // One that is overdue does not hide another that is not.
+  EXPECT_EQ(ledger_.NextEnd(10 * kMicro), 15 * kMicro);
+  EXPECT_EQ(ledger_.NextEnd(15 * kMicro), kNever);
+  ledger_.Finish(first, 17 * kMicro);
+  EXPECT_EQ(ledger_.NextEnd(15 * kMicro), 27 * kMicro);
+  ledger_.Finish(beside, 20 * kMicro);
+  EXPECT_EQ(ledger_.NextEnd(0), 27 * kMicro);
 }
 
 TEST_F(LedgerTest, LaunchesOfALaneAndBehindOthersAddUp) {
