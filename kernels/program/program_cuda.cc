@@ -16,8 +16,8 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> MakeStep(const LaunchContext& cont
   const absl::StatusOr<StepPlan> plan = PlanStep(program, kStepExchangeBytes);
   if (!plan.ok()) return plan.status();
   const ByteRange& workspace = program.workspace;
-  absl::StatusOr<std::unique_ptr<StepLauncher>> step =
-      StepLauncher::Open(context, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
+  absl::StatusOr<std::unique_ptr<StepLauncher>> step = StepLauncher::Open(
+      context, program, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
   if (step.ok()) program.stages = StagesOf(program, *plan);
   return step;
 }

@@ -70,6 +70,13 @@ struct alignas(16) Stage {
   };
 };
 
+// Of each word of a stage that is the address of a binding, where the arena has it: 1 + which
+// binding; else 0.
+struct alignas(16) StageBindings {
+  uint8_t of_word[64];
+};
+static_assert(sizeof(Stage) <= sizeof(Address) * sizeof(StageBindings));
+
 // Of a kernel that waited in vain, in host memory. It computes on, to an end, with wrong results.
 struct StepReport {
   uint32_t missing;  // not 0: what it waited for did not come
@@ -78,10 +85,13 @@ struct StepReport {
 
 struct StepArgs {
   const Stage* stages;
+  const StageBindings* stage_bindings;  // of each stage
   const StepWait* waits;
   uint32_t* ended;  // [stage][block of kMaxStepBlocks]: the epoch in which it last ended
   StepReport* report;
-  uint32_t stage_count;
+  // Of all stages, those from the first on, before the last, are this run's. Where bindings are used
+  // where they are given, those that copy them are not.
+  uint32_t first_stage, last_stage;
   uint32_t epoch;      // of this run; never 0, one more than the program's run before
   uint32_t first_tag;  // of this run: that of its first attention; never 0
   uint32_t in_flight;  // a block's slots that are on their way at once, at most
@@ -90,6 +100,8 @@ struct StepArgs {
   Address emptied;
   uint64_t emptied_bytes;
   Address bindings[CONCERT_MAX_BINDINGS];
+  // From where the arena has binding i to where this run has it, at i + 1; all 0: they are copied.
+  Address moves[CONCERT_MAX_BINDINGS + 1];
 };
 
 }  // namespace concert::kernels::cuda

@@ -180,6 +180,61 @@ void FoldRope(StepDraft& drafts, Draft& draft) {
   follower->gone = true;
 }
 
+// The drafts behind draft `index`, a copy, that read what it makes: GEMMs, as A or C, while what
+// was copied is still there. Empty: nobody does, or somebody in another way.
+std::vector<Draft*> ReadersOfCopy(StepDraft& drafts, size_t index, const StridedRange& source,
+                                  const StridedRange& target) {
+  const ByteRange bytes = target.Bounds();
+  std::vector<Draft*> readers;
+  bool source_stays = true;
+  for (size_t i = index + 1; i < drafts.drafts().size(); ++i) {
+    Draft& draft = drafts.drafts()[i];
+    if (draft.gone) continue;
+    bool reads = false, overwrites = false;
+    for (const Touch& touch : draft.touches) {
+      if (!Overlap(touch.memory, target)) continue;
+      const ByteRange touched = touch.memory.Bounds();
+      if (touch.reads) {
+        const bool as_operand = draft.stage.kind == StageKind::kGemm && !touch.writes &&
+                                (touch.field == CONCERT_FIELD_A || touch.field == CONCERT_FIELD_C);
+        if (!as_operand || touched.begin < bytes.begin || touched.end > bytes.end) return {};
+        reads = true;
+      } else {
+        if (touch.memory.level_count != 0 || touched.begin > bytes.begin || touched.end < bytes.end)
+          return {};
+        overwrites = true;
+      }
+    }
+    source_stays = source_stays && !draft.Writes(source);
+    if (reads && !source_stays) return {};
+    if (reads) readers.push_back(&draft);
+    if (overwrites) break;
+  }
+  return readers;
+}
+
+// What reads a copy reads what was copied: as of a step's input, of which the residual stream, to
+// which the step adds, begins as a copy.
+void FoldCopy(StepDraft& drafts, Draft& draft) {
+  const CopyArgs& copy = draft.stage.op.copy;
+  const StridedRange source = StridedRange::Of(copy.src, copy.bytes);
+  const StridedRange target = StridedRange::Of(copy.dst, copy.bytes);
+  const uint64_t away = copy.src - copy.dst;
+  if (away % 16 != 0 || !drafts.IsIntermediate(target)) return;
+  const std::vector<Draft*> readers = ReadersOfCopy(drafts, drafts.IndexOf(draft), source, target);
+  if (readers.empty()) return;
+  for (Draft* reader : readers) {
+    for (Touch& touch : reader->touches) {
+      if (!touch.reads || !Overlap(touch.memory, target)) continue;
+      touch.memory.begin += away;
+      touch.buffer = draft.BufferOf(source);
+      (touch.field == CONCERT_FIELD_A ? reader->stage.gemm.a : reader->stage.gemm.c) += away;
+    }
+  }
+  TakeOps(*readers.front(), draft);
+  draft.gone = true;
+}
+
 }  // namespace
 
 void Fold(StepDraft& drafts) {
@@ -195,6 +250,10 @@ void Fold(StepDraft& drafts) {
   }
   each_gemm(FoldGate);
   each_gemm(FoldRope);
+  // Behind norms, which have read the copy till now.
+  for (Draft& draft : drafts.drafts()) {
+    if (draft.stage.op.kind == CONCERT_OP_COPY) FoldCopy(drafts, draft);
+  }
 }
 
 }  // namespace concert::kernels

@@ -28,6 +28,7 @@ static_assert(kStageWords <= 32);
 // EndStage). Looks are relaxed: one that acquires empties the SM's L1 cache, each time.
 __device__ void WaitForBlocks(const StepArgs& args, StepWait wait, uint32_t thread,
                               uint32_t threads) {
+  if (wait.stage < args.first_stage) return;
   const uint32_t blocks = min(wait.units, gridDim.x);
   const uint32_t* ended = args.ended + wait.stage * kMaxStepBlocks;
   Patience patience;
@@ -56,13 +57,32 @@ __device__ void EndStage(const StepArgs& args, uint32_t stage) {
       : "memory");
 }
 
+// A word of a stage as it lies in memory, and which bindings both of its halves are addresses of.
+struct StageWord {
+  uint4 word = {};
+  uint32_t bindings = 0;
+};
+
 // Word `thread` of stage `index`, if there is one.
-__device__ uint4 LoadStageWord(const StepArgs& args, uint32_t index, uint32_t thread) {
-  if (index >= args.stage_count || thread >= kStageWords) return uint4{};
-  return __ldg(reinterpret_cast<const uint4*>(args.stages + index) + thread);
+__device__ StageWord LoadStageWord(const StepArgs& args, uint32_t index, uint32_t thread) {
+  StageWord loaded;
+  if (index >= args.last_stage || thread >= kStageWords) return loaded;
+  loaded.word = __ldg(reinterpret_cast<const uint4*>(args.stages + index) + thread);
+  loaded.bindings = __ldg(reinterpret_cast<const uint16_t*>(args.stage_bindings + index) + thread);
+  return loaded;
 }
-__device__ void KeepStageWord(Stage& stage, uint32_t thread, uint4 word) {
-  if (thread < kStageWords) reinterpret_cast<uint4*>(&stage)[thread] = word;
+__device__ void MoveAddress(uint32_t& low, uint32_t& high, Address by) {
+  const Address moved = (uint64_t{high} << 32 | low) + by;
+  low = static_cast<uint32_t>(moved), high = static_cast<uint32_t>(moved >> 32);
+}
+// With bindings where this run has them.
+__device__ void KeepStageWord(const StepArgs& args, Stage& stage, uint32_t thread,
+                              StageWord loaded) {
+  if (thread >= kStageWords) return;
+  uint4& word = loaded.word;
+  MoveAddress(word.x, word.y, args.moves[loaded.bindings & 0xff]);
+  MoveAddress(word.z, word.w, args.moves[loaded.bindings >> 8]);
+  reinterpret_cast<uint4*>(&stage)[thread] = word;
 }
 
 template <typename Word>
@@ -116,11 +136,12 @@ __device__ void Compute(const StepArgs& args, const Stage& stage, StepMemory& me
 template <int kRowTiles>
 __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
   SlotReader ring(memory);
-  KeepStageWord(memory.computed[0], threadIdx.x, LoadStageWord(args, 0, threadIdx.x));
+  KeepStageWord(args, memory.computed[args.first_stage % 2], threadIdx.x,
+                LoadStageWord(args, args.first_stage, threadIdx.x));
   SyncRowThreads();
-  for (uint32_t i = 0; i < args.stage_count; ++i) {
+  for (uint32_t i = args.first_stage; i < args.last_stage; ++i) {
     const Stage& stage = memory.computed[i % 2];
-    const uint4 next = LoadStageWord(args, i + 1, threadIdx.x);
+    const StageWord next = LoadStageWord(args, i + 1, threadIdx.x);
     const bool takes_part = blockIdx.x < stage.units;
     if (takes_part) {
       WaitForInputs(args, stage);
@@ -132,7 +153,7 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
       Compute<kRowTiles>(args, stage, memory, ring);
     }
     const bool signals = takes_part && stage.signals;
-    KeepStageWord(memory.computed[(i + 1) % 2], threadIdx.x, next);
+    KeepStageWord(args, memory.computed[(i + 1) % 2], threadIdx.x, next);
     SyncRowThreads();
     if (signals && threadIdx.x == 0) EndStage(args, i);
   }
@@ -161,11 +182,11 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory, Stage (&sta
   SlotWriter writer(memory, args.in_flight);
   uint32_t items = 0;
   bool has_tables = false;  // of this run, by which caches are read
-  uint4 next = LoadStageWord(args, 0, lane);
-  for (uint32_t i = 0; i < args.stage_count; ++i) {
+  StageWord next = LoadStageWord(args, args.first_stage, lane);
+  for (uint32_t i = args.first_stage; i < args.last_stage; ++i) {
     Stage& stage = stages[i % 2];
     __syncwarp();  // the one before the last has been read
-    KeepStageWord(stage, lane, next);
+    KeepStageWord(args, stage, lane, next);
     __syncwarp();
     next = LoadStageWord(args, i + 1, lane);
     if (stage.kind == StageKind::kGemm) FeedWeights(writer, stage.gemm, StepPassTiles(kRowTiles));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_api/launch_kernel.h"
 #include "kernels/rows/row_ops.h"
+#include "kernels/step/stage_addresses.h"
 #include "kernels/step/step_args.h"
 #include "kernels/step/step_shared.h"
 
@@ -221,20 +222,24 @@ absl::Status Upload(const LaunchContext& context, Address to, std::span<const T>
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchContext& context,
+                                                                 const Program& program,
                                                                  const StepPlan& plan,
                                                                  const ByteRange& workspace) {
   Carver carver(workspace);
-  std::unique_ptr<StepLauncher> launcher(new StepLauncher);
+  std::unique_ptr<StepLauncher> launcher(new StepLauncher(program));
   const size_t count = plan.stages.size();
   launcher->stage_count_ = static_cast<uint32_t>(count);
   launcher->kernel_ = KernelFor(plan);
+  launcher->copies_out_ = plan.copies_out;
   launcher->stages_ = carver.Take(count * sizeof(Stage));
+  launcher->stage_bindings_ = carver.Take(count * sizeof(StageBindings));
   launcher->ended_ = carver.Take(count * kMaxStepBlocks * sizeof(uint32_t));
   const ChunkSums sums = PlaceChunkSums(plan, carver);
   launcher->sums_ = sums.begin, launcher->sums_bytes_ = sums.bytes;
   launcher->exchange_bytes_ = plan.exchange_bytes;
   launcher->exchange_ = carver.Take(2 * plan.exchange_bytes);
   std::vector<Stage> stages;
+  std::vector<StageBindings> bindings;
   std::vector<StepWait> waits;
   for (const PlannedStage& planned : plan.stages) {
     Stage stage = StageOf(plan, planned, sums, launcher->exchange_);
@@ -249,6 +254,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
         waits.push_back(one);
       }
     }
+    bindings.push_back(FindBindings(stage, program.bindings));
     stages.push_back(stage);
   }
   launcher->waits_ = carver.Take(waits.size() * sizeof(StepWait));
@@ -272,11 +278,21 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
                                    2 * plan.exchange_bytes, context.stream);
   }
   absl::Status status = Upload(context, launcher->stages_, std::span<const Stage>(stages));
+  if (status.ok())
+    status = Upload(context, launcher->stage_bindings_, std::span<const StageBindings>(bindings));
   if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
   if (status.ok()) status = Upload(context, maps_begin, std::span<const CUtensorMap>(maps.all()));
   if (!status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamSynchronize, context.stream);
   return launcher;
+}
+
+void StepLauncher::UseDirectly(const ProgramArgs& run, StepArgs& args) const {
+  const std::vector<Program::Binding>& bindings = run.program->bindings;
+  for (size_t i = 0; i < bindings.size(); ++i)
+    args.moves[i + 1] = run.bindings[i] - bindings[i].staged;
+  args.first_stage = kTablesStage + 1;
+  args.last_stage = stage_count_ - (copies_out_ ? 1 : 0);
 }
 
 absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const ProgramArgs& run) {
@@ -293,10 +309,11 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   }
   StepArgs args = {};
   args.stages = reinterpret_cast<const Stage*>(stages_);
+  args.stage_bindings = reinterpret_cast<const StageBindings*>(stage_bindings_);
   args.waits = reinterpret_cast<const StepWait*>(waits_);
   args.ended = reinterpret_cast<uint32_t*>(ended_);
   args.report = sms.report();
-  args.stage_count = stage_count_;
+  args.last_stage = stage_count_;
   args.epoch = epoch_;
   args.first_tag = next_tag_;
   next_tag_ += attention_count_;
@@ -305,6 +322,7 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   args.emptied_bytes = exchange_bytes_;
   args.in_flight = InFlightOf(*blocks);
   std::copy(run.bindings.begin(), run.bindings.end(), args.bindings);
+  if (direct_.Allow(run.bindings)) UseDirectly(run, args);
   absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],
                                      static_cast<unsigned>(*blocks), kStepThreads, context.stream,
                                      args, sizeof(StepMemory));

@@ -10,10 +10,13 @@
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/program/program.h"
 #include "kernels/program/program_args.h"
+#include "kernels/step/direct_bindings.h"
 #include "kernels/step/step_plan.h"
 #include "kernels/step/step_sms.h"
 
 namespace concert::kernels::cuda {
+
+struct StepArgs;  // kernels/step/step_args.h
 
 // Of a program's workspace, for its list, and for results that its blocks exchange, twice.
 inline constexpr uint64_t kStepWorkspaceBytes = (4 << 20) + 2 * kStepExchangeBytes;
@@ -25,6 +28,7 @@ class StepLauncher {
   // and waits until it is there. RESOURCE_EXHAUSTED: it does not fit. REQUIRES: the kernel exists
   // on this GPU, and the workspace is the program's own.
   static absl::StatusOr<std::unique_ptr<StepLauncher>> Open(const LaunchContext& context,
+                                                            const Program& program,
                                                             const StepPlan& plan,
                                                             const ByteRange& workspace);
 
@@ -33,15 +37,20 @@ class StepLauncher {
   absl::StatusOr<bool> Launch(const LaunchContext& context, const ProgramArgs& run);
 
  private:
-  StepLauncher() = default;
+  explicit StepLauncher(const Program& program) : direct_(program) {}
 
-  Address stages_ = 0, waits_ = 0, ended_ = 0;
+  // Has the run use its bindings where they are given. REQUIRES: direct_ allows it.
+  void UseDirectly(const ProgramArgs& run, StepArgs& args) const;
+
+  const DirectBindings direct_;
+  Address stages_ = 0, stage_bindings_ = 0, waits_ = 0, ended_ = 0;
   Address exchange_ = 0;
   uint64_t exchange_bytes_ = 0;
   Address sums_ = 0;  // of attention's chunks
   uint64_t sums_bytes_ = 0;
   size_t kernel_ = 0;  // of KernelTable::step
   uint32_t stage_count_ = 0, attention_count_ = 0;
+  bool copies_out_ = false;  // the last stage: as the first, only where bindings are copied
   uint32_t epoch_ = 0, next_tag_ = 1;
 };
 

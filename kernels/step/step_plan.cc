@@ -282,15 +282,15 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
                drafts.end());
   drafts.insert(drafts.begin(), DraftBindings(program, /*out=*/false));
   Draft out = DraftBindings(program, /*out=*/true);
-  const bool copies_out = out.stage.copy.count > 0;
-  if (copies_out) drafts.push_back(std::move(out));
-  if (absl::Status status = CheckWeights(drafts); !status.ok()) return status;
   StepPlan plan;
+  plan.copies_out = out.stage.copy.count > 0;
+  if (plan.copies_out) drafts.push_back(std::move(out));
+  if (absl::Status status = CheckWeights(drafts); !status.ok()) return status;
   ExchangeSpace exchange(exchange_bytes_max);
   ExchangeHeads(draft, exchange);
   Exchange(draft, exchange);
   plan.exchange_bytes = exchange.bytes();
-  WaitPlanner(drafts).Plan(copies_out);
+  WaitPlanner(drafts).Plan(plan.copies_out);
   drafts[kTablesStage].stage.signals = true;  // whoever loads ahead waits for it
   for (Draft& one : drafts) plan.stages.push_back(std::move(one.stage));
   return plan;

@@ -43,6 +43,9 @@ inline constexpr Address kExchangeBase = Address{1} << 62;
 struct StepPlan {
   std::vector<PlannedStage> stages;
   uint64_t exchange_bytes = 0;  // of one of both
+  // The last stage copies bindings out, as the first copies them in: for runs that cannot use them
+  // where they are given.
+  bool copies_out = false;
 };
 
 // `exchange_bytes_max`: what does not fit goes by memory. FAILED_PRECONDITION: the step kernel

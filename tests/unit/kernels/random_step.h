@@ -79,7 +79,12 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
   const uint32_t aside[] = {recorder.Slot(model.hidden, true), recorder.Slot(model.hidden, true)};
   const uint32_t gates[] = {recorder.Slot(2 * model.inner, true),
                             recorder.Slot(2 * model.inner, true)};
-  recorder.Double(recorder.Slot(model.hidden, /*binding=*/true), model.hidden, residual);
+  const uint32_t in = recorder.Slot(model.hidden, /*binding=*/true);
+  if (random() % 2 == 0) {
+    recorder.Copy(in, model.hidden, residual);
+  } else {
+    recorder.Double(in, model.hidden, residual);
+  }
   StepSlots slots = StepSlots::Of(recorder, model);
   const bool slots_again = random() % 2 == 0;
   uint32_t update = 0;
@@ -92,6 +97,8 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
     if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);
     if (random() % 3 == 0 && update != 0) recorder.Double(update, model.hidden, update);
     if (random() % 4 == 0) recorder.Double(residual, model.hidden, residual);
+    if (random() % 4 == 0)
+      recorder.Copy(residual, model.hidden, random() % 2 == 0 ? in : aside[layer]);
   }
   if (update == 0) {
     recorder.Norm(residual, 0, out);

@@ -97,6 +97,42 @@ TEST(StepPlanTest, StagesSayWhatTheyCost) {
   EXPECT_EQ(stages[2].work.hbm_bytes, static_cast<double>(program->ops[3].work.hbm_bytes));
 }
 
+// The residual stream begins as a copy of what the step is given, which both who read the copy can
+// read themselves: the first norm, and the first GEMM that adds to it.
+TEST(StepPlanTest, WhoReadsACopyReadsWhatWasCopied) {
+  const StepModel model;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t in = recorder.Slot(model.hidden, /*binding=*/true);
+  const uint32_t residual = recorder.Slot(model.hidden);
+  const StepSlots slots = StepSlots::Of(recorder, model);
+  recorder.Copy(in, model.hidden, residual);
+  recorder.Norm(RecordLayer(recorder, model, slots, residual, 0), residual, slots.normed);
+  recorder.PlaceArena();
+  const std::unique_ptr<Program> program = recorder.Bind(kArena);
+  EXPECT_THAT(
+      TextsOf(*program),
+      ElementsAre("bindings", "gemm 2 <- rms_norm 1, rope_append 3, copy 0", "attention_decode 4",
+                  "gemm 5", "gemm 7 <- rms_norm 6, gated_activation 8", "gemm 9", "rms_norm 10"));
+  const absl::StatusOr<StepPlan> plan = PlanStep(*program, kMiB);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->stages[1].gemm.a, program->bindings[0].staged);
+  EXPECT_EQ(plan->stages[3].gemm.c, program->bindings[0].staged);
+  EXPECT_NE(plan->stages[3].gemm.d, program->bindings[0].staged);
+}
+
+TEST(StepPlanTest, ACopyOfWhatIsOverwrittenMeanwhileStays) {
+  const StepModel model;
+  StepRecorder recorder(model, kMemory);
+  const uint32_t in = recorder.Slot(model.hidden, /*binding=*/true);
+  const uint32_t copy = recorder.Slot(model.hidden), out = recorder.Slot(model.hidden);
+  recorder.Copy(in, model.hidden, copy);
+  recorder.Double(in, model.hidden, in);
+  recorder.Gemm(copy, model.hidden, out, model.hidden);
+  recorder.PlaceArena();
+  EXPECT_THAT(TextsOf(*recorder.Bind(kArena)),
+              ElementsAre("bindings", "copy 0", "elementwise 1", "gemm 2", "bindings"));
+}
+
 // A thread has registers for half as many units where A has more than 16 rows.
 TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   StepModel model;

@@ -125,6 +125,12 @@ class StepRecorder {
     body.out_dtype = CONCERT_ABI_BF16;
   }
 
+  void Copy(uint32_t x, uint64_t columns, uint32_t out) {
+    concert_copy_body& body = Add(GoodCopy()).body.copy;
+    body.src = {x, 0, 0}, body.dst = {out, 0, 0};
+    body.bytes = model_.rows * columns * 2;
+  }
+
   concert_descriptor& Add(const concert_descriptor& op) { return ops_.emplace_back(op); }
 
   // Bytes of the arena, which Bind wants.
