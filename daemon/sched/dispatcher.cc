@@ -146,8 +146,8 @@ void Dispatcher::ServeLease() {
 }
 
 // Around the time at which something on the GPU is predicted to end it stays awake: the client that
-// waits for it rings with its next op at once, and to wake up costs 12 us of a decode step's 300 (one
-// H100).
+// waits for it rings with its next op at once, and to wake up costs 12 us of a decode step's 300
+// (one H100).
 bool Dispatcher::MaySleep(Time now, Time idle_since) const {
   const Time spin = options_.spin_ns;
   return now - idle_since > spin && scheduler_.NextEnd(now - spin) - now > spin;

@@ -89,8 +89,8 @@ struct StepArgs {
   const StepWait* waits;
   uint32_t* ended;  // [stage][block of kMaxStepBlocks]: the epoch in which it last ended
   StepReport* report;
-  // Of all stages, those from the first on, before the last, are this run's. Where bindings are used
-  // where they are given, those that copy them are not.
+  // Of all stages, those from the first on, before the last, are this run's: those that copy
+  // bindings are not, where these are used where they are given.
   uint32_t first_stage, last_stage;
   uint32_t epoch;      // of this run; never 0, one more than the program's run before
   uint32_t first_tag;  // of this run: that of its first attention; never 0

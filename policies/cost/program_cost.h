@@ -12,7 +12,7 @@
 namespace concert::policies {
 
 // Fitted to what one H100 took for two programs, 12 layers of hidden 1024 and of 2048 (8 rows,
-// contexts of 512): 630 and 1008 us as graphs, 281 and 643 by the step kernel
+// contexts of 512): 630 and 1008 us as graphs, 264 and 623 by the step kernel
 // (docs/benchmarks/README.md "Whole steps", ADR 29). How far off they are of others says
 // docs/benchmarks/programs-model.md; tests/bench/report_programs.py --fit fits them again.
 struct ProgramCostConstants {
@@ -20,7 +20,7 @@ struct ProgramCostConstants {
   double graph_link_us = 0.72;
   // Of a pass of a stage: until a block has what the others have made, and from its sums until
   // those can be seen. Measured: 1.5 and 0.4, of which some is StageWork::read_by_all_bytes.
-  double step_pass_us = 1.30;
+  double step_pass_us = 1.07;
   // Of hbm_bytes_per_s, what stages reach, whose loads run ahead of them: all. Eight clients of
   // hidden 2048 moved 2.95 TB/s on an H100, whose memory is taken for 2.88.
   double step_hbm_share = 1.0;

@@ -28,7 +28,7 @@ SOURCES = {
     "whole": "[README](README.md#whole-steps)", "29": "[ADR 29](../adr/0029-a-step-is-one-launch.md)",
     "32": "[ADR 32](../adr/0032-one-pass-over-the-weights.md)",
 }
-RING_US = 17  # that ring and daemon add to a run (README.md, "Whole steps"): a client's latency has it, a prediction has not
+RING_US = 13  # that ring and daemon add to a run (README.md, "Whole steps"): a client's latency has it, a prediction has not
 CALIBRATION, HELD_OUT, EARLIER = "calibration", "held out", "earlier kernel"
 
 
@@ -60,11 +60,11 @@ def measured():
         Measured("decode-2048-x1", "h100", "step", "alone_us", latency_us("steps-h100", "decode-2048-x1"), "steps-h100", CALIBRATION),
         Measured("decode-1024-x1", "h100", "graph", "alone_us", 630, "whole", CALIBRATION),
         Measured("decode-2048-x1", "h100", "graph", "alone_us", 1008, "29", CALIBRATION),
-        Measured("decode-gqa1536-x1", "h100", "step", "alone_us", 884 - RING_US, "whole"),
+        Measured("decode-gqa1536-x1", "h100", "step", "alone_us", 857 - RING_US, "whole"),
         Measured("decode-1024-x1", "h200", "graph", "alone_us", 574, "29"),
         Measured("prefill-beside-decode", "h100", "graph", "alone_us", 5900, "whole"),
-        Measured("replicas-1024-x8", "h100", "pass", "us", 1162, "whole"),
-        Measured("replicas-2048-x8", "h100", "pass", "us", 2128, "whole"),
+        Measured("replicas-1024-x8", "h100", "pass", "us", 1163, "whole"),
+        Measured("replicas-2048-x8", "h100", "pass", "us", 2103, "whole"),
         Measured("replicas-gqa1536-x4", "h100", "pass", "per_s", 2643, "32"),
     ]
     together = {"decode-1024-x2": (2373, 4547), "decode-1024-x4": (3596, 5280), "decode-1024-x8": (4773, 5597),
