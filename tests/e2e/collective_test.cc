@@ -181,8 +181,11 @@ TEST_F(CollectiveBesideGemmsTest, PriorityPutsThemOnALaneAheadOfGemms) {
     for (const OpRecord& op : rank.ops) {
       EXPECT_EQ(policies::IsHighPriority(op.lane), op.kind == CONCERT_OP_ALL_REDUCE);
     }
-    for (const PlanRecord& plan : rank.plans)
-      EXPECT_EQ(plan.sm_count, IsCollective(plan) ? kCollectiveSms : 0);
+    for (const PlanRecord& plan : rank.plans) {
+      // By kernels of ours it takes fewer where more are no gain.
+      EXPECT_LE(plan.sm_count, IsCollective(plan) ? kCollectiveSms : 0);
+      EXPECT_EQ(plan.sm_count > 0, IsCollective(plan));
+    }
   }
   CheckNumbers();
 }
