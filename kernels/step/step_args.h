@@ -73,9 +73,10 @@ struct alignas(16) Stage {
 // Of each word of a stage that is the address of a binding, where the arena has it: 1 + which
 // binding; else 0.
 struct alignas(16) StageBindings {
-  uint8_t of_word[64];
+  static constexpr uint32_t kWords = 64;
+  uint8_t of_word[kWords];
 };
-static_assert(sizeof(Stage) <= sizeof(Address) * sizeof(StageBindings));
+static_assert(sizeof(Stage) <= StageBindings::kWords * sizeof(Address));
 
 // Of a kernel that waited in vain, in host memory. It computes on, to an end, with wrong results.
 struct StepReport {
