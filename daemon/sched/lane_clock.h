@@ -48,16 +48,14 @@ class LaneClock {
   // In the past, if the lane is idle: when it became so.
   Time BusyUntil(Time now) const {
     if (idle()) return since_;
-    const Time front_ns = entries_[first_ % kCapacity].ns;
-    return std::max(now, since_ + front_ns) + total_ns_ - front_ns;
+    return std::max(now, RunningUntil()) + total_ns_ - running_ns();
   }
 
   // When the launch is predicted to end: behind those before it, whatever is behind it. REQUIRES:
   // one of its ops is unfinished.
   Time EndOf(uint32_t launch, Time now) const {
-    const Entry& front = entries_[first_ % kCapacity];
-    return std::max(now, since_ + front.ns) + entries_[launch % kCapacity].until_ns -
-           front.until_ns;
+    return std::max(now, RunningUntil()) + entries_[launch % kCapacity].until_ns -
+           entries_[first_ % kCapacity].until_ns;
   }
 
   // When the launch that runs is predicted to end, even if that has passed. REQUIRES: one does.

@@ -7,7 +7,7 @@
 
 namespace concert::kernels {
 
-void WrittenBytes::Add(uint64_t begin, uint64_t end) {
+void ByteSet::Add(uint64_t begin, uint64_t end) {
   if (begin >= end) return;
   auto next = ranges_.upper_bound(begin);
   if (next != ranges_.begin() && std::prev(next)->second >= begin) {
@@ -21,9 +21,14 @@ void WrittenBytes::Add(uint64_t begin, uint64_t end) {
   ranges_.emplace(begin, end);
 }
 
-bool WrittenBytes::Covers(uint64_t begin, uint64_t end) const {
+bool ByteSet::Covers(uint64_t begin, uint64_t end) const {
   const auto next = ranges_.upper_bound(begin);
   return begin >= end || (next != ranges_.begin() && std::prev(next)->second >= end);
+}
+
+bool ByteSet::Overlaps(uint64_t begin, uint64_t end) const {
+  const auto behind = ranges_.lower_bound(end);
+  return begin < end && behind != ranges_.begin() && std::prev(behind)->second > begin;
 }
 
 uint64_t PlaceSlots(std::span<ArenaSlot> slots, uint64_t alignment) {

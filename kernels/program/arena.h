@@ -8,11 +8,14 @@
 
 namespace concert::kernels {
 
-// Bytes [begin, end) of one slot that have been written, as far as that is known.
-class WrittenBytes {
+// A set of bytes, which are there in ranges [begin, end).
+class ByteSet {
  public:
   void Add(uint64_t begin, uint64_t end);
+  // Whether it has all of these bytes.
   bool Covers(uint64_t begin, uint64_t end) const;
+  // Whether it has any of them.
+  bool Overlaps(uint64_t begin, uint64_t end) const;
 
  private:
   std::map<uint64_t, uint64_t> ranges_;  // end by begin; none touches the next

@@ -113,7 +113,7 @@ class SlotUses {
 
  private:
   std::span<const uint64_t> addresses_;
-  std::vector<WrittenBytes> written_;
+  std::vector<ByteSet> written_;  // as far as that is known
   std::vector<ArenaSlot> uses_;
 };
 

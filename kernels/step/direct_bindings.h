@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "kernels/program/arena.h"
 #include "kernels/program/program.h"
 
 namespace concert::kernels {
@@ -24,14 +25,9 @@ class DirectBindings {
   bool Allow(std::span<const Address> given) const;
 
  private:
-  // Sorted, none of which touches the next.
-  using Ranges = std::vector<ByteRange>;
-  static Ranges Merged(Ranges ranges);
-  static bool AnyOverlaps(const Ranges& ranges, const ByteRange& range);
-
   const std::vector<Program::Binding> bindings_;
   // What ops use outside of the arena.
-  Ranges used_, written_;
+  ByteSet used_, written_;
   bool never_ = false;  // a cache is a binding: tensor maps have the addresses of caches
 };
 

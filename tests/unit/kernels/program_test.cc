@@ -42,8 +42,8 @@ std::string ErrorOf(const std::vector<concert_program_slot>& slots,
   return PlanArena(Source(slots, ops)).status().ToString();
 }
 
-TEST(WrittenBytesTest, RangesThatTouchAreOne) {
-  WrittenBytes written;
+TEST(ByteSetTest, RangesThatTouchAreOne) {
+  ByteSet written;
   EXPECT_TRUE(written.Covers(5, 5));
   EXPECT_FALSE(written.Covers(0, 1));
   written.Add(10, 20);
@@ -55,11 +55,11 @@ TEST(WrittenBytesTest, RangesThatTouchAreOne) {
   EXPECT_FALSE(written.Covers(39, 41));
 }
 
-TEST(WrittenBytesTest, AsAListOfBytesWouldSay) {
+TEST(ByteSetTest, AsAListOfBytesWouldSay) {
   std::mt19937 random(tests::Seed());
   SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
   for (int round = 0; round < 200; ++round) {
-    WrittenBytes written;
+    ByteSet written;
     std::vector<bool> bytes(64);
     for (int i = 0; i < 12; ++i) {
       const uint64_t begin = random() % 64, end = begin + random() % (65 - begin);
@@ -67,6 +67,10 @@ TEST(WrittenBytesTest, AsAListOfBytesWouldSay) {
           std::all_of(bytes.begin() + static_cast<ptrdiff_t>(begin),
                       bytes.begin() + static_cast<ptrdiff_t>(end), [](bool byte) { return byte; });
       ASSERT_EQ(written.Covers(begin, end), covered);
+      const bool overlapped =
+          std::any_of(bytes.begin() + static_cast<ptrdiff_t>(begin),
+                      bytes.begin() + static_cast<ptrdiff_t>(end), [](bool byte) { return byte; });
+      ASSERT_EQ(written.Overlaps(begin, end), overlapped);
       if (random() % 2 == 0) continue;
       written.Add(begin, end);
       std::fill(bytes.begin() + static_cast<ptrdiff_t>(begin),
