@@ -25,12 +25,22 @@ inline int64_t NowNs() {
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
+// Where fewer CPUs are allowed, threads that spin for long, or are pinned, would starve the rest.
+inline constexpr int kCpusToSpinOn = 4;
+
+inline bool HasCpusToSpinOn() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 &&
+         CPU_COUNT(&allowed) >= kCpusToSpinOn;
+}
+
 // Pins the calling thread to the `index`-th allowed CPU from the end, so that spinning threads
-// share no CPU with each other. Does nothing where fewer than four CPUs are allowed: there a pinned
-// spinner would starve the rest.
+// share no CPU with each other. Does nothing where there are too few.
 inline void PinToCpuOfItsOwn(int index) {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 4) return;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < kCpusToSpinOn) {
+    return;
+  }
   int left = index % CPU_COUNT(&allowed);
   for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu) {
     if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;

@@ -54,6 +54,10 @@ SimRaces SimRacesOf(const Config& config) {
   return config.sim_races == "warn" ? SimRaces::kWarn : SimRaces::kError;
 }
 
+int64_t CollectiveSpinNs(const Config& config) {
+  return config.spin_us * 1'000 * (HasCpusToSpinOn() ? defaults::kCollectiveSpins : 1);
+}
+
 EngineOptions EngineOptionsOf(const Config& config) {
   EngineOptions options;
   options.policy = config.policy;
@@ -69,7 +73,7 @@ EngineOptions EngineOptionsOf(const Config& config) {
       static_cast<uint32_t>(options.limits[Resource::kOps].in_all);
   options.dispatcher.scheduler.max_queues =
       static_cast<uint32_t>(config.max_sessions) * CONCERT_MAX_QUEUES;
-  options.issuer.spin_ns = options.dispatcher.spin_ns;
+  options.issuer.spin_ns = CollectiveSpinNs(config);
   options.issuer.transport = policies::FindTransport(config.transport);
   options.issuer.rendezvous.timeout_ns = config.collective_timeout_ms * 1'000'000;
   return options;
@@ -143,6 +147,7 @@ absl::Status Daemon::OpenDevices() {
       OpenNode({.device = config_.device,
                 .sim_gpus = static_cast<int>(config_.sim_gpus),
                 .collective_sms = static_cast<int>(config_.collective_sms),
+                .collective_spin_ns = CollectiveSpinNs(config_),
                 .sim_pacing = config_.sim_pacing,
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/config/defaults.h"
 #include "kernels/launch_request.h"
 #include "kernels/op.h"
 #include "kernels/program/program_engine.h"
@@ -166,9 +167,9 @@ class Node {
   // Prepares collectives among ranks on these GPUs (rank i on gpus[i]); a list seen before costs
   // nothing. May take a second. UNIMPLEMENTED, naming the reason, for a list that cannot be served.
   virtual absl::Status Connect(std::span<const int> gpus) = 0;
-  // Starts all ranks' parts, in rank order, then their signals. Called by one thread only, so that
-  // every GPU sees one order. REQUIRES: Connect succeeded for the same GPUs, and every part and GPU
-  // has the transport.
+  // Starts all ranks' parts, then their signals, before it returns. Called by one thread only, so
+  // that every GPU sees one order. REQUIRES: Connect succeeded for the same GPUs, and every part
+  // and GPU has the transport.
   virtual absl::Status LaunchCollective(std::span<const RankPart> parts,
                                         const policies::TransportChoice& choice) = 0;
 };
@@ -177,6 +178,8 @@ struct NodeOptions {
   std::string device = "auto";  // auto, cuda, sim
   int sim_gpus = 2;
   int collective_sms = 0;  // DeviceModel::collective_sms
+  // cuda: for how long threads that launch collectives spin after the last before they sleep.
+  int64_t collective_spin_ns = defaults::kSpinUs * 1'000;
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;        // cuda
   kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;  // cuda

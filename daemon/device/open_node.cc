@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOption
 #ifdef CONCERT_WITH_CUDA
   return OpenCudaNode({.split_sums = options.split_sums,
                        .collective_sms = options.collective_sms,
+                       .collective_spin_ns = options.collective_spin_ns,
                        .program_engine = options.program_engine,
                        .nvtx = options.nvtx});
 #else

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "policies/cost/collective_cost.h"
@@ -15,6 +16,9 @@ using policies::TransportCurve;
 // From factors of 2 to less than a thousandth.
 constexpr double kFirstStep = 1, kLastStep = 1e-4;
 constexpr int kMaxRounds = 2000;
+// The links' rate is known to less than a factor of 2. Where blocks bound every point, nothing else
+// says what share of it there is.
+constexpr double kMostLinkShare = 2;
 
 double ErrorOf(DeviceModel& device, const TransportCurve& curve,
                std::span<const CurvePoint> points) {
@@ -28,16 +32,21 @@ double ErrorOf(DeviceModel& device, const TransportCurve& curve,
   return sum;
 }
 
+struct Parameter {
+  double* value;
+  double most = std::numeric_limits<double>::infinity();
+};
+
 // What can be fitted: what the curve has and a point depends on.
-std::vector<double*> ParametersOf(TransportCurve& curve, std::span<const CurvePoint> points) {
-  std::vector<double*> parameters = {&curve.floor_us};
-  if (curve.small_bytes > 0) parameters.push_back(&curve.small_floor_us);
-  if (curve.bytes_per_s_per_sm > 0) parameters.push_back(&curve.bytes_per_s_per_sm);
+std::vector<Parameter> ParametersOf(TransportCurve& curve, std::span<const CurvePoint> points) {
+  std::vector<Parameter> parameters = {{&curve.floor_us}};
+  if (curve.small_bytes > 0) parameters.push_back({&curve.small_floor_us});
+  if (curve.bytes_per_s_per_sm > 0) parameters.push_back({&curve.bytes_per_s_per_sm});
   for (size_t kind = 0; kind < curve.link_share.size(); ++kind) {
     const bool measured = std::any_of(points.begin(), points.end(), [&](const CurvePoint& point) {
       return static_cast<size_t>(point.work.collective) == kind;
     });
-    if (measured) parameters.push_back(&curve.link_share[kind]);
+    if (measured) parameters.push_back({&curve.link_share[kind], kMostLinkShare});
   }
   return parameters;
 }
@@ -53,21 +62,21 @@ CurveFit FitCurve(const DeviceModel& device, const TransportCurve& start,
                   std::span<const CurvePoint> points) {
   DeviceModel model = device;
   CurveFit fit{.curve = start};
-  const std::vector<double*> parameters = ParametersOf(fit.curve, points);
+  const std::vector<Parameter> parameters = ParametersOf(fit.curve, points);
   double error = ErrorOf(model, fit.curve, points);
   double step = kFirstStep;
   for (int round = 0; round < kMaxRounds && step > kLastStep; ++round) {
     const double before = error;
-    for (double* parameter : parameters) {
-      const double old = *parameter;
+    for (const Parameter& parameter : parameters) {
+      const double old = *parameter.value;
       for (const double factor : {1 + step, 1 / (1 + step)}) {
-        *parameter = old * factor;
+        *parameter.value = std::min(old * factor, parameter.most);
         const double other = ErrorOf(model, fit.curve, points);
         if (other < error) {
           error = other;
           break;
         }
-        *parameter = old;
+        *parameter.value = old;
       }
     }
     if (error == before) step /= 2;

@@ -20,45 +20,38 @@ absl::Status Copy(const CollectiveContext& context, size_t from, CUstream stream
   return absl::OkStatus();
 }
 
-// Calls push(rank, peer) for every rank and each of its peers: the next one first, so that no GPU
-// is the target of all at once, and one after the other, since one copy fills a GPU's links.
+// Calls push(peer) for each peer of `rank`: the next one first, so that no GPU is the target of all
+// at once, and one after the other, since one copy fills a GPU's links.
 template <typename Push>
-absl::Status PushToPeers(const CollectiveContext& context, Push push) {
+absl::Status PushToPeers(const CollectiveContext& context, size_t rank, Push push) {
   const size_t ranks = context.ranks.size();
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, context.ranks[rank].gpu, cuCtxSetCurrent,
-                                   context.ranks[rank].context);
-    for (size_t step = 1; step < ranks; ++step) {
-      if (absl::Status status = push(rank, (rank + step) % ranks); !status.ok()) return status;
-    }
+  for (size_t step = 1; step < ranks; ++step) {
+    if (absl::Status status = push((rank + step) % ranks); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-// What a rank keeps, on its side stream, behind what its own stream had done when the ranks met: it
-// touches nobody else's memory, so it waits for nobody else. REQUIRES: Meet came right before.
-absl::Status KeepOwn(const CollectiveContext& context, std::span<const Op* const> parts,
-                     const Messages& messages) {
+// What rank `i` keeps, on its side stream, behind what its own stream had done when the ranks met:
+// it touches nobody else's memory, so it waits for nobody else. REQUIRES: Meet came right before.
+absl::Status KeepOwn(const CollectiveContext& context, const Op& part, const Messages& messages,
+                     size_t i) {
+  if (!CopiesToItself(part, i)) return absl::OkStatus();
   const Driver& driver = context.api.driver;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (!CopiesToItself(*parts[i], i)) continue;
-    const CollectiveRank& rank = context.ranks[i];
-    const Address source = parts[i]->collective.src + i * messages.src_step;
-    const Address target = parts[i]->collective.dst + i * messages.dst_step;
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.side_stream,
-                                   rank.event, 0);
-    const bool aligned = (source | target | messages.bytes) % kPeerAlignment == 0;
-    const bool has_kernel = rank.kernels->peer_push != nullptr;
-    const absl::Status status =
-        aligned && has_kernel && context.choice.sms > 0
-            ? LaunchOwnCopy(context, i, rank.side_stream, target, source, messages.bytes)
-            : context.engine_copies->Copy(driver, rank.gpu, rank.side_stream, target, source,
-                                          messages.bytes);
-    if (!status.ok()) return status;
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.side_event,
-                                   rank.side_stream);
-  }
+  const CollectiveRank& rank = context.ranks[i];
+  const Address source = part.collective.src + i * messages.src_step;
+  const Address target = part.collective.dst + i * messages.dst_step;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.side_stream, rank.event,
+                                 0);
+  const bool aligned = (source | target | messages.bytes) % kPeerAlignment == 0;
+  const bool has_kernel = rank.kernels->peer_push != nullptr;
+  const absl::Status status =
+      aligned && has_kernel && context.choice.sms > 0
+          ? LaunchOwnCopy(context, i, rank.side_stream, target, source, messages.bytes)
+          : context.engine_copies->Copy(driver, rank.gpu, rank.side_stream, target, source,
+                                        messages.bytes);
+  if (!status.ok()) return status;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.side_event,
+                                 rank.side_stream);
   return absl::OkStatus();
 }
 
@@ -77,13 +70,17 @@ absl::Status AwaitOwn(const CollectiveContext& context, std::span<const Op* cons
 absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const> parts) {
   const Messages messages = MessagesOf(*parts.front());
   absl::Status status = Meet(context);  // peers' memory is ours from here
-  if (status.ok()) status = KeepOwn(context, parts, messages);
   if (!status.ok()) return status;
-  status = PushToPeers(context, [&](size_t rank, size_t peer) {
-    if (messages.from_root && rank != parts[rank]->collective.root) return absl::OkStatus();
-    return Copy(context, rank, context.ranks[rank].stream,
-                parts[peer]->collective.dst + rank * messages.dst_step,
-                parts[rank]->collective.src + peer * messages.src_step, messages.bytes);
+  status = context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = context.ranks[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    const Op& part = *parts[i];
+    if (absl::Status kept = KeepOwn(context, part, messages, i); !kept.ok()) return kept;
+    if (messages.from_root && i != part.collective.root) return absl::OkStatus();
+    return PushToPeers(context, i, [&](size_t peer) {
+      return Copy(context, i, rank.stream, parts[peer]->collective.dst + i * messages.dst_step,
+                  part.collective.src + peer * messages.src_step, messages.bytes);
+    });
   });
   // Peers need what this rank has sent, and only the rank itself what it has kept.
   if (status.ok()) status = Meet(context);
@@ -91,11 +88,15 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
 }
 
 absl::Status SpreadShares(CollectiveContext& context, std::span<const Op* const> parts) {
-  const absl::Status status = PushToPeers(context, [&](size_t rank, size_t peer) {
-    const Share share = ShareOf(*parts[rank], rank, parts.size());
-    return Copy(context, rank, context.ranks[rank].stream,
-                parts[peer]->collective.dst + share.begin,
-                parts[rank]->collective.dst + share.begin, share.bytes);
+  const absl::Status status = context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = context.ranks[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    const Share share = ShareOf(*parts[i], i, parts.size());
+    const Address source = parts[i]->collective.dst + share.begin;
+    return PushToPeers(context, i, [&](size_t peer) {
+      return Copy(context, i, rank.stream, parts[peer]->collective.dst + share.begin, source,
+                  share.bytes);
+    });
   });
   return status.ok() ? Meet(context) : status;
 }

@@ -16,10 +16,11 @@ CUresult CopyOnEngine(const Driver& driver, CUstream stream, CUdeviceptr target,
 
 absl::Status EngineCopies::Copy(const Driver& driver, int gpu, CUstream stream, CUdeviceptr target,
                                 CUdeviceptr source, uint64_t bytes) {
-  if (driver.cuMemcpyBatchAsync != nullptr && !refused_) {
+  if (driver.cuMemcpyBatchAsync != nullptr && !refused_.load(std::memory_order_relaxed)) {
     const CUresult result = CopyOnEngine(driver, stream, target, source, bytes);
-    refused_ = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED;
-    if (!refused_) return driver.ToStatus(result, "cuMemcpyBatchAsync", gpu);
+    const bool refused = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED;
+    if (refused) refused_.store(true, std::memory_order_relaxed);
+    if (!refused) return driver.ToStatus(result, "cuMemcpyBatchAsync", gpu);
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuMemcpyDtoDAsync, target, source, bytes, stream);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #ifndef CONCERT_KERNELS_COMM_ENGINE_COPIES_H_
 #define CONCERT_KERNELS_COMM_ENGINE_COPIES_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -10,7 +11,7 @@
 
 namespace concert::kernels::cuda {
 
-// One thread at a time.
+// Any thread.
 class EngineCopies {
  public:
   // Asks the driver for a copy engine; one that does not know how to, or has refused before, gets a
@@ -19,7 +20,7 @@ class EngineCopies {
                     CUdeviceptr source, uint64_t bytes);
 
  private:
-  bool refused_ = false;
+  std::atomic<bool> refused_ = false;
 };
 
 }  // namespace concert::kernels::cuda

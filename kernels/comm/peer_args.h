@@ -21,7 +21,8 @@ namespace cuda {
 // GPUs of a collective that peer kernels carry: what NVSwitch joins in one node.
 inline constexpr int kMaxPeers = 8;
 inline constexpr int kMaxPeerBlocks = 32;
-inline constexpr int kPeerThreads = 512;
+inline constexpr int kPeerThreads = 512;     // of a kernel for small messages
+inline constexpr int kSmallBlocksPerSm = 2;  // of such a kernel
 
 // ---- Memory that ranks exchange through: one piece on every rank's GPU, all ranks may touch it.
 
@@ -40,6 +41,7 @@ struct PeerExchange {
   // next collective while its peer still reads this one's; it cannot be further ahead
   // (peer_kernels.cu).
   TaggedWords inbox[2][kInboxWords];
+  uint32_t ended;  // blocks of this GPU's kernel; zero between kernels
 };
 
 // ---- Shared memory of a block that moves by bulk copies: a ring of stages.
@@ -80,6 +82,8 @@ struct PeerArgs {
   uint32_t root;       // broadcast: the only rank that sends; else kNoRoot
   uint32_t epoch;      // of this collective; never 0, one more than the one before
   uint32_t reduction;  // kernels::Reduction
+  // What the kernel writes in host memory when the rank's share is done; address 0: nothing.
+  uint64_t signal_address, signal_value;
 };
 inline constexpr uint32_t kNoRoot = ~0u;
 

@@ -9,9 +9,6 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Of small messages: that each thread has a few words at most; they are gone in microseconds.
-constexpr unsigned kMostSmallBlocks = 32;
-
 enum class Way { kSmall, kPush, kReduce, kAllReduce };
 
 struct Kernel {
@@ -36,30 +33,33 @@ Kernel KernelOf(Way way, const KernelTable& kernels, const Op& op, bool reduces)
   return {};
 }
 
+// `signals`: with them the collective is done.
 absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> parts, Way way,
-                        unsigned blocks, PeerArgs& args) {
+                        unsigned blocks, bool signals, PeerArgs& args) {
+  context.signalled = signals;
   const bool reduces = MessagesOf(*parts.front()).reduces;
   for (size_t i = 0; i < parts.size(); ++i) {
     args.src[i] = reinterpret_cast<const char*>(parts[i]->collective.src);
     args.dst[i] = reinterpret_cast<char*>(parts[i]->collective.dst);
     args.exchange[i] = context.ranks[i].exchange;
   }
-  for (size_t i = 0; i < parts.size(); ++i) {
+  return context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
     const CollectiveRank& rank = context.ranks[i];
-    args.rank = static_cast<uint32_t>(i);
-    args.report = rank.report;
+    PeerArgs its = args;
+    its.rank = static_cast<uint32_t>(i);
+    its.report = rank.report;
+    if (signals) {
+      its.signal_address = rank.signal.address;
+      its.signal_value = rank.signal.value;
+    }
     if (way == Way::kAllReduce || (way == Way::kReduce && args.dst_step != 0)) {
-      args.bytes = ShareOf(*parts[i], i, parts.size()).bytes;
+      its.bytes = ShareOf(*parts[i], i, parts.size()).bytes;
     }
     const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
     CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
-    if (absl::Status status = LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks,
-                                          kernel.threads, rank.stream, args, kernel.shared_bytes);
-        !status.ok()) {
-      return status;
-    }
-  }
-  return absl::OkStatus();
+    return LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks, kernel.threads,
+                       rank.stream, its, kernel.shared_bytes);
+  });
 }
 
 PeerArgs ArgsOf(const CollectiveContext& context, const Op& op) {
@@ -101,23 +101,25 @@ absl::Status LaunchPeer(CollectiveContext& context, std::span<const Op* const> p
   const Messages messages = MessagesOf(op);
   PeerArgs args = ArgsOf(context, op);
   if (FitsInboxes(messages.bytes, parts.size())) {
-    const unsigned blocks = BlocksFor((messages.bytes + 7) / 8, kPeerThreads, kMostSmallBlocks);
-    return LaunchEach(context, parts, Way::kSmall, blocks, args);
+    const unsigned most = kSmallBlocksPerSm * std::max<unsigned>(context.choice.sms, 1);
+    const unsigned blocks = BlocksFor((messages.bytes + 7) / 8, kPeerThreads, most);
+    return LaunchEach(context, parts, Way::kSmall, blocks, /*signals=*/true, args);
   }
   if (op.kind == CONCERT_OP_ALL_REDUCE) {
     args.src_step = args.dst_step = ShareStep(op, parts.size());
-    return LaunchEach(context, parts, Way::kAllReduce, BulkBlocks(context, messages.bytes), args);
+    return LaunchEach(context, parts, Way::kAllReduce, BulkBlocks(context, messages.bytes),
+                      /*signals=*/true, args);
   }
   return LaunchEach(context, parts, messages.reduces ? Way::kReduce : Way::kPush,
-                    BulkBlocks(context, messages.bytes * parts.size()), args);
+                    BulkBlocks(context, messages.bytes * parts.size()), /*signals=*/true, args);
 }
 
 absl::Status LaunchHybrid(CollectiveContext& context, std::span<const Op* const> parts) {
   const Op& op = *parts.front();
   PeerArgs args = ArgsOf(context, op);
   args.src_step = args.dst_step = ShareStep(op, parts.size());
-  absl::Status status =
-      LaunchEach(context, parts, Way::kReduce, BulkBlocks(context, args.bytes), args);
+  absl::Status status = LaunchEach(context, parts, Way::kReduce, BulkBlocks(context, args.bytes),
+                                   /*signals=*/false, args);
   return status.ok() ? SpreadShares(context, parts) : status;
 }
 

@@ -48,6 +48,22 @@ class Patience {
   uint64_t until_ = 0;
 };
 
+// One thread of every block, when all that the block has stored happens before: the last of them
+// writes the rank's signal. The kernel itself does, since a stream's write behind it begins when
+// the grid is gone, and takes a fence that waits for GEMMs beside it.
+__device__ void EndBlock(const PeerArgs& args) {
+  if (args.signal_address == 0) return;
+  // Release, and by the last one acquire: what the blocks have stored.
+  uint32_t& ended = args.exchange[args.rank]->ended;
+  if (gridDim.x > 1) {
+    if (AddAcquireRelease(&ended, 1) != gridDim.x - 1) return;
+    ended = 0;  // the channel's next collective is behind this kernel
+  }
+  // Before: release of all that to the host, and to whoever is told by it.
+  FenceSystem();
+  StoreRelaxedSystem(args.signal_address, args.signal_value);
+}
+
 // ---- Through inboxes
 
 __device__ void Send(TaggedWords* to, uint2 words, uint32_t tag) {
@@ -57,18 +73,32 @@ __device__ void Send(TaggedWords* to, uint2 words, uint32_t tag) {
                : "memory");
 }
 
-__device__ uint2 Receive(const TaggedWords* from, const PeerArgs& args, uint32_t rank) {
+__device__ void Look(const TaggedWords* from, uint64_t& low, uint64_t& high) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(low), "=l"(high)
+               : "l"(from)
+               : "memory");
+}
+
+// `count` words of the message from `rank` that begins at `from`, kStride apart: they are on their
+// way together, so that a thread waits for the links once.
+template <int kWords>
+__device__ void Receive(const TaggedWords* from, uint64_t stride, int count, const PeerArgs& args,
+                        uint32_t rank, uint2 (&words)[kWords]) {
+  uint64_t low[kWords], high[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if (i < count) Look(from + i * stride, low[i], high[i]);
+  }
   Patience patience(args, rank);
-  for (;;) {
-    uint64_t low, high;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(low), "=l"(high)
-                 : "l"(from)
-                 : "memory");
-    if (low >> 32 == args.epoch && high >> 32 == args.epoch) {
-      return make_uint2(static_cast<uint32_t>(low), static_cast<uint32_t>(high));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if (i >= count) break;
+    while (low[i] >> 32 != args.epoch || high[i] >> 32 != args.epoch) {
+      patience.Check();
+      Look(from + i * stride, low[i], high[i]);
     }
-    patience.Check();
+    words[i] = make_uint2(static_cast<uint32_t>(low[i]), static_cast<uint32_t>(high[i]));
   }
 }
 
@@ -109,55 +139,100 @@ struct Words {
   }
 };
 
+// What a thread has of every message: words `first`, `first + stride`, ...
+struct ThreadWords {
+  uint64_t first, stride, count;
+
+  __device__ explicit ThreadWords(const PeerArgs& args)
+      : first(uint64_t{blockIdx.x} * blockDim.x + threadIdx.x),
+        stride(uint64_t{gridDim.x} * blockDim.x),
+        count((args.bytes + 7) / 8) {}
+};
+
 // Why two inboxes are enough: a rank sends for epoch e + 2, into the inbox of e, only after it has
 // received all of e + 1; its peer has sent that after it had read all of e, since both launches are
 // on one stream. So every rank sends every peer at least a word, even where the kind needs none.
-template <typename Element, bool kReduces>
-__device__ void LowLatency(const PeerArgs& args) {
-  const uint64_t words = (args.bytes + 7) / 8;
-  const uint32_t inbox = args.epoch % 2;
+template <typename Element>
+__device__ void SendWords(const PeerArgs& args, const ThreadWords& own) {
   const bool sends = args.root == kNoRoot || args.root == args.rank;
   const char* src = args.src[args.rank];
-  char* dst = args.dst[args.rank];
-  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words;
-       i += uint64_t{gridDim.x} * blockDim.x) {
-    const uint64_t offset = 8 * i;
-    for (uint32_t step = 1; step < args.ranks; ++step) {
-      const uint32_t peer = (args.rank + step) % args.ranks;
-      if (!sends && i > 0) break;
-      const uint2 mine =
-          sends ? Words<Element>::Load(src + peer * args.src_step, offset, args.bytes).words
-                : make_uint2(0, 0);
-      Send(&args.exchange[peer]->inbox[inbox][args.rank * words + i], mine, args.epoch);
+  for (uint32_t step = 1; step < args.ranks; ++step) {
+    const uint32_t peer = (args.rank + step) % args.ranks;
+    TaggedWords* to = &args.exchange[peer]->inbox[args.epoch % 2][args.rank * own.count];
+    if (!sends) {
+      if (own.first == 0) Send(to, make_uint2(0, 0), args.epoch);
+      continue;
     }
-    const Words<Element> own =
-        Words<Element>::Load(src + args.rank * args.src_step, offset, args.bytes);
-    float sums[Words<Element>::kCount];
-    for (uint32_t rank = 0; rank < args.ranks; ++rank) {
-      const bool sent = args.root == kNoRoot || args.root == rank;
-      Words<Element> part = own;
-      if (rank != args.rank && (sent || i == 0)) {
-        part.words = Receive(&args.exchange[args.rank]->inbox[inbox][rank * words + i], args, rank);
-      }
-      if constexpr (kReduces) {
-#pragma unroll
-        for (int j = 0; j < Words<Element>::kCount; ++j) {
-          const float x = ToFloat(part.elements[j]);
-          sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
-        }
-      } else {
-        if (sent) part.Store(dst + rank * args.dst_step, offset, args.bytes);
-      }
-    }
-    if constexpr (kReduces) {
-      Words<Element> result;
-#pragma unroll
-      for (int j = 0; j < Words<Element>::kCount; ++j) {
-        result.elements[j] = FromFloat<Element>(sums[j]);
-      }
-      result.Store(dst, offset, args.bytes);
+    const char* message = src + peer * args.src_step;
+#pragma unroll 4
+    for (uint64_t i = own.first; i < own.count; i += own.stride) {
+      Send(to + i, Words<Element>::Load(message, 8 * i, args.bytes).words, args.epoch);
     }
   }
+}
+
+// Up to kWords words of every rank's message, from word `i` on: added in rank order, or each
+// stored where it belongs.
+template <typename Element, bool kReduces, int kWords>
+__device__ void ReceiveWords(const PeerArgs& args, const ThreadWords& own, uint64_t i) {
+  constexpr int kCount = Words<Element>::kCount;
+  const int count =
+      static_cast<int>(min(uint64_t{kWords}, (own.count - i + own.stride - 1) / own.stride));
+  const TaggedWords* inbox = args.exchange[args.rank]->inbox[args.epoch % 2];
+  const char* src = args.src[args.rank] + args.rank * args.src_step;
+  char* dst = args.dst[args.rank];
+  float sums[kWords][kCount];
+  for (uint32_t rank = 0; rank < args.ranks; ++rank) {
+    const bool sent = args.root == kNoRoot || args.root == rank;
+    uint2 words[kWords];
+    if (rank == args.rank) {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        if (k >= count) break;
+        words[k] = Words<Element>::Load(src, 8 * (i + k * own.stride), args.bytes).words;
+      }
+    } else if (sent || i == 0) {
+      Receive(inbox + rank * own.count + i, own.stride, sent ? count : 1, args, rank, words);
+    }
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      if (k >= count) break;
+      Words<Element> part;
+      part.words = words[k];
+      if constexpr (kReduces) {
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          const float x = ToFloat(part.elements[j]);
+          sums[k][j] = rank == 0 ? x : Combine(sums[k][j], x, args.reduction);
+        }
+      } else if (sent) {
+        part.Store(dst + rank * args.dst_step, 8 * (i + k * own.stride), args.bytes);
+      }
+    }
+  }
+  if constexpr (kReduces) {
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      if (k >= count) break;
+      Words<Element> result;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) result.elements[j] = FromFloat<Element>(sums[k][j]);
+      result.Store(dst, 8 * (i + k * own.stride), args.bytes);
+    }
+  }
+}
+
+// A thread sends all that it has before it waits for anything.
+template <typename Element, bool kReduces>
+__device__ void LowLatency(const PeerArgs& args) {
+  constexpr int kWords = 4;  // that a thread waits for at once
+  const ThreadWords own(args);
+  SendWords<Element>(args, own);
+  for (uint64_t i = own.first; i < own.count; i += kWords * own.stride) {
+    ReceiveWords<Element, kReduces, kWords>(args, own, i);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) EndBlock(args);
 }
 
 // ---- By bulk copies (compute capability 9.0)
@@ -278,6 +353,7 @@ __device__ void Push(const PeerArgs& args, BulkMemory& memory) {
     }
   }
   MeetAroundBulkCopies(args, 1);
+  EndBlock(args);
 }
 
 // One pack of every rank's part, added in rank order, where rank 0's lies. `kRanks` 0: args.ranks.
@@ -398,6 +474,7 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
   } else if (threadIdx.x == kStoringThread) {
     StoreTiles<kEverywhere>(args, tiles, memory);
     MeetAroundBulkCopies(args, 1);
+    EndBlock(args);
   } else if (threadIdx.x < kAddingThreads) {
     if (args.ranks == 2) {
       AddTiles<Element, 2>(args, tiles, memory);
@@ -409,10 +486,10 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
 
 }  // namespace
 
-#define CONCERT_SMALL(name, Element, reduces)                    \
-  extern "C" __global__ void __launch_bounds__(kPeerThreads)     \
-      peer_small_##name(const __grid_constant__ PeerArgs args) { \
-    LowLatency<Element, reduces>(args);                          \
+#define CONCERT_SMALL(name, Element, reduces)                                   \
+  extern "C" __global__ void __launch_bounds__(kPeerThreads, kSmallBlocksPerSm) \
+      peer_small_##name(const __grid_constant__ PeerArgs args) {                \
+    LowLatency<Element, reduces>(args);                                         \
   }
 CONCERT_SMALL(move_2, uint16_t, false)
 CONCERT_SMALL(move_4, uint32_t, false)

@@ -30,18 +30,26 @@ absl::Status Fork(const CollectiveContext& context) {
 
 absl::Status Meet(const CollectiveContext& context) {
   const Driver& driver = context.api.driver;
-  for (const CollectiveRank& rank : context.ranks) {
+  const auto record = [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = context.ranks[i];
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.event, rank.stream);
-  }
-  for (const CollectiveRank& rank : context.ranks) {
+    return absl::OkStatus();
+  };
+  const auto wait = [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = context.ranks[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
     for (const CollectiveRank& peer : context.ranks) {
       if (peer.stream == rank.stream) continue;
       CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.stream, peer.event,
                                      0);
     }
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  const size_t ranks = context.ranks.size();
+  absl::Status status = context.each_rank(ranks, record);
+  if (status.ok()) status = context.each_rank(ranks, wait);
+  return status;
 }
 
 }  // namespace concert::kernels::cuda

@@ -1,5 +1,6 @@
 // How each transport launches a collective on CUDA: one function and one file each. All enqueue
-// every rank's part on the rank's stream; whoever calls them signals behind it.
+// every rank's part on the rank's stream; whoever calls them signals behind it, unless kernels do
+// (CollectiveContext::signalled).
 #ifndef CONCERT_KERNELS_COMM_TRANSPORTS_H_
 #define CONCERT_KERNELS_COMM_TRANSPORTS_H_
 

@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <span>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/kernel_image.h"
+#include "kernels/op.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/form.h"
 #include "policies/seam/transport.h"
@@ -57,9 +60,20 @@ struct CollectiveRank {
   PeerReport* report = nullptr;
   CUstream side_stream = nullptr;  // the stream's own, beside it, for what a rank keeps
   CUevent side_event = nullptr;
+  TimelineWrite signal = {};  // when its share is done; address 0: none
 };
 
-// For all ranks of one collective. REQUIRES: one thread at a time per node.
+// call(rank) once for each of `ranks`, perhaps side by side on several threads; returns after the
+// last of them, with the first rank's error.
+using EachRank = absl::FunctionRef<absl::Status(size_t ranks,
+                                                absl::FunctionRef<absl::Status(size_t rank)> call)>;
+inline absl::Status OneByOne(size_t ranks, absl::FunctionRef<absl::Status(size_t rank)> call) {
+  absl::Status status;
+  for (size_t rank = 0; rank < ranks && status.ok(); ++rank) status = call(rank);
+  return status;
+}
+
+// For all ranks of one collective. REQUIRES: one collective at a time per node.
 struct CollectiveContext {
   const CudaApi& api;
   std::span<const CollectiveRank> ranks;  // in rank order
@@ -67,9 +81,12 @@ struct CollectiveContext {
   // its own.
   const KernelTable* shared_gpu_kernels;
   int sm_count;  // that it may use
+  EachRank each_rank;
   policies::TransportChoice choice = {};
   EngineCopies* engine_copies = nullptr;  // the node's; only kCopyEngine needs it
   uint32_t epoch = 0;  // of the channel: never 0, one more than the collective's before
+  // Filled in by launchers: kernels write the ranks' signals, so that nobody else has to.
+  bool signalled = false;
 };
 
 }  // namespace concert::kernels::cuda

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kMaxCandidates = 2 + 3 * std::size(kPeerSms);
 // Of two ways, how much slower the one with fewer SMs may be.
 constexpr double kWorthSms = 1.05;
+// The same where GEMMs do without them for longer than a small collective runs.
+constexpr double kWorthSmsOfGemms = 1.15;
 // What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are
 // predicted to some per cent.
 constexpr double kRunShare = 0.05;
@@ -24,12 +26,15 @@ double Us(uint64_t bytes, double bytes_per_s) {
   return 1e6 * static_cast<double>(bytes) / bytes_per_s;
 }
 
-// Small ones are sent whole to every peer, where link_bytes are those of a reduction in two halves.
+// By a rank to all its peers, if it is small: whole, where link_bytes are those of a reduction in
+// two halves.
+uint64_t SentWhole(const Work& work) {
+  return work.collective == CollectiveKind::kAllReduce ? work.link_bytes * work.ranks / 2
+                                                       : work.link_bytes;
+}
+
 bool IsSmall(const TransportCurve& curve, const Work& work) {
-  const uint64_t sent = work.collective == CollectiveKind::kAllReduce
-                            ? work.link_bytes * work.ranks / 2
-                            : work.link_bytes;
-  return sent <= curve.small_bytes && curve.small_bytes > 0;
+  return SentWhole(work) <= curve.small_bytes && curve.small_bytes > 0;
 }
 
 // The longer of two, or 9 % more where they are equal: 8 blocks that load 768 MiB to reduce them
@@ -65,6 +70,23 @@ double LostToSms(const DeviceModel& device, const Beside& beside, int held, doub
   return std::max(share, longer_us / (beside.us + longer_us));
 }
 
+// Through inboxes, for which copy engines would take three times as long. A GEMM that starts with
+// it does without its SMs to the end, so they are few.
+TransportChoice ChooseSmallBesideGemms(const DeviceModel& device, const Work& work,
+                                       uint64_t loaded_bytes) {
+  const int most = device.collective_sms > 0 ? device.collective_sms : *std::rbegin(kPeerSms);
+  const auto on = [&](int sms) {
+    return TransportChoice{.transport = Transport::kPeer,
+                           .sms = static_cast<uint16_t>(std::min(sms, most))};
+  };
+  const double fastest_us = TransportUs(device, work, loaded_bytes, on(most));
+  const auto enough = [&](int sms) {
+    return TransportUs(device, work, loaded_bytes, on(sms)) <= kWorthSmsOfGemms * fastest_us;
+  };
+  const auto* const least = std::ranges::find_if(kPeerSms, enough);
+  return on(least == std::end(kPeerSms) ? most : *least);
+}
+
 }  // namespace
 
 GemmTimes GemmTimesOf(const DeviceModel& device, const Work& gemm) {
@@ -93,7 +115,11 @@ double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
   const bool copies = choice.transport == Transport::kCopyEngine;
   const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
-  double moving_us = std::max(Us(work.link_bytes, link_share * device.link_bytes_per_s),
+  const bool small = IsSmall(curve, work);
+  // Words that carry their tags are twice their bytes.
+  const uint64_t link_bytes = small ? 2 * SentWhole(work) : work.link_bytes;
+  if (small) loaded_bytes = link_bytes;
+  double moving_us = std::max(Us(link_bytes, link_share * device.link_bytes_per_s),
                               Us(work.hbm_bytes, device.hbm_bytes_per_s));
   if (copies) {
     moving_us =
@@ -101,7 +127,7 @@ double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_
   } else if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
     moving_us = Rounded(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
-  const double floor_us = IsSmall(curve, work) ? curve.small_floor_us : curve.floor_us;
+  const double floor_us = small ? curve.small_floor_us : curve.floor_us;
   return floor_us + (copies && work.keeps ? kOwnCopyUs : 0) + moving_us;
 }
 
@@ -143,6 +169,11 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   };
   std::array<Candidate, kMaxCandidates> candidates;
   size_t count = 0;
+  const TransportSet there = device.transports & work.transports;
+  if (beside.us > 0 && there.Has(Transport::kPeer) &&
+      IsSmall(device.transport_curves.Of(Transport::kPeer, work.ranks), work)) {
+    return ChooseSmallBesideGemms(device, work, loaded_bytes);
+  }
   const auto add = [&](Transport transport, int sms) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
     const double run_us = RunUs(device, work, loaded_bytes, choice, beside);
@@ -151,7 +182,6 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
                                           : TogetherUs(device, work, loaded_bytes, choice, beside) +
                                                 kRunShare * run_us};
   };
-  const TransportSet there = device.transports & work.transports;
   if (there.Has(Transport::kNccl) || there == TransportSet()) {
     add(Transport::kNccl, device.collective_sms);
   }

@@ -66,7 +66,8 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
 
 // The way by which it and what runs beside it are predicted to be over first. Where nothing is
 // known to run beside it: the fastest or, of those that are hardly slower, the one that leaves
-// GEMMs the most SMs. NCCL if work.transports and the device have nothing else in common.
+// GEMMs the most SMs. Beside GEMMs, what is small goes by kernels of ours on the fewest SMs. NCCL
+// if work.transports and the device have nothing else in common.
 TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                                 const Beside& beside = {});
 

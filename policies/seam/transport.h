@@ -81,7 +81,7 @@ inline constexpr int kCollectiveKindCount = 5;
 // What a transport takes for a collective of which a rank sends so many bytes to its peers:
 // floor_us + the longer of bytes / (link_share of the links) and what the blocks load /
 // (sms * bytes_per_s_per_sm); where a rank sends up to small_bytes to all peers, each of them its
-// message, only small_floor_us.
+// message, small_floor_us and twice the bytes, since words carry their tags.
 struct TransportCurve {
   double floor_us = 0;
   // Of DeviceModel::link_bytes_per_s, by CollectiveKind.
@@ -123,7 +123,7 @@ inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = 
     {.floor_us = 23,
      .link_share = AllKinds(0.88),
      .bytes_per_s_per_sm = 43e9,
-     .small_floor_us = 16,
+     .small_floor_us = 13,  // two H100s, ranks launched side by side
      .small_bytes = 512 << 10,
      .beside_gemm = 1.1},
     // What a rank copies to itself: 40 GB/s an SM beside 8192x8192x8192, 70 to 90 beside decode.

@@ -171,6 +171,7 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
   for (uint16_t kind : {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
                         CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
     for (Op& op : ops) op.kind = kind;
+    const MutexLock lock(launch_mutex_);
     if (absl::Status status = Enqueue(connection, {}, ranks, op_pointers, {}); !status.ok()) {
       return status;
     }
@@ -192,14 +193,18 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
         absl::StrCat("op kind ", number, " has no CUDA collective launcher"));
   }
   const CudaDevice& leader = *devices_[ranks.front().gpu];
+  const auto each_rank = [this](size_t count, absl::FunctionRef<absl::Status(size_t)> call)
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_) {
+                               return rank_threads_.ForEach(count, call);
+                             };
   kernels::cuda::CollectiveContext context = {
       .api = api_,
       .ranks = ranks,
       .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
       .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count,
-      .choice = choice};
-  const MutexLock lock(launch_mutex_);
-  context.engine_copies = &engine_copies_;
+      .each_rank = each_rank,
+      .choice = choice,
+      .engine_copies = &engine_copies_};
   if (choice.transport == Transport::kPeer || choice.transport == Transport::kHybrid) {
     const bool high = std::any_of(lanes.begin(), lanes.end(), policies::IsHighPriority);
     PeerChannel* const channel = connection.channels[high ? 1 : 0].get();
@@ -209,7 +214,21 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
     if (absl::Status status = channel->Enter(lanes, ranks, context); !status.ok()) return status;
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
-  return kind->launch_collective(context, ops);
+  const absl::Status status = kind->launch_collective(context, ops);
+  return !status.ok() || context.signalled || lanes.empty() ? status
+                                                            : Signal(connection, lanes, ranks);
+}
+
+absl::Status CudaCollectives::Signal(const Connection& connection, std::span<const Lane> lanes,
+                                     std::span<const CollectiveRank> ranks) {
+  const auto signal = [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = ranks[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    return devices_[rank.gpu]->Signal(lanes[i], {&rank.signal, 1});
+  };
+  // Ranks on one GPU: a device is called by one thread at a time.
+  return connection.comms.empty() ? kernels::cuda::OneByOne(ranks.size(), signal)
+                                  : rank_threads_.ForEach(ranks.size(), signal);
 }
 
 absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
@@ -241,14 +260,12 @@ absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,
                    .comm = connection->comms.empty() ? nullptr : connection->comms[rank],
                    .kernels = &device.kernel_table(),
                    .side_stream = device.side_stream(part.lane),
-                   .side_event = device.side_event(part.lane)};
+                   .side_event = device.side_event(part.lane),
+                   .signal = part.signal};
   }
+  const MutexLock lock(launch_mutex_);
   absl::Status status = Enqueue(*connection, {lanes.data(), count}, {ranks.data(), count},
                                 {ops.data(), count}, choice);
-  for (const RankPart& part : parts) {
-    if (!status.ok()) break;
-    status = devices_[part.gpu]->Signal(part.lane, {&part.signal, 1});
-  }
   if (!status.ok()) {
     // Some GPUs may have begun what others never will: none of them can be trusted to finish.
     for (const RankPart& part : parts) devices_[part.gpu]->Fault(status).IgnoreError();

@@ -13,7 +13,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "daemon/device/cuda/cuda_device.h"
+#include "daemon/device/cuda/cuda_options.h"
 #include "daemon/device/cuda/peer_channel.h"
+#include "daemon/device/cuda/rank_threads.h"
 #include "kernels/comm/engine_copies.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "proto/mutex.h"
@@ -22,10 +24,12 @@ namespace concert::daemon::cuda {
 
 class CudaCollectives {
  public:
-  // `sms`: DeviceModel::collective_sms.
   CudaCollectives(const kernels::cuda::CudaApi& api,
-                  std::span<const std::unique_ptr<CudaDevice>> devices, int sms)
-      : api_(api), devices_(devices), sms_(sms) {}
+                  std::span<const std::unique_ptr<CudaDevice>> devices, const CudaOptions& options)
+      : api_(api),
+        devices_(devices),
+        sms_(options.collective_sms),
+        rank_threads_(devices.size(), options.collective_spin_ns) {}
   CudaCollectives(const CudaCollectives&) = delete;
   CudaCollectives& operator=(const CudaCollectives&) = delete;
   ~CudaCollectives();
@@ -55,10 +59,14 @@ class CudaCollectives {
   // Runs every kind once on the control streams: NCCL allocates and loads kernels at their first
   // use.
   absl::Status WarmUp(const Connection& connection);
-  // `lanes`: of the ranks' streams; empty in a warm-up.
+  // `lanes`: of the ranks' streams; empty in a warm-up, which signals nobody.
   absl::Status Enqueue(const Connection& connection, std::span<const Lane> lanes,
                        std::span<kernels::cuda::CollectiveRank> ranks,
-                       std::span<const Op* const> ops, const policies::TransportChoice& choice);
+                       std::span<const Op* const> ops, const policies::TransportChoice& choice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_);
+  absl::Status Signal(const Connection& connection, std::span<const Lane> lanes,
+                      std::span<const kernels::cuda::CollectiveRank> ranks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_);
 
   const kernels::cuda::CudaApi& api_;
   const std::span<const std::unique_ptr<CudaDevice>> devices_;
@@ -73,7 +81,8 @@ class CudaCollectives {
   // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a
   // new list connects.
   Mutex launch_mutex_;
-  kernels::cuda::EngineCopies engine_copies_ ABSL_GUARDED_BY(launch_mutex_);
+  kernels::cuda::EngineCopies engine_copies_;
+  RankThreads rank_threads_ ABSL_GUARDED_BY(launch_mutex_);
 };
 
 }  // namespace concert::daemon::cuda

@@ -20,12 +20,12 @@ class CudaNode : public Node {
  public:
   CudaNode(std::unique_ptr<CudaApi> api, std::unique_ptr<NvtxRanges> ranges,
            std::vector<std::unique_ptr<CudaDevice>> devices, std::unique_ptr<Nvml> nvml,
-           int collective_sms)
+           const CudaOptions& options)
       : api_(std::move(api)),
         ranges_(std::move(ranges)),
         devices_(std::move(devices)),
         nvml_(std::move(nvml)),
-        collectives_(*api_, devices_, collective_sms) {}
+        collectives_(*api_, devices_, options) {}
 
   int gpu_count() const override { return static_cast<int>(devices_.size()); }
   Device& gpu(int index) override { return *devices_[index]; }
@@ -115,9 +115,8 @@ absl::StatusOr<std::unique_ptr<Node>> OpenCudaNode(const CudaOptions& options) {
       cuda::OpenDevices(*api, *ranges, options);
   if (!devices.ok()) return devices.status();
   std::unique_ptr<cuda::Nvml> nvml = cuda::OpenNvml(*devices);
-  auto node =
-      std::make_unique<cuda::CudaNode>(std::move(api), std::move(ranges), *std::move(devices),
-                                       std::move(nvml), options.collective_sms);
+  auto node = std::make_unique<cuda::CudaNode>(std::move(api), std::move(ranges),
+                                               *std::move(devices), std::move(nvml), options);
   // The list that nearly everyone uses is connected before traffic. If it cannot be, the node still
   // serves single GPUs, and whoever asks for this list is told why.
   std::vector<int> all(node->gpu_count());

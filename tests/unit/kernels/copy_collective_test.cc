@@ -4,7 +4,9 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "kernels/comm/engine_copies.h"
@@ -132,14 +134,15 @@ class CopyCollectiveTest : public ::testing::Test {
   // Where rank `to` wants what rank `from` has for it.
   static Address Target(int to, int from) { return SourceOf(to) + (1 << 30) + from * kMessage; }
 
-  absl::Status Launch(uint16_t sms) {
+  absl::Status Launch(uint16_t sms, kernels::cuda::EachRank each_rank = kernels::cuda::OneByOne) {
     CollectiveContext context = {
         .api = api_,
         .ranks = ranks_,
         .shared_gpu_kernels = nullptr,
         .sm_count = 132,
+        .each_rank = each_rank,
         .choice = {.transport = policies::Transport::kCopyEngine, .sms = sms},
-        .engine_copies = &engine_copies_};
+        .engine_copies = &*engine_copies_};
     const Op* const parts[] = {&ops_[0], &ops_[1]};
     return kernels::cuda::LaunchCopies(context, parts);
   }
@@ -150,7 +153,7 @@ class CopyCollectiveTest : public ::testing::Test {
   FakeStreams streams_;
   kernels::cuda::CudaApi api_;
   kernels::cuda::KernelTable kernels_;
-  kernels::cuda::EngineCopies engine_copies_;
+  std::optional<kernels::cuda::EngineCopies> engine_copies_{std::in_place};
   std::array<CollectiveRank, 2> ranks_;
   std::array<Op, 2> ops_;
   const std::vector<uint64_t> own_ = {Target(0, 0), Target(1, 1)};
@@ -191,7 +194,7 @@ TEST_F(CopyCollectiveTest, AsksForAnEngineWhereThereAreNoBlocks) {
 TEST_F(CopyCollectiveTest, ADriverWithoutBatchesCopiesTheOwnShareAsItDoes) {
   api_.driver.cuMemcpyBatchAsync = nullptr;
   ASSERT_TRUE(Launch(0).ok());
-  EXPECT_EQ(streams_.by_driver, (std::vector{own_[0], own_[1], sent_[0], sent_[1]}));
+  EXPECT_EQ(streams_.by_driver, (std::vector{own_[0], sent_[0], own_[1], sent_[1]}));
 }
 
 TEST_F(CopyCollectiveTest, ADriverThatRefusesABatchIsNotAskedAgain) {
@@ -199,7 +202,7 @@ TEST_F(CopyCollectiveTest, ADriverThatRefusesABatchIsNotAskedAgain) {
     streams_.batch_answer = answer;
     streams_.batch_calls = 0;
     streams_.by_driver.clear();
-    engine_copies_ = {};
+    engine_copies_.emplace();
     ASSERT_TRUE(Launch(0).ok());
     ASSERT_TRUE(Launch(0).ok());
     EXPECT_EQ(streams_.batch_calls, 1);
@@ -240,6 +243,22 @@ TEST_F(CopyCollectiveTest, ARankEndsWithWhatItWasSentAndItsOwnShare) {
     EXPECT_TRUE(DoneAtEnd(rank).contains(own_[rank]));
     EXPECT_FALSE(DoneAtEnd(rank).contains(own_[1 - rank])) << "it is of no use here";
   }
+}
+
+absl::Status LastFirst(size_t ranks, absl::FunctionRef<absl::Status(size_t rank)> call) {
+  absl::Status status;
+  for (size_t rank = ranks; rank-- > 0;) status.Update(call(rank));
+  return status;
+}
+
+// Threads of their own may be faster or slower than each other.
+TEST_F(CopyCollectiveTest, RanksMayBeCalledInAnyOrder) {
+  ASSERT_TRUE(Launch(8).ok());
+  const FakeStreams in_order = std::exchange(streams_, {});
+  for (int rank = 0; rank < 2; ++rank) streams_.done[StreamOf(rank)] = {EarlierOf(rank)};
+  ASSERT_TRUE(Launch(8, LastFirst).ok());
+  EXPECT_EQ(streams_.before, in_order.before);
+  EXPECT_EQ(streams_.done, in_order.done);
 }
 
 // What another collective still does on the side is not waited for.

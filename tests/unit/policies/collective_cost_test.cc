@@ -40,6 +40,28 @@ TEST(CollectiveCostTest, SmallMessagesGoThroughInboxes) {
   }
 }
 
+// A block has its limit, and tags make messages twice as long.
+TEST(CollectiveCostTest, TheLargestOfThemHaveMoreBlocks) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  EXPECT_EQ(Choose(device, Part(64 << 10, TransportSet::All())).sms, 4);
+  EXPECT_GT(Choose(device, Part(512 << 10, TransportSet::All())).sms, 4);
+}
+
+// Copy engines would hold no SMs and take longer; more blocks would hold more than they gain.
+TEST(CollectiveCostTest, BesideGemmsSmallMessagesGoThroughInboxesOnFewSms) {
+  DeviceModel device{.transports = TransportSet::All()};
+  const Beside beside = {.us = 1'000, .longest_us = 200};
+  for (const uint64_t bytes : {1 << 10, 64 << 10, 256 << 10}) {
+    Work work = Part(bytes, TransportSet::All());
+    work.collective = CollectiveKind::kAllGather;
+    const TransportChoice few = {.transport = Transport::kPeer, .sms = 4};
+    EXPECT_EQ(ChooseTransport(device, work, bytes, beside), few) << bytes;
+    device.collective_sms = 2;
+    EXPECT_EQ(ChooseTransport(device, work, bytes, beside).sms, 2) << bytes;
+    device.collective_sms = 0;
+  }
+}
+
 TEST(CollectiveCostTest, WhatReducesNothingGoesByCopiesOnceItIsLarge) {
   const DeviceModel device{.transports = TransportSet::All()};
   const TransportSet moves =
