@@ -80,13 +80,17 @@ class StepSms {
   // Whether no launch on another stream may be left.
   bool IsAloneOn(CUstream stream) const;
   void ForgetEnded();
-  // Those of the high class, or all others, that have not ended.
+  // That are not known to have ended; of them those of the high class, or all others; and this one
+  // with all before it on its stream.
+  Launches Left() const;
   Launches OfClass(bool high) const;
+  Launches UpTo(int launch) const;
   int BlocksOf(Launches launches) const;
   // How many of their blocks may be on the GPU at once, of launches of one class.
   int AtOnce(Launches launches) const;
   // REQUIRES: there is one.
   int OldestOf(Launches launches) const;
+  int NewestOf(Launches launches) const;
   // The stream's next launch is behind this one, and so behind what that is behind.
   absl::Status GoBehind(int launch, CUstream stream, Launches& behind);
 

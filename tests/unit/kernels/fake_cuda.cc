@@ -248,6 +248,7 @@ CUresult WaitEvent(CUstream, CUevent event, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult QueryEvent(CUevent event) {
+  ++g_fake->events_queried;
   return g_fake->unfinished.contains(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,

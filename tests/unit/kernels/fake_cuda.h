@@ -85,6 +85,7 @@ class FakeCuda {
   std::vector<kernels::GemmArgs> fallbacks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
   std::vector<CUevent> awaited;  // by streams
+  int events_queried = 0;
   std::vector<uint64_t> device;  // where cuMemAlloc's memory really is
 
   // The driver's state.

@@ -204,6 +204,19 @@ TEST_F(StepSmsTest, ThereIsAnEndToWhatMayBeUnderWay) {
   EXPECT_EQ(Run(0, 0), 132);
 }
 
+// Each question takes microseconds: one run in 32 used to ask 32.
+TEST_F(StepSmsTest, WhoIsAloneAsksOnceInAsManyRunsAsThereArePlaces) {
+  Open(ProgramEngine::kStep);
+  constexpr size_t kRuns = 10 * StepSms::kMaxLaunches;
+  for (size_t i = 0; i < kRuns; ++i) {
+    const int before = fake_.events_queried;
+    ASSERT_EQ(Run(0, 0), 132) << i;
+    ASSERT_LE(fake_.events_queried, before + 1) << i;
+    End(i);
+  }
+  EXPECT_LT(fake_.events_queried, 10);
+}
+
 TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
   std::mt19937 random(Seed());
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
