@@ -77,8 +77,6 @@ class StepSms {
   };
   Share ShareOfLast() const;
   bool HasFreePlace() const;
-  // Whether no launch on another stream may be left.
-  bool IsAloneOn(CUstream stream) const;
   void ForgetEnded();
   // That are not known to have ended; of them those of the high class, or all others; and this one
   // with all before it on its stream.

@@ -217,6 +217,23 @@ TEST_F(StepSmsTest, WhoIsAloneAsksOnceInAsManyRunsAsThereArePlaces) {
   EXPECT_LT(fake_.events_queried, 10);
 }
 
+// Launches of one stream follow one another, whether or not they are known to have ended.
+TEST_F(StepSmsTest, SessionsThatFitTheGpuAskWhenPlacesRunOut) {
+  Open(ProgramEngine::kStep);
+  constexpr int kSessions = 8, kRounds = 12;
+  const auto run_all = [&] {
+    for (int session = 0; session < kSessions; ++session) {
+      EXPECT_GT(Run(session, session), 0);
+      End(launches_.size() - 1);
+    }
+  };
+  for (int round = 0; round < 8; ++round) run_all();  // until shares have settled
+  fake_.events_queried = 0;
+  for (int round = 0; round < kRounds; ++round) run_all();
+  constexpr int kTimes = 1 + kSessions * kRounds / static_cast<int>(StepSms::kMaxLaunches);
+  EXPECT_LE(fake_.events_queried, kTimes * kSessions);
+}
+
 TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
   std::mt19937 random(Seed());
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
