@@ -306,7 +306,8 @@ TEST_F(GpuProgramTest, RandomShapesAreRight) {
   const uint32_t shapes = Repetitions(12);
   for (uint32_t i = 0; i < shapes; ++i) {
     const ModelShape shape = i % 12 == 5 ? RandomLongShape(random) : RandomShape(random);
-    CheckShape(shape, random(), kSmBudgets[random() % std::size(kSmBudgets)]);
+    const auto seed = static_cast<uint32_t>(random());
+    CheckShape(shape, seed, kSmBudgets[random() % std::size(kSmBudgets)]);
     if (HasFatalFailure()) return;
   }
 }
