@@ -39,7 +39,7 @@ struct PeerExchange {
   uint32_t arrived[2][kMaxPeerBlocks][kMaxPeers];
   // [epoch % 2][rank that sends * words of a message + word]. Two, so that a rank may send for the
   // next collective while its peer still reads this one's; it cannot be further ahead
-  // (peer_kernels.cu).
+  // (peer_inbox.cuh).
   TaggedWords inbox[2][kInboxWords];
   uint32_t ended;  // blocks of this GPU's kernel; zero between kernels
 };

@@ -1,0 +1,267 @@
+// Large messages, by the SM's bulk copies (compute capability 9.0): blocks of the same number meet
+// before, since a peer's memory is not ours until its stream has come here, and after, since ours
+// is not whole before.
+#ifndef CONCERT_KERNELS_COMM_PEER_BULK_CUH_
+#define CONCERT_KERNELS_COMM_PEER_BULK_CUH_
+
+#include <cstdint>
+
+#include "kernels/comm/peer_args.h"
+#include "kernels/comm/peer_block.cuh"
+#include "kernels/comm/reduction.cuh"
+#include "kernels/cuda_api/element.cuh"
+#include "kernels/group/async.cuh"
+
+namespace concert::kernels::cuda {
+
+// Blocks of this number of all ranks meet. Thread 0 only. Before: what the streams have done here
+// and there is visible to all. After: likewise what was stored, once its copies are complete.
+__device__ inline void Meet(const PeerArgs& args, int meeting) {
+  __threadfence_system();  // before: release, what this block has stored
+  for (uint32_t step = 1; step < args.ranks; ++step) {
+    const uint32_t peer = (args.rank + step) % args.ranks;
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(
+                     &args.exchange[peer]->arrived[meeting][blockIdx.x][args.rank]),
+                 "r"(args.epoch)
+                 : "memory");
+  }
+  for (uint32_t step = 1; step < args.ranks; ++step) {
+    const uint32_t peer = (args.rank + step) % args.ranks;
+    Patience patience(args, peer);
+    for (;;) {
+      uint32_t epoch;
+      // Acquire: what the peer's block has released.
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                   : "=r"(epoch)
+                   : "l"(&args.exchange[args.rank]->arrived[meeting][blockIdx.x][peer])
+                   : "memory");
+      if (static_cast<int32_t>(epoch - args.epoch) >= 0) break;
+      patience.Check();
+    }
+  }
+}
+
+__device__ inline void InitBarriers(BulkMemory& memory) {
+  for (int stage = 0; stage < kStages; ++stage) {
+    InitBarrier(SharedAddress(&memory.loaded[stage]), 1);
+    InitBarrier(SharedAddress(&memory.added[stage]), kAddingThreads);
+    InitBarrier(SharedAddress(&memory.freed[stage]), 1);
+  }
+  PublishBarriers();
+}
+
+__device__ inline void Load(void* shared, const char* from, uint32_t bytes, uint64_t& barrier) {
+  LoadBytes(SharedAddress(shared), reinterpret_cast<uint64_t>(from), bytes,
+            SharedAddress(&barrier));
+}
+
+__device__ inline void Store(char* to, const void* shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(SharedAddress(shared)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void CommitStores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all but the newest `kNewest` groups of stores have read their shared memory.
+template <int kNewest>
+__device__ void WaitStoresRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kNewest) : "memory");
+}
+// Bulk copies have a proxy of their own: before a meeting what they have stored, behind it what
+// they will load.
+__device__ inline void MeetAroundBulkCopies(const PeerArgs& args, int meeting) {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+  Meet(args, meeting);
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// The part of [0, bytes) of tile `tile`, in multiples of 16 bytes.
+__device__ inline uint32_t TileBytes(uint64_t bytes, uint64_t tile, uint32_t tile_bytes) {
+  const uint64_t left = bytes - tile * tile_bytes;
+  return left < tile_bytes ? static_cast<uint32_t>(left) : tile_bytes;
+}
+
+// Every rank stores its messages where its peers (and, out of place, it itself) want them. One
+// thread a block: it only issues copies. Bytes are a multiple of 16.
+__device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
+  if (threadIdx.x != 0) return;
+  InitBarriers(memory);
+  MeetAroundBulkCopies(args, 0);
+  const bool sends = args.root == kNoRoot || args.root == args.rank;
+  const char* src = args.src[args.rank];
+  // One message for everybody is loaded once; else a tile goes to one peer, the next to the next.
+  const uint32_t messages = args.src_step == 0 ? 1 : args.ranks;
+  const uint64_t tiles = (args.bytes + kStageBytes - 1) / kStageBytes;
+  const uint64_t count = sends ? tiles * messages : 0;
+  const auto peer_of = [&](uint64_t index) {
+    return static_cast<uint32_t>((args.rank + 1 + index % messages) % args.ranks);
+  };
+  const auto load = [&](uint64_t index, int stage) {
+    const uint64_t tile = index / messages;
+    const uint32_t bytes = TileBytes(args.bytes, tile, kStageBytes);
+    ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes);
+    Load(memory.stages[stage], src + peer_of(index) * args.src_step + tile * kStageBytes, bytes,
+         memory.loaded[stage]);
+  };
+  const auto store = [&](uint32_t peer, uint64_t tile, int stage) {
+    char* to = args.dst[peer] + args.rank * args.dst_step;
+    if (to == src + peer * args.src_step) return;  // in place
+    Store(to + tile * kStageBytes, memory.stages[stage], TileBytes(args.bytes, tile, kStageBytes));
+  };
+  constexpr int kAhead = kStages - 2;  // stores of two stages may still read them
+  uint64_t next = blockIdx.x;
+  for (int i = 0; i < kAhead && next < count; ++i, next += gridDim.x) load(next, i);
+  uint64_t turn = 0;
+  for (uint64_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
+    const int stage = static_cast<int>(turn % kStages);
+    WaitParity(SharedAddress(&memory.loaded[stage]), turn / kStages % 2);
+    if (messages == 1) {
+      for (uint32_t step = 1; step <= args.ranks; ++step) {
+        store((args.rank + step) % args.ranks, index, stage);
+      }
+    } else {
+      store(peer_of(index), index / messages, stage);
+    }
+    CommitStores();
+    if (next < count) {
+      WaitStoresRead<2>();
+      load(next, static_cast<int>((turn + kAhead) % kStages));
+      next += gridDim.x;
+    }
+  }
+  MeetAroundBulkCopies(args, 1);
+  EndBlock(args);
+}
+
+// One pack of every rank's part, added in rank order, where rank 0's lies. `kRanks` 0: args.ranks.
+template <typename Element, uint32_t kRanks>
+__device__ void AddPack(const PeerArgs& args, char* first, uint32_t part_bytes) {
+  constexpr int kWidth = 16 / sizeof(Element);
+  using Elements = Pack<Element, kWidth>;
+  const uint32_t ranks = kRanks == 0 ? args.ranks : kRanks;
+  float sums[kWidth];
+#pragma unroll
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto part = *reinterpret_cast<const Elements*>(first + rank * part_bytes);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float x = ToFloat(part.values[j]);
+      sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
+    }
+  }
+  Elements result;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) result.values[j] = FromFloat<Element>(sums[j]);
+  *reinterpret_cast<Elements*>(first) = result;
+}
+
+// What a block of Reduce goes through, and where its rank's bytes lie.
+struct ReduceTiles {
+  uint32_t part_bytes;  // of a tile, of one rank
+  uint64_t count;       // of this rank, of which a block has every gridDim.x-th
+  uint64_t src_begin, dst_begin;
+
+  __device__ explicit ReduceTiles(const PeerArgs& args)
+      : part_bytes(kStageBytes / args.ranks & ~127u),
+        count((args.bytes + part_bytes - 1) / part_bytes),
+        src_begin(args.rank * args.src_step),
+        dst_begin(args.rank * args.dst_step) {}
+  __device__ uint32_t Bytes(const PeerArgs& args, uint64_t tile) const {
+    return TileBytes(args.bytes, tile, part_bytes);
+  }
+};
+
+// Calls visit(tile, stage, round) for the block's tiles; a stage is used once a round.
+template <typename Visit>
+__device__ void ForTiles(const ReduceTiles& tiles, Visit visit) {
+  int stage = 0;
+  uint32_t round = 0;
+  for (uint64_t tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
+    visit(tile, stage, round);
+    if (++stage == kStages) stage = 0, ++round;
+  }
+}
+
+// One thread: fills stages as they become free.
+__device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
+                                 BulkMemory& memory) {
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    if (round > 0) WaitParity(SharedAddress(&memory.freed[stage]), (round - 1) % 2);
+    const uint32_t bytes = tiles.Bytes(args, tile);
+    ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes * args.ranks);
+    // The farthest first: own memory answers soonest.
+    for (uint32_t step = 1; step <= args.ranks; ++step) {
+      const uint32_t rank = (args.rank + step) % args.ranks;
+      Load(memory.stages[stage] + rank * tiles.part_bytes,
+           args.src[rank] + tiles.src_begin + tile * tiles.part_bytes, bytes, memory.loaded[stage]);
+    }
+  });
+}
+
+// kAddingThreads threads.
+template <typename Element, uint32_t kRanks>
+__device__ void AddTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    const uint32_t bytes = tiles.Bytes(args, tile);
+    WaitParity(SharedAddress(&memory.loaded[stage]), round % 2);
+#pragma unroll 4
+    for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * kAddingThreads) {
+      AddPack<Element, kRanks>(args, memory.stages[stage] + offset, tiles.part_bytes);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the store's bulk copies
+    Arrive(SharedAddress(&memory.added[stage]));
+  });
+}
+
+// One thread: stores what is added, and frees its stage once that has been read.
+template <bool kEverywhere>
+__device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  constexpr int kUnread = 2;  // stores that may still read their stages
+  int unread = 0, oldest = 0;
+  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+    WaitParity(SharedAddress(&memory.added[stage]), round % 2);
+    for (uint32_t step = 1; step <= args.ranks; ++step) {
+      const uint32_t rank = (args.rank + step) % args.ranks;
+      if (!kEverywhere && rank != args.rank) continue;
+      Store(args.dst[rank] + tiles.dst_begin + tile * tiles.part_bytes, memory.stages[stage],
+            tiles.Bytes(args, tile));
+    }
+    CommitStores();
+    if (++unread <= kUnread) return;
+    WaitStoresRead<kUnread>();
+    Arrive(SharedAddress(&memory.freed[oldest]));
+    if (++oldest == kStages) oldest = 0;
+    --unread;
+  });
+}
+
+// Every rank reduces its message of all ranks' memory and stores the result where it belongs: in
+// its own dst or, if kEverywhere, at its place in every rank's. `args.bytes` is what this rank
+// reduces, a multiple of 16; it begins at src_step * rank in src and dst_step * rank in dst. Three
+// roles that wait for each other by stage only: a loading thread, adding warps, a storing thread.
+template <typename Element, bool kEverywhere>
+__device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
+  const ReduceTiles tiles(args);
+  if (threadIdx.x == kLoadingThread) {
+    InitBarriers(memory);
+    MeetAroundBulkCopies(args, 0);
+  }
+  __syncthreads();
+  if (threadIdx.x == kLoadingThread) {
+    LoadTiles(args, tiles, memory);
+  } else if (threadIdx.x == kStoringThread) {
+    StoreTiles<kEverywhere>(args, tiles, memory);
+    MeetAroundBulkCopies(args, 1);
+    EndBlock(args);
+  } else if (threadIdx.x < kAddingThreads) {
+    if (args.ranks == 2) {
+      AddTiles<Element, 2>(args, tiles, memory);
+    } else {
+      AddTiles<Element, 0>(args, tiles, memory);
+    }
+  }
+}
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_COMM_PEER_BULK_CUH_
