@@ -516,22 +516,22 @@ TEST_F(RoutingTest, MemoryThatPeersKernelsMayNotTouchGoesByCopyEnginesOrNccl) {
 TEST_F(RoutingTest, AdmissionKnowsWhichBuffersAreThePools) {
   using policies::Transport;
   concert_descriptor descriptor{};
-  descriptor.kind = CONCERT_OP_ALL_REDUCE;
+  descriptor.kind = CONCERT_OP_ALL_GATHER;
   concert_collective_body& body = descriptor.body.collective;
-  body.count = 200'000;
+  body.count = 60'000;
   body.dtype = CONCERT_ABI_FP32;
   body.src = {1, 0, 0}, body.dst = {3, 0, 0};
   const AdmitContext context = Context(4);
   const auto admit = [&] { return FindOpKind(descriptor.kind)->admit(descriptor, context, op_); };
   ASSERT_TRUE(admit().ok()) << admit().ToString();
   EXPECT_TRUE(op_.work.transports.Has(Transport::kPeer));
-  EXPECT_EQ(op_.work.collective, policies::CollectiveKind::kAllReduce);
+  EXPECT_EQ(op_.work.collective, policies::CollectiveKind::kAllGather);
   for (concert_operand* imported : {&body.src, &body.dst}) {
     const uint32_t pool = imported->buffer;
     imported->buffer = 2;
     ASSERT_TRUE(admit().ok()) << admit().ToString();
     EXPECT_FALSE(op_.work.transports.Has(Transport::kPeer));
-    EXPECT_TRUE(op_.work.transports.Has(Transport::kNccl));
+    EXPECT_TRUE(op_.work.transports.Has(Transport::kCopyEngine));
     imported->buffer = pool;
   }
 }
