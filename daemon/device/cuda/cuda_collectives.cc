@@ -171,9 +171,10 @@ absl::Status CudaCollectives::WarmUp(const Connection& connection) {
   for (uint16_t kind : {CONCERT_OP_ALL_REDUCE, CONCERT_OP_ALL_GATHER, CONCERT_OP_REDUCE_SCATTER,
                         CONCERT_OP_ALL_TO_ALL, CONCERT_OP_BROADCAST}) {
     for (Op& op : ops) op.kind = kind;
-    const MutexLock lock(launch_mutex_);
-    if (absl::Status status = Enqueue(connection, {}, ranks, op_pointers, {}); !status.ok()) {
-      return status;
+    {
+      const MutexLock lock(launch_mutex_);
+      const absl::Status status = Enqueue(connection, {}, ranks, op_pointers, {});
+      if (!status.ok()) return status;
     }
     for (const CollectiveRank& rank : ranks) {
       CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, rank.gpu, cuStreamSynchronize, rank.stream);
