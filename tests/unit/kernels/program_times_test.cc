@@ -19,12 +19,10 @@ namespace {
 using testing::ElementsAre;
 
 const policies::DeviceModel kDevice;
-const std::vector<BufferRange> kMemory = {
-    {}, {0x100000000, 256 * kMiB, 0, false}, {0x200000000, 64 * kMiB, 0, false}};
 
 // `layers` of a model, with one set of slots for all.
 std::unique_ptr<Program> Layers(int layers, const StepModel& model = {}) {
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
   const StepSlots slots = StepSlots::Of(recorder, model);
   for (int i = 0; i < layers; ++i)

@@ -18,9 +18,6 @@ namespace {
 
 using testing::ElementsAre;
 
-// Weights, caches and tables that do not exist: planning reads no operand.
-const std::vector<BufferRange> kMemory = {
-    {}, {0x100000000, 256 * kMiB, 0, false}, {0x200000000, 64 * kMiB, 0, false}};
 constexpr Address kArena = 0x300000000;
 
 std::vector<std::string> TextsOf(const Program& program) {
@@ -52,7 +49,7 @@ std::vector<std::string> WaysOf(const Program& program) {
 
 // Two layers and a norm, with slots of their own for each layer or one set of slots for both.
 std::unique_ptr<Program> TwoLayers(bool slots_again, const StepModel& model = {}) {
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
   StepSlots slots = StepSlots::Of(recorder, model);
   uint32_t update = RecordLayer(recorder, model, slots, residual, 0);
@@ -101,7 +98,7 @@ TEST(StepPlanTest, StagesSayWhatTheyCost) {
 // read themselves: the first norm, and the first GEMM that adds to it.
 TEST(StepPlanTest, WhoReadsACopyReadsWhatWasCopied) {
   const StepModel model;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t in = recorder.Slot(model.hidden, /*binding=*/true);
   const uint32_t residual = recorder.Slot(model.hidden);
   const StepSlots slots = StepSlots::Of(recorder, model);
@@ -122,7 +119,7 @@ TEST(StepPlanTest, WhoReadsACopyReadsWhatWasCopied) {
 
 TEST(StepPlanTest, ACopyOfWhatIsOverwrittenMeanwhileStays) {
   const StepModel model;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t in = recorder.Slot(model.hidden, /*binding=*/true);
   const uint32_t copy = recorder.Slot(model.hidden), out = recorder.Slot(model.hidden);
   recorder.Copy(in, model.hidden, copy);
@@ -137,7 +134,7 @@ TEST(StepPlanTest, ACopyOfWhatIsOverwrittenMeanwhileStays) {
 TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   StepModel model;
   model.rows = 17;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
   recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), model.hidden);
   recorder.PlaceArena();
@@ -193,7 +190,7 @@ TEST(StepPlanTest, GemmsThatGateAreTheSameStages) {
 
 TEST(StepPlanTest, RefusesResidualsBehindActivations) {
   const StepModel model;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
   recorder.GemmOnto(x, model.hidden, recorder.Slot(model.hidden, /*binding=*/true)).activation =
       CONCERT_ABI_ACT_SILU;
@@ -204,7 +201,7 @@ TEST(StepPlanTest, RefusesResidualsBehindActivations) {
 
 TEST(StepPlanTest, RefusesScalesOfRows) {
   const StepModel model;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
   concert_gemm_body& gemm = recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), 64);
   gemm.a.scales = kStepWeights, gemm.flags = CONCERT_GEMM_A_SCALES_PER_ROW;
@@ -216,7 +213,7 @@ TEST(StepPlanTest, RefusesScalesOfRows) {
 TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
   StepModel model;
   model.rows = 33;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
   recorder.Gemm(x, model.hidden, recorder.Slot(model.hidden), model.hidden);
   recorder.PlaceArena();
@@ -227,7 +224,7 @@ TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
 TEST(StepPlanTest, RefusesHeadsThatItsAttentionHasNoCodeFor) {
   StepModel model;
   model.dim = 256;
-  StepRecorder recorder(model, kMemory);
+  StepRecorder recorder(model, kStepMemory);
   const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
   recorder.Attend(heads, recorder.Slot(model.q_heads * model.dim));
   recorder.PlaceArena();
@@ -238,7 +235,7 @@ TEST(StepPlanTest, RefusesHeadsThatItsAttentionHasNoCodeFor) {
 TEST(StepPlanTest, RefusesCachesInFp8) {
   const StepModel model;
   for (const bool attends : {false, true}) {
-    StepRecorder recorder(model, kMemory);
+    StepRecorder recorder(model, kStepMemory);
     const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
     const uint32_t out = recorder.Slot(model.q_heads * model.dim);
     if (attends) {

@@ -29,6 +29,9 @@ struct StepModel {
 
 // Buffers: weights and tables, and the cache.
 inline constexpr uint32_t kStepWeights = 1, kStepCache = 2;
+// They do not exist: planning reads no operand.
+inline const std::vector<BufferRange> kStepMemory = {
+    {}, {0x100000000, 256 * kMiB, 0, false}, {0x200000000, 64 * kMiB, 0, false}};
 
 class StepRecorder {
  public:
