@@ -28,19 +28,22 @@ inline int64_t NowNs() {
 // Where fewer CPUs are allowed, threads that spin for long, or are pinned, would starve the rest.
 inline constexpr int kCpusToSpinOn = 4;
 
-inline bool HasCpusToSpinOn() {
+// Of this thread; none where that is not known.
+inline cpu_set_t AllowedCpus() {
   cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 &&
-         CPU_COUNT(&allowed) >= kCpusToSpinOn;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) CPU_ZERO(&allowed);
+  return allowed;
+}
+
+inline bool AreEnoughToSpinOn(const cpu_set_t& allowed) {
+  return CPU_COUNT(&allowed) >= kCpusToSpinOn;
 }
 
 // Pins the calling thread to the `index`-th allowed CPU from the end, so that spinning threads
 // share no CPU with each other. Does nothing where there are too few.
 inline void PinToCpuOfItsOwn(int index) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < kCpusToSpinOn) {
-    return;
-  }
+  const cpu_set_t allowed = AllowedCpus();
+  if (!AreEnoughToSpinOn(allowed)) return;
   int left = index % CPU_COUNT(&allowed);
   for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu) {
     if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;

@@ -55,7 +55,8 @@ SimRaces SimRacesOf(const Config& config) {
 }
 
 int64_t CollectiveSpinNs(const Config& config) {
-  return config.spin_us * 1'000 * (HasCpusToSpinOn() ? defaults::kCollectiveSpins : 1);
+  return config.spin_us * 1'000 *
+         (AreEnoughToSpinOn(AllowedCpus()) ? defaults::kCollectiveSpins : 1);
 }
 
 EngineOptions EngineOptionsOf(const Config& config) {

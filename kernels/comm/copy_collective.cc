@@ -71,9 +71,7 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
   const Messages messages = MessagesOf(*parts.front());
   absl::Status status = Meet(context);  // peers' memory is ours from here
   if (!status.ok()) return status;
-  status = context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = context.ranks[i];
-    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+  status = ForEachRank(context, [&](size_t i, const CollectiveRank& rank) -> absl::Status {
     const Op& part = *parts[i];
     if (absl::Status kept = KeepOwn(context, part, messages, i); !kept.ok()) return kept;
     if (messages.from_root && i != part.collective.root) return absl::OkStatus();
@@ -88,9 +86,7 @@ absl::Status LaunchCopies(CollectiveContext& context, std::span<const Op* const>
 }
 
 absl::Status SpreadShares(CollectiveContext& context, std::span<const Op* const> parts) {
-  const absl::Status status = context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = context.ranks[i];
-    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+  const absl::Status status = ForEachRank(context, [&](size_t i, const CollectiveRank& rank) {
     const Share share = ShareOf(*parts[i], i, parts.size());
     const Address source = parts[i]->collective.dst + share.begin;
     return PushToPeers(context, i, [&](size_t peer) {

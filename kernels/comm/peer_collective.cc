@@ -43,8 +43,7 @@ absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> p
     args.dst[i] = reinterpret_cast<char*>(parts[i]->collective.dst);
     args.exchange[i] = context.ranks[i].exchange;
   }
-  return context.each_rank(parts.size(), [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = context.ranks[i];
+  return ForEachRank(context, [&](size_t i, const CollectiveRank& rank) {
     PeerArgs its = args;
     its.rank = static_cast<uint32_t>(i);
     its.report = rank.report;
@@ -56,7 +55,6 @@ absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> p
       its.bytes = ShareOf(*parts[i], i, parts.size()).bytes;
     }
     const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
-    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
     return LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks, kernel.threads,
                        rank.stream, its, kernel.shared_bytes);
   });

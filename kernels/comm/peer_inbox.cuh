@@ -26,7 +26,7 @@ __device__ inline void Look(const TaggedWords* from, uint64_t& low, uint64_t& hi
                : "memory");
 }
 
-// `count` words of the message from `rank` that begins at `from`, kStride apart: they are on their
+// `count` words of the message from `rank` that begins at `from`, `stride` apart: they are on their
 // way together, so that a thread waits for the links once.
 template <int kWords>
 __device__ void Receive(const TaggedWords* from, uint64_t stride, int count, const PeerArgs& args,

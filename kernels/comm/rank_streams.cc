@@ -2,6 +2,16 @@
 
 namespace concert::kernels::cuda {
 
+absl::Status ForEachRank(
+    const CollectiveContext& context,
+    absl::FunctionRef<absl::Status(size_t i, const CollectiveRank& rank)> call) {
+  return context.each_rank(context.ranks.size(), [&](size_t i) -> absl::Status {
+    const CollectiveRank& rank = context.ranks[i];
+    CONCERT_RETURN_IF_DRIVER_ERROR(context.api.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+    return call(i, rank);
+  });
+}
+
 absl::Status Join(const CollectiveContext& context) {
   const Driver& driver = context.api.driver;
   const CollectiveRank& leader = context.ranks.front();
@@ -30,26 +40,19 @@ absl::Status Fork(const CollectiveContext& context) {
 
 absl::Status Meet(const CollectiveContext& context) {
   const Driver& driver = context.api.driver;
-  const auto record = [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = context.ranks[i];
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuEventRecord, rank.event, rank.stream);
-    return absl::OkStatus();
-  };
-  const auto wait = [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = context.ranks[i];
-    CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuCtxSetCurrent, rank.context);
+  absl::Status status = ForEachRank(context, [&](size_t, const CollectiveRank& rank) {
+    return driver.ToStatus(driver.cuEventRecord(rank.event, rank.stream), "cuEventRecord",
+                           rank.gpu);
+  });
+  if (!status.ok()) return status;
+  return ForEachRank(context, [&](size_t, const CollectiveRank& rank) -> absl::Status {
     for (const CollectiveRank& peer : context.ranks) {
       if (peer.stream == rank.stream) continue;
       CONCERT_RETURN_IF_DRIVER_ERROR(driver, rank.gpu, cuStreamWaitEvent, rank.stream, peer.event,
                                      0);
     }
     return absl::OkStatus();
-  };
-  const size_t ranks = context.ranks.size();
-  absl::Status status = context.each_rank(ranks, record);
-  if (status.ok()) status = context.each_rank(ranks, wait);
-  return status;
+  });
 }
 
 }  // namespace concert::kernels::cuda

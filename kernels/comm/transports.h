@@ -4,8 +4,10 @@
 #ifndef CONCERT_KERNELS_COMM_TRANSPORTS_H_
 #define CONCERT_KERNELS_COMM_TRANSPORTS_H_
 
+#include <cstddef>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/op.h"
@@ -29,6 +31,12 @@ absl::Status LaunchHybrid(CollectiveContext& context, std::span<const Op* const>
 // kPeerAlignment; choice.sms > 0; the GPU has peer_push; the rank's context is current.
 absl::Status LaunchOwnCopy(const CollectiveContext& context, size_t index, CUstream stream,
                            Address target, Address source, uint64_t bytes);
+
+// call(i, rank) for every rank as CollectiveContext::each_rank has it, where the context of the
+// rank's GPU is current.
+absl::Status ForEachRank(
+    const CollectiveContext& context,
+    absl::FunctionRef<absl::Status(size_t i, const CollectiveRank& rank)> call);
 
 // ---- Order among the ranks' streams
 

@@ -64,7 +64,7 @@ struct CollectiveRank {
 };
 
 // call(rank) once for each of `ranks`, perhaps side by side on several threads; returns after the
-// last of them, with the first rank's error.
+// last of them, with the first rank's error. After an error those that have not begun may be left.
 using EachRank = absl::FunctionRef<absl::Status(size_t ranks,
                                                 absl::FunctionRef<absl::Status(size_t rank)> call)>;
 inline absl::Status OneByOne(size_t ranks, absl::FunctionRef<absl::Status(size_t rank)> call) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -58,8 +59,17 @@ StepSms::Share StepSms::ShareOfLast() const {
 }
 
 bool StepSms::HasFreePlace() const {
-  return std::any_of(launches_.begin(), launches_.end(),
-                     [](const Launch& launch) { return launch.blocks == 0; });
+  return static_cast<size_t>(std::popcount(Left())) < kMaxLaunches;
+}
+
+template <typename Before>
+int StepSms::FirstOf(Launches launches, Before before) const {
+  int first = std::countr_zero(launches);
+  for (Launches left = launches; left != 0; left &= left - 1) {
+    const int launch = std::countr_zero(left);
+    if (before(launches_[launch].order, launches_[first].order)) first = launch;
+  }
+  return first;
 }
 
 // The newest first: what was before it on its stream has ended with it. To ask costs 2 to 3 us a
@@ -67,7 +77,7 @@ bool StepSms::HasFreePlace() const {
 void StepSms::ForgetEnded() {
   Launches ended = 0;
   for (Launches unknown = Left(); unknown != 0;) {
-    const int newest = NewestOf(unknown);
+    const int newest = FirstOf(unknown, std::greater<>());
     unknown &= ~(Launches{1} << newest);
     if (driver_->cuEventQuery(launches_[newest].end) != CUDA_SUCCESS) continue;
     const Launches with_it = UpTo(newest);
@@ -130,24 +140,6 @@ int StepSms::AtOnce(Launches launches) const {
   return std::min(most, BlocksOf(launches));
 }
 
-int StepSms::OldestOf(Launches launches) const {
-  int oldest = std::countr_zero(launches);
-  for (Launches left = launches; left != 0; left &= left - 1) {
-    const int launch = std::countr_zero(left);
-    if (launches_[launch].order < launches_[oldest].order) oldest = launch;
-  }
-  return oldest;
-}
-
-int StepSms::NewestOf(Launches launches) const {
-  int newest = std::countr_zero(launches);
-  for (Launches left = launches; left != 0; left &= left - 1) {
-    const int launch = std::countr_zero(left);
-    if (launches_[launch].order > launches_[newest].order) newest = launch;
-  }
-  return newest;
-}
-
 absl::Status StepSms::GoBehind(int launch, CUstream stream, Launches& behind) {
   const Launch& other = launches_[launch];
   behind |= Launches{1} << launch | other.behind;
@@ -162,10 +154,10 @@ absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most
   if (!HasFreePlace()) ForgetEnded();
   if (!HasFreePlace()) return 0;
   taken_behind_ = 0;
-  for (size_t i = 0; i < kMaxLaunches; ++i) {
-    const Launch& launch = launches_[i];
-    if (launch.blocks == 0 || (launch.program != program && launch.stream != stream)) continue;
-    const absl::Status status = GoBehind(static_cast<int>(i), stream, taken_behind_);
+  for (Launches left = Left(); left != 0; left &= left - 1) {
+    const int i = std::countr_zero(left);
+    if (launches_[i].program != program && launches_[i].stream != stream) continue;
+    const absl::Status status = GoBehind(i, stream, taken_behind_);
     if (!status.ok()) return status;
   }
   const Share share = ShareOfLast();
@@ -182,7 +174,7 @@ absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most
       continue;
     }
     const absl::Status status =
-        GoBehind(OldestOf(of_class(too_many ? high : !high)), stream, taken_behind_);
+        GoBehind(FirstOf(of_class(too_many ? high : !high), std::less<>()), stream, taken_behind_);
     if (!status.ok()) return status;
   }
   taken_class_blocks_ = share.all;

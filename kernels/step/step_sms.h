@@ -86,9 +86,10 @@ class StepSms {
   int BlocksOf(Launches launches) const;
   // How many of their blocks may be on the GPU at once, of launches of one class.
   int AtOnce(Launches launches) const;
-  // REQUIRES: there is one.
-  int OldestOf(Launches launches) const;
-  int NewestOf(Launches launches) const;
+  // By when they were made: the oldest with std::less, the newest with std::greater. REQUIRES:
+  // there is one.
+  template <typename Before>
+  int FirstOf(Launches launches, Before before) const;
   // The stream's next launch is behind this one, and so behind what that is behind.
   absl::Status GoBehind(int launch, CUstream stream, Launches& behind);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/comm/peer_args.h"
+#include "kernels/comm/transports.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/op_table.h"
 
@@ -15,6 +16,7 @@ namespace concert::daemon::cuda {
 namespace {
 
 using kernels::cuda::CollectiveRank;
+using kernels::cuda::EachRank;
 using kernels::cuda::Nccl;
 using policies::Transport;
 
@@ -194,16 +196,18 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
         absl::StrCat("op kind ", number, " has no CUDA collective launcher"));
   }
   const CudaDevice& leader = *devices_[ranks.front().gpu];
-  const auto each_rank = [this](size_t count, absl::FunctionRef<absl::Status(size_t)> call)
-                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_) {
-                               return rank_threads_.ForEach(count, call);
-                             };
+  const bool on_one_gpu = connection.comms.empty();
+  const auto side_by_side = [this](size_t count, absl::FunctionRef<absl::Status(size_t)> call)
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_) {
+                                  return rank_threads_.ForEach(count, call);
+                                };
   kernels::cuda::CollectiveContext context = {
       .api = api_,
       .ranks = ranks,
-      .shared_gpu_kernels = connection.comms.empty() ? &leader.kernel_table() : nullptr,
+      .shared_gpu_kernels = on_one_gpu ? &leader.kernel_table() : nullptr,
       .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count,
-      .each_rank = each_rank,
+      // A device is called by one thread at a time.
+      .each_rank = on_one_gpu ? EachRank(kernels::cuda::OneByOne) : EachRank(side_by_side),
       .choice = choice,
       .engine_copies = &engine_copies_};
   if (choice.transport == Transport::kPeer || choice.transport == Transport::kHybrid) {
@@ -216,20 +220,10 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
   }
   CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, leader.info().gpu, cuCtxSetCurrent, leader.context());
   const absl::Status status = kind->launch_collective(context, ops);
-  return !status.ok() || context.signalled || lanes.empty() ? status
-                                                            : Signal(connection, lanes, ranks);
-}
-
-absl::Status CudaCollectives::Signal(const Connection& connection, std::span<const Lane> lanes,
-                                     std::span<const CollectiveRank> ranks) {
-  const auto signal = [&](size_t i) -> absl::Status {
-    const CollectiveRank& rank = ranks[i];
-    CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, rank.gpu, cuCtxSetCurrent, rank.context);
+  if (!status.ok() || context.signalled || lanes.empty()) return status;
+  return kernels::cuda::ForEachRank(context, [&](size_t i, const CollectiveRank& rank) {
     return devices_[rank.gpu]->Signal(lanes[i], {&rank.signal, 1});
-  };
-  // Ranks on one GPU: a device is called by one thread at a time.
-  return connection.comms.empty() ? kernels::cuda::OneByOne(ranks.size(), signal)
-                                  : rank_threads_.ForEach(ranks.size(), signal);
+  });
 }
 
 absl::Status CudaCollectives::Launch(std::span<const RankPart> parts,

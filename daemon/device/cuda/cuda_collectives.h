@@ -64,9 +64,6 @@ class CudaCollectives {
                        std::span<kernels::cuda::CollectiveRank> ranks,
                        std::span<const Op* const> ops, const policies::TransportChoice& choice)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_);
-  absl::Status Signal(const Connection& connection, std::span<const Lane> lanes,
-                      std::span<const kernels::cuda::CollectiveRank> ranks)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(launch_mutex_);
 
   const kernels::cuda::CudaApi& api_;
   const std::span<const std::unique_ptr<CudaDevice>> devices_;
