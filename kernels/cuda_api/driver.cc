@@ -19,10 +19,6 @@ absl::StatusOr<Driver> Driver::Load() {
     return status;
   CONCERT_DRIVER_FUNCTIONS(X)
 #undef X
-#define X(name) \
-  driver.name = reinterpret_cast<decltype(driver.name)>(driver.library_.Find(CONCERT_QUOTE(name)));
-  CONCERT_OPTIONAL_DRIVER_FUNCTIONS(X)
-#undef X
   int gpus = 0;
   CUresult result = driver.cuInit(0);
   if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(&gpus);

@@ -45,9 +45,6 @@
                                                                   X(cuFuncSetAttribute)            \
                                                                       X(cuTensorMapEncodeTiled)
 
-// What older drivers lack; null there.
-#define CONCERT_OPTIONAL_DRIVER_FUNCTIONS(X) X(cuMemcpyBatchAsync)
-
 namespace concert::kernels::cuda {
 
 // Immutable once loaded; any thread may call.
@@ -58,7 +55,6 @@ class Driver {
 
 #define X(name) decltype(&::name) name = nullptr;
   CONCERT_DRIVER_FUNCTIONS(X)
-  CONCERT_OPTIONAL_DRIVER_FUNCTIONS(X)
 #undef X
 
   // The one translation of driver errors: "cuMemCreate on GPU 1: CUDA_ERROR_OUT_OF_MEMORY (out of

@@ -18,7 +18,6 @@
 
 namespace concert::kernels::cuda {
 
-class EngineCopies;   // kernels/comm/engine_copies.h
 class GemmCache;      // kernels/gemm/gemm_cache.h
 class StepSms;        // kernels/step/step_sms.h
 struct PeerExchange;  // kernels/comm/peer_args.h
@@ -83,7 +82,6 @@ struct CollectiveContext {
   int sm_count;  // that it may use
   EachRank each_rank;
   policies::TransportChoice choice = {};
-  EngineCopies* engine_copies = nullptr;  // the node's; only kCopyEngine needs it
   uint32_t epoch = 0;  // of the channel: never 0, one more than the collective's before
   // Filled in by launchers: kernels write the ranks' signals, so that nobody else has to.
   bool signalled = false;

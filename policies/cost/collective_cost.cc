@@ -54,10 +54,16 @@ uint64_t KeptBytes(const Work& work) {
   return work.keeps ? work.link_bytes / std::max<uint64_t>(1, work.ranks - 1u) : 0;
 }
 
-// What an engine takes for that, where no blocks do it.
-double EngineCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
-  if (choice.sms > 0 || device.engine_copy_bytes_per_s == 0) return 0;
-  return Us(KeptBytes(work), device.engine_copy_bytes_per_s);
+// How often that crosses the links where no blocks copy it: a neighbour fetches it and sends it
+// back. Of an all-to-all: what others are sent they have in any case.
+int KeptCrossings(const Work& work, const TransportChoice& choice) {
+  if (choice.transport != Transport::kCopyEngine || choice.sms > 0 || !work.keeps) return 0;
+  return work.collective == CollectiveKind::kAllToAll ? 2 : 1;
+}
+
+// What a rank sends by it.
+uint64_t SentBytes(const Work& work, const TransportChoice& choice) {
+  return work.link_bytes + KeptBytes(work) * static_cast<uint64_t>(KeptCrossings(work, choice));
 }
 
 // The share of their rate that GEMMs lose which leave so many SMs to it for `run_us`.
@@ -104,6 +110,11 @@ void Beside::Add(const GemmTimes& gemm) {
   for (size_t i = 0; i < kPeerSmsCount; ++i) longer_us[i] += gemm.longer_us[i];
 }
 
+uint64_t HbmBytes(const Work& work, const TransportChoice& choice) {
+  const int crossings = KeptCrossings(work, choice);
+  return work.hbm_bytes + (crossings > 1 ? 2 * KeptBytes(work) : 0);
+}
+
 double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
   if (choice.transport != Transport::kCopyEngine || curve.bytes_per_s_per_sm == 0) return 0;
@@ -117,13 +128,12 @@ double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_
   const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
   const bool small = IsSmall(curve, work);
   // Words that carry their tags are twice their bytes.
-  const uint64_t link_bytes = small ? 2 * SentWhole(work) : work.link_bytes;
+  const uint64_t link_bytes = small ? 2 * SentWhole(work) : SentBytes(work, choice);
   if (small) loaded_bytes = link_bytes;
   double moving_us = std::max(Us(link_bytes, link_share * device.link_bytes_per_s),
-                              Us(work.hbm_bytes, device.hbm_bytes_per_s));
+                              Us(HbmBytes(work, choice), device.hbm_bytes_per_s));
   if (copies) {
-    moving_us =
-        Rounded(moving_us, OwnCopyUs(device, work, choice) + EngineCopyUs(device, work, choice));
+    moving_us = Rounded(moving_us, OwnCopyUs(device, work, choice));
   } else if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
     moving_us = Rounded(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
   }
@@ -155,7 +165,7 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
     return std::min(run_us * share, beside.us * share / (1 - share));
   };
   const double held = LostToSms(device, beside, HeldSms(device, choice), run_us);
-  const double moved = Us(work.link_bytes, device.link_bytes_per_s) / run_us;
+  const double moved = Us(SentBytes(work, choice), device.link_bytes_per_s) / run_us;
   return std::max(run_us, beside.us + late_us(curve.gemm_per_sms * held) +
                               late_us(curve.gemm_per_link * moved));
 }
@@ -185,8 +195,7 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   if (there.Has(Transport::kNccl) || there == TransportSet()) {
     add(Transport::kNccl, device.collective_sms);
   }
-  const bool needs_blocks = work.keeps && device.engine_copy_bytes_per_s == 0;
-  if (there.Has(Transport::kCopyEngine) && !needs_blocks) add(Transport::kCopyEngine, 0);
+  if (there.Has(Transport::kCopyEngine)) add(Transport::kCopyEngine, 0);
   for (const Transport transport : {Transport::kPeer, Transport::kHybrid, Transport::kCopyEngine}) {
     if (!there.Has(transport) || (transport == Transport::kCopyEngine && !work.keeps)) continue;
     for (const int sms : kPeerSms) {

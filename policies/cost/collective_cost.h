@@ -46,6 +46,10 @@ inline TransportCurves CurvesOf(const TunedTable* tuned) {
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
                    const TransportChoice& choice);
 
+// What a GPU's memory reads and writes for it. What a rank keeps by way of a neighbour is read and
+// written there, too, unless it is what the neighbour is sent.
+uint64_t HbmBytes(const Work& work, const TransportChoice& choice);
+
 // Of that, what blocks take for what the rank copies to itself beside copy engines.
 double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice);
 

@@ -63,7 +63,7 @@ struct TransportChoice {
   Transport transport = Transport::kNccl;
   // SMs of each GPU that its kernels hold, a block each. kNccl: what its communicators are held to;
   // 0: what the library likes. kCopyEngine: for what ranks copy to themselves; 0: engines do that,
-  // too, where the driver lets them, and else the driver's kernel on all SMs.
+  // too, over the links.
   uint16_t sms = 0;
   friend bool operator==(const TransportChoice&, const TransportChoice&) = default;
 };

@@ -100,8 +100,6 @@ struct DeviceModel {
   double kernel_floor_us = 2.2;  // shortest time of any kernel, start to visible completion
   double collective_floor_us = 12.0;
   int copy_engines = 3;
-  // Of a copy within the GPU that an engine makes; 0: such copies take SMs.
-  double engine_copy_bytes_per_s = 0;
   // What transports take, and which of them the node has.
   TransportCurves transport_curves = {.of_two = kTransportCurves, .of_more = kTransportCurves};
   TransportSet transports;

@@ -16,7 +16,6 @@
 #include "daemon/device/cuda/cuda_options.h"
 #include "daemon/device/cuda/peer_channel.h"
 #include "daemon/device/cuda/rank_threads.h"
-#include "kernels/comm/engine_copies.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "proto/mutex.h"
 
@@ -78,7 +77,6 @@ class CudaCollectives {
   // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a
   // new list connects.
   Mutex launch_mutex_;
-  kernels::cuda::EngineCopies engine_copies_;
   RankThreads rank_threads_ ABSL_GUARDED_BY(launch_mutex_);
 };
 

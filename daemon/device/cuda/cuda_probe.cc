@@ -22,12 +22,6 @@ constexpr double kAmpereTensorShare = 0.5;
 // Tensor cores before Ada have no fp8: those GEMMs run in fp32, on the fallback kernel.
 constexpr int kFirstBulkCopyCapability = 90;  // kernels/comm/peer_kernels.cu
 constexpr int kFirstFp8Capability = 89;
-// What an engine reaches within a GPU, where it reaches 354 GiB/s between two (NVIDIA/nccl#2177;
-// not measured by us), and the first driver that lets it where it is asked to
-// (CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE, NVIDIA/cudf#23674). With that of CUDA 13.0 such
-// copies took SMs, whatever the flag (H200).
-constexpr double kEngineCopyBytesPerSecond = 90e9;
-constexpr int kFirstEngineCopyDriver = 13010;
 // Without peer access bytes between GPUs go through PCIe and host memory.
 constexpr double kHostLinkBytesPerSecond = 12e9;
 
@@ -35,12 +29,6 @@ constexpr double kHostLinkBytesPerSecond = 12e9;
 int Attribute(const Driver& driver, CUdevice device, CUdevice_attribute attribute) {
   int value = 0;
   return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
-}
-
-bool CopiesWithinByEngine(const Driver& driver) {
-  int version = 0;
-  return driver.cuMemcpyBatchAsync != nullptr &&
-         driver.cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= kFirstEngineCopyDriver;
 }
 
 bool ReachesAllPeers(const Driver& driver, int gpu, int gpu_count) {
@@ -77,7 +65,6 @@ policies::DeviceModel EstimateModel(const Driver& driver, CUdevice device, const
   if (info.peer_access && info.compute_capability >= kFirstBulkCopyCapability) {
     model.transports.Add(policies::Transport::kPeer).Add(policies::Transport::kHybrid);
   }
-  if (CopiesWithinByEngine(driver)) model.engine_copy_bytes_per_s = kEngineCopyBytesPerSecond;
   model.copy_engines = Attribute(driver, device, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
   return model;
 }

@@ -9,6 +9,19 @@
 #include "policies/cost/cost_model.h"
 
 namespace concert::daemon::sim {
+namespace {
+
+// As the policies know it, where so many parts take part.
+policies::Work WorkOf(const CollectivePart& part, size_t parts) {
+  return {.runs_on = policies::RunsOn::kLinks,
+          .ranks = static_cast<uint8_t>(parts),
+          .collective = part.kind,
+          .keeps = part.keeps,
+          .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
+          .link_bytes = static_cast<uint64_t>(part.link_bytes)};
+}
+
+}  // namespace
 
 // Copies hold none.
 int SimEngine::SmsOf(const Gpu& gpu, const Group& group) {
@@ -126,12 +139,7 @@ void SimEngine::TimeOf(Group& group) const {
   double us = 0, own_us = 0;
   for (const CollectivePart& part : group.part_span()) {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
-    const policies::Work work = {.runs_on = policies::RunsOn::kLinks,
-                                 .ranks = static_cast<uint8_t>(group.part_count),
-                                 .collective = part.kind,
-                                 .keeps = part.keeps,
-                                 .hbm_bytes = static_cast<uint64_t>(part.hbm_bytes),
-                                 .link_bytes = static_cast<uint64_t>(part.link_bytes)};
+    const policies::Work work = WorkOf(part, group.part_count);
     const auto loaded_bytes = static_cast<uint64_t>(part.loaded_bytes);
     const double its_us = part.link_bytes > 0
                               ? policies::TransportUs(model, work, loaded_bytes, group.choice)
@@ -192,7 +200,9 @@ double SimEngine::HbmDemand(int gpu_index, const LaneState& lane) const {
       double bytes = 0;
       for (const CollectivePart& part : group->part_span()) {
         const LaneState& its_lane = gpus_[static_cast<size_t>(part.gpu)].lanes[part.lane];
-        if (&its_lane == &lane) bytes += part.hbm_bytes;
+        if (&its_lane != &lane) continue;
+        const policies::Work work = WorkOf(part, group->part_count);
+        bytes += static_cast<double>(policies::HbmBytes(work, group->choice));
       }
       return bytes / group->solo_ns * group->rate;
     }

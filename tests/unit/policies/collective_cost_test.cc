@@ -74,29 +74,50 @@ TEST(CollectiveCostTest, WhatReducesNothingGoesByCopiesOnceItIsLarge) {
 Work Exchange(uint64_t message_bytes, uint8_t ranks) {
   Work work = Part((ranks - 1) * message_bytes, TransportSet().Add(Transport::kCopyEngine));
   work.ranks = ranks;
+  work.collective = CollectiveKind::kAllToAll;
   work.keeps = true;
   return work;
 }
 
-TEST(CollectiveCostTest, WithoutEnginesForItBlocksCopyWhatARankKeeps) {
+// There and back over the links it takes two messages' time more: between two ranks three times as
+// long as what the peer gets, among eight a quarter longer.
+TEST(CollectiveCostTest, BlocksCopyWhatARankKeepsWhereNothingElseWantsTheirSms) {
   const DeviceModel device{.transports = TransportSet::All()};
-  for (const uint8_t ranks : {2, 8}) EXPECT_GT(Choose(device, Exchange(32 << 20, ranks)).sms, 0);
+  const TransportChoice engines = {.transport = Transport::kCopyEngine, .sms = 0};
+  for (const uint8_t ranks : {2, 8}) {
+    const Work work = Exchange(32 << 20, ranks);
+    EXPECT_GT(Choose(device, work).sms, 0);
+    EXPECT_NEAR(Us(device, work, engines),
+                1e6 * (ranks + 1) * (32 << 20) / device.link_bytes_per_s + 37, 1);
+  }
 }
 
-// An engine is slow within its GPU: it is no hindrance beside what seven peers get, and four times
-// what one gets.
-TEST(CollectiveCostTest, AnEngineCopiesWhatARankKeepsWhereNobodyWaitsForThat) {
-  const DeviceModel blocks{.transports = TransportSet::All()};
-  DeviceModel device = blocks;
-  device.engine_copy_bytes_per_s = 90e9;
+// They lose nothing to engines: neither a long one a few SMs, nor short ones a round of tiles each.
+TEST(CollectiveCostTest, BesideGemmsThatAreLongerEnginesCarryWhatARankKeeps) {
+  const DeviceModel device{.transports = TransportSet::All()};
   const TransportChoice engines = {.transport = Transport::kCopyEngine, .sms = 0};
-  const TransportChoice most = {.transport = Transport::kCopyEngine, .sms = 16};
-  const Work of_many = Exchange(32 << 20, 8), of_two = Exchange(128 << 20, 2);
-  EXPECT_EQ(Choose(device, of_many), engines);
-  EXPECT_NEAR(Us(device, of_many, engines), Us(device, of_many, most), 15);
-  EXPECT_GT(Choose(device, of_two).sms, 0);
-  EXPECT_NEAR(Us(device, of_two, engines), 1e6 * (128 << 20) / 90e9 + 37, 5);
-  EXPECT_DOUBLE_EQ(Us(device, of_two, most), Us(blocks, of_two, most)) << "blocks take no engine";
+  const auto choose = [&](uint64_t message_bytes, const Beside& beside) {
+    return ChooseTransport(device, Exchange(message_bytes, 2), 2 * message_bytes, beside);
+  };
+  const Beside gemm = {.us = 1'500, .longest_us = 1'500};
+  EXPECT_EQ(choose(32 << 20, gemm), engines);
+  EXPECT_GT(choose(384 << 20, gemm).sms, 0) << "it would go on when the GEMM has long ended";
+  const Beside chain = {.us = 1'400, .longest_us = 175, .longer_us = {500, 500, 500, 500}};
+  EXPECT_EQ(choose(128 << 20, chain), engines);
+}
+
+// Of an all-gather a neighbour has it in any case.
+TEST(CollectiveCostTest, WhatAllAreSentComesBackOnce) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const TransportChoice engines = {.transport = Transport::kCopyEngine, .sms = 0};
+  Work work = Exchange(128 << 20, 2);
+  const double all_to_all_us = Us(device, work, engines);
+  const uint64_t all_to_all_bytes = HbmBytes(work, engines);
+  work.collective = CollectiveKind::kAllGather;
+  EXPECT_NEAR(all_to_all_us - Us(device, work, engines),
+              1e6 * (128 << 20) / device.link_bytes_per_s, 1);
+  EXPECT_EQ(HbmBytes(work, engines), work.hbm_bytes);
+  EXPECT_EQ(all_to_all_bytes, work.hbm_bytes + (256 << 20));
 }
 
 TEST(CollectiveCostTest, OfWaysThatTakeTheSameTheOneWithFewerSmsIsChosen) {
