@@ -53,12 +53,12 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
     if (part.beside.us > beside.us) beside = part.beside;
   }
   CollectivePlan plan;
-  const uint64_t loaded_bytes = kernels::LoadedBytes(*parts.front().op, parts.size());
-  plan.choice = policies::ChooseTransport(model, work, loaded_bytes, beside);
+  const uint64_t block_bytes = kernels::BlockBytes(*parts.front().op, parts.size());
+  plan.choice = policies::ChooseTransport(model, work, block_bytes, beside);
   plan.reservation.transport = plan.choice.transport;
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
-    const double run_us = policies::RunUs(its, work, loaded_bytes, plan.choice, beside);
+    const double run_us = policies::RunUs(its, work, block_bytes, plan.choice, beside);
     plan.reservation.run_ns =
         std::max(plan.reservation.run_ns, static_cast<policies::Time>(run_us * 1e3));
   }

@@ -151,8 +151,8 @@ policies::Beside Scheduler::GemmsBeside(Time now) {
 uint16_t Scheduler::ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const {
   const policies::Work& work = slot.op.work;
   if (work.link_bytes + work.hbm_bytes == 0) return 0;  // a barrier
-  const uint64_t loaded_bytes = kernels::LoadedBytes(slot.op, work.ranks);
-  return policies::ChooseTransport(device_, work, loaded_bytes, beside).sms;
+  const uint64_t block_bytes = kernels::BlockBytes(slot.op, work.ranks);
+  return policies::ChooseTransport(device_, work, block_bytes, beside).sms;
 }
 
 void Scheduler::ListRunning(Time now) {

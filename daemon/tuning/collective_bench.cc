@@ -404,7 +404,7 @@ absl::StatusOr<CurvePoint> CollectiveBench::TimeAlone(const CollectiveCase& test
   const absl::StatusOr<Times> times = RunUndisturbed(test, true, 0, 0);
   if (!times.ok()) return times.status();
   return CurvePoint{.work = ops->front().work,
-                    .loaded_bytes = kernels::LoadedBytes(ops->front(), ops->size()),
+                    .block_bytes = kernels::BlockBytes(ops->front(), ops->size()),
                     .choice = test.choice,
                     .us = times->collective_us};
 }
@@ -442,7 +442,7 @@ absl::StatusOr<BesidePoint> CollectiveBench::TimeBeside(const CollectiveCase& te
     const double lost_us = std::clamp(times->row_us - *left_us, 0.0, 0.9 * times->collective_us);
     return BesidePoint{
         .alone = {.work = ops->front().work,
-                  .loaded_bytes = kernels::LoadedBytes(ops->front(), ops->size()),
+                  .block_bytes = kernels::BlockBytes(ops->front(), ops->size()),
                   .choice = {test.choice.transport,
                              static_cast<uint16_t>(policies::HeldSms(model, test.choice))},
                   .us = alone_us},

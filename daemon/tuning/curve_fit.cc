@@ -25,7 +25,7 @@ double ErrorOf(DeviceModel& device, const TransportCurve& curve,
   double sum = 0;
   for (const CurvePoint& point : points) {
     device.transport_curves.Of(point.choice.transport, point.work.ranks) = curve;
-    const double us = policies::TransportUs(device, point.work, point.loaded_bytes, point.choice);
+    const double us = policies::TransportUs(device, point.work, point.block_bytes, point.choice);
     const double off = std::log(us / point.us);
     sum += off * off;
   }
@@ -95,8 +95,8 @@ void FitBeside(const DeviceModel& device, std::span<const BesidePoint> points,
   for (const BesidePoint& point : points) {
     times.push_back(point.us / point.alone.us);
     const double x = static_cast<double>(point.alone.choice.sms) / device.sm_count;
-    const double z = 1e6 * static_cast<double>(point.alone.work.link_bytes) /
-                     (point.us * device.link_bytes_per_s);
+    const uint64_t sent_bytes = policies::SentBytes(point.alone.work, point.alone.choice);
+    const double z = 1e6 * static_cast<double>(sent_bytes) / (point.us * device.link_bytes_per_s);
     const double y = 1 - 1 / point.gemm_times;
     xx += x * x, xz += x * z, zz += z * z, xy += x * y, zy += z * y;
   }

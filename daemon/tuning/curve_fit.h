@@ -14,7 +14,7 @@ namespace concert::daemon {
 // One collective and what it took, alone.
 struct CurvePoint {
   policies::Work work;
-  uint64_t loaded_bytes = 0;  // as TransportUs
+  uint64_t block_bytes = 0;  // as TransportUs
   policies::TransportChoice choice;
   double us = 0;
 };

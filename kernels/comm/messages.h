@@ -3,9 +3,11 @@
 #ifndef CONCERT_KERNELS_COMM_MESSAGES_H_
 #define CONCERT_KERNELS_COMM_MESSAGES_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/op.h"
+#include "policies/seam/transport.h"
 #include "proto/ring/ring_abi.h"
 
 namespace concert::kernels {
@@ -44,14 +46,19 @@ inline bool CopiesToItself(const Op& op, uint64_t rank) {
          op.collective.dst + rank * messages.dst_step;
 }
 
-// What the blocks of one rank load where peer kernels carry it. REQUIRES: as MessagesOf.
-inline uint64_t LoadedBytes(const Op& op, uint64_t ranks) {
+// What the blocks of one rank store where peer kernels carry it or, as it takes them as long, a
+// share of what they load. REQUIRES: as MessagesOf.
+inline uint64_t BlockBytes(const Op& op, uint64_t ranks) {
+  const uint64_t bytes = MessagesOf(op).bytes;
   switch (op.kind) {
+    case CONCERT_OP_ALL_REDUCE:  // of its share, everywhere
+      return bytes;
     case CONCERT_OP_REDUCE_SCATTER:
+      return std::max(bytes, policies::StoresLike(bytes * ranks));
     case CONCERT_OP_ALL_TO_ALL:
-      return MessagesOf(op).bytes * ranks;
+      return bytes * ranks;
     default:
-      return MessagesOf(op).bytes;
+      return bytes * (ranks - 1);
   }
 }
 

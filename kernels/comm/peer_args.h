@@ -49,7 +49,7 @@ struct PeerExchange {
 inline constexpr int kPushThreads = 32;  // one of which issues copies
 // Of a block that reduces: warps that add, and a warp each for the thread that loads and the one
 // that stores.
-inline constexpr int kAddingThreads = 384;
+inline constexpr int kAddingThreads = 512;
 inline constexpr int kLoadingThread = kAddingThreads, kStoringThread = kAddingThreads + 32;
 inline constexpr int kReduceThreads = kAddingThreads + 64;
 inline constexpr uint32_t kStageBytes = 32 << 10;

@@ -75,6 +75,10 @@ __device__ inline void MeetAroundBulkCopies(const PeerArgs& args, int meeting) {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+// Newest stores of a block that may still read their stages. With two, an SM that reduces loads 70
+// instead of 80 GB/s of a peer's memory (two H100s).
+inline constexpr int kUnread = 1;
+
 // The part of [0, bytes) of tile `tile`, in multiples of 16 bytes.
 __device__ inline uint32_t TileBytes(uint64_t bytes, uint64_t tile, uint32_t tile_bytes) {
   const uint64_t left = bytes - tile * tile_bytes;
@@ -91,12 +95,13 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
   const char* src = args.src[args.rank];
   // One message for everybody is loaded once; else a tile goes to one peer, the next to the next.
   const uint32_t messages = args.src_step == 0 ? 1 : args.ranks;
-  const uint64_t tiles = (args.bytes + kStageBytes - 1) / kStageBytes;
-  const uint64_t count = sends ? tiles * messages : 0;
-  const auto peer_of = [&](uint64_t index) {
-    return static_cast<uint32_t>((args.rank + 1 + index % messages) % args.ranks);
+  // 32 bits, in which the divisions below are a few instructions, count 128 TB of stages.
+  const auto tiles = static_cast<uint32_t>((args.bytes + kStageBytes - 1) / kStageBytes);
+  const uint32_t count = sends ? tiles * messages : 0;
+  const auto peer_of = [&](uint32_t index) {
+    return (args.rank + 1 + index % messages) % args.ranks;
   };
-  const auto load = [&](uint64_t index, int stage) {
+  const auto load = [&](uint32_t index, int stage) {
     const uint64_t tile = index / messages;
     const uint32_t bytes = TileBytes(args.bytes, tile, kStageBytes);
     ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes);
@@ -108,11 +113,11 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
     if (to == src + peer * args.src_step) return;  // in place
     Store(to + tile * kStageBytes, memory.stages[stage], TileBytes(args.bytes, tile, kStageBytes));
   };
-  constexpr int kAhead = kStages - 2;  // stores of two stages may still read them
-  uint64_t next = blockIdx.x;
+  constexpr int kAhead = kStages - kUnread;
+  uint32_t next = blockIdx.x;
   for (int i = 0; i < kAhead && next < count; ++i, next += gridDim.x) load(next, i);
-  uint64_t turn = 0;
-  for (uint64_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
+  uint32_t turn = 0;
+  for (uint32_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
     const int stage = static_cast<int>(turn % kStages);
     WaitParity(SharedAddress(&memory.loaded[stage]), turn / kStages % 2);
     if (messages == 1) {
@@ -124,7 +129,7 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
     }
     CommitStores();
     if (next < count) {
-      WaitStoresRead<2>();
+      WaitStoresRead<kUnread>();
       load(next, static_cast<int>((turn + kAhead) % kStages));
       next += gridDim.x;
     }
@@ -134,25 +139,30 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
 }
 
 // One pack of every rank's part, added in rank order, where rank 0's lies. `kRanks` 0: args.ranks.
-template <typename Element, uint32_t kRanks>
+// The reduction is known when this is compiled: to ask for it at every element took longer than all
+// else (an SM loaded 44 instead of 81 GB/s, which its shared memory bounds; two H100s).
+template <typename Element, uint32_t kRanks, uint32_t kReduction>
 __device__ void AddPack(const PeerArgs& args, char* first, uint32_t part_bytes) {
-  constexpr int kWidth = 16 / sizeof(Element);
-  using Elements = Pack<Element, kWidth>;
+  using Pair = typename PairOf<Element>::Type;
+  constexpr int kPairs = 16 / sizeof(Pair);
+  using Pairs = Pack<Pair, kPairs>;
   const uint32_t ranks = kRanks == 0 ? args.ranks : kRanks;
-  float sums[kWidth];
+  float2 sums[kPairs];
 #pragma unroll
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto part = *reinterpret_cast<const Elements*>(first + rank * part_bytes);
+    const auto part = *reinterpret_cast<const Pairs*>(first + rank * part_bytes);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const float x = ToFloat(part.values[j]);
-      sums[j] = rank == 0 ? x : Combine(sums[j], x, args.reduction);
+    for (int j = 0; j < kPairs; ++j) {
+      const float2 x = ToFloats(part.values[j]);
+      sums[j] = rank == 0 ? x
+                          : make_float2(Combine(sums[j].x, x.x, kReduction),
+                                        Combine(sums[j].y, x.y, kReduction));
     }
   }
-  Elements result;
+  Pairs result;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) result.values[j] = FromFloat<Element>(sums[j]);
-  *reinterpret_cast<Elements*>(first) = result;
+  for (int j = 0; j < kPairs; ++j) result.values[j] = PairFrom<Element>(sums[j]);
+  *reinterpret_cast<Pairs*>(first) = result;
 }
 
 // What a block of Reduce goes through, and where its rank's bytes lie.
@@ -199,24 +209,35 @@ __device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
 }
 
 // kAddingThreads threads.
-template <typename Element, uint32_t kRanks>
+template <typename Element, uint32_t kRanks, uint32_t kReduction>
 __device__ void AddTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
     const uint32_t bytes = tiles.Bytes(args, tile);
     WaitParity(SharedAddress(&memory.loaded[stage]), round % 2);
-#pragma unroll 4
+#pragma unroll 2  // of two ranks a thread has two packs of a whole tile
     for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * kAddingThreads) {
-      AddPack<Element, kRanks>(args, memory.stages[stage] + offset, tiles.part_bytes);
+      AddPack<Element, kRanks, kReduction>(args, memory.stages[stage] + offset, tiles.part_bytes);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the store's bulk copies
     Arrive(SharedAddress(&memory.added[stage]));
   });
 }
 
+template <typename Element, uint32_t kRanks>
+__device__ void AddAllTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
+  switch (args.reduction) {
+    case kMaxReduction:
+      return AddTiles<Element, kRanks, kMaxReduction>(args, tiles, memory);
+    case kMinReduction:
+      return AddTiles<Element, kRanks, kMinReduction>(args, tiles, memory);
+    default:
+      return AddTiles<Element, kRanks, kSumReduction>(args, tiles, memory);
+  }
+}
+
 // One thread: stores what is added, and frees its stage once that has been read.
 template <bool kEverywhere>
 __device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
-  constexpr int kUnread = 2;  // stores that may still read their stages
   int unread = 0, oldest = 0;
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
     WaitParity(SharedAddress(&memory.added[stage]), round % 2);
@@ -255,9 +276,9 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
     EndBlock(args);
   } else if (threadIdx.x < kAddingThreads) {
     if (args.ranks == 2) {
-      AddTiles<Element, 2>(args, tiles, memory);
+      AddAllTiles<Element, 2>(args, tiles, memory);
     } else {
-      AddTiles<Element, 0>(args, tiles, memory);
+      AddAllTiles<Element, 0>(args, tiles, memory);
     }
   }
 }

@@ -6,12 +6,14 @@
 
 namespace concert::kernels::cuda {
 
-// `reduction`: kernels::Reduction.
+// kernels::Reduction, as device code knows it.
+inline constexpr uint32_t kSumReduction = 0, kMaxReduction = 1, kMinReduction = 2;
+
 __device__ inline float Combine(float a, float b, uint32_t reduction) {
   switch (reduction) {
-    case 1:
+    case kMaxReduction:
       return fmaxf(a, b);
-    case 2:
+    case kMinReduction:
       return fminf(a, b);
     default:
       return a + b;

@@ -32,6 +32,40 @@ __device__ inline __nv_bfloat16 FromFloat<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
+// Two elements at once: one instruction rounds both.
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<float> {
+  using Type = float2;
+};
+template <>
+struct PairOf<__half> {
+  using Type = __half2;
+};
+template <>
+struct PairOf<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+};
+__device__ inline float2 ToFloats(float2 x) { return x; }
+__device__ inline float2 ToFloats(__half2 x) { return __half22float2(x); }
+__device__ inline float2 ToFloats(__nv_bfloat162 x) { return __bfloat1622float2(x); }
+
+template <typename T>
+__device__ typename PairOf<T>::Type PairFrom(float2 x);
+template <>
+__device__ inline float2 PairFrom<float>(float2 x) {
+  return x;
+}
+template <>
+__device__ inline __half2 PairFrom<__half>(float2 x) {
+  return __float22half2_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat162 PairFrom<__nv_bfloat16>(float2 x) {
+  return __float22bfloat162_rn(x);
+}
+
 // `kWidth` elements read and written at once; 16 bytes where kWidth is not 1.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {

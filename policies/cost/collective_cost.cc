@@ -61,14 +61,10 @@ int KeptCrossings(const Work& work, const TransportChoice& choice) {
   return work.collective == CollectiveKind::kAllToAll ? 2 : 1;
 }
 
-// What a rank sends by it.
-uint64_t SentBytes(const Work& work, const TransportChoice& choice) {
-  return work.link_bytes + KeptBytes(work) * static_cast<uint64_t>(KeptCrossings(work, choice));
-}
-
 // The share of their rate that GEMMs lose which leave so many SMs to it for `run_us`.
 double LostToSms(const DeviceModel& device, const Beside& beside, int held, double run_us) {
-  const double share = 1.0 * held / device.sm_count;
+  const double bound_by_sms = 1 - beside.memory_bound_us / beside.us;
+  const double share = bound_by_sms * held / device.sm_count;
   if (held == 0 || beside.longest_us > run_us) return share;  // the last blocks begin late
   const auto* const as_many = std::ranges::lower_bound(kPeerSms, held);
   if (as_many == std::end(kPeerSms)) return share;
@@ -79,15 +75,15 @@ double LostToSms(const DeviceModel& device, const Beside& beside, int held, doub
 // Through inboxes, for which copy engines would take three times as long. A GEMM that starts with
 // it does without its SMs to the end, so they are few.
 TransportChoice ChooseSmallBesideGemms(const DeviceModel& device, const Work& work,
-                                       uint64_t loaded_bytes) {
+                                       uint64_t block_bytes) {
   const int most = device.collective_sms > 0 ? device.collective_sms : *std::rbegin(kPeerSms);
   const auto on = [&](int sms) {
     return TransportChoice{.transport = Transport::kPeer,
                            .sms = static_cast<uint16_t>(std::min(sms, most))};
   };
-  const double fastest_us = TransportUs(device, work, loaded_bytes, on(most));
+  const double fastest_us = TransportUs(device, work, block_bytes, on(most));
   const auto enough = [&](int sms) {
-    return TransportUs(device, work, loaded_bytes, on(sms)) <= kWorthSmsOfGemms * fastest_us;
+    return TransportUs(device, work, block_bytes, on(sms)) <= kWorthSmsOfGemms * fastest_us;
   };
   const auto* const least = std::ranges::find_if(kPeerSms, enough);
   return on(least == std::end(kPeerSms) ? most : *least);
@@ -97,6 +93,9 @@ TransportChoice ChooseSmallBesideGemms(const DeviceModel& device, const Work& wo
 
 GemmTimes GemmTimesOf(const DeviceModel& device, const Work& gemm) {
   GemmTimes times{.us = static_cast<float>(SoloUs(device, gemm))};
+  // Nearer to what memory takes than to twice that.
+  times.memory_bound = 1.5 * CostOf(device, gemm).hbm_us > times.us;
+  if (times.memory_bound) return times;
   for (size_t i = 0; i < kPeerSmsCount; ++i) {
     const int left = std::max(1, device.sm_count - kPeerSms[i]);
     times.longer_us[i] = std::max(0.0f, static_cast<float>(SoloUs(device, gemm, left)) - times.us);
@@ -106,8 +105,13 @@ GemmTimes GemmTimesOf(const DeviceModel& device, const Work& gemm) {
 
 void Beside::Add(const GemmTimes& gemm) {
   us += gemm.us;
+  if (gemm.memory_bound) memory_bound_us += gemm.us;
   longest_us = std::max(longest_us, gemm.us);
   for (size_t i = 0; i < kPeerSmsCount; ++i) longer_us[i] += gemm.longer_us[i];
+}
+
+uint64_t SentBytes(const Work& work, const TransportChoice& choice) {
+  return work.link_bytes + KeptBytes(work) * static_cast<uint64_t>(KeptCrossings(work, choice));
 }
 
 uint64_t HbmBytes(const Work& work, const TransportChoice& choice) {
@@ -121,24 +125,29 @@ double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportCho
   return choice.sms == 0 ? 0 : Us(KeptBytes(work), choice.sms * curve.bytes_per_s_per_sm);
 }
 
-double TransportUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+double TransportUs(const DeviceModel& device, const Work& work, uint64_t block_bytes,
                    const TransportChoice& choice) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
-  const bool copies = choice.transport == Transport::kCopyEngine;
   const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
   const bool small = IsSmall(curve, work);
   // Words that carry their tags are twice their bytes.
   const uint64_t link_bytes = small ? 2 * SentWhole(work) : SentBytes(work, choice);
-  if (small) loaded_bytes = link_bytes;
+  if (small) block_bytes = link_bytes;
   double moving_us = std::max(Us(link_bytes, link_share * device.link_bytes_per_s),
                               Us(HbmBytes(work, choice), device.hbm_bytes_per_s));
-  if (copies) {
+  const double sm_bytes_per_s = choice.sms * curve.bytes_per_s_per_sm;
+  if (choice.transport == Transport::kCopyEngine) {
     moving_us = Rounded(moving_us, OwnCopyUs(device, work, choice));
-  } else if (choice.sms > 0 && curve.bytes_per_s_per_sm > 0) {
-    moving_us = Rounded(moving_us, Us(loaded_bytes, choice.sms * curve.bytes_per_s_per_sm));
+  } else if (choice.transport == Transport::kHybrid && sm_bytes_per_s > 0) {
+    // Each half of it has the links for itself. In the first blocks load all and store a share.
+    const double half_us = moving_us / 2;
+    moving_us = half_us + Rounded(half_us, Us(StoresLike(block_bytes), sm_bytes_per_s));
+  } else if (sm_bytes_per_s > 0) {
+    moving_us = Rounded(moving_us, Us(block_bytes, sm_bytes_per_s));
   }
+  const bool copies_own = choice.transport == Transport::kCopyEngine && work.keeps;
   const double floor_us = small ? curve.small_floor_us : curve.floor_us;
-  return floor_us + (copies && work.keeps ? kOwnCopyUs : 0) + moving_us;
+  return floor_us + (copies_own ? kOwnCopyUs : 0) + moving_us;
 }
 
 int HeldSms(const DeviceModel& device, const TransportChoice& choice) {
@@ -146,19 +155,19 @@ int HeldSms(const DeviceModel& device, const TransportChoice& choice) {
                                                                  : choice.sms;
 }
 
-double RunUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+double RunUs(const DeviceModel& device, const Work& work, uint64_t block_bytes,
              const TransportChoice& choice, const Beside& beside) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
-  const double alone_us = TransportUs(device, work, loaded_bytes, choice);
+  const double alone_us = TransportUs(device, work, block_bytes, choice);
   const double wait_us =
       choice.transport == Transport::kNccl && choice.sms == 0 ? beside.longest_us : 0;
   return wait_us + alone_us + (curve.beside_gemm - 1) * std::min<double>(alone_us, beside.us);
 }
 
-double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+double TogetherUs(const DeviceModel& device, const Work& work, uint64_t block_bytes,
                   const TransportChoice& choice, const Beside& beside) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
-  const double run_us = RunUs(device, work, loaded_bytes, choice, beside);
+  const double run_us = RunUs(device, work, block_bytes, choice, beside);
   // What GEMMs do later because of the rate they lose: of what runs until the collective has ended.
   const auto late_us = [&](double lost) {
     const double share = std::min(lost, kMostLost);
@@ -170,7 +179,7 @@ double TogetherUs(const DeviceModel& device, const Work& work, uint64_t loaded_b
                               late_us(curve.gemm_per_link * moved));
 }
 
-TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t loaded_bytes,
+TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uint64_t block_bytes,
                                 const Beside& beside) {
   struct Candidate {
     TransportChoice choice;
@@ -182,14 +191,14 @@ TransportChoice ChooseTransport(const DeviceModel& device, const Work& work, uin
   const TransportSet there = device.transports & work.transports;
   if (beside.us > 0 && there.Has(Transport::kPeer) &&
       IsSmall(device.transport_curves.Of(Transport::kPeer, work.ranks), work)) {
-    return ChooseSmallBesideGemms(device, work, loaded_bytes);
+    return ChooseSmallBesideGemms(device, work, block_bytes);
   }
   const auto add = [&](Transport transport, int sms) {
     const TransportChoice choice = {.transport = transport, .sms = static_cast<uint16_t>(sms)};
-    const double run_us = RunUs(device, work, loaded_bytes, choice, beside);
+    const double run_us = RunUs(device, work, block_bytes, choice, beside);
     candidates[count++] = {choice, HeldSms(device, choice),
                            beside.us == 0 ? run_us
-                                          : TogetherUs(device, work, loaded_bytes, choice, beside) +
+                                          : TogetherUs(device, work, block_bytes, choice, beside) +
                                                 kRunShare * run_us};
   };
   if (there.Has(Transport::kNccl) || there == TransportSet()) {

@@ -79,7 +79,7 @@ enum class CollectiveKind : uint8_t {
 inline constexpr int kCollectiveKindCount = 5;
 
 // What a transport takes for a collective of which a rank sends so many bytes to its peers:
-// floor_us + the longer of bytes / (link_share of the links) and what the blocks load /
+// floor_us + the longer of bytes / (link_share of the links) and what the blocks store /
 // (sms * bytes_per_s_per_sm); where a rank sends up to small_bytes to all peers, each of them its
 // message, small_floor_us and twice the bytes, since words carry their tags.
 struct TransportCurve {
@@ -97,6 +97,10 @@ struct TransportCurve {
 
   friend bool operator==(const TransportCurve&, const TransportCurve&) = default;
 };
+
+// An SM loads up to 81 GB/s of its own and peers' memory, and stores 45 to 50 (two H100s): what it
+// could store while it loads so much.
+constexpr uint64_t StoresLike(uint64_t loaded_bytes) { return loaded_bytes / 9 * 5; }
 
 // Of a node, by Transport; those of two ranks and those of more.
 struct TransportCurves {
@@ -122,13 +126,13 @@ inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = 
     {.floor_us = 30, .link_share = {0.85, 0.74, 0.69, 0.87, 0.93}, .bytes_per_s_per_sm = 20e9},
     {.floor_us = 23,
      .link_share = AllKinds(0.88),
-     .bytes_per_s_per_sm = 43e9,
+     .bytes_per_s_per_sm = 45e9,
      .small_floor_us = 13,  // two H100s, ranks launched side by side
      .small_bytes = 512 << 10,
      .beside_gemm = 1.1},
     // What a rank copies to itself: 40 GB/s an SM beside 8192x8192x8192, 70 to 90 beside decode.
     {.floor_us = 23, .bytes_per_s_per_sm = 40e9},
-    {.floor_us = 36, .link_share = AllKinds(0.84), .bytes_per_s_per_sm = 37e9, .beside_gemm = 1.1},
+    {.floor_us = 36, .link_share = AllKinds(0.95), .bytes_per_s_per_sm = 45e9, .beside_gemm = 1.1},
 }};
 
 }  // namespace concert::policies

@@ -44,7 +44,7 @@ std::vector<C3Member> C3Forms() {
                      true});
   };
   for (const int sms : {4, 8, 12, 16}) split("p2p", sms);
-  for (const int sms : {8, 12}) split("hybrid", sms);
+  for (const int sms : {4, 8}) split("hybrid", sms);
   return forms;
 }
 

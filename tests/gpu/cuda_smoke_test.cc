@@ -418,6 +418,27 @@ class MeasureCollectivesTest : public GpuTest {
     return MicrosecondsSince(start);
   }
 
+  // Prints medians of a collective alone and beside so many GEMMs on each GPU.
+  void MeasureBeside(const std::array<Op, 2>& ops, uint64_t bytes, const Choices& choices,
+                     const std::array<Op, 2>& gemms, int count) {
+    for (const policies::TransportChoice& choice : choices) {
+      std::vector<double> alone, beside;
+      for (int round = 0; round < 12 && !HasFailure(); ++round) {
+        alone.push_back(RunUs(ops, choice));
+        beside.push_back(RunBesideUs(gemms, count, ops, choice));
+      }
+      if (HasFailure()) return;
+      std::sort(alone.begin(), alone.end());
+      std::sort(beside.begin(), beside.end());
+      std::printf(
+          "[ MEASURED ] %s of %3d MiB by %s-%-2d: %7.1f us alone, %7.1f us until it and %d "
+          "GEMM(s) of %u^3 are over\n",
+          concert_op_kind_name(ops[0].kind), static_cast<int>(bytes >> 20),
+          policies::kTransportNames[static_cast<size_t>(choice.transport)].data(), choice.sms,
+          alone[6], beside[6], count, gemms[0].gemm.m);
+    }
+  }
+
   // The medians of all choices, which take turns; 0 where one does not carry it.
   std::vector<double> Medians(const std::array<Op, 2>& ops, const Choices& choices, int rounds) {
     const policies::TransportSet can = kernels::TransportsOf(ops[0], 2, /*pool=*/true);
@@ -438,36 +459,33 @@ class MeasureCollectivesTest : public GpuTest {
   }
 };
 
-// What a rank keeps, by the driver (0 SMs) or by blocks of ours. Where the driver takes SMs for it,
-// it waits for a GEMM that holds them.
-TEST_F(MeasureCollectivesTest, AllToAllByCopiesBesideGemms) {
+// By copies, where blocks or (0 SMs) a neighbour's engines carry what a rank keeps, and by kernels.
+TEST_F(MeasureCollectivesTest, BesideGemms) {
   if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (AllChoices().size() < 2) GTEST_SKIP() << "needs peer kernels";
+  using policies::Transport;
   ASSERT_OK(node().Connect(std::vector<int>{0, 1}));
   constexpr uint64_t kMost = uint64_t{256} << 20, kMatrix = uint64_t{8192} * 8192 * 2;
   HostMirror a(device(0), 2 * kMost + 3 * kMatrix, 0), b(device(1), 2 * kMost + 3 * kMatrix, 0);
   const Address memory[] = {a.address(), b.address()};
+  const std::pair<uint16_t, Choices> kinds[] = {
+      {CONCERT_OP_ALL_TO_ALL,
+       {{Transport::kCopyEngine, 0}, {Transport::kCopyEngine, 4}, {Transport::kCopyEngine, 8}}},
+      {CONCERT_OP_ALL_REDUCE,
+       {{Transport::kPeer, 4},
+        {Transport::kPeer, 12},
+        {Transport::kHybrid, 4},
+        {Transport::kHybrid, 8}}}};
   for (const auto& [size, count] : {std::pair(8192u, 1), {4096u, 8}}) {
     std::array<Op, 2> gemms;
     for (int rank = 0; rank < 2; ++rank) {
       const Address at = memory[rank] + 2 * kMost;
       gemms[rank] = SquareGemm(at, at + kMatrix, at + 2 * kMatrix, size);
     }
-    for (const uint64_t bytes : {kMost / 4, kMost}) {
-      const std::array<Op, 2> ops = OpsOf(CONCERT_OP_ALL_TO_ALL, bytes, memory);
-      for (const uint16_t sms : {0, 4, 8, 16}) {
-        const policies::TransportChoice choice = {policies::Transport::kCopyEngine, sms};
-        std::vector<double> alone, beside;
-        for (int round = 0; round < 12 && !HasFailure(); ++round) {
-          alone.push_back(RunUs(ops, choice));
-          beside.push_back(RunBesideUs(gemms, count, ops, choice));
-        }
+    for (const auto& [kind, choices] : kinds) {
+      for (const uint64_t bytes : {kMost / 4, kMost}) {
+        MeasureBeside(OpsOf(kind, bytes, memory), bytes, choices, gemms, count);
         if (HasFailure()) return;
-        std::sort(alone.begin(), alone.end());
-        std::sort(beside.begin(), beside.end());
-        std::printf(
-            "[ MEASURED ] all_to_all of %3d MiB by ce-%-2d: %7.1f us alone, %7.1f us until it "
-            "and %d GEMM(s) of %u^3 are over\n",
-            static_cast<int>(bytes >> 20), sms, alone[6], beside[6], count, size);
       }
     }
   }

@@ -45,8 +45,8 @@ inline constexpr Time kNever = std::numeric_limits<Time>::max();
 struct CollectivePart {
   int gpu = 0;
   Lane lane = policies::kCollectiveLane;
-  double link_bytes = 0;    // sent by this GPU
-  double loaded_bytes = 0;  // by its blocks, where peer kernels carry it
+  double link_bytes = 0;   // sent by this GPU
+  double block_bytes = 0;  // by its blocks, where peer kernels carry it
   double hbm_bytes = 0;
   policies::CollectiveKind kind = policies::CollectiveKind::kAllReduce;
   bool keeps = false;  // as policies::Work

@@ -14,10 +14,10 @@ namespace {
 
 using kernels::FindOpKind;
 
-// A barrier's blocks load nothing.
-double BlocksLoad(const Op& op, size_t ranks) {
+// A barrier's blocks store nothing.
+double BytesOfBlocks(const Op& op, size_t ranks) {
   if (op.kind == CONCERT_OP_BARRIER) return 0;
-  return static_cast<double>(kernels::LoadedBytes(op, ranks));
+  return static_cast<double>(kernels::BlockBytes(op, ranks));
 }
 
 // Of a library's kernel: the write of the timeline before it and its own start, which nothing
@@ -68,7 +68,7 @@ ModelParts MergeParts(std::span<const RankPart> ranks) {
     // HBM.
     const double link_bytes = crosses_gpus ? static_cast<double>(rank.op->work.link_bytes) : 0;
     part->link_bytes = std::max(part->link_bytes, link_bytes);
-    part->loaded_bytes = BlocksLoad(*rank.op, ranks.size());
+    part->block_bytes = BytesOfBlocks(*rank.op, ranks.size());
     part->keeps |= rank.op->work.keeps;
     part->hbm_bytes += static_cast<double>(rank.op->work.hbm_bytes);
   }

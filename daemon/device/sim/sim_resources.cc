@@ -140,9 +140,9 @@ void SimEngine::TimeOf(Group& group) const {
   for (const CollectivePart& part : group.part_span()) {
     const policies::DeviceModel& model = gpus_[static_cast<size_t>(part.gpu)].model;
     const policies::Work work = WorkOf(part, group.part_count);
-    const auto loaded_bytes = static_cast<uint64_t>(part.loaded_bytes);
+    const auto block_bytes = static_cast<uint64_t>(part.block_bytes);
     const double its_us = part.link_bytes > 0
-                              ? policies::TransportUs(model, work, loaded_bytes, group.choice)
+                              ? policies::TransportUs(model, work, block_bytes, group.choice)
                               : policies::SoloUs(model, work);
     us = std::max(us, its_us);
     own_us = std::max(own_us, policies::OwnCopyUs(model, work, group.choice));

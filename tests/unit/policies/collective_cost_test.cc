@@ -253,6 +253,21 @@ TEST(CollectiveCostTest, WhatCostsGemmsNoRoundIsChosen) {
   EXPECT_EQ(ChooseTransport(device, work, work.link_bytes, rounds), four);
 }
 
+// They wait for memory on fewer SMs, too; with more of those the collective is over earlier.
+TEST(CollectiveCostTest, MemoryBoundGemmsLoseNothingToSms) {
+  EXPECT_TRUE(GemmTimesOf(DeviceModel(), Gemm(64, 8192, 8192)).memory_bound);
+  EXPECT_FALSE(GemmTimesOf(DeviceModel(), Gemm(2048, 4096, 8192)).memory_bound);
+  const DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(256 << 20, TransportSet().Add(Transport::kPeer));
+  const Beside decode = Chain(Gemm(64, 8192, 8192), 40);
+  const auto choose = [&](const Beside& beside) {
+    return ChooseTransport(device, work, work.link_bytes, beside).sms;
+  };
+  EXPECT_GT(choose(decode), choose(Chain(Gemm(2048, 4096, 8192), 8)));
+  const TransportChoice sixteen = {.transport = Transport::kPeer, .sms = 16};
+  EXPECT_NEAR(TogetherUs(device, work, work.link_bytes, sixteen, decode), decode.us, 1e-3);
+}
+
 // Nothing is left to it, so that it begins when a GEMM on all SMs has ended.
 TEST(CollectiveCostTest, NcclWithItsOwnNumberOfBlocksWaitsForAGemm) {
   const DeviceModel device{.transports = TransportSet::All()};

@@ -58,6 +58,19 @@ TEST_F(AdmissionTest, AnIdleGpuGetsTheFirstOpOfAChainBeforeTheRestIsAdmitted) {
   EXPECT_EQ(bed_.timeline(0), kChain);
 }
 
+// Which way a collective goes depends on how long GEMMs run beside it. That this one is refused is
+// not known when the chain is read.
+TEST_F(AdmissionTest, BehindACollectiveAWholeChainIsAdmitted) {
+  concert_descriptor all_reduce = bed_.Gemm(shape_[0], /*queue=*/1);
+  all_reduce.kind = CONCERT_OP_ALL_REDUCE;
+  all_reduce.body.collective = {};
+  bed_.Write(/*session=*/0, all_reduce);
+  SubmitChain(0);
+  Turn();
+  EXPECT_GT(gpu_.launches(), 0);
+  EXPECT_EQ(bed_.unfinished(), kChain);
+}
+
 TEST_F(AdmissionTest, WhatIsReadyTogetherIsAdmittedTogether) {
   bed_.Submit(std::vector<bench::GemmShape>(4, shape_[0]), /*first_queue=*/0, /*set=*/0);
   Turn();

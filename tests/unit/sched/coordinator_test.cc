@@ -52,7 +52,10 @@ TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
   const Coordinator coordinator({model, model});
   Op op = AllReduce(100 << 20);
   op.kind = CONCERT_OP_ALL_GATHER;
-  op.work.transports = policies::TransportSet::All();
+  op.work.transports = policies::TransportSet()
+                           .Add(policies::Transport::kNccl)
+                           .Add(policies::Transport::kPeer)
+                           .Add(policies::Transport::kCopyEngine);
   op.collective.count = 50 << 20;
   op.collective.dtype = policies::Dtype::kBf16;
   const auto transport = [&](policies::Beside on_one, policies::Beside on_other) {

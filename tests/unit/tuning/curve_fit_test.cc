@@ -30,9 +30,9 @@ std::vector<CurvePoint> PointsOf(const DeviceModel& device, Transport transport,
                                   .collective = static_cast<CollectiveKind>(kind),
                                   .hbm_bytes = 2 * bytes,
                                   .link_bytes = bytes},
-                         .loaded_bytes = kind == 2 ? 2 * bytes : bytes,
+                         .block_bytes = kind == 2 ? 2 * bytes : bytes,
                          .choice = {transport, static_cast<uint16_t>(sms)}};
-        point.us = off(random) * TransportUs(device, point.work, point.loaded_bytes, point.choice);
+        point.us = off(random) * TransportUs(device, point.work, point.block_bytes, point.choice);
         points.push_back(point);
       }
     }
