@@ -98,9 +98,9 @@ struct TransportCurve {
   friend bool operator==(const TransportCurve&, const TransportCurve&) = default;
 };
 
-// An SM loads up to 81 GB/s of its own and peers' memory, and stores 45 to 50 (two H100s): what it
+// An SM that reduces loads 70 GB/s of its own and peers' memory, and stores 46 (two H100s): what it
 // could store while it loads so much.
-constexpr uint64_t StoresLike(uint64_t loaded_bytes) { return loaded_bytes / 9 * 5; }
+constexpr uint64_t StoresLike(uint64_t loaded_bytes) { return loaded_bytes / 3 * 2; }
 
 // Of a node, by Transport; those of two ranks and those of more.
 struct TransportCurves {
@@ -125,14 +125,15 @@ inline constexpr std::array<TransportCurve, kTransportCount> kTransportCurves = 
     // broadcast up to 31 (suite collectives, 8 CTAs; c3, 4 to 12).
     {.floor_us = 30, .link_share = {0.85, 0.74, 0.69, 0.87, 0.93}, .bytes_per_s_per_sm = 20e9},
     {.floor_us = 23,
-     .link_share = AllKinds(0.88),
-     .bytes_per_s_per_sm = 45e9,
+     .link_share = {0.91, 0.95, 0.88, 0.88, 0.95},
+     .bytes_per_s_per_sm = 46e9,
      .small_floor_us = 13,  // two H100s, ranks launched side by side
      .small_bytes = 512 << 10,
      .beside_gemm = 1.1},
     // What a rank copies to itself: 40 GB/s an SM beside 8192x8192x8192, 70 to 90 beside decode.
     {.floor_us = 23, .bytes_per_s_per_sm = 40e9},
-    {.floor_us = 36, .link_share = AllKinds(0.95), .bytes_per_s_per_sm = 45e9, .beside_gemm = 1.1},
+    // Beside GEMMs: 1.14 to 1.2 (suite c3, two H100s).
+    {.floor_us = 36, .link_share = AllKinds(0.92), .bytes_per_s_per_sm = 46e9, .beside_gemm = 1.15},
 }};
 
 }  // namespace concert::policies
