@@ -63,7 +63,7 @@ int KeptCrossings(const Work& work, const TransportChoice& choice) {
 
 // The share of their rate that GEMMs lose which leave so many SMs to it for `run_us`.
 double LostToSms(const DeviceModel& device, const Beside& beside, int held, double run_us) {
-  const double bound_by_sms = 1 - beside.memory_bound_us / beside.us;
+  const double bound_by_sms = beside.us > 0 ? 1 - beside.memory_bound_us / beside.us : 1;
   const double share = bound_by_sms * held / device.sm_count;
   if (held == 0 || beside.longest_us > run_us) return share;  // the last blocks begin late
   const auto* const as_many = std::ranges::lower_bound(kPeerSms, held);

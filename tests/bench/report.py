@@ -77,6 +77,15 @@ def batch_error(result):
                              for s in result["scenarios"] if s.get("predicted_us") and median_us(s, "concert"))
 
 
+def both_over_lines(result):
+    ratios = {s["name"]: ratio for s in result["scenarios"] if (ratio := report_data.both_over_speedup(s)) is not None}
+    if not ratios:
+        return []
+    worst = min(ratios, key=ratios.get)
+    return [f"- Beside GEMMs, until both are over, over NCCL: geomean {statistics.geometric_mean(ratios.values()):.2f}×, "
+            f"worst {ratios[worst]:.2f}× (`{worst}`)."]
+
+
 def summary_lines(result):
     summary = result["summary"]
     lines = [f"- Over `{rival}`: geomean {geomean:.2f}×, worst {worst:.2f}× (`{name}`)."
@@ -98,6 +107,8 @@ def summary_lines(result):
         if key in summary:
             lines.append(f"- {what}, over NCCL: geomean {summary[key]['geomean']:.2f}×, worst {summary[key]['worst']:.2f}× "
                          f"(`{summary[key]['worst_scenario']}`).")
+        if key == "beside":
+            lines += both_over_lines(result)
     if summary.get("slower_than_serial"):
         names = ", ".join(f"`{name}`" for name in summary["slower_than_serial"])
         lines.append(f"- Slower than one after the other: {names}.")

@@ -203,6 +203,16 @@ COLLECTIVE_PAIRS = (("alone", "times_us", "concert", "nccl"), ("beside GEMMs", "
                     ("with 8 SMs", "times_us", "concert_8_sms", "nccl_8_ctas"))
 
 
+def both_over_speedup(scenario):
+    """NCCL's time over concert's until a collective and the GEMMs beside it are over, which trade time with each other;
+    None where it was not measured."""
+    collective, gemms = scenario.get("beside_us", {}), scenario.get("gemms_beside_us", {})
+    if not all(name in times for times in (collective, gemms) for name in ("concert", "nccl")):
+        return None
+    return (max(collective["nccl"]["p50"], gemms["nccl"]["p50"]) /
+            max(collective["concert"]["p50"], gemms["concert"]["p50"]))
+
+
 def collective_losses(_, scenario):
     for what, key, own, other in COLLECTIVE_PAIRS:
         times = scenario.get(key, {})

@@ -1,7 +1,7 @@
 """Tables of the suites "c3" and "collectives"."""
 import statistics
 
-from report_data import COLLECTIVE_PAIRS, median_us, rivals_of, share
+from report_data import COLLECTIVE_PAIRS, both_over_speedup, median_us, rivals_of, share
 from report_markdown import number, percent, table_of
 
 LINK_GB_PER_S = 450  # a direction of NVLink 4: what no busbw can pass
@@ -109,6 +109,9 @@ def collective_rows(scenarios):
         for what, key, own, other in COLLECTIVE_PAIRS:
             cells += [number(s.get(key, {}).get(name, {}).get("p50")) for name in (own, other)]
             cells.append(ratio(s, key, own, other))
+            if what == "beside GEMMs":
+                both = both_over_speedup(s)
+                cells.append("–" if both is None else number(both, 2))
             if what == "alone":
                 cells += [number(s["bound_us"]), *(number(bandwidths.get(name)) for name in (own, other))]
         yield cells
@@ -116,10 +119,10 @@ def collective_rows(scenarios):
 
 def collectives_tables(result):
     lines = ["µs until all ranks have seen the end; busbw as in nccl-tests, in GB/s, of which a direction of the links"
-             f" has {LINK_GB_PER_S}; ×: NCCL's time over concert's."]
+             f" has {LINK_GB_PER_S}; ×: NCCL's time over concert's; both over: until the GEMMs beside it have ended, too."]
     kinds = dict.fromkeys(s["kind"] for s in result["scenarios"])
     head = ["size", "concert", "NCCL", "×", "bound", "busbw concert", "busbw NCCL", "beside GEMMs: concert", "NCCL", "×",
-            "8 SMs: concert", "NCCL, 8 CTAs", "×"]
+            "both over ×", "8 SMs: concert", "NCCL, 8 CTAs", "×"]
     for kind in kinds:
         own = [s for s in result["scenarios"] if s["kind"] == kind]
         lines += ["", f"### {kind}, {own[0]['gpus']} GPUs", "", *table_of(head, list(collective_rows(own)))]

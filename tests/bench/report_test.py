@@ -114,7 +114,9 @@ class ReportTest(unittest.TestCase):
     def test_collectives_have_a_table_for_each_kind(self):
         text = "\n".join(report.table(collectives_result()))
         self.assertIn("### all_reduce, 2 GPUs", text)
-        self.assertIn("| 64 KiB | 16.0 | 32.0 | 2.00 | 0.1 | 4.1 | 2.0 | 40.0 | 20.0 | 0.50 | 18.0 | 36.0 | 2.00 |", text)
+        self.assertIn("| 64 KiB | 16.0 | 32.0 | 2.00 | 0.1 | 4.1 | 2.0 | 40.0 | 20.0 | 0.50 | 1.50 | 18.0 | 36.0 | 2.00 |",
+                      text)
+        self.assertIn("- Beside GEMMs, until both are over, over NCCL: geomean 1.50×, worst 1.50× (`all_reduce-64KiB`).", text)
         self.assertIn("| `all_reduce-64KiB` |  | beside GEMMs | nccl | 0.50× |", text)
         self.assertEqual(len(report_data.losses_of(collectives_result())), 1)
 
@@ -154,9 +156,10 @@ def collectives_result():
     scenario = {"name": "all_reduce-64KiB", "kind": "all_reduce", "class": "all_reduce", "bytes": 65536, "gpus": 2,
                 "bound_us": 0.1, "max_rel_error": 0.0,
                 "times_us": times(concert=16.0, nccl=32.0, concert_8_sms=18.0, nccl_8_ctas=36.0),
-                "beside_us": times(concert=40.0, nccl=20.0),
+                "beside_us": times(concert=40.0, nccl=20.0), "gemms_beside_us": times(concert=50.0, nccl=75.0),
                 "busbw_gb_per_s": {"concert": 4.1, "nccl": 2.0}, "beside_busbw_gb_per_s": {"concert": 1.6, "nccl": 3.3}}
-    return {"suite": "collectives", "header": HEADER | {"baselines": ["nccl"]}, "scenarios": [scenario], "summary": {}}
+    return {"suite": "collectives", "header": HEADER | {"baselines": ["nccl"]}, "scenarios": [scenario],
+            "summary": {"beside": {"geomean": 0.5, "worst": 0.5, "worst_scenario": "all_reduce-64KiB"}}}
 
 
 def tenants_result():

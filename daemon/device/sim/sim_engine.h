@@ -205,6 +205,7 @@ class SimEngine {
   void SetRates();
   void ShareLinks(int gpu_index);
   void ShareHbm(int gpu_index);
+  void DisturbEachOther(int gpu_index);
   double HbmDemand(int gpu_index, const LaneState& lane) const;
   void Progress(Time until);
   void ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns);

@@ -22,6 +22,8 @@ constexpr int kGpus = 2;
 constexpr int kGemms = 24;  // of a chain, each of which fills the GPU
 constexpr uint32_t kExtent = 4096;
 constexpr double kGemmUs = 220;  // of one, and until the next begins
+// On the SMs that the collective leaves: a fifth round of tiles, beside blocks that fill the links.
+constexpr double kGemmBesideUs = kGemmUs * 5 / 4 / 0.8;
 constexpr int kReservedSms = 16;
 constexpr uint64_t kReduceBytes = uint64_t{256} << 20;
 
@@ -244,10 +246,12 @@ TEST(CollectiveBesideGemmsTest, BudgetsShrinkWhileItRunsAndNoLonger) {
                         launch.at_us < outcome.reduce_end_us &&
                         (launch.at_us > 0 || policy == "auto");
       // One that outlasts the all-reduce has all SMs, some of them late.
-      if (policy == "auto" && runs && launch.at_us + kGemmUs > outcome.reduce_end_us) continue;
+      if (policy == "auto" && runs && launch.at_us + kGemmBesideUs > outcome.reduce_end_us)
+        continue;
       ++(runs ? beside : alone);
       EXPECT_EQ(launch.sm_budget, runs && leaves_room ? sm_count - kReservedSms : 0)
-          << policy << " at " << launch.at_us << " us";
+          << policy << " at " << launch.at_us << " us of " << outcome.reduce_begin_us << " to "
+          << outcome.reduce_end_us;
     }
     EXPECT_GT(beside, 1) << policy;
     EXPECT_GT(alone, 10) << policy;

@@ -338,7 +338,7 @@ TEST_F(SimEngineTest, ACollectiveByCopiesGivesBackTheSmsOfItsOwnCopy) {
 }
 
 // Beside a collective there is one wave of tiles on the SMs that are left, and one tile more is
-// another wave.
+// another wave. Blocks that fill the links take a fifth of the tiles' rate.
 TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
   const DeviceModel model = PlainModel();
   const policies::Work work = {.runs_on = policies::RunsOn::kLinks, .link_bytes = 100000};
@@ -351,8 +351,36 @@ TEST_F(SimEngineTest, ACollectiveHoldsTheSmsThatTheCostModelSays) {
   engine_.EnqueueKernel(0, 0, 0, Tiles(left + 1, 100), 0, 3);
   Run();
   EXPECT_EQ(ends_[1], 1000);
-  EXPECT_EQ(ends_[2], 100);
-  EXPECT_EQ(ends_[3], 300);
+  EXPECT_EQ(ends_[2], 100 / 0.8);
+  EXPECT_EQ(ends_[3], 300 / 0.8);
+}
+
+// Where the links do not bound them, blocks take longer beside kernels, and not otherwise.
+TEST_F(SimEngineTest, BlocksAndKernelsDisturbEachOther) {
+  DeviceModel model = PlainModel();
+  policies::TransportCurve& curve = model.transport_curves.Of(policies::Transport::kPeer, 2);
+  const policies::TransportChoice four = {.transport = policies::Transport::kPeer, .sms = 4};
+  const std::vector<CollectivePart> parts = {{.gpu = 0, .link_bytes = 1e5, .block_bytes = 1e5},
+                                             {.gpu = 1, .link_bytes = 1e5, .block_bytes = 1e5}};
+  for (const bool links_bound : {false, true}) {
+    curve = {.bytes_per_s_per_sm = links_bound ? 1e12 : 10e9, .beside_gemm = 1.25};
+    for (const bool beside : {false, true}) {
+      SimEngine engine(std::vector{model, model}, 64);
+      std::vector<Completion> done;
+      engine.EnqueueCollective(parts, four, 0, 1);
+      if (beside) engine.EnqueueKernel(0, 0, 0, Tiles(4, 1e6), 0, 2);
+      engine.AdvanceTo(100'000'000, done);
+      const policies::Work work = {.ranks = 2, .link_bytes = 100'000};
+      const double alone_ns = 1e3 * policies::TransportUs(model, work, 100'000, four);
+      const double times = beside && !links_bound ? 1.25 : 1;
+      EXPECT_NEAR(static_cast<double>(done[0].time), times * alone_ns, 2) << links_bound << beside;
+      const double filled = links_bound ? 1 : 0.4;
+      if (beside) {
+        EXPECT_NEAR(static_cast<double>(done[1].time), 1e6 + 0.2 * filled * alone_ns,
+                    0.01 * alone_ns);
+      }
+    }
+  }
 }
 
 TEST_F(SimEngineTest, CollectivesShareLinks) {
