@@ -13,7 +13,8 @@
 //   collective  a few SMs on every GPU it touches, held from the first one on as real ones do: it
 //               moves once all its lanes have reached it and all its SMs are there; one by copy
 //               engines needs these for what ranks copy to themselves, moves before and gives
-//               them back after that. Shares links and HBM.
+//               them back after that. Shares links and HBM; its blocks and tiles of kernels slow
+//               each other down.
 //   mark        nothing: ends when all before it on the lane has.
 //   order       nothing: ends when what was on the other lane at its enqueueing has.
 //

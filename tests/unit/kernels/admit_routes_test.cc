@@ -1,7 +1,10 @@
 // Which transports a collective could go by: by its kind, alignment, ranks and memory.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "kernels/comm/collective_op.h"
+#include "kernels/comm/messages.h"
 #include "kernels/comm/peer_args.h"
 #include "tests/unit/kernels/admit_fixture.h"
 
@@ -58,6 +61,22 @@ TEST_F(RoutingTest, LargeMessagesInOddAddressesOrLengthsAreNotForPeerKernels) {
   op_.collective.src += 4;
   EXPECT_TRUE(Goes(Transport::kPeer));
   EXPECT_FALSE(Goes(Transport::kHybrid));
+}
+
+// Of four ranks, in messages; a block that reduces loads all of them while it could store two
+// thirds.
+TEST_F(RoutingTest, BlocksAreBoundByWhatTheyStoreUnlessTheyLoadFarMore) {
+  const uint64_t message = 4 * op_.collective.count;
+  const std::pair<uint16_t, double> messages_of[] = {{CONCERT_OP_ALL_REDUCE, 1},
+                                                     {CONCERT_OP_REDUCE_SCATTER, 8.0 / 3},
+                                                     {CONCERT_OP_ALL_GATHER, 3},
+                                                     {CONCERT_OP_ALL_TO_ALL, 4},
+                                                     {CONCERT_OP_BROADCAST, 3}};
+  for (const auto& [kind, messages] : messages_of) {
+    op_.kind = kind;
+    EXPECT_NEAR(static_cast<double>(BlockBytes(op_, 4)), messages * static_cast<double>(message), 4)
+        << kind;
+  }
 }
 
 TEST_F(RoutingTest, MemoryThatPeersKernelsMayNotTouchGoesByCopyEnginesOrNccl) {

@@ -134,6 +134,20 @@ TEST(CollectiveCostTest, OfWaysThatTakeTheSameTheOneWithFewerSmsIsChosen) {
   }
 }
 
+// Blocks reduce, then copies spread: both halves count, and more blocks shorten only the first.
+TEST(CollectiveCostTest, TheHalvesOfAHybridFollowOneAnother) {
+  const DeviceModel device{.transports = TransportSet::All()};
+  const Work work = Part(256 << 20, TransportSet::All());
+  const TransportCurve& curve = device.transport_curves.Of(Transport::kHybrid, 2);
+  const double spread_us =
+      1e6 * (128 << 20) / (curve.link_share[0] * device.link_bytes_per_s) + curve.floor_us;
+  const auto reduce_us = [&](uint16_t sms) {
+    return Us(device, work, {.transport = Transport::kHybrid, .sms = sms}) - spread_us;
+  };
+  EXPECT_NEAR(reduce_us(2), 2 * reduce_us(4), 10) << "as fast as blocks load";
+  EXPECT_NEAR(reduce_us(32), spread_us - curve.floor_us, 10) << "as fast as the links";
+}
+
 TEST(CollectiveCostTest, WhatLoadsMoreTakesMoreBlocks) {
   const DeviceModel device{.transports = TransportSet::All()};
   const TransportSet reduces = TransportSet().Add(Transport::kNccl).Add(Transport::kPeer);
