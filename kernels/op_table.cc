@@ -110,6 +110,11 @@ const OpKind* FindOpKind(uint16_t kind) {
   return kind >= 1 && kind <= kOpKinds.size() ? &kOpKinds[kind - 1] : nullptr;
 }
 
+bool IsCollective(uint16_t kind) {
+  const OpKind* known = FindOpKind(kind);
+  return known != nullptr && known->collective;
+}
+
 Failure UnknownKind(uint16_t kind) {
   return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, kind, kOpKinds.back().kind);
 }

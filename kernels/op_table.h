@@ -96,6 +96,8 @@ std::span<const OpKind> AllOpKinds();
 
 // Null for an unknown number. Constant time.
 const OpKind* FindOpKind(uint16_t kind);
+// False for an unknown number.
+bool IsCollective(uint16_t kind);
 // What is wrong with an op whose kind FindOpKind does not know.
 Failure UnknownKind(uint16_t kind);
 

@@ -12,11 +12,6 @@ namespace {
 using kernels::Failure;
 using kernels::InvalidArgument;
 
-bool IsCollective(uint16_t number) {
-  const kernels::OpKind* kind = kernels::FindOpKind(number);
-  return kind != nullptr && kind->collective;
-}
-
 // The tickets before the op's own that it takes, too.
 uint32_t CoveredBy(const concert_descriptor& descriptor) {
   return descriptor.kind == CONCERT_OP_PROGRAM ? descriptor.body.program.covered : 0;
@@ -83,7 +78,7 @@ uint32_t Dispatcher::AdmitFrom(SessionPort& port, uint32_t limit, bool gpu_waits
     // of 16 takes 4 us, which its first op would wait. But which way a collective goes depends on
     // how long GEMMs run beside it: two of eight made it hurry, which cost the other six a round of
     // tiles each (2048x4096x8192 beside 256 MiB: 1738 us instead of 1499; two H100s).
-    all |= IsCollective(descriptor.kind);
+    all = all || kernels::IsCollective(descriptor.kind);
     const bool chained = !all && descriptor.queue == queue;
     queue = descriptor.queue;
     if (!chained) continue;

@@ -308,8 +308,7 @@ void Dispatcher::Complete(OpId id) {
     owner.completed_turn = turns_ + 1;
     advanced_.push_back(owner);
   }
-  const kernels::OpKind* kind = kernels::FindOpKind(slot.op.kind);
-  if (kind == nullptr || !kind->collective || admitted_[id].offered) return;
+  if (!kernels::IsCollective(slot.op.kind) || admitted_[id].offered) return;
   const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (member == nullptr) return;
   executor_.Refuse(member->membership, slot.op.collective.sequence);

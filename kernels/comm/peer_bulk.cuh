@@ -141,9 +141,8 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
 // One pack of every rank's part, added in rank order, where rank 0's lies. `kRanks` 0: args.ranks.
 // The reduction is known when this is compiled: to ask for it at every element took longer than all
 // else (an SM loaded 44 instead of 81 GB/s, which its shared memory bounds; two H100s).
-template <typename Element, uint32_t kRanks, uint32_t kReduction>
+template <typename Pair, uint32_t kRanks, uint32_t kReduction>
 __device__ void AddPack(const PeerArgs& args, char* first, uint32_t part_bytes) {
-  using Pair = typename PairOf<Element>::Type;
   constexpr int kPairs = 16 / sizeof(Pair);
   using Pairs = Pack<Pair, kPairs>;
   const uint32_t ranks = kRanks == 0 ? args.ranks : kRanks;
@@ -161,7 +160,7 @@ __device__ void AddPack(const PeerArgs& args, char* first, uint32_t part_bytes) 
   }
   Pairs result;
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) result.values[j] = PairFrom<Element>(sums[j]);
+  for (int j = 0; j < kPairs; ++j) Round(sums[j], result.values[j]);
   *reinterpret_cast<Pairs*>(first) = result;
 }
 
@@ -209,29 +208,29 @@ __device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
 }
 
 // kAddingThreads threads.
-template <typename Element, uint32_t kRanks, uint32_t kReduction>
+template <typename Pair, uint32_t kRanks, uint32_t kReduction>
 __device__ void AddTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
   ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
     const uint32_t bytes = tiles.Bytes(args, tile);
     WaitParity(SharedAddress(&memory.loaded[stage]), round % 2);
 #pragma unroll 2  // of two ranks a thread has two packs of a whole tile
     for (uint32_t offset = 16 * threadIdx.x; offset < bytes; offset += 16 * kAddingThreads) {
-      AddPack<Element, kRanks, kReduction>(args, memory.stages[stage] + offset, tiles.part_bytes);
+      AddPack<Pair, kRanks, kReduction>(args, memory.stages[stage] + offset, tiles.part_bytes);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the store's bulk copies
     Arrive(SharedAddress(&memory.added[stage]));
   });
 }
 
-template <typename Element, uint32_t kRanks>
+template <typename Pair, uint32_t kRanks>
 __device__ void AddAllTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkMemory& memory) {
   switch (args.reduction) {
     case kMaxReduction:
-      return AddTiles<Element, kRanks, kMaxReduction>(args, tiles, memory);
+      return AddTiles<Pair, kRanks, kMaxReduction>(args, tiles, memory);
     case kMinReduction:
-      return AddTiles<Element, kRanks, kMinReduction>(args, tiles, memory);
+      return AddTiles<Pair, kRanks, kMinReduction>(args, tiles, memory);
     default:
-      return AddTiles<Element, kRanks, kSumReduction>(args, tiles, memory);
+      return AddTiles<Pair, kRanks, kSumReduction>(args, tiles, memory);
   }
 }
 
@@ -260,7 +259,7 @@ __device__ void StoreTiles(const PeerArgs& args, const ReduceTiles& tiles, BulkM
 // its own dst or, if kEverywhere, at its place in every rank's. `args.bytes` is what this rank
 // reduces, a multiple of 16; it begins at src_step * rank in src and dst_step * rank in dst. Three
 // roles that wait for each other by stage only: a loading thread, adding warps, a storing thread.
-template <typename Element, bool kEverywhere>
+template <typename Pair, bool kEverywhere>
 __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
   const ReduceTiles tiles(args);
   if (threadIdx.x == kLoadingThread) {
@@ -276,9 +275,9 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
     EndBlock(args);
   } else if (threadIdx.x < kAddingThreads) {
     if (args.ranks == 2) {
-      AddAllTiles<Element, 2>(args, tiles, memory);
+      AddAllTiles<Pair, 2>(args, tiles, memory);
     } else {
-      AddAllTiles<Element, 0>(args, tiles, memory);
+      AddAllTiles<Pair, 0>(args, tiles, memory);
     }
   }
 }

@@ -29,11 +29,11 @@ CONCERT_SMALL(reduce_fp32, float, true)
     call(args, *memory);                                   \
   }
 CONCERT_BULK(push, kPushThreads, Push)
-CONCERT_BULK(reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat16, false>))
-CONCERT_BULK(reduce_fp16, kReduceThreads, (Reduce<__half, false>))
-CONCERT_BULK(reduce_fp32, kReduceThreads, (Reduce<float, false>))
-CONCERT_BULK(all_reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat16, true>))
-CONCERT_BULK(all_reduce_fp16, kReduceThreads, (Reduce<__half, true>))
-CONCERT_BULK(all_reduce_fp32, kReduceThreads, (Reduce<float, true>))
+CONCERT_BULK(reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat162, false>))
+CONCERT_BULK(reduce_fp16, kReduceThreads, (Reduce<__half2, false>))
+CONCERT_BULK(reduce_fp32, kReduceThreads, (Reduce<float2, false>))
+CONCERT_BULK(all_reduce_bf16, kReduceThreads, (Reduce<__nv_bfloat162, true>))
+CONCERT_BULK(all_reduce_fp16, kReduceThreads, (Reduce<__half2, true>))
+CONCERT_BULK(all_reduce_fp32, kReduceThreads, (Reduce<float2, true>))
 
 }  // namespace concert::kernels::cuda

@@ -33,38 +33,12 @@ __device__ inline __nv_bfloat16 FromFloat<__nv_bfloat16>(float x) {
 }
 
 // Two elements at once: one instruction rounds both.
-template <typename T>
-struct PairOf;
-template <>
-struct PairOf<float> {
-  using Type = float2;
-};
-template <>
-struct PairOf<__half> {
-  using Type = __half2;
-};
-template <>
-struct PairOf<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-};
 __device__ inline float2 ToFloats(float2 x) { return x; }
 __device__ inline float2 ToFloats(__half2 x) { return __half22float2(x); }
 __device__ inline float2 ToFloats(__nv_bfloat162 x) { return __bfloat1622float2(x); }
-
-template <typename T>
-__device__ typename PairOf<T>::Type PairFrom(float2 x);
-template <>
-__device__ inline float2 PairFrom<float>(float2 x) {
-  return x;
-}
-template <>
-__device__ inline __half2 PairFrom<__half>(float2 x) {
-  return __float22half2_rn(x);
-}
-template <>
-__device__ inline __nv_bfloat162 PairFrom<__nv_bfloat16>(float2 x) {
-  return __float22bfloat162_rn(x);
-}
+__device__ inline void Round(float2 x, float2& pair) { pair = x; }
+__device__ inline void Round(float2 x, __half2& pair) { pair = __float22half2_rn(x); }
+__device__ inline void Round(float2 x, __nv_bfloat162& pair) { pair = __float22bfloat162_rn(x); }
 
 // `kWidth` elements read and written at once; 16 bytes where kWidth is not 1.
 template <typename T, int kWidth>

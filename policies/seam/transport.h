@@ -80,8 +80,9 @@ inline constexpr int kCollectiveKindCount = 5;
 
 // What a transport takes for a collective of which a rank sends so many bytes to its peers:
 // floor_us + the longer of bytes / (link_share of the links) and what the blocks store /
-// (sms * bytes_per_s_per_sm); where a rank sends up to small_bytes to all peers, each of them its
-// message, small_floor_us and twice the bytes, since words carry their tags.
+// (sms * bytes_per_s_per_sm), of the hybrid each half; where a rank sends up to small_bytes to all
+// peers, each of them its message, small_floor_us and twice the bytes, since words carry their
+// tags.
 struct TransportCurve {
   double floor_us = 0;
   // Of DeviceModel::link_bytes_per_s, by CollectiveKind.

@@ -461,9 +461,9 @@ class MeasureCollectivesTest : public GpuTest {
 
 // By copies, where blocks or (0 SMs) a neighbour's engines carry what a rank keeps, and by kernels.
 TEST_F(MeasureCollectivesTest, BesideGemms) {
-  if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
-  if (AllChoices().size() < 2) GTEST_SKIP() << "needs peer kernels";
   using policies::Transport;
+  if (node().gpu_count() < 2 || !device(0).info().model.transports.Has(Transport::kPeer))
+    GTEST_SKIP() << "needs two GPUs with peer kernels";
   ASSERT_OK(node().Connect(std::vector<int>{0, 1}));
   constexpr uint64_t kMost = uint64_t{256} << 20, kMatrix = uint64_t{8192} * 8192 * 2;
   HostMirror a(device(0), 2 * kMost + 3 * kMatrix, 0), b(device(1), 2 * kMost + 3 * kMatrix, 0);
