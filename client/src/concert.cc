@@ -9,7 +9,7 @@
 #include "client/src/entry.h"
 #include "client/src/failure.h"
 #include "client/src/handles.h"
-#include "client/src/local/session.h"
+#include "client/src/local/connect.h"
 #include "client/src/options.h"
 #include "client/src/remote/session.h"
 #include "proto/ring/control_abi.h"

@@ -1,6 +1,6 @@
 // The fallback of builds without the CUDA toolkit: there is none.
 #include "client/src/failure.h"
-#include "client/src/local/session.h"
+#include "client/src/local/connect.h"
 
 namespace concert::client {
 
