@@ -124,8 +124,7 @@ absl::Status CollectiveTuner::Keep(std::span<const Measured> measured, Transport
   }
   const absl::StatusOr<std::vector<BesidePoint>> beside = MeasureBeside(measured, transport);
   if (!beside.ok()) return beside.status();
-  const CurveFit fit =
-      FitCurve(device_, policies::kTransportCurves[static_cast<size_t>(transport)], points);
+  const CurveFit fit = FitCurve(device_, policies::kTransportCurves.Of(transport, ranks), points);
   StoredCurve stored = {.transport = transport,
                         .ranks = ranks,
                         .curve = fit.curve,

@@ -40,7 +40,7 @@ struct Beside {
 // What `tuned` says of the node's transports; null, or nothing in it: the constants.
 inline TransportCurves CurvesOf(const TunedTable* tuned) {
   if (tuned != nullptr && tuned->curves()) return *tuned->curves();
-  return {.of_two = kTransportCurves, .of_more = kTransportCurves};
+  return kTransportCurves;
 }
 
 // From the start of the last rank's part to the end, if nothing else runs. `block_bytes`: what a

@@ -101,7 +101,7 @@ struct DeviceModel {
   double collective_floor_us = 12.0;
   int copy_engines = 3;
   // What transports take, and which of them the node has.
-  TransportCurves transport_curves = {.of_two = kTransportCurves, .of_more = kTransportCurves};
+  TransportCurves transport_curves = kTransportCurves;
   TransportSet transports;
   // SMs that a collective is held to and that are left to it while it runs; 0: it takes what it
   // likes, and nothing is left to it.

@@ -80,6 +80,26 @@ inline void ElementFromFloat(Dtype dtype, float value, uint8_t* bytes) {
   }
 }
 
+using Clock = std::chrono::steady_clock;
+
+inline double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// D = A W^T, all of them size x size.
+inline Op SquareGemm(Address a, Address w, Address d, uint32_t size) {
+  Op op;
+  op.kind = CONCERT_OP_GEMM;
+  kernels::GemmArgs& g = op.gemm;
+  g = {};
+  g.m = g.n = g.k = size, g.batch = 1;
+  g.a = a, g.w = w, g.d = d;
+  g.lda = g.ldw = g.ldd = size;
+  g.alpha = 1;
+  g.dtype = g.d_dtype = Dtype::kBf16;
+  return op;
+}
+
 // Memory of a GPU with its contents on the host.
 class HostMirror {
  public:
@@ -125,9 +145,9 @@ class GpuEnvironment : public testing::Environment {
  public:
   void SetUp() override {
     client_ = std::make_unique<ClientProcess>();
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
     absl::StatusOr<std::unique_ptr<daemon::Node>> node = daemon::OpenCudaNode();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double> took = Clock::now() - start;
     status_ = node.status();
     if (!node.ok()) return;
     node_ = *std::move(node);
@@ -172,9 +192,9 @@ class GpuTest : public testing::Test {
   }
   // Whether the timeline reaches `value` within 20 s.
   bool WaitFor(int index, uint64_t value) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(20);
     while (Timeline(index) < value) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
+      if (Clock::now() > deadline) return false;
     }
     return true;
   }

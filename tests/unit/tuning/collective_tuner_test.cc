@@ -26,7 +26,7 @@ using testing::HasSubstr;
 policies::DeviceModel Model() {
   policies::DeviceModel model{.group_kernel = true};
   model.transports = policies::TransportSet::All();
-  TransportCurve peer = policies::kTransportCurves[1];
+  TransportCurve peer = policies::kTransportCurves.Of(Transport::kPeer, 2);
   peer.floor_us = 31, peer.small_floor_us = 9, peer.bytes_per_s_per_sm = 60e9;
   peer.link_share = {0.6, 0.65, 0.7, 0.5, 0.8};
   model.transport_curves.Of(Transport::kPeer, 2) = peer;

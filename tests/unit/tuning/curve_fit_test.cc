@@ -52,7 +52,7 @@ TEST(CurveFitTest, FindsTheCurveThatPointsCameFrom) {
   std::mt19937 random(tests::Seed());
   DeviceModel device;
   TransportCurve truth = CurveFor(Transport::kPeer).curve;
-  const TransportCurve& start = policies::kTransportCurves[static_cast<size_t>(Transport::kPeer)];
+  const TransportCurve& start = policies::kTransportCurves.Of(Transport::kPeer, 2);
   truth.beside_gemm = start.beside_gemm;  // these are not fitted here
   truth.gemm_per_sms = start.gemm_per_sms;
   truth.gemm_per_link = start.gemm_per_link;

@@ -68,10 +68,11 @@ TEST_F(StoreCurvesTest, WhatHasNotBeenMeasuredIsTheConstantsAndMoreRanksCount) {
   ASSERT_TRUE(curves);
   EXPECT_EQ(curves->Of(Transport::kPeer, 2).floor_us, 2);
   EXPECT_EQ(curves->Of(Transport::kPeer, 3).floor_us, 8);
-  EXPECT_EQ(curves->Of(Transport::kNccl, 2), policies::kTransportCurves[0]);
+  EXPECT_EQ(curves->Of(Transport::kNccl, 2), policies::kTransportCurves.Of(Transport::kNccl, 2));
   const auto table = store->LoadTable(kHere, curves);
   EXPECT_EQ(policies::CurvesOf(table.get()).Of(Transport::kPeer, 2).floor_us, 2);
-  EXPECT_EQ(policies::CurvesOf(nullptr).Of(Transport::kPeer, 2), policies::kTransportCurves[1]);
+  EXPECT_EQ(policies::CurvesOf(nullptr).Of(Transport::kPeer, 2),
+            policies::kTransportCurves.Of(Transport::kPeer, 2));
 }
 
 TEST_F(StoreCurvesTest, NumbersThatNobodyCanHaveMeasuredAreRefusedWithASentence) {
