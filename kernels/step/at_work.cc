@@ -25,8 +25,23 @@ void AtWork::See(const SeenOp& op) {
     its = std::min_element(recent_.begin(), recent_.end(),
                            [](const Recent& a, const Recent& b) { return a.order < b.order; });
   }
-  *its = {op, seen_};
+  if (op.program) now_ns_ = op.now_ns;
+  Keep(op, *its);
   CountRecent();
+}
+
+// A long interval counts for some runs more: they may come in bunches.
+void AtWork::Keep(const SeenOp& op, Recent& its) {
+  int64_t interval_ns = 0;
+  if (its.order != 0 && its.op.client == op.client && its.op.program && op.program)
+    interval_ns = std::max(op.now_ns - its.came_ns, its.interval_ns - its.interval_ns / 8);
+  its = {.op = op, .order = seen_, .came_ns = op.now_ns, .interval_ns = interval_ns};
+}
+
+bool AtWork::IsAtWork(const Recent& recent) const {
+  if (recent.order == 0 || recent.order + kIdleAfter <= seen_) return false;
+  return recent.came_ns == 0 ||
+         now_ns_ - recent.came_ns <= kIdleNs + kIdleIntervals * recent.interval_ns;
 }
 
 void AtWork::CountRecent() {
@@ -34,8 +49,9 @@ void AtWork::CountRecent() {
   only_programs_ = true;
   others_compute_ = false;
   company_ = longest_away_ = 0;
-  for (const Recent& recent : recent_) {
-    if (recent.order == 0 || recent.order + kIdleAfter <= seen_) continue;
+  for (Recent& recent : recent_) {
+    if (recent.came_ns == 0) recent.came_ns = last_.now_ns;
+    if (!IsAtWork(recent)) continue;
     ++(recent.op.high ? high_ : others_);
     only_programs_ = only_programs_ && recent.op.program;
     others_compute_ = others_compute_ || (!recent.op.high && recent.op.arithmetic);

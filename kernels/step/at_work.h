@@ -24,6 +24,9 @@ class AtWork {
   // A client that has not been seen while others were, so many times, is no longer at work: steps
   // of one model may take several times as long as another's.
   static constexpr uint64_t kIdleAfter = 3 * kMaxClients;
+  // Nor is one that has not come for so long and so many times its interval: where others have
+  // stopped, 48 runs on an eighth of the SMs, or as graphs, are 50 to 70 ms of decode steps.
+  static constexpr int64_t kIdleNs = 5'000'000, kIdleIntervals = 4;
 
   void See(const SeenOp& op);
 
@@ -43,11 +46,17 @@ class AtWork {
   struct Recent {
     SeenOp op;
     uint64_t order = 0;  // among all that were seen; 0: none
+    // When it came, or the first run behind it, since only runs say when they come; 0: not known.
+    int64_t came_ns = 0;
+    int64_t interval_ns = 0;  // between its last runs; 0: not known
   };
+  void Keep(const SeenOp& op, Recent& its);
+  bool IsAtWork(const Recent& recent) const;
   void CountRecent();
 
   std::array<Recent, kMaxClients> recent_;
   uint64_t seen_ = 0;
+  int64_t now_ns_ = 0;  // of the last run; 0: there was none
   SeenOp last_;
   int high_ = 0, others_ = 0;
   bool only_programs_ = true, others_compute_ = false;

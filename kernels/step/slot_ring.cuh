@@ -45,10 +45,13 @@ class SlotWriter {
   __device__ bool IsNextOwn() const { return until_own_ == 0; }
   __device__ void Pass() { --until_own_; }
 
-  // The slot that comes next, once it may be filled. REQUIRES: all lanes call it.
-  __device__ char* Take() {
+  // The slot that comes next, once it may be filled. `in_whole_slot`: so many like it would fill
+  // one; as many of them may be on their way for each that is full. REQUIRES: all lanes call it.
+  __device__ char* Take(uint32_t in_whole_slot = 1) {
     WaitParity(SharedAddress(&memory_.empty[next_.slot()]), next_.parity() ^ 1);
-    if (issued_ >= in_flight_) {
+    // No more than it has: each is looked at before it is filled again.
+    const uint32_t most = min(in_flight_ * in_whole_slot, uint32_t{kSlots / kStepFeeders});
+    for (; issued_ >= most; --issued_) {
       WaitParity(SharedAddress(&memory_.full[landed_.slot()]), landed_.parity());
       landed_.Advance(kStepFeeders);
     }
@@ -71,7 +74,7 @@ class SlotWriter {
   const CacheHint hint_;
   uint32_t until_own_;  // slots
   RingPlace next_, landed_;
-  uint32_t issued_ = 0;
+  uint32_t issued_ = 0;  // and not known to have landed
 };
 
 // A computing warp's side.

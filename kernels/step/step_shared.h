@@ -28,7 +28,7 @@ static_assert(kSlots % kStepFeeders == 0);  // SlotWriter
 // At the barrier of a slot that is full: what a warp that copies by itself needs.
 inline constexpr uint32_t kSlotArrivals = 33;
 
-inline constexpr uint32_t kStepScratchBytes = 33 << 10;  // sums of warps, of whatever stage
+inline constexpr uint32_t kStepScratchBytes = 48 << 10;  // sums of warps, of whatever stage
 
 // Where a warp arranges rows of A.
 inline constexpr uint32_t kStepRowsBytes = 2 << 10;

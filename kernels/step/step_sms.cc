@@ -42,8 +42,8 @@ bool StepSms::Wanted(double work) {
                                                           .now_ns = at_work_.last().now_ns});
 }
 
-// A half, a quarter or an eighth where two, three, or five clients are at work: launches of
-// different sizes would leave SMs that none fits.
+// Equal ones. While clients come and go there are launches of two sizes, and some SMs that none
+// fits.
 StepSms::Share StepSms::ShareOfLast() const {
   const bool high = at_work_.last().high;
   int all = sm_count_;
@@ -52,8 +52,7 @@ StepSms::Share StepSms::ShareOfLast() const {
     all = high ? sm_count_ - others_have : others_have;
   }
   const int clients = high ? at_work_.high() : at_work_.clients() - at_work_.high();
-  int shares = 1;
-  while (shares < clients && shares < kMaxShares) shares *= 2;
+  const int shares = std::clamp(clients, 1, kMaxShares);
   // On fewer SMs than an eighth a step takes so long that taking turns is better.
   return {.blocks = std::max(all / shares, std::min(all, sm_count_ / kMaxShares)), .all = all};
 }

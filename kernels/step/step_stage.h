@@ -23,8 +23,11 @@ inline constexpr uint32_t kStepColumnStep = 64;
 // Rows of A at most: as many as a thread's registers hold.
 inline constexpr uint32_t kMaxStepRows = 32;
 // Units of W's product that a block sums up at a time, for a number of rows of A in eights. For
-// each such pass over its units it reads all of A.
-CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) { return row_tiles <= 2 ? 8 : 4; }
+// each such pass over its units it reads all of A. How many are worth their instructions:
+// docs/adr/0029-a-step-is-one-launch.md.
+CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) {
+  return row_tiles == 1 ? 8 : row_tiles == 2 ? 12 : 4;
+}
 
 // Matrices may go from stage to stage by the exchange, as words that are their own flags: readers
 // look at them until they are there, and nobody waits for fences and counts. An element that is not

@@ -25,10 +25,10 @@ __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
 
 // Fills a slot with a unit's rows of W; behind the end of K with zeros. By one thread, which the
 // compiler must know to be the only one: else it makes a loop over lanes of each copy.
-__device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit,
-                                uint32_t k) {
+__device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit, uint32_t k,
+                                uint32_t in_whole_slot) {
   if (!writer.IsNextOwn()) return writer.Pass();
-  const uint32_t to = SharedAddress(writer.Take());
+  const uint32_t to = SharedAddress(writer.Take(in_whole_slot));
   const uint32_t full = writer.full();
   if (Elect().is_leader) {
     const auto* map = reinterpret_cast<const CUtensorMap*>(gemm.w_map);
@@ -56,7 +56,12 @@ __device__ inline void FeedWeights(SlotWriter& writer, const StepGemm& gemm, uin
   for (uint32_t begin = units.begin; begin < units.end; begin += pass) {
     const uint32_t end = min(begin + pass, units.end);
     for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) {
-      for (uint32_t unit = begin; unit < end; ++unit) FeedUnit(writer, gemm, unit, k);
+      const uint32_t columns = gemm.k - k;
+      const uint32_t in_whole_slot = columns > kSlotColumns / 2   ? 1
+                                     : columns > kSlotColumns / 4 ? 2
+                                                                  : 4;
+      for (uint32_t unit = begin; unit < end; ++unit)
+        FeedUnit(writer, gemm, unit, k, in_whole_slot);
     }
   }
 }

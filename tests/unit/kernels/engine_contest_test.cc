@@ -6,12 +6,9 @@
 
 #include <cstdint>
 
-#include "kernels/step/at_work.h"
-
 namespace concert::tests {
 namespace {
 
-using kernels::cuda::AtWork;
 using kernels::cuda::EngineContest;
 
 constexpr int kSessions = 4;
@@ -101,32 +98,6 @@ TEST_F(EngineContestTest, WhoseRunsTakeLongHasAsManyOfThem) {
   EXPECT_EQ(rounds(kRounds), 0);
   EXPECT_EQ(rounds(EngineContest::kRunsBetween * 2 * kRounds), 0);
   EXPECT_EQ(rounds(kRounds), kRounds * kOfRound) << "the next contest";
-}
-
-TEST(AtWorkTest, WhoHasNotBeenSeenForLongIsNotAtWork) {
-  AtWork at_work;
-  at_work.See({.client = 1, .program = true});
-  const uint64_t alone = at_work.company();
-  at_work.See({.client = 2, .program = true, .high = true});
-  EXPECT_EQ(at_work.clients(), 2);
-  EXPECT_TRUE(at_work.classes_differ());
-  EXPECT_TRUE(at_work.only_programs());
-  EXPECT_NE(at_work.company(), alone);
-  EXPECT_EQ(at_work.longest_away(), 1u);
-  at_work.See({.client = 2});
-  EXPECT_EQ(at_work.longest_away(), 2u);
-  EXPECT_FALSE(at_work.only_programs());
-  EXPECT_FALSE(at_work.classes_differ());
-  for (uint64_t i = 1; i < AtWork::kIdleAfter; ++i) {
-    at_work.See({.client = 1, .program = true});
-    EXPECT_EQ(at_work.longest_away(), i);
-    EXPECT_EQ(at_work.clients(), 2);
-  }
-  at_work.See({.client = 1, .program = true});
-  EXPECT_EQ(at_work.longest_away(), 0u);
-  EXPECT_EQ(at_work.clients(), 1);
-  EXPECT_TRUE(at_work.only_programs());
-  EXPECT_EQ(at_work.company(), alone);
 }
 
 }  // namespace

@@ -117,9 +117,12 @@ TEST_F(StepSmsTest, SessionsAtWorkShareTheSms) {
   EXPECT_EQ(Run(0, 0), 132);
   EXPECT_EQ(Run(1, 1), 66);  // behind the first, which has all
   EXPECT_EQ(fake_.awaited.size(), 1u);
-  EXPECT_EQ(Run(2, 2), 33);
-  for (int program = 3; program < 8; ++program) Run(program, program);
-  EXPECT_EQ(launches_.back().blocks, 16);
+  EXPECT_EQ(Run(2, 2), 44);
+  EXPECT_EQ(Run(3, 3), 33);
+  for (int program = 4; program < 6; ++program) Run(program, program);
+  EXPECT_EQ(launches_.back().blocks, 22);
+  for (int program = 6; program < 10; ++program) Run(program, program % 8);
+  EXPECT_EQ(launches_.back().blocks, 16) << "more take turns";
 }
 
 TEST_F(StepSmsTest, BesideSingleOpsOfOthersProgramsAreGraphs) {
