@@ -146,14 +146,14 @@ inline constexpr TransportCurves kTransportCurves = {
         {{.floor_us = 42, .link_share = {0.93, 0.87, 0.83, 0.82, 0.91}, .bytes_per_s_per_sm = 20e9},
          {.floor_us = 25,
           .link_share = {0.88, 0.94, 0.86, 0.84, 0.95},
-          .bytes_per_s_per_sm = 46e9,
+          .bytes_per_s_per_sm = 42e9,
           .small_floor_us = 14,
           .small_bytes = 512 << 10,
           .beside_gemm = 1.1},
          {.floor_us = 42, .bytes_per_s_per_sm = 40e9},
          {.floor_us = 50,
           .link_share = AllKinds(0.93),
-          .bytes_per_s_per_sm = 46e9,
+          .bytes_per_s_per_sm = 42e9,
           .beside_gemm = 1.15}}}};
 
 }  // namespace concert::policies
