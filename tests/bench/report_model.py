@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds what the simulator makes of suite `c3` against what was measured: docs/benchmarks/c3-h100x2-model.md.
+"""Holds what the simulator makes of suite `c3` against what was measured: docs/benchmarks/c3-*-model.md.
 
   tests/bench/report_model.py MEASURED.json MODELLED.json         the table
   tests/bench/report_model.py MEASURED.json --predict PROGRAM --least SHARE
@@ -98,15 +98,17 @@ def table(measured, modelled):
     rows = compare(measured, modelled)
     header = measured["header"]
     return ["# Suite `c3` on the simulator", "",
-            f"`predict_overlap --gpu {gpu_of(measured)}` against {header['gpus']} {header['gpu']}, commit {header['commit'][:12]}, {header['date'][:10]}. "
+            f"`predict_overlap --gpu {gpu_of(measured)} --gpus {header['gpus']}` against {header['gpus']} {header['gpu']}, commit {header['commit'][:12]}, {header['date'][:10]}. "
             "Modelled, but for what is called measured.", "", *summary(rows), *ratios_table(rows), *rows_table(rows)]
 
 
-def predict(program, gpu):
+def predict(program, measured):
+    names = "|".join(entry["name"] for entry in measured["scenarios"])
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "c3.json"
         scenarios = pathlib.Path(__file__).resolve().parent / "scenarios/c3.json"
-        subprocess.run([program, "--gpu", gpu, "--scenarios", scenarios, "--out", out], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([program, "--gpu", gpu_of(measured), "--gpus", str(measured["header"]["gpus"]), "--scenarios", scenarios,
+                        "--filter", f"^({names})$", "--out", out], check=True, stdout=subprocess.DEVNULL)
         return read(out)
 
 
@@ -118,7 +120,7 @@ def main():
     parser.add_argument("--least", type=float, default=0)
     arguments = parser.parse_args()
     measured = read(arguments.measured)
-    modelled = predict(arguments.predict, gpu_of(measured)) if arguments.predict else read(arguments.modelled)
+    modelled = predict(arguments.predict, measured) if arguments.predict else read(arguments.modelled)
     print("\n".join(table(measured, modelled)))
     return 0 if all(count >= arguments.least * of for count, of in agreements(compare(measured, modelled))) else 1
 
