@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -25,13 +24,6 @@ class MeasureCollectivesTest : public GpuTest {
     for (const uint16_t sms : {4, 8, 12}) choices.push_back({Transport::kHybrid, sms});
     choices.push_back({Transport::kCopyEngine, 0});
     return choices;
-  }
-
-  // Every GPU, a rank each.
-  std::vector<int> AllGpus() {
-    std::vector<int> gpus(static_cast<size_t>(node().gpu_count()));
-    std::iota(gpus.begin(), gpus.end(), 0);
-    return gpus;
   }
 
   std::vector<std::unique_ptr<HostMirror>> MemoryOfAll(uint64_t bytes) {

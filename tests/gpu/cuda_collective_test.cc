@@ -2,7 +2,6 @@
 // per GPU.
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "kernels/comm/collective_op.h"
@@ -222,8 +221,7 @@ TEST_F(CollectiveTest, OneGpuFourRanks) { RunAll({0, 0, 0, 0}); }
 
 TEST_F(CollectiveTest, OneRankPerGpu) {
   if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
-  std::vector<int> gpus(node().gpu_count());
-  std::iota(gpus.begin(), gpus.end(), 0);
+  std::vector<int> gpus = AllGpus();
   RunAll(gpus);
   std::reverse(gpus.begin(), gpus.end());
   RunAll(gpus);
@@ -232,8 +230,7 @@ TEST_F(CollectiveTest, OneRankPerGpu) {
 TEST_F(CollectiveTest, EveryTransport) {
   if (node().gpu_count() < 2) GTEST_SKIP() << "needs two GPUs";
   using policies::Transport;
-  std::vector<int> gpus(node().gpu_count());
-  std::iota(gpus.begin(), gpus.end(), 0);
+  const std::vector<int> gpus = AllGpus();
   for (const policies::TransportChoice& choice :
        std::vector<policies::TransportChoice>{{Transport::kCopyEngine, 0},
                                               {Transport::kCopyEngine, 8},

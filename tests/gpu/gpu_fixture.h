@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -182,6 +183,12 @@ class GpuTest : public testing::Test {
   }
   virtual daemon::Node& node() { return *kEnvironment->node_; }
   CudaDevice& device(int gpu = 0) { return static_cast<CudaDevice&>(node().gpu(gpu)); }
+  // Of collectives with a rank on each.
+  std::vector<int> AllGpus() {
+    std::vector<int> gpus(static_cast<size_t>(node().gpu_count()));
+    std::iota(gpus.begin(), gpus.end(), 0);
+    return gpus;
+  }
   ClientProcess& client() { return *kEnvironment->client_; }
 
   // Timeline `index`: one word on a cache line of its own.

@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "client/src/failure.h"
 #include "client/src/handles.h"
 #include "client/src/local/session.h"
 
@@ -33,8 +32,7 @@ class LocalBuffer final : public concert_buffer {
   int Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) override;
   int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) override;
   int Seal(concert_error* error) override {
-    return Fail(error, CONCERT_UNIMPLEMENTED,
-                "sealed buffers need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
+    return FailWithoutDaemon("sealed buffers", "need", error);
   }
 
  private:

@@ -5,7 +5,6 @@
 
 #include "client/src/cuda/api.h"
 #include "client/src/cuda/driver.h"
-#include "client/src/failure.h"
 #include "client/src/local/operands.h"
 #include "proto/ring/messages.h"
 
@@ -60,11 +59,8 @@ const LocalQueue::Kind* LocalQueue::FindKind(uint16_t kind) {
 int LocalQueue::Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
                        concert_error* error) {
   const Kind* kind = FindKind(op.descriptor.kind);
-  if (kind == nullptr) {
-    return Fail(error, CONCERT_UNIMPLEMENTED,
-                "%s needs concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies",
-                concert_op_kind_name(op.descriptor.kind));
-  }
+  if (kind == nullptr)
+    return FailWithoutDaemon(concert_op_kind_name(op.descriptor.kind), "needs", error);
   if (int code = kind->locate(op.descriptor, session_->buffers(), error)) return code;
   if (int code = session_->CheckOpen(error)) return code;
   const cuda::PrimaryContext context(session_->api(), session_->device(gpu_), error);

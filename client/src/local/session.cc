@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -33,6 +32,11 @@ void SayOnce(const char* why, const concert_gpu& gpu) {
 }
 
 }  // namespace
+
+int FailWithoutDaemon(const char* who, const char* needs, concert_error* error) {
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "%s %s concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies", who, needs);
+}
 
 int LocalSession::Open(concert_error* error) {
   if (int code = cuda::LoadApi(&api_, error)) return code;
@@ -164,13 +168,11 @@ void LocalSession::ReleaseQueue(uint32_t index) {
 }
 
 int LocalSession::Join(const concert_join&, concert_communicator**, concert_error* error) {
-  return Fail(error, CONCERT_UNIMPLEMENTED,
-              "communicators need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
+  return FailWithoutDaemon("communicators", "need", error);
 }
 
 int LocalSession::BeginProgram(uint32_t, concert_program**, concert_queue**, concert_error* error) {
-  return Fail(error, CONCERT_UNIMPLEMENTED,
-              "programs need concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies");
+  return FailWithoutDaemon("programs", "need", error);
 }
 
 int LocalSession::CreateUserTimeline(concert_user_timeline** timeline, concert_error* error) {

@@ -22,6 +22,9 @@ namespace concert::client {
 
 inline constexpr uint32_t kLocalSessionId = 1;
 
+// UNIMPLEMENTED, in a sentence that begins with `who` and `needs`, as "programs" and "need".
+int FailWithoutDaemon(const char* who, const char* needs, concert_error* error);
+
 // Timelines of queues and user timelines: host memory that streams wait on and write to.
 struct Timelines {
   concert_timeline queues[CONCERT_MAX_QUEUES];

@@ -25,10 +25,7 @@ class LocalUserTimeline final : public concert_user_timeline {
     return {CONCERT_TIMELINE_ID(kLocalSessionId, index_ | CONCERT_TIMELINE_USER), value};
   }
   int Signal(uint64_t value, concert_error*) override {
-    uint64_t now = LoadAcquire(word_);
-    while (now < value && !__atomic_compare_exchange_n(word_, &now, value, true, __ATOMIC_RELEASE,
-                                                       __ATOMIC_RELAXED)) {
-    }
+    RaiseRelease(word_, value);
     return CONCERT_OK;
   }
   int SignalOnStream(uint64_t value, void* stream, concert_error* error) override {

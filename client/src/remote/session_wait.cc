@@ -213,11 +213,8 @@ void RemoteSession::ReleaseUserTimeline(uint32_t index) {
 
 void RemoteSession::SignalUserTimeline(uint32_t index, uint64_t value) {
   uint64_t* word = regions_.user_timeline(index);
-  uint64_t now = LoadAcquire(word);
   // Release: what the caller wrote before comes before the signal.
-  while (now < value && !__atomic_compare_exchange_n(word, &now, value, /*weak=*/true,
-                                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-  }
+  RaiseRelease(word, value);
   // Full fence: Dekker pair with Sleep().
   FullFence();
   if (LoadAcquire(&user_waiters_[index]) != 0) Futex(word, FUTEX_WAKE, INT_MAX, nullptr);

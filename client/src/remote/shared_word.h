@@ -18,6 +18,14 @@ void StoreRelease(T* word, T value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+// To `value` unless it is there already. Release.
+inline void RaiseRelease(uint64_t* word, uint64_t value) {
+  uint64_t now = LoadAcquire(word);
+  while (now < value && !__atomic_compare_exchange_n(word, &now, value, /*weak=*/true,
+                                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  }
+}
+
 // Orders an earlier store before a later load: the client's half of both Dekker pairs of
 // ring_abi.h.
 inline void FullFence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
