@@ -122,11 +122,12 @@ Received Receive(int socket, Packet& packet) {
                                                                 : Received::kOver;
 }
 
-std::optional<uint16_t> NextType(int socket) {
+Received NextType(int socket, uint16_t& type) {
   concert_control_header header{};
   const ssize_t size = recv(socket, &header, sizeof(header), MSG_DONTWAIT | MSG_PEEK);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
-  return size == sizeof(header) ? header.type : 0;
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Received::kNothing;
+  type = header.type;
+  return size == sizeof(header) ? Received::kPacket : Received::kOver;
 }
 
 bool Reply(int socket, const Packet& request, const absl::Status& status,

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,9 +42,10 @@ enum class Received {
   kOver,     // the client is gone or does not speak the protocol
 };
 Received Receive(int socket, Packet& packet);
-// The type of the next packet, which stays where it is; 0 if its header is not whole or the client
-// is gone. None: nothing to read now.
-std::optional<uint16_t> NextType(int socket);
+// `type` is that of the next packet, which stays where it is and is what Receive gets next. Over is
+// final, even where a later look would find packets: a client that leaves replies unread is seen to
+// be gone (ECONNRESET) once, and before what it sent.
+Received NextType(int socket, uint16_t& type);
 
 // Fills in `head` as the answer to `request` and sends it as the first of `bytes` bytes. False if
 // the client does not take it.

@@ -36,9 +36,12 @@ void Server::HandleReadable(Session& session) {
   if (session.awaits_errand || session.errand != nullptr) return Close(session, {});
   for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
        ++i) {
-    const std::optional<uint16_t> type = NextType(session.socket.get());
-    if (!type.has_value()) return;  // what comes now may be one that takes long
-    if (MayTakeLong(*type)) return AwaitErrand(session);
+    // Nothing is received that has not been looked at: it may be one that takes long.
+    uint16_t type;
+    const Received next = NextType(session.socket.get(), type);
+    if (next == Received::kNothing) return;
+    if (next == Received::kOver) return Close(session, {});
+    if (MayTakeLong(type)) return AwaitErrand(session);
     if (!HandleNext(session)) return;
   }
 }

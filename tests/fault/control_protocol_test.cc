@@ -196,6 +196,23 @@ TEST_F(ControlProtocolTest, AClientThatNeverReadsItsRepliesLosesItsSession) {
   EXPECT_LT(sent, 1'000'000);
 }
 
+// Each leaves requests that take long and replies to others, beside those of the next.
+TEST_F(ControlProtocolTest, ClientsThatGoInTheMiddleOfRequestsAreClosed) {
+  auto request = RawClient::Make<concert_allocate_buffer>(CONCERT_CONTROL_ALLOCATE_BUFFER);
+  request.bytes = 4096;
+  for (int round = 0; round < 300; ++round) {
+    std::array<std::unique_ptr<RawClient>, 3> clients;
+    for (auto& client : clients) {
+      ASSERT_TRUE(Eventually([&] {  // those of the last round may be there still
+        client = std::make_unique<RawClient>(daemon_.socket());
+        return client->Hello();
+      }));
+      for (int sent = 0; sent < 8; ++sent) client->Send(request);
+    }
+  }
+  EXPECT_TRUE(healthy_->Progresses());
+}
+
 TEST_F(ControlProtocolTest, FourThousandConnections) {
   rlimit limit{}, raised{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -139,10 +139,10 @@ class Daemon:
 
     def memory_mb(self):
         """Resident memory: its own, and what it shares with clients. Pages of program files, which the kernel drops
-        and reads again as it likes, are left out."""
+        and reads again as it likes, are left out. None of one that is ending."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         kib = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.endswith(" kB")}
-        return kib["RssAnon"] / 1024, kib["RssShmem"] / 1024
+        return kib.get("RssAnon", 0) / 1024, kib.get("RssShmem", 0) / 1024
 
     def address_space_bytes(self):
         return int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
