@@ -269,6 +269,13 @@ int concert_program_binding(concert_program* program, uint64_t bytes, concert_bu
   return Guard(error, [&] { return program->AddSlot(CONCERT_SLOT_BINDING, bytes, buffer, error); });
 }
 
+int concert_program_rows(concert_program* program, const uint32_t* rows, uint32_t count,
+                         concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(program);
+  CONCERT_REQUIRE(rows);
+  return Guard(error, [&] { return program->SetRows({rows, count}, error); });
+}
+
 int concert_program_end(concert_program* program, concert_error* error) {
   CONCERT_REQUIRE_HANDLE(program);
   return Guard(error, [&] { return program->End(error); });

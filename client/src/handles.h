@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "client/src/encode/encoded_op.h"
 #include "client/src/fork.h"
@@ -76,9 +77,15 @@ struct concert_program {
   // `role`: concert_slot_role.
   virtual int AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
                       concert_error* error) = 0;
+  // Ascending, the last as ops have it.
+  virtual int SetRows(std::span<const uint32_t> rows, concert_error* error) = 0;
   virtual int End(concert_error* error) = 0;
 
-  uint32_t id = 0;  // what descriptors carry; 0: not registered
+  struct Registered {
+    uint32_t rows;  // at most; 0 if SetRows was not called
+    uint32_t id;    // what descriptors carry
+  };
+  std::vector<Registered> registered;  // by rows; empty before End
   const concert_session* session = nullptr;
   const concert::client::Origin origin{};
 };

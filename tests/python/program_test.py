@@ -44,6 +44,24 @@ def test_a_run_may_be_kept_and_submitted_again(session, queue, layer):
     np.testing.assert_allclose(tensor.read(), (once @ w.T) * once, rtol=1e-4)
 
 
+def test_a_run_may_have_fewer_rows(session, queue):
+    program = session.program()
+    x, y = program.binding((4, 8), "fp32"), program.binding((4, 8), "fp32")
+    program.queue.multiply(x, x, y)
+    program.rows(4, 1, 2)
+    program.end()
+    numbers_in = numbers(4, 8)
+    given = session.array(numbers_in)
+    for rows, computed in ((0, 4), (1, 1), (2, 2), (3, 4)):
+        result = session.zeros((4, 8), "fp32")
+        queue.run(program, given, result, rows=rows).wait()
+        wanted = numbers_in * numbers_in
+        wanted[computed:] = 0
+        np.testing.assert_allclose(result.read(), wanted, rtol=1e-5)
+    with pytest.raises(concert.InvalidArgument, match="rows is 5; the program has at most 4"):
+        queue.run(program, given, given, rows=5)
+
+
 def test_a_closed_program_cannot_be_run(session, queue, layer):
     program, _ = layer
     x = session.zeros((4, 8), "fp32")

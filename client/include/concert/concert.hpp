@@ -479,10 +479,11 @@ struct SubmitOptions {
 // An ordered line of ops. One thread at a time.
 class Program;
 
-// One run of a program: a slice for each of its bindings.
+// One run of a program: a slice for each of its bindings, and how many of its rows; 0: all.
 struct RunOp {
   const Program& program;
   std::vector<Slice> bindings{};
+  uint32_t rows = 0;
 };
 
 class Queue {
@@ -733,6 +734,13 @@ class Program {
   Queue& queue() { return queue_; }
   Result<Buffer> Arena(uint64_t bytes) const { return Slot(concert_program_arena, bytes); }
   Result<Buffer> Binding(uint64_t bytes) const { return Slot(concert_program_binding, bytes); }
+  // See concert_program_rows.
+  Status Rows(const std::vector<uint32_t>& rows) const {
+    concert_error error;
+    const auto count = static_cast<uint32_t>(rows.size());
+    if (concert_program_rows(get(), rows.data(), count, &error) != CONCERT_OK) return Status(error);
+    return {};
+  }
   Status End() const {
     concert_error error;
     if (concert_program_end(get(), &error) != CONCERT_OK) return Status(error);
@@ -762,6 +770,7 @@ inline Ticket Queue::Run(const RunOp& op, const SubmitOptions& options) {
   run.binding_count = static_cast<uint32_t>(bindings.size());
   run.program = op.program.get();
   run.bindings = bindings.data();
+  run.rows = op.rows;
   return Submit(concert_submit_run, run, options);
 }
 

@@ -34,6 +34,18 @@ CONCERT_API int concert_program_arena(concert_program* program, uint64_t bytes,
 CONCERT_API int concert_program_binding(concert_program* program, uint64_t bytes,
                                         concert_buffer** buffer, concert_error* error);
 
+#define CONCERT_ROW_COUNTS_MAX 8 /* of a program */
+
+/* Lets runs have fewer rows than were recorded, as a server's batch has from step to step: `rows`
+ * are `count` numbers, fewest first, of which the last is that of the ops, and
+ * concert_program_end registers what was recorded for each. An op whose number of rows is another
+ * (m of a GEMM, tokens of a prefill) is the same in all, and so are copies, of which the slots that
+ * they read must be written for the fewest rows, too. Each number counts as a program, with ops and
+ * an arena. INVALID_ARGUMENT: no ascending numbers from 1, or more than CONCERT_ROW_COUNTS_MAX.
+ * Since 1.4. */
+CONCERT_API int concert_program_rows(concert_program* program, const uint32_t* rows, uint32_t count,
+                                     concert_error* error);
+
 /* Registers what was recorded; from then on it can be run and not be changed. An error names the op
  * that is wrong, by its place, from 0, and why; what was recorded stays as it is.
  * RESOURCE_EXHAUSTED: the arena does not fit, the session has 256 programs, or the user's have more
@@ -49,6 +61,11 @@ typedef struct concert_run {
   uint32_t binding_count; /* as many as the program has */
   concert_program* program;
   const concert_slice* bindings;
+  /* How many of the rows there are; 0: all. What runs is the program for the next number of
+   * concert_program_rows that is as large: rows beyond `rows` and below that one are padding (a
+   * slot of -1, a length of 0), and those beyond it are neither read nor written. Since 1.4. */
+  uint32_t rows;
+  uint32_t reserved; /* not read */
 } concert_run;
 
 /* One run, as any other op: on a queue of the program's GPU, ordered by queues and waits. Two runs

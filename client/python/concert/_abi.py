@@ -29,6 +29,7 @@ RMS_NORM_CAST_FIRST = 1
 GATED_INTERLEAVED = 1
 ROPE_INTERLEAVED = 1
 BINDINGS_MAX = 10
+ROW_COUNTS_MAX = 8
 
 
 class Code(IntEnum):
@@ -496,6 +497,8 @@ class concert_run(Structure):
         ("binding_count", c_uint32),
         ("program", c_void_p),
         ("bindings", POINTER(concert_slice)),
+        ("rows", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -525,7 +528,7 @@ PACK_FORMATS = {
     "concert_advance": "@IIIIIPQPQ",
     "concert_quantize": "@IIIIPQPQPQQQ",
     "concert_sample": "@IIIIIIffIQPQPQPQPQPQPQPQQ",
-    "concert_run": "@IIPP",
+    "concert_run": "@IIPPII",
 }
 
 # Result and arguments of every function.
@@ -818,6 +821,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_void_p,
         c_uint64,
         POINTER(c_void_p),
+        POINTER(concert_error),
+    ]),
+    "concert_program_rows": (c_int, [
+        c_void_p,
+        POINTER(c_uint32),
+        c_uint32,
         POINTER(concert_error),
     ]),
     "concert_program_end": (c_int, [

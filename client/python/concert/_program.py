@@ -51,6 +51,13 @@ class Program(Owner):
         self._bindings.append(tensor)
         return tensor
 
+    def rows(self, *rows: int) -> None:
+        """Lets runs have fewer rows than are recorded: each of these numbers, the largest of which
+        ops have, is registered by end() as a program of its own. Other ops are the same in all."""
+        numbers = sorted(_unsigned("a number of rows", number, 32) for number in rows)
+        call("concert_program_rows", self._handle.check(),
+             (ctypes.c_uint32 * max(len(numbers), 1))(*numbers), len(numbers))
+
     def end(self) -> None:
         """Registers it. An Error names the op that is wrong by its place, from 0, and why."""
         call("concert_program_end", self._handle.check())
@@ -68,12 +75,15 @@ class Program(Owner):
 class Run(Op):
     """One run of a program with a tensor for each of its bindings, of their shapes and dtypes.
 
+    rows: how many of its rows there are, if it was given numbers of them (Program.rows); 0: all.
+    Those behind them up to the next of these numbers are padding, and others are left alone.
+
     InvalidArgument: too few, too many, or others than the program has.
     """
 
     __slots__ = ("_bindings",)
 
-    def __init__(self, program: Program, *bindings: Tensor) -> None:
+    def __init__(self, program: Program, *bindings: Tensor, rows: int = 0) -> None:
         wanted = program._bindings
         if len(bindings) != len(wanted):
             raise InvalidArgument(f"{len(bindings)} bindings are given; the program has "
@@ -91,5 +101,6 @@ class Run(Op):
         self._set_struct(
             _abi.concert_run(struct_size=ctypes.sizeof(_abi.concert_run),
                              binding_count=len(wanted), program=handles[0],
-                             bindings=ctypes.cast(slices, ctypes.POINTER(_abi.concert_slice))),
+                             bindings=ctypes.cast(slices, ctypes.POINTER(_abi.concert_slice)),
+                             rows=_unsigned("rows", rows, 32)),
             handles)

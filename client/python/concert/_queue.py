@@ -263,10 +263,11 @@ class Queue(Owner):
         """Submits a Copy of `src` to `dst`."""
         return self.submit(Copy(src, dst), waits, deadline_ns)
 
-    def run(self, program: Program, *bindings: Tensor, waits: Iterable[Wait] = (),
+    def run(self, program: Program, *bindings: Tensor, rows: int = 0, waits: Iterable[Wait] = (),
             deadline_ns: int = 0) -> Ticket:
-        """One run of the program, with a tensor for each of its bindings."""
-        return self.submit(Run(program, *bindings), waits, deadline_ns)
+        """One run of the program, with a tensor for each of its bindings and, if it has numbers of
+        rows (Program.rows), how many there are; 0: all."""
+        return self.submit(Run(program, *bindings, rows=rows), waits, deadline_ns)
 
     def all_reduce(self, communicator: Communicator, src: Tensor, dst: Tensor | None = None, *,
                    reduction: Reduction = Reduction.SUM, waits: Iterable[Wait] = ()) -> Ticket:

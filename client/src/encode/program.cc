@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "client/src/encode/fields.h"
 #include "client/src/encode/submit.h"
 
@@ -14,11 +17,32 @@ int CheckRun(const concert_run& run, concert_error* error) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "bindings is NULL but binding_count is %u",
                 run.binding_count);
   }
-  if (run.program->id == 0) {
+  if (run.program->registered.empty()) {
     return Fail(error, CONCERT_FAILED_PRECONDITION,
                 "the program is not registered; call concert_program_end first");
   }
   return CONCERT_OK;
+}
+
+// REQUIRES: the program is registered.
+int ChooseRows(const concert_run& run, uint32_t* program, concert_error* error) {
+  const std::vector<concert_program::Registered>& made = run.program->registered;
+  const auto chosen =
+      run.rows == 0 ? made.end() - 1 : std::find_if(made.begin(), made.end(), [&](const auto& one) {
+        return one.rows >= run.rows;
+      });
+  if (chosen != made.end()) {
+    *program = chosen->id;
+    return CONCERT_OK;
+  }
+  if (made.back().rows == 0) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT,
+                "rows is %u, but the program runs with all of its rows only; call "
+                "concert_program_rows before concert_program_end, or leave it 0",
+                run.rows);
+  }
+  return Fail(error, CONCERT_INVALID_ARGUMENT, "rows is %u; the program has at most %u", run.rows,
+              made.back().rows);
 }
 
 int Encode(const concert_run& run, EncodedOp* to, concert_error* error) {
@@ -28,7 +52,7 @@ int Encode(const concert_run& run, EncodedOp* to, concert_error* error) {
   to->features = CONCERT_FEATURE_PROGRAMS;
   to->needs = "programs";
   concert_program_body& body = to->descriptor.body.program;
-  body.program = run.program->id;
+  if (int code = ChooseRows(run, &body.program, error)) return code;
   body.binding_count = run.binding_count;
   for (uint32_t i = 0; i < run.binding_count; ++i) {
     if (int code = CheckOrigins({&run.bindings[i]}, error)) return code;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/src/failure.h"
+#include "client/src/remote/program_rows.h"
 
 namespace concert::client {
 namespace {
@@ -102,12 +103,17 @@ int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
   return CONCERT_OK;
 }
 
-RemoteProgram::~RemoteProgram() {
-  if (id == 0) return;
-  concert_release_buffer request{};
-  request.buffer = id;
-  concert_control_reply reply;
-  session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+RemoteProgram::~RemoteProgram() { Release(); }
+
+void RemoteProgram::Release() {
+  for (const Registered& one : registered) {
+    concert_release_buffer request{};
+    request.buffer = one.id;
+    concert_control_reply reply;
+    session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr,
+                             nullptr);
+  }
+  registered.clear();
 }
 
 int RemoteProgram::AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
@@ -122,9 +128,52 @@ int RemoteProgram::AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffe
   return CONCERT_OK;
 }
 
+int RemoteProgram::SetRows(std::span<const uint32_t> rows, concert_error* error) {
+  if (recording_->ended) return FailEnded(error);
+  if (rows.empty() || rows.size() > CONCERT_ROW_COUNTS_MAX) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT, "count is %zu; it must be 1 to %d", rows.size(),
+                CONCERT_ROW_COUNTS_MAX);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const uint32_t least = i == 0 ? 1 : rows[i - 1] + 1;
+    if (rows[i] < least) {
+      return Fail(error, CONCERT_INVALID_ARGUMENT,
+                  "rows[%zu] is %u; it must be %u at least: numbers ascend", i, rows[i], least);
+    }
+  }
+  recording_->rows.assign(rows.begin(), rows.end());
+  return CONCERT_OK;
+}
+
 int RemoteProgram::End(concert_error* error) {
   if (recording_->ended) return FailEnded(error);
-  const UniqueFd file = ProgramFile(recording_->slots, recording_->ops);
+  if (recording_->rows.empty()) {
+    if (int code = Register(0, recording_->ops, error)) return code;
+  } else if (int code = RegisterEachRows(error)) {
+    Release();
+    return code;
+  }
+  *recording_ = {.slots = {}, .ops = {}, .rows = {}, .ended = true};
+  return CONCERT_OK;
+}
+
+int RemoteProgram::RegisterEachRows(concert_error* error) {
+  const uint32_t recorded = recording_->rows.back();
+  if (!AnyHasRows(recording_->ops, recorded)) {
+    return Fail(error, CONCERT_INVALID_ARGUMENT,
+                "the program is to have up to %u rows, but no op has so many", recorded);
+  }
+  for (const uint32_t rows : recording_->rows) {
+    concert_error why{};
+    const int code = Register(rows, WithRows(recording_->ops, recorded, rows), &why);
+    if (code != CONCERT_OK) return Fail(error, code, "for %u rows: %s", rows, why.message);
+  }
+  return CONCERT_OK;
+}
+
+int RemoteProgram::Register(uint32_t rows, std::span<const concert_descriptor> ops,
+                            concert_error* error) {
+  const UniqueFd file = ProgramFile(recording_->slots, ops);
   if (!file) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot write the program to a memfd: %s",
                 strerror(errno));
@@ -132,14 +181,13 @@ int RemoteProgram::End(concert_error* error) {
   concert_create_program request{};
   request.gpu = gpu_;
   request.slot_count = static_cast<uint32_t>(recording_->slots.size());
-  request.op_count = static_cast<uint32_t>(recording_->ops.size());
+  request.op_count = static_cast<uint32_t>(ops.size());
   concert_program_reply reply;
   if (int code = session_->CallForRoom(CONCERT_CONTROL_CREATE_PROGRAM, &request, &reply, file.get(),
                                        nullptr, error)) {
     return code;
   }
-  id = reply.program;
-  *recording_ = {.slots = {}, .ops = {}, .ended = true};
+  registered.push_back({rows, reply.program});
   return CONCERT_OK;
 }
 

@@ -19,6 +19,7 @@ namespace concert::client {
 struct Recording {
   std::vector<concert_program_slot> slots;
   std::vector<concert_descriptor> ops;
+  std::vector<uint32_t> rows;  // ascending, the last that of ops; empty: they are what they are
   bool ended = false;
 };
 
@@ -34,6 +35,7 @@ class RemoteProgram final : public concert_program {
 
   int AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
               concert_error* error) override;
+  int SetRows(std::span<const uint32_t> rows, concert_error* error) override;
   int End(concert_error* error) override;
 
  private:
@@ -41,6 +43,10 @@ class RemoteProgram final : public concert_program {
       : session_(std::move(session)), gpu_(gpu) {
     concert_program::session = session_.get();
   }
+  int Register(uint32_t rows, std::span<const concert_descriptor> ops, concert_error* error);
+  // What was recorded, for each number of its rows.
+  int RegisterEachRows(concert_error* error);
+  void Release();
 
   const std::shared_ptr<RemoteSession> session_;
   const uint32_t gpu_;

@@ -19,6 +19,7 @@ struct concert_advance_body {
 };
 
 static_assert(sizeof(struct concert_advance_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_advance_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_advance_body, counter_max, 4);
 CONCERT_ABI_ASSERT(concert_advance_body, counters, 8);
 CONCERT_ABI_ASSERT(concert_advance_body, slots, 24);

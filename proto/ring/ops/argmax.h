@@ -18,6 +18,7 @@ struct concert_argmax_body {
 };
 
 static_assert(sizeof(struct concert_argmax_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_argmax_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_argmax_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_argmax_body, x, 8);
 CONCERT_ABI_ASSERT(concert_argmax_body, indices, 24);

@@ -29,6 +29,7 @@ struct concert_attention_decode_body {
 };
 
 static_assert(sizeof(struct concert_attention_decode_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_attention_decode_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, q_heads, 8);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, q, 16);
 CONCERT_ABI_ASSERT(concert_attention_decode_body, lengths, 48);

@@ -29,6 +29,7 @@ struct concert_attention_prefill_body {
 };
 
 static_assert(sizeof(struct concert_attention_prefill_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_attention_prefill_body, tokens, 0);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, q_heads, 8);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, q, 16);
 CONCERT_ABI_ASSERT(concert_attention_prefill_body, query_starts, 32);

@@ -25,6 +25,7 @@ struct concert_elementwise_body {
 };
 
 static_assert(sizeof(struct concert_elementwise_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_elementwise_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_elementwise_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_elementwise_body, x, 8);
 CONCERT_ABI_ASSERT(concert_elementwise_body, out, 40);

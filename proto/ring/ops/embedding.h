@@ -20,6 +20,7 @@ struct concert_embedding_body {
 };
 
 static_assert(sizeof(struct concert_embedding_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_embedding_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_embedding_body, vocabulary, 8);
 CONCERT_ABI_ASSERT(concert_embedding_body, ids, 16);
 CONCERT_ABI_ASSERT(concert_embedding_body, out, 48);

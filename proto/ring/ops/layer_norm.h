@@ -19,6 +19,7 @@ struct concert_layer_norm_body {
 };
 
 static_assert(sizeof(struct concert_layer_norm_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_layer_norm_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_layer_norm_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_layer_norm_body, x, 8);
 CONCERT_ABI_ASSERT(concert_layer_norm_body, bias, 56);

@@ -22,6 +22,7 @@ struct concert_quantize_body {
 };
 
 static_assert(sizeof(struct concert_quantize_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_quantize_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_quantize_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_quantize_body, x, 8);
 CONCERT_ABI_ASSERT(concert_quantize_body, out, 24);

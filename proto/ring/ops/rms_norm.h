@@ -25,6 +25,7 @@ struct concert_rms_norm_body {
 };
 
 static_assert(sizeof(struct concert_rms_norm_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_rms_norm_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_rms_norm_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_rms_norm_body, x, 8);
 CONCERT_ABI_ASSERT(concert_rms_norm_body, residual, 24);

@@ -34,6 +34,7 @@ struct concert_rope_append_body {
 };
 
 static_assert(sizeof(struct concert_rope_append_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_rope_append_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_rope_append_body, q_heads, 8);
 CONCERT_ABI_ASSERT(concert_rope_append_body, q, 16);
 CONCERT_ABI_ASSERT(concert_rope_append_body, positions, 64);

@@ -35,6 +35,7 @@ struct concert_sample_body {
 };
 
 static_assert(sizeof(struct concert_sample_body) == CONCERT_BODY_BYTES, "ABI");
+CONCERT_ABI_ASSERT(concert_sample_body, rows, 0);
 CONCERT_ABI_ASSERT(concert_sample_body, columns, 4);
 CONCERT_ABI_ASSERT(concert_sample_body, x, 8);
 CONCERT_ABI_ASSERT(concert_sample_body, temperatures, 40);
