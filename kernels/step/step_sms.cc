@@ -88,6 +88,24 @@ void StepSms::ForgetEnded() {
   for (Launch& launch : launches_) launch.behind &= ~ended;  // their places are for others
 }
 
+// What is behind the last is behind those before it. For others they all end with it, which is
+// later than they do: only where places run out.
+void StepSms::JoinFollowing() {
+  for (Launch& before : launches_) {
+    const auto follows = [&](const Launch& after) {
+      return after.blocks != 0 && after.order > before.order && after.stream == before.stream &&
+             after.program == before.program && after.high == before.high;
+    };
+    const auto after = std::find_if(launches_.begin(), launches_.end(), follows);
+    if (before.blocks == 0 || after == launches_.end()) continue;
+    after->blocks = std::max(after->blocks, before.blocks);
+    after->class_blocks = std::max(after->class_blocks, before.class_blocks);
+    before.blocks = 0;
+    const Launches gone = Launches{1} << (&before - launches_.data());
+    for (Launch& launch : launches_) launch.behind &= ~gone;  // its place is for others
+  }
+}
+
 StepSms::Launches StepSms::UpTo(int launch) const {
   Launches launches = 0;
   for (Launches left = Left(); left != 0; left &= left - 1) {
@@ -151,6 +169,7 @@ absl::Status StepSms::GoBehind(int launch, CUstream stream, Launches& behind) {
 // so that what holds here for it and them holds for all of them.
 absl::StatusOr<int> StepSms::Take(const void* program, CUstream stream, int most) {
   if (!HasFreePlace()) ForgetEnded();
+  if (!HasFreePlace()) JoinFollowing();
   if (!HasFreePlace()) return 0;
   taken_behind_ = 0;
   for (Launches left = Left(); left != 0; left &= left - 1) {

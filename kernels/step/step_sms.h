@@ -26,7 +26,8 @@ namespace concert::kernels::cuda {
 // The dispatcher's.
 class StepSms {
  public:
-  static constexpr size_t kMaxLaunches = 32;  // that have not ended
+  // That have not ended; those of one program on one stream may be one.
+  static constexpr size_t kMaxLaunches = 32;
   static constexpr int kMaxShares = 8;  // an eighth of the SMs is the least that a launch gets
 
   StepSms() = default;
@@ -78,6 +79,8 @@ class StepSms {
   Share ShareOfLast() const;
   bool HasFreePlace() const;
   void ForgetEnded();
+  // Where launches of one program follow one another on a stream, keeps the last for all of them.
+  void JoinFollowing();
   // That are not known to have ended; of them those of the high class, or all others; and this one
   // with all before it on its stream.
   Launches Left() const;

@@ -241,6 +241,7 @@ CUresult CreateEvent(CUevent* event, unsigned) {
 CUresult DestroyEvent(CUevent) { return CUDA_SUCCESS; }
 CUresult RecordEvent(CUevent event, CUstream) {
   g_fake->unfinished.insert(event);
+  g_fake->recorded = event;
   return CUDA_SUCCESS;
 }
 CUresult WaitEvent(CUstream, CUevent event, unsigned) {

@@ -84,6 +84,7 @@ class FakeCuda {
   std::vector<kernels::cuda::SumsArgs> epilogues_of_sums;
   std::vector<kernels::GemmArgs> fallbacks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
+  CUevent recorded = nullptr;    // the last
   std::vector<CUevent> awaited;  // by streams
   int events_queried = 0;
   std::vector<uint64_t> device;  // where cuMemAlloc's memory really is

@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/support/seed.h"
@@ -29,7 +30,7 @@ struct Launched {
   CUstream stream = nullptr;
   int blocks = 0;
   bool high = false;
-  CUevent end = nullptr;
+  CUevent end = nullptr;    // what says so, if anything still does
   std::set<size_t> behind;  // launches, all of them
   bool ended = false;
 };
@@ -69,10 +70,10 @@ class StepSmsTest : public testing::Test {
       launch.behind.insert(i);
       launch.behind.insert(other.behind.begin(), other.behind.end());
     }
-    const std::set<CUevent> before = fake_.unfinished;
     EXPECT_TRUE(sms_.Launched(its, *blocks, on).ok());
-    for (CUevent event : fake_.unfinished) {
-      if (!before.contains(event)) launch.end = event;
+    launch.end = fake_.recorded;
+    for (Launched& other : launches_) {
+      if (other.end == launch.end) other.end = nullptr;  // nobody can wait for it any more
     }
     launches_.push_back(launch);
     return *blocks;
@@ -80,7 +81,7 @@ class StepSmsTest : public testing::Test {
 
   void End(size_t launch) {
     launches_[launch].ended = true;
-    fake_.unfinished.erase(launches_[launch].end);
+    fake_.unfinished.erase(std::exchange(launches_[launch].end, nullptr));
   }
 
   // That a GPU may have at once now, of all launches or of one class: all that has not ended and
@@ -201,10 +202,29 @@ TEST_F(StepSmsTest, BesideWhatComputesItHasHalf) {
 
 TEST_F(StepSmsTest, ThereIsAnEndToWhatMayBeUnderWay) {
   Open(ProgramEngine::kStep);
-  for (size_t i = 0; i < StepSms::kMaxLaunches; ++i) EXPECT_EQ(Run(0, 0), 132) << i;
-  EXPECT_EQ(Run(0, 0), 0);
+  for (size_t i = 0; i < StepSms::kMaxLaunches; ++i)
+    EXPECT_GT(Run(static_cast<int>(i % 16), static_cast<int>(i / 16)), 0) << i;
+  EXPECT_EQ(Run(0, 2), 0);
   End(0);
+  EXPECT_GT(Run(0, 2), 0);
+}
+
+// They follow one another on its stream, and one knows of all before it whether they have ended.
+TEST_F(StepSmsTest, OneSessionMayHaveAnyNumberUnderWay) {
+  Open(ProgramEngine::kStep);
+  for (size_t i = 0; i < 10 * StepSms::kMaxLaunches; ++i) ASSERT_EQ(Run(0, 0), 132) << i;
+  EXPECT_TRUE(fake_.awaited.empty());
+  EXPECT_EQ(Run(1, 1), 66);
+  EXPECT_EQ(BlocksOnGpu(), 132) << "behind the last of the other";
+  EXPECT_EQ(launches_.back().behind.size(), launches_.size() - 1);
+}
+
+TEST_F(StepSmsTest, ManyUnderWayTakeWhatTheLargestOfThemTakes) {
+  Open(ProgramEngine::kStep);
   EXPECT_EQ(Run(0, 0), 132);
+  for (size_t i = 0; i < 2 * StepSms::kMaxLaunches; ++i) ASSERT_EQ(Run(0, 0, 16), 16) << i;
+  EXPECT_EQ(Run(1, 1), 66);
+  EXPECT_EQ(BlocksOnGpu(), 132) << "the first of the other has not ended";
 }
 
 // Each question takes microseconds: one run in 32 used to ask 32.
@@ -242,8 +262,9 @@ TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
   Open(ProgramEngine::kStep);
   for (int turn = 0; turn < 3000; ++turn) {
+    const uint32_t slow = turn < 1500 ? 4 : 40;  // so that places run out
     for (size_t i = 0; i < launches_.size(); ++i) {
-      if (random() % 4 == 0 && CanRun(launches_[i])) End(i);
+      if (random() % slow == 0 && CanRun(launches_[i])) End(i);
     }
     ASSERT_LE(BlocksOnGpu(), kSmCount);
     const int at_work = 1 + turn / 100 % 10;
