@@ -21,6 +21,8 @@ class DirectBindings {
 
   explicit DirectBindings(const Program& program);
 
+  // Whether any run's may.
+  bool possible() const { return !never_; }
   // `given`: one address for each of the program's bindings. Takes less than a microsecond.
   bool Allow(std::span<const Address> given) const;
 

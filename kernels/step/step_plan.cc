@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/op_table.h"
+#include "kernels/step/direct_bindings.h"
 #include "kernels/step/step_draft.h"
 
 namespace concert::kernels {
@@ -307,8 +308,10 @@ std::vector<Program::Stage> StagesOf(const Program& program, const StepPlan& pla
   for (const PlannedStage& stage : plan.stages) {
     if (stage.kind == StageKind::kGemm) rows = std::max(rows, stage.gemm.m);
   }
+  const bool direct = DirectBindings(program).possible();
   std::vector<Program::Stage> stages;
   for (const PlannedStage& stage : plan.stages) {
+    if (direct && stage.ops.empty()) continue;
     stages.push_back({.what = TextOf(stage,
                                      [&](std::string* out, uint32_t op) {
                                        out->append(concert_op_kind_name(program.ops[op].kind));

@@ -55,7 +55,8 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
 // "gemm 3 <- rope_append 4": an op and what was folded into it, for who looks on.
 std::string DescribeStage(const Program& program, const PlannedStage& stage);
 // The same of all stages, by kinds alone ("gemm <- rope_append"), with what they cost, and in their
-// order: what a program that the step kernel runs has as Program::stages.
+// order: what a program that the step kernel runs has as Program::stages. Without those that copy
+// bindings, unless every run needs them.
 std::vector<Program::Stage> StagesOf(const Program& program, const StepPlan& plan);
 
 }  // namespace concert::kernels

@@ -65,5 +65,20 @@ TEST_F(DirectBindingsTest, OperandsNeedTheirAlignment) {
   EXPECT_TRUE(Allows(kElsewhere + 16, kElsewhere + 2 * bytes_));
 }
 
+TEST_F(DirectBindingsTest, TensorMapsHaveAddressesOfCaches) {
+  EXPECT_TRUE(DirectBindings(*program_).possible());
+  const StepModel model;
+  StepRecorder recorder(model, kStepMemory);
+  const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
+  const uint32_t cache = recorder.Slot(kMiB, /*binding=*/true);
+  concert_attention_decode_body& body =
+      recorder.Attend(heads, recorder.Slot(model.q_heads * model.dim));
+  body.cache.k = {cache, 0, 0}, body.cache.v = {cache, 0, kMiB};
+  recorder.PlaceArena();
+  const DirectBindings bindings(*recorder.Bind(kArena));
+  EXPECT_FALSE(bindings.possible());
+  EXPECT_FALSE(bindings.Allow(std::vector<Address>{kElsewhere, kElsewhere + 64 * kMiB}));
+}
+
 }  // namespace
 }  // namespace concert::kernels
