@@ -20,7 +20,7 @@ struct ProgramCostConstants {
   double graph_link_us = 0.72;
   // Of a pass of a stage: until a block has what the others have made, and from its sums until
   // those can be seen. Measured: 1.5 and 0.4, of which some is StageWork::read_by_all_bytes.
-  double step_pass_us = 1.07;
+  double step_pass_us = 1.10;
   // Of hbm_bytes_per_s, what stages reach, whose loads run ahead of them: all. Eight clients of
   // hidden 2048 moved 2.95 TB/s on an H100, whose memory is taken for 2.88.
   double step_hbm_share = 1.0;

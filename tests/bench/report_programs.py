@@ -26,7 +26,7 @@ SCENARIOS = ROOT / "tests/bench/scenarios/steps.json"
 SOURCES = {
     "steps-h100": "[steps-h100](steps-h100.json)", "steps-h200": "[steps-h200](steps-h200.json)",
     "whole": "[README](README.md#whole-steps)", "29": "[ADR 29](../adr/0029-a-step-is-one-launch.md)",
-    "32": "[ADR 32](../adr/0032-one-pass-over-the-weights.md)",
+    "35": "[ADR 35](../adr/0035-shares-of-the-sms.md)", "32": "[ADR 32](../adr/0032-one-pass-over-the-weights.md)",
 }
 RING_US = 13  # that ring and daemon add to a run (README.md, "Whole steps"): a client's latency has it, a prediction has not
 CALIBRATION, HELD_OUT, EARLIER = "calibration", "held out", "earlier kernel"
@@ -70,9 +70,9 @@ def measured():
     together = {"decode-1024-x2": (2373, 4547), "decode-1024-x4": (3596, 5280), "decode-1024-x8": (4773, 5597),
                 "decode-1024-batch1-x8": (6764, 8988), "decode-2048-x4": (1547, 1730), "decode-2048-x8": (1703, 1807),
                 "decode-gqa1536-x6": (1650, 1691), "decode-qwen05b-x8": (2206, 2655), "decode-4096-x2": (637, 708),
-                "contexts-ragged-x8": (3323, 4096)}  # graph and step, of ADR 29's table
+                "contexts-ragged-x8": (3323, 4096)}  # graph and step, of ADR 35's table
     for scenario, rates in together.items():
-        rows += [Measured(scenario, "h100", engine, "per_s", value, "29",
+        rows += [Measured(scenario, "h100", engine, "per_s", value, "35",
                           CALIBRATION if (scenario, engine) == ("decode-2048-x8", "step") else HELD_OUT)  # step_hbm_share
                  for engine, value in zip(("graph", "step"), rates)]
     rows += [Measured(scenario, "h200", "graph", "per_s", rate("steps-h200", scenario), "steps-h200")

@@ -123,7 +123,7 @@ TEST_F(GpuProgramsAtOnceTest, ProgramsAtOnceOnFewSmsAreRight) {
   RunBesideOneAnother(4, {16, 32, 0});
 }
 
-// By who else is at work: nobody, programs or single ops (docs/adr/0029-a-step-is-one-launch.md).
+// By who else is at work: nobody, programs or single ops (docs/adr/0035-shares-of-the-sms.md).
 TEST_F(GpuProgramsAtOnceTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
   if (!HasStepKernel()) GTEST_SKIP() << "no step kernel for this GPU";
   Use(ProgramEngine::kAuto);
