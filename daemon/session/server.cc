@@ -105,6 +105,8 @@ void Server::BeginDrain() {
 
 void Server::Run() {
   pthread_setname_np(pthread_self(), "control");
+  WaitLimit limit;
+  limit.Set();
   for (;;) {
     if (stop_.load(std::memory_order_acquire) && !closing_all_) CloseAll();
     if (closing_all_ && sessions_.empty() && replicas_.idle()) break;
@@ -118,7 +120,7 @@ void Server::Run() {
     engine_.control().PrepareSleep();
     const bool more = !engine_.control().empty() || !ending_.empty() ||
                       (errand_turns_.anybody_waits() && !errands_.busy());
-    HandleEvents(more ? 0 : late ? kLateMs : kTickMs);
+    HandleEvents(more ? 0 : late ? kLateMs : kTickMs, limit);
     errands_.Finish();
     BeginErrands();
     HandleControlEvents();
@@ -129,10 +131,12 @@ void Server::Run() {
   }
 }
 
-void Server::HandleEvents(int timeout_ms) {
+void Server::HandleEvents(int timeout_ms, WaitLimit& limit) {
   std::array<epoll_event, 64> events;
+  limit.Lift();
   const int count =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  limit.Set();
   engine_.control().FinishSleep();
   for (int i = 0; i < count; ++i) {
     const uint64_t key = events[i].data.u64;
@@ -162,9 +166,9 @@ void Server::Accept() {
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-    const bool added = known && !closing_all_ &&
-                       connections_.Add(std::move(socket), peer.pid,
-                                        engine_.accounts().Of(peer.uid), NowNs()) != nullptr;
+    const bool added =
+        known && connections_.Add(std::move(socket), peer.pid, engine_.accounts().Of(peer.uid),
+                                  NowNs()) != nullptr;
     counters_.evicted.store(connections_.evicted(), std::memory_order_relaxed);
     (added ? counters_.accepted : counters_.refused).fetch_add(1, std::memory_order_relaxed);
   }

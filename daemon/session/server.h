@@ -32,6 +32,7 @@
 #include "daemon/session/replicas.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
+#include "daemon/session/wait_limit.h"
 #include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
 
@@ -97,7 +98,8 @@ class Server {
 
   // One loop of the thread (server.cc).
   void Run();
-  void HandleEvents(int timeout_ms);
+  // From when there are events, or the timeout, `limit` is set.
+  void HandleEvents(int timeout_ms, WaitLimit& limit);
   void Accept();
   void HandleControlEvents();
   void HandleControlEvent(const ControlEvent& event);

@@ -187,6 +187,7 @@ void Server::Close(Session& session, const Failure& why) {
 
 void Server::CloseAll() {
   closing_all_ = true;
+  listener_ = UniqueFd();  // and who waits to be accepted
   while (connections_.CloseOne()) {
   }
   for (const auto& [id, session] : sessions_) {

@@ -1,5 +1,6 @@
 // What a session's errands do to others, on a device that takes as long as the test wants.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -100,6 +101,32 @@ class GatedNode final : public Node {
 
  private:
   GatedDevice device_{gate};
+};
+
+// A TCP socket whose last descriptor takes long to close: until its peer goes, or two minutes.
+class LingeringSocket {
+ public:
+  LingeringSocket() {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof(address);
+    const linger two_minutes{.l_onoff = 1, .l_linger = 120};
+    CONCERT_CHECK(
+        bind(listener.get(), any, size) == 0 && listen(listener.get(), 1) == 0 &&
+        getsockname(listener.get(), any, &size) == 0 && connect(socket_.get(), any, size) == 0 &&
+        setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &two_minutes, sizeof(two_minutes)) == 0);
+    peer_ = UniqueFd(accept(listener.get(), nullptr, nullptr));
+    const std::vector<char> bytes(1 << 20);  // nobody reads them
+    while (send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+  int get() const { return socket_.get(); }
+  void LeaveToOthers() { socket_ = UniqueFd(); }
+
+ private:
+  UniqueFd socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}, peer_;
 };
 
 class ServerErrandsTest : public testing::Test {
@@ -270,6 +297,44 @@ TEST_F(ServerErrandsTest, WhoWaitsForATurnMayLeave) {
   EXPECT_FALSE(stays.Receive().empty());
   slow.Disconnect(), stays.Disconnect();
   ExpectNothingLeft();
+}
+
+// Whether the daemon receives them, or they are left in the socket and the kernel closes them. Sent
+// behind an errand, so that the daemon has the last of them.
+TEST_F(ServerErrandsTest, FdsThatTakeLongToCloseKeepNobodyWaiting) {
+  auto import = RawClient::Make<concert_import_buffer>(CONCERT_CONTROL_IMPORT_BUFFER);
+  import.kind = CONCERT_IMPORT_MEMFD;
+  import.bytes = import.allocation_bytes = 4096;
+  for (const bool received : {true, false}) {
+    for (const size_t count : {1, 3, 9}) {  // as asked for, too many, more than are received
+      SCOPED_TRACE(testing::Message() << count << " fds, " << received);
+      RawClient client(socket()), other(socket());
+      ASSERT_TRUE(client.Hello());
+      const uint32_t buffer = client.AllocateBuffer(64);
+      gate().HoldUp(Call::kDigest);
+      ASSERT_TRUE(client.Send(SealOf(buffer)));
+      ASSERT_TRUE(gate().Await());
+      std::vector<LingeringSocket> sockets(count);
+      std::vector<int> fds;
+      for (const LingeringSocket& one : sockets) fds.push_back(one.get());
+      ASSERT_TRUE(client.Send(&import, sizeof(import), fds));
+      for (LingeringSocket& one : sockets) one.LeaveToOthers();
+      if (received) {
+        gate().Open();
+        EXPECT_FALSE(client.Receive().empty());
+        client.Receive();  // nothing where it is over
+        EXPECT_TRUE(other.Hello());
+      } else {
+        client.Disconnect();
+        EXPECT_TRUE(Eventually([&] { return server_->Sessions().at(0).closing; }));
+        EXPECT_TRUE(other.Hello());
+        gate().Open();
+      }
+      ASSERT_FALSE(HasFailure());
+      client.Disconnect(), other.Disconnect();
+      ExpectNothingLeft();
+    }
+  }
 }
 
 TEST_F(ServerErrandsTest, AReplicaMayLeaveWhileItsPassIsMade) {
