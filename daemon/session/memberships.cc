@@ -24,26 +24,32 @@ void Server::HandleJoinCommunicator(Session& session, Packet& packet) {
   concert_join_communicator_reply reply{};
   const absl::StatusOr<Communicators::Joined> joined = Join(session, request);
   if (!joined.ok()) return Send(session, packet, joined.status(), reply);
+  const Membership membership{.handle = joined->communicator << 8 | request.rank,
+                              .communicator = joined->communicator,
+                              .rank = request.rank,
+                              .ranks = request.ranks};
+  const int gpu = static_cast<int>(request.gpu);
   if (!joined->complete) {
-    const absl::Status status = EnterCommunicator(session, request, *joined, reply);
-    return Send(session, packet, status, reply);
+    reply.communicator = Enter(session, membership, gpu);
+    return Send(session, packet, absl::OkStatus(), reply);
   }
   BeginErrand<absl::Status>(
       session, packet, [&node = engine_.node(), gpus = joined->gpus] { return node.Connect(gpus); },
-      [this, &session, request, joined = *joined](absl::Status status) {
+      [this, &session, membership, gpu](absl::Status status) {
         concert_join_communicator_reply answer{};
         if (status.ok() && session.state != Session::State::kOpen)
           status = absl::CancelledError("the session has ended");
         if (status.ok()) {
-          status = EnterCommunicator(session, request, joined, answer);
+          answer.communicator = Enter(session, membership, gpu);
         } else {
-          AbandonRank(session, request, joined);
+          LeaveRanks(membership.communicator, membership.rank);
         }
         EndErrand(session, status, answer);
       });
 }
 
-// Among the ranks, which do not yet know of it.
+// Among the ranks. The issuer knows of it from here on, so that it learns of ranks that leave while
+// GPUs are connected.
 absl::StatusOr<Communicators::Joined> Server::Join(Session& session,
                                                    const concert_join_communicator& request) {
   if (!HasRing(session, request.gpu)) {
@@ -54,51 +60,44 @@ absl::StatusOr<Communicators::Joined> Server::Join(Session& session,
     return absl::ResourceExhaustedError(absl::StrCat(
         "the session is in ", kMaxMemberships, " communicators and may join no more; leave some"));
   }
-  if (absl::Status status = MayBegin(static_cast<int>(request.gpu)); !status.ok()) return status;
+  const int gpu = static_cast<int>(request.gpu);
+  if (absl::Status status = MayBegin(gpu); !status.ok()) return status;
   if (to_issuer_.late() > 0) return IssuerIsBehind();
   const Charge charge{Resource::kMemberships};
   if (absl::Status status = session.account->ChargeAll({&charge, 1}); !status.ok()) return status;
   absl::StatusOr<Communicators::Joined> joined =
-      communicators_.Join(session.uid, TextOf(request.name), request.rank, request.ranks,
-                          static_cast<int>(request.gpu));
-  if (!joined.ok()) session.account->Release(Resource::kMemberships);
-  return joined;
-}
-
-absl::Status Server::EnterCommunicator(Session& session, const concert_join_communicator& request,
-                                       const Communicators::Joined& joined,
-                                       concert_join_communicator_reply& reply) {
-  const int gpu = static_cast<int>(request.gpu);
-  // Never late: the first part must not overtake it.
+      communicators_.Join(session.uid, TextOf(request.name), request.rank, request.ranks, gpu);
+  if (!joined.ok()) {
+    session.account->Release(Resource::kMemberships);
+    return joined;
+  }
   IssuerMessage join(IssuerMessage::Type::kJoin);
-  join.communicator = joined.communicator;
+  join.communicator = joined->communicator;
   join.rank = request.rank;
   join.join = {
       .ranks = request.ranks, .account = session.account, .session = session.id, .gpu = gpu};
-  if (!to_issuer_.TryPush(join)) {
-    AbandonRank(session, request, joined);
-    return IssuerIsBehind();
-  }
-  const Membership membership{.handle = joined.communicator << 8 | request.rank,
-                              .communicator = joined.communicator,
-                              .rank = request.rank,
-                              .ranks = request.ranks};
+  // Never late: the first part must not overtake it.
+  if (to_issuer_.TryPush(join)) return joined;
+  session.account->Release(Resource::kMemberships);
+  LeaveRanks(joined->communicator, request.rank);
+  return IssuerIsBehind();
+}
+
+// The session may submit for the rank.
+uint32_t Server::Enter(Session& session, const Membership& membership, int gpu) {
   session.memberships.emplace_back(membership, gpu);
   DispatcherMessage message(DispatcherMessage::Type::kAddMembership, session.id);
   message.membership = membership;
   Tell(gpu, message);
-  reply.communicator = membership.handle;
-  return absl::OkStatus();
+  return membership.handle;
 }
 
-// The ranks that wait must not wait for their timeout: as far as they are concerned this one left.
-void Server::AbandonRank(Session& session, const concert_join_communicator& request,
-                         const Communicators::Joined& joined) {
-  session.account->Release(Resource::kMemberships);
-  communicators_.Leave(joined.communicator);
+// Those that wait for the rank must not wait for their timeout.
+void Server::LeaveRanks(uint32_t communicator, uint32_t rank) {
+  communicators_.Leave(communicator);
   IssuerMessage leave(IssuerMessage::Type::kLeave);
-  leave.communicator = joined.communicator;
-  leave.rank = request.rank;
+  leave.communicator = communicator;
+  leave.rank = rank;
   to_issuer_.Push(leave);
 }
 
@@ -122,11 +121,7 @@ void Server::HandleLeaveCommunicator(Session& session, const Packet& packet) {
 void Server::Leave(Session& session, const Membership& membership, int gpu) {
   std::erase_if(session.memberships,
                 [&](const auto& entry) { return entry.first.handle == membership.handle; });
-  communicators_.Leave(membership.communicator);
-  IssuerMessage leave(IssuerMessage::Type::kLeave);
-  leave.communicator = membership.communicator;
-  leave.rank = membership.rank;
-  to_issuer_.Push(leave);
+  LeaveRanks(membership.communicator, membership.rank);
   DispatcherMessage message(DispatcherMessage::Type::kRemoveMembership, session.id);
   message.membership = membership;
   Tell(gpu, message);

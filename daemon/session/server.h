@@ -213,11 +213,9 @@ class Server {
   void HandleJoinCommunicator(Session& session, Packet& packet);
   absl::StatusOr<Communicators::Joined> Join(Session& session,
                                              const concert_join_communicator& request);
-  absl::Status EnterCommunicator(Session& session, const concert_join_communicator& request,
-                                 const Communicators::Joined& joined,
-                                 concert_join_communicator_reply& reply);
-  void AbandonRank(Session& session, const concert_join_communicator& request,
-                   const Communicators::Joined& joined);
+  // Its handle.
+  uint32_t Enter(Session& session, const Membership& membership, int gpu);
+  void LeaveRanks(uint32_t communicator, uint32_t rank);
   void HandleLeaveCommunicator(Session& session, const Packet& packet);
   void Leave(Session& session, const Membership& membership, int gpu);
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <semaphore>
 #include <string>
 #include <thread>
@@ -335,6 +336,35 @@ TEST_F(ServerErrandsTest, FdsThatTakeLongToCloseKeepNobodyWaiting) {
       ExpectNothingLeft();
     }
   }
+}
+
+// As if it had left a moment later: what the last rank submits fails, and waits for nobody.
+TEST_F(ServerErrandsTest, ARankThatLeavesWhileTheLastOneJoinsIsMissedAtOnce) {
+  RawClient first(socket()), last(socket());
+  for (RawClient* client : {&first, &last}) ASSERT_TRUE(client->Hello());
+  ASSERT_NE(first.Join("pair", 0, 2), 0u);
+  const uint32_t queue = last.CreateQueue();
+  gate().HoldUp(Call::kConnect);
+  uint32_t communicator = 0;
+  std::jthread joins([&] { communicator = last.Join("pair", 1, 2); });
+  ASSERT_TRUE(gate().Await());
+  first.Disconnect();
+  ASSERT_TRUE(Eventually([&] { return server_->session_count() == 1; }));
+  gate().Open();
+  joins.join();
+  ASSERT_NE(communicator, 0u);
+  concert_descriptor barrier{};
+  barrier.kind = CONCERT_OP_BARRIER;
+  barrier.queue = static_cast<uint16_t>(queue);
+  barrier.ticket = 1;
+  barrier.body.collective.communicator = communicator;
+  ASSERT_TRUE(last.Push(barrier));
+  ASSERT_TRUE(last.WaitForTimeline(queue, 1));
+  const std::optional<concert_completion> outcome = last.NextCompletion();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->message, CONCERT_MESSAGE_RANK_LEFT) << test::Render(*outcome);
+  last.Disconnect();
+  ExpectNothingLeft();
 }
 
 TEST_F(ServerErrandsTest, AReplicaMayLeaveWhileItsPassIsMade) {
