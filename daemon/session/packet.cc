@@ -8,12 +8,16 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/check.h"
 
 namespace concert::daemon {
 namespace {
 
 // What a client may send along: one fd, with an import. Room for more, so that they are closed.
 constexpr size_t kMaxFds = 4;
+// Of replies that a client leaves unread, as Linux counts them: more than a page for a Hello's, and
+// a kilobyte for most others. Linux doubles it.
+constexpr int kUnreadBytes = 8192;
 
 struct RequestKind {
   size_t size = 0;
@@ -128,6 +132,11 @@ Received NextType(int socket, uint16_t& type) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Received::kNothing;
   type = header.type;
   return size == sizeof(header) ? Received::kPacket : Received::kOver;
+}
+
+void BoundUnreadReplies(int socket) {
+  const int set = setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kUnreadBytes, sizeof(kUnreadBytes));
+  CONCERT_CHECK(set == 0);  // any size is taken
 }
 
 bool Reply(int socket, const Packet& request, const absl::Status& status,

@@ -52,6 +52,11 @@ Received NextType(int socket, uint16_t& type);
 bool Reply(int socket, const Packet& request, const absl::Status& status,
            concert_control_reply& head, size_t bytes, std::span<const int> fds);
 
+// From here on Reply fails for a client that leaves some ten replies unread, or a Hello's and some
+// ten. Linux counts descriptors in them, and refuses to send any to anybody while there are more
+// than RLIMIT_NOFILE. By default a client could leave 167.
+void BoundUnreadReplies(int socket);
+
 // Text from a fixed array that need not end in zero.
 template <size_t N>
 std::string TextOf(const char (&text)[N]) {

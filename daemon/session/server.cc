@@ -163,6 +163,7 @@ void Server::Accept() {
       if ((errno == EMFILE || errno == ENFILE) && !connections_.CloseOne()) usleep(1000);
       return;
     }
+    BoundUnreadReplies(socket.get());
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;

@@ -196,6 +196,21 @@ TEST_F(ControlProtocolTest, AClientThatNeverReadsItsRepliesLosesItsSession) {
   EXPECT_LT(sent, 1'000'000);
 }
 
+// Descriptors in replies that nobody reads are counted: with as many as the daemon may open, nobody
+// gets any.
+TEST_F(ControlProtocolTest, AClientThatReadsNothingLeavesFewReplies) {
+  RawClient client(daemon_.socket());
+  ASSERT_TRUE(client.Hello());
+  auto request = RawClient::Make<concert_allocate_buffer>(CONCERT_CONTROL_ALLOCATE_BUFFER);
+  request.bytes = 64;
+  for (int sent = 0; sent < 500 && client.Send(request); ++sent) {
+  }
+  int replies = 0;
+  while (replies < 500 && !client.Receive().empty()) ++replies;
+  EXPECT_LE(replies, 16);
+  EXPECT_GE(replies, 8);
+}
+
 // Each leaves requests that take long and replies to others, beside those of the next.
 TEST_F(ControlProtocolTest, ClientsThatGoInTheMiddleOfRequestsAreClosed) {
   auto request = RawClient::Make<concert_allocate_buffer>(CONCERT_CONTROL_ALLOCATE_BUFFER);

@@ -8,8 +8,8 @@
 namespace concert::test {
 namespace {
 
-// Requests under way at once: more would fill the socket's buffer with replies.
-constexpr int kInFlight = 32;
+// Requests under way at once: who leaves more replies unread loses its session.
+constexpr int kInFlight = 8;
 
 // Sends `count` requests, the i-th made by `make(i)`, and gives those that were granted, with what
 // they were granted, to `take(i, reply)`. Ends with the requests that were under way when the first

@@ -77,7 +77,7 @@ int Mappings(const Orders& orders) {
 }
 
 int Hold(const Orders& orders) {
-  constexpr int kRequests = 16;  // at once: what the daemon takes of a session in a turn
+  constexpr int kRequests = 12;  // at once: who leaves more replies unread loses its session
   const Held held = HoldBuffers(orders);
   SayReady();
   // Whatever a request costs because so much is held, others wait for it.
