@@ -113,7 +113,7 @@ void Scheduler::FailQueued(const Failure& failure) {
 
 void Scheduler::MaybeEnd(QueueId id) {
   Queue& queue = queues_[id];
-  if (!queue.removed || queue.ended || queue.head != kNone || queue.waiters > 0) return;
+  if (!queue.removed || queue.ended || queue.held > 0 || queue.waiters > 0) return;
   Share& share = shares_[queue.share];
   if (--share.queues == 0) {
     share_of_session_.erase(queue.session);
@@ -141,6 +141,7 @@ void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {
   slot.may_launch = slot.failure.ok();
   for (const OpSlot::LocalWait& wait : slot.local_waits) ++queues_[wait.queue].waiters;
   queue.submitted = slot.op.ticket;
+  ++queue.held;
   const OpId previous = queue.tail;
   if (queue.head == kNone) {
     queue.head = id;
@@ -329,23 +330,23 @@ void Scheduler::SetActive(QueueId id, bool active) {
   active_.pop_back();
 }
 
-// The op waits for no queue any more.
-void Scheduler::DropWaits(const OpSlot& slot) {
+// The op has ended and waits for no queue any more. Its queue stays until its last op is released:
+// who carries that out asks whose it is.
+void Scheduler::Release(OpId id, Actions& actions) {
+  const OpSlot& slot = pool_[id];
+  actions.released.push_back(id);
   for (const OpSlot::LocalWait& wait : slot.local_waits) {
     --queues_[wait.queue].waiters;
     MaybeEnd(wait.queue);
   }
+  --queues_[slot.queue].held;
+  MaybeEnd(slot.queue);
 }
 
 void Scheduler::ReleaseFinished(Actions& actions) {
   const size_t count = std::min(finished_.size(), PerTurn<size_t>(Work::kReleases));
   if (count == 0) return;
-  for (size_t i = 0; i < count; ++i) {
-    const OpSlot& slot = pool_[finished_[i]];
-    actions.released.push_back(finished_[i]);
-    DropWaits(slot);
-    MaybeEnd(slot.queue);
-  }
+  for (size_t i = 0; i < count; ++i) Release(finished_[i], actions);
   finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(count));
 }
 

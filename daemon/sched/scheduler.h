@@ -200,6 +200,7 @@ class Scheduler {
     policies::Priority priority = policies::Priority::kNormal;
     uint32_t session = 0;
     uint32_t waiters = 0;                    // local waits of other ops on this queue
+    uint32_t held = 0;                       // its ops that are not released
     QueueId previous = kNone, next = kNone;  // in its list
     uint32_t active_index = 0;
     OpId head = kNone;                     // oldest unfinished
@@ -284,7 +285,7 @@ class Scheduler {
   void SetActive(QueueId queue, bool active);
   void ReturnToQueue(QueueId queue, OpId op);
   void ReleaseFinished(Actions& actions);
-  void DropWaits(const OpSlot& slot);
+  void Release(OpId op, Actions& actions);
   void MaybeEnd(QueueId queue);
 
   // Deciding (scheduler_decide.cc).

@@ -43,7 +43,6 @@ void Scheduler::Examine(QueueId id, Time now, Actions& actions) {
     CompleteFront(id, now, actions);
     --completions_left_;
   }
-  MaybeEnd(id);
 }
 
 void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
@@ -126,8 +125,7 @@ void Scheduler::CompleteFront(QueueId id, Time now, Actions& actions) {
   queue.front = queue.head = slot.next;
   if (queue.head == kNone) queue.tail = kNone;
   Advance(id, slot.op.ticket);
-  actions.released.push_back(op);
-  DropWaits(slot);
+  Release(op, actions);
 }
 
 // A part that is offered occupies the rendezvous until its peers come, if ever: each user may have

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "tests/unit/sched/scheduler_fixture.h"
@@ -105,6 +108,67 @@ TEST_F(ProportionTest, ManyEndsDoNotKeepOthersFromLaunching) {
   const OpId good = Submit(AddQueue(1));
   Step();
   EXPECT_THAT(launched_, ElementsAre(good));
+}
+
+// Launches all that is ready, each op by itself.
+class EachAtOnce : public policies::Policy {
+ public:
+  void Decide(const Snapshot& snapshot, Plan& plan) override {
+    plan.Clear();
+    for (uint16_t i = 0; i < snapshot.ready.size() && !plan.full(); ++i) {
+      plan.AddSingle(i, Form::kSingle, static_cast<Lane>(i % 2), 10);
+    }
+    plan.predicted_us = plan.serial_us = 10;
+  }
+};
+
+class ManyEndsTest : public SchedulerTest {
+ protected:
+  ManyEndsTest() : SchedulerTest({.depth = 64}) {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<EachAtOnce>();
+    scheduler_.SetPolicy(policy);
+  }
+  // As the dispatcher does after every step. What is released later has no queue any more.
+  void ReclaimEndedQueues() {
+    for (const QueueId queue : scheduler_.ended_queues()) {
+      scheduler_.ReclaimQueue(queue);
+      reclaimed_.insert(queue);
+    }
+    scheduler_.ended_queues().clear();
+  }
+
+  std::set<QueueId> reclaimed_;
+};
+
+// Of 1,200 ops that are seen to end at once, a few steps release some each.
+TEST_F(ManyEndsTest, AQueueEndsOnlyWhenItsLastOpIsReleased) {
+  std::vector<QueueId> queues;
+  std::map<OpId, QueueId> queue_of;
+  for (int i = 0; i < 300; ++i) queues.push_back(AddQueue());
+  for (const QueueId queue : queues) {
+    for (int op = 0; op < 4; ++op) queue_of[Submit(queue)] = queue;
+  }
+  while (launched_.size() < queue_of.size()) {
+    const size_t before = launched_.size();
+    Step();
+    ASSERT_GT(launched_.size(), before);
+  }
+  for (const QueueId queue : queues) Finish(queue, 4);
+  size_t removed = 0;
+  for (int step = 0; released_.size() < queue_of.size(); ++step) {
+    ASSERT_LT(step, 100);
+    // Some before the step, as clients that have seen the last op end, the others behind it.
+    for (; removed < queues.size() && removed < 150u * (step + 1); ++removed) {
+      scheduler_.RemoveQueue(queues[removed], /*cancel=*/false);
+    }
+    const size_t before = released_.size();
+    Step();
+    for (size_t i = before; i < released_.size(); ++i) {
+      EXPECT_FALSE(reclaimed_.contains(queue_of[released_[i]])) << "op " << released_[i];
+    }
+    ReclaimEndedQueues();
+  }
+  EXPECT_EQ(reclaimed_.size(), queues.size());
 }
 
 TEST_F(ProportionTest, WaitsTimeOutInTheOrderInWhichTheyBegan) {
