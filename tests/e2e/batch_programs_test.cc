@@ -133,6 +133,27 @@ struct Sums {
   uint32_t sums;
 };
 
+TEST_F(BatchProgramsTest, WhatABatchUsesMayBeFreedBeforeItEnds) {
+  const Session session = daemon_.Connect();
+  Queue queue = session.CreateQueue().value();
+  Buffer from = session.Allocate(kBytes).value(), through = session.Allocate(kBytes).value();
+  const Buffer to = session.Allocate(kBytes).value();
+  Sums::Write(from, 3);
+  Program program = session.BeginProgram().value();
+  program.queue().Copy({.src = from, .dst = through, .bytes = kBytes}).submit_status().Check();
+  program.End().Check();
+  Batch batch = session.BeginBatch().value();
+  const Ticket run = queue.Run({.program = program});
+  program = Program();
+  const Ticket copy = queue.Copy({.src = through, .dst = to, .bytes = kBytes});
+  from = Buffer();
+  through = Buffer();
+  batch.End().Check();
+  run.Wait(kTimeout).Check();
+  copy.Wait(kTimeout).Check();
+  EXPECT_EQ(Sums::Read(to), 3);
+}
+
 TEST_F(BatchProgramsTest, StepsGiveWhatTheirOpsGiveOneByOne) {
   const uint32_t seed = tests::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

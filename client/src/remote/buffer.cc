@@ -123,10 +123,7 @@ RemoteBuffer::~RemoteBuffer() {
   cuda::UnmapVmm(vmm_);
   if (id == 0) return;
   session_->batch_programs().ForgetBuffer(id);
-  concert_release_buffer request{};
-  request.buffer = id;
-  concert_control_reply reply;
-  session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+  session_->ReleaseHandle(id);
 }
 
 int RemoteBuffer::MapMemory(concert_error* error) {
@@ -194,6 +191,7 @@ int RemoteBuffer::Seal(concert_error* error) {
   }
   const MutexLock lock(mutex_);
   session_->batch_programs().ForgetBuffer(id);
+  session_->HandOver();  // its handle is given up
   concert_seal_buffer request{};
   request.buffer = id;
   concert_buffer_reply reply;

@@ -106,13 +106,7 @@ int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
 RemoteProgram::~RemoteProgram() { Release(); }
 
 void RemoteProgram::Release() {
-  for (const Registered& one : registered) {
-    concert_release_buffer request{};
-    request.buffer = one.id;
-    concert_control_reply reply;
-    session_->control().Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr,
-                             nullptr);
-  }
+  for (const Registered& one : registered) session_->ReleaseHandle(one.id);
   registered.clear();
 }
 

@@ -247,6 +247,18 @@ int RemoteSession::EndBatch(uint32_t gpu, concert_error* error) {
   return CONCERT_OK;
 }
 
+void RemoteSession::HandOver() {
+  for (const auto& ring : rings_) ring->Flush();
+}
+
+void RemoteSession::ReleaseHandle(uint32_t handle) {
+  HandOver();
+  concert_release_buffer request{};
+  request.buffer = handle;
+  concert_control_reply reply;
+  control_.Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+}
+
 int RemoteSession::TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call) {
   concert_error why;
   int code = call(&why);

@@ -66,6 +66,11 @@ class RemoteSession final : public concert_session {
     });
   }
   const concert_gpu* FindGpu(uint32_t gpu, concert_error* error) const;
+  // Publishes what open batches have collected: before something that it may use is given up, which
+  // the daemon keeps for what was published before it is told.
+  void HandOver();
+  // Gives up a buffer or a program.
+  void ReleaseHandle(uint32_t handle);
 
   // UNAVAILABLE, and why, when the session has ended. Without `thorough` it costs one load; with
   // it, the socket is asked too, at most every 10 ms, because a killed daemon leaves its pages as

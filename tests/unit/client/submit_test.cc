@@ -207,6 +207,19 @@ TEST_F(SubmitTest, AFullRingHandsAnOpenBatchOver) {
   EXPECT_EQ(daemon_.tail(), 8u);
 }
 
+// The daemon keeps it for what is published by then.
+TEST_F(SubmitTest, FreeingOrSealingABufferHandsAnOpenBatchOver) {
+  Batch batch = session_.BeginBatch().value();
+  queue_.Copy({.src = x_, .dst = y_, .bytes = 8}).submit_status().Check();
+  EXPECT_EQ(daemon_.tail(), 0u);
+  x_ = Buffer();
+  EXPECT_EQ(daemon_.tail(), 1u);
+  queue_.Copy({.src = y_, .dst = {y_, 8}, .bytes = 8}).submit_status().Check();
+  EXPECT_EQ(daemon_.tail(), 1u);
+  y_.Seal().Check();
+  EXPECT_EQ(daemon_.tail(), 2u);
+}
+
 TEST_F(SubmitTest, EndWithoutBeginIsRefused) {
   EXPECT_EQ(concert_batch_end(session_.get(), 0, nullptr), CONCERT_FAILED_PRECONDITION);
   EXPECT_EQ(concert_batch_begin(session_.get(), 1, nullptr), CONCERT_INVALID_ARGUMENT);
