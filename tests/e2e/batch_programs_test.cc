@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -13,125 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "tests/e2e/batch_programs_fixture.h"
 #include "tests/support/bf16.h"
-#include "tests/support/raw_client.h"
 #include "tests/support/seed.h"
 #include "tests/support/small_model.h"
-#include "tests/support/test_daemon.h"
 
 namespace concert::test {
 namespace {
-
-using daemon::Resource;
-
-constexpr std::chrono::seconds kTimeout{30};
-constexpr uint32_t kFloats = 16;
-constexpr uint64_t kBytes = kFloats * sizeof(float);
 
 std::vector<int32_t> Tokens(const Buffer& buffer) {
   std::vector<int32_t> tokens(kRows);
   buffer.Read(tokens.data(), kRows * 4).Check();
   return tokens;
 }
-
-class BatchProgramsTest : public testing::Test {
- protected:
-  explicit BatchProgramsTest(const TestDaemonOptions& options = {.gpus = 1}) : daemon_(options) {}
-  // Programs that the library made are no reason to keep anything.
-  void TearDown() override {
-    EXPECT_TRUE(daemon_.WaitUntilEmpty());
-    for (const Resource resource : {Resource::kBuffers, Resource::kBufferBytes, Resource::kMappings,
-                                    Resource::kBufferHandles, Resource::kProgramOps}) {
-      EXPECT_TRUE(Eventually([&] { return used(resource) == 0; })) << InfoOf(resource).name;
-    }
-  }
-
-  uint64_t used(Resource resource) { return daemon_.engine().accounts().node().of(resource); }
-  std::vector<kernels::ProgramSummary> ProgramsOf(const Session& session) {
-    for (const daemon::SessionSummary& summary : daemon_.server().Sessions())
-      if (summary.id == session.id()) return summary.programs;
-    return {};
-  }
-  // Ops of others than the last call's that ended: runs, and all.
-  struct Ended {
-    int runs = 0, ops = 0;
-  };
-  // What is told of ops comes behind their tickets; of those that have ended, before this one's.
-  Ended TakeEnded(Queue& queue, const Buffer& any) {
-    constexpr uint64_t kMark = 4;
-    queue.Copy({.src = any, .dst = {any, kMark}, .bytes = kMark}).Wait(kTimeout).Check();
-    Ended ended;
-    bool marked = false;
-    EXPECT_TRUE(Eventually([&] {
-      daemon_.records(0).Drain([&](const auto& record) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::OpRecord>) {
-          const bool mark = record.kind == CONCERT_OP_COPY && record.bytes == 2 * kMark;
-          marked |= mark;
-          ended.ops += mark ? 0 : 1;
-          ended.runs += record.kind == CONCERT_OP_PROGRAM ? 1 : 0;
-        }
-      });
-      return marked;
-    }));
-    return ended;
-  }
-  // Does `step`, which submits batches and waits for them, until a batch was a run.
-  template <typename Step>
-  testing::AssertionResult BecomesARun(Queue& queue, const Buffer& any, Step step) {
-    TakeEnded(queue, any);
-    const bool ran = Eventually([&] {
-      step();
-      return TakeEnded(queue, any).runs > 0;
-    });
-    if (ran) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "no batch became a run";
-  }
-
-  TestDaemon daemon_;
-};
-
-// A batch of some x += y, and a copy of x.
-struct Sums {
-  explicit Sums(const Session& session, uint32_t sums = 5)
-      : x(session.Allocate(kBytes).value()),
-        y(session.Allocate(kBytes).value()),
-        copy(session.Allocate(kBytes).value()),
-        sums(sums) {
-    Write(x, 0);
-    Write(y, 1);
-  }
-  static void Write(const Buffer& buffer, float value) {
-    const std::vector<float> values(kFloats, value);
-    buffer.Write(values.data(), kBytes).Check();
-  }
-  static float Read(const Buffer& buffer) {
-    float value = 0;
-    buffer.Read(&value, sizeof(value)).Check();
-    return value;
-  }
-  float X() const { return Read(x); }
-  Ticket Add(Queue& queue, const SubmitOptions& options = {}) const {
-    return queue.Elementwise(
-        {.function = kAdd, .rows = 1, .columns = kFloats, .x = x, .y = y, .out = x, .dtype = kFp32},
-        options);
-  }
-  std::vector<Ticket> Submit(const Session& session, Queue& queue,
-                             const SubmitOptions& first = {}) const {
-    std::vector<Ticket> tickets;
-    Batch batch = session.BeginBatch().value();
-    for (uint32_t i = 0; i < sums; ++i)
-      tickets.push_back(Add(queue, i == 0 ? first : SubmitOptions()));
-    tickets.push_back(queue.Copy({.src = x, .dst = copy, .bytes = kBytes}));
-    batch.End().Check();
-    return tickets;
-  }
-  void Run(const Session& session, Queue& queue) const {
-    for (const Ticket& ticket : Submit(session, queue)) ticket.Wait(kTimeout).Check();
-  }
-
-  Buffer x, y, copy;
-  uint32_t sums;
-};
 
 TEST_F(BatchProgramsTest, WhatABatchUsesMayBeFreedBeforeItEnds) {
   const Session session = daemon_.Connect();
@@ -224,20 +117,19 @@ TEST_F(BatchProgramsTest, BatchesTakeTurns) {
   const Sums one(session, 5), two(session, 7);
   Sums::Write(two.y, 2);
   uint32_t turns = 0;
-  ASSERT_TRUE(Eventually([&] {
-    one.Submit(session, queue);
-    two.Submit(session, queue);
-    queue.last().Wait(kTimeout).Check();
-    ++turns;
-    return ProgramsOf(session).size() == 2;
-  }));
-  for (int i = 0; i < 20; ++i, ++turns) {
+  const auto take_turns = [&] {
     one.Submit(session, queue);
     two.Submit(session, queue).back().Wait(kTimeout).Check();
-  }
+    ++turns;
+  };
+  ASSERT_TRUE(Eventually([&] {
+    take_turns();
+    return TakeEnded(queue, one.copy).runs == 2;
+  }));
+  for (int i = 0; i < 20; ++i) take_turns();
+  EXPECT_EQ(TakeEnded(queue, one.copy).runs, 2 * 20);
   EXPECT_EQ(one.X(), static_cast<float>(5 * turns));
   EXPECT_EQ(two.X(), static_cast<float>(14 * turns));
-  EXPECT_GE(TakeEnded(queue, one.copy).runs, 2 * 20);
 }
 
 TEST_F(BatchProgramsTest, EveryTicketIsReachedAndMayBeWaitedFor) {
@@ -414,82 +306,6 @@ TEST_F(BatchProgramsTest, ThreadsShareARingAndEachGetsItsOwn) {
   for (std::thread& thread : threads) thread.join();
   for (int i = 0; i < kThreads; ++i)
     EXPECT_EQ(sums[static_cast<size_t>(i)], static_cast<float>(kBatches * (4 + i)));
-}
-
-class FewProgramOpsTest : public BatchProgramsTest {
- protected:
-  static TestDaemonOptions WithOps(uint64_t ops) {
-    TestDaemonOptions options{.gpus = 1};
-    options.limits[Resource::kProgramOps] = {.per_user = ops, .in_all = ops};
-    return options;
-  }
-  explicit FewProgramOpsTest(uint64_t ops = 10) : BatchProgramsTest(WithOps(ops)) {}
-};
-
-TEST_F(FewProgramOpsTest, TheClientsOwnProgramsComeFirst) {
-  const Session session = daemon_.Connect();
-  Queue queue = session.CreateQueue().value();
-  const Sums sums(session, 6);
-  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
-  Program program = session.BeginProgram().value();
-  for (int op = 0; op < 9; ++op) sums.Add(program.queue()).submit_status().Check();
-  const Status registered = program.End();
-  EXPECT_TRUE(registered.ok()) << registered.ToString();
-  TakeEnded(queue, sums.copy);
-  const float before = sums.X();
-  for (int i = 0; i < 20; ++i) sums.Run(session, queue);
-  EXPECT_EQ(sums.X(), before + 120);
-  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
-  EXPECT_EQ(ProgramsOf(session).size(), 1u);
-}
-
-class NoProgramOpsTest : public FewProgramOpsTest {
- protected:
-  NoProgramOpsTest() : FewProgramOpsTest(3) {}
-};
-
-TEST_F(NoProgramOpsTest, WhatTheQuotaRefusesStaysSingleOps) {
-  const Session session = daemon_.Connect();
-  Queue queue = session.CreateQueue().value();
-  const Sums sums(session);
-  for (int i = 0; i < 50; ++i) sums.Run(session, queue);
-  EXPECT_EQ(sums.X(), 250);
-  EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
-}
-
-class FewBuffersTest : public BatchProgramsTest {
- protected:
-  static TestDaemonOptions WithBuffers() {
-    TestDaemonOptions options{.gpus = 1};
-    options.limits[Resource::kBuffers] = {.per_user = 4, .in_all = 4};
-    return options;
-  }
-  FewBuffersTest() : BatchProgramsTest(WithBuffers()) {}
-};
-
-TEST_F(FewBuffersTest, TheClientsOwnBuffersComeFirst) {
-  const Session session = daemon_.Connect();
-  Queue queue = session.CreateQueue().value();
-  const Sums sums(session);
-  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
-  const Result<Buffer> fourth = session.Allocate(64);
-  EXPECT_TRUE(fourth.ok()) << fourth.status().ToString();
-  EXPECT_EQ(session.Allocate(64).status().code(), CONCERT_RESOURCE_EXHAUSTED);
-}
-
-TEST_F(BatchProgramsTest, TheBoundOnProgramsIsTheClientsOwn) {
-  const Session session = daemon_.Connect();
-  Queue queue = session.CreateQueue().value();
-  const Sums sums(session);
-  ASSERT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }));
-  std::vector<Program> programs;
-  for (int i = 0; i < 256; ++i) {
-    programs.push_back(session.BeginProgram().value());
-    sums.Add(programs.back().queue()).submit_status().Check();
-    ASSERT_TRUE(programs.back().End().ok()) << i;
-  }
-  EXPECT_TRUE(BecomesARun(queue, sums.copy, [&] { sums.Run(session, queue); }))
-      << "it is there still";
 }
 
 TEST_F(BatchProgramsTest, ASessionThatEndsLeavesNothing) {

@@ -3,6 +3,13 @@
 #include "client/src/remote/program.h"
 
 namespace concert::client {
+namespace {
+
+// How long the room of programs that were given up may take to come: the daemon lets go of them
+// when the dispatchers have.
+constexpr int64_t kGiveWayNs = 200'000'000;
+
+}  // namespace
 
 void BatchPrograms::After(Ring& ring, const Ring::AfterBatch& after) {
   if (after.released != 0) Release(after.released);
@@ -66,7 +73,6 @@ void BatchPrograms::Release(uint32_t program) {
 // A program that has been asked for counts, so its answer is waited for.
 template <typename Forget>
 bool BatchPrograms::GiveUpWhat(Forget forget) {
-  const MutexLock lock(mutex_);
   TakeAnswer(/*wait=*/true);
   bool any = false;
   for (const auto& ring : rings_) {
@@ -79,18 +85,23 @@ bool BatchPrograms::GiveUpWhat(Forget forget) {
 }
 
 void BatchPrograms::ForgetBuffer(uint32_t buffer) {
+  const MutexLock lock(mutex_);
   GiveUpWhat([buffer](RepeatedBatches& all) { return all.ForgetBuffer(buffer); });
 }
 
 void BatchPrograms::ForgetQueue(uint32_t queue) {
+  const MutexLock lock(mutex_);
   GiveUpWhat([queue](RepeatedBatches& all) { return all.ForgetQueue(queue); });
 }
 
-bool BatchPrograms::GiveUp() {
-  if (!GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) return false;
+bool BatchPrograms::GiveUp(Deadline* until) {
   const MutexLock lock(mutex_);
-  ended_ = true;
-  return true;
+  if (GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) {
+    ended_ = true;
+    room_comes_ = Deadline(kGiveWayNs);
+  }
+  *until = room_comes_;
+  return !until->passed();
 }
 
 }  // namespace concert::client

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/src/clock.h"
 #include "client/src/remote/control_socket.h"
 #include "client/src/remote/ring.h"
 #include "proto/mutex.h"
@@ -30,8 +31,9 @@ class BatchPrograms {
   void ForgetBuffer(uint32_t buffer);
   // Gives up those of the queue, before it is destroyed.
   void ForgetQueue(uint32_t queue);
-  // Gives up all and makes no more: the session has no room for them. False if there were none.
-  bool GiveUp();
+  // Gives up all and makes no more: the session has no room for them. True as long as what they
+  // had may come free, whichever thread gave them up: `until` then. False if there were none.
+  bool GiveUp(Deadline* until);
 
  private:
   // A registration whose answer has not come.
@@ -43,7 +45,7 @@ class BatchPrograms {
   void Ask(Ring& ring, const BatchToRegister& wanted) CONCERT_REQUIRES(mutex_);
   void TakeAnswer(bool wait) CONCERT_REQUIRES(mutex_);
   template <typename Forget>
-  bool GiveUpWhat(Forget forget);
+  bool GiveUpWhat(Forget forget) CONCERT_REQUIRES(mutex_);
   void Release(uint32_t program);
 
   ControlSocket& control_;
@@ -52,7 +54,8 @@ class BatchPrograms {
   Mutex mutex_;  // before the control socket's and the rings'
   Asked asked_ CONCERT_GUARDED_BY(mutex_);
   bool ended_ CONCERT_GUARDED_BY(mutex_) = false;  // nothing is asked for any more
-  std::atomic<bool> waiting_{false};               // asked_ has a ring
+  Deadline room_comes_ CONCERT_GUARDED_BY(mutex_){0};
+  std::atomic<bool> waiting_{false};  // asked_ has a ring
 };
 
 }  // namespace concert::client

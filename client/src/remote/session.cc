@@ -24,8 +24,8 @@ namespace {
 constexpr int64_t kConnectTimeoutNs = 5'000'000'000;
 constexpr int64_t kSubmitTimeoutNs = 1'000'000'000;
 constexpr int64_t kHangupCheckNs = 10'000'000;
-// How long a request waits for the room that programs of batches have given up.
-constexpr int64_t kGiveWayNs = 200'000'000, kGiveWayPauseNs = 1'000'000;
+// Between requests for the room that programs of batches have given up.
+constexpr int64_t kGiveWayPauseNs = 1'000'000;
 
 // Copies a name into a fixed field. False when it does not fit with its final zero.
 template <size_t N>
@@ -262,14 +262,13 @@ void RemoteSession::ReleaseHandle(uint32_t handle) {
 int RemoteSession::TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call) {
   concert_error why;
   int code = call(&why);
-  if (code == CONCERT_RESOURCE_EXHAUSTED && batch_programs_.GiveUp()) {
-    // The daemon lets go of them when the dispatchers have.
-    const Deadline deadline(kGiveWayNs);
+  Deadline room_comes(0);
+  if (code == CONCERT_RESOURCE_EXHAUSTED && batch_programs_.GiveUp(&room_comes)) {
     do {
       const timespec pause{0, kGiveWayPauseNs};
       nanosleep(&pause, nullptr);
       code = call(&why);
-    } while (code == CONCERT_RESOURCE_EXHAUSTED && !deadline.passed());
+    } while (code == CONCERT_RESOURCE_EXHAUSTED && !room_comes.passed());
   }
   if (code != CONCERT_OK && error != nullptr) *error = why;
   return code;
