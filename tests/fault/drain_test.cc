@@ -74,10 +74,14 @@ TEST_F(DrainTest, WhatCannotFinishGetsAStatusAndWhatRunsKeepsItsMemory) {
   const Session session = daemon_.Connect();
   const UserTimeline gate = session.CreateUserTimeline().value();
   Queue running = session.CreateQueue({}).value(), waiting = session.CreateQueue({}).value(),
-        rank = session.CreateQueue({.gpu = 1}).value();
+        rank = session.CreateQueue({.gpu = 1}).value(),
+        other = session.CreateQueue({.gpu = 1}).value();
   const Communicator lonely =
       session.Join({.name = "lonely", .rank = 0, .ranks = 2, .gpu = 1}).value();
   std::vector<Ticket> stuck = {rank.Barrier(lonely)};
+  const Buffer buffer = FloatBuffer(session, 16, 3, 1);
+  // So the part before it was accepted: on the other GPU nothing else says so.
+  EXPECT_EQ(Outcome(other.Copy({.src = buffer, .dst = {buffer, 32}, .bytes = 16})), "OK");
   {
     const Buffer a = FloatBuffer(session, kN * kN, 1), w = FloatBuffer(session, kN * kN, 1),
                  d = FloatBuffer(session, kN * kN, 1);
@@ -104,13 +108,16 @@ TEST_F(DrainTest, TheDaemonStopsUnderRunningOps) {
   const Buffer a = FloatBuffer(session, kN * kN, 1), w = FloatBuffer(session, kN * kN, 1),
                d = FloatBuffer(session, kN * kN, 1);
   const GemmOp gemm{.m = kN, .n = kN, .k = kN, .a = a, .w = w, .d = d, .dtype = kFp32};
+  const UserTimeline gate = session.CreateUserTimeline().value();
   const Ticket first = queue.Gemm(gemm);
   for (int i = 0; i < 100; ++i) queue.Gemm(gemm).submit_status().Check();
+  // However long it takes to get to the drain, this one has not run.
+  const Ticket last = queue.Gemm(gemm, {.waits = {gate.At(1)}});
   first.Wait().Check();
   BeginDrain();
   ASSERT_TRUE(daemon_.engine().FailAll(kDrainTimeout).ok());
   daemon_.server().Stop();
-  EXPECT_THAT(Outcome(queue.last()), testing::Not("OK"));
+  EXPECT_THAT(Outcome(last), testing::Not("OK"));
 }
 
 }  // namespace
