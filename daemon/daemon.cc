@@ -138,8 +138,8 @@ absl::Status Daemon::Open() {
   heartbeats_.resize(static_cast<size_t>(engine_->gpu_count()), {.seen_at = NowNs()});
   telemetry_->Start();
   engine_->Start();
-  server_->Start();
   tuning_->Start();
+  server_->Start();  // last: when a handshake is answered, all is up
   return absl::OkStatus();
 }
 

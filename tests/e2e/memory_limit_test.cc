@@ -127,8 +127,9 @@ TEST_F(MemoryLimitTest, TheDaemonOutlivesALimitThatLeavesNothing) {
   const Buffer from = session.Allocate(4096).value(), to = session.Allocate(4096).value();
   Leave(0);
   for (int i = 0; i < 200; ++i) {
-    EXPECT_EQ(Connect().status().code(), CONCERT_RESOURCE_EXHAUSTED);
-    EXPECT_EQ(session.Allocate(4096).status().code(), CONCERT_RESOURCE_EXHAUSTED);
+    ASSERT_EQ(Connect().status().code(), CONCERT_RESOURCE_EXHAUSTED) << daemon_->LogTail();
+    ASSERT_EQ(session.Allocate(4096).status().code(), CONCERT_RESOURCE_EXHAUSTED)
+        << daemon_->LogTail();
   }
   // What needs nothing new goes on.
   EXPECT_TRUE(queue.Copy({.src = from, .dst = to, .bytes = 4096}).Wait().ok());
