@@ -14,7 +14,7 @@ MANUAL = ROOT / "docs" / "python.md"
 def test_the_manuals_blocks_run(daemon, capsys):
     text = MANUAL.read_text()
     names = {}
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)  # not by -v
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     assert len(blocks) >= 12
     assert blocks[0][1] == (ROOT / "client" / "examples" / "minimal.py").read_text()
