@@ -82,6 +82,7 @@ class FiveBuffersTest : public FewBuffersTest {
 // Two programs give way, to the first thread that is refused.
 TEST_F(FiveBuffersTest, TheyGiveWayToAllThreadsThatAreRefused) {
   for (int round = 0; round < 30; ++round) {
+    ASSERT_TRUE(daemon_.WaitUntilEmpty());  // of what the round before had
     const Session session = daemon_.Connect();
     Queue queue = session.CreateQueue().value();
     const Sums sums(session);
