@@ -37,13 +37,6 @@ std::vector<kernels::PassMember> MembersOf(const auto& members) {
 
 Replicas::~Replicas() { CONCERT_CHECK(sets_.empty() && retired_.empty()); }
 
-std::list<Replicas::Set>::iterator Replicas::FindSet(const kernels::Program& program) {
-  return std::find_if(sets_.begin(), sets_.end(), [&](const Set& set) {
-    return std::any_of(set.members.begin(), set.members.end(),
-                       [&](const Member& member) { return member.program.get() == &program; });
-  });
-}
-
 std::vector<uint32_t> Replicas::SessionsOf(const Set& set) {
   std::vector<uint32_t> sessions;
   for (const Member& member : set.members) sessions.push_back(member.session);
@@ -62,40 +55,36 @@ std::optional<Replicas::Joining> Replicas::Join(std::shared_ptr<const kernels::P
                                                 uint32_t session, Account& account) {
   if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
   Joining joining;
-  joining.hash_ = kernels::HashForPass(*program);
-  joining.account_ = &account;
-  for (const Set& set : sets_) {
-    const bool alike =
-        set.account == &account && set.gpu == program->gpu && set.hash == joining.hash_;
-    if (alike && set.members.size() < kernels::kMaxPassMembers &&
-        joining.candidates_.size() < kMostTried) {
-      joining.candidates_.push_back({set.id, set.members});
-    }
+  joining.look_ = {&account, program->gpu, kernels::HashForPass(*program)};
+  const auto [begin, end] = sets_.equal_range(joining.look_);
+  for (auto set = begin; set != end && joining.candidates_.size() < kMostTried; ++set) {
+    const auto& [id, members, memory] = set->second;
+    if (members.size() < kernels::kMaxPassMembers) joining.candidates_.push_back({id, members});
   }
   joining.member_ = {std::move(program), std::move(text), session};
   if (!joining.candidates_.empty()) return joining;
-  SetFor(joining, std::nullopt).members.push_back(joining.member_);
+  Add(joining, std::nullopt);
   return std::nullopt;
 }
 
-Replicas::Set& Replicas::SetFor(const Joining& joining, std::optional<size_t> candidate) {
+Replicas::Set& Replicas::Add(const Joining& joining, std::optional<size_t> candidate) {
+  const auto [begin, end] = sets_.equal_range(joining.look_);
+  auto set = end;
   if (candidate) {
-    const auto set = std::find_if(sets_.begin(), sets_.end(), [&](const Set& one) {
-      return one.id == joining.candidates_[*candidate].set;
-    });
-    if (set != sets_.end()) return *set;
+    const uint64_t id = joining.candidates_[*candidate].set;
+    set = std::find_if(begin, end, [&](const auto& entry) { return entry.second.id == id; });
   }
-  Set& set = sets_.emplace_back();
-  set.id = ++last_set_;
-  set.account = joining.account_;
-  set.gpu = joining.member_.program->gpu;
-  set.hash = joining.hash_;
-  return set;
+  if (set == end) {
+    set = sets_.emplace(joining.look_, Set{});
+    set->second.id = ++last_set_;
+  }
+  set->second.members.push_back(joining.member_);
+  set_of_.emplace(joining.member_.program.get(), set);
+  return set->second;
 }
 
 std::vector<uint32_t> Replicas::Unite(const Joining& joining, Made made) {
-  Set& set = SetFor(joining, made.candidate_);
-  set.members.push_back(joining.member_);
+  Set& set = Add(joining, made.candidate_);
   // Without a pass it stays in the set: with the next to join there is another try.
   if (!made.pass_.ok()) return {};
   if (set.members.size() < 2) {
@@ -117,7 +106,7 @@ Replicas::Made Replicas::MakePass(const Joining& joining) const {
     if (!GoWell(members[0], joining.member_)) continue;
     members.push_back(joining.member_);
     made.candidate_ = i;
-    made.pass_ = MakePass(members, *joining.account_);
+    made.pass_ = MakePass(members, *joining.look_.account);
   }
   return made;
 }
@@ -157,19 +146,22 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
 }
 
 std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
-  const auto set = FindSet(program);
-  if (set == sets_.end()) return {};
-  std::erase_if(set->members,
+  const auto found = set_of_.find(&program);
+  if (found == set_of_.end()) return {};
+  const Sets::iterator entry = found->second;
+  set_of_.erase(found);
+  Set& set = entry->second;
+  std::erase_if(set.members,
                 [&](const Member& member) { return member.program.get() == &program; });
-  std::vector<uint32_t> others = SessionsOf(*set);
+  std::vector<uint32_t> others = SessionsOf(set);
   if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
     --pass->members_left;
-  if (set->members.size() < 2) {
-    for (const Member& member : set->members)
+  if (set.members.size() < 2) {
+    for (const Member& member : set.members)
       member.program->pass.store(nullptr, std::memory_order_release);
-    Retire(std::exchange(set->memory, {}));
+    Retire(std::exchange(set.memory, {}));
   }
-  if (set->members.empty()) sets_.erase(set);
+  if (set.members.empty()) sets_.erase(entry);
   return others;
 }
 

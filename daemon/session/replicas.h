@@ -3,13 +3,15 @@
 #ifndef CONCERT_DAEMON_SESSION_REPLICAS_H_
 #define CONCERT_DAEMON_SESSION_REPLICAS_H_
 
+#include <compare>
 #include <functional>
-#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
@@ -25,6 +27,13 @@ class Replicas {
     std::shared_ptr<const kernels::Program> program;
     std::shared_ptr<const ProgramText> text;
     uint32_t session;
+  };
+  // What programs have in common that look alike.
+  struct Look {
+    Account* account = nullptr;
+    int gpu = 0;
+    uint64_t hash = 0;
+    auto operator<=>(const Look&) const = default;
   };
   struct PassMemory {
     std::unique_ptr<kernels::Pass> pass;
@@ -47,8 +56,7 @@ class Replicas {
       std::vector<Member> members;
     };
     Member member_;
-    uint64_t hash_ = 0;
-    Account* account_ = nullptr;
+    Look look_;
     std::vector<Candidate> candidates_;
   };
   // With which of the candidates it goes, and a pass of all of them or why there is none.
@@ -83,25 +91,24 @@ class Replicas {
  private:
   struct Set {
     uint64_t id = 0;
-    Account* account = nullptr;
-    int gpu = 0;
-    uint64_t hash = 0;
     std::vector<Member> members;  // that can be in one pass
     PassMemory memory;            // its pass is null where there is none
   };
+  // Users may have thousands, which come and go one by one: none is looked for among all.
+  using Sets = std::multimap<Look, Set>;
 
   static std::vector<uint32_t> SessionsOf(const Set& set);
   static bool GoWell(const Member& one, const Member& other);
-  std::list<Set>::iterator FindSet(const kernels::Program& program);
-  // The set, or a new one if there is none any more.
-  Set& SetFor(const Joining& joining, std::optional<size_t> candidate);
+  // To the candidate's set, or a new one if there is none any more. The set.
+  Set& Add(const Joining& joining, std::optional<size_t> candidate);
   absl::StatusOr<PassMemory> MakePass(std::span<const Member> members, Account& account) const;
   void Retire(PassMemory memory);
   void Free(PassMemory& memory) const;
 
   Node& node_;
   const Teller tell_;
-  std::list<Set> sets_;
+  Sets sets_;
+  absl::flat_hash_map<const kernels::Program*, Sets::iterator> set_of_;
   uint64_t last_set_ = 0;
   std::vector<PassMemory> retired_;
 };
