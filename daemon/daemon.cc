@@ -231,7 +231,7 @@ ServerOptions Daemon::MakeServerOptions() {
     LogLimited(*limiter, LogLevel::kWarning,
                Describe(session) + " broke the protocol: " + why.ToString(), FieldsOf(session));
   };
-  options.on_race = [limiter](const Session& session, const kernels::Failure& why) {
+  options.on_fault = [limiter](const Session& session, const kernels::Failure& why) {
     LogLimited(*limiter, LogLevel::kWarning, Describe(session) + ": " + why.ToString(),
                FieldsOf(session));
   };

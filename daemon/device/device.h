@@ -19,12 +19,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/config/defaults.h"
 #include "kernels/launch_request.h"
 #include "kernels/op.h"
 #include "kernels/program/program_engine.h"
+#include "kernels/program/stalled_run.h"
 #include "policies/cost/collective_cost.h"
 #include "policies/cost/tuned_table.h"
 #include "policies/seam/lanes.h"
@@ -125,6 +127,10 @@ class Device {
   // the device no longer offers the row's variant, its default. Null: always the default.
   // Dispatcher thread.
   virtual void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) = 0;
+
+  // Tells of runs of programs that the GPU has given up since this was last called; they do not end
+  // before they have been told. Dispatcher thread.
+  virtual void TakeStalledRuns(absl::FunctionRef<void(const kernels::StalledRun&)>) {}
 
   // Not OK once the GPU has faulted: no further launch can succeed.
   virtual absl::Status healthy() const = 0;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/check.h"
+#include "kernels/program/program.h"
 
 namespace concert::daemon {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 using kernels::Failure;
 
 constexpr Time kHealthCheckPeriodNs = 10'000'000;
+constexpr Time kStallCheckPeriodNs = 10'000'000;  // a run has stalled for seconds by then
 
 // An idle turn every few microseconds.
 constexpr uint32_t kLooksPerIdleTurn = 64;
@@ -107,6 +109,8 @@ bool Dispatcher::HasWork() {
 
 bool Dispatcher::Turn(Time now) {
   turn_at_ = now;
+  // Before timelines are read: what is told of here must not have been seen to end.
+  if (now >= next_stall_check_) CheckStalls(now);
   ReadRings(now);
   bool emptied = false;
   bool progress = HandleMessages(now, emptied);
@@ -341,6 +345,34 @@ void Dispatcher::CheckHealth(Time now) {
   gauges_.healthy.store(false, std::memory_order_relaxed);
   refuse_ = {CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {static_cast<uint64_t>(gpu())}};
   scheduler_.FailAll(refuse_);
+}
+
+void Dispatcher::CheckStalls(Time now) {
+  next_stall_check_ = now + kStallCheckPeriodNs;
+  device_.TakeStalledRuns([this](const kernels::StalledRun& run) { FailStalled(run); });
+}
+
+// Its session may have gone, with the run's end that a GPU tells us of too late.
+void Dispatcher::FailStalled(const kernels::StalledRun& run) {
+  const auto found = ports_.find(run.session);
+  if (found == ports_.end()) return;
+  SessionPort& port = *found->second;
+  if (run.queue >= port.queues.size() || port.queues[run.queue].id == kNone) return;
+  const OpId id = scheduler_.FindLaunched(port.queues[run.queue].id, run.ticket);
+  if (id == kNone || admitted_[id].reported) return;
+  const Op& op = scheduler_.slot(id).op;
+  const bool is_first = !op.program.program->has_stalled.exchange(true, std::memory_order_relaxed);
+  const Failure failure = {CONCERT_ABI_INTERNAL,
+                           CONCERT_MESSAGE_RUN_STALLED,
+                           {static_cast<uint64_t>(gpu()), run.block, run.stage}};
+  port.PublishCompletion(op, failure);
+  admitted_[id].reported = true;
+  scheduler_.LaunchFailed(id, failure);
+  if (!is_first) return;
+  Tell({.type = ControlEvent::Type::kProgramStalled,
+        .session = run.session,
+        .handle = op.buffers[0],
+        .failure = failure});
 }
 
 // Hands over what ended; the ring counts what it has no room for.

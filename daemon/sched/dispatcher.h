@@ -136,6 +136,8 @@ class Dispatcher {
   void Complete(OpId op);
   void Release(OpId op);
   void CheckHealth(Time now);
+  void CheckStalls(Time now);
+  void FailStalled(const kernels::StalledRun& run);
   void FlushRecords();
   void ServeLease();
   SessionPort& PortOf(OpId op) { return *owner_of_[scheduler_.slot(op).queue].port; }
@@ -174,7 +176,7 @@ class Dispatcher {
   Actions actions_;
   LeaseHolder* lease_holder_ = nullptr;
   kernels::Failure refuse_;  // not ok: why new ops are refused (draining, device gone)
-  Time next_health_check_ = 0;
+  Time next_health_check_ = 0, next_stall_check_ = 0;
   bool draining_ = false;
   uint32_t late_ops_ = 0;               // unfinished ops that were published after the drain began
   bool unread_ = false;                 // the last turn found ops published that it could admit

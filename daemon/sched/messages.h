@@ -114,13 +114,14 @@ struct ControlEvent {
     kQueueReleased,
     kBufferReleased,
     kSessionBroken,
-    kRace,  // of two ops of the session, to be logged
+    kRace,            // of two ops of the session, to be logged
+    kProgramStalled,  // one of its runs did, for the first time
   };
   Type type;
   uint8_t gpu = 0;
   uint32_t session = 0;
-  uint32_t handle = 0;       // queue index or buffer
-  kernels::Failure failure;  // kSessionBroken: what the client did; kRace: the sentence
+  uint32_t handle = 0;       // queue index, buffer or program
+  kernels::Failure failure;  // kSessionBroken: what the client did; else what is to be logged
 };
 
 // To the collective issuer: from dispatchers (parts) and the control thread (communicators).

@@ -250,6 +250,14 @@ void Scheduler::ReturnToQueue(QueueId queue_id, OpId id) {
   readiness_.Touch(queue_id);
 }
 
+OpId Scheduler::FindLaunched(QueueId id, uint64_t ticket) const {
+  const Queue& queue = queues_[id];
+  for (OpId op = queue.head; op != queue.front; op = pool_[op].next) {
+    if (pool_[op].op.ticket == ticket) return pool_[op].state == OpState::kLaunched ? op : kNone;
+  }
+  return kNone;
+}
+
 void Scheduler::LaunchFailed(OpId id, const Failure& failure) { pool_[id].failure = failure; }
 
 void Scheduler::TimelineSeen(QueueId id, uint64_t value, Time now) {

@@ -103,7 +103,7 @@ class Scheduler {
   // Outcome of an offered part: enqueued on the device with this reservation, or failed.
   void PartLaunched(OpId op, const Reservation& reservation, Time now);
   void PartFailed(OpId op, const kernels::Failure& failure);
-  // The device refused to launch this op; its timeline is still signalled in order.
+  // The device refused to launch this op, or gave it up; its timeline is still signalled in order.
   void LaunchFailed(OpId op, const kernels::Failure& failure);
   // The queue's timeline reads `value`: every op up to that ticket has finished.
   void TimelineSeen(QueueId queue, uint64_t value, Time now);
@@ -137,6 +137,9 @@ class Scheduler {
   std::span<const QueueId> active_queues() const { return active_; }
   // Ticket of the queue's oldest launched op. REQUIRES: the queue is active.
   uint64_t OldestTicket(QueueId queue) const { return pool_[queues_[queue].head].op.ticket; }
+
+  // The queue's launched op with this ticket, which has not been seen to end; kNone: there is none.
+  OpId FindLaunched(QueueId queue, uint64_t ticket) const;
 
   // Whether what the wait is for is launched or has ended.
   bool WaitMet(const OpSlot::LocalWait& wait) const {

@@ -221,7 +221,15 @@ void Server::HandleControlEvent(const ControlEvent& event) {
       Close(session, event.failure);
       return;
     case ControlEvent::Type::kRace:
-      if (options_.on_race) options_.on_race(session, event.failure);
+      if (options_.on_fault) options_.on_fault(session, event.failure);
+      return;
+    case ControlEvent::Type::kProgramStalled:
+      if (options_.on_fault) options_.on_fault(session, event.failure);
+      if (const auto program = session.programs.find(event.handle);
+          program != session.programs.end()) {
+        program->second.why_no_step = "a run of it stalled";
+        Publish(session);
+      }
       return;
   }
 }

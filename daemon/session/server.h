@@ -46,8 +46,8 @@ struct ServerOptions {
   // Called on the control thread; on_open before the session's client can do anything.
   std::function<void(const Session&)> on_open, on_close;
   std::function<void(const Session&, const kernels::Failure&)> on_broken;
-  // Two ops of the session race, and are let.
-  std::function<void(const Session&, const kernels::Failure&)> on_race;
+  // Two ops of the session race, and are let; or a program of it stalled for the first time.
+  std::function<void(const Session&, const kernels::Failure&)> on_fault;
   uint32_t first_session = 1;  // the first id, for tests
 };
 

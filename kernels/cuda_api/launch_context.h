@@ -20,6 +20,7 @@ namespace concert::kernels::cuda {
 
 class GemmCache;      // kernels/gemm/gemm_cache.h
 class StepSms;        // kernels/step/step_sms.h
+struct StepReport;    // kernels/step/step_args.h
 struct PeerExchange;  // kernels/comm/peer_args.h
 struct PeerReport;
 
@@ -43,7 +44,8 @@ struct LaunchContext {
   // Launches are captured here to see their grids; nothing ever runs on it. Null: they stay
   // unknown.
   CUstream probe_stream = nullptr;
-  StepSms* step_sms = nullptr;  // null: the step kernel is not to be used
+  StepSms* step_sms = nullptr;        // null: the step kernel is not to be used
+  StepReport* step_report = nullptr;  // the lane's, where there is step_sms
 };
 
 // One rank of a collective.

@@ -49,6 +49,8 @@ struct Program {
   std::unique_ptr<ProgramExecutable> executable;  // null: the device needs none
   std::vector<Stage> stages;  // by which the step kernel runs it; empty: none does,
   std::string why_no_step;    // because of this
+  // A run of it stalled (stalled_run.h): those to come are graphs. Written by the dispatcher.
+  mutable std::atomic<bool> has_stalled{false};
   // Runs of it may be part of these. Null: it has no replicas. Release by the control thread, when
   // the pass is ready; acquire by the scheduler.
   mutable std::atomic<const Pass*> pass{nullptr};

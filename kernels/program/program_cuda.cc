@@ -45,17 +45,18 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchConte
   return made;
 }
 
-absl::Status CudaProgram::Launch(const LaunchContext& context, const ProgramArgs& run) {
-  if (step_ != nullptr && context.step_sms != nullptr &&
-      context.step_sms->Wanted(static_cast<double>(run.program->work.hbm_bytes))) {
+absl::Status CudaProgram::Launch(const LaunchContext& context, const Op& run) {
+  const Program& program = *run.program.program;
+  if (step_ != nullptr && context.step_sms != nullptr && !program.has_stalled &&
+      context.step_sms->Wanted(static_cast<double>(program.work.hbm_bytes))) {
     const absl::StatusOr<bool> launched = step_->Launch(context, run);
     if (!launched.ok() || *launched) return launched.status();
   }
-  return graph_->Launch(context, run);
+  return graph_->Launch(context, run.program);
 }
 
 absl::Status LaunchProgram(LaunchContext& context, const Op& op) {
-  return static_cast<CudaProgram&>(*op.program.program->executable).Launch(context, op.program);
+  return static_cast<CudaProgram&>(*op.program.program->executable).Launch(context, op);
 }
 
 absl::Status LaunchPass(const LaunchContext& context, std::span<const Op* const> runs) {

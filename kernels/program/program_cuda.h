@@ -25,7 +25,7 @@ class CudaProgram final : public ProgramExecutable {
                                                            Program& program);
 
   // Enqueues a run on the context's stream.
-  absl::Status Launch(const LaunchContext& context, const ProgramArgs& run);
+  absl::Status Launch(const LaunchContext& context, const Op& run);
 
  private:
   std::unique_ptr<ProgramGraph> graph_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/attention_decode/attention_kernel_args.h"
+#include "kernels/program/stalled_run.h"
 #include "kernels/rows/row_args.h"
 #include "kernels/step/step_stage.h"
 
@@ -78,10 +79,15 @@ struct alignas(16) StageBindings {
 };
 static_assert(sizeof(Stage) <= StageBindings::kWords * sizeof(Address));
 
-// Of a kernel that waited in vain, in host memory. It computes on, to an end, with wrong results.
+// By which the launches of a lane tell, one after the other, that they waited in vain: in host
+// memory. A block that did computes on, to an end, with wrong results, once the host has answered.
 struct StepReport {
-  uint32_t missing;  // not 0: what it waited for did not come
-  uint32_t block;    // that waited
+  // Written by the device: `stalled` last, which is then the launch's number.
+  StalledRun run;
+  uint64_t stalled;
+  // Written by the host.
+  uint64_t answered;  // the last launch that stalled and that has been answered for
+  uint64_t launches;  // the number of the last launch
 };
 
 struct StepArgs {
@@ -89,7 +95,10 @@ struct StepArgs {
   const StageBindings* stage_bindings;  // of each stage
   const StepWait* waits;
   uint32_t* ended;  // [stage][block of kMaxStepBlocks]: the epoch in which it last ended
+  // Whose number, never 0, and whose run this is.
   StepReport* report;
+  uint64_t launch, ticket;
+  uint32_t session, queue;
   // Of all stages, those from the first on, before the last, are this run's: those that copy
   // bindings are not, where these are used where they are given.
   uint32_t first_stage, last_stage;

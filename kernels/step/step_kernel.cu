@@ -143,6 +143,7 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
     const Stage& stage = memory.computed[i % 2];
     const StageWord next = LoadStageWord(args, i + 1, threadIdx.x);
     const bool takes_part = blockIdx.x < stage.units;
+    if (threadIdx.x == 0) memory.at = i;
     if (takes_part) {
       WaitForInputs(args, stage);
       if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
@@ -214,8 +215,7 @@ __device__ void EmptyExchange(const StepArgs& args) {
 
 template <int kRowTiles>
 __device__ void RunStages(const StepArgs& args) {
-  extern __shared__ __align__(128) char shared[];
-  auto& memory = *reinterpret_cast<StepMemory*>(shared);
+  StepMemory& memory = MemoryOfBlock();
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     memory.stage = 0;

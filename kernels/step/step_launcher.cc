@@ -295,8 +295,9 @@ void StepLauncher::UseDirectly(const ProgramArgs& run, StepArgs& args) const {
   args.last_stage = stage_count_ - (copies_out_ ? 1 : 0);
 }
 
-absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const ProgramArgs& run) {
+absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Op& op) {
   const Driver& driver = context.api.driver;
+  const ProgramArgs& run = op.program;
   StepSms& sms = *context.step_sms;
   const absl::StatusOr<int> blocks = sms.Take(this, context.stream, context.sm_budget);
   if (!blocks.ok()) return blocks.status();
@@ -312,7 +313,9 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Pr
   args.stage_bindings = reinterpret_cast<const StageBindings*>(stage_bindings_);
   args.waits = reinterpret_cast<const StepWait*>(waits_);
   args.ended = reinterpret_cast<uint32_t*>(ended_);
-  args.report = sms.report();
+  args.report = context.step_report;
+  args.launch = ++context.step_report->launches;
+  args.session = op.session, args.queue = op.queue, args.ticket = op.ticket;
   args.last_stage = stage_count_;
   args.epoch = epoch_;
   args.first_tag = next_tag_;

@@ -32,9 +32,9 @@ class StepLauncher {
                                                             const StepPlan& plan,
                                                             const ByteRange& workspace);
 
-  // On the context's stream, with as many blocks as its GPU's SMs are free for (StepSms). False,
-  // and nothing is launched: too many step launches have not ended.
-  absl::StatusOr<bool> Launch(const LaunchContext& context, const ProgramArgs& run);
+  // A run, on the context's stream, with as many blocks as its GPU's SMs are free for (StepSms).
+  // False, and nothing is launched: too many step launches have not ended.
+  absl::StatusOr<bool> Launch(const LaunchContext& context, const Op& op);
 
  private:
   explicit StepLauncher(const Program& program) : direct_(program) {}

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <new>
 #include <utility>
 
 namespace concert::kernels::cuda {
@@ -12,7 +11,6 @@ StepSms::~StepSms() {
   for (const Launch& launch : launches_) {
     if (launch.end != nullptr) driver_->cuEventDestroy(launch.end);
   }
-  if (report_ != nullptr) driver_->cuMemFreeHost(report_);
 }
 
 absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine) {
@@ -24,10 +22,6 @@ absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramE
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuEventCreate, &launch.end,
                                    CU_EVENT_DISABLE_TIMING);
   }
-  void* report = nullptr;
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuMemHostAlloc, &report, sizeof(StepReport),
-                                 CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
-  report_ = new (report) StepReport{};
   return absl::OkStatus();
 }
 

@@ -39,7 +39,6 @@ class StepSms {
   absl::Status Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine);
   // Whether it was opened.
   bool usable() const { return driver_ != nullptr; }
-  StepReport* report() const { return report_; }
 
   // The GPU is given an op, whatever it is. What follows is about this one.
   void See(const SeenOp& op) { at_work_.See(op); }
@@ -102,7 +101,6 @@ class StepSms {
   ProgramEngine engine_ = ProgramEngine::kAuto;
   AtWork at_work_;
   EngineContest contest_;
-  StepReport* report_ = nullptr;  // pinned
   std::array<Launch, kMaxLaunches> launches_;
   uint64_t order_ = 0;
   // Of the launch that was taken for.

@@ -88,7 +88,9 @@
   X(GATE_WITH_C, 53, "beta is %e0, but flags gate the product, to which no C is added; set beta to 0 and add " \
                      "with an elementwise op")                                                             \
   X(INTERLEAVED_WITHOUT_GATE, 54, "flags is %0, which says how gates lie in a product that it does not gate; " \
-                                  "set flag %1, too, or clear flag %2")
+                                  "set flag %1, too, or clear flag %2")                                   \
+  X(RUN_STALLED, 55, "GPU %0 gave the run up: block %1 of its launch waited for others in vain at stage %2 of the " \
+                     "program; runs submitted from now on do without the step kernel")
 
 enum concert_message {
 #define X(name, value, text) CONCERT_MESSAGE_##name = value,

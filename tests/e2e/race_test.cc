@@ -32,7 +32,7 @@ struct Layers {
                  .sim_races = sim_races,
                  .adjust_server =
                      [this](daemon::ServerOptions& options) {
-                       options.on_race = [this](const daemon::Session& session,
+                       options.on_fault = [this](const daemon::Session& session,
                                                 const kernels::Failure& failure) {
                          const MutexLock lock(mutex_);
                          logged_.push_back(session.name + ": " + failure.ToString());

@@ -46,6 +46,45 @@ TEST_F(DeviceTest, AFailedCollectiveFailsOnEveryRank) {
   for (const Ticket& ticket : {t3, t4}) EXPECT_EQ(Outcome(ticket), "OK");
 }
 
+// One whose blocks wait for each other in vain.
+TEST_F(DeviceTest, AStalledRunFailsAndNoOther) {
+  constexpr uint32_t kN = 1024;  // to compute, milliseconds: the run is found before it has ended
+  const Session session = daemon_.Connect();
+  const Buffer x = FloatBuffer(session, kN * kN, 1);
+  Program program = session.BeginProgram().value();
+  const Buffer slots[] = {program.Binding(x.bytes()).value(), program.Arena(x.bytes()).value()};
+  for (int i = 0; i < 10; ++i) {
+    const GemmOp gemm{.m = kN,
+                      .n = kN,
+                      .k = kN,
+                      .a = slots[i % 2],
+                      .w = x,
+                      .d = slots[(i + 1) % 2],
+                      .alpha = 1.f / kN,
+                      .dtype = kFp32};
+    program.queue().Gemm(gemm).submit_status().Check();
+  }
+  program.End().Check();
+  Queue runs = session.CreateQueue().value(), copies = session.CreateQueue().value();
+  daemon_.node().gpu(0).StallNextRun();
+  const Buffer in = FloatBuffer(session, kN * kN, 1);
+  const Ticket stalled = runs.Run({.program = program, .bindings = {in}});
+  const Ticket next = runs.Run({.program = program, .bindings = {in}});
+  const Ticket copy = copies.Copy({.src = x, .dst = {x, 16}, .bytes = 16});
+  EXPECT_EQ(Outcome(copy), "OK");
+  EXPECT_EQ(Outcome(stalled),
+            "INTERNAL: GPU 0 gave the run up: block 0 of its launch waited for others in vain at "
+            "stage 0 of the program; runs submitted from now on do without the step kernel");
+  EXPECT_EQ(Outcome(next), "OK");
+  EXPECT_TRUE(daemon_.engine().dispatcher(0).gauges().healthy);
+  const auto why_no_step = [&] {
+    for (const daemon::SessionSummary& one : daemon_.server().Sessions())
+      if (!one.programs.empty()) return one.programs[0].why_no_step;
+    return std::string();
+  };
+  EXPECT_TRUE(Eventually([&] { return why_no_step() == "a run of it stalled"; })) << why_no_step();
+}
+
 TEST_F(DeviceTest, ADeadGpuEndsEverythingOnItAndRefusesMore) {
   constexpr uint32_t kN = 256;
   const Session session = daemon_.Connect();

@@ -198,6 +198,48 @@ TEST_F(GpuProgramTest, RunsOnTheSameSmsGiveTheSameBits) {
   }
 }
 
+// It is told of before it ends, meanwhile others run beside it, and its program's next is a graph.
+TEST_F(GpuProgramTest, ARunWhoseBlocksWaitInVainEnds) {
+  if (!HasStepKernel()) GTEST_SKIP() << "no step kernel for this GPU";
+  constexpr int kSms = 32;
+  constexpr uint32_t kStage = 3, kSession = 7;
+  const ModelStep model({}, Seed());
+  const References references(model);
+  const StepInputs& inputs = references.inputs[0];
+  const std::unique_ptr<GpuModel> gpu = Make(model), other = Make(model);
+  ASSERT_TRUE(gpu != nullptr && other != nullptr);
+  gpu->set_session(kSession);
+  gpu->HaveStageWaitForItself(kStage);
+  gpu->Put(model.BlockOf(inputs)), other->Put(model.BlockOf(inputs));
+  ASSERT_OK(gpu->Launch(kLane, kSms));
+  ASSERT_OK(other->Launch(kLane + 1, kSms));
+  ASSERT_NO_FATAL_FAILURE(Finish(kLane + 1));
+  ExpectRight(model, inputs, model.state(), {other->FetchBlock(), other->FetchState()},
+              references.left[0]);
+  std::vector<kernels::StalledRun> stalled;
+  const auto take = [&] {
+    device().TakeStalledRuns([&](const kernels::StalledRun& run) { stalled.push_back(run); });
+  };
+  const Clock::time_point start = Clock::now();
+  for (; stalled.empty() && Clock::now() - start < std::chrono::seconds(20); take()) {
+  }
+  ASSERT_EQ(stalled.size(), 1u);
+  EXPECT_EQ(stalled[0].session, kSession);
+  EXPECT_EQ(stalled[0].stage, kStage);
+  EXPECT_LT(stalled[0].block, uint32_t{kSms});
+  ASSERT_NO_FATAL_FAILURE(Finish(kLane));
+  take();
+  EXPECT_EQ(stalled.size(), 1u);
+  ASSERT_OK(device().healthy());
+  gpu->SetStalled();
+  gpu->Reset();
+  EXPECT_TRUE(gpu->StepKernelHasRun());
+  Left left;
+  ASSERT_NO_FATAL_FAILURE(Run(*gpu, model.BlockOf(inputs), 0, left));
+  EXPECT_FALSE(gpu->StepKernelHasRun());
+  ExpectRight(model, inputs, model.state(), left, references.left[0]);
+}
+
 // One table's entry of a row, or of all rows and all tables, are what they must not be.
 TEST_F(GpuProgramTest, HostileTablesReachNothingElse) {
   constexpr int64_t kHostile[] = {-1, INT_MIN, INT_MAX, 1 << 20, 123'456'789};

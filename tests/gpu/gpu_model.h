@@ -13,6 +13,7 @@
 
 #include "kernels/program/pass.h"
 #include "kernels/program/program_cuda.h"
+#include "kernels/step/step_args.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/model_step.h"
 
@@ -111,6 +112,19 @@ class GpuModel {
     weights_.Download();
     return weights_.bytes();
   }
+
+  // Stage `index` of the step kernel's list waits for its own end from now on, which never comes.
+  // REQUIRES: nothing of it runs.
+  void HaveStageWaitForItself(uint32_t index) {
+    const Address at = program_->workspace.end - kernels::cuda::kStepWorkspaceBytes +
+                       index * sizeof(kernels::cuda::Stage);
+    kernels::cuda::Stage stage;
+    EXPECT_TRUE(device_.CopyToHost(&stage, at, sizeof(stage)).ok());
+    stage.wait_count = 1, stage.wait = {index, 1};
+    EXPECT_TRUE(device_.CopyToDevice(at, &stage, sizeof(stage)).ok());
+  }
+  // As the dispatcher does when one of its runs has stalled.
+  void SetStalled() { program_->has_stalled = true; }
 
   // Whether the step kernel has run since this was last asked, or since Make: it alone touches its
   // part of the workspace, and each of its runs leaves other words there.

@@ -141,6 +141,8 @@ absl::Status CudaDevice::PrepareStepKernel(const CudaOptions& options) {
                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                    static_cast<int>(sizeof(kernels::cuda::StepMemory)));
   }
+  if (absl::Status status = step_reports_->Open(driver_, gpu_, policies::kLaneCount); !status.ok())
+    return status;
   return step_sms_->Open(driver_, gpu_, info_.model.sm_count, options.program_engine);
 }
 
@@ -210,6 +212,7 @@ CudaDevice::~CudaDevice() {
   kernels_ = {};
   batched_.reset();
   step_sms_.reset();
+  step_reports_.reset();
   for (cublasLtHandle_t handle : {cublaslt_, variants_cublaslt_, program_cublaslt_}) {
     if (handle != nullptr) api_.cublaslt.cublasLtDestroy(handle);
   }
@@ -287,7 +290,8 @@ kernels::cuda::LaunchContext CudaDevice::ContextOf(const LaunchRequest& launch) 
           .tuned = tuned_.get(),
           .variant = launch.variant,
           .probe_stream = probe_stream_,
-          .step_sms = step_sms_->usable() ? &*step_sms_ : nullptr};
+          .step_sms = step_sms_->usable() ? &*step_sms_ : nullptr,
+          .step_report = step_reports_->Of(planned.lane)};
 }
 
 int CudaDevice::TrackFor(const LaunchRequest& launch) const {
@@ -438,11 +442,6 @@ absl::Status CudaDevice::healthy() const {
     return absl::InternalError(absl::StrCat("GPU ", gpu_, ": rank ", report->missing - 1,
                                             " of a collective did not come to block ",
                                             report->block, " of a peer kernel"));
-  }
-  if (const kernels::cuda::StepReport* report = step_sms_->report();
-      report != nullptr && report->missing != 0) {
-    return absl::InternalError(absl::StrCat("GPU ", gpu_, ": block ", report->block,
-                                            " of a program's launch waited in vain for others"));
   }
   return result == CUDA_ERROR_NOT_READY ? absl::OkStatus()
                                         : driver_.ToStatus(result, "cuStreamQuery", gpu_);

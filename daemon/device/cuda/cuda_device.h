@@ -24,6 +24,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/group/batched_library.h"
 #include "kernels/group/group_launcher.h"
+#include "kernels/step/step_reports.h"
 #include "kernels/step/step_sms.h"
 #include "proto/mutex.h"
 
@@ -72,6 +73,9 @@ class CudaDevice : public Device {
   absl::Status Prepare(kernels::Pass& pass) override;
   uint64_t program_workspace_bytes() const override;
 
+  void TakeStalledRuns(absl::FunctionRef<void(const kernels::StalledRun&)> tell) override {
+    step_reports_->Take(tell);
+  }
   // Asks the driver (about 1 us).
   absl::Status healthy() const override;
 
@@ -162,6 +166,7 @@ class CudaDevice : public Device {
   CUstream errand_stream_ = nullptr;  // errands: programs are captured here, contents compared
   kernels::cuda::PeerReport* peer_report_ = nullptr;  // pinned
   std::optional<kernels::cuda::StepSms> step_sms_{std::in_place};
+  std::optional<kernels::cuda::StepReports> step_reports_{std::in_place};
   CUdeviceptr workspaces_ = 0;  // kWorkspaceBytes per lane
   CUdeviceptr scratch_ = 0;
   cublasLtHandle_t cublaslt_ = nullptr;

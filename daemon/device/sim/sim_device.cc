@@ -102,6 +102,11 @@ absl::Status SimDevice::Launch(const LaunchRequest& launch) {
         "a launch of ", ops.size(), " ops with a work list of ", list->problem_count, " problems"));
   }
   if (absl::Status status = CheckLaunchable(); !status.ok()) return status;
+  const Op& first = *ops[0];
+  if (first.kind == CONCERT_OP_PROGRAM &&
+      stall_next_run_.exchange(false, std::memory_order_relaxed)) {
+    stalled_ = {.session = first.session, .queue = first.queue, .ticket = first.ticket};
+  }
   return executor_.Launch(info_.gpu, launch);
 }
 
@@ -124,6 +129,11 @@ std::vector<policies::Variant> SimDevice::Variants(const policies::Problem& prob
   variant.tile_m = problem.m <= 64 ? 64 : 128;  // as ShapeOf
   variant.tile_n = 128;
   return {variant};
+}
+
+void SimDevice::TakeStalledRuns(absl::FunctionRef<void(const kernels::StalledRun&)> tell) {
+  if (stalled_.has_value()) tell(*stalled_);
+  stalled_.reset();
 }
 
 absl::Status SimDevice::healthy() const {

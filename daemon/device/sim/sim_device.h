@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -56,11 +57,15 @@ class SimDevice final : public Device {
     return memory_.used_bytes();
   }
 
-  // Fault injection, from any thread. FailLaunches: the next `count` launches return INTERNAL and
-  // start nothing; the GPU stays healthy. Fault: as an illegal address does on a real GPU: what has
-  // not ended never will, healthy() says so and every later call fails.
+  void TakeStalledRuns(absl::FunctionRef<void(const kernels::StalledRun&)> tell) override;
+
+  // Fault injection, from any thread. StallNextRun: the next run of a program that is launched is
+  // told of as stalled; it ends when it would have. FailLaunches: the next `count` launches return
+  // INTERNAL and start nothing; the GPU stays healthy. Fault: as an illegal address does on a real
+  // GPU: what has not ended never will, healthy() says so and every later call fails.
   void FailLaunches(int count) { launches_to_fail_.store(count, std::memory_order_relaxed); }
   void Fault() { executor_.Fault(info_.gpu); }
+  void StallNextRun() { stall_next_run_.store(true, std::memory_order_relaxed); }
 
   // Consumes one injected failure, if any is left, and returns it.
   absl::Status CheckLaunchable();
@@ -71,6 +76,8 @@ class SimDevice final : public Device {
   SimMemory memory_ CONCERT_GUARDED_BY(memory_mutex_);
   SimExecutor& executor_;
   std::atomic<int> launches_to_fail_{0};
+  std::atomic<bool> stall_next_run_{false};
+  std::optional<kernels::StalledRun> stalled_;  // the dispatcher's
 };
 
 }  // namespace concert::daemon::sim
