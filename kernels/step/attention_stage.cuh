@@ -86,8 +86,7 @@ class AttentionStage {
   // Asks again until all of it is there.
   __device__ void AwaitQ(const AttentionChunk& chunk, Warp& attention) const {
     Patience patience;
-    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp(args_))
-      LoadQ(chunk, attention);
+    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp()) LoadQ(chunk, attention);
   }
 
   // Of half a slot's tokens, from `first` on, there are `tokens`: values of the others, which weigh
@@ -114,8 +113,7 @@ class AttentionStage {
       const uint64_t row = __shfl_sync(kAll, row_of_lane, static_cast<int>(token));
       if (is_value > 1) continue;
       const uint32_t head = op_.q_heads + is_value * op_.kv_heads + chunk.kv_head;
-      const uint4 pack =
-          AwaitPack(args_, op_.q + 2 * (row * op_.q_stride + head * kDim + 8 * unit));
+      const uint4 pack = AwaitPack(op_.q + 2 * (row * op_.q_stride + head * kDim + 8 * unit));
       StoreShared(Slot::UnitAt(SharedAddress(slot) + is_value * Slot::kValues, first + token, unit),
                   pack);
     }
@@ -160,7 +158,7 @@ class AttentionStage {
                             SoftmaxState& all, float& sum) const {
     Tagged sums[kChunksAtOnce], largest[kChunksAtOnce], weights[kChunksAtOnce];
     Patience patience;
-    for (bool is_there = false; !is_there && !patience.GivesUp(args_);) {
+    for (bool is_there = false; !is_there && !patience.GivesUp();) {
       is_there = true;
 #pragma unroll
       for (uint32_t i = 0; i < kChunksAtOnce; ++i) {

@@ -47,16 +47,16 @@ __device__ __forceinline__ uint32_t MostOf(const uint4& pack) {
 }
 __device__ __forceinline__ bool IsThere(const uint4& pack) { return !IsEmpty(MostOf(pack)); }
 
-__device__ __forceinline__ uint4 AwaitPack(const StepArgs& args, Address from) {
+__device__ __forceinline__ uint4 AwaitPack(Address from) {
   Patience patience;
   uint4 pack = LoadPack(from);
-  while (!IsThere(pack) && !patience.GivesUp(args)) pack = LoadPack(from);
+  while (!IsThere(pack) && !patience.GivesUp()) pack = LoadPack(from);
   return pack;
 }
-__device__ __forceinline__ uint32_t AwaitWord(const StepArgs& args, Address from) {
+__device__ __forceinline__ uint32_t AwaitWord(Address from) {
   Patience patience;
   uint32_t word = LoadWord(from);
-  while (IsEmpty(word) && !patience.GivesUp(args)) word = LoadWord(from);
+  while (IsEmpty(word) && !patience.GivesUp()) word = LoadWord(from);
   return word;
 }
 

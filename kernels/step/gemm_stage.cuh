@@ -143,7 +143,7 @@ class GemmStage {
   // Until all of it is there. Asks again only for what is not.
   __device__ void Complete(uint32_t k, Chunk& chunk) const {
     Patience patience;
-    for (bool is_there = false; !is_there && !patience.GivesUp(args_);) {
+    for (bool is_there = false; !is_there && !patience.GivesUp();) {
       is_there = true;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
@@ -244,7 +244,7 @@ class GemmStage {
     if (k == 0 || !kLooksAhead) {
       // Who waits looks at one word alone: what many blocks ask for again and again is in the way
       // of what they wait for.
-      if (gemm_.a_exchanged && 32 * warp_ < gemm_.k) AwaitWord(args_, a_ + 64 * warp_);
+      if (gemm_.a_exchanged && 32 * warp_ < gemm_.k) AwaitWord(a_ + 64 * warp_);
       LoadChunk(k, chunk);
     }
     if (k + kSlotColumns < gemm_.k) {
@@ -394,7 +394,7 @@ class GemmStage {
   // C may not have been there when it was asked for.
   __device__ void AddC(const Result& result, float2& sum) const {
     uint32_t c = result.c;
-    if (gemm_.c_exchanged && IsEmpty(c)) c = AwaitWord(args_, PlaceInC(result));
+    if (gemm_.c_exchanged && IsEmpty(c)) c = AwaitWord(PlaceInC(result));
     sum.x += gemm_.beta * LowOf(c), sum.y += gemm_.beta * HighOf(c);
   }
 

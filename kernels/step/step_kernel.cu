@@ -33,7 +33,7 @@ __device__ void WaitForBlocks(const StepArgs& args, StepWait wait, uint32_t thre
   const uint32_t* ended = args.ended + wait.stage * kMaxStepBlocks;
   Patience patience;
   for (uint32_t block = thread; block < blocks; block += threads) {
-    while (LoadRelaxed(ended + block) != args.epoch && !patience.GivesUp(args)) {
+    while (LoadRelaxed(ended + block) != args.epoch && !patience.GivesUp()) {
     }
   }
 }
@@ -143,7 +143,6 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
     const Stage& stage = memory.computed[i % 2];
     const StageWord next = LoadStageWord(args, i + 1, threadIdx.x);
     const bool takes_part = blockIdx.x < stage.units;
-    if (threadIdx.x == 0) memory.at = i;
     if (takes_part) {
       WaitForInputs(args, stage);
       if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
@@ -158,6 +157,8 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
     SyncRowThreads();
     if (signals && threadIdx.x == 0) EndStage(args, i);
   }
+  if (threadIdx.x == 0 && memory.stalled_at != StepMemory::kNowhere)
+    TellOfStall(args, memory.stalled_at);
 }
 
 // Until the computing warps have all that stage `index`, an attention, waits for. Ends for certain:
@@ -219,6 +220,7 @@ __device__ void RunStages(const StepArgs& args) {
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     memory.stage = 0;
+    memory.stalled_at = StepMemory::kNowhere;
     for (int i = 0; i < kSlots; ++i) {
       InitBarrier(SharedAddress(&memory.full[i]), kSlotArrivals);
       InitBarrier(SharedAddress(&memory.empty[i]), kStepWarps);

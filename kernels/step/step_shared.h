@@ -43,8 +43,10 @@ struct alignas(128) StepMemory {
   uint64_t full[kSlots];   // its bytes are there
   uint64_t empty[kSlots];  // every computing warp has read it
   uint32_t stage;          // at which the computing warps are, which have all that it waits for
-  uint32_t at;             // at which they are or for which they wait: for whoever reports
-  uint32_t lengths[2];     // of attention's items, in turn: for all that load ahead
+  // The stage at which the block gave a wait up.
+  static constexpr uint32_t kNowhere = ~0u;
+  uint32_t stalled_at;
+  uint32_t lengths[2];  // of attention's items, in turn: for all that load ahead
 };
 
 }  // namespace concert::kernels::cuda

@@ -1,18 +1,16 @@
 // Programs on a GPU that run behind and beside one another, and which engine runs them then.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/step/engine_contest.h"
 #include "tests/gpu/gpu_program_fixture.h"
 #include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 
 namespace concert::tests {
 namespace {
-
-using kernels::cuda::EngineContest;
 
 class GpuProgramsAtOnceTest : public GpuProgramTest {
  protected:
@@ -123,7 +121,9 @@ TEST_F(GpuProgramsAtOnceTest, ProgramsAtOnceOnFewSmsAreRight) {
   RunBesideOneAnother(4, {16, 32, 0});
 }
 
-// By who else is at work: nobody, programs or single ops (docs/adr/0035-shares-of-the-sms.md).
+// By who else is at work: nobody, programs or single ops (docs/adr/0035-shares-of-the-sms.md). When
+// exactly depends on the time that runs take, and is what unit tests of AtWork and EngineContest
+// have.
 TEST_F(GpuProgramsAtOnceTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
   if (!HasStepKernel()) GTEST_SKIP() << "no step kernel for this GPU";
   Use(ProgramEngine::kAuto);
@@ -140,19 +140,19 @@ TEST_F(GpuProgramsAtOnceTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
     return gpu->StepKernelHasRun();
   };
   EXPECT_TRUE(by_step_kernel(0));
-  // Beside another session's programs: a contest of both engines.
-  for (const bool step : {true, false}) {
-    for (int round = 0; round < EngineContest::kRounds; ++round) {
-      EXPECT_EQ(by_step_kernel(1), step) << "round " << round;
-      EXPECT_EQ(by_step_kernel(0), step) << "round " << round;
+  const auto becomes = [&](bool step, const auto& sessions) {
+    for (uint64_t i = 0; i < AtWork::kIdleAfter; ++i) {
+      for (const uint32_t session : sessions)
+        if (by_step_kernel(session) == step) return true;
     }
-  }
-  // Beside single ops, until these are forgotten: after so many runs, or so long.
+    return false;
+  };
+  // Beside another session's programs: a contest of both engines.
+  EXPECT_TRUE(becomes(false, std::array{1u, 0u}));
+  // Beside single ops a graph, until these are forgotten.
   RunCopies(0, 1);
   EXPECT_FALSE(by_step_kernel(1));
-  bool forgotten = false;
-  for (uint64_t i = 1; i < AtWork::kIdleAfter && !forgotten; ++i) forgotten = by_step_kernel(1);
-  EXPECT_TRUE(forgotten);
+  EXPECT_TRUE(becomes(true, std::array{1u}));
 }
 
 }  // namespace
