@@ -390,8 +390,8 @@ TEST_P(AttentionPrefillConformanceTest, ChunksOfOneTokenOfManySequences) {
   RunCase(test, chunks);
 }
 
-CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(AttentionDecodeConformanceTest);
-CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(AttentionPrefillConformanceTest);
+CONCERT_INSTANTIATE_FOR_EACH_DEVICE(AttentionDecodeConformanceTest);
+CONCERT_INSTANTIATE_FOR_EACH_DEVICE(AttentionPrefillConformanceTest);
 
 }  // namespace
 }  // namespace concert::daemon::conformance

@@ -144,6 +144,11 @@ inline std::string BackendName(const testing::TestParamInfo<std::string>& info) 
       , suite, testing::Values("sim_virtual", "sim_real_time", "sim_flat_out", "cuda"), \
       BackendName)
 
+// For suites of what single ops compute, which takes long and does not depend on the simulator's
+// pace.
+#define CONCERT_INSTANTIATE_FOR_EACH_DEVICE(suite) \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::Values("sim_flat_out", "cuda"), BackendName)
+
 }  // namespace concert::daemon::conformance
 
 #endif  // CONCERT_TESTS_CONFORMANCE_DEVICE_FIXTURE_H_

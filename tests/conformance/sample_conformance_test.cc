@@ -299,7 +299,7 @@ TEST_P(SampleConformanceTest, RowsMayHaveParametersOfTheirOwn) {
   }
 }
 
-CONCERT_INSTANTIATE_FOR_ALL_BACKENDS(SampleConformanceTest);
+CONCERT_INSTANTIATE_FOR_EACH_DEVICE(SampleConformanceTest);
 
 }  // namespace
 }  // namespace concert::daemon::conformance
