@@ -130,15 +130,13 @@ policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool) {
   transports.Add(Transport::kNccl);
   if (op.kind == CONCERT_OP_BARRIER || ranks < 2) return transports;
   const Messages messages = MessagesOf(op);
-  const bool spreads = !messages.from_root || ranks == 2;
   const bool aligned =
       (op.collective.src | op.collective.dst | messages.bytes) % kPeerAlignment == 0;
   const bool few = ranks <= cuda::kMaxPeers;
   const bool in_reach = few && pool && aligned;
-  if ((few && FitsInboxes(messages.bytes, ranks)) || (in_reach && spreads)) {
-    transports.Add(Transport::kPeer);
-  }
-  if (!messages.reduces && spreads) transports.Add(Transport::kCopyEngine);
+  if ((few && FitsInboxes(messages.bytes, ranks)) || in_reach) transports.Add(Transport::kPeer);
+  const bool leaves_once = !messages.from_root || ranks == 2;
+  if (!messages.reduces && leaves_once) transports.Add(Transport::kCopyEngine);
   if (op.kind == CONCERT_OP_ALL_REDUCE && in_reach) transports.Add(Transport::kHybrid);
   return transports;
 }

@@ -17,7 +17,7 @@ inline constexpr uint64_t kMaxCollectiveCount = uint64_t{1} << 40;
 // Which transports could carry this rank's part; `pool`: all its memory is of the pool. NCCL always
 // can. Peer kernels touch peers' memory, which pool memory alone allows, 16 bytes at a time; small
 // messages go through inboxes, so that any memory will do. Copy engines reach all memory and reduce
-// nothing. A broadcast to several peers leaves its root as often, which a ring of NCCL's does not.
+// nothing, and by them a broadcast to several peers would leave its root as often.
 policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool);
 
 // Checks one rank's part; that the ranks agree is the rendezvous' business. Rules beyond bounds:

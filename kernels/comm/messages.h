@@ -51,7 +51,8 @@ inline bool CopiesToItself(const Op& op, uint64_t rank) {
 inline uint64_t BlockBytes(const Op& op, uint64_t ranks) {
   const uint64_t bytes = MessagesOf(op).bytes;
   switch (op.kind) {
-    case CONCERT_OP_ALL_REDUCE:  // of its share, everywhere
+    case CONCERT_OP_ALL_REDUCE:
+    case CONCERT_OP_BROADCAST:  // of its share, everywhere
       return bytes;
     case CONCERT_OP_REDUCE_SCATTER:
       return std::max(bytes, policies::StoresLike(bytes * ranks));

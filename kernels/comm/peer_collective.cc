@@ -33,6 +33,24 @@ Kernel KernelOf(Way way, const KernelTable& kernels, const Op& op, bool reduces)
   return {};
 }
 
+// A broadcast to several peers: each fetches a share from the root and stores it for all of them,
+// so that it leaves the root once. The root copies to itself, where it is out of place. `args`: of
+// a broadcast; becomes that of one rank, for which all are senders of what lies at their src.
+void FetchAndSpread(const Op& op, uint32_t rank, PeerArgs& args) {
+  const uint32_t root = args.root, peers = args.ranks - 1;
+  const bool is_root = rank == root;
+  const Share share = is_root ? Share{0, args.src[root] == args.dst[root] ? 0 : args.bytes}
+                              : ShareOf(op, (rank + args.ranks - root - 1) % args.ranks, peers);
+  const char* const from = args.src[root] + share.begin;
+  for (uint32_t to = 0; to < args.ranks; ++to) {
+    // A copy to where it lies is none.
+    args.dst[to] = (to == root) == is_root ? args.dst[to] + share.begin : const_cast<char*>(from);
+  }
+  args.src[rank] = from;
+  args.bytes = share.bytes;
+  args.root = kNoRoot;
+}
+
 // `signals`: with them the collective is done.
 absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> parts, Way way,
                         unsigned blocks, bool signals, PeerArgs& args) {
@@ -54,6 +72,8 @@ absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> p
     if (way == Way::kAllReduce || (way == Way::kReduce && args.dst_step != 0)) {
       its.bytes = ShareOf(*parts[i], i, parts.size()).bytes;
     }
+    if (way == Way::kPush && args.root != kNoRoot && parts.size() > 2)
+      FetchAndSpread(*parts[i], its.rank, its);
     const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
     return LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks, kernel.threads,
                        rank.stream, its, kernel.shared_bytes);

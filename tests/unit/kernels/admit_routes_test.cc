@@ -71,7 +71,7 @@ TEST_F(RoutingTest, BlocksAreBoundByWhatTheyStoreUnlessTheyLoadFarMore) {
                                                      {CONCERT_OP_REDUCE_SCATTER, 8.0 / 3},
                                                      {CONCERT_OP_ALL_GATHER, 3},
                                                      {CONCERT_OP_ALL_TO_ALL, 4},
-                                                     {CONCERT_OP_BROADCAST, 3}};
+                                                     {CONCERT_OP_BROADCAST, 1}};
   for (const auto& [kind, messages] : messages_of) {
     op_.kind = kind;
     EXPECT_NEAR(static_cast<double>(BlockBytes(op_, 4)), messages * static_cast<double>(message), 4)
@@ -88,6 +88,17 @@ TEST_F(RoutingTest, MemoryThatPeersKernelsMayNotTouchGoesByCopyEnginesOrNccl) {
   op_.kind = CONCERT_OP_ALL_GATHER;
   EXPECT_FALSE(Goes(Transport::kPeer, /*pool=*/false));
   EXPECT_TRUE(Goes(Transport::kCopyEngine, /*pool=*/false));
+}
+
+// Its root would send to all peers by copies; by kernels each peer fetches a share and passes it
+// on.
+TEST_F(RoutingTest, ABroadcastToSeveralPeersLeavesItsRootOnce) {
+  using policies::Transport;
+  op_.kind = CONCERT_OP_BROADCAST;
+  EXPECT_TRUE(Goes(Transport::kPeer));
+  EXPECT_FALSE(Goes(Transport::kPeer, /*pool=*/false));
+  EXPECT_FALSE(Goes(Transport::kCopyEngine) || Goes(Transport::kHybrid));
+  EXPECT_TRUE(TransportsOf(op_, 2, /*pool=*/true).Has(Transport::kCopyEngine));
 }
 
 // The same from a descriptor: of two buffers one is imported.
