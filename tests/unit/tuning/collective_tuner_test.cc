@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -40,6 +41,8 @@ constexpr double kHost_us = 5;
 #else
 constexpr double kHost_us = 0;
 #endif
+// By which it differs from run to run.
+constexpr double kNoise_us = 1;
 
 class CollectiveTunerTest : public testing::Test {
  protected:
@@ -99,9 +102,10 @@ TEST_F(CollectiveTunerTest, FindsTheCurvesOfASimulatedNode) {
     EXPECT_LT(stored.fit_error, 0.03);
     const TransportCurve truth = Model().transport_curves.Of(stored.transport, 2);
     EXPECT_NEAR(stored.curve.floor_us, truth.floor_us + launch_us,
-                0.05 * truth.floor_us + kHost_us);
+                std::max(0.05 * truth.floor_us, kNoise_us) + kHost_us);
     if (truth.small_bytes > 0) {
-      EXPECT_NEAR(stored.curve.small_floor_us, truth.small_floor_us + launch_us, 1 + kHost_us);
+      EXPECT_NEAR(stored.curve.small_floor_us, truth.small_floor_us + launch_us,
+                  kNoise_us + kHost_us);
     }
     EXPECT_NEAR(stored.curve.bytes_per_s_per_sm, truth.bytes_per_s_per_sm,
                 0.05 * truth.bytes_per_s_per_sm);
