@@ -14,7 +14,7 @@ inline constexpr int kStoreSchemaVersion = 2;
 // kernels change so that old times cannot be compared with new ones.
 inline constexpr int kMeasurementVersion = 6;
 // The same for collectives (collective_bench.cc, curve_fit.cc) and their transports.
-inline constexpr int kCollectiveMeasurementVersion = 4;
+inline constexpr int kCollectiveMeasurementVersion = 5;
 
 struct Environment {
   std::string name;  // the namespace: 16 hexadecimal digits, the FNV-1a hash of `description`

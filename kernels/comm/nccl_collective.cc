@@ -28,25 +28,34 @@ ncclRedOp_t NcclReduction(Reduction reduction) {
   return ncclSum;
 }
 
-// All-to-all of NCCL before 2.28. REQUIRES: inside a group.
+// Calls of this thread until `add` is over begin together.
+ncclResult_t InGroup(const Nccl& nccl, absl::FunctionRef<ncclResult_t()> add) {
+  if (ncclResult_t result = nccl.ncclGroupStart(); result != ncclSuccess) return result;
+  const ncclResult_t added = add();
+  const ncclResult_t ended = nccl.ncclGroupEnd();  // also closes a group that failed
+  return added != ncclSuccess ? added : ended;
+}
+
+// All-to-all of NCCL before 2.28.
 ncclResult_t SendReceive(const Nccl& nccl, const CollectiveArgs& args, size_t ranks,
                          const CollectiveRank& rank) {
   const uint64_t slot_bytes = args.count * DtypeBytes(args.dtype);
   const ncclDataType_t type = NcclType(args.dtype);
-  for (size_t peer = 0; peer < ranks; ++peer) {
-    const auto* src = reinterpret_cast<const void*>(args.src + peer * slot_bytes);
-    auto* dst = reinterpret_cast<void*>(args.dst + peer * slot_bytes);
-    ncclResult_t result =
-        nccl.ncclSend(src, args.count, type, static_cast<int>(peer), rank.comm, rank.stream);
-    if (result != ncclSuccess) return result;
-    result = nccl.ncclRecv(dst, args.count, type, static_cast<int>(peer), rank.comm, rank.stream);
-    if (result != ncclSuccess) return result;
-  }
-  return ncclSuccess;
+  return InGroup(nccl, [&] {
+    for (size_t i = 0; i < ranks; ++i) {
+      const auto* src = reinterpret_cast<const void*>(args.src + i * slot_bytes);
+      auto* dst = reinterpret_cast<void*>(args.dst + i * slot_bytes);
+      const int peer = static_cast<int>(i);
+      ncclResult_t result = nccl.ncclSend(src, args.count, type, peer, rank.comm, rank.stream);
+      if (result != ncclSuccess) return result;
+      result = nccl.ncclRecv(dst, args.count, type, peer, rank.comm, rank.stream);
+      if (result != ncclSuccess) return result;
+    }
+    return ncclSuccess;
+  });
 }
 
-// Adds one rank's part to the open group.
-ncclResult_t AddPart(const Nccl& nccl, const Op& op, size_t ranks, const CollectiveRank& rank) {
+ncclResult_t LaunchPart(const Nccl& nccl, const Op& op, size_t ranks, const CollectiveRank& rank) {
   const CollectiveArgs& args = op.collective;
   const auto* src = reinterpret_cast<const void*>(args.src);
   auto* dst = reinterpret_cast<void*>(args.dst);
@@ -77,16 +86,20 @@ ncclResult_t AddPart(const Nccl& nccl, const Op& op, size_t ranks, const Collect
 
 absl::Status LaunchNccl(CollectiveContext& context, std::span<const Op* const> parts) {
   const Nccl& nccl = *context.api.nccl;
-  if (ncclResult_t result = nccl.ncclGroupStart(); result != ncclSuccess) {
-    return nccl.ToStatus(result, "ncclGroupStart");
+  if (!context.connects) {
+    return ForEachRank(context, [&](size_t i, const CollectiveRank& rank) {
+      return nccl.ToStatus(LaunchPart(nccl, *parts[i], parts.size(), rank),
+                           concert_op_kind_name(parts[i]->kind));
+    });
   }
-  ncclResult_t added = ncclSuccess;
-  for (size_t rank = 0; rank < parts.size() && added == ncclSuccess; ++rank) {
-    added = AddPart(nccl, *parts[rank], parts.size(), context.ranks[rank]);
-  }
-  const ncclResult_t ended = nccl.ncclGroupEnd();  // also closes a group that failed
-  if (added != ncclSuccess) return nccl.ToStatus(added, "adding a part to a NCCL group");
-  return nccl.ToStatus(ended, "ncclGroupEnd");
+  const ncclResult_t result = InGroup(nccl, [&] {
+    ncclResult_t added = ncclSuccess;
+    for (size_t i = 0; i < parts.size() && added == ncclSuccess; ++i) {
+      added = LaunchPart(nccl, *parts[i], parts.size(), context.ranks[i]);
+    }
+    return added;
+  });
+  return nccl.ToStatus(result, "a NCCL group that connects ranks");
 }
 
 }  // namespace concert::kernels::cuda

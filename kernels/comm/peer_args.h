@@ -80,6 +80,7 @@ struct PeerArgs {
   uint64_t src_step, dst_step;
   uint32_t ranks, rank;
   uint32_t root;       // broadcast: the only rank that sends; else kNoRoot
+  uint32_t fetches;    // bulk copies: whether this rank's src lies in another's memory
   uint32_t epoch;      // of this collective; never 0, one more than the one before
   uint32_t reduction;  // kernels::Reduction
   // What the kernel writes in host memory when the rank's share is done; address 0: nothing.

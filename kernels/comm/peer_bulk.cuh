@@ -17,10 +17,12 @@ namespace concert::kernels::cuda {
 // Blocks of this number of all ranks meet. Thread 0 only. Before: what the streams have done here
 // and there is visible to all. After: likewise what was stored, once its copies are complete.
 __device__ inline void Meet(const PeerArgs& args, int meeting) {
-  __threadfence_system();  // before: release, what this block has stored
+  // Release, of what this block has stored: once for all peers. A fence waits until what is on its
+  // way to any of them has arrived, flags included.
+  FenceSystem();
   for (uint32_t step = 1; step < args.ranks; ++step) {
     const uint32_t peer = (args.rank + step) % args.ranks;
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(
                      &args.exchange[peer]->arrived[meeting][blockIdx.x][args.rank]),
                  "r"(args.epoch)
                  : "memory");
@@ -90,7 +92,6 @@ __device__ inline uint32_t TileBytes(uint64_t bytes, uint64_t tile, uint32_t til
 __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
   if (threadIdx.x != 0) return;
   InitBarriers(memory);
-  MeetAroundBulkCopies(args, 0);
   const bool sends = args.root == kNoRoot || args.root == args.rank;
   const char* src = args.src[args.rank];
   // One message for everybody is loaded once; else a tile goes to one peer, the next to the next.
@@ -115,7 +116,12 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
   };
   constexpr int kAhead = kStages - kUnread;
   uint32_t next = blockIdx.x;
-  for (int i = 0; i < kAhead && next < count; ++i, next += gridDim.x) load(next, i);
+  const auto fill = [&] {
+    for (int i = 0; i < kAhead && next < count; ++i, next += gridDim.x) load(next, i);
+  };
+  if (!args.fetches) fill();  // own memory, as the stream has left it
+  MeetAroundBulkCopies(args, 0);
+  if (args.fetches) fill();
   uint32_t turn = 0;
   for (uint32_t index = blockIdx.x; index < count; index += gridDim.x, ++turn) {
     const int stage = static_cast<int>(turn % kStages);

@@ -47,6 +47,7 @@ void FetchAndSpread(const Op& op, uint32_t rank, PeerArgs& args) {
     args.dst[to] = (to == root) == is_root ? args.dst[to] + share.begin : const_cast<char*>(from);
   }
   args.src[rank] = from;
+  args.fetches = !is_root;
   args.bytes = share.bytes;
   args.root = kNoRoot;
 }

@@ -84,6 +84,9 @@ struct CollectiveContext {
   int sm_count;  // that it may use
   EachRank each_rank;
   policies::TransportChoice choice = {};
+  // Whether it may be the first of its kind between these ranks: NCCL then connects them and waits
+  // for all, so that one thread has to begin it for all of them together.
+  bool connects = false;
   uint32_t epoch = 0;  // of the channel: never 0, one more than the collective's before
   // Filled in by launchers: kernels write the ranks' signals, so that nobody else has to.
   bool signalled = false;

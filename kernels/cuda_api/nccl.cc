@@ -9,7 +9,7 @@ namespace concert::kernels::cuda {
 
 absl::StatusOr<Nccl> Nccl::Load() {
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
-  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
+  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/1);
   absl::StatusOr<SharedLibrary> library = SharedLibrary::Open({"libnccl.so.2"});
   if (!library.ok()) return library.status();
   Nccl nccl;

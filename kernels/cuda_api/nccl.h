@@ -22,10 +22,11 @@ namespace concert::kernels::cuda {
 // Immutable once loaded; any thread may call, but NCCL wants one thread at a time per communicator.
 class Nccl {
  public:
-  // Sets, unless the user has set them, NCCL_LAUNCH_ORDER_IMPLICIT=1 (several communicators on one
-  // GPU keep the host's launch order) and NCCL_RUNTIME_CONNECT=0 (a communicator connects when it
-  // is made: connecting during traffic allocates and waits for the GPU). REQUIRES: no other thread
-  // reads or writes the environment.
+  // Sets NCCL_LAUNCH_ORDER_IMPLICIT=1, unless the user has set it (several communicators on one GPU
+  // keep the host's launch order), and NCCL_RUNTIME_CONNECT=0, whatever the user wants (a
+  // communicator connects when it is made: connecting during traffic allocates, waits for the GPU
+  // and, where ranks are launched one by one, for ranks whose turn is yet to come). REQUIRES: no
+  // other thread reads or writes the environment.
   static absl::StatusOr<Nccl> Load();
 
 #define X(name) decltype(&::name) name = nullptr;

@@ -12,8 +12,9 @@ namespace concert::policies {
 namespace {
 
 constexpr size_t kMaxCandidates = 2 + 3 * std::size(kPeerSms);
-// Of two ways, how much slower the one with fewer SMs may be.
-constexpr double kWorthSms = 1.05;
+// Of two ways, how much slower the one with fewer SMs may be. Where nothing runs beside, what comes
+// later may want them, but nobody waits for that.
+constexpr double kWorthSms = 1.02;
 // The same where GEMMs do without them for longer than a small collective runs.
 constexpr double kWorthSmsOfGemms = 1.15;
 // What its own time counts beside GEMMs that take longer: its dependents wait for it, and times are

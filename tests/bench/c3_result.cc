@@ -14,7 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kHbmBytesPerUs = 4.2e6;  // of an H200, as measured
 constexpr double kOracleTolerance = 1.03;
 
 double P50(const json& times_us, const std::string& name) { return times_us[name]["p50"]; }
@@ -80,7 +79,8 @@ json MeanShares(const json& scenarios, const char* key) {
 }  // namespace
 
 json DescribeOverlap(const OverlapScenario& scenario, const OverlapSamples& samples,
-                     const Rivals& rivals, const std::vector<std::string>& forms) {
+                     const Rivals& rivals, const std::vector<std::string>& forms,
+                     double memory_bytes_per_s) {
   const CollectiveShape& shape = scenario.collective;
   json entry = {{"name", scenario.name},
                 {"class", absl::StrCat(KindName(shape.kind), " on ", shape.ranks, " GPUs")},
@@ -108,7 +108,7 @@ json DescribeOverlap(const OverlapScenario& scenario, const OverlapSamples& samp
   entry["alone_us"] = {{"gemm", gemms}, {"collective", collectives}};
   const double ideal_us = std::max(gemm["p50"].get<double>(), collective["p50"].get<double>());
   const double bytes = scenario.repeat * scenario.gemm.bytes() + shape.hbm_bytes();
-  const double bound_us = std::max(ideal_us, bytes / kHbmBytesPerUs);
+  const double bound_us = std::max(ideal_us, 1e6 * bytes / memory_bytes_per_s);
   entry["ideal_us"] = ideal_us;
   entry["bound_us"] = bound_us;
   entry["share_of_ideal"] = SharesOf(times_us, samples.together, ideal_us);

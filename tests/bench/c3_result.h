@@ -32,14 +32,15 @@ struct OverlapSamples {
 //   alone_us                     "gemm" and "collective": each contender's median
 //   ideal_us                     max(Tg, Tc) of these
 //   bound_us                     the same, but at least the time that the bytes of both, each moved
-//                                once, take at 4.2 TB/s
+//                                once, take the memory
 //   share_of_ideal, share_of_bound  each contender's (serial - t) / (serial - ideal or bound); none
 //                                where serial is as fast as that
 //   oracle, within_3_percent     the fastest of concert and `forms`, and whether concert comes that
 //                                close; of everybody, and left out, where there are no forms
 //   speedup_over                 as in SpeedupOver
 nlohmann::json DescribeOverlap(const OverlapScenario& scenario, const OverlapSamples& samples,
-                               const Rivals& rivals, const std::vector<std::string>& forms);
+                               const Rivals& rivals, const std::vector<std::string>& forms,
+                               double memory_bytes_per_s);
 
 // What concert's daemon thought of runs of both, from all plans of them: "plan" and
 // "collective_plan", the newest sentences; "predicted_us", the longer of what GPU 0's GEMMs and its

@@ -16,6 +16,8 @@ OverlapScenario Scenario() {
           .unsupported = ""};
 }
 
+constexpr double kMemory = 4.2e12;
+
 OverlapSamples Measured() {
   return {.together = {{"concert", {110, 110, 110}},
                        {"serial", {180, 180, 180}},
@@ -28,7 +30,8 @@ OverlapSamples Measured() {
 
 TEST(C3ResultTest, IdealIsTheSlowerOfTheBestAlone) {
   const Rivals rivals = {.baselines = {"serial", "streams"}, .policies = {}};
-  const json entry = DescribeOverlap(Scenario(), Measured(), rivals, {"form_ce", "form_p2p8"});
+  const json entry =
+      DescribeOverlap(Scenario(), Measured(), rivals, {"form_ce", "form_p2p8"}, kMemory);
   EXPECT_EQ(entry["class"], "all_gather on 2 GPUs");
   EXPECT_EQ(entry["times_us"]["gemm_alone"]["p50"], 100.0);
   EXPECT_EQ(entry["times_us"]["collective_alone"]["p50"], 60.0);
@@ -48,7 +51,7 @@ TEST(C3ResultTest, MemoryBoundsWhatCanBeReached) {
   OverlapScenario scenario = Scenario();
   scenario.repeat = 100;  // 629 MB: 152.3 us with the all-gather
   const json entry =
-      DescribeOverlap(scenario, Measured(), {.baselines = {"serial"}, .policies = {}}, {});
+      DescribeOverlap(scenario, Measured(), {.baselines = {"serial"}, .policies = {}}, {}, kMemory);
   EXPECT_EQ(entry["ideal_us"], 100.0);
   EXPECT_NEAR(entry["bound_us"].get<double>(), 152.3, 0.1);
   EXPECT_GT(entry["share_of_bound"]["concert"].get<double>(), 2);
@@ -59,7 +62,7 @@ TEST(C3ResultTest, NothingToGainHasNoShare) {
   OverlapSamples samples = Measured();
   samples.together["serial"] = {90};
   const json entry =
-      DescribeOverlap(Scenario(), samples, {.baselines = {"serial"}, .policies = {}}, {});
+      DescribeOverlap(Scenario(), samples, {.baselines = {"serial"}, .policies = {}}, {}, kMemory);
   EXPECT_TRUE(entry["share_of_ideal"].empty());
 }
 
@@ -82,8 +85,8 @@ TEST(C3ResultTest, SummaryHasMeansAndWhoIsSlowerThanSerial) {
   slow.together["concert"] = {190};
   OverlapScenario second = Scenario();
   second.name = "y";
-  json entries = json::array({DescribeOverlap(Scenario(), Measured(), rivals, {"form_ce"}),
-                              DescribeOverlap(second, slow, rivals, {"form_ce"})});
+  json entries = json::array({DescribeOverlap(Scenario(), Measured(), rivals, {"form_ce"}, kMemory),
+                              DescribeOverlap(second, slow, rivals, {"form_ce"}, kMemory)});
   entries[0]["prediction_error"] = 0.1;
   const json summary = OverlapSummary(entries, rivals, 0.02);
   EXPECT_DOUBLE_EQ(summary["share_of_ideal"]["concert"]["mean"], (70.0 - 10) / 80 / 2);

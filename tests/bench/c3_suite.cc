@@ -183,7 +183,8 @@ absl::StatusOr<json> Measure(C3& c3, const OverlapScenario& scenario) {
   const std::vector<RankTurn> turns = TurnsOf(c3, *able, samples);
   absl::Status taken = TakeRankTurns(**crew, turns, c3.options.rounds);
   if (!taken.ok()) return taken;
-  json entry = DescribeOverlap(scenario, samples, c3.rivals, c3.forms);
+  json entry =
+      DescribeOverlap(scenario, samples, c3.rivals, c3.forms, c3.stage->memory_bytes_per_s());
   entry["max_rel_error"] = worst;
   if (!unavailable.empty()) entry["unavailable"] = unavailable;
   const auto plans = PlansOf(c3, **crew, static_cast<uint32_t>(scenario.repeat),

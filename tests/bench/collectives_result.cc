@@ -9,8 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLinkBytesPerUs = 450e3;    // NVLink 4: 18 links of 25 GB/s per direction
-constexpr double kMemoryBytesPerUs = 4.2e6;  // HBM of an H200, as measured
+constexpr double kLinkBytesPerUs = 450e3;  // NVLink 4: 18 links of 25 GB/s per direction
 constexpr uint64_t kSmallBytes = 64 << 10;
 
 json SpreadsOf(const Samples& samples) {
@@ -58,7 +57,7 @@ json SpeedupOfNccl(const json& scenarios, const TimesOf& times_of) {
 }  // namespace
 
 json DescribeCollective(const std::string& name, const CollectiveShape& shape,
-                        const CollectiveSamples& samples) {
+                        const CollectiveSamples& samples, double memory_bytes_per_s) {
   const auto bytes = static_cast<double>(shape.bytes);
   const json alone = SpreadsOf(samples.alone), beside = SpreadsOf(samples.beside);
   json entry = {{"name", name},
@@ -73,7 +72,7 @@ json DescribeCollective(const std::string& name, const CollectiveShape& shape,
                 {"busbw_gb_per_s", BandwidthsOf(alone, shape.bus_factor() * bytes)},
                 {"beside_busbw_gb_per_s", BandwidthsOf(beside, shape.bus_factor() * bytes)},
                 {"bound_us", std::max(shape.bus_factor() * bytes / kLinkBytesPerUs,
-                                      shape.hbm_bytes() / kMemoryBytesPerUs)},
+                                      1e6 * shape.hbm_bytes() / memory_bytes_per_s)},
                 {"speedup_over", SpeedupOver(alone, Nccl())},
                 {"beside_speedup_over", SpeedupOver(beside, Nccl())}};
   const json eight = SpeedupOver(EightSms(alone), Nccl());

@@ -26,7 +26,7 @@ struct CollectiveSamples {
 //   speedup_over, beside_speedup_over     of concert over nccl
 //   speedup_8_sms               of concert_8_sms over nccl_8_ctas, alone
 nlohmann::json DescribeCollective(const std::string& name, const CollectiveShape& shape,
-                                  const CollectiveSamples& samples);
+                                  const CollectiveSamples& samples, double memory_bytes_per_s);
 
 // What SpeedupSummary says of the times alone, and, each as in its "speedup_over":
 //   beside, eight_sms  of the times beside GEMMs and of those with 8 SMs

@@ -144,7 +144,7 @@ absl::StatusOr<json> Measure(RankStage& stage, const Size& size, const RankMemor
   CollectiveSamples samples;
   const std::vector<RankTurn> turns = TurnsOf(stage.contenders(), size.shape, samples);
   if (absl::Status taken = TakeRankTurns(**crew, turns, rounds); !taken.ok()) return taken;
-  json entry = DescribeCollective(size.name, size.shape, samples);
+  json entry = DescribeCollective(size.name, size.shape, samples, stage.memory_bytes_per_s());
   entry["gemms_beside"] = task.repeat;
   entry["max_rel_error"] = *worst;
   return entry;

@@ -22,14 +22,14 @@ constexpr uint64_t kSeed = 20260101;
 constexpr double kLossTolerance = 0.02;
 constexpr double kOracleTolerance = 1.03;
 
-double BoundUs(const GemmScenario& scenario) {
+double BoundUs(const GemmScenario& scenario, double memory_bytes_per_s) {
   const policies::DeviceModel model;
   double compute_s = 0, bytes = 0;
   for (const GemmShape& shape : scenario.gemms) {
     compute_s += shape.flops() / policies::PeakFlops(model, {.dtype = shape.dtype});
     bytes += shape.bytes();
   }
-  return 1e6 * std::max(compute_s, bytes / model.hbm_bytes_per_s);
+  return 1e6 * std::max(compute_s, bytes / memory_bytes_per_s);
 }
 
 // The fastest of `names` among what was measured, null if none was.
@@ -75,8 +75,9 @@ absl::StatusOr<json> Measure(const Arena& arena, const GemmScenario& scenario, i
   absl::Status measured = TakeTurns(entrants->steady, workload, is_sim, rounds, worst);
   if (!measured.ok()) return measured;
 
-  json entry = {
-      {"name", scenario.name}, {"class", scenario.group}, {"bound_us", BoundUs(scenario)}};
+  json entry = {{"name", scenario.name},
+                {"class", scenario.group},
+                {"bound_us", BoundUs(scenario, arena.concert.memory_bytes_per_s())}};
   for (const Entrant& entrant : entrants->steady)
     entry["times_us"][entrant.name] = Spread(entrant.samples_us);
   if (arena.concert.daemon) {  // whose admin socket is known, and whose plans are all ours

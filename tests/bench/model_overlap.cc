@@ -226,7 +226,7 @@ absl::StatusOr<nlohmann::json> ModelC3Entry(const OverlapScenario& scenario,
     status.Update(add(true, true, samples.together));
     if (!status.ok()) return status;
   }
-  nlohmann::json entry = DescribeOverlap(scenario, samples, rivals, forms);
+  nlohmann::json entry = DescribeOverlap(scenario, samples, rivals, forms, gpu.hbm_bytes_per_s);
   entry["pick"] = {{"way", WayText(concert.choice)},
                    {"gemm_sms", concert.gemm_sms},
                    {"collective_us", concert.collective_us},

@@ -67,6 +67,7 @@ nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) 
           {"cpu", Cpu()},
           {"gpu", node.gpu.name},
           {"gpus", node.session.gpu_count()},
+          {"memory_tb_per_s", node.memory_bytes_per_s() / 1e12},
           {"commit", command::BuildCommit()},
           {"date", UtcNow()},
           // A running daemon's policy is its operator's choice.

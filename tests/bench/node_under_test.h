@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "concert/concert.hpp"
 #include "nlohmann/json.hpp"
+#include "tests/bench/memory_limit.h"
 #include "tests/bench/private_daemon.h"
 #include "tests/bench/suite.h"
 
@@ -20,6 +21,7 @@ struct NodeUnderTest {
   Session session;  // declared after the daemon: closed before it
   concert_gpu gpu{};
 
+  double memory_bytes_per_s() const { return MemoryBytesPerS(gpu.name); }
   bool is_sim() const { return gpu.backend == CONCERT_BACKEND_SIM; }
 };
 

@@ -31,6 +31,7 @@ class RankStage {
 
   bool is_sim() const { return concert_.is_sim(); }
   uint32_t gpus() const { return concert_.session.gpu_count(); }
+  double memory_bytes_per_s() const { return concert_.memory_bytes_per_s(); }
   const std::vector<RankContender>& contenders() const { return contenders_; }
   // Empty where the daemon is not ours.
   std::string concert_admin_socket() const {

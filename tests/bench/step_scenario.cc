@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr int64_t kMaxStepExtent = 1 << 20;
 constexpr int64_t kMaxLayers = 128;
 constexpr int64_t kMaxBatch = 1024;
-constexpr double kBytesPerSecond = 4.2e12, kFlopsPerSecond = 790e12;
+constexpr double kFlopsPerSecond = 790e12;
 constexpr double kElementBytes = 2;
 
 struct Extent {
@@ -246,7 +246,7 @@ TenantGroup GroupOf(const StepScenario& scenario) {
   return group;
 }
 
-double BoundStepsPerS(const StepScenario& scenario) {
+double BoundStepsPerS(const StepScenario& scenario, double memory_bytes_per_s) {
   double bytes = 0, flops = 0;
   std::set<uint64_t> counted;
   for (const StepScenario::Client& client : scenario.clients) {
@@ -255,7 +255,7 @@ double BoundStepsPerS(const StepScenario& scenario) {
     bytes += StateBytes(client);
     flops += Flops(client);
   }
-  const double seconds = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond);
+  const double seconds = std::max(bytes / memory_bytes_per_s, flops / kFlopsPerSecond);
   return static_cast<double>(scenario.clients.size()) / seconds;
 }
 

@@ -55,9 +55,9 @@ std::string WeightsOf(const StepScenario& scenario);
 TenantGroup GroupOf(const StepScenario& scenario);
 
 // What all clients together could do: the bytes of a step of each (weights, once per shared set,
-// keys and values read and written, logits) at 4.2 TB/s, or the operations of its GEMMs and its
+// keys and values read and written, logits), or the operations of its GEMMs and its
 // attention (a token's over itself and those before it) at 790 TFLOP/s where that takes longer.
-double BoundStepsPerS(const StepScenario& scenario);
+double BoundStepsPerS(const StepScenario& scenario, double memory_bytes_per_s);
 
 // As ReadGemmScenarios (scenario_file.h).
 absl::StatusOr<std::vector<StepScenario>> ReadStepScenarios(const std::string& path,

@@ -57,7 +57,8 @@ TEST(StepScenarioTest, TheBoundCountsSharedWeightsOnce) {
   const double state = 2 * (2 * 64 * 2 * (7 + 1));  // one row of 7 tokens, one of them written
   const auto of = [&](const char* kind) {
     return BoundStepsPerS(ParseSteps(StepsFile(std::string(R"({"model": "m", "count": 2, "batch": 1,
-        "context": 7, "weights": ")") + kind + "\"}"))[0]);
+        "context": 7, "weights": ")") + kind + "\"}"))[0],
+                          4.2e12);
   };
   EXPECT_NEAR(of("own"), 4.2e12 / (weights + state), 1);
   EXPECT_NEAR(of("shared"), 2 * 4.2e12 / (weights + 2 * state), 1);
@@ -79,7 +80,7 @@ TEST(StepScenarioTest, TheBoundOfLongChunksIsThatOfTheirOperations) {
   const double attended = 4096.0 * (101 + 4196) / 2;
   const auto scenarios = ParseSteps(
       StepsFile(R"({"model": "m", "batch": 1, "context": 100, "role": "prefill", "chunk": 4096})"));
-  EXPECT_NEAR(BoundStepsPerS(scenarios[0]),
+  EXPECT_NEAR(BoundStepsPerS(scenarios[0], 4.2e12),
               790e12 / (2 * 4096 * (2 * layer + 64) + 2 * 4 * attended * 128), 1);
 }
 
@@ -114,7 +115,7 @@ TEST(StepScenarioTest, ThePublicSuiteParses) {
   // 12 layers of 1024: 308 MB of weights and 201 MB of keys and values for each of eight clients.
   const auto eight = std::ranges::find(scenarios, "decode-1024-x8", &StepScenario::name);
   ASSERT_NE(eight, scenarios.end());
-  EXPECT_NEAR(BoundStepsPerS(*eight), 8250, 50);
+  EXPECT_NEAR(BoundStepsPerS(*eight, 4.2e12), 8250, 50);
 }
 
 TEST(StepDataTest, EverySequenceHasPagesOfItsOwn) {

@@ -76,7 +76,7 @@ absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& 
   if (!series.ok()) return series.status();
   json entry = DescribeTenants(GroupOf(scenario), *series, stage.rivals);
   const TenantSeries& concert = series->at("concert");
-  const double bound_per_s = BoundStepsPerS(scenario);
+  const double bound_per_s = BoundStepsPerS(scenario, stage.place.memory_bytes_per_s);
   entry["bound_steps_per_s"] = ToThousandths(bound_per_s);
   entry["bound_us"] = ToThousandths(1e6 / bound_per_s);
   for (const auto& [mode, rate] : entry["throughput_per_s"].items())

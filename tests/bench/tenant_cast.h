@@ -31,7 +31,8 @@ struct TenantMode {
 struct TenantPlace {
   std::string suite;
   bool is_sim = false;
-  std::string uuid = "";  // 32 hexadecimal digits
+  std::string uuid = "";          // 32 hexadecimal digits
+  double memory_bytes_per_s = 0;  // what its memory gives at most
 };
 
 // A mode's daemon or MPS, if it has one, and its clients. All have ended once it is gone.

@@ -169,7 +169,10 @@ json DescribeLaps(const TenantStage& stage) {
 }
 
 TenantPlace PlaceOf(const NodeUnderTest& node, const std::string& suite) {
-  return {.suite = suite, .is_sim = node.is_sim(), .uuid = HexUuid(node.gpu)};
+  return {.suite = suite,
+          .is_sim = node.is_sim(),
+          .uuid = HexUuid(node.gpu),
+          .memory_bytes_per_s = node.memory_bytes_per_s()};
 }
 
 void AddMps(const TenantMode& mode, TenantStage& stage, json& header) {

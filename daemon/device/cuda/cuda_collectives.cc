@@ -208,7 +208,8 @@ absl::Status CudaCollectives::Enqueue(const Connection& connection, std::span<co
       .sm_count = sms_ > 0 ? sms_ : leader.info().model.sm_count,
       // A device is called by one thread at a time.
       .each_rank = on_one_gpu ? EachRank(kernels::cuda::OneByOne) : EachRank(side_by_side),
-      .choice = choice};
+      .choice = choice,
+      .connects = lanes.empty()};
   if (choice.transport == Transport::kPeer || choice.transport == Transport::kHybrid) {
     const bool high = std::any_of(lanes.begin(), lanes.end(), policies::IsHighPriority);
     PeerChannel* const channel = connection.channels[high ? 1 : 0].get();

@@ -43,7 +43,7 @@ TEST(CollectiveCostTest, SmallMessagesGoThroughInboxes) {
 // A block has its limit, and tags make messages twice as long.
 TEST(CollectiveCostTest, TheLargestOfThemHaveMoreBlocks) {
   const DeviceModel device{.transports = TransportSet::All()};
-  EXPECT_EQ(Choose(device, Part(64 << 10, TransportSet::All())).sms, 4);
+  EXPECT_EQ(Choose(device, Part(16 << 10, TransportSet::All())).sms, 4);
   EXPECT_GT(Choose(device, Part(512 << 10, TransportSet::All())).sms, 4);
 }
 
