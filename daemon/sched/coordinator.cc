@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/check.h"
 #include "kernels/comm/messages.h"
 #include "policies/cost/collective_cost.h"
+#include "policies/seam/hash.h"
 
 namespace concert::daemon {
 namespace {
@@ -30,6 +32,7 @@ bool IsRootThatCopiesToItself(const kernels::Op& op, uint64_t rank) {
 
 Coordinator::Coordinator(std::vector<policies::DeviceModel> models, std::optional<Transport> only)
     : models_(std::move(models)) {
+  CONCERT_CHECK(models_.size() <= 64);  // a bit each
   for (policies::DeviceModel& model : models_) {
     if (only && model.transports.Has(*only)) {
       model.transports = policies::TransportSet().Add(*only);
@@ -37,12 +40,13 @@ Coordinator::Coordinator(std::vector<policies::DeviceModel> models, std::optiona
   }
 }
 
-CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
+CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) {
   policies::Work work = parts.front().op->work;
   if (!EachOnAGpuOfItsOwn(parts)) work.transports = {};
   // As slow as its slowest GPU, and as wide as the widest: ranks wait for each other.
   policies::DeviceModel model = models_[static_cast<size_t>(parts.front().gpu)];
   policies::Beside beside;  // on the GPU that has most to do
+  uint64_t gpus = 0;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const RankPart& part = parts[rank];
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];
@@ -51,10 +55,14 @@ CollectivePlan Coordinator::Decide(std::span<const RankPart> parts) const {
     model.transports = model.transports & its.transports;
     model.collective_sms = std::max(model.collective_sms, its.collective_sms);
     if (part.beside.us > beside.us) beside = part.beside;
+    gpus |= uint64_t{1} << part.gpu;
   }
   CollectivePlan plan;
   const uint64_t block_bytes = kernels::BlockBytes(*parts.front().op, parts.size());
-  plan.choice = policies::ChooseTransport(model, work, block_bytes, beside);
+  const auto choose = [&] { return policies::ChooseTransport(model, work, block_bytes, beside); };
+  plan.choice = beside.us > 0
+                    ? choose()
+                    : alone_.Of({.work = work, .gpus = gpus}, policies::HashWork(work), choose);
   plan.reservation.transport = plan.choice.transport;
   for (const RankPart& part : parts) {
     const policies::DeviceModel& its = models_[static_cast<size_t>(part.gpu)];

@@ -121,6 +121,7 @@ class Scheduler {
   // As policies::Policy::UseTuned; and what SMs collectives are likely to hold follows its curves.
   void UseTuned(std::shared_ptr<const policies::TunedTable> tuned) {
     device_.transport_curves = policies::CurvesOf(tuned.get());
+    lone_sms_.Clear();
     policy_->UseTuned(std::move(tuned));
   }
 
@@ -297,7 +298,7 @@ class Scheduler {
   enum class Wanted : uint8_t { kAll, kOfManySteps };
   void AddCandidates(uint8_t list, int limit, Wanted wanted);
   void RankCandidates(Time now);
-  uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const;
+  uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside);
   void ListRunning(Time now);
   bool WaitsElsewhere(const OpSlot& slot) const;
   bool BuildSnapshot(Time now);
@@ -332,6 +333,7 @@ class Scheduler {
   policies::DeviceModel device_;  // whose curves are those of what was tuned last
   policies::CostMemo costs_;
   policies::Memo<policies::Work, policies::GemmTimes, 256> gemm_times_;
+  policies::Memo<policies::Work, uint16_t, 64> lone_sms_;  // of collectives with nothing beside
   std::unique_ptr<policies::Policy> policy_;
   OpPool pool_;
   std::vector<Queue> queues_;

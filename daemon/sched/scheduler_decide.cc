@@ -148,11 +148,14 @@ policies::Beside Scheduler::GemmsBeside(Time now) {
   return beside;
 }
 
-uint16_t Scheduler::ExpectedSms(const OpSlot& slot, const policies::Beside& beside) const {
+uint16_t Scheduler::ExpectedSms(const OpSlot& slot, const policies::Beside& beside) {
   const policies::Work& work = slot.op.work;
   if (work.link_bytes + work.hbm_bytes == 0) return 0;  // a barrier
   const uint64_t block_bytes = kernels::BlockBytes(slot.op, work.ranks);
-  return policies::ChooseTransport(device_, work, block_bytes, beside).sms;
+  const auto choose = [&] {
+    return policies::ChooseTransport(device_, work, block_bytes, beside).sms;
+  };
+  return beside.us > 0 ? choose() : lone_sms_.Of(work, slot.work_hash, choose);
 }
 
 void Scheduler::ListRunning(Time now) {

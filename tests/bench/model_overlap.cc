@@ -175,7 +175,7 @@ class OverlapModel {
   const OverlapScenario& scenario_;
   const HostCosts costs_;
   const std::unique_ptr<daemon::sim::SimNode> node_;
-  const daemon::Coordinator coordinator_;
+  daemon::Coordinator coordinator_;
   std::vector<std::unique_ptr<DispatcherBed>> beds_;
   std::vector<RankPart> parts_;
   Time launch_at_ = daemon::sim::kNever;  // the collective, once all parts are there

@@ -184,7 +184,7 @@ Outcome RunBoth(std::string_view policy, int collective_sms, const Load& load = 
   options.model.collective_sms = collective_sms;
   const std::unique_ptr<sim::SimNode> node = *sim::SimNode::Open(options);
   const auto now_us = [&] { return static_cast<double>(node->Now()) * 1e-3; };
-  const Coordinator coordinator(std::vector(kGpus, options.model));
+  Coordinator coordinator(std::vector(kGpus, options.model));
   std::deque<GpuUnderTest> gpus;
   QueueId links = 0;
   for (int i = 0; i < kGpus; ++i) {

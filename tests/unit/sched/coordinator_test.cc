@@ -21,7 +21,7 @@ Op AllReduce(uint64_t bytes) {
 TEST(CoordinatorTest, ReservesForAsLongAsTheSlowestGpuTakes) {
   policies::DeviceModel fast{.collective_sms = 8}, slow = fast;
   slow.link_bytes_per_s /= 2;
-  const Coordinator coordinator({fast, slow, fast});
+  Coordinator coordinator({fast, slow, fast});
   const Op op = AllReduce(100 << 20);
   const auto run_ns = [&](std::vector<int> gpus) {
     std::vector<RankPart> parts;
@@ -49,7 +49,7 @@ TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
   policies::DeviceModel model{.transports = policies::TransportSet::All()};
   policies::TransportCurves& curves = model.transport_curves;
   curves.Of(policies::Transport::kCopyEngine, 2).link_share = policies::AllKinds(0.5);
-  const Coordinator coordinator({model, model});
+  Coordinator coordinator({model, model});
   Op op = AllReduce(100 << 20);
   op.kind = CONCERT_OP_ALL_GATHER;
   op.work.transports = policies::TransportSet()
@@ -74,7 +74,7 @@ TEST(CoordinatorTest, LeavesTheSmsToGemmsThatOutlastIt) {
 TEST(CoordinatorTest, ReservesSmsForWhatTheRootOfABroadcastCopiesToItself) {
   const policies::DeviceModel model{
       .transports = policies::TransportSet().Add(policies::Transport::kCopyEngine)};
-  const Coordinator coordinator({model, model});
+  Coordinator coordinator({model, model});
   std::array<Op, 2> ops = {AllReduce(100 << 20), AllReduce(100 << 20)};
   std::array<RankPart, 2> parts;
   for (int rank = 0; rank < 2; ++rank) {
@@ -96,7 +96,7 @@ TEST(CoordinatorTest, ReservesSmsForWhatTheRootOfABroadcastCopiesToItself) {
 
 TEST(CoordinatorTest, TakesATransportThatAllPartsAndGpusHave) {
   const policies::DeviceModel model{.transports = policies::TransportSet::All()};
-  const Coordinator coordinator({model, model, policies::DeviceModel()});
+  Coordinator coordinator({model, model, policies::DeviceModel()});
   Op every = AllReduce(100 << 20), only_nccl = every;
   every.work.transports = policies::TransportSet::All();
   const auto transport = [&](std::vector<RankPart> parts) {
@@ -136,7 +136,7 @@ TEST(CoordinatorTest, TakesTheOneTransportThatItIsToldWhereThatCanBe) {
   some.work.transports.Add(policies::Transport::kNccl);
   for (int i = 0; i < policies::kTransportCount; ++i) {
     const auto only = static_cast<policies::Transport>(i);
-    const Coordinator coordinator({model, model}, only);
+    Coordinator coordinator({model, model}, only);
     const RankPart parts[] = {{.gpu = 0, .op = &every}, {.gpu = 1, .op = &every}};
     EXPECT_EQ(coordinator.Decide(parts).choice.transport, only);
     const RankPart others[] = {{.gpu = 0, .op = &some}, {.gpu = 1, .op = &some}};
