@@ -228,13 +228,6 @@ class Scheduler {
     uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
   };
 
-  // Ready runs of one class that may go together, as far as a decision has seen them.
-  struct PassCandidates {
-    const kernels::Pass* pass;
-    policies::Priority priority;
-    uint32_t in_flight = 0;  // ops of their queues
-    bool deep = false;       // of one of these queues two or more
-  };
   // A ready run that goes with another one.
   struct Companion {
     uint16_t ready;  // the other's index in the snapshot
@@ -317,7 +310,6 @@ class Scheduler {
   // Passes: runs that read the same weights go together (scheduler_passes.cc).
   uint32_t InFlight(const Queue& queue) const;
   bool JoinsPass(const Queue& queue, OpSlot& slot);
-  std::vector<PassCandidates>::iterator FindPassCandidates(const OpSlot& slot);
   void HoldBackForPasses(Time now);
   bool GoesWithAnother(OpId op);
   void SumUpPasses();
@@ -360,7 +352,8 @@ class Scheduler {
   policies::Snapshot snapshot_;
   policies::Plan plan_;
   std::vector<Candidate> candidates_;
-  std::vector<PassCandidates> pass_candidates_;
+  uint64_t decision_ = 0;     // counts them
+  bool passes_seen_ = false;  // by the decision
   std::vector<Companion> companions_;
   bool members_expected_ = false;  // runs are held back until these come or a moment has passed
   std::vector<policies::ReadyOp> snapshot_ready_;

@@ -94,7 +94,8 @@ void Scheduler::AddCandidates(uint8_t list, int limit, Wanted wanted) {
 // has had least, then the op that has waited longest, then the one admitted first.
 void Scheduler::RankCandidates(Time now) {
   candidates_.clear();
-  pass_candidates_.clear();
+  ++decision_;
+  passes_seen_ = false;
   const bool more_expected = MoreExpected();
   for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
     if (lists_[list].first == kNone) continue;

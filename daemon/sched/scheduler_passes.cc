@@ -47,34 +47,27 @@ bool Scheduler::JoinsPass(const Queue& queue, OpSlot& slot) {
   // which it is then the same.
   slot.pass = slot.op.program.program->pass.load(std::memory_order_acquire);
   if (slot.pass == nullptr) return false;
-  UseOf(slot).away &= ~MemberBit(slot);
-  auto found = FindPassCandidates(slot);
-  const bool first = found == pass_candidates_.end();
-  if (first) found = pass_candidates_.insert(found, {.pass = slot.pass, .priority = slot.priority});
+  kernels::PassUse::OfClass& use = UseOf(slot);
+  use.away &= ~MemberBit(slot);
+  const bool first = use.candidates.decision != decision_;
+  if (first) use.candidates = {.decision = decision_};
   const uint32_t in_flight = InFlight(queue);
-  found->in_flight += in_flight;
-  found->deep |= in_flight > 1;
+  use.candidates.in_flight += in_flight;
+  use.candidates.deep |= in_flight > 1;
+  passes_seen_ = true;
   return !first;
-}
-
-std::vector<Scheduler::PassCandidates>::iterator Scheduler::FindPassCandidates(const OpSlot& slot) {
-  return std::find_if(pass_candidates_.begin(), pass_candidates_.end(),
-                      [&](const PassCandidates& one) {
-                        return one.pass == slot.pass && one.priority == slot.priority;
-                      });
 }
 
 // Drops candidates for which a pass under way is to end first. Those go behind it at once that
 // follow all that is in it: nobody is left for whom the next pass could wait.
 void Scheduler::HoldBackForPasses(Time now) {
   members_expected_ = false;
-  if (pass_candidates_.empty()) return;
+  if (!passes_seen_) return;
   std::erase_if(candidates_, [&](const Candidate& candidate) {
     const OpSlot& slot = pool_[candidate.op];
     if (slot.pass == nullptr) return false;
-    const PassCandidates& its = *FindPassCandidates(slot);
     const kernels::PassUse::OfClass& use = UseOf(slot);
-    if (use.runs > 0) return its.deep || its.in_flight != use.runs;
+    if (use.runs > 0) return use.candidates.deep || use.candidates.in_flight != use.runs;
     const bool expects = use.away != 0 && now < use.expected_until;
     members_expected_ |= expects;
     return expects;
@@ -82,23 +75,24 @@ void Scheduler::HoldBackForPasses(Time now) {
 }
 
 // Whether the candidate goes with one that the snapshot has, or, being another run of the same
-// program, is to go later.
+// program, is to go later. Else it is the first of its pass, which the snapshot has next.
 bool Scheduler::GoesWithAnother(OpId op) {
   const OpSlot& slot = pool_[op];
   if (slot.pass == nullptr) return false;
+  int32_t& first = UseOf(slot).candidates.ready;
+  if (first < 0) {
+    first = static_cast<int32_t>(snapshot_ready_.size());
+    return false;
+  }
   const auto is_same = [&](OpId other) {
     return pool_[other].op.program.program == slot.op.program.program;
   };
-  for (uint16_t i = 0; i < snapshot_ready_.size(); ++i) {
-    const OpSlot& first = pool_[snapshot_ready_[i].op];
-    if (first.pass != slot.pass || first.priority != slot.priority) continue;
-    const bool again = is_same(snapshot_ready_[i].op) ||
-                       std::any_of(companions_.begin(), companions_.end(),
-                                   [&](const Companion& one) { return is_same(one.op); });
-    if (!again) companions_.push_back({i, op});
-    return true;
-  }
-  return false;
+  const auto ready = static_cast<uint16_t>(first);
+  const bool again = is_same(snapshot_ready_[ready].op) ||
+                     std::any_of(companions_.begin(), companions_.end(),
+                                 [&](const Companion& one) { return is_same(one.op); });
+  if (!again) companions_.push_back({ready, op});
+  return true;
 }
 
 // Runs that go together are to policies one op, whose work is that of all.

@@ -27,6 +27,13 @@ struct PassUse {
     uint32_t runs = 0;  // launched and not ended
     uint32_t away = 0;  // bit i: member i's last run has ended, and it has not come back
     policies::Time expected_until = 0;  // that those come back at once
+    // What one decision has seen of it: ready runs, by the decision's number.
+    struct Candidates {
+      uint64_t decision = 0;   // 0: none yet
+      uint32_t in_flight = 0;  // ops of their queues
+      bool deep = false;       // of one of these queues two or more
+      int32_t ready = -1;      // where the first of them is in the snapshot; -1: it is not
+    } candidates;
   };
   std::array<OfClass, policies::kPriorityCount> classes;
   uint32_t together = 0;  // of all runs, those in the pass

@@ -38,6 +38,12 @@ bool IsSmall(const TransportCurve& curve, const Work& work) {
   return SentWhole(work) <= curve.small_bytes && curve.small_bytes > 0;
 }
 
+// What a rank's links carry: words that carry their tags are twice their bytes.
+uint64_t CrossingBytes(const TransportCurve& curve, const Work& work,
+                       const TransportChoice& choice) {
+  return IsSmall(curve, work) ? 2 * SentWhole(work) : SentBytes(work, choice);
+}
+
 // The longer of two, or 9 % more where they are equal: 8 blocks that load 768 MiB to reduce them
 // take 2657 us, as would the links, and 12 take 2415 (two H200s, ADR 23).
 double Rounded(double a, double b) {
@@ -126,16 +132,19 @@ double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportCho
   return choice.sms == 0 ? 0 : Us(KeptBytes(work), choice.sms * curve.bytes_per_s_per_sm);
 }
 
+double LinksUs(const DeviceModel& device, const Work& work, const TransportChoice& choice) {
+  const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
+  const double share = curve.link_share[static_cast<size_t>(work.collective)];
+  return Us(CrossingBytes(curve, work, choice), share * device.link_bytes_per_s);
+}
+
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t block_bytes,
                    const TransportChoice& choice) {
   const TransportCurve& curve = device.transport_curves.Of(choice.transport, work.ranks);
-  const double link_share = curve.link_share[static_cast<size_t>(work.collective)];
   const bool small = IsSmall(curve, work);
-  // Words that carry their tags are twice their bytes.
-  const uint64_t link_bytes = small ? 2 * SentWhole(work) : SentBytes(work, choice);
-  if (small) block_bytes = link_bytes;
-  double moving_us = std::max(Us(link_bytes, link_share * device.link_bytes_per_s),
-                              Us(HbmBytes(work, choice), device.hbm_bytes_per_s));
+  if (small) block_bytes = CrossingBytes(curve, work, choice);
+  double moving_us =
+      std::max(LinksUs(device, work, choice), Us(HbmBytes(work, choice), device.hbm_bytes_per_s));
   const double sm_bytes_per_s = choice.sms * curve.bytes_per_s_per_sm;
   if (choice.transport == Transport::kCopyEngine) {
     moving_us = Rounded(moving_us, OwnCopyUs(device, work, choice));

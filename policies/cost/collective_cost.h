@@ -48,7 +48,10 @@ inline TransportCurves CurvesOf(const TunedTable* tuned) {
 double TransportUs(const DeviceModel& device, const Work& work, uint64_t block_bytes,
                    const TransportChoice& choice);
 
-// Of that, what blocks take for what the rank copies to itself beside copy engines.
+// Of that, what the links alone would take.
+double LinksUs(const DeviceModel& device, const Work& work, const TransportChoice& choice);
+
+// And what blocks take for what the rank copies to itself beside copy engines.
 double OwnCopyUs(const DeviceModel& device, const Work& work, const TransportChoice& choice);
 
 // What a rank sends by it. What it keeps goes to a neighbour and back where no blocks copy it.

@@ -199,11 +199,9 @@ void SimEngine::DisturbEachOther(int gpu_index) {
     if (group == nullptr || group->copies()) continue;
     const policies::TransportCurve& curve =
         gpu.model.transport_curves.Of(group->choice.transport, static_cast<int>(group->part_count));
-    const CollectivePart& part = group->parts[0];
-    const double links_ns =
-        1e9 * part.link_bytes /
-        (gpu.model.link_bytes_per_s * curve.link_share[static_cast<size_t>(part.kind)]);
-    const double filled = std::min(1.0, links_ns / group->solo_ns);
+    const policies::Work work = WorkOf(group->parts[0], group->part_count);
+    const double links_us = policies::LinksUs(gpu.model, work, group->choice);
+    const double filled = std::min(1.0, 1e3 * links_us / group->solo_ns);
     group->rate = std::min(group->rate, std::max(1 / curve.beside_gemm, filled));
     lost += kLostToBlocks * filled * group->rate;
   }
