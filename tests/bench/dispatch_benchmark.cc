@@ -6,12 +6,16 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/check.h"
 #include "daemon/clock.h"
+#include "daemon/sched/coordinator.h"
+#include "daemon/sched/rendezvous.h"
 #include "kernels/group/group_launcher.h"
 #include "kernels/program/pass.h"
 #include "kernels/program/program.h"
@@ -211,6 +215,131 @@ void StepAsProgram(benchmark::State& state, uint32_t ops, uint32_t replicas) {
       replicas, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
+// Ranks on GPUs of their own, whose dispatchers take turns on this thread, and what the issuer asks
+// before a launch. Its thread, the hand-overs to it and the driver's launches are not here.
+class Ranks {
+ public:
+  // Of an all-reduce.
+  struct Seconds {
+    double offering = 0;  // from the rings until all parts are offered
+    double deciding = 0;  // until it is decided how they go
+    double ending = 0;    // until all dispatchers have seen the end
+  };
+
+  Ranks(uint32_t count, uint64_t elements) {
+    op_.kind = CONCERT_OP_ALL_REDUCE;
+    op_.body.collective.count = elements;
+    op_.body.collective.dtype = CONCERT_ABI_BF16;
+    std::vector<policies::DeviceModel> models;
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      daemon::DispatcherOptions options;
+      options.scheduler.gpu = static_cast<uint8_t>(rank);
+      gpus_.push_back(std::make_unique<IdleGpu>());
+      beds_.push_back(std::make_unique<DispatcherBed>(*gpus_.back(), "auto", options, 1));
+      daemon::DispatcherMessage member(daemon::DispatcherMessage::Type::kAddMembership,
+                                       DispatcherBed::IdOf(0));
+      member.membership = {
+          .handle = HandleOf(rank), .communicator = kCommunicator, .rank = rank, .ranks = count};
+      beds_.back()->Tell(member);
+      rendezvous_.Join(kCommunicator, rank, count, beds_.back()->account(0),
+                       {.session = DispatcherBed::IdOf(0), .gpu = static_cast<int>(rank)});
+      models.push_back(gpus_.back()->info().model);
+    }
+    coordinator_.emplace(std::move(models));
+  }
+
+  void AllReduce(Seconds& seconds, int64_t& allocations) {
+    for (uint32_t rank = 0; rank < beds_.size(); ++rank) {
+      concert_collective_body& body = op_.body.collective;
+      body.communicator = HandleOf(rank);
+      body.src = body.dst = DispatcherBed::Operand(rank, 0);  // all beds have the same addresses
+      beds_[rank]->Write(0, op_);
+      beds_[rank]->Ring(0);
+    }
+    ++op_.body.collective.sequence;
+    const AllocationCount count(kThread);
+    const policies::Time begin = daemon::NowNs();
+    Offer();
+    const policies::Time offered = daemon::NowNs();
+    const std::span<const daemon::RankPart> parts = Meet();
+    const daemon::CollectivePlan plan = coordinator_->Decide(parts);
+    const policies::Time decided = daemon::NowNs();
+    End(parts, plan.reservation);
+    const policies::Time ended = daemon::NowNs();
+    allocations += count.count();
+    seconds.offering += static_cast<double>(offered - begin) * 1e-9;
+    seconds.deciding += static_cast<double>(decided - offered) * 1e-9;
+    seconds.ending += static_cast<double>(ended - decided) * 1e-9;
+    for (const auto& bed : beds_) bed->DrainRecords();
+    CONCERT_CHECK(beds_[0]->idle() && beds_[0]->TakeFailures(0).empty());
+  }
+
+ private:
+  static constexpr uint32_t kCommunicator = 1;
+  static uint32_t HandleOf(uint32_t rank) { return kCommunicator << 8 | rank; }
+
+  void Offer() {
+    offers_.clear();
+    for (const auto& bed : beds_) {
+      daemon::IssuerMessage offer(daemon::IssuerMessage::Type::kWake);
+      while (!bed->issuer().TryPop(offer)) bed->Turn(daemon::NowNs());
+      offers_.push_back(offer);
+    }
+  }
+  std::span<const daemon::RankPart> Meet() {
+    outcomes_.Clear();
+    for (const daemon::IssuerMessage& offer : offers_) {
+      rendezvous_.Arrive(offer.communicator, offer.rank, offer.part, daemon::NowNs(), outcomes_);
+    }
+    rendezvous_.TellNews(outcomes_);
+    CONCERT_CHECK(outcomes_.matched.size() == 1);
+    return outcomes_.PartsOf(outcomes_.matched[0]);
+  }
+  void End(std::span<const daemon::RankPart> parts, const daemon::Reservation& reservation) {
+    for (const daemon::RankPart& part : parts) {
+      const auto rank = static_cast<size_t>(part.gpu);
+      daemon::DispatcherMessage launched(daemon::DispatcherMessage::Type::kPartLaunched);
+      launched.part = {
+          .op = part.id, .failure = {}, .launched_at = daemon::NowNs(), .reservation = reservation};
+      beds_[rank]->Tell(launched);
+      CONCERT_CHECK(gpus_[rank]->Signal(part.lane, {&part.signal, 1}).ok());
+      gpus_[rank]->Finish();
+      while (beds_[rank]->Turn(daemon::NowNs())) {
+      }
+    }
+  }
+
+  std::vector<std::unique_ptr<IdleGpu>> gpus_;
+  std::vector<std::unique_ptr<DispatcherBed>> beds_;
+  daemon::Rendezvous rendezvous_{{}};
+  daemon::Rendezvous::Outcomes outcomes_;
+  std::optional<daemon::Coordinator> coordinator_;
+  std::vector<daemon::IssuerMessage> offers_;
+  concert_descriptor op_{};
+};
+
+void AllReduce(benchmark::State& state, uint32_t count, uint64_t elements) {
+  Ranks ranks(count, elements);
+  Ranks::Seconds seconds;
+  int64_t allocations = 0;
+  for (int i = 0; i < 1000; ++i) ranks.AllReduce(seconds, allocations);
+  seconds = {}, allocations = 0;
+  for (auto _ : state) {
+    Ranks::Seconds its;
+    ranks.AllReduce(its, allocations);
+    state.SetIterationTime(its.offering + its.deciding + its.ending);
+    seconds.offering += its.offering, seconds.deciding += its.deciding;
+    seconds.ending += its.ending;
+  }
+  const auto average = [&](double whole, uint32_t by) {
+    return benchmark::Counter(whole / by, benchmark::Counter::kAvgIterations);
+  };
+  state.counters["rank_offers"] = average(seconds.offering, count);
+  state.counters["decided"] = average(seconds.deciding, 1);
+  state.counters["rank_ends"] = average(seconds.ending, count);
+  state.counters["allocations"] = static_cast<double>(allocations);
+}
+
 }  // namespace
 }  // namespace concert::bench
 
@@ -240,6 +369,11 @@ int main(int argc, char** argv) {
                                    concert::bench::StepAsProgram, ops, replicas)
           ->UseManualTime();
     }
+  }
+  for (const uint32_t ranks : {2u, 4u}) {
+    benchmark::RegisterBenchmark(("all_reduce/" + std::to_string(ranks) + "_ranks").c_str(),
+                                 concert::bench::AllReduce, ranks, 32 << 10)
+        ->UseManualTime();
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -21,6 +21,7 @@ class NullDevice : public daemon::Device {
   explicit NullDevice(int sm_count = policies::DeviceModel{}.sm_count) {
     info_.backend = info_.name = "null";
     info_.model.group_kernel = true, info_.model.sm_count = sm_count;
+    info_.model.transports = policies::TransportSet::All();
   }
   const daemon::DeviceInfo& info() const override { return info_; }
   absl::StatusOr<daemon::Allocation> Allocate(uint64_t bytes) override {
