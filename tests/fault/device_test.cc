@@ -48,7 +48,7 @@ TEST_F(DeviceTest, AFailedCollectiveFailsOnEveryRank) {
 
 // One whose blocks wait for each other in vain.
 TEST_F(DeviceTest, AStalledRunFailsAndNoOther) {
-  constexpr uint32_t kN = 1024;  // to compute, milliseconds: the run is found before it has ended
+  constexpr uint32_t kN = 512;  // to compute, milliseconds: the run is found before it has ended
   const Session session = daemon_.Connect();
   const Buffer x = FloatBuffer(session, kN * kN, 1);
   Program program = session.BeginProgram().value();
