@@ -1,4 +1,6 @@
+#include "absl/functional/function_ref.h"
 #include "kernels/comm/transports.h"
+#include "proto/ring/messages.h"
 
 namespace concert::kernels::cuda {
 namespace {
