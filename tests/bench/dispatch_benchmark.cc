@@ -283,6 +283,7 @@ class Ranks {
     for (const auto& bed : beds_) {
       daemon::IssuerMessage offer(daemon::IssuerMessage::Type::kWake);
       while (!bed->issuer().TryPop(offer)) bed->Turn(daemon::NowNs());
+      CONCERT_CHECK(offer.type == daemon::IssuerMessage::Type::kPart);
       offers_.push_back(offer);
     }
   }

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -23,19 +22,21 @@ using policies::Transport;
 using policies::TransportCurve;
 using testing::HasSubstr;
 
-// As the simulator's: nothing of it is a constant of today's. Floors are ten times what GPUs have:
-// what the host takes for a launch is part of what is measured, in real time, and differs by some
-// microseconds.
+// As the simulator's: nothing of it is a constant of today's. Launches and floors take twenty times
+// what they do on GPUs: what the host takes for a launch is part of what is measured, in real time,
+// and differs by some microseconds.
 policies::DeviceModel Model() {
+  constexpr double kTimes = 20;
   policies::DeviceModel model{.group_kernel = true};
+  model.launch_us *= kTimes;
   model.transports = policies::TransportSet::All();
   TransportCurve peer = policies::kTransportCurves.Of(Transport::kPeer, 2);
-  peer.floor_us = 310, peer.small_floor_us = 90, peer.bytes_per_s_per_sm = 60e9;
+  peer.floor_us = 31 * kTimes, peer.small_floor_us = 9 * kTimes, peer.bytes_per_s_per_sm = 60e9;
   peer.link_share = {0.6, 0.65, 0.7, 0.5, 0.8};
   model.transport_curves.Of(Transport::kPeer, 2) = peer;
-  model.transport_curves.Of(Transport::kCopyEngine, 2).floor_us = 120;
+  model.transport_curves.Of(Transport::kCopyEngine, 2).floor_us = 12 * kTimes;
   for (const Transport transport : {Transport::kNccl, Transport::kHybrid})
-    model.transport_curves.Of(transport, 2).floor_us *= 10;
+    model.transport_curves.Of(transport, 2).floor_us *= kTimes;
   return model;
 }
 
