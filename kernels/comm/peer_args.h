@@ -52,7 +52,7 @@ inline constexpr int kPushThreads = 32;  // one of which issues copies
 inline constexpr int kAddingThreads = 512;
 inline constexpr int kLoadingThread = kAddingThreads, kStoringThread = kAddingThreads + 32;
 inline constexpr int kReduceThreads = kAddingThreads + 64;
-inline constexpr uint32_t kStageBytes = 32 << 10;
+inline constexpr uint32_t kStageBytes = 32 << 10, kMinTileBytes = 4 << 10;
 inline constexpr int kStages = 6;
 struct alignas(128) BulkMemory {
   char stages[kStages][kStageBytes];
@@ -76,6 +76,7 @@ struct PeerArgs {
   PeerExchange* exchange[kMaxPeers];  // of every rank
   PeerReport* report;                 // of this GPU, in host memory
   uint64_t bytes;                     // of a message
+  uint32_t tile_bytes;                // bulk copies that reduce nothing: moved at once
   // Where rank p's message begins in src: p * src_step; where rank r's lies in dst: r * dst_step.
   uint64_t src_step, dst_step;
   uint32_t ranks, rank;

@@ -14,12 +14,8 @@
 
 namespace concert::kernels::cuda {
 
-// Blocks of this number of all ranks meet. Thread 0 only. Before: what the streams have done here
-// and there is visible to all. After: likewise what was stored, once its copies are complete.
-__device__ inline void Meet(const PeerArgs& args, int meeting) {
-  // Release, of what this block has stored: once for all peers. A fence waits until what is on its
-  // way to any of them has arrived, flags included.
-  FenceSystem();
+// Tells the blocks of this number of all peers that this one has come to a meeting. One thread.
+__device__ inline void Announce(const PeerArgs& args, int meeting) {
   for (uint32_t step = 1; step < args.ranks; ++step) {
     const uint32_t peer = (args.rank + step) % args.ranks;
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(
@@ -27,6 +23,10 @@ __device__ inline void Meet(const PeerArgs& args, int meeting) {
                  "r"(args.epoch)
                  : "memory");
   }
+}
+
+// Until those of all peers have come, too. One thread.
+__device__ inline void AwaitPeers(const PeerArgs& args, int meeting) {
   for (uint32_t step = 1; step < args.ranks; ++step) {
     const uint32_t peer = (args.rank + step) % args.ranks;
     Patience patience(args, peer);
@@ -41,6 +41,16 @@ __device__ inline void Meet(const PeerArgs& args, int meeting) {
       patience.Check();
     }
   }
+}
+
+// Blocks of this number of all ranks meet. One thread. Before: what the streams have done here and
+// there is visible to all. After: likewise what was stored, once its copies are complete.
+__device__ inline void Meet(const PeerArgs& args, int meeting) {
+  // Release, of what this block has stored: once for all peers. A fence waits until what is on its
+  // way to any of them has arrived, flags included.
+  FenceSystem();
+  Announce(args, meeting);
+  AwaitPeers(args, meeting);
 }
 
 __device__ inline void InitBarriers(BulkMemory& memory) {
@@ -68,11 +78,15 @@ template <int kNewest>
 __device__ void WaitStoresRead() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kNewest) : "memory");
 }
+// Until all stores are where they go, for whoever looks there in another way than bulk copies.
+__device__ inline void CompleteStores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
 // Bulk copies have a proxy of their own: before a meeting what they have stored, behind it what
 // they will load.
 __device__ inline void MeetAroundBulkCopies(const PeerArgs& args, int meeting) {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
+  CompleteStores();
   Meet(args, meeting);
   asm volatile("fence.proxy.async;" ::: "memory");
 }
@@ -96,23 +110,25 @@ __device__ inline void Push(const PeerArgs& args, BulkMemory& memory) {
   const char* src = args.src[args.rank];
   // One message for everybody is loaded once; else a tile goes to one peer, the next to the next.
   const uint32_t messages = args.src_step == 0 ? 1 : args.ranks;
-  // 32 bits, in which the divisions below are a few instructions, count 128 TB of stages.
-  const auto tiles = static_cast<uint32_t>((args.bytes + kStageBytes - 1) / kStageBytes);
+  // 32 bits, in which the divisions below are a few instructions: tiles are only small where there
+  // are few.
+  const auto tiles = static_cast<uint32_t>((args.bytes + args.tile_bytes - 1) / args.tile_bytes);
   const uint32_t count = sends ? tiles * messages : 0;
   const auto peer_of = [&](uint32_t index) {
     return (args.rank + 1 + index % messages) % args.ranks;
   };
   const auto load = [&](uint32_t index, int stage) {
     const uint64_t tile = index / messages;
-    const uint32_t bytes = TileBytes(args.bytes, tile, kStageBytes);
+    const uint32_t bytes = TileBytes(args.bytes, tile, args.tile_bytes);
     ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes);
-    Load(memory.stages[stage], src + peer_of(index) * args.src_step + tile * kStageBytes, bytes,
+    Load(memory.stages[stage], src + peer_of(index) * args.src_step + tile * args.tile_bytes, bytes,
          memory.loaded[stage]);
   };
   const auto store = [&](uint32_t peer, uint64_t tile, int stage) {
     char* to = args.dst[peer] + args.rank * args.dst_step;
     if (to == src + peer * args.src_step) return;  // in place
-    Store(to + tile * kStageBytes, memory.stages[stage], TileBytes(args.bytes, tile, kStageBytes));
+    Store(to + tile * args.tile_bytes, memory.stages[stage],
+          TileBytes(args.bytes, tile, args.tile_bytes));
   };
   constexpr int kAhead = kStages - kUnread;
   uint32_t next = blockIdx.x;
@@ -185,6 +201,9 @@ struct ReduceTiles {
   __device__ uint32_t Bytes(const PeerArgs& args, uint64_t tile) const {
     return TileBytes(args.bytes, tile, part_bytes);
   }
+  __device__ uint64_t OfBlock() const {
+    return count > blockIdx.x ? (count - blockIdx.x - 1) / gridDim.x + 1 : 0;
+  }
 };
 
 // Calls visit(tile, stage, round) for the block's tiles; a stage is used once a round.
@@ -212,6 +231,13 @@ __device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
            args.src[rank] + tiles.src_begin + tile * tiles.part_bytes, bytes, memory.loaded[stage]);
     }
   });
+}
+
+// The thread that loads: until all tiles are there.
+__device__ inline void AwaitLoads(const ReduceTiles& tiles, BulkMemory& memory) {
+  const uint64_t count = tiles.OfBlock();
+  for (uint64_t i = count - min(count, uint64_t{kStages}); i < count; ++i)
+    WaitParity(SharedAddress(&memory.loaded[i % kStages]), i / kStages % 2);
 }
 
 // kAddingThreads threads.
@@ -274,11 +300,21 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
     MeetAroundBulkCopies(args, 0);
   }
   __syncthreads();
+  // Peers wait in the end until their memory has been read and, if kEverywhere, written.
   if (threadIdx.x == kLoadingThread) {
     LoadTiles(args, tiles, memory);
+    if (!kEverywhere) {
+      AwaitLoads(tiles, memory);
+      Announce(args, 1);
+    }
   } else if (threadIdx.x == kStoringThread) {
     StoreTiles<kEverywhere>(args, tiles, memory);
-    MeetAroundBulkCopies(args, 1);
+    if (kEverywhere) {
+      MeetAroundBulkCopies(args, 1);
+    } else {
+      CompleteStores();
+      AwaitPeers(args, 1);
+    }
     EndBlock(args);
   } else if (threadIdx.x < kAddingThreads) {
     if (args.ranks == 2) {

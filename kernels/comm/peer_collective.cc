@@ -52,6 +52,15 @@ void FetchAndSpread(const Op& op, uint32_t rank, PeerArgs& args) {
   args.root = kNoRoot;
 }
 
+// Of a message, so that each of `blocks` has one, where there is enough: with whole stages a
+// broadcast of 256 KiB to three peers kept three blocks of eight at work.
+uint32_t TileBytesOf(const PeerArgs& args, unsigned blocks) {
+  const uint64_t messages = args.src_step == 0 ? 1 : args.ranks;
+  const uint64_t tiles = (blocks + messages - 1) / messages;
+  const uint64_t bytes = (args.bytes / tiles + kMinTileBytes - 1) / kMinTileBytes * kMinTileBytes;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(bytes, kMinTileBytes, kStageBytes));
+}
+
 // `signals`: with them the collective is done.
 absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> parts, Way way,
                         unsigned blocks, bool signals, PeerArgs& args) {
@@ -75,6 +84,7 @@ absl::Status LaunchEach(CollectiveContext& context, std::span<const Op* const> p
     }
     if (way == Way::kPush && args.root != kNoRoot && parts.size() > 2)
       FetchAndSpread(*parts[i], its.rank, its);
+    its.tile_bytes = TileBytesOf(its, blocks);
     const Kernel kernel = KernelOf(way, *rank.kernels, *parts[i], reduces);
     return LaunchPairs(context.api.driver, rank.gpu, kernel.function, blocks, kernel.threads,
                        rank.stream, its, kernel.shared_bytes);
@@ -111,8 +121,10 @@ absl::Status LaunchOwnCopy(const CollectiveContext& context, size_t index, CUstr
   args.bytes = bytes;
   args.ranks = 1;
   args.root = kNoRoot;
-  return LaunchPairs(context.api.driver, rank.gpu, rank.kernels->peer_push,
-                     BulkBlocks(context, bytes), kPushThreads, stream, args, sizeof(BulkMemory));
+  const unsigned blocks = BulkBlocks(context, bytes);
+  args.tile_bytes = TileBytesOf(args, blocks);
+  return LaunchPairs(context.api.driver, rank.gpu, rank.kernels->peer_push, blocks, kPushThreads,
+                     stream, args, sizeof(BulkMemory));
 }
 
 absl::Status LaunchPeer(CollectiveContext& context, std::span<const Op* const> parts) {
