@@ -96,8 +96,9 @@ struct WarpAttention {
     uint4 k[2 * kTiles][kKeyUnits];
     ValueUnit v[kTiles][4][kValueUnits];
     LoadKeys(op, at, k);
+    LoadValues(op, at, v);
+    KeepOrder();  // else values are asked for when the keys are there, to save registers
     MultiplyKeys(k, scores);
-    LoadValues(op, at, v);  // on their way while scores become weights
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; ++i) {
       const uint32_t token = first + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
@@ -110,6 +111,8 @@ struct WarpAttention {
   }
 
  private:
+  static __device__ void KeepOrder() { asm volatile("" ::: "memory"); }
+
   static __device__ void LoadKeys(const AttentionDecodeArgs& op, uint64_t at,
                                   uint4 (&k)[2 * kTiles][kKeyUnits]) {
     const uint32_t eighth = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
@@ -222,7 +225,8 @@ struct WarpAttention {
   }
 };
 
-// Results of a block's warps for the heads that share the cache's, on their way to out.
+// Results of a block's warps, kWarps at most, for the heads that share the cache's, on their way to
+// out.
 template <int kDim, int kWarps>
 struct WarpResults {
   float sums[kWarps][kMaxHeadGroup][kDim];
@@ -261,7 +265,7 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   uint32_t first = chunk.begin + threadIdx.x / 32 * Warp::kTokens;
   uint64_t at = first < chunk.end ? token_at(first) : 0;
   while (first < chunk.end) {
-    const uint32_t next = first + kWarps * Warp::kTokens;
+    const uint32_t next = first + blockDim.x / 32 * Warp::kTokens;
     // Looked up ahead, so that no load of K waits for one of the page table.
     const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
     attention.Add(op, first, chunk.end, at);
@@ -270,18 +274,19 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   Keep(attention, results);
 }
 
-// Adds up the warps' sums of an element of a head, and says in `all` of what: the element is their
-// quotient. REQUIRES: all warps have attended.
+// Adds up the sums of an element of a head that the first `warps` warps have, and says in `all` of
+// what: the element is their quotient. REQUIRES: all of them have attended.
 template <int kDim, int kWarps>
-__device__ float AddUpWarps(const WarpResults<kDim, kWarps>& results, uint32_t head,
+__device__ float AddUpWarps(const WarpResults<kDim, kWarps>& results, int warps, uint32_t head,
                             uint32_t element, SoftmaxState& all) {
   float largest = -INFINITY, sum = 0;
   all = {-INFINITY, 0};
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp)
-    largest = fmaxf(largest, results.states[warp][head].largest);
+    if (warp < warps) largest = fmaxf(largest, results.states[warp][head].largest);
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
+    if (warp >= warps) break;
     const SoftmaxState& state = results.states[warp][head];
     const float weight = WeightOf(state, largest);
     all.sum += weight * state.sum;
@@ -302,10 +307,11 @@ __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk&
                             const AttentionPartials& partials,
                             const WarpResults<kDim, kWarps>& results) {
   const uint32_t group = op.q_heads / op.kv_heads;
-  for (uint32_t i = threadIdx.x; i < group * kDim; i += 32 * kWarps) {
+  const int warps = static_cast<int>(blockDim.x / 32);
+  for (uint32_t i = threadIdx.x; i < group * kDim; i += blockDim.x) {
     const uint32_t head = i / kDim, element = i % kDim;
     SoftmaxState all;
-    float sum = AddUpWarps(results, head, element, all);
+    float sum = AddUpWarps(results, warps, head, element, all);
     if constexpr (sizeof(Cached) == 1) sum *= op.cache.v_scale;
     const uint64_t q_head = uint64_t{chunk.kv_head} * group + head;
     if (partials.chunks == 1) {

@@ -4,20 +4,16 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// REQUIRES: all threads call it, with the same item. They must see one length, which the client may
-// change meanwhile.
+// Which item of an op it is, and its tokens. A warp's lanes see one length, which the client may
+// change meanwhile; what another warp sees is no matter to it.
 __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, const AttentionDecodeArgs& op,
-                                  uint64_t item) {
-  __shared__ uint32_t shared_length;
+                                  uint32_t item) {
   AttentionChunk chunk;
-  chunk.kv_head = static_cast<uint32_t>(item % op.kv_heads);
-  const uint64_t of_row = item / op.kv_heads;
-  chunk.index = static_cast<uint32_t>(of_row % args.partials.chunks);
-  chunk.row = of_row / args.partials.chunks;
-  __syncthreads();  // the item before has been read
-  if (threadIdx.x == 0) shared_length = op.LengthOf(chunk.row);
-  __syncthreads();
-  const uint32_t length = shared_length;
+  const uint32_t of_row = item / op.kv_heads, row = of_row / args.partials.chunks;
+  chunk.kv_head = item - of_row * op.kv_heads;
+  chunk.row = row;
+  chunk.index = of_row - row * args.partials.chunks;
+  const uint32_t length = __shfl_sync(kAll, op.LengthOf(row), 0);
   const uint32_t first = length - min(length, op.span_max());
   chunk.begin = min(length, first + chunk.index * args.chunk_tokens);
   chunk.end = min(length, chunk.begin + args.chunk_tokens);
@@ -47,16 +43,17 @@ __device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_
 
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
-  __shared__ WarpResults<kDim, AttentionThreads(kDim) / 32> results;
-  const uint64_t items_each = uint64_t{args.op.rows} * args.partials.chunks * args.op.kv_heads;
-  for (uint64_t item = blockIdx.x; item < args.op_count * items_each; item += gridDim.x) {
-    const uint64_t index = item / items_each;
+  __shared__ WarpResults<kDim, MostAttentionWarps(kDim)> results;
+  const uint32_t items = args.op_count * args.op_items;
+  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const uint32_t index = item / args.op_items;
     if (!IsThere(args, index)) continue;
     const AttentionDecodeArgs op = OpAt(args, index);
-    const AttentionChunk chunk = ChunkOf(args, op, item - index * items_each);
+    const AttentionChunk chunk = ChunkOf(args, op, item - index * args.op_items);
     AttendChunk<Cached>(op, chunk, results);
     __syncthreads();
     FinishChunk<Cached>(op, chunk, PartialsOf<kDim>(args, index), results);
+    __syncthreads();  // results have been read before the next item's come
   }
 }
 
@@ -72,7 +69,7 @@ __device__ void Combine(const AttentionKernelArgs& args) {
 }  // namespace
 
 #define CONCERT_ATTENTION_OF(dim, suffix, cached)                                                \
-  extern "C" __global__ void __launch_bounds__(AttentionThreads(dim), kAttentionBlocksPerSm)     \
+  extern "C" __global__ void __launch_bounds__(32 * MostAttentionWarps(dim))                     \
       concert_attention_decode_##dim##suffix(const __grid_constant__ AttentionKernelArgs args) { \
     Attend<dim, cached>(args);                                                                   \
   }

@@ -11,9 +11,11 @@ namespace {
 
 // A chunk is worth what it costs to add it up.
 constexpr uint64_t kMinChunkTokens = 512;
+// Of a GPU as large as they come.
+constexpr uint64_t kSms = 132;
 // Blocks that are wanted in all: a few for each place there is, since rows differ in length and the
-// last ones must not keep the GPU waiting. Of a GPU as large as they come.
-constexpr uint64_t kWantedBlocks = 8 * uint64_t{kAttentionBlocksPerSm} * 132;
+// last ones must not keep the GPU waiting.
+constexpr uint64_t kWantedBlocks = 16 * kSms;
 
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -27,10 +29,12 @@ AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionD
   const uint64_t most = std::max<uint64_t>(1, std::min(fit, wanted));
   const uint64_t tokens = CeilDiv(span, std::min(most, CeilDiv(span, kMinChunkTokens)));
   const uint64_t chunks = CeilDiv(span, tokens);
+  const uint64_t items = uint64_t{op.rows} * chunks * op.kv_heads;
   auto* sums = reinterpret_cast<float*>(context.workspace);
   return {
       .op = op,
       .op_count = static_cast<uint32_t>(op_count),
+      .op_items = static_cast<uint32_t>(items),
       .chunk_tokens = static_cast<uint32_t>(tokens),
       .partials = {.chunks = static_cast<uint32_t>(chunks),
                    .sums = sums,
@@ -56,21 +60,21 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
     const AttentionDecodeArgs& op = ops[i]->attention_decode;
     args.places[i] = {op.q, op.page_table, op.lengths, op.out, op.cache.k, op.cache.v};
   }
-  const uint64_t rows = ops.size() * args.op.rows;
-  const uint64_t items = rows * args.partials.chunks * args.op.kv_heads;
-  const uint64_t places =
-      uint64_t{kAttentionBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
+  const uint32_t head_dim = args.op.head_dim;
+  const uint64_t items = uint64_t{args.op_count} * args.op_items;
+  const uint64_t places = static_cast<uint64_t>(AttentionBlocksPerSm(head_dim)) *
+                          static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
+  const int warps = blocks < kSms ? MostAttentionWarps(head_dim) : kAttentionWarps;
   const size_t narrow = args.op.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
-  const size_t dim = HeadDimIndex(args.op.head_dim);
+  const size_t dim = HeadDimIndex(head_dim);
   const auto launch = [&](CUfunction function, uint64_t count, int threads) {
     return LaunchKernel(context.api.driver, context.gpu, function, static_cast<unsigned>(count),
                         threads, context.stream, args);
   };
-  absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks,
-                               AttentionThreads(args.op.head_dim));
+  absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps);
   if (!status.ok() || args.partials.chunks == 1) return status;
-  const uint64_t heads = rows * args.op.q_heads;
+  const uint64_t heads = uint64_t{args.op_count} * args.op.rows * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),
                 kCombineThreads);
 }

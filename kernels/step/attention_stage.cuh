@@ -126,7 +126,7 @@ class AttentionStage {
     for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
       const uint32_t head = i / kDim, element = i % kDim;
       SoftmaxState all;
-      const float sum = AddUpWarps(results_, head, element, all);
+      const float sum = AddUpWarps(results_, kStepWarps, head, element, all);
       if (chunks == 1) {
         StoreOut(chunk, head, element, Quotient(sum, all));
         continue;
