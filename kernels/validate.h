@@ -49,10 +49,11 @@ inline Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero
   return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
 }
 
-// The reserved fields and flags of the descriptor's first line.
+// The reserved fields of the descriptor's first line, and flags that mean nothing.
 inline bool HeaderReservedIsZero(const concert_descriptor& descriptor) {
-  return (descriptor.flags | descriptor.reserved0 | descriptor.reserved1[0] |
-          descriptor.reserved1[1] | descriptor.reserved1[2]) == 0;
+  const uint32_t unknown_flags = descriptor.flags & ~uint32_t{CONCERT_OP_COULD_BE_RUN};
+  return (unknown_flags | descriptor.reserved0 | descriptor.reserved1[0] | descriptor.reserved1[1] |
+          descriptor.reserved1[2]) == 0;
 }
 
 // All words of a reserved array, or-ed together.
@@ -70,7 +71,7 @@ inline uint64_t ScalesOf(std::initializer_list<concert_operand> operands) {
   return any;
 }
 
-// RESERVED_NOT_ZERO unless the first line's reserved fields and flags are zero and so is `of_body`:
+// RESERVED_NOT_ZERO unless HeaderReservedIsZero and so is `of_body`:
 // those of the body, or-ed together.
 inline Failure CheckUnused(const concert_descriptor& descriptor, uint64_t of_body) {
   return CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && of_body == 0);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "policies/seam/snapshot.h"
+#include "proto/ring/ring_abi.h"
 
 namespace concert::daemon {
 
@@ -19,12 +20,15 @@ class Company {
   // server and what it does between them.
   static constexpr Time kIdleNs = 20'000'000;
 
-  // An op of the queue, by its timeline's id, was admitted. Whether others are at work, too. `now`
-  // never falls.
-  bool Admitted(uint64_t queue, Time now) {
-    if (queue != last_.queue) other_ = std::exchange(last_, {.queue = queue});
-    last_.at = now;
-    return other_.queue != 0 && now - other_.at < kIdleNs;
+  // An op of the queue, by its timeline's id, was admitted, which is a run of a program or could be
+  // one, or neither. What others are at work with, as concert_company. `now` never falls.
+  uint32_t Admitted(uint64_t queue, bool could_be_run, Time now) {
+    any_.See(queue, now);
+    if (!could_be_run) ops_.See(queue, now);
+    uint32_t company = 0;
+    if (any_.Beside(queue, now)) company |= CONCERT_COMPANY;
+    if (ops_.Beside(queue, now)) company |= CONCERT_COMPANY_OF_OPS;
+    return company;
   }
 
  private:
@@ -32,7 +36,20 @@ class Company {
     uint64_t queue = 0;  // 0: none yet
     Time at = 0;
   };
-  Admission last_, other_;  // of any queue; of another one than that
+  struct Latest {
+    Admission last, other;  // of any queue; of another one than that
+
+    void See(uint64_t queue, Time now) {
+      if (queue != last.queue) other = std::exchange(last, {.queue = queue});
+      last.at = now;
+    }
+    // Whether another queue than this was seen lately.
+    bool Beside(uint64_t queue, Time now) const {
+      const Admission& its = last.queue == queue ? other : last;
+      return its.queue != 0 && now - its.at < kIdleNs;
+    }
+  };
+  Latest any_, ops_;
 };
 
 }  // namespace concert::daemon

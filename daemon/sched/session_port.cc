@@ -116,12 +116,12 @@ void SessionPort::SetSleeping(bool sleeping) {
   std::atomic_ref<uint32_t>(state.sleeping).store(sleeping ? 1 : 0, std::memory_order_relaxed);
 }
 
-void SessionPort::SetCompany(bool company) {
+void SessionPort::SetCompany(uint32_t company) {
   if (company_ == company) return;
   company_ = company;
   concert_ring_state& state = link_.memory->ring_state(static_cast<uint32_t>(link_.ring));
   // Relaxed: a hint, with which nothing else is published.
-  std::atomic_ref<uint32_t>(state.company).store(company ? 1 : 0, std::memory_order_relaxed);
+  std::atomic_ref<uint32_t>(state.company).store(company, std::memory_order_relaxed);
 }
 
 void SessionPort::PublishCompletion(const kernels::Op& op, const kernels::Failure& failure) {

@@ -47,7 +47,7 @@ class SessionPort {
   void SetSleeping(bool sleeping);
   bool sleeping() const { return sleeping_; }
   // Whether other queues are at work on the GPU. Idempotent.
-  void SetCompany(bool company);
+  void SetCompany(uint32_t company);  // concert_company
   bool TailMoved() const { return LoadAcquire(*tail_word_) != tail_; }
   // Whether something published has not been consumed.
   bool TailPending() const { return tail_ != head_; }
@@ -116,7 +116,7 @@ class SessionPort {
   const SessionLink link_;
   const uint64_t* tail_word_ = nullptr;
   bool sleeping_ = false;
-  bool company_ = false;
+  uint32_t company_ = 0;
   uint64_t tail_ = 0;  // as last read
   uint64_t head_ = 0;
   uint64_t published_head_ = 0;

@@ -97,12 +97,16 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .why_no_step = program.why_no_step};
 }
 
-// Whether a batch is better off as single ops while other queues are at work: where launches can
-// carry its ops together with theirs, and where others would have to wait for long.
-bool OnlyWhileAlone(const kernels::Program& program, double predicted_us) {
-  return predicted_us > kLongestBatchUs ||
-         std::all_of(program.ops.begin(), program.ops.end(),
-                     [](const kernels::Op& op) { return op.work.chains(); });
+// When a batch is better off as single ops while other queues are at work: where launches can carry
+// its ops together with theirs, but for what the step kernel runs beside other programs, and where
+// others would have to wait for long.
+uint32_t FlagsOfBatch(const kernels::Program& program, double predicted_us) {
+  if (predicted_us > kLongestBatchUs) return CONCERT_PROGRAM_WHILE_ALONE;
+  const bool goes_with_others = std::all_of(program.ops.begin(), program.ops.end(),
+                                            [](const kernels::Op& op) { return op.work.chains(); });
+  if (!goes_with_others) return 0;
+  const bool has_step = program.why_no_step.empty();
+  return CONCERT_PROGRAM_WHILE_ALONE | (has_step ? CONCERT_PROGRAM_BESIDE_RUNS : 0);
 }
 
 }  // namespace
@@ -149,8 +153,7 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
   kernels::ProgramSummary summary =
       SummaryOf(program, engine_.node().gpu(program.gpu).info().model);
   summary.of_batch = IsOfBatch(request);
-  if (summary.of_batch && OnlyWhileAlone(program, summary.predicted_us))
-    reply.flags = CONCERT_PROGRAM_WHILE_ALONE;
+  if (summary.of_batch) reply.flags = FlagsOfBatch(program, summary.predicted_us);
   reply.arena_bytes = made->arena.bytes;
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, made->arena, 0, made->program);

@@ -183,6 +183,9 @@ enum {
   CONCERT_PROGRAM_OF_BATCH = 1,
   /* Of the reply to one: while concert_ring_state.company is not 0, its ops are better submitted one by one. */
   CONCERT_PROGRAM_WHILE_ALONE = 1,
+  /* With it: not in company of runs, but only while company has CONCERT_COMPANY_OF_OPS. Its ops say then that they
+   * are CONCERT_OP_COULD_BE_RUN, so that two such sessions do not keep each other from it. */
+  CONCERT_PROGRAM_BESIDE_RUNS = 2,
 };
 
 /* Ops that are checked once and then run as one op, in their order. One fd comes with it: a memfd that holds
@@ -197,7 +200,7 @@ struct concert_create_program {
 struct concert_program_reply {
   struct concert_control_reply reply;
   uint32_t program; /* handle, never 0 */
-  uint32_t flags;   /* CONCERT_PROGRAM_WHILE_ALONE */
+  uint32_t flags;   /* CONCERT_PROGRAM_WHILE_ALONE, CONCERT_PROGRAM_BESIDE_RUNS */
   uint64_t arena_bytes;
 };
 

@@ -148,6 +148,12 @@ struct concert_wait_entry {
   uint64_t value;    /* satisfied when the timeline is >= value */
 };
 
+enum {
+  /* Of an op of a batch that is a program with CONCERT_PROGRAM_BESIDE_RUNS and is submitted op by op. With
+   * CONCERT_FEATURE_BATCH_PROGRAMS. */
+  CONCERT_OP_COULD_BE_RUN = 1,
+};
+
 struct concert_descriptor {
   /* Line 0. `sequence` is the ring position + 1: a torn, stale or replayed slot does not match. */
   uint64_t sequence;
@@ -155,7 +161,7 @@ struct concert_descriptor {
                       concert_program_body.covered */
   uint32_t queue;  /* index in the session */
   uint16_t kind;   /* concert_op_kind */
-  uint16_t flags;  /* none defined yet */
+  uint16_t flags;  /* CONCERT_OP_COULD_BE_RUN */
   uint32_t wait_count;
   uint32_t reserved0;
   uint64_t deadline_ns; /* hint on CLOCK_MONOTONIC; 0: none */
@@ -218,10 +224,16 @@ struct concert_submit_control {
   uint64_t reserved1[7];
 };
 
+/* What concert_ring_state.company says of other queues, of whatever session. */
+enum concert_company {
+  CONCERT_COMPANY = 1,        /* they are at work on the GPU */
+  CONCERT_COMPANY_OF_OPS = 2, /* also with ops that are no runs, nor CONCERT_OP_COULD_BE_RUN */
+};
+
 struct concert_ring_state {
   uint64_t head;     /* descriptors consumed */
   uint32_t sleeping; /* the dispatcher waits on the ring's eventfd */
-  uint32_t company;  /* not 0: other queues are at work on the GPU; a hint, for CONCERT_PROGRAM_WHILE_ALONE */
+  uint32_t company;  /* concert_company; a hint, for CONCERT_PROGRAM_WHILE_ALONE */
   uint64_t reserved1[6];
   uint64_t completion_tail; /* completions published */
   uint64_t reserved2[7];

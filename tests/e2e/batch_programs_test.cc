@@ -291,6 +291,45 @@ TEST_F(BatchProgramsTest, ChainsOfGemmsAreRunsOnlyWhileTheirQueueIsAlone) {
   }
 }
 
+// Neither keeps the other from it by its single ops, of which there are some until then; whoever
+// has other ops does.
+TEST_F(BatchProgramsTest, ChainsForTheStepKernelAreRunsBesideEachOther) {
+  constexpr uint32_t kSide = 64;
+  struct Chain {
+    Session session;
+    Queue queue = session.CreateQueue().value();
+    Buffer x = session.Allocate(kSide * kSide * 2).value(),
+           y = session.Allocate(kSide * kSide * 2).value(),
+           w = session.Allocate(kSide * kSide * 2).value();
+    void Run() {
+      Batch batch = session.BeginBatch().value();
+      for (int op = 0; op < 6; ++op) {
+        const bool even = op % 2 == 0;
+        queue.Gemm({.m = 16, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
+            .submit_status()
+            .Check();
+      }
+      batch.End().Check();
+      queue.last().Wait(kTimeout).Check();
+    }
+  };
+  Chain one{.session = daemon_.Connect()}, two{.session = daemon_.Connect()};
+  const Session other = daemon_.Connect();
+  Queue others = other.CreateQueue().value();
+  const Sums sums(other);
+  const auto runs_of_three = [&](bool in_company_of_ops) {
+    for (int round = 0; round < 3; ++round) {
+      if (in_company_of_ops) sums.Add(others).Wait(kTimeout).Check();
+      one.Run();
+      two.Run();
+    }
+    return TakeEnded(one.queue, one.x).runs;
+  };
+  EXPECT_TRUE(Eventually([&] { return runs_of_three(false) == 6; })) << "there are only runs";
+  EXPECT_TRUE(Eventually([&] { return runs_of_three(true) <= 1; })) << "there are single ops";
+  EXPECT_TRUE(Eventually([&] { return runs_of_three(false) == 6; })) << "not any more";
+}
+
 TEST_F(BatchProgramsTest, ThreadsShareARingAndEachGetsItsOwn) {
   constexpr int kThreads = 4, kBatches = 300;
   const Session session = daemon_.Connect();

@@ -32,7 +32,7 @@ constexpr uint64_t kFar = uint64_t{1} << 62;
 const BadOp kBadOps[] = {
     {"unknown kind", [](auto& d) { d.kind = 4711; }, CONCERT_ABI_INVALID_ARGUMENT, "kind is 4711"},
     {"kind 0", [](auto& d) { d.kind = 0; }, CONCERT_ABI_INVALID_ARGUMENT, "kind is 0"},
-    {"flags", [](auto& d) { d.flags = 1; }, CONCERT_ABI_INVALID_ARGUMENT,
+    {"flags", [](auto& d) { d.flags = 2; }, CONCERT_ABI_INVALID_ARGUMENT,
      "reserved field or flag of the gemm"},
     {"reserved word", [](auto& d) { d.reserved1[2] = 1; }, CONCERT_ABI_INVALID_ARGUMENT,
      "reserved field"},

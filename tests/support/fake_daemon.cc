@@ -320,8 +320,8 @@ void FakeDaemon::SetSleeping(bool sleeping, uint32_t ring) {
   __atomic_store_n(&state(ring).sleeping, sleeping ? 1u : 0u, __ATOMIC_SEQ_CST);
 }
 
-void FakeDaemon::SetCompany(bool company, uint32_t ring) {
-  __atomic_store_n(&state(ring).company, company ? 1u : 0u, __ATOMIC_RELAXED);
+void FakeDaemon::SetCompany(uint32_t company, uint32_t ring) {
+  __atomic_store_n(&state(ring).company, company, __ATOMIC_RELAXED);
 }
 
 uint64_t FakeDaemon::Rings(uint32_t ring) {

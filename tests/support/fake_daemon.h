@@ -48,7 +48,7 @@ class FakeDaemon {
   concert_descriptor descriptor(uint64_t position, uint32_t ring = 0) const;
   void Consume(uint64_t head, uint32_t ring = 0);
   void SetSleeping(bool sleeping, uint32_t ring = 0);
-  void SetCompany(bool company, uint32_t ring = 0);
+  void SetCompany(uint32_t company, uint32_t ring = 0);
   // The eventfd's count since the last call; 0: nobody rang.
   uint64_t Rings(uint32_t ring = 0);
   // Publishes a failure, then raises the timeline, as ring_abi.h orders.

@@ -9,6 +9,12 @@ namespace {
 // when the dispatchers have.
 constexpr int64_t kGiveWayNs = 200'000'000;
 
+// In which company, by the flags of a reply.
+uint32_t BetterAsOps(uint32_t flags) {
+  if ((flags & CONCERT_PROGRAM_WHILE_ALONE) == 0) return 0;
+  return (flags & CONCERT_PROGRAM_BESIDE_RUNS) != 0 ? CONCERT_COMPANY_OF_OPS : CONCERT_COMPANY;
+}
+
 }  // namespace
 
 void BatchPrograms::After(Ring& ring, const Ring::AfterBatch& after) {
@@ -53,8 +59,7 @@ void BatchPrograms::TakeAnswer(bool wait) {
   if (!control_.Collect(wait, &reply)) return;
   RepeatedBatches::Program program;
   if (reply.reply.status == CONCERT_ABI_OK) {
-    program = {.handle = reply.program,
-               .while_alone = (reply.flags & CONCERT_PROGRAM_WHILE_ALONE) != 0};
+    program = {.handle = reply.program, .better_as_ops = BetterAsOps(reply.flags)};
   }
   bool kept = false;
   asked.ring->WithBatches([&](auto& all) { kept = all.Registered(asked.batch, program); });

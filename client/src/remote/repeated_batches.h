@@ -50,8 +50,10 @@ class RepeatedBatches {
   static constexpr uint64_t kEvery = 7;
 
   struct Program {
-    uint32_t handle = 0;  // 0: it is none
-    bool while_alone = false;
+    uint32_t handle = 0;         // 0: it is none
+    uint32_t better_as_ops = 0;  // concert_company: in any of it, its ops are better single
+
+    bool beside_runs() const { return better_as_ops == CONCERT_COMPANY_OF_OPS; }
   };
 
   // What stands for such a batch. Allocates nothing. Once for each batch, before Learn.

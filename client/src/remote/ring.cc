@@ -108,8 +108,11 @@ bool Ring::BecomesRun(const BatchView& batch) {
   const RepeatedBatches::Program program = repeated_->Find(batch);
   if (program.handle == 0) return false;
   // Relaxed: a hint, with which nothing else is published.
-  const bool company = __atomic_load_n(&state_.company, __ATOMIC_RELAXED) != 0;
-  if (program.while_alone && company) return false;
+  const uint32_t company = __atomic_load_n(&state_.company, __ATOMIC_RELAXED);
+  if ((program.better_as_ops & company) != 0) {
+    if (program.beside_runs()) SayCouldBeRun(batch);
+    return false;
+  }
   concert_descriptor& run = descriptors_[batch.begin & batch.mask];
   run.ticket = batch[batch.count - 1].ticket;
   run.kind = CONCERT_OP_PROGRAM;
@@ -118,6 +121,11 @@ bool Ring::BecomesRun(const BatchView& batch) {
   run.body.program.covered = batch.count - 1;
   written_ = batch.begin + 1;
   return true;
+}
+
+void Ring::SayCouldBeRun(const BatchView& batch) {
+  for (uint32_t i = 0; i < batch.count; ++i)
+    descriptors_[(batch.begin + i) & batch.mask].flags = CONCERT_OP_COULD_BE_RUN;
 }
 
 void Ring::Drain() {

@@ -70,6 +70,7 @@ class Ring {
   void Publish() CONCERT_REQUIRES(submit_mutex_);
   BatchView Unpublished() const CONCERT_REQUIRES(submit_mutex_);
   bool BecomesRun(const BatchView& batch) CONCERT_REQUIRES(submit_mutex_);
+  void SayCouldBeRun(const BatchView& batch) CONCERT_REQUIRES(submit_mutex_);
 
   const concert_ring_layout layout_;
   concert_submit_control& control_;

@@ -167,14 +167,35 @@ TEST_F(BatchProgramsTest, ARefusalIsNoErrorAndIsRemembered) {
 TEST_F(BatchProgramsTest, InCompanyTheDaemonMayWantSingleOps) {
   daemon_.AnswerProgramsWith(CONCERT_ABI_OK, CONCERT_PROGRAM_WHILE_ALONE);
   SubmitUntilRun();
-  daemon_.SetCompany(true);
-  EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps);
-  daemon_.SetCompany(false);
+  constexpr uint32_t kRuns = CONCERT_COMPANY, kOfOps = CONCERT_COMPANY | CONCERT_COMPANY_OF_OPS;
+  for (const uint32_t company : {kRuns, kOfOps}) {
+    daemon_.SetCompany(company);
+    EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps) << company;
+    EXPECT_EQ(daemon_.descriptor(daemon_.tail() - 1).flags, 0);
+  }
+  daemon_.SetCompany(0);
   EXPECT_EQ(DescriptorsOfTwenty(), 20u);
 }
 
+TEST_F(BatchProgramsTest, OrOnlyInCompanyOfOpsWhichThenSayThatTheyCouldBeARun) {
+  daemon_.AnswerProgramsWith(CONCERT_ABI_OK,
+                             CONCERT_PROGRAM_WHILE_ALONE | CONCERT_PROGRAM_BESIDE_RUNS);
+  SubmitUntilRun();
+  daemon_.SetCompany(CONCERT_COMPANY);
+  EXPECT_EQ(DescriptorsOfTwenty(), 20u);
+  EXPECT_EQ(daemon_.descriptor(daemon_.tail() - 1).flags, 0) << "it is one";
+  daemon_.SetCompany(CONCERT_COMPANY | CONCERT_COMPANY_OF_OPS);
+  EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps);
+  for (uint64_t op = 1; op <= kOps; ++op) {
+    EXPECT_EQ(daemon_.descriptor(daemon_.tail() - op).flags, CONCERT_OP_COULD_BE_RUN);
+  }
+  daemon_.SetCompany(0);
+  EXPECT_EQ(DescriptorsOfTwenty(), 20u);
+  EXPECT_EQ(daemon_.descriptor(daemon_.tail() - 1).flags, 0);
+}
+
 TEST_F(BatchProgramsTest, OtherProgramsAreForCompanyToo) {
-  daemon_.SetCompany(true);
+  daemon_.SetCompany(CONCERT_COMPANY | CONCERT_COMPANY_OF_OPS);
   SubmitUntilRun();
   EXPECT_EQ(DescriptorsOfTwenty(), 20u);
 }

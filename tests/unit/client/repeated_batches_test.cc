@@ -99,7 +99,7 @@ TEST_F(RepeatedBatchesTest, UntilTheAnswerComesItIsNotAskedForAgain) {
     if (came.wanted) batch = came.wanted->batch;
   }
   EXPECT_TRUE(batches_.Wants(batch));
-  EXPECT_TRUE(batches_.Registered(batch, {.handle = 5, .while_alone = true}));
+  EXPECT_TRUE(batches_.Registered(batch, {.handle = 5, .better_as_ops = CONCERT_COMPANY}));
   EXPECT_FALSE(batches_.Wants(batch));
   EXPECT_FALSE(batches_.Registered(batch, {.handle = 6})) << "it has its answer";
   EXPECT_EQ(Submit(ops).program, 5u);

@@ -30,7 +30,7 @@ TEST(AdmitModelOpsTest, EveryBadEmbeddingHasItsSentence) {
           {[](D& d) { d.body.embedding.reserved2 = 1; }, "is not zero"},
           {[](D& d) { d.body.embedding.reserved3[12] = 1; }, "is not zero"},
           {[](D& d) { d.body.embedding.ids.scales = 1; }, "is not zero"},
-          {[](D& d) { d.flags = 1; }, "is not zero"},
+          {[](D& d) { d.flags = 2; }, "is not zero"},
           {[](D& d) { d.body.embedding.ids = {}; }, "ids is required"},
           {[](D& d) { d.body.embedding.table = {}; }, "table is required"},
           {[](D& d) { d.body.embedding.out = {}; }, "out is required"},

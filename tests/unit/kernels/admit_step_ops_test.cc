@@ -29,7 +29,7 @@ TEST(AdmitStepOpsTest, EveryBadAdvanceHasItsSentence) {
           {[](D& d) { d.body.advance.reserved2[17] = 1; }, "is not zero"},
           {[](D& d) { d.body.advance.counters.scales = 1; }, "is not zero"},
           {[](D& d) { d.body.advance.slots.scales = 1; }, "is not zero"},
-          {[](D& d) { d.flags = 1; }, "is not zero"},
+          {[](D& d) { d.flags = 2; }, "is not zero"},
           {[](D& d) { d.body.advance.counters = {}; }, "counters is required"},
           {[](D& d) { d.body.advance.counters.buffer = 4; }, "counters.buffer is 4"},
           {[](D& d) { d.body.advance.slots.buffer = 5; }, "slots lies on GPU 1"},

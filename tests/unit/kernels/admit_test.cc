@@ -134,7 +134,7 @@ std::vector<BadCase> BadGemms() {
       {"reserved_of_d", good, [](D& d) { d.body.gemm.d.scales = 1; }, reserved},
       {"reserved_of_bias", good, [](D& d) { d.body.gemm.bias.scales = 1; }, reserved},
       {"reserved_of_header", good, [](D& d) { d.reserved1[2] = 1; }, reserved},
-      {"header_flags", good, [](D& d) { d.flags = 1; }, reserved},
+      {"header_flags", good, [](D& d) { d.flags = 2; }, reserved},
   };
 }
 

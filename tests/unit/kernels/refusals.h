@@ -18,10 +18,14 @@ struct Refusal {
   const char* sentence;  // a part of it
 };
 
-// `good` is accepted, and refused with each case's sentence once that has spoilt it.
+// `good` is accepted, also with the flag that there is, and refused with each case's sentence once
+// that has spoilt it.
 inline void ExpectRefusals(const concert_descriptor& good, const std::vector<Refusal>& cases) {
   Op op;
   EXPECT_TRUE(Admit(good, op).ok()) << Admit(good, op).ToString();
+  concert_descriptor flagged = good;
+  flagged.flags = CONCERT_OP_COULD_BE_RUN;
+  EXPECT_TRUE(Admit(flagged, op).ok()) << Admit(flagged, op).ToString();
   for (const Refusal& bad : cases) {
     concert_descriptor descriptor = good;
     bad.spoil(descriptor);
