@@ -117,11 +117,6 @@ __device__ void SendWords(const PeerArgs& args, const ThreadWords& own) {
   }
 }
 
-// Asks the L2 cache for words that will be loaded soon; a lane of 16 for the 128 bytes they share.
-__device__ inline void ExpectWord(const char* word) {
-  if (threadIdx.x % 16 == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(word) : "memory");
-}
-
 // Up to kWords words of every rank's message, from word `i` on: added in rank order, or each
 // stored where it belongs.
 template <typename Element, bool kReduces, int kWords>
@@ -132,11 +127,6 @@ __device__ void ReceiveWords(const PeerArgs& args, const ThreadWords& own, uint6
   const TaggedWords* inbox = args.exchange[args.rank]->inbox[args.epoch % 2];
   const char* src = args.src[args.rank] + args.rank * args.src_step;
   char* dst = args.dst[args.rank];
-  if constexpr (kReduces) {  // its own come while it waits for its peers'
-#pragma unroll
-    for (int k = 0; k < kWords; ++k)
-      if (k < count) ExpectWord(src + 8 * (i + k * own.stride));
-  }
   float sums[kWords][kCount];
   for (uint32_t rank = 0; rank < args.ranks; ++rank) {
     const bool sent = args.root == kNoRoot || args.root == rank;
