@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/conformance/device_fixture.h"
@@ -29,6 +30,9 @@ inline constexpr Rows kRowShapes[] = {
 };
 
 using Values = std::vector<double>;
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 inline Values Rounded(Dtype dtype, const Values& values) {
   return Decode(dtype, Encode(dtype, values));
