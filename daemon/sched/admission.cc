@@ -125,9 +125,9 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     slot.op.waits.clear();
   } else if (slot.op.work.runs_on == policies::RunsOn::kSms) {
     const uint64_t timeline = CONCERT_TIMELINE_ID(port.link().session, descriptor.queue);
-    const bool could_be_run =
-        descriptor.kind == CONCERT_OP_PROGRAM || (descriptor.flags & CONCERT_OP_COULD_BE_RUN) != 0;
-    port.SetCompany(company_.Admitted(timeline, could_be_run, now));
+    const bool is_run = descriptor.kind == CONCERT_OP_PROGRAM;
+    const bool could_be_run = (descriptor.flags & CONCERT_OP_COULD_BE_RUN) != 0;
+    port.SetCompany(company_.Admitted(timeline, is_run, could_be_run, port.at_work, now));
   }
   for (const uint32_t buffer : slot.op.buffers) ++port.buffer_uses[buffer];
   ++port.unfinished;

@@ -11,8 +11,9 @@
 
 namespace concert::daemon {
 
-// Constant time and memory, however many queues there are. Not thread-safe.
-class Company {
+// Which queues had ops lately, by their timelines' ids: enough to know of each whether another had.
+// Constant time and memory, however many there are. Not thread-safe.
+class LatestQueues {
  public:
   using Time = policies::Time;
 
@@ -20,15 +21,15 @@ class Company {
   // server and what it does between them.
   static constexpr Time kIdleNs = 20'000'000;
 
-  // An op of the queue, by its timeline's id, was admitted, which is a run of a program or could be
-  // one, or neither. What others are at work with, as concert_company. `now` never falls.
-  uint32_t Admitted(uint64_t queue, bool could_be_run, Time now) {
-    any_.See(queue, now);
-    if (!could_be_run) ops_.See(queue, now);
-    uint32_t company = 0;
-    if (any_.Beside(queue, now)) company |= CONCERT_COMPANY;
-    if (ops_.Beside(queue, now)) company |= CONCERT_COMPANY_OF_OPS;
-    return company;
+  // `now` never falls.
+  void See(uint64_t queue, Time now) {
+    if (queue != last_.queue) other_ = std::exchange(last_, {.queue = queue});
+    last_.at = now;
+  }
+  // Whether another one is at work.
+  bool Beside(uint64_t queue, Time now) const {
+    const Admission& its = last_.queue == queue ? other_ : last_;
+    return its.queue != 0 && now - its.at < kIdleNs;
   }
 
  private:
@@ -36,20 +37,32 @@ class Company {
     uint64_t queue = 0;  // 0: none yet
     Time at = 0;
   };
-  struct Latest {
-    Admission last, other;  // of any queue; of another one than that
+  Admission last_, other_;  // of any queue; of another one than that
+};
 
-    void See(uint64_t queue, Time now) {
-      if (queue != last.queue) other = std::exchange(last, {.queue = queue});
-      last.at = now;
-    }
-    // Whether another queue than this was seen lately.
-    bool Beside(uint64_t queue, Time now) const {
-      const Admission& its = last.queue == queue ? other : last;
-      return its.queue != 0 && now - its.at < kIdleNs;
-    }
-  };
-  Latest any_, ops_;
+// As LatestQueues.
+class Company {
+ public:
+  using Time = policies::Time;
+
+  // Counts an op of a queue that is a run of a program or could be one, or is neither. What others
+  // are at work with, as concert_company. `of_session`: the queues of its session. Runs of several
+  // of them would follow one another on all SMs, and go together as single ops: so to one another
+  // they are company of ops, and what could be a run is none.
+  uint32_t Admitted(uint64_t queue, bool is_run, bool could_be_run, LatestQueues& of_session,
+                    Time now) {
+    of_session.See(queue, now);
+    const bool one_of_several = of_session.Beside(queue, now);
+    any_.See(queue, now);
+    if (!is_run && (one_of_several || !could_be_run)) with_ops_.See(queue, now);
+    uint32_t company = 0;
+    if (any_.Beside(queue, now)) company |= CONCERT_COMPANY;
+    if (one_of_several || with_ops_.Beside(queue, now)) company |= CONCERT_COMPANY_OF_OPS;
+    return company;
+  }
+
+ private:
+  LatestQueues any_, with_ops_;
 };
 
 }  // namespace concert::daemon

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/sched/block_charge.h"
+#include "daemon/sched/company.h"
 #include "daemon/sched/messages.h"
 #include "daemon/sched/op_pool.h"
 #include "kernels/op_table.h"
@@ -78,6 +79,7 @@ class SessionPort {
   std::vector<Member> members;
   // By index of a queue, then of a user timeline: its entry in Watches; kNone if nothing waits.
   std::vector<uint32_t> watched;
+  LatestQueues at_work;      // of this session
   uint32_t unfinished = 0;   // admitted ops that have not ended
   BlockCharge ops, waits;    // what of it the user's account knows
   bool removing = false;     // the control thread waits for kSessionReleased

@@ -227,7 +227,7 @@ struct concert_submit_control {
 /* What concert_ring_state.company says of other queues, of whatever session. */
 enum concert_company {
   CONCERT_COMPANY = 1,        /* they are at work on the GPU */
-  CONCERT_COMPANY_OF_OPS = 2, /* also with ops that are no runs, nor CONCERT_OP_COULD_BE_RUN */
+  CONCERT_COMPANY_OF_OPS = 2, /* of one's own session, or with ops that are no runs, nor CONCERT_OP_COULD_BE_RUN */
 };
 
 struct concert_ring_state {

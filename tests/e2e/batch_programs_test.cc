@@ -291,33 +291,41 @@ TEST_F(BatchProgramsTest, ChainsOfGemmsAreRunsOnlyWhileTheirQueueIsAlone) {
   }
 }
 
+// GEMMs that the step kernel carries, one behind the other.
+struct StepChain {
+  static constexpr uint32_t kSide = 64;
+
+  explicit StepChain(const Session& session)
+      : session(session),
+        queue(session.CreateQueue().value()),
+        x(session.Allocate(kSide * kSide * 2).value()),
+        y(session.Allocate(kSide * kSide * 2).value()),
+        w(session.Allocate(kSide * kSide * 2).value()) {}
+  void Run() {
+    Batch batch = session.BeginBatch().value();
+    for (int op = 0; op < 6; ++op) {
+      const bool even = op % 2 == 0;
+      queue.Gemm({.m = 16, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
+          .submit_status()
+          .Check();
+    }
+    batch.End().Check();
+    queue.last().Wait(kTimeout).Check();
+  }
+
+  const Session& session;
+  Queue queue;
+  Buffer x, y, w;
+};
+
 // Neither keeps the other from it by its single ops, of which there are some until then; whoever
 // has other ops does.
 TEST_F(BatchProgramsTest, ChainsForTheStepKernelAreRunsBesideEachOther) {
-  constexpr uint32_t kSide = 64;
-  struct Chain {
-    Session session;
-    Queue queue = session.CreateQueue().value();
-    Buffer x = session.Allocate(kSide * kSide * 2).value(),
-           y = session.Allocate(kSide * kSide * 2).value(),
-           w = session.Allocate(kSide * kSide * 2).value();
-    void Run() {
-      Batch batch = session.BeginBatch().value();
-      for (int op = 0; op < 6; ++op) {
-        const bool even = op % 2 == 0;
-        queue.Gemm({.m = 16, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
-            .submit_status()
-            .Check();
-      }
-      batch.End().Check();
-      queue.last().Wait(kTimeout).Check();
-    }
-  };
-  Chain one{.session = daemon_.Connect()}, two{.session = daemon_.Connect()};
-  const Session other = daemon_.Connect();
+  const Session session = daemon_.Connect(), twin = daemon_.Connect(), other = daemon_.Connect();
+  StepChain one(session), two(twin);
   Queue others = other.CreateQueue().value();
   const Sums sums(other);
-  const auto runs_of_three = [&](bool in_company_of_ops) {
+  const auto runs_of_six = [&](bool in_company_of_ops) {
     for (int round = 0; round < 3; ++round) {
       if (in_company_of_ops) sums.Add(others).Wait(kTimeout).Check();
       one.Run();
@@ -325,9 +333,25 @@ TEST_F(BatchProgramsTest, ChainsForTheStepKernelAreRunsBesideEachOther) {
     }
     return TakeEnded(one.queue, one.x).runs;
   };
-  EXPECT_TRUE(Eventually([&] { return runs_of_three(false) == 6; })) << "there are only runs";
-  EXPECT_TRUE(Eventually([&] { return runs_of_three(true) <= 1; })) << "there are single ops";
-  EXPECT_TRUE(Eventually([&] { return runs_of_three(false) == 6; })) << "not any more";
+  EXPECT_TRUE(Eventually([&] { return runs_of_six(false) == 6; })) << "there are only runs";
+  EXPECT_TRUE(Eventually([&] { return runs_of_six(true) <= 1; })) << "there are single ops";
+  EXPECT_TRUE(Eventually([&] { return runs_of_six(false) == 6; })) << "not any more";
+}
+
+// Their runs would follow one another, and their single ops go together.
+TEST_F(BatchProgramsTest, ButNotBesideAnotherQueueOfTheirSession) {
+  const Session session = daemon_.Connect();
+  StepChain one(session), two(session);
+  ASSERT_TRUE(BecomesARun(one.queue, one.x, [&] { one.Run(); }));
+  ASSERT_TRUE(BecomesARun(two.queue, two.x, [&] { two.Run(); }));
+  const auto runs_of_six = [&] {
+    for (int round = 0; round < 3; ++round) {
+      one.Run();
+      two.Run();
+    }
+    return TakeEnded(one.queue, one.x).runs;
+  };
+  EXPECT_TRUE(Eventually([&] { return runs_of_six() <= 1; }));
 }
 
 TEST_F(BatchProgramsTest, ThreadsShareARingAndEachGetsItsOwn) {

@@ -2,21 +2,30 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace concert::daemon {
 namespace {
 
-constexpr Company::Time kIdle = Company::kIdleNs;
-
 class CompanyTest : public testing::Test {
  protected:
+  static constexpr Company::Time kIdle = LatestQueues::kIdleNs;
   static constexpr uint32_t kNobody = 0, kRuns = CONCERT_COMPANY,
                             kOps = CONCERT_COMPANY | CONCERT_COMPANY_OF_OPS;
 
-  uint32_t Op(uint64_t queue, Company::Time now) { return company_.Admitted(queue, false, now); }
-  uint32_t Run(uint64_t queue, Company::Time now) { return company_.Admitted(queue, true, now); }
+  // Of a queue whose session has no other.
+  uint32_t Op(uint64_t queue, Company::Time now) { return Of(queue, queue, false, false, now); }
+  uint32_t Run(uint64_t queue, Company::Time now) { return Of(queue, queue, true, false, now); }
+  uint32_t CouldBeRun(uint64_t queue, Company::Time now) {
+    return Of(queue, queue, false, true, now);
+  }
+  uint32_t Of(uint64_t session, uint64_t queue, bool is_run, bool could_be_run, Company::Time now) {
+    return company_.Admitted(queue, is_run, could_be_run, of_session_[session], now);
+  }
 
  private:
   Company company_;
+  std::map<uint64_t, LatestQueues> of_session_;
 };
 
 TEST_F(CompanyTest, AQueueIsNoCompanyOfItsOwn) {
@@ -42,18 +51,31 @@ TEST_F(CompanyTest, OfMoreThanTwoTheLastOtherCounts) {
   EXPECT_EQ(Op(2, 2 * kIdle), kOps) << "3 was there";
 }
 
-TEST_F(CompanyTest, RunsAreCompanyButNotOfOps) {
+TEST_F(CompanyTest, RunsAreCompanyButNotOfOpsAndSoIsWhatCouldBeOne) {
   EXPECT_EQ(Run(1, 0), kNobody);
   EXPECT_EQ(Run(2, 1), kRuns);
-  EXPECT_EQ(Op(1, 2), kRuns);
-  EXPECT_EQ(Run(2, 3), kOps) << "1 has had another op";
-  EXPECT_EQ(Run(1, 4), kRuns) << "an own op is not";
-  EXPECT_EQ(Run(2, 2 + kIdle), kRuns) << "1 only has runs again";
+  EXPECT_EQ(CouldBeRun(1, 2), kRuns);
+  EXPECT_EQ(Run(2, 3), kRuns);
+  EXPECT_EQ(Op(1, 4), kRuns);
+  EXPECT_EQ(Run(2, 5), kOps) << "1 has had another op";
+  EXPECT_EQ(Run(1, 6), kRuns) << "an own op is not";
+  EXPECT_EQ(Run(2, 4 + kIdle), kRuns) << "1 only has runs again";
 }
 
-TEST_F(CompanyTest, OpsOfOneStayBehindRunsOfAnother) {
+TEST_F(CompanyTest, OpsOfOneStayBehindRunsOfOthers) {
   Op(1, 0);
   for (int i = 1; i < 10; ++i) EXPECT_EQ(Run(2 + static_cast<uint64_t>(i) % 2, i), kOps);
+}
+
+// Runs of one session follow one another.
+TEST_F(CompanyTest, QueuesOfASessionAreCompanyOfOpsToOneAnother) {
+  constexpr uint64_t kSession = 7;
+  EXPECT_EQ(Of(kSession, 1, false, true, 0), kNobody);
+  EXPECT_EQ(Of(kSession, 2, false, true, 1), kOps);
+  EXPECT_EQ(Run(3, 2), kOps) << "its ops go together";
+  EXPECT_EQ(Of(kSession, 1, false, true, 3), kOps);
+  EXPECT_EQ(Of(kSession, 1, false, true, kIdle + 1), kRuns) << "its other queue has stopped";
+  EXPECT_EQ(Run(3, 3 + kIdle), kRuns);
 }
 
 }  // namespace
