@@ -120,7 +120,7 @@ TEST_F(CollectiveTest, APartWithABadHeaderCountsAndFailsTheOthers) {
   const uint32_t raw_queue = raw.CreateQueue(), handle = raw.Join("raw pair", 1, 2);
   const Ticket refused = queue.Barrier(group);
   concert_descriptor bad = MakeBarrier(raw_queue, 1, handle, 0);
-  bad.flags = 2;
+  bad.flags = 1;
   ASSERT_TRUE(raw.Push(bad));
   EXPECT_THAT(Outcome(refused), HasSubstr("failed on rank 1"));
   const Ticket fine = queue.Barrier(group);

@@ -117,7 +117,7 @@ int Opens(const Orders& orders) {
       for (const uint32_t handle : handles[i]) {
         if (sessions[i]->Room() == 0) continue;
         concert_descriptor bad = MakePart(handle, sequence);
-        bad.flags = 2;  // not defined
+        bad.flags = 1;  // collectives have none
         sessions[i]->Stage(0, bad);
         if (++parts % kPartsPerPause == 0) usleep(kPause);
       }
