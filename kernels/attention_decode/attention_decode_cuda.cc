@@ -62,10 +62,11 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
   }
   const uint32_t head_dim = args.op.head_dim;
   const uint64_t items = uint64_t{args.op_count} * args.op_items;
-  const uint64_t places = static_cast<uint64_t>(AttentionBlocksPerSm(head_dim)) *
-                          static_cast<uint64_t>(context.sm_budget);
-  const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
-  const int warps = blocks < kSms ? MostAttentionWarps(head_dim) : kAttentionWarps;
+  const bool limited = context.sm_budget > 0;
+  const uint64_t sms = limited ? static_cast<uint64_t>(context.sm_budget) : kSms;
+  const uint64_t places = static_cast<uint64_t>(AttentionBlocksPerSm(head_dim)) * sms;
+  const uint64_t blocks = limited ? std::min(items, places) : items;
+  const int warps = items <= sms ? MostAttentionWarps(head_dim) : kAttentionWarps;
   const size_t narrow = args.op.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
   const size_t dim = HeadDimIndex(head_dim);
   const auto launch = [&](CUfunction function, uint64_t count, int threads) {
