@@ -115,6 +115,11 @@ bool IsCollective(uint16_t kind) {
   return known != nullptr && known->collective;
 }
 
+bool ProgramsHold(uint16_t kind) {
+  const OpKind* known = FindOpKind(kind);
+  return known != nullptr && !known->collective && kind != CONCERT_OP_PROGRAM;
+}
+
 Failure UnknownKind(uint16_t kind) {
   return InvalidArgument(CONCERT_MESSAGE_UNKNOWN_KIND, kind, kOpKinds.back().kind);
 }

@@ -98,6 +98,8 @@ std::span<const OpKind> AllOpKinds();
 const OpKind* FindOpKind(uint16_t kind);
 // False for an unknown number.
 bool IsCollective(uint16_t kind);
+// Whether programs may have ops of it. False for an unknown number.
+bool ProgramsHold(uint16_t kind);
 // What is wrong with an op whose kind FindOpKind does not know.
 Failure UnknownKind(uint16_t kind);
 

@@ -49,10 +49,12 @@ inline Failure CheckReserved(const concert_descriptor& descriptor, bool all_zero
   return InvalidArgument(CONCERT_MESSAGE_RESERVED_NOT_ZERO, descriptor.kind);
 }
 
-// The reserved fields of the descriptor's first line, and flags that mean nothing.
+// The reserved fields of the descriptor's first line, and flags that mean nothing for its kind.
 inline bool HeaderReservedIsZero(const concert_descriptor& descriptor) {
-  const uint32_t unknown_flags = descriptor.flags & ~uint32_t{CONCERT_OP_COULD_BE_RUN};
-  return (unknown_flags | descriptor.reserved0 | descriptor.reserved1[0] | descriptor.reserved1[1] |
+  const bool flags_mean_something =
+      descriptor.flags == CONCERT_OP_COULD_BE_RUN && ProgramsHold(descriptor.kind);
+  return (descriptor.flags == 0 || flags_mean_something) &&
+         (descriptor.reserved0 | descriptor.reserved1[0] | descriptor.reserved1[1] |
           descriptor.reserved1[2]) == 0;
 }
 
@@ -71,8 +73,8 @@ inline uint64_t ScalesOf(std::initializer_list<concert_operand> operands) {
   return any;
 }
 
-// RESERVED_NOT_ZERO unless HeaderReservedIsZero and so is `of_body`:
-// those of the body, or-ed together.
+// RESERVED_NOT_ZERO unless HeaderReservedIsZero and so are the body's reserved fields, which are
+// `of_body` or-ed together.
 inline Failure CheckUnused(const concert_descriptor& descriptor, uint64_t of_body) {
   return CheckReserved(descriptor, HeaderReservedIsZero(descriptor) && of_body == 0);
 }

@@ -150,11 +150,8 @@ Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descrip
 
 Failure Dispatcher::AdmitHeader(const concert_descriptor& descriptor, const kernels::OpKind* kind) {
   if (kind == nullptr) return kernels::UnknownKind(descriptor.kind);
-  // The one flag is of ops that programs hold.
-  const bool in_programs = !kind->collective && descriptor.kind != CONCERT_OP_PROGRAM;
-  CONCERT_RETURN_IF_FAILED(kernels::CheckReserved(
-      descriptor,
-      kernels::HeaderReservedIsZero(descriptor) && (in_programs || descriptor.flags == 0)));
+  CONCERT_RETURN_IF_FAILED(
+      kernels::CheckReserved(descriptor, kernels::HeaderReservedIsZero(descriptor)));
   if (descriptor.wait_count > CONCERT_MAX_WAITS) {
     return InvalidArgument(CONCERT_MESSAGE_FIELD_RANGE, CONCERT_FIELD_WAIT_COUNT,
                            descriptor.wait_count, 0, CONCERT_MAX_WAITS);

@@ -47,8 +47,8 @@ class SessionPort {
   // Whether the client must ring its eventfd. Idempotent.
   void SetSleeping(bool sleeping);
   bool sleeping() const { return sleeping_; }
-  // Whether other queues are at work on the GPU. Idempotent.
-  void SetCompany(uint32_t company);  // concert_company
+  // What other queues are at work with, as concert_company. Idempotent.
+  void SetCompany(uint32_t company);
   bool TailMoved() const { return LoadAcquire(*tail_word_) != tail_; }
   // Whether something published has not been consumed.
   bool TailPending() const { return tail_ != head_; }

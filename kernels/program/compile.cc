@@ -168,7 +168,7 @@ Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& cont
   const OpKind* kind = FindOpKind(descriptor.kind);
   if (kind == nullptr) return UnknownKind(descriptor.kind);
   CONCERT_RETURN_IF_FAILED(CheckReserved(descriptor, HeaderIsZero(descriptor)));
-  if (kind->collective || descriptor.kind == CONCERT_OP_PROGRAM) {
+  if (!ProgramsHold(descriptor.kind)) {
     return {CONCERT_ABI_UNIMPLEMENTED, CONCERT_MESSAGE_NOT_IN_PROGRAM, {descriptor.kind}};
   }
   op.kind = descriptor.kind;

@@ -103,7 +103,7 @@ BatchView Ring::Unpublished() const {
 }
 
 // Puts the run in the place of the batch, of which nothing is published: with the queue and the
-// waits of its first op and the ticket of its last.
+// waits of its first op and the ticket of its last. Not in company in which its ops are better.
 bool Ring::BecomesRun(const BatchView& batch) {
   const RepeatedBatches::Program program = repeated_->Find(batch);
   if (program.handle == 0) return false;
