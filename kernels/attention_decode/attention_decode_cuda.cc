@@ -17,6 +17,9 @@ constexpr uint64_t kSms = 132;
 // last ones must not keep the GPU waiting.
 constexpr uint64_t kWantedBlocks = 16 * kSms;
 
+// Blocks of kAttentionWarps on an SM: as many as registers allow.
+constexpr uint64_t BlocksPerSm(uint32_t head_dim) { return head_dim > 128 ? 2 : 3; }
+
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Cuts rows into chunks, as many as the workspace holds.
@@ -64,8 +67,7 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
   const uint64_t items = uint64_t{args.op_count} * args.op_items;
   const bool limited = context.sm_budget > 0;
   const uint64_t sms = limited ? static_cast<uint64_t>(context.sm_budget) : kSms;
-  const uint64_t places = static_cast<uint64_t>(AttentionBlocksPerSm(head_dim)) * sms;
-  const uint64_t blocks = limited ? std::min(items, places) : items;
+  const uint64_t blocks = limited ? std::min(items, BlocksPerSm(head_dim) * sms) : items;
   const int warps = items <= sms ? MostAttentionWarps(head_dim) : kAttentionWarps;
   const size_t narrow = args.op.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
   const size_t dim = HeadDimIndex(head_dim);

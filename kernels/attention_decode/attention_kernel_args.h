@@ -17,10 +17,6 @@ inline constexpr int kAttentionWarps = 4;
 CONCERT_ON_BOTH_SIDES constexpr int MostAttentionWarps(uint32_t head_dim) {
   return head_dim > 128 ? kAttentionWarps : 2 * kAttentionWarps;
 }
-// Blocks on an SM, at most: as many as registers allow.
-CONCERT_ON_BOTH_SIDES constexpr int AttentionBlocksPerSm(uint32_t head_dim) {
-  return head_dim > 128 ? 2 : 3;
-}
 // Of the launch that adds up chunks; a warp takes a head of a row.
 inline constexpr int kCombineThreads = 128;
 
