@@ -13,8 +13,6 @@
 namespace concert::daemon::conformance {
 namespace {
 
-using Values = std::vector<double>;
-
 class AttentionConformanceTest : public DeviceTest {
  protected:
   struct Case {

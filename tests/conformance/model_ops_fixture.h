@@ -3,14 +3,12 @@
 #define CONCERT_TESTS_CONFORMANCE_MODEL_OPS_FIXTURE_H_
 
 #include <array>
-#include <vector>
 
 #include "tests/conformance/device_fixture.h"
 #include "tests/conformance/indices.h"
 
 namespace concert::daemon::conformance {
 
-using Values = std::vector<double>;
 inline constexpr std::array kElementTypes = {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32};
 
 class ModelOpsConformanceTest : public DeviceTest {

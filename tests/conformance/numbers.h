@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -20,6 +21,10 @@ namespace concert::daemon::conformance {
 
 using policies::Dtype;
 using Bytes = std::vector<uint8_t>;
+using Values = std::vector<double>;
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 template <typename T>
 Bytes EncodeAs(const std::vector<double>& values) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tests/conformance/device_fixture.h"
@@ -28,11 +27,6 @@ inline constexpr Rows kRowShapes[] = {
     {.name = "padded", .rows = 9, .columns = 64, .padding = 3},
     {.name = "many", .rows = 5000, .columns = 16},
 };
-
-using Values = std::vector<double>;
-
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 inline Values Rounded(Dtype dtype, const Values& values) {
   return Decode(dtype, Encode(dtype, values));

@@ -16,8 +16,6 @@
 namespace concert::daemon::conformance {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 constexpr uint64_t kSeed = 0x123456789abcdef0;  // fixed: frequencies are the same in every run
 
 // How all rows are drawn.
@@ -148,7 +146,7 @@ TEST_P(SampleConformanceTest, FrequenciesAreTheProbabilities) {
   // Equals among them, negative ones, one that is never drawn, and more columns than a pack.
   Values logits;
   for (int i = 0; i < 36; ++i) logits.push_back(std::sin(3.0 * i) * 2 - 1);
-  logits.insert(logits.end(), {1, 1, -0.5, -kInfinite});
+  logits.insert(logits.end(), {1, 1, -0.5, -kInf});
   for (const Dtype dtype : kDtypes) {
     for (const Sampler& sampler :
          {Sampler{}, Sampler{.temperature = 0.5f}, Sampler{.temperature = 3},
@@ -223,12 +221,9 @@ TEST_P(SampleConformanceTest, WithoutATemperatureItIsAnArgmax) {
       concert_descriptor descriptor = Make(2, 8, 0, dtype, x, {.temperature = temperature});
       EXPECT_EQ(RunOn(descriptor), (Indices{1, 1}));
     }
-    const Values x = {1,          kInfinite,  kNoNumber,  2,
-                      kInfinite,  -1,         3,          4,  //
-                      1,          2,          kInfinite,  kInfinite,
-                      5,          6,          7,          8,  //
-                      -kInfinite, -kInfinite, -kInfinite, -kInfinite,
-                      -kInfinite, -kInfinite, -kInfinite, -kInfinite};
+    const Values x = {1,     kInf,  kNan,  2,     kInf,  -1,    3,     4,  //
+                      1,     2,     kInf,  kInf,  5,     6,     7,     8,  //
+                      -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf};
     concert_descriptor descriptor = Make(3, 8, 0, dtype, x, {.top_k = 3, .top_p = 0.9f});
     EXPECT_EQ(RunOn(descriptor), (Indices{2, 2, 0}));
   }

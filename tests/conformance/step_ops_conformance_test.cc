@@ -131,8 +131,6 @@ TEST_P(QuantizeConformanceTest, RoundsRowsByTheirLargest) {
 }
 
 TEST_P(QuantizeConformanceTest, ZerosTinyAndInfiniteNumbers) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
     const Values x = {
         0,    -0.0,  0,      0,     0,      0,      0,     0,       //
