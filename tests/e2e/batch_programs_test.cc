@@ -254,58 +254,22 @@ TEST_F(BatchProgramsTest, AnInvalidOpFailsByItselfEachTime) {
   EXPECT_EQ(TakeEnded(queue, sums.copy).runs, 0);
 }
 
-// GEMMs of several queues go together in one launch, which runs of programs do not.
-TEST_F(BatchProgramsTest, ChainsOfGemmsAreRunsOnlyWhileTheirQueueIsAlone) {
-  constexpr uint32_t kSide = 16;
-  const Session session = daemon_.Connect(), other = daemon_.Connect();
-  Queue queue = session.CreateQueue().value();
-  Queue others = other.CreateQueue().value(), second = session.CreateQueue().value();
-  const Buffer x = session.Allocate(kSide * kSide * 2).value(),
-               y = session.Allocate(kSide * kSide * 2).value(),
-               w = session.Allocate(kSide * kSide * 2).value();
-  const Sums sums(other);
-  const auto chain = [&] {
-    Batch batch = session.BeginBatch().value();
-    for (int op = 0; op < 6; ++op) {
-      const bool even = op % 2 == 0;
-      queue.Gemm({.m = kSide, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
-          .submit_status()
-          .Check();
-    }
-    batch.End().Check();
-    queue.last().Wait(kTimeout).Check();
-  };
-  const Sums its(session);
-  for (const auto& [of, beside] : {std::pair(&sums, &others), std::pair(&its, &second)}) {
-    ASSERT_TRUE(BecomesARun(queue, x, chain)) << "the others have nothing to do, or not any more";
-    // The first chain may be one: from its end on the company is known. Nothing else comes between,
-    // since a queue that idles for 20 ms is none.
-    const auto in_company = [&, of = of, beside = beside] {
-      for (int round = 0; round < 3; ++round) {
-        of->Add(*beside).Wait(kTimeout).Check();
-        chain();
-      }
-      return TakeEnded(queue, x).runs <= 1;
-    };
-    EXPECT_TRUE(Eventually(in_company)) << "both are at work";
-  }
-}
+// GEMMs that follow one another, of matrices with `side` columns.
+struct GemmChain {
+  static constexpr uint32_t kRows = 16;
 
-// GEMMs that the step kernel carries, one behind the other.
-struct StepChain {
-  static constexpr uint32_t kSide = 64;
-
-  explicit StepChain(const Session& session)
+  GemmChain(const Session& session, uint32_t side)
       : session(session),
         queue(session.CreateQueue().value()),
-        x(session.Allocate(kSide * kSide * 2).value()),
-        y(session.Allocate(kSide * kSide * 2).value()),
-        w(session.Allocate(kSide * kSide * 2).value()) {}
+        x(session.Allocate(uint64_t{kRows} * side * 2).value()),
+        y(session.Allocate(uint64_t{kRows} * side * 2).value()),
+        w(session.Allocate(uint64_t{side} * side * 2).value()),
+        side(side) {}
   void Run() {
     Batch batch = session.BeginBatch().value();
     for (int op = 0; op < 6; ++op) {
       const bool even = op % 2 == 0;
-      queue.Gemm({.m = 16, .n = kSide, .k = kSide, .a = even ? x : y, .w = w, .d = even ? y : x})
+      queue.Gemm({.m = kRows, .n = side, .k = side, .a = even ? x : y, .w = w, .d = even ? y : x})
           .submit_status()
           .Check();
     }
@@ -316,42 +280,71 @@ struct StepChain {
   const Session& session;
   Queue queue;
   Buffer x, y, w;
+  const uint32_t side;
+};
+// The step kernel takes K in multiples of 64.
+constexpr uint32_t kSideForGraphs = 16, kSideForSteps = 64;
+
+// GEMMs of several queues go together in one launch, which runs of programs do not.
+TEST_F(BatchProgramsTest, ChainsOfGemmsAreRunsOnlyWhileTheirQueueIsAlone) {
+  const Session session = daemon_.Connect(), other = daemon_.Connect();
+  GemmChain chain(session, kSideForGraphs);
+  Queue others = other.CreateQueue().value(), second = session.CreateQueue().value();
+  const Sums sums(other), its(session);
+  for (const auto& [of, beside] : {std::pair(&sums, &others), std::pair(&its, &second)}) {
+    ASSERT_TRUE(BecomesARun(chain.queue, chain.x, [&] { chain.Run(); }))
+        << "the others have nothing to do, or not any more";
+    // The first chain may be one: from its end on the company is known. Nothing else comes between,
+    // since a queue that idles for 20 ms is none.
+    const auto in_company = [&, of = of, beside = beside] {
+      for (int round = 0; round < 3; ++round) {
+        of->Add(*beside).Wait(kTimeout).Check();
+        chain.Run();
+      }
+      return TakeEnded(chain.queue, chain.x).runs <= 1;
+    };
+    EXPECT_TRUE(Eventually(in_company)) << "both are at work";
+  }
+}
+
+class StepChainsTest : public BatchProgramsTest {
+ protected:
+  // Of three of each, by turns; before each turn `first`.
+  template <typename First>
+  int RunsOfSix(GemmChain& one, GemmChain& two, First first) {
+    for (int round = 0; round < 3; ++round) {
+      first();
+      one.Run();
+      two.Run();
+    }
+    return TakeEnded(one.queue, one.x).runs;
+  }
+  int RunsOfSix(GemmChain& one, GemmChain& two) {
+    return RunsOfSix(one, two, [] {});
+  }
 };
 
 // Neither keeps the other from it by its single ops, of which there are some until then; whoever
 // has other ops does.
-TEST_F(BatchProgramsTest, ChainsForTheStepKernelAreRunsBesideEachOther) {
+TEST_F(StepChainsTest, AreRunsBesideEachOther) {
   const Session session = daemon_.Connect(), twin = daemon_.Connect(), other = daemon_.Connect();
-  StepChain one(session), two(twin);
+  GemmChain one(session, kSideForSteps), two(twin, kSideForSteps);
   Queue others = other.CreateQueue().value();
   const Sums sums(other);
-  const auto runs_of_six = [&](bool in_company_of_ops) {
-    for (int round = 0; round < 3; ++round) {
-      if (in_company_of_ops) sums.Add(others).Wait(kTimeout).Check();
-      one.Run();
-      two.Run();
-    }
-    return TakeEnded(one.queue, one.x).runs;
-  };
-  EXPECT_TRUE(Eventually([&] { return runs_of_six(false) == 6; })) << "there are only runs";
-  EXPECT_TRUE(Eventually([&] { return runs_of_six(true) <= 1; })) << "there are single ops";
-  EXPECT_TRUE(Eventually([&] { return runs_of_six(false) == 6; })) << "not any more";
+  const auto in_company_of_ops = [&] { sums.Add(others).Wait(kTimeout).Check(); };
+  EXPECT_TRUE(Eventually([&] { return RunsOfSix(one, two) == 6; })) << "there are only runs";
+  EXPECT_TRUE(Eventually([&] { return RunsOfSix(one, two, in_company_of_ops) <= 1; }))
+      << "there are single ops";
+  EXPECT_TRUE(Eventually([&] { return RunsOfSix(one, two) == 6; })) << "not any more";
 }
 
 // Their runs would follow one another, and their single ops go together.
-TEST_F(BatchProgramsTest, ButNotBesideAnotherQueueOfTheirSession) {
+TEST_F(StepChainsTest, ButNotBesideAnotherQueueOfTheirSession) {
   const Session session = daemon_.Connect();
-  StepChain one(session), two(session);
+  GemmChain one(session, kSideForSteps), two(session, kSideForSteps);
   ASSERT_TRUE(BecomesARun(one.queue, one.x, [&] { one.Run(); }));
   ASSERT_TRUE(BecomesARun(two.queue, two.x, [&] { two.Run(); }));
-  const auto runs_of_six = [&] {
-    for (int round = 0; round < 3; ++round) {
-      one.Run();
-      two.Run();
-    }
-    return TakeEnded(one.queue, one.x).runs;
-  };
-  EXPECT_TRUE(Eventually([&] { return runs_of_six() <= 1; }));
+  EXPECT_TRUE(Eventually([&] { return RunsOfSix(one, two) <= 1; }));
 }
 
 TEST_F(BatchProgramsTest, ThreadsShareARingAndEachGetsItsOwn) {
