@@ -17,6 +17,12 @@ uint32_t CoveredBy(const concert_descriptor& descriptor) {
   return descriptor.kind == CONCERT_OP_PROGRAM ? descriptor.body.program.covered : 0;
 }
 
+Company::As AsCompany(const concert_descriptor& descriptor) {
+  if (descriptor.kind == CONCERT_OP_PROGRAM) return Company::As::kRun;
+  const bool could_be_run = (descriptor.flags & CONCERT_OP_COULD_BE_RUN) != 0;
+  return could_be_run ? Company::As::kCouldBeRun : Company::As::kOp;
+}
+
 }  // namespace
 
 // Reads tails before the mailbox is read: a handle that the control thread gave out before the
@@ -125,9 +131,7 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
     slot.op.waits.clear();
   } else if (slot.op.work.runs_on == policies::RunsOn::kSms) {
     const uint64_t timeline = CONCERT_TIMELINE_ID(port.link().session, descriptor.queue);
-    const bool is_run = descriptor.kind == CONCERT_OP_PROGRAM;
-    const bool could_be_run = (descriptor.flags & CONCERT_OP_COULD_BE_RUN) != 0;
-    port.SetCompany(company_.Admitted(timeline, is_run, could_be_run, port.at_work, now));
+    port.SetCompany(company_.Admitted(timeline, AsCompany(descriptor), port.at_work, now));
   }
   for (const uint32_t buffer : slot.op.buffers) ++port.buffer_uses[buffer];
   ++port.unfinished;

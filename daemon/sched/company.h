@@ -45,16 +45,18 @@ class Company {
  public:
   using Time = policies::Time;
 
-  // Counts an op of a queue that is a run of a program or could be one, or is neither. What others
-  // are at work with, as concert_company. `of_session`: the queues of its session. Runs of several
-  // of them would follow one another on all SMs, and go together as single ops: so to one another
-  // they are company of ops, and what could be a run is none.
-  uint32_t Admitted(uint64_t queue, bool is_run, bool could_be_run, LatestQueues& of_session,
-                    Time now) {
+  // What an op is to others: a run of a program, one of a batch that could be one, or neither.
+  enum class As : uint8_t { kRun, kCouldBeRun, kOp };
+
+  // Counts an op of a queue. What others are at work with, as concert_company. `of_session`: the
+  // queues of its session. Runs of several of them would follow one another on all SMs, and go
+  // together as single ops: so to one another they are company of ops, and what could be a run is
+  // none.
+  uint32_t Admitted(uint64_t queue, As as, LatestQueues& of_session, Time now) {
     of_session.See(queue, now);
     const bool one_of_several = of_session.Beside(queue, now);
     any_.See(queue, now);
-    if (!is_run && (one_of_several || !could_be_run)) with_ops_.See(queue, now);
+    if (as == As::kOp || (as == As::kCouldBeRun && one_of_several)) with_ops_.See(queue, now);
     uint32_t company = 0;
     if (any_.Beside(queue, now)) company |= CONCERT_COMPANY;
     if (one_of_several || with_ops_.Beside(queue, now)) company |= CONCERT_COMPANY_OF_OPS;

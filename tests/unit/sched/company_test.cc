@@ -9,18 +9,19 @@ namespace {
 
 class CompanyTest : public testing::Test {
  protected:
+  using As = Company::As;
   static constexpr Company::Time kIdle = LatestQueues::kIdleNs;
   static constexpr uint32_t kNobody = 0, kRuns = CONCERT_COMPANY,
                             kOps = CONCERT_COMPANY | CONCERT_COMPANY_OF_OPS;
 
   // Of a queue whose session has no other.
-  uint32_t Op(uint64_t queue, Company::Time now) { return Of(queue, queue, false, false, now); }
-  uint32_t Run(uint64_t queue, Company::Time now) { return Of(queue, queue, true, false, now); }
+  uint32_t Op(uint64_t queue, Company::Time now) { return Of(queue, queue, As::kOp, now); }
+  uint32_t Run(uint64_t queue, Company::Time now) { return Of(queue, queue, As::kRun, now); }
   uint32_t CouldBeRun(uint64_t queue, Company::Time now) {
-    return Of(queue, queue, false, true, now);
+    return Of(queue, queue, As::kCouldBeRun, now);
   }
-  uint32_t Of(uint64_t session, uint64_t queue, bool is_run, bool could_be_run, Company::Time now) {
-    return company_.Admitted(queue, is_run, could_be_run, of_session_[session], now);
+  uint32_t Of(uint64_t session, uint64_t queue, As as, Company::Time now) {
+    return company_.Admitted(queue, as, of_session_[session], now);
   }
 
  private:
@@ -70,11 +71,11 @@ TEST_F(CompanyTest, OpsOfOneStayBehindRunsOfOthers) {
 // Runs of one session follow one another.
 TEST_F(CompanyTest, QueuesOfASessionAreCompanyOfOpsToOneAnother) {
   constexpr uint64_t kSession = 7;
-  EXPECT_EQ(Of(kSession, 1, false, true, 0), kNobody);
-  EXPECT_EQ(Of(kSession, 2, false, true, 1), kOps);
+  EXPECT_EQ(Of(kSession, 1, As::kCouldBeRun, 0), kNobody);
+  EXPECT_EQ(Of(kSession, 2, As::kCouldBeRun, 1), kOps);
   EXPECT_EQ(Run(3, 2), kOps) << "its ops go together";
-  EXPECT_EQ(Of(kSession, 1, false, true, 3), kOps);
-  EXPECT_EQ(Of(kSession, 1, false, true, kIdle + 1), kRuns) << "its other queue has stopped";
+  EXPECT_EQ(Of(kSession, 1, As::kCouldBeRun, 3), kOps);
+  EXPECT_EQ(Of(kSession, 1, As::kCouldBeRun, kIdle + 1), kRuns) << "its other queue has stopped";
   EXPECT_EQ(Run(3, 3 + kIdle), kRuns);
 }
 
