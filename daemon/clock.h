@@ -25,7 +25,7 @@ inline int64_t NowNs() {
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
-// Where fewer CPUs are allowed, threads that spin for long, or are pinned, would starve the rest.
+// Where fewer CPUs are allowed, threads that spin or are pinned would starve the rest.
 inline constexpr int kCpusToSpinOn = 4;
 
 // Of this thread; none where that is not known.

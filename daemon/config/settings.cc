@@ -110,8 +110,8 @@ const std::array kSettings = {
         .max = 1'000'000,
         .help =
             "How long an idle dispatcher polls before it sleeps, and before and behind the time "
-            "at which work on its GPU is predicted to end; with four CPUs or more, threads that "
-            "launch collectives poll ten times as long; 0: they sleep at once."},
+            "at which work on its GPU is predicted to end; threads that launch collectives poll "
+            "ten times as long; 0, or fewer than four CPUs: they sleep at once."},
     Setting{.key = "pin_dispatchers",
             .member = &Config::pin_dispatchers,
             .help = "Bind each dispatcher thread to a CPU of its own where there are enough."},

@@ -154,6 +154,7 @@ void Dispatcher::ServeLease() {
 // (one H100).
 bool Dispatcher::MaySleep(Time now, Time idle_since) const {
   const Time spin = options_.spin_ns;
+  if (scheduler_.has_records()) return false;  // which the next idle turn hands over
   return now - idle_since > spin && scheduler_.NextEnd(now - spin) - now > spin;
 }
 

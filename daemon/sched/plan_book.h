@@ -90,6 +90,7 @@ class PlanBook {
   // What ended since the caller last cleared them.
   std::vector<OpRecord>& op_records() { return op_records_; }
   std::vector<PlanRecord>& plan_records() { return plan_records_; }
+  bool has_records() const { return !op_records_.empty() || !plan_records_.empty(); }
 
  private:
   struct PlanSlot {

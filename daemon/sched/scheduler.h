@@ -186,6 +186,7 @@ class Scheduler {
   // What ended since the caller last cleared them; to be taken after every step.
   std::vector<OpRecord>& op_records() { return ledger_.plans().op_records(); }
   std::vector<PlanRecord>& plan_records() { return ledger_.plans().plan_records(); }
+  bool has_records() const { return ledger_.plans().has_records(); }
 
  private:
   // Lists of queues whose front is ready: GEMMs and copies by priority, then collectives; and

@@ -10,10 +10,9 @@
 What is judged. A round is two daemons: one beside the attack; one that is quiet first, and then beside burners, which are
 as many processes as the attackers, use as much CPU as those did, and do nothing else. The yardstick is what a witness
 takes beside the burners, since attackers may use their CPU as they like and that slows others, too; or alone, if that
-takes longer. It may: where a virtual CPU that sleeps needs some 200 us to wake, a copy takes 40 to 110 us as long as
-something keeps the CPUs awake (with a spinner of SCHED_IDLE on each, say) and 250 to 300 us where they sleep in between.
-Burners that are busy keep them awake, attackers that are half idle do not, and who is left no slower than twice a quiet
-machine is not harmed.
+takes longer. It may: burners that are busy keep the CPUs awake, attackers that are half idle do not, and where virtual
+CPUs sleep in between a copy takes some 150 us, where they are awake (with a spinner of SCHED_IDLE on each, say) 20 to 70.
+Who is left no slower than twice a quiet machine is not harmed.
 
   latency   p50 at most twice and p99 at most 10 ms above the yardstick
   lock-out  nobody takes longer than 100 ms to connect, in any round

@@ -16,6 +16,7 @@ namespace concert::daemon {
 namespace {
 
 constexpr uint32_t kSession = 1, kHandle = 1 << 8;
+constexpr Time kSpinNs = DispatcherOptions().spin_ns;
 
 // One session with one queue, which is the only rank of a communicator. The test is the client and
 // the issuer of collectives.
@@ -87,6 +88,7 @@ TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
   ASSERT_TRUE(gpu_.Signal(offer.part.lane, {&offer.part.signal, 1}).ok());
   dispatcher_.Turn(turn_began + 1);
   for (int i = 0; i < 4; ++i) dispatcher_.Turn(NowNs());  // idle ones hand over the records
+  EXPECT_TRUE(dispatcher_.MaySleep(NowNs(), turn_began - kSpinNs));
 
   int plans = 0, ops = 0;
   records_.Drain([&](const auto& record) {
@@ -101,6 +103,26 @@ TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
     }
   });
   EXPECT_EQ(plans, 1);
+  EXPECT_EQ(ops, 1);
+}
+
+TEST_F(DispatcherTimesTest, ItHandsOverTheRecordsBeforeItSleeps) {
+  SubmitBarrier();
+  dispatcher_.Turn(0);
+  IssuerMessage offer;
+  ASSERT_TRUE(issuer_.TryPop(offer));
+  DispatcherMessage failed(DispatcherMessage::Type::kPartFailed);
+  failed.part.op = offer.part.id;
+  failed.part.failure = {CONCERT_ABI_INTERNAL, CONCERT_MESSAGE_DEVICE_LOST, {0}};
+  Tell(failed);
+  // An idle dispatcher that may not poll sleeps after its first turn without anything to do.
+  constexpr Time kLater = 10 * kSpinNs;
+  while (dispatcher_.Turn(0)) EXPECT_FALSE(dispatcher_.MaySleep(kLater, 0));
+  while (!dispatcher_.MaySleep(kLater, 0)) dispatcher_.Turn(kLater);
+  int ops = 0;
+  records_.Drain([&](const auto& record) {
+    ops += std::is_same_v<std::decay_t<decltype(record)>, OpRecord> ? 1 : 0;
+  });
   EXPECT_EQ(ops, 1);
 }
 
