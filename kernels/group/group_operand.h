@@ -56,6 +56,7 @@ struct GroupOperand {
 constexpr std::optional<uint32_t> GroupRepackBytes(const GemmArgs& gemm) {
   if (gemm.batch != 1 || gemm.dtype == Dtype::kFp32) return std::nullopt;
   if (gemm.residual || gemm.gated) return std::nullopt;  // the group kernel knows neither
+  if (uint64_t{gemm.k} * DtypeBytes(gemm.dtype) > kGroupMaxKBytes) return std::nullopt;
   uint64_t bytes = 0;
   for (const GroupOperand& operand : {GroupOperand::A(gemm), GroupOperand::W(gemm)}) {
     if (!operand.MapTakes()) bytes += operand.RepackedBytes();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "kernels/group/plan/cost.h"
 #include "kernels/group/plan/layout.h"
@@ -204,20 +203,6 @@ uint16_t GroupCompiler::Impl::SetOf(const policies::Problem& problem, ShapeMemo&
 GroupCompiler::GroupCompiler(const policies::DeviceModel& device)
     : impl_(std::make_unique<Impl>(device)) {}
 GroupCompiler::~GroupCompiler() = default;
-
-bool GroupCompiler::Supports(const policies::Problem& problem) {
-  if (problem.batch != 1 || problem.dtype == policies::Dtype::kFp32) return false;
-  if (problem.m == 0 || problem.n == 0 || problem.k == 0) return false;
-  const uint64_t k_bytes = uint64_t{problem.k} * policies::DtypeBytes(problem.dtype);
-  constexpr GroupTile kLargest = *std::max_element(
-      std::begin(kGroupTiles), std::end(kGroupTiles), [](const GroupTile& a, const GroupTile& b) {
-        return a.w_rows * a.a_rows < b.w_rows * b.a_rows;
-      });
-  const uint64_t w_tiles = (uint64_t{problem.n} + kLargest.w_rows - 1) / kLargest.w_rows;
-  const uint64_t a_tiles = (uint64_t{problem.m} + kLargest.a_rows - 1) / kLargest.a_rows;
-  return k_bytes <= uint64_t{UINT16_MAX} * kGroupBlockKBytes && w_tiles < kMaxGroupItems &&
-         a_tiles < kMaxGroupItems && w_tiles * a_tiles < kMaxGroupItems;
-}
 
 const GroupWorkList* GroupCompiler::Compile(std::span<const policies::Problem> problems,
                                             policies::SmSet sms, policies::GroupGoal goal) {

@@ -19,14 +19,11 @@ class GroupCompiler final : public policies::WorkListCompiler {
   explicit GroupCompiler(const policies::DeviceModel& device);
   ~GroupCompiler() override;
 
-  // Whether a group launch can carry this GEMM: batch 1, a dtype the kernel has, tiles and k within
-  // what a GroupItem can name. Work::groupable says the same and knows the operands too.
-  static bool Supports(const policies::Problem& problem);
-
   void Reclaim() override;
   // Null if it has more than kMaxGroupItems items, or lists that are handed out are in its way.
   // Target: 20 us for 8 problems not seen before, 150 us for 64; a lookup for known ones.
-  // REQUIRES: 1 to kMaxGroupProblems problems, all of which are Supported.
+  // REQUIRES: 1 to kMaxGroupProblems problems, all of which a group launch can carry
+  // (GroupRepackBytes).
   const GroupWorkList* Compile(std::span<const policies::Problem> problems, policies::SmSet sms,
                                policies::GroupGoal goal = policies::GroupGoal::kLatency) override;
 

@@ -77,6 +77,8 @@ constexpr int TailRows(std::span<const GroupTile> tiles, GroupTile tile, uint32_
   return rows;
 }
 inline constexpr int kGroupBlockKBytes = 128;  // of K per pipeline stage: 64 bf16 or 128 fp8
+// Of a row of A or W: items name K in 16 bits.
+inline constexpr uint32_t kGroupMaxKBytes = UINT16_MAX * kGroupBlockKBytes;
 
 // One tile, or a part of its sum along K. Blocks work through their items in order.
 struct GroupItem {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/group/group_operand.h"
 #include "kernels/validate.h"
 #include "tests/unit/kernels/admit_fixture.h"
 
@@ -377,6 +378,17 @@ TEST(AdmitTest, AGroupLaunchCarriesGemmsWhoseCopiesFit) {
     ASSERT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
     EXPECT_EQ(op.work.groupable(), c.groupable);
     EXPECT_EQ(op.work.repack_bytes, c.repack_bytes);
+  }
+}
+
+TEST(AdmitTest, AGroupLaunchCarriesNoLongerRowsThanItsItemsCanName) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp8E4m3}) {
+    GemmArgs gemm{.m = 1, .n = 1, .k = kGroupMaxKBytes / DtypeBytes(dtype), .batch = 1};
+    gemm.dtype = dtype;
+    gemm.lda = gemm.ldw = 1 << 24;
+    EXPECT_TRUE(GroupRepackBytes(gemm).has_value());
+    ++gemm.k;
+    EXPECT_FALSE(GroupRepackBytes(gemm).has_value());
   }
 }
 

@@ -57,16 +57,25 @@ class GroupCompilerTest : public testing::Test {
   GroupCompiler compiler_{DeviceModel()};
 };
 
-TEST_F(GroupCompilerTest, TakesWhatItemsCanName) {
-  EXPECT_TRUE(GroupCompiler::Supports({.m = 1, .n = 1, .k = 1}));
-  EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 1 << 20, .k = 4096}));
-  EXPECT_TRUE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 65535 * 64}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 65535 * 64 + 1}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = 4096, .n = 1 << 20, .k = 64}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = UINT32_MAX, .n = UINT32_MAX, .k = UINT32_MAX}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 8, .batch = 2}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = 8, .n = 8, .k = 8, .dtype = Dtype::kFp32}));
-  EXPECT_FALSE(GroupCompiler::Supports({.m = 0, .n = 8, .k = 8}));
+TEST_F(GroupCompilerTest, CompilesWhatItemsCanName) {
+  Planned({{.m = 1, .n = 1, .k = 1}});
+  Planned({{.m = 8, .n = 1 << 20, .k = 4096}});
+  Planned({{.m = 8, .n = 8, .k = kGroupMaxKBytes / 2}});
+  Planned({{.m = 1, .n = 1, .k = kGroupMaxKBytes, .dtype = Dtype::kFp8E4m3}});
+}
+
+TEST_F(GroupCompilerTest, DeclinesTilesThatItemsCannotName) {
+  constexpr uint32_t kMost = 1 << 24;  // m, n and k of any GEMM
+  const Problem small{.m = 8, .n = 8, .k = 8};
+  for (const Problem& large : {Problem{.m = kMost, .n = 128, .k = 64},
+                               {.m = 128, .n = kMost, .k = 64},
+                               {.m = 4096, .n = 1 << 20, .k = 64},
+                               {.m = kMost, .n = kMost, .k = kGroupMaxKBytes / 2}}) {
+    for (const std::vector<Problem>& problems : {std::vector{large}, {small, large}}) {
+      EXPECT_EQ(compiler_.Compile(problems, {}), nullptr) << large.m << " x " << large.n;
+      EXPECT_GT(compiler_.PredictUs(problems, {}), 1e6);
+    }
+  }
 }
 
 TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
@@ -135,7 +144,6 @@ TEST_F(GroupCompilerTest, PlansExtremeShapes) {
                                  {.m = 4095, .n = 4097, .k = 4095},
                                  {.m = 63, .n = 129, .k = 65}}) {
     SCOPED_TRACE(testing::Message() << problem.m << " x " << problem.n << " x " << problem.k);
-    ASSERT_TRUE(GroupCompiler::Supports(problem));
     Planned({problem});
     Planned({problem}, 1);
     Planned({problem, {.m = 16, .n = 256, .k = 256}}, 40);
