@@ -24,6 +24,7 @@ struct KvCacheArgs {
   Dtype dtype;
   float k_scale, v_scale;  // what elements are multiplied by; 1 but of fp8
 
+  bool operator==(const KvCacheArgs&) const = default;
   CONCERT_ON_BOTH_SIDES uint64_t tokens() const { return uint64_t{pages} * page_size; }
   // The element of k and of v at which head 0 of this token begins.
   CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t page, uint64_t token) const {

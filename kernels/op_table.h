@@ -79,11 +79,13 @@ struct OpKind {
   absl::Status (*launch_collective)(cuda::CollectiveContext& context,
                                     std::span<const Op* const> parts);
 
-  // Enqueues the same op of several programs, which are alike but for addresses, as one launch: at
-  // most kMaxTogether. Op i does nothing where bit i of the word at `there`, which is the GPU's to
-  // read, is 0; null: all are there. Null: each must be launched by itself.
+  // Enqueues the same op of several programs as one launch: at most kMaxTogether, of which each
+  // goes_with the first. Op i does nothing where bit i of the word at `there`, which is the GPU's
+  // to read, is 0; null: all are there. Null: each must be launched by itself.
   absl::Status (*launch_together)(cuda::LaunchContext& context, std::span<const Op* const> ops,
                                   const uint32_t* there) = nullptr;
+  // Whether launch_together takes both in one launch. Null: it takes any two.
+  bool (*goes_with)(const Op& op, const Op& other) = nullptr;
 
   // Of kinds whose body begins with a number of rows, each of which becomes what it would alone:
   // where in the body operands are (concert_operand). So what has more of such rows is one op.

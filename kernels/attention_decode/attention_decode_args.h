@@ -27,6 +27,7 @@ struct AttentionDecodeArgs {
   float scale;  // with that of the cache's keys, which q times a key's element lacks
   float soft_cap;
 
+  bool operator==(const AttentionDecodeArgs&) const = default;
   // Tokens that a row looks at, at most.
   CONCERT_ON_BOTH_SIDES uint32_t span_max() const {
     return window != 0 && window < length_max ? window : length_max;

@@ -60,4 +60,12 @@ Accesses AccessesOfAttentionDecode(const Op& op) {
   return accesses;
 }
 
+bool AttentionDecodeGoesWith(const Op& op, const Op& other) {
+  const auto without_addresses = [](AttentionDecodeArgs args) {
+    args.q = args.page_table = args.lengths = args.out = args.cache.k = args.cache.v = 0;
+    return args;
+  };
+  return without_addresses(op.attention_decode) == without_addresses(other.attention_decode);
+}
+
 }  // namespace concert::kernels

@@ -25,6 +25,10 @@ Failure AdmitAttentionDecode(const concert_descriptor& descriptor, const AdmitCo
 
 Accesses AccessesOfAttentionDecode(const Op& op);
 
+// OpKind::goes_with: they are alike but for addresses. A cache that has fewer pages, say, would
+// have indices clamped to those of the other.
+bool AttentionDecodeGoesWith(const Op& op, const Op& other);
+
 // One part. Sums in fp64.
 void ComputeAttentionDecode(std::span<const Op* const> parts);
 
@@ -34,7 +38,7 @@ struct LaunchContext;  // kernels/cuda_api/launch_context.h
 // Two launches where contexts are long and rows few. Products of q and k are summed in fp32;
 // probabilities are rounded to bf16 before they are multiplied by v, as elsewhere.
 absl::Status LaunchAttentionDecode(LaunchContext& context, const Op& op);
-// OpKind::launch_together.
+// OpKind::launch_together. REQUIRES: each AttentionDecodeGoesWith the first.
 absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* const> ops,
                                     const uint32_t* there);
 }  // namespace cuda

@@ -86,9 +86,13 @@ class Capturer {
   // The ops that members have at `index`, where those go as one launch; else none.
   std::vector<const Op*> TogetherFrom(size_t index) const {
     const Op* const first = &pass_.program.ops[index];
-    if (pass_.owners[index] != 0 || FindOpKind(first->kind)->launch_together == nullptr) return {};
+    const OpKind& kind = *FindOpKind(first->kind);
+    if (pass_.owners[index] != 0 || kind.launch_together == nullptr) return {};
     std::vector<const Op*> ops;
-    for (size_t m = 0; m < pass_.member_count; ++m) ops.push_back(first + m);
+    for (size_t m = 0; m < pass_.member_count; ++m) {
+      if (kind.goes_with != nullptr && !kind.goes_with(first[m], *first)) return {};
+      ops.push_back(first + m);
+    }
     return ops;
   }
 

@@ -1,7 +1,9 @@
 // Bad input of the kinds from embedding on, and what the good is worth and touches.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "tests/unit/kernels/admit_fixture.h"
 #include "tests/unit/kernels/refusals.h"
@@ -303,6 +305,33 @@ TEST(AdmitModelOpsTest, AnAttentionDecodeCostsWhatItsLongestRowsRead) {
   d.body.attention_decode.window = 10;
   ASSERT_TRUE(Admit(d, op).ok());
   EXPECT_EQ(op.work.hbm_bytes, 8 * 10 * 2 * 64 * 4u + rows_bytes);
+}
+
+// In one launch all have the sizes, bounds and scales of the first.
+TEST(AdmitModelOpsTest, AttentionGoesWithWhatIsAlikeButForAddresses) {
+  using Body = concert_attention_decode_body;
+  const auto goes = [](const std::function<void(Body&)>& change) {
+    D changed = GoodAttentionDecode();
+    change(changed.body.attention_decode);
+    Op op, other;
+    EXPECT_TRUE(Admit(GoodAttentionDecode(), op).ok());
+    EXPECT_TRUE(Admit(changed, other).ok()) << Admit(changed, other).ToString();
+    const OpKind& kind = *FindOpKind(CONCERT_OP_ATTENTION_DECODE);
+    EXPECT_EQ(kind.goes_with(op, other), kind.goes_with(other, op));
+    return kind.goes_with(op, other);
+  };
+  EXPECT_TRUE(goes([](Body&) {}));
+  EXPECT_TRUE(goes([](Body& b) { b.q.offset += 4096, b.out.offset += 4096; }));
+  EXPECT_TRUE(goes([](Body& b) { b.lengths.offset += 4, b.page_table.offset += 4; }));
+  EXPECT_TRUE(goes([](Body& b) { std::swap(b.cache.k, b.cache.v); }));
+  EXPECT_FALSE(goes([](Body& b) { --b.cache.pages; }));
+  EXPECT_FALSE(goes([](Body& b) { --b.rows; }));
+  EXPECT_FALSE(goes([](Body& b) { --b.length_max; }));
+  EXPECT_FALSE(goes([](Body& b) { b.window = 7; }));
+  EXPECT_FALSE(goes([](Body& b) { b.scale = 0.25f; }));
+  EXPECT_FALSE(goes([](Body& b) { b.soft_cap = 30; }));
+  EXPECT_FALSE(goes([](Body& b) { b.table_stride = 5; }));
+  EXPECT_FALSE(goes([](Body& b) { b.q_stride += 8; }));
 }
 
 TEST(AdmitModelOpsTest, WithoutATableEachRowHasAPage) {
