@@ -58,13 +58,17 @@ void FoldResidual(StepDraft& drafts, Draft& draft) {
 std::vector<Draft*> ReadersOfNorm(StepDraft& drafts, size_t index) {
   const RmsNormArgs& norm = drafts.drafts()[index].stage.op.rms_norm;
   const StridedRange input = MatrixAt(norm.x, norm.rows, norm.columns, norm.x_stride);
+  const StridedRange gain = MatrixAt(norm.weight, 1, norm.columns, 0);
   const StridedRange result = MatrixAt(norm.out, norm.rows, norm.columns, norm.out_stride);
   const uint32_t slot = drafts.drafts()[index].BufferOf(result);
+  const auto overwrites = [&](const Draft& draft) {
+    return draft.Writes(input) || draft.Writes(gain);
+  };
   const auto of_result = [&](const Touch& touch) {
     return touch.buffer == slot && Overlap(touch.memory, result);
   };
   std::vector<Draft*> readers;
-  bool input_stays = true;
+  bool stays = true;
   for (size_t i = index + 1; i < drafts.drafts().size(); ++i) {
     Draft& draft = drafts.drafts()[i];
     if (draft.gone) continue;
@@ -77,10 +81,10 @@ std::vector<Draft*> ReadersOfNorm(StepDraft& drafts, size_t index) {
                         gemm.lda == norm.out_stride && gemm.m == norm.rows &&
                         gemm.k == norm.columns && gemm.gain == 0;
       const auto once = std::count_if(draft.touches.begin(), draft.touches.end(), of_result);
-      if (!as_a || once != 1 || !input_stays || draft.Writes(input)) return {};
+      if (!as_a || once != 1 || !stays || overwrites(draft)) return {};
       readers.push_back(&draft);
     }
-    input_stays = input_stays && !draft.Writes(input);
+    stays = stays && !overwrites(draft);
   }
   return readers;
 }

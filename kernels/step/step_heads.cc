@@ -58,6 +58,9 @@ void ExchangeHeadsOf(std::vector<Draft>& drafts, size_t maker, ExchangeSpace& sp
       draft.stage.heads_from = static_cast<uint32_t>(maker);
       draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
       draft.touches.erase(TouchOf(draft, CONCERT_FIELD_Q));
+      // Which tokens it takes from there, slots say: who writes them next waits for it, too.
+      const auto slots = TouchOf(drafts[maker], CONCERT_FIELD_SLOTS);
+      if (slots != drafts[maker].touches.end()) draft.touches.push_back(*slots);
       return;
     }
     if (draft.Writes(MatrixAt(gemm.d, gemm.m, gemm.n, gemm.ldd))) return;

@@ -68,6 +68,7 @@ inline StepModel RandomModel(std::mt19937& random) {
   model.one_cache = random() % 3 == 0;
   model.gemms_add = random() % 3 == 0;
   model.gemms_gate = random() % 3 == 0;
+  model.makes_gains = random() % 3 == 0;
   return model;
 }
 
@@ -91,6 +92,7 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
   for (int layer = 0; layer < 2; ++layer) {
     if (!slots_again) slots = StepSlots::Of(recorder, model);
     update = RecordLayer(recorder, model, slots, residual, update);
+    if (model.advances_slots && random() % 2 == 0) recorder.AdvanceSlots();
     if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
     if (random() % 3 == 0 && !model.gemms_gate)
       recorder.Double(slots.gates, 2 * model.inner, gates[layer]);

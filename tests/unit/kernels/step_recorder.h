@@ -22,7 +22,9 @@ struct StepModel {
   bool one_cache = false;    // all layers append to and read the same
   bool gemms_add = false;    // GEMMs add to the residual, and norms behind them do not
   bool gemms_gate = false;   // GEMMs gate their products, and no op behind them does
-  bool row_scales = false;   // of what attention makes, which the step kernel does not know
+  bool makes_gains = false;  // of norms, as of 1 + w, by an op before each
+  bool advances_slots = false;  // that rows are appended at, as of a contiguous cache
+  bool row_scales = false;      // of what attention makes, which the step kernel does not know
 
   uint32_t head_columns() const { return (q_heads + 2 * kv_heads) * dim; }
 };
@@ -74,10 +76,11 @@ class StepRecorder {
     return body;
   }
   void Norm(uint32_t x, uint32_t residual, uint32_t out) {
+    const concert_operand gain = Gain();
     concert_rms_norm_body& body = Add(GoodRmsNorm()).body.rms_norm;
     body.rows = model_.rows, body.columns = model_.hidden;
     body.x = {x, 0, 0}, body.residual = {residual, 0, 0}, body.out = {out, 0, 0};
-    body.weight = Weight(model_.hidden);
+    body.weight = gain;
     body.x_stride = body.out_stride = model_.hidden;
     body.residual_stride = residual == 0 ? 0 : model_.hidden;
   }
@@ -128,6 +131,13 @@ class StepRecorder {
     body.out_dtype = CONCERT_ABI_BF16;
   }
 
+  // The rows of the next step go behind those of this one.
+  void AdvanceSlots() {
+    concert_advance_body& body = Add(GoodAdvance()).body.advance;
+    body.rows = model_.rows;
+    body.counters = Index(1), body.slots = {};
+  }
+
   void Copy(uint32_t x, uint64_t columns, uint32_t out) {
     concert_copy_body& body = Add(GoodCopy()).body.copy;
     body.src = {x, 0, 0}, body.dst = {out, 0, 0};
@@ -158,6 +168,17 @@ class StepRecorder {
   static constexpr uint64_t TableAt(int number) { return number * kTableBytes; }
 
  private:
+  concert_operand Gain() {
+    const concert_operand weight = Weight(model_.hidden);
+    if (!model_.makes_gains) return weight;
+    const uint32_t gain = Slot(model_.hidden);
+    concert_elementwise_body& body = Add(GoodElementwise()).body.elementwise;
+    body.rows = 1, body.columns = model_.hidden;
+    body.x = body.y = weight, body.out = {gain, 0, 0};
+    body.x_stride = body.y_stride = body.out_stride = model_.hidden;
+    body.out_dtype = CONCERT_ABI_BF16;
+    return body.out;
+  }
   concert_operand Weight(uint64_t elements) {
     const concert_operand weight = {kStepWeights, 0, next_};
     next_ += (elements * 2 + 255) / 256 * 256;
