@@ -22,7 +22,7 @@ ScaleMode ScaleModeOf(Address scales, bool per_row) {
 
 }  // namespace
 
-GemmKey GemmKey::Of(const GemmArgs& args, int sm_budget) {
+GemmKey GemmKey::Of(const GemmArgs& args, int sm_budget, uint64_t workspace_bytes) {
   GemmKey key;
   key.m = args.m, key.n = args.n, key.k = args.k, key.batch = args.batch;
   key.lda = args.lda, key.ldw = args.ldw, key.ldd = args.ldd;
@@ -45,6 +45,7 @@ GemmKey GemmKey::Of(const GemmArgs& args, int sm_budget) {
   key.align_d = AlignmentLog2(args.d);
   key.align_c = key.has_c ? AlignmentLog2(args.c) : key.align_d;
   key.sm_budget = static_cast<uint16_t>(sm_budget);
+  key.workspace_bytes = workspace_bytes;
   return key;
 }
 

@@ -35,12 +35,12 @@ struct GemmKey {
   uint16_t sm_budget = 0;
   // Operands are arrays of addresses, one per member of the batch, instead of strided matrices.
   bool pointer_array = false;
-  // D is in the workspace, of which the library has the rest.
-  bool d_in_workspace = false;
+  // The most that an algorithm may use.
+  uint64_t workspace_bytes = 0;
   // What is wanted, found by tuning or being tuned; source kNone: what the heuristic likes best.
   policies::Variant variant;
 
-  static GemmKey Of(const GemmArgs& args, int sm_budget);
+  static GemmKey Of(const GemmArgs& args, int sm_budget, uint64_t workspace_bytes);
   bool operator==(const GemmKey&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const GemmKey& x) {
@@ -48,7 +48,7 @@ struct GemmKey {
                       x.stride_w, x.stride_c, x.stride_d, x.dtype, x.d_dtype, x.a_scales,
                       x.w_scales, x.scales_aligned, x.activation, x.allow_tf32, x.has_c, x.has_bias,
                       x.bias_aligned, x.align_a, x.align_w, x.align_c, x.align_d, x.sm_budget,
-                      x.pointer_array, x.d_in_workspace, x.variant.source, x.variant.sm_budget,
+                      x.pointer_array, x.workspace_bytes, x.variant.source, x.variant.sm_budget,
                       x.variant.algo_id, x.variant.tile_id, x.variant.stages_id,
                       x.variant.cluster_id, x.variant.split_k, x.variant.swizzle, x.variant.custom);
   }

@@ -105,8 +105,7 @@ absl::StatusOr<bool> TrySums(const LaunchContext& context, const GemmArgs& band)
   LaunchContext rest = context;
   rest.workspace += SumsBytes(context);
   rest.workspace_bytes -= SumsBytes(context);
-  GemmKey key = GemmKey::Of(args, context.sm_budget);
-  key.d_in_workspace = true;
+  const GemmKey key = GemmKey::Of(args, rest.sm_budget, rest.workspace_bytes);
   const MatmulOperands operands = MatmulOperands::Of(args);
   GemmEntry& entry = context.gemm_cache.Find(key);
   if (entry.path == GemmPath::kUnplanned) PlanGemm(rest, operands, entry);
@@ -149,7 +148,7 @@ absl::Status LaunchInBands(LaunchContext& context, const GemmArgs& args) {
 absl::Status LaunchGemm(LaunchContext& context, const Op& op) {
   const GemmArgs& args = op.gemm;
   if (!args.EndsPlainly()) return LaunchInBands(context, args);
-  GemmKey key = GemmKey::Of(args, context.sm_budget);
+  GemmKey key = GemmKey::Of(args, context.sm_budget, context.workspace_bytes);
   key.variant = WantedVariant(context, args);
   const MatmulOperands operands = MatmulOperands::Of(args);
   GemmEntry& entry = context.gemm_cache.Find(key);

@@ -51,7 +51,8 @@ GemmKey KeyOf(const policies::Problem& problem) {
   args.stride_d = uint64_t{problem.m} * problem.n;
   args.dtype = problem.dtype;
   args.d_dtype = problem.dtype == Dtype::kFp8E4m3 ? Dtype::kBf16 : problem.dtype;
-  return GemmKey::Of(args, /*sm_budget=*/0);  // address 0 has every alignment
+  return GemmKey::Of(args, /*sm_budget=*/0,
+                     /*workspace_bytes=*/0);  // address 0 has every alignment
 }
 
 bool IsProblem(const policies::Problem& problem) {

@@ -22,7 +22,7 @@ bool AreEqual(const GemmArgs& x, const GemmArgs& y) {
 }
 
 // The batch as one op. An address is the union of all ops' bits: aligned as the worst of them.
-GemmKey KeyOf(std::span<const Op* const> ops, int sm_budget) {
+GemmKey KeyOf(std::span<const Op* const> ops, const LaunchContext& context) {
   GemmArgs args = ops.front()->gemm;
   for (const Op* op : ops) {
     args.a |= op->gemm.a, args.w |= op->gemm.w, args.c |= op->gemm.c, args.d |= op->gemm.d;
@@ -30,7 +30,7 @@ GemmKey KeyOf(std::span<const Op* const> ops, int sm_budget) {
   args.bias = 0;
   args.stride_a = args.stride_w = args.stride_c = args.stride_d = 0;
   args.batch = static_cast<uint32_t>(ops.size());
-  GemmKey key = GemmKey::Of(args, sm_budget);
+  GemmKey key = GemmKey::Of(args, context.sm_budget, context.workspace_bytes);
   key.pointer_array = true;
   return key;
 }
@@ -56,7 +56,7 @@ bool AreOneBatch(std::span<const Op* const> ops) {
 absl::StatusOr<bool> BatchedLibrary::TryLaunch(LaunchContext& context, policies::Lane lane,
                                                std::span<const Op* const> ops) {
   if (!AreOneBatch(ops)) return false;
-  GemmEntry& entry = context.gemm_cache.Find(KeyOf(ops, context.sm_budget));
+  GemmEntry& entry = context.gemm_cache.Find(KeyOf(ops, context));
   if (entry.path == GemmPath::kFallback) return false;
   const std::optional<PointerRing::Slot> slot = pointers_.Take(lane);
   if (!slot.has_value()) return false;

@@ -126,7 +126,7 @@ TEST_F(VariantTest, BudgetsAreKept) {
     for (const int budget : {8, 33, 66, 100, 124}) {
       SCOPED_TRACE(shape.name + " on " + std::to_string(budget) + " SMs");
       LaunchAndCheck(run, {.planned = {.sm_budget = budget}});
-      GemmKey key = GemmKey::Of(run.op().gemm, budget);
+      GemmKey key = GemmKey::Of(run.op().gemm, budget, CudaDevice::kWorkspaceBytes);
       const GemmEntry* entry = device().gemm_cache().Peek(key);
       ASSERT_NE(entry, nullptr);
       const uint32_t blocks = entry->blocks;
@@ -157,7 +157,7 @@ TEST_F(VariantTest, TunedVariantIsUsedWhileItIsThere) {
   const uint64_t stale_before = stale();
   LaunchAndCheck(run, {});
   EXPECT_EQ(stale(), stale_before);
-  GemmKey key = GemmKey::Of(run.op().gemm, 0);
+  GemmKey key = GemmKey::Of(run.op().gemm, 0, CudaDevice::kWorkspaceBytes);
   key.variant = row.variant;
   EXPECT_NE(device().gemm_cache().Peek(key), nullptr) << "the row was not looked up";
 

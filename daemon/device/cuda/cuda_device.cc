@@ -24,8 +24,6 @@ namespace {
 using kernels::cuda::CudaApi;
 using kernels::cuda::Driver;
 
-// What NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
-constexpr uint64_t kWorkspaceBytes = 32 << 20;
 // cuStreamBatchMemOp takes at most 256 operations; a launch of more writes than this is split.
 constexpr size_t kWritesPerBatch = 64;
 

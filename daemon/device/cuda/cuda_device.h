@@ -40,6 +40,9 @@ class CudaDevice : public Device {
                                                           const CudaOptions& options);
   ~CudaDevice() override;
 
+  // Of each lane: what NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
+  static constexpr uint64_t kWorkspaceBytes = 32 << 20;
+
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
     const MutexLock lock(memory_mutex_);

@@ -233,10 +233,23 @@ TEST_F(GemmPlannerTest, VerifiedBlocksAreInTheEntry) {
   LaunchContext context = fake_.Context();
   context.sm_budget = 64;
   EXPECT_EQ(Launch(context), 1);
-  const auto* entry = fake_.cache().Peek(kernels::cuda::GemmKey::Of(Gemm().gemm, 64));
+  const auto key = [&](int sm_budget) {
+    return kernels::cuda::GemmKey::Of(Gemm().gemm, sm_budget, context.workspace_bytes);
+  };
+  const auto* entry = fake_.cache().Peek(key(64));
   ASSERT_NE(entry, nullptr);
   EXPECT_EQ(entry->blocks, 60u);
-  EXPECT_EQ(fake_.cache().Peek(kernels::cuda::GemmKey::Of(Gemm().gemm, 63)), nullptr);
+  EXPECT_EQ(fake_.cache().Peek(key(63)), nullptr);
+}
+
+TEST_F(GemmPlannerTest, AnotherWorkspaceHasAnotherAlgorithm) {
+  fake_.offers[0] = {{.id = 1, .workspace = tests::FakeCuda::kWorkspaceBytes}, {.id = 2}};
+  LaunchContext context = fake_.Context();
+  EXPECT_EQ(Launch(context), 1);
+  context.workspace_bytes /= 2;
+  EXPECT_EQ(Launch(context), 2);
+  context.workspace_bytes *= 2;
+  EXPECT_EQ(Launch(context), 1);
 }
 
 TEST_F(GemmPlannerTest, TunedVariantMustKeepToTheBudget) {
