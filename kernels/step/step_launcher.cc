@@ -303,7 +303,9 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Op
   const absl::StatusOr<int> blocks = sms.Take(this, context.stream, context.sm_budget);
   if (!blocks.ok()) return blocks.status();
   if (*blocks == 0) return false;
-  if (++epoch_ == 0) epoch_ += 2;  // never 0, and its parity takes turns
+  // Never 0, and its parity takes turns. A launch that fails has none: what the run before left in
+  // the exchange is only emptied by the next.
+  const uint32_t epoch = epoch_ == std::numeric_limits<uint32_t>::max() ? 2 : epoch_ + 1;
   if (next_tag_ > std::numeric_limits<uint32_t>::max() - attention_count_) {  // begin anew
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, sums_, 0, sums_bytes_,
                                    context.stream);
@@ -318,11 +320,11 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Op
   args.launch = ++context.step_report->launches;
   args.session = op.session, args.queue = op.queue, args.ticket = op.ticket;
   args.last_stage = stage_count_;
-  args.epoch = epoch_;
+  args.epoch = epoch;
   args.first_tag = next_tag_;
   next_tag_ += attention_count_;
-  args.exchange = epoch_ % 2 * exchange_bytes_;
-  args.emptied = exchange_ + (epoch_ + 1) % 2 * exchange_bytes_;
+  args.exchange = epoch % 2 * exchange_bytes_;
+  args.emptied = exchange_ + (epoch + 1) % 2 * exchange_bytes_;
   args.emptied_bytes = exchange_bytes_;
   args.in_flight = InFlightOf(*blocks);
   std::copy(run.bindings.begin(), run.bindings.end(), args.bindings);
@@ -330,7 +332,9 @@ absl::StatusOr<bool> StepLauncher::Launch(const LaunchContext& context, const Op
   absl::Status status = LaunchKernel(driver, context.gpu, context.kernels.step[kernel_],
                                      static_cast<unsigned>(*blocks), kStepThreads, context.stream,
                                      args, sizeof(StepMemory));
-  if (status.ok()) status = sms.Launched(this, *blocks, context.stream);
+  if (!status.ok()) return status;
+  epoch_ = epoch;
+  status = sms.Launched(this, *blocks, context.stream);
   if (!status.ok()) return status;
   return true;
 }
