@@ -16,13 +16,14 @@
 #include "kernels/rms_norm/rms_norm_args.h"
 #include "kernels/rope_append/rope_append_args.h"
 #include "kernels/sample/sample_args.h"
+#include "policies/seam/form.h"
 
 namespace concert::kernels::cuda {
 
 // Eight warps that compute, and one that lets the next launch start (LineUp).
 inline constexpr int kRowComputeThreads = 256;
 inline constexpr int kRowThreads = kRowComputeThreads + 32;
-inline constexpr int kMaxRowTasks = 24;  // of one launch: they are parameters
+inline constexpr int kMaxRowTasks = policies::kMaxRowOps;
 
 enum class RowKind : uint8_t {
   kRmsNorm,

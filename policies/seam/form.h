@@ -13,6 +13,9 @@ enum class Form : uint8_t {
 };
 inline constexpr int kFormCount = 3;
 
+// Of one launch of the row kernel, at most: they are its parameters.
+inline constexpr int kMaxRowOps = 24;
+
 // How a whole plan runs: all of it in one form, or in turn as several groups, or as groups and
 // launches of single ops.
 enum class Arrangement : uint8_t { kSingle, kStreams, kGroup, kGroups, kMixed };

@@ -7,8 +7,6 @@ namespace {
 
 // Sizes that differ less are not worth launches of their own.
 constexpr float kSizeClassRatio = 1.5f;
-// As many as the row kernel takes (kernels/rows/row_args.h).
-constexpr int kMaxRowOpsPerLaunch = 32;
 
 enum class Mark : uint8_t { kShort, kLong, kAlone };
 
@@ -67,7 +65,7 @@ void AddAlone(const Offer& offer, std::span<const Mark> marks, bool urgent, bool
     const Offer::Item& item = offer.item(i);
     if (marks[i] != Mark::kAlone || item.urgent != urgent) continue;
     const bool joins = item.carrier == Carrier::kRows && rows != Candidate::kLater &&
-                       candidate.steps[rows].count < kMaxRowOpsPerLaunch;
+                       candidate.steps[rows].count < kMaxRowOps;
     if (joins) {
       Join(offer, i, rows, candidate);
       continue;
