@@ -89,10 +89,11 @@ absl::Status CudaCollectives::MakeComms(Connection& connection) const {
   if (result != ncclSuccess) return nccl.ToStatus(result, "ncclGetUniqueId");
   result = nccl.ncclGroupStart();
   for (int rank = 0; rank < count && result == ncclSuccess; ++rank) {
-    const CudaDevice& device = *devices_[connection.gpus[rank]];
-    CONCERT_RETURN_IF_DRIVER_ERROR(api_.driver, connection.gpus[rank], cuCtxSetCurrent,
-                                   device.context());
-    result = nccl.ncclCommInitRankConfig(&connection.comms[rank], count, id, rank, &config);
+    // Not left before its end: whatever this thread asked of NCCL later would belong to the group.
+    const CUcontext context = devices_[connection.gpus[rank]]->context();
+    result = api_.driver.cuCtxSetCurrent(context) == CUDA_SUCCESS
+                 ? nccl.ncclCommInitRankConfig(&connection.comms[rank], count, id, rank, &config)
+                 : ncclUnhandledCudaError;
   }
   const ncclResult_t end = nccl.ncclGroupEnd();
   return nccl.ToStatus(result != ncclSuccess ? result : end, "ncclCommInitRankConfig");
