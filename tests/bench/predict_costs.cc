@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/group/group_operand.h"
 #include "kernels/group/plan/compiler.h"
 #include "policies/cost/cost_model.h"
 #include "policies/cost/tuned_table.h"
@@ -136,11 +137,20 @@ class GroupPredictor {
   int sm_count_ = 0;
 };
 
+// As admission says it, of operands that tensor maps take as they lie.
+bool IsGroupable(const Problem& problem) {
+  kernels::GemmArgs gemm = {};
+  gemm.m = problem.m, gemm.n = problem.n, gemm.k = problem.k, gemm.batch = problem.batch;
+  gemm.dtype = problem.dtype;
+  gemm.lda = gemm.ldw = (uint64_t{problem.k} + 15) / 16 * 16;
+  return kernels::GroupRepackBytes(gemm).has_value();
+}
+
 std::optional<double> GroupPredictor::Us(const DeviceModel& device,
                                          const std::vector<Problem>& problems) {
   const bool fit = problems.size() <= kernels::kMaxGroupProblems &&
                    std::all_of(problems.begin(), problems.end(), [&](const Problem& problem) {
-                     return GroupCompiler::Supports(problem) && problem.dtype == problems[0].dtype;
+                     return IsGroupable(problem) && problem.dtype == problems[0].dtype;
                    });
   if (!fit) return std::nullopt;
   if (compiler_ == nullptr || device.sm_count != sm_count_) {
