@@ -144,7 +144,7 @@ Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descrip
   const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
   uint32_t ranks = 0;
   const bool collective = kind != nullptr && kind->collective;
-  const Failure membership = collective ? AdmitMember(port, descriptor, op, ranks) : Failure{};
+  const Failure membership = collective ? AdmitMember(port, descriptor, id, ranks) : Failure{};
   CONCERT_RETURN_IF_FAILED(refuse_);
   CONCERT_RETURN_IF_FAILED(AdmitHeader(descriptor, kind));
   CONCERT_RETURN_IF_FAILED(membership);
@@ -211,7 +211,7 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
 // Counts a collective's part as the rank's next. Before anything else about the op is checked: a
 // part that is refused still counts, and Complete tells the other ranks, so it must know whose it
 // is.
-Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
+Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, OpId id,
                                 uint32_t& ranks) {
   const concert_collective_body& body = descriptor.body.collective;
   SessionPort::Member* member = port.FindMember(body.communicator);
@@ -224,6 +224,9 @@ Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& des
   }
   ++member->next_sequence;
   ranks = member->membership.ranks;
+  admitted_[id].communicator = body.communicator;
+  admitted_[id].sequence = body.sequence;
+  Op& op = scheduler_.slot(id).op;
   op.collective.communicator = body.communicator;
   op.collective.sequence = body.sequence;
   return {};

@@ -313,10 +313,11 @@ void Dispatcher::Complete(OpId id) {
     owner.completed_turn = turns_ + 1;
     advanced_.push_back(owner);
   }
-  if (!kernels::IsCollective(slot.op.kind) || admitted_[id].offered) return;
-  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
+  const Admitted& admitted = admitted_[id];
+  if (admitted.communicator == 0 || admitted.offered) return;
+  const SessionPort::Member* member = port.FindMember(admitted.communicator);
   if (member == nullptr) return;
-  executor_.Refuse(member->membership, slot.op.collective.sequence);
+  executor_.Refuse(member->membership, admitted.sequence);
 }
 
 // Lets go of what an ended op held.

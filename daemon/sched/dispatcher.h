@@ -114,7 +114,7 @@ class Dispatcher {
   static kernels::Failure AdmitHeader(const concert_descriptor& descriptor,
                                       const kernels::OpKind* kind);
   kernels::Failure AdmitWaits(SessionPort& port, const concert_descriptor& descriptor, OpId id);
-  kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, Op& op,
+  kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, OpId id,
                                uint32_t& ranks);
   kernels::Failure AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
                              const concert_descriptor& descriptor, uint32_t ranks, Op& op);
@@ -162,6 +162,10 @@ class Dispatcher {
   };
   // What of an op is none of the scheduler's business.
   struct Admitted {
+    // Of a collective that counts among its communicator's, if only to be refused to the other
+    // ranks; 0: it does not. A refused op's own arguments are whatever its slot held before.
+    uint32_t communicator = 0;
+    uint64_t sequence = 0;
     bool offered = false;        // the rendezvous has or had it
     bool part_launched = false;  // and all ranks' parts were launched
     bool reported = false;       // its completion entry is published

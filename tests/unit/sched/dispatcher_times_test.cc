@@ -1,4 +1,5 @@
 // The times that a dispatcher records of work that another thread has launched.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -50,20 +51,25 @@ class DispatcherTimesTest : public testing::Test {
   void Tell(const DispatcherMessage& message) {
     ASSERT_TRUE(dispatcher_.mailbox().TryPush(message));
   }
-  void SubmitBarrier() {
+  // The part of collective `sequence`.
+  void SubmitBarrier(uint64_t sequence = 0, uint16_t flags = 0) {
     const concert_ring_layout& ring = memory_->layout().rings[0];
     auto* slots = reinterpret_cast<concert_descriptor*>(client_ + ring.descriptors_offset);
-    slots[0] = {};
-    slots[0].sequence = slots[0].ticket = 1;
-    slots[0].kind = CONCERT_OP_BARRIER;
-    slots[0].body.collective.communicator = kHandle;
+    concert_descriptor& slot = slots[submitted_++];
+    slot = {};
+    slot.sequence = slot.ticket = submitted_;
+    slot.kind = CONCERT_OP_BARRIER;
+    slot.flags = flags;
+    slot.body.collective.communicator = kHandle;
+    slot.body.collective.sequence = sequence;
     auto* control = reinterpret_cast<concert_submit_control*>(client_);
-    std::atomic_ref<uint64_t>(control->tail).store(1, std::memory_order_release);
+    std::atomic_ref<uint64_t>(control->tail).store(submitted_, std::memory_order_release);
   }
 
   const int event_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   std::unique_ptr<SessionMemory> memory_;
   char* client_ = nullptr;
+  uint64_t submitted_ = 0;
   bench::NullDevice gpu_;
   ControlMailbox control_{16};
   IssuerMailbox issuer_{1 << 15};
@@ -124,6 +130,28 @@ TEST_F(DispatcherTimesTest, ItHandsOverTheRecordsBeforeItSleeps) {
     ops += std::is_same_v<std::decay_t<decltype(record)>, OpRecord> ? 1 : 0;
   });
   EXPECT_EQ(ops, 1);
+}
+
+// Other ranks must not wait for a part that admission refuses. One that names no part that is due
+// refuses none: what it leaves its op's arguments at is what another op had there.
+TEST_F(DispatcherTimesTest, ARefusedPartIsToldOfIfItCounts) {
+  const auto refused = [&] {
+    std::vector<uint64_t> sequences;
+    IssuerMessage message;
+    while (dispatcher_.Turn(NowNs())) {
+    }
+    while (issuer_.TryPop(message)) {
+      EXPECT_EQ(message.type, IssuerMessage::Type::kRefuse);
+      sequences.push_back(message.refused_sequence);
+    }
+    return sequences;
+  };
+  SubmitBarrier(/*sequence=*/0, /*flags=*/1);
+  EXPECT_THAT(refused(), testing::ElementsAre(0));
+  SubmitBarrier(/*sequence=*/99);
+  EXPECT_THAT(refused(), testing::IsEmpty());
+  SubmitBarrier(/*sequence=*/1, /*flags=*/1);
+  EXPECT_THAT(refused(), testing::ElementsAre(1));
 }
 
 TEST_F(DispatcherTimesTest, ItStaysAwakeAroundThePredictedEndOfWhatRuns) {
