@@ -34,6 +34,7 @@ enum class Work : uint8_t {
   kFailures,
   kReleases,
   kCancellations,
+  kWakes,
   kCount,
 };
 
@@ -71,6 +72,8 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     {Work::kFailures, "failed ops completed", "dispatcher", 128},
     {Work::kReleases, "ended ops released", "dispatcher", 256},
     {Work::kCancellations, "ops, queues and words of removed sessions", "dispatcher", 128},
+    // Each takes some 7 us.
+    {Work::kWakes, "threads woken behind the first of a queue", "dispatcher", 64},
 }};
 
 // The number of the row, of which there is exactly one.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "kernels/program/program.h"
 
 namespace concert::daemon {
@@ -55,6 +56,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, Device& device,
       events_(control),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   advanced_.reserve(options.scheduler.max_queues);
+  crowds_.reserve(options.scheduler.max_queues);
   visited_.reserve(policies::kMaxReady);
   CONCERT_CHECK(epoll_fd_ >= 0);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -122,6 +124,7 @@ bool Dispatcher::Turn(Time now) {
   scheduler_.Step(now, actions_);
   progress |= !actions_.empty() || scheduler_.pending();
   Execute(actions_);
+  progress |= WakeCrowds();
   // Records are for later: a client that waited for what just ended submits its next op now.
   const bool idle = !progress && (!busy_ || lease_holder_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();
@@ -205,19 +208,47 @@ bool Dispatcher::PollTimelines(Time now) {
     const uint64_t value = LoadAcquire(owner.port->timeline(owner.queue));
     if (value < scheduler_.OldestTicket(queue)) continue;
     scheduler_.TimelineSeen(queue, value, now);
-    advanced_.push_back(owner);
+    advanced_.push_back(queue);
     progress = true;
   }
   if (progress) WakeAdvanced();
   return progress;
 }
 
+// One thread of each, which is all that most queues have.
 void Dispatcher::WakeAdvanced() {
   SessionPort::FenceBeforeWake();  // one for all: it costs as much as the rest of a wake
   uint64_t wakes = 0;
-  for (const QueueOwner& owner : advanced_) wakes += owner.port->WakeWaiters(owner.queue);
+  for (const QueueId id : advanced_) {
+    QueueOwner& owner = owner_of_[id];
+    const uint32_t sleepers = owner.port->Sleepers(owner.queue);
+    if (sleepers == 0) continue;
+    ++wakes;
+    if (owner.port->Wake(owner.queue, 1) == 0 || sleepers == 1) continue;
+    if (owner.to_wake == 0) crowds_.push_back(id);
+    owner.to_wake = sleepers - 1;
+  }
   if (wakes > 0) gauges_.wakes.fetch_add(wakes, std::memory_order_relaxed);
   advanced_.clear();
+}
+
+// Of one crowd a turn, in turn: to wake a thread takes some 7 us, and clients have as many as they
+// like. Who sleeps behind them, since the timeline moved, waits for more. True if there are others.
+bool Dispatcher::WakeCrowds() {
+  if (crowds_.empty()) return false;
+  if (next_crowd_ >= crowds_.size()) next_crowd_ = 0;
+  QueueOwner& owner = owner_of_[crowds_[next_crowd_]];
+  const uint32_t most = std::min(owner.to_wake, PerTurn(Work::kWakes));
+  const uint32_t woken = owner.port->Wake(owner.queue, most);
+  gauges_.wakes.fetch_add(1, std::memory_order_relaxed);
+  owner.to_wake = woken < most ? 0 : owner.to_wake - most;
+  if (owner.to_wake > 0) {
+    ++next_crowd_;
+  } else {
+    crowds_[next_crowd_] = crowds_.back();
+    crowds_.pop_back();
+  }
+  return true;
 }
 
 bool Dispatcher::PollWatches(Time now) {
@@ -311,7 +342,7 @@ void Dispatcher::Complete(OpId id) {
   // However many of a queue complete in a turn, its threads are woken once.
   if (owner.completed_turn != turns_ + 1) {
     owner.completed_turn = turns_ + 1;
-    advanced_.push_back(owner);
+    advanced_.push_back(slot.queue);
   }
   const Admitted& admitted = admitted_[id];
   if (admitted.communicator == 0 || admitted.offered) return;

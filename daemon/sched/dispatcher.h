@@ -129,6 +129,7 @@ class Dispatcher {
   bool PollWatches(Time now);
   void DropWatches(OpId op);
   void WakeAdvanced();
+  bool WakeCrowds();
   void Execute(Actions& actions);
   kernels::Failure DeviceFailure(const Op& op, const absl::Status& status) const;
   void Launch(std::span<const OpId> ids, LaunchRequest& launch);
@@ -159,6 +160,7 @@ class Dispatcher {
     SessionPort* port = nullptr;
     uint32_t queue = 0;
     uint64_t completed_turn = 0;  // the last turn in which an op of it was completed
+    uint32_t to_wake = 0;         // threads that sleep on its timeline still; > 0: it is a crowd
   };
   // What of an op is none of the scheduler's business.
   struct Admitted {
@@ -174,7 +176,9 @@ class Dispatcher {
   };
   std::vector<Admitted> admitted_;    // by OpId
   std::vector<QueueOwner> owner_of_;  // by scheduler queue id
-  std::vector<QueueOwner> advanced_;  // queues whose timelines have moved and whose threads to wake
+  std::vector<QueueId> advanced_;     // whose timelines have moved and whose threads to wake
+  std::vector<QueueId> crowds_;
+  size_t next_crowd_ = 0;
   Watches watches_;
   Outbox<ControlEvent> events_;
   Actions actions_;

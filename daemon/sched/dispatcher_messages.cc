@@ -275,6 +275,7 @@ void Dispatcher::ReleaseBufferIfUnused(SessionPort& port, uint32_t handle) {
 void Dispatcher::ReleaseQueues() {
   for (const QueueId id : scheduler_.ended_queues()) {
     const QueueOwner owner = owner_of_[id];
+    if (owner.to_wake > 0) std::erase(crowds_, id);
     owner_of_[id] = {};
     scheduler_.ReclaimQueue(id);
     owner.port->queues[owner.queue] = {};

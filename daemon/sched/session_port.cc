@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstring>
@@ -154,11 +155,15 @@ void SessionPort::FenceBeforeWake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-bool SessionPort::WakeWaiters(uint32_t queue) {
-  if (LoadRelaxed(link_.memory->waiters(queue)) == 0) return false;
+uint32_t SessionPort::Sleepers(uint32_t queue) const {
+  return LoadRelaxed(link_.memory->waiters(queue));
+}
+
+uint32_t SessionPort::Wake(uint32_t queue, uint32_t most) {
   // Little-endian: the futex word is the low half of the timeline.
-  syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  return true;
+  const long woken = syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE,
+                             std::min<uint32_t>(most, INT_MAX), nullptr, nullptr, 0);
+  return woken > 0 ? static_cast<uint32_t>(woken) : 0;
 }
 
 }  // namespace concert::daemon

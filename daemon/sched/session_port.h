@@ -64,11 +64,12 @@ class SessionPort {
   }
   // Raises the timeline from the CPU; never lowers it.
   void AdvanceTimeline(uint32_t queue, uint64_t ticket);
-  // Once after any number of advances, whoever made them, and before their WakeWaiters.
+  // Once after any number of advances, whoever made them, and before Sleepers of their queues.
   static void FenceBeforeWake();
-  // Wakes threads of the client that sleep on the queue's timeline. After every advance. Whether it
-  // took a system call.
-  bool WakeWaiters(uint32_t queue);
+  // How many threads the client says to sleep on the queue's timeline.
+  uint32_t Sleepers(uint32_t queue) const;
+  // Wakes at most so many of them, a system call. Returns how many it were: fewer if no more sleep.
+  uint32_t Wake(uint32_t queue, uint32_t most);
 
   // --- Handles ---
 

@@ -1,11 +1,18 @@
-// The times that a dispatcher records of work that another thread has launched.
+// A dispatcher driven by hand: what it records, what it tells others, whom it wakes, when it may
+// sleep.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -21,9 +28,9 @@ constexpr Time kSpinNs = DispatcherOptions().spin_ns;
 
 // One session with one queue, which is the only rank of a communicator. The test is the client and
 // the issuer of collectives.
-class DispatcherTimesTest : public testing::Test {
+class DispatcherTurnsTest : public testing::Test {
  protected:
-  DispatcherTimesTest() {
+  DispatcherTurnsTest() {
     const std::vector<int> gpus = {0};
     memory_ = SessionMemory::Create({.session = kSession, .gpus = gpus}).value();
     client_ = static_cast<char*>(mmap(nullptr, memory_->layout().client_bytes,
@@ -43,7 +50,7 @@ class DispatcherTimesTest : public testing::Test {
     Tell(member);
     dispatcher_.Turn(0);  // so that it reads the ring
   }
-  ~DispatcherTimesTest() override {
+  ~DispatcherTurnsTest() override {
     munmap(client_, memory_->layout().client_bytes);
     close(event_fd_);
   }
@@ -79,7 +86,7 @@ class DispatcherTimesTest : public testing::Test {
       control_, issuer_, records_};
 };
 
-TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
+TEST_F(DispatcherTurnsTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
   const Time turn_began = NowNs();
   SubmitBarrier();
   dispatcher_.Turn(turn_began);
@@ -112,7 +119,7 @@ TEST_F(DispatcherTimesTest, ACollectiveSeenLaunchedAndEndedInOneTurnTookTime) {
   EXPECT_EQ(ops, 1);
 }
 
-TEST_F(DispatcherTimesTest, ItHandsOverTheRecordsBeforeItSleeps) {
+TEST_F(DispatcherTurnsTest, ItHandsOverTheRecordsBeforeItSleeps) {
   SubmitBarrier();
   dispatcher_.Turn(0);
   IssuerMessage offer;
@@ -134,7 +141,7 @@ TEST_F(DispatcherTimesTest, ItHandsOverTheRecordsBeforeItSleeps) {
 
 // Other ranks must not wait for a part that admission refuses. One that names no part that is due
 // refuses none: what it leaves its op's arguments at is what another op had there.
-TEST_F(DispatcherTimesTest, ARefusedPartIsToldOfIfItCounts) {
+TEST_F(DispatcherTurnsTest, ARefusedPartIsToldOfIfItCounts) {
   const auto refused = [&] {
     std::vector<uint64_t> sequences;
     IssuerMessage message;
@@ -154,7 +161,39 @@ TEST_F(DispatcherTimesTest, ARefusedPartIsToldOfIfItCounts) {
   EXPECT_THAT(refused(), testing::ElementsAre(1));
 }
 
-TEST_F(DispatcherTimesTest, ItStaysAwakeAroundThePredictedEndOfWhatRuns) {
+// Each of them takes microseconds that other clients wait for.
+TEST_F(DispatcherTurnsTest, ACrowdOfSleepersIsWokenInManyTurns) {
+  constexpr uint32_t kThreads = 150;
+  auto* const word = reinterpret_cast<const uint32_t*>(&memory_->timeline(0));
+  auto* const waiters = reinterpret_cast<uint32_t*>(client_ + memory_->layout().waiters_offset);
+  std::atomic_ref<uint32_t>(*waiters).store(kThreads);
+  std::array<std::atomic<pid_t>, kThreads> ids{};
+  std::vector<std::thread> threads;
+  for (std::atomic<pid_t>& id : ids) {
+    threads.emplace_back([&id, word] {
+      id = gettid();
+      syscall(SYS_futex, word, FUTEX_WAIT, 0, nullptr, nullptr, 0);
+    });
+  }
+  const auto sleeps = [](pid_t id) {
+    std::ifstream file("/proc/self/task/" + std::to_string(id) + "/stat");
+    std::string number, name, state;
+    return id != 0 && file >> number >> name >> state && state == "S";
+  };
+  for (const std::atomic<pid_t>& id : ids) {
+    while (!sleeps(id)) std::this_thread::yield();
+  }
+
+  SubmitBarrier(/*sequence=*/0, /*flags=*/1);  // refused, and so completed at once
+  dispatcher_.Turn(NowNs());
+  EXPECT_EQ(dispatcher_.gauges().wakes, 2u) << "one of it, and some of the crowd";
+  while (dispatcher_.Turn(NowNs())) {
+  }
+  EXPECT_EQ(dispatcher_.gauges().wakes, 1u + (kThreads - 1 + 63) / 64);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(DispatcherTurnsTest, ItStaysAwakeAroundThePredictedEndOfWhatRuns) {
   constexpr Time kMicro = 1'000, kBegin = 5'000 * kMicro;
   SubmitBarrier();
   dispatcher_.Turn(kBegin);
