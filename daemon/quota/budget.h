@@ -35,6 +35,9 @@ enum class Work : uint8_t {
   kReleases,
   kCancellations,
   kWakes,
+  // The issuer's.
+  kIssuerMessages,
+  kExpiries,
   kCount,
 };
 
@@ -74,6 +77,9 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     {Work::kCancellations, "ops, queues and words of removed sessions", "dispatcher", 128},
     // Each takes some 7 us.
     {Work::kWakes, "threads woken behind the first of a queue", "dispatcher", 64},
+    // What matches is launched behind them.
+    {Work::kIssuerMessages, "messages read", "issuer", 1024},
+    {Work::kExpiries, "collectives failed whose ranks do not come", "issuer", 256},
 }};
 
 // The number of the row, of which there is exactly one.

@@ -7,6 +7,7 @@
 
 #include "daemon/check.h"
 #include "daemon/clock.h"
+#include "daemon/quota/budget.h"
 
 namespace concert::daemon {
 namespace {
@@ -84,13 +85,14 @@ bool CollectiveIssuer::Turn(policies::Time now) {
   bool progress = false;
   for (Outbox<DispatcherMessage>& answers : answers_) progress |= answers.Send();
   outcomes_.Clear();
-  while (mailbox_.TryPop(message)) {
+  for (uint32_t i = 0; i < PerTurn(Work::kIssuerMessages) && mailbox_.TryPop(message); ++i) {
     Handle(message, now);
     progress = true;
   }
   if (rendezvous_.waiting() && now >= next_expiry_) {
-    next_expiry_ = now + kExpiryPeriodNs;
-    rendezvous_.Expire(now, outcomes_);
+    const bool more = rendezvous_.Expire(now, PerTurn(Work::kExpiries), outcomes_);
+    next_expiry_ = more ? now : now + kExpiryPeriodNs;
+    progress |= more;
   }
   for (const Rendezvous::Failed& failed : outcomes_.failed) {
     Fail(failed.part, failed.failure);

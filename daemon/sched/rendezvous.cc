@@ -253,13 +253,15 @@ Failure Rendezvous::MissingRank(const Communicator& communicator, const Open& op
   CONCERT_CHECK(false);  // an open op misses a rank
 }
 
-void Rendezvous::Expire(policies::Time now, Outcomes& out) {
-  while (oldest_ != nullptr && now - oldest_->first_arrival >= options_.timeout_ns) {
+bool Rendezvous::Expire(policies::Time now, uint32_t most, Outcomes& out) {
+  for (; oldest_ != nullptr && now - oldest_->first_arrival >= options_.timeout_ns; --most) {
+    if (most == 0) return true;
     Open& open = *oldest_;
     Communicator& communicator = communicators_.at(open.communicator);
     Fail(open, MissingRank(communicator, open), out);
     Remember(communicator, open, out);
   }
+  return false;
 }
 
 void Rendezvous::FailAll(const Failure& failure, Outcomes& out) {

@@ -87,8 +87,9 @@ class Rendezvous {
   // The rank's part of `sequence` failed before it could arrive.
   void Refuse(uint32_t communicator, uint32_t rank, uint64_t sequence, policies::Time now,
               Outcomes& out);
-  // Fails what has waited too long, naming a rank that is missing.
-  void Expire(policies::Time now, Outcomes& out);
+  // Fails what has waited too long, naming a rank that is missing: at most so many ops, true if
+  // there are more.
+  bool Expire(policies::Time now, uint32_t most, Outcomes& out);
   // Gives back every part, those that come later too.
   void FailAll(const kernels::Failure& failure, Outcomes& out);
 

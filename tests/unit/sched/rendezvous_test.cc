@@ -76,6 +76,7 @@ class RendezvousTest : public testing::Test {
     return told;
   }
 
+  static constexpr uint32_t kMany = 1000;
   Accounts accounts_{MakeLimits()};
   Account& account_ = accounts_.Of(1000);
   Rendezvous rendezvous_;
@@ -130,10 +131,10 @@ TEST_F(RendezvousTest, NamesTheMissingRank) {
   JoinAll(2);
   Arrive(0, MakePart(0, 0));
   now_ = 999'999;
-  rendezvous_.Expire(now_, out_);
+  rendezvous_.Expire(now_, kMany, out_);
   EXPECT_THAT(out_.failed, IsEmpty());
   now_ = 1'000'000;
-  rendezvous_.Expire(now_, out_);
+  rendezvous_.Expire(now_, kMany, out_);
   ASSERT_THAT(out_.failed, SizeIs(1));
   EXPECT_EQ(out_.failed[0].failure.ToString(),
             "rank 1 of communicator 5 did not submit op 0 within 1 ms");
@@ -145,7 +146,7 @@ TEST_F(RendezvousTest, NamesTheMissingRank) {
 TEST_F(RendezvousTest, NamesARankThatNeverJoined) {
   Join(0, 2);
   Arrive(0, MakePart(0, 0));
-  rendezvous_.Expire(2'000'000, out_);
+  rendezvous_.Expire(2'000'000, kMany, out_);
   ASSERT_THAT(out_.failed, SizeIs(1));
   EXPECT_EQ(out_.failed[0].failure.ToString(), "rank 1 of communicator 5 did not join within 1 ms");
 }
@@ -198,7 +199,7 @@ TEST_F(RendezvousTest, WhatFailedIsForgottenWhenTheLastRankHasCome) {
   EXPECT_EQ(rendezvous_.open_count(), 0u);
   // What ran too long is remembered in the same way.
   Arrive(0, MakePart(0, 1));
-  rendezvous_.Expire(now_ + 1'000'000, out_);
+  rendezvous_.Expire(now_ + 1'000'000, kMany, out_);
   EXPECT_EQ(refusals(), 1u);
   Arrive(1, MakePart(1, 1));
   Arrive(2, MakePart(2, 1));
@@ -243,13 +244,23 @@ TEST_F(RendezvousTest, WhatWaitedLongestExpiresFirst) {
     Arrive(0, MakePart(0, sequence));
   }
   Arrive(1, MakePart(1, 1));  // one in the middle starts
-  rendezvous_.Expire(1'000'000 + 2000, out_);
+  rendezvous_.Expire(1'000'000 + 2000, kMany, out_);
   ASSERT_THAT(out_.failed, SizeIs(2));
   EXPECT_EQ(out_.failed[0].part.op->collective.sequence, 0u);
   EXPECT_EQ(out_.failed[1].part.op->collective.sequence, 2u);
   EXPECT_TRUE(rendezvous_.waiting());
-  rendezvous_.Expire(1'000'000 + 3000, out_);
+  rendezvous_.Expire(1'000'000 + 3000, kMany, out_);
   EXPECT_FALSE(rendezvous_.waiting());
+}
+
+TEST_F(RendezvousTest, NoMoreExpireAtOnceThanAreAskedFor) {
+  JoinAll(2);
+  for (uint64_t sequence = 0; sequence < 5; ++sequence) Arrive(0, MakePart(0, sequence));
+  EXPECT_TRUE(rendezvous_.Expire(1'000'000, 2, out_));
+  EXPECT_THAT(out_.failed, SizeIs(2));
+  EXPECT_TRUE(rendezvous_.Expire(1'000'000, 2, out_));
+  EXPECT_FALSE(rendezvous_.Expire(1'000'000, 2, out_));
+  EXPECT_THAT(out_.failed, SizeIs(5));
 }
 
 TEST_F(RendezvousTest, EveryPartThatWaitsHearsOfRanksThatCome) {
@@ -278,7 +289,7 @@ TEST_F(RendezvousTest, ThereAreNoNewsOfWhatFailed) {
   rendezvous_.Refuse(kCommunicator, 2, 0, now_, out_);
   EXPECT_THAT(News(), IsEmpty());
   two_come(1);
-  rendezvous_.Expire(now_ + 1'000'000, out_);
+  rendezvous_.Expire(now_ + 1'000'000, kMany, out_);
   EXPECT_THAT(News(), IsEmpty());
   two_come(2);
   EXPECT_THAT(News(), SizeIs(2));
