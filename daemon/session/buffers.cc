@@ -18,11 +18,13 @@ constexpr std::array kSealedBufferCharges = {Charge{Resource::kBuffers}};
 // Programs that use the buffer and that the client has not released.
 int64_t ProgramsLeft(const Session& session, uint32_t index) {
   if (session.buffers[index].programs == 0) return 0;
-  return std::count_if(session.programs.begin(), session.programs.end(), [&](const auto& entry) {
-    const Session::Buffer& arena = session.buffers[entry.first];
+  const auto uses_it = [&](uint32_t program) {
+    const Session::Buffer& arena = session.buffers[program];
     const std::vector<uint32_t>& used = arena.program->buffers;
     return arena.releases_due == 0 && std::find(used.begin(), used.end(), index) != used.end();
-  });
+  };
+  return std::ranges::count_if(session.programs, uses_it) +
+         std::ranges::count_if(session.batch_programs, uses_it);
 }
 
 absl::Status CheckSealable(const Session& session, uint32_t index, uint32_t handle) {
@@ -118,7 +120,7 @@ void Server::FinishBuffer(Session& session, uint32_t index) {
   buffer.generation = (buffer.generation + 1) & kBufferGenerationMask;
   if (buffer.generation == kernels::kSlotGeneration) buffer.generation = 0;
   session.free_buffers.push_back(index);
-  Publish(session);
+  summaries_.Update(session);
 }
 
 void Server::FreeBuffer(Session& session, uint32_t index) {
@@ -149,8 +151,7 @@ void Server::FreeBuffer(Session& session, uint32_t index) {
 void Server::EndSharing(uint32_t session, uint64_t bytes) {
   Session& heir = *sessions_.at(session);
   heir.shared_bytes -= bytes;
-  const MutexLock lock(mutex_);  // nothing else of it has changed, and it may have much
-  summaries_[session].shared_bytes = heir.shared_bytes;
+  summaries_.Update(heir);
 }
 
 void Server::HandleAllocateBuffer(Session& session, Packet& packet) {

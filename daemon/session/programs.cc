@@ -14,9 +14,9 @@ namespace concert::daemon {
 
 namespace {
 
-// Of one session: with every change of it all of them are copied for whoever looks on. Those that
-// the library made of batches, a few for each GPU, leave the client's own their room.
-constexpr ptrdiff_t kMaxProgramsOfSession = 256, kMaxBatchProgramsOfSession = 128;
+// Of one session: all of them are copied at once for whoever looks on. Those that the library made
+// of batches, a few for each GPU, leave the client's own their room.
+constexpr size_t kMaxProgramsOfSession = 256, kMaxBatchProgramsOfSession = 128;
 
 // A run holds the GPU as one op, where a higher class would come in between its ops one by one;
 // this is the time of a few large GEMMs.
@@ -51,11 +51,8 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
     return absl::InvalidArgumentError(absl::StrCat("slot_count is ", request.slot_count,
                                                    "; a program that is a batch has no slots"));
   }
-  const ptrdiff_t limit = of_batch ? kMaxBatchProgramsOfSession : kMaxProgramsOfSession;
-  const ptrdiff_t there =
-      std::count_if(session.programs.begin(), session.programs.end(),
-                    [&](const auto& entry) { return entry.second.of_batch == of_batch; });
-  if (there >= limit) {
+  const size_t limit = of_batch ? kMaxBatchProgramsOfSession : kMaxProgramsOfSession;
+  if ((of_batch ? session.batch_programs : session.programs).size() >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the session has ", limit, of_batch ? " programs of batches" : " programs",
                      " and may have no more; free some"));
@@ -157,11 +154,13 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
   reply.arena_bytes = made->arena.bytes;
   // Without bytes: no operand can be in it.
   reply.program = summary.handle = AddBuffer(session, made->arena, 0, made->program);
-  session.programs[reply.program & kBufferIndexMask] = std::move(summary);
+  const uint32_t index = reply.program & kBufferIndexMask;
+  (summary.of_batch ? session.batch_programs : session.programs).insert(index);
+  summaries_.AddProgram(session.id, index, std::move(summary));
   // Without slots runs have nothing that could lie one below the other.
   std::optional<Replicas::Joining> joining;
   if (!IsOfBatch(request))
-    joining = replicas_.Join(made->program, made->text, session.id, *session.account);
+    joining = replicas_.Join(made->program, made->text, session.id, index, *session.account);
   if (!joining) return EndErrand(session, absl::OkStatus(), reply);
   UniteReplicas(session, *joining, reply);
 }
@@ -170,21 +169,20 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
 // runs which it submits then go together with theirs.
 void Server::UniteReplicas(Session& session, const Replicas::Joining& joining,
                            concert_program_reply reply) {
-  errands_.Begin<Replicas::Made>([this, joining] { return replicas_.MakePass(joining); },
-                                 [this, &session, joining, reply](Replicas::Made made) mutable {
-                                   PublishAll(replicas_.Unite(joining, std::move(made)));
-                                   EndErrand(session, absl::OkStatus(), reply);
-                                 });
-}
-
-void Server::PublishAll(const std::vector<uint32_t>& sessions) {
-  for (const uint32_t id : sessions) Publish(*sessions_.at(id));
+  errands_.Begin<Replicas::Made>(
+      [this, joining] { return replicas_.MakePass(joining); },
+      [this, &session, joining, reply](Replicas::Made made) mutable {
+        summaries_.SetReplicas(replicas_.Unite(joining, std::move(made)));
+        EndErrand(session, absl::OkStatus(), reply);
+      });
 }
 
 // No run of it is left. What the client gave up meanwhile goes with its last program.
 void Server::ForgetProgram(Session& session, uint32_t index, const kernels::Program& program) {
   session.programs.erase(index);
-  PublishAll(replicas_.Leave(program));
+  session.batch_programs.erase(index);
+  summaries_.RemoveProgram(session.id, index);
+  summaries_.SetReplicas(replicas_.Leave(program));
   session.account->Release(Resource::kProgramOps, program.ops.size());
   if (session.state != Session::State::kOpen) return;  // all its buffers go
   for (const uint32_t used : program.buffers) {

@@ -37,10 +37,13 @@ std::vector<kernels::PassMember> MembersOf(const auto& members) {
 
 Replicas::~Replicas() { CONCERT_CHECK(sets_.empty() && retired_.empty()); }
 
-std::vector<uint32_t> Replicas::SessionsOf(const Set& set) {
-  std::vector<uint32_t> sessions;
-  for (const Member& member : set.members) sessions.push_back(member.session);
-  return sessions;
+std::vector<Replicas::Count> Replicas::CountsOf(const Set& set) {
+  std::vector<Count> counts;
+  for (const Member& member : set.members) {
+    const kernels::Pass* const pass = member.program->pass.load(std::memory_order_relaxed);
+    counts.push_back({member.session, member.index, pass == nullptr ? 1 : pass->members_left});
+  }
+  return counts;
 }
 
 // Whether a pass of both would be worth it. Who goes with one member of a set goes with all.
@@ -52,7 +55,8 @@ bool Replicas::GoWell(const Member& one, const Member& other) {
 
 std::optional<Replicas::Joining> Replicas::Join(std::shared_ptr<const kernels::Program> program,
                                                 std::shared_ptr<const ProgramText> text,
-                                                uint32_t session, Account& account) {
+                                                uint32_t session, uint32_t index,
+                                                Account& account) {
   if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
   Joining joining;
   joining.look_ = {&account, program->gpu, kernels::HashForPass(*program)};
@@ -61,7 +65,7 @@ std::optional<Replicas::Joining> Replicas::Join(std::shared_ptr<const kernels::P
     const auto& [id, members, memory] = set->second;
     if (members.size() < kernels::kMaxPassMembers) joining.candidates_.push_back({id, members});
   }
-  joining.member_ = {std::move(program), std::move(text), session};
+  joining.member_ = {std::move(program), std::move(text), session, index};
   if (!joining.candidates_.empty()) return joining;
   Add(joining, std::nullopt);
   return std::nullopt;
@@ -83,7 +87,7 @@ Replicas::Set& Replicas::Add(const Joining& joining, std::optional<size_t> candi
   return set->second;
 }
 
-std::vector<uint32_t> Replicas::Unite(const Joining& joining, Made made) {
+std::vector<Replicas::Count> Replicas::Unite(const Joining& joining, Made made) {
   Set& set = Add(joining, made.candidate_);
   // Without a pass it stays in the set: with the next to join there is another try.
   if (!made.pass_.ok()) return {};
@@ -96,7 +100,7 @@ std::vector<uint32_t> Replicas::Unite(const Joining& joining, Made made) {
     member.program->pass.store(made.pass_->pass.get(), std::memory_order_release);
   made.pass_->pass->members_left = static_cast<uint32_t>(set.members.size());
   Retire(std::exchange(set.memory, *std::move(made.pass_)));
-  return SessionsOf(set);
+  return CountsOf(set);
 }
 
 Replicas::Made Replicas::MakePass(const Joining& joining) const {
@@ -145,7 +149,7 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
   return status;
 }
 
-std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
+std::vector<Replicas::Count> Replicas::Leave(const kernels::Program& program) {
   const auto found = set_of_.find(&program);
   if (found == set_of_.end()) return {};
   const Sets::iterator entry = found->second;
@@ -153,7 +157,6 @@ std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
   Set& set = entry->second;
   std::erase_if(set.members,
                 [&](const Member& member) { return member.program.get() == &program; });
-  std::vector<uint32_t> others = SessionsOf(set);
   if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
     --pass->members_left;
   if (set.members.size() < 2) {
@@ -161,8 +164,9 @@ std::vector<uint32_t> Replicas::Leave(const kernels::Program& program) {
       member.program->pass.store(nullptr, std::memory_order_release);
     Retire(std::exchange(set.memory, {}));
   }
+  std::vector<Count> counts = CountsOf(set);
   if (set.members.empty()) sets_.erase(entry);
-  return others;
+  return counts;
 }
 
 // Runs in it may be in flight or about to be launched.
@@ -190,11 +194,6 @@ void Replicas::Collect() {
     Free(memory);
     return true;
   });
-}
-
-uint32_t Replicas::CountOf(const kernels::Program& program) {
-  const kernels::Pass* const pass = program.pass.load(std::memory_order_relaxed);
-  return pass == nullptr ? 1 : pass->members_left;
 }
 
 }  // namespace concert::daemon

@@ -26,7 +26,7 @@ class Replicas {
   struct Member {
     std::shared_ptr<const kernels::Program> program;
     std::shared_ptr<const ProgramText> text;
-    uint32_t session;
+    uint32_t session, index;
   };
   // What programs have in common that look alike.
   struct Look {
@@ -66,27 +66,31 @@ class Replicas {
     absl::StatusOr<PassMemory> pass_ = absl::NotFoundError("no replica");
   };
 
+  // How many programs go together with one, itself included, which is its session's by this index.
+  struct Count {
+    uint32_t session, index, replicas;
+  };
+
   // A program that was registered by this session, of the account's user, which outlives it; `text`
-  // is what it was made of. Where others look like it, MakePass is to be called for what this
-  // returns, and Unite with what that makes, before the next Join and before the program leaves.
+  // is what it was made of, and `index` tells it from others of the session. Where others look like
+  // it, MakePass is to be called for what this returns, and Unite with what that makes, before the
+  // next Join and before the program leaves.
   std::optional<Joining> Join(std::shared_ptr<const kernels::Program> program,
                               std::shared_ptr<const ProgramText> text, uint32_t session,
-                              Account& account);
+                              uint32_t index, Account& account);
   // Takes as long as the device's Prepare, on the same thread. Not an error if none can be made, be
   // it for want of memory: then runs go alone. Others may leave meanwhile.
   Made MakePass(const Joining& joining) const;
-  // Those that are still there go together. This and the next return sessions whose programs have
-  // more or fewer replicas now, some perhaps twice.
-  std::vector<uint32_t> Unite(const Joining& joining, Made made);
+  // Those that are still there go together. This and the next return programs that may have more
+  // or fewer replicas now.
+  std::vector<Count> Unite(const Joining& joining, Made made);
   // No run of it is left. A program that never joined is ignored.
-  std::vector<uint32_t> Leave(const kernels::Program& program);
+  std::vector<Count> Leave(const kernels::Program& program);
 
   // Frees passes that nobody uses any more. To be called again and again.
   void Collect();
   // Whether there is nothing to collect.
   bool idle() const { return retired_.empty(); }
-  // How many programs go together with this one, it included; 1: none but itself.
-  static uint32_t CountOf(const kernels::Program& program);
 
  private:
   struct Set {
@@ -97,7 +101,7 @@ class Replicas {
   // Users may have thousands, which come and go one by one: none is looked for among all.
   using Sets = std::multimap<Look, Set>;
 
-  static std::vector<uint32_t> SessionsOf(const Set& set);
+  static std::vector<Count> CountsOf(const Set& set);
   static bool GoWell(const Member& one, const Member& other);
   // To the candidate's set, or a new one if there is none any more. The set.
   Set& Add(const Joining& joining, std::optional<size_t> candidate);

@@ -143,7 +143,7 @@ void Server::Refuse(Session& session, const Packet& request, const absl::Status&
 // Without waiting: a client that does not read its replies loses its session.
 void Server::SendBytes(Session& session, const Packet& request, const absl::Status& status,
                        concert_control_reply& reply, size_t bytes, std::span<const int> fds) {
-  Publish(session);
+  summaries_.Update(session);
   if (!Reply(session.socket.get(), request, status, reply, bytes, fds)) Close(session, {});
 }
 

@@ -209,7 +209,7 @@ void Server::HandleControlEvent(const ControlEvent& event) {
       session.queues[event.handle] = {};
       --session.queue_count;
       session.account->Release(Resource::kQueues);
-      Publish(session);
+      summaries_.Update(session);
       return;
     case ControlEvent::Type::kBufferReleased:
       if (session.state == Session::State::kOpen) FinishBuffer(session, event.handle);
@@ -225,11 +225,7 @@ void Server::HandleControlEvent(const ControlEvent& event) {
       return;
     case ControlEvent::Type::kProgramStalled:
       if (options_.on_fault) options_.on_fault(session, event.failure);
-      if (const auto program = session.programs.find(event.handle);
-          program != session.programs.end()) {
-        program->second.why_no_step = "a run of it stalled";
-        Publish(session);
-      }
+      summaries_.SetWhyNoStep(session.id, event.handle, "a run of it stalled");
       return;
   }
 }
@@ -261,45 +257,6 @@ bool Server::SendLate() {
     late |= box.late() > 0;
   }
   return late;
-}
-
-// One entry, whatever the number of sessions and of what they hold.
-void Server::Publish(const Session& session) {
-  const MutexLock lock(mutex_);
-  SessionSummary& summary = summaries_[session.id];
-  if (summary.id == 0) {
-    summary.id = session.id;
-    summary.uid = session.uid;
-    summary.pid = session.pid;
-    summary.name = session.name;
-    summary.connected_at_ns = session.connected_at_ns;
-    summary.gpus = session.gpus;
-  }
-  summary.queues = session.queue_count;
-  summary.buffers = session.buffer_count;
-  summary.buffer_bytes = session.buffer_bytes;
-  summary.sealed_bytes = session.sealed_bytes;
-  summary.shared_bytes = session.shared_bytes;
-  summary.communicators = static_cast<uint32_t>(session.memberships.size());
-  summary.programs.clear();
-  for (const auto& [index, program] : session.programs) {
-    summary.programs.push_back(program);
-    summary.programs.back().replicas = Replicas::CountOf(*session.buffers[index].program);
-  }
-  summary.closing = session.state != Session::State::kOpen;
-}
-
-std::vector<SessionSummary> Server::Sessions() const {
-  std::vector<SessionSummary> summaries;
-  const MutexLock lock(mutex_);
-  summaries.reserve(summaries_.size());
-  for (const auto& [id, summary] : summaries_) summaries.push_back(summary);
-  return summaries;
-}
-
-size_t Server::session_count() const {
-  const MutexLock lock(mutex_);
-  return summaries_.size();
 }
 
 }  // namespace concert::daemon

@@ -32,8 +32,8 @@
 #include "daemon/session/replicas.h"
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
+#include "daemon/session/summaries.h"
 #include "daemon/session/wait_limit.h"
-#include "proto/mutex.h"
 #include "proto/ring/control_abi.h"
 
 namespace concert::daemon {
@@ -49,21 +49,6 @@ struct ServerOptions {
   // Two ops of the session race, and are let; or a program of it stalled for the first time.
   std::function<void(const Session&, const kernels::Failure&)> on_fault;
   uint32_t first_session = 1;  // the first id, for tests
-};
-
-// A session as the admin API shows it.
-struct SessionSummary {
-  uint32_t id = 0, uid = 0;
-  int32_t pid = 0;
-  std::string name;
-  int64_t connected_at_ns = 0;  // CLOCK_MONOTONIC
-  uint32_t queues = 0, buffers = 0, communicators = 0;
-  uint64_t buffer_bytes = 0;
-  uint64_t sealed_bytes = 0;  // of buffer_bytes, in sealed buffers
-  uint64_t shared_bytes = 0;  // of sealed_bytes, what another holder had before and still has
-  std::vector<int> gpus;
-  std::vector<kernels::ProgramSummary> programs;
-  bool closing = false;
 };
 
 struct ServerCounters {
@@ -84,8 +69,8 @@ class Server {
   void Stop();
 
   // Any thread: as of the last change.
-  std::vector<SessionSummary> Sessions() const;
-  size_t session_count() const;
+  std::vector<SessionSummary> Sessions() const { return summaries_.All(); }
+  size_t session_count() const { return summaries_.size(); }
   const ServerCounters& counters() const { return counters_; }
   // Any thread: what sealed buffers on a GPU hold and save.
   SealedMemory::Bytes sealed_bytes(int gpu) const { return sealed_memory_.bytes(gpu); }
@@ -125,7 +110,6 @@ class Server {
   // far behind.
   absl::Status MayBegin(int gpu) const;
   bool SendLate();
-  void Publish(const Session& session);
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
@@ -206,7 +190,6 @@ class Server {
   void FinishProgram(Session& session, absl::StatusOr<MadeProgram> made);
   void UniteReplicas(Session& session, const Replicas::Joining& joining,
                      concert_program_reply reply);
-  void PublishAll(const std::vector<uint32_t>& sessions);
   void ForgetProgram(Session& session, uint32_t index, const kernels::Program& program);
 
   // Memberships (memberships.cc).
@@ -237,12 +220,10 @@ class Server {
   std::vector<Outbox<DispatcherMessage>> to_dispatchers_;  // by GPU
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;
+  Summaries summaries_;
   ErrandTurns errand_turns_;
   uint32_t next_session_;
   int64_t next_forgetting_ns_ = 0;
-
-  mutable Mutex mutex_;
-  std::map<uint32_t, SessionSummary> summaries_ CONCERT_GUARDED_BY(mutex_);  // by id
 
   Errands errands_;  // last: its thread uses what is above
 };

@@ -182,7 +182,7 @@ void Server::Close(Session& session, const Failure& why) {
   for (int gpu = 0; gpu < engine_.gpu_count(); ++gpu) {
     Tell(gpu, DispatcherMessage(DispatcherMessage::Type::kRemoveSession, session.id));
   }
-  Publish(session);
+  summaries_.Update(session);
 }
 
 void Server::CloseAll() {
@@ -227,10 +227,7 @@ void Server::FinishClose(Session& session) {
   account.Release(Resource::kQueues, session.queue_count);
   account.Release(Resource::kBufferHandles, session.buffers.size() - 1);
   const auto charges = ChargesOf(session.gpus.size());
-  {
-    const MutexLock lock(mutex_);
-    summaries_.erase(session.id);
-  }
+  summaries_.Remove(session.id);
   sessions_.erase(session.id);
   // Last, since from here on there may be another in its place.
   account.ReleaseAll(charges);

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,7 +88,8 @@ struct Session {
   // What of the above is in use.
   uint32_t queue_count = 0, buffer_count = 0;
   uint64_t buffer_bytes = 0, sealed_bytes = 0, shared_bytes = 0;  // as SessionSummary's
-  std::map<uint32_t, kernels::ProgramSummary> programs;           // by index into `buffers`
+  // Indices into `buffers`; of batches: those that the library made of them (proto/ring).
+  std::set<uint32_t> programs, batch_programs;
   uint32_t freed = 0;  // entries of `buffers` below are free: of a session that ends
 };
 
