@@ -77,6 +77,7 @@ absl::Status Server::ChargeEntry(Session& session, std::span<const Charge> charg
   if (new_entries > 0) {
     session.free_buffers.push_back(static_cast<uint32_t>(session.buffers.size()));
     session.buffers.emplace_back();
+    session.ranges.emplace_back();
   }
   return absl::OkStatus();
 }
@@ -88,7 +89,6 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
   session.free_buffers.pop_front();
   Session::Buffer& buffer = session.buffers[index];
   buffer.allocation = allocation;
-  buffer.bytes = bytes;
   buffer.used = true;
   buffer.program = std::move(program);
   buffer.sealed = sealed;
@@ -96,19 +96,20 @@ uint32_t Server::AddBuffer(Session& session, const Allocation& allocation, uint6
   session.buffer_bytes += allocation.bytes;
   session.sealed_bytes += sealed ? allocation.bytes : 0;
   session.shared_bytes += sealed && sealed->shared() ? allocation.bytes : 0;
+  kernels::BufferRange& range = session.ranges[index];
+  range = {.address = allocation.address,
+           .bytes = bytes,
+           .gpu = allocation.gpu,
+           .pool = allocation.pool,
+           .sealed = sealed.has_value(),
+           .generation = range.generation,
+           .program = buffer.program.get()};
   for (const int gpu : session.gpus) {
     DispatcherMessage message(DispatcherMessage::Type::kAddBuffer, session.id);
-    message.buffer = {.handle = index,
-                      .range = {.address = allocation.address,
-                                .bytes = bytes,
-                                .gpu = allocation.gpu,
-                                .pool = allocation.pool,
-                                .sealed = sealed.has_value(),
-                                .generation = buffer.generation,
-                                .program = buffer.program.get()}};
+    message.buffer = {.handle = index, .range = range};
     Tell(gpu, message);
   }
-  return BufferHandle(index, buffer.generation);
+  return BufferHandle(index, range.generation);
 }
 
 // A dispatcher has let go of the buffer that its client released.
@@ -116,9 +117,6 @@ void Server::FinishBuffer(Session& session, uint32_t index) {
   Session::Buffer& buffer = session.buffers[index];
   if (--buffer.releases_due > 0) return;
   FreeBuffer(session, index);
-  // Its next handle is another one: what the client still says with this one is not found.
-  buffer.generation = (buffer.generation + 1) & kBufferGenerationMask;
-  if (buffer.generation == kernels::kSlotGeneration) buffer.generation = 0;
   session.free_buffers.push_back(index);
   summaries_.Update(session);
 }
@@ -224,7 +222,7 @@ absl::StatusOr<uint32_t> Server::FindBuffer(const Session& session, uint32_t han
   if (index < session.buffers.size()) {
     const Session::Buffer& buffer = session.buffers[index];
     const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
-    if (there && BufferHandle(index, buffer.generation) == handle) return index;
+    if (there && BufferHandle(index, session.ranges[index].generation) == handle) return index;
   }
   return absl::NotFoundError(absl::StrCat("buffer ", handle,
                                           " is not a buffer of this session; name one that it has "
@@ -235,12 +233,10 @@ void Server::HandleSealBuffer(Session& session, Packet& packet) {
   concert_buffer_reply reply{};
   const absl::StatusOr<uint32_t> index = ChargeSeal(session, packet.as<concert_seal_buffer>());
   if (!index.ok()) return Send(session, packet, index.status(), reply);
-  const Session::Buffer& buffer = session.buffers[*index];
   BeginErrand<absl::StatusOr<SealedMemory::Kept>>(
       session, packet,
-      [this, &account = *session.account, from = buffer.allocation, bytes = buffer.bytes] {
-        return sealed_memory_.Keep(account, from, bytes);
-      },
+      [this, &account = *session.account, from = session.buffers[*index].allocation,
+       bytes = session.ranges[*index].bytes] { return sealed_memory_.Keep(account, from, bytes); },
       [this, &session, index = *index](const absl::StatusOr<SealedMemory::Kept>& kept) {
         FinishSeal(session, index, kept);
       });
@@ -261,7 +257,7 @@ void Server::FinishSeal(Session& session, uint32_t index,
   concert_buffer_reply reply{};
   if (kept.ok() && session.state == Session::State::kOpen) {
     const SealedMemory::Holding holding = sealed_memory_.Hold(*kept, session.id);
-    const uint64_t bytes = session.buffers[index].bytes;
+    const uint64_t bytes = session.ranges[index].bytes;
     reply.buffer = AddBuffer(session, holding.allocation(), bytes, nullptr, holding);
     reply.allocation_bytes = holding.allocation().bytes;
     GiveUpBuffer(session, index);
@@ -274,6 +270,10 @@ void Server::FinishSeal(Session& session, uint32_t index,
 
 // Now, or with the last program that uses it.
 void Server::GiveUpBuffer(Session& session, uint32_t index) {
+  // Its next handle is another one: what the client still says with this one is not found.
+  uint16_t generation = (session.ranges[index].generation + 1) & kBufferGenerationMask;
+  if (generation == kernels::kSlotGeneration) generation = 0;
+  session.ranges[index] = {.generation = generation};
   if (session.buffers[index].programs > 0) {
     session.buffers[index].given_up = true;
   } else {

@@ -3,7 +3,7 @@
 #define CONCERT_DAEMON_SESSION_PROGRAM_MAKER_H_
 
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "daemon/device/device.h"
@@ -21,13 +21,13 @@ struct MadeProgram {
 };
 
 // Reads the request's memfd and checks all that it says, takes memory for the arena, for which the
-// account is charged as by AllocateOwn, and prepares the device. `buffers` are the session's. An
-// error leaves nothing; INVALID_ARGUMENT names the op, RESOURCE_EXHAUSTED what there is too little
-// of. Takes as long as Device::Prepare, on the same thread. REQUIRES: the request's counts are
-// within the protocol's bounds.
+// account is charged as by AllocateOwn, and prepares the device. `buffers` are the session's, which
+// nobody changes meanwhile. An error leaves nothing; INVALID_ARGUMENT names the op,
+// RESOURCE_EXHAUSTED what there is too little of. Takes as long as Device::Prepare, on the same
+// thread. REQUIRES: the request's counts are within the protocol's bounds.
 absl::StatusOr<MadeProgram> MakeProgram(Device& device, Account& account,
                                         const concert_create_program& request, int fd,
-                                        std::vector<kernels::BufferRange> buffers);
+                                        std::span<const kernels::BufferRange> buffers);
 
 }  // namespace concert::daemon
 

@@ -2,6 +2,9 @@
 #ifndef CONCERT_DAEMON_SESSION_PROGRAM_TEXT_H_
 #define CONCERT_DAEMON_SESSION_PROGRAM_TEXT_H_
 
+#include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/program/compile.h"
@@ -11,13 +14,21 @@ namespace concert::daemon {
 
 struct ProgramText {
   int gpu = 0;
-  std::vector<kernels::BufferRange> buffers;  // of the session, as they are at registration
   std::vector<concert_program_slot> slots;
   std::vector<concert_descriptor> ops;
+  // Those of the session that ops use, by index, as they were at registration. Not the session's
+  // table, which may be far larger than all else here.
+  std::vector<std::pair<uint32_t, kernels::BufferRange>> buffers;
 
-  // Valid as long as this.
-  kernels::ProgramSource source() const {
-    return {.gpu = gpu, .buffers = buffers, .slots = slots, .ops = ops};
+  // `table`: by index, at least those that ops use. Valid as long as both.
+  kernels::ProgramSource source(std::span<const kernels::BufferRange> table) const {
+    return {.gpu = gpu, .buffers = table, .slots = slots, .ops = ops};
+  }
+  // A table for `source`, with nothing in it but `buffers`.
+  std::vector<kernels::BufferRange> Table() const {
+    std::vector<kernels::BufferRange> table(buffers.empty() ? 0 : buffers.back().first + 1);
+    for (const auto& [index, range] : buffers) table[index] = range;
+    return table;
   }
 };
 

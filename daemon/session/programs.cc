@@ -61,21 +61,6 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
   return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
 }
 
-// As dispatchers have them.
-std::vector<kernels::BufferRange> RangesOf(const Session& session) {
-  std::vector<kernels::BufferRange> ranges;
-  for (const Session::Buffer& buffer : session.buffers) {
-    const bool there = buffer.used && buffer.releases_due == 0 && !buffer.given_up;
-    ranges.push_back({.address = buffer.allocation.address,
-                      .bytes = there ? buffer.bytes : 0,
-                      .gpu = buffer.allocation.gpu,
-                      .pool = buffer.allocation.pool,
-                      .sealed = buffer.sealed.has_value(),
-                      .generation = buffer.generation});
-  }
-  return ranges;
-}
-
 kernels::ProgramSummary SummaryOf(const kernels::Program& program,
                                   const policies::DeviceModel& device) {
   std::map<uint16_t, uint32_t> kinds;
@@ -116,9 +101,8 @@ void Server::HandleCreateProgram(Session& session, Packet& packet) {
   BeginErrand<absl::StatusOr<MadeProgram>>(
       session, packet,
       [&device = engine_.node().gpu(static_cast<int>(request.gpu)), &account = *session.account,
-       request, fd = packet.fds[0].get(), buffers = RangesOf(session)]() mutable {
-        return MakeProgram(device, account, request, fd, std::move(buffers));
-      },
+       request, fd = packet.fds[0].get(),
+       &buffers = session.ranges] { return MakeProgram(device, account, request, fd, buffers); },
       [this, &session](absl::StatusOr<MadeProgram> made) {
         FinishProgram(session, std::move(made));
       });

@@ -25,13 +25,24 @@ bool IsWorthIt(uint64_t shared_bytes, const kernels::Program& program) {
 // together are mostly in one.
 constexpr size_t kMostTried = 8;
 
-std::vector<kernels::PassMember> MembersOf(const auto& members) {
-  std::vector<kernels::PassMember> of_pass;
-  of_pass.reserve(members.size());
-  for (const auto& member : members)
-    of_pass.push_back({member.program.get(), member.text->source()});
-  return of_pass;
-}
+// Members for kernels, and the tables of buffers that their texts refer to.
+class PassMembers {
+ public:
+  explicit PassMembers(const auto& members) {
+    for (const auto& member : members) {
+      tables_.push_back(member.text->Table());
+      members_.push_back({member.program.get(), member.text->source(tables_.back())});
+    }
+  }
+  PassMembers(const PassMembers&) = delete;
+  PassMembers& operator=(const PassMembers&) = delete;
+
+  std::span<const kernels::PassMember> get() const { return members_; }
+
+ private:
+  std::vector<std::vector<kernels::BufferRange>> tables_;
+  std::vector<kernels::PassMember> members_;
+};
 
 }  // namespace
 
@@ -49,7 +60,7 @@ std::vector<Replicas::Count> Replicas::CountsOf(const Set& set) {
 // Whether a pass of both would be worth it. Who goes with one member of a set goes with all.
 bool Replicas::GoWell(const Member& one, const Member& other) {
   const absl::StatusOr<kernels::PassPlan> plan =
-      kernels::PlanPass(MembersOf(std::array{one, other}));
+      kernels::PlanPass(PassMembers(std::array{one, other}).get());
   return plan.ok() && IsWorthIt(plan->shared_bytes, *other.program);
 }
 
@@ -117,7 +128,8 @@ Replicas::Made Replicas::MakePass(const Joining& joining) const {
 
 absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> joined,
                                                         Account& account) const {
-  const std::vector<kernels::PassMember> members = MembersOf(joined);
+  const PassMembers made(joined);
+  const std::span<const kernels::PassMember> members = made.get();
   const size_t ops = members[0].source.ops.size() * members.size();
   if (ops > CONCERT_MAX_PROGRAM_OPS) {
     return absl::ResourceExhaustedError(

@@ -141,6 +141,7 @@ absl::Status Server::MakeMemory(Session& session, const concert_hello& hello) {
   session.timelines_registered = true;
   session.queues.resize(session.memory->layout().max_queues);
   session.buffers.resize(1);
+  session.ranges.resize(1);
   session.name = TextOf(hello.client_name);
   return absl::OkStatus();
 }

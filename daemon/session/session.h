@@ -51,8 +51,6 @@ struct Session {
   struct Buffer {
     Allocation allocation;
     std::optional<SealedMemory::Holding> sealed;  // whose allocation is above, and not its own
-    uint64_t bytes = 0;                           // that ops may use; none of a program's
-    uint16_t generation = 0;
     bool used = false;
     int releases_due = 0;  // dispatchers that have not answered kReleaseBuffer
     // A program's arena, whose handle is the program's.
@@ -77,6 +75,9 @@ struct Session {
   bool timelines_registered = false;
   std::vector<Queue> queues;    // by index
   std::vector<Buffer> buffers;  // by index; 0 is never used
+  // The same for ops, as dispatchers have it: of what the client has given up, and of programs, 0
+  // bytes. Changes with requests of the session only, so its errand may read it meanwhile.
+  std::vector<kernels::BufferRange> ranges;
   // Unused entries of `buffers`, the one that was given up longest ago first.
   std::deque<uint32_t> free_buffers;
   std::vector<std::pair<Membership, int>> memberships;  // and the rank's GPU

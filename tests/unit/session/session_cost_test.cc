@@ -1,6 +1,7 @@
 // What clients' requests cost the daemon in memory and copies. A program of its own because it
 // counts every allocation by replacing operator new.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "daemon/clock.h"
 #include "daemon/sched/engine.h"
@@ -19,12 +21,19 @@
 
 namespace {
 std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> live_bytes{0};
 
 void* CountedAlloc(size_t size, size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
+  live_bytes.fetch_add(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
   return memory;
+}
+
+void CountedFree(void* memory) {
+  live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
+  std::free(memory);
 }
 }  // namespace
 
@@ -33,12 +42,12 @@ void* operator new[](size_t size) { return CountedAlloc(size, __STDCPP_DEFAULT_N
 void* operator new(size_t size, std::align_val_t alignment) {
   return CountedAlloc(size, static_cast<size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { CountedFree(memory); }
+void operator delete(void* memory, size_t) noexcept { CountedFree(memory); }
+void operator delete[](void* memory) noexcept { CountedFree(memory); }
+void operator delete[](void* memory, size_t) noexcept { CountedFree(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { CountedFree(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { CountedFree(memory); }
 
 namespace concert::daemon {
 namespace {
@@ -67,13 +76,17 @@ class SessionCostTest : public testing::Test {
 
   std::string socket() const { return folder_ + "/concert.sock"; }
 
-  // Of one op, a copy from one buffer to the other.
+  // Of one op, which norms a row. Most of what a run reads is weights, so it may have replicas.
   static void Register(const RawClient& client, uint32_t from, uint32_t to) {
     concert_descriptor op{};
-    op.kind = CONCERT_OP_COPY;
-    op.body.copy.src.buffer = from;
-    op.body.copy.dst.buffer = to;
-    op.body.copy.bytes = 64;
+    op.kind = CONCERT_OP_RMS_NORM;
+    concert_rms_norm_body& norm = op.body.rms_norm;
+    norm.rows = 1, norm.columns = 32;
+    norm.x_stride = norm.out_stride = norm.columns;
+    norm.epsilon = 1e-6f;
+    norm.dtype = CONCERT_ABI_BF16;
+    norm.x.buffer = norm.weight.buffer = from;
+    norm.out.buffer = to;
     const concert_program_reply reply = client.CreateProgram({}, {&op, 1});
     ASSERT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
   }
@@ -101,6 +114,19 @@ TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
   EXPECT_EQ(server_->Sessions().at(0).programs.size(), size_t{kPrograms});
   // Other threads allocate now and then.
   EXPECT_LT(allocations_of_requests(), without + kRequests * kPrograms / 4);
+}
+
+TEST_F(SessionCostTest, AProgramKeepsNothingOfBuffersThatItDoesNotUse) {
+  constexpr int kBuffers = 4000, kPrograms = 16;
+  RawClient client(socket());
+  ASSERT_TRUE(client.Hello());
+  std::vector<uint32_t> buffers;
+  for (int i = 0; i < kBuffers; ++i) buffers.push_back(client.AllocateBuffer(64));
+  for (int i = 2; i < kBuffers; ++i)
+    EXPECT_EQ(client.ReleaseBuffer(buffers[i]), static_cast<uint32_t>(CONCERT_ABI_OK));
+  const int64_t before = live_bytes.load();
+  for (int i = 0; i < kPrograms; ++i) Register(client, buffers[0], buffers[1]);
+  EXPECT_LT(live_bytes.load() - before, kPrograms * kBuffers * 8);
 }
 
 }  // namespace
