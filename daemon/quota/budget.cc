@@ -10,6 +10,7 @@ constexpr bool RowsStandInTheOrderOfTheEnumerators() {
   return true;
 }
 static_assert(RowsStandInTheOrderOfTheEnumerators());
+static_assert(PerTurn(Work::kRequestsOfSession) <= PerTurn(Work::kRequests));
 static_assert(PerTurn(Work::kOpsOfRing) <= PerTurn(Work::kOps));
 
 }  // namespace

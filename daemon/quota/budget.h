@@ -16,6 +16,7 @@ namespace concert::daemon {
 enum class Work : uint8_t {
   // The control thread's.
   kConnections,
+  kRequestsOfSession,
   kRequests,
   kErrands,
   kEvents,
@@ -53,7 +54,9 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     // Fewer than a user may have (Resource::kConnections), so that a Hello that has come is read
     // before its socket is the oldest, however fast others of the user connect.
     {Work::kConnections, "connections accepted", "control", 16},
-    {Work::kRequests, "requests of a session", "control", 16},
+    {Work::kRequestsOfSession, "requests of a session", "control", 16},
+    // A refused one takes some 3 us.
+    {Work::kRequests, "requests in all", "control", 64},
     // One is begun at a time; so many are refused at once.
     {Work::kErrands, "requests begun that may take long, or refused", "control", 16},
     {Work::kEvents, "answers of dispatchers", "control", 256},

@@ -30,35 +30,54 @@ bool MayTakeLong(uint16_t request) {
 
 }  // namespace
 
+// It is not watched until its turn has come, so that sockets of others are not behind those of
+// sessions that wait.
 void Server::HandleReadable(Session& session) {
   if (session.state != Session::State::kOpen) return;
   // Of a session with an errand only the client's end is watched.
   if (session.awaits_errand || session.errand != nullptr) return Close(session, {});
-  for (uint32_t i = 0; i < PerTurn(Work::kRequests) && session.state == Session::State::kOpen;
-       ++i) {
-    // Nothing is received that has not been looked at: it may be one that takes long.
-    uint16_t type;
-    const Received next = NextType(session.socket.get(), type);
-    if (next == Received::kNothing) return;
-    if (next == Received::kOver) return Close(session, {});
-    if (MayTakeLong(type)) return AwaitErrand(session);
-    if (!HandleNext(session)) return;
+  request_turns_.Want(session.id, session.uid);
+}
+
+void Server::HandleRequests() {
+  for (uint32_t left = PerTurn(Work::kRequests); left > 0;) {
+    const std::optional<uint32_t> next = request_turns_.Next();
+    if (!next.has_value()) return;
+    Session& session = *sessions_.at(*next);  // Close forgets those that go
+    left -= HandleRequestsOf(session, std::min(left, PerTurn(Work::kRequestsOfSession)));
   }
 }
 
-// Whether there may be more.
-bool Server::HandleNext(Session& session) {
+// How many there were, at least 1: one that is not there takes as long as one that is refused.
+uint32_t Server::HandleRequestsOf(Session& session, uint32_t most) {
+  for (uint32_t i = 0; i < most; ++i) {
+    // Nothing is received that has not been looked at: it may be one that takes long.
+    uint16_t type;
+    const Received next = NextType(session.socket.get(), type);
+    if (next == Received::kNothing) {
+      WatchRequests(session, true);
+    } else if (next == Received::kOver) {
+      Close(session, {});
+    } else if (MayTakeLong(type)) {
+      AwaitErrand(session);
+    } else {
+      HandleNext(session);
+      if (session.state == Session::State::kOpen) continue;
+    }
+    return i + 1;
+  }
+  request_turns_.Want(session.id, session.uid);
+  return most;
+}
+
+void Server::HandleNext(Session& session) {
   const uint32_t id = session.id;
   Packet packet;
   const Received received = Receive(session.socket.get(), packet);
-  if (received == Received::kNothing) return false;
-  if (received == Received::kOver) {
-    Close(session, {});
-    return false;
-  }
+  if (received == Received::kNothing) return;
+  if (received == Received::kOver) return Close(session, {});
   HandlePacket(session, packet);
   CONCERT_CHECK(sessions_.contains(id));  // sessions end in EndSessions only
-  return true;
 }
 
 // The request stays in the socket, so that sessions which wait hold nothing.
@@ -81,7 +100,8 @@ void Server::BeginErrands() {
 }
 
 void Server::WatchRequests(const Session& session, bool watch) {
-  epoll_event event{.events = EPOLLRDHUP | (watch ? EPOLLIN : 0u), .data = {.u64 = session.id}};
+  epoll_event event{.events = EPOLLRDHUP | EPOLLONESHOT | (watch ? EPOLLIN : 0u),
+                    .data = {.u64 = session.id}};
   CONCERT_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, session.socket.get(), &event) == 0);
 }
 

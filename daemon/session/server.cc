@@ -119,8 +119,10 @@ void Server::Run() {
     const bool late = SendLate();
     engine_.control().PrepareSleep();
     const bool more = !engine_.control().empty() || !ending_.empty() ||
+                      request_turns_.anybody_waits() ||
                       (errand_turns_.anybody_waits() && !errands_.busy());
     HandleEvents(more ? 0 : late ? kLateMs : kTickMs, limit);
+    HandleRequests();
     errands_.Finish();
     BeginErrands();
     HandleControlEvents();

@@ -25,7 +25,6 @@
 #include "daemon/service/unix_socket.h"
 #include "daemon/session/communicators.h"
 #include "daemon/session/connections.h"
-#include "daemon/session/errand_turns.h"
 #include "daemon/session/errands.h"
 #include "daemon/session/packet.h"
 #include "daemon/session/program_maker.h"
@@ -33,6 +32,7 @@
 #include "daemon/session/sealed_memory.h"
 #include "daemon/session/session.h"
 #include "daemon/session/summaries.h"
+#include "daemon/session/user_turns.h"
 #include "daemon/session/wait_limit.h"
 #include "proto/ring/control_abi.h"
 
@@ -113,7 +113,9 @@ class Server {
 
   // Requests (requests.cc). Each reads a packet of its type, acts and replies.
   void HandleReadable(Session& session);
-  bool HandleNext(Session& session);
+  void HandleRequests();
+  uint32_t HandleRequestsOf(Session& session, uint32_t most);
+  void HandleNext(Session& session);
   void HandlePacket(Session& session, Packet& packet);
   bool HasRing(const Session& session, uint32_t gpu) const;
   void HandleCreateQueue(Session& session, const Packet& packet);
@@ -152,6 +154,7 @@ class Server {
   }
   void EndErrandBytes(Session& session, const absl::Status& status, concert_control_reply& reply,
                       size_t bytes, std::span<const int> fds);
+  // Until one event has come; with false only of the client's end.
   void WatchRequests(const Session& session, bool watch);
 
   // Buffers (buffers.cc).
@@ -221,7 +224,8 @@ class Server {
   Outbox<IssuerMessage> to_issuer_;
   Replicas replicas_;
   Summaries summaries_;
-  ErrandTurns errand_turns_;
+  // A session is in one of these at most, and its requests are not watched meanwhile.
+  UserTurns request_turns_, errand_turns_;
   uint32_t next_session_;
   int64_t next_forgetting_ns_ = 0;
 

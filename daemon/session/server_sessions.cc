@@ -121,7 +121,7 @@ absl::Status Server::MakeMemory(Session& session, const concert_hello& hello) {
     if (!session.event_fds.back())
       return absl::ResourceExhaustedError("the daemon is out of file descriptors");
   }
-  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = session.id}};
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data = {.u64 = session.id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, session.socket.get(), &event) != 0)
     return absl::ResourceExhaustedError("the daemon cannot watch one more socket");
   const uint64_t offered = CONCERT_OP_FEATURES | (engine_.node().gpu(0).info().backend == "cuda"
@@ -177,6 +177,7 @@ void Server::Close(Session& session, const Failure& why) {
     const auto [membership, gpu] = session.memberships.back();
     Leave(session, membership, gpu);
   }
+  request_turns_.Forget(session.id);
   errand_turns_.Forget(session.id);
   session.awaits_errand = false;
   session.releases_due = engine_.gpu_count() + (session.errand != nullptr ? 1 : 0);

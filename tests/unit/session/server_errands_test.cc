@@ -3,24 +3,19 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "daemon/clock.h"
-#include "daemon/sched/engine.h"
-#include "daemon/session/server.h"
-#include "daemon/telemetry/telemetry.h"
 #include "tests/bench/null_device.h"
 #include "tests/support/raw_client.h"
+#include "tests/unit/session/server_bed.h"
 
 namespace concert::daemon {
 namespace {
@@ -132,27 +127,9 @@ class LingeringSocket {
 
 class ServerErrandsTest : public testing::Test {
  protected:
-  ServerErrandsTest() {
-    char folder[] = "/tmp/concert-errands-XXXXXX";
-    CONCERT_CHECK(mkdtemp(folder) != nullptr);
-    folder_ = folder;
-    RecordRing* ring = telemetry_.AddRing(0);
-    EngineOptions options;
-    options.policy = "priority";
-    engine_ = Engine::Create(options, node_, std::span(&ring, 1)).value();
-    server_ = Server::Create({.socket_path = socket()}, *engine_).value();
-    engine_->Start();
-    server_->Start();
-  }
-  ~ServerErrandsTest() override {
-    server_.reset();
-    engine_.reset();
-    rmdir(folder_.c_str());
-  }
-
-  std::string socket() const { return folder_ + "/concert.sock"; }
+  std::string socket() const { return bed_.socket(); }
   Gate& gate() { return node_.gate; }
-  uint64_t used(Resource resource) const { return engine_->accounts().node().of(resource); }
+  uint64_t used(Resource resource) const { return bed_.engine().accounts().node().of(resource); }
   static bool HasAnswer(const RawClient& client) {
     pollfd answer{.fd = client.socket(), .events = POLLIN, .revents = 0};
     return poll(&answer, 1, 0) == 1;
@@ -164,9 +141,9 @@ class ServerErrandsTest : public testing::Test {
                                     kProgramOps, kMemberships}) {
       EXPECT_TRUE(Eventually([&] { return used(resource) == 0; })) << static_cast<int>(resource);
     }
-    EXPECT_EQ(server_->session_count(), 0u);
+    EXPECT_EQ(bed_.server().session_count(), 0u);
     EXPECT_EQ(node_.gpu(0).allocations, 0);
-    EXPECT_EQ(server_->sealed_bytes(0).held, 0u);
+    EXPECT_EQ(bed_.server().sealed_bytes(0).held, 0u);
   }
 
   static concert_seal_buffer SealOf(uint32_t buffer) {
@@ -196,11 +173,8 @@ class ServerErrandsTest : public testing::Test {
     return client.CreateProgram(slots, {&op, 1});
   }
 
-  std::string folder_;
   GatedNode node_;
-  Telemetry telemetry_{[] { return NowNs(); }};
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Server> server_;
+  ServerBed bed_{node_};
 };
 
 TEST_F(ServerErrandsTest, OthersConnectAndWorkMeanwhile) {
@@ -269,7 +243,7 @@ TEST_F(ServerErrandsTest, ASessionThatEndsMeanwhileLeavesNothing) {
     ASSERT_TRUE(gate().Await());
     shutdown(client.socket(), SHUT_RDWR);
     asks.join();
-    ASSERT_TRUE(Eventually([&] { return server_->Sessions().at(0).closing; }));
+    ASSERT_TRUE(Eventually([&] { return bed_.server().Sessions().at(0).closing; }));
     RawClient other(socket());
     EXPECT_TRUE(other.Hello());
     EXPECT_GT(node_.gpu(0).allocations, 0);  // what the errand uses
@@ -291,7 +265,7 @@ TEST_F(ServerErrandsTest, WhoWaitsForATurnMayLeave) {
   ASSERT_TRUE(leaves.Send(allocate));
   ASSERT_TRUE(stays.Send(allocate));
   leaves.Disconnect();
-  ASSERT_TRUE(Eventually([&] { return server_->session_count() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return bed_.server().session_count() == 2; }));
   EXPECT_FALSE(HasAnswer(stays));
   gate().Open();
   EXPECT_FALSE(slow.Receive().empty());
@@ -327,7 +301,7 @@ TEST_F(ServerErrandsTest, FdsThatTakeLongToCloseKeepNobodyWaiting) {
         EXPECT_TRUE(other.Hello());
       } else {
         client.Disconnect();
-        EXPECT_TRUE(Eventually([&] { return server_->Sessions().at(0).closing; }));
+        EXPECT_TRUE(Eventually([&] { return bed_.server().Sessions().at(0).closing; }));
         EXPECT_TRUE(other.Hello());
         gate().Open();
       }
@@ -349,7 +323,7 @@ TEST_F(ServerErrandsTest, ARankThatLeavesWhileTheLastOneJoinsIsMissedAtOnce) {
   std::jthread joins([&] { communicator = last.Join("pair", 1, 2); });
   ASSERT_TRUE(gate().Await());
   first.Disconnect();
-  ASSERT_TRUE(Eventually([&] { return server_->session_count() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return bed_.server().session_count() == 1; }));
   gate().Open();
   joins.join();
   ASSERT_NE(communicator, 0u);
@@ -379,11 +353,11 @@ TEST_F(ServerErrandsTest, AReplicaMayLeaveWhileItsPassIsMade) {
   std::jthread registers([&] { reply = Register(second, weights); });
   ASSERT_TRUE(gate().Await());
   first.Disconnect();
-  ASSERT_TRUE(Eventually([&] { return server_->session_count() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return bed_.server().session_count() == 1; }));
   gate().Open();
   registers.join();
   ASSERT_EQ(status_of(reply), static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
-  EXPECT_EQ(server_->Sessions().at(0).programs.at(0).replicas, 1u);
+  EXPECT_EQ(bed_.server().Sessions().at(0).programs.at(0).replicas, 1u);
   second.Disconnect();
   ExpectNothingLeft();
 }
@@ -396,7 +370,7 @@ TEST_F(ServerErrandsTest, ReplicasAreUnitedBeforeTheAnswer) {
         Register(*client, Seal(*client, client->AllocateBuffer(kWeightBytes)));
     ASSERT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
   }
-  for (const SessionSummary& session : server_->Sessions())
+  for (const SessionSummary& session : bed_.server().Sessions())
     EXPECT_EQ(session.programs.at(0).replicas, 2u);
   first.Disconnect(), second.Disconnect();
   ExpectNothingLeft();

@@ -2,22 +2,16 @@
 // counts every allocation by replacing operator new.
 #include <gtest/gtest.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <new>
-#include <string>
 #include <vector>
 
-#include "daemon/clock.h"
-#include "daemon/sched/engine.h"
-#include "daemon/session/server.h"
-#include "daemon/telemetry/telemetry.h"
 #include "tests/support/raw_client.h"
 #include "tests/unit/sched/null_node.h"
+#include "tests/unit/session/server_bed.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -56,26 +50,6 @@ using concert::test::RawClient;
 
 class SessionCostTest : public testing::Test {
  protected:
-  SessionCostTest() {
-    char folder[] = "/tmp/concert-cost-XXXXXX";
-    CONCERT_CHECK(mkdtemp(folder) != nullptr);
-    folder_ = folder;
-    RecordRing* ring = telemetry_.AddRing(0);
-    EngineOptions options;
-    options.policy = "priority";
-    engine_ = Engine::Create(options, node_, std::span(&ring, 1)).value();
-    server_ = Server::Create({.socket_path = socket()}, *engine_).value();
-    engine_->Start();
-    server_->Start();
-  }
-  ~SessionCostTest() override {
-    server_.reset();
-    engine_.reset();
-    rmdir(folder_.c_str());
-  }
-
-  std::string socket() const { return folder_ + "/concert.sock"; }
-
   // Of one op, which norms a row. Most of what a run reads is weights, so it may have replicas.
   static void Register(const RawClient& client, uint32_t from, uint32_t to) {
     concert_descriptor op{};
@@ -91,16 +65,13 @@ class SessionCostTest : public testing::Test {
     ASSERT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
   }
 
-  std::string folder_;
   NullNode node_{1};
-  Telemetry telemetry_{[] { return NowNs(); }};
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Server> server_;
+  ServerBed bed_{node_};
 };
 
 TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
   constexpr int kPrograms = 100, kRequests = 100;
-  RawClient client(socket());
+  RawClient client(bed_.socket());
   ASSERT_TRUE(client.Hello());
   const auto allocations_of_requests = [&] {
     const int64_t before = allocations.load();
@@ -111,14 +82,14 @@ TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
   const int64_t without = allocations_of_requests();
   const uint32_t from = client.AllocateBuffer(64), to = client.AllocateBuffer(64);
   for (int i = 0; i < kPrograms; ++i) Register(client, from, to);
-  EXPECT_EQ(server_->Sessions().at(0).programs.size(), size_t{kPrograms});
+  EXPECT_EQ(bed_.server().Sessions().at(0).programs.size(), size_t{kPrograms});
   // Other threads allocate now and then.
   EXPECT_LT(allocations_of_requests(), without + kRequests * kPrograms / 4);
 }
 
 TEST_F(SessionCostTest, AProgramKeepsNothingOfBuffersThatItDoesNotUse) {
   constexpr int kBuffers = 4000, kPrograms = 16;
-  RawClient client(socket());
+  RawClient client(bed_.socket());
   ASSERT_TRUE(client.Hello());
   std::vector<uint32_t> buffers;
   for (int i = 0; i < kBuffers; ++i) buffers.push_back(client.AllocateBuffer(64));

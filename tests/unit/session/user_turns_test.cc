@@ -1,4 +1,4 @@
-#include "daemon/session/errand_turns.h"
+#include "daemon/session/user_turns.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 namespace concert::daemon {
 namespace {
 
-TEST(ErrandTurnsTest, NobodyHasATurnWhoDoesNotWaitForOne) {
-  ErrandTurns turns;
+TEST(UserTurnsTest, NobodyHasATurnWhoDoesNotWaitForOne) {
+  UserTurns turns;
   EXPECT_EQ(turns.Next(), std::nullopt);
   turns.Want(1, 1000);
   turns.Want(2, 1001);
@@ -21,8 +21,8 @@ TEST(ErrandTurnsTest, NobodyHasATurnWhoDoesNotWaitForOne) {
   EXPECT_EQ(turns.Next(), std::nullopt);
 }
 
-TEST(ErrandTurnsTest, AUserWithManySessionsHasNoMoreTurns) {
-  ErrandTurns turns;
+TEST(UserTurnsTest, AUserWithManySessionsHasNoMoreTurns) {
+  UserTurns turns;
   std::map<uint32_t, int> had;
   for (uint32_t session = 1; session <= 100; ++session) turns.Want(session, 1001);
   turns.Want(101, 1000);
@@ -35,13 +35,24 @@ TEST(ErrandTurnsTest, AUserWithManySessionsHasNoMoreTurns) {
   for (uint32_t session = 1; session <= 100; ++session) EXPECT_EQ(had[session], 1) << session;
 }
 
-TEST(ErrandTurnsTest, WhoHadATurnIsForgotten) {
-  ErrandTurns turns;
-  for (uint32_t session = 1; session <= 10 * ErrandTurns::kRemembered; ++session) {
-    turns.Want(session, session);
-    turns.Next();
-  }
-  EXPECT_EQ(turns.remembered(), 2 * ErrandTurns::kRemembered);
+TEST(UserTurnsTest, SessionsOfAUserHaveTurnsInTheOrderInWhichTheyWait) {
+  UserTurns turns;
+  for (const uint32_t session : {7, 3, 5, 4}) turns.Want(session, 1000);
+  turns.Forget(5);
+  EXPECT_EQ(turns.Next(), 7u);
+  turns.Want(7, 1000);
+  for (const uint32_t session : {3, 4, 7}) EXPECT_EQ(turns.Next(), session);
+  EXPECT_FALSE(turns.anybody_waits());
+}
+
+TEST(UserTurnsTest, AUserWhoComesAnewIsBehindThoseWhoWait) {
+  UserTurns turns;
+  turns.Want(1, 1000);
+  turns.Want(2, 1001);
+  turns.Want(3, 1002);
+  turns.Forget(1);
+  turns.Want(1, 1000);
+  for (const uint32_t session : {2, 3, 1}) EXPECT_EQ(turns.Next(), session);
 }
 
 }  // namespace
