@@ -23,7 +23,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
                  ? std::make_unique<Races>(pool_, options.max_ops, options.max_queues)
                  : nullptr) {
   finished_.reserve(options.max_ops);
-  candidates_.reserve(2 * policies::kMaxReady * (kReadyCollective + 1));
+  candidates_.reserve(kMaxCandidatesOfList * (kReadyCollective + 1));
   snapshot_ready_.reserve(policies::kMaxReady);
   snapshot_running_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;

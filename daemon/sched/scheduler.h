@@ -173,6 +173,8 @@ class Scheduler {
   bool parts_stalled() const { return lists_[kStalled].first != kNone; }
   // Queues examined so far, for tests.
   uint64_t examined() const { return examined_; }
+  // Queues and ops that decisions have looked at so far, for tests.
+  uint64_t looked_at() const { return looked_at_; }
   // Queues that are not reclaimed.
   uint32_t queue_count() const {
     return static_cast<uint32_t>(queues_.size() - free_queues_.size());
@@ -189,12 +191,17 @@ class Scheduler {
   bool has_records() const { return ledger_.plans().has_records(); }
 
  private:
-  // Lists of queues whose front is ready: GEMMs and copies by priority, then collectives; and
-  // collectives that may be offered once their user's quota allows.
-  static constexpr uint8_t kReadyCollective = policies::kPriorityCount;
+  // Lists of queues whose front is ready: by priority those of one step, as GEMMs and copies, then
+  // by priority those of many, as programs, which are looked for alone where a class has no room;
+  // then collectives; and collectives that may be offered once their user's quota allows.
+  static constexpr uint8_t kReadyOfManySteps = policies::kPriorityCount;
+  static constexpr uint8_t kReadyCollective = 2 * policies::kPriorityCount;
   static constexpr uint8_t kStalled = kReadyCollective + 1;
   static constexpr uint8_t kListCount = kStalled + 1;
   static constexpr uint8_t kNoList = kListCount;
+  // Queues of a list that a decision looks at: more than a snapshot holds, so that the least served
+  // of many come first. Ranking them takes some 10 us.
+  static constexpr int kMaxCandidatesOfList = 2 * policies::kMaxReady;
 
   struct Queue {
     bool used = false;
@@ -289,8 +296,8 @@ class Scheduler {
   // Deciding (scheduler_decide.cc).
   bool HasRoom(Time now, policies::Priority priority, bool more_expected) const;
   bool MoreExpected() const;
-  enum class Wanted : uint8_t { kAll, kOfManySteps };
-  void AddCandidates(uint8_t list, int limit, Wanted wanted);
+  static uint8_t ReadyList(policies::Priority priority, const policies::Work& work);
+  void AddCandidates(uint8_t list, int limit);
   void RankCandidates(Time now);
   uint16_t ExpectedSms(const OpSlot& slot, const policies::Beside& beside);
   void ListRunning(Time now);
@@ -343,6 +350,7 @@ class Scheduler {
   const std::unique_ptr<Races> races_;
   uint64_t admissions_ = 0;
   uint64_t examined_ = 0;
+  uint64_t looked_at_ = 0;
   // What is left of this step.
   int examinations_left_ = 0, completions_left_ = 0;
   bool planned_ = false;  // the policy has made a plan since its last Reclaim

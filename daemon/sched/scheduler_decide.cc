@@ -22,10 +22,6 @@ using policies::RunsOn;
 // with an exact comparison.
 constexpr int64_t kFairnessQuantumNs = 50'000;
 
-// Ready ops of a list that a decision ranks: more than a snapshot holds, so that the least served
-// of many come first. Ranking them takes some 10 us.
-constexpr int kMaxCandidatesOfList = 2 * policies::kMaxReady;
-
 // By how much of itself what runs may be over earlier than predicted. Waiting for more saves a
 // launch's start and end, a few microseconds: of a launch that takes longer than kLongNs that is
 // less than a late successor costs, and a quarter of what is beyond covers predictions that are a
@@ -35,7 +31,7 @@ constexpr Time MarginNs(Time running_ns, bool more_expected) {
   return more_expected ? std::max<Time>(0, running_ns - kLongNs) / 4 : running_ns / 2;
 }
 
-// Ops behind which no more are looked for that may run beside a collective: some 5 us.
+// Ops looked at for what may run beside a collective: some 5 us.
 constexpr int kMaxBeside = 256;
 
 }  // namespace
@@ -71,16 +67,18 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
   return queue.last_launched == kNone ? policies::kNoLane : ledger_.LaneBehind(queue.last_launched);
 }
 
-// What has many steps, as a program, waits for no company: it is a launch of its own, and beside
-// others it fills what each of its steps leaves.
-//
+uint8_t Scheduler::ReadyList(policies::Priority priority, const policies::Work& work) {
+  const int of_class = static_cast<int>(priority) + 1;
+  return static_cast<uint8_t>(work.steps == 1 ? of_class : kReadyOfManySteps + of_class);
+}
+
 // Appends what is on the list, oldest first, as far as there is room: the rest has its turn when
 // those before it are launched.
-void Scheduler::AddCandidates(uint8_t list, int limit, Wanted wanted) {
+void Scheduler::AddCandidates(uint8_t list, int limit) {
   for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
+    ++looked_at_;
     const Queue& queue = queues_[id];
     OpSlot& slot = pool_[queue.front];
-    if (wanted == Wanted::kOfManySteps && slot.op.work.steps == 1) continue;
     if (!JoinsPass(queue, slot) && limit-- <= 0) return;
     candidates_.push_back({.priority = static_cast<int8_t>(queue.priority),
                            .ahead = shares_[queue.share].served_ns,
@@ -97,19 +95,22 @@ void Scheduler::RankCandidates(Time now) {
   ++decision_;
   passes_seen_ = false;
   const bool more_expected = MoreExpected();
-  for (int list = policies::kPriorityCount - 1; list >= 0; --list) {
-    if (lists_[list].first == kNone) continue;
+  for (uint8_t list = kReadyOfManySteps; list-- > 0;) {
+    const auto of_many_steps = static_cast<uint8_t>(kReadyOfManySteps + list);
+    if (lists_[list].first == kNone && lists_[of_many_steps].first == kNone) continue;
     const auto priority = static_cast<policies::Priority>(list - 1);
     if (HasRoom(now, priority, more_expected)) {
-      AddCandidates(static_cast<uint8_t>(list), kMaxCandidatesOfList, Wanted::kAll);
+      AddCandidates(list, kMaxCandidatesOfList);
+      AddCandidates(of_many_steps, kMaxCandidatesOfList);
     } else if (ledger_.plans().compute_plans() < PlanBook::kMaxComputePlans) {
-      AddCandidates(static_cast<uint8_t>(list), ledger_.IdleLanes(priority), Wanted::kOfManySteps);
+      // What has many steps, as a program, waits for no company: it is a launch of its own, and
+      // beside others it fills what each of its steps leaves.
+      AddCandidates(of_many_steps, ledger_.IdleLanes(priority));
     }
   }
   AddCandidates(
       kReadyCollective,
-      std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()),
-      Wanted::kAll);
+      std::min(kMaxCandidatesOfList, PlanBook::kMaxCollectives - ledger_.plans().collectives()));
   HoldBackForPasses(now);
   std::array<int64_t, policies::kPriorityCount> least_served;
   least_served.fill(std::numeric_limits<int64_t>::max());
@@ -138,9 +139,10 @@ policies::Beside Scheduler::GemmsBeside(Time now) {
   for (uint8_t list = 0; list < kReadyCollective; ++list) {
     for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
       for (OpId op = queues_[id].front; op != kNone; op = pool_[op].next) {
+        if (left-- == 0) return beside;
+        ++looked_at_;
         const OpSlot& slot = pool_[op];
         if (slot.op.work.runs_on != RunsOn::kSms) break;
-        if (left-- == 0) return beside;
         beside.Add(gemm_times_.Of(slot.op.work, slot.work_hash,
                                   [&] { return policies::GemmTimesOf(device_, slot.op.work); }));
       }

@@ -52,7 +52,7 @@ void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
   if (slot.state != OpState::kReady) slot.ready_at = now;
   slot.state = OpState::kReady;
   if (slot.op.work.runs_on != policies::RunsOn::kLinks) {
-    PutOn(static_cast<uint8_t>(static_cast<int>(queue.priority) + 1), id);
+    PutOn(ReadyList(queue.priority, slot.op.work), id);
   } else {
     PutOn(ChargePart(queue, slot) ? kReadyCollective : kStalled, id);
   }

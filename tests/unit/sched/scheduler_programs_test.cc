@@ -45,6 +45,13 @@ class ProgramsTest : public SchedulerTest {
 
   OpId SubmitProgram(Priority priority = Priority::kNormal) { return SubmitOf(100, priority); }
   OpId SubmitGemm() { return SubmitOf(1, Priority::kNormal); }
+  OpId SubmitCopy() { return SubmitOf(1, Priority::kNormal, RunsOn::kCopyEngine); }
+  // `submit` so often, all of which the scheduler has examined.
+  template <typename Submit>
+  void Fill(int ops, Submit submit) {
+    for (int i = 0; i < ops; ++i) submit();
+    while (scheduler_.ready_count() < static_cast<uint32_t>(ops)) Step();
+  }
   void End(OpId op) { Finish(queue_of_.at(op), 1); }
 
   std::set<Lane> LanesTaken() const {
@@ -70,10 +77,10 @@ class ProgramsTest : public SchedulerTest {
   }
 
  private:
-  OpId SubmitOf(uint32_t steps, Priority priority) {
+  OpId SubmitOf(uint32_t steps, Priority priority, RunsOn runs_on = RunsOn::kSms) {
     const QueueId queue = AddQueue(++sessions_, priority);
     steps_ = steps;
-    const OpId op = Submit(queue);
+    const OpId op = Submit(queue, {}, runs_on);
     queue_of_[op] = queue;
     return op;
   }
@@ -126,6 +133,26 @@ TEST_F(ProgramsTest, AProgramIsLaunchedBesideALongGemm) {
   const OpId program = SubmitProgram();
   Step();
   EXPECT_THAT(launched_, ElementsAre(running, program));
+}
+
+TEST_F(ProgramsTest, WhatIsHeldBackIsNotLookedAt) {
+  const OpId running = SubmitGemm();
+  Step();
+  Fill(2'000, [&] { SubmitGemm(); });
+  const uint64_t before = scheduler_.looked_at();
+  const OpId program = SubmitProgram();
+  Step();
+  EXPECT_THAT(launched_, ElementsAre(running, program));
+  EXPECT_LE(scheduler_.looked_at() - before, 4u);
+}
+
+TEST_F(ProgramsTest, CopiesWithoutEndDoNotHoldUpWhoAsksForGemmsBeside) {
+  SubmitGemm();
+  Step();
+  Fill(2'000, [&] { SubmitCopy(); });
+  const uint64_t before = scheduler_.looked_at();
+  scheduler_.GemmsBeside(now_);
+  EXPECT_LE(scheduler_.looked_at() - before, 256u);
 }
 
 }  // namespace
