@@ -24,6 +24,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, const policies::DeviceMode
                  : nullptr) {
   finished_.reserve(options.max_ops);
   candidates_.reserve(kMaxCandidatesOfList * (kReadyCollective + 1));
+  companions_.reserve(policies::kMaxReady);
   snapshot_ready_.reserve(policies::kMaxReady);
   snapshot_running_.reserve(policies::kMaxReady);
   snapshot_.device = &device_;

@@ -75,7 +75,9 @@ uint8_t Scheduler::ReadyList(policies::Priority priority, const policies::Work& 
 // Appends what is on the list, oldest first, as far as there is room: the rest has its turn when
 // those before it are launched.
 void Scheduler::AddCandidates(uint8_t list, int limit) {
-  for (QueueId id = lists_[list].first; id != kNone; id = queues_[id].next) {
+  int looks_left = kMaxCandidatesOfList;  // joining a pass needs no room, but takes time
+  for (QueueId id = lists_[list].first; id != kNone && looks_left > 0; id = queues_[id].next) {
+    --looks_left;
     ++looked_at_;
     const Queue& queue = queues_[id];
     OpSlot& slot = pool_[queue.front];

@@ -100,6 +100,22 @@ TEST_F(PassesTest, WhatComesMeanwhileGoesTogetherBehindWhatRuns) {
   EXPECT_EQ(ArgsOf(b).pass, &pass_);
 }
 
+// A decision looks at so many at most, however many are ready.
+TEST_F(PassesTest, RunsWithoutEndOfAPassCostADecisionABoundedNumberOfLooks) {
+  SubmitRun(0);
+  StepAll();
+  constexpr uint32_t kRuns = 4'000;
+  for (uint32_t i = 0; i < kRuns; ++i) SubmitRun(AddQueue(/*session=*/2), 1);
+  while (scheduler_.ready_count() < kRuns) Step();
+  const uint64_t before = scheduler_.looked_at();
+  Step();
+  EXPECT_LE(scheduler_.looked_at() - before, 2u * policies::kMaxReady);
+  TakeLaunched();
+  End(0, 1);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), testing::SizeIs(1));
+}
+
 // Nobody is left for whom it could wait.
 TEST_F(PassesTest, ThoseThatFollowAllOfAPassGoBehindItAtOnce) {
   const OpId a = SubmitRun(0), b = SubmitRun(1);
