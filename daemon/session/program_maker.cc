@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -14,6 +15,10 @@
 
 namespace concert::daemon {
 namespace {
+
+// A run holds the GPU as one op, where a higher class would come in between its ops one by one;
+// this is the time of a few large GEMMs.
+constexpr double kLongestBatchUs = 1'000;
 
 template <typename T>
 bool ReadWhole(int fd, uint64_t offset, std::vector<T>& to) {
@@ -44,6 +49,36 @@ absl::StatusOr<ProgramText> ReadText(const concert_create_program& request, int 
   return text;
 }
 
+kernels::ProgramSummary SummaryOf(const kernels::Program& program,
+                                  const policies::DeviceModel& device) {
+  std::map<uint16_t, uint32_t> kinds;
+  for (const kernels::Op& op : program.ops) ++kinds[op.kind];
+  std::vector<kernels::EngineTimes> engines = kernels::TimesOf(device, program);
+  const double predicted_us = engines.front().predicted_us;
+  return {.handle = 0,
+          .gpu = program.gpu,
+          .op_count = static_cast<uint32_t>(program.ops.size()),
+          .bindings = static_cast<uint32_t>(program.bindings.size()),
+          .kinds = {kinds.begin(), kinds.end()},
+          .arena_bytes = program.arena.end - program.arena.begin,
+          .slot_bytes = program.slot_bytes,
+          .predicted_us = predicted_us,
+          .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(std::move(engines)),
+          .why_no_step = program.why_no_step};
+}
+
+// When a batch is better off as single ops while other queues are at work: where launches can carry
+// its ops together with theirs, but for what the step kernel runs beside other programs, and where
+// others would have to wait for long.
+uint32_t FlagsOfBatch(const kernels::Program& program, double predicted_us) {
+  if (predicted_us > kLongestBatchUs) return CONCERT_PROGRAM_WHILE_ALONE;
+  const bool goes_with_others = std::all_of(program.ops.begin(), program.ops.end(),
+                                            [](const kernels::Op& op) { return op.work.chains(); });
+  if (!goes_with_others) return 0;
+  const bool has_step = program.why_no_step.empty();
+  return CONCERT_PROGRAM_WHILE_ALONE | (has_step ? CONCERT_PROGRAM_BESIDE_RUNS : 0);
+}
+
 }  // namespace
 
 absl::StatusOr<MadeProgram> MakeProgram(Device& device, Account& account,
@@ -65,13 +100,20 @@ absl::StatusOr<MadeProgram> MakeProgram(Device& device, Account& account,
   (*program)->workspace = {end, end + workspace_bytes};
   if (absl::Status status = device.Prepare(**program); !status.ok()) return status;
   kernels::SetRunTime(device.info().model, **program);
-  text->buffers.reserve((*program)->buffers.size());
-  for (const uint32_t index : (*program)->buffers)
-    text->buffers.emplace_back(index, buffers[index]);
+  MadeProgram made{.program = *std::move(program), .arena = *arena};
+  made.summary = SummaryOf(*made.program, device.info().model);
+  made.summary.of_batch = IsOfBatch(request);
+  if (made.summary.of_batch) {
+    // Without slots runs have nothing that could lie one below the other.
+    made.batch_flags = FlagsOfBatch(*made.program, made.summary.predicted_us);
+  } else {
+    text->buffers.reserve(made.program->buffers.size());
+    for (const uint32_t index : made.program->buffers)
+      text->buffers.emplace_back(index, buffers[index]);
+    made.for_replicas = Replicas::LikenessOf(*made.program, *std::move(text));
+  }
   std::move(give_back).Cancel();
-  return MadeProgram{.text = std::make_shared<const ProgramText>(*std::move(text)),
-                     .program = *std::move(program),
-                     .arena = *arena};
+  return made;
 }
 
 }  // namespace concert::daemon

@@ -2,23 +2,33 @@
 #ifndef CONCERT_DAEMON_SESSION_PROGRAM_MAKER_H_
 #define CONCERT_DAEMON_SESSION_PROGRAM_MAKER_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
 #include "daemon/device/device.h"
 #include "daemon/quota/account.h"
-#include "daemon/session/program_text.h"
+#include "daemon/session/replicas.h"
 #include "kernels/program/program.h"
 #include "proto/ring/control_abi.h"
 
 namespace concert::daemon {
 
+// With all that takes the longer the more ops it has, so that the control thread needs none of
+// that.
 struct MadeProgram {
-  std::shared_ptr<const ProgramText> text;  // that it was made of
   std::shared_ptr<kernels::Program> program;
-  Allocation arena;  // its own; to be given to FreeOwn
+  Allocation arena;                 // its own; to be given to FreeOwn
+  kernels::ProgramSummary summary;  // but for its handle
+  uint32_t batch_flags = 0;         // of one that is a batch, concert_program_reply::flags
+  std::optional<Replicas::Likeness> for_replicas;  // of one that may have some
 };
+
+inline bool IsOfBatch(const concert_create_program& request) {
+  return (request.flags & CONCERT_PROGRAM_OF_BATCH) != 0;
+}
 
 // Reads the request's memfd and checks all that it says, takes memory for the arena, for which the
 // account is charged as by AllocateOwn, and prepares the device. `buffers` are the session's, which

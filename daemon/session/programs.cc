@@ -1,14 +1,12 @@
 // Programs: registered here, run by dispatchers, and let go of as buffers are.
 #include <algorithm>
 #include <array>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/check.h"
 #include "daemon/session/own_memory.h"
 #include "daemon/session/server.h"
-#include "kernels/program/program_times.h"
 
 namespace concert::daemon {
 
@@ -18,16 +16,8 @@ namespace {
 // of batches, a few for each GPU, leave the client's own their room.
 constexpr size_t kMaxProgramsOfSession = 256, kMaxBatchProgramsOfSession = 128;
 
-// A run holds the GPU as one op, where a higher class would come in between its ops one by one;
-// this is the time of a few large GEMMs.
-constexpr double kLongestBatchUs = 1'000;
-
 std::array<Charge, 2> ChargesOfProgram(uint32_t op_count) {
   return {{{Resource::kProgramOps, op_count}, {Resource::kBuffers}}};
-}
-
-bool IsOfBatch(const concert_create_program& request) {
-  return (request.flags & CONCERT_PROGRAM_OF_BATCH) != 0;
 }
 
 absl::Status CheckCounts(const Session& session, const concert_create_program& request) {
@@ -59,36 +49,6 @@ absl::Status CheckCounts(const Session& session, const concert_create_program& r
   }
   const uint64_t bytes = request.op_count * (sizeof(kernels::Op) + sizeof(concert_descriptor));
   return MemoryReserve::Allows(bytes) ? absl::OkStatus() : OutOfMemory();
-}
-
-kernels::ProgramSummary SummaryOf(const kernels::Program& program,
-                                  const policies::DeviceModel& device) {
-  std::map<uint16_t, uint32_t> kinds;
-  for (const kernels::Op& op : program.ops) ++kinds[op.kind];
-  std::vector<kernels::EngineTimes> engines = kernels::TimesOf(device, program);
-  const double predicted_us = engines.front().predicted_us;
-  return {.handle = 0,
-          .gpu = program.gpu,
-          .op_count = static_cast<uint32_t>(program.ops.size()),
-          .bindings = static_cast<uint32_t>(program.bindings.size()),
-          .kinds = {kinds.begin(), kinds.end()},
-          .arena_bytes = program.arena.end - program.arena.begin,
-          .slot_bytes = program.slot_bytes,
-          .predicted_us = predicted_us,
-          .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(std::move(engines)),
-          .why_no_step = program.why_no_step};
-}
-
-// When a batch is better off as single ops while other queues are at work: where launches can carry
-// its ops together with theirs, but for what the step kernel runs beside other programs, and where
-// others would have to wait for long.
-uint32_t FlagsOfBatch(const kernels::Program& program, double predicted_us) {
-  if (predicted_us > kLongestBatchUs) return CONCERT_PROGRAM_WHILE_ALONE;
-  const bool goes_with_others = std::all_of(program.ops.begin(), program.ops.end(),
-                                            [](const kernels::Op& op) { return op.work.chains(); });
-  if (!goes_with_others) return 0;
-  const bool has_step = program.why_no_step.empty();
-  return CONCERT_PROGRAM_WHILE_ALONE | (has_step ? CONCERT_PROGRAM_BESIDE_RUNS : 0);
 }
 
 }  // namespace
@@ -129,22 +89,19 @@ void Server::FinishProgram(Session& session, absl::StatusOr<MadeProgram> made) {
     session.account->ReleaseAll(ChargesOfProgram(request.op_count));  // its entry stays
     return EndErrand(session, made.status(), reply);
   }
-  const kernels::Program& program = *made->program;
-  for (const uint32_t buffer : program.buffers) ++session.buffers[buffer].programs;
-  kernels::ProgramSummary summary =
-      SummaryOf(program, engine_.node().gpu(program.gpu).info().model);
-  summary.of_batch = IsOfBatch(request);
-  if (summary.of_batch) reply.flags = FlagsOfBatch(program, summary.predicted_us);
+  for (const uint32_t buffer : made->program->buffers) ++session.buffers[buffer].programs;
+  reply.flags = made->batch_flags;
   reply.arena_bytes = made->arena.bytes;
   // Without bytes: no operand can be in it.
-  reply.program = summary.handle = AddBuffer(session, made->arena, 0, made->program);
+  reply.program = made->summary.handle = AddBuffer(session, made->arena, 0, made->program);
   const uint32_t index = reply.program & kBufferIndexMask;
-  (summary.of_batch ? session.batch_programs : session.programs).insert(index);
-  summaries_.AddProgram(session.id, index, std::move(summary));
-  // Without slots runs have nothing that could lie one below the other.
+  (made->summary.of_batch ? session.batch_programs : session.programs).insert(index);
+  summaries_.AddProgram(session.id, index, std::move(made->summary));
   std::optional<Replicas::Joining> joining;
-  if (!IsOfBatch(request))
-    joining = replicas_.Join(made->program, made->text, session.id, index, *session.account);
+  if (made->for_replicas) {
+    joining = replicas_.Join(made->program, *std::move(made->for_replicas), session.id, index,
+                             *session.account);
+  }
   if (!joining) return EndErrand(session, absl::OkStatus(), reply);
   UniteReplicas(session, *joining, reply);
 }

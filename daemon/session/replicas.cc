@@ -64,19 +64,24 @@ bool Replicas::GoWell(const Member& one, const Member& other) {
   return plan.ok() && IsWorthIt(plan->shared_bytes, *other.program);
 }
 
+std::optional<Replicas::Likeness> Replicas::LikenessOf(const kernels::Program& program,
+                                                       ProgramText text) {
+  if (!IsWorthIt(kernels::MostShared(program), program)) return std::nullopt;
+  return Likeness{kernels::HashForPass(program),
+                  std::make_shared<const ProgramText>(std::move(text))};
+}
+
 std::optional<Replicas::Joining> Replicas::Join(std::shared_ptr<const kernels::Program> program,
-                                                std::shared_ptr<const ProgramText> text,
-                                                uint32_t session, uint32_t index,
+                                                Likeness likeness, uint32_t session, uint32_t index,
                                                 Account& account) {
-  if (!IsWorthIt(kernels::MostShared(*program), *program)) return std::nullopt;
   Joining joining;
-  joining.look_ = {&account, program->gpu, kernels::HashForPass(*program)};
+  joining.look_ = {&account, program->gpu, likeness.hash};
   const auto [begin, end] = sets_.equal_range(joining.look_);
   for (auto set = begin; set != end && joining.candidates_.size() < kMostTried; ++set) {
     const auto& [id, members, memory] = set->second;
     if (members.size() < kernels::kMaxPassMembers) joining.candidates_.push_back({id, members});
   }
-  joining.member_ = {std::move(program), std::move(text), session, index};
+  joining.member_ = {std::move(program), std::move(likeness.text), session, index};
   if (!joining.candidates_.empty()) return joining;
   Add(joining, std::nullopt);
   return std::nullopt;

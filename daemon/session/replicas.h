@@ -66,18 +66,25 @@ class Replicas {
     absl::StatusOr<PassMemory> pass_ = absl::NotFoundError("no replica");
   };
 
+  // What one needs to know of a program to find and to unite its replicas.
+  struct Likeness {
+    uint64_t hash = 0;  // the same for programs that are alike
+    std::shared_ptr<const ProgramText> text;
+  };
   // How many programs go together with one, itself included, which is its session's by this index.
   struct Count {
     uint32_t session, index, replicas;
   };
 
-  // A program that was registered by this session, of the account's user, which outlives it; `text`
-  // is what it was made of, and `index` tells it from others of the session. Where others look like
-  // it, MakePass is to be called for what this returns, and Unite with what that makes, before the
-  // next Join and before the program leaves.
-  std::optional<Joining> Join(std::shared_ptr<const kernels::Program> program,
-                              std::shared_ptr<const ProgramText> text, uint32_t session,
-                              uint32_t index, Account& account);
+  // `text` is what the program was made of. None if no pass of it would be worth it. Takes as long
+  // as the program has ops; any thread.
+  static std::optional<Likeness> LikenessOf(const kernels::Program& program, ProgramText text);
+  // A program that was registered by this session, of the account's user, which outlives it;
+  // `index` tells it from others of the session. Where others look like it, MakePass is to be
+  // called for what this returns, and Unite with what that makes, before the next Join and before
+  // the program leaves.
+  std::optional<Joining> Join(std::shared_ptr<const kernels::Program> program, Likeness likeness,
+                              uint32_t session, uint32_t index, Account& account);
   // Takes as long as the device's Prepare, on the same thread. Not an error if none can be made, be
   // it for want of memory: then runs go alone. Others may leave meanwhile.
   Made MakePass(const Joining& joining) const;

@@ -16,12 +16,15 @@
 namespace {
 std::atomic<int64_t> allocations{0};
 std::atomic<int64_t> live_bytes{0};
+thread_local std::atomic<int64_t> bytes_of_thread{0};  // that it has allocated
 
 void* CountedAlloc(size_t size, size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
-  live_bytes.fetch_add(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
+  const auto bytes = static_cast<int64_t>(malloc_usable_size(memory));
+  live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  bytes_of_thread.fetch_add(bytes, std::memory_order_relaxed);
   return memory;
 }
 
@@ -50,8 +53,8 @@ using concert::test::RawClient;
 
 class SessionCostTest : public testing::Test {
  protected:
-  // Of one op, which norms a row. Most of what a run reads is weights, so it may have replicas.
-  static void Register(const RawClient& client, uint32_t from, uint32_t to) {
+  // Of so many ops, which norm a row. Most of what a run reads is weights, so it may have replicas.
+  static void Register(const RawClient& client, uint32_t from, uint32_t to, size_t ops = 1) {
     concert_descriptor op{};
     op.kind = CONCERT_OP_RMS_NORM;
     concert_rms_norm_body& norm = op.body.rms_norm;
@@ -61,12 +64,14 @@ class SessionCostTest : public testing::Test {
     norm.dtype = CONCERT_ABI_BF16;
     norm.x.buffer = norm.weight.buffer = from;
     norm.out.buffer = to;
-    const concert_program_reply reply = client.CreateProgram({}, {&op, 1});
+    const concert_program_reply reply = client.CreateProgram({}, std::vector(ops, op));
     ASSERT_EQ(reply.reply.status, static_cast<uint32_t>(CONCERT_ABI_OK)) << reply.reply.message;
   }
 
   NullNode node_{1};
-  ServerBed bed_{node_};
+  std::atomic<const std::atomic<int64_t>*> bytes_of_control_{nullptr};
+  ServerBed bed_{node_,
+                 {.on_open = [this](const Session&) { bytes_of_control_ = &bytes_of_thread; }}};
 };
 
 TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
@@ -98,6 +103,16 @@ TEST_F(SessionCostTest, AProgramKeepsNothingOfBuffersThatItDoesNotUse) {
   const int64_t before = live_bytes.load();
   for (int i = 0; i < kPrograms; ++i) Register(client, buffers[0], buffers[1]);
   EXPECT_LT(live_bytes.load() - before, kPrograms * kBuffers * 8);
+}
+
+TEST_F(SessionCostTest, ALongProgramCostsTheControlThreadNoMoreThanAShortOne) {
+  constexpr size_t kOps = 4000;
+  RawClient client(bed_.socket());
+  ASSERT_TRUE(client.Hello());
+  const uint32_t from = client.AllocateBuffer(64), to = client.AllocateBuffer(64);
+  const int64_t before = *bytes_of_control_.load();
+  Register(client, from, to, kOps);
+  EXPECT_LT(*bytes_of_control_.load() - before, static_cast<int64_t>(kOps));
 }
 
 }  // namespace
