@@ -55,9 +55,10 @@ bool WatchForks() {
   return watching;
 }
 
-ClosedInChildren::ClosedInChildren(int fd) : fd_(fd) {
+ClosedInChildren::ClosedInChildren(int (*make)()) {
   const MutexLock lock(Open().mutex);
-  Open().fds.push_back(fd);
+  fd_ = make();
+  if (fd_ >= 0) Open().fds.push_back(fd_);
 }
 
 ClosedInChildren::ClosedInChildren(ClosedInChildren&& other) noexcept

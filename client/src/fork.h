@@ -34,15 +34,18 @@ class Origin {
 // Begins to count forks, once; before the first handle is made. False if that is not possible.
 bool WatchForks();
 
-// While it lives, a child of fork() closes its copy of `fd`: the daemon takes a client for dead
+// While it lives, a child of fork() closes its copy of an fd: the daemon takes a client for dead
 // when the last copy of its socket is closed, and a child may outlive its parent.
 class ClosedInChildren {
  public:
   ClosedInChildren() = default;
-  explicit ClosedInChildren(int fd);
+  // Of the fd that `make` returns, while no other thread forks; -1: of none.
+  explicit ClosedInChildren(int (*make)());
   ClosedInChildren(ClosedInChildren&& other) noexcept;
   ClosedInChildren& operator=(ClosedInChildren&& other) noexcept;
   ~ClosedInChildren();
+
+  int fd() const { return fd_; }
 
  private:
   int fd_ = -1;

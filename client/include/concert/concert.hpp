@@ -16,6 +16,7 @@
 #ifndef CONCERT_CONCERT_HPP_
 #define CONCERT_CONCERT_HPP_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -190,7 +191,10 @@ class [[nodiscard]] Ticket {
 
   // Blocks until the op is done and returns its outcome. See concert_wait.
   Status Wait() const { return WaitNanoseconds(-1); }
-  Status Wait(std::chrono::nanoseconds timeout) const { return WaitNanoseconds(timeout.count()); }
+  // A timeout that has passed already is none: it only looks.
+  Status Wait(std::chrono::nanoseconds timeout) const {
+    return WaitNanoseconds(std::max<int64_t>(timeout.count(), 0));
+  }
   // True when there is nothing more to wait for. Never blocks. Then Wait() returns the outcome at
   // once.
   bool Done() const {

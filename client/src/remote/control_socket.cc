@@ -84,11 +84,12 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
                 sizeof(address.sun_path) - 1);
   }
   std::strcpy(address.sun_path, path);
-  socket_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  closed_in_children_ = ClosedInChildren(
+      [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  socket_ = UniqueFd(closed_in_children_.fd());
   if (!socket_) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
   }
-  closed_in_children_ = ClosedInChildren(socket_.get());
   const Deadline deadline(timeout_ns);
   for (;;) {
     const auto* to = reinterpret_cast<const sockaddr*>(&address);

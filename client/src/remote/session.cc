@@ -191,6 +191,10 @@ int RemoteSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** q
                 "the daemon made queue %u on ring %u, which do not exist for GPU %u", reply.queue,
                 reply.ring, gpu);
   }
+  // The daemon takes the index of a queue whose ops have all ended, on whichever GPU: what became
+  // of them is asked for by the index.
+  Ring* const before = queue_rings_[reply.queue].load(std::memory_order_acquire);
+  if (before != nullptr && before != ring) before->Drain();
   auto self = std::static_pointer_cast<RemoteSession>(shared_from_this());
   *queue = new RemoteQueue(std::move(self), ring, reply.queue, reply.ticket);
   queue_rings_[reply.queue].store(ring, std::memory_order_release);

@@ -67,7 +67,8 @@ class RemoteSession final : public concert_session {
   }
   const concert_gpu* FindGpu(uint32_t gpu, concert_error* error) const;
   // Publishes what open batches have collected: before something that it may use is given up, which
-  // the daemon keeps for what was published before it is told.
+  // the daemon keeps for what was published before it is told; and before somebody waits, since
+  // what he waits for may wait for ops of any of them.
   void HandOver();
   // Gives up a buffer or a program.
   void ReleaseHandle(uint32_t handle);

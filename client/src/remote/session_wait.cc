@@ -80,7 +80,7 @@ int RemoteSession::Look(const Watch& watch, uint64_t value, bool thorough, bool*
                         concert_error* error) {
   *done = true;
   if (Reached(watch, value)) return Outcome(watch, value, error);
-  if (watch.ring != nullptr) watch.ring->Flush();
+  HandOver();
   if (int code = CheckOpen(thorough, error)) {
     // The timeline may have moved between the two looks; what is done stays done.
     return Reached(watch, value) ? Outcome(watch, value, error) : code;
@@ -145,7 +145,7 @@ int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error
   Watch watch;
   if (int code = Find(ticket, &watch, error)) return code;
   if (Reached(watch, ticket.value)) return Outcome(watch, ticket.value, error);
-  if (watch.ring != nullptr) watch.ring->Flush();
+  HandOver();
   const Deadline deadline(timeout_ns);
   if (SpinUntilReached(watch, ticket.value, deadline.Left(kSpinNs))) {
     return Outcome(watch, ticket.value, error);
@@ -176,7 +176,7 @@ int RemoteSession::WaitOnStream(concert_ticket ticket, void* stream, concert_err
   if (ticket.timeline == 0) return CONCERT_OK;
   Watch watch;
   if (int code = Find(ticket, &watch, error)) return code;
-  if (watch.ring != nullptr) watch.ring->Flush();
+  HandOver();
   if (gpu_count_ > 0 && gpus_[0].backend != CONCERT_BACKEND_CUDA) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "the daemon runs on simulated GPUs, which have no CUDA streams; use concert_wait");
