@@ -38,7 +38,6 @@ struct TuningProgress {
   uint32_t failed_rows = 0;  // no candidate could run
   std::string current;       // what is being measured, for people
 
-  uint32_t finished_rows() const { return skipped_rows + written_rows + kept_rows + failed_rows; }
 };
 
 // A row measured again.
