@@ -100,7 +100,7 @@ class Dispatcher {
   bool ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueues();
-  void Tell(ControlEvent event);
+  void Tell(const ControlEvent& event);
   void Break(SessionPort& port, const kernels::Failure& why);
   void BeginDrain();
   bool Drained() const;

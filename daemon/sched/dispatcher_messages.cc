@@ -291,10 +291,7 @@ void Dispatcher::ReleaseQueues() {
 }
 
 // At most one event for every handle and session that the control thread has given out is late.
-void Dispatcher::Tell(ControlEvent event) {
-  event.gpu = options_.scheduler.gpu;
-  events_.Push(event);
-}
+void Dispatcher::Tell(const ControlEvent& event) { events_.Push(event); }
 
 void Dispatcher::Break(SessionPort& port, const Failure& why) {
   port.broken = true;

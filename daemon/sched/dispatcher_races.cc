@@ -55,10 +55,8 @@ Failure Dispatcher::FailureOf(const Races::Race& race) {
 void Dispatcher::TellOfRace(SessionPort& port, const Failure& failure, Time now) {
   if (now < port.next_race) return;
   port.next_race = now + kLoggedPeriodNs;
-  events_.TryPush({.type = ControlEvent::Type::kRace,
-                   .gpu = options_.scheduler.gpu,
-                   .session = port.link().session,
-                   .failure = failure});
+  events_.TryPush(
+      {.type = ControlEvent::Type::kRace, .session = port.link().session, .failure = failure});
 }
 
 }  // namespace concert::daemon

@@ -118,7 +118,6 @@ struct ControlEvent {
     kProgramStalled,  // one of its runs did, for the first time
   };
   Type type;
-  uint8_t gpu = 0;
   uint32_t session = 0;
   uint32_t handle = 0;       // queue index, buffer or program
   kernels::Failure failure;  // kSessionBroken: what the client did; else what is to be logged
