@@ -224,8 +224,7 @@ Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& des
   }
   ++member->next_sequence;
   ranks = member->membership.ranks;
-  admitted_[id].communicator = body.communicator;
-  admitted_[id].sequence = body.sequence;
+  admitted_[id].counts = true;
   Op& op = scheduler_.slot(id).op;
   op.collective.communicator = body.communicator;
   op.collective.sequence = body.sequence;

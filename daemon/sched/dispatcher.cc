@@ -344,11 +344,10 @@ void Dispatcher::Complete(OpId id) {
     owner.completed_turn = turns_ + 1;
     advanced_.push_back(slot.queue);
   }
-  const Admitted& admitted = admitted_[id];
-  if (admitted.communicator == 0 || admitted.offered) return;
-  const SessionPort::Member* member = port.FindMember(admitted.communicator);
+  if (!admitted_[id].counts || admitted_[id].offered) return;
+  const SessionPort::Member* member = port.FindMember(slot.op.collective.communicator);
   if (member == nullptr) return;
-  executor_.Refuse(member->membership, admitted.sequence);
+  executor_.Refuse(member->membership, slot.op.collective.sequence);
 }
 
 // Lets go of what an ended op held.

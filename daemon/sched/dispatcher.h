@@ -164,10 +164,9 @@ class Dispatcher {
   };
   // What of an op is none of the scheduler's business.
   struct Admitted {
-    // Of a collective that counts among its communicator's, if only to be refused to the other
-    // ranks; 0: it does not. A refused op's own arguments are whatever its slot held before.
-    uint32_t communicator = 0;
-    uint64_t sequence = 0;
+    // A collective's part that counts as its rank's next: if it is refused, the other ranks are
+    // told. Of others that are refused the arguments are whatever the slot held before.
+    bool counts = false;
     bool offered = false;        // the rendezvous has or had it
     bool part_launched = false;  // and all ranks' parts were launched
     bool reported = false;       // its completion entry is published

@@ -4,9 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <climits>
 #include <cstring>
 
 namespace concert::daemon {
@@ -161,8 +159,8 @@ uint32_t SessionPort::Sleepers(uint32_t queue) const {
 
 uint32_t SessionPort::Wake(uint32_t queue, uint32_t most) {
   // Little-endian: the futex word is the low half of the timeline.
-  const long woken = syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE,
-                             std::min<uint32_t>(most, INT_MAX), nullptr, nullptr, 0);
+  const long woken =
+      syscall(SYS_futex, &link_.memory->timeline(queue), FUTEX_WAKE, most, nullptr, nullptr, 0);
   return woken > 0 ? static_cast<uint32_t>(woken) : 0;
 }
 
