@@ -37,7 +37,6 @@ struct TuningProgress {
   uint32_t kept_rows = 0;    // measured, but what the store has is as good
   uint32_t failed_rows = 0;  // no candidate could run
   std::string current;       // what is being measured, for people
-
 };
 
 // A row measured again.

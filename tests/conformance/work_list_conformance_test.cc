@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/group/group_operand.h"
 #include "kernels/group/plan/compiler.h"
 #include "tests/conformance/group_fixture.h"
 
@@ -19,7 +20,10 @@ class WorkListConformanceTest : public GroupConformanceTest {
 
   const kernels::GroupWorkList* ScheduleOf(std::span<const Op* const> ops, int budget) override {
     std::vector<policies::Problem> problems;
-    for (const Op* op : ops) problems.push_back(policies::Problem::Of(op->work));
+    for (const Op* op : ops) {
+      problems.push_back(policies::Problem::Of(op->work));
+      EXPECT_TRUE(kernels::GroupRepackBytes(op->gemm).has_value());
+    }
     const kernels::GroupWorkList* work_list = compiler_->Compile(problems, budget);
     EXPECT_NE(work_list, nullptr);
     return work_list;
