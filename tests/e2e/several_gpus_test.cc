@@ -48,23 +48,22 @@ TEST_F(SeveralGpusTest, AnOutcomeIsThereWhenItsQueuesIndexIsAnothers) {
 }
 
 // What is waited for may wait for an op that a batch of another GPU holds.
-TEST_F(SeveralGpusTest, WhoWaitsHandsOverTheBatchesOfAllGpus) {
-  Queue here = session_.CreateQueue({.gpu = 0}).value();
-  Queue there = session_.CreateQueue({.gpu = 1}).value();
-  const Batch batch = session_.BeginBatch(1).value();
-  const Ticket first = there.Copy({.src = from_, .dst = to_, .bytes = kBytes});
-  const Ticket last = here.Copy({.src = to_, .dst = from_, .bytes = kBytes}, {.waits = {first}});
-  EXPECT_TRUE(last.Wait(kTimeout).ok()) << last.Wait(kTimeout).ToString();
+class OpBehindABatchTest : public SeveralGpusTest {
+ protected:
+  Queue here_ = session_.CreateQueue({.gpu = 0}).value();
+  Queue there_ = session_.CreateQueue({.gpu = 1}).value();
+  const Batch batch_ = session_.BeginBatch(1).value();
+  const Ticket held_ = there_.Copy({.src = from_, .dst = to_, .bytes = kBytes});
+  const Ticket last_ = here_.Copy({.src = to_, .dst = from_, .bytes = kBytes}, {.waits = {held_}});
+};
+
+TEST_F(OpBehindABatchTest, WhoWaitsHandsTheBatchOver) {
+  EXPECT_TRUE(last_.Wait(kTimeout).ok()) << last_.Wait(kTimeout).ToString();
 }
 
-TEST_F(SeveralGpusTest, WhoPollsHandsOverTheBatchesOfAllGpus) {
-  Queue here = session_.CreateQueue({.gpu = 0}).value();
-  Queue there = session_.CreateQueue({.gpu = 1}).value();
-  const Batch batch = session_.BeginBatch(1).value();
-  const Ticket first = there.Copy({.src = from_, .dst = to_, .bytes = kBytes});
-  const Ticket last = here.Copy({.src = to_, .dst = from_, .bytes = kBytes}, {.waits = {first}});
-  EXPECT_TRUE(Eventually([&] { return last.Done(); }));
-  EXPECT_TRUE(last.Wait(kTimeout).ok()) << last.Wait(kTimeout).ToString();
+TEST_F(OpBehindABatchTest, WhoPollsHandsTheBatchOver) {
+  EXPECT_TRUE(Eventually([&] { return last_.Done(); }));
+  EXPECT_TRUE(last_.Wait(kTimeout).ok()) << last_.Wait(kTimeout).ToString();
 }
 
 // A deadline that has passed is no wait without end.

@@ -19,6 +19,11 @@ namespace {
 constexpr int kPatienceMs = 30'000;
 constexpr size_t kMaxFds = 64;
 
+bool IsReadable(int socket, int timeout_ms) {
+  pollfd readable{.fd = socket, .events = POLLIN, .revents = 0};
+  return poll(&readable, 1, timeout_ms) == 1;
+}
+
 template <typename T>
 T Load(const T& word) {
   return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);
@@ -93,8 +98,7 @@ std::vector<char> RawClient::Receive(std::vector<int>* fds) const {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  pollfd readable{.fd = socket_, .events = POLLIN, .revents = 0};
-  if (poll(&readable, 1, kPatienceMs) != 1) return {};
+  if (!IsReadable(socket_, kPatienceMs)) return {};
   const ssize_t size = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   for (cmsghdr* part = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr; part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
@@ -113,12 +117,13 @@ std::vector<char> RawClient::Receive(std::vector<int>* fds) const {
 }
 
 bool RawClient::WaitForHangup() const {
-  for (;;) {
-    pollfd readable{.fd = socket_, .events = POLLIN, .revents = 0};
-    if (poll(&readable, 1, kPatienceMs) != 1) return false;
+  while (IsReadable(socket_, kPatienceMs)) {
     if (Receive().empty()) return true;
   }
+  return false;
 }
+
+bool RawClient::HasAnswer() const { return IsReadable(socket_, 0); }
 
 void RawClient::Copy(const std::vector<char>& from, void* to, size_t bytes) {
   std::memcpy(to, from.data(), bytes);

@@ -37,6 +37,8 @@ class RawClient {
   std::vector<char> Receive(std::vector<int>* fds = nullptr) const;
   // Reads until the daemon's end is closed. False if it is not within 30 s.
   bool WaitForHangup() const;
+  // Whether something can be received, without waiting for it.
+  bool HasAnswer() const;
 
   template <typename Request>
   static Request Make(uint16_t type) {

@@ -1,7 +1,6 @@
 // What a session's errands do to others, on a device that takes as long as the test wants.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -130,10 +129,6 @@ class ServerErrandsTest : public testing::Test {
   std::string socket() const { return bed_.socket(); }
   Gate& gate() { return node_.gate; }
   uint64_t used(Resource resource) const { return bed_.engine().accounts().node().of(resource); }
-  static bool HasAnswer(const RawClient& client) {
-    pollfd answer{.fd = client.socket(), .events = POLLIN, .revents = 0};
-    return poll(&answer, 1, 0) == 1;
-  }
   // What is left when all sessions have gone goes a moment later: passes when the dispatcher knows.
   void ExpectNothingLeft() {
     using enum Resource;
@@ -198,7 +193,7 @@ TEST_F(ServerErrandsTest, OthersConnectAndWorkMeanwhile) {
   EXPECT_TRUE(other.WaitForTimeline(queue, 1));
   RawClient another(socket());
   EXPECT_TRUE(another.Hello());
-  EXPECT_FALSE(HasAnswer(slow));
+  EXPECT_FALSE(slow.HasAnswer());
   gate().Open();
   EXPECT_FALSE(slow.Receive().empty());
   slow.Disconnect(), other.Disconnect(), another.Disconnect();
@@ -217,7 +212,7 @@ TEST_F(ServerErrandsTest, NothingElseOfTheSessionIsReadMeanwhile) {
   ASSERT_TRUE(client.Send(release));
   RawClient other(socket());
   ASSERT_TRUE(other.Hello());  // behind it in any order in which sockets are read
-  EXPECT_FALSE(HasAnswer(client));
+  EXPECT_FALSE(client.HasAnswer());
   gate().Open();
   EXPECT_EQ(client.Receive().size(), sizeof(concert_buffer_reply));
   const std::vector<char> packet = client.Receive();
@@ -266,7 +261,7 @@ TEST_F(ServerErrandsTest, WhoWaitsForATurnMayLeave) {
   ASSERT_TRUE(stays.Send(allocate));
   leaves.Disconnect();
   ASSERT_TRUE(Eventually([&] { return bed_.server().session_count() == 2; }));
-  EXPECT_FALSE(HasAnswer(stays));
+  EXPECT_FALSE(stays.HasAnswer());
   gate().Open();
   EXPECT_FALSE(slow.Receive().empty());
   EXPECT_FALSE(stays.Receive().empty());
