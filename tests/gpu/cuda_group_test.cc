@@ -132,6 +132,26 @@ TEST_F(GpuGroupTest, OneLongDimension) {
   }
 }
 
+// As far as a work list can name K, and an element further.
+TEST_F(GpuGroupTest, LongestK) {
+  SCOPED_TRACE(Trace(kBf16));
+  constexpr uint32_t kMost = kernels::kGroupMaxKBytes / 2;
+  const std::vector<GemmCase> cases = {{.m = 3, .n = 5, .k = kMost}, {.m = 1, .n = 2, .k = kMost}};
+  RunAndCheck(cases, kBf16);
+  EXPECT_EQ(kernel_launches(), 1u);
+  GemmCase longer = cases[1];
+  longer.aligned_rows = true;
+  ++longer.k;
+  GroupRuns runs;
+  runs.emplace_back(device(), longer, Dtype::kBf16, Activation::kNone, random_);
+  const std::vector<const Op*> ops = OpsOf(runs);
+  std::vector<Problem> problems = ProblemsOf(ops);
+  problems[0].k = kMost;
+  LaunchAndWait(ops, compiler_->Compile(problems, 0));
+  CheckAll(runs);
+  EXPECT_EQ(kernel_launches(), 1u);
+}
+
 TEST_F(GpuGroupTest, RowsOfAnyDtypeAreScaled) {
   std::vector<GemmCase> cases = kMixed;
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -22,15 +22,13 @@ class GpuPassTest : public GpuTest {
     if (allocation_.bytes != 0) device().Free(allocation_);
   }
 
-  // Members of one model, each with a state and blocks of its own.
-  void MakeMembers(const ModelStep& model, uint32_t count) {
-    for (uint32_t m = 0; m < count; ++m) {
-      const GpuModel* const weights = m == 0 ? nullptr : members_[0].get();
-      members_.push_back(std::make_unique<GpuModel>(device(), model, model.shape().steps, weights));
-      ASSERT_OK(members_.back()->Make());
-      for (uint32_t step = 0; step < model.shape().steps; ++step)
-        members_.back()->Put(model.BlockOf(model.InputsOf(step)), step);
-    }
+  // With a state and blocks of its own, and the weights of the first.
+  void MakeMember(const ModelStep& model) {
+    const GpuModel* const weights = members_.empty() ? nullptr : members_[0].get();
+    members_.push_back(std::make_unique<GpuModel>(device(), model, model.shape().steps, weights));
+    ASSERT_OK(members_.back()->Make());
+    for (uint32_t step = 0; step < model.shape().steps; ++step)
+      members_.back()->Put(model.BlockOf(model.InputsOf(step)), step);
   }
 
   void MakePass() {
@@ -71,26 +69,19 @@ class GpuPassTest : public GpuTest {
   }
 
   // Every member against the reference after as many steps as it has had.
-  void CheckMembers(const ModelStep& model) {
-    HostModel host(model);
-    std::vector<std::vector<uint8_t>> blocks, states = {model.state()};
-    std::vector<int64_t> slots;
-    std::vector<std::vector<int64_t>> slots_after = {slots};
-    for (uint32_t step = 0; step < model.shape().steps; ++step) {
-      const StepInputs inputs = model.InputsOf(step);
-      blocks.push_back(host.Run(inputs));
-      states.push_back(host.state());
-      slots.insert(slots.end(), inputs.slots.begin(), inputs.slots.end());
-      slots_after.push_back(slots);
-    }
+  void CheckMembers() {
     for (uint32_t m = 0; m < members_.size(); ++m) {
       SCOPED_TRACE("member " + std::to_string(m));
+      const ModelStep& model = members_[m]->model();
+      HostModel host(model);
+      std::vector<int64_t> slots;
       for (uint32_t step = 0; step < steps_[m]; ++step) {
         SCOPED_TRACE("step " + std::to_string(step));
-        ExpectRightBlock(model, model.InputsOf(step), members_[m]->FetchBlock(step), blocks[step]);
+        const StepInputs inputs = model.InputsOf(step);
+        ExpectRightBlock(model, inputs, members_[m]->FetchBlock(step), host.Run(inputs));
+        slots.insert(slots.end(), inputs.slots.begin(), inputs.slots.end());
       }
-      ExpectRightState(model, slots_after[steps_[m]], model.state(), members_[m]->FetchState(),
-                       states[steps_[m]]);
+      ExpectRightState(model, slots, model.state(), members_[m]->FetchState(), host.state());
     }
   }
 
@@ -116,7 +107,7 @@ TEST_F(GpuPassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
   std::mt19937 random(tests::Seed());
   SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
   const ModelStep model(SmallShape(), random());
-  ASSERT_NO_FATAL_FAILURE(MakeMembers(model, kMembers));
+  for (uint32_t m = 0; m < kMembers; ++m) ASSERT_NO_FATAL_FAILURE(MakeMember(model));
   ASSERT_NO_FATAL_FAILURE(MakePass());
   steps_.resize(kMembers);
   for (uint32_t launch = 0; launch < 12; ++launch) {
@@ -129,13 +120,13 @@ TEST_F(GpuPassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
   }
   ASSERT_NO_FATAL_FAILURE(Finish(kLane));
   ASSERT_OK(device().healthy());
-  CheckMembers(model);
+  CheckMembers();
 }
 
 // Alone, by whatever engine, and in the pass, in turn.
 TEST_F(GpuPassTest, RunsAloneAndTogetherFollowOneAnother) {
   const ModelStep model(SmallShape(), 5);
-  ASSERT_NO_FATAL_FAILURE(MakeMembers(model, 2));
+  for (uint32_t m = 0; m < 2; ++m) ASSERT_NO_FATAL_FAILURE(MakeMember(model));
   ASSERT_NO_FATAL_FAILURE(MakePass());
   ASSERT_NO_FATAL_FAILURE(Launch({0, 1}));
   for (uint32_t turn = 0; turn < 2; ++turn) {
@@ -143,7 +134,22 @@ TEST_F(GpuPassTest, RunsAloneAndTogetherFollowOneAnother) {
     ASSERT_NO_FATAL_FAILURE(Launch({1, 0}));
   }
   ASSERT_NO_FATAL_FAILURE(Finish(kLane));
-  CheckMembers(model);
+  CheckMembers();
+}
+
+// Pages that the second's tables name are none of the first's cache.
+TEST_F(GpuPassTest, MembersWhoseCachesDifferInPages) {
+  constexpr uint32_t kSeed = 6;
+  ModelShape larger = SmallShape();
+  larger.free_pages = 1000;
+  const ModelStep model(SmallShape(), kSeed), other(larger, kSeed);
+  ASSERT_NO_FATAL_FAILURE(MakeMember(model));
+  ASSERT_NO_FATAL_FAILURE(MakeMember(other));
+  ASSERT_NO_FATAL_FAILURE(MakePass());
+  steps_.resize(members_.size());
+  while (steps_[0] < model.shape().steps) ASSERT_NO_FATAL_FAILURE(Launch({0, 1}));
+  ASSERT_NO_FATAL_FAILURE(Finish(kLane));
+  CheckMembers();
 }
 
 }  // namespace

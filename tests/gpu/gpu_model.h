@@ -64,6 +64,7 @@ class GpuModel {
     return absl::OkStatus();
   }
 
+  const ModelStep& model() const { return model_; }
   const kernels::Program& program() const { return *program_; }
   kernels::PassMember member() const { return {program_.get(), model_.SourceOf(buffers_)}; }
   // Which session's runs are.

@@ -47,11 +47,12 @@ void Put(std::vector<uint8_t>& block, uint64_t at, const std::vector<T>& values)
 std::string ModelShape::Describe() const {
   return absl::StrCat("hidden ", hidden, ", heads ", q_heads, "/", kv_heads, " x ", head_dim, " (",
                       rotary(), " rotated), ffn ", ffn, ", layers ", layers, ", pages of ",
-                      page_size, " and ", more_pages, " more, window ", window, ", cap ", soft_cap,
-                      heads_first ? ", heads first" : "", interleaved ? ", interleaved" : "",
-                      qkv_bias ? ", bias" : "", shared_prefix ? ", shared prefix" : "",
-                      wide_indices ? ", int64" : "", odd_bindings ? ", odd bindings" : "",
-                      ", contexts ", absl::StrJoin(contexts, " "));
+                      page_size, " and ", more_pages, " more and ", free_pages, " free, window ",
+                      window, ", cap ", soft_cap, heads_first ? ", heads first" : "",
+                      interleaved ? ", interleaved" : "", qkv_bias ? ", bias" : "",
+                      shared_prefix ? ", shared prefix" : "", wide_indices ? ", int64" : "",
+                      odd_bindings ? ", odd bindings" : "", ", contexts ",
+                      absl::StrJoin(contexts, " "));
 }
 
 // Records the step's ops, and which tensors they want.
@@ -227,7 +228,8 @@ ModelStep::ModelStep(const ModelShape& shape, uint32_t seed) : shape_(shape), se
   cache_bytes_ = Aligned(kElementBytes * cache_tokens() * shape_.kv_columns());
   ModelRecorder(*this).Record();
   PlaceBindings();
-  FillWeights(random);
+  std::mt19937 random_weights(seed);
+  FillWeights(random_weights);
   FillState(random);
 }
 
@@ -244,7 +246,7 @@ void ModelStep::PlacePages(std::mt19937& random) {
     pages_of_row_ = std::max(pages_of_row_, pages_for(context));
   }
   pages_of_row_ = std::max(1u, pages_of_row_) + shape_.more_pages;
-  pages_ = all + 1;
+  pages_ = all + 1 + shape_.free_pages;
   std::vector<int32_t> order(pages_);
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);

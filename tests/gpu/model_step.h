@@ -26,6 +26,7 @@ struct ModelShape {
   std::vector<int32_t> contexts = {100};
   uint32_t steps = 1;       // for which there are pages; each makes sequences a token longer
   uint32_t more_pages = 0;  // columns of the page table that no sequence comes to
+  uint32_t free_pages = 0;  // of the cache, that no table names
   uint32_t window = 0;
   float soft_cap = 0;
   bool heads_first = false;  // of a page: [head][token][dim] instead of [token][head][dim]
@@ -66,8 +67,9 @@ class ModelStep {
 
   const ModelShape& shape() const { return shape_; }
 
-  // Contents at the beginning. Weights: with biases, cosines and sines. State: each layer's keys
-  // and values with guards around them.
+  // Contents at the beginning. Weights: with biases, cosines and sines, the same for models of one
+  // seed that differ in their caches only. State: each layer's keys and values with guards around
+  // them.
   const std::vector<uint8_t>& weights() const { return weights_; }
   const std::vector<uint8_t>& state() const { return state_; }
 
