@@ -62,11 +62,22 @@ class GemmStage {
         ring_(ring),
         warp_(threadIdx.x / 32),
         eighth_(threadIdx.x % 32 / 4),
-        quarter_(threadIdx.x % 4) {}
+        quarter_(threadIdx.x % 4),
+        k_(gemm.k),
+        gain_(gemm.gain),
+        a_exchanged_(gemm.a_exchanged) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      // Behind A's last row: of the last, whose results nobody finishes.
+      const uint32_t row = min(8 * r + eighth_, gemm.m - 1);
+      rows_[r] = a_ + 2 * (uint64_t{row} * gemm.lda) + OffsetOf(0);
+    }
+  }
 
   __device__ void Run(UnitRange units) {
     for (uint32_t begin = units.begin; begin < units.end; begin += kTiles) {
-      if (begin > units.begin) SyncRowThreads();  // the pass before has been added up
+      is_first_pass_ = begin == units.begin;
+      if (!is_first_pass_) SyncRowThreads();  // the one before has been added up
       Pass(begin, min(begin + kTiles, units.end));
     }
   }
@@ -104,18 +115,14 @@ class GemmStage {
 
   // This warp's packs in the chunk that begins at k.
   __device__ int PacksAt(uint32_t k) const {
-    const int columns = static_cast<int>(min(kSlotColumns, gemm_.k - min(k, gemm_.k)));
+    const int columns = static_cast<int>(min(kSlotColumns, k_ - min(k, k_)));
     return (columns / 32 - static_cast<int>(warp_) + kStepWarps - 1) / kStepWarps;
   }
   // Bytes from one of a warp's packs to the next.
   static constexpr uint32_t kPackStep = 2 * 32 * kStepWarps;
 
   __device__ uint32_t OffsetOf(uint32_t k) const { return 2 * (k + 32 * warp_ + 8 * quarter_); }
-  // Behind A's last row: of the last, whose results nobody finishes.
-  __device__ Address RowAt(uint32_t k, int r) const {
-    const uint32_t row = min(8 * r + eighth_, gemm_.m - 1);
-    return a_ + 2 * (uint64_t{row} * gemm_.lda) + OffsetOf(k);
-  }
+  __device__ Address RowAt(uint32_t k, int r) const { return rows_[r] + 2 * k; }
   // From the end of K on, zeros.
   __device__ void LoadChunk(uint32_t k, Chunk& chunk) const {
     const int packs = PacksAt(k);
@@ -128,11 +135,11 @@ class GemmStage {
     }
   }
   __device__ void LoadGain(uint32_t k) const {
-    if (gemm_.gain == 0 || eighth_ != 0) return;
+    if (gain_ == 0 || eighth_ != 0) return;
     const int packs = PacksAt(k);
 #pragma unroll 1
     for (int i = 0; i < packs; ++i)
-      CopyUnit(GainAt(k) + i * kPackStep, gemm_.gain + OffsetOf(k) + i * kPackStep, 16);
+      CopyUnit(GainAt(k) + i * kPackStep, gain_ + OffsetOf(k) + i * kPackStep, 16);
   }
   // Of the norm's gain, the lane's part of the warp's first pack in a chunk: by way of shared
   // memory, since all of A's rows have the same.
@@ -140,8 +147,21 @@ class GemmStage {
     return SharedAddress(memory_.gains[k / kSlotColumns % 2]) + 64 * warp_ + 16 * quarter_;
   }
 
+  static __device__ bool IsWhole(const Chunk& chunk) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        const uint4& pack = chunk.a[i][r];
+        most = __vimax3_u16x2(__vimax3_u16x2(most, pack.x, pack.y), pack.z, pack.w);
+      }
+    }
+    return !IsEmpty(most);
+  }
   // Until all of it is there. Asks again only for what is not.
   __device__ void Complete(uint32_t k, Chunk& chunk) const {
+    if (IsWhole(chunk)) return;
     Patience patience;
     for (bool is_there = false; !is_there && !patience.GivesUp();) {
       is_there = true;
@@ -195,11 +215,11 @@ class GemmStage {
     Prepare(begin, end, results);
     if (gemm_.epilogue == StepEpilogue::kRope) FindTargets(results);
 #pragma unroll 1
-    for (uint32_t k = 0; k < gemm_.k; k += kSlotColumns) {
+    for (uint32_t k = 0; k < k_; k += kSlotColumns) {
       MultiplyChunk(k, chunk, next, units, squares);
       if (kLooksAhead) chunk = next;
     }
-    if (gemm_.gain != 0) ShareSquares(squares);
+    if (gain_ != 0) ShareSquares(squares);
     SyncRowThreads();
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -243,16 +263,16 @@ class GemmStage {
     TakeWeights(units > 1, w);
     if (k == 0 || !kLooksAhead) {
       // Who waits looks at one word alone: what many blocks ask for again and again is in the way
-      // of what they wait for.
-      if (gemm_.a_exchanged && 32 * warp_ < gemm_.k) AwaitWord(a_ + 64 * warp_);
+      // of what they wait for. Another pass knows that it is there.
+      if (a_exchanged_ && is_first_pass_ && 32 * warp_ < k_) AwaitWord(a_ + 64 * warp_);
       LoadChunk(k, chunk);
     }
-    if (k + kSlotColumns < gemm_.k) {
+    if (k + kSlotColumns < k_) {
       LoadGain(k + kSlotColumns);
       if (kLooksAhead) LoadChunk(k + kSlotColumns, next);
     }
-    if (gemm_.a_exchanged) Complete(k, chunk);
-    if (gemm_.gain != 0) Normalise(k, chunk, squares);
+    if (a_exchanged_) Complete(k, chunk);
+    if (gain_ != 0) Normalise(k, chunk, squares);
 #pragma unroll 1
     for (int unit = 0;;) {
       MultiplyUnits(chunk, w, unit, unit + 1 < units, k == 0);
@@ -381,7 +401,7 @@ class GemmStage {
           SumsOf(static_cast<int>(result.tile), static_cast<int>(result.row / 8), warp));
       sum.x += sums[first], sum.y += sums[second];
     }
-    const float scale = gemm_.alpha * (gemm_.gain != 0 ? InverseNorm(result.row) : 1.0f);
+    const float scale = gemm_.alpha * (gain_ != 0 ? InverseNorm(result.row) : 1.0f);
     sum.x = scale * sum.x + FloatOf(result.bias[0]),
     sum.y = scale * sum.y + FloatOf(result.bias[1]);
     if (adds_c()) AddC(result, sum);
@@ -446,6 +466,12 @@ class GemmStage {
   StepMemory& memory_;
   SlotReader& ring_;
   const uint32_t warp_, eighth_, quarter_;
+  // Of gemm_, which is in shared memory, and would be read again for each chunk of K.
+  const uint32_t k_;
+  const Address gain_;
+  const bool a_exchanged_;
+  Address rows_[kRowTiles];  // of A, where this lane's part of them begins
+  bool is_first_pass_ = true;
 };
 
 }  // namespace concert::kernels::cuda
