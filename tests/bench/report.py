@@ -149,7 +149,8 @@ def steps_table(result):
         sharers.setdefault(s.get("weights_are"), []).append(f"`{s['name']}`")
     note = [line for weights_are, names in sharers.items() if weights_are
             for line in ("", f"Weights are shared in {', '.join(names)}: the bound has them once; they are there {weights_are}.")]
-    return ["All clients together, medians of the laps; × is the geometric mean of the clients' own; share: of the bound:", "",
+    return ["All clients together, medians of the laps; × is the geometric mean of the clients' own. Bound: if all clients did as many steps; "
+            "share: of a second, what concert's steps in it take at least:", "",
             *table_of(head, rows), *note, *unavailable_lines(result)]
 
 

@@ -85,7 +85,7 @@ def predictions_table(result):
 
 def c3_tables(result):
     return [*shares_table(result, "ideal_us", "of the ideal max(Tg, Tc)")[1:],
-            *shares_table(result, "bound_us", f"of the bound max(Tg, Tc, bytes / {result.get('memory_tb_per_s', 4.2)} TB/s)"), *times_table(result),
+            *shares_table(result, "bound_us", f"of the bound max(Tg, Tc, bytes / {result['header'].get('memory_tb_per_s', 4.2)} TB/s)"), *times_table(result),
             *forms_table(result), *predictions_table(result)]
 
 

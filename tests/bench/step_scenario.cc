@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -211,6 +210,22 @@ double Flops(const StepScenario::Client& client) {
          4 * attended * model.q_columns() * model.layers;
 }
 
+// What so many steps of each client take at least. Those who share weights read them together.
+double BoundSeconds(const StepScenario& scenario, const std::vector<double>& steps,
+                    double memory_bytes_per_s) {
+  double bytes = 0, flops = 0;
+  std::map<uint64_t, double> weights_bytes;
+  for (size_t i = 0; i < scenario.clients.size(); ++i) {
+    const StepScenario::Client& client = scenario.clients[i];
+    double& read = weights_bytes[client.weights_seed];
+    read = std::max(read, steps[i] * kElementBytes * client.model.parameters());
+    bytes += steps[i] * StateBytes(client);
+    flops += steps[i] * Flops(client);
+  }
+  for (const auto& [seed, read] : weights_bytes) bytes += read;
+  return std::max(bytes / memory_bytes_per_s, flops / kFlopsPerSecond);
+}
+
 }  // namespace
 
 double StepModel::parameters() const {
@@ -247,16 +262,14 @@ TenantGroup GroupOf(const StepScenario& scenario) {
 }
 
 double BoundStepsPerS(const StepScenario& scenario, double memory_bytes_per_s) {
-  double bytes = 0, flops = 0;
-  std::set<uint64_t> counted;
-  for (const StepScenario::Client& client : scenario.clients) {
-    if (counted.insert(client.weights_seed).second)
-      bytes += kElementBytes * client.model.parameters();
-    bytes += StateBytes(client);
-    flops += Flops(client);
-  }
-  const double seconds = std::max(bytes / memory_bytes_per_s, flops / kFlopsPerSecond);
-  return static_cast<double>(scenario.clients.size()) / seconds;
+  const std::vector<double> one_each(scenario.clients.size(), 1);
+  return static_cast<double>(one_each.size()) /
+         BoundSeconds(scenario, one_each, memory_bytes_per_s);
+}
+
+double ShareOfBound(const StepScenario& scenario, const std::vector<double>& steps_per_s,
+                    double memory_bytes_per_s) {
+  return BoundSeconds(scenario, steps_per_s, memory_bytes_per_s);
 }
 
 absl::StatusOr<std::vector<StepScenario>> ParseStepScenarios(std::string_view text,

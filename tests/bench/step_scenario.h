@@ -58,6 +58,10 @@ TenantGroup GroupOf(const StepScenario& scenario);
 // keys and values read and written, logits), or the operations of its GEMMs and its
 // attention (a token's over itself and those before it) at 790 TFLOP/s where that takes longer.
 double BoundStepsPerS(const StepScenario& scenario, double memory_bytes_per_s);
+// What share of that clients come to who do `steps_per_s` each: the part of a second that these
+// steps take at least. Steps of clients unlike each other cannot be added up.
+double ShareOfBound(const StepScenario& scenario, const std::vector<double>& steps_per_s,
+                    double memory_bytes_per_s);
 
 // As ReadGemmScenarios (scenario_file.h).
 absl::StatusOr<std::vector<StepScenario>> ReadStepScenarios(const std::string& path,

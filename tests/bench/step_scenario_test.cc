@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/bench/memory_limit.h"
+#include "tests/bench/result_file.h"
 #include "tests/bench/step_data.h"
 #include "tests/bench/step_reference.h"
 
@@ -62,6 +66,47 @@ TEST(StepScenarioTest, TheBoundCountsSharedWeightsOnce) {
   };
   EXPECT_NEAR(of("own"), 4.2e12 / (weights + state), 1);
   EXPECT_NEAR(of("shared"), 2 * 4.2e12 / (weights + 2 * state), 1);
+}
+
+TEST(StepScenarioTest, StepsOfClientsUnlikeEachOtherCountByWhatEachTakes) {
+  const auto scenarios = ParseSteps(StepsFile(R"({"model": "m", "batch": 1, "context": 7},
+                   {"model": "m", "batch": 1, "context": 4096, "count": 2, "weights": "shared"})"));
+  const StepScenario& scenario = scenarios[0];
+  const auto alone = [&](size_t client) {
+    const StepScenario one{.name = "one", .clients = {scenario.clients[client]}};
+    return BoundStepsPerS(one, 4.2e12);
+  };
+  EXPECT_NEAR(ShareOfBound(scenario, {alone(0), 0, 0}, 4.2e12), 1, 1e-9);
+  EXPECT_NEAR(ShareOfBound(scenario, {0.5 * alone(0), 0.25 * alone(1), 0}, 4.2e12), 0.75, 1e-9);
+  EXPECT_LT(ShareOfBound(scenario, {0, 0.25 * alone(1), 0.25 * alone(2)}, 4.2e12), 0.5 - 1e-3);
+  const double all_alike = BoundStepsPerS(scenario, 4.2e12) / 3;
+  EXPECT_NEAR(ShareOfBound(scenario, {all_alike, all_alike, all_alike}, 4.2e12), 1, 1e-9);
+}
+
+// Of the GPU that was measured: a file from before a memory was known must not keep another's.
+TEST(StepScenarioTest, PublishedBoundsAreThoseOfTheScenarios) {
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(CONCERT_RESULTS)) {
+    const std::string name = file.path().filename();
+    if (!name.starts_with("steps-") || file.path().extension() != ".json") continue;
+    ++files;
+    const auto result = ReadResult(file.path());
+    ASSERT_TRUE(result.ok()) << result.status();
+    const double memory = MemoryBytesPerS((*result)["header"]["gpu"].get<std::string>());
+    for (const nlohmann::json& entry : (*result)["scenarios"]) {
+      const auto scenarios = ReadStepScenarios(CONCERT_SCENARIOS "/steps.json",
+                                               "^" + entry["name"].get<std::string>() + "$");
+      ASSERT_TRUE(scenarios.ok()) << scenarios.status();
+      EXPECT_NEAR(entry["bound_steps_per_s"], BoundStepsPerS(scenarios->at(0), memory), 0.01)
+          << name << ", " << entry["name"];
+      for (const auto& [mode, rates] : entry["client_throughput_per_s"].items()) {
+        EXPECT_NEAR(entry["share_of_bound"][mode],
+                    ShareOfBound(scenarios->at(0), rates.get<std::vector<double>>(), memory), 0.001)
+            << name << ", " << entry["name"] << ", " << mode;
+      }
+    }
+  }
+  EXPECT_GT(files, 0);
 }
 
 TEST(StepScenarioTest, AChunkComesBehindItsContext) {

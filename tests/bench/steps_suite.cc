@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tests/bench/node_under_test.h"
@@ -79,8 +80,10 @@ absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& 
   const double bound_per_s = BoundStepsPerS(scenario, stage.place.memory_bytes_per_s);
   entry["bound_steps_per_s"] = ToThousandths(bound_per_s);
   entry["bound_us"] = ToThousandths(1e6 / bound_per_s);
-  for (const auto& [mode, rate] : entry["throughput_per_s"].items())
-    entry["share_of_bound"][mode] = ToThousandths(rate.get<double>() / bound_per_s);
+  for (const auto& [mode, rates] : entry["client_throughput_per_s"].items()) {
+    entry["share_of_bound"][mode] = ToThousandths(
+        ShareOfBound(scenario, rates.get<std::vector<double>>(), stage.place.memory_bytes_per_s));
+  }
   entry["max_rel_error"] = concert.worst_error();
   for (const auto& [mode, measured] : *series) {
     if (measured.failure.ok()) entry["client_rel_errors"][mode] = measured.errors;
