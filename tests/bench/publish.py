@@ -3,7 +3,8 @@
 
   tests/bench/publish.py RESULTS_DIR           every *.json there: gemm.json becomes docs/benchmarks/gemm-h200.json, ...
   tests/bench/publish.py                       tables, plots and README.md anew, of the files that are there already
-  tests/bench/publish.py --check               exit status 1 where README.md and the tables do not say what the files do
+  tests/bench/publish.py --check               exit status 1 where README.md and the tables do not say what the files do,
+                                               or a sentence elsewhere that headlines.py knows
 
 docs/benchmarks/model/ has what the simulator makes of a suite (predict_overlap --out), of which a table against the measured
 file of the same name is written, too.
@@ -18,12 +19,14 @@ import pathlib
 import re
 import sys
 
+import headlines
 import report
 import report_data
 import report_model
 from report_data import losses_of, summary_of
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs/benchmarks"
 MODELLED = "model"  # below DOCS: results of predict_overlap, each named as the measured file that it is held against
 SHOWN_LOSSES = 10  # of a file; its table has all of them
 PLOTS = {"": "plot", "-summary": "summary", "-latency": "latencies"}  # what report_plots.py draws
@@ -153,7 +156,9 @@ def main():
         names = stale(arguments.docs)
         for name in names:
             print(f"{name} does not say what the results do: run tests/bench/publish.py")
-        return 1 if names else 0
+        wrong = headlines.unsaid(ROOT, results_in(DOCS)) if arguments.docs == DOCS else []
+        print("".join(f"{line}\n" for line in wrong), end="")
+        return 1 if names or wrong else 0
     if arguments.results:
         publish(arguments.results, arguments.docs, arguments.quick_look)
     else:

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import headlines
 import publish
 import report_data
 
@@ -28,6 +29,15 @@ def result(**header):
 class PublishTest(unittest.TestCase):
     def test_the_published_page_and_tables_say_what_the_files_do(self):
         self.assertEqual(publish.stale(publish.DOCS), [], "run tests/bench/publish.py")
+
+    def test_sentences_written_by_hand_say_what_the_files_do(self):
+        results = publish.results_in(publish.DOCS)
+        self.assertEqual(headlines.unsaid(publish.ROOT, results), [])
+        self.assertEqual(set(headlines.OF_FILE) - set(results), set(), "no such file")
+        results["tenants-h100"]["header"]["commit"] = "f" * 40
+        self.assertTrue(all(line.startswith("README.md does not say: ") and "H100 (fffffff," in line
+                            for line in headlines.unsaid(publish.ROOT, results)))
+        self.assertEqual(len(headlines.unsaid(publish.ROOT, results)), 1)
 
     def test_a_figure_that_the_files_do_not_have_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
