@@ -12,6 +12,7 @@ What was measured stands in docs/: in result files of suite `steps`, and in sent
 import argparse
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -24,9 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs/benchmarks"
 SCENARIOS = ROOT / "tests/bench/scenarios/steps.json"
 SOURCES = {
-    "steps-h100": "[steps-h100](steps-h100.json)", "steps-h200": "[steps-h200](steps-h200.json)",
-    "whole": "[README](README.md#whole-steps)", "29": "[ADR 29](../adr/0029-a-step-is-one-launch.md)",
-    "35": "[ADR 35](../adr/0035-shares-of-the-sms.md)", "32": "[ADR 32](../adr/0032-one-pass-over-the-weights.md)",
+    "steps-h100": "[steps-h100](steps-h100.json)", "steps-more-h100": "[steps-more-h100](steps-more-h100.json)",
+    "steps-h200": "[steps-h200](steps-h200.json)", "whole": "[README](README.md#whole-steps)",
+    "29": "[ADR 29](../adr/0029-a-step-is-one-launch.md)", "35": "[ADR 35](../adr/0035-shares-of-the-sms.md)",
 }
 RING_US = 13  # that ring and daemon add to a run (README.md, "Whole steps"): a client's latency has it, a prediction has not
 CALIBRATION, HELD_OUT, EARLIER = "calibration", "held out", "earlier kernel"
@@ -43,36 +44,52 @@ class Measured(NamedTuple):
     kind: int = -1  # of the scenario's kinds of clients
 
 
-def latency_us(stem, scenario):
-    """Of a client alone, without what ring and daemon add."""
-    entry = next(entry for entry in read(DOCS / f"{stem}.json")["scenarios"] if entry["name"] == scenario)
-    return entry["latency_us"]["concert"][0]["p50"] - RING_US
+def entry_of(stem, scenario):
+    return next(entry for entry in read(DOCS / f"{stem}.json")["scenarios"] if entry["name"] == scenario)
+
+
+def latency_us(stem, scenario, key="latency_us", client=0):
+    """Of a client alone (its neighbours asleep: solo_latency_us), without what ring and daemon add."""
+    return entry_of(stem, scenario)[key]["concert"][client]["p50"] - RING_US
+
+
+def pass_us(stem, scenario):
+    """Of replicas that run together, as a client sees it."""
+    return entry_of(stem, scenario)["latency_us"]["concert"][0]["p50"]
 
 
 def rate(stem, scenario):
-    entry = next(entry for entry in read(DOCS / f"{stem}.json")["scenarios"] if entry["name"] == scenario)
-    return entry["throughput_per_s"]["concert"]
+    return entry_of(stem, scenario)["throughput_per_s"]["concert"]
+
+
+def stated(source, figure):
+    """A figure of a sentence or table, which must have it: what it says changes with what is measured."""
+    path = DOCS / re.search(r"\(([^)#]+)", SOURCES[source]).group(1)
+    if not re.search(rf"(?<![\d,.]){figure:,}(?![\d,.]*\d)", path.read_text(encoding="utf-8")):
+        raise SystemExit(f"{path.resolve()} does not have {figure:,}, which {pathlib.Path(__file__).name} takes from it")
+    return figure
 
 
 def measured():
     rows = [
         Measured("decode-1024-x1", "h100", "step", "alone_us", latency_us("steps-h100", "decode-1024-x1"), "steps-h100", CALIBRATION),
         Measured("decode-2048-x1", "h100", "step", "alone_us", latency_us("steps-h100", "decode-2048-x1"), "steps-h100", CALIBRATION),
-        Measured("decode-1024-x1", "h100", "graph", "alone_us", 630, "whole", CALIBRATION),
-        Measured("decode-2048-x1", "h100", "graph", "alone_us", 1008, "29", CALIBRATION),
-        Measured("decode-gqa1536-x1", "h100", "step", "alone_us", 822 - RING_US, "whole"),
-        Measured("decode-1024-x1", "h200", "graph", "alone_us", 574, "29"),
-        Measured("prefill-beside-decode", "h100", "graph", "alone_us", 5900, "whole"),
-        Measured("replicas-1024-x8", "h100", "pass", "us", 1163, "whole"),
-        Measured("replicas-2048-x8", "h100", "pass", "us", 2103, "whole"),
-        Measured("replicas-gqa1536-x4", "h100", "pass", "per_s", 2643, "32"),
+        Measured("decode-1024-x1", "h100", "graph", "alone_us", stated("29", 630), "29", CALIBRATION),
+        Measured("decode-2048-x1", "h100", "graph", "alone_us", stated("29", 1008), "29", CALIBRATION),
+        Measured("decode-gqa1536-x1", "h100", "step", "alone_us", stated("whole", 822) - RING_US, "whole"),
+        Measured("decode-1024-x1", "h200", "graph", "alone_us", stated("29", 574), "29"),
+        Measured("prefill-beside-decode", "h100", "graph", "alone_us",
+                 latency_us("steps-h100", "prefill-beside-decode", "solo_latency_us", client=-1), "steps-h100"),
+        Measured("replicas-1024-x8", "h100", "pass", "us", pass_us("steps-h100", "replicas-1024-x8"), "steps-h100"),
+        Measured("replicas-2048-x8", "h100", "pass", "us", pass_us("steps-h100", "replicas-2048-x8"), "steps-h100"),
+        Measured("replicas-gqa1536-x4", "h100", "pass", "per_s", rate("steps-more-h100", "replicas-gqa1536-x4"), "steps-more-h100"),
     ]
     together = {"decode-1024-x2": (2373, 4547), "decode-1024-x4": (3596, 5280), "decode-1024-x8": (4773, 5597),
                 "decode-1024-batch1-x8": (6764, 8988), "decode-2048-x4": (1547, 1730), "decode-2048-x8": (1703, 1807),
                 "decode-gqa1536-x6": (1650, 1691), "decode-qwen05b-x8": (2206, 2655), "decode-4096-x2": (637, 708),
                 "contexts-ragged-x8": (3323, 4096)}  # graph and step, of ADR 35's table
     for scenario, rates in together.items():
-        rows += [Measured(scenario, "h100", engine, "per_s", value, "35",
+        rows += [Measured(scenario, "h100", engine, "per_s", stated("35", value), "35",
                           CALIBRATION if (scenario, engine) == ("decode-2048-x8", "step") else HELD_OUT)  # step_hbm_share
                  for engine, value in zip(("graph", "step"), rates)]
     rows += [Measured(scenario, "h200", "graph", "per_s", rate("steps-h200", scenario), "steps-h200")
@@ -152,7 +169,8 @@ def page(kinds):
             "What `policies/cost/program_cost.h` predicts for the scenarios of suite `steps`, by engine, against what was measured and published. "
             "`tests/bench/report_programs.py --predict build/release/bin/predict_programs` writes this page; a test compares.", "",
             *summary(kinds, rows), *figures_table(kinds, rows), "",
-            "- A figure of one run is that of its kernels: of a client's latency, 17 µs of ring and daemon are taken off.",
+            "- A figure of one run is that of its kernels: of a client's latency, "
+            f"{RING_US} µs of ring and daemon are taken off, but not of a pass's.",
             "- `pass`: all of its runs together, as a graph. Several clients have one run in flight each. What they take beside each other the daemon does not "
             "predict: a plan has the time that its run takes alone. Here it follows from the same two parts of a run, memory's time, which clients take "
             "from each other, and the rest (`TogetherUs` in `tests/bench/predict_programs.cc`).",
