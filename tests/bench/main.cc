@@ -200,7 +200,8 @@ int Run(CommandLine line) {
   if (options.scenarios.empty() && !suite->default_scenarios.empty())
     options.scenarios = PublicSuite(suite->default_scenarios);
   nlohmann::json result = NewResult(suite->name);
-  absl::Status written;
+  absl::Status written = line.out.empty() ? absl::OkStatus() : CheckWritable(line.out);
+  if (!written.ok()) return Fail(written);
   const auto start = std::chrono::steady_clock::now();
   // After each scenario: who is killed, or runs out of time, keeps what was measured.
   options.keep = [&](const nlohmann::json& so_far) {

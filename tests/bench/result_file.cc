@@ -1,7 +1,10 @@
 #include "tests/bench/result_file.h"
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <vector>
@@ -19,6 +22,14 @@ double RoundToNanosecond(double us) { return std::round(us * 1000) / 1000; }
 
 absl::Status Wrong(const std::string& where, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("result file: ", where, " ", what));
+}
+
+std::string PartialOf(const std::string& path) { return absl::StrCat(path, ".partial"); }
+
+absl::Status CannotWrite(const std::string& path, int error) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("cannot write --out ", path, ": ", std::strerror(error),
+                   error == ENOENT ? "; its folder must be there" : ""));
 }
 
 // Times are positive numbers; a missing value is left out, never zero or null.
@@ -156,15 +167,24 @@ absl::StatusOr<json> ReadResult(const std::string& path) {
   return result;
 }
 
+absl::Status CheckWritable(const std::string& path) {
+  const std::string partial = PartialOf(path);
+  if (std::filesystem::is_directory(path)) return CannotWrite(path, EISDIR);
+  if (!std::ofstream(partial)) return CannotWrite(path, errno);
+  std::remove(partial.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status WriteResult(const json& result, const std::string& path) {
   if (absl::Status status = ValidateResult(result); !status.ok()) return status;
-  const std::string partial = absl::StrCat(path, ".partial");
+  const std::string partial = PartialOf(path);
   std::ofstream file(partial);
   file << DumpResult(result);
   file.close();
   if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const int error = errno;
     std::remove(partial.c_str());
-    return absl::PermissionDeniedError(absl::StrCat("cannot write --out ", path));
+    return CannotWrite(path, error);
   }
   return absl::OkStatus();
 }

@@ -39,6 +39,10 @@ std::string DumpResult(const nlohmann::json& result);
 // key.
 absl::StatusOr<nlohmann::json> ReadResult(const std::string& path);
 
+// Whether WriteResult can: what has been measured for an hour must not be lost for want of a
+// folder. PERMISSION_DENIED says why not. A file that is there stays as it is.
+absl::Status CheckWritable(const std::string& path);
+
 // Validates, then replaces `path` in one step, so that no half-written file is ever seen.
 absl::Status WriteResult(const nlohmann::json& result, const std::string& path);
 

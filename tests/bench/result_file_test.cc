@@ -88,6 +88,18 @@ TEST(ResultFileTest, WritesWholeFilesOnly) {
               HasSubstr("/no/such/folder"));
 }
 
+TEST(ResultFileTest, WhetherAFileCanBeWrittenIsKnownBeforeAnythingIsMeasured) {
+  const std::string path = testing::TempDir() + "/concert_result_check_test.json";
+  ASSERT_TRUE(WriteResult(GemmResult(), path).ok());
+  EXPECT_TRUE(CheckWritable(path).ok());
+  EXPECT_TRUE(ReadResult(path).ok()) << "it stays as it is";
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  EXPECT_EQ(CheckWritable("/no/such/folder/x.json").message(),
+            "cannot write --out /no/such/folder/x.json: No such file or directory; its folder must"
+            " be there");
+  EXPECT_THAT(CheckWritable(testing::TempDir()).message(), HasSubstr("Is a directory"));
+}
+
 TEST(ResultFileTest, AScenarioIsALineSoThatGitShowsWhatWasMeasuredAnew) {
   json result = GemmResult();
   result["scenarios"].push_back(result["scenarios"][0]);
