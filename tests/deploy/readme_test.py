@@ -13,6 +13,12 @@ def blocks(document):
     return re.findall(r"^```cpp\n(.*?)^```", (root / document).read_text(), re.DOTALL | re.MULTILINE)
 
 
+# A ticket is [[nodiscard]].
+for document in ["README.md", *(str(path.relative_to(root)) for path in (root / "docs").glob("*.md"))]:
+    for dropped in re.findall(r"^ *(?:\w+\.)*queue(?:\(\))?\.\w+\(.*", "".join(blocks(document)), re.MULTILINE):
+        if not dropped.endswith(".Check();"):
+            sys.exit(f"{document} drops a ticket: {dropped}")
+
 program = (root / "client/examples/minimal.cc").read_text()
 if blocks("README.md") != [program]:
     sys.exit("README.md must hold one cpp block that equals client/examples/minimal.cc; "

@@ -1,8 +1,8 @@
 /* The ops: a struct for each kind and the call that submits it. Part of concert.h. */
+#include "concert/concert.h" /* which ends with this one: ahead of the guard, either may be first */
+
 #ifndef CONCERT_OPS_H_
 #define CONCERT_OPS_H_
-
-#include "concert/concert.h"
 
 #ifdef __cplusplus
 extern "C" {

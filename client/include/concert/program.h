@@ -1,9 +1,8 @@
 /* Programs: a whole step as one op. Part of concert.h. */
+#include "concert/concert.h" /* as in ops.h */
+
 #ifndef CONCERT_PROGRAM_H_
 #define CONCERT_PROGRAM_H_
-
-#include "concert/concert.h"
-#include "concert/ops.h"
 
 #ifdef __cplusplus
 extern "C" {
