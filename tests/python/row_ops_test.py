@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused_at_once(session, queue):
         (lambda: queue.gated_activation(x, out), "x must be (4, 32)"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "bf16"), out), "out is FP32"),
         (lambda: queue.gated_activation(session.zeros((4, 32), "fp32"), out, activation=9),
-         "9 is not a valid Activation"),
+         "activation is 9; it must be one of Activation.NONE"),
     ]:
         with pytest.raises((concert.InvalidArgument, ValueError)) as caught:
             bad()

@@ -27,7 +27,7 @@ def test_connect_without_a_daemon_says_what_to_do(tmp_path):
     (dict(name="x" * 64), "client_name is longer than 63 bytes"),
     (dict(name="a\0b"), "must not contain a zero byte"),
     (dict(gpus=[64]), "gpus holds 64"),
-    (dict(fallback=7), "fallback is 7; the highest is 2"),
+    (dict(fallback=7), "fallback is 7; it must be one of Fallback.ENVIRONMENT"),
 ])
 def test_bad_connect_options(daemon, options, sentence):
     with pytest.raises(concert.InvalidArgument, match=sentence):

@@ -7,7 +7,8 @@ import struct
 from typing import Any
 
 from . import _abi
-from ._abi import CollectiveKind, Dtype, Reduction
+from ._abi import Activation, CollectiveKind, Dtype, Reduction
+from ._arguments import kind_of, naming_operands, no_kind
 from ._errors import InvalidArgument
 from ._handles import Handle, Owner
 from ._tensor import Buffer, Tensor
@@ -28,6 +29,10 @@ class Op:
     _address: int  # of _struct
     _handles: tuple[Handle, ...]
     _home: object  # the session of all of them
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", naming_operands(vars(cls)["__init__"]))
 
     def _set_struct(self, op: Any, handles: list[Handle]) -> None:
         """What the ABI is given, which names the handles."""
@@ -127,6 +132,8 @@ class Gemm(Op):
                 *(_NONE if a_scales is None else _slice(a_scales, handles)),
                 *(_NONE if w_scales is None else _slice(w_scales, handles)), d.dtype._value_)
         except (struct.error, OverflowError) as error:
+            if not isinstance(activation, int):
+                raise no_kind("activation", activation, Activation) from None
             raise InvalidArgument(
                 f"a GEMM of m {m}, n {n}, k {k}, alpha {alpha}, beta {beta}, activation "
                 f"{activation}: {error}") from None
@@ -271,9 +278,10 @@ class Collective(Op):
     def __init__(self, kind: CollectiveKind, communicator: Communicator,
                  src: Tensor | None = None, dst: Tensor | None = None, *,
                  reduction: Reduction = Reduction.SUM, root: int = 0) -> None:
+        kind = kind_of("kind", kind, CollectiveKind)
         op = _abi.concert_collective(struct_size=ctypes.sizeof(_abi.concert_collective), kind=kind,
                                      communicator=communicator._handle.check().value,
-                                     reduction=Reduction(reduction))
+                                     reduction=kind_of("reduction", reduction, Reduction))
         handles = [communicator._handle]
         if kind != CollectiveKind.BARRIER:
             if src is None:

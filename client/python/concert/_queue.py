@@ -147,8 +147,12 @@ class Queue(Owner):
         if allow_tf32 or residual or gated or interleaved:
             flags = gemm_flags(allow_tf32, residual, gated, interleaved)
         if c is bias is a_scales is w_scales is None:
-            shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, flags)
-            known = self._shapes.get(shape)
+            known = None
+            try:
+                shape = (a._matrix, w._matrix, d._matrix, alpha, beta, activation, flags)
+                known = self._shapes.get(shape)
+            except (AttributeError, TypeError):
+                pass  # below it is found out what is wrong
             if known is not None:
                 # Kept here until the call returns, whoever closes the buffers.
                 at_a, at_w, at_d = a.buffer._handle, w.buffer._handle, d.buffer._handle
@@ -157,7 +161,12 @@ class Queue(Owner):
                                       at_w.value or 0, w.offset, at_d.value or 0, d.offset)
                     return self._hand_over(self._submit_gemm, known[1], waits, deadline_ns)
         op = Gemm.__new__(Gemm)
-        op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, flags)
+        try:
+            op._set(a, w, d, c, bias, alpha, beta, activation, a_scales, w_scales, flags)
+        except (AttributeError, TypeError, ValueError):
+            Gemm(a, w, d, c=c, bias=bias, alpha=alpha, beta=beta, activation=activation,
+                 a_scales=a_scales, w_scales=w_scales)  # which names what is no tensor
+            raise
         ticket = self.submit(op, waits, deadline_ns)
         if shape is not None:
             if len(self._shapes) == _SHAPES_MAX:

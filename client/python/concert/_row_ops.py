@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _abi
 from ._abi import Activation, Dtype, ElementwiseFunction
+from ._arguments import kind_of
 from ._errors import InvalidArgument
 from ._handles import Handle
 from ._ops import Op, _matrix, _slice
@@ -104,7 +105,7 @@ class Elementwise(Op):
         handles: list[Handle] = []
         op = _abi.concert_elementwise(
             struct_size=ctypes.sizeof(_abi.concert_elementwise),
-            function=ElementwiseFunction(function), rows=rows, columns=columns, dtype=x.dtype,
+            function=kind_of("function", function, ElementwiseFunction), rows=rows, columns=columns, dtype=x.dtype,
             out_dtype=out.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
         if y is not None:
             if y.shape == (columns,):
@@ -140,7 +141,7 @@ class GatedActivation(Op):
         handles: list[Handle] = []
         op = _abi.concert_gated_activation(
             struct_size=ctypes.sizeof(_abi.concert_gated_activation), rows=rows, columns=columns,
-            dtype=x.dtype, activation=Activation(activation),
+            dtype=x.dtype, activation=kind_of("activation", activation, Activation),
             flags=_abi.GATED_INTERLEAVED if interleaved else 0, x_stride=x_stride,
             out_stride=out_stride)
         op.x.buffer, op.x.offset = _slice(x, handles)

@@ -13,6 +13,7 @@ from typing import Any, Iterator, Sequence
 
 from . import _abi, _dlpack
 from ._abi import Backend, Dtype, Fallback, Memory, Priority
+from ._arguments import kind_of
 from ._cuda import ordinal_of_pointer, stream_handle, uuid_of
 from ._dtypes import DtypeLike, SIZES, dtype_of, host_array, numpy
 from ._errors import FailedPrecondition, InvalidArgument
@@ -92,9 +93,10 @@ class Session(Owner):
 
     def queue(self, gpu: int = 0, priority: Priority = Priority.NORMAL) -> Queue:
         """A new queue. While a higher priority is active, lower ones leave it SMs."""
+        priority = kind_of("priority", priority, Priority)
         handle = self._make("queue", "concert_queue_create", "concert_queue_destroy",
                             self._index(gpu), priority)
-        return Queue(self, handle, gpu, Priority(priority))
+        return Queue(self, handle, gpu, priority)
 
     def allocate(self, bytes: int, gpu: int = 0) -> Buffer:
         """Zeroed memory made by the daemon, which every GPU of the node may use in ops."""
@@ -258,7 +260,8 @@ def connect(socket: str | os.PathLike[str] | None = None, *, name: str | None = 
     or daemon are of different versions.
     """
     options = _abi.concert_connect_options(
-        struct_size=ctypes.sizeof(_abi.concert_connect_options), fallback=fallback,
+        struct_size=ctypes.sizeof(_abi.concert_connect_options),
+        fallback=kind_of("fallback", fallback, Fallback),
         socket_path=None if socket is None else _text("socket", os.fspath(socket)),
         client_name=_text("name", _program_name() if name is None else name))
     for gpu in gpus or ():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .._abi import Backend, Priority
+from .._arguments import kind_of
 from .._errors import Error, FailedPrecondition, Unavailable
 from .._library import call, library
 from .._session import Session, connect
@@ -98,4 +99,4 @@ def forget(failed: Context, error: Error) -> None:
 
 def _context_of(session: Session, priority: Priority, own: bool) -> Context:
     call("concert_pool_use", session._handle.check())
-    return Context(session, Priority(priority), own, Imports(session), [])
+    return Context(session, kind_of("priority", priority, Priority), own, Imports(session), [])
