@@ -33,6 +33,16 @@ installs_all_parts() {
   done
 }
 
+# Every link of the documents leads somewhere: nothing but these documents, pictures and examples is installed.
+links_lead_somewhere() {
+  local document target
+  while IFS=: read -r document target; do
+    target=${target#](} target=${target%[)#]}
+    [[ $target == *:* || -e $(dirname "$document")/$target ]] || fail "$document has a link to $target"
+  done < <(grep -roE --include='*.md' '\]\([^)# ]+[)#]' "$1/share/doc/concert")
+  grep -qF '](../examples/decode.cc)' "$1/share/doc/concert/docs/client.md" || fail "client.md has no link to an example"
+}
+
 # Compiles a client with the flags of pkg-config and one with the CMake package.
 builds_clients() {
   local prefix=$1 flags
@@ -106,6 +116,7 @@ stages_for_a_package() {
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 installs_all_parts "$work/prefix"
+links_lead_somewhere "$work/prefix"
 builds_clients "$work/prefix"
 starts_from_its_unit "$work/prefix"
 keeps_the_operators_configuration "$work/prefix"

@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""README's example is the program that the build compiles, and the first block of client.md is what that does."""
+"""README's example is the program that the build compiles, and the first block of client.md is what that does; no sample
+drops a ticket, and CONTRIBUTING.md names every label of the build's tests.
+
+  readme_test.py BUILD_DIR
+"""
 
 import pathlib
 import re
+import subprocess
 import sys
 import textwrap
 
@@ -12,6 +17,12 @@ root = pathlib.Path(__file__).resolve().parents[2]
 def blocks(document):
     return re.findall(r"^```cpp\n(.*?)^```", (root / document).read_text(), re.DOTALL | re.MULTILINE)
 
+
+contributing = (root / "CONTRIBUTING.md").read_text()
+named = re.findall(r"`(\w+)`", contributing[contributing.index("Labels, for `ctest -L`"):].split("\n\n")[0])
+labels = subprocess.run(["ctest", "--print-labels"], cwd=sys.argv[1], check=True, capture_output=True, text=True).stdout
+if missing := set(labels.split("All Labels:")[1].split()) - set(named):
+    sys.exit(f"CONTRIBUTING.md does not name the labels {sorted(missing)}")
 
 # A ticket is [[nodiscard]].
 for document in ["README.md", *(str(path.relative_to(root)) for path in (root / "docs").glob("*.md"))]:
