@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """README's example is the program that the build compiles, and the first block of client.md is what that does; no sample
-drops a ticket, and CONTRIBUTING.md names every label of the build's tests.
+drops a ticket, CONTRIBUTING.md names every label of the build's tests, and tuning.md the store's versions.
 
   readme_test.py BUILD_DIR
 """
@@ -23,6 +23,14 @@ named = re.findall(r"`(\w+)`", contributing[contributing.index("Labels, for `cte
 labels = subprocess.run(["ctest", "--print-labels"], cwd=sys.argv[1], check=True, capture_output=True, text=True).stdout
 if missing := set(labels.split("All Labels:")[1].split()) - set(named):
     sys.exit(f"CONTRIBUTING.md does not name the labels {sorted(missing)}")
+
+# The sample of `tune status` is of this code's store.
+environment = (root / "daemon/tuning/environment.h").read_text()
+schema, measurement, collectives = (re.search(rf"{name} = (\d+);", environment)[1] for name in (
+    "kStoreSchemaVersion", "kMeasurementVersion", "kCollectiveMeasurementVersion"))
+for line in (f"schema {schema}, measurement {measurement})", f"schema {schema}, measurement of collectives {collectives})"):
+    if line not in (root / "docs/tuning.md").read_text():
+        sys.exit(f"docs/tuning.md's sample of `concertctl tune status` does not say: {line}")
 
 # A ticket is [[nodiscard]].
 for document in ["README.md", *(str(path.relative_to(root)) for path in (root / "docs").glob("*.md"))]:

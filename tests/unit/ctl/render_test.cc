@@ -3,11 +3,38 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/ascii.h"
 #include "client/ctl/json.h"
 #include "client/ctl/table.h"
 
 namespace concert::ctl {
 namespace {
+
+std::string OneSpace(const std::string& line) {
+  std::istringstream words(line);
+  std::string all;
+  for (std::string word; words >> word;) all += word + " ";
+  return all;
+}
+
+// That operations.md shows every line of titles that this text has.
+void ExpectShown(const std::string& rendered) {
+  std::ifstream file(CONCERT_OPERATIONS);
+  std::set<std::string> shown;
+  for (std::string line; std::getline(file, line);) shown.insert(OneSpace(line));
+  std::istringstream lines(rendered);
+  for (std::string line; std::getline(lines, line);) {
+    const bool titles = std::ranges::none_of(line, absl::ascii_islower) &&
+                        std::ranges::count_if(line, absl::ascii_isupper) > 2;
+    EXPECT_TRUE(!titles || shown.contains(OneSpace(line))) << "it has other columns: " << line;
+  }
+}
 
 void FillOps(v1::OpStats* ops, uint64_t count, double gpu_seconds) {
   ops->set_op_count(count);
@@ -191,6 +218,7 @@ TEST(RenderTest, Sessions) {
      12  1000  5012  b          6 min 0 s       2       12    6.00 GiB  5.00 GiB  4.00 GiB  0
 )");
   EXPECT_EQ(RenderSessions(v1::ListSessionsResponse()), "no sessions\n");
+  ExpectShown(RenderSessions(Sessions()));
 }
 
 TEST(RenderTest, NamesInAnyScriptKeepColumnsAligned) {
@@ -233,6 +261,7 @@ buffer_bytes   0 B       -  1.00 TiB                       refused
 THREAD   OF                     PER TURN
 control  requests of a session        16
 )");
+  ExpectShown(RenderQuotas(quotas));
 }
 
 TEST(RenderTest, Programs) {
@@ -278,6 +307,7 @@ TEST(RenderTest, WhatFollowsOneAnotherInAProgram) {
   part->set_count(12);
   part->set_predicted_us(4.5);
   const std::string text = RenderPrograms(response);
+  ExpectShown(text);
   EXPECT_EQ(text.substr(text.find("\n\n") + 1), R"(
 SESSION  PROGRAM  ENGINE  TIMES    EACH   IN ALL  STAGE OR KERNEL
       3       17  step       12  4.5 us  54.0 us  gemm <- rms_norm, rope_append
@@ -306,6 +336,7 @@ TEST(RenderTest, ProgramsThatNoStepKernelRuns) {
   graph->set_program(18);
   graph->set_why_no_step("op 2, gemm: only bf16 is supported");
   const std::string text = RenderPrograms(response);
+  ExpectShown(text);
   EXPECT_EQ(text.substr(text.find("\n\n") + 1), R"(
 SESSION  PROGRAM  WHY NO STEP KERNEL RUNS IT
       3       18  op 2, gemm: only bf16 is supported
@@ -358,6 +389,7 @@ COMMUNICATOR  OP  KIND        BYTES   UID      RUNS  HOW                        
 
 there are more than are listed
 )");
+  ExpectShown(RenderCollectives(response));
 }
 
 TEST(RenderTest, Stats) {
@@ -400,6 +432,7 @@ TEST(RenderTest, Watch) {
       R"(     OPS/S     FLOP/S        B/S  GPU BUSY   CO-RUN    WAIT P50         P99     RUN P50         P99  DROPPED
        500      500 G      524 M      25 %     50 %      8.2 us     1.53 ms     41.0 us      2.40 s        1
 )");
+  ExpectShown(WatchTitle());
 }
 
 TEST(RenderTest, TopListsTheBusiestFirstAndQuietOnesToo) {
