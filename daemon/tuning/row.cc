@@ -4,8 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/gemm/gemm_op.h"
 #include "policies/seam/policy.h"
 #include "proto/ring/messages.h"
@@ -22,16 +24,24 @@ constexpr std::array<std::string_view, policies::kDegreeCount> kDegreeNames = {
     "solo", "two", "four", "eight", "many"};
 constexpr std::array<std::string_view, 3> kSourceNames = {"none", "cublaslt", "group"};
 constexpr uint32_t kMaxDtypes = 16;  // numbers that the ring ABI may give to dtypes
-constexpr float kMinTimeUs = 1e-3f;
-constexpr float kMaxTimeUs = 100e6f;
+constexpr double kMinTimeUs = 1e-3;
+constexpr double kMaxTimeUs = 100e6;
 constexpr uint32_t kMaxSamples = 1'000'000;
 constexpr uint32_t kMaxSms = 1024;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
+// Whole numbers with all their digits: a value just beyond a limit must not look like it.
+std::string Digits(double value) {
+  constexpr double kExact = 1LL << 53;
+  return std::floor(value) == value && std::abs(value) < kExact
+             ? absl::StrCat(static_cast<int64_t>(value))
+             : absl::StrFormat("%.9g", value);
+}
+
 absl::Status OutOfRange(std::string_view field, double value, double low, double high) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(View(field), " is ", value, "; it must be ", low, " to ", high));
+  return absl::InvalidArgumentError(absl::StrCat(
+      View(field), " is ", Digits(value), "; it must be ", Digits(low), " to ", Digits(high)));
 }
 
 absl::Status CheckVariant(const Variant& variant, Dtype dtype) {

@@ -257,6 +257,22 @@ TEST_F(StoreTest, RowsThatCannotBeRightAreRefused) {
 }
 
 // Flips bytes of a good store: whatever comes out, nothing crashes and rows are plausible.
+TEST(RowTest, ANumberBeyondItsLimitIsToldFromIt) {
+  const auto said = [](auto change) {
+    StoredRow row = RowFor(64);
+    change(row);
+    return std::string(CheckRow(row).message());
+  };
+  EXPECT_EQ(said([](StoredRow& row) { row.tuned.key.problem.m = 16'777'217; }),
+            "m is 16777217; it must be 1 to 16777216");
+  EXPECT_EQ(said([](StoredRow& row) { row.tuned.samples = 1'000'001; }),
+            "samples is 1000001; it must be 1 to 1000000");
+  EXPECT_EQ(said([](StoredRow& row) { row.measured_at_s = 100'000'000'001; }),
+            "measured_at_s is 100000000001; it must be 0 to 100000000000");
+  EXPECT_EQ(said([](StoredRow& row) { row.tuned.median_us = 0.5e-3f; }),
+            "median_us is 0.000500000024; it must be 0.001 to 100000000");
+}
+
 TEST_F(StoreTest, SurvivesRandomDamage) {
   const uint32_t seed = tests::Seed();
   SCOPED_TRACE(seed);
