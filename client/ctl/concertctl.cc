@@ -3,9 +3,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <type_traits>
 
 #include "client/ctl/connection.h"
@@ -22,6 +26,7 @@ namespace concert::ctl {
 namespace {
 
 constexpr char kDefaultSocket[] = "/run/concert/admin.sock";
+constexpr std::chrono::milliseconds kDrainPoll(50);
 
 struct Options {
   std::string socket = kDefaultSocket;
@@ -30,6 +35,7 @@ struct Options {
   uint32_t plan_count = 20;
   bool program_stages = false;
   uint32_t drain_seconds = 0;
+  uint32_t drain_wait_seconds = 0;  // for the daemon to be gone; 0: not at all
   std::string policy;
   LiveOptions live;
   TraceOptions trace;
@@ -76,6 +82,31 @@ command::Manual Manual() {
 std::string LastClause(const std::string& message) {
   const size_t colon = message.rfind(": ");
   return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+// Clients' sockets are of another type than the admin socket, and easily taken for it.
+std::string HintOnSocket(const grpc::Status& status) {
+  if (LastClause(status.error_message()) != std::strerror(EPROTOTYPE)) return "";
+  return "; that is the socket of clients, give the daemon's admin_socket"
+         " (--socket, CONCERT_ADMIN_SOCKET)";
+}
+
+// Until no daemon that drains answers any more.
+grpc::Status AwaitEnd(Connection& connection, uint32_t seconds) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (;;) {
+    v1::GetStatusResponse response;
+    const grpc::Status status =
+        connection.Call(&Connection::Stub::GetStatus, v1::GetStatusRequest(), &response);
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return grpc::Status::OK;
+    // The next one, started by whoever watches over it.
+    if (status.ok() && response.state() != v1::DAEMON_STATE_DRAINING) return grpc::Status::OK;
+    if (std::chrono::steady_clock::now() > limit) {
+      return {grpc::StatusCode::FAILED_PRECONDITION,
+              "the daemon still drains after " + std::to_string(seconds) + " s (--wait-s)"};
+    }
+    std::this_thread::sleep_for(kDrainPoll);
+  }
 }
 
 class App {
@@ -197,16 +228,28 @@ class App {
     const auto fill = [](const Options& options, v1::DrainRequest& request) {
       request.set_timeout_seconds(options.drain_seconds);
     };
-    Add(app_, "drain", "Accept no new ops, finish the accepted ones, then exit",
-        Show(
-            &Connection::Stub::Drain,
-            [](const v1::DrainResponse&) { return std::string("draining\n"); },
-            std::function<void(const Options&, v1::DrainRequest&)>(fill)));
-    app_.get_subcommand("drain")
+    const Command begin = Show(
+        &Connection::Stub::Drain,
+        [](const v1::DrainResponse&) { return std::string("draining\n"); },
+        std::function<void(const Options&, v1::DrainRequest&)>(fill));
+    Add(app_, "drain",
+        "Tell the daemon to accept no new ops, finish the accepted ones and then exit",
+        [begin](Connection& connection, const Options& options, std::ostream& out) {
+          const grpc::Status begun = begin(connection, options, out);
+          if (!begun.ok() || options.drain_wait_seconds == 0) return begun;
+          return AwaitEnd(connection, options.drain_wait_seconds);
+        });
+    CLI::App* drain = app_.get_subcommand("drain");
+    drain
         ->add_option(
             "--drain-s", options_.drain_seconds,
             "Seconds until unfinished ops complete with a status (default: the daemon's drain_s)")
         ->check(CLI::Range(1, 3600));
+    drain
+        ->add_option("--wait-s", options_.drain_wait_seconds,
+                     "Seconds to wait until it answers no more; beyond them exit with 1 (default:"
+                     " do not wait)")
+        ->check(CLI::Range(1, 7200));
   }
 
   void AddLive() {
@@ -317,7 +360,7 @@ class App {
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
         err << "concertctl: no concertd answers on " << options_.socket << ": "
-            << LastClause(status.error_message()) << "\n";
+            << LastClause(status.error_message()) << HintOnSocket(status) << "\n";
         return kExitNoDaemon;
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         err << "concertctl: concertd did not answer on " << options_.socket << " within "

@@ -108,9 +108,15 @@ TEST(ProcessTest, SigtermDrainsWhatWasAccepted) {
   for (int i = 0; i < 200; ++i) {
     tickets.push_back(queue.Copy({.src = from, .dst = to, .bytes = 1 << 20}));
   }
-  const std::pair<int, std::string> drained = RunShell(
-      bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() + " drain");
+  const std::pair<int, std::string> drained =
+      RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() +
+               " drain --wait-s 60");
   EXPECT_EQ(drained.first, 0) << drained.second;
+  EXPECT_EQ(RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() +
+                     " status")
+                .first,
+            3)
+      << "it has gone";
   // Every op has an outcome: it ran, or it was refused with a sentence.
   int refused = 0;
   for (const Ticket& ticket : tickets) {

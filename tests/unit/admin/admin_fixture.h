@@ -59,8 +59,9 @@ class AdminTest : public testing::Test {
     return response;
   }
 
-  CtlResult Ctl(std::vector<const char*> args) {
-    args.insert(args.begin(), {"concertctl", "--socket", path_.c_str()});
+  CtlResult Ctl(std::vector<const char*> args) { return CtlAt(path_, std::move(args)); }
+  static CtlResult CtlAt(const std::string& path, std::vector<const char*> args) {
+    args.insert(args.begin(), {"concertctl", "--socket", path.c_str()});
     std::ostringstream out, err;
     const int code = ctl::RunConcertctl(static_cast<int>(args.size()), args.data(),
                                         "concertctl test", out, err, false);

@@ -4,7 +4,9 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "daemon/admin/stats_watch.h"
 #include "daemon/quota/budget.h"
 #include "proto/concert/v1/admin.grpc.pb.h"
+#include "proto/unique_fd.h"
 #include "tests/unit/admin/admin_fixture.h"
 #include "tests/unit/telemetry/records_for_test.h"
 
@@ -396,6 +399,27 @@ TEST_F(AdminTest, ChangesAreLoggedWithWhoAskedForThem) {
   EXPECT_THAT(log, HasSubstr(me + "policy serial\n"));
   EXPECT_THAT(log, HasSubstr(me + "a drain\n"));
   EXPECT_EQ(admin::CallerOf("grpc-go/1.5"), "somebody who gives no name");
+}
+
+TEST_F(AdminTest, ADrainIsWaitedForAsLongAsIsSaid) {
+  const CtlResult drains = Ctl({"drain", "--wait-s", "1"});  // the fake one never ends
+  EXPECT_EQ(drains.exit_code, ctl::kExitFailed);
+  EXPECT_EQ(drains.out, "draining\n");
+  EXPECT_EQ(drains.err, "concertctl: the daemon still drains after 1 s (--wait-s)\n");
+}
+
+TEST_F(AdminTest, TheSocketOfClientsIsToldFromThatOfTheAdmin) {
+  const std::string path = path_ + ".clients";
+  const UniqueFd clients(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(clients.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(clients.get(), 1), 0);
+  const CtlResult status = CtlAt(path, {"status"});
+  EXPECT_EQ(status.exit_code, ctl::kExitNoDaemon);
+  EXPECT_THAT(status.err, HasSubstr("that is the socket of clients, give the daemon's admin_socket"
+                                    " (--socket, CONCERT_ADMIN_SOCKET)\n"));
+  unlink(path.c_str());
 }
 
 TEST_F(AdminTest, WhatIsSimulatedIsLabelledInJson) {
