@@ -33,7 +33,8 @@
   X(MISALIGNED, 8, "%f0.offset %1 is not a multiple of %2 bytes")                                       \
   X(STRIDE_TOO_SMALL, 9, "%f0 is %1; a row holds %2 elements, so it must be at least that")             \
   X(OVERFLOW, 10, "the extent of %f0 does not fit in 64 bits; check sizes and strides")                 \
-  X(OVERLAP, 11, "%f0 overlaps %f1; an output may not share memory with an input unless it is the same range") \
+  X(OVERLAP, 11, "%f0 overlaps %f1; give %f0 memory of its own (d may be c, out of a norm x, of an "    \
+                 "elementwise op x or y, and dst of a collective src, each in the same place)")         \
   X(WRONG_GPU, 12, "%f0 lies on GPU %1, but the queue is on GPU %2; allocate it there or use pool memory") \
   X(NO_TIMELINE, 13, "waits[%0].timeline is unknown: %s1 has no %t2")                                     \
   X(FOREIGN_TIMELINE, 14, "waits[%0].timeline belongs to session %1 of another user")                   \

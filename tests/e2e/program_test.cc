@@ -194,9 +194,10 @@ TEST(ProgramTest, SaysWhatIsWrongWithWhatIsRecorded) {
                 .find("an op of a program has no waits and no deadline"),
             std::string::npos);
   queue.Copy({.src = buffer, .dst = {buffer, 511}, .bytes = 513}).submit_status().Check();
-  EXPECT_EQ(Sentence(program.End()),
-            "op 1, copy: dst overlaps src; an output may not share memory with an input unless it "
-            "is the same range");
+  EXPECT_EQ(
+      Sentence(program.End()),
+      "op 1, copy: dst overlaps src; give dst memory of its own (d may be c, out of a norm x, "
+      "of an elementwise op x or y, and dst of a collective src, each in the same place)");
 }
 
 TEST(ProgramTest, ACollectiveIsNoPartOfOne) {

@@ -24,6 +24,12 @@ struct BadCase {
 
 using D = concert_descriptor;
 
+std::string Overlap(const std::string& output, const std::string& input) {
+  return output + " overlaps " + input + "; give " + output +
+         " memory of its own (d may be c, out of a norm x, of an elementwise op x or y, and dst of "
+         "a collective src, each in the same place)";
+}
+
 std::vector<BadCase> BadGemms() {
   const D good = GoodGemm();
   const std::string reserved =
@@ -103,27 +109,26 @@ std::vector<BadCase> BadGemms() {
        [](D& d) {
          d.body.gemm.d = {1, 0, 2046};
        },
-       "d overlaps a; an output may not share memory with an input unless it is the same range"},
-      {"d_is_a", good, [](D& d) { d.body.gemm.d = d.body.gemm.a; },
-       "d overlaps a; an output may not share memory with an input unless it is the same range"},
+       Overlap("d", "a")},
+      {"d_is_a", good, [](D& d) { d.body.gemm.d = d.body.gemm.a; }, Overlap("d", "a")},
       {"d_overlaps_w", good,
        [](D& d) {
          d.body.gemm.d = {1, 0, 65536 - 4094};
        },
-       "d overlaps w; an output may not share memory with an input unless it is the same range"},
+       Overlap("d", "w")},
       {"d_overlaps_bias", good, [](D& d) { d.body.gemm.d = d.body.gemm.bias; },
-       "d overlaps bias; an output may not share memory with an input unless it is the same range"},
+       Overlap("d", "bias")},
       {"d_overlaps_c", good,
        [](D& d) {
          d.body.gemm.d = {2, 0, 64};
        },
-       "d overlaps c; an output may not share memory with an input unless it is the same range"},
+       Overlap("d", "c")},
       {"c_in_place_other_stride", good,
        [](D& d) {
          d.body.gemm.d = d.body.gemm.c;
          d.body.gemm.ldc = 33;
        },
-       "d overlaps c; an output may not share memory with an input unless it is the same range"},
+       Overlap("d", "c")},
       {"batch_of_d_overlaps", good,
        [](D& d) {
          d.body.gemm.batch = 2;
@@ -144,8 +149,6 @@ std::vector<BadCase> BadFp8Gemms() {
   const std::string of_bf16 =
       " are given, but dtype is bf16; other operands than those in fp8_e4m3 have no scales but one "
       "for each row of A, with flag 2";
-  const std::string overlap =
-      "; an output may not share memory with an input unless it is the same range";
   return {
       {"no_d_dtype", fp8, [](D& d) { d.body.gemm.d_dtype = 0; },
        "d_dtype is 0; D of a GEMM in fp8_e4m3 must be bf16 (1) or fp16 (2)"},
@@ -178,12 +181,12 @@ std::vector<BadCase> BadFp8Gemms() {
        [](D& d) {
          d.body.gemm.d = {2, 0, 131072 + 254};
        },
-       "d overlaps a_scales" + overlap},
+       Overlap("d", "a_scales")},
       {"d_overlaps_w_scales", fp8,
        [](D& d) {
          d.body.gemm.d = {2, 0, 131072 + 258};
        },
-       "d overlaps w_scales" + overlap},
+       Overlap("d", "w_scales")},
       {"misaligned_d", fp8, [](D& d) { d.body.gemm.d.offset = 1; },
        "d.offset 1 is not a multiple of 2 bytes"},
       {"d_past_the_end", fp8, [](D& d) { d.body.gemm.d.offset = kMiB - 4094; },
@@ -199,8 +202,7 @@ std::vector<BadCase> BadOthers() {
   const D broadcast = GoodCollective(CONCERT_OP_BROADCAST),
           barrier = GoodCollective(CONCERT_OP_BARRIER);
   const D exchange = GoodCollective(CONCERT_OP_ALL_TO_ALL), copy = GoodCopy();
-  const std::string overlap =
-      "dst overlaps src; an output may not share memory with an input unless it is the same range";
+  const std::string overlap = Overlap("dst", "src");
   return {
       {"copy_zero", copy, [](D& d) { d.body.copy.bytes = 0; },
        "bytes is 0; it must be between 1 and 1099511627776"},
