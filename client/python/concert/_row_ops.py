@@ -105,8 +105,9 @@ class Elementwise(Op):
         handles: list[Handle] = []
         op = _abi.concert_elementwise(
             struct_size=ctypes.sizeof(_abi.concert_elementwise),
-            function=kind_of("function", function, ElementwiseFunction), rows=rows, columns=columns, dtype=x.dtype,
-            out_dtype=out.dtype, x_stride=x_stride, out_stride=_rows("out", out)[2])
+            function=kind_of("function", function, ElementwiseFunction), rows=rows,
+            columns=columns, dtype=x.dtype, out_dtype=out.dtype, x_stride=x_stride,
+            out_stride=_rows("out", out)[2])
         if y is not None:
             if y.shape == (columns,):
                 _check_vector("y", y, columns, x.dtype)
