@@ -14,9 +14,6 @@ namespace concert::client {
 // pthread_atfork's handler writes it, before the child has a second thread.
 [[gnu::visibility("hidden")]] extern std::atomic<uint32_t> fork_generation;
 
-// False in a process that was not forked since it connected first: no handle of it can be forked.
-inline bool InForkedProcess() { return fork_generation.load(std::memory_order_relaxed) != 0; }
-
 // Where a handle was made.
 class Origin {
  public:

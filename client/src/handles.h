@@ -48,13 +48,18 @@ struct concert_session : std::enable_shared_from_this<concert_session> {
 };
 
 struct concert_buffer {
-  explicit concert_buffer(uint64_t bytes) : bytes(bytes) {}
+  // Of a session's memory, or a slot of what is recorded of a program; the other is null.
+  concert_buffer(uint64_t bytes, const concert_session* session, const void* recording)
+      : session(session), recording(recording), bytes(bytes) {}
   virtual ~concert_buffer() = default;
   virtual int Address(void** address, concert_error* error) = 0;
   virtual int Write(uint64_t offset, const void* data, uint64_t bytes, concert_error* error) = 0;
   virtual int Read(uint64_t offset, void* data, uint64_t bytes, concert_error* error) = 0;
   virtual int Seal(concert_error* error) = 0;
 
+  // Whose number `id` is: that of another may be the same.
+  const concert_session* const session;
+  const void* const recording;
   const uint64_t bytes;
   // What descriptors carry. Read on the submit path, hence no virtual call.
   uint32_t id = 0;
@@ -63,16 +68,22 @@ struct concert_buffer {
 };
 
 struct concert_queue {
+  // `recording`: what a program is recorded in; null: ops are submitted.
+  concert_queue(const concert_session* session, const void* recording)
+      : session(session), recording(recording) {}
   virtual ~concert_queue() = default;
   virtual concert_ticket last() const = 0;
   // Fills in the rest of the descriptor.
   virtual int Submit(concert::client::EncodedOp& op, const concert_submit_options& options,
                      concert_ticket* ticket, concert_error* error) = 0;
 
+  const concert_session* const session;
+  const void* const recording;
   const concert::client::Origin origin{};
 };
 
 struct concert_program {
+  explicit concert_program(const concert_session* session) : session(session) {}
   virtual ~concert_program() = default;
   // `role`: concert_slot_role.
   virtual int AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffer,
@@ -86,13 +97,15 @@ struct concert_program {
     uint32_t id;    // what descriptors carry
   };
   std::vector<Registered> registered;  // by rows; empty before End
-  const concert_session* session = nullptr;
+  const concert_session* const session;
   const concert::client::Origin origin{};
 };
 
 struct concert_communicator {
+  explicit concert_communicator(const concert_session* session) : session(session) {}
   virtual ~concert_communicator() = default;
 
+  const concert_session* const session;
   const concert::client::Origin origin{};
 };
 

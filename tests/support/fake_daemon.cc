@@ -271,7 +271,7 @@ void FakeDaemon::SayHello(int client, const concert_hello& hello) {
   page->magic = CONCERT_SESSION_MAGIC;
   page->abi_major = reply.abi_major = CONCERT_ABI_MAJOR;
   page->abi_minor = reply.abi_minor = CONCERT_ABI_MINOR;
-  page->session = reply.session = 7;
+  page->session = reply.session = options_.session;
   page->features = reply.features =
       hello.features & (CONCERT_FEATURE_HOST_MEMORY | CONCERT_OP_FEATURES);
   page->state = CONCERT_SESSION_RUNNING;

@@ -25,6 +25,7 @@ class FakeDaemon {
     uint32_t capacity = 8;
     uint32_t completion_capacity = 8;
     uint32_t user_timelines = 4;
+    uint32_t session = 7;
     bool seal = true;
     bool reply = true;  // false: accepts, never answers
     // The last word on the Hello reply, before it is sent.

@@ -31,7 +31,7 @@ typedef enum concert_reduction {
 } concert_reduction;
 
 /* What every op may carry. May be NULL. An op waits for all earlier ops of its own queue by itself.
- */
+ * Its buffers and its communicator are of the queue's session: INVALID_ARGUMENT otherwise. */
 typedef struct concert_submit_options {
   uint32_t struct_size;
   uint32_t wait_count; /* at most CONCERT_WAITS_MAX */

@@ -4,19 +4,17 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_advance& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.counters, &op.slots}, error)) return code;
+void Encode(const concert_advance& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ADVANCE;
   concert_advance_body& body = to->descriptor.body.advance;
   body.rows = op.rows;
   body.counter_max = op.counter_max;
-  body.counters = Operand(op.counters);
-  body.slots = Operand(op.slots);
+  body.counters = Operand("counters", op.counters, to);
+  body.slots = Operand("slots", op.slots, to);
   body.counter_dtype = Narrow8(op.counter_dtype);
   body.slot_dtype = Narrow8(op.slot_dtype);
   to->features = CONCERT_FEATURE_STEP_OPS;
   to->needs = "the op is an advance";
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -4,20 +4,18 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_argmax& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.indices}, error)) return code;
+void Encode(const concert_argmax& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ARGMAX;
   concert_argmax_body& body = to->descriptor.body.argmax;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.indices = Operand(op.indices);
+  body.x = Operand("x", op.x, to);
+  body.indices = Operand("indices", op.indices, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.dtype = Narrow8(op.dtype);
   body.index_dtype = Narrow8(op.index_dtype);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is an argmax";
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -11,16 +11,16 @@ namespace concert::client {
 
 // concert.h: strides of 0 are those of heads side by side, without gaps.
 template <typename Op, typename Body>
-void EncodeAttention(const Op& op, Body& body) {
+void EncodeAttention(const Op& op, Body& body, EncodedOp* to) {
   body.length_max = op.length_max;
   body.q_heads = Narrow16(op.q_heads);
   body.kv_heads = Narrow16(op.kv_heads);
   body.head_dim = Narrow16(op.head_dim);
-  body.q = Operand(op.q);
-  body.page_table = Operand(op.page_table);
-  body.lengths = Operand(op.lengths);
-  body.out = Operand(op.out);
-  body.cache = Cache(op.cache, body.kv_heads, body.head_dim);
+  body.q = Operand("q", op.q, to);
+  body.page_table = Operand("page_table", op.page_table, to);
+  body.lengths = Operand("lengths", op.lengths, to);
+  body.out = Operand("out", op.out, to);
+  body.cache = Cache(op.cache, body.kv_heads, body.head_dim, to);
   const uint32_t columns = uint32_t{body.q_heads} * body.head_dim;
   body.q_stride = op.q_stride != 0 ? op.q_stride : columns;
   body.out_stride = op.out_stride != 0 ? op.out_stride : columns;

@@ -5,19 +5,14 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_attention_decode& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins(
-          {&op.q, &op.page_table, &op.lengths, &op.out, &op.cache.k, &op.cache.v}, error)) {
-    return code;
-  }
+void Encode(const concert_attention_decode& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ATTENTION_DECODE;
   concert_attention_decode_body& body = to->descriptor.body.attention_decode;
   body.rows = op.rows;
-  EncodeAttention(op, body);
+  EncodeAttention(op, body, to);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is an attention_decode";
   EncodeCacheElements(op, body, to);
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -5,22 +5,16 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_attention_prefill& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins(
-          {&op.q, &op.query_starts, &op.page_table, &op.lengths, &op.out, &op.cache.k, &op.cache.v},
-          error)) {
-    return code;
-  }
+void Encode(const concert_attention_prefill& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ATTENTION_PREFILL;
   concert_attention_prefill_body& body = to->descriptor.body.attention_prefill;
   body.tokens = op.tokens;
   body.sequences = op.sequences;
-  body.query_starts = Operand(op.query_starts);
-  EncodeAttention(op, body);
+  body.query_starts = Operand("query_starts", op.query_starts, to);
+  EncodeAttention(op, body, to);
   to->features = CONCERT_FEATURE_STEP_OPS;
   to->needs = "the op is an attention_prefill";
   EncodeCacheElements(op, body, to);
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -5,26 +5,35 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_collective& op, EncodedOp* to, concert_error* error) {
-  if (op.communicator == nullptr) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "communicator is NULL");
-  }
-  if (op.communicator->origin.forked()) return FailForked("communicator", error);
+int CheckCommunicator(const concert_communicator* communicator, const concert_queue& queue,
+                      concert_error* error) {
+  CONCERT_REQUIRE_HANDLE(communicator);
+  if (communicator->session == queue.session) return CONCERT_OK;
+  return Fail(
+      error, CONCERT_INVALID_ARGUMENT,
+      "the communicator was joined by session %u, but the queue is of session %u; join with "
+      "the queue's session",
+      communicator->session->id(), queue.session->id());
+}
+
+void Encode(const concert_collective& op, EncodedOp* to) {
+  to->refused = CheckCommunicator(op.communicator, to->queue, to->error);
+  if (to->refused != CONCERT_OK) return;
   if (op.kind < CONCERT_ALL_REDUCE || op.kind > CONCERT_BARRIER) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "kind is %u; a collective is between %d and %d",
-                op.kind, CONCERT_ALL_REDUCE, CONCERT_BARRIER);
+    to->refused =
+        Fail(to->error, CONCERT_INVALID_ARGUMENT, "kind is %u; a collective is between %d and %d",
+             op.kind, CONCERT_ALL_REDUCE, CONCERT_BARRIER);
+    return;
   }
-  if (int code = CheckOrigins({&op.src, &op.dst}, error)) return code;
   to->descriptor.kind = static_cast<uint16_t>(op.kind);
   to->communicator = op.communicator;
   concert_collective_body& body = to->descriptor.body.collective;
   body.root = op.root;
   body.count = op.count;
-  body.src = Operand(op.src);
-  body.dst = Operand(op.dst);
+  body.src = Operand("src", op.src, to);
+  body.dst = Operand("dst", op.dst, to);
   body.dtype = Narrow8(op.dtype);
   body.reduction = Narrow8(op.reduction);
-  return CONCERT_OK;
 }
 
 }  // namespace

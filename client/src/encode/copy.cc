@@ -4,14 +4,12 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_copy& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.src, &op.dst}, error)) return code;
+void Encode(const concert_copy& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_COPY;
   concert_copy_body& body = to->descriptor.body.copy;
-  body.src = Operand(op.src);
-  body.dst = Operand(op.dst);
+  body.src = Operand("src", op.src, to);
+  body.dst = Operand("dst", op.dst, to);
   body.bytes = op.bytes;
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -4,15 +4,14 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_elementwise& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.y, &op.out}, error)) return code;
+void Encode(const concert_elementwise& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ELEMENTWISE;
   concert_elementwise_body& body = to->descriptor.body.elementwise;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.y = Operand(op.y);
-  body.out = Operand(op.out);
+  body.x = Operand("x", op.x, to);
+  body.y = Operand("y", op.y, to);
+  body.out = Operand("out", op.out, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.y_stride = op.y_stride == CONCERT_STRIDE_SHARED ? 0 : OrTight(op.y_stride, op.columns);
   body.out_stride = OrTight(op.out_stride, op.columns);
@@ -21,7 +20,6 @@ int Encode(const concert_elementwise& op, EncodedOp* to, concert_error* error) {
   body.out_dtype = op.out_dtype != 0 ? Narrow8(op.out_dtype) : body.dtype;
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is elementwise";
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -4,23 +4,21 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_embedding& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.ids, &op.table, &op.out}, error)) return code;
+void Encode(const concert_embedding& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_EMBEDDING;
   concert_embedding_body& body = to->descriptor.body.embedding;
   body.rows = op.rows;
   body.columns = op.columns;
   body.vocabulary = op.vocabulary;
-  body.ids = Operand(op.ids);
-  body.table = Operand(op.table);
-  body.out = Operand(op.out);
+  body.ids = Operand("ids", op.ids, to);
+  body.table = Operand("table", op.table, to);
+  body.out = Operand("out", op.out, to);
   body.table_stride = OrTight(op.table_stride, op.columns);
   body.out_stride = OrTight(op.out_stride, op.columns);
   body.dtype = Narrow8(op.dtype);
   body.index_dtype = Narrow8(op.index_dtype);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is an embedding";
-  return CONCERT_OK;
 }
 
 }  // namespace

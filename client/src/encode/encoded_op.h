@@ -10,12 +10,15 @@
 namespace concert::client {
 
 struct EncodedOp {
+  EncodedOp(const concert_queue& queue, concert_error* error) : queue(queue), error(error) {}
+
+  const concert_queue& queue;  // that it is submitted to
+  concert_error* const error;
+  int refused = CONCERT_OK;  // otherwise `error` says why the op cannot be submitted
   // Kind and body; what stands in front of them is the queue's business.
   concert_descriptor descriptor{};
   // Of a collective: the queue fills in its number and the op's sequence.
   concert_communicator* communicator = nullptr;
-  // Whose program it runs; null: it is no run.
-  const concert_session* session = nullptr;
   // What the daemon must have for it (CONCERT_FEATURE_*), and what that is for.
   uint64_t features = 0;
   const char* needs = nullptr;

@@ -10,8 +10,19 @@
 
 namespace concert::client {
 
-inline concert_operand Operand(const concert_slice& slice) {
-  return {slice.buffer == nullptr ? 0 : slice.buffer->id, 0, slice.offset};
+// Refuses the op unless `buffer`, which is not of the queue's session, is a slot of the program
+// that is recorded on the queue.
+[[gnu::cold, gnu::noinline]] void CheckOther(const char* name, const concert_buffer& buffer,
+                                             EncodedOp* op);
+
+// An operand, with its name in sentences. A buffer of another session makes the op refused: its id
+// is that of another buffer to whoever takes the op.
+inline concert_operand Operand(const char* name, const concert_slice& slice, EncodedOp* op) {
+  const concert_buffer* buffer = slice.buffer;
+  if (buffer == nullptr) return {0, 0, slice.offset};
+  if (buffer->session != op->queue.session) [[unlikely]]
+    CheckOther(name, *buffer, op);
+  return {buffer->id, 0, slice.offset};
 }
 
 // Fields that are wider in concert.h than in the descriptor. A value that would be cut becomes the
@@ -25,18 +36,6 @@ inline uint16_t Narrow16(uint32_t value) {
 
 // concert.h: a stride of 0 is "without gaps".
 inline uint64_t OrTight(uint64_t stride, uint64_t tight) { return stride != 0 ? stride : tight; }
-
-// The id of a buffer of the parent's session may be another buffer's in the child's.
-template <size_t N>
-int CheckOrigins(const concert_slice* const (&slices)[N], concert_error* error) {
-  if (!InForkedProcess()) return CONCERT_OK;
-  for (const concert_slice* slice : slices) {
-    if (slice->buffer != nullptr && slice->buffer->origin.forked()) {
-      return FailForked("buffer", error);
-    }
-  }
-  return CONCERT_OK;
-}
 
 }  // namespace concert::client
 

@@ -4,14 +4,13 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_gated_activation& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.out}, error)) return code;
+void Encode(const concert_gated_activation& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_GATED_ACTIVATION;
   concert_gated_activation_body& body = to->descriptor.body.gated_activation;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.out = Operand(op.out);
+  body.x = Operand("x", op.x, to);
+  body.out = Operand("out", op.out, to);
   body.x_stride = OrTight(op.x_stride, 2 * uint64_t{op.columns});
   body.out_stride = OrTight(op.out_stride, op.columns);
   body.dtype = Narrow8(op.dtype);
@@ -19,7 +18,6 @@ int Encode(const concert_gated_activation& op, EncodedOp* to, concert_error* err
   body.flags = Narrow16(op.flags);
   to->features = CONCERT_FEATURE_ROW_OPS;
   to->needs = "the op is a gated_activation";
-  return CONCERT_OK;
 }
 
 }  // namespace

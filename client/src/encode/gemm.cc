@@ -29,16 +29,14 @@ void EncodeNeeds(const concert_gemm_body& body, EncodedOp* to) {
   }
 }
 
-int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
+void Encode(const concert_gemm& op, EncodedOp* to) {
   // Nobody multiplies to throw the product away: alpha was forgotten.
   if (op.alpha == 0 && op.beta == 0) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
-                "CONCERT_GEMM_INIT does");
-  }
-  if (int code =
-          CheckOrigins({&op.a, &op.w, &op.c, &op.d, &op.bias, &op.a_scales, &op.w_scales}, error)) {
-    return code;
+    to->refused =
+        Fail(to->error, CONCERT_INVALID_ARGUMENT,
+             "alpha and beta are 0, so D would depend on none of A, W and C; set alpha to 1, as "
+             "CONCERT_GEMM_INIT does");
+    return;
   }
   to->descriptor.kind = CONCERT_OP_GEMM;
   concert_gemm_body& body = to->descriptor.body.gemm;
@@ -46,11 +44,11 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   body.n = op.n;
   body.k = op.k;
   body.batch = op.batch == 0 ? 1 : op.batch;
-  body.a = Operand(op.a);
-  body.w = Operand(op.w);
-  body.c = Operand(op.c);
-  body.d = Operand(op.d);
-  body.bias = Operand(op.bias);
+  body.a = Operand("a", op.a, to);
+  body.w = Operand("w", op.w, to);
+  body.c = Operand("c", op.c, to);
+  body.d = Operand("d", op.d, to);
+  body.bias = Operand("bias", op.bias, to);
   body.lda = OrTight(op.lda, op.k);
   body.ldw = OrTight(op.ldw, op.k);
   body.ldc = OrTight(op.ldc, op.n);
@@ -65,13 +63,13 @@ int Encode(const concert_gemm& op, EncodedOp* to, concert_error* error) {
   body.activation = Narrow8(op.activation);
   body.flags = Narrow16(op.flags);
   body.d_dtype = Narrow8(op.d_dtype);
-  const concert_operand a_scales = Operand(op.a_scales), w_scales = Operand(op.w_scales);
+  const concert_operand a_scales = Operand("a_scales", op.a_scales, to);
+  const concert_operand w_scales = Operand("w_scales", op.w_scales, to);
   body.a.scales = a_scales.buffer;
   body.w.scales = w_scales.buffer;
   body.a_scales_offset = a_scales.offset;
   body.w_scales_offset = w_scales.offset;
   EncodeNeeds(body, to);
-  return CONCERT_OK;
 }
 
 }  // namespace

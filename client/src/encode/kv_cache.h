@@ -11,12 +11,12 @@
 namespace concert::client {
 
 // concert.h: strides of 0 are those of heads side by side in tokens, without gaps.
-inline concert_kv_cache_abi Cache(const concert_kv_cache& cache, uint16_t heads,
-                                  uint16_t head_dim) {
+inline concert_kv_cache_abi Cache(const concert_kv_cache& cache, uint16_t heads, uint16_t head_dim,
+                                  EncodedOp* to) {
   const uint32_t token = uint32_t{heads} * head_dim;
   concert_kv_cache_abi abi{};
-  abi.k = Operand(cache.k);
-  abi.v = Operand(cache.v);
+  abi.k = Operand("k_cache", cache.k, to);
+  abi.v = Operand("v_cache", cache.v, to);
   abi.pages = cache.pages;
   abi.page_size = cache.page_size;
   abi.head_stride = cache.head_stride != 0 ? cache.head_stride : head_dim;

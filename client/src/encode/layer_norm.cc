@@ -4,19 +4,16 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_layer_norm& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.residual, &op.weight, &op.bias, &op.out}, error)) {
-    return code;
-  }
+void Encode(const concert_layer_norm& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_LAYER_NORM;
   concert_layer_norm_body& body = to->descriptor.body.layer_norm;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.residual = Operand(op.residual);
-  body.weight = Operand(op.weight);
-  body.bias = Operand(op.bias);
-  body.out = Operand(op.out);
+  body.x = Operand("x", op.x, to);
+  body.residual = Operand("residual", op.residual, to);
+  body.weight = Operand("weight", op.weight, to);
+  body.bias = Operand("bias", op.bias, to);
+  body.out = Operand("out", op.out, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.residual_stride = OrTight(op.residual_stride, op.columns);
   body.out_stride = OrTight(op.out_stride, op.columns);
@@ -24,7 +21,6 @@ int Encode(const concert_layer_norm& op, EncodedOp* to, concert_error* error) {
   body.dtype = Narrow8(op.dtype);
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is a layer_norm";
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -3,12 +3,18 @@
 
 #include "client/src/encode/fields.h"
 #include "client/src/encode/submit.h"
+#include "proto/ring/messages.h"
 
 namespace concert::client {
 namespace {
 
-int CheckRun(const concert_run& run, concert_error* error) {
+int CheckRun(const concert_run& run, const concert_queue& queue, concert_error* error) {
   CONCERT_REQUIRE_HANDLE(run.program);
+  if (run.program->session != queue.session) {
+    return Fail(error, CONCERT_NOT_FOUND,
+                "the program is not one of the queue's session, but of session %u",
+                run.program->session->id());
+  }
   if (run.binding_count > CONCERT_BINDINGS_MAX) {
     return Fail(error, CONCERT_INVALID_ARGUMENT, "binding_count is %u; a program has at most %d",
                 run.binding_count, CONCERT_BINDINGS_MAX);
@@ -45,20 +51,20 @@ int ChooseRows(const concert_run& run, uint32_t* program, concert_error* error) 
               made.back().rows);
 }
 
-int Encode(const concert_run& run, EncodedOp* to, concert_error* error) {
-  if (int code = CheckRun(run, error)) return code;
+void Encode(const concert_run& run, EncodedOp* to) {
+  to->refused = CheckRun(run, to->queue, to->error);
+  if (to->refused != CONCERT_OK) return;
   to->descriptor.kind = CONCERT_OP_PROGRAM;
-  to->session = run.program->session;
   to->features = CONCERT_FEATURE_PROGRAMS;
   to->needs = "programs";
   concert_program_body& body = to->descriptor.body.program;
-  if (int code = ChooseRows(run, &body.program, error)) return code;
+  to->refused = ChooseRows(run, &body.program, to->error);
+  if (to->refused != CONCERT_OK) return;
   body.binding_count = run.binding_count;
   for (uint32_t i = 0; i < run.binding_count; ++i) {
-    if (int code = CheckOrigins({&run.bindings[i]}, error)) return code;
-    body.bindings[i] = Operand(run.bindings[i]);
+    body.bindings[i] =
+        Operand(concert_field_name(CONCERT_FIELD_BINDING_0 + i), run.bindings[i], to);
   }
-  return CONCERT_OK;
 }
 
 }  // namespace

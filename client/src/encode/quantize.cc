@@ -4,21 +4,19 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_quantize& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.out, &op.scales}, error)) return code;
+void Encode(const concert_quantize& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_QUANTIZE;
   concert_quantize_body& body = to->descriptor.body.quantize;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.out = Operand(op.out);
-  body.scales = Operand(op.scales);
+  body.x = Operand("x", op.x, to);
+  body.out = Operand("out", op.out, to);
+  body.scales = Operand("scales", op.scales, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.out_stride = OrTight(op.out_stride, op.columns);
   body.dtype = Narrow8(op.dtype);
   to->features = CONCERT_FEATURE_STEP_OPS;
   to->needs = "the op is a quantize";
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -4,16 +4,15 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_rms_norm& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins({&op.x, &op.residual, &op.weight, &op.out}, error)) return code;
+void Encode(const concert_rms_norm& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_RMS_NORM;
   concert_rms_norm_body& body = to->descriptor.body.rms_norm;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.residual = Operand(op.residual);
-  body.weight = Operand(op.weight);
-  body.out = Operand(op.out);
+  body.x = Operand("x", op.x, to);
+  body.residual = Operand("residual", op.residual, to);
+  body.weight = Operand("weight", op.weight, to);
+  body.out = Operand("out", op.out, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.residual_stride = OrTight(op.residual_stride, op.columns);
   body.out_stride = OrTight(op.out_stride, op.columns);
@@ -22,7 +21,6 @@ int Encode(const concert_rms_norm& op, EncodedOp* to, concert_error* error) {
   body.flags = Narrow16(op.flags);
   to->features = CONCERT_FEATURE_ROW_OPS;
   to->needs = "the op is an rms_norm";
-  return CONCERT_OK;
 }
 
 }  // namespace

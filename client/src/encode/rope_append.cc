@@ -5,12 +5,7 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_rope_append& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins(
-          {&op.q, &op.k, &op.v, &op.positions, &op.slots, &op.cos_sin, &op.cache.k, &op.cache.v},
-          error)) {
-    return code;
-  }
+void Encode(const concert_rope_append& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_ROPE_APPEND;
   concert_rope_append_body& body = to->descriptor.body.rope_append;
   body.rows = op.rows;
@@ -19,13 +14,13 @@ int Encode(const concert_rope_append& op, EncodedOp* to, concert_error* error) {
   body.kv_heads = Narrow16(op.kv_heads);
   body.head_dim = Narrow16(op.head_dim);
   body.rotary_dim = op.rotary_dim != 0 ? Narrow16(op.rotary_dim) : body.head_dim;
-  body.q = Operand(op.q);
-  body.k = Operand(op.k);
-  body.v = Operand(op.v);
-  body.positions = Operand(op.positions);
-  body.slots = Operand(op.slots);
-  body.cos_sin = Operand(op.cos_sin);
-  body.cache = Cache(op.cache, body.kv_heads, body.head_dim);
+  body.q = Operand("q", op.q, to);
+  body.k = Operand("k", op.k, to);
+  body.v = Operand("v", op.v, to);
+  body.positions = Operand("positions", op.positions, to);
+  body.slots = Operand("slots", op.slots, to);
+  body.cos_sin = Operand("cos_sin", op.cos_sin, to);
+  body.cache = Cache(op.cache, body.kv_heads, body.head_dim, to);
   const uint32_t q_columns = uint32_t{body.q_heads} * body.head_dim;
   const uint32_t kv_columns = uint32_t{body.kv_heads} * body.head_dim;
   body.q_stride = op.q_stride != 0 ? op.q_stride : q_columns;
@@ -38,7 +33,6 @@ int Encode(const concert_rope_append& op, EncodedOp* to, concert_error* error) {
   to->features = CONCERT_FEATURE_MODEL_OPS;
   to->needs = "the op is a rope_append";
   EncodeCacheElements(op, body, to);
-  return CONCERT_OK;
 }
 
 }  // namespace

@@ -4,23 +4,18 @@
 namespace concert::client {
 namespace {
 
-int Encode(const concert_sample& op, EncodedOp* to, concert_error* error) {
-  if (int code = CheckOrigins(
-          {&op.x, &op.indices, &op.temperatures, &op.top_ks, &op.top_ps, &op.seeds, &op.steps},
-          error)) {
-    return code;
-  }
+void Encode(const concert_sample& op, EncodedOp* to) {
   to->descriptor.kind = CONCERT_OP_SAMPLE;
   concert_sample_body& body = to->descriptor.body.sample;
   body.rows = op.rows;
   body.columns = op.columns;
-  body.x = Operand(op.x);
-  body.indices = Operand(op.indices);
-  body.temperatures = Operand(op.temperatures);
-  body.top_ks = Operand(op.top_ks);
-  body.top_ps = Operand(op.top_ps);
-  body.seeds = Operand(op.seeds);
-  body.steps = Operand(op.steps);
+  body.x = Operand("x", op.x, to);
+  body.indices = Operand("indices", op.indices, to);
+  body.temperatures = Operand("temperatures", op.temperatures, to);
+  body.top_ks = Operand("top_ks", op.top_ks, to);
+  body.top_ps = Operand("top_ps", op.top_ps, to);
+  body.seeds = Operand("seeds", op.seeds, to);
+  body.steps = Operand("steps", op.steps, to);
   body.x_stride = OrTight(op.x_stride, op.columns);
   body.seed = op.seed;
   body.temperature = op.temperature;
@@ -31,7 +26,6 @@ int Encode(const concert_sample& op, EncodedOp* to, concert_error* error) {
   body.step_dtype = Narrow8(op.step_dtype);
   to->features = CONCERT_FEATURE_STEP_OPS;
   to->needs = "the op is a sample";
-  return CONCERT_OK;
 }
 
 }  // namespace

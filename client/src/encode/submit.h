@@ -16,19 +16,20 @@ int CopySubmitOptions(const concert_submit_options* from, concert_submit_options
                       concert_error* error);
 
 // What concert_submit_KIND does. `name` is that of the op's struct. `encode` sets strides that were
-// left 0, as concert.h says, and checks what only the library can, as handles that were made before
-// fork(); all else is the business of whoever takes the descriptor.
+// left 0, as concert.h says, and refuses what only the library can, as handles of another session
+// or from before fork(); all else is the business of whoever takes the descriptor.
 template <typename Op>
 int Submit(concert_queue* queue, const Op* op, const char* name,
-           int (*encode)(const Op& op, EncodedOp* to, concert_error* error),
-           const concert_submit_options* options, concert_ticket* ticket, concert_error* error) {
+           void (*encode)(const Op& op, EncodedOp* to), const concert_submit_options* options,
+           concert_ticket* ticket, concert_error* error) {
   CONCERT_REQUIRE_HANDLE(queue);
   Op known_op;
   concert_submit_options known_options;
   if (int code = CopyOptions(op, name, &known_op, error)) return code;
   if (int code = CopySubmitOptions(options, &known_options, error)) return code;
-  EncodedOp encoded;
-  if (int code = encode(known_op, &encoded, error)) return code;
+  EncodedOp encoded(*queue, error);
+  encode(known_op, &encoded);
+  if (encoded.refused != CONCERT_OK) return encoded.refused;
   concert_ticket made{};
   const int code =
       Guard(error, [&] { return queue->Submit(encoded, known_options, &made, error); });

@@ -17,7 +17,7 @@ class LocalBuffer final : public concert_buffer {
  public:
   LocalBuffer(std::shared_ptr<LocalSession> session, uint32_t gpu, CUdeviceptr address,
               uint64_t bytes, bool owned)
-      : concert_buffer(bytes),
+      : concert_buffer(bytes, session.get(), nullptr),
         session_(std::move(session)),
         gpu_(gpu),
         address_(address),

@@ -19,7 +19,8 @@ namespace concert::client {
 class LocalQueue final : public concert_queue {
  public:
   LocalQueue(std::shared_ptr<LocalSession> session, uint32_t gpu, uint32_t index)
-      : session_(std::move(session)),
+      : concert_queue(session.get(), nullptr),
+        session_(std::move(session)),
         gpu_(gpu),
         index_(index),
         word_(&session_->timelines().queues[index].value),

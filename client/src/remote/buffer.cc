@@ -58,7 +58,10 @@ int Describe(const concert_import& import, const concert_gpu& info, concert_impo
 
 RemoteBuffer::RemoteBuffer(std::shared_ptr<RemoteSession> session, const concert_gpu& info,
                            uint64_t bytes, concert_memory memory)
-    : concert_buffer(bytes), session_(std::move(session)), info_(info), memory_(memory) {}
+    : concert_buffer(bytes, session.get(), nullptr),
+      session_(std::move(session)),
+      info_(info),
+      memory_(memory) {}
 
 int RemoteBuffer::Allocate(std::shared_ptr<RemoteSession> session, const concert_gpu& info,
                            uint32_t gpu, uint64_t bytes, concert_buffer** buffer,

@@ -21,8 +21,9 @@ int FailEnded(concert_error* error) {
 // Memory that exists within runs only.
 class SlotBuffer final : public concert_buffer {
  public:
-  SlotBuffer(uint64_t bytes, uint32_t slot) : concert_buffer(bytes) {
-    id = CONCERT_SLOT_HANDLE(slot);
+  SlotBuffer(uint64_t bytes, std::shared_ptr<const Recording> recording)
+      : concert_buffer(bytes, nullptr, recording.get()), recording_(std::move(recording)) {
+    id = CONCERT_SLOT_HANDLE(static_cast<uint32_t>(recording_->slots.size()));
   }
   int Address(void**, concert_error* error) override { return FailWithoutMemory(error); }
   int Write(uint64_t, const void*, uint64_t, concert_error* error) override {
@@ -39,13 +40,17 @@ class SlotBuffer final : public concert_buffer {
                 "a slot of a program has no memory that can be reached; bind a buffer to it when "
                 "you run the program");
   }
+
+  const std::shared_ptr<const Recording> recording_;
 };
 
 // Takes down what is submitted to it.
 class RecordingQueue final : public concert_queue {
  public:
   RecordingQueue(std::shared_ptr<RemoteSession> session, std::shared_ptr<Recording> recording)
-      : session_(std::move(session)), recording_(std::move(recording)) {}
+      : concert_queue(session.get(), recording.get()),
+        session_(std::move(session)),
+        recording_(std::move(recording)) {}
 
   concert_ticket last() const override { return {}; }
   int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
@@ -117,7 +122,7 @@ int RemoteProgram::AddSlot(uint32_t role, uint64_t bytes, concert_buffer** buffe
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "a program may have %d slots",
                 CONCERT_MAX_PROGRAM_SLOTS);
   }
-  *buffer = new SlotBuffer(bytes, static_cast<uint32_t>(recording_->slots.size()));
+  *buffer = new SlotBuffer(bytes, recording_);
   recording_->slots.push_back({role, 0, bytes});
   return CONCERT_OK;
 }

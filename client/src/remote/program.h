@@ -40,9 +40,7 @@ class RemoteProgram final : public concert_program {
 
  private:
   RemoteProgram(std::shared_ptr<RemoteSession> session, uint32_t gpu)
-      : session_(std::move(session)), gpu_(gpu) {
-    concert_program::session = session_.get();
-  }
+      : concert_program(session.get()), session_(std::move(session)), gpu_(gpu) {}
   int Register(uint32_t rows, std::span<const concert_descriptor> ops, concert_error* error);
   // What was recorded, for each number of its rows.
   int RegisterEachRows(concert_error* error);

@@ -49,11 +49,6 @@ int RemoteQueue::Enter(EncodedOp& op, uint64_t** collective_sequence, concert_er
 int RemoteQueue::Submit(EncodedOp& op, const concert_submit_options& options,
                         concert_ticket* ticket, concert_error* error) {
   if (int code = session_->Require(op.features, op.needs, error)) return code;
-  if (op.session != nullptr && op.session != session_.get()) {
-    return Fail(error, CONCERT_NOT_FOUND,
-                "the program is not one of the queue's session, but of session %u",
-                op.session->id());
-  }
   uint64_t* collective_sequence = nullptr;
   if (op.communicator != nullptr) {
     if (int code = Enter(op, &collective_sequence, error)) return code;

@@ -15,7 +15,7 @@ namespace concert::client {
 class RemoteCommunicator final : public concert_communicator {
  public:
   RemoteCommunicator(std::shared_ptr<RemoteSession> session, uint32_t id, uint32_t gpu)
-      : session_(std::move(session)), id_(id), gpu_(gpu) {}
+      : concert_communicator(session.get()), session_(std::move(session)), id_(id), gpu_(gpu) {}
   ~RemoteCommunicator() override;
 
   uint32_t id() const { return id_; }
@@ -35,7 +35,11 @@ class RemoteQueue final : public concert_queue {
  public:
   // `ticket`: where the queue's timeline stands.
   RemoteQueue(std::shared_ptr<RemoteSession> session, Ring* ring, uint32_t index, uint64_t ticket)
-      : session_(std::move(session)), ring_(ring), index_(index), ticket_(ticket) {}
+      : concert_queue(session.get(), nullptr),
+        session_(std::move(session)),
+        ring_(ring),
+        index_(index),
+        ticket_(ticket) {}
   ~RemoteQueue() override;
 
   concert_ticket last() const override {

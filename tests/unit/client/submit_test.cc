@@ -246,10 +246,12 @@ TEST_F(SubmitTest, SubmitWaitsForRoom) {
                                       .fallback = Fallback::kNone})
                         .value();
   Queue queue = session.CreateQueue().value();
-  for (int i = 0; i < 8; ++i) queue.Copy(copy_).submit_status().Check();
+  const Buffer buffer = session.Allocate(4096).value();
+  const CopyOp copy = {.src = buffer, .dst = {buffer, 64}, .bytes = 8};
+  for (int i = 0; i < 8; ++i) queue.Copy(copy).submit_status().Check();
   // Room comes from another thread, whenever that happens to run.
   std::thread dispatcher([&] { daemon.Consume(4); });
-  EXPECT_TRUE(queue.Copy(copy_).submit_status().ok());
+  EXPECT_TRUE(queue.Copy(copy).submit_status().ok());
   dispatcher.join();
   EXPECT_EQ(daemon.tail(), 9u);
 }
