@@ -26,7 +26,9 @@ namespace concert::client::cuda {
   X(cuCtxPopCurrent)                \
   X(cuCtxSynchronize)               \
   X(cuMemAlloc)                     \
+  X(cuMemAllocAsync)                \
   X(cuMemFree)                      \
+  X(cuMemFreeAsync)                 \
   X(cuMemsetD8)                     \
   X(cuMemcpyHtoD)                   \
   X(cuMemcpyDtoH)                   \

@@ -12,9 +12,6 @@
 namespace concert::client {
 namespace {
 
-// How many algorithms are tried until one takes the operands.
-constexpr int kMaxCandidates = 8;
-
 bool DataType(uint32_t dtype, cudaDataType_t* type) {
   switch (dtype) {
     case CONCERT_BF16:
@@ -155,14 +152,6 @@ uint32_t Alignment(CUdeviceptr address) {
 
 }  // namespace
 
-// cuBLASLt is column-major, concert row-major: the same bytes read by columns are the transposed
-// matrix, so D^T[n,m] = W[n,k] * A^T[k,m] is computed. W's bytes are a (k x n) column-major matrix,
-// to be transposed.
-struct CublasLt::Problem {
-  cublasLtMatmulDesc_t matmul = nullptr;
-  cublasLtMatrixLayout_t w = nullptr, a = nullptr, c = nullptr, d = nullptr;
-};
-
 CublasLt::CublasLt() {
   void* handle = nullptr;
   for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}) {
@@ -212,11 +201,11 @@ cublasStatus_t CublasLt::Layout(cublasLtMatrixLayout_t* layout, cudaDataType_t t
 }
 
 // cuBLASLt's A is W and its B is A.
-cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const Problem& p) const {
+cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const Plan& p) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    status = cublasLtMatmulDescSetAttribute_(p.matmul, attribute, &value, sizeof(value));
+    status = cublasLtMatmulDescSetAttribute_(p.matmul_, attribute, &value, sizeof(value));
   };
   // cuBLASLt before 12.9 does not know the modes: they are named only where they are not default.
   if ((op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0) {
@@ -229,7 +218,7 @@ cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const Probl
   return status;
 }
 
-int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* error) const {
+int CublasLt::Describe(const concert_gemm_body& op, Plan* p, concert_error* error) const {
   cudaDataType_t type, d_type;
   cublasLtEpilogue_t epilogue;
   if (int code = DataTypes(op, &type, &d_type, error)) return code;
@@ -253,10 +242,10 @@ int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* e
   const bool tf32 = op.dtype == CONCERT_FP32 && (op.flags & CONCERT_GEMM_ALLOW_TF32) != 0;
   const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const cublasOperation_t transpose = CUBLAS_OP_T;
-  cublasStatus_t status = cublasLtMatmulDescCreate_(&p->matmul, compute, CUDA_R_32F);
+  cublasStatus_t status = cublasLtMatmulDescCreate_(&p->matmul_, compute, CUDA_R_32F);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* value, size_t size) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    status = cublasLtMatmulDescSetAttribute_(p->matmul, attribute, value, size);
+    status = cublasLtMatmulDescSetAttribute_(p->matmul_, attribute, value, size);
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof(transpose));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
@@ -270,30 +259,30 @@ int CublasLt::Describe(const concert_gemm_body& op, Problem* p, concert_error* e
     if (status != CUBLAS_STATUS_SUCCESS) return;
     status = Layout(made, of, rows, cols, ld, op.batch, stride);
   };
-  layout(&p->w, type, op.k, op.n, op.ldw, op.stride_w);
-  layout(&p->a, type, op.k, op.m, op.lda, op.stride_a);
-  layout(&p->c, d_type, op.n, op.m, op.c.offset != 0 ? op.ldc : op.ldd,
+  layout(&p->w_, type, op.k, op.n, op.ldw, op.stride_w);
+  layout(&p->a_, type, op.k, op.m, op.lda, op.stride_a);
+  layout(&p->c_, d_type, op.n, op.m, op.c.offset != 0 ? op.ldc : op.ldd,
          op.c.offset != 0 ? op.stride_c : op.stride_d);
-  layout(&p->d, d_type, op.n, op.m, op.ldd, op.stride_d);
+  layout(&p->d_, d_type, op.n, op.m, op.ldd, op.stride_d);
   if (IsRefusal(status)) return Refuse(op, error);
   return CheckLt(status, "describing the GEMM to cuBLASLt", error);
 }
 
-void CublasLt::Destroy(const Problem& p) const {
-  for (cublasLtMatrixLayout_t layout : {p.w, p.a, p.c, p.d}) {
-    if (layout != nullptr) cublasLtMatrixLayoutDestroy_(layout);
+CublasLt::Plan::~Plan() {
+  for (cublasLtMatrixLayout_t layout : {w_, a_, c_, d_}) {
+    if (layout != nullptr) lt_.cublasLtMatrixLayoutDestroy_(layout);
   }
-  if (p.matmul != nullptr) cublasLtMatmulDescDestroy_(p.matmul);
+  if (matmul_ != nullptr) lt_.cublasLtMatmulDescDestroy_(matmul_);
 }
 
-cublasStatus_t CublasLt::Prefer(const concert_gemm_body& op, uint64_t workspace_bytes,
+cublasStatus_t CublasLt::Prefer(const concert_gemm_body& op,
                                 cublasLtMatmulPreference_t* preference) const {
   cublasStatus_t status = cublasLtMatmulPreferenceCreate_(preference);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     if (status != CUBLAS_STATUS_SUCCESS) return;
     status = cublasLtMatmulPreferenceSetAttribute_(*preference, attribute, &value, sizeof(value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
   // Splits of K meet in fp32 only, as the daemon's do.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(op.w.offset));
@@ -304,46 +293,49 @@ cublasStatus_t CublasLt::Prefer(const concert_gemm_body& op, uint64_t workspace_
   return status;
 }
 
-cublasStatus_t CublasLt::Run(cublasLtHandle_t handle, const concert_gemm_body& op, const Problem& p,
-                             Workspace workspace, CUstream stream) const {
+cublasStatus_t CublasLt::FindCandidates(cublasLtHandle_t handle, const concert_gemm_body& op,
+                                        Plan* p) const {
   cublasLtMatmulPreference_t preference = nullptr;
-  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> found = {};
+  std::array<cublasLtMatmulHeuristicResult_t, Plan::kMaxCandidates> found = {};
   int count = 0;
-  cublasStatus_t status = Prefer(op, workspace.bytes, &preference);
+  cublasStatus_t status = Prefer(op, &preference);
   if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulAlgoGetHeuristic_(handle, p.matmul, p.w, p.a, p.c, p.d, preference,
-                                             kMaxCandidates, found.data(), &count);
+    status =
+        cublasLtMatmulAlgoGetHeuristic_(handle, p->matmul_, p->w_, p->a_, p->c_, p->d_, preference,
+                                        static_cast<int>(found.size()), found.data(), &count);
   }
   if (preference != nullptr) cublasLtMatmulPreferenceDestroy_(preference);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-
-  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  const CUdeviceptr c = op.c.offset != 0 ? op.c.offset : op.d.offset;
-  status = CUBLAS_STATUS_NOT_SUPPORTED;
-  // The heuristic's offer may still be refused, before a launch, for these addresses.
-  for (int i = 0; i < count && IsRefusal(status); ++i) {
-    if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > workspace.bytes) {
+  for (int i = 0; i < count; ++i) {
+    if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > kWorkspaceBytes) {
       continue;
     }
-    status = cublasLtMatmul_(handle, p.matmul, &op.alpha, pointer(op.w.offset), p.w,
-                             pointer(op.a.offset), p.a, &op.beta, pointer(c), p.c,
-                             pointer(op.d.offset), p.d, &found[i].algo, pointer(workspace.address),
-                             workspace.bytes, reinterpret_cast<cudaStream_t>(stream));
+    p->candidates_[p->candidate_count_++] = found[i].algo;
   }
-  return status;
+  return p->candidate_count_ > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-int CublasLt::Gemm(cublasLtHandle_t handle, const concert_gemm_body& op, Workspace workspace,
-                   CUstream stream, concert_error* error) const {
-  Problem p;
-  int code = Describe(op, &p, error);
-  if (code == CONCERT_OK) {
-    const cublasStatus_t status = Run(handle, op, p, workspace, stream);
-    code =
-        IsRefusal(status) ? Refuse(op, error) : CheckLt(status, "enqueueing it in cuBLASLt", error);
+int CublasLt::MakePlan(cublasLtHandle_t handle, const concert_gemm_body& op, Plan* plan,
+                       concert_error* error) const {
+  if (int code = Describe(op, plan, error)) return code;
+  const cublasStatus_t status = FindCandidates(handle, op, plan);
+  return IsRefusal(status) ? Refuse(op, error) : CheckLt(status, "planning it in cuBLASLt", error);
+}
+
+int CublasLt::Enqueue(cublasLtHandle_t handle, const concert_gemm_body& op, const Plan& p,
+                      CUdeviceptr workspace, CUstream stream, concert_error* error) const {
+  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+  const CUdeviceptr c = op.c.offset != 0 ? op.c.offset : op.d.offset;
+  cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+  // The heuristic's offer may still be refused, before a launch, for these addresses.
+  for (int i = 0; i < p.candidate_count_ && IsRefusal(status); ++i) {
+    status = cublasLtMatmul_(handle, p.matmul_, &op.alpha, pointer(op.w.offset), p.w_,
+                             pointer(op.a.offset), p.a_, &op.beta, pointer(c), p.c_,
+                             pointer(op.d.offset), p.d_, &p.candidates_[i], pointer(workspace),
+                             kWorkspaceBytes, reinterpret_cast<cudaStream_t>(stream));
   }
-  Destroy(p);
-  return code;
+  return IsRefusal(status) ? Refuse(op, error)
+                           : CheckLt(status, "enqueueing it in cuBLASLt", error);
 }
 
 }  // namespace concert::client

@@ -30,22 +30,31 @@ class LocalQueue final : public concert_queue {
   CUstream stream() const { return stream_; }
 
   concert_ticket last() const override {
-    return {CONCERT_TIMELINE_ID(kLocalSessionId, index_), ticket_};
+    return {CONCERT_TIMELINE_ID(session_->id(), index_), ticket_};
   }
   int Submit(EncodedOp& op, const concert_submit_options& options, concert_ticket* ticket,
              concert_error* error) override;
 
  private:
+  struct Waits {
+    struct {
+      const uint64_t* word;
+      uint64_t value;
+    } of[CONCERT_WAITS_MAX];
+    uint32_t count = 0;
+  };
   // What the fallback computes of a kind.
   struct Kind {
     uint16_t kind;
     int (*locate)(concert_descriptor&, const BufferTable&, concert_error*);
-    // Of a descriptor that was located.
-    int (LocalQueue::*enqueue)(const concert_descriptor&, concert_error*);
+    // Of a descriptor that was located: what computes it, behind its waits.
+    int (LocalQueue::*submit)(const concert_descriptor&, const Waits&, concert_error*);
   };
   static const Kind* FindKind(uint16_t kind);  // null: it is not for the fallback
-  int EnqueueGemm(const concert_descriptor& descriptor, concert_error* error);
-  int EnqueueCopy(const concert_descriptor& descriptor, concert_error* error);
+  int FindWaits(const concert_submit_options& options, Waits* waits, concert_error* error);
+  int EnqueueWaits(const Waits& waits, concert_error* error);
+  int SubmitGemm(const concert_descriptor& descriptor, const Waits& waits, concert_error* error);
+  int SubmitCopy(const concert_descriptor& descriptor, const Waits& waits, concert_error* error);
 
   const std::shared_ptr<LocalSession> session_;
   const uint32_t gpu_;
@@ -53,8 +62,8 @@ class LocalQueue final : public concert_queue {
   uint64_t* const word_;
   uint64_t ticket_;
   CUstream stream_ = nullptr;
-  cublasLtHandle_t handle_ = nullptr;
-  Workspace workspace_;
+  cublasLtHandle_t handle_ = nullptr;  // the session's
+  CUdeviceptr workspace_ = 0;
 };
 
 }  // namespace concert::client

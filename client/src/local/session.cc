@@ -20,7 +20,13 @@ namespace concert::client {
 namespace {
 
 constexpr timespec kNap{0, 20'000};
-constexpr int64_t kStreamCheckNs = 1'000'000;
+
+// Sessions of this process, downwards from the highest number, which no daemon's session has: a
+// ticket of another is not taken for one of this.
+uint32_t NextId() {
+  static std::atomic<uint32_t> made{0};
+  return UINT32_MAX - made.fetch_add(1, std::memory_order_relaxed);
+}
 
 void SayOnce(const char* why, const concert_gpu& gpu) {
   static std::atomic_flag said;  // stderr is a property of the process
@@ -37,6 +43,8 @@ int FailWithoutDaemon(const char* who, const char* needs, concert_error* error) 
   return Fail(error, CONCERT_UNIMPLEMENTED,
               "%s %s concertd; CONCERT_FALLBACK=cublas computes GEMMs and copies", who, needs);
 }
+
+LocalSession::LocalSession() : id_(NextId()) {}
 
 int LocalSession::Open(concert_error* error) {
   if (int code = cuda::LoadApi(&api_, error)) return code;
@@ -78,10 +86,20 @@ int LocalSession::OpenGpus(concert_error* error) {
     gpus_.push_back(gpu);
   }
   if (devices_.empty()) return Fail(error, CONCERT_UNAVAILABLE, "CUDA shows this process no GPU");
+  const MutexLock lock(mutex_);
+  lt_handles_.resize(devices_.size());
   return CONCERT_OK;
 }
 
 LocalSession::~LocalSession() {
+  // A stream that still waits, for a timeline that nobody can signal any more, keeps what it would
+  // touch: to free that would be to wait for it.
+  for (uint32_t i = 0; i < CONCERT_MAX_QUEUES && timelines_ != nullptr; ++i) {
+    if (!HasEnded(i)) return;
+  }
+  for (cublasLtHandle_t handle : lt_handles_) {
+    if (handle != nullptr) lt_->DestroyHandle(handle);
+  }
   if (registered_) {
     const cuda::PrimaryContext context(*api_, devices_[0], nullptr);
     if (context.code() == CONCERT_OK) cuda::UnregisterHost(timelines_);
@@ -143,28 +161,43 @@ int LocalSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** qu
   uint32_t index = 0;
   {
     const MutexLock lock(mutex_);
-    while (index < CONCERT_MAX_QUEUES && queues_used_[index]) ++index;
+    while (index < CONCERT_MAX_QUEUES && (lines_[index].used || !HasEnded(index))) ++index;
     if (index == CONCERT_MAX_QUEUES) {
-      return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "the session has %d queues already",
+      return Fail(error, CONCERT_RESOURCE_EXHAUSTED,
+                  "the session has %d queues already, with those that are destroyed but whose ops "
+                  "have not ended",
                   CONCERT_MAX_QUEUES);
     }
-    queues_used_[index] = true;
+    lines_[index] = {.used = true};
   }
   auto made = std::make_unique<LocalQueue>(
       std::static_pointer_cast<LocalSession>(shared_from_this()), gpu, index);
   if (int code = made->Open(priority, error)) return code;
   {
     const MutexLock lock(mutex_);
-    streams_[index] = made->stream();
+    lines_[index].stream = made->stream();
   }
   *queue = made.release();
   return CONCERT_OK;
 }
 
-void LocalSession::ReleaseQueue(uint32_t index) {
+void LocalSession::ReleaseQueue(uint32_t index, uint64_t last) {
   const MutexLock lock(mutex_);
-  streams_[index] = nullptr;
-  queues_used_[index] = false;
+  lines_[index] = {.last = last};
+}
+
+bool LocalSession::HasEnded(uint32_t line) const {
+  return LoadAcquire(&timelines_->queues[line].value) >= lines_[line].last;
+}
+
+int LocalSession::LtHandle(uint32_t gpu, cublasLtHandle_t* handle, concert_error* error) {
+  const MutexLock lock(mutex_);
+  cublasLtHandle_t& made = lt_handles_[gpu];
+  if (made == nullptr) {
+    if (int code = lt_->CreateHandle(&made, error)) return code;
+  }
+  *handle = made;
+  return CONCERT_OK;
 }
 
 int LocalSession::Join(const concert_join&, concert_communicator**, concert_error* error) {
@@ -200,16 +233,16 @@ uint64_t* LocalSession::Word(concert_ticket ticket, concert_error* error) {
   const auto index = static_cast<uint32_t>(ticket.timeline);
   const uint32_t user = index & ~CONCERT_TIMELINE_USER;
   const bool is_user = user != index;
-  if (session == kLocalSessionId && is_user && user < CONCERT_MAX_USER_TIMELINES) {
+  if (session == id_ && is_user && user < CONCERT_MAX_USER_TIMELINES) {
     return &timelines_->user[user].value;
   }
-  if (session == kLocalSessionId && !is_user && index < CONCERT_MAX_QUEUES) {
+  if (session == id_ && !is_user && index < CONCERT_MAX_QUEUES) {
     return &timelines_->queues[index].value;
   }
   Fail(error, CONCERT_INVALID_ARGUMENT,
-       "the ticket's timeline %u of session %u is not one of this "
-       "process, which computes without a daemon",
-       index, session);
+       "the ticket's timeline %u of session %u is not one of this session, %u, which computes "
+       "without a daemon and waits for its own only",
+       index, session, id_);
   return nullptr;
 }
 
@@ -219,14 +252,28 @@ int LocalSession::Poll(concert_ticket ticket, bool* done, concert_error* error) 
   const uint64_t* word = Word(ticket, error);
   if (word == nullptr) return CONCERT_INVALID_ARGUMENT;
   if (LoadAcquire(word) >= ticket.value) return CONCERT_OK;
-  if (int code = CheckOpen(error)) return code;
+  int code = CheckOpen(error);
+  if (code == CONCERT_OK) code = CheckDevice(ticket, error);
+  // What is done stays done, also if that came between the two looks.
+  if (code != CONCERT_OK) return LoadAcquire(word) >= ticket.value ? CONCERT_OK : code;
   *done = false;
   return CONCERT_OK;
 }
 
+// A faulted device never reaches the ticket; its streams say so.
+int LocalSession::CheckDevice(concert_ticket ticket, concert_error* error) {
+  const auto index = static_cast<uint32_t>(ticket.timeline);
+  if (index >= CONCERT_MAX_QUEUES) return CONCERT_OK;  // a user timeline
+  const MutexLock lock(mutex_);
+  const CUstream stream = lines_[index].stream;
+  if (stream == nullptr) return CONCERT_OK;
+  const CUresult result = api_->cuStreamQuery(stream);
+  if (result == CUDA_ERROR_NOT_READY) return CONCERT_OK;
+  return Check(*api_, result, "cuStreamQuery", error);
+}
+
 int LocalSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) {
   const Deadline deadline(timeout_ns);
-  int64_t next_check_ns = NowNs() + kStreamCheckNs;
   for (;;) {
     bool done = false;
     const int code = Poll(ticket, &done, error);
@@ -234,18 +281,6 @@ int LocalSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error*
     if (deadline.passed()) {
       return Fail(error, CONCERT_DEADLINE_EXCEEDED, "the ticket was not reached within %.3f ms",
                   static_cast<double>(timeout_ns) / 1e6);
-    }
-    // A faulted device never reaches the ticket; its streams say so.
-    const auto index = static_cast<uint32_t>(ticket.timeline);
-    if (index < CONCERT_MAX_QUEUES && NowNs() >= next_check_ns) {
-      next_check_ns = NowNs() + kStreamCheckNs;
-      const MutexLock lock(mutex_);
-      if (streams_[index] != nullptr) {
-        const CUresult result = api_->cuStreamQuery(streams_[index]);
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-          return Check(*api_, result, "cuStreamQuery", error);
-        }
-      }
     }
     nanosleep(&kNap, nullptr);
   }

@@ -20,8 +20,6 @@
 
 namespace concert::client {
 
-inline constexpr uint32_t kLocalSessionId = 1;
-
 // UNIMPLEMENTED, in a sentence that begins with `who` and `needs`, as "programs" and "need".
 int FailWithoutDaemon(const char* who, const char* needs, concert_error* error);
 
@@ -33,10 +31,11 @@ struct Timelines {
 
 class LocalSession final : public concert_session {
  public:
+  LocalSession();
   int Open(concert_error* error);
   ~LocalSession() override;
 
-  uint32_t id() const override { return kLocalSessionId; }
+  uint32_t id() const override { return id_; }
   bool is_local() const override { return true; }
   std::span<const concert_gpu> gpus() const override { return gpus_; }
   void Close() override { closed_.store(true); }
@@ -67,12 +66,26 @@ class LocalSession final : public concert_session {
   int CheckOpen(concert_error* error) const;
   // The word that a ticket watches; null, with an error, for a foreign or unknown timeline.
   uint64_t* Word(concert_ticket ticket, concert_error* error);
-  void ReleaseQueue(uint32_t index);
+  // The cuBLASLt handle of a GPU, made when it is asked for first: it serves all threads.
+  int LtHandle(uint32_t gpu, cublasLtHandle_t* handle, concert_error* error);
+  // `last`: the last ticket that the queue's stream will write to its timeline.
+  void ReleaseQueue(uint32_t index, uint64_t last);
   void ReleaseUserTimeline(uint32_t index);
 
  private:
-  int OpenGpus(concert_error* error);
+  // A queue's timeline.
+  struct Line {
+    bool used = false;
+    CUstream stream = nullptr;  // the queue's, to notice a failed device; null: it has gone
+    uint64_t last = 0;          // what the stream of a queue that has gone still writes
+  };
 
+  int OpenGpus(concert_error* error);
+  bool HasEnded(uint32_t line) const CONCERT_REQUIRES(mutex_);
+  // Whether the device of the ticket's queue, if it has one, still runs.
+  int CheckDevice(concert_ticket ticket, concert_error* error);
+
+  const uint32_t id_;
   const cuda::Api* api_ = nullptr;
   const CublasLt* lt_ = nullptr;
   std::vector<CUdevice> devices_;
@@ -82,10 +95,9 @@ class LocalSession final : public concert_session {
   std::atomic<bool> closed_{false};
   BufferTable buffers_;
   Mutex mutex_;
-  std::bitset<CONCERT_MAX_QUEUES> queues_used_ CONCERT_GUARDED_BY(mutex_);
+  std::array<Line, CONCERT_MAX_QUEUES> lines_ CONCERT_GUARDED_BY(mutex_);
   std::bitset<CONCERT_MAX_USER_TIMELINES> user_used_ CONCERT_GUARDED_BY(mutex_);
-  // To notice a failed device.
-  std::array<CUstream, CONCERT_MAX_QUEUES> streams_ CONCERT_GUARDED_BY(mutex_) = {};
+  std::vector<cublasLtHandle_t> lt_handles_ CONCERT_GUARDED_BY(mutex_);  // by GPU
 };
 
 }  // namespace concert::client

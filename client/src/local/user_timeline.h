@@ -22,7 +22,7 @@ class LocalUserTimeline final : public concert_user_timeline {
         word_(&session_->timelines().user[index].value) {}
   ~LocalUserTimeline() override { session_->ReleaseUserTimeline(index_); }
   concert_ticket At(uint64_t value) const override {
-    return {CONCERT_TIMELINE_ID(kLocalSessionId, index_ | CONCERT_TIMELINE_USER), value};
+    return {CONCERT_TIMELINE_ID(session_->id(), index_ | CONCERT_TIMELINE_USER), value};
   }
   int Signal(uint64_t value, concert_error*) override {
     RaiseRelease(word_, value);
