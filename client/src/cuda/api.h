@@ -35,6 +35,7 @@ namespace concert::client::cuda {
   X(cuMemcpyDtoDAsync)              \
   X(cuMemGetAddressRange)           \
   X(cuIpcGetMemHandle)              \
+  X(cuPointerGetAttribute)          \
   X(cuMemImportFromShareableHandle) \
   X(cuMemAddressReserve)            \
   X(cuMemAddressFree)               \

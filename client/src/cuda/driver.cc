@@ -95,13 +95,26 @@ void UnmapVmm(const VmmMapping& mapping) {
 }
 
 int DescribePointer(const Uuid& gpu, uint64_t pointer, PointerInfo* info, concert_error* error) {
-  return OnGpu(gpu, error, [&](const Api& api, CUdevice) -> int {
+  return OnGpu(gpu, error, [&](const Api& api, CUdevice device) -> int {
     CUdeviceptr base = 0;
     size_t bytes = 0;
+    int owner = -1;
     CUipcMemHandle handle;
-    if (int code = Check(api, api.cuMemGetAddressRange(&base, &bytes, pointer),
-                         "cuMemGetAddressRange", error)) {
+    if (api.cuMemGetAddressRange(&base, &bytes, pointer) != CUDA_SUCCESS) {
+      return Fail(error, CONCERT_INVALID_ARGUMENT,
+                  "pointer is 0x%llx, which is no memory that CUDA has allocated",
+                  static_cast<unsigned long long>(pointer));
+    }
+    if (int code = Check(
+            api, api.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer),
+            "cuPointerGetAttribute", error)) {
       return code;
+    }
+    if (owner != device) {
+      return Fail(error, CONCERT_INVALID_ARGUMENT,
+                  "the memory lies on CUDA device %d of this process, and gpu names another; "
+                  "import it there",
+                  owner);
     }
     if (int code =
             Check(api, api.cuIpcGetMemHandle(&handle, base),

@@ -31,7 +31,8 @@ struct VmmMapping {
 int MapVmm(const Uuid& gpu, int fd, uint64_t bytes, VmmMapping* mapping, concert_error* error);
 void UnmapVmm(const VmmMapping& mapping);
 
-// What a device pointer belongs to. `ipc_handle` names the whole allocation.
+// What a device pointer belongs to. `ipc_handle` names the whole allocation. INVALID_ARGUMENT for
+// one to no memory of CUDA's, or to another GPU's.
 struct PointerInfo {
   uint64_t base = 0;
   uint64_t allocation_bytes = 0;

@@ -5,7 +5,7 @@
 
 namespace concert::client {
 
-uint32_t LocalBuffer::Register() { return session_->buffers().Add({address_, bytes}); }
+uint32_t LocalBuffer::Register() { return session_->buffers().Add({address_, bytes, gpu_}); }
 
 LocalBuffer::~LocalBuffer() {
   session_->buffers().Remove(id);

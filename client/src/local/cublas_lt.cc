@@ -8,44 +8,24 @@
 #include <cinttypes>
 
 #include "client/src/failure.h"
+#include "client/src/local/gemm_checks.h"
+#include "proto/ring/messages.h"
 
 namespace concert::client {
 namespace {
 
-bool DataType(uint32_t dtype, cudaDataType_t* type) {
+// Of a dtype that a GEMM may have (CheckGemm).
+cudaDataType_t DataType(uint32_t dtype) {
   switch (dtype) {
-    case CONCERT_BF16:
-      *type = CUDA_R_16BF;
-      return true;
     case CONCERT_FP16:
-      *type = CUDA_R_16F;
-      return true;
+      return CUDA_R_16F;
     case CONCERT_FP32:
-      *type = CUDA_R_32F;
-      return true;
+      return CUDA_R_32F;
     case CONCERT_FP8_E4M3:
-      *type = CUDA_R_8F_E4M3;
-      return true;
+      return CUDA_R_8F_E4M3;
+    default:
+      return CUDA_R_16BF;
   }
-  return false;
-}
-
-// The types of A and W and of C, D and bias.
-int DataTypes(const concert_gemm_body& op, cudaDataType_t* type, cudaDataType_t* d_type,
-              concert_error* error) {
-  if (!DataType(op.dtype, type)) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "dtype is %u; the highest is %d", op.dtype,
-                CONCERT_FP8_E4M3);
-  }
-  const bool fp8 = op.dtype == CONCERT_FP8_E4M3;
-  const bool d_is_16_bit = op.d_dtype == CONCERT_BF16 || op.d_dtype == CONCERT_FP16;
-  if (fp8 ? !d_is_16_bit : op.d_dtype != 0 && op.d_dtype != op.dtype) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT,
-                "d_dtype is %u; it must be bf16 (1) or fp16 (2) for fp8, and 0 or dtype otherwise",
-                op.d_dtype);
-  }
-  DataType(fp8 ? op.d_dtype : op.dtype, d_type);
-  return CONCERT_OK;
 }
 
 // fp8 only as cuBLASLt takes it (its documentation, "Floating Point 8-bit Data Types Usage"): the
@@ -126,23 +106,11 @@ bool IsRefusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
-const char* DtypeName(uint32_t dtype) {
-  switch (dtype) {
-    case CONCERT_BF16:
-      return "bf16";
-    case CONCERT_FP16:
-      return "fp16";
-    case CONCERT_FP32:
-      return "fp32";
-  }
-  return "fp8_e4m3";
-}
-
 int Refuse(const concert_gemm_body& op, concert_error* error) {
   return Fail(error, CONCERT_UNIMPLEMENTED,
               "cuBLASLt has no kernel on this GPU for this GEMM of %s with m=%u n=%u k=%u "
               "batch=%u; start concertd, which has its own",
-              DtypeName(op.dtype), op.m, op.n, op.k, op.batch);
+              concert_dtype_name(op.dtype), op.m, op.n, op.k, op.batch);
 }
 
 // What cuBLASLt may believe about an address; more than 256 bytes it does not ask for.
@@ -219,9 +187,8 @@ cublasStatus_t CublasLt::DescribeScales(const concert_gemm_body& op, const Plan&
 }
 
 int CublasLt::Describe(const concert_gemm_body& op, Plan* p, concert_error* error) const {
-  cudaDataType_t type, d_type;
+  const cudaDataType_t type = DataType(op.dtype), d_type = DataType(DtypeOfD(op));
   cublasLtEpilogue_t epilogue;
-  if (int code = DataTypes(op, &type, &d_type, error)) return code;
   if (int code = CheckFp8(op, error)) return code;
   if (!Epilogue(op.activation, op.bias.offset != 0, &epilogue)) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
@@ -229,7 +196,7 @@ int CublasLt::Describe(const concert_gemm_body& op, Plan* p, concert_error* erro
                 "and gelu; start concertd",
                 op.activation);
   }
-  if ((op.flags & CONCERT_GEMM_GATED) != 0) {
+  if (IsGated(op)) {
     return Fail(error, CONCERT_UNIMPLEMENTED,
                 "gated products are not available in CONCERT_FALLBACK=cublas; start concertd");
   }

@@ -1,89 +1,147 @@
 #include "client/src/local/operands.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdint>
 
 #include "client/src/failure.h"
+#include "client/src/local/gemm_checks.h"
+#include "client/src/local/refusal.h"
 
 namespace concert::client {
 namespace {
 
-// `batch` matrices of rows x cols elements.
-struct Extent {
-  uint64_t rows = 1, cols = 1, ld = 1, batch = 1, stride = 0, element_bytes = 1;
+using Wide = unsigned __int128;
 
-  static Extent Bytes(uint64_t bytes) { return {.cols = bytes, .ld = bytes}; }
+constexpr uint64_t kCopyBytesMax = uint64_t{1} << 40;
+
+struct Range {
+  uint64_t begin = 0, end = 0;  // both 0: the operand is absent
+
+  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+  bool operator==(const Range&) const = default;
 };
+
+uint32_t ElementBytes(uint8_t dtype) {
+  if (dtype == CONCERT_ABI_FP8_E4M3) return 1;
+  return dtype == CONCERT_ABI_FP32 ? 4 : 2;
+}
+
+// Elements of `batch` matrices from the first to the last. Each product is below 2^96.
+Wide Span(uint64_t rows, uint64_t columns, uint64_t ld, uint64_t batch, uint64_t stride) {
+  return Wide{batch - 1} * stride + Wide{rows - 1} * ld + columns;
+}
 
 // Finds operands one after the other, until one is not as it should be.
 class Locator {
  public:
-  Locator(const BufferTable& buffers, concert_error* error) : buffers_(buffers), error_(error) {}
+  Locator(const BufferTable& buffers, uint32_t gpu, concert_error* error)
+      : buffers_(buffers), gpu_(gpu), error_(error) {}
 
   int code() const { return code_; }
 
-  // Checks, without overflow, that the operand lies within its buffer.
-  void Find(const char* name, concert_operand& operand, const Extent& extent) {
-    if (code_ == CONCERT_OK) code_ = Locate(name, operand, extent);
+  // Where `elements` of `element_bytes` lie from the operand's offset on.
+  Range Find(concert_field field, const concert_operand& operand, Wide elements,
+             uint32_t element_bytes) {
+    const LocalMemory memory = buffers_.Find(operand.buffer);
+    const Wide bytes = elements * element_bytes;
+    const Wide end = bytes + operand.offset;
+    if (operand.buffer == 0) {
+      Refuse({CONCERT_MESSAGE_BUFFER_MISSING, {field}});
+    } else if (memory.bytes == 0) {
+      Refuse({CONCERT_MESSAGE_NO_BUFFER, {field, operand.buffer}}, CONCERT_NOT_FOUND);
+    } else if (memory.gpu != gpu_) {
+      RefuseGpu(field, memory.gpu);
+    } else if (end > UINT64_MAX) {
+      Refuse({CONCERT_MESSAGE_OVERFLOW, {field}});
+    } else if ((memory.address + operand.offset) % element_bytes != 0) {
+      Refuse({CONCERT_MESSAGE_MISALIGNED, {field, operand.offset, element_bytes}});
+    } else if (end > memory.bytes) {
+      Refuse({CONCERT_MESSAGE_OUT_OF_BOUNDS,
+              {field, static_cast<uint64_t>(bytes), operand.offset, operand.buffer, memory.bytes}});
+    }
+    if (code_ != CONCERT_OK) return {};
+    const uint64_t begin = memory.address + operand.offset;
+    return {begin, begin + static_cast<uint64_t>(bytes)};
   }
 
-  void FindScales(const char* name, uint32_t buffer, bool per_row, uint32_t rows,
-                  uint64_t& offset) {
-    if (code_ != CONCERT_OK) return;
-    concert_operand operand = {buffer, 0, offset};
-    if (buffer == 0 && !per_row) {
-      offset = 0;
-    } else if (offset % sizeof(float) != 0) {
-      code_ = Fail(error_, CONCERT_INVALID_ARGUMENT, "%s.offset %" PRIu64 " is not a multiple of 4",
-                   name, offset);
-    } else {
-      Find(name, operand, Extent::Bytes((per_row ? rows : 1) * sizeof(float)));
-      offset = operand.offset;
-    }
+  // `output` may share no memory with `input`.
+  void CheckApart(concert_field output, const Range& written, concert_field input,
+                  const Range& read) {
+    if (written.Overlaps(read)) Refuse({CONCERT_MESSAGE_OVERLAP, {output, input}});
+  }
+
+  // The first reason counts.
+  void Refuse(const Refusal& why, int code = CONCERT_INVALID_ARGUMENT) {
+    if (code_ == CONCERT_OK && why.refused()) code_ = why.Report(error_, code);
   }
 
  private:
-  int Locate(const char* name, concert_operand& operand, const Extent& extent) {
-    if (operand.buffer == 0) {
-      return Fail(error_, CONCERT_INVALID_ARGUMENT,
-                  "%s is required for this op but its buffer is NULL", name);
-    }
-    if (extent.ld < extent.cols) {
-      return Fail(error_, CONCERT_INVALID_ARGUMENT,
-                  "ld%s is %" PRIu64 "; a row holds %" PRIu64
-                  " elements, so it must be at least that",
-                  name, extent.ld, extent.cols);
-    }
-    const LocalMemory memory = buffers_.Find(operand.buffer);
-    // Each product is below 2^96 and there are three terms.
-    const __uint128_t elements = static_cast<__uint128_t>(extent.batch - 1) * extent.stride +
-                                 static_cast<__uint128_t>(extent.rows - 1) * extent.ld +
-                                 extent.cols;
-    if (operand.offset + elements * extent.element_bytes > memory.bytes) {
-      return Fail(error_, CONCERT_INVALID_ARGUMENT,
-                  "%s at offset %" PRIu64 " does not fit in its buffer of %" PRIu64 " bytes", name,
-                  operand.offset, memory.bytes);
-    }
-    operand.offset += memory.address;
-    return CONCERT_OK;
+  void RefuseGpu(concert_field field, uint32_t lies_on) {
+    if (code_ != CONCERT_OK) return;
+    code_ = Fail(error_, CONCERT_UNIMPLEMENTED,
+                 "%s lies on GPU %u, but the queue is on GPU %u; CONCERT_FALLBACK=cublas computes "
+                 "with memory of the queue's GPU only; allocate it there or start concertd",
+                 concert_field_name(field), lies_on, gpu_);
   }
 
   const BufferTable& buffers_;
+  const uint32_t gpu_;
   concert_error* const error_;
   int code_ = CONCERT_OK;
 };
 
-uint64_t ElementBytes(uint32_t dtype) {
-  if (dtype == CONCERT_FP8_E4M3) return 1;
-  return dtype == CONCERT_FP32 ? 4 : 2;
+struct GemmRanges {
+  Range a, w, c, d, bias, a_scales, w_scales;
+};
+
+// In the daemon's order. Those of absent operands stay empty.
+GemmRanges FindGemm(const concert_gemm_body& op, Locator& locator) {
+  const uint32_t element = ElementBytes(op.dtype), d_element = ElementBytes(DtypeOfD(op));
+  const auto scales = [&](concert_field field, uint32_t buffer, uint64_t offset, uint16_t per_row,
+                          uint32_t rows) {
+    if (buffer == 0) return Range();
+    return locator.Find(field, {buffer, 0, offset}, (op.flags & per_row) != 0 ? rows : 1,
+                        sizeof(float));
+  };
+  GemmRanges found;
+  found.a =
+      locator.Find(CONCERT_FIELD_A, op.a, Span(op.m, op.k, op.lda, op.batch, op.stride_a), element);
+  found.w =
+      locator.Find(CONCERT_FIELD_W, op.w, Span(op.n, op.k, op.ldw, op.batch, op.stride_w), element);
+  found.d = locator.Find(CONCERT_FIELD_D, op.d,
+                         Span(op.m, ColumnsOfD(op), op.ldd, op.batch, op.stride_d), d_element);
+  if (op.beta != 0) {
+    found.c = locator.Find(CONCERT_FIELD_C, op.c, Span(op.m, op.n, op.ldc, op.batch, op.stride_c),
+                           d_element);
+  }
+  if (op.bias.buffer != 0) found.bias = locator.Find(CONCERT_FIELD_BIAS, op.bias, op.n, d_element);
+  found.a_scales = scales(CONCERT_FIELD_A_SCALES, op.a.scales, op.a_scales_offset,
+                          CONCERT_GEMM_A_SCALES_PER_ROW, op.m);
+  found.w_scales = scales(CONCERT_FIELD_W_SCALES, op.w.scales, op.w_scales_offset,
+                          CONCERT_GEMM_W_SCALES_PER_ROW, op.n);
+  return found;
+}
+
+void CheckGemmApart(const concert_gemm_body& op, const GemmRanges& found, Locator& locator) {
+  const auto apart = [&](concert_field input, const Range& read) {
+    locator.CheckApart(CONCERT_FIELD_D, found.d, input, read);
+  };
+  apart(CONCERT_FIELD_A, found.a);
+  apart(CONCERT_FIELD_W, found.w);
+  apart(CONCERT_FIELD_BIAS, found.bias);
+  apart(CONCERT_FIELD_A_SCALES, found.a_scales);
+  apart(CONCERT_FIELD_W_SCALES, found.w_scales);
+  const bool in_place =
+      found.d == found.c && op.ldd == op.ldc && (op.batch == 1 || op.stride_d == op.stride_c);
+  if (!in_place) apart(CONCERT_FIELD_C, found.c);
 }
 
 }  // namespace
 
 uint32_t BufferTable::Add(const LocalMemory& memory) {
   const MutexLock lock(mutex_);
-  const auto free = std::find(buffers_.begin(), buffers_.end(), std::nullopt);
+  const auto free = std::find_if(buffers_.begin(), buffers_.end(),
+                                 [](const auto& buffer) { return !buffer.has_value(); });
   const auto index = static_cast<uint32_t>(free - buffers_.begin());
   if (free == buffers_.end()) buffers_.emplace_back();
   buffers_[index] = memory;
@@ -100,40 +158,36 @@ LocalMemory BufferTable::Find(uint32_t id) const {
   return id - 1 < buffers_.size() ? buffers_[id - 1].value_or(LocalMemory{}) : LocalMemory{};
 }
 
-int LocateGemm(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error) {
+int LocateGemm(concert_descriptor& descriptor, const BufferTable& buffers, uint32_t gpu,
+               concert_error* error) {
   concert_gemm_body& op = descriptor.body.gemm;
-  if (op.m == 0 || op.n == 0 || op.k == 0) {
-    return Fail(error, CONCERT_INVALID_ARGUMENT, "m, n and k are %u, %u and %u; none may be 0",
-                op.m, op.n, op.k);
-  }
-  Locator locator(buffers, error);
-  const auto matrix = [&](const char* name, concert_operand& operand, uint32_t rows, uint32_t cols,
-                          uint64_t ld, uint64_t stride, uint32_t dtype) {
-    locator.Find(name, operand, {rows, cols, ld, op.batch, stride, ElementBytes(dtype)});
-  };
-  const uint32_t d_dtype = op.d_dtype != 0 ? op.d_dtype : op.dtype;
-  if (op.beta == 0) op.c = {};
-  matrix("a", op.a, op.m, op.k, op.lda, op.stride_a, op.dtype);
-  matrix("w", op.w, op.n, op.k, op.ldw, op.stride_w, op.dtype);
-  const uint32_t d_columns = (op.flags & CONCERT_GEMM_GATED) != 0 ? op.n / 2 : op.n;
-  matrix("d", op.d, op.m, d_columns, op.ldd, op.stride_d, d_dtype);
-  if (op.beta != 0) matrix("c", op.c, op.m, op.n, op.ldc, op.stride_c, d_dtype);
-  if (op.bias.buffer == 0) op.bias = {};
-  if (op.bias.buffer != 0) matrix("bias", op.bias, 1, op.n, op.n, 0, d_dtype);
-  if (op.dtype != CONCERT_FP8_E4M3) return locator.code();  // what has scales is refused
-  locator.FindScales("a_scales", op.a.scales, (op.flags & CONCERT_GEMM_A_SCALES_PER_ROW) != 0, op.m,
-                     op.a_scales_offset);
-  locator.FindScales("w_scales", op.w.scales, (op.flags & CONCERT_GEMM_W_SCALES_PER_ROW) != 0, op.n,
-                     op.w_scales_offset);
+  if (const Refusal why = CheckGemm(op); why.refused()) return why.Report(error);
+  Locator locator(buffers, gpu, error);
+  const GemmRanges found = FindGemm(op, locator);
+  CheckGemmApart(op, found, locator);
+  op.a.offset = found.a.begin;
+  op.w.offset = found.w.begin;
+  op.c.offset = found.c.begin;
+  op.d.offset = found.d.begin;
+  op.bias.offset = found.bias.begin;
+  op.a_scales_offset = found.a_scales.begin;
+  op.w_scales_offset = found.w_scales.begin;
   return locator.code();
 }
 
-int LocateCopy(concert_descriptor& descriptor, const BufferTable& buffers, concert_error* error) {
+int LocateCopy(concert_descriptor& descriptor, const BufferTable& buffers, uint32_t gpu,
+               concert_error* error) {
   concert_copy_body& op = descriptor.body.copy;
-  if (op.bytes == 0) return Fail(error, CONCERT_INVALID_ARGUMENT, "bytes is 0");
-  Locator locator(buffers, error);
-  locator.Find("src", op.src, Extent::Bytes(op.bytes));
-  locator.Find("dst", op.dst, Extent::Bytes(op.bytes));
+  Locator locator(buffers, gpu, error);
+  if (op.bytes == 0 || op.bytes > kCopyBytesMax) {
+    locator.Refuse(
+        {CONCERT_MESSAGE_FIELD_RANGE, {CONCERT_FIELD_BYTES, op.bytes, 1, kCopyBytesMax}});
+  }
+  const Range src = locator.Find(CONCERT_FIELD_SRC, op.src, op.bytes, 1);
+  const Range dst = locator.Find(CONCERT_FIELD_DST, op.dst, op.bytes, 1);
+  locator.CheckApart(CONCERT_FIELD_DST, dst, CONCERT_FIELD_SRC, src);
+  op.src.offset = src.begin;
+  op.dst.offset = dst.begin;
   return locator.code();
 }
 

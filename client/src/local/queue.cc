@@ -54,7 +54,7 @@ int LocalQueue::Submit(EncodedOp& op, const concert_submit_options& options, con
   const Kind* kind = FindKind(op.descriptor.kind);
   if (kind == nullptr)
     return FailWithoutDaemon(concert_op_kind_name(op.descriptor.kind), "needs", error);
-  if (int code = kind->locate(op.descriptor, session_->buffers(), error)) return code;
+  if (int code = kind->locate(op.descriptor, session_->buffers(), gpu_, error)) return code;
   if (int code = session_->CheckOpen(error)) return code;
   Waits waits;
   if (int code = FindWaits(options, &waits, error)) return code;

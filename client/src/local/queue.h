@@ -46,7 +46,7 @@ class LocalQueue final : public concert_queue {
   // What the fallback computes of a kind.
   struct Kind {
     uint16_t kind;
-    int (*locate)(concert_descriptor&, const BufferTable&, concert_error*);
+    int (*locate)(concert_descriptor&, const BufferTable&, uint32_t gpu, concert_error*);
     // Of a descriptor that was located: what computes it, behind its waits.
     int (LocalQueue::*submit)(const concert_descriptor&, const Waits&, concert_error*);
   };

@@ -14,6 +14,7 @@
 #include "client/src/local/connect.h"
 #include "client/src/local/queue.h"
 #include "client/src/local/user_timeline.h"
+#include "client/src/pointer_import.h"
 #include "client/src/remote/shared_word.h"
 
 namespace concert::client {
@@ -149,6 +150,8 @@ int LocalSession::Import(const concert_import& import, concert_buffer** buffer,
                 "CONCERT_FALLBACK=cublas imports only pointers, not memory of kind %u",
                 import.memory);
   }
+  cuda::PointerInfo found;
+  if (int code = FindAllocation(import, gpus_[import.gpu].uuid, &found, error)) return code;
   *buffer = new LocalBuffer(std::static_pointer_cast<LocalSession>(shared_from_this()), import.gpu,
                             import.pointer, import.bytes, /*owned=*/false);
   return CONCERT_OK;

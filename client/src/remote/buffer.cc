@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/src/failure.h"
+#include "client/src/pointer_import.h"
 #include "proto/ring/control_abi.h"
 
 namespace concert::client {
@@ -37,12 +38,8 @@ int Describe(const concert_import& import, const concert_gpu& info, concert_impo
             "memory of CUDA cannot be imported: the daemon runs on simulated GPUs; allocate "
             "a buffer and write to it");
       }
-      if (import.offset != 0 || import.allocation_bytes != 0) {
-        return Fail(error, CONCERT_INVALID_ARGUMENT,
-                    "offset and allocation_bytes must be 0 for a pointer: they are found out");
-      }
       cuda::PointerInfo found;
-      if (int code = cuda::DescribePointer(info.uuid, import.pointer, &found, error)) return code;
+      if (int code = FindAllocation(import, info.uuid, &found, error)) return code;
       request->kind = CONCERT_IMPORT_CUDA_IPC;
       request->offset = import.pointer - found.base;
       request->allocation_bytes = found.allocation_bytes;

@@ -143,6 +143,9 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr poin
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr) {
   return *handle = {}, CUDA_SUCCESS;
 }
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr) {
+  return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
+}
 CUresult cuMemHostRegister(void*, size_t, unsigned) { return CUDA_SUCCESS; }
 CUresult cuMemHostUnregister(void*) { return WaitForAll(); }
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {

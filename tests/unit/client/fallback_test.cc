@@ -184,7 +184,7 @@ TEST_F(FallbackTest, BadOpsAreRefusedBeforeTheyReachTheGpu) {
   const Buffer small = session_.Allocate(64).value();
   EXPECT_THAT(
       queue_.Gemm({.m = 8, .n = 8, .k = 8, .a = small, .w = small, .d = small}).Wait().message(),
-      HasSubstr("a at offset 0 does not fit in its buffer of 64 bytes"));
+      HasSubstr("a needs 128 bytes at offset 0, but buffer"));
   EXPECT_EQ(queue_
                 .Gemm({.m = 1,
                        .n = 1,

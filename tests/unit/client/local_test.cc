@@ -135,5 +135,33 @@ TEST_F(LocalTest, ATicketOfAnotherSessionIsNotTakenForOneOfThis) {
   EXPECT_THAT(session_.TicketOf(ticket).Wait().message(), HasSubstr("is not one of this session"));
 }
 
+// As a daemon refuses them. Kernels would end the process's CUDA context there.
+TEST_F(LocalTest, OnlyMemoryOfCudasIsImported) {
+  auto* const memory = static_cast<char*>(x_.Address().value());
+  const Buffer imported = session_.Import(memory + 64, 4096 - 64).value();
+  EXPECT_EQ(imported.Address().value(), memory + 64);
+  const auto refused = [&](const void* pointer, uint64_t bytes) {
+    const Status status = session_.Import(pointer, bytes).status();
+    EXPECT_EQ(status.code(), CONCERT_INVALID_ARGUMENT);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refused(memory + 64, 4096 - 63),
+            "bytes is 4033; from the pointer on there are 1 to 4032 in its allocation");
+  EXPECT_EQ(refused(memory, 0),
+            "bytes is 0; from the pointer on there are 1 to 4096 in its allocation");
+  char host[64];
+  EXPECT_THAT(refused(host, sizeof(host)), HasSubstr("no memory that CUDA has allocated"));
+}
+
+TEST_F(LocalTest, OperandsThatADaemonRefusesAreRefused) {
+  Queue queue = session_.CreateQueue().value();
+  const Ticket copy = queue.Copy({.src = x_, .dst = {x_, 32}, .bytes = 64});
+  EXPECT_THAT(copy.submit_status().message(), HasSubstr("dst overlaps src"));
+  const Ticket odd = queue.Gemm({.m = 4, .n = 4, .k = 4, .a = {x_, 1}, .w = x_, .d = y_});
+  EXPECT_EQ(odd.submit_status().message(), "a.offset 1 is not a multiple of 2 bytes");
+  const Ticket long_a = queue.Gemm({.m = 4096, .n = 4, .k = 4, .a = x_, .w = x_, .d = y_});
+  EXPECT_THAT(long_a.submit_status().message(), HasSubstr("has only 4096 bytes"));
+}
+
 }  // namespace
 }  // namespace concert
