@@ -1,7 +1,9 @@
 // The programs as they are shipped: concertd, demo clients that reduce together or decode, a drain.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -243,6 +245,39 @@ TEST(ProcessTest, ATraceHasWhatAClientDid) {
   EXPECT_EQ(trace.flows().size(), ops);
   // problems() has seen that no flow goes back in time.
   for (const auto& [id, flow] : trace.flows()) EXPECT_EQ(flow.size(), 3u) << id;
+}
+
+// A session with no room for one more file; the daemon keeps nothing that came without its fd.
+TEST(ProcessTest, AClientWithoutAFreeFdIsToldItsLimit) {
+  const auto daemon = bench::PrivateDaemon::Start({.device = "sim"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Session session = Session::Connect({.socket_path = (*daemon)->socket()}).value();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = dup(STDERR_FILENO);
+  close(lowest);
+  const rlimit none = {static_cast<rlim_t>(lowest), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status allocated = session.Allocate(4096).status();
+  const Status connected = Session::Connect({.socket_path = (*daemon)->socket()}).status();
+  const Status registered = session.BeginProgram().value().End();
+  const bool queue_made = session.CreateQueue().ok();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(allocated.code(), CONCERT_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(allocated.message(),
+            "no file descriptor is free for what the daemon sent: the process may have " +
+                std::to_string(lowest) +
+                " open files (RLIMIT_NOFILE); close some or raise the limit (ulimit -n, "
+                "LimitNOFILE=)");
+  EXPECT_EQ(connected.code(), CONCERT_RESOURCE_EXHAUSTED);
+  EXPECT_NE(connected.message().find("is free for a socket"), std::string::npos);
+  EXPECT_EQ(registered.code(), CONCERT_RESOURCE_EXHAUSTED);
+  EXPECT_NE(registered.message().find("is free for the program's memfd"), std::string::npos);
+  EXPECT_TRUE(queue_made) << "the session goes on";
+  const std::pair<int, std::string> sessions =
+      RunShell(bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket() +
+               " sessions --json");
+  EXPECT_EQ(nlohmann::json::parse(sessions.second)["sessions"][0]["buffer_count"], 0);
 }
 
 TEST(ProcessTest, ConcertctlSaysThatThereIsNoDaemon) {

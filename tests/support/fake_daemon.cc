@@ -19,7 +19,7 @@
 namespace concert::tests {
 namespace {
 
-constexpr uint32_t kMaxQueues = 8;
+constexpr uint32_t kMaxQueues = 64;
 constexpr uint64_t kBufferBytes = 4096;
 
 [[noreturn]] void Die(const char* what) {
@@ -175,11 +175,13 @@ void FakeDaemon::Serve() {
       close(fd);
     }
     request.resize(static_cast<size_t>(size));
-    {
-      const MutexLock lock(mutex_);
-      requests_.push_back(request);
+    const MutexLock lock(mutex_);
+    requests_.push_back(request);
+    if (holding_) {
+      held_requests_.push_back(request);
+    } else if (options_.reply) {
+      Handle(connection, request);
     }
-    if (options_.reply) Handle(connection, request);
   }
 }
 
@@ -226,16 +228,34 @@ void FakeDaemon::Handle(int client, const std::vector<char>& request) {
       reply.communicator = next_communicator_++ << 8 | rank;  // as the daemon numbers handles
       return Send(client, &reply, sizeof(reply), {});
     }
-    case CONCERT_CONTROL_CREATE_PROGRAM: {
-      const MutexLock lock(mutex_);
+    case CONCERT_CONTROL_CREATE_PROGRAM:
       if (options_.hold_programs) return held_.push_back(request);
       return AnswerProgram(client, request);
-    }
     default: {
       auto reply = ReplyTo<concert_control_reply>(request);
       return Send(client, &reply, sizeof(reply), {});
     }
   }
+}
+
+void FakeDaemon::Hold() {
+  const MutexLock lock(mutex_);
+  holding_ = true;
+}
+
+void FakeDaemon::AwaitHeld(size_t count) const {
+  const auto held = [this] {
+    const MutexLock lock(mutex_);
+    return held_requests_.size();
+  };
+  while (held() < count) std::this_thread::yield();
+}
+
+void FakeDaemon::Answer() {
+  const MutexLock lock(mutex_);
+  holding_ = false;
+  for (const std::vector<char>& request : held_requests_) Handle(connection_.load(), request);
+  held_requests_.clear();
 }
 
 void FakeDaemon::AnswerProgram(int client, const std::vector<char>& request) {

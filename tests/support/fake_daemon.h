@@ -62,6 +62,12 @@ class FakeDaemon {
   void AwaitSleeper(uint32_t queue) const;
   uint64_t user_timeline(uint32_t index) const;
 
+  // From now on requests are answered when Answer is called: those that were held, in their order,
+  // and all that follow.
+  void Hold();
+  void AwaitHeld(size_t count) const;
+  void Answer();
+
   // How the registrations of programs that come from now on are answered; OK at first.
   void AnswerProgramsWith(concert_status_abi status, uint32_t flags = 0);
   // Waits for one to be held and answers those that are.
@@ -73,7 +79,7 @@ class FakeDaemon {
 
  private:
   void Serve();
-  void Handle(int client, const std::vector<char>& request);
+  void Handle(int client, const std::vector<char>& request) CONCERT_REQUIRES(mutex_);
   void SayHello(int client, const concert_hello& hello);
   void MakeRegions();
   void AnswerProgram(int client, const std::vector<char>& request) CONCERT_REQUIRES(mutex_);
@@ -102,6 +108,8 @@ class FakeDaemon {
   uint32_t next_queue_ = 0, next_buffer_ = 1, next_communicator_ = 1;
   mutable Mutex mutex_;
   std::vector<std::vector<char>> requests_ CONCERT_GUARDED_BY(mutex_);
+  bool holding_ CONCERT_GUARDED_BY(mutex_) = false;
+  std::vector<std::vector<char>> held_requests_ CONCERT_GUARDED_BY(mutex_);
   std::vector<std::vector<char>> held_ CONCERT_GUARDED_BY(mutex_);
   uint32_t next_program_ CONCERT_GUARDED_BY(mutex_) = kFirstProgram;
   concert_status_abi program_status_ CONCERT_GUARDED_BY(mutex_) = CONCERT_ABI_OK;

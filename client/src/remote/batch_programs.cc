@@ -21,13 +21,13 @@ void BatchPrograms::After(Ring& ring, const Ring::AfterBatch& after) {
   if (after.released != 0) Release(after.released);
   if (!after.wanted && !waiting_.load(std::memory_order_relaxed)) return;
   // Whoever has it does what is to be done, or gives up what this would ask for.
-  if (!mutex_.TryLock()) {
+  if (!turn_.TryTake()) {
     if (after.wanted) ring.WithBatches([&](auto& all) { all.Postponed(after.wanted->batch); });
     return;
   }
-  TakeAnswer(/*wait=*/false);
+  TakeAnswer(/*deadline=*/nullptr);
   if (after.wanted) Ask(ring, *after.wanted);
-  mutex_.Unlock();
+  turn_.GiveBack();
 }
 
 void BatchPrograms::Ask(Ring& ring, const BatchToRegister& wanted) {
@@ -39,24 +39,32 @@ void BatchPrograms::Ask(Ring& ring, const BatchToRegister& wanted) {
   bool still = false;
   ring.WithBatches([&](auto& all) { still = all.Wants(wanted.batch); });
   if (!still) return;
-  const UniqueFd file = ended_ ? UniqueFd() : ProgramFile({}, wanted.ops);
+  const UniqueFd file = ended_.load() ? UniqueFd() : ProgramFile({}, wanted.ops);
   concert_create_program request{};
   request.gpu = ring.gpu();
   request.op_count = static_cast<uint32_t>(wanted.ops.size());
   request.flags = CONCERT_PROGRAM_OF_BATCH;
-  if (!file || control_.Post(&request, file.get(), nullptr) != CONCERT_OK) {
-    ring.WithBatches([&](auto& all) { all.Registered(wanted.batch, {}); });
+  const ControlSocket::Posted posted =
+      file ? control_.Post(&request, file.get()) : ControlSocket::Posted::kFailed;
+  if (posted != ControlSocket::Posted::kYes) {
+    ring.WithBatches([&](auto& all) {
+      if (posted == ControlSocket::Posted::kBusy) {
+        all.Postponed(wanted.batch);
+      } else {
+        all.Registered(wanted.batch, {});
+      }
+    });
     return;
   }
   asked_ = {.ring = &ring, .batch = wanted.batch};
   waiting_.store(true, std::memory_order_relaxed);
 }
 
-void BatchPrograms::TakeAnswer(bool wait) {
+void BatchPrograms::TakeAnswer(const Deadline* deadline) {
   const Asked asked = asked_;
   if (asked.ring == nullptr) return;
   concert_program_reply reply{};
-  if (!control_.Collect(wait, &reply)) return;
+  if (!control_.Collect(deadline, &reply)) return;
   RepeatedBatches::Program program;
   if (reply.reply.status == CONCERT_ABI_OK) {
     program = {.handle = reply.program, .better_as_ops = BetterAsOps(reply.flags)};
@@ -69,16 +77,19 @@ void BatchPrograms::TakeAnswer(bool wait) {
 }
 
 void BatchPrograms::Release(uint32_t program) {
-  concert_release_buffer request{};
-  request.buffer = program;
-  concert_control_reply reply;
-  control_.Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+  control_.ReleaseSoon(CONCERT_CONTROL_RELEASE_BUFFER, program);
 }
 
-// A program that has been asked for counts, so its answer is waited for.
+// A program that has been asked for counts, so its answer is waited for; if that comes too late,
+// TakeAnswer finds that its batch was forgotten.
+void BatchPrograms::AwaitAnswer(const Deadline& deadline) {
+  if (!turn_.Take(deadline)) return;
+  TakeAnswer(&deadline);
+  turn_.GiveBack();
+}
+
 template <typename Forget>
 bool BatchPrograms::GiveUpWhat(Forget forget) {
-  TakeAnswer(/*wait=*/true);
   bool any = false;
   for (const auto& ring : rings_) {
     RepeatedBatches::Released released;
@@ -89,20 +100,22 @@ bool BatchPrograms::GiveUpWhat(Forget forget) {
   return any;
 }
 
-void BatchPrograms::ForgetBuffer(uint32_t buffer) {
-  const MutexLock lock(mutex_);
+void BatchPrograms::ForgetBuffer(uint32_t buffer, const Deadline& deadline) {
+  AwaitAnswer(deadline);
   GiveUpWhat([buffer](RepeatedBatches& all) { return all.ForgetBuffer(buffer); });
 }
 
-void BatchPrograms::ForgetQueue(uint32_t queue) {
-  const MutexLock lock(mutex_);
+void BatchPrograms::ForgetQueue(uint32_t queue, const Deadline& deadline) {
+  AwaitAnswer(deadline);
   GiveUpWhat([queue](RepeatedBatches& all) { return all.ForgetQueue(queue); });
 }
 
-bool BatchPrograms::GiveUp(Deadline* until) {
-  const MutexLock lock(mutex_);
-  if (GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) {
-    ended_ = true;
+bool BatchPrograms::GiveUp(const Deadline& deadline, Deadline* until) {
+  AwaitAnswer(deadline);
+  const bool any = GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); });
+  const MutexLock lock(room_mutex_);
+  if (any) {
+    ended_.store(true);
     room_comes_ = Deadline(kGiveWayNs);
   }
   *until = room_comes_;

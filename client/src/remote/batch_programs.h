@@ -15,7 +15,8 @@
 
 namespace concert::client {
 
-// Thread-safe. Nothing here fails: without a program a batch is submitted op by op.
+// Thread-safe. Nothing here fails: without a program a batch is submitted op by op. Deadlines are
+// those of the calls that it is done for.
 class BatchPrograms {
  public:
   // Both outlive this. `rings` does not change once a batch was begun.
@@ -28,12 +29,12 @@ class BatchPrograms {
 
   // Gives up programs that name the buffer, before it is released or sealed; programs keep what
   // they name.
-  void ForgetBuffer(uint32_t buffer);
+  void ForgetBuffer(uint32_t buffer, const Deadline& deadline);
   // Gives up those of the queue, before it is destroyed.
-  void ForgetQueue(uint32_t queue);
+  void ForgetQueue(uint32_t queue, const Deadline& deadline);
   // Gives up all and makes no more: the session has no room for them. True as long as what they
   // had may come free, whichever thread gave them up: `until` then. False if there were none.
-  bool GiveUp(Deadline* until);
+  bool GiveUp(const Deadline& deadline, Deadline* until);
 
  private:
   // A registration whose answer has not come.
@@ -42,19 +43,21 @@ class BatchPrograms {
     uint64_t batch = 0;
   };
 
-  void Ask(Ring& ring, const BatchToRegister& wanted) CONCERT_REQUIRES(mutex_);
-  void TakeAnswer(bool wait) CONCERT_REQUIRES(mutex_);
+  void Ask(Ring& ring, const BatchToRegister& wanted) CONCERT_REQUIRES(turn_);
+  void TakeAnswer(const Deadline* deadline) CONCERT_REQUIRES(turn_);
+  void AwaitAnswer(const Deadline& deadline);
   template <typename Forget>
-  bool GiveUpWhat(Forget forget) CONCERT_REQUIRES(mutex_);
+  bool GiveUpWhat(Forget forget);
   void Release(uint32_t program);
 
   ControlSocket& control_;
   const std::vector<std::unique_ptr<Ring>>& rings_;
 
-  Mutex mutex_;  // before the control socket's and the rings'
-  Asked asked_ CONCERT_GUARDED_BY(mutex_);
-  bool ended_ CONCERT_GUARDED_BY(mutex_) = false;  // nothing is asked for any more
-  Deadline room_comes_ CONCERT_GUARDED_BY(mutex_){0};
+  Turn turn_;  // before the control socket's and the rings' mutexes
+  Asked asked_ CONCERT_GUARDED_BY(turn_);
+  std::atomic<bool> ended_{false};  // nothing is asked for any more
+  Mutex room_mutex_;
+  Deadline room_comes_ CONCERT_GUARDED_BY(room_mutex_){0};
   std::atomic<bool> waiting_{false};  // asked_ has a ring
 };
 

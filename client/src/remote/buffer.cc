@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/src/failure.h"
+#include "client/src/file_limit.h"
 #include "client/src/pointer_import.h"
 #include "proto/ring/control_abi.h"
 
@@ -105,6 +106,7 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
   }
   if (has_fd) {
     made->fd_ = UniqueFd(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
+    if (!made->fd_ && IsNoFdFree(errno)) return FailNoFdFree("the memory's", error);
     if (!made->fd_) {
       return Fail(error, CONCERT_INVALID_ARGUMENT, "fd %d: %s", import.fd, strerror(errno));
     }
@@ -122,8 +124,9 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
 RemoteBuffer::~RemoteBuffer() {
   cuda::UnmapVmm(vmm_);
   if (id == 0) return;
-  session_->batch_programs().ForgetBuffer(id);
-  session_->ReleaseHandle(id);
+  const Deadline deadline = session_->control().NextDeadline();
+  session_->batch_programs().ForgetBuffer(id, deadline);
+  session_->ReleaseHandle(id, deadline);
 }
 
 int RemoteBuffer::MapMemory(concert_error* error) {
@@ -190,7 +193,7 @@ int RemoteBuffer::Seal(concert_error* error) {
     return code;
   }
   const MutexLock lock(mutex_);
-  session_->batch_programs().ForgetBuffer(id);
+  session_->batch_programs().ForgetBuffer(id, session_->control().NextDeadline());
   session_->HandOver();  // its handle is given up
   concert_seal_buffer request{};
   request.buffer = id;

@@ -11,24 +11,30 @@
 
 #include "client/src/clock.h"
 #include "client/src/failure.h"
+#include "client/src/file_limit.h"
 
 namespace concert::client {
+
+// Large enough for every reply; a longer packet is not one of ours.
+union ControlSocket::Packet {
+  concert_control_reply reply;
+  concert_hello_reply hello;
+  concert_create_queue_reply queue;
+  concert_buffer_reply buffer;
+  concert_join_communicator_reply communicator;
+  concert_program_reply program;
+
+  bool IsWhole(ssize_t size) const {
+    const concert_control_header& header = reply.header;
+    return size >= static_cast<ssize_t>(sizeof(reply)) && header.magic == CONCERT_CONTROL_MAGIC &&
+           header.size == size;
+  }
+};
+
 namespace {
 
 constexpr size_t kFdsMax = 2 + CONCERT_MAX_RINGS;
 constexpr int64_t kMillisecondNs = 1'000'000;
-
-// Large enough for every reply; a longer packet is not one of ours.
-union Packet {
-  concert_control_reply reply;
-  concert_hello_reply hello;
-};
-
-bool IsWhole(const Packet& packet, ssize_t size) {
-  const concert_control_header& header = packet.reply.header;
-  return static_cast<size_t>(size) >= sizeof(packet.reply) &&
-         header.magic == CONCERT_CONTROL_MAGIC && header.size == size;
-}
 
 // Waits until `events` are there or the deadline passes. Returns false then.
 bool WaitFor(int socket, short events, const Deadline& deadline) {
@@ -44,8 +50,9 @@ bool WaitFor(int socket, short events, const Deadline& deadline) {
 }
 
 // Receives one packet and takes ownership of its fds. Returns its size, 0 at the end, -1 with
-// errno.
-ssize_t Receive(int socket, Packet* packet, std::vector<UniqueFd>* fds) {
+// errno. *lost_fds: this process had none free for some of them.
+template <typename Packet>
+ssize_t Receive(int socket, Packet* packet, std::vector<UniqueFd>* fds, bool* lost_fds) {
   iovec io{packet, sizeof(*packet)};
   alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))];
   msghdr message{};
@@ -64,11 +71,22 @@ ssize_t Receive(int socket, Packet* packet, std::vector<UniqueFd>* fds) {
       fds->emplace_back(fd);
     }
   }
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    errno = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : EMSGSIZE;
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    errno = EMSGSIZE;
     return -1;
   }
+  *lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
   return size;
+}
+
+// Requests that give a handle up are alike.
+concert_release_buffer GiveUpRequest(concert_control_type type, uint32_t handle) {
+  static_assert(sizeof(concert_destroy_queue) == sizeof(concert_release_buffer) &&
+                sizeof(concert_leave_communicator) == sizeof(concert_release_buffer));
+  return {
+      {CONCERT_CONTROL_MAGIC, static_cast<uint16_t>(type), sizeof(concert_release_buffer), 0, 0},
+      handle,
+      0};
 }
 
 }  // namespace
@@ -88,6 +106,7 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
       [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   socket_ = UniqueFd(closed_in_children_.fd());
   if (!socket_) {
+    if (IsNoFdFree(errno)) return FailNoFdFree("a socket", error);
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
   }
   const Deadline deadline(timeout_ns);
@@ -109,7 +128,8 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
   }
 }
 
-int ControlSocket::Send(const concert_control_header* request, int send_fd, concert_error* error) {
+int ControlSocket::Send(const concert_control_header* request, int send_fd,
+                        const Deadline& deadline, concert_error* error) {
   iovec io{const_cast<concert_control_header*>(request), request->size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -124,7 +144,6 @@ int ControlSocket::Send(const concert_control_header* request, int send_fd, conc
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &send_fd, sizeof(send_fd));
   }
-  const Deadline deadline(timeout_ns_);
   for (;;) {
     if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return CONCERT_OK;
     if (errno == EINTR) continue;
@@ -135,11 +154,25 @@ int ControlSocket::Send(const concert_control_header* request, int send_fd, conc
 }
 
 int ControlSocket::Transact(concert_control_header* request, int send_fd, void* reply,
-                            size_t reply_bytes, std::vector<UniqueFd>* fds, concert_error* error) {
-  const MutexLock lock(mutex_);
+                            size_t reply_bytes, std::vector<UniqueFd>* fds,
+                            const Deadline& deadline, concert_error* error) {
+  if (!turn_.Take(deadline)) {
+    return Fail(error, CONCERT_DEADLINE_EXCEEDED,
+                "calls of other threads waited for the daemon for all of the %lld ms that this one "
+                "had",
+                static_cast<long long>(timeout_ns_ / kMillisecondNs));
+  }
+  const int code = TransactInTurn(request, send_fd, reply, reply_bytes, fds, deadline, error);
+  EndTurn();
+  return code;
+}
+
+int ControlSocket::TransactInTurn(concert_control_header* request, int send_fd, void* reply,
+                                  size_t reply_bytes, std::vector<UniqueFd>* fds,
+                                  const Deadline& deadline, concert_error* error) {
+  SendUnwanted(deadline);
   if (int code = Number(request, error)) return code;
-  if (int code = Send(request, send_fd, error)) return code;
-  const Deadline deadline(timeout_ns_);
+  if (int code = Send(request, send_fd, deadline, error)) return code;
   for (;;) {
     if (!WaitFor(socket_.get(), POLLIN, deadline)) {
       return Fail(error, CONCERT_DEADLINE_EXCEEDED, "the daemon did not reply within %lld ms",
@@ -147,32 +180,44 @@ int ControlSocket::Transact(concert_control_header* request, int send_fd, void* 
     }
     Packet packet;
     std::vector<UniqueFd> received;
-    const ssize_t size = Receive(socket_.get(), &packet, &received);
+    bool lost_fds = false;
+    const ssize_t size = Receive(socket_.get(), &packet, &received, &lost_fds);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (size <= 0) {
       return Fail(error, CONCERT_UNAVAILABLE, "the daemon closed the connection%s%s",
                   size < 0 ? ": " : "", size < 0 ? strerror(errno) : "");
     }
-    const concert_control_reply& head = packet.reply;
-    const bool whole = IsWhole(packet, size);
-    if (whole && head.header.request < request->request) {
-      Keep(&packet, static_cast<size_t>(size));  // its fds close with `received`
+    if (packet.IsWhole(size) && packet.reply.header.request < request->request) {
+      Keep(packet, static_cast<size_t>(size));  // its fds close with `received`
       continue;
     }
-    if (!whole || head.header.request != request->request || head.header.type != request->type ||
-        (head.status == CONCERT_ABI_OK && static_cast<size_t>(size) != reply_bytes)) {
-      return Fail(error, CONCERT_INTERNAL,
-                  "the daemon's reply to request type %u is not one (%zd bytes)", request->type,
-                  size);
-    }
-    if (head.status != CONCERT_ABI_OK) {
-      return Fail(error, static_cast<int>(head.status), "%.*s",
-                  static_cast<int>(strnlen(head.message, sizeof(head.message))), head.message);
-    }
-    std::memcpy(reply, &packet, reply_bytes);
-    if (fds != nullptr) *fds = std::move(received);
-    return CONCERT_OK;
+    const int code = TakeReply(packet, size, lost_fds, *request, reply, reply_bytes, error);
+    if (code == CONCERT_OK && fds != nullptr) *fds = std::move(received);
+    return code;
   }
+}
+
+int ControlSocket::TakeReply(const Packet& packet, ssize_t size, bool lost_fds,
+                             const concert_control_header& request, void* reply, size_t reply_bytes,
+                             concert_error* error) {
+  const concert_control_reply& head = packet.reply;
+  if (!packet.IsWhole(size) || head.header.request != request.request ||
+      head.header.type != request.type ||
+      (head.status == CONCERT_ABI_OK && static_cast<size_t>(size) != reply_bytes)) {
+    return Fail(error, CONCERT_INTERNAL,
+                "the daemon's reply to request type %u is not one (%zd bytes)", request.type, size);
+  }
+  if (head.status != CONCERT_ABI_OK) {
+    std::memcpy(reply, &head, sizeof(head));
+    return Fail(error, static_cast<int>(head.status), "%.*s",
+                static_cast<int>(strnlen(head.message, sizeof(head.message))), head.message);
+  }
+  if (lost_fds) {
+    GiveUp(packet);
+    return FailNoFdFree("what the daemon sent", error);
+  }
+  std::memcpy(reply, &packet, reply_bytes);
+  return CONCERT_OK;
 }
 
 int ControlSocket::Number(concert_control_header* request, concert_error* error) {
@@ -181,20 +226,74 @@ int ControlSocket::Number(concert_control_header* request, concert_error* error)
   return CONCERT_OK;
 }
 
-int ControlSocket::Post(concert_create_program* request, int send_fd, concert_error* error) {
-  request->header = {CONCERT_CONTROL_MAGIC, CONCERT_CONTROL_CREATE_PROGRAM,
-                     static_cast<uint16_t>(sizeof(*request)), 0, 0};
-  const MutexLock lock(mutex_);
-  if (int code = Number(&request->header, error)) return code;
-  if (int code = Send(&request->header, send_fd, error)) return code;
-  posted_ = request->header.request;
-  return CONCERT_OK;
+void ControlSocket::Release(concert_control_type type, uint32_t handle, const Deadline& deadline) {
+  if (!turn_.Take(deadline)) return ReleaseSoon(type, handle);
+  concert_release_buffer request = GiveUpRequest(type, handle);
+  concert_control_reply reply;
+  TransactInTurn(&request.header, -1, &reply, sizeof(reply), nullptr, deadline, nullptr);
+  EndTurn();
 }
 
-void ControlSocket::Keep(const void* packet, size_t bytes) {
+void ControlSocket::ReleaseSoon(concert_control_type type, uint32_t handle) {
+  {
+    const MutexLock lock(unwanted_mutex_);
+    unwanted_.push_back({type, handle});
+  }
+  // Who has the turn looks at them when he has given it back.
+  if (turn_.TryTake()) EndTurn();
+}
+
+std::optional<ControlSocket::Unwanted> ControlSocket::FirstUnwanted() {
+  const MutexLock lock(unwanted_mutex_);
+  if (unwanted_.empty()) return std::nullopt;
+  return unwanted_.front();
+}
+
+bool ControlSocket::SendUnwanted(const Deadline& deadline) {
+  // Not under its mutex, which nobody is to wait for long.
+  while (const std::optional<Unwanted> first = FirstUnwanted()) {
+    concert_release_buffer request = GiveUpRequest(first->type, first->handle);
+    if (Number(&request.header, nullptr) != CONCERT_OK ||
+        Send(&request.header, -1, deadline, nullptr) != CONCERT_OK) {
+      return false;
+    }
+    const MutexLock lock(unwanted_mutex_);
+    unwanted_.erase(unwanted_.begin());  // Keep drops the reply
+  }
+  return true;
+}
+
+void ControlSocket::EndTurn() {
+  bool sent = SendUnwanted(Deadline(0));
+  turn_.GiveBack();
+  // Who came with another in the meantime has not waited for the turn.
+  while (sent && FirstUnwanted().has_value() && turn_.TryTake()) {
+    sent = SendUnwanted(Deadline(0));
+    turn_.GiveBack();
+  }
+}
+
+ControlSocket::Posted ControlSocket::Post(concert_create_program* request, int send_fd) {
+  request->header = {CONCERT_CONTROL_MAGIC, CONCERT_CONTROL_CREATE_PROGRAM,
+                     static_cast<uint16_t>(sizeof(*request)), 0, 0};
+  if (!turn_.TryTake()) return Posted::kBusy;
+  Posted posted = Posted::kFailed;
+  if (Number(&request->header, nullptr) == CONCERT_OK) {
+    if (Send(&request->header, send_fd, Deadline(0), nullptr) == CONCERT_OK) {
+      posted_ = request->header.request;
+      posted = Posted::kYes;
+    } else if (!HungUp()) {
+      posted = Posted::kBusy;
+    }
+  }
+  EndTurn();
+  return posted;
+}
+
+void ControlSocket::Keep(const Packet& packet, size_t bytes) {
+  if (posted_ == 0 || packet.reply.header.request != posted_) return GiveUp(packet);
   concert_program_reply reply{};
-  std::memcpy(&reply, packet, std::min(bytes, sizeof(reply)));
-  if (posted_ == 0 || reply.reply.header.request != posted_) return;
+  std::memcpy(&reply, &packet, std::min(bytes, sizeof(reply)));
   const bool fits = reply.reply.header.type == CONCERT_CONTROL_CREATE_PROGRAM &&
                     (reply.reply.status != CONCERT_ABI_OK || bytes == sizeof(reply));
   if (!fits) reply.reply.status = CONCERT_ABI_UNAVAILABLE;
@@ -202,30 +301,60 @@ void ControlSocket::Keep(const void* packet, size_t bytes) {
   posted_ = 0;
 }
 
-bool ControlSocket::Collect(bool wait, concert_program_reply* reply) {
+void ControlSocket::GiveUp(const Packet& packet) {
+  Unwanted made{CONCERT_CONTROL_RELEASE_BUFFER, 0};
+  size_t bytes = 0;
+  switch (packet.reply.header.type) {
+    case CONCERT_CONTROL_CREATE_QUEUE:
+      made = {CONCERT_CONTROL_DESTROY_QUEUE, packet.queue.queue};
+      bytes = sizeof(packet.queue);
+      break;
+    case CONCERT_CONTROL_ALLOCATE_BUFFER:
+    case CONCERT_CONTROL_IMPORT_BUFFER:
+    case CONCERT_CONTROL_SEAL_BUFFER:
+      made.handle = packet.buffer.buffer;
+      bytes = sizeof(packet.buffer);
+      break;
+    case CONCERT_CONTROL_JOIN_COMMUNICATOR:
+      made = {CONCERT_CONTROL_LEAVE_COMMUNICATOR, packet.communicator.communicator};
+      bytes = sizeof(packet.communicator);
+      break;
+    case CONCERT_CONTROL_CREATE_PROGRAM:
+      made.handle = packet.program.program;
+      bytes = sizeof(packet.program);
+      break;
+    default:
+      return;  // makes nothing
+  }
+  if (packet.reply.status != CONCERT_ABI_OK || packet.reply.header.size != bytes) return;
+  const MutexLock lock(unwanted_mutex_);
+  unwanted_.push_back(made);
+}
+
+bool ControlSocket::Collect(const Deadline* deadline, concert_program_reply* reply) {
   // Somebody else's call may last; its reply brings this one along.
-  if (wait) {
-    mutex_.Lock();
-  } else if (!mutex_.TryLock()) {
+  if (deadline == nullptr) {
+    if (!turn_.TryTake()) return false;
+  } else if (!turn_.Take(*deadline)) {
     return false;
   }
-  const bool there = CollectLocked(wait);
+  const bool there = CollectInTurn(deadline);
   if (there) *reply = posted_reply_;
-  mutex_.Unlock();
+  EndTurn();
   return there;
 }
 
-bool ControlSocket::CollectLocked(bool wait) {
-  const Deadline deadline(timeout_ns_);
+bool ControlSocket::CollectInTurn(const Deadline* deadline) {
   while (posted_ != 0) {
     Packet packet;
     std::vector<UniqueFd> received;
-    const ssize_t size = Receive(socket_.get(), &packet, &received);
-    if (size > 0 && IsWhole(packet, size)) {
-      Keep(&packet, static_cast<size_t>(size));
+    bool lost_fds = false;
+    const ssize_t size = Receive(socket_.get(), &packet, &received, &lost_fds);
+    if (size > 0 && packet.IsWhole(size)) {
+      Keep(packet, static_cast<size_t>(size));
     } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (!wait) return false;
-      if (WaitFor(socket_.get(), POLLIN, deadline)) continue;
+      if (deadline == nullptr) return false;
+      if (WaitFor(socket_.get(), POLLIN, *deadline)) continue;
       posted_ = 0;
       posted_reply_.reply.status = CONCERT_ABI_UNAVAILABLE;
     } else {  // the end, or nothing of ours

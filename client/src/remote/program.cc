@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/src/failure.h"
+#include "client/src/file_limit.h"
 #include "client/src/remote/program_rows.h"
 
 namespace concert::client {
@@ -111,7 +112,8 @@ int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
 RemoteProgram::~RemoteProgram() { Release(); }
 
 void RemoteProgram::Release() {
-  for (const Registered& one : registered) session_->ReleaseHandle(one.id);
+  const Deadline deadline = session_->control().NextDeadline();
+  for (const Registered& one : registered) session_->ReleaseHandle(one.id, deadline);
   registered.clear();
 }
 
@@ -173,6 +175,7 @@ int RemoteProgram::RegisterEachRows(concert_error* error) {
 int RemoteProgram::Register(uint32_t rows, std::span<const concert_descriptor> ops,
                             concert_error* error) {
   const UniqueFd file = ProgramFile(recording_->slots, ops);
+  if (!file && IsNoFdFree(errno)) return FailNoFdFree("the program's memfd", error);
   if (!file) {
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot write the program to a memfd: %s",
                 strerror(errno));

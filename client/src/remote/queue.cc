@@ -18,20 +18,16 @@ constexpr timespec kFullNap{0, 20'000};
 }  // namespace
 
 RemoteCommunicator::~RemoteCommunicator() {
-  concert_leave_communicator request{};
-  request.communicator = id_;
-  concert_control_reply reply;
-  session_->control().Call(CONCERT_CONTROL_LEAVE_COMMUNICATOR, &request, &reply, -1, nullptr,
-                           nullptr);
+  ControlSocket& control = session_->control();
+  control.Release(CONCERT_CONTROL_LEAVE_COMMUNICATOR, id_, control.NextDeadline());
 }
 
 RemoteQueue::~RemoteQueue() {
   ring_->Flush();
-  session_->batch_programs().ForgetQueue(index_);
-  concert_destroy_queue request{};
-  request.queue = index_;
-  concert_control_reply reply;
-  session_->control().Call(CONCERT_CONTROL_DESTROY_QUEUE, &request, &reply, -1, nullptr, nullptr);
+  ControlSocket& control = session_->control();
+  const Deadline deadline = control.NextDeadline();
+  session_->batch_programs().ForgetQueue(index_, deadline);
+  control.Release(CONCERT_CONTROL_DESTROY_QUEUE, index_, deadline);
 }
 
 int RemoteQueue::Enter(EncodedOp& op, uint64_t** collective_sequence, concert_error* error) {

@@ -67,7 +67,10 @@ int RemoteSession::Handshake(const concert_connect_options& options, concert_err
   }
   concert_hello_reply reply;
   std::vector<UniqueFd> fds;
-  if (int code = control_.Call(CONCERT_CONTROL_HELLO, &hello, &reply, -1, &fds, error)) return code;
+  if (int code = control_.Call(CONCERT_CONTROL_HELLO, &hello, &reply, -1, &fds,
+                               control_.NextDeadline(), error)) {
+    return code;
+  }
   return Adopt(reply, std::move(fds), error);
 }
 
@@ -181,8 +184,8 @@ int RemoteSession::CreateQueue(uint32_t gpu, int32_t priority, concert_queue** q
   request.gpu = gpu;
   request.priority = priority;
   concert_create_queue_reply reply;
-  if (int code =
-          control_.Call(CONCERT_CONTROL_CREATE_QUEUE, &request, &reply, -1, nullptr, error)) {
+  if (int code = control_.Call(CONCERT_CONTROL_CREATE_QUEUE, &request, &reply, -1, nullptr,
+                               control_.NextDeadline(), error)) {
     return code;
   }
   if (reply.queue >= regions_.layout().max_queues || reply.ring >= rings_.size() ||
@@ -212,8 +215,8 @@ int RemoteSession::Join(const concert_join& join, concert_communicator** communi
                 CONCERT_COMMUNICATOR_NAME_MAX - 1);
   }
   concert_join_communicator_reply reply;
-  if (int code =
-          control_.Call(CONCERT_CONTROL_JOIN_COMMUNICATOR, &request, &reply, -1, nullptr, error)) {
+  if (int code = control_.Call(CONCERT_CONTROL_JOIN_COMMUNICATOR, &request, &reply, -1, nullptr,
+                               control_.NextDeadline(), error)) {
     return code;
   }
   names_.AddCommunicator(reply.communicator, join.name);
@@ -255,24 +258,23 @@ void RemoteSession::HandOver() {
   for (const auto& ring : rings_) ring->Flush();
 }
 
-void RemoteSession::ReleaseHandle(uint32_t handle) {
+void RemoteSession::ReleaseHandle(uint32_t handle, const Deadline& deadline) {
   HandOver();
-  concert_release_buffer request{};
-  request.buffer = handle;
-  concert_control_reply reply;
-  control_.Call(CONCERT_CONTROL_RELEASE_BUFFER, &request, &reply, -1, nullptr, nullptr);
+  control_.Release(CONCERT_CONTROL_RELEASE_BUFFER, handle, deadline);
 }
 
-int RemoteSession::TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call) {
+int RemoteSession::TakeRoom(const Deadline& deadline, concert_error* error,
+                            const std::function<int(concert_error*, bool*)>& call) {
   concert_error why;
-  int code = call(&why);
+  bool has_no_room = false;  // as opposed to this process
+  int code = call(&why, &has_no_room);
   Deadline room_comes(0);
-  if (code == CONCERT_RESOURCE_EXHAUSTED && batch_programs_.GiveUp(&room_comes)) {
+  if (has_no_room && batch_programs_.GiveUp(deadline, &room_comes)) {
     do {
       const timespec pause{0, kGiveWayPauseNs};
       nanosleep(&pause, nullptr);
-      code = call(&why);
-    } while (code == CONCERT_RESOURCE_EXHAUSTED && !room_comes.passed());
+      code = call(&why, &has_no_room);
+    } while (has_no_room && !room_comes.passed());
   }
   if (code != CONCERT_OK && error != nullptr) *error = why;
   return code;

@@ -61,8 +61,12 @@ class RemoteSession final : public concert_session {
   template <typename Request, typename Reply>
   int CallForRoom(concert_control_type type, Request* request, Reply* reply, int send_fd,
                   std::vector<UniqueFd>* fds, concert_error* error) {
-    return TakeRoom(error, [&](concert_error* why) {
-      return control_.Call(type, request, reply, send_fd, fds, why);
+    const Deadline deadline = control_.NextDeadline();
+    return TakeRoom(deadline, error, [&](concert_error* why, bool* has_no_room) {
+      reply->reply.status = CONCERT_ABI_OK;
+      const int code = control_.Call(type, request, reply, send_fd, fds, deadline, why);
+      *has_no_room = reply->reply.status == CONCERT_ABI_RESOURCE_EXHAUSTED;
+      return code;
     });
   }
   const concert_gpu* FindGpu(uint32_t gpu, concert_error* error) const;
@@ -71,7 +75,7 @@ class RemoteSession final : public concert_session {
   // what he waits for may wait for ops of any of them.
   void HandOver();
   // Gives up a buffer or a program.
-  void ReleaseHandle(uint32_t handle);
+  void ReleaseHandle(uint32_t handle, const Deadline& deadline);
 
   // UNAVAILABLE, and why, when the session has ended. Without `thorough` it costs one load; with
   // it, the socket is asked too, at most every 10 ms, because a killed daemon leaves its pages as
@@ -106,7 +110,8 @@ class RemoteSession final : public concert_session {
   int Handshake(const concert_connect_options& options, concert_error* error);
   int Adopt(const concert_hello_reply& reply, std::vector<UniqueFd> fds, concert_error* error);
   Ring* FindRing(uint32_t gpu, concert_error* error) const;
-  int TakeRoom(concert_error* error, const std::function<int(concert_error*)>& call);
+  int TakeRoom(const Deadline& deadline, concert_error* error,
+               const std::function<int(concert_error*, bool*)>& call);
   int Find(concert_ticket ticket, Watch* watch, concert_error* error);
   static bool Reached(const Watch& watch, uint64_t value);
   // One look at the timeline; `thorough`: at the socket too, now and then.

@@ -155,6 +155,17 @@ TEST_F(HeldProgramsTest, NobodyWaitsForTheAnswer) {
   EXPECT_EQ(Registered().size(), 1u);
 }
 
+TEST_F(BatchProgramsTest, NorForAnotherThreadsCall) {
+  daemon_.Hold();
+  std::thread other([&] { session_.Allocate(64).value(); });
+  daemon_.AwaitHeld(1);
+  EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps) << "batches wait, or are lost";
+  EXPECT_TRUE(Registered().empty());
+  daemon_.Answer();
+  other.join();
+  SubmitUntilRun();  // it is asked for when it comes again
+}
+
 TEST_F(BatchProgramsTest, ARefusalIsNoErrorAndIsRemembered) {
   daemon_.AnswerProgramsWith(CONCERT_ABI_RESOURCE_EXHAUSTED);
   EXPECT_EQ(DescriptorsOfTwenty(), 20 * kOps);

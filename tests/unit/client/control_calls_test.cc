@@ -1,0 +1,165 @@
+// Calls of the control protocol that the daemon answers late or never, and those that wait for
+// them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/src/remote/control_socket.h"
+#include "concert/concert.hpp"
+#include "tests/support/fake_daemon.h"
+
+namespace concert {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using tests::FakeDaemon;
+
+template <typename Request>
+std::vector<uint32_t> HandlesOf(const FakeDaemon& daemon, concert_control_type type,
+                                uint32_t Request::*handle) {
+  std::vector<uint32_t> handles;
+  for (const std::vector<char>& bytes : daemon.Requests(type)) {
+    Request request;
+    std::memcpy(&request, bytes.data(), sizeof(request));
+    handles.push_back(request.*handle);
+  }
+  return handles;
+}
+
+// A session whose calls do not wait long.
+class LateTest : public testing::Test {
+ protected:
+  // Waits until the daemon has answered what came before.
+  void CatchUp() {
+    while (!session_.CreateQueue().ok()) std::this_thread::yield();
+  }
+  // `call` times out, and is answered when nobody waits for it any more.
+  template <typename MakeCall>
+  void Late(MakeCall call) {
+    daemon_.Hold();
+    EXPECT_EQ(call().code(), CONCERT_DEADLINE_EXCEEDED);
+    daemon_.AwaitHeld(1);
+    daemon_.Answer();
+    CatchUp();  // reads the answer, and tells the daemon
+    CatchUp();  // the daemon has been told
+  }
+
+  FakeDaemon daemon_;
+  Session session_ = Session::Connect({.socket_path = daemon_.path(),
+                                       .timeout = std::chrono::milliseconds(100),
+                                       .fallback = Fallback::kNone})
+                         .value();
+};
+
+TEST_F(LateTest, WhatNobodyWaitsForAnyMoreIsGivenUp) {
+  const auto buffers = [&] {
+    return HandlesOf(daemon_, CONCERT_CONTROL_RELEASE_BUFFER, &concert_release_buffer::buffer);
+  };
+  Late([&] { return session_.Allocate(64).status(); });
+  EXPECT_THAT(buffers(), ElementsAre(1));
+  const int fd = memfd_create("import", MFD_CLOEXEC);
+  Late([&] {
+    concert_import import = {};
+    import.memory = CONCERT_MEMORY_MEMFD, import.fd = fd, import.bytes = 64;
+    return session_.Import(import).status();
+  });
+  close(fd);
+  EXPECT_THAT(buffers(), ElementsAre(1, 2));
+  Late([&] {
+    Program program = session_.BeginProgram().value();
+    return program.End();
+  });
+  EXPECT_THAT(buffers(), ElementsAre(1, 2, FakeDaemon::kFirstProgram));
+  Late([&] { return session_.Join({.name = "tp", .rank = 1, .ranks = 2}).status(); });
+  EXPECT_THAT(HandlesOf(daemon_, CONCERT_CONTROL_LEAVE_COMMUNICATOR,
+                        &concert_leave_communicator::communicator),
+              ElementsAre(1 << 8 | 1));
+}
+
+TEST_F(LateTest, NorDoesAQueueStay) {
+  const auto gone = [&] {
+    return HandlesOf(daemon_, CONCERT_CONTROL_DESTROY_QUEUE, &concert_destroy_queue::queue);
+  };
+  daemon_.Hold();
+  EXPECT_EQ(session_.CreateQueue().status().code(), CONCERT_DEADLINE_EXCEEDED);
+  daemon_.AwaitHeld(1);
+  daemon_.Answer();
+  while (!session_.Allocate(64).ok()) std::this_thread::yield();
+  while (!session_.Allocate(64).ok()) std::this_thread::yield();
+  EXPECT_THAT(gone(), ElementsAre(0));
+}
+
+// With a socket of its own, so that each call has its own bound.
+class TurnsTest : public testing::Test {
+ protected:
+  TurnsTest() {
+    bool no_daemon = false;
+    concert_error error;
+    EXPECT_EQ(socket_.Connect(daemon_.path().c_str(), kLongNs, &no_daemon, &error), CONCERT_OK);
+  }
+  int Join(const client::Deadline& deadline, concert_error* error) {
+    concert_join_communicator request{};
+    concert_join_communicator_reply reply;
+    return socket_.Call(CONCERT_CONTROL_JOIN_COMMUNICATOR, &request, &reply, -1, nullptr, deadline,
+                        error);
+  }
+
+  static constexpr int64_t kLongNs = 600'000'000'000;
+  FakeDaemon daemon_;
+  client::ControlSocket socket_;
+};
+
+TEST_F(TurnsTest, WaitingForAnotherThreadsCallCounts) {
+  daemon_.Hold();
+  int first = -1;
+  std::thread other([&] { first = Join(client::Deadline(kLongNs), nullptr); });
+  daemon_.AwaitHeld(1);
+  concert_error error;
+  // The other one ends after this.
+  EXPECT_EQ(Join(client::Deadline(1'000'000), &error), CONCERT_DEADLINE_EXCEEDED);
+  EXPECT_THAT(error.message, HasSubstr("calls of other threads waited for the daemon"));
+  daemon_.Answer();
+  other.join();
+  EXPECT_EQ(first, CONCERT_OK);
+  EXPECT_EQ(daemon_.Requests(CONCERT_CONTROL_JOIN_COMMUNICATOR).size(), 1u);
+}
+
+TEST_F(TurnsTest, WhatCannotBeReleasedInTimeIsReleasedWhenItIsSomebodysTurn) {
+  daemon_.Hold();
+  std::thread other([&] { Join(client::Deadline(kLongNs), nullptr); });
+  daemon_.AwaitHeld(1);
+  socket_.Release(CONCERT_CONTROL_RELEASE_BUFFER, 5, client::Deadline(1'000'000));
+  socket_.ReleaseSoon(CONCERT_CONTROL_RELEASE_BUFFER, 6);
+  EXPECT_TRUE(daemon_.Requests(CONCERT_CONTROL_RELEASE_BUFFER).empty());
+  daemon_.Answer();
+  other.join();
+  EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);  // the daemon has caught up
+  EXPECT_THAT(HandlesOf(daemon_, CONCERT_CONTROL_RELEASE_BUFFER, &concert_release_buffer::buffer),
+              ElementsAre(5, 6));
+}
+
+TEST_F(TurnsTest, PostingWaitsForNobody) {
+  daemon_.Hold();
+  std::thread other([&] { Join(client::Deadline(kLongNs), nullptr); });
+  daemon_.AwaitHeld(1);
+  concert_create_program request{};
+  EXPECT_EQ(socket_.Post(&request, -1), client::ControlSocket::Posted::kBusy);
+  daemon_.Answer();
+  other.join();
+  EXPECT_EQ(socket_.Post(&request, -1), client::ControlSocket::Posted::kYes);
+  concert_program_reply reply;
+  const client::Deadline deadline(kLongNs);
+  ASSERT_TRUE(socket_.Collect(&deadline, &reply));
+  EXPECT_EQ(reply.program, FakeDaemon::kFirstProgram);
+}
+
+}  // namespace
+}  // namespace concert
