@@ -307,7 +307,8 @@ CONCERT_API concert_ticket concert_user_timeline_ticket(const concert_user_timel
 /* Raises it to `value`, now; it never goes back. */
 CONCERT_API int concert_user_timeline_signal(concert_user_timeline* timeline, uint64_t value,
                                              concert_error* error);
-/* Sets it to `value` when earlier work of the CUDA stream is done. Values must rise. */
+/* Sets it to `value` when earlier work of the CUDA stream, whose context is current, is done.
+ * Values must rise. UNIMPLEMENTED: the session is on sim. */
 CONCERT_API int concert_user_timeline_signal_on_stream(concert_user_timeline* timeline,
                                                        uint64_t value, void* stream,
                                                        concert_error* error);

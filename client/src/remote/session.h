@@ -121,6 +121,8 @@ class RemoteSession final : public concert_session {
   static void Sleep(const Watch& watch, uint64_t value, int64_t limit_ns);
   static int FailLate(const Watch& watch, concert_ticket ticket, int64_t timeout_ns,
                       concert_error* error);
+  // UNIMPLEMENTED on simulated GPUs, with what to use instead.
+  int CheckStreams(const char* instead, concert_error* error) const;
   int RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
                        concert_error* error);
 

@@ -172,15 +172,18 @@ int RemoteSession::RegisterWithCuda(const Mapping& region, bool read_only, std::
   return CONCERT_OK;
 }
 
+int RemoteSession::CheckStreams(const char* instead, concert_error* error) const {
+  if (gpu_count_ == 0 || gpus_[0].backend == CONCERT_BACKEND_CUDA) return CONCERT_OK;
+  return Fail(error, CONCERT_UNIMPLEMENTED,
+              "the daemon runs on simulated GPUs, which have no CUDA streams; use %s", instead);
+}
+
 int RemoteSession::WaitOnStream(concert_ticket ticket, void* stream, concert_error* error) {
   if (ticket.timeline == 0) return CONCERT_OK;
   Watch watch;
   if (int code = Find(ticket, &watch, error)) return code;
   HandOver();
-  if (gpu_count_ > 0 && gpus_[0].backend != CONCERT_BACKEND_CUDA) {
-    return Fail(error, CONCERT_UNIMPLEMENTED,
-                "the daemon runs on simulated GPUs, which have no CUDA streams; use concert_wait");
-  }
+  if (int code = CheckStreams("concert_wait", error)) return code;
   if (Reached(watch, ticket.value)) return CONCERT_OK;
   if (int code = CheckOpen(/*thorough=*/true, error)) return code;
   const bool user = watch.ring == nullptr;
@@ -224,6 +227,7 @@ void RemoteSession::SignalUserTimeline(uint32_t index, uint64_t value) {
 
 int RemoteSession::SignalUserTimelineOnStream(uint32_t index, uint64_t value, void* stream,
                                               concert_error* error) {
+  if (int code = CheckStreams("concert_user_timeline_signal", error)) return code;
   if (int code = RegisterWithCuda(regions_.client(), false, &client_region_registered_, error)) {
     return code;
   }

@@ -178,6 +178,12 @@ TEST_F(WaitTest, StreamsNeedCuda) {
   const Status status = Submit().WaitOn(nullptr);
   EXPECT_EQ(status.code(), CONCERT_UNIMPLEMENTED);
   EXPECT_THAT(status.message(), HasSubstr("simulated GPUs"));
+  UserTimeline timeline = session_.CreateUserTimeline().value();
+  const Status signalled = timeline.SignalOn(nullptr, 1);
+  EXPECT_EQ(signalled.code(), CONCERT_UNIMPLEMENTED);
+  EXPECT_THAT(signalled.message(), HasSubstr("simulated GPUs"));
+  EXPECT_THAT(signalled.message(), HasSubstr("use concert_user_timeline_signal"));
+  EXPECT_FALSE(timeline.At(1).Done());
 }
 
 TEST_F(WaitTest, UserTimelinesRiseAndNeverFall) {
