@@ -184,6 +184,32 @@ def test_a_queue_waits_for_the_streams_it_is_after(monkeypatch, session, queue):
     queue.copy(x, y).wait()
 
 
+def test_streams_without_end_take_timelines_of_idle_ones(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    queue.after(1)  # is busy all the time
+    held = queue.copy(x, y)
+    for stream in range(2, 200):
+        queue.after(stream)
+        streams.run(stream)
+    assert not held.done()
+    mine = [session.user_timeline() for _ in range(32)]  # what streams leave to the user
+    streams.run(1)
+    held.wait()
+    for timeline in mine:
+        timeline.close()
+
+
+def test_busy_streams_share_no_timeline(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    reached = [queue.session._signal_on(stream) for stream in range(40)]
+    assert len({ticket.timeline for ticket in reached}) == 40
+    streams.run(39)
+    assert [ticket.done() for ticket in reached] == [False] * 39 + [True]
+    for stream in range(39):
+        streams.run(stream)
+
+
 def test_after_counts_as_waits(monkeypatch, session, queue):
     streams = Streams(monkeypatch)
     x, y = session.zeros((4,), "fp32"), session.zeros((4,), "fp32")

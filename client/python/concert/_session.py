@@ -26,6 +26,8 @@ from ._tensor import Buffer, Tensor, _sizes, _unsigned
 from ._ticket import Ticket
 from ._waiter import Waiter
 
+_STREAMS = 32  # with a timeline of their own: half of what a session has of them
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -86,6 +88,7 @@ class Session(Owner):
         self.backend = self.gpus[0].backend if self.gpus else Backend.SIM
         self._lock = threading.Lock()
         self._waiters: dict[int, Waiter] = {}
+        # By the stream's address: its timeline and the last value that it was told to signal.
         self._streams: dict[int, tuple[UserTimeline, int]] = {}
 
     def __repr__(self) -> str:
@@ -229,14 +232,29 @@ class Session(Owner):
     def _signal_on(self, stream: Any) -> Ticket:
         """The moment when a CUDA stream is where it is now.
 
-        A timeline per stream: what one stream signals comes in order, so that values rise.
+        A timeline per stream: what one stream signals comes in order, so that values rise. Beyond
+        _STREAMS, one takes over the timeline of one whose last signal has come.
         """
         handle = stream_handle(stream)
         with self._lock:
-            timeline, value = self._streams.get(handle) or (self.user_timeline(), 0)
-            timeline.signal(value + 1, handle)
-            self._streams[handle] = (timeline, value + 1)
-            return timeline.at(value + 1)
+            if handle in self._streams:
+                timeline, value = self._streams.pop(handle)
+            else:
+                timeline, value = self._idle_stream() or (self.user_timeline(), 0)
+            try:
+                timeline.signal(value + 1, handle)
+                value += 1
+            finally:
+                self._streams[handle] = (timeline, value)  # the last: it was used last
+            return timeline.at(value)
+
+    def _idle_stream(self) -> tuple[UserTimeline, int] | None:
+        """Takes the timeline of the stream that is idle and was used longest ago."""
+        if len(self._streams) < _STREAMS:
+            return None
+        idle = next((handle for handle, (timeline, value) in self._streams.items()
+                     if timeline.at(value).done()), None)
+        return None if idle is None else self._streams.pop(idle)
 
 
 class _Unbounded:
