@@ -61,6 +61,11 @@ ClosedInChildren::ClosedInChildren(int (*make)()) {
   if (fd_ >= 0) Open().fds.push_back(fd_);
 }
 
+ClosedInChildren::ClosedInChildren(int fd) : fd_(fd) {
+  const MutexLock lock(Open().mutex);
+  if (fd_ >= 0) Open().fds.push_back(fd_);
+}
+
 ClosedInChildren::ClosedInChildren(ClosedInChildren&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)) {}
 

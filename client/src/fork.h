@@ -31,13 +31,16 @@ class Origin {
 // Begins to count forks, once; before the first handle is made. False if that is not possible.
 bool WatchForks();
 
-// While it lives, a child of fork() closes its copy of an fd: the daemon takes a client for dead
-// when the last copy of its socket is closed, and a child may outlive its parent.
+// While it lives, a child of fork() closes its copy of an fd, as a child may outlive its parent:
+// the daemon takes a client for dead when the last copy of its socket is closed, and memory is
+// freed when the last of its fds is.
 class ClosedInChildren {
  public:
   ClosedInChildren() = default;
   // Of the fd that `make` returns, while no other thread forks; -1: of none.
   explicit ClosedInChildren(int (*make)());
+  // Of one that is there already: a child that was forked since it was made keeps its copy.
+  explicit ClosedInChildren(int fd);
   ClosedInChildren(ClosedInChildren&& other) noexcept;
   ClosedInChildren& operator=(ClosedInChildren&& other) noexcept;
   ~ClosedInChildren();

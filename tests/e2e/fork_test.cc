@@ -1,17 +1,21 @@
 // fork() in a client: the child's calls say so, and neither parent nor daemon notices them.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "client/include/concert/concert.hpp"
@@ -196,6 +200,36 @@ TEST(ForkTest, ClosingInTheChildClosesNothingOfTheParent) {
   EXPECT_TRUE(client->session.TicketOf(ticket).Wait().ok());
   EXPECT_TRUE(client->queue.Barrier(client->group).Wait().ok());
   EXPECT_EQ(SessionCount(*daemon), 1);
+}
+
+// How many fds of this process are memory's.
+int MemoryFds() {
+  int count = 0;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own
+    count += std::filesystem::read_symlink(fd, gone).string().starts_with("/memfd:") ? 1 : 0;
+  }
+  return count;
+}
+
+// A child that lives on would keep memory that the parent frees.
+TEST(ForkTest, AChildHoldsNoMemoryOfTheParentsBuffers) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  const int before = MemoryFds();
+  Client client(*daemon);
+  concert_import import = {};
+  import.memory = CONCERT_MEMORY_MEMFD, import.bytes = import.allocation_bytes = 4096;
+  import.fd = memfd_create("imported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(import.fd, 4096) | fcntl(import.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  const Result<Buffer> imported = client.session.Import(import);
+  EXPECT_TRUE(imported.ok()) << imported.status().message();
+  close(import.fd);
+  EXPECT_EQ(MemoryFds(), before + 3) << "x, y and what is imported";
+  EXPECT_EQ(InChild([&] { return std::to_string(MemoryFds() - before); }), "0");
+  EXPECT_TRUE(client.Works(1));
+  client.x.Seal().Check();
+  EXPECT_EQ(InChild([&] { return std::to_string(MemoryFds() - before); }), "0");
 }
 
 TEST(ForkTest, AChildThatConnectsAgainIsAClientOfItsOwn) {

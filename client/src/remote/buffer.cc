@@ -84,7 +84,7 @@ int RemoteBuffer::Allocate(std::shared_ptr<RemoteSession> session, const concert
                 static_cast<unsigned long long>(bytes),
                 static_cast<unsigned long long>(reply.allocation_bytes), fds.size());
   }
-  made->fd_ = std::move(fds[0]);
+  made->SetFd(std::move(fds[0]));
   *buffer = made.release();
   return CONCERT_OK;
 }
@@ -105,11 +105,12 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
     made->address_ = import.pointer;
   }
   if (has_fd) {
-    made->fd_ = UniqueFd(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
-    if (!made->fd_ && IsNoFdFree(errno)) return FailNoFdFree("the memory's", error);
-    if (!made->fd_) {
+    UniqueFd copy(fcntl(import.fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy && IsNoFdFree(errno)) return FailNoFdFree("a copy of the memory's", error);
+    if (!copy) {
       return Fail(error, CONCERT_INVALID_ARGUMENT, "fd %d: %s", import.fd, strerror(errno));
     }
+    made->SetFd(std::move(copy));
   }
   concert_buffer_reply reply;
   if (int code = made->session_->CallForRoom(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply,
@@ -119,6 +120,12 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
   made->id = reply.buffer;
   *buffer = made.release();
   return CONCERT_OK;
+}
+
+void RemoteBuffer::SetFd(UniqueFd fd) {
+  closed_in_children_ = ClosedInChildren();
+  fd_ = std::move(fd);
+  closed_in_children_ = ClosedInChildren(fd_.get());
 }
 
 RemoteBuffer::~RemoteBuffer() {
@@ -208,7 +215,7 @@ int RemoteBuffer::Seal(concert_error* error) {
   address_ = 0;
   host_ = Mapping();
   cuda::UnmapVmm(std::exchange(vmm_, {}));
-  fd_ = UniqueFd();
+  SetFd(UniqueFd());
   return CONCERT_OK;
 }
 

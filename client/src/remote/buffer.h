@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "client/src/cuda/driver.h"
+#include "client/src/fork.h"
 #include "client/src/handles.h"
 #include "client/src/mapping.h"
 #include "client/src/remote/session.h"
@@ -30,6 +31,7 @@ class RemoteBuffer final : public concert_buffer {
   // `memory` says how Address finds it; `fd` is for MEMFD and CUDA_VMM.
   RemoteBuffer(std::shared_ptr<RemoteSession> session, const concert_gpu& info, uint64_t bytes,
                concert_memory memory);
+  void SetFd(UniqueFd fd);
   int MapMemory(concert_error* error) CONCERT_REQUIRES(mutex_);
   bool on_host() const { return memory_ == CONCERT_MEMORY_MEMFD; }
 
@@ -39,6 +41,7 @@ class RemoteBuffer final : public concert_buffer {
   uint64_t offset_ = 0;  // of the buffer in the allocation
   uint64_t allocation_bytes_ = 0;
   UniqueFd fd_;
+  ClosedInChildren closed_in_children_;  // ends before the fd's number is somebody else's
 
   Mutex mutex_;
   bool sealed_ CONCERT_GUARDED_BY(mutex_) = false;
