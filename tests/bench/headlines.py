@@ -82,24 +82,27 @@ def tenants_of_an_h200(result):
                   f"{ratios['time_sliced'][0]:.2f}× time-slicing"
 
 
+def small_and_large(result, scenario, rival, digits=2):
+    """Of decode steps or replicas, as "decode-{}-x1", with a hidden size of 1024 and of 2048."""
+    return " and ".join(f"{over(result, scenario.format(hidden), rival):.{digits}f}×" for hidden in (1024, 2048))
+
+
 def steps(result):
-    def pair(scenarios, rival, digits):
-        return " and ".join(f"{over(result, name, rival):.{digits}f}×" for name in scenarios)
-    alone, eight, replicas = ([f"{kind}-{hidden}-{count}" for hidden in (1024, 2048)]
-                              for kind, count in (("decode", "x1"), ("decode", "x8"), ("replicas", "x8")))
     urgent = named(result, "high-beside-low")
     high, rates, latency = (urgent[key] for key in ("high_p99_over_solo", "client_throughput_per_s", "latency_us"))
     yield README, f"H100 {dated(result)}: one of the high class beside seven low ones: {over(result, 'high-beside-low', 'mps'):.2f}× MPS " \
                   f"all together (its p99: {high['concert']:.1f}× alone, under MPS {high['mps']:.1f}×); eight: " \
-                  f"{pair(eight, 'graphs_in_one_process', 2)} all graphs in one process at a hidden size of 1024 and of 2048, " \
-                  f"{pair(eight, 'mps', 2)} MPS, {pair(eight, 'time_sliced', 1)} time-slicing; one client: " \
-                  f"{pair(alone, 'time_sliced', 2)} its own graph; eight replicas: {pair(replicas, 'mps', 2)} MPS"
+                  f"{small_and_large(result, 'decode-{}-x8', 'graphs_in_one_process')} all graphs in one process at a hidden size of 1024 and of 2048, " \
+                  f"{small_and_large(result, 'decode-{}-x8', 'mps')} MPS, " \
+                  f"{small_and_large(result, 'decode-{}-x8', 'time_sliced', 1)} time-slicing; one client: " \
+                  f"{small_and_large(result, 'decode-{}-x1', 'time_sliced')} its own graph; eight replicas: " \
+                  f"{small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
     yield PAGE, f"the high client makes {rates['concert'][0]:,.0f} steps a second beside seven low ones, " \
                 f"{urgent['kept_of_alone']['concert'][0]:.2f} of what it makes alone, " \
                 f"{rates['concert'][0] / rates['mps'][0]:.2f}× what it has under MPS; its step takes " \
                 f"{latency['concert'][0]['p50']:.0f} µs, one in a hundred more than {latency['concert'][0]['p99']:.0f}, " \
                 f"{high['concert']:.2f} times its p99 alone"
-    moved = [3 * named(result, name)["share_of_bound"]["concert"] for name in eight]
+    moved = [3 * named(result, name)["share_of_bound"]["concert"] for name in ("decode-1024-x8", "decode-2048-x8")]
     yield PAGE, f"They move {moved[0]:.2f} and {moved[1]:.2f} TB/s, of an H100's bound {moved[0] / 3:.2f} and {moved[1] / 3:.2f}"
 
 
@@ -108,15 +111,20 @@ def steps_of_others(result):
     yield README, f"{dated(result)}: {min(one):.2f}× to {max(one):.2f}× all graphs in one process, {min(mps):.2f}× to {max(mps):.2f}× MPS"
 
 
-def earlier_steps(result):
-    yield README, f"({dated(result)[1:-1]}), with the step kernel of before: " \
-                  f"{summary_of(result)['graphs_in_one_process'][1]:.2f}× all graphs in one process at worst"
+def steps_of_an_h200(result):
+    yield README, f"H200 {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): two of 4096: " \
+                  f"{over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \
+                  f"{small_and_large(result, 'decode-{}-x8', 'graphs_in_one_process')} all graphs in one process, " \
+                  f"{small_and_large(result, 'decode-{}-x8', 'mps')} MPS, " \
+                  f"{small_and_large(result, 'decode-{}-x8', 'time_sliced', 1)} time-slicing; one client: " \
+                  f"{small_and_large(result, 'decode-{}-x1', 'time_sliced')} its own graph; eight replicas: " \
+                  f"{small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
 
 
 OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h100x2": c3, "c3-h100x4": c3,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
-           "steps-more-h100": steps_of_others, "steps-h200": earlier_steps}
+           "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200}
 
 
 def largest_error(results, is_steps):
