@@ -112,9 +112,9 @@ void BatchPrograms::ForgetQueue(uint32_t queue, const Deadline& deadline) {
 
 bool BatchPrograms::GiveUp(const Deadline& deadline, Deadline* until) {
   AwaitAnswer(deadline);
-  const bool any = GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); });
+  // Around both: who finds that another has given them up must see until when room may come.
   const MutexLock lock(room_mutex_);
-  if (any) {
+  if (GiveUpWhat([](RepeatedBatches& all) { return all.ForgetAll(); })) {
     ended_.store(true);
     room_comes_ = Deadline(kGiveWayNs);
   }

@@ -56,7 +56,7 @@ class BatchPrograms {
   Turn turn_;  // before the control socket's and the rings' mutexes
   Asked asked_ CONCERT_GUARDED_BY(turn_);
   std::atomic<bool> ended_{false};  // nothing is asked for any more
-  Mutex room_mutex_;
+  Mutex room_mutex_;  // before the rings', too
   Deadline room_comes_ CONCERT_GUARDED_BY(room_mutex_){0};
   std::atomic<bool> waiting_{false};  // asked_ has a ring
 };
