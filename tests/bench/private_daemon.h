@@ -2,6 +2,9 @@
 #ifndef CONCERT_TESTS_BENCH_PRIVATE_DAEMON_H_
 #define CONCERT_TESTS_BENCH_PRIVATE_DAEMON_H_
 
+#include <signal.h>
+
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +33,12 @@ class PrivateDaemon {
   absl::Status WaitUntilReady();
   // Stops it and removes the folder.
   ~PrivateDaemon();
+
+  // SIGTERM, and whether it ends within `limit`.
+  bool Terminate(std::chrono::milliseconds limit) {
+    process_.Signal(SIGTERM);
+    return process_.EndsWithin(limit);
+  }
 
   std::string socket() const { return folder_ + "/concert.sock"; }
   std::string admin_socket() const { return folder_ + "/admin.sock"; }
