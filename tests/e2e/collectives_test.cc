@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -56,12 +57,14 @@ struct Rank {
         queue(session.CreateQueue({.gpu = rank}).value()),
         data(session.Allocate(1024, rank).value()),
         group(session.Join({.name = "tp", .rank = rank, .ranks = 2, .gpu = rank}).value()) {}
-  Ticket Reduce() { return queue.AllReduce(group, {.data = data, .count = 256, .dtype = kFp32}); }
+  Ticket Reduce(const SubmitOptions& options = {}) {
+    return queue.AllReduce(*group, {.data = data, .count = 256, .dtype = kFp32}, options);
+  }
 
   Session session;
   Queue queue;
   Buffer data;
-  Communicator group;
+  std::optional<Communicator> group;
 };
 
 TEST_F(CollectivesTest, SayWhichRankIsMissingUntilItComes) {
@@ -101,6 +104,24 @@ TEST_F(CollectivesTest, SayWhichRankIsMissingUntilItComes) {
   ASSERT_TRUE(comes.Wait().ok());
   const auto has_none = [](const nlohmann::json& answer) { return answer["collectives"].empty(); };
   EXPECT_TRUE(has_none(Await(has_none))) << "what has ended does not run";
+}
+
+// The other rank is told who left, and nobody waits for a gate that opens later.
+TEST_F(CollectivesTest, EndForAllWhenARankLeavesWithItsPartQueued) {
+  constexpr std::chrono::seconds kLimit(20);
+  Rank zero(daemon_->socket(), 0), one(daemon_->socket(), 1);
+  const UserTimeline gate = one.session.CreateUserTimeline().value();
+  const Ticket theirs = one.Reduce({.waits = {gate.At(1)}}), mine = zero.Reduce();
+  one.group.reset();
+  EXPECT_EQ(mine.Wait(kLimit).ToString(), "CANCELLED: rank 1 left communicator 'tp'");
+  gate.Signal(1).Check();
+  // Whether or not the daemon had seen it by the time that the rank left.
+  const Status queued = theirs.Wait(kLimit);
+  EXPECT_TRUE(queued.code() == CONCERT_CANCELLED || queued.code() == CONCERT_NOT_FOUND)
+      << queued.ToString();
+  EXPECT_TRUE(
+      zero.queue.Copy({.src = zero.data, .dst = {zero.data, 512}, .bytes = 512}).Wait(kLimit).ok())
+      << "the queue goes on";
 }
 
 TEST_F(CollectivesTest, SayWhoHasNotJoined) {
