@@ -19,7 +19,7 @@ using testing::IsEmpty;
 using Pair = std::pair<OpId, OpId>;  // earlier, later
 
 constexpr uint32_t kMaxOps = 1024, kMaxQueues = 64;
-constexpr uint64_t kBytes = 100;  // of each copy
+constexpr uint64_t kCopyBytes = 100;  // of each copy
 
 struct How {
   std::vector<OpId> waits = {};
@@ -35,7 +35,7 @@ class RacesTest : public testing::Test {
     OpSlot& slot = pool_[id];
     slot.op.kind = CONCERT_OP_COPY;
     slot.op.work.runs_on = policies::RunsOn::kCopyEngine;
-    slot.op.copy = {.src = src, .dst = dst, .bytes = kBytes};
+    slot.op.copy = {.src = src, .dst = dst, .bytes = kCopyBytes};
     Enqueue(id, queue, how);
     return id;
   }
@@ -72,8 +72,8 @@ class RacesTest : public testing::Test {
                           .sequence = sequence,
                           .src = src,
                           .dst = dst,
-                          .src_bytes = kBytes,
-                          .dst_bytes = kBytes};
+                          .src_bytes = kCopyBytes,
+                          .dst_bytes = kCopyBytes};
     Enqueue(id, queue, {});
     return id;
   }
@@ -367,7 +367,9 @@ TEST_F(RacesTest, RandomOpsRaceWhereNoPathLeadsFromOneToTheOther) {
   };
   std::vector<Known> known;
   std::map<QueueId, std::vector<size_t>> queues;
-  const auto overlap = [](uint64_t a, uint64_t b) { return a < b + kBytes && b < a + kBytes; };
+  const auto overlap = [](uint64_t a, uint64_t b) {
+    return a < b + kCopyBytes && b < a + kCopyBytes;
+  };
   const auto end_one = [&](QueueId queue) {
     if (queues[queue].empty()) return;
     Known& op = known[queues[queue].front()];
