@@ -127,6 +127,16 @@ void ExpectAcceptedToRun(const bench::PrivateDaemon& daemon, const std::function
   EXPECT_EQ(accepted.Wait(kLimit).ToString(), "OK");
 }
 
+TEST(ProcessTest, AClientIsToldThatItHasTheAdminSocket) {
+  const auto daemon = bench::PrivateDaemon::Start({.device = "sim"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Result<Session> session = Session::Connect({.socket_path = (*daemon)->admin_socket()});
+  EXPECT_EQ(session.status().ToString(),
+            "INVALID_ARGUMENT: " + (*daemon)->admin_socket() +
+                " is no socket for clients; give the daemon's socket, not its admin_socket "
+                "(CONCERT_SOCKET)");
+}
+
 TEST(ProcessTest, DrainFinishesWhatWasAccepted) {
   const auto daemon = bench::PrivateDaemon::Start({.device = Device()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();

@@ -118,6 +118,12 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
       return Fail(error, CONCERT_PERMISSION_DENIED, "may not connect to the daemon at %s: %s", path,
                   strerror(errno));
     }
+    if (errno == EPROTOTYPE) {  // a stream socket, as that of the admin API is
+      return Fail(error, CONCERT_INVALID_ARGUMENT,
+                  "%s is no socket for clients; give the daemon's socket, not its admin_socket "
+                  "(CONCERT_SOCKET)",
+                  path);
+    }
     // EAGAIN: its backlog is full, so a daemon is there but busy.
     if (errno != EAGAIN || deadline.passed()) {
       *no_daemon = errno != EAGAIN;
