@@ -1,7 +1,7 @@
 """Phrases of hand-written sentences whose figures follow from the result files: publish.py --check looks for each of them."""
 import json
 
-from report_data import both_over_speedup, geometric_mean, speedups_of, summary_of
+from report_data import both_over_speedup, geometric_mean, named, speedups_of, summary_of
 
 README, PAGE, SECURITY = "README.md", "docs/benchmarks/README.md", "SECURITY.md"
 MODES_ALIKE = ("serial", "serial_tuned", "streams", "streams_wide", "group_library")  # neither tuned for others nor planned
@@ -9,10 +9,6 @@ MODES_ALIKE = ("serial", "serial_tuned", "streams", "streams_wide", "group_libra
 
 def dated(result):
     return f"({result['header']['commit'][:7]}, {result['header']['date'][:10]})"
-
-
-def named(result, scenario):
-    return next(entry for entry in result["scenarios"] if entry["name"] == scenario)
 
 
 def over(result, scenario, rival):

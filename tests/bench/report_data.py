@@ -30,6 +30,10 @@ def dump(result):
     return "{" + ",".join(parts) + "\n}\n"
 
 
+def named(result, scenario):
+    return next(entry for entry in result["scenarios"] if entry["name"] == scenario)
+
+
 def gpu_of(result):
     """h100 of a "NVIDIA H100 80GB HBM3"."""
     return re.split("[ -]", result["header"]["gpu"].removeprefix("NVIDIA "))[0].lower()

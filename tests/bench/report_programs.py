@@ -18,7 +18,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from report_data import read
+from report_data import named, read
 from report_markdown import number, percent, table_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
 
 
 def entry_of(stem, scenario):
-    return next(entry for entry in read(DOCS / f"{stem}.json")["scenarios"] if entry["name"] == scenario)
+    return named(read(DOCS / f"{stem}.json"), scenario)
 
 
 def latency_us(stem, scenario, key="latency_us", client=0):
