@@ -49,13 +49,13 @@ def entry_of(stem, scenario):
 
 
 def latency_us(stem, scenario, key="latency_us", client=0):
-    """Of a client alone (its neighbours asleep: solo_latency_us), without what ring and daemon add."""
-    return entry_of(stem, scenario)[key]["concert"][client]["p50"] - RING_US
+    """Of a step, as a client sees it; solo_latency_us: while its neighbours are asleep."""
+    return entry_of(stem, scenario)[key]["concert"][client]["p50"]
 
 
-def pass_us(stem, scenario):
-    """Of replicas that run together, as a client sees it."""
-    return entry_of(stem, scenario)["latency_us"]["concert"][0]["p50"]
+def alone_us(*step, **of_whom):
+    """Of a client alone, without what ring and daemon add."""
+    return latency_us(*step, **of_whom) - RING_US
 
 
 def rate(stem, scenario):
@@ -72,16 +72,16 @@ def stated(source, figure):
 
 def measured():
     rows = [
-        Measured("decode-1024-x1", "h100", "step", "alone_us", latency_us("steps-h100", "decode-1024-x1"), "steps-h100", CALIBRATION),
-        Measured("decode-2048-x1", "h100", "step", "alone_us", latency_us("steps-h100", "decode-2048-x1"), "steps-h100", CALIBRATION),
+        Measured("decode-1024-x1", "h100", "step", "alone_us", alone_us("steps-h100", "decode-1024-x1"), "steps-h100", CALIBRATION),
+        Measured("decode-2048-x1", "h100", "step", "alone_us", alone_us("steps-h100", "decode-2048-x1"), "steps-h100", CALIBRATION),
         Measured("decode-1024-x1", "h100", "graph", "alone_us", stated("29", 630), "29", CALIBRATION),
         Measured("decode-2048-x1", "h100", "graph", "alone_us", stated("29", 1008), "29", CALIBRATION),
         Measured("decode-gqa1536-x1", "h100", "step", "alone_us", stated("whole", 822) - RING_US, "whole"),
         Measured("decode-1024-x1", "h200", "graph", "alone_us", stated("29", 574), "29"),
         Measured("prefill-beside-decode", "h100", "graph", "alone_us",
-                 latency_us("steps-h100", "prefill-beside-decode", "solo_latency_us", client=-1), "steps-h100"),
-        Measured("replicas-1024-x8", "h100", "pass", "us", pass_us("steps-h100", "replicas-1024-x8"), "steps-h100"),
-        Measured("replicas-2048-x8", "h100", "pass", "us", pass_us("steps-h100", "replicas-2048-x8"), "steps-h100"),
+                 alone_us("steps-h100", "prefill-beside-decode", "solo_latency_us", client=-1), "steps-h100"),
+        Measured("replicas-1024-x8", "h100", "pass", "us", latency_us("steps-h100", "replicas-1024-x8"), "steps-h100"),
+        Measured("replicas-2048-x8", "h100", "pass", "us", latency_us("steps-h100", "replicas-2048-x8"), "steps-h100"),
         Measured("replicas-gqa1536-x4", "h100", "pass", "per_s", rate("steps-more-h100", "replicas-gqa1536-x4"), "steps-more-h100"),
     ]
     together = {"decode-1024-x2": (2373, 4547), "decode-1024-x4": (3596, 5280), "decode-1024-x8": (4773, 5597),
@@ -92,11 +92,11 @@ def measured():
         rows += [Measured(scenario, "h100", engine, "per_s", stated("35", value), "35",
                           CALIBRATION if (scenario, engine) == ("decode-2048-x8", "step") else HELD_OUT)  # step_hbm_share
                  for engine, value in zip(("graph", "step"), rates)]
-    rows += [Measured(scenario, "h200", "step", "alone_us", latency_us("steps-h200", scenario), "steps-h200")
+    rows += [Measured(scenario, "h200", "step", "alone_us", alone_us("steps-h200", scenario), "steps-h200")
              for scenario in ("decode-1024-x1", "decode-2048-x1", "decode-gqa1536-x1")]
     rows += [Measured(scenario, "h200", "step", "per_s", rate("steps-h200", scenario), "steps-h200")
              for scenario in ("decode-1024-x8", "decode-2048-x8", "decode-qwen05b-x8", "decode-4096-x2")]
-    rows += [Measured(scenario, "h200", "pass", "us", pass_us("steps-h200", scenario), "steps-h200")
+    rows += [Measured(scenario, "h200", "pass", "us", latency_us("steps-h200", scenario), "steps-h200")
              for scenario in ("replicas-1024-x8", "replicas-2048-x8")]
     return rows
 
