@@ -21,6 +21,8 @@ namespace concert::client {
 namespace {
 
 constexpr timespec kNap{0, 20'000};
+// Between two questions of a wait to the driver, which submitting threads wait for, too.
+constexpr int64_t kStreamCheckNs = 1'000'000;
 
 // Sessions of this process, downwards from the highest number, which no daemon's session has: a
 // ticket of another is not taken for one of this.
@@ -250,13 +252,17 @@ uint64_t* LocalSession::Word(concert_ticket ticket, concert_error* error) {
 }
 
 int LocalSession::Poll(concert_ticket ticket, bool* done, concert_error* error) {
+  return Look(ticket, /*thorough=*/true, done, error);
+}
+
+int LocalSession::Look(concert_ticket ticket, bool thorough, bool* done, concert_error* error) {
   *done = true;
   if (ticket.timeline == 0) return CONCERT_OK;
   const uint64_t* word = Word(ticket, error);
   if (word == nullptr) return CONCERT_INVALID_ARGUMENT;
   if (LoadAcquire(word) >= ticket.value) return CONCERT_OK;
   int code = CheckOpen(error);
-  if (code == CONCERT_OK) code = CheckDevice(ticket, error);
+  if (code == CONCERT_OK && thorough) code = CheckDevice(ticket, error);
   // What is done stays done, also if that came between the two looks.
   if (code != CONCERT_OK) return LoadAcquire(word) >= ticket.value ? CONCERT_OK : code;
   *done = false;
@@ -277,9 +283,12 @@ int LocalSession::CheckDevice(concert_ticket ticket, concert_error* error) {
 
 int LocalSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error* error) {
   const Deadline deadline(timeout_ns);
+  int64_t next_check_ns = 0;
   for (;;) {
     bool done = false;
-    const int code = Poll(ticket, &done, error);
+    const bool thorough = NowNs() >= next_check_ns;
+    if (thorough) next_check_ns = NowNs() + kStreamCheckNs;
+    const int code = Look(ticket, thorough, &done, error);
     if (done || code != CONCERT_OK) return code;
     if (deadline.passed()) {
       return Fail(error, CONCERT_DEADLINE_EXCEEDED, "the ticket was not reached within %.3f ms",

@@ -82,6 +82,8 @@ class LocalSession final : public concert_session {
 
   int OpenGpus(concert_error* error);
   bool HasEnded(uint32_t line) const CONCERT_REQUIRES(mutex_);
+  // `thorough`: asks the driver, too, whether the ticket can still be reached.
+  int Look(concert_ticket ticket, bool thorough, bool* done, concert_error* error);
   // Whether the device of the ticket's queue, if it has one, still runs.
   int CheckDevice(concert_ticket ticket, concert_error* error);
 
