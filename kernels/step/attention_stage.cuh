@@ -4,7 +4,7 @@
 #ifndef CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 
-#include "kernels/rows/row_threads.cuh"
+#include "kernels/step/scratch_turn.cuh"
 #include "kernels/step/slot_attention.cuh"
 
 namespace concert::kernels::cuda {
@@ -12,27 +12,19 @@ namespace concert::kernels::cuda {
 template <int kDim>
 class AttentionStage {
  public:
-  __device__ AttentionStage(const StepArgs& args, const StepAttention& attention,
-                            StepMemory& memory, SlotReader& ring)
-      : args_(args),
-        attention_(attention),
-        results_(*reinterpret_cast<Results*>(memory.scratch)),
-        ring_(ring),
-        op_(attention.op) {
-    if (attention.append.rows != 0) op_.q += args.exchange;
-    if (attention.exchanges) op_.out += args.exchange;
-  }
+  __device__ AttentionStage(const StepArgs& args, const StepAttention& attention, SlotReader& ring,
+                            ScratchTurn& scratch)
+      : args_(args), attention_(attention), ring_(ring), scratch_(scratch), op_(attention.op) {}
 
   __device__ void Run() {
     const uint32_t chunks = ChunksOf(attention_), items = op_.rows * chunks * op_.kv_heads;
     for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
       const AttentionChunk chunk = ChunkOf(op_, chunks, item);
-      Attend(chunk);
+      const Results& results = Attend(chunk);
       SyncRowThreads();
-      Finish(chunk, chunks);
+      Finish(chunk, chunks, results);
       // Cut into chunks there are no more items than blocks, so that all of a row are at work.
       if (chunks > 1) AddUp(chunk, chunks);
-      SyncRowThreads();
     }
   }
 
@@ -46,8 +38,8 @@ class AttentionStage {
   static constexpr uint32_t kSlotsAtOnce = kStepWarps / 2;
   static_assert(Slot::kTokens == 2 * Warp::kTokens && kSlotsAtOnce < kSlots);
 
-  // This warp's part of a chunk, into the results.
-  __device__ void Attend(AttentionChunk chunk) {
+  // This warp's part of a chunk, to the others'.
+  __device__ const Results& Attend(AttentionChunk chunk) {
     Warp attention;
     LoadQ(chunk, attention);
     bool q_is_there = attention_.append.rows == 0;
@@ -74,7 +66,9 @@ class AttentionStage {
       ring_.Release(slots);
       if (left <= kSlotsAtOnce * Slot::kTokens) break;
     }
-    attention.Keep(attention_.group, results_);
+    auto& results = *reinterpret_cast<Results*>(scratch_.Take(sizeof(Results)));
+    attention.Keep(attention_.group, results);
+    return results;
   }
 
   __device__ void LoadQ(const AttentionChunk& chunk, Warp& attention) const {
@@ -122,11 +116,12 @@ class AttentionStage {
   }
 
   // The chunk's results: to out, or for AddUp.
-  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks) const {
+  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks,
+                         const Results& results) const {
     for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
       const uint32_t head = i / kDim, element = i % kDim;
       SoftmaxState all;
-      const float sum = AddUpWarps(results_, kStepWarps, head, element, all);
+      const float sum = AddUpWarps(results, kStepWarps, head, element, all);
       if (chunks == 1) {
         StoreOut(chunk, head, element, Quotient(sum, all));
         continue;
@@ -200,9 +195,9 @@ class AttentionStage {
 
   const StepArgs& args_;
   const StepAttention& attention_;
-  Results& results_;
   SlotReader& ring_;
-  AttentionDecodeArgs op_;
+  ScratchTurn& scratch_;
+  const AttentionDecodeArgs op_;
 };
 
 }  // namespace concert::kernels::cuda

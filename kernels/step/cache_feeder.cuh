@@ -3,41 +3,36 @@
 #define CONCERT_KERNELS_STEP_CACHE_FEEDER_CUH_
 
 #include "kernels/step/cache_slot.cuh"
+#include "kernels/step/raw_index.cuh"
 
 namespace concert::kernels::cuda {
 
 template <int kDim>
 class CacheFeeder {
  public:
-  // `items`: of the launch's attentions, those that came before; counts on.
+  // `attentions`: of the launch, that came before; counts on.
   __device__ CacheFeeder(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
-                         uint32_t& items)
-      : memory_(memory),
-        writer_(writer),
-        items_(items),
+                         uint32_t& attentions)
+      : writer_(writer),
         op_(attention.op),
         maps_(attention.maps),
         box_tokens_(attention.box_tokens),
+        page_size_(attention.op.cache.page_size),
         chunks_(ChunksOf(attention)),
-        rows_(attention.append.rows),
-        own_slot_(SlotOfRow(attention.append)) {}
+        items_(op_.rows * chunks_ * op_.kv_heads),
+        rows_(attention.append.rows) {
+    RawIndex slot;
+    if (Lane() < rows_) slot.Load(attention.append.slots, Lane(), attention.append.slot_type);
+    own_length_ = LengthOfRow(memory.lengths[attentions++ % 2]);
+    own_slot_ = Lane() < rows_ ? SlotOf(slot.Get(attention.append.slot_type)) : ~0u;
+  }
 
   // The block's items, slot by slot; one for an item without tokens, too, which tells so.
   __device__ void Feed() {
-    if (box_tokens_ != 0 && Elect().is_leader) {
-      AcquireMap(maps_);
-      AcquireMap(maps_ + 1);
-    }
-    __syncwarp();
-    const uint32_t items = op_.rows * chunks_ * op_.kv_heads;
-    for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-      AttentionChunk chunk = ChunkOf(op_, chunks_, item);
-      FindTokens(LengthOf(chunk), chunk);
-      if (box_tokens_ != 0) {
-        FeedBoxes(chunk);
-      } else {
-        FeedUnits(chunk);
-      }
+    if (box_tokens_ != 0) {
+      FeedBoxes();
+    } else {
+      for (uint32_t item = blockIdx.x; item < items_; item += gridDim.x) FeedUnits(ChunkAt(item));
     }
   }
 
@@ -54,30 +49,33 @@ class CacheFeeder {
 
   static __device__ uint32_t Lane() { return threadIdx.x % 32; }
 
-  // The slot that row `lane` appends to; ~0: none.
-  __device__ uint32_t SlotOfRow(const StepAppend& append) const {
-    if (Lane() >= append.rows) return ~0u;
-    const int64_t slot = LoadIndex(append.slots, Lane(), append.slot_type);
-    return slot < 0 ? ~0u : static_cast<uint32_t>(Clamped(slot, op_.cache.tokens()));
+  // Of the cache; ~0: none.
+  __device__ uint32_t SlotOf(int64_t index) const {
+    return index < 0 ? ~0u : static_cast<uint32_t>(Clamped(index, op_.cache.tokens()));
   }
 
-  // Read once, by one of the warps that load ahead: it may change meanwhile, at a client's will,
-  // and they must agree on how many slots there are.
-  __device__ uint32_t LengthOf(const AttentionChunk& chunk) {
+  // The length of row `lane`. Read once, by one of the warps that load ahead: it may change
+  // meanwhile, at a client's will, and they must agree on how many slots there are.
+  __device__ uint32_t LengthOfRow(uint32_t (&lengths)[kMaxStepRows]) const {
     constexpr int kBarrier = 2;
-    const uint32_t turn = items_++ % 2;
-    if (threadIdx.x == kStepComputeThreads) memory_.lengths[turn] = op_.LengthOf(chunk.row);
+    static_assert(kMaxStepRows == 32);
+    const bool reads = threadIdx.x / 32 == kStepWarps;
+    if (reads) lengths[Lane()] = Lane() < op_.rows ? op_.LengthOf(Lane()) : 0;
     NamedSync(kBarrier, 32 * kStepFeeders);
-    return *const_cast<const volatile uint32_t*>(&memory_.lengths[turn]);
+    return *const_cast<const volatile uint32_t*>(&lengths[Lane()]);
   }
 
-  __device__ void FindTokens(uint32_t length, AttentionChunk& chunk) const {
+  // REQUIRES: all lanes call it.
+  __device__ AttentionChunk ChunkAt(uint32_t item) const {
+    AttentionChunk chunk = ChunkOf(op_, chunks_, item);
+    const uint32_t length = __shfl_sync(kAll, own_length_, static_cast<int>(chunk.row));
     const uint32_t visible = min(length, op_.span_max());
     const uint32_t tokens =
         max(kMinStepChunk, ((visible + chunks_ - 1) / chunks_ + kStepChunkStep - 1) /
                                kStepChunkStep * kStepChunkStep);
     chunk.begin = min(length, length - visible + chunk.index * tokens);
     chunk.end = min(length, chunk.begin + tokens);
+    return chunk;
   }
 
   // Behind the chunk's end: of its last token.
@@ -92,32 +90,67 @@ class CacheFeeder {
     return lookups;
   }
 
-  // In boxes of tokens that are neighbours in a page. A lane looks one up; so many are looked up at
-  // once, and the next ones before they are needed.
-  __device__ void FeedBoxes(const AttentionChunk& chunk) {
-    const uint32_t slot_boxes = Slot::kTokens / box_tokens_;
-    uint32_t first = chunk.begin, box = 32;
-    KvPlace place;
-    do {
-      if (box == 32) {
-        place = op_.PlaceOf(chunk.row, min(first + box_tokens_ * Lane(), max(chunk.end, 1u) - 1));
-        box = 0;
-      }
+  // Boxes are tokens that are neighbours in a page. A lane looks one up: 32 of an item, from a
+  // token on.
+  struct Boxes {
+    uint32_t item;
+    AttentionChunk chunk;
+    uint32_t first;
+    uint32_t page, token;  // the lane's; page: as the table has it, and perhaps on its way
+  };
+
+  // The item's first 32 boxes; if there is none, the last one's again. None of this waits for the
+  // table.
+  __device__ Boxes BoxesOf(uint32_t item) const {
+    item = min(item, items_ - 1);
+    const AttentionChunk chunk = ChunkAt(item);
+    return LookUpBoxes(item, chunk, chunk.begin);
+  }
+  __device__ Boxes LookUpBoxes(uint32_t item, const AttentionChunk& chunk, uint32_t first) const {
+    const uint32_t token = min(first + box_tokens_ * Lane(), max(chunk.end, 1u) - 1);
+    const uint32_t page = token / page_size_;
+    Boxes boxes = {item, chunk, first, static_cast<uint32_t>(chunk.row), token - page * page_size_};
+    if (op_.page_table != 0) {
+      const uint64_t at = chunk.row * op_.table_stride + page;
+      boxes.page =
+          reinterpret_cast<const volatile uint32_t*>(op_.page_table)[at];
+    }
+    return boxes;
+  }
+
+  // The next boxes are looked up before these are copied, whose slots take longer.
+  __device__ void FeedBoxes() {
+    const uint32_t step = 32 * box_tokens_;
+    if (blockIdx.x >= items_) return;
+    for (Boxes boxes = BoxesOf(blockIdx.x), next;; boxes = next) {
+      const bool is_last = boxes.first + step >= boxes.chunk.end;
+      next = is_last ? BoxesOf(boxes.item + gridDim.x)
+                     : LookUpBoxes(boxes.item, boxes.chunk, boxes.first + step);
+      FeedSlots(boxes);
+      if (is_last && boxes.item + gridDim.x >= items_) break;
+    }
+  }
+  __device__ void FeedSlots(Boxes& boxes) {
+    const auto page = static_cast<int32_t>(boxes.page);
+    boxes.page = static_cast<uint32_t>(Clamped(page, op_.cache.pages));
+    uint32_t first = boxes.first;
+    for (uint32_t box = 0;;) {
       if (writer_.IsNextOwn()) {
-        CopyBoxes(chunk, first, place, box, writer_.Take());
+        CopyBoxes(boxes, first, box, writer_.Take());
         writer_.Advance();
       } else {
         writer_.Pass();
       }
       first += Slot::kTokens;
-      box += slot_boxes;
-    } while (first < chunk.end);
+      box += Slot::kTokens / box_tokens_;
+      if (first >= boxes.chunk.end || box == 32) break;
+    }
   }
 
   // A slot's boxes, those of lanes from `box` on. What of them is behind the chunk's end is
   // whatever the cache holds there.
-  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const KvPlace& place,
-                            uint32_t box, char* slot) const {
+  __device__ void CopyBoxes(const Boxes& of, uint32_t first, uint32_t box, char* slot) const {
+    const AttentionChunk& chunk = of.chunk;
     const uint32_t keys = SharedAddress(slot), full = writer_.full();
     const uint32_t tokens = min(Slot::kTokens, chunk.end - min(first, chunk.end));
     const uint32_t boxes = (tokens + box_tokens_ - 1) / box_tokens_;
@@ -128,11 +161,10 @@ class CacheFeeder {
     uint32_t token = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < boxes; ++i, token += box_tokens_) {
-      const auto page = static_cast<uint32_t>(
-          __shfl_sync(kAll, static_cast<uint32_t>(place.page), static_cast<int>(box + i)));
-      const uint32_t of_page = __shfl_sync(kAll, place.token, static_cast<int>(box + i));
+      const uint32_t page = __shfl_sync(kAll, of.page, static_cast<int>(box + i));
+      const uint32_t of_page = __shfl_sync(kAll, of.token, static_cast<int>(box + i));
       if (leads) LoadToken(keys + token * Slot::kRowBytes, full, chunk.kv_head, of_page, page);
-      NoteAppended(page * op_.cache.page_size + of_page, token, tokens, header);
+      NoteAppended(page * page_size_ + of_page, token, tokens, header);
     }
     __syncwarp();  // the header is there
     if (leads) ArriveTimes(full, kSlotArrivals - 1);
@@ -227,7 +259,7 @@ class CacheFeeder {
     bool any = false;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
-      const uint32_t slot = lookups.page[i] * op_.cache.page_size + lookups.token[i];
+      const uint32_t slot = lookups.page[i] * page_size_ + lookups.token[i];
       const bool is_there = first + 32 * i + Lane() < chunk.end;
       uint32_t row = CacheSlotHeader::kNobody;
       for (uint32_t other = 0; other < rows_; ++other) {
@@ -244,15 +276,14 @@ class CacheFeeder {
     }
   }
 
-  StepMemory& memory_;
   SlotWriter& writer_;
-  uint32_t& items_;
   const AttentionDecodeArgs& op_;
   const CUtensorMap* const maps_;
-  const uint32_t box_tokens_;
-  const uint32_t chunks_;
-  const uint32_t rows_;
-  const uint32_t own_slot_;
+  // Of op_, which is in shared memory, and would be read again behind each wait.
+  const uint32_t box_tokens_, page_size_;
+  const uint32_t chunks_, items_;
+  const uint32_t rows_;  // that append
+  uint32_t own_slot_, own_length_;
 };
 
 }  // namespace concert::kernels::cuda

@@ -10,9 +10,10 @@
 
 #include "kernels/activation.cuh"
 #include "kernels/attention/attention.cuh"
-#include "kernels/rows/row_threads.cuh"
 #include "kernels/step/exchange_words.cuh"
 #include "kernels/step/matrices.cuh"
+#include "kernels/step/raw_index.cuh"
+#include "kernels/step/scratch_turn.cuh"
 #include "kernels/step/weight_feeder.cuh"
 
 namespace concert::kernels::cuda {
@@ -30,21 +31,6 @@ __device__ __forceinline__ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   return reinterpret_cast<const uint32_t&>(product);
 }
 
-// An element of a table that is on its way: which of both types it has is asked when it is there.
-struct RawIndex {
-  int32_t narrow;
-  int64_t wide;
-
-  __device__ void Load(Address table, uint64_t i, IndexType type) {
-    if (type == IndexType::kInt32) {
-      narrow = reinterpret_cast<const volatile int32_t*>(table)[i];
-    } else {
-      wide = reinterpret_cast<const volatile int64_t*>(table)[i];
-    }
-  }
-  __device__ int64_t Get(IndexType type) const { return type == IndexType::kInt32 ? narrow : wide; }
-};
-
 // `kRowTiles`: rows of A in eights: 1, 2 or 4.
 //
 // A block runs through most of this once a stage, and what comes from the instruction cache for the
@@ -52,20 +38,23 @@ struct RawIndex {
 template <int kRowTiles>
 class GemmStage {
  public:
-  __device__ GemmStage(const StepArgs& args, const StepGemm& gemm, StepMemory& memory,
-                       SlotReader& ring)
-      : args_(args),
-        a_(gemm.a + (gemm.a_exchanged ? args.exchange : 0)),
-        c_(gemm.c + (gemm.c_exchanged ? args.exchange : 0)),
-        gemm_(gemm),
+  __device__ GemmStage(const StepGemm& gemm, StepMemory& memory, SlotReader& ring,
+                       ScratchTurn& scratch)
+      : gemm_(gemm),
         memory_(memory),
         ring_(ring),
+        scratch_(scratch),
         warp_(threadIdx.x / 32),
         eighth_(threadIdx.x % 32 / 4),
         quarter_(threadIdx.x % 4),
         k_(gemm.k),
+        a_(gemm.a),
         gain_(gemm.gain),
-        a_exchanged_(gemm.a_exchanged) {
+        a_exchanged_(gemm.a_exchanged),
+        alpha_(gemm.alpha),
+        beta_(gemm.c != 0 ? gemm.beta : 0),
+        epilogue_(gemm.epilogue),
+        activation_(static_cast<uint32_t>(gemm.activation)) {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       // Behind A's last row: of the last, whose results nobody finishes.
@@ -77,7 +66,6 @@ class GemmStage {
   __device__ void Run(UnitRange units) {
     for (uint32_t begin = units.begin; begin < units.end; begin += kTiles) {
       is_first_pass_ = begin == units.begin;
-      if (!is_first_pass_) SyncRowThreads();  // the one before has been added up
       Pass(begin, min(begin + kTiles, units.end));
     }
   }
@@ -109,8 +97,9 @@ class GemmStage {
     uint16_t bias[2];  // zeros where there is none
     // Of kRope: from the run's tables, and what is found by them.
     RawIndex slot, position;
-    Address target;  // where the head goes but for the exchange; 0: nowhere
     float cosine, sine;
+    // Where the first of the pair goes, in the exchange and elsewhere; 0: nowhere.
+    Address exchanged, target;
   };
 
   // This warp's packs in the chunk that begins at k.
@@ -202,7 +191,7 @@ class GemmStage {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       const float(&a)[4] = squares.sums[r][0], (&b)[4] = squares.sums[r][1];
-      memory_.squares[warp_][8 * r + eighth_] = eighth_ % 2 == 0 ? a[0] + b[0] : a[1] + b[1];
+      memory_.squares[scratch_.turn()][warp_][8 * r + eighth_] = eighth_ % 2 == 0 ? a[0] + b[0] : a[1] + b[1];
     }
   }
 
@@ -213,7 +202,8 @@ class GemmStage {
     Result results[kResults];
     LoadGain(0);
     Prepare(begin, end, results);
-    if (gemm_.epilogue == StepEpilogue::kRope) FindTargets(results);
+    if (epilogue_ == StepEpilogue::kRope) FindTargets(results);
+    sums_ = scratch_.Take(static_cast<uint32_t>(units) * kUnitSumsBytes);
 #pragma unroll 1
     for (uint32_t k = 0; k < k_; k += kSlotColumns) {
       MultiplyChunk(k, chunk, next, units, squares);
@@ -316,13 +306,14 @@ class GemmStage {
 
   // A warp's sums of a unit and eight rows, column by column: two a lane.
   __device__ float2* SumsOf(int tile, int row_tile, int warp) const {
-    auto* sums = reinterpret_cast<float2*>(memory_.scratch);
+    auto* sums = reinterpret_cast<float2*>(sums_);
     return sums + ((tile * kRowTiles + row_tile) * kStepWarps + warp) * 32;
   }
-  static_assert(kTiles * kRowTiles * kStepWarps * 32 * sizeof(float2) <= kStepScratchBytes);
+  static constexpr uint32_t kUnitSumsBytes = kRowTiles * kStepWarps * 32 * sizeof(float2);
+  static_assert(kTiles * kUnitSumsBytes <= kStepScratchBytes);
 
-  // Asks ahead of the product for what is added to it, and for where a row is. Nothing here waits
-  // for memory.
+  // Asks ahead of the product for what is added to it, and for where a row is, and finds what it
+  // can of where the result goes. Nothing here waits for memory.
   __device__ void Prepare(uint32_t begin, uint32_t end, Result (&results)[kResults]) const {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -333,6 +324,7 @@ class GemmStage {
       const uint32_t unit = begin + result.tile;
       result.there = unit < end && result.row < gemm_.m;
       result.c = result.bias[0] = result.bias[1] = 0;
+      result.exchanged = result.target = 0;
       if (!result.there) continue;
       result.columns = gemm_.PairOf(unit, quarter_);
       if (adds_c()) result.c = LoadWord(PlaceInC(result));
@@ -340,15 +332,30 @@ class GemmStage {
         result.bias[0] = LoadBits(gemm_.bias + 2 * result.columns.first);
         result.bias[1] = LoadBits(gemm_.bias + 2 * result.columns.second);
       }
-      if (gemm_.epilogue != StepEpilogue::kRope) continue;
+      if (epilogue_ != StepEpilogue::kRope) {
+        PlaceResult(result);
+        continue;
+      }
       result.slot.Load(gemm_.rope.slots, result.row, gemm_.rope.slot_type);
       result.position.Load(gemm_.rope.positions, result.row, gemm_.rope.position_type);
     }
   }
   // C is added by a plain epilogue alone, whose columns are neighbours.
-  __device__ bool adds_c() const { return gemm_.c != 0 && gemm_.beta != 0; }
+  __device__ bool adds_c() const { return beta_ != 0; }
   __device__ Address PlaceInC(const Result& result) const {
-    return c_ + 2 * (uint64_t{result.row} * gemm_.ldc + result.columns.first);
+    return gemm_.c + 2 * (uint64_t{result.row} * gemm_.ldc + result.columns.first);
+  }
+  // But of kRope. Where pairs are gated there is one result of each.
+  __device__ void PlaceResult(Result& result) const {
+    const bool gated = epilogue_ != StepEpilogue::kStore;
+    const uint32_t column = epilogue_ == StepEpilogue::kGatedNeighbours ? result.columns.first / 2
+                                                                       : result.columns.first;
+    if (gemm_.stores_exchanged) {
+      const uint32_t columns = gated ? gemm_.n / 2 : gemm_.n;
+      result.exchanged = gemm_.exchanged + 2 * (uint64_t{result.row} * columns + column);
+    }
+    if (gemm_.stores_d)
+      result.target = gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column);
   }
 
   // By tables, which are there by the time that A is.
@@ -357,7 +364,12 @@ class GemmStage {
 #pragma unroll
     for (Result& result : results) {
       if (!result.there) continue;
-      result.target = TargetOf(result);
+      if (gemm_.stores_exchanged) {
+        result.exchanged =
+            gemm_.exchanged + 2 * (uint64_t{result.row} * gemm_.n + result.columns.first);
+      }
+      if (const Address head = TargetOf(result); head != 0)
+        result.target = head + 2 * (result.columns.first - HeadBegin(result));
       if (!result.columns.rotates) continue;
       const uint64_t position =
           Clamped(result.position.Get(rope.position_type), rope.positions_max);
@@ -371,7 +383,7 @@ class GemmStage {
   __device__ uint32_t HeadBegin(const Result& result) const {
     return result.columns.head * gemm_.rope.head_dim;
   }
-  // q goes to D, if anywhere, k and v to the cache.
+  // Where the head begins: q goes to D, if anywhere, k and v to the cache.
   __device__ Address TargetOf(const Result& result) const {
     const RopeAppendArgs& rope = gemm_.rope;
     if (result.columns.head < rope.q_heads) {
@@ -401,75 +413,66 @@ class GemmStage {
           SumsOf(static_cast<int>(result.tile), static_cast<int>(result.row / 8), warp));
       sum.x += sums[first], sum.y += sums[second];
     }
-    const float scale = gemm_.alpha * (gain_ != 0 ? InverseNorm(result.row) : 1.0f);
+    const float scale = alpha_ * (gain_ != 0 ? InverseNorm(result.row) : 1.0f);
     sum.x = scale * sum.x + FloatOf(result.bias[0]),
     sum.y = scale * sum.y + FloatOf(result.bias[1]);
     if (adds_c()) AddC(result, sum);
-    if (gemm_.epilogue == StepEpilogue::kRope) {
-      StoreHead(result, sum);
-    } else {
-      Store(result, sum);
-    }
+    // To the exchange first, where others look for it.
+    const uint32_t pair = Epilogue(result, sum);
+    if (result.exchanged != 0) StorePair(result.exchanged, result.columns, pair);
+    if (result.target != 0) StorePair(result.target, result.columns, pair);
   }
   // C may not have been there when it was asked for.
   __device__ void AddC(const Result& result, float2& sum) const {
     uint32_t c = result.c;
     if (gemm_.c_exchanged && IsEmpty(c)) c = AwaitWord(PlaceInC(result));
-    sum.x += gemm_.beta * LowOf(c), sum.y += gemm_.beta * HighOf(c);
+    sum.x += beta_ * LowOf(c), sum.y += beta_ * HighOf(c);
   }
 
   __device__ float InverseNorm(uint32_t row) const {
     float squares = 0;
 #pragma unroll
-    for (int warp = 0; warp < kStepWarps; ++warp) squares += memory_.squares[warp][row];
+    for (int warp = 0; warp < kStepWarps; ++warp) squares += memory_.squares[scratch_.turn()][warp][row];
     return rsqrtf(squares * gemm_.k_inverse + gemm_.epsilon);
   }
 
-  // To the exchange first, where others look for it.
-  __device__ void Store(const Result& result, float2 value) {
-    const bool pair = gemm_.epilogue == StepEpilogue::kStore;
-    if (const auto activation = static_cast<uint32_t>(gemm_.activation); activation != 0) {
-      value.x = Activate(value.x, activation);
-      if (pair) value.y = Activate(value.y, activation);
+  // A result, or its lower half is.
+  __device__ uint32_t Epilogue(const Result& result, float2 value) const {
+    if (epilogue_ == StepEpilogue::kRope) {
+      if (result.columns.rotates) {
+        value = make_float2(value.x * result.cosine - value.y * result.sine,
+                            value.y * result.cosine + value.x * result.sine);
+      }
+      return PackBf16(value.x, value.y);
     }
-    const bool neighbours = gemm_.epilogue == StepEpilogue::kGatedNeighbours;
-    const uint32_t column = neighbours ? result.columns.first / 2 : result.columns.first;
-    const uint32_t columns = pair ? gemm_.n : gemm_.n / 2;
-    const uint32_t word = pair ? PackBf16(value.x, value.y) : PackBf16(value.x * value.y, 0);
-    if (gemm_.stores_exchanged)
-      StoreWord(exchanged() + 2 * (uint64_t{result.row} * columns + column), word, pair);
-    if (gemm_.stores_d)
-      StoreWord(gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column), word, pair);
+    const bool gated = epilogue_ != StepEpilogue::kStore;
+    if (activation_ != 0) {
+      value.x = Activate(value.x, activation_);
+      if (!gated) value.y = Activate(value.y, activation_);
+    }
+    return gated ? PackBf16(value.x * value.y, 0) : PackBf16(value.x, value.y);
+  }
+  // The first of the pair at `to`.
+  __device__ void StorePair(Address to, const StepGemm::Pair& columns, uint32_t pair) const {
+    StoreWord(to, pair, /*whole=*/epilogue_ == StepEpilogue::kStore);
+    if (epilogue_ == StepEpilogue::kRope)
+      StoreWord(to + 2 * (columns.second - columns.first), pair >> 16, /*whole=*/false);
   }
 
-  __device__ void StoreHead(const Result& result, float2 value) {
-    if (result.columns.rotates) {
-      value = make_float2(value.x * result.cosine - value.y * result.sine,
-                          value.y * result.cosine + value.x * result.sine);
-    }
-    const uint32_t pair = PackBf16(value.x, value.y);
-    if (gemm_.stores_exchanged)
-      StoreApart(exchanged() + 2 * (uint64_t{result.row} * gemm_.n), result.columns, 0, pair);
-    if (result.target != 0) StoreApart(result.target, result.columns, HeadBegin(result), pair);
-  }
-  __device__ Address exchanged() const { return gemm_.exchanged + args_.exchange; }
-  // Two elements of a row, which begins with column `begin`.
-  static __device__ void StoreApart(Address row, const StepGemm::Pair& columns, uint32_t begin,
-                                    uint32_t pair) {
-    StoreWord(row + 2 * (columns.first - begin), pair, /*whole=*/false);
-    StoreWord(row + 2 * (columns.second - begin), pair >> 16, /*whole=*/false);
-  }
-
-  const StepArgs& args_;
-  const Address a_, c_;
   const StepGemm& gemm_;
   StepMemory& memory_;
   SlotReader& ring_;
+  ScratchTurn& scratch_;
   const uint32_t warp_, eighth_, quarter_;
   // Of gemm_, which is in shared memory, and would be read again for each chunk of K.
   const uint32_t k_;
-  const Address gain_;
+  const Address a_, gain_;
   const bool a_exchanged_;
+  // Of gemm_, too, for what follows the product.
+  const float alpha_, beta_;  // beta: 0 where there is no C
+  const StepEpilogue epilogue_;
+  const uint32_t activation_;
+  char* sums_ = nullptr;     // of the pass, where the warps leave theirs
   Address rows_[kRowTiles];  // of A, where this lane's part of them begins
   bool is_first_pass_ = true;
 };

@@ -39,8 +39,7 @@ class Patience {
     const uint64_t now = NowNs();
     if (until == 0) return now + kPatienceNs;
     if (now < until) return until;
-    // One is at work, the other was before.
-    memory.stalled_at = max(memory.computed[0].index, memory.computed[1].index);
+    memory.stalled_at = memory.at_work;
     return kOver;
   }
 

@@ -9,23 +9,25 @@
 
 namespace concert::kernels::cuda {
 
-// A place in the ring, which goes round.
+// A place in a ring of so many, which goes round.
+template <int kPlaces>
 class RingPlace {
  public:
-  __device__ explicit RingPlace(int slot = 0) : slot_(slot) {}
-  __device__ int slot() const { return slot_; }
+  __device__ explicit RingPlace(int index = 0) : index_(index) {}
+  __device__ int index() const { return index_; }
   __device__ uint32_t parity() const { return parity_; }
-  __device__ void Advance(int slots = 1) {
-    slot_ += slots;
-    if (slot_ < kSlots) return;
-    slot_ -= kSlots;
+  __device__ void Advance(int places = 1) {
+    index_ += places;
+    if (index_ < kPlaces) return;
+    index_ -= kPlaces;
     parity_ ^= 1;
   }
 
  private:
-  int slot_;
+  int index_;
   uint32_t parity_ = 0;
 };
+using SlotPlace = RingPlace<kSlots>;
 
 // The side of a warp that fills the ring: of kStepFeeders slots one. What the others fill it knows
 // nothing of: it waits for barriers of its own slots alone, which cannot have gone round meanwhile.
@@ -48,21 +50,21 @@ class SlotWriter {
   // The slot that comes next, once it may be filled. `in_whole_slot`: so many like it would fill
   // one; as many of them may be on their way for each that is full. REQUIRES: all lanes call it.
   __device__ char* Take(uint32_t in_whole_slot = 1) {
-    WaitParity(SharedAddress(&memory_.empty[next_.slot()]), next_.parity() ^ 1);
+    WaitParity(SharedAddress(&memory_.empty[next_.index()]), next_.parity() ^ 1);
     // No more than it has: each is looked at before it is filled again.
     const uint32_t most = min(in_flight_ * in_whole_slot, uint32_t{kSlots / kStepFeeders});
     for (; issued_ >= most; --issued_) {
-      WaitParity(SharedAddress(&memory_.full[landed_.slot()]), landed_.parity());
+      WaitParity(SharedAddress(&memory_.full[landed_.index()]), landed_.parity());
       landed_.Advance(kStepFeeders);
     }
     ++issued_;
-    return memory_.slots[next_.slot()];
+    return memory_.slots[next_.index()];
   }
   // Of what comes through the ring: the L2 cache is for what comes again, tables, results that
   // blocks exchange, the kernel's code.
   __device__ CacheHint hint() const { return hint_; }
   // Where kSlotArrivals arrive once the slot is full.
-  __device__ uint32_t full() const { return SharedAddress(&memory_.full[next_.slot()]); }
+  __device__ uint32_t full() const { return SharedAddress(&memory_.full[next_.index()]); }
   __device__ void Advance() {
     next_.Advance(kStepFeeders);
     until_own_ = kStepFeeders - 1;
@@ -73,7 +75,7 @@ class SlotWriter {
   const uint32_t in_flight_;
   const CacheHint hint_;
   uint32_t until_own_;  // slots
-  RingPlace next_, landed_;
+  SlotPlace next_, landed_;
   uint32_t issued_ = 0;  // and not known to have landed
 };
 
@@ -84,9 +86,9 @@ class SlotReader {
 
   // The slot that comes next, or the one so many behind it, once it is full.
   __device__ char* Wait(uint32_t ahead = 0) const {
-    const RingPlace place = Place(ahead);
-    WaitParity(SharedAddress(&memory_->full[place.slot()]), place.parity());
-    return memory_->slots[place.slot()];
+    const SlotPlace place = Place(ahead);
+    WaitParity(SharedAddress(&memory_->full[place.index()]), place.parity());
+    return memory_->slots[place.index()];
   }
   // Of so many slots. REQUIRES: all lanes call it, and have what they want of them in registers;
   // they have waited for the last kStepFeeders of them: then whoever fills the others has seen
@@ -94,19 +96,19 @@ class SlotReader {
   __device__ void Release(uint32_t slots) {
     __syncwarp();
     if (const uint32_t lane = threadIdx.x % 32; lane < slots)
-      Arrive(SharedAddress(&memory_->empty[Place(lane).slot()]));
+      Arrive(SharedAddress(&memory_->empty[Place(lane).index()]));
     place_.Advance(static_cast<int>(slots));
   }
 
  private:
-  __device__ RingPlace Place(uint32_t ahead) const {
-    RingPlace place = place_;
+  __device__ SlotPlace Place(uint32_t ahead) const {
+    SlotPlace place = place_;
     place.Advance(static_cast<int>(ahead));
     return place;
   }
 
   StepMemory* memory_;
-  RingPlace place_;
+  SlotPlace place_;
 };
 
 }  // namespace concert::kernels::cuda

@@ -2,8 +2,8 @@
 // each, and waits only for the stages that the next one needs. All blocks must be on the GPU at
 // once: they wait for each other.
 //
-// A block has eight warps that compute, and two that load weights and caches ahead
-// (slot_ring.cuh), which stream while the block waits for others.
+// A block has eight warps that compute, two that load weights and caches ahead (slot_ring.cuh),
+// which stream while the block waits for others, and one that fetches the list (stage_ring.cuh).
 //
 // What GEMMs and attention make for one another is looked for until it is there (kNotThere). For
 // all else a stage's end is a word for each block that takes part, with the run's epoch, so that
@@ -14,14 +14,12 @@
 #include "kernels/step/attention_stage.cuh"
 #include "kernels/step/cache_feeder.cuh"
 #include "kernels/step/gemm_stage.cuh"
+#include "kernels/step/stage_ring.cuh"
 #include "kernels/step/step_args.h"
 #include "kernels/step/weight_feeder.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
-
-constexpr uint32_t kStageWords = sizeof(Stage) / sizeof(uint4);
-static_assert(kStageWords <= 32);
 
 // Until every block has ended its part of a stage. A thread of `threads` looks at one of them, or
 // two; whoever meets all of them after a fence has acquired what the blocks wrote (release:
@@ -57,34 +55,6 @@ __device__ void EndStage(const StepArgs& args, uint32_t stage) {
       : "memory");
 }
 
-// A word of a stage as it lies in memory, and which bindings both of its halves are addresses of.
-struct StageWord {
-  uint4 word = {};
-  uint32_t bindings = 0;
-};
-
-// Word `thread` of stage `index`, if there is one.
-__device__ StageWord LoadStageWord(const StepArgs& args, uint32_t index, uint32_t thread) {
-  StageWord loaded;
-  if (index >= args.last_stage || thread >= kStageWords) return loaded;
-  loaded.word = __ldg(reinterpret_cast<const uint4*>(args.stages + index) + thread);
-  loaded.bindings = __ldg(reinterpret_cast<const uint16_t*>(args.stage_bindings + index) + thread);
-  return loaded;
-}
-__device__ void MoveAddress(uint32_t& low, uint32_t& high, Address by) {
-  const Address moved = (uint64_t{high} << 32 | low) + by;
-  low = static_cast<uint32_t>(moved), high = static_cast<uint32_t>(moved >> 32);
-}
-// With bindings where this run has them.
-__device__ void KeepStageWord(const StepArgs& args, Stage& stage, uint32_t thread,
-                              StageWord loaded) {
-  if (thread >= kStageWords) return;
-  uint4& word = loaded.word;
-  MoveAddress(word.x, word.y, args.moves[loaded.bindings & 0xff]);
-  MoveAddress(word.z, word.w, args.moves[loaded.bindings >> 8]);
-  reinterpret_cast<uint4*>(&stage)[thread] = word;
-}
-
 template <typename Word>
 __device__ void MovePiece(Address to, Address from, uint64_t bytes) {
   const uint64_t step = uint64_t{gridDim.x} * kStepComputeThreads;
@@ -107,56 +77,58 @@ __device__ void Copy(const StepArgs& args, const StepCopy& copy) {
   }
 }
 
-template <int kRowTiles>
-__device__ void Multiply(const StepArgs& args, const StepGemm& gemm, StepMemory& memory,
-                         SlotReader& ring) {
-  GemmStage<kRowTiles>(args, gemm, memory, ring).Run(UnitsOfBlock(gemm.units()));
-}
-
 // Called, not inlined: its many kinds would keep what never changes in registers that others need.
 __device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
   ComputeRowTask</*kNarrowCaches=*/false>(task, blockIdx.x, blocks);
 }
 
 template <int kRowTiles>
-__device__ void Compute(const StepArgs& args, const Stage& stage, StepMemory& memory,
-                        SlotReader& ring) {
+__device__ void Compute(const StepArgs& args, const BlockStage& at, StepMemory& memory,
+                        SlotReader& ring, ScratchTurn& scratch) {
+  const Stage& stage = at.stage;
   // No switch: its table would be one more thing to wait for.
-  if (stage.kind == StageKind::kGemm) return Multiply<kRowTiles>(args, stage.gemm, memory, ring);
+  if (stage.kind == StageKind::kGemm)
+    return GemmStage<kRowTiles>(stage.gemm, memory, ring, scratch).Run(at.units);
   if (stage.kind == StageKind::kCopy) return Copy(args, stage.copy);
   if (stage.kind == StageKind::kRows) return ComputeRows(stage.row, min(stage.units, gridDim.x));
   if (stage.attention.op.head_dim == 64) {
-    AttentionStage<64>(args, stage.attention, memory, ring).Run();
+    AttentionStage<64>(args, stage.attention, ring, scratch).Run();
   } else {
-    AttentionStage<128>(args, stage.attention, memory, ring).Run();
+    AttentionStage<128>(args, stage.attention, ring, scratch).Run();
   }
+}
+
+// This block's part of stage `index`.
+template <int kRowTiles>
+__device__ void TakePart(const StepArgs& args, uint32_t index, const BlockStage& at,
+                         StepMemory& memory, SlotReader& ring, ScratchTurn& scratch) {
+  const Stage& stage = at.stage;
+  WaitForInputs(args, stage);
+  if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
+    // With all that the block has acquired: AwaitStage.
+    __threadfence_block();
+    *const_cast<volatile uint32_t*>(&memory.acquired) = index;
+  }
+  Compute<kRowTiles>(args, at, memory, ring, scratch);
+  // Else warps go on by themselves: what the next stage overwrites is ScratchTurn's to know.
+  if (!stage.signals) return;
+  SyncRowThreads();
+  if (threadIdx.x == 0) EndStage(args, index);
 }
 
 // The warps that compute.
 template <int kRowTiles>
 __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
+  StageReader stages(memory);
   SlotReader ring(memory);
-  KeepStageWord(args, memory.computed[args.first_stage % 2], threadIdx.x,
-                LoadStageWord(args, args.first_stage, threadIdx.x));
-  SyncRowThreads();
+  ScratchTurn scratch(memory.scratch);
   for (uint32_t i = args.first_stage; i < args.last_stage; ++i) {
-    const Stage& stage = memory.computed[i % 2];
-    const StageWord next = LoadStageWord(args, i + 1, threadIdx.x);
-    const bool takes_part = blockIdx.x < stage.units;
-    if (takes_part) {
-      WaitForInputs(args, stage);
-      if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
-        // With all that the block has acquired: AwaitStage.
-        __threadfence_block();
-        *const_cast<volatile uint32_t*>(&memory.stage) = i;
-      }
-      Compute<kRowTiles>(args, stage, memory, ring);
-    }
-    const bool signals = takes_part && stage.signals;
-    KeepStageWord(args, memory.computed[(i + 1) % 2], threadIdx.x, next);
-    SyncRowThreads();
-    if (signals && threadIdx.x == 0) EndStage(args, i);
+    const BlockStage& at = stages.Wait();
+    if (threadIdx.x == 0) memory.at_work = i;
+    if (blockIdx.x < at.stage.units) TakePart<kRowTiles>(args, i, at, memory, ring, scratch);
+    stages.Release();
   }
+  SyncRowThreads();
   if (threadIdx.x == 0 && memory.stalled_at != StepMemory::kNowhere)
     TellOfStall(args, memory.stalled_at);
 }
@@ -164,34 +136,32 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
 // Until the computing warps have all that stage `index`, an attention, waits for. Ends for certain:
 // they wait for nothing of the ring that comes behind it.
 __device__ void AwaitStage(const StepMemory& memory, uint32_t index) {
-  while (*const_cast<const volatile uint32_t*>(&memory.stage) < index) __nanosleep(100);
+  while (*const_cast<const volatile uint32_t*>(&memory.acquired) < index) __nanosleep(100);
   __threadfence();
 }
 
 __device__ void FeedCache(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
-                          uint32_t& items) {
+                          uint32_t& attentions) {
   if (attention.op.head_dim == 64) {
-    CacheFeeder<64>(memory, writer, attention, items).Feed();
+    CacheFeeder<64>(memory, writer, attention, attentions).Feed();
   } else {
-    CacheFeeder<128>(memory, writer, attention, items).Feed();
+    CacheFeeder<128>(memory, writer, attention, attentions).Feed();
   }
 }
 
 // A warp that loads ahead.
 template <int kRowTiles>
-__device__ void FeedStages(const StepArgs& args, StepMemory& memory, Stage (&stages)[2]) {
+__device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
   const uint32_t lane = threadIdx.x % 32;
+  StageReader stages(memory);
   SlotWriter writer(memory, args.in_flight);
-  uint32_t items = 0;
+  uint32_t attentions = 0;
   bool has_tables = false;  // of this run, by which caches are read
-  StageWord next = LoadStageWord(args, args.first_stage, lane);
-  for (uint32_t i = args.first_stage; i < args.last_stage; ++i) {
-    Stage& stage = stages[i % 2];
-    __syncwarp();  // the one before the last has been read
-    KeepStageWord(args, stage, lane, next);
-    __syncwarp();
-    next = LoadStageWord(args, i + 1, lane);
-    if (stage.kind == StageKind::kGemm) FeedWeights(writer, stage.gemm, StepPassTiles(kRowTiles));
+  for (uint32_t i = args.first_stage; i < args.last_stage; ++i, stages.Release()) {
+    const BlockStage& at = stages.Wait();
+    const Stage& stage = at.stage;
+    if (stage.kind == StageKind::kGemm)
+      FeedWeights(writer, stage.gemm, at.units, StepPassTiles(kRowTiles));
     if (stage.kind != StageKind::kAttention) continue;
     if (stage.attention.append.rows == 0) {
       AwaitStage(memory, i);
@@ -201,7 +171,7 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory, Stage (&sta
       __threadfence();
       has_tables = true;
     }
-    FeedCache(memory, writer, stage.attention, items);
+    FeedCache(memory, writer, stage.attention, attentions);
   }
 }
 
@@ -219,11 +189,15 @@ __device__ void RunStages(const StepArgs& args) {
   StepMemory& memory = MemoryOfBlock();
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
-    memory.stage = 0;
+    memory.at_work = memory.acquired = 0;
     memory.stalled_at = StepMemory::kNowhere;
     for (int i = 0; i < kSlots; ++i) {
       InitBarrier(SharedAddress(&memory.full[i]), kSlotArrivals);
       InitBarrier(SharedAddress(&memory.empty[i]), kStepWarps);
+    }
+    for (int i = 0; i < kStagePlaces; ++i) {
+      InitBarrier(SharedAddress(&memory.stage_full[i]), 1);
+      InitBarrier(SharedAddress(&memory.stage_empty[i]), kStageReaders);
     }
     PublishBarriers();
   }
@@ -233,9 +207,10 @@ __device__ void RunStages(const StepArgs& args) {
     return ComputeStages<kRowTiles>(args, memory);
   }
   ReleaseRegisters<kStepFeedRegisters>();
-  const uint32_t feeder = warp - kStepWarps;
-  if (feeder < kStepFeeders) FeedStages<kRowTiles>(args, memory, memory.fed[feeder]);
-  if (feeder == kStepFeeders) EmptyExchange(args);
+  const uint32_t other = warp - kStepWarps;
+  if (other < kStepFeeders) FeedStages<kRowTiles>(args, memory);
+  if (other == kStepFeeders) EmptyExchange(args);
+  if (other == kStepFeeders + 1) StageFetcher(args, memory).Run();
 }
 
 }  // namespace

@@ -30,23 +30,37 @@ inline constexpr uint32_t kSlotArrivals = 33;
 
 inline constexpr uint32_t kStepScratchBytes = 48 << 10;  // sums of warps, of whatever stage
 
-// Where a warp arranges rows of A.
-inline constexpr uint32_t kStepRowsBytes = 2 << 10;
+// Stages that are in a block at once: those that its warps are at, which load up to kSlots slots
+// ahead, and the next, which take a microsecond to come.
+inline constexpr int kStagePlaces = 8;
+// Warps that read each of them.
+inline constexpr uint32_t kStageReaders = kStepWarps + kStepFeeders;
+
+struct UnitRange {
+  uint32_t begin, end;
+};
+
+// A stage as a block does it: addresses are where this run has what they name.
+struct BlockStage {
+  Stage stage;
+  UnitRange units;  // of a GEMM, that are this block's
+};
 
 struct alignas(128) StepMemory {
   alignas(128) char slots[kSlots][kSlotBytes];
   alignas(128) char scratch[kStepScratchBytes];
   alignas(16) char gains[2][2 * kSlotColumns];  // of two chunks of A
-  float squares[kStepWarps][kMaxStepRows];
-  // The stage at work and the next: of the computing warps, and of each that loads ahead.
-  Stage computed[2], fed[kStepFeeders][2];
+  float squares[2][kStepWarps][kMaxStepRows];  // of passes in turn (ScratchTurn)
+  BlockStage stages[kStagePlaces];
+  uint64_t stage_full[kStagePlaces], stage_empty[kStagePlaces];
   uint64_t full[kSlots];   // its bytes are there
   uint64_t empty[kSlots];  // every computing warp has read it
-  uint32_t stage;          // at which the computing warps are, which have all that it waits for
+  uint32_t at_work;        // the stage at which the computing warps are
+  uint32_t acquired;       // the last attention for which they have all that it waits for
   // The stage at which the block gave a wait up.
   static constexpr uint32_t kNowhere = ~0u;
   uint32_t stalled_at;
-  uint32_t lengths[2];  // of attention's items, in turn: for all that load ahead
+  uint32_t lengths[2][kMaxStepRows];  // of attentions in turn, by row: for all that load ahead
 };
 
 }  // namespace concert::kernels::cuda

@@ -6,23 +6,6 @@
 
 namespace concert::kernels::cuda {
 
-// A block's share of units, those from `begin` on, before `end`: as many as others have, or one
-// more.
-struct UnitRange {
-  uint32_t begin, end;
-};
-__device__ inline UnitRange UnitsOfBlock(uint32_t units) {
-  // By way of floats, whose quotient is one off at most: a matrix has at most 2^24 columns.
-  const auto blocks = static_cast<int>(gridDim.x);
-  int each = static_cast<int>(__fdividef(static_cast<float>(units), static_cast<float>(blocks)));
-  int rest = static_cast<int>(units) - each * blocks;
-  if (rest < 0) --each, rest += blocks;
-  if (rest >= blocks) ++each, rest -= blocks;
-  const auto block = static_cast<int>(blockIdx.x);
-  const int begin = block * each + min(block, rest);
-  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + each + (block < rest))};
-}
-
 // Fills a slot with a unit's rows of W; behind the end of K with zeros. By one thread, which the
 // compiler must know to be the only one: else it makes a loop over lanes of each copy.
 __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit, uint32_t k,
@@ -45,14 +28,10 @@ __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32
 
 // In the order in which GemmStage takes slots: by passes, by chunks of K, by units. `pass`: units
 // that the computing warps sum up at a time.
-__device__ inline void FeedWeights(SlotWriter& writer, const StepGemm& gemm, uint32_t pass) {
-  const UnitRange units = UnitsOfBlock(gemm.units());
-  if (units.begin < units.end && Elect().is_leader) {
-    AcquireMap(reinterpret_cast<const CUtensorMap*>(gemm.w_map));
-    // Long before the computing warps ask for it.
-    if (gemm.gain != 0) PrefetchBytes(gemm.gain, 2 * gemm.k);
-  }
-  __syncwarp();
+// `staged` is in shared memory, and would be read again behind each wait.
+__device__ inline void FeedWeights(SlotWriter& writer, const StepGemm& staged, UnitRange units,
+                                   uint32_t pass) {
+  const StepGemm gemm = staged;
   for (uint32_t begin = units.begin; begin < units.end; begin += pass) {
     const uint32_t end = min(begin + pass, units.end);
     for (uint32_t k = 0; k < gemm.k; k += kSlotColumns) {
