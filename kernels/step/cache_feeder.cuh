@@ -16,7 +16,7 @@ class CacheFeeder {
       : writer_(writer),
         op_(attention.op),
         maps_(attention.maps),
-        box_tokens_(attention.box_tokens),
+        box_shift_(31 - __clz(static_cast<int>(max(attention.box_tokens, 1u)))),
         page_size_(attention.op.cache.page_size),
         chunks_(ChunksOf(attention)),
         items_(op_.rows * chunks_ * op_.kv_heads),
@@ -29,7 +29,7 @@ class CacheFeeder {
 
   // The block's items, slot by slot; one for an item without tokens, too, which tells so.
   __device__ void Feed() {
-    if (box_tokens_ != 0) {
+    if (maps_ != nullptr) {
       FeedBoxes();
     } else {
       for (uint32_t item = blockIdx.x; item < items_; item += gridDim.x) FeedUnits(ChunkAt(item));
@@ -48,6 +48,7 @@ class CacheFeeder {
   };
 
   static __device__ uint32_t Lane() { return threadIdx.x % 32; }
+  __device__ uint32_t box_tokens() const { return 1u << box_shift_; }
 
   // Of the cache; ~0: none.
   __device__ uint32_t SlotOf(int64_t index) const {
@@ -70,9 +71,9 @@ class CacheFeeder {
     AttentionChunk chunk = ChunkOf(op_, chunks_, item);
     const uint32_t length = __shfl_sync(kAll, own_length_, static_cast<int>(chunk.row));
     const uint32_t visible = min(length, op_.span_max());
+    const uint32_t each = chunks_ == 1 ? visible : (visible + chunks_ - 1) / chunks_;
     const uint32_t tokens =
-        max(kMinStepChunk, ((visible + chunks_ - 1) / chunks_ + kStepChunkStep - 1) /
-                               kStepChunkStep * kStepChunkStep);
+        max(kMinStepChunk, (each + kStepChunkStep - 1) / kStepChunkStep * kStepChunkStep);
     chunk.begin = min(length, length - visible + chunk.index * tokens);
     chunk.end = min(length, chunk.begin + tokens);
     return chunk;
@@ -93,74 +94,71 @@ class CacheFeeder {
   // Boxes are tokens that are neighbours in a page. A lane looks one up: 32 of an item, from a
   // token on.
   struct Boxes {
-    uint32_t item;
-    AttentionChunk chunk;
-    uint32_t first;
+    uint32_t item, first;
     uint32_t page, token;  // the lane's; page: as the table has it, and perhaps on its way
   };
 
-  // The item's first 32 boxes; if there is none, the last one's again. None of this waits for the
-  // table.
-  __device__ Boxes BoxesOf(uint32_t item) const {
-    item = min(item, items_ - 1);
-    const AttentionChunk chunk = ChunkAt(item);
-    return LookUpBoxes(item, chunk, chunk.begin);
-  }
+  // None of this waits for the table.
   __device__ Boxes LookUpBoxes(uint32_t item, const AttentionChunk& chunk, uint32_t first) const {
-    const uint32_t token = min(first + box_tokens_ * Lane(), max(chunk.end, 1u) - 1);
+    const uint32_t token = min(first + (Lane() << box_shift_), max(chunk.end, 1u) - 1);
     const uint32_t page = token / page_size_;
-    Boxes boxes = {item, chunk, first, static_cast<uint32_t>(chunk.row), token - page * page_size_};
+    Boxes boxes = {item, first, static_cast<uint32_t>(chunk.row), token - page * page_size_};
     if (op_.page_table != 0) {
       const uint64_t at = chunk.row * op_.table_stride + page;
-      boxes.page =
-          reinterpret_cast<const volatile uint32_t*>(op_.page_table)[at];
+      boxes.page = reinterpret_cast<const volatile uint32_t*>(op_.page_table)[at];
     }
     return boxes;
   }
+  __device__ Boxes FirstBoxes(uint32_t item) const {
+    const AttentionChunk chunk = ChunkAt(item);
+    return LookUpBoxes(item, chunk, chunk.begin);
+  }
 
-  // The next boxes are looked up before these are copied, whose slots take longer.
+  // The next boxes are looked up before these are copied, which takes longer.
   __device__ void FeedBoxes() {
-    const uint32_t step = 32 * box_tokens_;
     if (blockIdx.x >= items_) return;
-    for (Boxes boxes = BoxesOf(blockIdx.x), next;; boxes = next) {
-      const bool is_last = boxes.first + step >= boxes.chunk.end;
-      next = is_last ? BoxesOf(boxes.item + gridDim.x)
-                     : LookUpBoxes(boxes.item, boxes.chunk, boxes.first + step);
-      FeedSlots(boxes);
-      if (is_last && boxes.item + gridDim.x >= items_) break;
+    const uint32_t step = 32u << box_shift_;
+    for (Boxes boxes = FirstBoxes(blockIdx.x), next = {};; boxes = next) {
+      const AttentionChunk chunk = ChunkAt(boxes.item);
+      const bool ends_item = boxes.first + step >= chunk.end;
+      const uint32_t item = boxes.item + (ends_item ? gridDim.x : 0);
+      if (item < items_)
+        next = ends_item ? FirstBoxes(item) : LookUpBoxes(item, chunk, boxes.first + step);
+      FeedSlots(chunk, boxes);
+      if (item >= items_) return;
     }
   }
-  __device__ void FeedSlots(Boxes& boxes) {
+  __device__ void FeedSlots(const AttentionChunk& chunk, Boxes& boxes) {
     const auto page = static_cast<int32_t>(boxes.page);
     boxes.page = static_cast<uint32_t>(Clamped(page, op_.cache.pages));
     uint32_t first = boxes.first;
     for (uint32_t box = 0;;) {
       if (writer_.IsNextOwn()) {
-        CopyBoxes(boxes, first, box, writer_.Take());
+        CopyBoxes(chunk, first, boxes, box, writer_.Take());
         writer_.Advance();
       } else {
         writer_.Pass();
       }
       first += Slot::kTokens;
-      box += Slot::kTokens / box_tokens_;
-      if (first >= boxes.chunk.end || box == 32) break;
+      box += Slot::kTokens >> box_shift_;
+      if (first >= chunk.end || box == 32) break;
     }
   }
 
   // A slot's boxes, those of lanes from `box` on. What of them is behind the chunk's end is
   // whatever the cache holds there.
-  __device__ void CopyBoxes(const Boxes& of, uint32_t first, uint32_t box, char* slot) const {
-    const AttentionChunk& chunk = of.chunk;
+  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const Boxes& of,
+                            uint32_t box, char* slot) const {
     const uint32_t keys = SharedAddress(slot), full = writer_.full();
     const uint32_t tokens = min(Slot::kTokens, chunk.end - min(first, chunk.end));
-    const uint32_t boxes = (tokens + box_tokens_ - 1) / box_tokens_;
+    const uint32_t boxes = (tokens + box_tokens() - 1) >> box_shift_;
     CacheSlotHeader& header = Slot::HeaderOf(slot);
     BeginHeader(chunk, header);
     const bool leads = Elect().is_leader;
-    if (leads) ArriveExpecting(full, boxes * box_tokens_ * 2 * (2 * kDim));
+    if (leads) ArriveExpecting(full, (boxes << box_shift_) * 2 * (2 * kDim));
     uint32_t token = 0;
 #pragma unroll 1
-    for (uint32_t i = 0; i < boxes; ++i, token += box_tokens_) {
+    for (uint32_t i = 0; i < boxes; ++i, token += box_tokens()) {
       const uint32_t page = __shfl_sync(kAll, of.page, static_cast<int>(box + i));
       const uint32_t of_page = __shfl_sync(kAll, of.token, static_cast<int>(box + i));
       if (leads) LoadToken(keys + token * Slot::kRowBytes, full, chunk.kv_head, of_page, page);
@@ -193,7 +191,7 @@ class CacheFeeder {
   __device__ void NoteAppended(uint32_t box_slot, uint32_t token, uint32_t tokens,
                                CacheSlotHeader& header) const {
     const uint32_t within = own_slot_ - box_slot;
-    if (within >= box_tokens_ || token + within >= tokens) return;
+    if (within >= box_tokens() || token + within >= tokens) return;
     header.appended[token + within] = static_cast<uint8_t>(Lane());
     header.any_appended = true;
   }
@@ -280,7 +278,7 @@ class CacheFeeder {
   const AttentionDecodeArgs& op_;
   const CUtensorMap* const maps_;
   // Of op_, which is in shared memory, and would be read again behind each wait.
-  const uint32_t box_tokens_, page_size_;
+  const uint32_t box_shift_, page_size_;  // box_shift: 2^box_shift tokens are a box
   const uint32_t chunks_, items_;
   const uint32_t rows_;  // that append
   uint32_t own_slot_, own_length_;

@@ -20,6 +20,10 @@ __device__ inline AttentionChunk ChunkOf(const AttentionDecodeArgs& op, uint32_t
   AttentionChunk chunk = {};
   chunk.kv_head = item % op.kv_heads;
   const uint32_t of_row = item / op.kv_heads;
+  if (chunks == 1) {
+    chunk.row = of_row;
+    return chunk;
+  }
   chunk.index = of_row % chunks;
   chunk.row = of_row / chunks;
   return chunk;

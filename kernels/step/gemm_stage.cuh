@@ -77,6 +77,9 @@ class GemmStage {
   // Results of a unit that a thread finishes.
   static constexpr int kResults = kTiles * kRowTiles * 32 / kStepComputeThreads;
 
+  // Whether registers reach for where results go, which else is found when they are there.
+  static constexpr bool kPlacesAhead = kResults == 1;
+
   // Whether registers reach for a chunk of A that is on its way while the one before is multiplied.
   static constexpr bool kLooksAhead = kRowTiles < 4;
 
@@ -98,7 +101,7 @@ class GemmStage {
     // Of kRope: from the run's tables, and what is found by them.
     RawIndex slot, position;
     float cosine, sine;
-    // Where the first of the pair goes, in the exchange and elsewhere; 0: nowhere.
+    // Where the first of the pair goes, in the exchange and elsewhere; 0: nowhere (kPlacesAhead).
     Address exchanged, target;
   };
 
@@ -191,7 +194,8 @@ class GemmStage {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       const float(&a)[4] = squares.sums[r][0], (&b)[4] = squares.sums[r][1];
-      memory_.squares[scratch_.turn()][warp_][8 * r + eighth_] = eighth_ % 2 == 0 ? a[0] + b[0] : a[1] + b[1];
+      memory_.squares[scratch_.turn()][warp_][8 * r + eighth_] =
+          eighth_ % 2 == 0 ? a[0] + b[0] : a[1] + b[1];
     }
   }
 
@@ -312,8 +316,8 @@ class GemmStage {
   static constexpr uint32_t kUnitSumsBytes = kRowTiles * kStepWarps * 32 * sizeof(float2);
   static_assert(kTiles * kUnitSumsBytes <= kStepScratchBytes);
 
-  // Asks ahead of the product for what is added to it, and for where a row is, and finds what it
-  // can of where the result goes. Nothing here waits for memory.
+  // Asks ahead of the product for what is added to it, and for where a row is. Nothing here waits
+  // for memory.
   __device__ void Prepare(uint32_t begin, uint32_t end, Result (&results)[kResults]) const {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -332,8 +336,9 @@ class GemmStage {
         result.bias[0] = LoadBits(gemm_.bias + 2 * result.columns.first);
         result.bias[1] = LoadBits(gemm_.bias + 2 * result.columns.second);
       }
+      if (kPlacesAhead) result.exchanged = PlaceInExchange(result);
       if (epilogue_ != StepEpilogue::kRope) {
-        PlaceResult(result);
+        if (kPlacesAhead) result.target = PlaceInD(result);
         continue;
       }
       result.slot.Load(gemm_.rope.slots, result.row, gemm_.rope.slot_type);
@@ -345,17 +350,23 @@ class GemmStage {
   __device__ Address PlaceInC(const Result& result) const {
     return gemm_.c + 2 * (uint64_t{result.row} * gemm_.ldc + result.columns.first);
   }
-  // But of kRope. Where pairs are gated there is one result of each.
-  __device__ void PlaceResult(Result& result) const {
-    const bool gated = epilogue_ != StepEpilogue::kStore;
-    const uint32_t column = epilogue_ == StepEpilogue::kGatedNeighbours ? result.columns.first / 2
-                                                                       : result.columns.first;
-    if (gemm_.stores_exchanged) {
-      const uint32_t columns = gated ? gemm_.n / 2 : gemm_.n;
-      result.exchanged = gemm_.exchanged + 2 * (uint64_t{result.row} * columns + column);
-    }
-    if (gemm_.stores_d)
-      result.target = gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + column);
+  // Where the first of the pair goes, or, of a pair that is gated, what becomes of it; 0: nowhere.
+  __device__ Address PlaceInExchange(const Result& result) const {
+    if (!gemm_.stores_exchanged) return 0;
+    const uint32_t columns = is_gated() ? gemm_.n / 2 : gemm_.n;
+    return gemm_.exchanged + 2 * (uint64_t{result.row} * columns + ColumnOf(result));
+  }
+  // But of kRope.
+  __device__ Address PlaceInD(const Result& result) const {
+    if (!gemm_.stores_d) return 0;
+    return gemm_.d + 2 * (uint64_t{result.row} * gemm_.ldd + ColumnOf(result));
+  }
+  __device__ uint32_t ColumnOf(const Result& result) const {
+    const bool halves = epilogue_ == StepEpilogue::kGatedNeighbours;
+    return halves ? result.columns.first / 2 : result.columns.first;
+  }
+  __device__ bool is_gated() const {
+    return epilogue_ == StepEpilogue::kGated || epilogue_ == StepEpilogue::kGatedNeighbours;
   }
 
   // By tables, which are there by the time that A is.
@@ -364,10 +375,6 @@ class GemmStage {
 #pragma unroll
     for (Result& result : results) {
       if (!result.there) continue;
-      if (gemm_.stores_exchanged) {
-        result.exchanged =
-            gemm_.exchanged + 2 * (uint64_t{result.row} * gemm_.n + result.columns.first);
-      }
       if (const Address head = TargetOf(result); head != 0)
         result.target = head + 2 * (result.columns.first - HeadBegin(result));
       if (!result.columns.rotates) continue;
@@ -419,8 +426,11 @@ class GemmStage {
     if (adds_c()) AddC(result, sum);
     // To the exchange first, where others look for it.
     const uint32_t pair = Epilogue(result, sum);
-    if (result.exchanged != 0) StorePair(result.exchanged, result.columns, pair);
-    if (result.target != 0) StorePair(result.target, result.columns, pair);
+    const Address exchanged = kPlacesAhead ? result.exchanged : PlaceInExchange(result);
+    if (exchanged != 0) StorePair(exchanged, result.columns, pair);
+    const bool has_target = kPlacesAhead || epilogue_ == StepEpilogue::kRope;
+    const Address target = has_target ? result.target : PlaceInD(result);
+    if (target != 0) StorePair(target, result.columns, pair);
   }
   // C may not have been there when it was asked for.
   __device__ void AddC(const Result& result, float2& sum) const {
@@ -432,7 +442,8 @@ class GemmStage {
   __device__ float InverseNorm(uint32_t row) const {
     float squares = 0;
 #pragma unroll
-    for (int warp = 0; warp < kStepWarps; ++warp) squares += memory_.squares[scratch_.turn()][warp][row];
+    for (int warp = 0; warp < kStepWarps; ++warp)
+      squares += memory_.squares[scratch_.turn()][warp][row];
     return rsqrtf(squares * gemm_.k_inverse + gemm_.epsilon);
   }
 
@@ -445,12 +456,11 @@ class GemmStage {
       }
       return PackBf16(value.x, value.y);
     }
-    const bool gated = epilogue_ != StepEpilogue::kStore;
     if (activation_ != 0) {
       value.x = Activate(value.x, activation_);
-      if (!gated) value.y = Activate(value.y, activation_);
+      if (!is_gated()) value.y = Activate(value.y, activation_);
     }
-    return gated ? PackBf16(value.x * value.y, 0) : PackBf16(value.x, value.y);
+    return is_gated() ? PackBf16(value.x * value.y, 0) : PackBf16(value.x, value.y);
   }
   // The first of the pair at `to`.
   __device__ void StorePair(Address to, const StepGemm::Pair& columns, uint32_t pair) const {

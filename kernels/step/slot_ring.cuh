@@ -53,6 +53,7 @@ class SlotWriter {
     WaitParity(SharedAddress(&memory_.empty[next_.index()]), next_.parity() ^ 1);
     // No more than it has: each is looked at before it is filled again.
     const uint32_t most = min(in_flight_ * in_whole_slot, uint32_t{kSlots / kStepFeeders});
+#pragma unroll 1
     for (; issued_ >= most; --issued_) {
       WaitParity(SharedAddress(&memory_.full[landed_.index()]), landed_.parity());
       landed_.Advance(kStepFeeders);

@@ -1,5 +1,5 @@
-// The stages of a run, on their way from memory to a block's warps: one warp fetches them ahead, into
-// places that it fills in turn, all others read them.
+// The stages of a run, on their way from memory to a block's warps: one warp fetches them ahead,
+// into places that it fills in turn, all others read them.
 #ifndef CONCERT_KERNELS_STEP_STAGE_RING_CUH_
 #define CONCERT_KERNELS_STEP_STAGE_RING_CUH_
 

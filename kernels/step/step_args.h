@@ -44,7 +44,7 @@ struct StepAttention {
   // Of keys and of values: 64 elements of a head, and so many tokens of a page. 0: there are none,
   // and tokens are copied one by one.
   const CUtensorMap* maps;
-  uint32_t box_tokens;
+  uint32_t box_tokens;  // a power of two
   StepAppend append;
   // Several blocks may share a row's head of the cache: what they leave for each other, tagged. Of
   // head h of row r and chunk c: (r * q_heads + h) * chunks + c, head_dim sums, and a state's two.
