@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Publishes result files of concert-bench: their JSON, tables and plots, and what docs/benchmarks/README.md says of them.
 
-  tests/bench/publish.py RESULTS_DIR           every *.json there: gemm.json becomes docs/benchmarks/gemm-h200.json, ...
+  tests/bench/publish.py RESULTS_DIR           every *.json there: gemm.json becomes docs/benchmarks/gemm-h200.json, ...;
+                                               steps.1.json and steps.2.json become one file
   tests/bench/publish.py                       tables, plots and README.md anew, of the files that are there already
   tests/bench/publish.py --check               exit status 1 where README.md and the tables do not say what the files do,
                                                or a sentence elsewhere that headlines.py knows
@@ -23,6 +24,7 @@ import headlines
 import report
 import report_data
 import report_model
+import report_parts
 from report_data import losses_of, summary_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,12 +61,18 @@ def publish(folder, docs, allow_quick_look):
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise SystemExit(f"{folder} has no *.json")
-    results = {path: report_data.read(path) for path in paths}
-    for path, result in results.items():
+    parts = {}
+    for path in paths:
+        result = report_data.read(path)
         if why := objection(result, allow_quick_look):
             raise SystemExit(f"{path} is not for publication: {why}")
-    for path, result in results.items():
-        target = docs / published_name(path.stem, result)
+        parts.setdefault(report_parts.suite_stem(path), []).append(result)
+    for stem, of_suite in parts.items():
+        try:
+            result = report_parts.joined(of_suite)
+        except ValueError as error:
+            raise SystemExit(f"{folder}/{stem}.*.json: {error}") from None
+        target = docs / published_name(stem, result)
         target.with_suffix(".json").write_text(report_data.dump(result), encoding="utf-8")
         report.write(result, target, plots=True)
         print(f"{target}.json")

@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import headlines
 import publish
 import report_data
+import report_parts
 
 try:
     import matplotlib
@@ -56,6 +57,33 @@ class PublishTest(unittest.TestCase):
         self.assertEqual(publish.objection(result(rounds=2), True), "")
         failed = result() | {"summary": {"failed": [{"name": "idle"}]}}
         self.assertIn("idle", publish.objection(failed, True))
+
+    def part(self, name, ratio, **header):
+        scenario = {"name": name, "class": "shared", "speedup_over": {"mps": ratio, "best_baseline": ratio}}
+        summary = {"scenarios": 1, "failed": [], "skipped": [], "lost_to_best_baseline": [name] if ratio < 1 else [],
+                   "client_losses": [{"scenario": name, "speedup": ratio}] if ratio < 1 else [], "tolerance": 0.02}
+        return result(wall_s=100, gpu_id=name, **header) | {"suite": "steps", "summary": summary, "scenarios": [scenario]}
+
+    def test_parts_of_a_suite_become_one_result(self):
+        self.assertEqual([report_parts.suite_stem(path) for path in ("x/steps.json", "steps.1.json", "steps-more.12.json")],
+                         ["steps", "steps", "steps-more"])
+        first, second = self.part("a", 2.0), self.part("b", 0.5)
+        self.assertEqual(report_parts.joined([first]), first)
+        whole = report_parts.joined([first, second])
+        self.assertEqual([scenario["name"] for scenario in whole["scenarios"]], ["a", "b"])
+        self.assertEqual([part["gpu_id"] for part in whole["header"]["parts"]], ["a", "b"])
+        self.assertEqual(whole["header"]["wall_s"], 200)
+        self.assertEqual(whole["summary"]["speedup_over"]["mps"],
+                         {"geomean": 1.0, "best": 2.0, "worst": 0.5, "worst_scenario": "b"})
+        self.assertEqual(whole["summary"]["by_class"], {"shared": {"best_baseline": 1.0, "mps": 1.0}})
+        self.assertEqual(whole["summary"]["lost_to_best_baseline"], ["b"])
+        self.assertEqual(whole["summary"]["scenarios"], 2)
+
+    def test_parts_that_were_not_measured_alike_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "differ in commit"):
+            report_parts.joined([self.part("a", 2.0), self.part("b", 2.0, commit="f" * 40)])
+        with self.assertRaisesRegex(ValueError, r"in common: \['a'\]"):
+            report_parts.joined([self.part("a", 2.0), self.part("a", 2.0)])
 
     def test_a_file_is_named_after_its_gpus(self):
         self.assertEqual(publish.published_name("gemm", result()), "gemm-h200")
