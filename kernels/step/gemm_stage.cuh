@@ -101,7 +101,8 @@ class GemmStage {
     // Of kRope: from the run's tables, and what is found by them.
     RawIndex slot, position;
     float cosine, sine;
-    // Where the first of the pair goes, in the exchange and elsewhere; 0: nowhere (kPlacesAhead).
+    // Where the first of the pair goes, in the exchange and elsewhere, as far as that is found
+    // ahead (kPlacesAhead); 0: nowhere.
     Address exchanged, target;
   };
 

@@ -21,13 +21,15 @@ absl::Status CannotRun(size_t op, uint16_t kind, absl::string_view why) {
       absl::StrCat("op ", op, ", ", concert_op_kind_name(kind), ": ", why));
 }
 
+constexpr absl::string_view kTooManyRows = "it has more than 32 rows";
+static_assert(kMaxStepRows == 32);
 constexpr absl::string_view kOnlyBf16Caches = "only caches in bf16 are supported";
 
 // Why the step kernel cannot multiply it; empty: it can.
 absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.dtype != Dtype::kBf16 || gemm.d_dtype != Dtype::kBf16) return "only bf16 is supported";
   if (gemm.batch != 1) return "it has several matrices";
-  if (gemm.m > kMaxStepRows) return "it has more than 32 rows";
+  if (gemm.m > kMaxStepRows) return kTooManyRows;
   if (gemm.a_scales != 0) return "its rows of A have scales";
   if (gemm.residual) return "it adds a residual behind its activation";
   if (gemm.k % kStepColumnStep != 0 || gemm.n % kStepTile != 0)
@@ -43,6 +45,7 @@ absl::string_view Objection(const GemmArgs& gemm) {
 
 // The same of attention; empty: it can attend.
 absl::string_view Objection(const AttentionDecodeArgs& attention) {
+  if (attention.rows > kMaxStepRows) return kTooManyRows;  // a lane of who loads ahead has each
   if (attention.head_dim != 64 && attention.head_dim != 128)
     return "only heads of 64 and 128 are supported";
   if (attention.cache.dtype != Dtype::kBf16) return kOnlyBf16Caches;

@@ -20,7 +20,7 @@ inline constexpr uint32_t kStepTile = 8;
 // K is cut into so many elements, in which weights come from memory: as many as a tensor copy mixes
 // up.
 inline constexpr uint32_t kStepColumnStep = 64;
-// Rows of A at most: as many as a thread's registers hold.
+// Rows of A at most: as many as a thread's registers hold; and of attention, one for each lane.
 inline constexpr uint32_t kMaxStepRows = 32;
 // Units of W's product that a block sums up at a time, for a number of rows of A in eights. For
 // each such pass over its units it reads all of A. How many are worth their instructions:

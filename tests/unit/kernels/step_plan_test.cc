@@ -219,6 +219,13 @@ TEST(StepPlanTest, SaysWhatKeepsAProgramFromTheStepKernel) {
   recorder.PlaceArena();
   EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
             "op 0, gemm: it has more than 32 rows");
+
+  StepRecorder attends(model, kStepMemory);
+  const uint32_t heads = attends.Slot(model.head_columns(), /*binding=*/true);
+  attends.Attend(heads, attends.Slot(model.q_heads * model.dim));
+  attends.PlaceArena();
+  EXPECT_EQ(PlanStep(*attends.Bind(kArena), kMiB).status().message(),
+            "op 0, attention_decode: it has more than 32 rows");
 }
 
 TEST(StepPlanTest, RefusesHeadsThatItsAttentionHasNoCodeFor) {
