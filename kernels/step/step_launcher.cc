@@ -244,7 +244,6 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   std::vector<StepWait> waits;
   for (const PlannedStage& planned : plan.stages) {
     Stage stage = StageOf(plan, planned, sums, launcher->exchange_);
-    stage.index = static_cast<uint16_t>(stages.size());
     if (stage.kind == StageKind::kAttention) stage.attention.number = launcher->attention_count_++;
     stage.wait_count = static_cast<uint32_t>(planned.waits.size());
     stage.more_waits = static_cast<uint32_t>(waits.size());
