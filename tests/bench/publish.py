@@ -67,11 +67,11 @@ def publish(folder, docs, allow_quick_look):
         if why := objection(result, allow_quick_look):
             raise SystemExit(f"{path} is not for publication: {why}")
         parts.setdefault(report_parts.suite_stem(path), []).append(result)
-    for stem, of_suite in parts.items():
-        try:
-            result = report_parts.joined(of_suite)
-        except ValueError as error:
-            raise SystemExit(f"{folder}/{stem}.*.json: {error}") from None
+    try:
+        results = {stem: report_parts.joined(of_suite) for stem, of_suite in parts.items()}
+    except ValueError as error:
+        raise SystemExit(f"{folder}: {error}") from None
+    for stem, result in results.items():
         target = docs / published_name(stem, result)
         target.with_suffix(".json").write_text(report_data.dump(result), encoding="utf-8")
         report.write(result, target, plots=True)

@@ -85,6 +85,15 @@ class PublishTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"in common: \['a'\]"):
             report_parts.joined([self.part("a", 2.0), self.part("a", 2.0)])
 
+    def test_nothing_is_published_where_parts_cannot_be_joined(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as docs:
+            for name, content in (("overhead", result()), ("steps.1", self.part("a", 2.0)),
+                                  ("steps.2", self.part("b", 2.0, commit="f" * 40))):
+                (pathlib.Path(folder) / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+            with self.assertRaisesRegex(SystemExit, "parts of steps differ in commit"):
+                publish.publish(pathlib.Path(folder), pathlib.Path(docs), False)
+            self.assertEqual(list(pathlib.Path(docs).iterdir()), [])
+
     def test_a_file_is_named_after_its_gpus(self):
         self.assertEqual(publish.published_name("gemm", result()), "gemm-h200")
         self.assertEqual(publish.published_name("c3", result(gpus=8)), "c3-h200x8")
