@@ -36,6 +36,7 @@ inline constexpr int kStagePlaces = 8;
 // Warps that read each of them.
 inline constexpr uint32_t kStageReaders = kStepWarps + kStepFeeders;
 
+// Units from `begin` on, before `end`.
 struct UnitRange {
   uint32_t begin, end;
 };
