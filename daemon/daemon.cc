@@ -33,6 +33,8 @@ constexpr int64_t kHeartbeatLimitNs = 3'000'000'000;
 constexpr int kDrainTickMs = 5;
 // After the drain's time: how long the ends of ops may take to reach their clients.
 constexpr int64_t kGiveUpNs = 2'000'000'000;
+// Then threads end, and the driver frees memory and contexts: a second or two for eight GPUs.
+constexpr int64_t kTearDownNs = 10'000'000'000;
 
 // Sessions take a socket and an eventfd per GPU: the default soft limit of 1,024 descriptors is
 // soon reached.
@@ -412,13 +414,15 @@ absl::Status Daemon::SetPolicy(std::string_view name) {
 
 absl::Status Daemon::Drain(uint32_t seconds) {
   const int64_t limit_s = seconds == 0 ? config_.drain_s : seconds;
+  const int64_t limit_ns = limit_s * 1'000'000'000;
   int64_t expected = 0;
-  if (!drain_deadline_ns_.compare_exchange_strong(expected, NowNs() + limit_s * 1'000'000'000)) {
+  if (!drain_deadline_ns_.compare_exchange_strong(expected, NowNs() + limit_ns)) {
     return absl::FailedPreconditionError("the daemon is draining already");
   }
   drain_limit_s_.store(limit_s);
   Log(LogLevel::kInfo, absl::StrCat("draining for at most ", limit_s, " s"));
-  NotifyStopping("draining");
+  NotifyStopping("draining", std::chrono::duration_cast<std::chrono::microseconds>(
+                                 std::chrono::nanoseconds(limit_ns + kGiveUpNs + kTearDownNs)));
   tuning_->BeginStop();
   server_->BeginDrain();
   LogUnlessOk(engine_->BeginDrain());

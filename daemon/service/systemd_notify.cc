@@ -3,7 +3,6 @@
 #include <systemd/sd-daemon.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 
@@ -26,18 +25,10 @@ void NotifyStatus(const std::string& status) {
   sd_notify(0, absl::StrCat("STATUS=", OneLine(status)).c_str());
 }
 
-void NotifyStopping(const std::string& status) {
-  sd_notify(0, absl::StrCat("STOPPING=1\nSTATUS=", OneLine(status)).c_str());
-}
-
-void NotifyExtendTimeout(std::chrono::microseconds timeout) {
-  sd_notify(0, absl::StrCat("EXTEND_TIMEOUT_USEC=", timeout.count()).c_str());
-}
-
-std::chrono::microseconds WatchdogInterval() {
-  uint64_t interval_us = 0;
-  if (sd_watchdog_enabled(0, &interval_us) <= 0) return std::chrono::microseconds(0);
-  return std::chrono::microseconds(interval_us);
+void NotifyStopping(const std::string& status, std::chrono::microseconds at_most) {
+  sd_notify(0, absl::StrCat("STOPPING=1\nSTATUS=", OneLine(status),
+                            "\nEXTEND_TIMEOUT_USEC=", at_most.count())
+                   .c_str());
 }
 
 void NotifyWatchdog() { sd_notify(0, "WATCHDOG=1"); }

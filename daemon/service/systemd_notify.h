@@ -12,13 +12,11 @@ namespace concert::daemon {
 void NotifyReady(const std::string& status);
 // One line for `systemctl status`, e.g. "3 sessions, 2 GPUs".
 void NotifyStatus(const std::string& status);
-void NotifyStopping(const std::string& status);
-// Start-up or shutdown needs this much longer from now.
-void NotifyExtendTimeout(std::chrono::microseconds timeout);
-
-// How often systemd expects NotifyWatchdog at the least; zero: never. Call that one from a
-// heartbeat of the threads that do the work, never from a timer, or a hung daemon looks well.
-std::chrono::microseconds WatchdogInterval();
+// From here on stopping takes `at_most`, whatever the unit's TimeoutStopSec says: that counts from
+// here, too, and kills who takes longer.
+void NotifyStopping(const std::string& status, std::chrono::microseconds at_most);
+// Call it from a heartbeat of the threads that do the work, never from a timer, or a hung daemon
+// looks well.
 void NotifyWatchdog();
 
 }  // namespace concert::daemon

@@ -21,15 +21,17 @@ def wait_for(condition, what, seconds=WAIT_S):
 
 
 class PrivateDaemon:
-    """`programs`: where concertd and concert_demo are; `folder`: for its files; `flags`: further ones of concertd."""
+    """`programs`: where concertd and concert_demo are; `folder`: for its files; `flags`: further ones of concertd;
+    `environment`: what it has besides ENVIRONMENT."""
 
-    def __init__(self, programs, folder, device="sim", flags=()):
+    def __init__(self, programs, folder, device="sim", flags=(), environment=None):
         self.programs = Path(programs)
         self.socket, self.admin, self.log = f"{folder}/concert.sock", f"{folder}/admin.sock", Path(folder, "log")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [self.programs / "concertd", "--device", device, "--socket", self.socket, "--admin-socket", self.admin,
-                 "--tune-store", f"{folder}/tuning.sqlite3", *flags], stdout=log, stderr=log, env=ENVIRONMENT)
+                 "--tune-store", f"{folder}/tuning.sqlite3", *flags], stdout=log, stderr=log,
+                env=ENVIRONMENT | (environment or {}))
         wait_for(lambda: self.process.poll() is not None or "serving on" in self.log.read_text(), "concertd")
         if self.process.poll() is not None:
             raise RuntimeError(f"concertd did not start: {self.log.read_text()}")
