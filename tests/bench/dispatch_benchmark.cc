@@ -19,9 +19,9 @@
 #include "kernels/group/group_launcher.h"
 #include "kernels/program/pass.h"
 #include "kernels/program/program.h"
-#include "tests/bench/allocation_count.h"
 #include "tests/bench/dispatcher_bed.h"
 #include "tests/bench/null_device.h"
+#include "tests/support/heap_use.h"
 #include "tests/support/idle_driver.h"
 
 namespace concert::bench {
@@ -83,7 +83,7 @@ struct Taken {
 
 // Turns until there is nothing more to do.
 void Turns(DispatcherBed& bed, Taken& taken) {
-  const AllocationCount allocations(kThread);
+  const test::AllocationCount allocations(kThread);
   const policies::Time begin = daemon::NowNs();
   while (bed.Turn(daemon::NowNs())) {
   }
@@ -257,7 +257,7 @@ class Ranks {
       beds_[rank]->Ring(0);
     }
     ++op_.body.collective.sequence;
-    const AllocationCount count(kThread);
+    const test::AllocationCount count(kThread);
     const policies::Time begin = daemon::NowNs();
     Offer();
     const policies::Time offered = daemon::NowNs();

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "tests/bench/allocation_count.h"
 #include "tests/bench/null_service.h"
+#include "tests/support/heap_use.h"
 
 namespace concert::bench {
 namespace {
@@ -32,7 +32,7 @@ void Throughput(benchmark::State& state, const char* policy, size_t queues) {
   for (size_t i = 0; i < 4096; ++i) last[i % queues] = service.Submit(i % queues);
   for (const Ticket& ticket : last) ticket.Wait().Check();
   size_t next = 0;
-  const AllocationCount allocations("gpu0");
+  const test::AllocationCount allocations("gpu0");
   for (auto _ : state) {
     last[next] = service.Submit(next);
     next = (next + 1) % queues;

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "daemon/device/sim/sim_node.h"
 #include "proto/ring/control_abi.h"
+#include "tests/support/eventually.h"
 
 #ifdef CONCERT_WITH_CUDA
 #include "daemon/device/cuda/cuda_device.h"
@@ -21,14 +20,9 @@ namespace concert::daemon::conformance {
 namespace {
 
 bool PollFor(const uint64_t& word, uint64_t value) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  std::atomic_ref<uint64_t> timeline(const_cast<uint64_t&>(word));
+  const std::atomic_ref<uint64_t> timeline(const_cast<uint64_t&>(word));
   // Acquire: pairs with the device's store of the timeline after the results.
-  while (timeline.load(std::memory_order_acquire) < value) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return test::Eventually([&] { return timeline.load(std::memory_order_acquire) >= value; });
 }
 
 class SimBackend final : public Backend {

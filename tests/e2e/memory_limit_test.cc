@@ -5,18 +5,16 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/include/concert/concert.hpp"
 #include "tests/bench/child_process.h"
 #include "tests/bench/private_daemon.h"
+#include "tests/support/eventually.h"
 
 namespace concert::test {
 namespace {
@@ -71,14 +69,6 @@ class MemoryLimitTest : public testing::Test {
     ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &limit, nullptr), 0);
   }
   Result<Session> Connect() const { return Session::Connect({.socket_path = daemon_->socket()}); }
-  static bool Eventually(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
   // The answer to the first request that is refused.
   static Status Fill(const Session& session, std::vector<Buffer>& buffers) {
     for (int i = 0; i < 1000; ++i) {

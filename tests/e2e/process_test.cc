@@ -21,6 +21,7 @@
 #include "client/include/concert/concert.hpp"
 #include "tests/bench/child_process.h"
 #include "tests/bench/private_daemon.h"
+#include "tests/support/eventually.h"
 #include "tests/support/perfetto_check.h"
 
 namespace concert::test {
@@ -38,15 +39,6 @@ std::pair<int, std::string> RunShell(const std::string& command) {
   char buffer[4096];
   for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, n);
   return {WEXITSTATUS(pclose(pipe)), output};
-}
-
-bool Eventually(const std::function<bool()>& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {

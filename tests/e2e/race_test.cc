@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "proto/mutex.h"
+#include "tests/support/eventually.h"
 #include "tests/support/seed.h"
 #include "tests/support/test_daemon.h"
 
@@ -159,9 +158,7 @@ TEST(RaceTest, WarnLogsTheSentenceAndLetsTheOpRun) {
   Layers layers(SimRaces::kWarn);
   const Layers::Tickets tickets = layers.Submit(/*with_wait=*/false);
   EXPECT_TRUE(tickets.z.Wait().ok());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (layers.logged().empty() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return !layers.logged().empty(); }));
   EXPECT_THAT(layers.logged(),
               ElementsAre("layers: op 1 of queue 1 (gemm, reads a) races with op 1 of queue 0 "
                           "(gemm, writes d) for bytes 0 to 16383 of buffer 3: no wait orders them; "

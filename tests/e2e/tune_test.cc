@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "client/ctl/concertctl.h"
 #include "client/include/concert/concert.hpp"
 #include "tests/bench/private_daemon.h"
+#include "tests/support/eventually.h"
 
 namespace concert::test {
 namespace {
@@ -191,11 +191,10 @@ TEST_F(TuneTest, IdleTimeIsForWhatClientsHaveUsed) {
   ASSERT_TRUE(
       queue.Gemm({.m = 2, .n = 4, .k = 8, .a = a, .w = w, .d = d, .dtype = kFp16}).Wait().ok());
   // It begins after a quiet second.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  do {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    ASSERT_EQ(Ctl(*daemon, {"export", Path("idle.jsonl")}), 0) << out_;
-  } while (Lines("idle.jsonl") == 0);
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_EQ(Ctl(*daemon, {"export", Path("idle.jsonl")}), 0) << out_;
+    return HasFailure() || Lines("idle.jsonl") > 0;
+  }));
   std::ifstream file(Path("idle.jsonl"));
   std::string row;
   std::getline(file, row);

@@ -1,13 +1,19 @@
-// Counts the heap allocations of one thread. A program that links this has its operator new
-// replaced.
-#ifndef CONCERT_TESTS_BENCH_ALLOCATION_COUNT_H_
-#define CONCERT_TESTS_BENCH_ALLOCATION_COUNT_H_
+// What a program takes from the heap. One that links this has its operator new replaced.
+#ifndef CONCERT_TESTS_SUPPORT_HEAP_USE_H_
+#define CONCERT_TESTS_SUPPORT_HEAP_USE_H_
 
+#include <atomic>
 #include <cstdint>
 
-namespace concert::bench {
+namespace concert::test {
 
-// Counts while it lives; one at a time.
+// Of all threads, since the program began.
+int64_t Allocations();
+int64_t LiveBytes();
+// What the calling thread has allocated. Any thread may read it while that one lives.
+const std::atomic<int64_t>& BytesOfThisThread();
+
+// Counts the allocations of one thread while it lives; one at a time.
 class AllocationCount {
  public:
   // `thread_name` as pthread_setname_np gave it; must outlive this.
@@ -19,6 +25,6 @@ class AllocationCount {
   int64_t count() const;
 };
 
-}  // namespace concert::bench
+}  // namespace concert::test
 
-#endif  // CONCERT_TESTS_BENCH_ALLOCATION_COUNT_H_
+#endif  // CONCERT_TESTS_SUPPORT_HEAP_USE_H_

@@ -1,7 +1,6 @@
 #include "tests/support/raw_client.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,7 +15,7 @@
 namespace concert::test {
 namespace {
 
-constexpr int kPatienceMs = 30'000;
+constexpr int kPatienceMs = std::chrono::milliseconds(kPatience).count();
 constexpr size_t kMaxFds = 64;
 
 bool IsReadable(int socket, int timeout_ms) {
@@ -35,15 +34,6 @@ std::string Render(uint32_t message, const uint64_t (&args)[5]) {
 }
 
 }  // namespace
-
-bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    sched_yield();
-  }
-  return true;
-}
 
 std::string Render(const concert_completion& completion) {
   return Render(completion.message, completion.args);

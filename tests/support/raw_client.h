@@ -5,18 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "proto/ring/control_abi.h"
+#include "tests/support/eventually.h"
 
 namespace concert::test {
-
-// Polls until the condition holds. False after 30 s, which no test outlasts unless it fails.
-bool Eventually(const std::function<bool()>& condition);
 
 class RawClient {
  public:

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "daemon/check.h"
+#include "tests/support/eventually.h"
 
 namespace concert::test {
 
@@ -87,12 +87,7 @@ Session TestDaemon::Connect(const std::string& name) const {
 }
 
 bool TestDaemon::WaitUntilEmpty() const {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!server_->Sessions().empty()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return Eventually([&] { return server_->Sessions().empty(); });
 }
 
 }  // namespace concert::test

@@ -46,7 +46,7 @@ class TestDaemon {
 
   // A session of this process; aborts the test with the sentence if there is none.
   Session Connect(const std::string& name = "test") const;
-  // Waits until the daemon holds no session any more. False after 10 s.
+  // Waits until the daemon holds no session any more. False if that takes too long.
   bool WaitUntilEmpty() const;
   // Stops the daemon as a crash of it would look to clients: the socket closes.
   void Stop();

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/client/submit_fixture.h"
 
 namespace concert {
@@ -48,15 +48,14 @@ class BatchProgramsTest : public SubmitTest {
   }
   // Submits until a batch is a run, whose position it returns.
   uint64_t SubmitUntilRun() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (std::chrono::steady_clock::now() < limit) {
+    const bool is_run = test::Eventually([&] {
       Submit();
-      if (last().kind == CONCERT_OP_PROGRAM) return daemon_.tail() - 1;
+      if (last().kind == CONCERT_OP_PROGRAM) return true;
       daemon_.Consume(daemon_.tail());
-      std::this_thread::yield();  // to the thread that answers
-    }
-    ADD_FAILURE() << "no batch became a run";
-    return 0;
+      return false;
+    });
+    EXPECT_TRUE(is_run) << "no batch became a run";
+    return daemon_.tail() - 1;
   }
   concert_descriptor last() const { return daemon_.descriptor(daemon_.tail() - 1); }
   std::vector<concert_create_program> Registered() const {

@@ -1,15 +1,12 @@
 // What every policy owes the scheduler, on random snapshots. A program of its own because it counts
-// every allocation by replacing operator new.
+// every allocation (tests/support/heap_use.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,31 +16,9 @@
 #include "policies/cost/cost_model.h"
 #include "policies/seam/classes.h"
 #include "policies/seam/policy.h"
+#include "tests/support/heap_use.h"
 #include "tests/support/seed.h"
 #include "tests/unit/policies/works.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* CountedAlloc(size_t size, size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
-  return memory;
-}
-}  // namespace
-
-void* operator new(size_t size) { return CountedAlloc(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new[](size_t size) { return CountedAlloc(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new(size_t size, std::align_val_t alignment) {
-  return CountedAlloc(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace concert::policies {
 namespace {
@@ -278,10 +253,10 @@ TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam().group_kernel);
     const Snapshot snapshot = scene.Get();
-    const int64_t before = allocations.load();
+    const int64_t before = test::Allocations();
     policy_->Reclaim();
     policy_->Decide(snapshot, plan);
-    ASSERT_EQ(allocations.load(), before) << "round " << round;
+    ASSERT_EQ(test::Allocations(), before) << "round " << round;
     ASSERT_NO_FATAL_FAILURE(CheckPlan(scene, plan)) << "round " << round;
     NoteGroupLanes(scene, plan, group_classes);
   }

@@ -1,50 +1,15 @@
 // What clients' requests cost the daemon in memory and copies. A program of its own because it
-// counts every allocation by replacing operator new.
+// counts every allocation (tests/support/heap_use.h).
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "tests/support/heap_use.h"
 #include "tests/support/raw_client.h"
 #include "tests/unit/sched/null_node.h"
 #include "tests/unit/session/server_bed.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-std::atomic<int64_t> live_bytes{0};
-thread_local std::atomic<int64_t> bytes_of_thread{0};  // that it has allocated
-
-void* CountedAlloc(size_t size, size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
-  const auto bytes = static_cast<int64_t>(malloc_usable_size(memory));
-  live_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  bytes_of_thread.fetch_add(bytes, std::memory_order_relaxed);
-  return memory;
-}
-
-void CountedFree(void* memory) {
-  live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
-  std::free(memory);
-}
-}  // namespace
-
-void* operator new(size_t size) { return CountedAlloc(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new[](size_t size) { return CountedAlloc(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new(size_t size, std::align_val_t alignment) {
-  return CountedAlloc(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { CountedFree(memory); }
-void operator delete(void* memory, size_t) noexcept { CountedFree(memory); }
-void operator delete[](void* memory) noexcept { CountedFree(memory); }
-void operator delete[](void* memory, size_t) noexcept { CountedFree(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { CountedFree(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { CountedFree(memory); }
 
 namespace concert::daemon {
 namespace {
@@ -71,7 +36,7 @@ class SessionCostTest : public testing::Test {
   NullNode node_{1};
   std::atomic<const std::atomic<int64_t>*> bytes_of_control_{nullptr};
   ServerBed bed_{node_,
-                 {.on_open = [this](const Session&) { bytes_of_control_ = &bytes_of_thread; }}};
+                 {.on_open = [this](const Session&) { bytes_of_control_ = &test::BytesOfThisThread(); }}};
 };
 
 TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
@@ -79,10 +44,10 @@ TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
   RawClient client(bed_.socket());
   ASSERT_TRUE(client.Hello());
   const auto allocations_of_requests = [&] {
-    const int64_t before = allocations.load();
+    const int64_t before = test::Allocations();
     for (int i = 0; i < kRequests; ++i)
       EXPECT_EQ(client.ReleaseBuffer(0), static_cast<uint32_t>(CONCERT_ABI_NOT_FOUND));
-    return allocations.load() - before;
+    return test::Allocations() - before;
   };
   const int64_t without = allocations_of_requests();
   const uint32_t from = client.AllocateBuffer(64), to = client.AllocateBuffer(64);
@@ -100,9 +65,9 @@ TEST_F(SessionCostTest, AProgramKeepsNothingOfBuffersThatItDoesNotUse) {
   for (int i = 0; i < kBuffers; ++i) buffers.push_back(client.AllocateBuffer(64));
   for (int i = 2; i < kBuffers; ++i)
     EXPECT_EQ(client.ReleaseBuffer(buffers[i]), static_cast<uint32_t>(CONCERT_ABI_OK));
-  const int64_t before = live_bytes.load();
+  const int64_t before = test::LiveBytes();
   for (int i = 0; i < kPrograms; ++i) Register(client, buffers[0], buffers[1]);
-  EXPECT_LT(live_bytes.load() - before, kPrograms * kBuffers * 8);
+  EXPECT_LT(test::LiveBytes() - before, kPrograms * kBuffers * 8);
 }
 
 TEST_F(SessionCostTest, ALongProgramCostsTheControlThreadNoMoreThanAShortOne) {

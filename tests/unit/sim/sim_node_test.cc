@@ -9,33 +9,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "daemon/device/device.h"
 #include "daemon/device/nvidia_hardware.h"
 #include "proto/ring/control_abi.h"
-
-namespace {
-
-std::atomic<uint64_t> heap_allocations{0};
-
-}  // namespace
-
-// Not inlined: gcc would see malloc meet delete and warn.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  heap_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* data = std::malloc(bytes);
-  if (data == nullptr) std::abort();
-  return data;
-}
-[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, size_t) noexcept { std::free(data); }
+#include "tests/support/heap_use.h"
 
 namespace concert::daemon::sim {
 namespace {
@@ -213,7 +196,7 @@ TEST(SimNodeTest, SteadyStateAllocatesNothing) {
   barrier.collective.dtype = policies::Dtype::kFp32;
   const RankPart parts[] = {{0, policies::kCollectiveLane, &barrier, {}},
                             {1, policies::kCollectiveLane, &barrier, {}}};
-  const uint64_t before = heap_allocations.load();
+  const int64_t before = test::Allocations();
   for (uint64_t i = 1; i <= 100; ++i) {
     ASSERT_TRUE(LaunchOne(*node, op).ok());
     ASSERT_TRUE(node->gpu(0).Order(1, 0).ok());
@@ -222,7 +205,7 @@ TEST(SimNodeTest, SteadyStateAllocatesNothing) {
     node->RunUntilIdle();
     ASSERT_EQ(word, i);
   }
-  EXPECT_EQ(heap_allocations.load(), before);
+  EXPECT_EQ(test::Allocations(), before);
 }
 
 TEST(SimNodeTest, InjectedLaunchFailuresStartNothing) {

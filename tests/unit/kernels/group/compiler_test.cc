@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/bench/allocation_count.h"
+#include "tests/support/heap_use.h"
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/group/work_list_check.h"
 
@@ -312,7 +312,7 @@ TEST_F(GroupCompilerTest, AllocatesNothing) {
   std::vector<std::vector<Problem>> launches;
   for (const int count : {1, 8, 64, 256}) launches.push_back(AnyProblems(random, count, 2048));
   pthread_setname_np(pthread_self(), "group_compiler");
-  const bench::AllocationCount allocations("group_compiler");
+  const test::AllocationCount allocations("group_compiler");
   for (const auto& launch : launches) {
     compiler_.Compile(launch, 0);
     compiler_.Compile(launch, 0);
