@@ -184,8 +184,10 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
       return {CONCERT_ABI_NOT_FOUND, CONCERT_MESSAGE_NO_TIMELINE, {i, session, index}};
     }
     SessionPort& other = *found->second;
-    if (!user && other.queues[number].id != kNone) {
-      const OpSlot::LocalWait local{other.queues[number].id, wait.value, static_cast<uint8_t>(i)};
+    const QueueId queue = user ? kNone : other.queues[number].id;
+    // One that has ended in this turn goes at its end, whoever waits for it by then.
+    if (queue != kNone && !scheduler_.QueueEnded(queue)) {
+      const OpSlot::LocalWait local{queue, wait.value, static_cast<uint8_t>(i)};
       slot.local_waits.push_back(local);
       unmet += scheduler_.WaitMet(local) ? 0 : 1;
       continue;

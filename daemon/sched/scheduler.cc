@@ -125,7 +125,7 @@ void Scheduler::MaybeEnd(QueueId id) {
 }
 
 void Scheduler::ReclaimQueue(QueueId id) {
-  CONCERT_CHECK(queues_[id].ended);
+  CONCERT_CHECK(queues_[id].ended && queues_[id].held == 0 && queues_[id].waiters == 0);
   queues_[id] = Queue{};
   free_queues_.push_back(id);
 }

@@ -306,6 +306,25 @@ TEST_F(AttackTest, AnotherUsersTimelineAnswersAsOneThatDoesNotExist) {
   }
 }
 
+// The op is published and its queue removed before the dispatcher's turn.
+TEST_F(AttackTest, AWaitForAQueueThatEndsInTheSameTurnIsOneForItsWord) {
+  const uint32_t other = bed_.OpenSession(kHealthyUser, 1);
+  bed_.Write(kHealthy, Good(/*queue=*/1));
+  bed_.Ring(kHealthy);
+  for (int i = 0; i < 10; ++i) Turn();
+  ASSERT_EQ(bed_.timeline(1), 1u);
+  bed_.Write(other, Waiting(0, CONCERT_TIMELINE_ID(bed_.IdOf(kHealthy), 1), 1));
+  bed_.Ring(other);
+  DispatcherMessage remove(DispatcherMessage::Type::kRemoveQueue, bed_.IdOf(kHealthy));
+  remove.queue = {.queue = 1};
+  bed_.Tell(remove);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_TRUE(bed_.idle());
+  EXPECT_EQ(bed_.memory(other).timeline(0), 1u);
+  EXPECT_TRUE(bed_.TakeFailures(other).empty());
+  EXPECT_EQ(bed_.dispatcher().scheduler().queue_count(), 4u);
+}
+
 TEST_F(AttackTest, ManyOpsOfAQueueThatEndInATurnWakeItsThreadsOnce) {
   const uint32_t attacker = bed_.OpenSession(kAttacker, 1);
   bed_.waiters(attacker, 0) = 1;
