@@ -68,7 +68,9 @@ uint32_t SessionPort::Available(kernels::Failure& broken_why) {
     }
     completion_head_ = head;
   }
+  // One whose failure is published before it is released counts twice until then.
   const uint64_t reserved = completion_tail_ - completion_head_ + unfinished;
+  if (reserved >= layout.completion_capacity) return 0;
   const uint64_t spare = layout.completion_capacity - reserved;
   return static_cast<uint32_t>(published < spare ? published : spare);
 }

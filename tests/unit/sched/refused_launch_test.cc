@@ -23,8 +23,22 @@ class RefusingGpu : public bench::NullDevice {
     return absl::InternalError("no launch today");
   }
 
-  bool refuses = false;
+  // What it has not refused has ended when it is told so.
+  absl::Status Signal(Lane lane, std::span<const TimelineWrite> writes) override {
+    if (!holds) return NullDevice::Signal(lane, writes);
+    held_.insert(held_.end(), writes.begin(), writes.end());
+    return absl::OkStatus();
+  }
+  void EndAll() {
+    EXPECT_TRUE(NullDevice::Signal(0, held_).ok());
+    held_.clear();
+  }
+
+  bool refuses = false, holds = false;
   size_t most_refused = 0;  // ops of a launch
+
+ private:
+  std::vector<TimelineWrite> held_;
 };
 
 class RefusedLaunchTest : public testing::Test {
@@ -62,6 +76,42 @@ TEST_F(RefusedLaunchTest, EachOfItsOpsFailsAndWhatFollowsGoesOn) {
   gpu_.refuses = false;
   Run(/*set=*/1);
   EXPECT_TRUE(bed_.TakeFailures(0).empty());
+}
+
+// Its failure is there before it has ended: the client has room for as many as it has ops, and not
+// for one more.
+TEST_F(RefusedLaunchTest, LeavesNoRoomForMoreFailuresThanTheClientCanTake) {
+  const bench::GemmShape shape = {.m = 16, .n = 256, .k = 256};
+  const uint32_t room = bed_.memory(0).layout().rings[0].completion_capacity;
+  gpu_.refuses = gpu_.holds = true;
+  const auto turn_often = [&] {
+    for (int turn = 0; turn < 3000; ++turn) bed_.Turn(now_ += 1000);
+  };
+  // One on queue 0, the others on queue 1, each behind the user timeline of its queue.
+  const auto write = [&](uint32_t queue, uint32_t count) {
+    concert_descriptor op = bed_.Gemm(shape, queue);
+    op.wait_count = 1;
+    op.waits[0] = {CONCERT_TIMELINE_ID(bed_.IdOf(0), CONCERT_TIMELINE_USER | queue), 1};
+    for (uint32_t i = 0; i < count; ++i) bed_.Write(0, op);
+    bed_.Ring(0);
+    turn_often();
+  };
+  write(0, 1);
+  write(1, room - 1);
+  EXPECT_EQ(bed_.unfinished(), room);
+  bed_.user_timeline(0, 0) = 1;
+  turn_often();
+  EXPECT_EQ(bed_.dispatcher().gauges().launch_errors, 1u);
+  write(1, room / 2);
+  EXPECT_EQ(bed_.unfinished(), room);
+  EXPECT_EQ(bed_.TakeFailures(0).size(), 1u);
+
+  bed_.user_timeline(0, 1) = 1;
+  gpu_.refuses = gpu_.holds = false;
+  gpu_.EndAll();
+  for (int turn = 0; turn < 1000 && bed_.timeline(1) < bed_.ticket(1); ++turn)
+    bed_.Turn(now_ += 1000);
+  EXPECT_EQ(bed_.timeline(1), bed_.ticket(1));
 }
 
 }  // namespace
