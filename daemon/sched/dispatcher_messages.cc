@@ -256,6 +256,7 @@ bool Dispatcher::ReleaseSessions() {
     removing_[i] = removing_.back();
     removing_.pop_back();
     ports_.erase(session);
+    scheduler_.ForgetSession(session);
     gauges_.sessions.store(static_cast<uint32_t>(ports_.size()), std::memory_order_relaxed);
     Tell({.type = ControlEvent::Type::kSessionReleased, .session = session});
   }

@@ -7,6 +7,14 @@
 #include "daemon/quota/budget.h"
 
 namespace concert::daemon {
+namespace {
+
+// How much sooner than those at work a session may come that has asked for less than its share: a
+// client that thinks between its steps goes first again, and 256 sessions that wake together keep
+// the others waiting for a quarter of a second, once.
+constexpr int64_t kCreditNs = 1'000'000;
+
+}  // namespace
 
 using kernels::Failure;
 
@@ -69,19 +77,28 @@ void Scheduler::JoinShare(Queue& queue) {
     } else {
       shares_.emplace_back();
     }
-    // A newcomer starts level with the least served, so that it neither starves the others nor is
-    // starved.
-    int64_t least = 0;
-    bool found = false;
-    for (const Share& share : shares_) {
-      if (share.queues == 0) continue;
-      least = found ? std::min(least, share.served_ns) : share.served_ns;
-      found = true;
-    }
-    shares_[entry->second] = {.served_ns = least};
+    // A newcomer starts level with those at work, so that it neither starves them nor is starved.
+    shares_[entry->second] = {.served_ns = level_ns_};
   }
-  ++shares_[entry->second].queues;
   queue.share = entry->second;
+}
+
+int64_t& Scheduler::ServedNs(const Queue& queue) {
+  return shares_[queue.share].served_ns[ClassIndex(queue.priority)];
+}
+
+// Start-time fair queueing (Goyal, Vin, Cheng 1996): time that a session did not ask for is lost to
+// it, else one that slept for an hour could keep all others waiting for as long.
+void Scheduler::LimitCredit(const Queue& queue) {
+  int64_t& served = ServedNs(queue);
+  served = std::max(served, level_ns_[ClassIndex(queue.priority)] - kCreditNs);
+}
+
+void Scheduler::CountService(const Queue& queue, int64_t ns) {
+  int64_t& level = level_ns_[ClassIndex(queue.priority)];
+  int64_t& served = ServedNs(queue);
+  level = std::max(level, served);
+  served += ns;
 }
 
 uint32_t Scheduler::RemoveQueue(QueueId id, bool cancel) {
@@ -115,11 +132,6 @@ void Scheduler::FailQueued(const Failure& failure) {
 void Scheduler::MaybeEnd(QueueId id) {
   Queue& queue = queues_[id];
   if (!queue.removed || queue.ended || queue.held > 0 || queue.waiters > 0) return;
-  Share& share = shares_[queue.share];
-  if (--share.queues == 0) {
-    share_of_session_.erase(queue.session);
-    free_shares_.push_back(queue.share);
-  }
   queue.ended = true;
   ended_queues_.push_back(id);
 }
@@ -128,6 +140,13 @@ void Scheduler::ReclaimQueue(QueueId id) {
   CONCERT_CHECK(queues_[id].ended && queues_[id].held == 0 && queues_[id].waiters == 0);
   queues_[id] = Queue{};
   free_queues_.push_back(id);
+}
+
+void Scheduler::ForgetSession(uint32_t session) {
+  const auto entry = share_of_session_.find(session);
+  if (entry == share_of_session_.end()) return;  // it never had a queue
+  free_shares_.push_back(entry->second);
+  share_of_session_.erase(entry);
 }
 
 void Scheduler::Submit(OpId id, QueueId queue_id, Time now) {

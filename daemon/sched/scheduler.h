@@ -184,6 +184,8 @@ class Scheduler {
   std::vector<QueueId>& ended_queues() { return ended_queues_; }
   bool QueueEnded(QueueId queue) const { return queues_[queue].ended; }
   void ReclaimQueue(QueueId queue);
+  // The session is over. REQUIRES: its queues are reclaimed.
+  void ForgetSession(uint32_t session);
 
   // What ended since the caller last cleared them; to be taken after every step.
   std::vector<OpRecord>& op_records() { return ledger_.plans().op_records(); }
@@ -229,10 +231,10 @@ class Scheduler {
     QueueId first = kNone, last = kNone;
   };
 
-  // What a session has been given lately, for fair sharing.
+  // What a session has been given, for fair sharing. Kept while there is the session, so that new
+  // queues pay for what it had through others.
   struct Share {
-    uint32_t queues = 0;  // that refer to it
-    int64_t served_ns = 0;
+    std::array<int64_t, policies::kPriorityCount> served_ns{};  // by class
     uint64_t last_plan = 0;  // scratch: counts distinct sessions of a plan
   };
 
@@ -283,6 +285,13 @@ class Scheduler {
 
   // Queues (scheduler.cc).
   void JoinShare(Queue& queue);
+  static constexpr size_t ClassIndex(policies::Priority priority) {
+    const int index = static_cast<int>(priority) + 1;
+    return static_cast<size_t>(index);
+  }
+  int64_t& ServedNs(const Queue& queue);
+  void LimitCredit(const Queue& queue);
+  void CountService(const Queue& queue, int64_t ns);
   uint32_t FailFrom(OpId op, const kernels::Failure& failure);
   void TellRaces(OpId op, OpId previous);
   OpId FindUnfinished(const Queue& queue, uint64_t ticket) const;
@@ -341,9 +350,12 @@ class Scheduler {
   std::vector<QueueId> active_, ended_queues_;
   Readiness readiness_;
   std::array<List, kListCount> lists_;
-  uint32_t ready_count_ = 0;    // of all lists but kStalled
+  uint32_t ready_count_ = 0;    // of the lists up to kReadyCollective
   std::vector<OpId> finished_;  // finished in TimelineSeen, released by the next Step
   std::vector<Share> shares_;
+  // By class: what a session had been served that was served then, at the most. Who has slept is
+  // owed no more than kCreditNs of it.
+  std::array<int64_t, policies::kPriorityCount> level_ns_{};
   std::vector<uint32_t> free_shares_;
   absl::flat_hash_map<uint32_t, uint32_t> share_of_session_;
   Ledger ledger_;

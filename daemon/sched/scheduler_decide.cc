@@ -68,7 +68,7 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 }
 
 uint8_t Scheduler::ReadyList(policies::Priority priority, const policies::Work& work) {
-  const int of_class = static_cast<int>(priority) + 1;
+  const size_t of_class = ClassIndex(priority);
   return static_cast<uint8_t>(work.steps == 1 ? of_class : kReadyOfManySteps + of_class);
 }
 
@@ -83,7 +83,7 @@ void Scheduler::AddCandidates(uint8_t list, int limit) {
     OpSlot& slot = pool_[queue.front];
     if (!JoinsPass(queue, slot) && limit-- <= 0) return;
     candidates_.push_back({.priority = static_cast<int8_t>(queue.priority),
-                           .ahead = shares_[queue.share].served_ns,
+                           .ahead = ServedNs(queue),
                            .ready_at = slot.ready_at,
                            .admission = slot.admission,
                            .op = queue.front});
@@ -227,7 +227,7 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .after = LaneAfter(queue),
                                .ready_at = slot.ready_at,
                                .deadline = static_cast<Time>(slot.op.deadline_ns),
-                               .session_served_ns = shares_[queue.share].served_ns,
+                               .session_served_ns = ServedNs(queue),
                                .work = slot.op.work,
                                .work_hash = slot.work_hash});
     if (slot.op.work.runs_on != RunsOn::kLinks) continue;
@@ -336,7 +336,7 @@ uint16_t Scheduler::TakeFromQueue(OpId op, OpState state, float solo_us) {
   const uint16_t mask = LanesBefore(slot);
   slot.state = state;
   slot.solo_us = solo_us;
-  shares_[queue.share].served_ns += static_cast<int64_t>(slot.solo_us * 1e3f);
+  CountService(queue, static_cast<int64_t>(slot.solo_us * 1e3f));
   queue.last_launched = op;
   queue.front = slot.next;
   TakeOff(slot.queue);

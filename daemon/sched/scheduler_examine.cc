@@ -49,7 +49,10 @@ void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
   const Queue& queue = queues_[id];
   // The previous op's part is not enqueued yet, so nothing can be ordered behind it.
   if (queue.last_launched != kNone && pool_[queue.last_launched].state == OpState::kOffered) return;
-  if (slot.state != OpState::kReady) slot.ready_at = now;
+  if (slot.state != OpState::kReady) {
+    slot.ready_at = now;
+    LimitCredit(queue);
+  }
   slot.state = OpState::kReady;
   if (slot.op.work.runs_on != policies::RunsOn::kLinks) {
     PutOn(ReadyList(queue.priority, slot.op.work), id);
