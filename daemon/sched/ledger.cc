@@ -7,8 +7,15 @@
 #include "kernels/op_table.h"
 
 namespace concert::daemon {
+namespace {
 
 using kernels::LaunchRequest;
+
+// Of a launch, as predicted: a hundredth of what peers wait for each other. When what takes longer
+// ends is too uncertain until it has.
+constexpr float kLongUs = 100'000;
+
+}  // namespace
 
 Ledger::Ledger(const policies::DeviceModel& device, OpPool& pool)
     : device_(device), pool_(pool), ranges_(policies::kMaxReady) {
@@ -25,6 +32,7 @@ void Ledger::Launch(LaunchRequest& launch, std::span<const OpId> ops, bool chain
   launch.plan = plans_.PlanNumber(id);
   const uint64_t lane_launch = ++lanes_[lane].launches;
   const uint32_t clock_launch = Occupy(launch, plan, now);
+  const bool is_far = launch.planned.predicted_us > kLongUs || StartsFar(launch);
   for (size_t i = 0; i < ops.size(); ++i) {
     OpSlot& slot = pool_[ops[i]];
     // Member by member: a Flight made elsewhere and copied here is read while it is written.
@@ -34,6 +42,7 @@ void Ledger::Launch(LaunchRequest& launch, std::span<const OpId> ops, bool chain
     flight.index_in_launch = static_cast<uint16_t>(i);
     flight.reserved_sms = 0;
     flight.waiting = OpSlot::Flight::kUnlisted;
+    flight.is_far = is_far;
     flight.clock_launch = clock_launch;
     flight.lane_launch = lane_launch;
     flight.launched_at = now;
@@ -104,6 +113,7 @@ void Ledger::Enqueue(OpId op, std::span<const kernels::ByteRange> written) {
   writes_.Add(written, flight.writes);
   LaneInfo& lane = lanes_[flight.lane];
   ++lane.in_flight;
+  lane.far += flight.is_far ? 1 : 0;
   lane.last_op = op;
 }
 
@@ -127,6 +137,15 @@ uint32_t Ledger::Occupy(const LaunchRequest& launch, OpenPlan& plan, Time now) {
   return clock.Launched(now, end, planned.count);
 }
 
+// Behind something that is far, on its lane or on one that it is ordered behind.
+bool Ledger::StartsFar(const LaunchRequest& launch) const {
+  const auto before = static_cast<uint16_t>(launch.order_mask | 1u << launch.planned.lane);
+  for (uint16_t mask = before; mask != 0; mask &= static_cast<uint16_t>(mask - 1)) {
+    if (lanes_[std::countr_zero(mask)].far > 0) return true;
+  }
+  return false;
+}
+
 void Ledger::Finish(OpId op, Time now) {
   LeaveLane(op, now);
   plans_.Finish(pool_[op], now);
@@ -142,6 +161,7 @@ void Ledger::LeaveLane(OpId op, Time now) {
   const OpSlot::Flight& flight = pool_[op].flight;
   LaneInfo& lane = lanes_[flight.lane];
   --lane.in_flight;
+  lane.far -= flight.is_far ? 1 : 0;
   lane.clock.Finished(flight.clock_launch, now);
   if (lane.last_op == op) lane.last_op = kNone;
   writes_.Remove(flight.writes);

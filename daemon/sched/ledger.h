@@ -78,6 +78,11 @@ class Ledger {
   Time EndOf(const OpSlot& slot, Time now) const {
     return lanes_[slot.flight.lane].clock.EndOf(slot.flight.clock_launch, now);
   }
+  // Whether the launched op ends so late, or so uncertainly, that nobody may hold SMs for what
+  // follows it.
+  bool IsFar(const OpSlot& slot, Time now) const {
+    return slot.flight.is_far || EndOf(slot, now) > now + kNearNs;
+  }
   // The first time behind `after` at which a lane's running launch is predicted to end; the end of
   // time if there is none.
   Time NextEnd(Time after) const;
@@ -96,8 +101,12 @@ class Ledger {
   kernels::Predecessor PredecessorOn(Lane lane, OpId op) const;
 
  private:
+  // Ten times what it takes to bring ranks together: who follows is there in time.
+  static constexpr Time kNearNs = 1'000'000;
+
   struct LaneInfo {
     uint32_t in_flight = 0;
+    uint32_t far = 0;  // of them
     LaneClock clock;
     OpId last_op = kNone;
     uint64_t launches = 0;
@@ -105,6 +114,7 @@ class Ledger {
 
   void Enqueue(OpId op, std::span<const kernels::ByteRange> written);
   uint32_t Occupy(const kernels::LaunchRequest& launch, OpenPlan& plan, Time now);
+  bool StartsFar(const kernels::LaunchRequest& launch) const;
   void LeaveLane(OpId op, Time now);
   void Unlist(OpId op);
 

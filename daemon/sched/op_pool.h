@@ -64,6 +64,7 @@ struct OpSlot {
     uint16_t index_in_launch = 0;
     uint16_t reserved_sms = 0;       // of a collective; while it is offered, as expected
     uint16_t waiting = kUnlisted;    // of an offered part: its place in Ledger::waiting
+    bool is_far = false;             // its end, or that of something before it (Ledger::IsFar)
     uint32_t clock_launch = 0;       // its launch in its lane's LaneClock
     uint64_t lane_launch = 0;        // which launch of its lane, counting from 1
     policies::Time launched_at = 0;  // or offered

@@ -292,8 +292,10 @@ void Scheduler::TimelineSeen(QueueId id, uint64_t value, Time now) {
     return;
   }
   SetActive(id, false);
-  // A failed op at the front completes when all before it have finished.
-  if (queue.front != kNone && !pool_[queue.front].may_launch) readiness_.Touch(id);
+  if (queue.front == kNone) return;
+  // A failed op at the front completes when all before it have finished, and a part that was held
+  // back is offered.
+  if (!pool_[queue.front].may_launch || queue.list == kHeldBack) readiness_.Touch(id);
 }
 
 // The op with this ticket, and so all before it, is launched or has ended.
@@ -385,6 +387,7 @@ void Scheduler::Step(Time now, Actions& actions) {
   for (const policies::Outcome& outcome : ledger_.plans().TakeOutcomes()) policy_->Learn(outcome);
   ReleaseFinished(actions);
   if (parts_stalled()) readiness_.Touch(lists_[kStalled].first);  // another GPU may have freed some
+  TouchHeldBack();
   examinations_left_ = PerTurn<int>(Work::kQueues);
   completions_left_ = PerTurn<int>(Work::kFailures);
   int wakes_left = Readiness::kWakesPerStep;

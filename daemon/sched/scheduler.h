@@ -171,6 +171,8 @@ class Scheduler {
   }
   // Parts whose user has offered as many as it may; tried again and again.
   bool parts_stalled() const { return lists_[kStalled].first != kNone; }
+  // Parts whose time has not come, which nothing rings for.
+  bool parts_held_back() const { return lists_[kHeldBack].first != kNone; }
   // Queues examined so far, for tests.
   uint64_t examined() const { return examined_; }
   // Queues and ops that decisions have looked at so far, for tests.
@@ -195,11 +197,13 @@ class Scheduler {
  private:
   // Lists of queues whose front is ready: by priority those of one step, as GEMMs and copies, then
   // by priority those of many, as programs, which are looked for alone where a class has no room;
-  // then collectives; and collectives that may be offered once their user's quota allows.
+  // then collectives; collectives that may be offered once their user's quota allows; and those
+  // that follow something whose end is far off.
   static constexpr uint8_t kReadyOfManySteps = policies::kPriorityCount;
   static constexpr uint8_t kReadyCollective = 2 * policies::kPriorityCount;
   static constexpr uint8_t kStalled = kReadyCollective + 1;
-  static constexpr uint8_t kListCount = kStalled + 1;
+  static constexpr uint8_t kHeldBack = kStalled + 1;
+  static constexpr uint8_t kListCount = kHeldBack + 1;
   static constexpr uint8_t kNoList = kListCount;
   // Queues of a list that a decision looks at: more than a snapshot holds, so that the least served
   // of many come first. Ranking them takes some 10 us.
@@ -275,6 +279,8 @@ class Scheduler {
   void ExamineTouched(Time now, Actions& actions);
   void CheckWaits(QueueId queue, OpSlot& slot, Time now);
   void MakeReady(QueueId queue, OpSlot& slot, Time now);
+  bool FollowsSomethingFar(const OpSlot& slot, Time now) const;
+  void TouchHeldBack();
   void FailUnreachable(OpSlot& slot);
   void FailTimedOut(OpSlot& slot);
   bool ChargePart(const Queue& queue, OpSlot& slot);
@@ -321,6 +327,23 @@ class Scheduler {
   void CountSession(const OpSlot& slot);
   bool IsChained(const policies::PlannedLaunch& launch) const;
   uint16_t LanesBefore(const OpSlot& slot) const;
+  // Calls visit(slot) for each launched op that is not seen to have ended and that `slot` depends
+  // on: its predecessor in the queue and its waits.
+  template <typename Visit>
+  void VisitUnfinishedBefore(const OpSlot& slot, Visit visit) const {
+    const Queue& queue = queues_[slot.queue];
+    if (queue.last_launched != kNone) visit(pool_[queue.last_launched]);
+    for (const OpSlot::LocalWait& wait : slot.local_waits) {
+      const Queue& other = queues_[wait.queue];
+      if (other.finished >= wait.value) continue;
+      // The awaited op stands for all before it: each was ordered behind the one before.
+      for (OpId op = other.head; op != other.front; op = pool_[op].next) {
+        if (pool_[op].op.ticket < wait.value) continue;
+        visit(pool_[op]);
+        break;
+      }
+    }
+  }
   kernels::Predecessor PredecessorOn(const OpSlot& slot, Lane lane) const;
   Lane LaneAfter(const Queue& queue) const;
 

@@ -368,19 +368,8 @@ kernels::Predecessor Scheduler::PredecessorOn(const OpSlot& slot, Lane lane) con
 // An op is unfinished until the dispatcher has seen its timeline.
 uint16_t Scheduler::LanesBefore(const OpSlot& slot) const {
   uint16_t mask = 0;
-  const Queue& queue = queues_[slot.queue];
-  if (queue.last_launched != kNone)
-    mask |= static_cast<uint16_t>(1u << pool_[queue.last_launched].flight.lane);
-  for (const OpSlot::LocalWait& wait : slot.local_waits) {
-    const Queue& other = queues_[wait.queue];
-    if (other.finished >= wait.value) continue;
-    // The awaited op stands for all before it: each was ordered behind the one before.
-    for (OpId op = other.head; op != other.front; op = pool_[op].next) {
-      if (pool_[op].op.ticket < wait.value) continue;
-      mask |= static_cast<uint16_t>(1u << pool_[op].flight.lane);
-      break;
-    }
-  }
+  VisitUnfinishedBefore(
+      slot, [&](const OpSlot& before) { mask |= static_cast<uint16_t>(1u << before.flight.lane); });
   return mask;
 }
 

@@ -10,6 +10,9 @@ namespace {
 // Failed ops of one queue that complete before the next queue's turn.
 constexpr int kCompletionsPerVisit = 16;
 
+// Parts of which it is asked in a step whether what they follow is near its end.
+constexpr int kHeldBackPerStep = 4;
+
 uint32_t SessionOf(uint64_t timeline) { return static_cast<uint32_t>(timeline >> 32); }
 uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
 
@@ -28,7 +31,7 @@ void Scheduler::Examine(QueueId id, Time now, Actions& actions) {
   for (int completions = 0; queue.front != kNone; ++completions) {
     OpSlot& slot = pool_[queue.front];
     if (slot.state == OpState::kOffered) return;  // FailAll: the rendezvous gives it back
-    if (slot.state == OpState::kReady && queue.list != kStalled) return;
+    if (slot.state == OpState::kReady && queue.list < kStalled) return;
     const bool waits = !slot.local_waits.empty() || slot.watched_waits != 0;
     if (slot.may_launch && (waits || readiness_.blocked(id))) CheckWaits(id, slot, now);
     if (slot.may_launch) {
@@ -56,8 +59,26 @@ void Scheduler::MakeReady(QueueId id, OpSlot& slot, Time now) {
   slot.state = OpState::kReady;
   if (slot.op.work.runs_on != policies::RunsOn::kLinks) {
     PutOn(ReadyList(queue.priority, slot.op.work), id);
+  } else if (FollowsSomethingFar(slot, now)) {
+    PutOn(kHeldBack, id);
   } else {
     PutOn(ChargePart(queue, slot) ? kReadyCollective : kStalled, id);
+  }
+}
+
+// Kernels of the other ranks would hold SMs until what this rank is behind has ended; after 10 s
+// they give up, which costs everybody their GPU's context (kernels/comm/peer_block.cuh).
+bool Scheduler::FollowsSomethingFar(const OpSlot& slot, Time now) const {
+  bool far = false;
+  VisitUnfinishedBefore(slot, [&](const OpSlot& before) { far |= ledger_.IsFar(before, now); });
+  return far;
+}
+
+// Those that wait for queues of others, or until an end is near, a few each time.
+void Scheduler::TouchHeldBack() {
+  QueueId id = lists_[kHeldBack].first;
+  for (int i = 0; i < kHeldBackPerStep && id != kNone; ++i, id = queues_[id].next) {
+    readiness_.Touch(id);
   }
 }
 
@@ -156,7 +177,7 @@ void Scheduler::PutOn(uint8_t to, QueueId id) {
   queue.next = kNone;
   (list.last == kNone ? list.first : queues_[list.last].next) = id;
   list.last = id;
-  if (to != kStalled) ++ready_count_;
+  if (to < kStalled) ++ready_count_;
 }
 
 void Scheduler::TakeOff(QueueId id) {
@@ -165,7 +186,7 @@ void Scheduler::TakeOff(QueueId id) {
   List& list = lists_[queue.list];
   (queue.previous == kNone ? list.first : queues_[queue.previous].next) = queue.next;
   (queue.next == kNone ? list.last : queues_[queue.next].previous) = queue.previous;
-  if (queue.list != kStalled) --ready_count_;
+  if (queue.list < kStalled) --ready_count_;
   queue.list = kNoList;
 }
 

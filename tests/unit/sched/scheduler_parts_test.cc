@@ -9,6 +9,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
   const QueueId queue = AddQueue();
@@ -21,6 +22,94 @@ TEST_F(SchedulerTest, FollowersOfAnOfferedPartWaitForItsLaunchOnly) {
   Step();
   EXPECT_THAT(launched_, ElementsAre(after));
   EXPECT_EQ(order_mask_[after], 1u << policies::kCollectiveLane);
+}
+
+class PartBehindTest : public SchedulerTest {
+ protected:
+  // Launches all that is ready and is predicted to take `us_`.
+  class Takes : public EachAlone {
+   public:
+    explicit Takes(const float& us) : us_(us) {}
+    void Decide(const Snapshot& snapshot, Plan& plan) override {
+      EachAlone::Decide(snapshot, plan);
+      plan.launches[0].predicted_us = plan.predicted_us = us_;
+    }
+
+   private:
+    const float& us_;
+  };
+  PartBehindTest() {
+    std::unique_ptr<policies::Policy> policy = std::make_unique<Takes>(us_);
+    scheduler_.SetPolicy(policy);
+  }
+  OpId SubmitPart(QueueId queue, std::vector<OpSlot::LocalWait> waits = {}) {
+    return Submit(queue, std::move(waits), RunsOn::kLinks);
+  }
+
+  float us_ = 10;
+};
+
+TEST_F(PartBehindTest, IsOfferedAtOnceIfThatEndsSoon) {
+  const QueueId queue = AddQueue();
+  us_ = 900;
+  Submit(queue);
+  const OpId part = SubmitPart(queue);
+  Step();
+  Step();
+  EXPECT_THAT(offered_, ElementsAre(part));
+}
+
+TEST_F(PartBehindTest, IsOfferedWhenALongOpIsAboutToEnd) {
+  const QueueId queue = AddQueue(), other = AddQueue();
+  us_ = 50'000;
+  Submit(queue);
+  const OpId part = SubmitPart(queue), waits = SubmitPart(other, {{queue, 1}});
+  Step();
+  Step();
+  EXPECT_THAT(offered_, IsEmpty());
+  EXPECT_TRUE(scheduler_.parts_held_back());
+  now_ += 48'000'000;
+  Step();
+  EXPECT_THAT(offered_, IsEmpty());
+  now_ += 1'500'000;
+  Step();
+  EXPECT_THAT(offered_, UnorderedElementsAre(part, waits));
+  EXPECT_FALSE(scheduler_.parts_held_back());
+}
+
+// Predictions of it may be off by seconds, which is how long peers would spin.
+TEST_F(PartBehindTest, IsOfferedWhenAVeryLongOpHasEnded) {
+  const QueueId queue = AddQueue(), other = AddQueue();
+  us_ = 1'000'000;
+  Submit(queue);
+  Step();
+  us_ = 10;
+  Submit(other, {{queue, 1}});  // a short one in between
+  const OpId part = SubmitPart(other);
+  now_ += 5'000'000'000;
+  for (int i = 0; i < 10; ++i) Step();
+  EXPECT_EQ(launched_.size(), 2u);
+  EXPECT_THAT(offered_, IsEmpty());
+  Finish(queue, 1);
+  Finish(other, 1);
+  Step();
+  EXPECT_THAT(offered_, ElementsAre(part));
+}
+
+TEST_F(PartBehindTest, FailsInItsTurnWhileItIsHeldBack) {
+  const QueueId queue = AddQueue();
+  us_ = 1'000'000;
+  Submit(queue);
+  const OpId part = SubmitPart(queue);
+  Step();
+  Step();
+  scheduler_.RemoveQueue(queue, true);
+  Step();
+  EXPECT_FALSE(scheduler_.parts_held_back());
+  Finish(queue, 1);
+  Step();
+  EXPECT_THAT(completed_, ElementsAre(part));
+  EXPECT_TRUE(scheduler_.QueueEnded(queue));
 }
 
 TEST_F(SchedulerTest, AnOfferedPartDoesNotUseUpTheDepth) {
