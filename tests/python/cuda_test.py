@@ -254,6 +254,21 @@ def test_linear_keeps_the_order_of_its_stream(session):
     torch.testing.assert_close(y.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_linear_on_a_device_that_is_not_current(session):
+    """Its default stream, which has the number of the current device's."""
+    if torch.cuda.device_count() < 2 or len(session.gpus) < 2:
+        pytest.skip("needs two GPUs")
+    concert.torch.use(session)
+    x, w = randn(16, 64).to("cuda:1"), (randn(64, 64, seed=2) / 8).to("cuda:1")
+    y, wanted = x, x.double()
+    for _ in range(10):
+        y = torch.ops.concert.linear(y, w).tanh()
+        wanted = (wanted @ w.double().t()).tanh()
+    assert torch.cuda.current_device() == 0
+    torch.cuda.synchronize(1)
+    torch.testing.assert_close(y.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_failure_that_the_stream_did_not_learn_is_raised_later(session):
     concert.torch.use(session)
     x, w = randn(4, 64), randn(32, 64)

@@ -3,6 +3,7 @@
 `tests/run --torch` brings PyTorch; on a GPU `tests/gpu/run --steps python` runs it.
 """
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -405,6 +407,25 @@ def test_on_cuda_the_stream_is_waited_for_and_waits(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(concert.FailedPrecondition, match="a CUDA graph cannot hold concert"):
         lane._run_on_stream(x, w, None, out, prepared)
+
+
+@pytest.mark.sim_only  # stands in for a second GPU
+def test_on_cuda_the_tensors_device_is_current_meanwhile(monkeypatch):
+    @contextlib.contextmanager
+    def make_current(device):
+        done.append(device)
+        yield
+        done.append("as it was")
+
+    x, w, _ = operands(4, 64)
+    check(x, w)
+    done, lane, empty = [], _context.context().lanes[-1], torch.empty
+    monkeypatch.setattr(lane, "device", types.SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(torch.cuda, "device", make_current)
+    monkeypatch.setattr(lane, "_run_on_stream", lambda *_: done.append("run"))
+    monkeypatch.setattr(torch, "empty", lambda shape, dtype, device: empty(shape, dtype=dtype))
+    lane.run(x, w, None, lane.prepare(x, w, None))
+    assert done == [lane.device, "run", "as it was"]
 
 
 # ---- programs

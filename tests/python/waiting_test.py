@@ -1,6 +1,8 @@
 """`await ticket`, and CUDA streams as far as they go without CUDA."""
 
 import asyncio
+import ctypes
+import subprocess
 import threading
 import types
 
@@ -182,6 +184,61 @@ def test_a_queue_waits_for_the_streams_it_is_after(monkeypatch, session, queue):
     streams.run(100)
     third.wait()
     queue.copy(x, y).wait()
+
+
+@pytest.fixture
+def contexts(monkeypatch, tmp_path):
+    """A libcuda with contexts: set(number) makes one current on all threads, 0 none."""
+    source = tmp_path / "cuda.c"
+    source.write_text("""
+        unsigned long long current;
+        int cuCtxGetCurrent(unsigned long long* context) { *context = current; return 0; }
+    """)
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
+    cuda = ctypes.CDLL(str(tmp_path / "libcuda.so.1"))
+    _cuda._context_getter.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(_cuda.ctypes, "CDLL", lambda name: cuda)
+        assert _cuda._context_getter()
+    current = ctypes.c_ulonglong.in_dll(cuda, "current")
+    yield lambda number: setattr(current, "value", number)
+    _cuda._context_getter.cache_clear()
+
+
+def signal_in_a_thread(session, stream):
+    told = []
+    thread = threading.Thread(target=lambda: told.append(session._signal_on(stream)))
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_each_device_has_default_streams_of_its_own(monkeypatch, session, queue, contexts, stream):
+    streams = Streams(monkeypatch)
+    contexts(0x1000)
+    one = session._signal_on(stream)
+    contexts(0x2000)
+    other = session._signal_on(stream)
+    assert other.timeline != one.timeline
+    contexts(0x1000)
+    again = session._signal_on(stream)
+    assert (again.timeline, again.value) == (one.timeline, one.value + 1)
+    streams.run(stream)
+
+
+def test_threads_share_streams_but_the_one_that_each_has(monkeypatch, session, queue, contexts):
+    streams = Streams(monkeypatch)
+    contexts(0x1000)
+    mine = {stream: session._signal_on(stream).timeline for stream in (0, 1, 2, 100)}
+    # One after the other, so that they may have the same number.
+    theirs = [{stream: signal_in_a_thread(session, stream).timeline for stream in mine}
+              for _ in range(2)]
+    for stream in (0, 1, 100):
+        assert {mine[stream]} == {one[stream] for one in theirs}
+    assert len({mine[2], *(one[2] for one in theirs)}) == 3
+    for stream in mine:
+        streams.run(stream)
 
 
 def test_streams_without_end_take_timelines_of_idle_ones(monkeypatch, session, queue):

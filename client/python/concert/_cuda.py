@@ -1,4 +1,5 @@
-"""The little that this package asks of CUDA: which ordinal of this process is which GPU.
+"""The little that this package asks of CUDA: which ordinal of this process is which GPU, and which
+stream is which.
 
 The daemon numbers GPUs by itself, and CUDA_VISIBLE_DEVICES may hide or permute them here, so the
 UUID decides.
@@ -7,8 +8,9 @@ UUID decides.
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import lru_cache
-from typing import Any
+from typing import Any, Hashable
 
 from ._errors import FailedPrecondition, InvalidArgument
 
@@ -80,3 +82,40 @@ def stream_handle(stream: Any) -> int:
             return value
     raise InvalidArgument(f"a {type(stream).__name__} is no CUDA stream; give a stream of PyTorch, "
                           "CuPy or Numba, or its address as a number")
+
+
+class _Thread(threading.local):
+    """A key for each thread. Their numbers are given out again."""
+
+    def __init__(self) -> None:
+        self.key = object()
+
+
+_thread = _Thread()
+
+
+def stream_key(handle: int) -> Hashable:
+    """What tells a stream from all others of this process.
+
+    Its handle, but for default streams: 0 and 1 are the current context's, 2 is this thread's there.
+    """
+    if handle > 2:
+        return handle
+    return handle, _current_context(), _thread.key if handle == 2 else None
+
+
+def _current_context() -> int:
+    """This thread's CUcontext. 0: it has none, which the library says when it uses the stream."""
+    get = _context_getter()
+    context = ctypes.c_void_p()
+    if get is None or get(ctypes.byref(context)):
+        return 0
+    return context.value or 0
+
+
+@lru_cache(maxsize=1)
+def _context_getter() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent
+    except OSError:
+        return None

@@ -9,12 +9,12 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any, Hashable, Iterator, Sequence
 
 from . import _abi, _dlpack
 from ._abi import Backend, Dtype, Fallback, Memory, Priority
 from ._arguments import kind_of
-from ._cuda import ordinal_of_pointer, stream_handle, uuid_of
+from ._cuda import ordinal_of_pointer, stream_handle, stream_key, uuid_of
 from ._dtypes import DtypeLike, SIZES, dtype_of, host_array, numpy
 from ._errors import FailedPrecondition, InvalidArgument
 from ._handles import Handle, Owner
@@ -88,8 +88,8 @@ class Session(Owner):
         self.backend = self.gpus[0].backend if self.gpus else Backend.SIM
         self._lock = threading.Lock()
         self._waiters: dict[int, Waiter] = {}
-        # By the stream's address: its timeline and the last value that it was told to signal.
-        self._streams: dict[int, tuple[UserTimeline, int]] = {}
+        # Of each stream: its timeline and the last value that it was told to signal.
+        self._streams: dict[Hashable, tuple[UserTimeline, int]] = {}
 
     def __repr__(self) -> str:
         return f"Session(id={self.id}, gpus={len(self.gpus)}{', closed' if self.closed else ''})"
@@ -236,23 +236,24 @@ class Session(Owner):
         _STREAMS, one takes over the timeline of one whose last signal has come.
         """
         handle = stream_handle(stream)
+        key = stream_key(handle)
         with self._lock:
-            if handle in self._streams:
-                timeline, value = self._streams.pop(handle)
+            if key in self._streams:
+                timeline, value = self._streams.pop(key)
             else:
                 timeline, value = self._idle_stream() or (self.user_timeline(), 0)
             try:
                 timeline.signal(value + 1, handle)
                 value += 1
             finally:
-                self._streams[handle] = (timeline, value)  # the last: it was used last
+                self._streams[key] = (timeline, value)  # the last: it was used last
             return timeline.at(value)
 
     def _idle_stream(self) -> tuple[UserTimeline, int] | None:
         """Takes the timeline of the stream that is idle and was used longest ago."""
         if len(self._streams) < _STREAMS:
             return None
-        idle = next((handle for handle, (timeline, value) in self._streams.items()
+        idle = next((key for key, (timeline, value) in self._streams.items()
                      if timeline.at(value).done()), None)
         return None if idle is None else self._streams.pop(idle)
 

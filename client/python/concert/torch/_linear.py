@@ -63,7 +63,9 @@ class Lane:
             prepared: Prepared) -> torch.Tensor:
         out = torch.empty(prepared.shape, dtype=prepared.dtype, device=self.device)
         if self.device.type == "cuda":
-            self._run_on_stream(x, w, bias, out, prepared)
+            # A default stream is a number, which means that of the device that is current.
+            with torch.cuda.device(self.device):
+                self._run_on_stream(x, w, bias, out, prepared)
             return out
         ticket = self.submit(x, w, bias, out, prepared)
         if ticket is None:
@@ -99,7 +101,8 @@ class Lane:
 
     def _run_on_stream(self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None,
                        out: torch.Tensor, prepared: Prepared) -> None:
-        """After what is on the current stream, and before what comes next there."""
+        """After what is on the current stream of the GPU, which is current, and before what comes
+        next there."""
         if torch.cuda.is_current_stream_capturing():
             raise FailedPrecondition("the current stream is being captured, and a CUDA graph "
                                      "cannot hold concert::linear; call it outside of the graph")
