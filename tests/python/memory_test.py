@@ -96,11 +96,12 @@ def test_a_buffer_with_views_is_not_sealed(session):
     tensor.buffer.seal()
 
 
-def test_a_buffers_memory_is_returned_with_its_last_view(session):
-    def mappings():
-        with open("/proc/self/maps") as file:
-            return sum("memfd" in line for line in file)
+def mappings():
+    with open("/proc/self/maps") as file:
+        return sum("memfd" in line for line in file)
 
+
+def test_a_buffers_memory_is_returned_with_its_last_view(session):
     gc.collect()
     before = mappings()
     tensor = session.zeros((1024,), "fp32")
@@ -180,7 +181,43 @@ def test_a_capsule_that_nobody_takes_is_freed(session):
     capsule = session.zeros((2,), "bf16").__dlpack__()
     assert len(_dlpack._exported) == 1
     del capsule
+    session.zeros((2,), "bf16").buffer.close()
     assert not _dlpack._exported
+
+
+def test_a_consumer_that_refuses_tells_why_and_keeps_nothing(session):
+    before = mappings()
+    tensors = [session.zeros((4,), "bf16") for _ in range(2)]  # which numpy does not know
+    for tensor in tensors:
+        with pytest.raises((BufferError, RuntimeError), match="nsupported dtype"):
+            np.from_dlpack(tensor)
+    tensors[0].buffer.seal()
+    tensors[1].buffer.close()
+    assert not _dlpack._exported and not _dlpack._offered
+    assert mappings() == before
+
+
+class Offer:
+    """A tensor whose capsule was made before."""
+
+    def __init__(self, capsules):
+        self.capsules = capsules
+
+    def __dlpack__(self, **_):
+        return self.capsules.pop()
+
+
+def test_a_capsule_that_somebody_has_is_not_swept(session):
+    tensor, other = session.array(np.arange(4, dtype=np.float32)), session.zeros((4,), "fp32")
+    offered = [tensor.__dlpack__()]
+    taken = np.from_dlpack(tensor)
+    other.buffer.close()
+    with pytest.raises(concert.FailedPrecondition, match="let go of them first"):
+        tensor.buffer.seal()
+    assert len(_dlpack._exported) == 2 and list(_dlpack._offered.values())[0][0] is offered[0]
+    np.testing.assert_array_equal(np.from_dlpack(Offer(offered)), taken)
+    del taken
+    tensor.buffer.seal()
 
 
 def test_dlpack_makes_no_copies(session):
@@ -207,9 +244,7 @@ class OnCuda:
         managed = _dlpack._DLManagedTensor()
         managed.tensor = _dlpack._DLTensor(ctypes.addressof(self.elements), *self.device,
                                            len(self.shape), *self.kind, 1, shape, None, 8)
-        address = ctypes.addressof(managed)
-        _dlpack._exported[address] = (managed, shape)
-        return _dlpack._new(address, b"dltensor", ctypes.cast(_dlpack._destructor, ctypes.c_void_p))
+        return _dlpack._offer(managed, shape)
 
 
 def test_what_is_read_of_a_dlpack_tensor():
@@ -220,6 +255,7 @@ def test_what_is_read_of_a_dlpack_tensor():
     assert (found.shape, found.strides, found.dtype, found.ordinal) == ((2, 3), None, Dtype.FP32, 1)
     assert found.owner[0] is array and _dlpack._exported
     del found
+    _dlpack.sweep()
     assert not _dlpack._exported
 
 

@@ -7,6 +7,7 @@ Ticket.wait(stream) and Queue.after(stream) are for.
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,23 +59,38 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 
 # What exported tensors need, by the address of their struct, until their consumers are done.
 _exported: dict[int, Any] = {}
+# Capsules, each with its struct, by the struct's address, that nobody was seen to take so far.
+_offered: dict[int, tuple[Any, _DLManagedTensor]] = {}
 
 
 def _delete(address: int) -> None:
     _exported.pop(address, None)
+    _offered.pop(address, None)
 
 
-def _destroy(capsule: int) -> None:
-    # Renamed once somebody has taken it, who then calls the deleter.
-    if _is_valid(capsule, _NAME):
-        _delete(_pointer_of(capsule, _NAME))
-
-
-# Consumers may call these as long as the process lives, hence never freed.
+# Consumers may call it as long as the process lives, hence never freed.
 _deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
-_destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_destroy)
-for _callback in (_deleter, _destructor):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_deleter))
+
+
+def _references(offer: tuple[Any, Any]) -> int:
+    return sys.getrefcount(offer[0])
+
+
+_OURS_ONLY = _references((object(), None))
+
+
+def sweep() -> None:
+    """Lets go of tensors whose consumers refused them: nobody else holds their capsules any more.
+
+    A destructor of the capsule would do that at once, but it would be Python, and run while the
+    consumer's exception is on its way: that one would be lost.
+    """
+    for address, offer in list(_offered.items()):  # which keeps the addresses from being reused
+        if not _is_valid(id(offer[0]), _NAME):
+            _offered.pop(address, None)  # renamed: it was taken, and the deleter will be called
+        elif _references(offer) == _OURS_ONLY:
+            _delete(address)
 
 
 def device_of(tensor: Tensor) -> tuple[int, int]:
@@ -100,10 +116,17 @@ def export(tensor: Tensor, dl_device: Any, copy: bool | None) -> Any:
     managed.tensor = _DLTensor(tensor.buffer.address + tensor.offset, *device, rank, code, bits, 1,
                                shape, strides, 0)
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
-    address = ctypes.addressof(managed)
     # The view keeps the memory mapped, also when the buffer is closed meanwhile.
-    _exported[address] = (managed, shape, strides, view)
-    return _new(address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    return _offer(managed, shape, strides, view)
+
+
+def _offer(managed: _DLManagedTensor, *needed: Any) -> Any:
+    """A capsule for a consumer; keeps what it needs."""
+    address = ctypes.addressof(managed)
+    capsule = _new(address, _NAME, None)
+    _exported[address] = (managed, *needed)
+    _offered[address] = (capsule, managed)
+    return capsule
 
 
 def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:

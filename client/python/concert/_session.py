@@ -94,6 +94,10 @@ class Session(Owner):
     def __repr__(self) -> str:
         return f"Session(id={self.id}, gpus={len(self.gpus)}{', closed' if self.closed else ''})"
 
+    def close(self) -> None:
+        super().close()
+        _dlpack.sweep()
+
     def queue(self, gpu: int = 0, priority: Priority = Priority.NORMAL) -> Queue:
         """A new queue. While a higher priority is active, lower ones leave it SMs."""
         priority = kind_of("priority", priority, Priority)

@@ -88,6 +88,10 @@ class Buffer(Owner):
             call("concert_buffer_read", handle, offset, ctypes.cast(into, ctypes.c_void_p), count)
         return data
 
+    def close(self) -> None:
+        super().close()
+        _dlpack.sweep()
+
     def seal(self) -> None:
         """For weights, once they are written: its bytes never change again, and the daemon keeps
         equal ones of a user on a GPU in memory once, whichever session sealed them.
@@ -99,6 +103,7 @@ class Buffer(Owner):
         its memory (numpy(), DLPack). ResourceExhausted: there is no room for the copy.
         Unimplemented: an older daemon, or a local session.
         """
+        _dlpack.sweep()
         if self._shown is not None and self._shown() is not None:
             raise FailedPrecondition("there are arrays of the buffer's memory, which sealing takes "
                                      "away; let go of them first")
@@ -107,6 +112,7 @@ class Buffer(Owner):
         self._owner = None
 
     def _view(self) -> _View:
+        _dlpack.sweep()
         view = None if self._shown is None else self._shown()
         if view is None:
             view = _View(self._handle.check())
