@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -160,6 +161,73 @@ def test_memory_of_the_client(session, queue):
         session.import_memory(concert.Memory.CUDA_IPC, 16, ipc_handle=b"abc")
     with pytest.raises(concert.FailedPrecondition, match="the daemon runs on simulated GPUs"):
         session.import_memory(concert.Memory.CUDA_POINTER, 16, pointer=1 << 20)
+
+
+class MemoryOfOurs:
+    """Registers a memfd, and is its owner."""
+
+    def __init__(self, values):
+        self.fd = os.memfd_create("client", os.MFD_ALLOW_SEALING)
+        os.write(self.fd, values.tobytes())
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.bytes = values.nbytes
+
+    def buffer(self, session):
+        return session.import_memory(concert.Memory.MEMFD, self.bytes, fd=self.fd, owner=self)
+
+    def __del__(self):
+        os.close(self.fd)
+
+
+def test_an_op_keeps_the_owner_of_its_memory(session, queue):
+    values, y = np.arange(4, dtype=np.float32), session.zeros((4,), "fp32")
+    ours = MemoryOfOurs(values)
+    alive = weakref.ref(ours)
+    op = concert.Copy(ours.buffer(session).tensor((4,), "fp32"), y)
+    del ours
+    gc.collect()
+    assert alive() is not None
+    queue.submit(op).wait()
+    np.testing.assert_array_equal(y.read(), values)
+    del op
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_owner_of_sealed_memory_is_let_go(session, queue):
+    values, y = np.arange(4, dtype=np.float32), session.zeros((4,), "fp32")
+    ours = MemoryOfOurs(values)
+    alive, buffer = weakref.ref(ours), ours.buffer(session)
+    op = concert.Copy(buffer.tensor((4,), "fp32"), y)
+    del ours
+    buffer.seal()
+    assert alive() is None
+    queue.submit(op).wait()  # from the daemon's memory
+    np.testing.assert_array_equal(y.read(), values)
+
+
+def test_a_program_keeps_the_owners_of_its_memory(session, queue):
+    values = [np.eye(4, dtype=np.float32) * factor for factor in (1, 2, 3)]
+    ours = [MemoryOfOurs(one) for one in values]
+    alive = [weakref.ref(one) for one in ours]
+    program = session.program()
+    x, y = program.binding((4, 4), "fp32"), program.binding((4, 4), "fp32")
+    between = [program.arena((4, 4), "fp32") for _ in range(2)]
+    for i, one in enumerate(ours):
+        program.queue.gemm([x, *between][i], one.buffer(session).tensor((4, 4), "fp32"),
+                           [*between, y][i])
+    program.end()
+    del ours, one
+    given, result = session.array(values[0]), session.zeros((4, 4), "fp32")
+    run = concert.Run(program, given, result)
+    del program, x, y, between
+    gc.collect()
+    assert all(one() is not None for one in alive)
+    queue.submit(run).wait()
+    np.testing.assert_array_equal(result.read(), 6 * values[0])
+    del run
+    gc.collect()
+    assert all(one() is None for one in alive)
 
 
 def test_dlpack_to_numpy(session):

@@ -24,6 +24,7 @@ class Handle(ctypes.c_void_p):
         self.what = what
         self.home = home  # of which session it is, without keeping that alive
         self.gone = gone
+        self.owner: Any = None  # who is kept alive with it, as the owner of a client's memory
         self._free = free
         self._pointer = value
         _alive.add(self)
@@ -84,8 +85,9 @@ class Owner:
         """Lets go of the handle; once is enough. Ops already submitted still run."""
         handle = self._handle
         handle.close()
-        # Drops the reference that keeps the C handle alive.
+        # Drops the reference that keeps the C handle alive. Ops that run may still use the memory.
         self._handle = Handle(None, handle.what, handle._free, handle.gone, handle.home)
+        self._handle.owner = handle.owner
 
     @property
     def closed(self) -> bool:

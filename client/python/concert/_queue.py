@@ -309,3 +309,22 @@ class Queue(Owner):
     def barrier(self, communicator: Communicator, *, waits: Iterable[Wait] = ()) -> Ticket:
         """Reached when every rank's is."""
         return self.submit(Collective(CollectiveKind.BARRIER, communicator), waits)
+
+
+class ProgramQueue(Queue):
+    """A program's. Puts handles of imported memory into `kept`, which lives as long as the program:
+    their owners are needed by runs, when the ops are gone."""
+
+    def __init__(self, session: Session, handle: Handle, gpu: int, kept: set[Handle]) -> None:
+        super().__init__(session, handle, gpu, Priority.NORMAL)
+        self._kept = kept
+
+    def submit(self, op: Op, waits: Iterable[Wait] = (), deadline_ns: int = 0) -> Ticket:
+        ticket = super().submit(op, waits, deadline_ns)
+        self._kept.update(handle for handle in op._handles if handle.owner is not None)
+        return ticket
+
+    def gemm(self, a: Tensor, w: Tensor, d: Tensor, *, waits: Iterable[Wait] = (),
+             deadline_ns: int = 0, **options: Any) -> Ticket:
+        """Submits a Gemm; Queue's makes none where it had the shapes before."""
+        return self.submit(Gemm(a, w, d, **options), waits, deadline_ns)

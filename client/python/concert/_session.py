@@ -21,7 +21,7 @@ from ._handles import Handle, Owner
 from ._library import call, library
 from ._ops import Communicator
 from ._program import Program
-from ._queue import Queue
+from ._queue import ProgramQueue, Queue
 from ._tensor import Buffer, Tensor, _sizes, _unsigned
 from ._ticket import Ticket
 from ._waiter import Waiter
@@ -132,7 +132,7 @@ class Session(Owner):
         """Registers the memory of a CUDA tensor of another library; nothing is copied.
 
         Through DLPack or __cuda_array_interface__. Only ops on queues of its GPU use it; the array
-        is kept alive as long as the buffer. Before ops read it: Queue.after(stream).
+        is kept alive as import_memory's owner. Before ops read it: Queue.after(stream).
         """
         found = _dlpack.describe(array)
         if self.backend != Backend.CUDA:
@@ -156,8 +156,9 @@ class Session(Owner):
                       ipc_handle: bytes = b"", owner: Any = None) -> Buffer:
         """Registers the client's own memory; see concert_import for what each kind needs.
 
-        It must outlive the buffer and the ops that use it; `owner` is kept alive with the buffer.
-        An fd stays the caller's.
+        It must outlive the buffer and the ops that use it. `owner` is kept alive with the buffer,
+        ops made of it and programs that use it, but not for what runs when they are gone. An fd
+        stays the caller's.
         """
         if len(ipc_handle) not in (0, 64):
             raise InvalidArgument(f"ipc_handle has {len(ipc_handle)} bytes; it must have 64")
@@ -169,7 +170,8 @@ class Session(Owner):
         options.ipc_handle[:len(ipc_handle)] = ipc_handle
         handle = self._make("buffer", "concert_buffer_import", "concert_buffer_free",
                             ctypes.byref(options))
-        return Buffer(self, handle, bytes, gpu, owner)
+        handle.owner = owner
+        return Buffer(self, handle, bytes, gpu)
 
     def join(self, name: str, rank: int, ranks: int, gpu: int = 0) -> Communicator:
         """Joins a communicator: ranks of one user meet under its name. Returns at once."""
@@ -209,7 +211,9 @@ class Session(Owner):
         handle = Handle(made.value, "program", library().concert_program_free, home=self._home)
         queue_handle = Handle(queue.value, "queue", library().concert_queue_destroy,
                               home=self._home)
-        return Program(self, handle, Queue(self, queue_handle, gpu, Priority.NORMAL))
+        kept: set[Handle] = set()
+        handle.owner = kept
+        return Program(self, handle, ProgramQueue(self, queue_handle, gpu, kept))
 
     def _make(self, what: str, function: str, free: str, *arguments: Any) -> Handle:
         made = ctypes.c_void_p()

@@ -31,16 +31,15 @@ class Buffer(Owner):
     """A registered range of memory, made by Session.allocate or imported.
 
     Unregistered when it is closed and no view of it is left; ops already submitted may still use
-    it. Imported memory stays its owner's, who is kept alive as long as the buffer.
+    it. Imported memory stays its owner's, who is kept alive as long as the buffer, ops made of it
+    and programs that use it.
     """
 
-    def __init__(self, session: Session, handle: Handle, bytes: int, gpu: int,
-                 owner: Any = None) -> None:
+    def __init__(self, session: Session, handle: Handle, bytes: int, gpu: int) -> None:
         self.session = session
         self.bytes = bytes
         self.gpu = gpu
         self._handle = handle
-        self._owner = owner
         self._address = 0
         self._shown: weakref.ref[_View] | None = None
 
@@ -109,7 +108,7 @@ class Buffer(Owner):
                                      "away; let go of them first")
         call("concert_buffer_seal", self._handle.check())
         self._address = 0
-        self._owner = None
+        self._handle.owner = None
 
     def _view(self) -> _View:
         _dlpack.sweep()
