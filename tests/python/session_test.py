@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -306,6 +307,22 @@ def test_closed_things_say_so(daemon):
     for use in (ticket.wait, ticket.poll, session.queue, lambda: session.batch().__enter__()):
         with pytest.raises(concert.Unavailable, match="the session is closed; open a new one"):
             use()
+
+
+def test_an_exception_keeps_no_closed_session_open(daemon):
+    session = concert.connect(daemon.socket)
+    x = session.zeros((4,), "fp32")
+    handle, caught = weakref.ref(session._handle), []
+    for use in (lambda: session.allocate(2**50), lambda: session.queue(gpu=99),
+                lambda: session.join("", 0, 1), lambda: session.program(gpu=99),
+                lambda: session.batch(99).__enter__(), lambda: x.buffer.read(0, 17),
+                lambda: session.ticket(1, 1).poll(), lambda: session.ticket(1, 1).wait(),
+                lambda: session.ticket(1, 1).wait(1)):
+        with pytest.raises(concert.Error) as error:
+            use()
+        caught.append(error.value)
+    session.close()
+    assert handle() is None and all(error.__traceback__ for error in caught)
 
 
 def test_closing_a_session_ends_waits_of_other_threads(daemon):

@@ -88,4 +88,5 @@ def call(name: str, *arguments: Any) -> None:
     """Calls a function that fills in a concert_error, for what is not called often."""
     code = getattr(library(), name)(*arguments, per_thread.reference)
     if code:
+        del arguments  # the traceback would keep their handles, and with one a closed session open
         raise last_error(code)
