@@ -276,3 +276,34 @@ def test_after_counts_as_waits(monkeypatch, session, queue):
         queue.copy(x, y, waits=[gate] * 4)
     streams.run(100)
     queue.copy(x, y, waits=[gate] * 3).wait()
+
+
+def test_refused_ops_leave_one_wait_for_a_stream(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    for _ in range(5):
+        queue.after(100)
+        with pytest.raises(concert.InvalidArgument):
+            queue.copy(x, y, deadline_ns=-1)
+    ticket = queue.copy(x, y)
+    for _, timeline, value in streams.pending[:-1]:
+        assert streams.real(timeline, value, None) == 0
+    assert not ticket.done()  # it waits for the last of them
+    streams.run(100)
+    ticket.wait()
+
+
+def test_streams_that_have_come_are_no_waits(monkeypatch, session, queue):
+    streams = Streams(monkeypatch)
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    for stream in range(100, 106):
+        queue.after(stream)
+    with pytest.raises(concert.InvalidArgument, match="6 tickets, 6 of them from after"):
+        queue.copy(x, y)
+    for stream in (100, 102):
+        streams.run(stream)
+    ticket = queue.copy(x, y)
+    assert not ticket.done()
+    for stream in (101, 103, 104, 105):
+        streams.run(stream)
+    ticket.wait()

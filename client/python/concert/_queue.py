@@ -108,6 +108,9 @@ class Queue(Owner):
         return Ticket(self.session, self._timeline, self._ticket.value)
 
     def _set_options(self, waits: Iterable[Wait], deadline_ns: int) -> Any:
+        waits = tuple(waits)
+        if self._after and len(self._after) + len(waits) > _abi.WAITS_MAX:
+            self._after = [ticket for ticket in self._after if not ticket.done()]
         tickets = [*self._after, *waits]
         numbers = [number for ticket in tickets for number in
                    (ticket if isinstance(ticket, tuple) else (ticket.timeline, ticket.value))]
@@ -132,6 +135,8 @@ class Queue(Owner):
         moment when the stream gets there, for ops of other queues.
         """
         ticket = self.session._signal_on(stream)
+        # An op that was refused leaves its tickets; one of the same timeline is covered by this.
+        self._after = [one for one in self._after if one.timeline != ticket.timeline]
         self._after.append(ticket)
         return ticket
 
