@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import concert
+from concert import _queue
 
 
 def test_connect_without_a_daemon_says_what_to_do(tmp_path):
@@ -219,6 +220,14 @@ def test_a_wait_can_be_interrupted(session, queue):
         ticket.wait()
     timeline.signal(1)
     ticket.wait()
+
+
+def test_queues_share_the_functions_of_the_library(monkeypatch, session, queue):
+    monkeypatch.setattr(_queue, "by_address", None)  # the first queue has them
+    x, y = session.array(np.ones(4, np.float32)), session.zeros((4,), "fp32")
+    with session.queue() as another:
+        another.copy(x, y).wait()
+    assert y.read().tolist() == [1] * 4
 
 
 def test_batch(session, queue):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Iterable, Union
 
 from . import _abi
@@ -29,6 +30,29 @@ _PLACES = struct.Struct("@PQPQ16xPQ")
 _SHAPES_MAX = 1024  # of GEMMs of a queue; beyond them all are made anew
 
 
+@lru_cache(maxsize=1)
+def _submits() -> dict[type[Op], Any]:
+    """The library's function for each kind of op."""
+    return {
+        Gemm: by_address("concert_submit_gemm"),
+        Copy: by_address("concert_submit_copy"),
+        Collective: by_address("concert_submit_collective"),
+        RmsNorm: by_address("concert_submit_rms_norm"),
+        GatedActivation: by_address("concert_submit_gated_activation"),
+        Embedding: by_address("concert_submit_embedding"),
+        Argmax: by_address("concert_submit_argmax"),
+        RopeAppend: by_address("concert_submit_rope_append"),
+        AttentionDecode: by_address("concert_submit_attention_decode"),
+        AttentionPrefill: by_address("concert_submit_attention_prefill"),
+        LayerNorm: by_address("concert_submit_layer_norm"),
+        Elementwise: by_address("concert_submit_elementwise"),
+        Advance: by_address("concert_submit_advance"),
+        Quantize: by_address("concert_submit_quantize"),
+        Sample: by_address("concert_submit_sample"),
+        Run: by_address("concert_submit_run"),
+    }
+
+
 class Queue(Owner):
     """An ordered line of ops, like a CUDA stream. One thread at a time.
 
@@ -46,25 +70,8 @@ class Queue(Owner):
         self.gpu = gpu
         self.priority = priority
         self._handle = handle
+        self._submit = _submits()
         # Made once, so that a submit makes nothing but the ticket that it returns.
-        self._submit = {
-            Gemm: by_address("concert_submit_gemm"),
-            Copy: by_address("concert_submit_copy"),
-            Collective: by_address("concert_submit_collective"),
-            RmsNorm: by_address("concert_submit_rms_norm"),
-            GatedActivation: by_address("concert_submit_gated_activation"),
-            Embedding: by_address("concert_submit_embedding"),
-            Argmax: by_address("concert_submit_argmax"),
-            RopeAppend: by_address("concert_submit_rope_append"),
-            AttentionDecode: by_address("concert_submit_attention_decode"),
-            AttentionPrefill: by_address("concert_submit_attention_prefill"),
-            LayerNorm: by_address("concert_submit_layer_norm"),
-            Elementwise: by_address("concert_submit_elementwise"),
-            Advance: by_address("concert_submit_advance"),
-            Quantize: by_address("concert_submit_quantize"),
-            Sample: by_address("concert_submit_sample"),
-            Run: by_address("concert_submit_run"),
-        }
         self._ticket = _abi.concert_ticket()
         self._ticket_address = ctypes.addressof(self._ticket)
         self._waits = (_abi.concert_ticket * _abi.WAITS_MAX)()
