@@ -49,6 +49,9 @@ absl::string_view Objection(const AttentionDecodeArgs& attention) {
   if (attention.head_dim != 64 && attention.head_dim != 128)
     return "only heads of 64 and 128 are supported";
   if (attention.cache.dtype != Dtype::kBf16) return kOnlyBf16Caches;
+  // Who loads ahead numbers tokens in 32 bits; the last number stands for none.
+  if (attention.cache.tokens() > std::numeric_limits<uint32_t>::max())
+    return "its cache has 2^32 tokens or more";
   return "";
 }
 

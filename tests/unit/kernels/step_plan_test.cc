@@ -257,6 +257,22 @@ TEST(StepPlanTest, RefusesCachesInFp8) {
   }
 }
 
+// Pages that overlap make so many tokens of little memory. The last token's number stands for none.
+TEST(StepPlanTest, RefusesCachesOfMoreTokensThan32BitsCount) {
+  const StepModel model;
+  for (const uint32_t pages : {(1u << 16) - 1, 1u << 16}) {
+    StepRecorder recorder(model, kStepMemory);
+    const uint32_t heads = recorder.Slot(model.head_columns(), /*binding=*/true);
+    concert_kv_cache_abi& cache =
+        recorder.Attend(heads, recorder.Slot(model.q_heads * model.dim)).cache;
+    cache.pages = pages, cache.page_size = 1 << 16;
+    cache.page_stride = cache.token_stride = cache.head_stride = model.dim;
+    recorder.PlaceArena();
+    EXPECT_EQ(PlanStep(*recorder.Bind(kArena), kMiB).status().message(),
+              pages < 1u << 16 ? "" : "op 0, attention_decode: its cache has 2^32 tokens or more");
+  }
+}
+
 TEST(StepPlanTest, WhatGemmsAndAttentionMakeForOthersGoesThroughTheExchange) {
   EXPECT_THAT(WaysOf(*TwoLayers(true)),
               ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
