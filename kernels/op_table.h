@@ -50,6 +50,7 @@ struct AdmitContext {
   int32_t gpu = 0;                       // of the ring
   std::span<const BufferRange> buffers;  // by index; entry 0 is never valid
   uint32_t ranks = 0;                    // collectives: of the communicator, already looked up
+  uint32_t rank = 0;                     // of them, whose part it is
   std::span<const BufferRange> slots;    // of the program that the op is to be part of
 };
 

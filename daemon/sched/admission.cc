@@ -142,13 +142,13 @@ bool Dispatcher::AdmitOne(SessionPort& port, const concert_descriptor& descripto
 Failure Dispatcher::AdmitOp(SessionPort& port, const concert_descriptor& descriptor, OpId id) {
   Op& op = scheduler_.slot(id).op;
   const kernels::OpKind* kind = kernels::FindOpKind(descriptor.kind);
-  uint32_t ranks = 0;
+  Membership membership;
   const bool collective = kind != nullptr && kind->collective;
-  const Failure membership = collective ? AdmitMember(port, descriptor, id, ranks) : Failure{};
+  const Failure member = collective ? AdmitMember(port, descriptor, id, membership) : Failure{};
   CONCERT_RETURN_IF_FAILED(refuse_);
   CONCERT_RETURN_IF_FAILED(AdmitHeader(descriptor, kind));
-  CONCERT_RETURN_IF_FAILED(membership);
-  CONCERT_RETURN_IF_FAILED(AdmitBody(port, *kind, descriptor, ranks, op));
+  CONCERT_RETURN_IF_FAILED(member);
+  CONCERT_RETURN_IF_FAILED(AdmitBody(port, *kind, descriptor, membership, op));
   return AdmitWaits(port, descriptor, id);
 }
 
@@ -214,7 +214,7 @@ Failure Dispatcher::AdmitWaits(SessionPort& port, const concert_descriptor& desc
 // part that is refused still counts, and Complete tells the other ranks, so it must know whose it
 // is.
 Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& descriptor, OpId id,
-                                uint32_t& ranks) {
+                                Membership& membership) {
   const concert_collective_body& body = descriptor.body.collective;
   SessionPort::Member* member = port.FindMember(body.communicator);
   if (member == nullptr) {
@@ -225,7 +225,7 @@ Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& des
                            member->membership.communicator, member->next_sequence);
   }
   ++member->next_sequence;
-  ranks = member->membership.ranks;
+  membership = member->membership;
   admitted_[id].counts = true;
   Op& op = scheduler_.slot(id).op;
   op.collective.communicator = body.communicator;
@@ -234,9 +234,12 @@ Failure Dispatcher::AdmitMember(SessionPort& port, const concert_descriptor& des
 }
 
 Failure Dispatcher::AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
-                              const concert_descriptor& descriptor, uint32_t ranks, Op& op) {
-  const kernels::AdmitContext context{
-      .gpu = options_.scheduler.gpu, .buffers = port.buffers, .ranks = ranks};
+                              const concert_descriptor& descriptor, const Membership& membership,
+                              Op& op) {
+  const kernels::AdmitContext context{.gpu = options_.scheduler.gpu,
+                                      .buffers = port.buffers,
+                                      .ranks = membership.ranks,
+                                      .rank = membership.rank};
   return kind.admit(descriptor, context, op);
 }
 

@@ -115,9 +115,10 @@ class Dispatcher {
                                       const kernels::OpKind* kind);
   kernels::Failure AdmitWaits(SessionPort& port, const concert_descriptor& descriptor, OpId id);
   kernels::Failure AdmitMember(SessionPort& port, const concert_descriptor& descriptor, OpId id,
-                               uint32_t& ranks);
+                               Membership& membership);
   kernels::Failure AdmitBody(const SessionPort& port, const kernels::OpKind& kind,
-                             const concert_descriptor& descriptor, uint32_t ranks, Op& op);
+                             const concert_descriptor& descriptor, const Membership& membership,
+                             Op& op);
 
   // Races (dispatcher_races.cc).
   void CheckRaces(Time now);

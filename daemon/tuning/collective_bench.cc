@@ -305,10 +305,13 @@ absl::StatusOr<std::vector<Op>> CollectiveBench::MakeOps(const CollectiveCase& t
     const Allocation& memory = memory_[rank];
     const kernels::BufferRange buffers[] = {
         {}, {memory.address, 2 * options_.tensor_bytes, static_cast<int>(rank), memory.pool}};
-    const kernels::Failure failure = kernels::FindOpKind(test.kind)->admit(
-        descriptor,
-        {.gpu = static_cast<int>(rank), .buffers = buffers, .ranks = static_cast<uint32_t>(ranks)},
-        ops[rank]);
+    const kernels::Failure failure =
+        kernels::FindOpKind(test.kind)->admit(descriptor,
+                                              {.gpu = static_cast<int>(rank),
+                                               .buffers = buffers,
+                                               .ranks = static_cast<uint32_t>(ranks),
+                                               .rank = static_cast<uint32_t>(rank)},
+                                              ops[rank]);
     if (!failure.ok()) return absl::InvalidArgumentError(failure.ToString());
   }
   return ops;

@@ -14,7 +14,7 @@ struct Shape {
   bool src_all_ranks;  // src holds ranks * count elements, else count
   bool dst_all_ranks;
   bool reduces;
-  bool in_place;  // src and dst may coincide: the smaller one is a slot of the larger
+  bool in_place;  // src and dst may coincide: the smaller one is the rank's slot of the larger
 };
 
 Shape ShapeOf(uint16_t kind) {
@@ -90,15 +90,18 @@ Failure CheckScalars(const concert_descriptor& descriptor, const AdmitContext& c
                     barrier ? 0 : kMaxCollectiveCount);
 }
 
-bool IsSlotOf(const ByteRange& small, const ByteRange& large) {
-  const uint64_t slot = small.end - small.begin;
-  return small.begin >= large.begin && small.end <= large.end &&
-         (small.begin - large.begin) % slot == 0;
+// Whether src and dst lie as a rank's in place. They hold as many slots, or one of them has one.
+bool IsInPlace(const Shape& shape, uint32_t rank, const ByteRange& src, const ByteRange& dst) {
+  if (shape.src_all_ranks == shape.dst_all_ranks) return src.begin == dst.begin;
+  const ByteRange& slot = shape.src_all_ranks ? dst : src;
+  const ByteRange& all = shape.src_all_ranks ? src : dst;
+  return slot.begin == all.begin + rank * (slot.end - slot.begin);
 }
 
-Failure CheckOverlap(const Shape& shape, const ByteRange& src, const ByteRange& dst) {
+Failure CheckOverlap(const Shape& shape, uint32_t rank, const ByteRange& src,
+                     const ByteRange& dst) {
   if (!src.Overlaps(dst)) return {};
-  if (shape.in_place && (IsSlotOf(src, dst) || IsSlotOf(dst, src))) return {};
+  if (shape.in_place && IsInPlace(shape, rank, src, dst)) return {};
   return InvalidArgument(CONCERT_MESSAGE_OVERLAP, CONCERT_FIELD_DST, CONCERT_FIELD_SRC);
 }
 
@@ -119,7 +122,7 @@ Failure ResolveOperands(const concert_descriptor& descriptor, const AdmitContext
       resolver.Resolve(CONCERT_FIELD_SRC, body.src, elements(shape.src_all_ranks), element, src));
   CONCERT_RETURN_IF_FAILED(
       resolver.Resolve(CONCERT_FIELD_DST, body.dst, elements(shape.dst_all_ranks), element, dst));
-  return CheckOverlap(shape, src, dst);
+  return CheckOverlap(shape, context.rank, src, dst);
 }
 
 }  // namespace

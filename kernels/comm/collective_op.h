@@ -26,10 +26,9 @@ policies::TransportSet TransportsOf(const Op& op, uint64_t ranks, bool pool);
 // not read).
 // - reduction is 0 but for all_reduce and reduce_scatter; root is 0 but for broadcast, where root <
 // ranks.
-// - src and dst are disjoint or in place: the same range (all_reduce, broadcast), src one of the
-// `ranks` slots
-//   of dst (all_gather; the rank's own, or its results are undefined), dst one of the slots of src
-//   (reduce_scatter, likewise). all_to_all is never in place.
+// - src and dst are disjoint or in place: the same range (all_reduce, broadcast), src the rank's
+//   own of the `ranks` slots of dst (all_gather), dst the rank's own slot of src (reduce_scatter).
+//   In another's it would change what that one is sent. all_to_all is never in place.
 Failure AdmitCollective(const concert_descriptor& descriptor, const AdmitContext& context, Op& op);
 
 // Of this rank's part; the other ranks have their own.

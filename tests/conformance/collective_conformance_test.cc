@@ -46,7 +46,8 @@ class CollectiveConformanceTest : public DeviceTest {
     concert_descriptor descriptor{};
     descriptor.kind = kind;
     descriptor.body.collective = body;
-    return Admit(descriptor, ranks[rank], static_cast<uint32_t>(ranks.size()));
+    return Admit(descriptor, ranks[rank], static_cast<uint32_t>(ranks.size()),
+                 static_cast<uint32_t>(rank));
   }
 
   // Launches all parts, each with a timeline of its own, and waits for all of them.

@@ -80,9 +80,11 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   }
 
   // The op of a descriptor, through admission.
-  Op Admit(const concert_descriptor& descriptor, int on_gpu = 0, uint32_t ranks = 0) {
+  Op Admit(const concert_descriptor& descriptor, int on_gpu = 0, uint32_t ranks = 0,
+           uint32_t rank = 0) {
     Op op;
-    const kernels::AdmitContext context{.gpu = on_gpu, .buffers = buffers_, .ranks = ranks};
+    const kernels::AdmitContext context{
+        .gpu = on_gpu, .buffers = buffers_, .ranks = ranks, .rank = rank};
     const kernels::Failure failure =
         kernels::FindOpKind(descriptor.kind)->admit(descriptor, context, op);
     EXPECT_TRUE(failure.ok()) << failure.ToString();

@@ -124,6 +124,21 @@ TEST_F(CollectivesTest, EndForAllWhenARankLeavesWithItsPartQueued) {
       << "the queue goes on";
 }
 
+TEST_F(CollectivesTest, AreInPlaceInTheRanksOwnPartAlone) {
+  constexpr std::chrono::seconds kLimit(20);
+  Rank zero(daemon_->socket(), 0), one(daemon_->socket(), 1);
+  const auto gather = [](const Rank& rank, uint64_t part) {
+    return rank.queue.AllGather(
+        *rank.group,
+        {.src = {rank.data, part * 512}, .dst = rank.data, .count = 128, .dtype = kFp32});
+  };
+  const Ticket first = gather(zero, 0), second = gather(one, 1);
+  EXPECT_EQ(first.Wait(kLimit).ToString() + second.Wait(kLimit).ToString(), "OKOK");
+  const Ticket refused = gather(one, 0), theirs = gather(zero, 0);
+  EXPECT_THAT(refused.Wait(kLimit).ToString(), HasSubstr("dst overlaps src"));
+  EXPECT_EQ(theirs.Wait(kLimit).code(), CONCERT_CANCELLED);
+}
+
 TEST_F(CollectivesTest, SayWhoHasNotJoined) {
   Rank zero(daemon_->socket(), 0);
   const Ticket waits = zero.Reduce();

@@ -100,9 +100,10 @@ typedef enum concert_collective_kind {
 
 /* `count` elements: all_reduce and broadcast: of src and of dst; all_gather: of src (dst holds
  * ranks * count); reduce_scatter: of dst (src holds ranks * count); all_to_all: per peer (both hold
- * ranks * count); barrier: 0. src and dst may be the same range. Ranks match their collectives by
- * the order in which they submit them to the communicator; a disagreement is an error for every
- * rank. */
+ * ranks * count); barrier: 0. src and dst may be the same range, but not of all_to_all; src of an
+ * all_gather may be the rank's own part of dst, dst of a reduce_scatter that of src. Ranks match
+ * their collectives by the order in which they submit them to the communicator; a disagreement is
+ * an error for every rank. */
 typedef struct concert_collective {
   uint32_t struct_size;
   uint32_t kind; /* concert_collective_kind */

@@ -35,8 +35,8 @@ inline const std::array<BufferRange, 9> kBuffers = {{
     {.address = 0x80000000, .program = &TheProgram()},
 }};
 
-inline AdmitContext Context(uint32_t ranks = 0) {
-  return {.gpu = 0, .buffers = kBuffers, .ranks = ranks};
+inline AdmitContext Context(uint32_t ranks = 0, uint32_t rank = 0) {
+  return {.gpu = 0, .buffers = kBuffers, .ranks = ranks, .rank = rank};
 }
 
 // A 64 x 32 x 16 bf16 GEMM: A and W in buffer 1, C and bias in 2, D in 3.
@@ -352,8 +352,9 @@ inline concert_descriptor WithFp8Cache(concert_descriptor descriptor) {
   return descriptor;
 }
 
-inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4) {
-  return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks), op);
+inline Failure Admit(const concert_descriptor& descriptor, Op& op, uint32_t ranks = 4,
+                     uint32_t rank = 0) {
+  return FindOpKind(descriptor.kind)->admit(descriptor, Context(ranks, rank), op);
 }
 
 }  // namespace concert::kernels

@@ -283,6 +283,29 @@ TEST(AdmitTest, BadInputGetsItsSentence) {
   }
 }
 
+// Another's slot is what the others write or read while the rank reads or writes it.
+TEST(AdmitTest, ACollectiveIsInPlaceInTheRanksOwnSlotAlone) {
+  constexpr uint32_t kRanks = 4;
+  D gather = GoodCollective(CONCERT_OP_ALL_GATHER),
+    scatter = GoodCollective(CONCERT_OP_REDUCE_SCATTER);
+  const uint64_t slot_bytes = gather.body.collective.count * 4;
+  Op op;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t slot = 0; slot < kRanks; ++slot) {
+      gather.body.collective.src = {2, 0, 4096 + slot * slot_bytes};
+      gather.body.collective.dst = {2, 0, 4096};
+      scatter.body.collective.src = gather.body.collective.dst;
+      scatter.body.collective.dst = gather.body.collective.src;
+      const std::string want = slot == rank ? "no message" : Overlap("dst", "src");
+      EXPECT_EQ(Admit(gather, op, kRanks, rank).ToString(), want) << rank << ", " << slot;
+      EXPECT_EQ(Admit(scatter, op, kRanks, rank).ToString(), want) << rank << ", " << slot;
+    }
+    D reduce = GoodCollective(CONCERT_OP_ALL_REDUCE);
+    reduce.body.collective.dst = reduce.body.collective.src;
+    EXPECT_TRUE(Admit(reduce, op, kRanks, rank).ok()) << "it has no slots";
+  }
+}
+
 TEST(AdmitTest, UnknownCommunicatorIsNotFound) {
   Op op;
   concert_descriptor descriptor = GoodCollective(CONCERT_OP_ALL_REDUCE);
@@ -421,7 +444,7 @@ TEST(AdmitTest, AcceptsInPlaceInterleavedBatchesAndPoolOfOtherGpus) {
   EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
   descriptor = GoodCollective(CONCERT_OP_ALL_GATHER);
   descriptor.body.collective.src = {2, 0, 4000};
-  EXPECT_TRUE(Admit(descriptor, op).ok()) << Admit(descriptor, op).ToString();
+  EXPECT_TRUE(Admit(descriptor, op, /*ranks=*/4, /*rank=*/1).ok());
 }
 
 TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
