@@ -2,6 +2,7 @@
 // checks that what it leaves out is read by nobody, and that what it reads later or writes earlier
 // is still, or already, there: the arena gives memory of one slot to another.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/step/step_draft.h"
 
@@ -14,6 +15,9 @@ bool IsPlain(const StepGemm& gemm) {
   return gemm.epilogue == StepEpilogue::kStore && gemm.activation == Activation::kNone &&
          (gemm.c == 0 || gemm.beta == 0);
 }
+
+// A GEMM's strides have 32 bits.
+bool FitsStride(uint64_t stride) { return stride <= std::numeric_limits<uint32_t>::max(); }
 
 // The draft holds what `from` does, too.
 void TakeOps(Draft& draft, Draft& from) {
@@ -33,7 +37,8 @@ void FoldResidual(StepDraft& drafts, Draft& draft) {
       MatrixAt(norm.residual, norm.rows, norm.columns, norm.residual_stride);
   if (norm.residual == 0 || norm.dtype != Dtype::kBf16 || norm.x != gemm.d ||
       norm.x_stride != gemm.ldd || norm.rows != gemm.m || norm.columns != gemm.n ||
-      norm.residual_stride % 2 != 0 || norm.residual % 4 != 0) {
+      norm.residual_stride % 2 != 0 || norm.residual % 4 != 0 ||
+      !FitsStride(norm.residual_stride)) {
     return;
   }
   if (!drafts.IsIntermediate(result) || draft.Reads(residual) || draft.Writes(residual) ||
@@ -94,7 +99,7 @@ void FoldNorm(StepDraft& drafts, Draft& draft) {
   const StridedRange input = MatrixAt(norm.x, norm.rows, norm.columns, norm.x_stride);
   const StridedRange result = MatrixAt(norm.out, norm.rows, norm.columns, norm.out_stride);
   if (norm.residual != 0 || norm.dtype != Dtype::kBf16 || norm.out == norm.x ||
-      (norm.x | norm.weight) % 16 != 0 || norm.x_stride % 8 != 0 ||
+      (norm.x | norm.weight) % 16 != 0 || norm.x_stride % 8 != 0 || !FitsStride(norm.x_stride) ||
       !drafts.IsIntermediate(result)) {
     return;
   }
@@ -124,7 +129,8 @@ void FoldGate(StepDraft& drafts, Draft& draft) {
   const StridedRange out = MatrixAt(gated.out, gated.rows, gated.columns, gated.out_stride);
   if (gated.dtype != Dtype::kBf16 || gated.x != gemm.d || gated.x_stride != gemm.ldd ||
       gated.rows != gemm.m || gated.columns * 2 != gemm.n || gated.out_stride % 2 != 0 ||
-      gated.out % 4 != 0 || (!gated.interleaved && gated.columns % (kStepTile / 2) != 0)) {
+      !FitsStride(gated.out_stride) || gated.out % 4 != 0 ||
+      (!gated.interleaved && gated.columns % (kStepTile / 2) != 0)) {
     return;
   }
   if (!drafts.IsIntermediate(result) || draft.Reads(out) || Overlap(out, result) ||

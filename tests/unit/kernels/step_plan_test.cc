@@ -130,6 +130,46 @@ TEST(StepPlanTest, ACopyOfWhatIsOverwrittenMeanwhileStays) {
               ElementsAre("bindings", "copy 0", "elementwise 1", "gemm 2", "bindings"));
 }
 
+// The norm, the gate and the residual of which strides have more than the GEMM's 32 bits.
+TEST(StepPlanTest, WhatHasLongStridesStaysAnOp) {
+  const StepModel model;
+  constexpr uint32_t kWide = 2;
+  const std::vector<BufferRange> memory = {
+      {}, kStepMemory[kStepWeights], {uint64_t{1} << 40, uint64_t{1} << 40, 0, false}};
+  for (const uint64_t stride : {uint64_t{1} << 31, (uint64_t{1} << 32) + 512}) {
+    const bool fits = stride < uint64_t{1} << 32;
+    StepRecorder norms(model, memory);
+    const uint32_t normed = norms.Slot(model.hidden);
+    norms.Norm(kWide, 0, normed).x_stride = stride;
+    norms.Gemm(normed, model.hidden, norms.Slot(model.hidden), model.hidden);
+    norms.PlaceArena();
+    const std::unique_ptr<Program> normed_first = norms.Bind(kArena);
+
+    StepRecorder gates(model, memory);
+    const uint32_t x = gates.Slot(model.hidden, /*binding=*/true);
+    const uint32_t halves = gates.Slot(2 * model.inner);
+    gates.Gemm(x, model.hidden, halves, 2 * model.inner);
+    gates.Gate(halves, kWide).out_stride = stride;
+    gates.PlaceArena();
+    const std::unique_ptr<Program> gated_behind = gates.Bind(kArena);
+    if (fits) {
+      EXPECT_THAT(TextsOf(*normed_first), ElementsAre("bindings", "gemm 1 <- rms_norm 0"));
+      EXPECT_THAT(TextsOf(*gated_behind), ElementsAre("bindings", "gemm 0 <- gated_activation 1"));
+    } else {
+      EXPECT_THAT(TextsOf(*normed_first), ElementsAre("bindings", "rms_norm 0", "gemm 1"));
+      EXPECT_THAT(TextsOf(*gated_behind), ElementsAre("bindings", "gemm 0", "gated_activation 1"));
+    }
+    StepRecorder adds(model, memory);
+    const uint32_t update = adds.Slot(model.hidden);
+    adds.Gemm(adds.Slot(model.hidden, /*binding=*/true), model.hidden, update, model.hidden);
+    adds.Norm(update, kWide, adds.Slot(model.hidden)).residual_stride = stride;
+    adds.PlaceArena();
+    const absl::StatusOr<StepPlan> plan = PlanStep(*adds.Bind(kArena), kMiB);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->stages[1].gemm.c, fits ? memory[kWide].address : 0);
+  }
+}
+
 // A thread has registers for half as many units where A has more than 16 rows.
 TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   StepModel model;

@@ -75,7 +75,7 @@ class StepRecorder {
     body.flags = CONCERT_GEMM_RESIDUAL;
     return body;
   }
-  void Norm(uint32_t x, uint32_t residual, uint32_t out) {
+  concert_rms_norm_body& Norm(uint32_t x, uint32_t residual, uint32_t out) {
     const concert_operand gain = Gain();
     concert_rms_norm_body& body = Add(GoodRmsNorm()).body.rms_norm;
     body.rows = model_.rows, body.columns = model_.hidden;
@@ -83,14 +83,16 @@ class StepRecorder {
     body.weight = gain;
     body.x_stride = body.out_stride = model_.hidden;
     body.residual_stride = residual == 0 ? 0 : model_.hidden;
+    return body;
   }
-  void Gate(uint32_t x, uint32_t out) {
+  concert_gated_activation_body& Gate(uint32_t x, uint32_t out) {
     concert_gated_activation_body& body = Add(GoodGatedActivation()).body.gated_activation;
     body.rows = model_.rows, body.columns = model_.inner;
     body.x = {x, 0, 0}, body.out = {out, 0, 0};
     body.x_stride = 2 * model_.inner, body.out_stride = model_.inner;
     body.dtype = CONCERT_ABI_BF16;
     body.flags = model_.interleaved ? CONCERT_GATED_INTERLEAVED : 0;
+    return body;
   }
   concert_rope_append_body& Rope(uint32_t heads) {
     concert_rope_append_body& body = Add(GoodRopeAppend()).body.rope_append;
