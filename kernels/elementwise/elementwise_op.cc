@@ -89,7 +89,9 @@ Accesses AccessesOfElementwise(const Op& op) {
     const uint64_t element = DtypeBytes(dtype);
     accesses.Add(op, field, mode).Set(begin, args.columns * element, count, stride * element);
   };
-  const bool in_place = args.out == args.x || args.out == args.y;
+  // Each element of out then lies where one lies that it alone is made of.
+  const bool in_place = DtypeBytes(args.dtype) == DtypeBytes(args.out_dtype) &&
+                        (args.out == args.x || (args.out == args.y && RowsOfY(args) == args.rows));
   rows(CONCERT_FIELD_INPUT, AccessMode::kRead, args.x, args.rows, args.x_stride, args.dtype);
   if (args.y != 0) {
     rows(CONCERT_FIELD_Y, AccessMode::kRead, args.y, RowsOfY(args), args.y_stride, args.dtype);

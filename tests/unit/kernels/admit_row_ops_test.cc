@@ -201,6 +201,24 @@ TEST(AdmitRowOpsTest, AnElementwiseMayBeInPlaceShareARowOrNeedNoY) {
   EXPECT_EQ(op.buffers.size(), 2u);
 }
 
+// One row of y in fp32 and two of out in bf16 are the same bytes, but not the same elements.
+TEST(AdmitRowOpsTest, AnElementwiseIsNotInPlaceInWhatIsAsLong) {
+  D d = GoodElementwise();
+  d.body.elementwise.rows = 2;
+  d.body.elementwise.dtype = CONCERT_ABI_FP32;
+  d.body.elementwise.out_dtype = CONCERT_ABI_BF16;
+  d.body.elementwise.y_stride = 0;
+  Op op;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  d.body.elementwise.out = d.body.elementwise.y;
+  EXPECT_THAT(Admit(d, op).ToString(), testing::HasSubstr("out overlaps y"));
+  // As long an element is as good: each is read before it is written.
+  d.body.elementwise.dtype = CONCERT_ABI_FP16;
+  d.body.elementwise.rows = 1;
+  ASSERT_TRUE(Admit(d, op).ok()) << Admit(d, op).ToString();
+  EXPECT_EQ(ModesOf(d).at(CONCERT_FIELD_OUT), AccessMode::kReadWrite);
+}
+
 TEST(AdmitRowOpsTest, EveryBadGatedActivationHasItsSentence) {
   ExpectRefusals(
       GoodGatedActivation(),
