@@ -2,6 +2,7 @@
 // checks that what it leaves out is read by nobody, and that what it reads later or writes earlier
 // is still, or already, there: the arena gives memory of one slot to another.
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 #include "kernels/step/step_draft.h"
@@ -18,6 +19,15 @@ bool IsPlain(const StepGemm& gemm) {
 
 // A GEMM's strides have 32 bits.
 bool FitsStride(uint64_t stride) { return stride <= std::numeric_limits<uint32_t>::max(); }
+
+// Whether the draft touches this memory by no other operands of its op than these.
+bool OnlyTouches(const Draft& draft, const StridedRange& memory,
+                 std::initializer_list<concert_field> operands) {
+  return std::all_of(draft.touches.begin(), draft.touches.end(), [&](const Touch& touch) {
+    return !Overlap(touch.memory, memory) ||
+           std::find(operands.begin(), operands.end(), touch.field) != operands.end();
+  });
+}
 
 // The draft holds what `from` does, too.
 void TakeOps(Draft& draft, Draft& from) {
@@ -42,7 +52,7 @@ void FoldResidual(StepDraft& drafts, Draft& draft) {
     return;
   }
   if (!drafts.IsIntermediate(result) || draft.Reads(residual) || draft.Writes(residual) ||
-      norm.out == norm.x ||
+      !OnlyTouches(*follower, result, {CONCERT_FIELD_INPUT}) ||
       !drafts.IsDeadBehind(drafts.IndexOf(*follower), result, draft.BufferOf(result))) {
     return;
   }
@@ -174,6 +184,7 @@ void FoldRope(StepDraft& drafts, Draft& draft) {
     return touch.writes && !Overlap(touch.memory, result) && draft.Reads(touch.memory);
   };
   if (!drafts.IsIntermediate(result) ||
+      !OnlyTouches(*follower, result, {CONCERT_FIELD_Q, CONCERT_FIELD_K, CONCERT_FIELD_V}) ||
       !drafts.IsDeadBehind(drafts.IndexOf(*follower), keys_and_values, draft.BufferOf(result)) ||
       std::any_of(follower->touches.begin(), follower->touches.end(), clashes)) {
     return;

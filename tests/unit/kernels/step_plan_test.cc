@@ -170,6 +170,40 @@ TEST(StepPlanTest, WhatHasLongStridesStaysAnOp) {
   }
 }
 
+// A GEMM's product that the op behind it reads in two ways has to be there.
+TEST(StepPlanTest, AWeightThatTheGemmInFrontMakesKeepsItsStore) {
+  const StepModel model;
+  StepRecorder recorder(model, kStepMemory);
+  const uint32_t update = recorder.Slot(model.hidden);
+  recorder.Gemm(recorder.Slot(model.hidden, /*binding=*/true), model.hidden, update, model.hidden);
+  recorder.Norm(update, recorder.Slot(model.hidden, true), recorder.Slot(model.hidden)).weight = {
+      update, 0, 0};
+  recorder.PlaceArena();
+  const absl::StatusOr<StepPlan> plan = PlanStep(*recorder.Bind(kArena), kMiB);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->stages[1].gemm.c, 0u) << "the product is added to the residual alone";
+}
+
+TEST(StepPlanTest, IndicesAndAnglesThatTheGemmInFrontMakesKeepItsStore) {
+  const StepModel model;
+  for (concert_operand concert_rope_append_body::*const operand :
+       {&concert_rope_append_body::positions, &concert_rope_append_body::slots,
+        &concert_rope_append_body::cos_sin}) {
+    for (const uint32_t columns : {model.q_heads, model.q_heads + model.kv_heads}) {
+      StepRecorder recorder(model, kStepMemory);
+      const uint32_t heads = recorder.Slot(model.head_columns());
+      recorder.Gemm(recorder.Slot(model.hidden, /*binding=*/true), model.hidden, heads,
+                    model.head_columns());
+      concert_rope_append_body& rope = recorder.Rope(heads);
+      rope.positions_max = 1;
+      rope.*operand = {heads, 0, columns * model.dim * 2};
+      recorder.PlaceArena();
+      EXPECT_THAT(TextsOf(*recorder.Bind(kArena)),
+                  ElementsAre("bindings", "gemm 0", "rope_append 1"));
+    }
+  }
+}
+
 // A thread has registers for half as many units where A has more than 16 rows.
 TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   StepModel model;
