@@ -29,7 +29,9 @@ namespace cuda {
 struct LaunchContext;  // kernels/cuda_api/launch_context.h
 
 // One launch. Products of q and k are summed in fp32; probabilities are rounded to bf16 before they
-// are multiplied by v, as elsewhere.
+// are multiplied by v, as elsewhere. All rows of a tile are multiplied by all tokens that one of
+// them attends to, others' probabilities being 0: a token whose v is NaN or infinite makes NaN of
+// them, too. That of attention_decode multiplies by what a row attends to alone.
 absl::Status LaunchAttentionPrefill(LaunchContext& context, const Op& op);
 }  // namespace cuda
 

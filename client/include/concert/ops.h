@@ -271,7 +271,9 @@ typedef struct concert_attention_decode {
  * last `window`. So the chunk is in the cache already and lengths count it. q and out have `tokens`
  * rows; rows query_starts[s] to query_starts[s + 1] - 1 are the chunk of s, and rows of no chunk
  * stay as they are. query_starts: sequences + 1 numbers in int32. out, too, begins at a multiple of
- * 16 bytes, and rows of it at multiples of 8 elements. Since 1.4. */
+ * 16 bytes, and rows of it at multiples of 8 elements. A token whose v is NaN or infinite may make
+ * NaN of rows, too, that do not attend to it while neighbours of theirs in the chunk do. Since 1.4.
+ */
 typedef struct concert_attention_prefill {
   uint32_t struct_size;
   uint32_t tokens, sequences;
