@@ -224,7 +224,8 @@ absl::Status PassGraph::Enable(uint32_t members) {
   return absl::OkStatus();
 }
 
-// What fails behind the first copy has touched nothing but the pass's own arena.
+// What fails in front of the graph has touched nothing but the pass's own arena; behind it, as
+// ProgramGraph::Launch says.
 absl::Status PassGraph::Launch(const LaunchContext& context, std::span<const Op* const> runs) {
   uint32_t members = 0;
   BindingCopies in(Way::kIn), out(Way::kOut);

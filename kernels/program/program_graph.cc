@@ -45,7 +45,9 @@ ProgramGraph::~ProgramGraph() {
   if (executable_ != nullptr) driver_.cuGraphExecDestroy(executable_);
 }
 
-// What fails behind the first copy has touched nothing but the program's own arena.
+// What fails in front of the graph has touched nothing but the program's own arena. Where the
+// copies behind it fail, ops have run, and what they write besides is there, though the run is said
+// to have failed: what was enqueued cannot be taken back.
 absl::Status ProgramGraph::Launch(const LaunchContext& context, const ProgramArgs& run) const {
   BindingCopies in(Way::kIn), out(Way::kOut);
   in.Add(run);
