@@ -39,6 +39,7 @@ CudaCollectives::~CudaCollectives() {
 }
 
 const CudaCollectives::Connection* CudaCollectives::Find(std::span<const int> gpus) const {
+  if (AllEqual(gpus)) return &on_one_gpu_;
   const size_t count = count_.load(std::memory_order_acquire);
   for (size_t i = 0; i < count; ++i) {
     if (std::ranges::equal(connections_[i].gpus, gpus)) return &connections_[i];
@@ -123,8 +124,8 @@ std::string CudaCollectives::software() const {
 
 absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
   const MutexLock lock(connect_mutex_);
-  if (Find(gpus) != nullptr) return absl::OkStatus();
   if (absl::Status status = CheckServable(gpus); !status.ok()) return status;
+  if (Find(gpus) != nullptr) return absl::OkStatus();
   const size_t count = count_.load(std::memory_order_relaxed);
   if (count == kMaxConnections) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -132,15 +133,13 @@ absl::Status CudaCollectives::Connect(std::span<const int> gpus) {
   }
   Connection connection;
   connection.gpus.assign(gpus.begin(), gpus.end());
-  if (!AllEqual(gpus)) {
-    if (absl::Status status = MakeComms(connection); !status.ok()) return status;
-    auto destroy = absl::MakeCleanup([&] {
-      for (ncclComm_t comm : connection.comms) api_.nccl->ncclCommDestroy(comm);
-    });
-    if (absl::Status status = OpenChannels(connection); !status.ok()) return status;
-    if (absl::Status status = WarmUp(connection); !status.ok()) return status;
-    std::move(destroy).Cancel();
-  }
+  if (absl::Status status = MakeComms(connection); !status.ok()) return status;
+  auto destroy = absl::MakeCleanup([&] {
+    for (ncclComm_t comm : connection.comms) api_.nccl->ncclCommDestroy(comm);
+  });
+  if (absl::Status status = OpenChannels(connection); !status.ok()) return status;
+  if (absl::Status status = WarmUp(connection); !status.ok()) return status;
+  std::move(destroy).Cancel();
   connections_[count] = std::move(connection);
   count_.store(count + 1, std::memory_order_release);
   return absl::OkStatus();

@@ -72,6 +72,8 @@ class CudaCollectives {
   // Grows only. Whoever connects fills an entry, then stores count_ (release); the issuer loads
   // count_ (acquire) before it reads entries.
   std::array<Connection, kMaxConnections> connections_;
+  // Of every list that names one GPU alone: there is nothing to connect.
+  const Connection on_one_gpu_;
   std::atomic<size_t> count_ = 0;
   // One group at a time, so that a warm-up and the issuer's launch reach all GPUs in one order.
   // Without it, two GPUs could each wait for the other's second collective. Uncontended but while a

@@ -26,7 +26,6 @@
 #include "kernels/group/group_launcher.h"
 #include "kernels/step/step_reports.h"
 #include "kernels/step/step_sms.h"
-#include "proto/mutex.h"
 
 namespace concert::daemon::cuda {
 
@@ -44,18 +43,11 @@ class CudaDevice : public Device {
   static constexpr uint64_t kWorkspaceBytes = 32 << 20;
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
-    const MutexLock lock(memory_mutex_);
-    return memory_->Allocate(bytes);
-  }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
-    const MutexLock lock(memory_mutex_);
     return memory_->Import(request);
   }
-  void Free(const Allocation& allocation) override {
-    const MutexLock lock(memory_mutex_);
-    memory_->Free(allocation);
-  }
+  void Free(const Allocation& allocation) override { memory_->Free(allocation); }
   absl::StatusOr<uint64_t> Digest(Address data, uint64_t bytes) override {
     return contents_->Digest(data, bytes);
   }
@@ -180,7 +172,6 @@ class CudaDevice : public Device {
   kernels::cuda::GemmCache gemm_cache_;
   std::optional<kernels::cuda::BatchedLibrary> batched_;
   std::unique_ptr<kernels::cuda::GroupLauncher> groups_;  // null where there is no group kernel
-  Mutex memory_mutex_;  // one allocation, import or release at a time; copies need no turns
   std::optional<CudaMemory> memory_;
   std::optional<CudaContents> contents_;
   std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher

@@ -209,11 +209,16 @@ absl::Status CudaMemory::CheckVmmLocation(CUmemGenericAllocationHandle handle) c
 }
 
 void CudaMemory::Free(const Allocation& allocation) {
-  const auto found = mappings_.find(allocation.backend_handle);
-  if (found == mappings_.end()) return;
+  Mapping mapping;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = mappings_.find(allocation.backend_handle);
+    if (found == mappings_.end()) return;
+    mapping = found->second;
+    mappings_.erase(found);
+  }
   driver_.cuCtxSetCurrent(context_);
-  Unmap(found->second);
-  mappings_.erase(found);
+  Unmap(mapping);
 }
 
 // Errors are not reported: after a fault of the GPU every call fails, and there is nothing left to
@@ -228,6 +233,7 @@ void CudaMemory::Unmap(const Mapping& mapping) {
 }
 
 uint64_t CudaMemory::Remember(const Mapping& mapping) {
+  const MutexLock lock(mutex_);
   mappings_.emplace(next_handle_, mapping);
   return next_handle_++;
 }

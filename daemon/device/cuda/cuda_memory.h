@@ -1,5 +1,6 @@
 // One GPU's memory: pool memory by the virtual-memory API, clients' memory by CUDA IPC or VMM file
-// descriptors, and blocking copies for tests and tools. One thread at a time, but for copies.
+// descriptors, and blocking copies for tests and tools. Thread-safe: nobody who frees memory waits
+// for an allocation, which clears its memory behind whatever fills the GPU.
 #ifndef CONCERT_DAEMON_DEVICE_CUDA_CUDA_MEMORY_H_
 #define CONCERT_DAEMON_DEVICE_CUDA_CUDA_MEMORY_H_
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/device/device.h"
 #include "kernels/cuda_api/driver.h"
+#include "proto/mutex.h"
 
 namespace concert::daemon::cuda {
 
@@ -64,8 +66,10 @@ class CudaMemory {
   const bool shared_;
   const CUcontext context_;
   const CUstream stream_;
-  std::unordered_map<uint64_t, Mapping> mappings_;  // by Allocation::backend_handle
-  uint64_t next_handle_ = 1;
+  Mutex mutex_;
+  std::unordered_map<uint64_t, Mapping> mappings_
+      CONCERT_GUARDED_BY(mutex_);  // by Allocation::backend_handle
+  uint64_t next_handle_ CONCERT_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace concert::daemon::cuda
