@@ -112,6 +112,41 @@ TEST_F(FiveBuffersTest, TheyGiveWayToAllThreadsThatAreRefused) {
   }
 }
 
+class ManyGpusTest : public BatchProgramsTest {
+ protected:
+  static constexpr uint32_t kGpus = 8, kEach = 4, kOwn = 3;
+  static TestDaemonOptions WithGpus() {
+    TestDaemonOptions options{.gpus = kGpus};
+    constexpr uint64_t kAll = kOwn + kGpus * kEach;
+    options.limits[Resource::kBuffers] = {.per_user = kAll, .in_all = kAll};
+    return options;
+  }
+  ManyGpusTest() : BatchProgramsTest(WithGpus()) {}
+};
+
+// The answers to that are more than the daemon leaves unread.
+TEST_F(ManyGpusTest, AllOfThemMayGiveWayAtOnce) {
+  const Session session = daemon_.Connect();
+  const Sums sums(session);
+  std::vector<Queue> queues;
+  for (uint32_t gpu = 0; gpu < kGpus; ++gpu)
+    queues.push_back(session.CreateQueue({.gpu = gpu}).value());
+  const auto batch_of = [&](uint32_t gpu, uint32_t count) {
+    Batch batch = session.BeginBatch(gpu).value();
+    for (uint32_t i = 0; i < count; ++i) sums.Add(queues[gpu]).submit_status().Check();
+    batch.End().Check();
+    queues[gpu].last().Wait(kTimeout).Check();
+  };
+  ASSERT_TRUE(Eventually([&] {
+    for (uint32_t gpu = 0; gpu < kGpus; ++gpu)
+      for (uint32_t i = 0; i < kEach; ++i) batch_of(gpu, 5 + i);
+    return ProgramsOf(session).size() == kGpus * kEach;
+  }));
+  const Result<Buffer> buffer = session.Allocate(64);
+  EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+  batch_of(0, 5);
+}
+
 TEST_F(BatchProgramsTest, TheBoundOnProgramsIsTheClientsOwn) {
   const Session session = daemon_.Connect();
   Queue queue = session.CreateQueue().value();

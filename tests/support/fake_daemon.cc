@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr uint32_t kMaxQueues = 64;
 constexpr uint64_t kBufferBytes = 4096;
+constexpr int kUnreadBytes = 8192;  // of replies, as in daemon/session/packet.cc
 
 [[noreturn]] void Die(const char* what) {
   std::perror(what);
@@ -49,8 +51,10 @@ void Send(int socket, const void* data, size_t bytes, const std::vector<int>& fd
     c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
     std::memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
   }
-  // The client may be gone already, which is no concern of the daemon's.
-  [[maybe_unused]] const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+  // The client may be gone already, which is no concern of the daemon's. That of one with too many
+  // unread replies ends.
+  const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && errno == EAGAIN) shutdown(socket, SHUT_RDWR);
 }
 
 template <typename Reply>
@@ -151,7 +155,10 @@ void FakeDaemon::Serve() {
     if (poll(items, 2, -1) < 0) tests::Die("poll");
     if (items[0].revents != 0) return;
     if (connection < 0) {
-      connection_.store(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+      const int accepted = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &kUnreadBytes, sizeof(kUnreadBytes)) != 0)
+        tests::Die("SO_SNDBUF");
+      connection_.store(accepted);
       continue;
     }
     std::vector<char> request(4096);

@@ -35,6 +35,9 @@ namespace {
 
 constexpr size_t kFdsMax = 2 + CONCERT_MAX_RINGS;
 constexpr int64_t kMillisecondNs = 1'000'000;
+// Requests without a reply that was read. The daemon ends the session of a client that leaves some
+// ten unread (docs/protocol.md), and as many as these may come at once.
+constexpr uint32_t kUnansweredMax = 8;
 
 // Waits until `events` are there or the deadline passes. Returns false then.
 bool WaitFor(int socket, short events, const Deadline& deadline) {
@@ -77,6 +80,12 @@ ssize_t Receive(int socket, Packet* packet, std::vector<UniqueFd>* fds, bool* lo
   }
   *lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
   return size;
+}
+
+// `size` is what Receive has returned.
+int FailHungUp(ssize_t size, concert_error* error) {
+  return Fail(error, CONCERT_UNAVAILABLE, "the daemon closed the connection%s%s",
+              size < 0 ? ": " : "", size < 0 ? strerror(errno) : "");
 }
 
 // Requests that give a handle up are alike.
@@ -151,12 +160,45 @@ int ControlSocket::Send(const concert_control_header* request, int send_fd,
     std::memcpy(CMSG_DATA(c), &send_fd, sizeof(send_fd));
   }
   for (;;) {
-    if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return CONCERT_OK;
+    if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+      ++unanswered_;
+      return CONCERT_OK;
+    }
     if (errno == EINTR) continue;
     if (errno != EAGAIN || !WaitFor(socket_.get(), POLLOUT, deadline)) {
       return Fail(error, CONCERT_UNAVAILABLE, "cannot send to the daemon: %s", strerror(errno));
     }
   }
+}
+
+ssize_t ControlSocket::ReceiveReply(Packet* packet, std::vector<UniqueFd>* fds, bool* lost_fds) {
+  const ssize_t size = Receive(socket_.get(), packet, fds, lost_fds);
+  if (size > 0 && unanswered_ > 0) --unanswered_;
+  return size;
+}
+
+int ControlSocket::AwaitRoom(const Deadline& deadline, concert_error* error) {
+  // Replies that have come are read before there are too many, so that nobody has to wait.
+  while (unanswered_ > 0) {
+    Packet packet;
+    std::vector<UniqueFd> received;
+    bool lost_fds = false;
+    const ssize_t size = ReceiveReply(&packet, &received, &lost_fds);
+    if (size > 0) {
+      if (packet.IsWhole(size)) Keep(packet, static_cast<size_t>(size));
+      continue;
+    }
+    if (size == 0 || (errno != EAGAIN && errno != EINTR)) return FailHungUp(size, error);
+    if (errno == EINTR) continue;
+    if (unanswered_ < kUnansweredMax) return CONCERT_OK;
+    if (!WaitFor(socket_.get(), POLLIN, deadline)) return FailLate(error);
+  }
+  return CONCERT_OK;
+}
+
+int ControlSocket::FailLate(concert_error* error) const {
+  return Fail(error, CONCERT_DEADLINE_EXCEEDED, "the daemon did not reply within %lld ms",
+              static_cast<long long>(timeout_ns_ / kMillisecondNs));
 }
 
 int ControlSocket::Transact(concert_control_header* request, int send_fd, void* reply,
@@ -178,21 +220,16 @@ int ControlSocket::TransactInTurn(concert_control_header* request, int send_fd, 
                                   const Deadline& deadline, concert_error* error) {
   SendUnwanted(deadline);
   if (int code = Number(request, error)) return code;
+  if (int code = AwaitRoom(deadline, error)) return code;
   if (int code = Send(request, send_fd, deadline, error)) return code;
   for (;;) {
-    if (!WaitFor(socket_.get(), POLLIN, deadline)) {
-      return Fail(error, CONCERT_DEADLINE_EXCEEDED, "the daemon did not reply within %lld ms",
-                  static_cast<long long>(timeout_ns_ / kMillisecondNs));
-    }
+    if (!WaitFor(socket_.get(), POLLIN, deadline)) return FailLate(error);
     Packet packet;
     std::vector<UniqueFd> received;
     bool lost_fds = false;
-    const ssize_t size = Receive(socket_.get(), &packet, &received, &lost_fds);
+    const ssize_t size = ReceiveReply(&packet, &received, &lost_fds);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (size <= 0) {
-      return Fail(error, CONCERT_UNAVAILABLE, "the daemon closed the connection%s%s",
-                  size < 0 ? ": " : "", size < 0 ? strerror(errno) : "");
-    }
+    if (size <= 0) return FailHungUp(size, error);
     if (packet.IsWhole(size) && packet.reply.header.request < request->request) {
       Keep(packet, static_cast<size_t>(size));  // its fds close with `received`
       continue;
@@ -260,6 +297,7 @@ bool ControlSocket::SendUnwanted(const Deadline& deadline) {
   while (const std::optional<Unwanted> first = FirstUnwanted()) {
     concert_release_buffer request = GiveUpRequest(first->type, first->handle);
     if (Number(&request.header, nullptr) != CONCERT_OK ||
+        AwaitRoom(deadline, nullptr) != CONCERT_OK ||
         Send(&request.header, -1, deadline, nullptr) != CONCERT_OK) {
       return false;
     }
@@ -285,7 +323,8 @@ ControlSocket::Posted ControlSocket::Post(concert_create_program* request, int s
   if (!turn_.TryTake()) return Posted::kBusy;
   Posted posted = Posted::kFailed;
   if (Number(&request->header, nullptr) == CONCERT_OK) {
-    if (Send(&request->header, send_fd, Deadline(0), nullptr) == CONCERT_OK) {
+    if (AwaitRoom(Deadline(0), nullptr) == CONCERT_OK &&
+        Send(&request->header, send_fd, Deadline(0), nullptr) == CONCERT_OK) {
       posted_ = request->header.request;
       posted = Posted::kYes;
     } else if (!HungUp()) {
@@ -355,7 +394,7 @@ bool ControlSocket::CollectInTurn(const Deadline* deadline) {
     Packet packet;
     std::vector<UniqueFd> received;
     bool lost_fds = false;
-    const ssize_t size = Receive(socket_.get(), &packet, &received, &lost_fds);
+    const ssize_t size = ReceiveReply(&packet, &received, &lost_fds);
     if (size > 0 && packet.IsWhole(size)) {
       Keep(packet, static_cast<size_t>(size));
     } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {

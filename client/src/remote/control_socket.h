@@ -3,6 +3,8 @@
 #ifndef CONCERT_CLIENT_SRC_REMOTE_CONTROL_SOCKET_H_
 #define CONCERT_CLIENT_SRC_REMOTE_CONTROL_SOCKET_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -45,12 +47,13 @@ class ControlSocket {
   // LEAVE_COMMUNICATOR), and returns when the daemon has, or at the deadline: it is told then in
   // the next turn.
   void Release(concert_control_type type, uint32_t handle, const Deadline& deadline);
-  // The same without waiting for anybody. Calls that follow come behind it.
+  // The same without waiting for anybody: the daemon may be told later. Calls that follow come
+  // behind it.
   void ReleaseSoon(concert_control_type type, uint32_t handle);
 
   enum class Posted { kYes, kBusy, kFailed };
   // Sends a request as Call does, and leaves its reply to Collect: one at a time. Waits for
-  // nothing: kBusy while another call is under way or the socket is full.
+  // nothing: kBusy while another call is under way or the daemon has much to answer.
   Posted Post(concert_create_program* request, int send_fd);
   // The reply to what was posted; an answer of the library's own, UNAVAILABLE, when none can come
   // any more or `deadline` has passed. False: it is not there yet, and nobody waits for it: there
@@ -83,7 +86,14 @@ class ControlSocket {
   int Send(const concert_control_header* request, int send_fd, const Deadline& deadline,
            concert_error* error) CONCERT_REQUIRES(turn_);
   int Number(concert_control_header* request, concert_error* error) CONCERT_REQUIRES(turn_);
-  // A whole reply to a request before the one that is waited for: to what was posted, or to one
+  // Reads one packet, as recvmsg does.
+  ssize_t ReceiveReply(Packet* packet, std::vector<UniqueFd>* fds, bool* lost_fds)
+      CONCERT_REQUIRES(turn_);
+  // Before each Send: keeps replies that nobody waits for any more, and waits for one only if too
+  // many are still to come.
+  int AwaitRoom(const Deadline& deadline, concert_error* error) CONCERT_REQUIRES(turn_);
+  int FailLate(concert_error* error) const;
+  // A whole reply to a request that nobody waits for: to what was posted, or to one
   // whose caller gave up.
   void Keep(const Packet& packet, size_t bytes) CONCERT_REQUIRES(turn_);
   bool CollectInTurn(const Deadline* deadline) CONCERT_REQUIRES(turn_);
@@ -100,7 +110,8 @@ class ControlSocket {
   std::atomic<bool> shut_down_{false};
   Turn turn_;  // one request and its reply
   uint32_t next_request_ CONCERT_GUARDED_BY(turn_) = 1;
-  uint32_t posted_ CONCERT_GUARDED_BY(turn_) = 0;  // request without a reply yet; 0: none
+  uint32_t unanswered_ CONCERT_GUARDED_BY(turn_) = 0;  // sent, and no reply was read
+  uint32_t posted_ CONCERT_GUARDED_BY(turn_) = 0;      // request without a reply yet; 0: none
   concert_program_reply posted_reply_ CONCERT_GUARDED_BY(turn_) = {};
   Mutex unwanted_mutex_;  // within a turn or without
   std::vector<Unwanted> unwanted_ CONCERT_GUARDED_BY(unwanted_mutex_);

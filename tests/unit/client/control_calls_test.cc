@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@ namespace concert {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 using tests::FakeDaemon;
 
@@ -112,6 +114,10 @@ class TurnsTest : public testing::Test {
                         error);
   }
 
+  std::vector<uint32_t> Released() const {
+    return HandlesOf(daemon_, CONCERT_CONTROL_RELEASE_BUFFER, &concert_release_buffer::buffer);
+  }
+
   static constexpr int64_t kLongNs = 600'000'000'000;
   FakeDaemon daemon_;
   client::ControlSocket socket_;
@@ -142,8 +148,7 @@ TEST_F(TurnsTest, WhatCannotBeReleasedInTimeIsReleasedWhenItIsSomebodysTurn) {
   daemon_.Answer();
   other.join();
   EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);  // the daemon has caught up
-  EXPECT_THAT(HandlesOf(daemon_, CONCERT_CONTROL_RELEASE_BUFFER, &concert_release_buffer::buffer),
-              ElementsAre(5, 6));
+  EXPECT_THAT(Released(), ElementsAre(5, 6));
 }
 
 TEST_F(TurnsTest, PostingWaitsForNobody) {
@@ -159,6 +164,34 @@ TEST_F(TurnsTest, PostingWaitsForNobody) {
   const client::Deadline deadline(kLongNs);
   ASSERT_TRUE(socket_.Collect(&deadline, &reply));
   EXPECT_EQ(reply.program, FakeDaemon::kFirstProgram);
+}
+
+// A daemon ends the session of a client that leaves many replies unread.
+TEST_F(TurnsTest, WhatIsReleasedSoonLeavesFewRepliesUnread) {
+  daemon_.Hold();
+  std::vector<uint32_t> all(32);
+  std::iota(all.begin(), all.end(), 1);
+  for (const uint32_t buffer : all) socket_.ReleaseSoon(CONCERT_CONTROL_RELEASE_BUFFER, buffer);
+  concert_create_program request{};
+  EXPECT_EQ(socket_.Post(&request, -1), client::ControlSocket::Posted::kBusy);
+  daemon_.Answer();
+  EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);
+  EXPECT_THAT(Released(), ElementsAreArray(all)) << "all come before a call that follows";
+}
+
+TEST_F(TurnsTest, NorDoCallsThatTimeOut) {
+  daemon_.Hold();
+  for (int i = 0; i < 32; ++i) {
+    concert_error error;
+    EXPECT_EQ(Join(client::Deadline(1'000'000), &error), CONCERT_DEADLINE_EXCEEDED);
+    EXPECT_THAT(error.message, HasSubstr("the daemon did not reply within"));
+  }
+  daemon_.Answer();
+  EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);
+  EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);  // the daemon has caught up
+  const size_t joined = daemon_.Requests(CONCERT_CONTROL_JOIN_COMMUNICATOR).size() - 2;
+  EXPECT_LT(joined, 32u) << "the others were not sent";
+  EXPECT_EQ(daemon_.Requests(CONCERT_CONTROL_LEAVE_COMMUNICATOR).size(), joined);
 }
 
 }  // namespace
