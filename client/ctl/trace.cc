@@ -1,13 +1,11 @@
 #include "client/ctl/trace.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/ctl/output_file.h"
 #include "client/ctl/trace_file.h"
 #include "client/ctl/trace_page.h"
 
@@ -72,32 +70,10 @@ std::string FileName(const TraceOptions& options) {
   return std::filesystem::path(options.recorded).replace_extension(".html").string();
 }
 
-// What is written, from before there is anything to write.
-class OutputFile {
- public:
-  explicit OutputFile(std::string name) : name_(std::move(name)) {}
-
-  grpc::Status Open() {
-    file_.open(name_, std::ios::binary);
-    return Outcome();
-  }
-  std::ostream& stream() { return file_; }
-  grpc::Status Close() {
-    file_.close();
-    return Outcome();
-  }
-  const std::string& name() const { return name_; }
-
- private:
-  grpc::Status Outcome() const {
-    if (file_) return grpc::Status::OK;
-    return Refuse("cannot write " + name_ + ": " + std::strerror(errno) +
-                  "; name another with --out");
-  }
-
-  const std::string name_;
-  std::ofstream file_;
-};
+// Of what an OutputFile says.
+grpc::Status Written(const std::string& failure) {
+  return failure.empty() ? grpc::Status::OK : Refuse(failure + "; name another with --out");
+}
 
 // `recording`: null if there was a file already.
 void Print(const TraceOptions& options, const std::string& name, size_t op_count,
@@ -137,10 +113,10 @@ grpc::Status Convert(const TraceOptions& options, std::ostream& out) {
   const std::string error =
       ReadTrace(options.recorded, [&](const perfetto::TracePacket& packet) { page.Add(packet); });
   if (!error.empty()) return Refuse(error);
-  if (const grpc::Status status = file.Open(); !status.ok()) return status;
+  if (const grpc::Status status = Written(file.Open()); !status.ok()) return status;
   if (const auto status = WritePage(page, options.recorded, file.stream()); !status.ok())
     return status;
-  if (const grpc::Status status = file.Close(); !status.ok()) return status;
+  if (const grpc::Status status = Written(file.Close()); !status.ok()) return status;
   Print(options, file.name(), page.op_count(), nullptr, out);
   return grpc::Status::OK;
 }
@@ -151,7 +127,7 @@ grpc::Status Trace(Connection& connection, const TraceOptions& options, std::ost
   if (!options.recorded.empty()) return Convert(options, out);
   OutputFile file(FileName(options));
   // Before the time is spent.
-  if (const grpc::Status status = file.Open(); !status.ok()) return status;
+  if (const grpc::Status status = Written(file.Open()); !status.ok()) return status;
   Recording recording;
   if (const auto status = Record(connection, options.seconds, recording); !status.ok())
     return status;
@@ -164,7 +140,7 @@ grpc::Status Trace(Connection& connection, const TraceOptions& options, std::ost
   } else {
     WriteTrace(recording, file.stream());
   }
-  if (const grpc::Status status = file.Close(); !status.ok()) return status;
+  if (const grpc::Status status = Written(file.Close()); !status.ok()) return status;
   Print(options, file.name(), recording.ops.size(), &recording, out);
   return grpc::Status::OK;
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "client/ctl/connection.h"
 #include "client/ctl/json.h"
+#include "client/ctl/output_file.h"
 #include "client/ctl/table.h"
 #include "client/ctl/tune_files.h"
 #include "proto/concert/v1/tuning.grpc.pb.h"
@@ -137,8 +137,8 @@ grpc::Status TuneStatus(const TuneOptions& options, std::ostream& out) {
 }
 
 grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
-  std::ofstream file(options.file, std::ios::binary);
-  if (!file) return Wrong("cannot write " + options.file);
+  OutputFile file(options.file);
+  if (const std::string failure = file.Open(); !failure.empty()) return Wrong(failure);
   const std::unique_ptr<Stub> stub = Connect(options);
   v1::ListTunedRowsRequest request;
   request.set_gpu(options.gpu);
@@ -149,7 +149,7 @@ grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
     v1::ListTunedRowsResponse page;
     if (const grpc::Status status = stub->ListTunedRows(&context, request, &page); !status.ok())
       return status;
-    for (const v1::TunedRow& row : page.rows()) WriteRow(row, file);
+    for (const v1::TunedRow& row : page.rows()) WriteRow(row, file.stream());
     count += static_cast<size_t>(page.rows_size());
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
@@ -160,8 +160,8 @@ grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
           stub->ListTransportCurves(&context, v1::ListTransportCurvesRequest(), &curves);
       !status.ok())
     return status;
-  for (const v1::TransportCurve& curve : curves.curves()) WriteCurve(curve, file);
-  if (!file.flush()) return Wrong("cannot write " + options.file);
+  for (const v1::TransportCurve& curve : curves.curves()) WriteCurve(curve, file.stream());
+  if (const std::string failure = file.Close(); !failure.empty()) return Wrong(failure);
   out << count << " rows and " << curves.curves_size() << " curves written to " << options.file
       << "\n";
   return grpc::Status::OK;

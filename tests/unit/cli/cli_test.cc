@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "client/ctl/concertctl.h"
 #include "proto/command/words.h"
@@ -94,6 +98,25 @@ TEST(ConcertctlTest, RefusesAMisspeltVariable) {
             "concertctl: unknown environment variable 'CONCERT_ADMIN_SOKCET'; did you mean "
             "'CONCERT_ADMIN_SOCKET'?\n");
   unsetenv("CONCERT_ADMIN_SOKCET");
+}
+
+TEST(ConcertctlTest, LeavesAFileAloneThatItHasNothingFor) {
+  const std::string file = testing::TempDir() + "concertctl-test-kept";
+  std::ofstream(file) << "rows of last week";
+  for (const std::vector<const char*>& command :
+       {std::vector<const char*>{"tune", "export", file.c_str()},
+        {"trace", "--out", file.c_str()}}) {
+    std::vector<const char*> args = {"concertctl", "--socket", "/nonexistent/admin.sock"};
+    args.insert(args.end(), command.begin(), command.end());
+    std::ostringstream out, err;
+    EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), "0", out, err, false),
+              ctl::kExitNoDaemon)
+        << err.str();
+    std::stringstream kept;
+    kept << std::ifstream(file).rdbuf();
+    EXPECT_EQ(kept.str(), "rows of last week") << command[0];
+  }
+  std::filesystem::remove(file);
 }
 
 }  // namespace
