@@ -71,11 +71,11 @@ Command Show(grpc::Status (Connection::Stub::*method)(grpc::ClientContext*, cons
 
 command::Manual Manual() {
   return {.section = 1,
-          .sections = {
-              {"Exit status",
-               "0 done, 1 refused or no answer in time, 2 wrong usage, 3 no daemon, 4 `status` "
-               "of a daemon that does less than it should."},
-              {"See also", "concertd(8), concert.toml(5)"}}};
+          .sections = {{"Exit status",
+                        "0 done, 1 refused, no answer in time or output that was lost, 2 wrong "
+                        "usage, 3 no daemon, 4 `status` "
+                        "of a daemon that does less than it should."},
+                       {"See also", "concertd(8), concert.toml(5)"}}};
 }
 
 // gRPC wraps the cause ("No such file or directory") in several layers that end with ": ".
@@ -132,6 +132,19 @@ class App {
   }
 
   int Run(int argc, const char* const* argv, std::ostream& out, std::ostream& err, bool terminal) {
+    const int code = RunCommand(argc, argv, out, err, terminal);
+    // Who reads it, or the file that it went to, lacks what was printed.
+    errno = 0;
+    if (out.flush()) return code;
+    err << "concertctl: cannot write standard output";
+    if (errno != 0) err << ": " << std::strerror(errno);
+    err << "\n";
+    return code == kExitOk ? kExitFailed : code;
+  }
+
+ private:
+  int RunCommand(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                 bool terminal) {
     try {
       app_.parse(argc, argv);
     } catch (const CLI::Success& help) {
@@ -157,7 +170,6 @@ class App {
     return code == kExitOk ? exit_code_ : code;
   }
 
- private:
   void Add(CLI::App& parent, const char* name, const char* help, Command command) {
     parent.add_subcommand(name, help)->callback([this, command = std::move(command)] {
       command_ = command;

@@ -8,7 +8,7 @@
 namespace concert::ctl {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  // the daemon refused, or did not answer in time
+inline constexpr int kExitFailed = 1;  // refused, not answered in time, or the output was lost
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoDaemon = 3;
 inline constexpr int kExitDegraded = 4;  // `status`: the daemon does less than it should

@@ -119,5 +119,17 @@ TEST(ConcertctlTest, LeavesAFileAloneThatItHasNothingFor) {
   std::filesystem::remove(file);
 }
 
+TEST(ConcertctlTest, OutputThatIsLostIsAFailure) {
+  for (const std::vector<const char*>& args :
+       {std::vector<const char*>{"concertctl", "--version"},
+        {"concertctl", "tune", "diff", "/dev/null", "/dev/null"}}) {
+    std::ofstream out("/dev/full");
+    std::ostringstream err;
+    EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), "0", out, err, false),
+              ctl::kExitFailed);
+    EXPECT_THAT(err.str(), HasSubstr("concertctl: cannot write standard output"));
+  }
+}
+
 }  // namespace
 }  // namespace concert
