@@ -388,8 +388,9 @@ CONCERT_API int concert_submit_sample(concert_queue* queue, const concert_sample
 
 /* Between begin and end, ops submitted to any queue of `gpu` are collected and then handed over
  * together, so that the daemon sees them at once. Calls nest: the outermost end hands over. Waiting
- * for or polling a ticket, a full ring, and freeing a queue, buffer or program or sealing a buffer
- * hand over early, so a batch never blocks its own progress and has what it was submitted with.
+ * for or polling a ticket, a full ring, freeing a queue, buffer or program, sealing a buffer and
+ * leaving a communicator hand over early, so a batch never blocks its own progress and has what it
+ * was submitted with.
  *
  * A batch of at least 4 ops of one queue, of which at most the first waits and none has a deadline,
  * is recognised when it comes again: the same ops, byte by byte, in the same order. From about the

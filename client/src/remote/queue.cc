@@ -18,6 +18,7 @@ constexpr timespec kFullNap{0, 20'000};
 }  // namespace
 
 RemoteCommunicator::~RemoteCommunicator() {
+  session_->HandOver();
   ControlSocket& control = session_->control();
   control.Release(CONCERT_CONTROL_LEAVE_COMMUNICATOR, id_, control.NextDeadline());
 }

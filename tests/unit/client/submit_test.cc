@@ -220,6 +220,15 @@ TEST_F(SubmitTest, FreeingOrSealingABufferHandsAnOpenBatchOver) {
   EXPECT_EQ(daemon_.tail(), 2u);
 }
 
+TEST_F(SubmitTest, LeavingACommunicatorHandsAnOpenBatchOver) {
+  Communicator communicator = session_.Join({.name = "tp", .rank = 0, .ranks = 1}).value();
+  Batch batch = session_.BeginBatch().value();
+  queue_.Barrier(communicator).submit_status().Check();
+  EXPECT_EQ(daemon_.tail(), 0u);
+  communicator = Communicator();
+  EXPECT_EQ(daemon_.tail(), 1u) << "the daemon would find that it has left";
+}
+
 TEST_F(SubmitTest, EndWithoutBeginIsRefused) {
   EXPECT_EQ(concert_batch_end(session_.get(), 0, nullptr), CONCERT_FAILED_PRECONDITION);
   EXPECT_EQ(concert_batch_begin(session_.get(), 1, nullptr), CONCERT_INVALID_ARGUMENT);
