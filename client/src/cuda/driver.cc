@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "client/src/cuda/api.h"
 #include "client/src/failure.h"
@@ -147,11 +148,11 @@ int CopyToHost(const Uuid& gpu, void* to, uint64_t from, uint64_t bytes, concert
   });
 }
 
-int RegisterHost(void* data, uint64_t bytes, bool read_only, concert_error* error) {
+int RegisterHost(void* data, uint64_t bytes, bool read_only, int* device, concert_error* error) {
   const Api* api = nullptr;
   if (int code = LoadApi(&api, error)) return code;
-  CUdevice device = 0;
-  if (api->cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+  static_assert(std::is_same_v<CUdevice, int>);
+  if (api->cuCtxGetDevice(device) != CUDA_SUCCESS) {
     return Fail(error, CONCERT_FAILED_PRECONDITION,
                 "no CUDA context is current on this thread; make the stream's context current");
   }
@@ -159,7 +160,7 @@ int RegisterHost(void* data, uint64_t bytes, bool read_only, concert_error* erro
   if (read_only) {
     int supported = 0;
     api->cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
-                              device);
+                              *device);
     if (supported == 0) {
       return Fail(error, CONCERT_UNIMPLEMENTED,
                   "this GPU cannot wait on memory that the daemon shares read-only; "
@@ -170,9 +171,11 @@ int RegisterHost(void* data, uint64_t bytes, bool read_only, concert_error* erro
   return Check(*api, api->cuMemHostRegister(data, bytes, flags), "cuMemHostRegister", error);
 }
 
-void UnregisterHost(void* data) {
+void UnregisterHost(void* data, int device) {
   const Api* api = nullptr;
-  if (LoadApi(&api, nullptr) == CONCERT_OK) api->cuMemHostUnregister(data);
+  if (LoadApi(&api, nullptr) != CONCERT_OK) return;
+  const PrimaryContext context(*api, device, nullptr);
+  if (context.code() == CONCERT_OK) api->cuMemHostUnregister(data);
 }
 
 int StreamWait(void* stream, const uint64_t* word, uint64_t value, concert_error* error) {

@@ -45,10 +45,12 @@ int CopyToDevice(const Uuid& gpu, uint64_t to, const void* from, uint64_t bytes,
                  concert_error* error);
 int CopyToHost(const Uuid& gpu, void* to, uint64_t from, uint64_t bytes, concert_error* error);
 
-// Makes host memory addressable by every GPU of the process. Needs a current context. UNIMPLEMENTED
-// when `read_only` and the GPU cannot register memory that it may not write.
-int RegisterHost(void* data, uint64_t bytes, bool read_only, concert_error* error);
-void UnregisterHost(void* data);
+// Makes host memory addressable by every GPU of the process. Needs a current context, of which
+// *device is set to the CUDA device. UNIMPLEMENTED when `read_only` and the GPU cannot register
+// memory that it may not write.
+int RegisterHost(void* data, uint64_t bytes, bool read_only, int* device, concert_error* error);
+// Needs none: makes the primary context of `device` current meanwhile.
+void UnregisterHost(void* data, int device);
 
 // Enqueue on `stream`, whose context is current: wait until *word >= value; store value to *word.
 // `word` lies in registered host memory.

@@ -25,8 +25,8 @@ int CopyToDevice(const Uuid&, uint64_t, const void*, uint64_t, concert_error* er
 int CopyToHost(const Uuid&, void*, uint64_t, uint64_t, concert_error* error) {
   return Absent(error);
 }
-int RegisterHost(void*, uint64_t, bool, concert_error* error) { return Absent(error); }
-void UnregisterHost(void*) {}
+int RegisterHost(void*, uint64_t, bool, int*, concert_error* error) { return Absent(error); }
+void UnregisterHost(void*, int) {}
 int StreamWait(void*, const uint64_t*, uint64_t, concert_error* error) { return Absent(error); }
 int StreamWrite(void*, uint64_t*, uint64_t, concert_error* error) { return Absent(error); }
 

@@ -59,7 +59,8 @@ int LocalSession::Open(concert_error* error) {
   timelines_ = static_cast<Timelines*>(page);
   const cuda::PrimaryContext context(*api_, devices_[0], error);
   if (context.code() != CONCERT_OK) return context.code();
-  if (int code = cuda::RegisterHost(page, sizeof(Timelines), /*read_only=*/false, error))
+  int device = 0;  // devices_[0]
+  if (int code = cuda::RegisterHost(page, sizeof(Timelines), /*read_only=*/false, &device, error))
     return code;
   registered_ = true;
   return CONCERT_OK;
@@ -103,10 +104,7 @@ LocalSession::~LocalSession() {
   for (cublasLtHandle_t handle : lt_handles_) {
     if (handle != nullptr) lt_->DestroyHandle(handle);
   }
-  if (registered_) {
-    const cuda::PrimaryContext context(*api_, devices_[0], nullptr);
-    if (context.code() == CONCERT_OK) cuda::UnregisterHost(timelines_);
-  }
+  if (registered_) cuda::UnregisterHost(timelines_, devices_[0]);
   if (timelines_ != nullptr) munmap(timelines_, sizeof(Timelines));
 }
 

@@ -117,8 +117,12 @@ int RemoteSession::Adopt(const concert_hello_reply& reply, std::vector<UniqueFd>
 }
 
 RemoteSession::~RemoteSession() {
-  if (daemon_region_registered_.load()) cuda::UnregisterHost(regions_.daemon().data());
-  if (client_region_registered_.load()) cuda::UnregisterHost(regions_.client().data());
+  const int daemon_device = daemon_region_device_.load();
+  const int client_device = client_region_device_.load();
+  if (daemon_device != kNotRegistered)
+    cuda::UnregisterHost(regions_.daemon().data(), daemon_device);
+  if (client_device != kNotRegistered)
+    cuda::UnregisterHost(regions_.client().data(), client_device);
 }
 
 void RemoteSession::Close() {

@@ -123,7 +123,8 @@ class RemoteSession final : public concert_session {
                       concert_error* error);
   // UNIMPLEMENTED on simulated GPUs, with what to use instead.
   int CheckStreams(const char* instead, concert_error* error) const;
-  int RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
+  // Once, for every GPU: *device is the one whose context was current.
+  int RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<int>* device,
                        concert_error* error);
 
   ControlSocket control_;
@@ -152,8 +153,9 @@ class RemoteSession final : public concert_session {
       user_waiters_{};  // as waiters[], in this process
 
   Mutex cuda_mutex_;  // one registration at a time
-  std::atomic<bool> daemon_region_registered_{false};
-  std::atomic<bool> client_region_registered_{false};
+  static constexpr int kNotRegistered = -1;
+  std::atomic<int> daemon_region_device_{kNotRegistered};
+  std::atomic<int> client_region_device_{kNotRegistered};
 };
 
 }  // namespace concert::client

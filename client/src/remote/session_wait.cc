@@ -162,13 +162,16 @@ int RemoteSession::Wait(concert_ticket ticket, int64_t timeout_ns, concert_error
   }
 }
 
-int RemoteSession::RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<bool>* done,
+int RemoteSession::RegisterWithCuda(const Mapping& region, bool read_only, std::atomic<int>* device,
                                     concert_error* error) {
-  if (done->load(std::memory_order_acquire)) return CONCERT_OK;
+  if (device->load(std::memory_order_acquire) != kNotRegistered) return CONCERT_OK;
   const MutexLock lock(cuda_mutex_);
-  if (done->load(std::memory_order_relaxed)) return CONCERT_OK;
-  if (int code = cuda::RegisterHost(region.data(), region.bytes(), read_only, error)) return code;
-  done->store(true, std::memory_order_release);
+  if (device->load(std::memory_order_relaxed) != kNotRegistered) return CONCERT_OK;
+  int current = 0;
+  if (int code = cuda::RegisterHost(region.data(), region.bytes(), read_only, &current, error)) {
+    return code;
+  }
+  device->store(current, std::memory_order_release);
   return CONCERT_OK;
 }
 
@@ -187,9 +190,8 @@ int RemoteSession::WaitOnStream(concert_ticket ticket, void* stream, concert_err
   if (Reached(watch, ticket.value)) return CONCERT_OK;
   if (int code = CheckOpen(/*thorough=*/true, error)) return code;
   const bool user = watch.ring == nullptr;
-  if (int code =
-          user ? RegisterWithCuda(regions_.client(), false, &client_region_registered_, error)
-               : RegisterWithCuda(regions_.daemon(), true, &daemon_region_registered_, error)) {
+  if (int code = user ? RegisterWithCuda(regions_.client(), false, &client_region_device_, error)
+                      : RegisterWithCuda(regions_.daemon(), true, &daemon_region_device_, error)) {
     return code;
   }
   return cuda::StreamWait(stream, watch.word, ticket.value, error);
@@ -228,7 +230,7 @@ void RemoteSession::SignalUserTimeline(uint32_t index, uint64_t value) {
 int RemoteSession::SignalUserTimelineOnStream(uint32_t index, uint64_t value, void* stream,
                                               concert_error* error) {
   if (int code = CheckStreams("concert_user_timeline_signal", error)) return code;
-  if (int code = RegisterWithCuda(regions_.client(), false, &client_region_registered_, error)) {
+  if (int code = RegisterWithCuda(regions_.client(), false, &client_region_device_, error)) {
     return code;
   }
   return cuda::StreamWrite(stream, regions_.user_timeline(index), value, error);

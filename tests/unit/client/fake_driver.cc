@@ -68,6 +68,10 @@ void Free(CUdeviceptr pointer) {
   std::free(reinterpret_cast<void*>(pointer));
 }
 
+CUresult NeedContext() {
+  return concert_fake_driver.contexts > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult WaitForAll() {
   if (!GetOn()) ++concert_fake_driver.hung;
   return CUDA_SUCCESS;
@@ -95,9 +99,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
   return *context = nullptr, CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-CUresult cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
-CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPopCurrent(CUcontext*) { return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* device) { return *device = 0, NeedContext(); }
+CUresult cuCtxPushCurrent(CUcontext) { return ++concert_fake_driver.contexts, CUDA_SUCCESS; }
+CUresult cuCtxPopCurrent(CUcontext*) { return --concert_fake_driver.contexts, CUDA_SUCCESS; }
 CUresult cuCtxSynchronize() { return WaitForAll(); }
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return *least = *greatest = 0, CUDA_SUCCESS;
@@ -146,8 +150,16 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr) {
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr) {
   return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
 }
-CUresult cuMemHostRegister(void*, size_t, unsigned) { return CUDA_SUCCESS; }
-CUresult cuMemHostUnregister(void*) { return WaitForAll(); }
+CUresult cuMemHostRegister(void*, size_t, unsigned) {
+  const CUresult result = NeedContext();
+  if (result == CUDA_SUCCESS) ++concert_fake_driver.registered;
+  return result;
+}
+CUresult cuMemHostUnregister(void*) {
+  if (NeedContext() != CUDA_SUCCESS) return NeedContext();
+  --concert_fake_driver.registered;
+  return WaitForAll();
+}
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
   return *device = reinterpret_cast<CUdeviceptr>(host), CUDA_SUCCESS;
 }

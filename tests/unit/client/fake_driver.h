@@ -16,6 +16,8 @@ struct FakeDriver {
   int64_t bytes = 0;   // of memory that is allocated
   int matmuls = 0;     // that were enqueued
   int algorithms = 1;  // that cuBLASLt offers for a GEMM
+  int contexts = 0;    // that are pushed; with none, none is current
+  int registered = 0;  // ranges of host memory
 };
 
 constexpr char kFakeDriverSymbol[] = "concert_fake_driver";  // a FakeDriver

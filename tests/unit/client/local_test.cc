@@ -1,5 +1,5 @@
 // CONCERT_FALLBACK=cublas on a fake driver: what its streams are given and when, and what is
-// refused. What they compute is fallback_test.cc's.
+// refused. What they compute is fallback_test.cc's. And what a session with a daemon asks of it.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "concert/concert.hpp"
+#include "tests/support/fake_daemon.h"
 #include "tests/unit/client/fake_driver.h"
 
 namespace concert {
@@ -18,13 +19,24 @@ namespace {
 using testing::HasSubstr;
 using tests::FakeDriver;
 
-FakeDriver& Driver() {
-  static FakeDriver* const driver = [] {
-    void* opened = dlopen(CONCERT_FAKE_DRIVER, RTLD_NOW);
-    if (opened == nullptr || dlopen(CONCERT_FAKE_CUBLAS_LT, RTLD_NOW) == nullptr) std::abort();
-    return static_cast<FakeDriver*>(dlsym(opened, tests::kFakeDriverSymbol));
+void* OpenDriver() {
+  static void* const opened = [] {
+    void* driver = dlopen(CONCERT_FAKE_DRIVER, RTLD_NOW);
+    if (driver == nullptr || dlopen(CONCERT_FAKE_CUBLAS_LT, RTLD_NOW) == nullptr) std::abort();
+    return driver;
   }();
-  return *driver;
+  return opened;
+}
+
+FakeDriver& Driver() {
+  return *static_cast<FakeDriver*>(dlsym(OpenDriver(), tests::kFakeDriverSymbol));
+}
+
+void* MakeStream() {
+  using Make = int (*)(void** stream, unsigned flags, int priority);
+  void* stream = nullptr;
+  reinterpret_cast<Make>(dlsym(OpenDriver(), "cuStreamCreateWithPriority"))(&stream, 0, 0);
+  return stream;
 }
 
 class LocalTest : public testing::Test {
@@ -161,6 +173,33 @@ TEST_F(LocalTest, OperandsThatADaemonRefusesAreRefused) {
   EXPECT_EQ(odd.submit_status().message(), "a.offset 1 is not a multiple of 2 bytes");
   const Ticket long_a = queue.Gemm({.m = 4096, .n = 4, .k = 4, .a = x_, .w = x_, .d = y_});
   EXPECT_THAT(long_a.submit_status().message(), HasSubstr("has only 4096 bytes"));
+}
+
+TEST(RemoteOnCudaTest, WhatAStreamWaitsOnIsLetGoOfWhereNoContextIsCurrent) {
+  tests::FakeDaemon::Options options;
+  options.edit_hello = [](concert_hello_reply& reply) {
+    reply.gpus[0].device = CONCERT_BACKEND_CUDA;
+  };
+  tests::FakeDaemon daemon(options);
+  const int before = Driver().registered;
+  {
+    const Session session =
+        Session::Connect({.socket_path = daemon.path(), .fallback = Fallback::kNone}).value();
+    const UserTimeline gate = session.CreateUserTimeline().value();
+    Queue queue = session.CreateQueue().value();
+    const Ticket barrier = queue.Barrier(session.Join({.name = "one", .ranks = 1}).value());
+    void* const stream = MakeStream();
+    EXPECT_EQ(gate.At(1).WaitOn(stream).code(), CONCERT_FAILED_PRECONDITION);
+    Driver().contexts = 1;
+    EXPECT_TRUE(gate.At(1).WaitOn(stream).ok());
+    EXPECT_TRUE(barrier.WaitOn(stream).ok());
+    EXPECT_EQ(Driver().registered, before + 2);
+    // The stream must be past its waits before the session ends.
+    gate.Signal(1).Check();
+    daemon.Reach(0, barrier.get().value);
+    Driver().contexts = 0;
+  }
+  EXPECT_EQ(Driver().registered, before);
 }
 
 }  // namespace
