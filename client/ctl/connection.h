@@ -1,6 +1,7 @@
-// One admin connection. Every call has a deadline.
+// One admin connection. Call gives its calls a deadline; whoever calls stub(), or a stub of his own
+// on ConnectTo's channel, sees to that himself.
 //
-// Only concertctl.cc, live.cc and trace.cc include this file (gRPC headers are slow to compile).
+// Only for commands that call the daemon (gRPC headers are slow to compile).
 #ifndef CONCERT_CLIENT_CTL_CONNECTION_H_
 #define CONCERT_CLIENT_CTL_CONNECTION_H_
 

@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
   gemm.m = kRows, gemm.n = kOutputs, gemm.k = kInputs;
   gemm.a.buffer = x, gemm.w.buffer = w, gemm.d.buffer = y;
   gemm.dtype = CONCERT_FP32;
-  check(concert_submit_gemm(queue, &gemm, NULL, NULL, &error));
+  concert_ticket multiplied;
+  check(concert_submit_gemm(queue, &gemm, NULL, &multiplied, &error));
 
   /* Behind the GEMM, since it is on the same queue; in place. */
   concert_collective sum = CONCERT_INIT(sum);
@@ -56,8 +57,9 @@ int main(int argc, char** argv) {
   sum.dtype = CONCERT_FP32;
   concert_ticket done;
   check(concert_submit_collective(queue, &sum, NULL, &done, &error));
-  check(
-      concert_wait(session, done, -1, &error)); /* the outcome of the op, or of what it waits for */
+  /* Each op has its own outcome: the all-reduce adds up whatever the GEMM has left. */
+  check(concert_wait(session, multiplied, -1, &error));
+  check(concert_wait(session, done, -1, &error));
 
   float result = 0;
   check(concert_buffer_read(y, 0, &result, sizeof(result), &error));

@@ -19,7 +19,9 @@
  * after fork().
  *
  * Lifetime. A handle keeps what it needs alive, so handles may be freed in any order, also after
- * concert_session_close; other calls on them then fail with CONCERT_UNAVAILABLE.
+ * concert_session_close. Ops that are submitted then, and calls that ask the daemon, fail with
+ * CONCERT_UNAVAILABLE; buffers can still be written and read, and ops of a program recorded, though
+ * not registered.
  *
  * Compatibility. `struct_size` comes first in every options struct and is set to sizeof(the struct)
  * by the caller (CONCERT_INIT does it); fields are only appended and zero is their default. A

@@ -480,7 +480,6 @@ struct SubmitOptions {
   uint64_t deadline_ns = 0;  // a hint, on CLOCK_MONOTONIC
 };
 
-// An ordered line of ops. One thread at a time.
 class Program;
 
 // One run of a program: a slice for each of its bindings, and how many of its rows; 0: all.
@@ -490,6 +489,7 @@ struct RunOp {
   uint32_t rows = 0;
 };
 
+// An ordered line of ops. One thread at a time.
 class Queue {
  public:
   Queue() = default;
