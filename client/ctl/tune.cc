@@ -162,6 +162,12 @@ grpc::Status TuneExport(const TuneOptions& options, std::ostream& out) {
     return status;
   for (const v1::TransportCurve& curve : curves.curves()) WriteCurve(curve, file.stream());
   if (const std::string failure = file.Close(); !failure.empty()) return Wrong(failure);
+  if (options.json) {
+    const nlohmann::ordered_json summary = {
+        {"file", options.file}, {"row_count", count}, {"curve_count", curves.curves_size()}};
+    out << summary.dump(2) << "\n";
+    return grpc::Status::OK;
+  }
   out << count << " rows and " << curves.curves_size() << " curves written to " << options.file
       << "\n";
   return grpc::Status::OK;
@@ -271,6 +277,16 @@ grpc::Status TuneDiff(const TuneOptions& options, std::ostream& out) {
     if (!contents->error.empty()) return Wrong(contents->error);
   }
   const RowsDiff diff = DiffRows(first.entries, second.entries);
+  if (options.json) {
+    const nlohmann::ordered_json all = {{"same_row_count", diff.same},
+                                        {"other_variant_row_count", diff.other_variant},
+                                        {"other_time_row_count", diff.other_time},
+                                        {"only_first_row_count", diff.only_first},
+                                        {"only_second_row_count", diff.only_second},
+                                        {"differences", diff.differences}};
+    out << all.dump(2) << "\n";
+    return grpc::Status::OK;
+  }
   out << diff.text << diff.same << " rows alike, " << diff.other_variant
       << " with another variant, " << diff.other_time << " with another time, " << diff.only_first
       << " only in the first, " << diff.only_second << " only in the second\n";

@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "client/ctl/json.h"
 #include "proto/command/words.h"
@@ -207,21 +208,28 @@ RowsDiff DiffRows(const std::vector<v1::TunedRow>& first, const std::vector<v1::
   for (const v1::TunedRow& row : first) rows[DescribeKey(row)].first = &row;
   for (const v1::TunedRow& row : second) rows[DescribeKey(row)].second = &row;
   RowsDiff diff;
+  const auto add = [&diff](const char* kind, const Pair& pair, const std::string& line) {
+    diff.text += line + "\n";
+    nlohmann::ordered_json difference = {{"kind", kind}};
+    if (pair.first != nullptr) difference["first"] = ToJson(*pair.first);
+    if (pair.second != nullptr) difference["second"] = ToJson(*pair.second);
+    diff.differences.push_back(std::move(difference));
+  };
   for (const auto& [key, pair] : rows) {
     const auto& [a, b] = pair;
     if (b == nullptr) {
       ++diff.only_first;
-      diff.text += "only in the first: " + key + "\n";
+      add("only_first", pair, "only in the first: " + key);
     } else if (a == nullptr) {
       ++diff.only_second;
-      diff.text += "only in the second: " + key + "\n";
+      add("only_second", pair, "only in the second: " + key);
     } else if (!google::protobuf::util::MessageDifferencer::Equals(a->variant(), b->variant())) {
       ++diff.other_variant;
-      diff.text += "another variant: " + key + ": " + FormatTimes(*a, *b) + "\n";
+      add("other_variant", pair, "another variant: " + key + ": " + FormatTimes(*a, *b));
     } else if (std::abs(a->median_us() - b->median_us()) >
                std::hypot(a->spread_us(), b->spread_us())) {
       ++diff.other_time;
-      diff.text += "another time: " + key + ": " + FormatTimes(*a, *b) + "\n";
+      add("other_time", pair, "another time: " + key + ": " + FormatTimes(*a, *b));
     } else {
       ++diff.same;
     }

@@ -3,6 +3,7 @@
 #ifndef CONCERT_CLIENT_CTL_TUNE_FILES_H_
 #define CONCERT_CLIENT_CTL_TUNE_FILES_H_
 
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -32,10 +33,12 @@ FileContents<v1::TransportCurve> ReadCurves(const std::string& path);
 void WriteRow(const v1::TunedRow& row, std::ostream& out);
 void WriteCurve(const v1::TransportCurve& curve, std::ostream& out);
 
-// What differs between two sets of rows: lines for people, and how many.
+// What differs between two sets of rows: how many, lines for people, and the same for programs.
 struct RowsDiff {
   size_t only_first = 0, only_second = 0, other_variant = 0, other_time = 0, same = 0;
   std::string text;
+  // {"kind": "other_time", "first": row, "second": row}; a row that is missing is left out.
+  nlohmann::ordered_json differences = nlohmann::ordered_json::array();
 };
 // Times differ if they are further apart than both spreads together.
 RowsDiff DiffRows(const std::vector<v1::TunedRow>& first, const std::vector<v1::TunedRow>& second);

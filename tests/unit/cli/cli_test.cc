@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -116,6 +117,22 @@ TEST(ConcertctlTest, LeavesAFileAloneThatItHasNothingFor) {
     kept << std::ifstream(file).rdbuf();
     EXPECT_EQ(kept.str(), "rows of last week") << command[0];
   }
+  std::filesystem::remove(file);
+}
+
+TEST(ConcertctlTest, TellsProgramsWhatDiffers) {
+  const std::string file = testing::TempDir() + "concertctl-test-rows";
+  std::ofstream(file) << R"({"m": 1, "n": 2, "k": 3, "dtype": "bf16", "degree": "solo"})";
+  const std::vector<const char*> args = {"concertctl", "--json",     "tune",
+                                         "diff",       file.c_str(), "/dev/null"};
+  std::ostringstream out, err;
+  EXPECT_EQ(ctl::RunConcertctl(static_cast<int>(args.size()), args.data(), "0", out, err, false),
+            ctl::kExitOk)
+      << err.str();
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json["only_first_row_count"], 1);
+  EXPECT_EQ(json["same_row_count"], 0);
+  EXPECT_EQ(json["differences"][0]["first"]["k"], 3);
   std::filesystem::remove(file);
 }
 

@@ -87,6 +87,12 @@ TEST(TuneFilesTest, DiffTellsMissingRowsVariantsAndTimesApart) {
   EXPECT_EQ(diff.other_time, 1u);
   EXPECT_EQ(diff.other_variant, 1u);
   EXPECT_THAT(diff.text, HasSubstr("another time: 3x64x64 bf16, streams, degree eight: 10.00 us"));
+  std::vector<std::string> kinds;
+  for (const auto& one : diff.differences) kinds.push_back(one["kind"]);
+  EXPECT_THAT(kinds,
+              testing::ElementsAre("only_first", "other_time", "other_variant", "only_second"));
+  EXPECT_FALSE(diff.differences[0].contains("second"));
+  EXPECT_EQ(diff.differences[1]["second"]["median_us"], 11);
 }
 
 }  // namespace
