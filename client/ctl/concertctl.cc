@@ -338,7 +338,9 @@ class App {
     CLI::Option_group* problems = run->add_option_group("problems");
     problems->add_option("--scenarios", options.scenarios, "Scenario file of the GEMM suite");
     problems->add_option("--shapes", options.shapes, "JSON list of {m, n, k, batch, dtype, count}");
-    problems->add_option("--trace", options.trace, "The same as JSON Lines");
+    problems->add_option("--trace", options.trace,
+                         "JSON Lines of the same objects, as a server may record (not a file of "
+                         "`concertctl trace`)");
     problems->require_option(1);
     run->add_flag("--force", options.force, "Measure again what has been measured");
 

@@ -35,7 +35,7 @@ grpc::Status Wrong(const std::string& sentence) {
 FileContents<v1::TuningProblem> ReadProblems(const TuneOptions& options) {
   if (!options.scenarios.empty()) return ReadScenarios(options.scenarios);
   if (!options.shapes.empty()) return ReadShapes(options.shapes);
-  return ReadTrace(options.trace);
+  return ReadShapeLines(options.trace);
 }
 
 std::string ProgressLine(const v1::TuningProgress& progress) {

@@ -174,7 +174,7 @@ FileContents<v1::TuningProblem> ReadShapes(const std::string& path) {
   return contents;
 }
 
-FileContents<v1::TuningProblem> ReadTrace(const std::string& path) {
+FileContents<v1::TuningProblem> ReadShapeLines(const std::string& path) {
   return ReadLines<v1::TuningProblem>(path, KeysAreKnown, nullptr);
 }
 

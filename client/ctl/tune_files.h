@@ -25,7 +25,7 @@ FileContents<v1::TuningProblem> ReadScenarios(const std::string& path);
 // [{"m": 16, "n": 2048, "k": 1024}, ...] or {"gemms": [...]}; batch, dtype and count are optional.
 FileContents<v1::TuningProblem> ReadShapes(const std::string& path);
 // JSON Lines of {"m": 16, "n": 2048, "k": 1024, "batch": 1, "dtype": "bf16", "count": 12}.
-FileContents<v1::TuningProblem> ReadTrace(const std::string& path);
+FileContents<v1::TuningProblem> ReadShapeLines(const std::string& path);
 
 // JSON Lines, one row or curve each: what has a `transport` is a curve. Unknown keys are ignored.
 FileContents<v1::TunedRow> ReadRows(const std::string& path);

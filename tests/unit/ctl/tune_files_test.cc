@@ -34,15 +34,15 @@ TEST(TuneFilesTest, ShapesAndTracesAreLists) {
   EXPECT_EQ(ReadShapes(FileWith(R"([{"m": 1, "n": 2, "k": 3}])")).entries.size(), 1u);
   EXPECT_EQ(ReadShapes(FileWith(R"({"gemms": [{"m": 1, "n": 2, "k": 3}]})")).entries.size(), 1u);
   const auto trace =
-      ReadTrace(FileWith("{\"m\": 1, \"n\": 2, \"k\": 3, \"batch\": 4}\n\n"
-                         "{\"m\": 5, \"n\": 6, \"k\": 7, \"count\": 8}"));
+      ReadShapeLines(FileWith("{\"m\": 1, \"n\": 2, \"k\": 3, \"batch\": 4}\n\n"
+                              "{\"m\": 5, \"n\": 6, \"k\": 7, \"count\": 8}"));
   ASSERT_EQ(trace.entries.size(), 2u);
   EXPECT_EQ(trace.entries[0].batch(), 4u);
   EXPECT_EQ(trace.entries[1].count(), 8u);
 }
 
 TEST(TuneFilesTest, ErrorsNameFileAndPlace) {
-  EXPECT_THAT(ReadTrace(FileWith("{\"m\": 1}\n{\"m\": -1}\n")).error, HasSubstr("test:2: "));
+  EXPECT_THAT(ReadShapeLines(FileWith("{\"m\": 1}\n{\"m\": -1}\n")).error, HasSubstr("test:2: "));
   EXPECT_THAT(ReadShapes(FileWith("{\"m\": 1}")).error, HasSubstr("expected a list"));
   EXPECT_THAT(ReadScenarios(FileWith("[]")).error, HasSubstr("scenarios"));
   EXPECT_THAT(ReadScenarios(FileWith("{\"scenarios\": [{\"name\": \"x\"}]}")).error,
@@ -54,8 +54,9 @@ TEST(TuneFilesTest, AnUnknownKeyIsNamedWithFileRowAndTheNearestKey) {
   const std::string shapes = FileWith(R"([{"m": 1, "n": 2, "k": 3}, {"m": 1, "n": 2, "kk": 3}])");
   EXPECT_EQ(ReadShapes(shapes).error, shapes + ", GEMM 2: unknown key 'kk'; did you mean 'k'?");
   const std::string trace = FileWith("{\"m\": 1}\n\n{\"m\": 1, \"weight\": 2}\n");
-  EXPECT_THAT(ReadTrace(trace).error, HasSubstr(trace + ":3: unknown key 'weight'; known are m, "));
-  EXPECT_THAT(ReadTrace(FileWith("no json\n")).error, HasSubstr("test:1: "));
+  EXPECT_THAT(ReadShapeLines(trace).error,
+              HasSubstr(trace + ":3: unknown key 'weight'; known are m, "));
+  EXPECT_THAT(ReadShapeLines(FileWith("no json\n")).error, HasSubstr("test:1: "));
 }
 
 v1::TunedRow Row(uint32_t m, double median_us, uint32_t tile_m = 128) {
