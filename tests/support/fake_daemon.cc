@@ -237,6 +237,7 @@ void FakeDaemon::Handle(int client, const std::vector<char>& request) {
     }
     case CONCERT_CONTROL_CREATE_PROGRAM:
       if (options_.hold_programs) return held_.push_back(request);
+      std::this_thread::sleep_for(options_.program_time);
       return AnswerProgram(client, request);
     default: {
       auto reply = ReplyTo<concert_control_reply>(request);

@@ -6,6 +6,7 @@
 #define CONCERT_TESTS_SUPPORT_FAKE_DAEMON_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -30,7 +31,8 @@ class FakeDaemon {
     bool reply = true;  // false: accepts, never answers
     // The last word on the Hello reply, before it is sent.
     std::function<void(concert_hello_reply&)> edit_hello{};
-    bool hold_programs = false;  // registrations are answered by AnswerPrograms only
+    bool hold_programs = false;                 // registrations are answered by AnswerPrograms only
+    std::chrono::milliseconds program_time{0};  // that the answer to a registration takes
   };
 
   explicit FakeDaemon(Options options);

@@ -70,7 +70,7 @@ int RemoteBuffer::Allocate(std::shared_ptr<RemoteSession> session, const concert
   concert_buffer_reply reply;
   std::vector<UniqueFd> fds;
   if (int code = session->CallForRoom(CONCERT_CONTROL_ALLOCATE_BUFFER, &request, &reply, -1, &fds,
-                                      error)) {
+                                      session->control().NextDeadline(), error)) {
     return code;
   }
   const bool sim = info.backend == CONCERT_BACKEND_SIM;
@@ -113,8 +113,10 @@ int RemoteBuffer::Import(std::shared_ptr<RemoteSession> session, const concert_g
     made->SetFd(std::move(copy));
   }
   concert_buffer_reply reply;
-  if (int code = made->session_->CallForRoom(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply,
-                                             has_fd ? import.fd : -1, nullptr, error)) {
+  RemoteSession& its = *made->session_;
+  if (int code =
+          its.CallForRoom(CONCERT_CONTROL_IMPORT_BUFFER, &request, &reply, has_fd ? import.fd : -1,
+                          nullptr, its.control().NextDeadline(), error)) {
     return code;
   }
   made->id = reply.buffer;
@@ -200,13 +202,14 @@ int RemoteBuffer::Seal(concert_error* error) {
     return code;
   }
   const MutexLock lock(mutex_);
-  session_->batch_programs().ForgetBuffer(id, session_->control().NextDeadline());
+  const Deadline deadline = session_->control().NextDeadline();
+  session_->batch_programs().ForgetBuffer(id, deadline);
   session_->HandOver();  // its handle is given up
   concert_seal_buffer request{};
   request.buffer = id;
   concert_buffer_reply reply;
   if (int code = session_->CallForRoom(CONCERT_CONTROL_SEAL_BUFFER, &request, &reply, -1, nullptr,
-                                       error)) {
+                                       deadline, error)) {
     return code;
   }
   id = reply.buffer;

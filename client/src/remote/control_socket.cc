@@ -100,8 +100,8 @@ concert_release_buffer GiveUpRequest(concert_control_type type, uint32_t handle)
 
 }  // namespace
 
-int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon,
-                           concert_error* error) {
+int ControlSocket::Connect(const char* path, int64_t timeout_ns, const Deadline& deadline,
+                           bool* no_daemon, concert_error* error) {
   timeout_ns_ = timeout_ns;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -118,7 +118,6 @@ int ControlSocket::Connect(const char* path, int64_t timeout_ns, bool* no_daemon
     if (IsNoFdFree(errno)) return FailNoFdFree("a socket", error);
     return Fail(error, CONCERT_RESOURCE_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
   }
-  const Deadline deadline(timeout_ns);
   for (;;) {
     const auto* to = reinterpret_cast<const sockaddr*>(&address);
     if (connect(socket_.get(), to, sizeof(address)) == 0) return CONCERT_OK;

@@ -26,7 +26,9 @@ namespace concert::client {
 class ControlSocket {
  public:
   // *no_daemon: nobody listens there, as opposed to a daemon that refuses.
-  int Connect(const char* path, int64_t timeout_ns, bool* no_daemon, concert_error* error);
+  // `timeout_ns` is that of later calls, too; `deadline` this one's.
+  int Connect(const char* path, int64_t timeout_ns, const Deadline& deadline, bool* no_daemon,
+              concert_error* error);
 
   // That of a call which begins now.
   Deadline NextDeadline() const { return Deadline(timeout_ns_); }

@@ -109,10 +109,9 @@ int RemoteProgram::Begin(std::shared_ptr<RemoteSession> session, uint32_t gpu,
   return CONCERT_OK;
 }
 
-RemoteProgram::~RemoteProgram() { Release(); }
+RemoteProgram::~RemoteProgram() { Release(session_->control().NextDeadline()); }
 
-void RemoteProgram::Release() {
-  const Deadline deadline = session_->control().NextDeadline();
+void RemoteProgram::Release(const Deadline& deadline) {
   for (const Registered& one : registered) session_->ReleaseHandle(one.id, deadline);
   registered.clear();
 }
@@ -148,17 +147,18 @@ int RemoteProgram::SetRows(std::span<const uint32_t> rows, concert_error* error)
 
 int RemoteProgram::End(concert_error* error) {
   if (recording_->ended) return FailEnded(error);
+  const Deadline deadline = session_->control().NextDeadline();
   if (recording_->rows.empty()) {
-    if (int code = Register(0, recording_->ops, error)) return code;
-  } else if (int code = RegisterEachRows(error)) {
-    Release();
+    if (int code = Register(0, recording_->ops, deadline, error)) return code;
+  } else if (int code = RegisterEachRows(deadline, error)) {
+    Release(deadline);
     return code;
   }
   *recording_ = {.slots = {}, .ops = {}, .rows = {}, .ended = true};
   return CONCERT_OK;
 }
 
-int RemoteProgram::RegisterEachRows(concert_error* error) {
+int RemoteProgram::RegisterEachRows(const Deadline& deadline, concert_error* error) {
   const uint32_t recorded = recording_->rows.back();
   if (!AnyHasRows(recording_->ops, recorded)) {
     return Fail(error, CONCERT_INVALID_ARGUMENT,
@@ -166,14 +166,14 @@ int RemoteProgram::RegisterEachRows(concert_error* error) {
   }
   for (const uint32_t rows : recording_->rows) {
     concert_error why{};
-    const int code = Register(rows, WithRows(recording_->ops, recorded, rows), &why);
+    const int code = Register(rows, WithRows(recording_->ops, recorded, rows), deadline, &why);
     if (code != CONCERT_OK) return Fail(error, code, "for %u rows: %s", rows, why.message);
   }
   return CONCERT_OK;
 }
 
 int RemoteProgram::Register(uint32_t rows, std::span<const concert_descriptor> ops,
-                            concert_error* error) {
+                            const Deadline& deadline, concert_error* error) {
   const UniqueFd file = ProgramFile(recording_->slots, ops);
   if (!file && IsNoFdFree(errno)) return FailNoFdFree("the program's memfd", error);
   if (!file) {
@@ -186,7 +186,7 @@ int RemoteProgram::Register(uint32_t rows, std::span<const concert_descriptor> o
   request.op_count = static_cast<uint32_t>(ops.size());
   concert_program_reply reply;
   if (int code = session_->CallForRoom(CONCERT_CONTROL_CREATE_PROGRAM, &request, &reply, file.get(),
-                                       nullptr, error)) {
+                                       nullptr, deadline, error)) {
     return code;
   }
   registered.push_back({rows, reply.program});

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "client/src/clock.h"
 #include "client/src/handles.h"
 #include "client/src/remote/session.h"
 #include "proto/ring/control_abi.h"
@@ -41,10 +42,11 @@ class RemoteProgram final : public concert_program {
  private:
   RemoteProgram(std::shared_ptr<RemoteSession> session, uint32_t gpu)
       : concert_program(session.get()), session_(std::move(session)), gpu_(gpu) {}
-  int Register(uint32_t rows, std::span<const concert_descriptor> ops, concert_error* error);
+  int Register(uint32_t rows, std::span<const concert_descriptor> ops, const Deadline& deadline,
+               concert_error* error);
   // What was recorded, for each number of its rows.
-  int RegisterEachRows(concert_error* error);
-  void Release();
+  int RegisterEachRows(const Deadline& deadline, concert_error* error);
+  void Release(const Deadline& deadline);
 
   const std::shared_ptr<RemoteSession> session_;
   const uint32_t gpu_;

@@ -43,13 +43,15 @@ int RemoteSession::Connect(const char* path, const concert_connect_options& opti
                            concert_error* error) {
   auto made = std::make_shared<RemoteSession>();
   const int64_t timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : kConnectTimeoutNs;
-  if (int code = made->control_.Connect(path, timeout_ns, no_daemon, error)) return code;
-  if (int code = made->Handshake(options, error)) return code;
+  const Deadline deadline(timeout_ns);
+  if (int code = made->control_.Connect(path, timeout_ns, deadline, no_daemon, error)) return code;
+  if (int code = made->Handshake(options, deadline, error)) return code;
   *session = std::move(made);
   return CONCERT_OK;
 }
 
-int RemoteSession::Handshake(const concert_connect_options& options, concert_error* error) {
+int RemoteSession::Handshake(const concert_connect_options& options, const Deadline& deadline,
+                             concert_error* error) {
   submit_timeout_ns_ =
       options.submit_timeout_ns == 0 ? kSubmitTimeoutNs : options.submit_timeout_ns;
   recognises_batches_ = options.batches != CONCERT_BATCHES_OPS;
@@ -67,8 +69,7 @@ int RemoteSession::Handshake(const concert_connect_options& options, concert_err
   }
   concert_hello_reply reply;
   std::vector<UniqueFd> fds;
-  if (int code = control_.Call(CONCERT_CONTROL_HELLO, &hello, &reply, -1, &fds,
-                               control_.NextDeadline(), error)) {
+  if (int code = control_.Call(CONCERT_CONTROL_HELLO, &hello, &reply, -1, &fds, deadline, error)) {
     return code;
   }
   return Adopt(reply, std::move(fds), error);

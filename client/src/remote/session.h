@@ -60,8 +60,7 @@ class RemoteSession final : public concert_session {
   // As control().Call, for what takes of the session's quotas: programs of batches give way to it.
   template <typename Request, typename Reply>
   int CallForRoom(concert_control_type type, Request* request, Reply* reply, int send_fd,
-                  std::vector<UniqueFd>* fds, concert_error* error) {
-    const Deadline deadline = control_.NextDeadline();
+                  std::vector<UniqueFd>* fds, const Deadline& deadline, concert_error* error) {
     return TakeRoom(deadline, error, [&](concert_error* why, bool* has_no_room) {
       reply->reply.status = CONCERT_ABI_OK;
       const int code = control_.Call(type, request, reply, send_fd, fds, deadline, why);
@@ -107,7 +106,8 @@ class RemoteSession final : public concert_session {
     int64_t nap_ns = 0;  // longest sleep before everything is looked at again
   };
 
-  int Handshake(const concert_connect_options& options, concert_error* error);
+  int Handshake(const concert_connect_options& options, const Deadline& deadline,
+                concert_error* error);
   int Adopt(const concert_hello_reply& reply, std::vector<UniqueFd> fds, concert_error* error);
   Ring* FindRing(uint32_t gpu, concert_error* error) const;
   int TakeRoom(const Deadline& deadline, concert_error* error,

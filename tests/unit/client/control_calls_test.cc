@@ -99,13 +99,37 @@ TEST_F(LateTest, NorDoesAQueueStay) {
   EXPECT_THAT(gone(), ElementsAre(0));
 }
 
+// Each registration is in time, all of them are not.
+TEST(SlowDaemonTest, WhatTakesSeveralRequestsIsBoundedAsAWhole) {
+  constexpr std::chrono::milliseconds kTimeout(400);
+  FakeDaemon::Options options;
+  options.program_time = kTimeout / 4;
+  FakeDaemon daemon(options);
+  const Session session =
+      Session::Connect(
+          {.socket_path = daemon.path(), .timeout = kTimeout, .fallback = Fallback::kNone})
+          .value();
+  const Buffer x = session.Allocate(4096).value();
+  Program program = session.BeginProgram().value();
+  program.Rows({1, 2, 3, 4, 5, 6, 7, 8}).Check();
+  program.queue()
+      .Elementwise({.function = kAdd, .rows = 8, .columns = 16, .x = x, .y = x, .out = x})
+      .submit_status()
+      .Check();
+  const Status status = program.End();
+  EXPECT_EQ(status.code(), CONCERT_DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.message(), HasSubstr("the daemon did not reply within 400 ms"));
+}
+
 // With a socket of its own, so that each call has its own bound.
 class TurnsTest : public testing::Test {
  protected:
   TurnsTest() {
     bool no_daemon = false;
     concert_error error;
-    EXPECT_EQ(socket_.Connect(daemon_.path().c_str(), kLongNs, &no_daemon, &error), CONCERT_OK);
+    EXPECT_EQ(socket_.Connect(daemon_.path().c_str(), kLongNs, client::Deadline(kLongNs),
+                              &no_daemon, &error),
+              CONCERT_OK);
   }
   int Join(const client::Deadline& deadline, concert_error* error) {
     concert_join_communicator request{};
