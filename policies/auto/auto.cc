@@ -90,7 +90,7 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
   const RunningCompute running(snapshot.running, snapshot.now);
   const int offered_sms = AddOthers(snapshot, running, writer);
   history_.See(snapshot.now, compute_, running);
-  if (compute_.total == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
+  if (compute_.total == 0) return writer.Finish(OthersReason(snapshot), true);
 
   ChooseScope(snapshot, compute_, running, history_, scope_);
   const bool outranked = running.HigherRuns(scope_.priority_class);
@@ -123,11 +123,10 @@ int AutoPolicy::AddOthers(const Snapshot& snapshot, const RunningCompute& runnin
   int offered_sms = 0;
   int index = 0;
   for (const ReadyOp& op : snapshot.ready) {
-    const bool is_program =
-        op.work.steps > 1 && !running.HigherRuns(ClassOf(op.priority)) && !writer.full();
+    const bool is_program = op.work.steps > 1 && !running.HigherRuns(ClassOf(op.priority));
     if (op.work.runs_on == RunsOn::kSms && !is_program) {
       compute_.Add(index, op, op.work.chains() && chooser_.may_group());
-    } else if (!writer.full()) {
+    } else if (writer.HasRoomAhead(op.work)) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;
       offered_sms = std::max<int>(offered_sms, op.sms);
       const bool high = op.priority == Priority::kHigh;

@@ -15,6 +15,9 @@ namespace {
 constexpr double kMemoryBound = 0.7;
 
 bool IsCollective(const Work& work) { return work.runs_on == RunsOn::kLinks; }
+// Whether its place in the order is a matter of its SMs alone: not that of a program, whose steps
+// may want few.
+bool Weighed(const Work& work) { return work.runs_on == RunsOn::kSms && work.steps == 1; }
 
 class ConcclPolicy final : public Policy {
  public:
@@ -33,6 +36,7 @@ class ConcclPolicy final : public Policy {
     for (const Place& place : order) {
       if (writer.full()) break;
       const ReadyOp& op = snapshot.ready[place.index];
+      if (!Weighed(op.work) && !writer.HasRoomAhead(op.work)) continue;
       if (IsCollective(op.work)) {
         collective = true;
         held = std::max<int>(held, op.sms);

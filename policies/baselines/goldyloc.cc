@@ -80,7 +80,7 @@ class GoldylocPolicy final : public Policy {
     if (snapshot.ready.empty()) return;
     LaneBook lanes(snapshot);
     Queued gemms = AddOthers(snapshot, lanes, writer);
-    if (gemms.count == 0 || writer.full()) return writer.Finish(OthersReason(snapshot), true);
+    if (gemms.count == 0) return writer.Finish(OthersReason(snapshot), true);
     for (const RunningOp& running : snapshot.running) {
       if (running.work.is_gemm() && running.lane >= gemms.first_lane() &&
           running.lane < gemms.first_lane() + gemms.lane_count()) {
@@ -90,7 +90,7 @@ class GoldylocPolicy final : public Policy {
     const Chosen chosen = ChooseDegree(snapshot, gemms);
     KeepLanes(snapshot, gemms, chosen.width, lanes);
     const Form form = chosen.width > 1 ? Form::kStreams : Form::kSingle;
-    for (int i = 0; i < chosen.count && !writer.full(); ++i) {
+    for (int i = 0; i < chosen.count; ++i) {
       const int index = gemms.index[i];
       const OpCost cost = writer.CostOfReady(index);
       writer.Add(index, form, lanes.Take(snapshot.ready[index], gemms.high(), cost.solo_us), cost);
@@ -104,11 +104,13 @@ class GoldylocPolicy final : public Policy {
   // cost others little. Returns the GEMMs.
   static Queued AddOthers(const Snapshot& snapshot, LaneBook& lanes, PlanWriter& writer) {
     Queued gemms;
-    for (size_t i = 0; i < snapshot.ready.size() && !writer.full(); ++i) {
+    for (size_t i = 0; i < snapshot.ready.size(); ++i) {
       const int index = static_cast<int>(i);
       const ReadyOp& op = snapshot.ready[i];
       if (op.work.is_gemm()) {
         gemms.Offer(index, op);
+      } else if (!writer.HasRoomAhead(op.work)) {
+        continue;
       } else if (op.work.runs_on == RunsOn::kLinks) {
         writer.Add(index, Form::kStreams, kHighCollectiveLane);
       } else {

@@ -19,6 +19,13 @@ class PlanWriter {
   }
 
   bool full() const { return plan_.full(); }
+  // What goes out ahead of others without being weighed against them, as copies do, may take half
+  // of a plan: who keeps many ready would keep the others out of every plan. Collectives may take
+  // half of the rest.
+  bool HasRoomAhead(const Work& work) const {
+    const int left = Plan::kMaxLaunches - plan_.launch_count;
+    return left > Plan::kMaxLaunches / (work.runs_on == RunsOn::kLinks ? 4 : 2);
+  }
   const OpCost& CostOfReady(int index) {
     return memo_.Of(snapshot_.ready[index].work, snapshot_.ready[index].work_hash);
   }

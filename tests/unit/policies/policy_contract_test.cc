@@ -76,7 +76,9 @@ class RandomScenes {
   int Pick(std::initializer_list<int> values) { return values.begin()[Below(values.size())]; }
 
   Work RandomWork() {
-    switch (Below(9)) {
+    switch (Below(10)) {
+      case 9:
+        return ProgramOf(2 + Below(200), 1ull << (10 + Below(22)));
       case 0:
         return AllReduce(1 << Below(28));
       case 1:
@@ -303,6 +305,48 @@ TEST_P(PolicyContractTest, EverythingGoesOutInTheEnd) {
         if (!done[i]) scene.ready[kept++] = scene.ready[i];
       }
       scene.ready.resize(kept);
+    }
+  }
+}
+
+// As if what the plan has had ended and as much had become ready since, behind what waits.
+void Renew(const Plan& plan, Scene& scene) {
+  std::array<bool, kMaxReady> planned{};
+  for (int i = 0; i < plan.op_count; ++i) planned[plan.ops[i]] = true;
+  std::vector<ReadyOp> kept, renewed;
+  for (size_t i = 0; i < scene.ready.size(); ++i) {
+    (planned[i] ? renewed : kept).push_back(scene.ready[i]);
+  }
+  for (ReadyOp& op : renewed) op.ready_at = scene.now;
+  kept.insert(kept.end(), renewed.begin(), renewed.end());
+  scene.ready = kept;
+}
+
+// How many decisions it takes until the op goes out of a session that has one only.
+int DecisionsUntil(uint32_t session, Policy& policy, Scene& scene) {
+  Plan plan;
+  for (int decisions = 1; decisions <= kMaxReady; ++decisions, scene.now += 100'000) {
+    policy.Reclaim();
+    policy.Decide(scene.Get(), plan);
+    for (int i = 0; i < plan.op_count; ++i) {
+      if (scene.ready[plan.ops[i]].session == session) return decisions;
+    }
+    Renew(plan, scene);
+  }
+  return kMaxReady + 1;
+}
+
+// Who keeps any number of copies or programs ready keeps no other op of the class waiting.
+TEST_P(PolicyContractTest, WhatGoesAheadLeavesRoomForOthers) {
+  constexpr uint32_t kOne = 1000;
+  for (const Work& many : {Copy(1 << 20), ProgramOf(4, 1 << 20)}) {
+    for (const Work& one : {Groupable(64, 1536, 4096), Gemm(4096, 4096, 4096), Rows(64, 4096)}) {
+      Scene scene;
+      scene.device.group_kernel = GetParam().group_kernel;
+      for (uint32_t session = 1; session < kMaxReady; ++session) scene.Of(session, many);
+      scene.Of(kOne, one);
+      EXPECT_LE(DecisionsUntil(kOne, *policy_, scene), kMaxReady)
+          << "behind ops of " << many.steps << " steps: one of " << one.m << "x" << one.n;
     }
   }
 }
