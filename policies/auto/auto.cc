@@ -156,9 +156,15 @@ void AutoPolicy::AddIfHarmless(const Snapshot& snapshot, PlanWriter& writer, Pla
 
 void AutoPolicy::Write(const LaunchSplit& split, int sm_budget, PlanWriter& writer, Plan& plan) {
   const Snapshot& snapshot = *scope_.snapshot;
+  // What copies and programs take is in the plan's time, too; collectives have plans of their own.
+  const std::span<const PlannedLaunch> others = plan.launch_span();
+  const bool teaches = std::all_of(others.begin(), others.end(), [](const PlannedLaunch& launch) {
+    return IsCollectiveLane(launch.lane);
+  });
   const int planned = WriteSteps(split, sm_budget, writer, plan);
   if (planned == 0) return writer.Finish(OthersReason(snapshot), true);
-  plan.tag = chooser_.Planned(split);
+  const uint64_t tag = chooser_.Planned(split);
+  if (teaches) plan.tag = tag;
   history_.Planned(scope_.priority_class, snapshot.now);
   ++(chooser_.chosen_anew() ? stats_.unseen : stats_.known);
   stats_.tuned += split.tuned;

@@ -34,6 +34,20 @@ TEST_F(AutoTest, AGroupThatTakesTwiceAsLongIsGivenUp) {
   EXPECT_GT(policy_->stats().corrected, 0u);
 }
 
+// The first plan of a choice has no tag in any case.
+TEST_F(AutoTest, APlanThatHasCopiesOrProgramsTooTeachesNothingOfItsGemms) {
+  const auto tag_beside = [&](const Work& other) {
+    Later(1'000).Ready(kSmall).Ready(kSmall).Ready(other);
+    Decide();
+    EXPECT_EQ(Decide().op_count, 3);
+    return plan_.tag;
+  };
+  EXPECT_NE(tag_beside(kSmall), 0u);
+  EXPECT_NE(tag_beside(AllReduce(1 << 20)), 0u) << "which has a plan of its own";
+  EXPECT_EQ(tag_beside(Copy(1 << 20)), 0u);
+  EXPECT_EQ(tag_beside(ProgramOf(200, 3'000'000'000)), 0u);
+}
+
 TEST_F(AutoTest, WhatIsTunedLeavesWhatWasLearnedOfOtherWork) {
   for (uint32_t i = 0; i < 16; ++i) scene_.Of(i, Groupable(1024, 1024, 1024));
   const float predicted_us = Decide().predicted_us;
