@@ -115,16 +115,22 @@ void AutoPolicy::Decide(const Snapshot& snapshot, Plan& plan) {
 
 // Collectives go out at once and ahead of GEMMs, behind whose blocks they would wait; copies
 // cost others little. So do programs, each on a lane of its own while there is one: beside each
-// other they use what the steps of each leave, which no prediction of one alone shows. Lists what
-// else runs on SMs. Returns the SMs that a collective which goes out now will hold.
+// other they use what the steps of each leave, which no prediction of one alone shows. But behind
+// what runs of a higher class, and behind what of it is to be weighed, a program waits like all
+// that keep to no budget. Lists what else runs on SMs. Returns the SMs that a collective which goes
+// out now will hold.
 int AutoPolicy::AddOthers(const Snapshot& snapshot, const RunningCompute& running,
                           PlanWriter& writer) {
   compute_.Clear();
   int offered_sms = 0;
   int index = 0;
+  int highest = kClassCount;  // of those listed
   for (const ReadyOp& op : snapshot.ready) {
-    const bool is_program = op.work.steps > 1 && !running.HigherRuns(ClassOf(op.priority));
-    if (op.work.runs_on == RunsOn::kSms && !is_program) {
+    const bool on_sms = op.work.runs_on == RunsOn::kSms;
+    const int its_class = ClassOf(op.priority);
+    const bool outranked = its_class > highest || running.HigherRuns(its_class);
+    if (on_sms && (op.work.steps == 1 || outranked)) {
+      highest = std::min(highest, its_class);
       compute_.Add(index, op, op.work.chains() && chooser_.may_group());
     } else if (writer.HasRoomAhead(op.work)) {
       const bool collective = op.work.runs_on == RunsOn::kLinks;

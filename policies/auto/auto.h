@@ -14,7 +14,8 @@
 //     Work that is overdue is taken to run on: a launch on all SMs beside it would wait for it on
 //     most of them, or take several rounds on the reserve.
 //   - Library kernels do not keep to a budget. Beside running work of a higher class they go out
-//     only if both get all the SMs and bandwidth they want.
+//     only if both get all the SMs and bandwidth they want. So do programs, which are not launched
+//     ahead of ready GEMMs and row ops of a higher class either.
 //   - Launches of any class leave a running collective the SMs that are reserved for it, if any
 //     are (Snapshot::reserved_sms), and one whose last ranks are on their way as many.
 //   - No class starves: when its first GEMM has waited kMaxHeldNs (scope.h) and no plan was its for

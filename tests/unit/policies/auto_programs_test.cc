@@ -62,6 +62,17 @@ TEST_F(AutoTest, AProgramWaitsForAHigherClassButNotForEver) {
   EXPECT_EQ(Decide().op_count, 1);
 }
 
+TEST_F(AutoTest, AProgramWaitsForGemmsOfAHigherClassThatAreReadyButNotForEver) {
+  scene_.Ready(kSmall, Priority::kHigh).Ready(kStep, Priority::kLow);
+  EXPECT_EQ(Decide().op_count, 1);
+  EXPECT_EQ(LaunchOf(0), 0);
+  EXPECT_EQ(plan_.reason, Reason::kPriorityFirst);
+  scene_.now += kMaxHeldNs + 1;
+  scene_.ready[0].ready_at = scene_.now;  // the high class is always back at once
+  Decide();
+  EXPECT_NE(LaunchOf(1), -1);
+}
+
 TEST_F(AutoTest, GroupsArePlannedAsWithoutAProgram) {
   scene_.Ready(kSmall).Ready(kSmall);
   const float alone_us = Decide().launches[0].predicted_us;
