@@ -1,10 +1,21 @@
 #include "kernels/copy/copy_op.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/validate.h"
 
 namespace concert::kernels {
+namespace {
+
+// Whether the buffer, named as in Op::buffers, is pool memory of another GPU.
+bool LiesElsewhere(const AdmitContext& context, uint32_t index) {
+  const BufferRange& buffer =
+      index & kSlotBit ? context.slots[index & ~kSlotBit] : context.buffers[index];
+  return buffer.gpu != context.gpu;
+}
+
+}  // namespace
 
 Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const concert_copy_body& body = descriptor.body.copy;
@@ -24,6 +35,9 @@ Failure AdmitCopy(const concert_descriptor& descriptor, const AdmitContext& cont
   op.work = {};
   op.work.runs_on = policies::RunsOn::kCopyEngine;
   op.work.hbm_bytes = 2 * body.bytes;  // read and written
+  const bool crosses = std::any_of(op.buffers.begin(), op.buffers.end(),
+                                   [&](uint32_t index) { return LiesElsewhere(context, index); });
+  if (crosses) op.work.link_bytes = body.bytes;
   op.copy = {.src = src.begin, .dst = dst.begin, .bytes = body.bytes};
   return {};
 }

@@ -66,7 +66,7 @@ struct Work {
   float run_us = 0;
   uint64_t flops = 0;
   uint64_t hbm_bytes = 0;   // each input read once, each output written once
-  uint64_t link_bytes = 0;  // sent by this rank over GPU links (collectives)
+  uint64_t link_bytes = 0;  // over GPU links: sent by this rank, or copied from or to another GPU
 
   bool is_gemm() const { return k != 0; }
   bool groupable() const { return carrier == Carrier::kGroup; }

@@ -60,6 +60,9 @@ struct Milestone {
   uint64_t cookie = 0;
 };
 
+// What bounds a copy: the GPU's memory, or the link to another GPU.
+enum class CopyRoute : uint8_t { kMemory, kLink };
+
 // An item that ended, or a kernel's milestone. Order items end silently.
 struct Completion {
   Time time = 0;
@@ -94,7 +97,7 @@ class SimEngine {
   // MilestoneRoom() for them.
   void EnqueueKernel(int gpu, Lane lane, Time at, const KernelShape& shape, int sm_limit,
                      uint64_t cookie, std::span<const Milestone> milestones = {});
-  void EnqueueCopy(int gpu, Lane lane, Time at, uint64_t bytes, uint64_t cookie);
+  void EnqueueCopy(int gpu, Lane lane, Time at, uint64_t bytes, CopyRoute route, uint64_t cookie);
   void EnqueueMark(int gpu, Lane lane, Time at, uint64_t cookie);
   void EnqueueOrder(int gpu, Lane lane, Lane before, Time at);
   // REQUIRES: CollectiveRoom(), and (gpu, lane) of the parts are distinct.
@@ -124,7 +127,8 @@ class SimEngine {
     uint64_t cookie;
     KernelShape shape;
     uint32_t next_milestone;  // kernel: the first of milestones_ ahead
-    double bytes;             // copy
+    double bytes_per_ns;      // copy: at full rate
+    double copy_ns;           // copy: at full rate
   };
 
   // Tiles of one kernel that started together.
@@ -207,7 +211,7 @@ class SimEngine {
   void ShareLinks(int gpu_index);
   void ShareHbm(int gpu_index);
   void DisturbEachOther(int gpu_index);
-  double HbmDemand(int gpu_index, const LaneState& lane) const;
+  double HbmDemand(const LaneState& lane) const;
   void Progress(Time until);
   void ProgressLane(Gpu& gpu, LaneState& lane, double elapsed_ns);
 

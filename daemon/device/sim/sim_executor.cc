@@ -129,7 +129,8 @@ void SimExecutor::EnqueueOp(int gpu, Lane lane, Time at, const Op& op, int sm_bu
   if (op.work.runs_on == policies::RunsOn::kSms)
     return EnqueueKernel(gpu, lane, at, one, sm_budget);
   // Half of a copy's HBM traffic is what it moves.
-  engine_.EnqueueCopy(gpu, lane, at, op.work.hbm_bytes / 2,
+  const CopyRoute route = op.work.link_bytes > 0 ? CopyRoute::kLink : CopyRoute::kMemory;
+  engine_.EnqueueCopy(gpu, lane, at, op.work.hbm_bytes / 2, route,
                       Cookie(Payload::kLaunch, ChainOps(one)));
 }
 

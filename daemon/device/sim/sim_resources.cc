@@ -211,7 +211,7 @@ void SimEngine::DisturbEachOther(int gpu_index) {
 }
 
 // HBM bytes per ns that the lane's running item would move at its present rate without sharing.
-double SimEngine::HbmDemand(int gpu_index, const LaneState& lane) const {
+double SimEngine::HbmDemand(const LaneState& lane) const {
   if (lane.empty() || !lane.started) return 0;
   const Item& item = lane.head();
   switch (item.type) {
@@ -219,9 +219,7 @@ double SimEngine::HbmDemand(int gpu_index, const LaneState& lane) const {
       return lane.sms * item.shape.tile_bytes / item.shape.tile_ns;
     case ItemType::kCopy:
       // Read and written; what another GPU's HBM takes of it is not modelled.
-      return lane.has_engine
-                 ? 2 * gpus_[static_cast<size_t>(gpu_index)].model.link_bytes_per_s / 1e9
-                 : 0;
+      return lane.has_engine ? 2 * item.bytes_per_ns : 0;
     case ItemType::kCollective: {
       const Group* group = MovingGroup(lane);
       if (group == nullptr) return 0;
@@ -251,7 +249,7 @@ void SimEngine::ShareHbm(int gpu_index) {
   std::array<double, policies::kLaneCount> demands;
   double blocks = 0, others = 0;
   for (size_t i = 0; i < demands.size(); ++i) {
-    demands[i] = HbmDemand(gpu_index, gpu.lanes[i]);
+    demands[i] = HbmDemand(gpu.lanes[i]);
     const Group* group = MovingGroup(gpu.lanes[i]);
     (group != nullptr && !group->copies() ? blocks : others) += demands[i];
   }

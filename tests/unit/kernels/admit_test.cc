@@ -447,6 +447,22 @@ TEST(AdmitTest, AcceptsInPlaceInterleavedBatchesAndPoolOfOtherGpus) {
   EXPECT_TRUE(Admit(descriptor, op, /*ranks=*/4, /*rank=*/1).ok());
 }
 
+TEST(AdmitTest, ACopyKnowsWhatItMovesAcrossLinks) {
+  Op op;
+  concert_descriptor descriptor = GoodCopy();
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.work.hbm_bytes, 2002u);
+  EXPECT_EQ(op.work.link_bytes, 0u);
+  constexpr uint32_t kElsewhere = 6;
+  descriptor.body.copy.src.buffer = kElsewhere;
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.work.link_bytes, 1001u);
+  descriptor = GoodCopy();
+  descriptor.body.copy.dst.buffer = kElsewhere;
+  ASSERT_TRUE(Admit(descriptor, op).ok());
+  EXPECT_EQ(op.work.link_bytes, 1001u);
+}
+
 TEST(AdmitTest, CollectivesKnowWhatTheyMove) {
   Op op;
   ASSERT_TRUE(Admit(GoodCollective(CONCERT_OP_ALL_REDUCE), op).ok());

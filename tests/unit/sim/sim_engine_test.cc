@@ -130,13 +130,24 @@ TEST_F(SimEngineTest, ASmallHbmDemandIsServedInFull) {
 }
 
 TEST_F(SimEngineTest, CopiesUseCopyEnginesNotSms) {
-  for (Lane lane = 0; lane < 3; ++lane) engine_.EnqueueCopy(0, lane, 0, 10000, lane);
+  for (Lane lane = 0; lane < 3; ++lane)
+    engine_.EnqueueCopy(0, lane, 0, 10000, CopyRoute::kLink, lane);
   engine_.EnqueueKernel(0, 3, 0, Tiles(8, 100), 0, 3);
   Run();
   EXPECT_EQ(ends_[0], 100) << "10 000 bytes at 100 per ns";
   EXPECT_EQ(ends_[1], 100);
   EXPECT_EQ(ends_[2], 200) << "there are two engines";
   EXPECT_EQ(ends_[3], 100) << "all SMs are free for the kernel";
+}
+
+TEST_F(SimEngineTest, ACopyWithinAGpuSharesItsMemoryOnly) {
+  engine_.EnqueueCopy(0, 0, 0, 10000, CopyRoute::kMemory, 0);
+  engine_.EnqueueCopy(1, 0, 0, 10000, CopyRoute::kMemory, 1);
+  engine_.EnqueueCopy(1, 1, 0, 10000, CopyRoute::kMemory, 2);
+  Run();
+  EXPECT_EQ(ends_[0], 20) << "10 000 bytes, read and written, at 1000 per ns";
+  EXPECT_EQ(ends_[1], 40);
+  EXPECT_EQ(ends_[2], 40);
 }
 
 TEST_F(SimEngineTest, OrderWaitsForWhatWasEnqueuedBefore) {
@@ -238,7 +249,8 @@ TEST(SimEngineRandomTest, DeterministicAndComplete) {
                 gpu, lane, at, Tiles(1 + below(500), 100 + below(5000), below(100000)), 0, cookie);
             break;
           case 1:
-            engine.EnqueueCopy(gpu, lane, at, random() % 10000000, cookie);
+            engine.EnqueueCopy(gpu, lane, at, random() % 10000000, static_cast<CopyRoute>(below(2)),
+                               cookie);
             break;
           case 2:
             engine.EnqueueMark(gpu, lane, at, cookie);

@@ -17,6 +17,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/device/nvidia_hardware.h"
+#include "policies/cost/cost_model.h"
 #include "proto/ring/control_abi.h"
 #include "tests/support/heap_use.h"
 
@@ -71,6 +72,20 @@ TEST(SimNodeTest, NothingHappensBeforeItsTime) {
   EXPECT_EQ(bytes[4096], 1);
   EXPECT_EQ(node->NextEvent(), kNever);
   EXPECT_EQ(node->Now(), end);
+}
+
+TEST(SimNodeTest, ACopyTakesWhatIsPredictedOfItWithinAGpuAndAcrossTwo) {
+  const policies::DeviceModel model;
+  std::vector<uint8_t> bytes(64 << 20, 0);
+  Op op = HalfCopy(bytes);
+  for (const bool crosses : {false, true}) {
+    const std::unique_ptr<SimNode> node = Open();
+    op.work.link_bytes = crosses ? op.copy.bytes : 0;
+    ASSERT_TRUE(LaunchOne(*node, op).ok());
+    while (node->NextEvent() != kNever) node->AdvanceTo(node->NextEvent());
+    const double us = static_cast<double>(node->Now()) * 1e-3 - model.launch_us;
+    EXPECT_NEAR(us, policies::SoloUs(model, op.work), model.kernel_floor_us + 1e-3) << crosses;
+  }
 }
 
 // A 512 x 512 x 512 fp32 GEMM of ones; all its operands are in `data`.
