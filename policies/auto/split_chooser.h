@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "policies/auto/plan_cache.h"
 #include "policies/auto/scope.h"
@@ -43,6 +44,8 @@ class SplitChooser {
  private:
   LaunchSplit& FindOrSplit(const Scope& scope, Budget budget);
   void Sign(const Scope& scope, Budget budget);
+  void FindEnds(const Scope& scope, Budget budget, const LaunchSplit& split,
+                std::span<float> end_us);
   bool MarkUrgent(const Scope& scope, Budget budget, const LaunchSplit& split);
   LaunchSplit* Known();
   uint64_t TimesHash() const;

@@ -7,10 +7,6 @@
 namespace concert::policies {
 namespace {
 
-// A plan stops after this much time; the rest is decided later, when more is known. Ten times what
-// passes between the end of a plan and the start of the next (ADR 13, "What the constants rest
-// on").
-constexpr float kHorizonUs = 200;
 // Problems whose time in a group is predicted for one choice, at up to 0.1 us each.
 constexpr int kMaxPredicted = 512;
 // Candidates that get as far as a work list, which costs as much as all that went before.

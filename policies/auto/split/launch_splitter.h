@@ -25,6 +25,11 @@
 
 namespace concert::policies {
 
+// A plan stops after this much time; the rest is decided later, when more is known. Ten times what
+// passes between the end of a plan and the start of the next (ADR 13, "What the constants rest
+// on").
+inline constexpr float kHorizonUs = 200;
+
 // Allocates nothing after construction. Not thread-safe.
 class LaunchSplitter {
  public:

@@ -9,6 +9,8 @@
 
 #include "kernels/group/plan/compiler.h"
 #include "kernels/group/plan/cost.h"
+#include "policies/auto/split/candidate.h"
+#include "policies/auto/split/launch_splitter.h"
 #include "policies/cost/cost_model.h"
 #include "policies/seam/policy.h"
 #include "tests/unit/policies/auto_fixture.h"
@@ -199,6 +201,58 @@ TEST_F(AutoTest, ADeadlineThatWouldBeMissedGoesFirst) {
   EXPECT_EQ(plan_.op_count, 16);
   scene_.ready[15].deadline = scene_.now + 1;
   EXPECT_EQ(Decide().launch_count, 1) << "late in any case";
+}
+
+// Each takes a plan of its own.
+TEST_F(AutoTest, ADeadlineThatIsMetInALaterPlanHurriesNothing) {
+  for (uint32_t i = 0; i < 20; ++i) scene_.Of(1 + i, kLarge);
+  const double large_us = SoloUs(scene_.device, kLarge);
+  scene_.ready[3].deadline = scene_.now + static_cast<Time>(8 * large_us * 1e3);
+  Decide();
+  EXPECT_EQ(LaunchOf(0), 0);
+  EXPECT_EQ(LaunchOf(3), -1);
+  scene_.ready[19].deadline = scene_.ready[3].deadline;
+  Decide();
+  EXPECT_EQ(LaunchOf(19), 0) << "whose turn comes too late";
+  EXPECT_EQ(LaunchOf(3), -1);
+}
+
+TEST_F(AutoTest, OnlyDeadlinesThatCanBeMetTogetherGoFirst) {
+  for (uint32_t i = 0; i < 5; ++i) scene_.Of(1 + i, kLarge);
+  const double large_us = SoloUs(scene_.device, kLarge);
+  for (int i = 1; i < 5; ++i)
+    scene_.ready[i].deadline = scene_.now + static_cast<Time>(1.3 * large_us * 1e3);
+  scene_.ready[3].deadline -= 1;
+  Decide();
+  EXPECT_EQ(LaunchOf(3), 0);
+  EXPECT_EQ(plan_.launches[0].count, 1);
+  EXPECT_EQ(LaunchOf(0), 1) << "the others are late in any case";
+}
+
+// One after the other not all of them would be in time.
+TEST_F(AutoTest, DeadlinesThatShareALaunchAreMetTogether) {
+  for (uint32_t i = 0; i < 40; ++i) scene_.Of(1 + i, kSmall);
+  const float together_us = Decide().predicted_us;
+  const float due_us = 0.4f * together_us;
+  ASSERT_LT(due_us, 8 * SoloUs(scene_.device, kSmall));
+  for (int i = 32; i < 40; ++i)
+    scene_.ready[i].deadline = scene_.now + static_cast<Time>(due_us * 1e3f);
+  Decide();
+  EXPECT_EQ(plan_.launches[0].count, 8);
+  EXPECT_EQ(LaunchOf(32), 0);
+  EXPECT_LE(plan_.launches[0].predicted_us, due_us);
+}
+
+TEST_F(AutoTest, DeadlinesMakeNoPlanLong) {
+  scene_.Of(1, kSmall);
+  const double large_us = SoloUs(scene_.device, kLarge);
+  for (uint32_t i = 0; i < 50; ++i) {
+    scene_.Of(2 + i, kLarge);
+    scene_.ready.back().deadline = scene_.now + static_cast<Time>(20 * large_us * 1e3);
+  }
+  Decide();
+  EXPECT_GE(LaunchOf(0), 0);
+  EXPECT_LT(plan_.predicted_us, kHorizonUs + large_us + kMaxGroupUs);
 }
 
 // A client keeps 16 GEMMs of some 8 us submitted; four of them run.
