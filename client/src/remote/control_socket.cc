@@ -218,8 +218,8 @@ int ControlSocket::TransactInTurn(concert_control_header* request, int send_fd, 
                                   size_t reply_bytes, std::vector<UniqueFd>* fds,
                                   const Deadline& deadline, concert_error* error) {
   SendUnwanted(deadline);
-  if (int code = Number(request, error)) return code;
   if (int code = AwaitRoom(deadline, error)) return code;
+  if (int code = Number(request, error)) return code;
   if (int code = Send(request, send_fd, deadline, error)) return code;
   for (;;) {
     if (!WaitFor(socket_.get(), POLLIN, deadline)) return FailLate(error);
@@ -273,6 +273,10 @@ void ControlSocket::Release(concert_control_type type, uint32_t handle, const De
   concert_release_buffer request = GiveUpRequest(type, handle);
   concert_control_reply reply;
   TransactInTurn(&request.header, -1, &reply, sizeof(reply), nullptr, deadline, nullptr);
+  if (request.header.request == 0) {  // not sent
+    const MutexLock lock(unwanted_mutex_);
+    unwanted_.push_back({type, handle});
+  }
   EndTurn();
 }
 

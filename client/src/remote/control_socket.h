@@ -95,8 +95,8 @@ class ControlSocket {
   // many are still to come.
   int AwaitRoom(const Deadline& deadline, concert_error* error) CONCERT_REQUIRES(turn_);
   int FailLate(concert_error* error) const;
-  // A whole reply to a request that nobody waits for: to what was posted, or to one
-  // whose caller gave up.
+  // A whole reply to a request that nobody waits for: to what was posted, or to one whose caller
+  // gave up.
   void Keep(const Packet& packet, size_t bytes) CONCERT_REQUIRES(turn_);
   bool CollectInTurn(const Deadline* deadline) CONCERT_REQUIRES(turn_);
   // What the reply has made, if anything, is not wanted.

@@ -218,5 +218,15 @@ TEST_F(TurnsTest, NorDoCallsThatTimeOut) {
   EXPECT_EQ(daemon_.Requests(CONCERT_CONTROL_LEAVE_COMMUNICATOR).size(), joined);
 }
 
+TEST_F(TurnsTest, WhatCouldNotBeSentInTimeIsReleasedLater) {
+  daemon_.Hold();
+  for (uint32_t buffer = 1; buffer <= 16; ++buffer)
+    socket_.Release(CONCERT_CONTROL_RELEASE_BUFFER, buffer, client::Deadline(1'000'000));
+  EXPECT_LT(Released().size(), 16u);
+  daemon_.Answer();
+  EXPECT_EQ(Join(client::Deadline(kLongNs), nullptr), CONCERT_OK);
+  EXPECT_EQ(Released().size(), 16u);
+}
+
 }  // namespace
 }  // namespace concert
