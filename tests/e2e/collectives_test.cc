@@ -127,7 +127,7 @@ TEST_F(CollectivesTest, EndForAllWhenARankLeavesWithItsPartQueued) {
 TEST_F(CollectivesTest, AreInPlaceInTheRanksOwnPartAlone) {
   constexpr std::chrono::seconds kLimit(20);
   Rank zero(daemon_->socket(), 0), one(daemon_->socket(), 1);
-  const auto gather = [](const Rank& rank, uint64_t part) {
+  const auto gather = [](Rank& rank, uint64_t part) {
     return rank.queue.AllGather(
         *rank.group,
         {.src = {rank.data, part * 512}, .dst = rank.data, .count = 128, .dtype = kFp32});
