@@ -39,6 +39,7 @@ enum class Work : uint8_t {
   // The issuer's.
   kIssuerMessages,
   kExpiries,
+  kEndings,
   kCount,
 };
 
@@ -83,6 +84,9 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     // What matches is launched behind them.
     {Work::kIssuerMessages, "messages read", "issuer", 1024},
     {Work::kExpiries, "collectives failed whose ranks do not come", "issuer", 256},
+    // A user may have all its refusals and parts in one communicator, which ends when a rank
+    // leaves.
+    {Work::kEndings, "collectives and parts of communicators that are over", "issuer", 256},
 }};
 
 // The number of the row, of which there is exactly one.

@@ -94,6 +94,7 @@ bool CollectiveIssuer::Turn(policies::Time now) {
     next_expiry_ = more ? now : now + kExpiryPeriodNs;
     progress |= more;
   }
+  progress |= rendezvous_.LetGo(PerTurn(Work::kEndings), outcomes_);
   for (const Rendezvous::Failed& failed : outcomes_.failed) {
     Fail(failed.part, failed.failure);
   }
@@ -123,10 +124,10 @@ void CollectiveIssuer::Handle(const IssuerMessage& message, policies::Time now) 
                        {.session = message.join.session, .gpu = message.join.gpu});
       return;
     case Type::kLeave:
-      rendezvous_.Leave(message.communicator, message.rank, outcomes_);
+      rendezvous_.Leave(message.communicator, message.rank);
       return;
     case Type::kFailAll:
-      rendezvous_.FailAll(message.failure, outcomes_);
+      rendezvous_.FailAll(message.failure);
       return;
     case Type::kUseCurves:
       coordinator_.UseCurves(message.curves.gpu, message.curves.replacement->curves);

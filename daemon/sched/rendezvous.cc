@@ -1,5 +1,6 @@
 #include "daemon/sched/rendezvous.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/check.h"
@@ -55,17 +56,17 @@ void Rendezvous::Join(uint32_t id, uint32_t rank, uint32_t ranks, Account& accou
   ++communicator.present;
 }
 
-void Rendezvous::Leave(uint32_t id, uint32_t rank, Outcomes& out) {
+void Rendezvous::Leave(uint32_t id, uint32_t rank) {
   const auto found = communicators_.find(id);
   if (found == communicators_.end()) return;
   Communicator& communicator = found->second;
   if (communicator.left[rank]) return;
   communicator.left[rank] = true;
-  Break(communicator, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {rank, id}}, out);
+  Break(id, communicator, {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_RANK_LEFT, {rank, id}});
   // A rank whose joining failed leaves without having joined.
   if (!communicator.joined[rank]) return;
   communicator.account->Release(Resource::kMemberships);
-  if (--communicator.present == 0) communicators_.erase(found);
+  if (--communicator.present == 0 && communicator.open.empty()) communicators_.erase(found);
 }
 
 Rendezvous::Open& Rendezvous::FindOrOpen(uint32_t id, Communicator& communicator, uint64_t sequence,
@@ -135,7 +136,7 @@ void Rendezvous::Settle(Communicator& communicator, Open& open, uint32_t rank, O
     if (open.failure.ok()) {
       Gain(open);
     } else {
-      Remember(communicator, open, out);
+      Remember(communicator, open);
     }
     return;
   }
@@ -160,27 +161,38 @@ void Rendezvous::Fail(Open& open, const Failure& failure, Outcomes& out) {
   open.parts = {};  // with its memory
 }
 
-void Rendezvous::Remember(Communicator& communicator, Open& open, Outcomes& out) {
+void Rendezvous::Remember(Communicator& communicator, Open& open) {
   if (open.remembered) return;
   open.remembered = communicator.account->TryCharge(Resource::kRefusals);
   if (open.remembered) return;
-  Break(communicator,
+  Break(open.communicator, communicator,
         {CONCERT_ABI_RESOURCE_EXHAUSTED,
          CONCERT_MESSAGE_TOO_MANY_REFUSALS,
-         {open.communicator, communicator.account->limit(Resource::kRefusals).per_user}},
-        out);
+         {open.communicator, communicator.account->limit(Resource::kRefusals).per_user}});
 }
 
-void Rendezvous::Break(Communicator& communicator, const Failure& why, Outcomes& out) {
+void Rendezvous::Break(uint32_t id, Communicator& communicator, const Failure& why) {
+  if (communicator.broken.ok() && !communicator.open.empty()) over_.push_back(id);
   communicator.broken = why;
-  uint64_t remembered = 0;
-  for (auto& [sequence, open] : communicator.open) {
-    Fail(open, why, out);
-    remembered += open.remembered ? 1 : 0;
-  }
-  communicator.account->Release(Resource::kRefusals, remembered);
-  communicator.open.clear();
   communicator.spare.clear();
+}
+
+bool Rendezvous::LetGo(uint32_t most, Outcomes& out) {
+  for (; !over_.empty(); over_.pop_front()) {
+    const auto found = communicators_.find(over_.front());
+    Communicator& communicator = found->second;
+    while (!communicator.open.empty()) {
+      if (most == 0) return true;
+      const auto first = communicator.open.begin();
+      Open& open = first->second;
+      most -= std::min(most, 1 + static_cast<uint32_t>(open.parts.size()));
+      Fail(open, communicator.broken, out);
+      if (open.remembered) communicator.account->Release(Resource::kRefusals);
+      communicator.open.erase(first);
+    }
+    if (communicator.present == 0) communicators_.erase(found);
+  }
+  return false;
 }
 
 void Rendezvous::Gain(Open& open) {
@@ -192,7 +204,7 @@ void Rendezvous::Gain(Open& open) {
 void Rendezvous::TellNews(Outcomes& out) {
   for (const OpenName& name : gained_) {
     const auto communicator = communicators_.find(name.communicator);
-    if (communicator == communicators_.end()) continue;
+    if (communicator == communicators_.end() || !communicator->second.broken.ok()) continue;
     const auto found = communicator->second.open.find(name.sequence);
     if (found == communicator->second.open.end()) continue;
     Open& open = found->second;
@@ -258,15 +270,19 @@ bool Rendezvous::Expire(policies::Time now, uint32_t most, Outcomes& out) {
     if (most == 0) return true;
     Open& open = *oldest_;
     Communicator& communicator = communicators_.at(open.communicator);
+    if (!communicator.broken.ok()) {
+      Fail(open, communicator.broken, out);
+      continue;
+    }
     Fail(open, MissingRank(communicator, open), out);
-    Remember(communicator, open, out);
+    Remember(communicator, open);
   }
   return false;
 }
 
-void Rendezvous::FailAll(const Failure& failure, Outcomes& out) {
+void Rendezvous::FailAll(const Failure& failure) {
   closed_ = failure;
-  for (auto& [id, communicator] : communicators_) Break(communicator, failure, out);
+  for (auto& [id, communicator] : communicators_) Break(id, communicator, failure);
 }
 
 void Rendezvous::Report(CollectiveReport& report) const {

@@ -12,6 +12,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <vector>
@@ -69,7 +70,7 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options) : options_(options) {}
 
-  // Events. Each appends to `out`.
+  // Events. Those with `out` append to it.
 
   // Where a rank is; 0 and -1: it has not joined.
   struct Place {
@@ -79,9 +80,9 @@ class Rendezvous {
 
   // `account` has been charged with the membership; ranks of a communicator have one user.
   void Join(uint32_t communicator, uint32_t rank, uint32_t ranks, Account& account, Place place);
-  // The rank is gone: every open and later op that needs it fails. The communicator ends with its
-  // last rank.
-  void Leave(uint32_t communicator, uint32_t rank, Outcomes& out);
+  // The rank is gone: every open (LetGo) and later op that needs it fails. The communicator ends
+  // with its last rank.
+  void Leave(uint32_t communicator, uint32_t rank);
   void Arrive(uint32_t communicator, uint32_t rank, const RankPart& part, policies::Time now,
               Outcomes& out);
   // The rank's part of `sequence` failed before it could arrive.
@@ -90,8 +91,11 @@ class Rendezvous {
   // Fails what has waited too long, naming a rank that is missing: at most so many ops, true if
   // there are more.
   bool Expire(policies::Time now, uint32_t most, Outcomes& out);
-  // Gives back every part, those that come later too.
-  void FailAll(const kernels::Failure& failure, Outcomes& out);
+  // Fails the ops of communicators that are over, and forgets those that have failed: at most so
+  // many, and parts that wait for them, but for the last one's; true if there are more.
+  bool LetGo(uint32_t most, Outcomes& out);
+  // Gives back every part (LetGo), those that come later at once.
+  void FailAll(const kernels::Failure& failure);
 
   // Appends news for the parts of ops that have gained ranks since the last call and still wait:
   // one for each part, however many ranks came.
@@ -130,8 +134,8 @@ class Rendezvous {
     std::vector<bool> joined, left;  // by rank
     std::vector<Place> places;       // by rank
     uint32_t present = 0;
-    kernels::Failure broken;  // not ok: a rank left, or too much failed
-    Opens open;
+    kernels::Failure broken;              // not ok: a rank left, or too much failed
+    Opens open;                           // once broken, what LetGo has not come to
     std::vector<Opens::node_type> spare;  // closed, for the ops to come
   };
 
@@ -141,9 +145,9 @@ class Rendezvous {
   // Fails the parts that are there; those that come later find the failure.
   void Fail(Open& open, const kernels::Failure& failure, Outcomes& out);
   // Keeps a failed op for the ranks to come, or breaks the communicator.
-  void Remember(Communicator& communicator, Open& open, Outcomes& out);
-  // Fails what waits, forgets what failed; parts that come later fail, too.
-  void Break(Communicator& communicator, const kernels::Failure& why, Outcomes& out);
+  void Remember(Communicator& communicator, Open& open);
+  // From here on parts that come fail, too. What is open LetGo comes to.
+  void Break(uint32_t id, Communicator& communicator, const kernels::Failure& why);
   void Gain(Open& open);
   void Wait(Open& open);
   void WaitNoMore(Open& open);
@@ -161,6 +165,7 @@ class Rendezvous {
   kernels::Failure closed_;                     // not ok: FailAll was called
   Open *oldest_ = nullptr, *newest_ = nullptr;  // what waits, by first_arrival
   std::vector<OpenName> gained_;
+  std::deque<uint32_t> over_;  // communicators with something open that are broken
 };
 
 }  // namespace concert::daemon

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "daemon/quota/budget.h"
 #include "tests/unit/sched/null_node.h"
 
 namespace concert::daemon {
@@ -146,6 +147,30 @@ TEST_F(NewsTest, EveryGpuThatWaitsHearsOfTheRanksThatAreThere) {
   const std::vector<DispatcherMessage> taken = Taken(1);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].type, DispatcherMessage::Type::kPartLaunched);
+}
+
+// Others' collectives have their turns in between.
+TEST_F(NewsTest, WhatACommunicatorLeavesBehindIsAnsweredOverTurns) {
+  constexpr uint32_t kBudget = PerTurn(Work::kEndings), kInATurn = kBudget / 2;  // op and part
+  std::vector<Op> ops(kBudget);
+  for (uint32_t i = 0; i < kBudget; ++i) {
+    ops[i].kind = CONCERT_OP_BARRIER;
+    ops[i].collective = {.sequence = i};
+    IssuerMessage part(IssuerMessage::Type::kPart);
+    part.communicator = 1;
+    part.part = {.gpu = 0, .op = &ops[i], .id = i};
+    ASSERT_TRUE(issuer_.mailbox().TryPush(part));
+  }
+  issuer_.Turn(10);
+  IssuerMessage all(IssuerMessage::Type::kFailAll);
+  all.failure = {CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}};
+  ASSERT_TRUE(issuer_.mailbox().TryPush(all));
+  EXPECT_TRUE(issuer_.Turn(20)) << "there is more";
+  EXPECT_EQ(Taken(0).size(), kInATurn);
+  issuer_.Turn(30);
+  EXPECT_EQ(Taken(0).size(), kInATurn);
+  EXPECT_FALSE(issuer_.Turn(40));
+  EXPECT_TRUE(Taken(0).empty());
 }
 
 TEST_F(NewsTest, RanksOfOneTurnAreOneMessage) {

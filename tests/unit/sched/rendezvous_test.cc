@@ -64,6 +64,11 @@ class RendezvousTest : public testing::Test {
     rendezvous_.Arrive(kCommunicator, rank, part, now_, out_);
   }
 
+  void Leave(uint32_t rank, uint32_t communicator = kCommunicator) {
+    rendezvous_.Leave(communicator, rank);
+    EXPECT_FALSE(rendezvous_.LetGo(kMany, out_));
+  }
+
   // How many ranks each part was told of, by its id, since the last call.
   using Told = std::map<OpId, int>;
   Told News() {
@@ -154,12 +159,12 @@ TEST_F(RendezvousTest, NamesARankThatNeverJoined) {
 TEST_F(RendezvousTest, ARankThatLeavesFailsWhatIsOpenAndWhatComesLater) {
   JoinAll(2);
   Arrive(0, MakePart(0, 0));
-  rendezvous_.Leave(kCommunicator, 1, out_);
+  Leave(1);
   ASSERT_THAT(out_.failed, SizeIs(1));
   EXPECT_EQ(out_.failed[0].failure.ToString(), "rank 1 left communicator 5");
   Arrive(0, MakePart(0, 1));
   EXPECT_THAT(out_.failed, SizeIs(2));
-  rendezvous_.Leave(kCommunicator, 0, out_);
+  Leave(0);
   Arrive(0, MakePart(0, 2));
   EXPECT_EQ(out_.failed.back().failure.status, CONCERT_ABI_NOT_FOUND);
 }
@@ -215,6 +220,7 @@ TEST_F(RendezvousTest, ACommunicatorWhoseUserHasNoRefusalsLeftFails) {
   EXPECT_EQ(rendezvous_.open_count(), kMaxRefusals);
   Arrive(1, MakePart(1, kMaxRefusals));  // waits
   rendezvous_.Refuse(kCommunicator, 0, kMaxRefusals - 1, now_, out_);
+  EXPECT_FALSE(rendezvous_.LetGo(kMany, out_));
   ASSERT_THAT(out_.failed, SizeIs(1));
   EXPECT_THAT(out_.failed[0].failure.ToString(), testing::HasSubstr("join anew"));
   Arrive(1, MakePart(1, 0));
@@ -231,7 +237,7 @@ TEST_F(RendezvousTest, NothingIsHeldOrChargedWhenAllRanksHaveLeft) {
   JoinAll(3);
   Arrive(0, MakePart(0, 0));
   rendezvous_.Refuse(kCommunicator, 1, 1, now_, out_);
-  for (uint32_t rank = 0; rank < 3; ++rank) rendezvous_.Leave(kCommunicator, rank, out_);
+  for (uint32_t rank = 0; rank < 3; ++rank) Leave(rank);
   EXPECT_TRUE(account_.unused());
   EXPECT_EQ(rendezvous_.open_count(), 0u);
   EXPECT_FALSE(rendezvous_.waiting());
@@ -261,6 +267,51 @@ TEST_F(RendezvousTest, NoMoreExpireAtOnceThanAreAskedFor) {
   EXPECT_TRUE(rendezvous_.Expire(1'000'000, 2, out_));
   EXPECT_FALSE(rendezvous_.Expire(1'000'000, 2, out_));
   EXPECT_THAT(out_.failed, SizeIs(5));
+}
+
+// Each op counts, and so does each part that waits for it.
+TEST_F(RendezvousTest, NoMoreIsLetGoOfAtOnceThanIsAskedFor) {
+  JoinAll(2);
+  Join(0, 2, kCommunicator + 1);
+  for (uint64_t sequence = 0; sequence < 3; ++sequence) Arrive(0, MakePart(0, sequence));
+  for (uint64_t sequence = 3; sequence < 6; ++sequence)
+    rendezvous_.Refuse(kCommunicator, 1, sequence, now_, out_);
+  rendezvous_.Leave(kCommunicator, 1);
+  rendezvous_.Leave(kCommunicator, 0);  // as the last, so that the communicator is over, too
+  rendezvous_.Refuse(kCommunicator + 1, 0, 0, now_, out_);
+  rendezvous_.Leave(kCommunicator + 1, 0);
+  EXPECT_THAT(out_.failed, IsEmpty());
+  EXPECT_EQ(refusals(), 4u);
+  EXPECT_TRUE(rendezvous_.LetGo(4, out_));
+  EXPECT_THAT(out_.failed, SizeIs(2));
+  EXPECT_TRUE(rendezvous_.waiting());
+  EXPECT_TRUE(rendezvous_.LetGo(4, out_));
+  EXPECT_THAT(out_.failed, SizeIs(3));
+  EXPECT_FALSE(rendezvous_.waiting());
+  EXPECT_EQ(refusals(), 2u);
+  EXPECT_FALSE(rendezvous_.LetGo(4, out_));
+  EXPECT_EQ(rendezvous_.open_count(), 0u);
+  EXPECT_TRUE(account_.unused());
+  JoinAll(2);
+  Arrive(0, MakePart(0, 0));
+  EXPECT_TRUE(rendezvous_.waiting()) << "nothing is left of the number's last communicator";
+}
+
+// Which may take its time: what of it has waited too long by then ends as the rest.
+TEST_F(RendezvousTest, ACommunicatorThatIsOverTakesNoMorePartsAndMissesNobody) {
+  JoinAll(3);
+  for (uint64_t sequence = 0; sequence < 3; ++sequence) Arrive(0, MakePart(0, sequence));
+  rendezvous_.Leave(kCommunicator, 2);
+  Arrive(1, MakePart(1, 0));
+  ASSERT_THAT(out_.failed, SizeIs(1));
+  rendezvous_.Refuse(kCommunicator, 1, 1, now_, out_);
+  EXPECT_TRUE(rendezvous_.LetGo(2, out_));
+  EXPECT_FALSE(rendezvous_.Expire(1'000'000, kMany, out_));
+  EXPECT_FALSE(rendezvous_.LetGo(kMany, out_));
+  ASSERT_THAT(out_.failed, SizeIs(4));
+  for (const Rendezvous::Failed& failed : out_.failed)
+    EXPECT_EQ(failed.failure.message, CONCERT_MESSAGE_RANK_LEFT);
+  EXPECT_EQ(refusals(), 0u);
 }
 
 TEST_F(RendezvousTest, EveryPartThatWaitsHearsOfRanksThatCome) {
@@ -294,9 +345,9 @@ TEST_F(RendezvousTest, ThereAreNoNewsOfWhatFailed) {
   two_come(2);
   EXPECT_THAT(News(), SizeIs(2));
   Arrive(2, MakePart(2, 2));
-  rendezvous_.Leave(kCommunicator, 3, out_);
+  rendezvous_.Leave(kCommunicator, 3);
   EXPECT_THAT(News(), IsEmpty());
-  for (uint32_t rank = 0; rank < 3; ++rank) rendezvous_.Leave(kCommunicator, rank, out_);
+  for (uint32_t rank = 0; rank < 3; ++rank) Leave(rank);
   EXPECT_THAT(News(), IsEmpty());
 }
 
@@ -361,7 +412,8 @@ TEST_F(RendezvousTest, AReportIsBoundedAndSaysWhenThereIsMore) {
 TEST_F(RendezvousTest, FailAllGivesBackWhatComesLaterToo) {
   JoinAll(2);
   Arrive(0, MakePart(0, 0));
-  rendezvous_.FailAll({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}}, out_);
+  rendezvous_.FailAll({CONCERT_ABI_CANCELLED, CONCERT_MESSAGE_DRAIN_TIMEOUT, {1}});
+  EXPECT_FALSE(rendezvous_.LetGo(kMany, out_));
   Arrive(0, MakePart(0, 1));
   Arrive(1, MakePart(1, 0));
   ASSERT_THAT(out_.failed, SizeIs(3));
