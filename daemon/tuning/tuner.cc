@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/service/log.h"
+#include "policies/auto/sm_budgets.h"
 #include "policies/seam/policy.h"
 
 namespace concert::daemon {
@@ -105,10 +106,9 @@ std::vector<Tuner::Task> Tuner::Tasks() const {
     if (options_.device.group_kernel) add(0, degree, Form::kGroup);
   }
   for (const Degree degree : kDegreesInOrder) add(0, degree, Form::kStreams);
-  for (const int divisor : {2, 4}) {
-    const int sms = options_.device.sm_count / divisor;
-    if (sms > 0) add(static_cast<uint16_t>(sms), Degree::kSolo, Form::kSingle);
-  }
+  const auto [lower, higher] = policies::ClassBudgetsOf(options_.device.sm_count);
+  add(static_cast<uint16_t>(lower), Degree::kSolo, Form::kSingle);
+  if (higher != lower) add(static_cast<uint16_t>(higher), Degree::kSolo, Form::kSingle);
   return tasks;
 }
 

@@ -47,8 +47,8 @@ struct VerifiedRow {
 };
 
 // The work is done in this order, so that whatever ends it early leaves a usable store: every
-// problem on its own on the whole GPU; then co-run sets of 8, 2, 4 and 16; then on a half and on a
-// quarter of the SMs, which are for what runs beside collectives.
+// problem on its own on the whole GPU; then co-run sets of 8, 2, 4 and 16; then on the SMs that
+// `auto` leaves to a class beside another (policies::ClassBudgetsOf).
 //
 // In a set of n a candidate is judged by the set's time. All candidates, those for a half
 // and a quarter of the SMs among them, run in equal sets: n copies of one problem. The

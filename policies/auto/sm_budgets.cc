@@ -11,8 +11,7 @@ constexpr float kLateSteps = 4;  // of an octave
 
 SmBudgets::SmBudgets(const DeviceModel& device, const TunedTable* tuned)
     : device_(device),
-      sms_{0, std::max(1, device_.sm_count - ReserveOf(device_.sm_count)),
-           ReserveOf(device_.sm_count), 0},
+      sms_{0, ClassBudgetsOf(device_.sm_count)[0], ClassBudgetsOf(device_.sm_count)[1], 0},
       memos_{CostMemo(device_, sms_[0], tuned), CostMemo(device_, sms_[1], tuned),
              CostMemo(device_, sms_[2], tuned), CostMemo(device_, sms_[3], tuned)} {}
 

@@ -21,6 +21,12 @@ constexpr int ReserveOf(int sm_count) {
   return half >= 8 ? half / 8 * 8 : std::max(1, half);
 }
 
+// That launches of a lower class keep to while a higher one is active, and those of a higher one
+// beside a lower: the budgets on which GEMMs are tuned.
+constexpr std::array<int, 2> ClassBudgetsOf(int sm_count) {
+  return {std::max(1, sm_count - ReserveOf(sm_count)), ReserveOf(sm_count)};
+}
+
 // Which SMs a plan may use. kLate: all, but those of collectives only when they are expected to
 // end.
 enum class Budget : uint8_t { kAll, kBesideReserve, kReserve, kBesideCollective, kLate };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "policies/auto/sm_budgets.h"
 #include "tests/unit/tuning/fake_bench.h"
 #include "tests/unit/tuning/rows_for_test.h"
 
@@ -59,11 +60,24 @@ TEST_F(TunerTest, FindsWhatIsBestAloneTogetherAndOnPartOfTheGpu) {
     EXPECT_FLOAT_EQ(row.median_us, 10);  // of one GEMM
     EXPECT_GE(row.samples, static_cast<uint32_t>(kFinalSamples));
   }
-  EXPECT_EQ(Row(kSmall, Degree::kSolo, 66).variant.tile_m, 5);
-  EXPECT_EQ(Row(kSmall, Degree::kSolo, 33).variant.sm_budget, 33);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo, 68).variant.tile_m, 5);
+  EXPECT_EQ(Row(kSmall, Degree::kSolo, 64).variant.sm_budget, 64);
   EXPECT_EQ(progress_.written_rows, 7u);
   const auto row = store_->Get(kHere, {kSmall.problem, 0, Degree::kSolo, Form::kSingle});
   EXPECT_GT(row->runner_up_us, row->tuned.median_us);
+}
+
+// The table finds a row by its exact budget.
+TEST_F(TunerTest, PoliciesFindWhatIsTunedOnPartOfTheGpu) {
+  using policies::Budget;
+  for (const int sm_count : {1, 8, 114, 128, 132, 144}) {
+    TunerOptions options{.force = true};
+    options.device.sm_count = sm_count;
+    ASSERT_TRUE(Run({kSmall}, options).ok());
+    const policies::SmBudgets budgets(options.device, nullptr);
+    for (const Budget budget : {Budget::kBesideReserve, Budget::kReserve})
+      Row(kSmall, Degree::kSolo, static_cast<uint16_t>(budgets.SmsOf(budget)));
+  }
 }
 
 TEST_F(TunerTest, GroupsAreMeasuredWhereThereIsAKernel) {
