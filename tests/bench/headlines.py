@@ -24,10 +24,14 @@ def overhead(result):
     yield PAGE, f"Beside seven busy clients it adds {busy['p50']:.1f} µs"
 
 
+def over_best_of(modes, result, scenarios):
+    """Of each scenario, over whichever of the modes is best in it."""
+    return [min(speedups_of(result, s)[mode] for mode in modes if mode in speedups_of(result, s)) for s in scenarios]
+
+
 def gemm(result):
     def best_of(modes, scenarios):
-        return geometric_mean([min(speedups_of(result, s)[mode] for mode in modes if mode in speedups_of(result, s))
-                               for s in scenarios])
+        return geometric_mean(over_best_of(modes, result, scenarios))
     everything = summary_of(result)
     mixed = [s for s in result["scenarios"] if s["class"] == "mixed"]
     yield README, f"| {len(result['scenarios'])} sets of GEMMs"
@@ -35,6 +39,24 @@ def gemm(result):
     yield README, f"{everything['best_baseline'][1]:.2f}× at worst; {best_of(MODES_ALIKE, result['scenarios']):.2f}× the best of the " \
                   f"five others, {everything['streams'][0]:.2f}× one stream each, {everything['serial'][0]:.2f}× one stream; mixed " \
                   f"shapes {best_of(MODES_ALIKE, mixed):.2f}×, {best_of(['streams'], mixed):.2f}× and {best_of(['serial'], mixed):.2f}×"
+
+
+def random_sets(result):
+    kind, count = result["scenarios"][0]["class"], len(result["scenarios"])
+    seven, five = (over_best_of(modes, result, result["scenarios"]) for modes in (("best_baseline",), MODES_ALIKE))
+    below = [sum(ratio < 0.97 for ratio in ratios) for ratios in (seven, five)]
+    best, alike, worst = geometric_mean(seven), geometric_mean(five), min(five)
+    if kind == "large":
+        yield PAGE, f"large sets {best:.2f}× ({below[0]} of {count} below 0.97×)"
+        yield PAGE, f"that are not tuned and replayed for the set {alike:.2f}× ({below[1]} below 0.97×, {worst:.2f}× at worst)"
+    elif kind == "mixed":
+        yield PAGE, f"mixed ones {best:.2f}× ({below[0]} of {count})"
+        yield PAGE, f"and {alike:.2f}× ({below[1]}, {worst:.2f}×). The target"
+    elif kind == "small":
+        yield PAGE, f"Small ones are {alike:.2f}× as fast as the best of these five ({sum(ratio < 0.90 for ratio in five)} of {count} " \
+                    f"below 0.90×, where none should be; {worst:.2f}× at worst) and {best:.2f}× the best of seven"
+    else:
+        yield PAGE, f"tiny ones {alike:.2f}× and {best:.2f}×"
 
 
 def c3(result):
@@ -118,6 +140,8 @@ def steps_of_an_h200(result):
 
 
 OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h100x2": c3, "c3-h100x4": c3,
+           "random-tiny-h200": random_sets, "random-small-h200": random_sets, "random-large-h200": random_sets,
+           "random-mixed-h200": random_sets,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
            "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200}
