@@ -20,8 +20,9 @@ namespace concert::policies {
 class FairBounds {
  public:
   void Clear() { sessions_ = 0; }
-  // Ops in the order of the snapshot. A run of ops of one session counts as one session; the
-  // scheduler sorts so that runs are whole. At most kMaxReady ops.
+  // Ops in the order of the snapshot. A run of ops of one session counts as one session: sessions
+  // of several queues that have had about the same come by turns, and their bounds are looser then.
+  // At most kMaxReady ops.
   void Add(float serial_us, bool same_session_as_before) {
     if (sessions_ == 0 || !same_session_as_before) work_us_[sessions_++] = 0;
     work_us_[sessions_ - 1] += serial_us;
