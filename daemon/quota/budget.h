@@ -35,6 +35,7 @@ enum class Work : uint8_t {
   kFailures,
   kReleases,
   kCancellations,
+  kPartsHeldBack,
   kWakes,
   // The issuer's.
   kIssuerMessages,
@@ -79,6 +80,7 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     {Work::kFailures, "failed ops completed", "dispatcher", 128},
     {Work::kReleases, "ended ops released", "dispatcher", 256},
     {Work::kCancellations, "ops, queues and words of removed sessions", "dispatcher", 128},
+    {Work::kPartsHeldBack, "parts of collectives that wait for an end to be near", "dispatcher", 4},
     // Each takes some 7 us.
     {Work::kWakes, "threads woken behind the first of a queue", "dispatcher", 64},
     // What matches is launched behind them.

@@ -166,8 +166,8 @@ Time Dispatcher::SleepTime(Time now, Time idle_since) const {
   if (!scheduler_.active_queues().empty()) return kNapNs;
   Time limit = kIdleSleepNs;
   // The first: that another GPU offers fewer parts. The last: a client that takes its failures.
-  if (scheduler_.parts_stalled() || scheduler_.parts_held_back() || !watches_.empty() || !removing_.empty() || events_.late() > 0 ||
-      rings_.any_stuck()) {
+  if (scheduler_.parts_stalled() || scheduler_.parts_held_back() || !watches_.empty() ||
+      !removing_.empty() || events_.late() > 0 || rings_.any_stuck()) {
     limit = std::clamp((now - idle_since) / kIdlePerNap, kNapNs, kLongestNapNs);
   }
   if (scheduler_.next_timeout() == Readiness::kNever) return limit;

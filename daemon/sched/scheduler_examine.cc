@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "daemon/check.h"
+#include "daemon/quota/budget.h"
 #include "daemon/sched/scheduler.h"
 
 namespace concert::daemon {
@@ -9,9 +10,6 @@ namespace {
 
 // Failed ops of one queue that complete before the next queue's turn.
 constexpr int kCompletionsPerVisit = 16;
-
-// Parts of which it is asked in a step whether what they follow is near its end.
-constexpr int kHeldBackPerStep = 4;
 
 uint32_t SessionOf(uint64_t timeline) { return static_cast<uint32_t>(timeline >> 32); }
 uint32_t IndexOf(uint64_t timeline) { return static_cast<uint32_t>(timeline); }
@@ -77,7 +75,8 @@ bool Scheduler::FollowsSomethingFar(const OpSlot& slot, Time now) const {
 // Those that wait for queues of others, or until an end is near, a few each time.
 void Scheduler::TouchHeldBack() {
   QueueId id = lists_[kHeldBack].first;
-  for (int i = 0; i < kHeldBackPerStep && id != kNone; ++i, id = queues_[id].next) {
+  for (int i = 0; i < PerTurn<int>(Work::kPartsHeldBack) && id != kNone;
+       ++i, id = queues_[id].next) {
     readiness_.Touch(id);
   }
 }

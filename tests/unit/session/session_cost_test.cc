@@ -35,8 +35,9 @@ class SessionCostTest : public testing::Test {
 
   NullNode node_{1};
   std::atomic<const std::atomic<int64_t>*> bytes_of_control_{nullptr};
-  ServerBed bed_{node_,
-                 {.on_open = [this](const Session&) { bytes_of_control_ = &test::BytesOfThisThread(); }}};
+  ServerBed bed_{node_, {.on_open = [this](const Session&) {
+                   bytes_of_control_ = &test::BytesOfThisThread();
+                 }}};
 };
 
 TEST_F(SessionCostTest, ARequestCopiesNothingOfTheSessionsPrograms) {
