@@ -119,4 +119,16 @@ void BuildCandidate(const Offer& offer, Grouping grouping, bool join_rows,
   }
 }
 
+void UseLibrary(const Offer& offer, Candidate& candidate) {
+  for (int i = 0; i < offer.count(); ++i) {
+    if (candidate.step_of[i] == Candidate::kLater) continue;
+    Step& step = candidate.steps[candidate.step_of[i]];
+    const Offer::Item& item = offer.item(i);
+    step.predicted_us = step.rows ? item.alone_us : item.library_us;
+    step.form = Form::kSingle;
+    step.tuned = false;
+    step.repack_bytes = 0;
+  }
+}
+
 }  // namespace concert::policies

@@ -35,6 +35,8 @@ class Groupings {
 // `join_rows`: row ops share launches. `max_repack_bytes`: of one group.
 void BuildCandidate(const Offer& offer, Grouping grouping, bool join_rows,
                     uint64_t max_repack_bytes, Candidate& candidate);
+// Launches by the library what the candidate, whose steps are of one op each, has as groups.
+void UseLibrary(const Offer& offer, Candidate& candidate);
 
 }  // namespace concert::policies
 

@@ -43,6 +43,20 @@ void LaunchSplitter::TryGroups(Grouping grouping, bool join_rows) {
   Candidate& candidate = candidates_[candidate_count_++];
   BuildCandidate(offer_, grouping, join_rows, times_.max_repack_bytes(), candidate);
   Evaluate(offer_, times_, problems_, candidate);
+  if (candidate_count_ == 1) AvoidMixture();
+}
+
+// Ops one by one, some of them as groups and some not, may have been seen to take longer than all
+// of them by the library, though each was the better choice by itself.
+void LaunchSplitter::AvoidMixture() {
+  Candidate& one_by_one = candidates_[0];
+  if (one_by_one.arrangement != Arrangement::kMixed || times_.site().sms.limited()) return;
+  float excess_us = 0;
+  for (int p = 0; p < StepsToLaunch(one_by_one); ++p)
+    excess_us += one_by_one.steps[p].predicted_us - one_by_one.steps[p].serial_us;
+  if (excess_us <= 0) return;
+  UseLibrary(offer_, one_by_one);
+  Evaluate(offer_, times_, problems_, one_by_one);
 }
 
 void LaunchSplitter::TryStreams() {

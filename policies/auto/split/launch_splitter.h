@@ -55,6 +55,7 @@ class LaunchSplitter {
 
   void TryGroups(Grouping grouping, bool join_rows);
   void TryStreams();
+  void AvoidMixture();
   bool Confirm(Candidate& candidate, LaunchSplit& result);
   bool ConfirmStep(std::span<const Problem> problems, float ratio, Step& step) const;
   int StepsToLaunch(const Candidate& candidate) const;

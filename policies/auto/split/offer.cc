@@ -47,7 +47,10 @@ Offer::Item Offer::ItemOf(const SplitOp& op, bool only_one, LaunchTimes& times) 
                            (site.goal == GroupGoal::kChain ? kDrainUs : 0);
   const float single = times.Ratio(Arrangement::kSingle);
   const float group = times.Ratio(only_one ? Arrangement::kGroup : Arrangement::kGroups);
-  Item item{.alone_us = library_us, .serial_us = library_us * single, .tuned = op.cost.tuned};
+  Item item{.library_us = library_us,
+            .alone_us = library_us,
+            .serial_us = library_us * single,
+            .tuned = op.cost.tuned};
   if (times.has_groups()) item.carrier = op.work->carrier;
   // On the groups' lane a launch of rows signals by itself, and starts beside the end of what it
   // follows.

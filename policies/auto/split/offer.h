@@ -27,8 +27,9 @@ class Offer {
  public:
   // An op with what it costs in a launch of its own.
   struct Item {
-    float alone_us = 0;   // the launch that is best for it, before it is corrected
-    float serial_us = 0;  // the measure of harm: the best kernel alone
+    float library_us = 0;  // by the library, before it is corrected
+    float alone_us = 0;    // the launch that is best for it, before it is corrected
+    float serial_us = 0;   // the measure of harm: the best kernel alone
     uint16_t session = 0;
     Form alone_form = Form::kSingle;
     Carrier carrier = Carrier::kNone;  // whose launches it may share with others
