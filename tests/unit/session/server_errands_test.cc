@@ -1,4 +1,5 @@
 // What a session's errands do to others, on a device that takes as long as the test wants.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -6,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -85,7 +87,7 @@ class GatedNode final : public Node {
   void UnregisterHostMemory(void*) override {}
   absl::Status Connect(std::span<const int>) override {
     gate.Pass(Call::kConnect);
-    return absl::OkStatus();
+    return connects ? absl::OkStatus() : absl::InternalError("no channels today");
   }
   absl::Status LaunchCollective(std::span<const RankPart>,
                                 const policies::TransportChoice&) override {
@@ -93,6 +95,7 @@ class GatedNode final : public Node {
   }
 
   Gate gate;
+  std::atomic<bool> connects{true};
 
  private:
   GatedDevice device_{gate};
@@ -307,12 +310,23 @@ TEST_F(ServerErrandsTest, FdsThatTakeLongToCloseKeepNobodyWaiting) {
   }
 }
 
+// The first op of a new queue, which fails.
+concert_completion FailureOfABarrier(RawClient& client, uint32_t communicator) {
+  const uint32_t queue = client.CreateQueue();
+  concert_descriptor barrier{};
+  barrier.kind = CONCERT_OP_BARRIER;
+  barrier.queue = static_cast<uint16_t>(queue);
+  barrier.ticket = 1;
+  barrier.body.collective.communicator = communicator;
+  EXPECT_TRUE(client.Push(barrier) && client.WaitForTimeline(queue, 1));
+  return client.NextCompletion().value_or(concert_completion{});
+}
+
 // As if it had left a moment later: what the last rank submits fails, and waits for nobody.
 TEST_F(ServerErrandsTest, ARankThatLeavesWhileTheLastOneJoinsIsMissedAtOnce) {
   RawClient first(socket()), last(socket());
   for (RawClient* client : {&first, &last}) ASSERT_TRUE(client->Hello());
   ASSERT_NE(first.Join("pair", 0, 2), 0u);
-  const uint32_t queue = last.CreateQueue();
   gate().HoldUp(Call::kConnect);
   uint32_t communicator = 0;
   std::jthread joins([&] { communicator = last.Join("pair", 1, 2); });
@@ -322,17 +336,37 @@ TEST_F(ServerErrandsTest, ARankThatLeavesWhileTheLastOneJoinsIsMissedAtOnce) {
   gate().Open();
   joins.join();
   ASSERT_NE(communicator, 0u);
-  concert_descriptor barrier{};
-  barrier.kind = CONCERT_OP_BARRIER;
-  barrier.queue = static_cast<uint16_t>(queue);
-  barrier.ticket = 1;
-  barrier.body.collective.communicator = communicator;
-  ASSERT_TRUE(last.Push(barrier));
-  ASSERT_TRUE(last.WaitForTimeline(queue, 1));
-  const std::optional<concert_completion> outcome = last.NextCompletion();
-  ASSERT_TRUE(outcome.has_value());
-  EXPECT_EQ(outcome->message, CONCERT_MESSAGE_RANK_LEFT) << test::Render(*outcome);
+  const concert_completion outcome = FailureOfABarrier(last, communicator);
+  EXPECT_EQ(outcome.message, CONCERT_MESSAGE_RANK_LEFT) << test::Render(outcome);
   last.Disconnect();
+  ExpectNothingLeft();
+}
+
+// The last rank hears why and is none; the others miss it, and may join anew with another.
+TEST_F(ServerErrandsTest, GpusThatCannotBeConnectedLeaveNoRankWaiting) {
+  RawClient first(socket()), last(socket());
+  for (RawClient* client : {&first, &last}) ASSERT_TRUE(client->Hello());
+  const uint32_t communicator = first.Join("pair", 0, 2);
+  ASSERT_NE(communicator, 0u);
+  node_.connects = false;
+  auto request = RawClient::Make<concert_join_communicator>(CONCERT_CONTROL_JOIN_COMMUNICATOR);
+  request.rank = 1, request.ranks = 2;
+  std::strcpy(request.name, "pair");
+  const auto refused = last.Call<concert_join_communicator_reply>(request);
+  EXPECT_EQ(refused.reply.status, static_cast<uint32_t>(CONCERT_ABI_INTERNAL));
+  EXPECT_THAT(refused.reply.message, testing::HasSubstr("no channels today"));
+  EXPECT_EQ(refused.communicator, 0u);
+  const concert_completion outcome = FailureOfABarrier(first, communicator);
+  EXPECT_EQ(outcome.message, CONCERT_MESSAGE_RANK_LEFT) << test::Render(outcome);
+
+  first.Disconnect();
+  ASSERT_TRUE(Eventually([&] { return bed_.server().session_count() == 1; }));
+  node_.connects = true;
+  RawClient other(socket());
+  ASSERT_TRUE(other.Hello());
+  EXPECT_NE(other.Join("pair", 0, 2), 0u);
+  EXPECT_NE(last.Join("pair", 1, 2), 0u);
+  for (RawClient* client : {&other, &last}) client->Disconnect();
   ExpectNothingLeft();
 }
 
