@@ -52,7 +52,8 @@ void LaunchSplitter::AvoidMixture() {
   Candidate& one_by_one = candidates_[0];
   if (one_by_one.arrangement != Arrangement::kMixed || times_.site().sms.limited()) return;
   float excess_us = 0;
-  for (int p = 0; p < StepsToLaunch(one_by_one); ++p)
+  const int steps = StepsToLaunch(one_by_one);
+  for (int p = 0; p < steps; ++p)
     excess_us += one_by_one.steps[p].predicted_us - one_by_one.steps[p].serial_us;
   if (excess_us <= 0) return;
   UseLibrary(offer_, one_by_one);
