@@ -63,6 +63,8 @@ class AttentionStage {
       if (!q_is_there && (slot != nullptr || portion == 0)) AwaitQ(chunk, attention);
       q_is_there = true;
       if (slot != nullptr) attention.Add(op_, slot, within, portion, left);
+      // What warps have stored in slots comes before the next tensor copy to them.
+      PublishShared();
       ring_.Release(slots);
       if (left <= kSlotsAtOnce * Slot::kTokens) break;
     }
@@ -90,7 +92,6 @@ class AttentionStage {
     const uint32_t values = SharedAddress(slot) + Slot::kValues;
     for (uint32_t i = tokens * kUnits + threadIdx.x % 32; i < Warp::kTokens * kUnits; i += 32)
       StoreShared(Slot::UnitAt(values, first + i / kUnits, i % kUnits), uint4{});
-    PublishShared();  // comes before the next bulk copy to the slot
     __syncwarp();
   }
 
@@ -111,7 +112,6 @@ class AttentionStage {
       StoreShared(Slot::UnitAt(SharedAddress(slot) + is_value * Slot::kValues, first + token, unit),
                   pack);
     }
-    PublishShared();  // comes before the next bulk copy to the slot
     __syncwarp();
   }
 

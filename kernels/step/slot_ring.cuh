@@ -91,9 +91,11 @@ class SlotReader {
     WaitParity(SharedAddress(&memory_->full[place.index()]), place.parity());
     return memory_->slots[place.index()];
   }
-  // Of so many slots. REQUIRES: all lanes call it, and have what they want of them in registers;
-  // they have waited for the last kStepFeeders of them: then whoever fills the others has seen
-  // that nobody reads what was there before.
+  // Of so many slots. REQUIRES: all lanes call it, and what they wanted of them has been used, not
+  // only asked for: an arrival overtakes loads that are on their way, and the next tensor copy them
+  // (one H200, 32 rows: in each run some units had weights of later ones). They have waited for the
+  // last kStepFeeders of them: then whoever fills the others has seen that nobody reads what was
+  // there before.
   __device__ void Release(uint32_t slots) {
     __syncwarp();
     if (const uint32_t lane = threadIdx.x % 32; lane < slots)

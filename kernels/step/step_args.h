@@ -18,10 +18,6 @@ namespace concert::kernels::cuda {
 inline constexpr int kStepComputeThreads = kRowComputeThreads;
 inline constexpr int kStepWarps = kStepComputeThreads / 32;
 inline constexpr int kStepThreads = kStepComputeThreads + 128;
-// Together no more than a launch gives: with the compiler's 168 for each thread, 504 for three
-// warpgroups. A claim for more ends the launch.
-inline constexpr int kStepComputeRegisters = 224, kStepFeedRegisters = 56;
-static_assert(2 * kStepComputeRegisters + kStepFeedRegisters <= 504);
 inline constexpr int kStepFeeders = 2;  // warps that load ahead
 
 // What the stage before attention appends to the cache, in the slots of its rows. It comes from the

@@ -138,6 +138,7 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
 __device__ void AwaitStage(const StepMemory& memory, uint32_t index) {
   while (*const_cast<const volatile uint32_t*>(&memory.acquired) < index) __nanosleep(100);
   __threadfence();
+  FenceTensorCopies();
 }
 
 __device__ void FeedCache(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
@@ -167,8 +168,10 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
       AwaitStage(memory, i);
     } else if (!has_tables) {
       WaitForBlocks(args, {kTablesStage, kAllBlocks}, lane, 32);
-      __syncwarp();
+      // Each lane has seen other blocks' ends, and one copies what all of these have made.
       __threadfence();
+      FenceTensorCopies();
+      __syncwarp();
       has_tables = true;
     }
     FeedCache(memory, writer, stage.attention, attentions);
@@ -183,6 +186,15 @@ __device__ void EmptyExchange(const StepArgs& args) {
     reinterpret_cast<uint4*>(args.emptied)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
   }
 }
+
+// Of a thread, so that as few as can be are spilled. Together no more than a launch gives: with the
+// compiler's 168 for each thread, 504 for three warpgroups. A claim for more ends the launch.
+template <int kRowTiles>
+struct Registers {
+  static constexpr int kFeed = kRowTiles == 1 ? 88 : kRowTiles == 2 ? 72 : 56;
+  static constexpr int kCompute = (504 - kFeed) / 2;
+  static_assert(kFeed % 8 == 0 && kCompute % 8 == 0);
+};
 
 template <int kRowTiles>
 __device__ void RunStages(const StepArgs& args) {
@@ -203,10 +215,10 @@ __device__ void RunStages(const StepArgs& args) {
   }
   __syncthreads();
   if (warp < kStepWarps) {
-    ClaimRegisters<kStepComputeRegisters>();
+    ClaimRegisters<Registers<kRowTiles>::kCompute>();
     return ComputeStages<kRowTiles>(args, memory);
   }
-  ReleaseRegisters<kStepFeedRegisters>();
+  ReleaseRegisters<Registers<kRowTiles>::kFeed>();
   const uint32_t other = warp - kStepWarps;
   if (other < kStepFeeders) FeedStages<kRowTiles>(args, memory);
   if (other == kStepFeeders) EmptyExchange(args);
