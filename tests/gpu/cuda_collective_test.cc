@@ -310,10 +310,12 @@ TEST_F(CollectiveTest, MixedListsAreRefused) {
 TEST_F(CollectiveTest, UnknownListsAreRefused) {
   const int missing[] = {0, node().gpu_count()};
   EXPECT_EQ(node().Connect(missing).code(), absl::StatusCode::kInvalidArgument);
-  const int never_connected[] = {0, 0, 0};
+  // Ranks on one GPU need no connection; all of the GPUs have one, by other tests.
+  if (node().gpu_count() < 3) return;
+  const int never_connected[] = {2, 0};
   Op op;
   op.kind = CONCERT_OP_BARRIER;
-  std::vector<daemon::RankPart> parts(3);
+  std::vector<daemon::RankPart> parts(2);
   for (size_t i = 0; i < parts.size(); ++i)
     parts[i] = {.gpu = never_connected[i], .op = &op, .signal = {}};
   EXPECT_EQ(node().LaunchCollective(parts, {}).code(), absl::StatusCode::kFailedPrecondition);
