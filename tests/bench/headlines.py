@@ -139,12 +139,21 @@ def steps_of_an_h200(result):
                   f"{small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
 
 
+def steps_of_an_h200_since(result):
+    yield README, f"H200 {dated(result)[:-1]}; {result['header']['rounds']} rounds): one client of GQA 1536: " \
+                  f"{over(result, 'decode-gqa1536-x1', 'time_sliced'):.2f}× its own graph; two of 4096: " \
+                  f"{over(result, 'decode-4096-x2', 'mps'):.2f}× MPS, " \
+                  f"{over(result, 'decode-4096-x2', 'graphs_in_one_process'):.2f}× both graphs in one process; eight of 1024: " \
+                  f"{over(result, 'decode-1024-x8', 'mps'):.2f}× and {over(result, 'decode-1024-x8', 'graphs_in_one_process'):.2f}×"
+
+
 OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h100x2": c3, "c3-h100x4": c3,
            "random-tiny-h200": random_sets, "random-small-h200": random_sets, "random-large-h200": random_sets,
            "random-mixed-h200": random_sets,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
-           "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200}
+           "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200,
+           "steps-since-h200": steps_of_an_h200_since}
 
 
 def largest_error(results, is_steps):
