@@ -20,6 +20,7 @@ __device__ __forceinline__ float HighOf(uint32_t pair) {
 __device__ __forceinline__ float FloatOf(uint16_t bits) {
   return __uint_as_float(uint32_t{bits} << 16);
 }
+
 // `kRowTiles`: rows of A in eights: 1, 2 or 4.
 //
 // A block runs through most of this once a stage, and what comes from the instruction cache for the
@@ -187,12 +188,12 @@ class GemmStage {
     if (gain_ != 0 && is_first_pass_) ShareSquares(squares);
     SyncRowThreads();
     if (gain_ != 0 && is_first_pass_) scale_ *= InverseNorm(result.row);
-      // What most stages have is prepared ahead; more than that, registers do not reach for.
 #pragma unroll 1
     for (int tile = 0;;) {
       if (result.there) Finish(result);
       tile += kTilesAtOnce;
       if (kTiles <= kTilesAtOnce || tile >= units) break;
+      // Most stages have no more, and registers do not reach for more ahead.
       result = Prepared(begin, end, tile);
     }
   }
