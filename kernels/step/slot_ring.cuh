@@ -92,10 +92,10 @@ class SlotReader {
     return memory_->slots[place.index()];
   }
   // Of so many slots. REQUIRES: all lanes call it, and what they wanted of them has been used, not
-  // only asked for: an arrival overtakes loads that are on their way, and the next tensor copy them
-  // (one H200, 32 rows: in each run some units had weights of later ones). They have waited for the
-  // last kStepFeeders of them: then whoever fills the others has seen that nobody reads what was
-  // there before.
+  // only asked for: an arrival does not order loads with the next tensor copy, which is of another
+  // proxy and overtook some that were on their way (one H200, 32 rows: in each run some units had
+  // weights of later ones). They have waited for the last kStepFeeders of them: then whoever fills
+  // the others has seen that nobody reads what was there before.
   __device__ void Release(uint32_t slots) {
     __syncwarp();
     if (const uint32_t lane = threadIdx.x % 32; lane < slots)
