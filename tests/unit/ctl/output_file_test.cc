@@ -4,24 +4,18 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "tests/support/temp_folder.h"
 
 namespace concert::ctl {
 namespace {
 
 class OutputFileTest : public testing::Test {
  protected:
-  OutputFileTest() {
-    char folder[] = "/tmp/concert-output-file-test-XXXXXX";
-    folder_ = mkdtemp(folder);
-    name_ = folder_ + "/rows";
-  }
-  ~OutputFileTest() override { std::filesystem::remove_all(folder_); }
-
   static std::string Read(const std::string& name) {
     std::ifstream file(name);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -30,7 +24,8 @@ class OutputFileTest : public testing::Test {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
-  std::string folder_, name_;
+  const test::TempFolder temporary_;
+  const std::string folder_ = temporary_.path(), name_ = folder_ + "/rows";
 };
 
 TEST_F(OutputFileTest, WhatWasThereStaysUntilAllIsWritten) {

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temp_folder.h"
+
 namespace concert::daemon {
 namespace {
 
@@ -32,19 +34,13 @@ UniqueFd Bound(int type, const std::string& path) {
 
 class UnixSocketPathTest : public testing::Test {
  protected:
-  UnixSocketPathTest() {
-    char folder[] = "/tmp/concert-socket-XXXXXX";
-    folder_ = mkdtemp(folder);
-    path_ = folder_ + "/c.sock";
-  }
-  ~UnixSocketPathTest() override { std::filesystem::remove_all(folder_); }
-
   auto Claim() { return UnixSocketPath::Claim("socket", path_); }
   size_t FilesLeft() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
-  std::string folder_, path_;
+  const test::TempFolder temporary_;
+  const std::string folder_ = temporary_.path(), path_ = folder_ + "/c.sock";
 };
 
 TEST_F(UnixSocketPathTest, ServesAndLeavesNothing) {
