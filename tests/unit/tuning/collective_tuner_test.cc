@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "daemon/device/sim/sim_node.h"
 #include "daemon/tuning/tuning.h"
 #include "policies/cost/collective_cost.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/tuning/curves_for_test.h"
 
 namespace concert::daemon {
@@ -43,8 +42,6 @@ policies::DeviceModel Model() {
 class CollectiveTunerTest : public testing::Test {
  protected:
   CollectiveTunerTest() {
-    char folder[] = "/tmp/concert-collective-tuner-XXXXXX";
-    folder_ = mkdtemp(folder);
     sim::SimOptions options{.gpus = 2, .model = Model(), .compute = false};
     node_ = *sim::SimNode::Open(options);
     engine_ = Engine::Create({}, *node_, rings_).value();
@@ -53,10 +50,9 @@ class CollectiveTunerTest : public testing::Test {
   ~CollectiveTunerTest() override {
     if (tuning_ != nullptr) tuning_->Stop();
     engine_->Stop();
-    std::filesystem::remove_all(folder_);
   }
   Tuning& StartTuning(bool beside_gemms, uint64_t tensor_bytes = 64 << 20) {
-    TuningOptions options{.store_path = folder_ + "/tuning.sqlite3"};
+    TuningOptions options{.store_path = folder_.path() + "/tuning.sqlite3"};
     // Rows that last while threads wait for a CPU.
     options.collectives = {.tensor_bytes = tensor_bytes,
                            .beside_gemms = beside_gemms,
@@ -77,7 +73,7 @@ class CollectiveTunerTest : public testing::Test {
     return job.out_of_time ? absl::DeadlineExceededError("out of time") : job.result;
   }
 
-  std::string folder_;
+  const test::TempFolder folder_;
   std::unique_ptr<sim::SimNode> node_;
   RecordRing records_[2] = {RecordRing(0), RecordRing(0)};
   RecordRing* rings_[2] = {&records_[0], &records_[1]};

@@ -5,21 +5,14 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
+
+#include "tests/support/temp_folder.h"
 
 namespace concert::daemon {
 
 class StoreFixture : public testing::Test {
  protected:
-  StoreFixture() {
-    char folder[] = "/tmp/concert-store-test-XXXXXX";
-    folder_ = mkdtemp(folder);
-    path_ = folder_ + "/tuning.sqlite3";
-  }
-  ~StoreFixture() override { std::filesystem::remove_all(folder_); }
-
   // Runs SQL on the file behind the store's back.
   void Sql(const std::string& sql) {
     sqlite3* db = nullptr;
@@ -30,7 +23,8 @@ class StoreFixture : public testing::Test {
     sqlite3_close(db);
   }
 
-  std::string folder_, path_;
+  const test::TempFolder temporary_;
+  const std::string folder_ = temporary_.path(), path_ = folder_ + "/tuning.sqlite3";
 };
 
 }  // namespace concert::daemon
