@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -17,6 +16,7 @@
 #include "client/include/concert/concert.hpp"
 #include "tests/bench/private_daemon.h"
 #include "tests/support/eventually.h"
+#include "tests/support/temp_folder.h"
 
 namespace concert::test {
 namespace {
@@ -27,12 +27,9 @@ using testing::HasSubstr;
 class TuneTest : public testing::Test {
  protected:
   TuneTest() {
-    char folder[] = "/tmp/concert-tune-test-XXXXXX";
-    folder_ = mkdtemp(folder);
-    std::ofstream(folder_ + "/shapes.json")
+    std::ofstream(Path("shapes.json"))
         << R"([{"m": 4, "n": 16, "k": 16, "count": 3}, {"m": 8, "n": 32, "k": 16}])";
   }
-  ~TuneTest() override { std::filesystem::remove_all(folder_); }
 
   // A daemon that serves: a session's handshake is answered when all else is up.
   static std::unique_ptr<PrivateDaemon> StartDaemon() {
@@ -54,12 +51,13 @@ class TuneTest : public testing::Test {
     return code;
   }
   size_t Lines(const std::string& file) {
-    std::ifstream in(folder_ + "/" + file);
+    std::ifstream in(Path(file));
     return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
   }
-  std::string Path(const std::string& file) const { return folder_ + "/" + file; }
+  std::string Path(const std::string& file) const { return folder_.path() + "/" + file; }
 
-  std::string folder_, out_;
+  const TempFolder folder_;
+  std::string out_;
 };
 
 TEST_F(TuneTest, WhatIsTunedSurvivesAndTravels) {
