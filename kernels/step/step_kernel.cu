@@ -47,6 +47,12 @@ __device__ void WaitForInputs(const StepArgs& args, const Stage& stage) {
   SyncRowThreads();
 }
 
+// Bindings that are used where they are given are not copied out.
+__device__ bool IsAwaited(const StepArgs& args, const Stage& stage) {
+  return stage.awaited == Awaited::kAlways ||
+         (stage.awaited == Awaited::kByCopyOut && args.first_stage == kTablesStage);
+}
+
 // Releases what the block's threads stored. REQUIRES: they have met since.
 __device__ void EndStage(const StepArgs& args, uint32_t stage) {
   asm volatile(
@@ -111,7 +117,7 @@ __device__ void TakePart(const StepArgs& args, uint32_t index, const BlockStage&
   }
   Compute<kRowTiles>(args, at, memory, ring, scratch);
   // Else warps go on by themselves: what the next stage overwrites is ScratchTurn's to know.
-  if (!stage.signals) return;
+  if (!IsAwaited(args, stage)) return;
   SyncRowThreads();
   if (threadIdx.x == 0) EndStage(args, index);
 }

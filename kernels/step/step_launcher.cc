@@ -182,7 +182,7 @@ Stage StageOf(const StepPlan& plan, const PlannedStage& planned, const ChunkSums
               Address exchange) {
   Stage stage = {};
   stage.kind = planned.kind;
-  stage.signals = planned.signals;
+  stage.awaited = planned.awaited;
   stage.units = kAllBlocks;
   switch (planned.kind) {
     case StageKind::kCopy:

@@ -216,7 +216,8 @@ class WaitPlanner {
     }
     if (need == Need::kNothing || visible_[i][j] || (need == Need::kDone && done_[i][j])) return;
     drafts_[i].stage.waits.push_back(static_cast<uint32_t>(j));
-    drafts_[j].stage.signals = true;
+    Awaited& awaited = drafts_[j].stage.awaited;
+    awaited = std::max(awaited, follows_all ? Awaited::kByCopyOut : Awaited::kAlways);
     AddWith(done_[i], done_[j], j);
     AddWith(visible_[i], visible_[j], j);
   }
@@ -298,7 +299,7 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
   Exchange(draft, exchange);
   plan.exchange_bytes = exchange.bytes();
   WaitPlanner(drafts).Plan(plan.copies_out);
-  drafts[kTablesStage].stage.signals = true;  // whoever loads ahead waits for it
+  drafts[kTablesStage].stage.awaited = Awaited::kAlways;  // by whoever loads ahead
   for (Draft& one : drafts) plan.stages.push_back(std::move(one.stage));
   return plan;
 }

@@ -26,7 +26,7 @@ struct PlannedStage {
   StepGemm gemm;                    // of a GEMM
   StepCopy copy;                    // of a copy
   bool exchanges = false;           // attention: op's out is in the exchange
-  bool signals = false;             // a later stage waits for it
+  Awaited awaited = Awaited::kNever;
   std::vector<uint32_t> ops;        // of the program, by place: all that the stage does
   std::vector<uint32_t> waits;      // stages, all of them earlier, that must have ended
   std::vector<uint32_t> looks_for;  // stages whose results it reads from the exchange

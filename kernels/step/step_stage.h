@@ -13,6 +13,10 @@ namespace concert::kernels {
 
 enum class StageKind : uint32_t { kCopy, kGemm, kAttention, kRows };
 
+// Whether a stage's end is waited for: in runs that copy bindings out, by the stage that does so,
+// or by others and so in each.
+enum class Awaited : uint8_t { kNever, kByCopyOut, kAlways };
+
 inline constexpr uint64_t kStepElementBytes = 2;  // bf16
 
 // Columns of W's product that are computed at once, and rows of A: the tensor cores' smallest tile.
@@ -26,7 +30,7 @@ inline constexpr uint32_t kMaxStepRows = 32;
 // each such pass over its units it reads all of A. How many are worth their instructions:
 // docs/adr/0029-a-step-is-one-launch.md.
 CONCERT_ON_BOTH_SIDES constexpr int StepPassTiles(int row_tiles) {
-  return row_tiles == 1 ? 8 : row_tiles == 2 ? 12 : 4;
+  return row_tiles == 1 ? 8 : row_tiles == 2 ? 12 : 6;
 }
 
 // Matrices may go from stage to stage by the exchange, as words that are their own flags: readers

@@ -215,7 +215,7 @@ TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   const std::unique_ptr<Program> program = recorder.Bind(kArena);
   const absl::StatusOr<StepPlan> plan = PlanStep(*program, kMiB);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(StagesOf(*program, *plan)[0].work.items_a_pass, 4u);
+  EXPECT_EQ(StagesOf(*program, *plan)[0].work.items_a_pass, 6u);
 }
 
 TEST(StepPlanTest, AStageWaitsForTheOneThatMakesWhatItReads) {
@@ -352,6 +352,19 @@ TEST(StepPlanTest, WhatGemmsAndAttentionMakeForOthersGoesThroughTheExchange) {
               ElementsAre("waits ", "d waits 0", "of 1 out waits ", "a d waits 0", "a d waits ",
                           "a c d waits ", "a d waits ", "of 6 out waits ", "a c d waits ",
                           "a d waits ", "a c stored waits 1", "waits 10", "waits 11,6"));
+}
+
+// Where bindings are used as they are given, nobody waits for what a layer appends to its cache.
+TEST(StepPlanTest, MostStagesAreOnlyAwaitedByWhoCopiesBindingsOut) {
+  const absl::StatusOr<StepPlan> plan = PlanStep(*TwoLayers(true), kMiB);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_TRUE(plan->copies_out);
+  std::vector<Awaited> awaited;
+  for (const PlannedStage& stage : plan->stages) awaited.push_back(stage.awaited);
+  constexpr Awaited kNever = Awaited::kNever, kCopyOut = Awaited::kByCopyOut;
+  constexpr Awaited kAlways = Awaited::kAlways;
+  EXPECT_THAT(awaited, ElementsAre(kAlways, kAlways, kNever, kNever, kNever, kNever, kCopyOut,
+                                   kNever, kNever, kNever, kAlways, kCopyOut, kNever));
 }
 
 // The second layer reads what the first has appended, which may be anything that it reads.
