@@ -16,9 +16,9 @@ bool EngineContest::StepWanted(const Run& run) {
     BeginPhase(Phase::kStep, trial);
   }
   const Phase phase = trial.phase;
-  if (!Count(run, trial)) return phase == Phase::kStep;
-  const int64_t ns = std::max<int64_t>(1, run.now_ns - trial.begin_ns - trial.longest_gap_ns);
-  const double rate = trial.work / static_cast<double>(ns);
+  if (!Count(run, trial) || (trial.rounds < kRounds && !GraphIsClearlySlower(run, trial)))
+    return phase == Phase::kStep;
+  const double rate = RateOf(run, trial);
   if (phase == Phase::kStep) {
     trial.step_rate = rate;
     trial.step_runs = trial.runs;
@@ -65,7 +65,18 @@ bool EngineContest::Count(const Run& run, Trial& trial) {
   // Who has stopped ends no round, and so decides nothing, until nobody counts with it any more.
   if (++trial.runs_of_round <= run.longest_away) return false;
   trial.runs_of_round = 0;
-  return ++trial.rounds == kRounds;
+  ++trial.rounds;
+  return true;
+}
+
+double EngineContest::RateOf(const Run& run, const Trial& trial) {
+  const int64_t ns = std::max<int64_t>(1, run.now_ns - trial.begin_ns - trial.longest_gap_ns);
+  return trial.work / static_cast<double>(ns);
+}
+
+bool EngineContest::GraphIsClearlySlower(const Run& run, const Trial& trial) {
+  return trial.phase == Phase::kGraph && trial.rounds >= kSettlingRounds + kClearRounds &&
+         kClearMargin * RateOf(run, trial) < trial.step_rate;
 }
 
 }  // namespace concert::kernels::cuda

@@ -21,6 +21,11 @@ class EngineContest {
   // whose neighbours still have the other engine, then those that count.
   static constexpr int kSettlingRounds = 2, kCountedRounds = 8;
   static constexpr int kRounds = kSettlingRounds + kCountedRounds;
+  // So few that count will do where the graph is so much slower: each of its runs is one of a
+  // client's slowest (eight of Qwen 0.5B on an H200: 1.4 times as long, ten of 700, which was the
+  // p99).
+  static constexpr int kClearRounds = 2;
+  static constexpr double kClearMargin = 1.25;
   // A contest takes one run in 400, so that no p99 shows it: caches grow, and clients change what
   // they do.
   static constexpr int kRunsBetween = 399;  // for each of a contest's
@@ -60,8 +65,11 @@ class EngineContest {
 
   Trial& TrialOf(uint64_t company);
   static void BeginPhase(Phase phase, Trial& trial);
-  // Counts a run. Whether the phase is over.
+  // Counts a run. Whether a round is over.
   static bool Count(const Run& run, Trial& trial);
+  // Of the rounds that count, work a ns.
+  static double RateOf(const Run& run, const Trial& trial);
+  static bool GraphIsClearlySlower(const Run& run, const Trial& trial);
 
   std::array<Trial, kCompanies> trials_;
   uint64_t asked_ = 0;

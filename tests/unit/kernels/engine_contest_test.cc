@@ -49,6 +49,19 @@ TEST_F(EngineContestTest, TheStepKernelWinsWhereTheyAreAlike) {
   EXPECT_EQ(Run(1000, 1000, 980), 1000);
 }
 
+TEST_F(EngineContestTest, AGraphThatIsMuchSlowerHasFewRuns) {
+  constexpr int kFew = kSessions * (EngineContest::kSettlingRounds + EngineContest::kClearRounds);
+  EXPECT_EQ(Run(kTrial, 1000, 1500), kTrial);
+  EXPECT_EQ(Run(kFew, 1000, 1500), 0);
+  EXPECT_EQ(Run(1000, 1000, 1500), 1000);
+}
+
+TEST_F(EngineContestTest, AGraphThatIsSomewhatSlowerHasAllOfThem) {
+  Run(kTrial, 1000, 1150);
+  EXPECT_EQ(Run(kTrial, 1000, 1150), 0);
+  EXPECT_EQ(Run(1000, 1000, 1150), 1000);
+}
+
 TEST_F(EngineContestTest, ThereIsAnotherContestLater) {
   Run(2 * kTrial, 1000, 800);
   const int between = EngineContest::kRunsBetween * 2 * kTrial;
