@@ -130,21 +130,19 @@ def steps_of_others(result):
 
 
 def steps_of_an_h200(result):
-    yield README, f"H200 {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): two of 4096: " \
-                  f"{over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \
+    high = named(result, "high-beside-low")["high_p99_over_solo"]
+    yield README, f"H200 {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): one of the high class beside seven low ones: " \
+                  f"{over(result, 'high-beside-low', 'mps'):.2f}× MPS all together (its p99: {high['concert']:.1f}× alone, under MPS " \
+                  f"{high['mps']:.1f}×); two of 4096: {over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \
                   f"{small_and_large(result, 'decode-{}-x8', 'graphs_in_one_process')} all graphs in one process, " \
                   f"{small_and_large(result, 'decode-{}-x8', 'mps')} MPS, " \
                   f"{small_and_large(result, 'decode-{}-x8', 'time_sliced', 1)} time-slicing; one client: " \
-                  f"{small_and_large(result, 'decode-{}-x1', 'time_sliced')} its own graph; eight replicas: " \
-                  f"{small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
+                  f"{small_and_large(result, 'decode-{}-x1', 'time_sliced')} its own graph, " \
+                  f"{over(result, 'decode-gqa1536-x1', 'time_sliced'):.2f}× of GQA 1536"
 
 
-def steps_of_an_h200_since(result):
-    yield README, f"H200 {dated(result)[:-1]}; {result['header']['rounds']} rounds): one client of GQA 1536: " \
-                  f"{over(result, 'decode-gqa1536-x1', 'time_sliced'):.2f}× its own graph; two of 4096: " \
-                  f"{over(result, 'decode-4096-x2', 'mps'):.2f}× MPS, " \
-                  f"{over(result, 'decode-4096-x2', 'graphs_in_one_process'):.2f}× both graphs in one process; eight of 1024: " \
-                  f"{over(result, 'decode-1024-x8', 'mps'):.2f}× and {over(result, 'decode-1024-x8', 'graphs_in_one_process'):.2f}×"
+def steps_of_replicas(result):
+    yield README, f"eight replicas {dated(result)}: {small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
 
 
 OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h100x2": c3, "c3-h100x4": c3,
@@ -153,7 +151,7 @@ OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h1
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
            "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200,
-           "steps-since-h200": steps_of_an_h200_since}
+           "steps-replicas-h200": steps_of_replicas}
 
 
 def largest_error(results, is_steps):
