@@ -201,26 +201,29 @@ struct ReduceTiles {
   __device__ uint32_t Bytes(const PeerArgs& args, uint64_t tile) const {
     return TileBytes(args.bytes, tile, part_bytes);
   }
-  __device__ uint64_t OfBlock() const {
-    return count > blockIdx.x ? (count - blockIdx.x - 1) / gridDim.x + 1 : 0;
-  }
 };
 
-// Calls visit(tile, stage, round) for the block's tiles; a stage is used once a round.
-template <typename Visit>
-__device__ void ForTiles(const ReduceTiles& tiles, Visit visit) {
+// Of a tile: which stage it is in, and how often that was used before.
+struct StageTurn {
   int stage = 0;
   uint32_t round = 0;
+};
+
+// Calls visit(tile, stage, round) for the block's tiles. Whose turn it would be next.
+template <typename Visit>
+__device__ StageTurn ForTiles(const ReduceTiles& tiles, Visit visit) {
+  StageTurn turn;
   for (uint64_t tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
-    visit(tile, stage, round);
-    if (++stage == kStages) stage = 0, ++round;
+    visit(tile, turn.stage, turn.round);
+    if (++turn.stage == kStages) turn.stage = 0, ++turn.round;
   }
+  return turn;
 }
 
 // One thread: fills stages as they become free.
-__device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
-                                 BulkMemory& memory) {
-  ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
+__device__ inline StageTurn LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
+                                      BulkMemory& memory) {
+  return ForTiles(tiles, [&](uint64_t tile, int stage, uint32_t round) {
     if (round > 0) WaitParity(SharedAddress(&memory.freed[stage]), (round - 1) % 2);
     const uint32_t bytes = tiles.Bytes(args, tile);
     ArriveExpecting(SharedAddress(&memory.loaded[stage]), bytes * args.ranks);
@@ -233,11 +236,16 @@ __device__ inline void LoadTiles(const PeerArgs& args, const ReduceTiles& tiles,
   });
 }
 
-// The thread that loads: until all tiles are there.
-__device__ inline void AwaitLoads(const ReduceTiles& tiles, BulkMemory& memory) {
-  const uint64_t count = tiles.OfBlock();
-  for (uint64_t i = count - min(count, uint64_t{kStages}); i < count; ++i)
-    WaitParity(SharedAddress(&memory.loaded[i % kStages]), i / kStages % 2);
+// The thread that loads: until all tiles before this turn are there. From the turn, since a
+// division of 64 bits, of how many tiles they are, is a call, and with one more the compiler has
+// warps that add converge in every tile (reduce_scatter of 256 MiB on 8 SMs of two H200s: 606 us
+// instead of the 547 without that wait).
+__device__ inline void AwaitLoads(BulkMemory& memory, StageTurn next) {
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage) {
+    const uint32_t rounds = next.round + (stage < next.stage ? 1 : 0);
+    if (rounds > 0) WaitParity(SharedAddress(&memory.loaded[stage]), (rounds - 1) % 2);
+  }
 }
 
 // kAddingThreads threads.
@@ -302,9 +310,9 @@ __device__ void Reduce(const PeerArgs& args, BulkMemory& memory) {
   __syncthreads();
   // Peers wait in the end until their memory has been read and, if kEverywhere, written.
   if (threadIdx.x == kLoadingThread) {
-    LoadTiles(args, tiles, memory);
+    const StageTurn next = LoadTiles(args, tiles, memory);
     if (!kEverywhere) {
-      AwaitLoads(tiles, memory);
+      AwaitLoads(memory, next);
       Announce(args, 1);
     }
   } else if (threadIdx.x == kStoringThread) {
