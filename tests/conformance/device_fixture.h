@@ -16,6 +16,7 @@
 #include "kernels/op_table.h"
 #include "tests/conformance/backend.h"
 #include "tests/conformance/numbers.h"
+#include "tests/support/test_device.h"
 
 namespace concert::daemon::conformance {
 
@@ -25,7 +26,7 @@ class DeviceTest : public testing::TestWithParam<std::string> {
 
   void SetUp() override {
     absl::StatusOr<std::shared_ptr<Backend>> backend = OpenBackend(GetParam());
-    if (!backend.ok()) GTEST_SKIP() << backend.status();
+    if (!backend.ok()) CONCERT_END_WITHOUT_GPU(backend.status());
     backend_ = *backend;
     page_.reset(static_cast<uint64_t*>(aligned_alloc(kPage, kPage)));
     std::fill_n(page_.get(), kPage / sizeof(uint64_t), 0);

@@ -18,10 +18,12 @@
 #include <random>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/device/cuda/cuda_device.h"
 #include "daemon/device/cuda/cuda_node.h"
 #include "tests/gpu/client_process.h"
 #include "tests/support/e4m3.h"
+#include "tests/support/test_device.h"
 
 namespace concert::tests {
 
@@ -179,7 +181,8 @@ extern GpuEnvironment* const kEnvironment;
 class GpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (kEnvironment->node_ == nullptr) GTEST_SKIP() << "no usable GPU: " << kEnvironment->status_;
+    if (kEnvironment->node_ == nullptr)
+      CONCERT_END_WITHOUT_GPU(absl::StrCat("no usable GPU: ", kEnvironment->status_.message()));
   }
   virtual daemon::Node& node() { return *kEnvironment->node_; }
   CudaDevice& device(int gpu = 0) { return static_cast<CudaDevice&>(node().gpu(gpu)); }

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "daemon/check.h"
 #include "tests/support/eventually.h"
+#include "tests/support/test_device.h"
 
 namespace concert::test {
 
@@ -21,8 +20,7 @@ namespace sim = daemon::sim;
 namespace {
 
 std::shared_ptr<daemon::Node> MakeNode(const TestDaemonOptions& test) {
-  const char* device = std::getenv("CONCERT_TEST_DEVICE");
-  if (device == nullptr || std::string(device) != "cuda") {
+  if (tests::TestDevice() != "cuda") {
     sim::SimOptions options;
     options.gpus = test.gpus;
     options.pace = sim::Pace::kFlatOut;

@@ -14,6 +14,7 @@
 #include "client/src/cuda/api.h"
 #include "concert/concert.hpp"
 #include "tests/support/fake_daemon.h"
+#include "tests/support/test_device.h"
 
 namespace concert {
 namespace {
@@ -27,9 +28,10 @@ class CudaTest : public testing::Test {
  protected:
   void SetUp() override {
     concert_error error;
-    if (client::cuda::LoadApi(&api_, &error) != CONCERT_OK) GTEST_SKIP() << error.message;
+    if (client::cuda::LoadApi(&api_, &error) != CONCERT_OK) CONCERT_END_WITHOUT_GPU(error.message);
     int count = 0;
-    if (api_->cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0) GTEST_SKIP() << "no GPU";
+    if (api_->cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0)
+      CONCERT_END_WITHOUT_GPU("no GPU");
     CUuuid uuid;
     CUcontext context;
     ASSERT_CUDA(api_->cuDeviceGet(&device_, 0));
