@@ -86,7 +86,9 @@ class Device {
 
   virtual const DeviceInfo& info() const = 0;
 
-  // Zeroed pool memory, exportable to the client. RESOURCE_EXHAUSTED when the GPU is full.
+  // Zeroed pool memory, exportable to the client. RESOURCE_EXHAUSTED when the GPU is full. Once it
+  // has faulted, neither this nor Import gives any: what was launched may still write where memory
+  // was that its clients have given back.
   virtual absl::StatusOr<Allocation> Allocate(uint64_t bytes) = 0;
   // The client's own memory. INVALID_ARGUMENT when the handle does not fit what the request says.
   virtual absl::StatusOr<Allocation> Import(const ImportRequest& request) = 0;

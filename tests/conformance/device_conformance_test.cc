@@ -216,6 +216,8 @@ TEST_P(DeviceConformanceTest, AFaultedGpuSaysSoAndRefusesWork) {
   const Op op = Copy(a, b, 4096);
   if (!backend_->Fault(0)) GTEST_SKIP() << "no way to make this GPU fault";
   EXPECT_FALSE(gpu().healthy().ok());
+  EXPECT_EQ(gpu().Allocate(4096).status(), gpu().healthy());
+  EXPECT_EQ(gpu().Import({}).status(), gpu().healthy());
   const Op* ops[] = {&op};
   EXPECT_FALSE(gpu().Launch({.ops = ops}).ok());
   EXPECT_FALSE(gpu().Digest(AddressOf(a), 4096).ok());

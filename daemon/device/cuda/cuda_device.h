@@ -43,8 +43,12 @@ class CudaDevice : public Device {
   static constexpr uint64_t kWorkspaceBytes = 32 << 20;
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override { return memory_->Allocate(bytes); }
+  absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    if (faulted_.load(std::memory_order_relaxed)) return healthy();
+    return memory_->Allocate(bytes);
+  }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    if (faulted_.load(std::memory_order_relaxed)) return healthy();
     return memory_->Import(request);
   }
   void Free(const Allocation& allocation) override { memory_->Free(allocation); }

@@ -24,10 +24,12 @@ class SimDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
+    if (absl::Status status = healthy(); !status.ok()) return status;
     const MutexLock lock(memory_mutex_);
     return memory_.Allocate(bytes);
   }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
+    if (absl::Status status = healthy(); !status.ok()) return status;
     const MutexLock lock(memory_mutex_);
     return memory_.Import(request);
   }
