@@ -60,7 +60,7 @@ class PlanBook {
   // Those of this class and of higher ones.
   int compute_plans(policies::Priority priority) const {
     int count = 0;
-    for (int i = static_cast<int>(priority) + 1; i < policies::kPriorityCount; ++i) {
+    for (size_t i = policies::IndexOf(priority); i < policies::kPriorityCount; ++i) {
       count += compute_plans_[i];
     }
     return count;
@@ -129,7 +129,7 @@ class PlanBook {
   };
 
   int& OpenCount(const PlanSlot& plan) {
-    return plan.compute ? compute_plans_[static_cast<int>(plan.priority) + 1] : collectives_;
+    return plan.compute ? compute_plans_[policies::IndexOf(plan.priority)] : collectives_;
   }
   uint16_t Open(bool compute, policies::Priority priority, policies::Reason reason, Time now);
   // The op's part of its plan's time, to which it adds the time from `since`, the last end on its

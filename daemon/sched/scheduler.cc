@@ -84,18 +84,18 @@ void Scheduler::JoinShare(Queue& queue) {
 }
 
 int64_t& Scheduler::ServedNs(const Queue& queue) {
-  return shares_[queue.share].served_ns[ClassIndex(queue.priority)];
+  return shares_[queue.share].served_ns[policies::IndexOf(queue.priority)];
 }
 
 // Start-time fair queueing (Goyal, Vin, Cheng 1996): time that a session did not ask for is lost to
 // it, else one that slept for an hour could keep all others waiting for as long.
 void Scheduler::LimitCredit(const Queue& queue) {
   int64_t& served = ServedNs(queue);
-  served = std::max(served, level_ns_[ClassIndex(queue.priority)] - kCreditNs);
+  served = std::max(served, level_ns_[policies::IndexOf(queue.priority)] - kCreditNs);
 }
 
 void Scheduler::CountService(const Queue& queue, int64_t ns) {
-  int64_t& level = level_ns_[ClassIndex(queue.priority)];
+  int64_t& level = level_ns_[policies::IndexOf(queue.priority)];
   int64_t& served = ServedNs(queue);
   level = std::max(level, served);
   served += ns;

@@ -291,10 +291,6 @@ class Scheduler {
 
   // Queues (scheduler.cc).
   void JoinShare(Queue& queue);
-  static constexpr size_t ClassIndex(policies::Priority priority) {
-    const int index = static_cast<int>(priority) + 1;
-    return static_cast<size_t>(index);
-  }
   int64_t& ServedNs(const Queue& queue);
   void LimitCredit(const Queue& queue);
   void CountService(const Queue& queue, int64_t ns);

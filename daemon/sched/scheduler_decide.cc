@@ -68,7 +68,7 @@ Lane Scheduler::LaneAfter(const Queue& queue) const {
 }
 
 uint8_t Scheduler::ReadyList(policies::Priority priority, const policies::Work& work) {
-  const size_t of_class = ClassIndex(priority);
+  const size_t of_class = policies::IndexOf(priority);
   return static_cast<uint8_t>(work.steps == 1 ? of_class : kReadyOfManySteps + of_class);
 }
 
@@ -227,7 +227,6 @@ bool Scheduler::BuildSnapshot(Time now) {
                                .after = LaneAfter(queue),
                                .ready_at = slot.ready_at,
                                .deadline = static_cast<Time>(slot.op.deadline_ns),
-                               .session_served_ns = ServedNs(queue),
                                .work = slot.op.work,
                                .work_hash = slot.work_hash});
     if (slot.op.work.runs_on != RunsOn::kLinks) continue;

@@ -24,8 +24,7 @@ constexpr Time kReturnShare = 16;
 constexpr Time kLongestReturnNs = 50'000;
 
 kernels::PassUse::OfClass& UseOf(const OpSlot& slot) {
-  const int index = static_cast<int>(slot.priority) + 1;
-  return slot.pass->use.classes[static_cast<size_t>(index)];
+  return slot.pass->use.classes[policies::IndexOf(slot.priority)];
 }
 uint32_t MemberBit(const OpSlot& slot) {
   return 1u << slot.pass->MemberOf(*slot.op.program.program);

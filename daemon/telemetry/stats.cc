@@ -14,11 +14,6 @@ Time WaitOf(const OpRecord& op) {
   return std::max<Time>(0, op.started_at - ready_at);
 }
 
-size_t ClassOf(const OpRecord& op) {
-  const int index = static_cast<int>(op.priority) + 1;
-  return static_cast<size_t>(index);
-}
-
 bool RunsOnSms(const PlanRecord& plan) {
   const auto end = plan.ops.begin() + std::min<int>(plan.op_count, PlanRecord::kMaxListed);
   return std::any_of(plan.ops.begin(), end, [](const PlanRecord::Listed& op) {
@@ -169,7 +164,7 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
   total.Add(op);
   devices[gpu].ops.Add(op);
   kinds[KindOf(op)].Add(op);
-  classes[ClassOf(op)].Add(op);
+  classes[policies::IndexOf(op.priority)].Add(op);
   SessionStats* session = Find(op.session);
   if (session == nullptr) {
     departed.Add(op);
@@ -178,7 +173,7 @@ void Stats::Add(uint8_t gpu, const OpRecord& op) {
   }
   session->ops.Add(op);
   session->gpus[gpu].Add(op);
-  session->classes[ClassOf(op)].Add(op);
+  session->classes[policies::IndexOf(op.priority)].Add(op);
   session->last_active_at = std::max(session->last_active_at, op.finished_at);
 }
 

@@ -24,8 +24,7 @@ struct ReadyOp {
   Lane after =
       kNoLane;  // lane of an unfinished predecessor: launching there needs no cross-lane wait
   Time ready_at = 0;
-  Time deadline = 0;              // hint; 0: none
-  int64_t session_served_ns = 0;  // GPU time this session has had lately; less is owed more
+  Time deadline = 0;  // hint; 0: none
   Work work;
   uint64_t work_hash = 0;  // HashWork(work); 0: not computed
   uint16_t sms = 0;        // of a collective: that it is likely to hold

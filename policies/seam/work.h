@@ -4,6 +4,7 @@
 #define CONCERT_POLICIES_SEAM_WORK_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "policies/seam/cost_constants.h"
@@ -43,7 +44,12 @@ constexpr uint32_t DtypeBytes(Dtype dtype) {
 
 enum class Priority : int8_t { kLow = -1, kNormal = 0, kHigh = 1 };
 inline constexpr int kPriorityCount = 3;
-// What people call it, by what it is plus 1.
+// Its place where there is something for each: the lowest is first. (To plan, the highest comes
+// first: ClassOf.)
+constexpr size_t IndexOf(Priority priority) {
+  return static_cast<size_t>(static_cast<int>(priority) - static_cast<int>(Priority::kLow));
+}
+// What people call it, by IndexOf.
 inline constexpr const char* kPriorityNames[kPriorityCount] = {"low", "normal", "high"};
 
 struct Work {
