@@ -130,7 +130,7 @@ json Warnings(const json& old_result, const json& new_result) {
   json warnings = json::array();
   std::vector<std::string> unknown;  // older files say less
   for (const char* key : {"gpu", "gpu_id", "gpus", "clocks", "cpu", "driver", "cuda", "cublas",
-                          "nccl", "policy", "baselines", "baseline_path"}) {
+                          "nccl", "policy", "config", "baselines", "baseline_path"}) {
     const json was = a.value(key, json()), is = b.value(key, json());
     if (was == is) continue;
     if (was.is_null() || is.is_null()) {

@@ -36,6 +36,12 @@ std::string UtcNow() {
   return text;
 }
 
+// Which tells, too, whether there may have been tuned kernels.
+std::string ConfigOf(const NodeUnderTest& node, const RunOptions& options) {
+  if (node.daemon == nullptr) return "as the daemon at --socket has it";
+  return options.config.empty() ? "built-in defaults, nothing tuned" : "as --config has it";
+}
+
 }  // namespace
 
 absl::StatusOr<NodeUnderTest> OpenNodeUnderTest(const RunOptions& options) {
@@ -70,8 +76,9 @@ nlohmann::json MakeHeader(const NodeUnderTest& node, const RunOptions& options) 
           {"memory_tb_per_s", node.memory_bytes_per_s() / 1e12},
           {"commit", command::BuildCommit()},
           {"date", UtcNow()},
-          // A running daemon's policy is its operator's choice.
+          // A running daemon's policy and configuration are its operator's choice.
           {"policy", node.daemon ? options.policy : "as the daemon at --socket has it"},
+          {"config", ConfigOf(node, options)},
           {"rounds", options.rounds}};
 }
 

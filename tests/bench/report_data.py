@@ -133,7 +133,7 @@ def header_line(result, short=False):
         mark += "quick look, " if is_quick_look(result) else ""
         return f"{result['suite']}: {mark}{header['gpu']}, {rounds_of(result)} rounds, commit {header['commit'][:12]}"
     parts = [header["gpu"], f"{header['gpus']} GPU(s)", f"device {header['device']}", f"policy {header['policy']}"]
-    parts += [f"{key} {header[key]}" for key in ("driver", "cuda", "cublas", "nccl", "cpu", "clocks") if header.get(key)]
+    parts += [f"{key} {header[key]}" for key in ("config", "driver", "cuda", "cublas", "nccl", "cpu", "clocks") if header.get(key)]
     laps = f"{header['laps']} laps of {header['lap_ms']} ms a mode" if "laps" in header else f"{header['rounds']} rounds"
     parts += [laps, f"commit {header['commit'][:12]}", header["date"]]
     if header.get("baseline_path") == "policy":
