@@ -14,11 +14,12 @@ struct CollectiveSamples {
   Samples alone;         // microseconds until all ranks have seen the collective's end
   Samples beside;        // the same beside GEMMs
   Samples gemms_beside;  // until all have seen those GEMMs' end
+  Samples both;          // until all have seen both: whichever ended later, run by run
 };
 
 // One size of one kind:
 //   class                       the kind
-//   times_us, beside_us, gemms_beside_us  each contender's spreads
+//   times_us, beside_us, gemms_beside_us, both_us  each contender's spreads
 //   algbw_gb_per_s, busbw_gb_per_s        of the medians alone: bytes / time, and that times the
 //                               kind's factor (nccl-tests), in 10^9 bytes
 //   beside_busbw_gb_per_s       of the medians beside GEMMs

@@ -15,7 +15,8 @@ json Entry(uint64_t bytes, double concert_us, double memory_bytes_per_s = 4.2e12
                                        {"concert_8_sms", {20}},
                                        {"nccl_8_ctas", {40}}},
                              .beside = {{"concert", {25}}, {"nccl", {75}}},
-                             .gemms_beside = {{"concert", {200}}}},
+                             .gemms_beside = {{"concert", {200}}},
+                             .both = {{"concert", {210}}}},
                             memory_bytes_per_s);
 }
 
@@ -24,6 +25,7 @@ TEST(CollectivesResultTest, BandwidthsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(entry["algbw_gb_per_s"]["concert"], 100);
   EXPECT_DOUBLE_EQ(entry["busbw_gb_per_s"]["concert"], 150) << "2 (n - 1) / n";
   EXPECT_DOUBLE_EQ(entry["beside_busbw_gb_per_s"]["concert"], 60);
+  EXPECT_DOUBLE_EQ(entry["both_us"]["concert"]["p50"], 210);
   EXPECT_DOUBLE_EQ(entry["bound_us"], 1.5e6 / 450e3);
   const json slow = Entry(1'000'000, 10, /*memory_bytes_per_s=*/1e9);
   EXPECT_GT(slow["bound_us"], 1000) << "a million bytes at 1 GB/s";

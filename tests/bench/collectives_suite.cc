@@ -119,10 +119,11 @@ std::vector<RankTurn> TurnsOf(const std::vector<RankContender>& contenders,
     alone.add = [own = &samples.alone[name]](const RunTimes& run) {
       own->push_back(run.collective_us);
     };
-    const auto add = [own = &samples.beside[name],
-                      gemms = &samples.gemms_beside[name]](const RunTimes& run) {
+    const auto add = [own = &samples.beside[name], gemms = &samples.gemms_beside[name],
+                      both = &samples.both[name]](const RunTimes& run) {
       own->push_back(run.collective_us);
       gemms->push_back(run.gemms_us);
+      both->push_back(std::max(run.collective_us, run.gemms_us));
     };
     turns.push_back({.contender = who, .gemms = true, .collective = true, .add = add});
   }

@@ -80,6 +80,8 @@ TEST(OverlapSuitesTest, CollectivesHaveTimesAloneAndBesideGemms) {
       EXPECT_GT(scenario["busbw_gb_per_s"][name].get<double>(), 0);
       EXPECT_GT(scenario["beside_us"][name]["p50"].get<double>(), 0);
       EXPECT_GT(scenario["gemms_beside_us"][name]["p50"].get<double>(), 0);
+      for (const char* one : {"beside_us", "gemms_beside_us"})
+        EXPECT_GE(scenario["both_us"][name]["p50"], scenario[one][name]["p50"]);
     }
     EXPECT_GE(scenario["gemms_beside"], 1);
     EXPECT_LT(scenario["max_rel_error"].get<double>(), 1e-2);

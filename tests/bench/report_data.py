@@ -209,12 +209,13 @@ COLLECTIVE_PAIRS = (("alone", "times_us", "concert", "nccl"), ("beside GEMMs", "
 
 def both_over_speedup(scenario):
     """NCCL's time over concert's until a collective and the GEMMs beside it are over, which trade time with each other;
-    None where it was not measured."""
-    collective, gemms = scenario.get("beside_us", {}), scenario.get("gemms_beside_us", {})
-    if not all(name in times for times in (collective, gemms) for name in ("concert", "nccl")):
+    None where it was not measured. Older files do not have it run by run: there it is the larger of both medians."""
+    kinds = ["both_us"] if "both_us" in scenario else ["beside_us", "gemms_beside_us"]
+    times = [scenario.get(kind, {}) for kind in kinds]
+    if not all(name in of for of in times for name in ("concert", "nccl")):
         return None
-    return (max(collective["nccl"]["p50"], gemms["nccl"]["p50"]) /
-            max(collective["concert"]["p50"], gemms["concert"]["p50"]))
+    nccl, concert = (max(of[name]["p50"] for of in times) for name in ("nccl", "concert"))
+    return nccl / concert
 
 
 def collective_losses(_, scenario):

@@ -120,6 +120,13 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| `all_reduce-64KiB` |  | beside GEMMs | nccl | 0.50× |", text)
         self.assertEqual(len(report_data.losses_of(collectives_result())), 1)
 
+    def test_both_are_over_when_the_later_one_is_run_by_run(self):
+        scenario = collectives_result()["scenarios"][0]
+        self.assertEqual(report_data.both_over_speedup(scenario), 75 / 50)
+        run_by_run = scenario | {"both_us": times(concert=60.0, nccl=78.0)}
+        self.assertEqual(report_data.both_over_speedup(run_by_run), 78 / 60)
+        self.assertIsNone(report_data.both_over_speedup(scenario | {"both_us": times(concert=60.0)}))
+
     @unittest.skipIf(matplotlib is None, "needs matplotlib")
     def test_both_have_plots_of_a_size_to_publish(self):
         for result in (c3_result(), collectives_result()):
