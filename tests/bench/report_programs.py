@@ -92,12 +92,10 @@ def measured():
         rows += [Measured(scenario, "h100", engine, "per_s", stated("35", value), "35",
                           CALIBRATION if (scenario, engine) == ("decode-2048-x8", "step") else HELD_OUT)  # step_hbm_share
                  for engine, value in zip(("graph", "step"), rates)]
-    rows += [Measured(scenario, "h200", "step", "alone_us", alone_us(stem, scenario), stem)
-             for stem, scenario in (("steps-h200", "decode-1024-x1"), ("steps-h200", "decode-2048-x1"),
-                                    ("steps-h200", "decode-gqa1536-x1"))]
-    rows += [Measured(scenario, "h200", "step", "per_s", rate(stem, scenario), stem)
-             for stem, scenario in (("steps-h200", "decode-1024-x8"), ("steps-h200", "decode-2048-x8"),
-                                    ("steps-h200", "decode-qwen05b-x8"), ("steps-h200", "decode-4096-x2"))]
+    rows += [Measured(scenario, "h200", "step", "alone_us", alone_us("steps-h200", scenario), "steps-h200")
+             for scenario in ("decode-1024-x1", "decode-2048-x1", "decode-gqa1536-x1")]
+    rows += [Measured(scenario, "h200", "step", "per_s", rate("steps-h200", scenario), "steps-h200")
+             for scenario in ("decode-1024-x8", "decode-2048-x8", "decode-qwen05b-x8", "decode-4096-x2")]
     rows += [Measured(scenario, "h200", "pass", "us", latency_us("steps-replicas-h200", scenario), "steps-replicas-h200")
              for scenario in ("replicas-1024-x8", "replicas-2048-x8")]
     return rows
