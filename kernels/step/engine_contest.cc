@@ -16,9 +16,10 @@ bool EngineContest::StepWanted(const Run& run) {
     BeginPhase(Phase::kStep, trial);
   }
   const Phase phase = trial.phase;
-  if (!Count(run, trial) || (trial.rounds < kRounds && !GraphIsClearlySlower(run, trial)))
-    return phase == Phase::kStep;
-  const double rate = RateOf(run, trial);
+  if (!Count(run, trial)) return phase == Phase::kStep;
+  const int64_t ns = std::max<int64_t>(1, run.now_ns - trial.begin_ns - trial.longest_gap_ns);
+  const double rate = trial.work / static_cast<double>(ns);
+  if (!IsOver(trial, rate)) return phase == Phase::kStep;
   if (phase == Phase::kStep) {
     trial.step_rate = rate;
     trial.step_runs = trial.runs;
@@ -69,14 +70,11 @@ bool EngineContest::Count(const Run& run, Trial& trial) {
   return true;
 }
 
-double EngineContest::RateOf(const Run& run, const Trial& trial) {
-  const int64_t ns = std::max<int64_t>(1, run.now_ns - trial.begin_ns - trial.longest_gap_ns);
-  return trial.work / static_cast<double>(ns);
-}
-
-bool EngineContest::GraphIsClearlySlower(const Run& run, const Trial& trial) {
-  return trial.phase == Phase::kGraph && trial.rounds >= kSettlingRounds + kClearRounds &&
-         kClearMargin * RateOf(run, trial) < trial.step_rate;
+bool EngineContest::IsOver(const Trial& trial, double rate) {
+  const bool graph_is_clearly_slower = trial.phase == Phase::kGraph &&
+                                       trial.rounds >= kSettlingRounds + kClearRounds &&
+                                       kClearMargin * rate < trial.step_rate;
+  return graph_is_clearly_slower || trial.rounds == kRounds;
 }
 
 }  // namespace concert::kernels::cuda

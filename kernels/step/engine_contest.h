@@ -67,9 +67,8 @@ class EngineContest {
   static void BeginPhase(Phase phase, Trial& trial);
   // Counts a run. Whether a round is over.
   static bool Count(const Run& run, Trial& trial);
-  // Of the rounds that count, work a ns.
-  static double RateOf(const Run& run, const Trial& trial);
-  static bool GraphIsClearlySlower(const Run& run, const Trial& trial);
+  // Whether the phase is, behind a round. `rate`: work a ns in the rounds that count.
+  static bool IsOver(const Trial& trial, double rate);
 
   std::array<Trial, kCompanies> trials_;
   uint64_t asked_ = 0;
