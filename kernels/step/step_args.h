@@ -57,7 +57,7 @@ struct alignas(16) Stage {
   // What it waits for: the first of them here, since a stage has one as a rule, the others from
   // StepArgs::waits on.
   uint32_t wait_count, more_waits;
-  Awaited awaited;  // whoever is tells of it
+  Awaited awaited;  // if it is, its blocks tell of their ends
   StepWait wait;
   union {
     StepGemm gemm;
